@@ -1,0 +1,55 @@
+// swift-tools-version: 6.2
+import PackageDescription
+
+let settings: [SwiftSetting] = [
+  .swiftLanguageMode(.v6),
+  .treatAllWarnings(as: .error),
+]
+
+let package = Package(
+  name: "LMDBURLCache",
+  products: [
+    .library(name: "LMDBURLCache", targets: ["LMDBURLCache"]),
+    .library(name: "CachingClient", targets: ["CachingClient"]),
+    .library(name: "ResponseStore", targets: ["ResponseStore"]),
+    .library(name: "HTTPCaching", targets: ["HTTPCaching"]),
+    .library(name: "LMDB", targets: ["LMDB"]),
+    .executable(name: "urlcache", targets: ["urlcache"]),
+  ],
+  targets: [
+    .systemLibrary(name: "CLMDB", pkgConfig: "lmdb", providers: [.apt(["liblmdb-dev"])]),
+    .systemLibrary(name: "CXXHash", pkgConfig: "libxxhash", providers: [.apt(["libxxhash-dev"])]),
+    .target(name: "LMDB", dependencies: ["CLMDB"], swiftSettings: settings),
+    .target(name: "HTTPCaching", swiftSettings: settings),
+    .target(
+      name: "ResponseStore", dependencies: ["LMDB", "HTTPCaching", "CXXHash"],
+      swiftSettings: settings),
+    .target(
+      name: "CachingClient", dependencies: ["HTTPCaching", "ResponseStore"],
+      swiftSettings: settings),
+    .target(
+      name: "LMDBURLCache",
+      dependencies: ["CachingClient", "HTTPCaching", "ResponseStore", "LMDB"],
+      swiftSettings: settings),
+    .executableTarget(
+      name: "urlcache", dependencies: ["LMDBURLCache", "LoopbackOrigin"], swiftSettings: settings),
+    // An HTTP/1.1 origin on loopback for the demo and the tests; it can misbehave byte for byte,
+    // which no ready-made server does.
+    .target(name: "LoopbackOrigin", swiftSettings: settings),
+    .testTarget(name: "LMDBTests", dependencies: ["LMDB", "CLMDB"], swiftSettings: settings),
+    .testTarget(name: "HTTPCachingTests", dependencies: ["HTTPCaching"], swiftSettings: settings),
+    .testTarget(
+      name: "ResponseStoreTests", dependencies: ["ResponseStore", "HTTPCaching", "LMDB"],
+      swiftSettings: settings),
+    .testTarget(
+      name: "CachingClientTests",
+      dependencies: ["CachingClient", "HTTPCaching", "ResponseStore", "LoopbackOrigin"],
+      swiftSettings: settings),
+    .testTarget(
+      name: "LMDBURLCacheTests", dependencies: ["LMDBURLCache", "LoopbackOrigin"],
+      swiftSettings: settings),
+    .testTarget(
+      name: "URLCacheToolTests", dependencies: ["urlcache", "LoopbackOrigin"],
+      swiftSettings: settings),
+  ]
+)

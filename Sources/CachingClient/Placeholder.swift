@@ -1,0 +1,1 @@
+// CachingClient: its first slice is on its way.

@@ -1,0 +1,1 @@
+// HTTPCaching: its first slice is on its way.

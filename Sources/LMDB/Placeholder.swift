@@ -1,0 +1,1 @@
+// LMDB: its first slice is on its way.

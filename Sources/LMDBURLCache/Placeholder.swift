@@ -1,0 +1,1 @@
+// LMDBURLCache: its first slice is on its way.

@@ -1,0 +1,1 @@
+// LoopbackOrigin: its first slice is on its way.

@@ -1,0 +1,1 @@
+// ResponseStore: its first slice is on its way.

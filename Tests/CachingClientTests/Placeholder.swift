@@ -1,0 +1,1 @@
+// CachingClientTests: its first slice is on its way.

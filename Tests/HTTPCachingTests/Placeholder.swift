@@ -1,0 +1,1 @@
+// HTTPCachingTests: its first slice is on its way.

@@ -1,0 +1,1 @@
+// LMDBTests: its first slice is on its way.

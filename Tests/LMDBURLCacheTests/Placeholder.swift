@@ -1,0 +1,1 @@
+// LMDBURLCacheTests: its first slice is on its way.

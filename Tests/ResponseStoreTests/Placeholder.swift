@@ -1,0 +1,1 @@
+// ResponseStoreTests: its first slice is on its way.

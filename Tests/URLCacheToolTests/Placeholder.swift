@@ -1,0 +1,1 @@
+// URLCacheToolTests: its first slice is on its way.
