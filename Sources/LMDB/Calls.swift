@@ -1,0 +1,146 @@
+internal import CLMDB
+
+// The calls into liblmdb that generic code makes. Generic code is compiled into other modules, which need not see C.
+
+/// `mdb_get`. The bytes lie in the map, until the transaction ends or writes.
+@usableFromInline
+func findValue(
+  _ transaction: OpaquePointer, _ table: UInt32, _ key: UnsafeRawBufferPointer
+) throws(LMDBError) -> UnsafeRawBufferPointer? {
+  var keyValue = MDB_val(key)
+  var value = MDB_val()
+  let rc = mdb_get(transaction, table, &keyValue, &value)
+  if rc == 0 { return UnsafeRawBufferPointer(value) }
+  if rc == MDB_NOTFOUND { return nil }
+  throw LMDBError(rc, "mdb_get")
+}
+
+/// `mdb_put`; false if the key was there and is not to be replaced.
+@usableFromInline
+func putValue(
+  _ transaction: OpaquePointer, _ table: UInt32, _ key: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer,
+  _ mode: PutMode
+) throws(LMDBError) -> Bool {
+  var keyValue = MDB_val(key)
+  var valueValue = MDB_val(value)
+  var rc = mdb_put(transaction, table, &keyValue, &valueValue, mode.flags)
+  if rc == MDB_KEYEXIST {
+    guard mode == .append else { return false }
+    rc = mdb_put(transaction, table, &keyValue, &valueValue, 0)
+  }
+  guard rc == 0 else { throw LMDBError(rc, "mdb_put") }
+  return true
+}
+
+/// `mdb_put` with `MDB_RESERVE`; nil if the key was there and is not to be replaced.
+@usableFromInline
+func reserveValue(
+  _ transaction: OpaquePointer, _ table: UInt32, _ key: UnsafeRawBufferPointer, _ byteCount: Int, _ mode: PutMode
+) throws(LMDBError) -> UnsafeMutableRawBufferPointer? {
+  var keyValue = MDB_val(key)
+  var value = MDB_val(mv_size: byteCount, mv_data: nil)
+  var rc = mdb_put(transaction, table, &keyValue, &value, mode.flags | UInt32(MDB_RESERVE))
+  if rc == MDB_KEYEXIST {
+    guard mode == .append else { return nil }
+    value = MDB_val(mv_size: byteCount, mv_data: nil)
+    rc = mdb_put(transaction, table, &keyValue, &value, UInt32(MDB_RESERVE))
+  }
+  guard rc == 0 else { throw LMDBError(rc, "mdb_put") }
+  return UnsafeMutableRawBufferPointer(start: value.mv_data, count: byteCount)
+}
+
+/// `mdb_del`; false if the key was not there.
+@usableFromInline
+func removeValue(
+  _ transaction: OpaquePointer, _ table: UInt32, _ key: UnsafeRawBufferPointer
+) throws(LMDBError) -> Bool {
+  var keyValue = MDB_val(key)
+  let rc = mdb_del(transaction, table, &keyValue, nil)
+  if rc == MDB_NOTFOUND { return false }
+  guard rc == 0 else { throw LMDBError(rc, "mdb_del") }
+  return true
+}
+
+/// `mdb_drop`, which leaves an empty table.
+@usableFromInline
+func removeAllValues(_ transaction: OpaquePointer, _ table: UInt32) throws(LMDBError) {
+  let rc = mdb_drop(transaction, table, 0)
+  guard rc == 0 else { throw LMDBError(rc, "mdb_drop") }
+}
+
+/// `mdb_cursor_open`.
+@usableFromInline
+func openCursor(_ transaction: OpaquePointer, _ table: UInt32) throws(LMDBError) -> OpaquePointer {
+  var cursor: OpaquePointer?
+  let rc = mdb_cursor_open(transaction, table, &cursor)
+  guard rc == 0, let cursor else { throw LMDBError(rc, "mdb_cursor_open") }
+  return cursor
+}
+
+/// `mdb_cursor_close`.
+@usableFromInline
+func closeCursor(_ cursor: OpaquePointer) {
+  mdb_cursor_close(cursor)
+}
+
+/// Where a cursor can go.
+@usableFromInline
+enum CursorMove {
+  case first, last, next, previous, current
+  /// To the key itself.
+  case exact
+  /// To the key, or the next one above.
+  case atOrAfter
+
+  var operation: MDB_cursor_op {
+    switch self {
+    case .first: MDB_FIRST
+    case .last: MDB_LAST
+    case .next: MDB_NEXT
+    case .previous: MDB_PREV
+    case .current: MDB_GET_CURRENT
+    case .exact: MDB_SET_KEY
+    case .atOrAfter: MDB_SET_RANGE
+    }
+  }
+}
+
+/// Key and value that a cursor stands on: bytes in the map, until the transaction ends or writes.
+@usableFromInline
+struct CursorEntry {
+  @usableFromInline let key: UnsafeRawBufferPointer
+  @usableFromInline let value: UnsafeRawBufferPointer
+}
+
+/// `mdb_cursor_get`; nil if there is nothing there.
+@usableFromInline
+func moveCursor(
+  _ cursor: OpaquePointer, _ move: CursorMove, _ key: UnsafeRawBufferPointer
+) throws(LMDBError) -> CursorEntry? {
+  var keyValue = MDB_val(key)
+  var value = MDB_val()
+  let rc = mdb_cursor_get(cursor, &keyValue, &value, move.operation)
+  if rc == 0 { return CursorEntry(key: UnsafeRawBufferPointer(keyValue), value: UnsafeRawBufferPointer(value)) }
+  if rc == MDB_NOTFOUND { return nil }
+  throw LMDBError(rc, "mdb_cursor_get")
+}
+
+/// `mdb_cursor_del`.
+@usableFromInline
+func removeAtCursor(_ cursor: OpaquePointer) throws(LMDBError) {
+  let rc = mdb_cursor_del(cursor, 0)
+  guard rc == 0 else { throw LMDBError(rc, "mdb_cursor_del") }
+}
+
+extension MDB_val {
+  /// liblmdb does not write to what it is given; its parameters merely are not const.
+  fileprivate init(_ bytes: UnsafeRawBufferPointer) {
+    self.init(mv_size: bytes.count, mv_data: UnsafeMutableRawPointer(mutating: bytes.baseAddress))
+  }
+}
+
+extension UnsafeRawBufferPointer {
+  fileprivate init(_ value: MDB_val) {
+    self.init(start: value.mv_data, count: value.mv_size)
+  }
+}

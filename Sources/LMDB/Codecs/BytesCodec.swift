@@ -1,0 +1,16 @@
+/// Bytes as they are.
+public enum BytesCodec: KeyCodec, ValueCodec {
+  /// Calls `body` with the array's bytes in place.
+  @inlinable
+  public static func withEncoded<R>(
+    _ value: [UInt8], _ body: (UnsafeRawBufferPointer) throws(LMDBError) -> R
+  ) throws(LMDBError) -> R {
+    try value.withUnsafeBufferPointer { (buffer) throws(LMDBError) in try body(UnsafeRawBufferPointer(buffer)) }
+  }
+
+  /// A copy of the bytes; never nil.
+  @inlinable
+  public static func decode(_ bytes: RawSpan) -> [UInt8]? {
+    bytes.withUnsafeBytes { [UInt8]($0) }
+  }
+}

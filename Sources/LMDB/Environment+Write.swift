@@ -1,0 +1,84 @@
+internal import CLMDB
+internal import Synchronization
+
+extension Environment {
+  /// Runs `body` with the write transaction, and commits when it returns.
+  ///
+  /// There is one writer at a time, in all processes together: this waits for the others, without limit. Call it from a
+  /// thread that may block, and never from an async function. A call within a call on the same thread traps. Within
+  /// `body` the same thread may read, and sees the last commit.
+  /// - Parameter body: what to do. When it throws, nothing is changed and the error is thrown on.
+  /// - Returns: what `body` returns.
+  /// - Throws: ``LMDBError``: from beginning or committing; ``LMDBError/Code/mapFull``, ``LMDBError/Code/noSpace`` and
+  ///   ``LMDBError/Code/inputOutput`` mean that nothing was changed and the environment still works;
+  ///   ``LMDBError/Code/badTransaction`` means that `body` returned although a call of it had failed for good. With
+  ///   ``LMDBError/Code/panic`` the environment is of no further use. `mdb_txn_begin`, `mdb_txn_commit`.
+  @inlinable @discardableResult
+  public func write<R>(_ body: (borrowing WriteTransaction) throws(LMDBError) -> R) throws(LMDBError) -> R {
+    let handle = try beginWrite()
+    let result: R
+    do throws(LMDBError) {
+      result = try body(WriteTransaction(handle: handle))
+    } catch {
+      abortWrite(handle)
+      throw error
+    }
+    try commitWrite(handle)
+    return result
+  }
+
+  @usableFromInline
+  func beginWrite() throws(LMDBError) -> TransactionHandle {
+    let thread = ReaderSlot.currentThread
+    if writingThread.load(ordering: .relaxed) == thread, !isForked { Trap.nestedWrite() }
+    guard isInOpeningProcess else { throw LMDBError(code: .forked, function: "mdb_txn_begin") }
+    var hasAdoptedMap = false
+    while true {
+      writeLock.lock()
+      if gate.load(ordering: .acquiring) == Gate.broken {
+        writeLock.unlock()
+        throw LMDBError(code: .panic, function: "mdb_txn_begin")
+      }
+      var transaction: OpaquePointer?
+      let rc = mdb_txn_begin(pointer, nil, 0, &transaction)
+      if rc == 0, let transaction {
+        writingThread.store(thread, ordering: .relaxed)
+        writeState.pointee = WriteState()
+        return TransactionHandle(pointer: transaction, serial: serial, writeState: writeState)
+      }
+      // The map can be placed anew only while nobody writes.
+      writeLock.unlock()
+      let error = LMDBError(rc, "mdb_txn_begin")
+      guard error.code == .mapResized, !hasAdoptedMap else { throw error }
+      try adoptMapByteCount(after: error)
+      hasAdoptedMap = true
+    }
+  }
+
+  @usableFromInline
+  func commitWrite(_ handle: TransactionHandle) throws(LMDBError) {
+    let rc = mdb_txn_commit(handle.pointer)
+    endWrite()
+    guard rc == 0 else { throw LMDBError(rc, "mdb_txn_commit") }
+  }
+
+  @usableFromInline
+  func abortWrite(_ handle: TransactionHandle) {
+    mdb_txn_abort(handle.pointer)
+    endWrite()
+  }
+
+  private func endWrite() {
+    writingThread.store(0, ordering: .relaxed)
+    writeLock.unlock()
+  }
+
+  /// Returns when every commit so far is safe on disk, the last one included. `mdb_env_sync` with force.
+  ///
+  /// - Throws: ``LMDBError``: ``LMDBError/Code/inputOutput`` and other reasons of the operating system.
+  public func synchronize() throws(LMDBError) {
+    guard !isForked else { throw LMDBError(code: .forked, function: "mdb_env_sync") }
+    let rc = mdb_env_sync(pointer, 1)
+    guard rc == 0 else { throw LMDBError(rc, "mdb_env_sync") }
+  }
+}

@@ -1,0 +1,173 @@
+internal import CLMDB
+internal import Glibc
+internal import Synchronization
+
+/// What tells one directory, or file, from another, whatever path leads to it.
+struct DirectoryIdentity: Hashable {
+  let device: UInt64
+  let inode: UInt64
+
+  init(_ status: stat) {
+    device = UInt64(status.st_dev)
+    inode = UInt64(status.st_ino)
+  }
+}
+
+/// The environments that this process has open: at most one for each directory.
+///
+/// Two in one process would share POSIX locks, and closing one would wipe the other's readers from the lock file; other
+/// processes would then overwrite pages that are being read.
+enum EnvironmentRegistry {
+  private struct Entry {
+    weak var environment: Environment?
+    let serial: UInt
+    let forkGeneration: UInt
+  }
+
+  private static let lock = Lock()
+  /// Guarded by `lock`, as is `nextSerial`. An entry stays until its environment is closed.
+  nonisolated(unsafe) private static var entries: [DirectoryIdentity: Entry] = [:]
+  nonisolated(unsafe) private static var nextSerial: UInt = 1
+
+  static func open(directory: String, options: Environment.Options) throws(LMDBError) -> Environment {
+    options.check()
+    let descriptor = Glibc.open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+    guard descriptor >= 0 else { throw .system("open") }
+    var status = stat()
+    guard fstat(descriptor, &status) == 0 else {
+      let error = LMDBError.system("fstat")
+      Glibc.close(descriptor)
+      throw error
+    }
+    let identity = DirectoryIdentity(status)
+
+    let (environment, isShared) = try openOrShare(identity, directory, descriptor, options)
+    if isShared {
+      Glibc.close(descriptor)
+      // Out of the lock: dropping the environment may close it.
+      guard dataFileIdentity(in: directory) == environment.dataFileIdentity else {
+        throw LMDBError(code: .dataFileReplaced, function: "mdb_env_open")
+      }
+    }
+    return environment
+  }
+
+  private static func openOrShare(
+    _ identity: DirectoryIdentity, _ directory: String, _ descriptor: CInt, _ options: Environment.Options
+  ) throws(LMDBError) -> (Environment, isShared: Bool) {
+    lock.lock()
+    defer { lock.unlock() }
+    let generation = ForkDetection.generation.pointee.load(ordering: .relaxed)
+    // An entry of before a fork is the parent's environment, which stays as it is.
+    while let entry = entries[identity], entry.forkGeneration == generation {
+      if let environment = entry.environment { return (environment, true) }
+      // Its last reference is gone, and another thread is about to close it.
+      lock.wait()
+    }
+    do throws(LMDBError) {
+      let pointer = try openNew(directory: directory, descriptor: descriptor, options: options)
+      let environment = Environment(
+        opened: pointer, identity: identity, dataFileIdentity: dataFileIdentity(of: pointer),
+        directoryDescriptor: descriptor, serial: nextSerial, maximumReaders: options.maximumReaders)
+      entries[identity] = Entry(environment: environment, serial: nextSerial, forkGeneration: generation)
+      nextSerial += 1
+      return (environment, false)
+    } catch {
+      Glibc.close(descriptor)
+      throw error
+    }
+  }
+
+  /// Runs `body`, which closes the environment, while no other can be opened in its place.
+  static func close(identity: DirectoryIdentity, serial: UInt, _ body: () -> Void) {
+    lock.lock()
+    body()
+    if entries[identity]?.serial == serial { entries[identity] = nil }
+    lock.wakeAll()
+    lock.unlock()
+  }
+
+  private static func openNew(
+    directory: String, descriptor: CInt, options: Environment.Options
+  ) throws(LMDBError) -> OpaquePointer {
+    var created: OpaquePointer?
+    let rc = mdb_env_create(&created)
+    guard rc == 0, let pointer = created else { throw LMDBError(rc, "mdb_env_create") }
+    let failure =
+      configure(pointer, options)
+      ?? DirectoryLock.whileHolding(descriptor) {
+        let rc = mdb_env_open(pointer, directory, options.flags, options.fileMode)
+        return rc == 0 ? nil : LMDBError(rc, "mdb_env_open")
+      }
+    if let failure {
+      // Also after a failed open, which has released everything but the handle by now.
+      releaseDamageHandler(of: pointer)
+      mdb_env_close(pointer)
+      throw failure
+    }
+    return pointer
+  }
+
+  private static func configure(_ pointer: OpaquePointer, _ options: Environment.Options) -> LMDBError? {
+    let page = Int(getpagesize())
+    var rc = mdb_env_set_mapsize(pointer, max(options.mapByteCount / page, 1) * page)
+    if rc != 0 { return LMDBError(rc, "mdb_env_set_mapsize") }
+    rc = mdb_env_set_maxreaders(pointer, UInt32(options.maximumReaders))
+    if rc != 0 { return LMDBError(rc, "mdb_env_set_maxreaders") }
+    rc = mdb_env_set_maxdbs(pointer, UInt32(options.maximumTables))
+    if rc != 0 { return LMDBError(rc, "mdb_env_set_maxdbs") }
+    if let handler = options.damageHandler {
+      mdb_env_set_userctx(pointer, Unmanaged.passRetained(DamageHandler(body: handler)).toOpaque())
+    }
+    rc = mdb_env_set_assert(pointer, logAssertion)
+    return rc == 0 ? nil : LMDBError(rc, "mdb_env_set_assert")
+  }
+
+  private final class DamageHandler {
+    let body: @Sendable () -> Void
+    init(body: @escaping @Sendable () -> Void) { self.body = body }
+  }
+
+  static func releaseDamageHandler(of pointer: OpaquePointer) {
+    guard let context = mdb_env_get_userctx(pointer) else { return }
+    Unmanaged<DamageHandler>.fromOpaque(context).release()
+  }
+
+  /// LMDB calls this when it finds its own data inconsistent, and ends the process afterwards.
+  private static let logAssertion: @convention(c) (OpaquePointer?, UnsafePointer<CChar>?) -> Void = {
+    pointer, message in
+    var path: UnsafePointer<CChar>?
+    mdb_env_get_path(pointer, &path)
+    let directory = path.map { String(cString: $0) } ?? "?"
+    let text = message.map { String(cString: $0) } ?? "?"
+    let line = "LMDB: the data file in \(directory) is damaged; liblmdb ends the process: \(text)\n"
+    _ = line.utf8.withContiguousStorageIfAvailable { write(STDERR_FILENO, $0.baseAddress, $0.count) }
+    if let pointer, let context = mdb_env_get_userctx(pointer) {
+      Unmanaged<DamageHandler>.fromOpaque(context).takeUnretainedValue().body()
+    }
+  }
+
+  private static func dataFileIdentity(of pointer: OpaquePointer) -> DirectoryIdentity {
+    var descriptor: CInt = -1
+    mdb_env_get_fd(pointer, &descriptor)
+    var status = stat()
+    fstat(descriptor, &status)
+    return DirectoryIdentity(status)
+  }
+
+  private static func dataFileIdentity(in directory: String) -> DirectoryIdentity? {
+    var status = stat()
+    return stat("\(directory)/\(DataFile.name)", &status) == 0 ? DirectoryIdentity(status) : nil
+  }
+}
+
+/// A turn among processes: liblmdb's header warns that opening and closing at the same moment can fail.
+enum DirectoryLock {
+  /// Runs `body` while no other process runs one for the same directory. Where the file system has no `flock`, it is
+  /// run all the same: the lock narrows a window, LMDB's own locks keep the data safe.
+  static func whileHolding<R>(_ descriptor: CInt, _ body: () -> R) -> R {
+    while flock(descriptor, LOCK_EX) != 0, errno == EINTR {}
+    defer { flock(descriptor, LOCK_UN) }
+    return body()
+  }
+}

@@ -1,0 +1,44 @@
+internal import Glibc
+
+/// A mutex with a condition, for the slow paths. `Synchronization.Mutex` lends its lock only to a closure, and a write
+/// transaction's lock is held across a caller's closure whose result need not be sendable.
+///
+/// The owner of the pointers destroys them; the lock itself may be copied around.
+struct Lock: @unchecked Sendable {
+  // Sendable: both pointers are constant, and what they point to is made for use by many threads.
+  private let mutex: UnsafeMutablePointer<pthread_mutex_t>
+  private let condition: UnsafeMutablePointer<pthread_cond_t>
+
+  init() {
+    mutex = .allocate(capacity: 1)
+    mutex.initialize(to: pthread_mutex_t())
+    pthread_mutex_init(mutex, nil)
+    condition = .allocate(capacity: 1)
+    condition.initialize(to: pthread_cond_t())
+    pthread_cond_init(condition, nil)
+  }
+
+  func destroy() {
+    pthread_cond_destroy(condition)
+    condition.deallocate()
+    pthread_mutex_destroy(mutex)
+    mutex.deallocate()
+  }
+
+  func lock() {
+    pthread_mutex_lock(mutex)
+  }
+
+  func unlock() {
+    pthread_mutex_unlock(mutex)
+  }
+
+  /// Lets go of the lock until another thread calls ``wakeAll()``. Returns for no reason at times.
+  func wait() {
+    pthread_cond_wait(condition, mutex)
+  }
+
+  func wakeAll() {
+    pthread_cond_broadcast(condition)
+  }
+}

@@ -1,1 +1,0 @@
-// LMDB: its first slice is on its way.

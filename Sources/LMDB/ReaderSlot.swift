@@ -1,0 +1,37 @@
+internal import Glibc
+internal import Synchronization
+
+/// One place of an environment's pool of read transactions, alone on its cache lines.
+///
+/// Whoever swaps a thread into `owner` has the slot to itself until it stores 0 again; only the owner touches
+/// `transaction`.
+struct ReaderSlot: ~Copyable {
+  /// The thread that uses the slot, or 0.
+  let owner: Atomic<UInt>
+
+  /// A read transaction that is reset while nobody owns the slot; nil before the slot's first use.
+  var transaction: OpaquePointer?
+
+  // Two lines of 64 bytes, as processors fetch them in pairs.
+  private let padding: InlineArray<14, UInt>
+
+  init() {
+    owner = Atomic(0)
+    transaction = nil
+    padding = InlineArray(repeating: 0)
+  }
+
+  /// The calling thread, as `owner` has it.
+  static var currentThread: UInt {
+    UInt(pthread_self())
+  }
+}
+
+/// Whether read transactions may begin. Only ``Environment``'s map resizing closes it.
+enum Gate {
+  static let open: UInt = 0
+  /// The map is about to move: wait.
+  static let closed: UInt = 1
+  /// The map could not be placed again: nothing works any more.
+  static let broken: UInt = 2
+}

@@ -1,0 +1,43 @@
+// The same as elsewhere, past the codecs: for callers that have the bytes at hand.
+
+extension Table {
+  /// Calls `body` with the stored bytes of the value whose key has these bytes; nil if the key is not there.
+  ///
+  /// As ``withValue(for:in:_:)``.
+  @inlinable
+  public func withValue<R>(
+    forBytes key: UnsafeRawBufferPointer, in transaction: borrowing some Transaction & ~Copyable,
+    _ body: (RawSpan) throws(LMDBError) -> R
+  ) throws(LMDBError) -> R? {
+    let handle = transaction.handle
+    check(handle)
+    guard let bytes = try findValue(handle.pointer, self.handle, key) else { return nil }
+    return try handle.borrowing(bytes, body)
+  }
+
+  /// Whether the key with these bytes is there.
+  @inlinable
+  public func contains(
+    bytes key: UnsafeRawBufferPointer, in transaction: borrowing some Transaction & ~Copyable
+  ) throws(LMDBError) -> Bool {
+    check(transaction.handle)
+    return try findValue(transaction.handle.pointer, handle, key) != nil
+  }
+
+  /// Stores these bytes under these bytes. As ``put(_:for:in:mode:)``.
+  @inlinable @discardableResult
+  public func put(
+    bytes value: UnsafeRawBufferPointer, forBytes key: UnsafeRawBufferPointer,
+    in transaction: borrowing WriteTransaction, mode: PutMode = .upsert
+  ) throws(LMDBError) -> Bool {
+    try putValue(beginChange(transaction), handle, key, value, mode)
+  }
+
+  /// Removes the key with these bytes, and its value. As ``remove(_:in:)``.
+  @inlinable @discardableResult
+  public func remove(
+    bytes key: UnsafeRawBufferPointer, in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) -> Bool {
+    try removeValue(beginChange(transaction), handle, key)
+  }
+}

@@ -1,0 +1,30 @@
+internal import CLMDB
+
+/// Numbers about a table in one transaction. `mdb_stat`.
+public struct TableStatistics: Sendable, Hashable {
+  /// Key-value pairs.
+  public let entryCount: Int
+  /// Levels of the tree; 0 for an empty table.
+  public let depth: Int
+  /// Pages that only lead to others.
+  public let branchPageCount: Int
+  /// Pages with keys and small values.
+  public let leafPageCount: Int
+  /// Pages of values that are too large for a leaf.
+  public let overflowPageCount: Int
+
+  /// All pages of the table.
+  public var pageCount: Int { branchPageCount + leafPageCount + overflowPageCount }
+
+  @usableFromInline
+  init(_ transaction: TransactionHandle, _ table: UInt32) throws(LMDBError) {
+    var statistics = MDB_stat()
+    let rc = mdb_stat(transaction.pointer, table, &statistics)
+    guard rc == 0 else { throw LMDBError(rc, "mdb_stat") }
+    entryCount = statistics.ms_entries
+    depth = Int(statistics.ms_depth)
+    branchPageCount = statistics.ms_branch_pages
+    leafPageCount = statistics.ms_leaf_pages
+    overflowPageCount = statistics.ms_overflow_pages
+  }
+}

@@ -1,0 +1,128 @@
+import Foundation
+import LMDB
+import Synchronization
+import Testing
+
+@Suite("Threads")
+struct ConcurrencyTests {
+  /// The writer moves amounts between accounts; a reader that saw part of a transaction would find another sum.
+  @Test("Readers see whole transactions, in order, while a writer runs")
+  func readersAndWriter() throws {
+    let fixture = try Fixture()
+    let environment = fixture.environment
+    let accounts = try environment.table("accounts", key: BigEndianUInt64.self, value: BigEndianUInt64.self)
+    let count: UInt64 = 8
+    try environment.write { transaction throws(LMDBError) in
+      for account in 0..<count { try accounts.put(1_000, for: account, in: transaction) }
+    }
+    let findings = Findings()
+    let threads = Threads()
+    for index in 0..<4 {
+      threads.start {
+        var lastSeen: UInt64 = 0
+        for _ in 0..<500 {
+          findings.check { () throws(LMDBError) in
+            try environment.read { transaction throws(LMDBError) in
+              if transaction.id < lastSeen { findings.add("reader \(index) went back in time") }
+              lastSeen = transaction.id
+              var sum: UInt64 = 0
+              for account in 0..<count { sum += try accounts.value(for: account, in: transaction) ?? 0 }
+              if sum != count * 1_000 { findings.add("reader \(index) saw a sum of \(sum)") }
+            }
+          }
+        }
+      }
+    }
+    for writer in 0..<2 as Range<UInt64> {
+      threads.start {
+        var random = SeededGenerator(seed: writer)
+        for _ in 0..<150 {
+          findings.check { () throws(LMDBError) in
+            try environment.write { transaction throws(LMDBError) in
+              let (from, to) = (random.next() % count, random.next() % count)
+              let amount = min(10, try accounts.value(for: from, in: transaction) ?? 0)
+              let left = (try accounts.value(for: from, in: transaction) ?? 0) - amount
+              try accounts.put(left, for: from, in: transaction)
+              let there = try accounts.value(for: to, in: transaction) ?? 0
+              try accounts.put(there + amount, for: to, in: transaction)
+            }
+          }
+        }
+      }
+    }
+    threads.join()
+    #expect(findings.all == [])
+  }
+
+  //  reader                      writer
+  //  ------                      ------
+  //  read { sees 1
+  //                              write { 2 }, returns
+  //         still sees 1
+  //  }
+  //  read { sees 2 }
+  @Test("A reader never waits for a writer, nor a writer for a reader")
+  func noWaiting() throws {
+    let fixture = try Fixture()
+    try fixture.put([1])
+    let (isReading, isWritten) = (Signal(), Signal())
+    let findings = Findings()
+    let threads = Threads()
+    threads.start {
+      isReading.wait()
+      findings.check { () throws(LMDBError) in try fixture.put([2]) }
+      isWritten.send()
+    }
+    try fixture.environment.read { transaction throws(LMDBError) in
+      isReading.send()
+      isWritten.wait()
+      #expect(try !fixture.table.contains(2, in: transaction))
+    }
+    threads.join()
+    #expect(try fixture.keys() == [1, 2])
+
+    let (isWriting, isRead) = (Signal(), Signal())
+    threads.start {
+      isWriting.wait()
+      findings.check { () throws(LMDBError) in if try fixture.keys() != [1, 2] { findings.add("keys") } }
+      isRead.send()
+    }
+    try fixture.environment.write { transaction throws(LMDBError) in
+      try fixture.table.put([], for: 3, in: transaction)
+      isWriting.send()
+      isRead.wait()
+    }
+    threads.join()
+    #expect(findings.all == [])
+  }
+
+  @Test("More threads read at once than the pool keeps transactions")
+  func crowd() throws {
+    let fixture = try Fixture()
+    try fixture.put([1])
+    let findings = Findings()
+    let threads = Threads()
+    let arrived = Atomic<Int>(0)
+    withExtendedLifetime(arrived) {
+      // The atomic outlives the threads, which are joined below.
+      nonisolated(unsafe) let arrive = {
+        arrived.wrappingAdd(1, ordering: .relaxed)
+        while arrived.load(ordering: .relaxed) < 100 { sched_yield() }
+      }
+      for _ in 0..<100 {
+        threads.start {
+          findings.check { () throws(LMDBError) in
+            try fixture.environment.read { transaction throws(LMDBError) in
+              arrive()
+              if try !fixture.table.contains(1, in: transaction) { findings.add("missing") }
+            }
+          }
+        }
+      }
+      threads.join()
+    }
+    #expect(findings.all == [])
+    #expect(fixture.environment.information.usedReaders == 100)
+    #expect(try fixture.keys() == [1])
+  }
+}

@@ -1,0 +1,159 @@
+import LMDB
+import Testing
+
+@Suite("Cursors")
+struct CursorTests {
+  /// Runs `body` with a cursor in a write transaction on the keys 10, 20 … 10 × `count`.
+  private func withCursor(
+    count: UInt64 = 5, byteCount: Int = 8,
+    _ body: (inout Cursor<BigEndianUInt64, BytesCodec>, Fixture, borrowing WriteTransaction) throws(LMDBError) -> Void
+  ) throws -> Fixture {
+    let fixture = try Fixture(mapByteCount: 8 << 20)
+    try fixture.put((0..<count).map { ($0 + 1) * 10 }, byteCount: byteCount)
+    try fixture.environment.write { transaction throws(LMDBError) in
+      try fixture.table.withCursor(in: transaction) { cursor throws(LMDBError) in
+        try body(&cursor, fixture, transaction)
+      }
+    }
+    return fixture
+  }
+
+  @Test("Forwards and backwards, over page borders")
+  func bothDirections() throws {
+    _ = try withCursor(count: 100, byteCount: 700) { cursor, fixture, _ throws(LMDBError) in
+      var keys: [UInt64] = []
+      while try cursor.next() { keys.append(cursor.key!) }
+      #expect(keys == (1...100).map { $0 * 10 })
+      keys = []
+      #expect(try cursor.last())
+      repeat { keys.append(cursor.key!) } while try cursor.previous()
+      #expect(keys == (1...100).reversed().map { $0 * 10 })
+    }
+  }
+
+  @Test("A new cursor begins at the end that it moves away from")
+  func firstMove() throws {
+    _ = try withCursor { cursor, _, _ throws(LMDBError) in
+      #expect(try cursor.next())
+      #expect(cursor.key == 10)
+    }
+    _ = try withCursor { cursor, _, _ throws(LMDBError) in
+      #expect(try cursor.previous())
+      #expect(cursor.key == 50)
+    }
+  }
+
+  @Test("In an empty table there is nowhere to go")
+  func empty() throws {
+    _ = try withCursor(count: 0) { cursor, _, _ throws(LMDBError) in
+      #expect(try !cursor.first())
+      #expect(try !cursor.last())
+      #expect(try !cursor.next())
+      #expect(try !cursor.previous())
+      #expect(try !cursor.seek(to: 1))
+      #expect(try !cursor.seek(atOrAfter: 1))
+    }
+  }
+
+  @Test("Seeking finds the key, or the next one")
+  func seek() throws {
+    _ = try withCursor { cursor, _, _ throws(LMDBError) in
+      #expect(try cursor.seek(to: 30))
+      #expect(cursor.key == 30)
+      #expect(cursor.value == bytes(30))
+      #expect(try !cursor.seek(to: 31))
+      #expect(try cursor.seek(atOrAfter: 30))
+      #expect(cursor.key == 30)
+      #expect(try cursor.seek(atOrAfter: 31))
+      #expect(cursor.key == 40)
+      #expect(try cursor.previous())
+      #expect(cursor.key == 30)
+      #expect(try !cursor.seek(atOrAfter: 51))
+      try BytesCodec.withEncoded([0, 0, 0, 0, 0, 0, 0, 20]) { key throws(LMDBError) in
+        #expect(try cursor.seek(toBytes: key))
+        #expect(cursor.key == 20)
+        #expect(try cursor.seek(atOrAfterBytes: UnsafeRawBufferPointer(rebasing: key[..<7])))
+        #expect(cursor.key == 10)
+      }
+    }
+  }
+
+  @Test("Borrowed key and value")
+  func borrowing() throws {
+    _ = try withCursor { cursor, _, _ throws(LMDBError) in
+      #expect(try cursor.seek(to: 40))
+      #expect(try cursor.withKey { key throws(LMDBError) in key.byteCount } == 8)
+      #expect(try cursor.withValue { value throws(LMDBError) in value.unsafeLoad(as: UInt8.self) } == 40)
+    }
+  }
+
+  @Test("Removing while going forwards skips nothing", arguments: [8, 900])
+  func removeForwards(byteCount: Int) throws {
+    let fixture = try withCursor(count: 60, byteCount: byteCount) { cursor, _, _ throws(LMDBError) in
+      var seen: [UInt64] = []
+      while try cursor.next() {
+        let key = cursor.key!
+        seen.append(key)
+        if key % 20 == 0 { try cursor.remove() }
+      }
+      #expect(seen == (1...60).map { $0 * 10 })
+    }
+    #expect(try fixture.keys() == (1...60).map { $0 * 10 }.filter { $0 % 20 != 0 })
+  }
+
+  @Test("Removing while going backwards skips nothing", arguments: [8, 900])
+  func removeBackwards(byteCount: Int) throws {
+    let fixture = try withCursor(count: 60, byteCount: byteCount) { cursor, _, _ throws(LMDBError) in
+      var seen: [UInt64] = []
+      while try cursor.previous() {
+        let key = cursor.key!
+        seen.append(key)
+        if key % 30 != 0 { try cursor.remove() }
+      }
+      #expect(seen == (1...60).reversed().map { $0 * 10 })
+    }
+    #expect(try fixture.keys() == (1...60).map { $0 * 10 }.filter { $0 % 30 == 0 })
+  }
+
+  @Test("Removing everything leaves an empty table")
+  func removeEverything() throws {
+    let fixture = try withCursor(count: 200, byteCount: 900) { cursor, _, _ throws(LMDBError) in
+      while try cursor.next() { try cursor.remove() }
+      #expect(try !cursor.first())
+    }
+    #expect(try fixture.keys() == [])
+  }
+
+  @Test("Changes to the table while the cursor stands: it stays with its entry")
+  func changesUnderneath() throws {
+    _ = try withCursor { cursor, fixture, transaction throws(LMDBError) in
+      #expect(try cursor.seek(to: 30))
+      for key in 0..<200 as Range<UInt64> where key % 10 != 0 {
+        try fixture.table.put(bytes(key, 500), for: key, in: transaction)
+      }
+      #expect(cursor.key == 30)
+      #expect(cursor.value == bytes(30))
+      try fixture.table.put([1, 2, 3], for: 30, in: transaction)
+      #expect(cursor.value == [1, 2, 3])
+      try fixture.table.remove(30, in: transaction)
+      #expect(cursor.key == 31)
+      #expect(try cursor.previous())
+      #expect(cursor.key == 29)
+    }
+  }
+
+  @Test("A read cursor and undecodable entries")
+  func undecodable() throws {
+    let fixture = try Fixture()
+    try fixture.put([1], byteCount: 3)
+    let other = try fixture.environment.table("table", key: BigEndianPair.self, value: BigEndianUInt64.self)
+    try fixture.environment.read { transaction throws(LMDBError) in
+      try other.withCursor(in: transaction) { cursor throws(LMDBError) in
+        #expect(try cursor.next())
+        #expect(cursor.key == nil)
+        #expect(cursor.value == nil)
+        #expect(try cursor.withValue { value throws(LMDBError) in value.byteCount } == 3)
+      }
+    }
+  }
+}

@@ -1,0 +1,162 @@
+import Foundation
+import LMDB
+import Testing
+
+@Suite("Data file")
+struct DataFileTests {
+  private let directory = TemporaryDirectory()
+  private let mapByteCount = 1 << 20
+  private let page = Int(getpagesize())
+
+  private func inspect() -> DataFile.Condition {
+    DataFile.inspect(path: directory.dataFile, mapByteCount: mapByteCount)
+  }
+
+  private func write(_ bytes: [UInt8]) throws {
+    try Data(bytes).write(to: URL(fileURLWithPath: directory.dataFile))
+  }
+
+  private func truncate(_ byteCount: Int) throws {
+    let handle = try FileHandle(forWritingTo: URL(fileURLWithPath: directory.dataFile))
+    try handle.truncate(atOffset: UInt64(byteCount))
+    try handle.close()
+  }
+
+  @Test("Missing, empty, new and used files can be opened")
+  func usable() throws {
+    #expect(inspect() == .missing)
+    try write([])
+    #expect(inspect() == .empty)
+    do {
+      let environment = try directory.open()
+      #expect(inspect() == .healthy)
+      withExtendedLifetime(environment) {}
+    }
+    _ = try Fixture.populated(directory)
+    #expect(inspect() == .healthy)
+    for condition in [DataFile.Condition.missing, .empty, .healthy] { #expect(condition.isUsable) }
+  }
+
+  @Test("A cut file is too short, wherever it was cut")
+  func truncated() throws {
+    let byteCount = try Fixture.populated(directory)
+    #expect(byteCount > 4 * page)
+    for length in [byteCount - 1, byteCount - page, 2 * page, page + 152, page + 151, page, 152, 151, 1] {
+      try truncate(length)
+      guard case .tooShort(byteCount: length, neededByteCount: let needed) = inspect() else {
+        Issue.record("\(length) bytes: \(inspect())")
+        continue
+      }
+      #expect(needed > length)
+    }
+  }
+
+  @Test("Files of other programs are no LMDB files")
+  func foreign() throws {
+    for bytes in [
+      [UInt8](repeating: 0, count: 20_000), Array("# Notes\n".utf8) + [UInt8](repeating: 0x20, count: 100),
+      Array("SQLite format 3\0".utf8) + [UInt8](repeating: 1, count: 9_000), [UInt8](repeating: 0xFF, count: 9_000),
+    ] {
+      try write(bytes)
+      #expect(inspect() == .notLMDB)
+    }
+    try FileManager.default.removeItem(atPath: directory.dataFile)
+    try FileManager.default.createDirectory(atPath: directory.dataFile, withIntermediateDirectories: false)
+    #expect(inspect() == .notRegularFile)
+  }
+
+  @Test("Other versions, other page sizes, damaged meta pages")
+  func metaPages() throws {
+    func condition(_ offset: Int, _ bytes: [UInt8]) throws -> DataFile.Condition {
+      let directory = TemporaryDirectory()
+      _ = try Fixture.populated(directory)
+      try directory.overwriteDataFile(at: offset, with: bytes)
+      return DataFile.inspect(path: directory.dataFile, mapByteCount: mapByteCount)
+    }
+    func isImplausible(_ condition: DataFile.Condition) -> Bool {
+      if case .implausible = condition { true } else { false }
+    }
+    #expect(try condition(20, [2, 0, 0, 0]) == .otherVersion(2))
+    #expect(try condition(page + 20, [0xE7, 3, 0, 0]) == .otherVersion(999))
+    #expect(try condition(40, [0, 0x40, 0, 0]) == .otherPageSize(16_384))
+    #expect(try condition(40, [0, 0, 0, 0]) == .otherPageSize(0))
+    #expect(try condition(10, [2, 0]) == .notLMDB)
+    #expect(try isImplausible(condition(page + 16, [0, 0, 0, 0])))
+    #expect(try isImplausible(condition(128, [1, 0, 0, 0, 0, 0, 0, 0])))
+    #expect(try isImplausible(condition(page + 128, [0xFF, 0xFF, 0, 0, 0, 0, 0, 0])))
+    #expect(try isImplausible(condition(80, [0xFF, 0xFF, 0, 0, 0, 0, 0, 0])))
+    #expect(try isImplausible(condition(136, [0, 0, 0, 0, 0, 0, 0, 0])))
+    #expect(try isImplausible(condition(136, [UInt8](repeating: 0xFF, count: 8))))
+    // A commit's number in the wrong page, and one that is not the other's neighbour.
+    #expect(try isImplausible(condition(144, [5, 0, 0, 0, 0, 0, 0, 0])))
+    #expect(try isImplausible(condition(144, [0, 0, 0, 0, 0, 0, 0, 0])))
+    #expect(try isImplausible(condition(144, [200, 0, 0, 0, 0, 0, 0, 0])))
+  }
+
+  @Test("A file that holds more than the map")
+  func largerThanMap() throws {
+    let byteCount = try Fixture.populated(directory)
+    #expect(DataFile.inspect(path: directory.dataFile, mapByteCount: byteCount) == .healthy)
+    let condition = DataFile.inspect(path: directory.dataFile, mapByteCount: byteCount - page)
+    #expect(condition == .largerThanMap(byteCount: byteCount, mapByteCount: byteCount - page))
+    #expect(!condition.isUsable)
+  }
+
+  @Test("Every condition explains itself")
+  func descriptions() {
+    #expect(
+      "\(DataFile.Condition.tooShort(byteCount: 5, neededByteCount: 8192))"
+        == "has 5 bytes and should have at least 8192")
+    #expect("\(DataFile.Condition.otherVersion(2))" == "has LMDB's format 2 instead of 1")
+    #expect("\(DataFile.Condition.unreadable(.init(code: .accessDenied, function: "open")))".contains("open failed"))
+    #expect(!DataFile.Condition.otherOwner(7).isUsable)
+  }
+
+  @Test("A healthy file can be shorter than it says; extending it makes it tell the truth")
+  func extendShortFile() throws {
+    let environment = try directory.open(mapByteCount: mapByteCount)
+    let table = try environment.table("table", key: BigEndianUInt64.self, value: BytesCodec.self)
+    #expect(try !environment.extendShortFile())
+    // Some history, so that there are free pages to look through before the file's end is used.
+    for key in 0..<6 as Range<UInt64> {
+      try environment.write { transaction throws(LMDBError) in
+        try table.put(bytes(key, 3_000), for: key, in: transaction)
+        try table.put(bytes(0, 20_000), for: 0, in: transaction)
+      }
+    }
+    try environment.write { transaction throws(LMDBError) in
+      try table.put(bytes(1), for: 1, in: transaction)
+      try table.put(bytes(99, 400_000), for: 99, in: transaction)
+      try table.remove(99, in: transaction)
+    }
+    guard case .tooShort = inspect() else {
+      Issue.record("\(inspect())")
+      return
+    }
+    let commits = environment.lastTransactionID
+    #expect(try environment.extendShortFile())
+    #expect(inspect() == .healthy)
+    #expect(try !environment.extendShortFile())
+    #expect(environment.lastTransactionID == commits)
+    let value = try environment.read { transaction throws(LMDBError) in try table.value(for: 1, in: transaction) }
+    #expect(value == bytes(1))
+  }
+
+  @Test("A file that a writer is busy with is healthy")
+  func busyFile() throws {
+    let fixture = try Fixture()
+    let findings = Findings()
+    let threads = Threads()
+    threads.start {
+      findings.check { () throws(LMDBError) in
+        for round in 0..<200 as Range<UInt64> { try fixture.put([round % 7], byteCount: 3_000) }
+      }
+    }
+    for _ in 0..<200 {
+      let condition = DataFile.inspect(path: fixture.directory.dataFile, mapByteCount: 1 << 20)
+      if condition != .healthy { findings.add("\(condition)") }
+    }
+    threads.join()
+    #expect(findings.all == [])
+  }
+}

@@ -1,0 +1,173 @@
+import Foundation
+import LMDB
+import Testing
+
+@Suite("Environment")
+struct EnvironmentTests {
+  @Test("What is stored is there after closing and opening again")
+  func persistence() throws {
+    let directory = TemporaryDirectory()
+    do {
+      let environment = try directory.open()
+      let table = try environment.table("t", key: UTF8String.self, value: BigEndianUInt64.self)
+      try environment.write { transaction throws(LMDBError) in _ = try table.put(7, for: "seven", in: transaction) }
+    }
+    let environment = try directory.open()
+    let table = try environment.table("t", key: UTF8String.self, value: BigEndianUInt64.self)
+    let value = try environment.read { transaction throws(LMDBError) in try table.value(for: "seven", in: transaction) }
+    #expect(value == 7)
+  }
+
+  @Test("One directory is one object, by whatever path, and the second one's options are ignored")
+  func sharing() throws {
+    let directory = TemporaryDirectory()
+    let first = try directory.open()
+    let link = TemporaryDirectory()
+    try FileManager.default.createSymbolicLink(atPath: link.path + "/link", withDestinationPath: directory.path)
+    let name = URL(fileURLWithPath: directory.path).lastPathComponent
+    let paths = [
+      directory.path, directory.path + "/", directory.path + "/.", directory.path + "/../" + name, link.path + "/link",
+      relativePath(to: directory.path),
+    ]
+    for path in paths {
+      let again = try Environment.open(directory: path, options: .init(mapByteCount: 64 << 20))
+      #expect(again === first, "\(path)")
+    }
+    #expect(first.information.mapByteCount == 1 << 20)
+  }
+
+  /// From the working directory, which the test does not change.
+  private func relativePath(to path: String) -> String {
+    let depth = FileManager.default.currentDirectoryPath.split(separator: "/").count
+    return String(repeating: "../", count: depth) + path.dropFirst()
+  }
+
+  @Test("Two directories are two objects")
+  func twoDirectories() throws {
+    let (first, second) = (TemporaryDirectory(), TemporaryDirectory())
+    #expect(try first.open() !== second.open())
+  }
+
+  @Test("The last release closes it: the next open obeys its own options")
+  func closing() throws {
+    let directory = TemporaryDirectory()
+    weak var former: Environment?
+    do {
+      let environment = try directory.open(mapByteCount: 1 << 20)
+      #expect(environment.information.mapByteCount == 1 << 20)
+      former = environment
+    }
+    #expect(former == nil)
+    let environment = try directory.open(mapByteCount: 2 << 20)
+    #expect(environment.information.mapByteCount == 2 << 20)
+  }
+
+  @Test("Threads that open and release one directory never have it open twice")
+  func openingRace() throws {
+    let directory = TemporaryDirectory()
+    let findings = Findings()
+    let threads = Threads()
+    for _ in 0..<4 {
+      threads.start {
+        for _ in 0..<100 {
+          findings.check { () throws(LMDBError) in
+            let environment = try directory.open()
+            try environment.write { transaction throws(LMDBError) in _ = transaction.id }
+            let again = try directory.open()
+            if again !== environment { findings.add("two objects at once") }
+          }
+        }
+      }
+    }
+    threads.join()
+    #expect(findings.all == [])
+  }
+
+  @Test("A data file that was replaced under an open environment is noticed")
+  func replacedDataFile() throws {
+    let directory = TemporaryDirectory()
+    let environment = try directory.open()
+    try FileManager.default.removeItem(atPath: directory.dataFile)
+    #expect(error { () throws(LMDBError) in try directory.open() }?.code == .dataFileReplaced)
+    try Data("something else".utf8).write(to: URL(fileURLWithPath: directory.dataFile))
+    #expect(error { () throws(LMDBError) in try directory.open() }?.code == .dataFileReplaced)
+    withExtendedLifetime(environment) {}
+  }
+
+  @Test("Numbers about the environment")
+  func information() throws {
+    let fixture = try Fixture(mapByteCount: (1 << 20) + 100)
+    let environment = fixture.environment
+    #expect(environment.openedProcessID == getpid())
+    #expect(environment.pageByteCount == Int(getpagesize()))
+    #expect(environment.maximumKeyByteCount == 511)
+    let before = environment.information
+    #expect(before.mapByteCount == 1 << 20)
+    #expect(before.maximumReaders == 1024)
+    #expect(before.lastTransactionID == environment.lastTransactionID)
+    try fixture.put(1...10)
+    #expect(environment.lastTransactionID == before.lastTransactionID + 1)
+    #expect(environment.information.lastPageNumber >= before.lastPageNumber)
+    try environment.synchronize()
+    #expect(try environment.clearStaleReaders() == 0)
+  }
+
+  @Test("New files belong to the owner alone, or as asked")
+  func fileMode() throws {
+    func mode(_ path: String) throws -> Int? {
+      try FileManager.default.attributesOfItem(atPath: path)[.posixPermissions] as? Int
+    }
+    let directory = TemporaryDirectory()
+    let environment = try directory.open()
+    #expect(try mode(directory.dataFile) == 0o600)
+    #expect(try mode(directory.path + "/lock.mdb") == 0o600)
+    let shared = TemporaryDirectory()
+    let sharedEnvironment = try shared.open { $0.fileMode = 0o640 }
+    #expect(try mode(shared.dataFile) == 0o640)
+    withExtendedLifetime((environment, sharedEnvironment)) {}
+  }
+
+  @Test("Opening fails with the reason")
+  func openingFailures() throws {
+    let directory = TemporaryDirectory()
+    func code(_ path: String) -> LMDBError.Code? {
+      error { () throws(LMDBError) in
+        try Environment.open(directory: path, options: .init(mapByteCount: 1 << 20))
+      }?.code
+    }
+    #expect(code(directory.path + "/missing") == .noSuchFile)
+    try Data("text".utf8).write(to: URL(fileURLWithPath: directory.path + "/file"))
+    #expect(code(directory.path + "/file") == .notDirectory)
+
+    try Data(repeating: 0x41, count: 20_000).write(to: URL(fileURLWithPath: directory.dataFile))
+    #expect(code(directory.path) == .invalid)
+    try FileManager.default.removeItem(atPath: directory.dataFile)
+    try FileManager.default.createDirectory(atPath: directory.dataFile, withIntermediateDirectories: false)
+    #expect(code(directory.path) == .isDirectory)
+    try FileManager.default.removeItem(atPath: directory.dataFile)
+    // A failed open leaves nothing behind that would hinder the next.
+    #expect(code(directory.path) == nil)
+  }
+
+  @Test("A data file of another version is refused")
+  func versionMismatch() throws {
+    let directory = TemporaryDirectory()
+    _ = try Fixture.populated(directory)
+    try directory.overwriteDataFile(at: 20, with: [9, 0, 0, 0])
+    #expect(error { () throws(LMDBError) in try directory.open() }?.code == .versionMismatch)
+  }
+
+  @Test("Without permission, opening is denied")
+  func accessDenied() async {
+    await #expect(processExitsWith: .success) {
+      let directory = TemporaryDirectory()
+      chmod(directory.path, 0)
+      // Permissions do not bind the superuser.
+      let user = geteuid()
+      if user == 0 { #expect(seteuid(65_534) == 0) }
+      #expect(error { () throws(LMDBError) in try directory.open() }?.code == .accessDenied)
+      #expect(seteuid(user) == 0)
+      chmod(directory.path, 0o700)
+    }
+  }
+}

@@ -1,1 +1,0 @@
-// LMDBTests: its first slice is on its way.

@@ -1,0 +1,232 @@
+import Foundation
+import LMDB
+import Testing
+
+@Suite("Tables")
+struct TableTests {
+  @Test("Put replaces, insert does not, append takes any order")
+  func modes() throws {
+    let fixture = try Fixture()
+    let table = fixture.table
+    try fixture.environment.write { transaction throws(LMDBError) in
+      #expect(try table.put([1], for: 5, in: transaction))
+      #expect(try table.put([2], for: 5, in: transaction))
+      #expect(try !table.put([3], for: 5, in: transaction, mode: .insert))
+      #expect(try table.value(for: 5, in: transaction) == [2])
+      #expect(try table.put([4], for: 6, in: transaction, mode: .insert))
+
+      #expect(try table.put([5], for: 7, in: transaction, mode: .append))
+      // Neither below the last key nor on it does LMDB append.
+      #expect(try table.put([6], for: 1, in: transaction, mode: .append))
+      #expect(try table.put([7], for: 7, in: transaction, mode: .append))
+      #expect(try table.value(for: 1, in: transaction) == [6])
+      #expect(try table.value(for: 7, in: transaction) == [7])
+    }
+    #expect(try fixture.keys() == [1, 5, 6, 7])
+  }
+
+  @Test("Appending fills pages")
+  func appendingFillsPages() throws {
+    func pages(_ mode: PutMode) throws -> Int {
+      let fixture = try Fixture(mapByteCount: 4 << 20)
+      return try fixture.environment.write { transaction throws(LMDBError) in
+        for key in 0..<500 as Range<UInt64> {
+          try fixture.table.put(bytes(key, 1_000), for: key, in: transaction, mode: mode)
+        }
+        return try fixture.table.statistics(in: transaction).leafPageCount
+      }
+    }
+    let appended = try pages(.append)
+    #expect(appended <= 500 / 3)
+    #expect(try pages(.upsert) > appended)
+  }
+
+  @Test("A missing key is nil, false, or not removed")
+  func missing() throws {
+    let fixture = try Fixture()
+    let table = fixture.table
+    try fixture.put([1])
+    try fixture.environment.write { transaction throws(LMDBError) in
+      #expect(try table.value(for: 2, in: transaction) == nil)
+      #expect(try table.withValue(for: 2, in: transaction) { _ throws(LMDBError) in true } == nil)
+      #expect(try !table.contains(2, in: transaction))
+      #expect(try !table.remove(2, in: transaction))
+      #expect(try table.contains(1, in: transaction))
+      #expect(try table.remove(1, in: transaction))
+      #expect(try !table.contains(1, in: transaction))
+    }
+  }
+
+  @Test("Reserved room is written in place")
+  func reserve() throws {
+    let fixture = try Fixture()
+    let table = fixture.table
+    func fill(_ byte: UInt8) -> (UnsafeMutableRawBufferPointer) -> Void {
+      { room in _ = room.initializeMemory(as: UInt8.self, repeating: byte) }
+    }
+    try fixture.environment.write { transaction throws(LMDBError) in
+      #expect(try table.reserve(byteCount: 10_000, for: 1, in: transaction, fill(1)))
+      #expect(try !table.reserve(byteCount: 1, for: 1, in: transaction, mode: .insert, fill(9)))
+      #expect(try table.reserve(byteCount: 3, for: 0, in: transaction, mode: .append, fill(2)))
+      var room = -1
+      #expect(try table.reserve(byteCount: 0, for: 2, in: transaction, mode: .append) { room = $0.count })
+      #expect(room == 0)
+    }
+    try fixture.environment.read { transaction throws(LMDBError) in
+      #expect(try table.value(for: 0, in: transaction) == [2, 2, 2])
+      #expect(try table.value(for: 1, in: transaction) == bytes(1, 10_000))
+      #expect(try table.value(for: 2, in: transaction) == [])
+    }
+  }
+
+  @Test("Keys and values as bytes, past the codecs")
+  func rawBytes() throws {
+    let fixture = try Fixture()
+    let table = try fixture.environment.table("raw", key: BytesCodec.self, value: BytesCodec.self)
+    try fixture.environment.write { transaction throws(LMDBError) in
+      try table.put([9, 9], for: [1, 2], in: transaction)
+      try BytesCodec.withEncoded([1, 2]) { key throws(LMDBError) in
+        #expect(try table.contains(bytes: key, in: transaction))
+        #expect(try table.withValue(forBytes: key, in: transaction) { $0.byteCount } == 2)
+        try BytesCodec.withEncoded([7]) { value throws(LMDBError) in
+          #expect(try table.put(bytes: value, forBytes: key, in: transaction))
+          #expect(try !table.put(bytes: value, forBytes: key, in: transaction, mode: .insert))
+        }
+        #expect(try table.value(for: [1, 2], in: transaction) == [7])
+        #expect(try table.remove(bytes: key, in: transaction))
+        #expect(try table.withValue(forBytes: key, in: transaction) { $0.byteCount } == nil)
+      }
+    }
+  }
+
+  @Test("Borrowed bytes are those stored, small or large")
+  func borrowing() throws {
+    let fixture = try Fixture()
+    for byteCount in [0, 1, 2_000, 50_000] {
+      try fixture.put([3], byteCount: byteCount)
+      let found = try fixture.environment.read { transaction throws(LMDBError) in
+        try fixture.table.withValue(for: 3, in: transaction) { span throws(LMDBError) in
+          span.withUnsafeBytes { [UInt8]($0) }
+        }
+      }
+      #expect(found == bytes(3, byteCount))
+    }
+  }
+
+  @Test("Statistics count entries and pages, and removing all leaves none")
+  func statistics() throws {
+    let fixture = try Fixture()
+    let table = fixture.table
+    try fixture.put(0..<100, byteCount: 100)
+    try fixture.put([100], byteCount: 9_000)
+    let full = try fixture.environment.read { transaction throws(LMDBError) in
+      try table.statistics(in: transaction)
+    }
+    #expect(full.entryCount == 101)
+    #expect(full.depth == 2)
+    #expect(full.branchPageCount == 1)
+    #expect(full.leafPageCount > 2)
+    #expect(full.overflowPageCount == 3)
+    #expect(full.pageCount == 4 + full.leafPageCount)
+    let empty = try fixture.environment.write { transaction throws(LMDBError) in
+      try table.removeAll(in: transaction)
+      return try table.statistics(in: transaction)
+    }
+    #expect(empty.entryCount == 0)
+    #expect(empty.pageCount == 0)
+  }
+
+  @Test("Live pages are all that the file has, but those on the free list")
+  func livePages() throws {
+    let fixture = try Fixture()
+    let environment = fixture.environment
+    func live() throws -> Int {
+      try environment.read { transaction throws(LMDBError) in try environment.livePageCount(in: transaction) }
+    }
+    // The free list is empty at first; then every page of the file is live.
+    try fixture.put(0..<100, byteCount: 3_000)
+    let full = try live()
+    #expect(full > 102)
+    #expect(full <= environment.information.lastPageNumber + 1)
+    try environment.write { transaction throws(LMDBError) in
+      for key in 0..<90 as Range<UInt64> { try fixture.table.remove(key, in: transaction) }
+      #expect(try environment.livePageCount(in: transaction) < full - 80)
+    }
+    #expect(try live() < full - 80)
+    try environment.read { transaction throws(LMDBError) in
+      #expect(try environment.freeListStatistics(in: transaction).entryCount > 0)
+      #expect(try environment.mainTableStatistics(in: transaction).entryCount == 1)
+    }
+  }
+
+  @Test("A key must have 1 to 511 bytes to be stored")
+  func keySizes() throws {
+    let fixture = try Fixture()
+    let table = try fixture.environment.table("sizes", key: BytesCodec.self, value: Empty.self)
+    for byteCount in [1, 511] {
+      try fixture.environment.write { transaction throws(LMDBError) in
+        #expect(try table.put((), for: bytes(1, byteCount), in: transaction))
+      }
+    }
+    for byteCount in [0, 512] {
+      let failure = error { () throws(LMDBError) in
+        try fixture.environment.write { transaction throws(LMDBError) in
+          _ = try table.put((), for: bytes(1, byteCount), in: transaction)
+        }
+      }
+      #expect(failure == LMDBError(code: .badValueSize, function: "mdb_put"))
+    }
+    try fixture.environment.read { transaction throws(LMDBError) in
+      #expect(try !table.contains(bytes(1, 512), in: transaction))
+      let failure = error { () throws(LMDBError) in try table.contains([], in: transaction) }
+      #expect(failure == LMDBError(code: .badValueSize, function: "mdb_get"))
+    }
+  }
+
+  @Test("Tables are apart, and opening one again is the same one")
+  func names() throws {
+    let fixture = try Fixture { $0.maximumTables = 3 }
+    let environment = fixture.environment
+    let other = try environment.table("other", key: BigEndianUInt64.self, value: BytesCodec.self)
+    let again = try environment.table("other", key: BigEndianUInt64.self, value: BytesCodec.self)
+    try environment.write { transaction throws(LMDBError) in try other.put([1], for: 1, in: transaction) }
+    #expect(try fixture.keys() == [])
+    let value = try environment.read { transaction throws(LMDBError) in try again.value(for: 1, in: transaction) }
+    #expect(value == [1])
+
+    func code(_ name: String) -> LMDBError.Code? {
+      error { () throws(LMDBError) in
+        try environment.table(name, key: BytesCodec.self, value: BytesCodec.self)
+      }?.code
+    }
+    #expect(code("") == .badValueSize)
+    #expect(code("zero\0byte") == .badValueSize)
+    #expect(code(String(repeating: "x", count: 512)) == .badValueSize)
+    #expect(code("third") == nil)
+    #expect(code("fourth") == .tablesFull)
+    #expect(code("third") == nil)
+  }
+
+  @Test("Stored bytes that are none of the codec's are an error, not a missing key")
+  func undecodable() throws {
+    let fixture = try Fixture()
+    let numbers = try fixture.environment.table("table", key: BigEndianUInt64.self, value: BigEndianUInt64.self)
+    try fixture.put([1], byteCount: 3)
+    let failure = error { () throws(LMDBError) in
+      try fixture.environment.read { transaction throws(LMDBError) in
+        _ = try numbers.value(for: 1, in: transaction)
+      }
+    }
+    #expect(failure?.code == .undecodable)
+  }
+
+  @Test("A table opened during a read is unknown to that read")
+  func tableYoungerThanTransaction() throws {
+    let fixture = try Fixture()
+    try fixture.environment.read { transaction throws(LMDBError) in
+      let young = try fixture.environment.table("young", key: BigEndianUInt64.self, value: BytesCodec.self)
+      #expect(error { () throws(LMDBError) in try young.contains(1, in: transaction) }?.code == .invalidArgument)
+      try fixture.environment.read { inner throws(LMDBError) in #expect(try !young.contains(1, in: inner)) }
+    }
+  }
+}

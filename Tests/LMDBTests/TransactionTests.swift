@@ -1,0 +1,196 @@
+import Foundation
+import LMDB
+import Testing
+
+@Suite("Transactions")
+struct TransactionTests {
+  @Test("A write is numbered as its commit, and a later read shows that number")
+  func identifiers() throws {
+    let fixture = try Fixture()
+    let written = try fixture.environment.write { transaction throws(LMDBError) in
+      _ = try fixture.table.put([1], for: 1, in: transaction)
+      return transaction.id
+    }
+    let read = try fixture.environment.read { transaction throws(LMDBError) in transaction.id }
+    #expect(written == read)
+    #expect(written == fixture.environment.lastTransactionID)
+  }
+
+  @Test("A thrown error undoes the write and is thrown on")
+  func abort() throws {
+    let fixture = try Fixture()
+    try fixture.put(1...3)
+    let thrown = error { () throws(LMDBError) in
+      try fixture.environment.write { transaction throws(LMDBError) in
+        try fixture.table.removeAll(in: transaction)
+        throw LMDBError(code: .problem, function: "test")
+      }
+    }
+    #expect(thrown == LMDBError(code: .problem, function: "test"))
+    #expect(try fixture.keys() == [1, 2, 3])
+    // The writer's lock is free again.
+    try fixture.put([4])
+    #expect(try fixture.keys() == [1, 2, 3, 4])
+  }
+
+  @Test("A read sees one snapshot, a read within it a newer one, and a read within a write the last commit")
+  func snapshots() throws {
+    let fixture = try Fixture()
+    let (environment, table) = (fixture.environment, fixture.table)
+    try fixture.put([1])
+    func keys(in transaction: borrowing some Transaction & ~Copyable) throws(LMDBError) -> Int {
+      try table.statistics(in: transaction).entryCount
+    }
+    try environment.read { outer throws(LMDBError) in
+      #expect(try keys(in: outer) == 1)
+      try environment.write { transaction throws(LMDBError) in
+        try table.put([], for: 2, in: transaction)
+        #expect(try keys(in: transaction) == 2)
+        try environment.read { inner throws(LMDBError) in #expect(try keys(in: inner) == 1) }
+      }
+      #expect(try keys(in: outer) == 1)
+      try environment.read { inner throws(LMDBError) in
+        #expect(try keys(in: inner) == 2)
+        #expect(inner.id == outer.id + 1)
+      }
+    }
+  }
+
+  @Test("Reads one after another use one reader slot, nested ones as many as are open at once")
+  func pooling() throws {
+    let fixture = try Fixture()
+    for _ in 0..<100 { try fixture.environment.read { _ throws(LMDBError) in } }
+    #expect(fixture.environment.information.usedReaders == 1)
+    func nest(_ depth: Int) throws(LMDBError) {
+      if depth > 0 { try fixture.environment.read { _ throws(LMDBError) in try nest(depth - 1) } }
+    }
+    for _ in 0..<3 { try nest(5) }
+    #expect(fixture.environment.information.usedReaders == 5)
+    // Past the pool, transactions come and go.
+    for _ in 0..<3 { try nest(200) }
+    #expect(fixture.environment.information.usedReaders <= 200)
+  }
+
+  @Test("More simultaneous reads than readers are refused, and the environment goes on")
+  func readersFull() throws {
+    let fixture = try Fixture { $0.maximumReaders = 2 }
+    let environment = fixture.environment
+    try environment.read { _ throws(LMDBError) in
+      try environment.read { _ throws(LMDBError) in
+        #expect(error { () throws(LMDBError) in try environment.read { _ throws(LMDBError) in } }?.code == .readersFull)
+        // It needs no reader of its own.
+        try environment.write { transaction throws(LMDBError) in _ = transaction.id }
+      }
+      try environment.read { _ throws(LMDBError) in }
+    }
+  }
+
+  @Test("When other processes have all readers but ours, a second read is refused, and an idle one of the pool serves")
+  func readersFullOfLockFile() async throws {
+    let fixture = try Fixture { $0.maximumReaders = 2 }
+    let path = fixture.directory.path
+    await #expect(processExitsWith: .success) { [path = path as String] in
+      // The lock file, and so the limit, is the first process's.
+      let environment = try Environment.open(directory: path, options: .init(mapByteCount: 1 << 20))
+      #expect(environment.information.maximumReaders == 2)
+      try environment.read { _ throws(LMDBError) in
+        try environment.read { _ throws(LMDBError) in
+          let thrown = error { () throws(LMDBError) in try environment.read { _ throws(LMDBError) in } }
+          #expect(thrown == LMDBError(code: .readersFull, function: "mdb_txn_begin"))
+        }
+      }
+      // Threads prefer places of their own; both transactions are in other places than these threads'.
+      let findings = Findings()
+      for _ in 0..<20 {
+        let threads = Threads()
+        threads.start { findings.check { () throws(LMDBError) in try environment.read { _ throws(LMDBError) in } } }
+        threads.join()
+      }
+      #expect(findings.all == [])
+    }
+    withExtendedLifetime(fixture) {}
+  }
+
+  @Test("A reader that died is cleared when its slot is needed, or on demand")
+  func staleReaders() async throws {
+    let fixture = try Fixture { $0.maximumReaders = 1 }
+    let path = fixture.directory.path
+    for isOnDemand in [true, false] {
+      await #expect(processExitsWith: .signal(SIGKILL)) { [path = path as String] in
+        let environment = try Environment.open(directory: path, options: .init(mapByteCount: 1 << 20))
+        try environment.read { _ throws(LMDBError) in _ = kill(getpid(), SIGKILL) }
+      }
+      if isOnDemand {
+        #expect(try fixture.environment.clearStaleReaders() == 1)
+      } else {
+        try fixture.environment.read { _ throws(LMDBError) in }
+      }
+    }
+  }
+
+  @Test("A writer that died leaves the last commit, and the next writer goes on")
+  func deadWriter() async throws {
+    let fixture = try Fixture()
+    try fixture.put([1])
+    let path = fixture.directory.path
+    await #expect(processExitsWith: .signal(SIGKILL)) { [path = path as String] in
+      let environment = try Environment.open(directory: path, options: .init(mapByteCount: 1 << 20))
+      let table = try environment.table("table", key: BigEndianUInt64.self, value: BytesCodec.self)
+      try environment.write { transaction throws(LMDBError) in
+        try table.put([2], for: 2, in: transaction)
+        _ = kill(getpid(), SIGKILL)
+      }
+    }
+    #expect(try fixture.keys() == [1])
+    try fixture.put([3])
+    #expect(try fixture.keys() == [1, 3])
+  }
+
+  @Test("A full map ends the transaction; nothing is changed, reads go on, and room can be made")
+  func mapFull() throws {
+    let fixture = try Fixture(mapByteCount: 128 << 10)
+    try fixture.put(1...4, byteCount: 5_000)
+    let failure = error { () throws(LMDBError) in
+      try fixture.environment.write { transaction throws(LMDBError) in
+        _ = try fixture.table.put(bytes(5, 200_000), for: 5, in: transaction)
+      }
+    }
+    #expect(failure == LMDBError(code: .mapFull, function: "mdb_put"))
+    #expect(try fixture.keys() == [1, 2, 3, 4])
+
+    // Swallowing it does not help.
+    let atCommit = error { () throws(LMDBError) in
+      try fixture.environment.write { transaction throws(LMDBError) in
+        _ = error { () throws(LMDBError) in try fixture.table.put(bytes(5, 200_000), for: 5, in: transaction) }
+        let next = error { () throws(LMDBError) in try fixture.table.put([], for: 6, in: transaction) }
+        #expect(next == LMDBError(code: .badTransaction, function: "mdb_put"))
+      }
+    }
+    #expect(atCommit == LMDBError(code: .badTransaction, function: "mdb_txn_commit"))
+
+    try fixture.environment.write { transaction throws(LMDBError) in
+      #expect(try fixture.table.remove(1, in: transaction))
+    }
+    #expect(try fixture.keys() == [2, 3, 4])
+  }
+
+  @Test("A file that may not grow fails the commit; the environment goes on")
+  func fileSizeLimit() async {
+    await #expect(processExitsWith: .success) {
+      let fixture = try Fixture(mapByteCount: 8 << 20)
+      try fixture.put([1])
+      signal(SIGXFSZ, SIG_IGN)
+      var limit = rlimit(rlim_cur: 1 << 20, rlim_max: rlim_t.max)
+      getrlimit(__rlimit_resource_t(1), &limit)
+      limit.rlim_cur = 1 << 20
+      #expect(setrlimit(__rlimit_resource_t(1), &limit) == 0)
+      let failure = error { () throws(LMDBError) in try fixture.put([2], byteCount: 4 << 20) }
+      // liblmdb turns a short write into EIO.
+      #expect(failure?.code == .fileTooLarge || failure?.code == .inputOutput)
+      #expect(failure?.function == "mdb_txn_commit")
+      #expect(try fixture.keys() == [1])
+      try fixture.put([3])
+      #expect(try fixture.keys() == [1, 3])
+    }
+  }
+}
