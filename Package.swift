@@ -37,6 +37,8 @@ let package = Package(
     // which no ready-made server does.
     .target(name: "LoopbackOrigin", swiftSettings: settings),
     .testTarget(name: "LMDBTests", dependencies: ["LMDB", "CLMDB"], swiftSettings: settings),
+    .testTarget(
+      name: "LoopbackOriginTests", dependencies: ["LoopbackOrigin"], swiftSettings: settings),
     .testTarget(name: "HTTPCachingTests", dependencies: ["HTTPCaching"], swiftSettings: settings),
     .testTarget(
       name: "ResponseStoreTests", dependencies: ["ResponseStore", "HTTPCaching", "LMDB"],

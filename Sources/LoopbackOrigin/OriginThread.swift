@@ -1,0 +1,43 @@
+import Glibc
+
+/// A thread that somebody joins.
+struct OriginThread: Sendable {
+  private final class Work: Sendable {
+    let body: @Sendable () -> Void
+    init(_ body: @escaping @Sendable () -> Void) { self.body = body }
+  }
+
+  let id: pthread_t
+
+  static var currentID: pthread_t { pthread_self() }
+
+  /// Starts `body` on a new thread.
+  ///
+  /// - Throws: `OriginError` when the system has no thread left.
+  init(_ body: @escaping @Sendable () -> Void) throws(OriginError) {
+    var attributes = pthread_attr_t()
+    pthread_attr_init(&attributes)
+    defer { pthread_attr_destroy(&attributes) }
+    // Hundreds of these may run: a megabyte is much for a handler, and little of the address space.
+    pthread_attr_setstacksize(&attributes, 1 << 20)
+    var id = pthread_t()
+    let work = Unmanaged.passRetained(Work(body))
+    let failure = pthread_create(
+      &id, &attributes,
+      { work in
+        // Never nil: it is the pointer passed below.
+        if let work { Unmanaged<Work>.fromOpaque(work).takeRetainedValue().body() }
+        return nil
+      }, work.toOpaque())
+    guard failure == 0 else {
+      work.release()
+      throw OriginError(function: "pthread_create", number: failure)
+    }
+    self.id = id
+  }
+
+  /// Waits for the end of the thread; to be called once.
+  func join() {
+    pthread_join(id, nil)
+  }
+}

@@ -1,1 +1,0 @@
-// LoopbackOrigin: its first slice is on its way.
