@@ -1,0 +1,147 @@
+/// A non-empty span of bytes of a representation, both ends included, as `Content-Range` writes it. RFC 9110, 14.
+public struct ByteRange: Sendable, Hashable {
+  /// The first byte's position; not negative.
+  public let first: Int
+  /// The last byte's position; not less than `first`, less than `Int.max`.
+  public let last: Int
+
+  /// A span; `nil` unless `0 <= first <= last < Int.max`.
+  public init?(first: Int, last: Int) {
+    guard first >= 0, first <= last, last < Int.max else { return nil }
+    self.first = first
+    self.last = last
+  }
+
+  /// The number of bytes.
+  public var count: Int { last - first + 1 }
+
+  /// Whether `other` lies wholly inside.
+  public func contains(_ other: ByteRange) -> Bool { first <= other.first && other.last <= last }
+}
+
+/// The value of a `Content-Range` field in bytes. RFC 9110, 14.4.
+public struct ContentRange: Sendable, Hashable {
+  /// The span enclosed; `nil` in a 416 (`bytes */1234`).
+  public let range: ByteRange?
+  /// The length of the whole; `nil`: not known (`bytes 0-9/*`).
+  public let completeLength: Int?
+
+  /// A value made of its parts.
+  public init(range: ByteRange?, completeLength: Int?) {
+    self.range = range
+    self.completeLength = completeLength
+  }
+
+  /// The value of a field; `nil` if it is malformed, contradicts itself, or counts in another unit than bytes.
+  public init?(_ value: String) {
+    let text = value.trimmingFieldSpace()
+    let words = text.utf8.split(separator: 0x20, maxSplits: 1, omittingEmptySubsequences: false)
+    guard words.count == 2, String(Substring(words[0])).equalsIgnoringCase("bytes") else { return nil }
+    let halves = words[1].split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
+    guard halves.count == 2 else { return nil }
+
+    var length: Int?
+    if !halves[1].elementsEqual("*".utf8) {
+      guard let number = position(halves[1]) else { return nil }
+      length = number
+    }
+    if halves[0].elementsEqual("*".utf8) {
+      guard length != nil else { return nil }
+      self.init(range: nil, completeLength: length)
+      return
+    }
+    let ends = halves[0].split(separator: UInt8(ascii: "-"), omittingEmptySubsequences: false)
+    guard ends.count == 2, let first = position(ends[0]), let last = position(ends[1]),
+      let range = ByteRange(first: first, last: last), length.map({ last < $0 }) ?? true
+    else { return nil }
+    self.init(range: range, completeLength: length)
+  }
+
+  /// The value as a field holds it.
+  public var rendered: String {
+    let span = range.map { "\($0.first)-\($0.last)" } ?? "*"
+    return "bytes \(span)/\(completeLength.map(String.init) ?? "*")"
+  }
+}
+
+/// What a `Range` field asks for. RFC 9110, 14.1.2 and 14.2.
+enum RangeRequest: Hashable {
+  /// No range, another unit, or malformed: the field is ignored.
+  case none
+  /// From a first byte to a last one or to the end.
+  case from(Int, through: Int?)
+  /// That many bytes at the end.
+  case suffix(Int)
+  case multiple
+
+  init(_ fields: HTTPFields) {
+    let values = fields.values(of: "range")
+    guard values.count == 1 else {
+      self = .none
+      return
+    }
+    self.init(value: values[0])
+  }
+
+  init(value: String) {
+    self = .none
+    let text = value.trimmingFieldSpace()
+    let halves = text.utf8.split(separator: UInt8(ascii: "="), maxSplits: 1, omittingEmptySubsequences: false)
+    guard halves.count == 2, String(Substring(halves[0])).equalsIgnoringCase("bytes") else { return }
+    let specs = halves[1].split(separator: UInt8(ascii: ",")).map { String(Substring($0)).trimmingFieldSpace() }
+      .filter { !$0.isEmpty }
+    if specs.count > 1 {
+      self = .multiple
+      return
+    }
+    guard let spec = specs.first else { return }
+    let ends = spec.utf8.split(separator: UInt8(ascii: "-"), omittingEmptySubsequences: false)
+    guard ends.count == 2 else { return }
+    // A number too large for an Int lies outside any body: it saturates.
+    let first = saturatingPosition(ends[0])
+    let last = saturatingPosition(ends[1])
+    switch (first, last, ends[0].isEmpty, ends[1].isEmpty) {
+    case (nil, let count?, true, false): self = .suffix(count)
+    case (let first?, nil, false, true): self = .from(first, through: nil)
+    case (let first?, let last?, false, false) where first <= last: self = .from(first, through: last)
+    default: break
+    }
+  }
+
+  enum Resolution: Hashable {
+    case span(ByteRange)
+    case outside
+    /// The length of the whole is not known and would be needed.
+    case unknown
+  }
+
+  /// The span of a whole of `length` bytes (`nil`: not known). Not for `none` and `multiple`.
+  func resolved(length: Int?) -> Resolution {
+    switch self {
+    case .none, .multiple: return .unknown
+    case .from(let first, let through):
+      guard let length else {
+        guard let through, let span = ByteRange(first: first, last: through) else { return .unknown }
+        return .span(span)
+      }
+      guard first < length else { return .outside }
+      return ByteRange(first: first, last: min(through ?? Int.max, length - 1)).map { .span($0) } ?? .outside
+    case .suffix(let count):
+      guard let length else { return .unknown }
+      guard count > 0, length > 0 else { return .outside }
+      return ByteRange(first: length - min(count, length), last: length - 1).map { .span($0) } ?? .outside
+    }
+  }
+}
+
+/// Digits only; `nil` if it is anything else or does not fit.
+private func position(_ digits: Substring.UTF8View) -> Int? {
+  guard !digits.isEmpty, digits.allSatisfy(\.isDigit) else { return nil }
+  return Int(Substring(digits))
+}
+
+/// Digits only; what does not fit counts as the largest position.
+private func saturatingPosition(_ digits: Substring.UTF8View) -> Int? {
+  guard !digits.isEmpty, digits.allSatisfy(\.isDigit) else { return nil }
+  return Int(Substring(digits)) ?? Int.max - 1
+}

@@ -1,0 +1,160 @@
+/// The cache directives of a response, from `Cache-Control` or a targeted field. RFC 9111, 5.2.2.
+///
+/// Where a directive comes more than once the strictest counts; a malformed lifetime counts as zero, so that the response
+/// is stale (4.2.1); a malformed list of field names counts as none given, which is stricter; unknown ones are ignored.
+public struct ResponseDirectives: Sendable, Hashable {
+  /// `no-store`.
+  public var noStore = false
+  /// `no-cache` without field names.
+  public var noCache = false
+  /// The names in `no-cache="…"`, in lower case.
+  public var noCacheFields: [String] = []
+  /// `private` without field names.
+  public var isPrivate = false
+  /// The names in `private="…"`, in lower case.
+  public var privateFields: [String] = []
+  /// `public`.
+  public var isPublic = false
+  /// `must-revalidate`.
+  public var mustRevalidate = false
+  /// `proxy-revalidate`.
+  public var proxyRevalidate = false
+  /// `must-understand`.
+  public var mustUnderstand = false
+  /// `no-transform`.
+  public var noTransform = false
+  /// `immutable`. RFC 8246.
+  public var immutable = false
+  /// `max-age` in seconds.
+  public var maxAge: Double?
+  /// `s-maxage` in seconds.
+  public var sharedMaxAge: Double?
+  /// `stale-while-revalidate` in seconds. RFC 5861.
+  public var staleWhileRevalidate: Double?
+  /// `stale-if-error` in seconds. RFC 5861.
+  public var staleIfError: Double?
+  /// Whether they come from a targeted field, so that `Cache-Control` and `Expires` count for nothing. RFC 9213, 2.2.
+  public var isTargeted = false
+
+  init() {}
+
+  /// The directives that bind a cache which listens to `targetedFieldNames`: those of the first of these fields that is
+  /// present, not empty and well-formed, else those of `Cache-Control`.
+  public init(_ fields: HTTPFields, targetedFieldNames: [String] = []) {
+    for name in targetedFieldNames where fields.contains(name) {
+      // RFC 9213, 2.1: an empty or malformed field is ignored as a whole.
+      guard let members = StructuredFields.dictionary(fields.values(of: name)), !members.isEmpty else { continue }
+      isTargeted = true
+      for member in members { take(member.key, member.value) }
+      return
+    }
+    for directive in DirectiveScanner.directives(in: fields.values(of: "cache-control")) { take(directive) }
+  }
+
+  private mutating func take(_ directive: Directive) {
+    switch directive.name {
+    case "no-store": noStore = true
+    case "no-cache":
+      let names = directive.fieldNames
+      if names.isEmpty { noCache = true } else { noCacheFields += names }
+    case "private":
+      let names = directive.fieldNames
+      if names.isEmpty { isPrivate = true } else { privateFields += names }
+    case "max-age": maxAge = min(maxAge ?? .infinity, directive.seconds ?? 0)
+    case "s-maxage": sharedMaxAge = min(sharedMaxAge ?? .infinity, directive.seconds ?? 0)
+    case "stale-while-revalidate":
+      staleWhileRevalidate = min(staleWhileRevalidate ?? .infinity, directive.seconds ?? -1)
+    case "stale-if-error": staleIfError = min(staleIfError ?? .infinity, directive.seconds ?? -1)
+    default: takeFlag(directive.name)
+    }
+  }
+
+  private mutating func takeFlag(_ name: String) {
+    switch name {
+    case "no-store": noStore = true
+    case "public": isPublic = true
+    case "must-revalidate": mustRevalidate = true
+    case "proxy-revalidate": proxyRevalidate = true
+    case "must-understand": mustUnderstand = true
+    case "no-transform": noTransform = true
+    case "immutable": immutable = true
+    default: break
+    }
+  }
+
+  /// A member of a targeted field. RFC 9213, 2.1: parameters are ignored, values of a wrong type are not used.
+  private mutating func take(_ name: String, _ value: StructuredFields.Value) {
+    if case .item(.boolean(false)) = value { return }
+    switch name {
+    case "no-cache", "private":
+      var names: [String] = []
+      if case .item(.string(let text)) = value {
+        names = Directive(name: name, argument: .text(text)).fieldNames
+      }
+      switch (name, names.isEmpty) {
+      case ("no-cache", true): noCache = true
+      case ("no-cache", false): noCacheFields += names
+      case (_, true): isPrivate = true
+      case (_, false): privateFields += names
+      }
+    case "max-age", "s-maxage", "stale-while-revalidate", "stale-if-error":
+      guard case .item(.integer(let number)) = value, number >= 0 else { return }
+      let seconds = min(Double(number), FreshnessFacts.maximumSeconds)
+      switch name {
+      case "max-age": maxAge = seconds
+      case "s-maxage": sharedMaxAge = seconds
+      case "stale-while-revalidate": staleWhileRevalidate = seconds
+      default: staleIfError = seconds
+      }
+    default: takeFlag(name)
+    }
+  }
+}
+
+/// The cache directives of a request. RFC 9111, 5.2.1 and 5.4.
+///
+/// Where one comes more than once the strictest counts; a malformed `max-age` counts as zero, a malformed `min-fresh` or
+/// `max-stale` as not given.
+public struct RequestDirectives: Sendable, Hashable {
+  /// `no-store`.
+  public var noStore = false
+  /// `no-cache`.
+  public var noCache = false
+  /// `Pragma: no-cache`, where no `Cache-Control` is sent.
+  public var pragmaNoCache = false
+  /// `only-if-cached`.
+  public var onlyIfCached = false
+  /// `no-transform`.
+  public var noTransform = false
+  /// `max-age` in seconds.
+  public var maxAge: Double?
+  /// `min-fresh` in seconds.
+  public var minFresh: Double?
+  /// `max-stale` in seconds; without a value as many as there are.
+  public var maxStale: Double?
+  /// `stale-if-error` in seconds. RFC 5861.
+  public var staleIfError: Double?
+
+  /// The directives in the fields of a request.
+  public init(_ fields: HTTPFields) {
+    let lines = fields.values(of: "cache-control")
+    for directive in DirectiveScanner.directives(in: lines) {
+      switch directive.name {
+      case "no-store": noStore = true
+      case "no-cache": noCache = true
+      case "only-if-cached": onlyIfCached = true
+      case "no-transform": noTransform = true
+      case "max-age": maxAge = min(maxAge ?? .infinity, directive.seconds ?? 0)
+      case "min-fresh": minFresh = max(minFresh ?? 0, directive.seconds ?? 0)
+      case "max-stale":
+        let seconds = directive.argument == .none ? FreshnessFacts.maximumSeconds : directive.seconds ?? -1
+        maxStale = min(maxStale ?? .infinity, seconds)
+      case "stale-if-error": staleIfError = min(staleIfError ?? .infinity, directive.seconds ?? -1)
+      default: break
+      }
+    }
+    if lines.isEmpty {
+      pragmaNoCache = DirectiveScanner.directives(in: fields.values(of: "pragma")).contains { $0.name == "no-cache" }
+    }
+  }
+}

@@ -1,0 +1,143 @@
+/// One directive of `Cache-Control` or `Pragma`: a name with or without an argument. RFC 9111, 5.2.
+struct Directive: Hashable {
+  enum Argument: Hashable {
+    case none
+    /// A token, or the text of a quoted string.
+    case text(String)
+    /// Neither: it must not be taken for anything.
+    case malformed
+  }
+
+  /// In lower case.
+  let name: String
+  let argument: Argument
+}
+
+/// Cuts field lines into directives, in time linear in their length whatever they hold.
+///
+/// A line is a list; an element that is no directive is skipped up to the next comma outside a quoted string. A quoted
+/// string without an end hides nothing: from there on quotes are ordinary bytes, so that a `no-store` behind it counts.
+struct DirectiveScanner {
+  private let bytes: [UInt8]
+  private var at = 0
+  private var honoursQuotes = true
+
+  private init(_ line: String) {
+    bytes = Array(line.utf8)
+  }
+
+  /// The directives of all lines, in order.
+  static func directives(in lines: [String]) -> [Directive] {
+    var found: [Directive] = []
+    for line in lines {
+      var scanner = DirectiveScanner(line)
+      while let directive = scanner.next() { found.append(directive) }
+    }
+    return found
+  }
+
+  private mutating func next() -> Directive? {
+    while at < bytes.count {
+      skipSpace()
+      let start = at
+      while at < bytes.count, bytes[at].isTokenByte { at += 1 }
+      guard at > start else {
+        skipPastComma()
+        continue
+      }
+      let name = String(decoding: bytes[start..<at].map(\.asciiLowercase), as: UTF8.self)
+      let argument = argument()
+      skipSpace()
+      let ended = at >= bytes.count || bytes[at] == UInt8(ascii: ",")
+      skipPastComma()
+      return Directive(name: name, argument: ended ? argument : .malformed)
+    }
+    return nil
+  }
+
+  private mutating func argument() -> Directive.Argument {
+    guard at < bytes.count, bytes[at] == UInt8(ascii: "=") else { return .none }
+    at += 1
+    if at < bytes.count, bytes[at] == UInt8(ascii: "\""), honoursQuotes {
+      let open = at
+      if let text = quotedString() { return .text(text) }
+      honoursQuotes = false
+      at = open + 1
+      return .malformed
+    }
+    let start = at
+    while at < bytes.count, bytes[at].isTokenByte { at += 1 }
+    return at > start ? .text(String(decoding: bytes[start..<at], as: UTF8.self)) : .malformed
+  }
+
+  /// Reads a quoted string and leaves `at` behind it; `nil`: it has no end.
+  private mutating func quotedString() -> String? {
+    at += 1
+    var text: [UInt8] = []
+    while at < bytes.count {
+      switch bytes[at] {
+      case UInt8(ascii: "\""):
+        at += 1
+        return String(decoding: text, as: UTF8.self)
+      case UInt8(ascii: "\\"):
+        guard at + 1 < bytes.count else { return nil }
+        text.append(bytes[at + 1])
+        at += 2
+      default:
+        text.append(bytes[at])
+        at += 1
+      }
+    }
+    return nil
+  }
+
+  private mutating func skipSpace() {
+    while at < bytes.count, bytes[at].isFieldSpace { at += 1 }
+  }
+
+  private mutating func skipPastComma() {
+    while at < bytes.count {
+      let byte = bytes[at]
+      if byte == UInt8(ascii: "\""), honoursQuotes {
+        let open = at
+        if quotedString() == nil {
+          honoursQuotes = false
+          at = open + 1
+        }
+        continue
+      }
+      at += 1
+      if byte == UInt8(ascii: ",") { return }
+    }
+  }
+}
+
+extension Directive {
+  /// The argument as `delta-seconds`: digits only, at most `FreshnessFacts.maximumSeconds`; `nil` if it is anything else.
+  var seconds: Double? {
+    guard case .text(let text) = argument else { return nil }
+    return deltaSeconds(text)
+  }
+
+  /// The field names in the argument, in lower case; empty if there is none or it names nothing usable.
+  var fieldNames: [String] {
+    guard case .text(let text) = argument else { return [] }
+    let names = text.utf8.split(separator: UInt8(ascii: ",")).map {
+      String(decoding: $0, as: UTF8.self).trimmingFieldSpace().asciiLowercased()
+    }
+    let named = names.filter { !$0.isEmpty }
+    return named.allSatisfy { $0.utf8.allSatisfy(\.isTokenByte) } ? named : []
+  }
+}
+
+/// `delta-seconds` of RFC 9111, 1.2.2: digits only; more than 2^31 counts as 2^31.
+func deltaSeconds(_ text: String) -> Double? {
+  guard !text.isEmpty else { return nil }
+  var value = 0
+  for byte in text.utf8 {
+    guard byte.isDigit else { return nil }
+    // Saturating at each digit keeps the sum far below overflow, however many digits follow.
+    value = min(value * 10 + Int(byte &- UInt8(ascii: "0")), 2_147_483_648)
+  }
+  return Double(value)
+}

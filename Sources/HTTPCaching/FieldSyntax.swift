@@ -1,0 +1,53 @@
+extension UInt8 {
+  /// `tchar` of RFC 9110, 5.6.2.
+  var isTokenByte: Bool {
+    switch self {
+    case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+      UInt8(ascii: "0")...UInt8(ascii: "9"):
+      true
+    case UInt8(ascii: "!"), UInt8(ascii: "#"), UInt8(ascii: "$"), UInt8(ascii: "%"), UInt8(ascii: "&"),
+      UInt8(ascii: "'"), UInt8(ascii: "*"), UInt8(ascii: "+"), UInt8(ascii: "-"), UInt8(ascii: "."),
+      UInt8(ascii: "^"), UInt8(ascii: "_"), UInt8(ascii: "`"), UInt8(ascii: "|"), UInt8(ascii: "~"):
+      true
+    default: false
+    }
+  }
+
+  var isDigit: Bool { self >= UInt8(ascii: "0") && self <= UInt8(ascii: "9") }
+
+  /// `OWS` of RFC 9110, 5.6.3: space or horizontal tab.
+  var isFieldSpace: Bool { self == 0x20 || self == 0x09 }
+
+  /// The lower-case form of an ASCII letter; every other byte unchanged.
+  var asciiLowercase: UInt8 { self >= 0x41 && self <= 0x5A ? self | 0x20 : self }
+}
+
+extension String {
+  /// Equality without regard to the case of ASCII letters, without allocation.
+  func equalsIgnoringCase(_ other: String) -> Bool {
+    let left = utf8
+    let right = other.utf8
+    guard left.count == right.count else { return false }
+    var at = right.startIndex
+    for byte in left {
+      if byte != right[at], byte.asciiLowercase != right[at].asciiLowercase { return false }
+      right.formIndex(after: &at)
+    }
+    return true
+  }
+
+  /// The string with ASCII letters in lower case. Not locale-dependent, other letters unchanged.
+  func asciiLowercased() -> String {
+    guard utf8.contains(where: { $0 >= 0x41 && $0 <= 0x5A }) else { return self }
+    return String(decoding: utf8.map(\.asciiLowercase), as: UTF8.self)
+  }
+
+  /// The string without the spaces and tabs at both ends (`OWS`).
+  func trimmingFieldSpace() -> String {
+    guard let first = utf8.first, let last = utf8.last, first.isFieldSpace || last.isFieldSpace else { return self }
+    var bytes = utf8[...]
+    while let byte = bytes.first, byte.isFieldSpace { bytes = bytes.dropFirst() }
+    while let byte = bytes.last, byte.isFieldSpace { bytes = bytes.dropLast() }
+    return String(Substring(bytes))
+  }
+}

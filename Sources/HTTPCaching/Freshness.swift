@@ -1,0 +1,103 @@
+#if canImport(FoundationEssentials)
+  import FoundationEssentials
+#else
+  import Foundation
+#endif
+
+/// Computes the facts of a response. RFC 9111, 4.2.
+enum Freshness {
+  /// Statuses that a cache may keep without explicit permission. RFC 9110, 15.1.
+  static let heuristicallyCacheable: Set<Int> = [200, 203, 204, 206, 300, 301, 308, 404, 405, 410, 414, 501]
+
+  /// Statuses whose caching this module understands (RFC 9111, 5.2.2.3): what RFC 9110 defines.
+  static func understands(_ status: Int) -> Bool {
+    switch status {
+    case 200...206, 300...305, 307, 308, 400...417, 421, 422, 426, 500...505: true
+    default: false
+    }
+  }
+
+  /// `Age`: the first member of the first line; malformed: ignored (RFC 9111, 5.1).
+  static func age(of fields: HTTPFields) -> Double {
+    guard let line = fields.first("age") else { return 0 }
+    let first = line.utf8.split(separator: UInt8(ascii: ","), maxSplits: 1, omittingEmptySubsequences: false).first
+    return first.flatMap { deltaSeconds(String(Substring($0)).trimmingFieldSpace()) } ?? 0
+  }
+
+  static func facts(
+    request: RequestHead, response: ResponseHead, directives: ResponseDirectives, requestTime: Date,
+    responseTime: Date, options: CachingOptions
+  ) -> FreshnessFacts {
+    let fields = response.fields
+    var flags: FreshnessFacts.Flags = []
+    let sentDate = fields.single("date").flatMap { HTTPDate.parse($0, now: responseTime) }
+    if sentDate == nil { flags.insert(.dateAssumed) }
+    let date = sentDate ?? responseTime
+
+    // 4.2.3: corrected_age_value counts from the start of the request, apparent_age from Date.
+    let delay = bounded(responseTime.timeIntervalSince(requestTime))
+    let apparentAge = bounded(responseTime.timeIntervalSince(date))
+    let initialAge = bounded(max(apparentAge, age(of: fields) + delay))
+
+    let lastModified = fields.single("last-modified").flatMap { HTTPDate.parse($0, now: responseTime) }
+    let (lifetime, isHeuristic) = lifetime(
+      response: response, directives: directives, date: date, lastModified: lastModified, responseTime: responseTime,
+      options: options)
+    if isHeuristic { flags.insert(.heuristic) }
+
+    let isShared = options.mode == .shared
+    if directives.noCache { flags.insert(.noCache) }
+    if directives.mustRevalidate { flags.insert(.mustRevalidate) }
+    // 5.2.2.10: to a shared cache s-maxage means proxy-revalidate too.
+    if directives.proxyRevalidate || (isShared && directives.sharedMaxAge != nil) { flags.insert(.proxyRevalidate) }
+    if directives.noTransform { flags.insert(.noTransform) }
+    if directives.immutable, isTrustworthyImmutable(request: request, fields: fields) { flags.insert(.immutable) }
+    if let tag = EntityTag(stored: fields) { flags.insert(tag.isWeak ? .weakETag : .strongETag) }
+    if lastModified != nil { flags.insert(.lastModified) }
+    if response.status == 206 { flags.insert(.incomplete) }
+    if isShared { flags.insert(.sharedMode) }
+    if fields.contains("vary") { flags.insert(.hasVary) }
+    if request.fields.contains("authorization") { flags.insert(.authorized) }
+    if fields.contains("cache-groups") { flags.insert(.hasGroups) }
+
+    return FreshnessFacts(
+      responseTime: responseTime, initialAge: initialAge, lifetime: lifetime, date: date,
+      staleWhileRevalidate: directives.staleWhileRevalidate ?? -1, staleIfError: directives.staleIfError ?? -1,
+      flags: flags)
+  }
+
+  /// 4.2.1, in this order: `s-maxage` (shared), `max-age`, `Expires`, heuristics.
+  private static func lifetime(
+    response: ResponseHead, directives: ResponseDirectives, date: Date, lastModified: Date?, responseTime: Date,
+    options: CachingOptions
+  ) -> (seconds: Double, isHeuristic: Bool) {
+    if options.mode == .shared, let seconds = directives.sharedMaxAge { return (bounded(seconds), false) }
+    if let seconds = directives.maxAge { return (bounded(seconds), false) }
+    // RFC 9213, 2.2: beside a targeted field Expires counts for nothing.
+    if !directives.isTargeted, response.fields.contains("expires") {
+      // 5.3: malformed, "0" above all, means already expired; so do lines that contradict each other (4.2.1).
+      guard let expires = response.fields.single("expires").flatMap({ HTTPDate.parse($0, now: responseTime) })
+      else { return (0, false) }
+      return (bounded(expires.timeIntervalSince(date)), false)
+    }
+    // 4.2.2: only where the status is heuristically cacheable, or the response says public.
+    guard heuristicallyCacheable.contains(response.status) || directives.isPublic else { return (0, false) }
+    if let lastModified {
+      let share = date.timeIntervalSince(lastModified) * options.heuristicFraction
+      return (bounded(min(share, options.heuristicMaximum)), true)
+    }
+    return (bounded(options.defaultLifetime ?? 0), true)
+  }
+
+  /// RFC 8246, 3: only over a channel nobody can cut, and with a body whose length is certain.
+  private static func isTrustworthyImmutable(request: RequestHead, fields: HTTPFields) -> Bool {
+    guard request.url.scheme?.asciiLowercased() == "https" else { return false }
+    return fields.contains("content-length")
+      || (fields["transfer-encoding"]?.asciiLowercased() ?? "").hasSuffix("chunked")
+  }
+
+  /// Seconds between 0 and the maximum; not-a-number becomes 0.
+  static func bounded(_ seconds: Double) -> Double {
+    seconds > 0 ? min(seconds, FreshnessFacts.maximumSeconds) : 0
+  }
+}

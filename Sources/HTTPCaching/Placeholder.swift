@@ -1,1 +1,0 @@
-// HTTPCaching: its first slice is on its way.

@@ -1,0 +1,203 @@
+#if canImport(FoundationEssentials)
+  import FoundationEssentials
+#else
+  import Foundation
+#endif
+
+/// The full decision on one request and one stored response: one question after the other.
+struct ReuseEvaluation {
+  /// Whether the stored response may be used without asking the origin.
+  private enum Permission {
+    case fresh(Rule)
+    case stale(revalidatesInBackground: Bool, Rule)
+    case askOrigin(Rule)
+  }
+
+  private let request: RequestHead
+  private let facts: FreshnessFacts
+  private let status: Int
+  private let policy: RequestPolicy
+  private let now: Date
+  private let options: CachingOptions
+  private let directives: RequestDirectives
+  private let age: Double
+
+  init(
+    request: RequestHead, facts: FreshnessFacts, status: Int, policy: RequestPolicy, now: Date, options: CachingOptions
+  ) {
+    self.request = request
+    self.facts = facts
+    self.status = status
+    self.policy = policy
+    self.now = now
+    self.options = options
+    directives = RequestDirectives(request.fields)
+    age = facts.currentAge(at: now)
+  }
+
+  mutating func decide(_ stored: some StoredResponseView) -> ReuseDecision {
+    // 9111 4: unsafe and unknown methods are written through.
+    guard request.method == "GET" || request.method == "HEAD" else {
+      return policy == .returnCacheDataDontLoad ? .gatewayTimeout(.doNotLoad) : forward(.writeThrough)
+    }
+    switch policy {
+    case .reloadIgnoringLocalCacheData, .reloadIgnoringLocalAndRemoteCacheData: return asking(forward(.reload))
+    case .useProtocolCachePolicy, .returnCacheDataElseLoad, .returnCacheDataDontLoad, .reloadRevalidatingCacheData:
+      break
+    }
+    // 9111 5.2.1.5: who wants no trace kept is not served from traces either.
+    if directives.noStore { return asking(forward(.requestNoStore)) }
+    // 9111 4.3.2: only the origin evaluates these two.
+    if request.fields.contains("if-match") || request.fields.contains("if-unmodified-since") {
+      return asking(forward(.precondition))
+    }
+
+    switch permission() {
+    case .fresh(let rule): return answer(stored, rule, isStale: false, inBackground: false)
+    case .stale(let inBackground, let rule): return answer(stored, rule, isStale: true, inBackground: inBackground)
+    case .askOrigin(let rule): return asking(validate(stored, rule))
+    }
+  }
+
+  // MARK: may it be used?
+
+  private func permission() -> Permission {
+    // A shared cache must not use what was judged by a private one's rules, nor the other way round its lifetimes.
+    if facts.flags.contains(.sharedMode) != (options.mode == .shared) { return .askOrigin(.modeChanged) }
+    // The caller's own contract (9111 4.2.4): any age, no condition of the origin counts.
+    if policy == .returnCacheDataElseLoad || policy == .returnCacheDataDontLoad { return anyAge() }
+    // 9111 5.2.2.4
+    if facts.flags.contains(.noCache) { return .askOrigin(.noCache) }
+    // 9111 5.2.1.4 and 5.4
+    if directives.noCache { return .askOrigin(.requestNoCache) }
+    if directives.pragmaNoCache { return .askOrigin(.pragma) }
+
+    let isFresh = facts.isFresh(at: now)
+    if policy == .reloadRevalidatingCacheData {
+      // 8246 2: a reload does not validate what is fresh and immutable.
+      return isFresh && facts.flags.contains(.immutable) ? .fresh(.immutable) : .askOrigin(.revalidate)
+    }
+    guard isFresh else { return stalePermission(staleness: age - facts.lifetime, rule: .stale) }
+    // 9111 5.2.1.1. max-age=0 is what a reload sends: 8246 2 and 2.1.
+    if let maximum = directives.maxAge, maximum == 0 || age > maximum {
+      if maximum == 0, facts.flags.contains(.immutable) { return .fresh(.immutable) }
+      guard let maxStale = directives.maxStale, age - maximum <= maxStale else { return .askOrigin(.requestMaxAge) }
+      return .fresh(.maxStale)
+    }
+    // 9111 5.2.1.3
+    if let minimum = directives.minFresh, facts.lifetime - age < minimum { return .askOrigin(.minFresh) }
+    return .fresh(.fresh)
+  }
+
+  private func anyAge() -> Permission {
+    facts.isFresh(at: now) && !facts.flags.contains(.noCache)
+      ? .fresh(.fresh) : .stale(revalidatesInBackground: false, .anyAge)
+  }
+
+  private func stalePermission(staleness: Double, rule: Rule) -> Permission {
+    // 9111 5.2.2.2, 5.2.2.8 and 5.2.2.10
+    if let forbidding = Self.staleForbidden(facts, options) { return .askOrigin(forbidding) }
+    // What was marked stale is known to be outdated, not only old.
+    if facts.flags.contains(.stale) { return .askOrigin(rule) }
+    // 9111 5.2.1.2, within what the request's max-age allows.
+    if let maxStale = directives.maxStale {
+      let limit = directives.maxAge.map { min($0, facts.lifetime) } ?? facts.lifetime
+      if age - limit <= maxStale, directives.minFresh == nil {
+        return .stale(revalidatesInBackground: false, .maxStale)
+      }
+    }
+    // 5861 3, unless the request asks for fresher.
+    if facts.staleWhileRevalidate >= 0, staleness <= facts.staleWhileRevalidate,
+      directives.maxAge.map({ age <= $0 }) ?? true,
+      directives.minFresh == nil
+    {
+      return .stale(revalidatesInBackground: !directives.onlyIfCached, .staleWhileRevalidate)
+    }
+    return .askOrigin(rule)
+  }
+
+  /// The rule that forbids stale answers, however the origin fares.
+  static func staleForbidden(_ facts: FreshnessFacts, _ options: CachingOptions) -> Rule? {
+    if facts.flags.contains(.noCache) { return .noCache }
+    if facts.flags.contains(.mustRevalidate) { return .mustRevalidate }
+    if options.mode == .shared, facts.flags.contains(.proxyRevalidate) { return .proxyRevalidate }
+    return nil
+  }
+
+  // MARK: what is asked of the origin
+
+  /// `decision`, which asks the origin, if the client permits the network; else 504.
+  private func asking(_ decision: ReuseDecision) -> ReuseDecision {
+    if policy == .returnCacheDataDontLoad { return .gatewayTimeout(.doNotLoad) }
+    // 9111 5.2.1.7
+    return directives.onlyIfCached ? .gatewayTimeout(.onlyIfCached) : decision
+  }
+
+  private func forward(_ rule: Rule) -> ReuseDecision {
+    .fetch(staleOnError: .forbidden, rule)
+  }
+
+  private func validate(_ stored: some StoredResponseView, _ rule: Rule) -> ReuseDecision {
+    // A part answers only ranges inside it; for the whole the rest is fetched, and If-Range validates what is held.
+    if facts.flags.contains(.incomplete) {
+      switch StoredAnswer(request: request, now: now, rule: rule, isStale: true, revalidatesInBackground: false)
+        .decide(stored)
+      {
+      case .partial, .notModified, .unsatisfiableRange: break
+      default:
+        return PartialContent.completion(of: stored, for: request).map { .complete(fields: $0, rule) } ?? forward(rule)
+      }
+    }
+    let conditional = Reuse.validation(of: stored)
+    let staleOnError = StaleOnError(facts: facts, directives: directives, policy: policy, options: options)
+    return conditional.isEmpty
+      ? .fetch(staleOnError: staleOnError, rule)
+      : .revalidate(conditional: conditional, staleOnError: staleOnError, rule)
+  }
+
+  // MARK: answering
+
+  private func answer(
+    _ stored: some StoredResponseView, _ rule: Rule, isStale: Bool, inBackground: Bool
+  ) -> ReuseDecision {
+    let answer = StoredAnswer(
+      request: request, now: now, rule: rule, isStale: isStale, revalidatesInBackground: inBackground
+    ).decide(stored)
+    guard case .fetch(_, let reason) = answer else { return answer }
+    if reason == .completePart, let fields = PartialContent.completion(of: stored, for: request) {
+      return asking(.complete(fields: fields, .completePart))
+    }
+    return asking(answer)
+  }
+}
+
+extension StaleOnError {
+  /// No permission.
+  public static let forbidden = StaleOnError(untilAfterError: nil, untilWhenUnreachable: nil, rule: .staleForbidden)
+
+  /// 9111 4.2.4 and 5861 4.
+  init(facts: FreshnessFacts, directives: RequestDirectives, policy: RequestPolicy, options: CachingOptions) {
+    self = .forbidden
+    if let rule = ReuseEvaluation.staleForbidden(facts, options) {
+      self.rule = rule
+      return
+    }
+    // The client asks for the origin's word, or the response is known to be outdated.
+    guard !directives.noCache, !directives.pragmaNoCache, policy != .reloadRevalidatingCacheData,
+      !facts.flags.contains(.stale), facts.flags.contains(.sharedMode) == (options.mode == .shared)
+    else { return }
+    // The request's own word comes before the origin's, and that before the option.
+    let window =
+      directives.staleIfError
+      ?? (facts.staleIfError >= 0 ? facts.staleIfError : options.staleIfErrorByDefault ?? -1)
+    if window >= 0 {
+      let staleAt = facts.responseTime.addingTimeInterval(facts.lifetime - facts.initialAge)
+      let until = staleAt.addingTimeInterval(min(window, FreshnessFacts.maximumSeconds))
+      self = StaleOnError(untilAfterError: until, untilWhenUnreachable: until, rule: .staleIfError)
+    }
+    if options.servesStaleWhenUnreachable {
+      untilWhenUnreachable = .distantFuture
+      if window < 0 { rule = .disconnected }
+    }
+  }
+}

@@ -1,0 +1,81 @@
+/// Brings request field values that mean the same to one form (RFC 9111, 4.1), and leaves alone what it does not know.
+enum SelectionNormalizer {
+  /// The one form of `value`, whose lines are joined.
+  static func normalize(_ value: String, of name: String) -> String {
+    switch name {
+    // Preference lists: case, space, the order of elements and the spelling of weights mean nothing.
+    case "accept", "accept-charset", "accept-encoding", "accept-language":
+      preferences(value) ?? commaSpace(value)
+    // Not lists, or opaque: every byte may matter.
+    case "cookie", "user-agent", "referer", "from", "if-modified-since", "if-unmodified-since", "date":
+      value.trimmingFieldSpace()
+    default: commaSpace(value)
+    }
+  }
+
+  /// Without spaces around the commas outside quoted strings.
+  private static func commaSpace(_ value: String) -> String {
+    elements(of: value).map { $0.trimmingFieldSpace() }.joined(separator: ",")
+  }
+
+  /// The elements in a fixed order, each in lower case, without spaces and with its weight in the shortest form; `nil` if
+  /// one holds a quoted string or a malformed weight.
+  private static func preferences(_ value: String) -> String? {
+    guard !value.utf8.contains(UInt8(ascii: "\"")) else { return nil }
+    var normalized: [String] = []
+    for element in elements(of: value) {
+      let parts = element.utf8.split(separator: UInt8(ascii: ";"), omittingEmptySubsequences: false).map {
+        String(Substring($0)).trimmingFieldSpace().asciiLowercased()
+      }
+      guard parts.count > 1 || !parts[0].isEmpty else { continue }
+      var kept: [String] = []
+      for part in parts {
+        guard part.hasPrefix("q=") else {
+          kept.append(part)
+          continue
+        }
+        guard let weight = weight(part.dropFirst(2)) else { return nil }
+        if weight != "1" { kept.append("q=" + weight) }
+      }
+      normalized.append(kept.joined(separator: ";"))
+    }
+    return normalized.sorted().joined(separator: ",")
+  }
+
+  /// `qvalue` of RFC 9110, 12.4.2 without zeros at its end.
+  private static func weight(_ text: Substring) -> String? {
+    let bytes = Array(text.utf8)
+    guard let first = bytes.first, first == UInt8(ascii: "0") || first == UInt8(ascii: "1"), bytes.count <= 5,
+      bytes.count < 2 || bytes[1] == UInt8(ascii: "."), bytes.dropFirst(2).allSatisfy(\.isDigit)
+    else { return nil }
+    var digits = bytes.dropFirst(2)
+    while digits.last == UInt8(ascii: "0") { digits.removeLast() }
+    guard !digits.isEmpty else { return first == UInt8(ascii: "1") ? "1" : "0" }
+    return first == UInt8(ascii: "1") ? nil : "0." + String(decoding: digits, as: UTF8.self)
+  }
+
+  /// The elements of a list, cut at the commas outside quoted strings. Linear.
+  private static func elements(of value: String) -> [String] {
+    var found: [String] = []
+    var element: [UInt8] = []
+    var isQuoted = false
+    var isEscaped = false
+    for byte in value.utf8 {
+      if byte == UInt8(ascii: ","), !isQuoted {
+        found.append(String(decoding: element, as: UTF8.self))
+        element.removeAll(keepingCapacity: true)
+        continue
+      }
+      element.append(byte)
+      if isEscaped {
+        isEscaped = false
+      } else if byte == UInt8(ascii: "\\"), isQuoted {
+        isEscaped = true
+      } else if byte == UInt8(ascii: "\"") {
+        isQuoted.toggle()
+      }
+    }
+    found.append(String(decoding: element, as: UTF8.self))
+    return found
+  }
+}

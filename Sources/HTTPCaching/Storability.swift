@@ -1,0 +1,128 @@
+#if canImport(FoundationEssentials)
+  public import FoundationEssentials
+#else
+  public import Foundation
+#endif
+
+/// Whether a response may be stored, and what of it (RFC 9111, 3).
+public enum Storability: Sendable, Hashable {
+  /// Store these fields, with these facts; the body follows. An entry with `facts.flags.incomplete` is a part.
+  case store(fields: HTTPFields, facts: FreshnessFacts)
+  /// Store nothing, for this reason.
+  case refuse(Rule)
+
+  /// Decides for the answer to `request`, sent at `requestTime` and received at `responseTime`. The request is the one
+  /// sent on the wire. Nothing is said about the body: whoever receives it drops a whole response whose body broke off,
+  /// and keeps of a part what arrived.
+  public static func decide(
+    request: RequestHead, response: ResponseHead, requestTime: Date, responseTime: Date, options: CachingOptions
+  ) -> Storability {
+    let directives = ResponseDirectives(response.fields, targetedFieldNames: options.targetedFieldNames)
+    if let rule = refusal(ofRequest: request) ?? refusal(of: response, for: request, options: options)
+      ?? refusal(by: directives, request: request, response: response, options: options)
+    {
+      return .refuse(rule)
+    }
+    return kept(
+      request: request, response: response, directives: directives, requestTime: requestTime,
+      responseTime: responseTime, options: options)
+  }
+
+  private static func refusal(ofRequest request: RequestHead) -> Rule? {
+    // 9111 3: a method whose caching rules are implemented. 4.3.5: HEAD only updates. 9110 9.3.3: POST may be refused.
+    switch request.method {
+    case "GET": break
+    case "HEAD": return .headOnlyUpdates
+    case "POST": return .postNotCached
+    default: return .methodNotCached
+    }
+    // 9110 4.2: the key is made of scheme, host, port, path and query.
+    guard let scheme = request.url.scheme?.asciiLowercased(), scheme == "http" || scheme == "https",
+      let host = request.url.host(), !host.isEmpty
+    else { return .notHTTP }
+    // 9111 5.2.1.5
+    if RequestDirectives(request.fields).noStore { return .requestNoStore }
+    return nil
+  }
+
+  private static func refusal(of response: ResponseHead, for request: RequestHead, options: CachingOptions) -> Rule? {
+    // 9111 3: final responses only.
+    if response.status < 200 { return .interim }
+    switch response.status {
+    // 9111 3, 4.3.4: a 304 updates.
+    case 304: return .notModifiedNotStored
+    // 9110 15.5.13, 15.5.17 and 15.5.18 depend on conditions, ranges and expectations of the request, which no key holds;
+    // 9110 15.5.8 speaks of the proxy; RFC 6585 forbids storing 428, 429, 431 and 511.
+    case 407, 412, 416, 417, 428, 429, 431, 511: return .statusNotCached
+    case 600...: return .statusNotCached
+    // 9111 3.3; 9110 15.3.7: a single range of bytes that was asked for.
+    case 206:
+      guard options.storesPartialContent, request.fields.contains("range"),
+        let range = response.fields.single("content-range").flatMap({ ContentRange($0) }), range.range != nil,
+        !(response.fields["content-type"]?.asciiLowercased().hasPrefix("multipart/byteranges") ?? false)
+      else { return .partNotUsable }
+    default: break
+    }
+    // 9110 5.5
+    if !response.fields.isWellFormed { return .malformedField }
+    // 9111 4.1: it would never match.
+    if VarySelection.names(in: response.fields) == nil { return .varyStar }
+    return nil
+  }
+
+  private static func refusal(
+    by directives: ResponseDirectives, request: RequestHead, response: ResponseHead, options: CachingOptions
+  ) -> Rule? {
+    let isShared = options.mode == .shared
+    // 9111 5.2.2.3: must-understand overrides no-store where the status is understood.
+    if directives.mustUnderstand {
+      if !Freshness.understands(response.status) { return .mustUnderstand }
+    } else if directives.noStore {
+      // 9111 5.2.2.5
+      return .noStore
+    }
+    // 9111 5.2.2.7
+    let isPrivate = directives.isPrivate || !HTTPFields.decisive.isDisjoint(with: directives.privateFields)
+    if isShared, isPrivate { return .privateResponse }
+    // 9111 3.5
+    if isShared, request.fields.contains("authorization"), !directives.isPublic, directives.sharedMaxAge == nil,
+      !directives.mustRevalidate
+    {
+      return .authorization
+    }
+    // 9111 3: at least one ground.
+    guard
+      directives.isPublic || (!isShared && directives.isPrivate) || directives.maxAge != nil
+        || (isShared && directives.sharedMaxAge != nil)
+        || (!directives.isTargeted && response.fields.contains("expires"))
+        || Freshness.heuristicallyCacheable.contains(response.status)
+    else { return .noGround }
+    return nil
+  }
+
+  /// The fields to keep (9111 3.1) and the facts.
+  static func kept(
+    request: RequestHead, response: ResponseHead, directives: ResponseDirectives, requestTime: Date,
+    responseTime: Date, options: CachingOptions
+  ) -> Storability {
+    var facts = Freshness.facts(
+      request: request, response: response, directives: directives, requestTime: requestTime,
+      responseTime: responseTime, options: options)
+    // 5.2.2.4: a field that needs validation before each use, and that decisions rest on, makes the whole need it.
+    if !HTTPFields.decisive.isDisjoint(with: directives.noCacheFields) { facts.flags.insert(.noCache) }
+    // 5.2.2.4 and 5.2.2.7: named fields are dropped, so that they cannot be reused.
+    let dropped = directives.noCacheFields + (options.mode == .shared ? directives.privateFields : [])
+    var fields = response.fields.withoutHopByHop(and: dropped)
+    // 9110 6.6.1
+    if facts.flags.contains(.dateAssumed) { fields.set("Date", HTTPDate.format(responseTime)) }
+    return .store(fields: fields, facts: facts)
+  }
+
+  /// The refusal that what a 304 or HEAD made of a stored response would meet.
+  static func refusal(ofUpdated response: ResponseHead, request: RequestHead, options: CachingOptions) -> Rule? {
+    let directives = ResponseDirectives(response.fields, targetedFieldNames: options.targetedFieldNames)
+    if !response.fields.isWellFormed { return .malformedField }
+    if VarySelection.names(in: response.fields) == nil { return .varyStar }
+    return refusal(by: directives, request: request, response: response, options: options)
+  }
+}

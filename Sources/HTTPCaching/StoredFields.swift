@@ -1,0 +1,57 @@
+// Which fields of a response are kept (RFC 9111, 3.1), and which may stand in a message at all (RFC 9110, 5.5).
+
+extension HTTPFields {
+  /// Whether every name is a token and no value holds CR, LF or NUL.
+  public var isWellFormed: Bool {
+    lines.allSatisfy { line in
+      !line.name.isEmpty && line.name.utf8.allSatisfy(\.isTokenByte)
+        && !line.value.utf8.contains { $0 == 0x0D || $0 == 0x0A || $0 == 0 }
+    }
+  }
+
+  /// The fields without lines whose name is no token, and with CR, LF and NUL in values replaced by spaces.
+  public func sanitized() -> HTTPFields {
+    guard !isWellFormed else { return self }
+    var clean = HTTPFields()
+    for line in lines where !line.name.isEmpty && line.name.utf8.allSatisfy(\.isTokenByte) {
+      let bytes = line.value.utf8.map { $0 == 0x0D || $0 == 0x0A || $0 == 0 ? 0x20 : $0 }
+      clean.append(name: line.name, value: String(decoding: bytes, as: UTF8.self))
+    }
+    return clean
+  }
+
+  /// Fields that end at the next hop, or speak of a proxy (RFC 9111, 3.1; RFC 9110, 7.6.1).
+  private static let hopByHop: Set<String> = [
+    "connection", "keep-alive", "proxy-authenticate", "proxy-authentication-info", "proxy-authorization",
+    "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
+  ]
+
+  /// Fields on which later decisions rest. No directive and no `Connection` takes them out: a response without its `Vary`
+  /// would be served to everybody.
+  static let decisive: Set<String> = [
+    "age", "cache-control", "content-encoding", "content-length", "content-range", "content-type", "date", "etag",
+    "expires", "last-modified", "vary",
+  ]
+
+  /// The fields without hop-by-hop ones, those named by `Connection`, and those in `names` (lower case).
+  func withoutHopByHop(and names: [String] = []) -> HTTPFields {
+    var removed = Self.hopByHop
+    for value in values(of: "connection") {
+      for option in value.utf8.split(separator: UInt8(ascii: ",")) {
+        let name = String(decoding: option, as: UTF8.self).trimmingFieldSpace().asciiLowercased()
+        if !Self.decisive.contains(name) { removed.insert(name) }
+      }
+    }
+    for name in names where !Self.decisive.contains(name) { removed.insert(name) }
+    var kept = self
+    kept.removeAll { name, _ in removed.contains(name.asciiLowercased()) }
+    return kept
+  }
+
+  /// The value of a field that must come once: of its only line, or of several that say the same; `nil` otherwise.
+  func single(_ name: String) -> String? {
+    let values = values(of: name)
+    guard let first = values.first, values.dropFirst().allSatisfy({ $0 == first }) else { return nil }
+    return first
+  }
+}

@@ -1,0 +1,244 @@
+/// As much of Structured Fields as caching fields use: reading lists and dictionaries, writing tokens and strings.
+/// RFC 9651. Time linear in the length; anything malformed makes the whole field fail, as the RFC asks.
+enum StructuredFields {
+  enum BareItem: Hashable {
+    case integer(Int)
+    /// Kept as text: no caching field uses its value.
+    case decimal(String)
+    case string(String)
+    case token(String)
+    case boolean(Bool)
+    /// Bytes, dates and display strings: read for their syntax only.
+    case other(String)
+  }
+
+  enum Value: Hashable {
+    case item(BareItem)
+    case innerList([BareItem])
+  }
+
+  /// The members of a list without their parameters; `nil` if malformed.
+  static func list(_ lines: [String]) -> [Value]? {
+    var parser = StructuredFieldParser(lines)
+    return parser.list()
+  }
+
+  /// The members of a dictionary without their parameters, each key once with its last value; `nil` if malformed.
+  static func dictionary(_ lines: [String]) -> [(key: String, value: Value)]? {
+    var parser = StructuredFieldParser(lines)
+    return parser.dictionary()
+  }
+
+  /// A name as a token if it is one, else as a string; bytes that a string cannot hold become `?`.
+  static func tokenOrString(_ text: String) -> String {
+    let bytes = Array(text.utf8)
+    if let first = bytes.first, first.isSFTokenStart, bytes.allSatisfy(\.isSFTokenByte) { return text }
+    return string(text)
+  }
+
+  /// A string item; bytes that it cannot hold become `?`.
+  static func string(_ text: String) -> String {
+    var bytes: [UInt8] = [UInt8(ascii: "\"")]
+    for byte in text.utf8 {
+      switch byte {
+      case UInt8(ascii: "\""), UInt8(ascii: "\\"): bytes += [UInt8(ascii: "\\"), byte]
+      case 0x20...0x7E: bytes.append(byte)
+      default: bytes.append(UInt8(ascii: "?"))
+      }
+    }
+    bytes.append(UInt8(ascii: "\""))
+    return String(decoding: bytes, as: UTF8.self)
+  }
+}
+
+extension UInt8 {
+  fileprivate var isLetter: Bool {
+    asciiLowercase >= UInt8(ascii: "a") && asciiLowercase <= UInt8(ascii: "z")
+  }
+  fileprivate var isLowercaseLetter: Bool { self >= UInt8(ascii: "a") && self <= UInt8(ascii: "z") }
+  fileprivate var isSFTokenStart: Bool { isLetter || self == UInt8(ascii: "*") }
+  fileprivate var isSFTokenByte: Bool { isTokenByte || self == UInt8(ascii: ":") || self == UInt8(ascii: "/") }
+}
+
+/// Recursive only to a fixed depth: an inner list holds items, not lists.
+private struct StructuredFieldParser {
+  private let bytes: [UInt8]
+  private var at = 0
+
+  init(_ lines: [String]) {
+    bytes = Array(lines.joined(separator: ",").utf8)
+    skipSpaces()
+  }
+
+  private var current: UInt8? { at < bytes.count ? bytes[at] : nil }
+
+  private mutating func skipSpaces() {
+    while current == 0x20 { at += 1 }
+  }
+
+  private mutating func take(_ byte: UInt8) -> Bool {
+    guard current == byte else { return false }
+    at += 1
+    return true
+  }
+
+  mutating func list() -> [StructuredFields.Value]? {
+    var members: [StructuredFields.Value] = []
+    while current != nil {
+      guard let value = value() else { return nil }
+      members.append(value)
+      guard let more = separator() else { return nil }
+      if !more { break }
+    }
+    return members
+  }
+
+  mutating func dictionary() -> [(key: String, value: StructuredFields.Value)]? {
+    var order: [String] = []
+    var members: [String: StructuredFields.Value] = [:]
+    while current != nil {
+      guard let key = key() else { return nil }
+      var value = StructuredFields.Value.item(.boolean(true))
+      if take(UInt8(ascii: "=")) {
+        guard let given = self.value() else { return nil }
+        value = given
+      } else {
+        guard parameters() else { return nil }
+      }
+      if members.updateValue(value, forKey: key) == nil { order.append(key) }
+      guard let more = separator() else { return nil }
+      if !more { break }
+    }
+    return order.map { ($0, members[$0] ?? .item(.boolean(true))) }
+  }
+
+  /// After a member: true if another follows, false at the end, `nil` if neither.
+  private mutating func separator() -> Bool? {
+    skipOptionalSpace()
+    guard current != nil else { return false }
+    guard take(UInt8(ascii: ",")) else { return nil }
+    skipOptionalSpace()
+    return current == nil ? nil : true
+  }
+
+  private mutating func skipOptionalSpace() {
+    while let byte = current, byte.isFieldSpace { at += 1 }
+  }
+
+  private mutating func key() -> String? {
+    guard let first = current, first.isLowercaseLetter || first == UInt8(ascii: "*") else { return nil }
+    let start = at
+    while let byte = current,
+      byte.isLowercaseLetter || byte.isDigit || byte == UInt8(ascii: "_") || byte == UInt8(ascii: "-")
+        || byte == UInt8(ascii: ".") || byte == UInt8(ascii: "*")
+    {
+      at += 1
+    }
+    return String(decoding: bytes[start..<at], as: UTF8.self)
+  }
+
+  private mutating func value() -> StructuredFields.Value? {
+    guard take(UInt8(ascii: "(")) else { return item().map { .item($0) } }
+    var items: [StructuredFields.BareItem] = []
+    while true {
+      skipSpaces()
+      if take(UInt8(ascii: ")")) { return parameters() ? .innerList(items) : nil }
+      guard let item = item() else { return nil }
+      items.append(item)
+      guard current == 0x20 || current == UInt8(ascii: ")") else { return nil }
+    }
+  }
+
+  private mutating func item() -> StructuredFields.BareItem? {
+    guard let item = bareItem(), parameters() else { return nil }
+    return item
+  }
+
+  private mutating func parameters() -> Bool {
+    while take(UInt8(ascii: ";")) {
+      skipSpaces()
+      guard key() != nil else { return false }
+      if take(UInt8(ascii: "=")), bareItem() == nil { return false }
+    }
+    return true
+  }
+
+  private mutating func bareItem() -> StructuredFields.BareItem? {
+    guard let first = current else { return nil }
+    switch first {
+    case UInt8(ascii: "\""): return quoted().map { .string($0) }
+    case UInt8(ascii: "?"):
+      at += 1
+      if take(UInt8(ascii: "1")) { return .boolean(true) }
+      return take(UInt8(ascii: "0")) ? .boolean(false) : nil
+    case UInt8(ascii: ":"): return delimited(by: UInt8(ascii: ":"))
+    case UInt8(ascii: "@"):
+      at += 1
+      guard case .integer(let seconds)? = number() else { return nil }
+      return .other("@\(seconds)")
+    case UInt8(ascii: "%"):
+      at += 1
+      return quoted().map { .other($0) }
+    case _ where first.isDigit || first == UInt8(ascii: "-"): return number()
+    case _ where first.isSFTokenStart:
+      let start = at
+      while let byte = current, byte.isSFTokenByte { at += 1 }
+      return .token(String(decoding: bytes[start..<at], as: UTF8.self))
+    default: return nil
+    }
+  }
+
+  private mutating func quoted() -> String? {
+    guard take(UInt8(ascii: "\"")) else { return nil }
+    var text: [UInt8] = []
+    while let byte = current {
+      at += 1
+      switch byte {
+      case UInt8(ascii: "\""): return String(decoding: text, as: UTF8.self)
+      case UInt8(ascii: "\\"):
+        guard let escaped = current, escaped == UInt8(ascii: "\"") || escaped == UInt8(ascii: "\\") else { return nil }
+        text.append(escaped)
+        at += 1
+      case 0x20...0x7E: text.append(byte)
+      default: return nil
+      }
+    }
+    return nil
+  }
+
+  /// A byte sequence; only its alphabet is checked.
+  private mutating func delimited(by end: UInt8) -> StructuredFields.BareItem? {
+    at += 1
+    let start = at
+    while let byte = current, byte != end {
+      guard
+        byte.isLetter || byte.isDigit || byte == UInt8(ascii: "+") || byte == UInt8(ascii: "/")
+          || byte == UInt8(ascii: "=")
+      else { return nil }
+      at += 1
+    }
+    let text = String(decoding: bytes[start..<at], as: UTF8.self)
+    return take(end) ? .other(text) : nil
+  }
+
+  /// At most 15 digits, or 12 and 3 behind the point: nothing overflows.
+  private mutating func number() -> StructuredFields.BareItem? {
+    let start = at
+    let isNegative = take(UInt8(ascii: "-"))
+    let firstDigit = at
+    var magnitude = 0
+    while let byte = current, byte.isDigit {
+      guard at - firstDigit < 15 else { return nil }
+      magnitude = magnitude * 10 + Int(byte - UInt8(ascii: "0"))
+      at += 1
+    }
+    guard at > firstDigit else { return nil }
+    guard current == UInt8(ascii: ".") else { return .integer(isNegative ? -magnitude : magnitude) }
+    guard at - firstDigit <= 12 else { return nil }
+    at += 1
+    let fraction = at
+    while let byte = current, byte.isDigit { at += 1 }
+    guard (1...3).contains(at - fraction) else { return nil }
+    return .decimal(String(decoding: bytes[start..<at], as: UTF8.self))
+  }
+}

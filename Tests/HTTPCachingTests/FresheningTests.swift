@@ -1,0 +1,229 @@
+import Foundation
+import HTTPCaching
+import Testing
+
+/// What became of the stored response, in a word.
+private func word(_ freshening: Freshening) -> String {
+  switch freshening {
+  case .update(_, _, let rule): "update:\(rule.id)"
+  case .reuseUnchanged(let rule): "reuse:\(rule.id)"
+  case .updateAndRemove(_, _, let rule): "remove:\(rule.id)"
+  case .unrelated(let rule): "unrelated:\(rule.id)"
+  case .markStale(_, let rule): "stale:\(rule.id)"
+  }
+}
+
+@Suite("From 304 or HEAD to the stored response")
+struct FresheningTests {
+  struct Case: RequirementCase {
+    let id: String
+    let section: String
+    let rows: [Int]
+    /// Validators and more of the stored response.
+    let stored: Lines
+    /// Those of the 304 or of the answer to HEAD.
+    let new: Lines
+    var isOnlyEntry: Bool
+    var status: Int
+    let expected: String
+
+    init(
+      _ id: String, _ section: String, rows: [Int], stored: Lines, new: Lines, isOnlyEntry: Bool = true,
+      status: Int = 200, gives expected: String
+    ) {
+      self.id = id
+      self.section = section
+      self.rows = rows
+      self.stored = stored
+      self.new = new
+      self.isOnlyEntry = isOnlyEntry
+      self.status = status
+      self.expected = expected
+    }
+  }
+
+  static let strong: Lines = [("ETag", "\"a\"")]
+  static let weak: Lines = [("ETag", "W/\"a\"")]
+  static let other: Lines = [("ETag", "\"b\"")]
+  static let modified: Lines = [("Last-Modified", "@-5000")]
+
+  static let cases304: [Case] = [
+    Case("304-strong", "9111 4.3.4", rows: [70], stored: strong, new: strong, gives: "update:validator-matches"),
+    Case(
+      "304-strong-other", "9111 4.3.4", rows: [70], stored: strong, new: other, gives: "unrelated:validator-differs"),
+    Case("304-strong-for-weak", "9111 4.3.4", rows: [70], stored: weak, new: strong, gives: "reuse:no-validator"),
+    Case(
+      "304-strong-for-none", "9111 4.3.4", rows: [70], stored: modified, new: strong + modified,
+      gives: "reuse:no-validator"),
+    Case("304-weak", "9111 4.3.4", rows: [71], stored: weak, new: weak, gives: "update:validator-matches"),
+    Case("304-weak-for-strong", "9111 4.3.4", rows: [71], stored: strong, new: weak, gives: "update:validator-matches"),
+    Case("304-weak-other", "9111 4.3.4", rows: [71], stored: other, new: weak, gives: "unrelated:validator-differs"),
+    Case("304-modified", "9111 4.3.4", rows: [71], stored: modified, new: modified, gives: "update:validator-matches"),
+    Case(
+      "304-modified-other", "9111 4.3.4", rows: [71], stored: modified, new: [("Last-Modified", "@-1")],
+      gives: "unrelated:validator-differs"),
+    Case("304-none-for-none", "9111 4.3.4", rows: [71], stored: [], new: [], gives: "update:only-entry"),
+    Case(
+      "304-none-for-one-of-many", "9111 4.3.4", rows: [71], stored: [], new: [], isOnlyEntry: false,
+      gives: "reuse:no-validator"),
+    Case("304-none-for-tagged", "9111 4.3.4", rows: [71], stored: strong, new: [], gives: "reuse:no-validator"),
+    Case(
+      "304-no-store", "9111 5.2.2.5", rows: [4, 72], stored: strong, new: strong + [("Cache-Control", "no-store")],
+      gives: "remove:no-store"),
+    Case(
+      "304-vary-star", "9111 4.1", rows: [31, 72], stored: strong, new: strong + [("Vary", "*")],
+      gives: "remove:vary-star"),
+  ]
+
+  static func exchange(_ lines: Lines) -> Exchange {
+    Exchange(
+      response: dated([("Cache-Control", "max-age=60"), ("Content-Length", "11"), ("X", "old"), ("Y", "old")] + lines))
+  }
+
+  static let later = start.addingTimeInterval(100)
+
+  static func freshen(_ stored: Stored, with lines: Lines, isOnlyEntry: Bool = true, options: CachingOptions = .init())
+    -> Freshening
+  {
+    Freshening.decide(
+      notModified: ResponseHead(status: 304, fields: fields(lines)), request: RequestHead(url: target), stored: stored,
+      isOnlyEntry: isOnlyEntry, requestTime: later, responseTime: later, options: options)
+  }
+
+  @Test("304", arguments: cases304)
+  func notModified(_ test: Case) throws {
+    let stored = try #require(Self.exchange(test.stored).stored)
+    #expect(word(Self.freshen(stored, with: test.new, isOnlyEntry: test.isOnlyEntry)) == test.expected)
+  }
+
+  struct FieldCase: RequirementCase {
+    let id: String
+    let section: String
+    let rows: [Int]
+    let name: String
+    let old: String
+    let new: String
+    let isUpdated: Bool
+
+    init(_ id: String, rows: [Int] = [72], _ name: String, _ old: String, _ new: String, updated: Bool) {
+      self.id = id
+      section = "9111 3.2"
+      self.rows = rows
+      self.name = name
+      self.old = old
+      self.new = new
+      isUpdated = updated
+    }
+  }
+
+  static let fieldCases: [FieldCase] = [
+    FieldCase("update-x", "X-Test", "a", "b", updated: true),
+    FieldCase("update-content-foo", "Content-Foo", "a", "b", updated: true),
+    FieldCase("update-cache-control", "Cache-Control", "max-age=1", "max-age=3600", updated: true),
+    FieldCase("update-content-type", "Content-Type", "text/plain", "text/html", updated: true),
+    FieldCase("update-set-cookie", "Set-Cookie", "a=b", "a=c", updated: true),
+    FieldCase("keep-content-length", "Content-Length", "11", "12", updated: false),
+    FieldCase("keep-content-encoding", "Content-Encoding", "gzip", "br", updated: false),
+    FieldCase("keep-content-range", "Content-Range", "bytes 0-1/2", "bytes 0-0/2", updated: false),
+    FieldCase("ignore-proxy-authenticate", rows: [11, 72], "Proxy-Authenticate", "a", "b", updated: false),
+  ]
+
+  @Test("Which fields a 304 replaces", arguments: fieldCases)
+  func replaces(_ test: FieldCase) throws {
+    let exchange = Exchange(response: dated([("ETag", "\"a\""), ("Kept", "1"), (test.name, test.old)]))
+    let stored = try #require(exchange.stored)
+    guard case .update(let fields, _, _) = Self.freshen(stored, with: Self.strong + [(test.name, test.new)]) else {
+      Issue.record("not updated")
+      return
+    }
+    let kept = stored.fields.values(of: test.name)
+    #expect(fields.values(of: test.name) == (test.isUpdated ? [test.new] : kept))
+    #expect(fields["Kept"] == "1")
+  }
+
+  /// Row 72: the age starts anew, the lifetime is the one now in force.
+  @Test func factsAreComputedAnew() throws {
+    let stored = try #require(Self.exchange(Self.strong + [("Age", "50")]).stored)
+    guard case .update(let fields, let facts, _) = Self.freshen(stored, with: Self.strong) else {
+      Issue.record("not updated")
+      return
+    }
+    #expect(facts.remaining(at: Self.later) == 60)
+    #expect(!fields.contains("Age"))
+    #expect(fields["Date"] == HTTPDate.format(Self.later))
+    guard
+      case .update(_, let longer, _) = Self.freshen(
+        stored, with: Self.strong + [("Cache-Control", "max-age=600"), ("Age", "9")])
+    else {
+      Issue.record("not updated")
+      return
+    }
+    #expect(longer.remaining(at: Self.later) == 591)
+  }
+
+  /// Rows 16 and 72: a part stays one, and line breaks in a 304 get no further.
+  @Test func partsStayParts() throws {
+    let exchange = Exchange(
+      request: [("Range", "bytes=0-10")], status: 206,
+      response: dated([("Cache-Control", "max-age=60"), ("Content-Range", "bytes 0-10/20")] + Self.strong))
+    let stored = try #require(exchange.stored)
+    guard case .update(let fields, let facts, _) = Self.freshen(stored, with: Self.strong + [("X", "a\r\nb")]) else {
+      Issue.record("not updated")
+      return
+    }
+    #expect(facts.flags.contains(.incomplete))
+    #expect(fields["Content-Range"] == "bytes 0-10/20" && fields["X"] == "a  b")
+  }
+
+  /// Rows 6 and 34: what needed permission to be shared still needs it.
+  @Test func credentialsStayProtected() throws {
+    let exchange = Exchange(
+      request: [("Authorization", "x")], response: dated([("Cache-Control", "max-age=60, public")] + Self.strong),
+      options: shared())
+    let stored = try #require(exchange.stored)
+    let new = Self.strong + [("Cache-Control", "max-age=60")]
+    #expect(word(Self.freshen(stored, with: new, options: shared())) == "remove:authorization")
+  }
+
+  static let headCases: [Case] = [
+    Case(
+      "head-agrees", "9111 4.3.5", rows: [73], stored: strong, new: strong + [("Content-Length", "11")],
+      gives: "update:validator-matches"),
+    Case("head-silent", "9111 4.3.5", rows: [73], stored: strong, new: [], gives: "update:validator-matches"),
+    Case("head-other-tag", "9111 4.3.5", rows: [74], stored: strong, new: other, gives: "stale:head-differs"),
+    Case("head-new-tag", "9111 4.3.5", rows: [74], stored: modified, new: strong, gives: "stale:head-differs"),
+    Case(
+      "head-other-date", "9111 4.3.5", rows: [74], stored: modified, new: [("Last-Modified", "@-1")],
+      gives: "stale:head-differs"),
+    Case(
+      "head-other-length", "9111 4.3.5", rows: [74], stored: strong, new: strong + [("Content-Length", "12")],
+      gives: "stale:head-differs"),
+    Case(
+      "head-404", "9111 4.3.5", rows: [73], stored: strong, new: strong, status: 404, gives: "unrelated:head-not-usable"
+    ),
+    Case(
+      "head-no-store", "9111 5.2.2.5", rows: [4, 73], stored: strong, new: strong + [("Cache-Control", "no-store")],
+      gives: "remove:no-store"),
+  ]
+
+  @Test("HEAD", arguments: headCases)
+  func head(_ test: Case) throws {
+    let stored = try #require(Self.exchange(test.stored).stored)
+    let outcome = Freshening.decide(
+      head: ResponseHead(status: test.status, fields: fields(test.new)),
+      request: RequestHead(method: "HEAD", url: target),
+      stored: stored, requestTime: Self.later, responseTime: Self.later, options: CachingOptions())
+    #expect(word(outcome) == test.expected)
+    if case .markStale(let facts, _) = outcome {
+      var outdated = stored
+      outdated.facts = facts
+      let decision = Reuse.decide(
+        request: RequestHead(url: target, fields: fields([("Cache-Control", "max-stale")])), stored: outdated,
+        policy: .useProtocolCachePolicy, now: start, options: CachingOptions())
+      #expect(word(decision).hasPrefix("revalidate"))
+    }
+  }
+
+  private func word(_ decision: ReuseDecision) -> String { HTTPCachingTests.word(decision) }
+  private func word(_ freshening: Freshening) -> String { HTTPCachingTests.word(freshening) }
+}

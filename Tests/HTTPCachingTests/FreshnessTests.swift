@@ -1,0 +1,227 @@
+import Foundation
+import HTTPCaching
+import Testing
+
+@Suite("Age and lifetime")
+struct FreshnessTests {
+  struct Case: RequirementCase {
+    let id: String
+    let section: String
+    let rows: [Int]
+    let lines: Lines
+    var status = 200
+    var options = CachingOptions()
+    var delay = 0.0
+    /// Seconds of freshness left at receipt, not below zero.
+    let remaining: Double
+
+    init(
+      _ id: String, _ section: String, rows: [Int], _ lines: Lines, status: Int = 200,
+      options: CachingOptions = CachingOptions(), delay: Double = 0, remaining: Double
+    ) {
+      self.id = id
+      self.section = section
+      self.rows = rows
+      self.lines = lines
+      self.status = status
+      self.options = options
+      self.delay = delay
+      self.remaining = remaining
+    }
+  }
+
+  static func lifetime(_ value: String) -> Lines { dated([("Cache-Control", value)]) }
+  static let day = 86_400.0
+
+  static let maxAge: [Case] = [
+    Case("fresh-max-age", "9111 5.2.2.1", rows: [35], lifetime("max-age=60"), remaining: 60),
+    Case("max-age-0", "9111 5.2.2.1", rows: [35], lifetime("max-age=0"), remaining: 0),
+    Case("max-age-quoted", "9111 5.2", rows: [77], lifetime("max-age=\"60\""), remaining: 60),
+    Case("max-age-any-case", "9111 5.2", rows: [77], lifetime("MaX-aGe=60"), remaining: 60),
+    Case("max-age-leading-zero", "9111 1.2.2", rows: [37], lifetime("max-age=0060"), remaining: 60),
+    Case("max-age-2^31", "9111 1.2.2", rows: [37], lifetime("max-age=2147483648"), remaining: 2_147_483_648),
+    Case(
+      "max-age-overflow", "9111 1.2.2", rows: [37], lifetime("max-age=99999999999999999999999"),
+      remaining: 2_147_483_648),
+    Case("max-age-negative", "9111 4.2.1", rows: [36], lifetime("max-age=-60"), remaining: 0),
+    Case("max-age-alpha", "9111 4.2.1", rows: [36], lifetime("max-age=60a"), remaining: 0),
+    Case("max-age-decimal", "9111 4.2.1", rows: [36], lifetime("max-age=60.5"), remaining: 0),
+    Case("max-age-single-quotes", "9111 4.2.1", rows: [36, 77], lifetime("max-age='60'"), remaining: 0),
+    Case("max-age-space-before", "9111 4.2.1", rows: [36, 77], lifetime("max-age =60"), remaining: 0),
+    Case("max-age-space-after", "9111 4.2.1", rows: [36, 77], lifetime("max-age= 60"), remaining: 0),
+    Case("max-age-none", "9111 4.2.1", rows: [36], lifetime("max-age"), remaining: 0),
+    Case("max-age-twice", "9111 4.2.1", rows: [36], lifetime("max-age=1800, max-age=1"), remaining: 1),
+    Case(
+      "max-age-two-lines", "9111 4.2.1", rows: [36],
+      dated([("Cache-Control", "max-age=1"), ("cache-control", "max-age=1800")]), remaining: 1),
+    Case("max-age-inside-quotes", "9111 5.2", rows: [77], lifetime("x=\"max-age=3600\", max-age=1"), remaining: 1),
+    Case("max-age-unknown-beside", "9111 5.2.3", rows: [77], lifetime("foo, max-age=60, bar=\"x,y\""), remaining: 60),
+    Case(
+      "max-age-over-expires", "9111 5.3", rows: [35, 45], dated([("Cache-Control", "max-age=60"), ("Expires", "@-9")]),
+      remaining: 60),
+    Case(
+      "max-age-over-bad-expires", "9111 5.3", rows: [45], dated([("Cache-Control", "max-age=60"), ("Expires", "0")]),
+      remaining: 60),
+    Case(
+      "max-age-0-over-expires", "9111 5.3", rows: [45], dated([("Cache-Control", "max-age=0"), ("Expires", "@60")]),
+      remaining: 0),
+    Case("s-maxage-private", "9111 5.2.2.10", rows: [35], lifetime("s-maxage=3600, max-age=1"), remaining: 1),
+    Case(
+      "s-maxage-shared", "9111 5.2.2.10", rows: [35, 45],
+      dated([("Cache-Control", "max-age=1, s-maxage=60"), ("Expires", "@9")]), options: shared(), remaining: 60),
+    Case(
+      "s-maxage-shorter", "9111 5.2.2.10", rows: [35], lifetime("max-age=60, s-maxage=1"), options: shared(),
+      remaining: 1),
+  ]
+
+  static let expires: [Case] = [
+    Case("expires-future", "9111 5.3", rows: [35], dated([("Expires", "@60")]), remaining: 60),
+    Case("expires-past", "9111 5.3", rows: [44], dated([("Expires", "@-60")]), remaining: 0),
+    Case("expires-equal", "9111 5.3", rows: [35], dated([("Expires", "@0")]), remaining: 0),
+    Case("expires-0", "9111 5.3", rows: [44], dated([("Expires", "0")]), remaining: 0),
+    Case("expires-empty", "9111 5.3", rows: [44], dated([("Expires", "")]), remaining: 0),
+    Case(
+      "expires-utc", "9111 4.2", rows: [41, 44], dated([("Expires", "Thu, 18 Aug 2050 02:01:18 UTC")]), remaining: 0),
+    Case(
+      "expires-contradicting-lines", "9111 4.2.1", rows: [36], dated([("Expires", "@60"), ("Expires", "@61")]),
+      remaining: 0),
+    Case(
+      "expires-equal-lines", "9111 4.2.1", rows: [36], dated([("Expires", "@60"), ("Expires", "@60")]), remaining: 60),
+    Case("expires-without-date", "9111 5.3", rows: [35, 20], [("Expires", "@60")], remaining: 60),
+    Case("expires-bad-date", "9111 5.3", rows: [35, 20], [("Date", "foo"), ("Expires", "@60")], remaining: 60),
+    Case(
+      "expires-far", "9111 5.3", rows: [37], dated([("Expires", "Sun, 21 Nov 9999 04:46:39 GMT")]),
+      remaining: 2_147_483_648),
+    Case(
+      "expires-no-heuristic", "9111 4.2.2", rows: [46], dated([("Expires", "0"), ("Last-Modified", "@-9000")]),
+      remaining: 0),
+    Case(
+      "expires-wrong-case", "9111 4.2", rows: [38], [("Date", "FRI, 15 jan 2027 08:00:00 gmt"), ("Expires", "@60")],
+      remaining: 60),
+  ]
+
+  static let heuristics: [Case] = [
+    Case("heuristic-10-percent", "9111 4.2.2", rows: [47], dated([("Last-Modified", "@-86400")]), remaining: 8640),
+    Case("heuristic-limit", "9111 4.2.2", rows: [47], dated([("Last-Modified", "@-864000000")]), remaining: 7 * day),
+    Case("heuristic-modified-later", "9111 4.2.2", rows: [47], dated([("Last-Modified", "@60")]), remaining: 0),
+    Case("heuristic-404", "9111 4.2.2", rows: [47], dated([("Last-Modified", "@-100")]), status: 404, remaining: 10),
+    Case(
+      "heuristic-599-public", "9111 4.2.2", rows: [47],
+      dated([("Last-Modified", "@-100"), ("Cache-Control", "public")]), status: 599, remaining: 10),
+    Case(
+      "heuristic-302-private", "9111 4.2.2", rows: [47],
+      dated([("Last-Modified", "@-100"), ("Cache-Control", "private")]), status: 302, remaining: 0),
+    Case("heuristic-nothing", "9111 4.2.2", rows: [47], dated([]), remaining: 0),
+    Case(
+      "heuristic-default", "9111 4.2.2", rows: [47], dated([]), options: privately { $0.defaultLifetime = 30 },
+      remaining: 30),
+    Case(
+      "heuristic-off", "9111 4.2.2", rows: [47], dated([("Last-Modified", "@-100")]),
+      options: privately { $0.heuristicFraction = 0 }, remaining: 0),
+    Case(
+      "heuristic-nan-option", "9111 4.2.2", rows: [47], dated([("Last-Modified", "@-100")]),
+      options: privately { $0.heuristicFraction = .nan }, remaining: 0),
+  ]
+
+  static func aged(_ values: String...) -> Lines { lifetime("max-age=3600") + values.map { ("Age", $0) } }
+
+  static let ages: [Case] = [
+    Case("age", "9111 4.2.3", rows: [48], aged("600"), remaining: 3000),
+    Case("age-beyond", "9111 4.2.3", rows: [48], aged("7200"), remaining: 0),
+    Case("age-and-delay", "9111 4.2.3", rows: [48], aged("600"), delay: 10, remaining: 2990),
+    Case("age-delay-alone", "9111 4.2.3", rows: [48], aged(), delay: 10, remaining: 3590),
+    Case(
+      "age-apparent", "9111 4.2.3", rows: [48], [("Date", "@-100"), ("Cache-Control", "max-age=3600"), ("Age", "1")],
+      remaining: 3500),
+    Case(
+      "age-fast-date", "9111 4.2.3", rows: [48], [("Date", "@100"), ("Cache-Control", "max-age=3600"), ("Age", "1")],
+      remaining: 3599),
+    Case(
+      "age-slow-date", "9111 4.2.3", rows: [48], [("Date", "@-10"), ("Expires", "@10"), ("Age", "25")], remaining: 0),
+    Case("age-overflow", "9111 1.2.2", rows: [37, 48], aged("99999999999999999999"), remaining: 0),
+    Case("age-2^31", "9111 1.2.2", rows: [37], aged("2147483648"), remaining: 0),
+    Case("age-two-lines-old-first", "9111 5.1", rows: [49], aged("7200", "0"), remaining: 0),
+    Case("age-two-lines-new-first", "9111 5.1", rows: [49], aged("0", "7200"), remaining: 3600),
+    Case("age-list-old-first", "9111 5.1", rows: [49, 50], aged("7200, 0"), remaining: 0),
+    Case("age-list-new-first", "9111 5.1", rows: [49, 50], aged("0, 7200"), remaining: 3600),
+    Case("age-negative", "9111 5.1", rows: [50], aged("-7200"), remaining: 3600),
+    Case("age-float", "9111 5.1", rows: [50], aged("7200.0"), remaining: 3600),
+    Case("age-word", "9111 5.1", rows: [50], aged("abc"), remaining: 3600),
+    Case("age-empty", "9111 5.1", rows: [50], aged(""), remaining: 3600),
+    Case("age-parameter", "9111 5.1", rows: [50], aged("7200;foo=1"), remaining: 3600),
+  ]
+
+  @Test("Freshness left at receipt", arguments: maxAge + expires + heuristics + ages)
+  func freshness(_ test: Case) throws {
+    let exchange = Exchange(status: test.status, response: test.lines, delay: test.delay, options: test.options)
+    let facts = try #require(exchange.stored).facts
+    #expect(max(0, facts.remaining(at: start)) == test.remaining)
+    #expect(facts.isFresh(at: start) == (test.remaining > 0))
+  }
+
+  static let targeted = shared { $0.targetedFieldNames = ["CDN-Cache-Control", "Edge-Cache-Control"] }
+
+  static let targetedFields: [Case] = [
+    Case(
+      "targeted-wins", "9213 2.2", rows: [104],
+      dated([("CDN-Cache-Control", "max-age=60"), ("Cache-Control", "max-age=1")]),
+      options: targeted, remaining: 60),
+    Case(
+      "targeted-over-no-store", "9213 2.2", rows: [104, 106],
+      dated([("CDN-Cache-Control", "max-age=60"), ("Cache-Control", "no-store")]), options: targeted, remaining: 60),
+    Case(
+      "targeted-over-expires", "9213 2.2", rows: [104], dated([("CDN-Cache-Control", "foo"), ("Expires", "@60")]),
+      options: targeted, remaining: 0),
+    Case(
+      "targeted-second-name", "9213 2.2", rows: [104],
+      dated([("Edge-Cache-Control", "max-age=60"), ("Cache-Control", "max-age=1")]), options: targeted, remaining: 60),
+    Case(
+      "targeted-malformed", "9213 2.1", rows: [102],
+      dated([("CDN-Cache-Control", "max-age=60, &&&"), ("Cache-Control", "max-age=1")]), options: targeted, remaining: 1
+    ),
+    Case(
+      "targeted-empty", "9213 2.1", rows: [102], dated([("CDN-Cache-Control", ""), ("Cache-Control", "max-age=1")]),
+      options: targeted, remaining: 1),
+    Case(
+      "targeted-upper-case-key", "9213 2.1", rows: [102],
+      dated([("CDN-Cache-Control", "MAX-AGE=60"), ("Cache-Control", "max-age=1")]), options: targeted, remaining: 1),
+    Case(
+      "targeted-string", "9213 2.1", rows: [103], dated([("CDN-Cache-Control", "max-age=\"60\"")]), options: targeted,
+      remaining: 0),
+    Case(
+      "targeted-decimal", "9213 2.1", rows: [103], dated([("CDN-Cache-Control", "max-age=60.0")]), options: targeted,
+      remaining: 0),
+    Case(
+      "targeted-parameters", "9213 2.1", rows: [103], dated([("CDN-Cache-Control", "max-age=60;a=b")]),
+      options: targeted, remaining: 60),
+    Case(
+      "targeted-not-listed", "9213 2.2", rows: [105],
+      dated([("CDN-Cache-Control", "max-age=60"), ("Cache-Control", "max-age=1")]), options: shared(), remaining: 1),
+    Case(
+      "targeted-private-cache", "9213 2.2", rows: [102, 104],
+      dated([("CDN-Cache-Control", "max-age=60"), ("Cache-Control", "max-age=1")]),
+      options: privately { $0.targetedFieldNames = ["CDN-Cache-Control"] }, remaining: 60),
+  ]
+
+  @Test("Targeted fields", arguments: targetedFields)
+  func targetedFreshness(_ test: Case) throws { try freshness(test) }
+
+  /// Row 106; RFC 9213, 2.2.
+  @Test(
+    "Targeted directives refuse like those of Cache-Control",
+    arguments: [("no-store", "no-store"), ("private", "private"), ("no-store=?0, max-age=9", nil)]
+      as [(String, String?)])
+  func targetedRefusal(value: String, refusal: String?) {
+    let lines = dated([("CDN-Cache-Control", value), ("Cache-Control", "max-age=60")])
+    #expect(Exchange(response: lines, options: Self.targeted).refusal == refusal)
+  }
+
+  /// Row 48: an age never goes backwards, and a clock that does costs nothing but freshness.
+  @Test func ageWithAClockSetBack() throws {
+    let facts = try #require(Exchange(response: Self.aged("5")).stored).facts
+    #expect(facts.currentAge(at: start.addingTimeInterval(-1000)) == 5)
+    #expect(facts.currentAge(at: start.addingTimeInterval(10.5)) == 15.5)
+    #expect(facts.wholeAge(at: start.addingTimeInterval(10.5)) == 15)
+    #expect(facts.wholeAge(at: .distantFuture) == 2_147_483_648)
+  }
+}

@@ -1,0 +1,158 @@
+import Foundation
+import HTTPCaching
+import Testing
+
+/// Hostile input: nothing traps, nothing takes longer than linear time, and what is rendered is parsed back.
+@Suite("Parsers on hostile input")
+struct ParserPropertyTests {
+  static let seeds: [UInt64] = [1, 9111, 9110, 8246]
+
+  /// Bytes that parsers look at, far more often than chance would give.
+  private static let alphabet = Array("\"\\,;=-/ \t()*?:@%.0123456789aqWbytesmax-ageno-cache\r\n\0\u{80}é".utf8)
+
+  private static func text(_ random: inout SeededGenerator) -> String {
+    let pieces = [
+      "max-age", "s-maxage=", "no-cache=\"", "private", "bytes=", "bytes ", "W/\"", "\"", "99999999999999999999", "-",
+      "GMT", "q=0.",
+    ]
+    var bytes: [UInt8] = []
+    for _ in 0..<Int.random(in: 0...40, using: &random) {
+      switch Int.random(in: 0..<8, using: &random) {
+      case 0: bytes += Array((pieces.randomElement(using: &random) ?? "").utf8)
+      case 1: bytes.append(UInt8.random(in: 0...255, using: &random))
+      default: bytes.append(alphabet.randomElement(using: &random) ?? 0)
+      }
+    }
+    return String(decoding: bytes, as: UTF8.self)
+  }
+
+  private static let names = [
+    "Cache-Control", "Age", "Date", "Expires", "Last-Modified", "ETag", "Vary", "Content-Range", "Content-Length",
+    "Connection", "CDN-Cache-Control", "Cache-Groups", "Cache-Group-Invalidation", "Location", "Content-Type", "X",
+    "Range", "If-Range", "If-None-Match", "If-Modified-Since", "Pragma", "Accept", "Accept-Language", "Authorization",
+  ]
+
+  private static func lines(_ random: inout SeededGenerator) -> HTTPFields {
+    var fields = HTTPFields()
+    for _ in 0..<Int.random(in: 0...8, using: &random) {
+      fields.append(name: names.randomElement(using: &random) ?? "X", value: text(&random))
+    }
+    return fields
+  }
+
+  /// Rows 36, 37, 86, 87, 91.
+  @Test("Every decision survives random fields", arguments: seeds)
+  func decisionsSurvive(seed: UInt64) {
+    var random = SeededGenerator(seed: seed)
+    let times = [
+      start, .distantPast, .distantFuture, Date(timeIntervalSince1970: .infinity), Date(timeIntervalSince1970: .nan),
+    ]
+    for _ in 0..<200 {
+      var options = CachingOptions()
+      options.mode = Bool.random(using: &random) ? .shared : .private
+      options.targetedFieldNames = ["CDN-Cache-Control"]
+      let request = RequestHead(
+        method: ["GET", "HEAD", "POST", "x"].randomElement(using: &random) ?? "GET", url: target,
+        fields: Self.lines(&random))
+      let response = ResponseHead(
+        status: [200, 206, 304, 404, -1, .max].randomElement(using: &random) ?? 200, fields: Self.lines(&random))
+      let sent = times.randomElement(using: &random) ?? start
+      let received = times.randomElement(using: &random) ?? start
+      let now = times.randomElement(using: &random) ?? start
+      _ = Storability.decide(
+        request: request, response: response, requestTime: sent, responseTime: received, options: options)
+      var flags = FreshnessFacts.Flags(rawValue: UInt32.random(in: 0...UInt32.max, using: &random))
+      if Bool.random(using: &random) { flags = [] }
+      let numbers: [Double] = [0, 1, -1, .infinity, -.infinity, .nan, 1e300]
+      func number() -> Double { numbers.randomElement(using: &random) ?? 0 }
+      let facts = FreshnessFacts(
+        responseTime: received, initialAge: number(), lifetime: number(), date: sent, staleWhileRevalidate: number(),
+        staleIfError: number(), flags: flags)
+      let stored = Stored(
+        status: response.status, facts: facts, fields: response.fields,
+        bodyByteCount: [0, 5, .max].randomElement(using: &random) ?? 0)
+      for policy in RequestPolicy.allCases {
+        let decision = Reuse.decide(request: request, stored: stored, policy: policy, now: now, options: options)
+        if case .partial(let range, let age, _, _) = decision {
+          _ = PartialContent.head(for: stored, range: range, age: age)
+          _ = PartialContent.bodyRange(of: range, in: stored)
+        }
+      }
+      _ = Reuse.answer(request: request, stored: stored, now: now, rule: .validated)
+      _ = request.validating(stored)
+      _ = Freshening.decide(
+        notModified: response, request: request, stored: stored, isOnlyEntry: true, requestTime: sent,
+        responseTime: received,
+        options: options)
+      _ = Freshening.decide(
+        head: response, request: request, stored: stored, requestTime: sent, responseTime: received, options: options)
+      _ = PartialContent.combine(fields: request.fields, facts: facts, byteCount: 5, stored: stored)
+      _ = Invalidation.targets(request: request, response: response)
+      // Row 29: what a request selected suits that request, unless nothing ever matches.
+      let selection = VarySelection(request: request.fields, response: response.fields, credentialDigest: { "d" + $0 })
+      let matchesNothing = selection.selectors.contains { $0.name == "*" }
+      #expect(selection.matches(request.fields, credentialDigest: { "d" + $0 }) == !matchesNothing, "seed \(seed)")
+    }
+  }
+
+  @Test("Single parsers", arguments: seeds)
+  func parsersSurvive(seed: UInt64) {
+    var random = SeededGenerator(seed: seed)
+    for _ in 0..<500 {
+      let text = Self.text(&random)
+      let fields = HTTPFields([("Cache-Control", text), ("Cache-Groups", text)])
+      let directives = ResponseDirectives(fields)
+      #expect(
+        (directives.maxAge ?? 0) >= 0 && (directives.maxAge ?? 0) <= FreshnessFacts.maximumSeconds, "seed \(seed)")
+      _ = RequestDirectives(fields)
+      _ = ResponseDirectives(fields, targetedFieldNames: ["Cache-Control"])
+      _ = CacheGroups.groups(of: fields)
+      _ = HTTPDate.parse(text, now: start)
+      if let tag = EntityTag(text) { #expect(EntityTag(tag.rendered) == tag, "seed \(seed)") }
+      if let range = ContentRange(text) { #expect(ContentRange(range.rendered) == range, "seed \(seed)") }
+      #expect(fields.sanitized().isWellFormed, "seed \(seed)")
+    }
+  }
+
+  struct LongCase: RequirementCase {
+    let id: String
+    var section: String { "9111 7" }
+    var rows: [Int] { [77] }
+    let piece: String
+  }
+
+  static let longCases: [LongCase] = [
+    LongCase(id: "long-open-quotes", piece: "a=\""), LongCase(id: "long-escapes", piece: "a=\"\\\","),
+    LongCase(id: "long-commas", piece: ",,,,"), LongCase(id: "long-spaces", piece: "a= , "),
+    LongCase(id: "long-brackets", piece: "((;"), LongCase(id: "long-tags", piece: "W/\"a\", \""),
+    LongCase(id: "long-digits", piece: "9999"), LongCase(id: "long-ranges", piece: "1-2,"),
+  ]
+
+  @Test("A long field is read in linear time", .timeLimit(.minutes(1)), arguments: longCases)
+  func readsLongFields(_ test: LongCase) {
+    let text = String(repeating: test.piece, count: 60_000 / test.piece.utf8.count)
+    let fields = HTTPFields([
+      ("Cache-Control", text), ("Vary", text), ("Cache-Groups", text), ("Connection", text), ("Range", "bytes=" + text),
+      ("If-None-Match", text), ("Accept", text), ("ETag", text), ("Expires", text), ("Age", text),
+    ])
+    let clock = ContinuousClock()
+    let duration = clock.measure {
+      _ = ResponseDirectives(fields)
+      _ = ResponseDirectives(fields, targetedFieldNames: ["Cache-Control"])
+      _ = RequestDirectives(fields)
+      _ = CacheGroups.groups(of: fields)
+      _ = VarySelection(
+        request: fields, response: HTTPFields([("Vary", "Accept, If-None-Match")]), credentialDigest: { $0 })
+      _ = Exchange(response: fields.map { ($0.name, $0.value) }).storability()
+      let stored = Exchange(response: dated([("Cache-Control", "max-age=9"), ("ETag", "\"a\"")])).stored
+      if let stored {
+        _ = Reuse.decide(
+          request: RequestHead(url: target, fields: fields), stored: stored, policy: .useProtocolCachePolicy,
+          now: start,
+          options: CachingOptions())
+      }
+    }
+    // Quadratic time would take many times that; the bound leaves room for a busy machine.
+    #expect(duration < .seconds(10))
+  }
+}

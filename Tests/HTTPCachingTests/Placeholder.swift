@@ -1,1 +1,0 @@
-// HTTPCachingTests: its first slice is on its way.

@@ -1,0 +1,161 @@
+import Foundation
+import HTTPCaching
+import Testing
+
+/// A case of a table: what it shows, and which rows of the requirement checklist.
+protocol RequirementCase: Sendable, CustomTestStringConvertible {
+  var id: String { get }
+  /// RFC and section.
+  var section: String { get }
+  /// Rows of the requirement checklist.
+  var rows: [Int] { get }
+}
+
+extension RequirementCase {
+  var testDescription: String { "\(id) [\(section)]" }
+}
+
+typealias Lines = [(String, String)]
+
+/// The moment at which every first response arrives: Fri, 15 Jan 2027 08:00:00 GMT.
+let start = Date(timeIntervalSince1970: 1_800_000_000)
+
+/// Fields of lines; a value `@-60` is the HTTP date 60 seconds before `start`.
+func fields(_ lines: Lines) -> HTTPFields {
+  HTTPFields(
+    lines.map { name, value in
+      guard value.hasPrefix("@"), let offset = Double(value.dropFirst()) else { return (name, value) }
+      return (name, HTTPDate.format(start.addingTimeInterval(offset)))
+    })
+}
+
+/// `lines` and a `Date` of `start`.
+func dated(_ lines: Lines) -> Lines { [("Date", "@0")] + lines }
+
+let target = URL(string: "https://example.com/a?b=1")!
+
+struct Stored: StoredResponseView {
+  var status = 200
+  var facts: FreshnessFacts
+  var fields: HTTPFields
+  var bodyByteCount = 11
+}
+
+/// A decision in one word, its reason behind a colon.
+func word(_ decision: ReuseDecision) -> String {
+  func mark(_ inBackground: Bool) -> String { inBackground ? "+" : "" }
+  return switch decision {
+  case .serve(_, let rule): "serve:\(rule.id)"
+  case .serveStale(_, let background, let rule): "stale\(mark(background)):\(rule.id)"
+  case .revalidate(_, _, let rule): "revalidate:\(rule.id)"
+  case .fetch(_, let rule): "fetch:\(rule.id)"
+  case .notModified(_, let background, _): "304\(mark(background))"
+  case .partial(let range, _, let background, _): "206 \(range.first)-\(range.last)\(mark(background))"
+  case .unsatisfiableRange(let length, _, _): "416 \(length)"
+  case .complete(let fields, _): "complete \(fields["Range"] ?? "") \(fields["If-Range"] ?? "")"
+  case .gatewayTimeout(let rule): "504:\(rule.id)"
+  }
+}
+
+/// One response, and a later request for the same target.
+struct Exchange: Sendable {
+  var url = target
+  var method = "GET"
+  var request: Lines = []
+  var status = 200
+  var response: Lines = []
+  var bodyByteCount = 11
+  /// Seconds from sending the first request to its response.
+  var delay = 0.0
+  /// Seconds from the response to the second request.
+  var elapsed = 1.0
+  var options = CachingOptions()
+
+  func storability() -> Storability {
+    Storability.decide(
+      request: RequestHead(method: method, url: url, fields: fields(request)),
+      response: ResponseHead(status: status, fields: fields(response)),
+      requestTime: start.addingTimeInterval(-delay), responseTime: start, options: options)
+  }
+
+  var refusal: String? {
+    guard case .refuse(let rule) = storability() else { return nil }
+    return rule.id
+  }
+
+  var stored: Stored? {
+    guard case .store(let fields, let facts) = storability() else { return nil }
+    return Stored(status: status, facts: facts, fields: fields, bodyByteCount: bodyByteCount)
+  }
+
+  /// What the second request meets, in a word.
+  func then(
+    _ lines: Lines = [], method: String = "GET", policy: RequestPolicy = .useProtocolCachePolicy
+  ) -> String {
+    decision(lines, method: method, policy: policy).map(word) ?? "not stored:\(refusal ?? "")"
+  }
+
+  func decision(
+    _ lines: Lines = [], method: String = "GET", policy: RequestPolicy = .useProtocolCachePolicy
+  ) -> ReuseDecision? {
+    stored.map {
+      Reuse.decide(
+        request: RequestHead(method: method, url: url, fields: fields(lines)), stored: $0, policy: policy,
+        now: start.addingTimeInterval(elapsed), options: options)
+    }
+  }
+}
+
+func shared(_ change: (inout CachingOptions) -> Void = { _ in }) -> CachingOptions {
+  var options = CachingOptions()
+  options.mode = .shared
+  change(&options)
+  return options
+}
+
+func privately(_ change: (inout CachingOptions) -> Void) -> CachingOptions {
+  var options = CachingOptions()
+  change(&options)
+  return options
+}
+
+/// A generator with a seed, so that a failure can be repeated.
+struct SeededGenerator: RandomNumberGenerator {
+  private var state: UInt64
+
+  init(seed: UInt64) { state = seed }
+
+  mutating func next() -> UInt64 {
+    state &+= 0x9E37_79B9_7F4A_7C15
+    var mixed = state
+    mixed = (mixed ^ (mixed >> 30)) &* 0xBF58_476D_1CE4_E5B9
+    mixed = (mixed ^ (mixed >> 27)) &* 0x94D0_49BB_1331_11EB
+    return mixed ^ (mixed >> 31)
+  }
+}
+
+/// One response, a later request, and what it meets.
+struct DecisionCase: RequirementCase {
+  let id: String
+  let section: String
+  let rows: [Int]
+  let exchange: Exchange
+  var request: Lines
+  var method: String
+  var policy: RequestPolicy
+  let expected: String
+
+  init(
+    _ id: String, _ section: String, rows: [Int], _ exchange: Exchange, _ request: Lines = [],
+    method: String = "GET", policy: RequestPolicy = .useProtocolCachePolicy, gives expected: String
+  ) {
+    self.id = id
+    self.section = section
+    self.rows = rows
+    self.exchange = exchange
+    self.request = request
+    self.method = method
+    self.policy = policy
+    self.expected = expected
+  }
+}
