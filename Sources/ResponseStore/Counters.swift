@@ -1,0 +1,159 @@
+import LMDB
+
+/// The numbers that the store keeps in `meta`, read and written in each write transaction.
+struct Counters: Sendable, Equatable {
+  /// The number that the next record gets. Numbers are never used twice.
+  var nextRowID: UInt64 = 1
+  /// How many records there are, those that a pending purge covers included.
+  var entryCount: UInt64 = 0
+  /// The bytes of all records and chunks, without LMDB's own.
+  var payloadByteCount: UInt64 = 0
+  /// The disk capacity in force for all processes.
+  var capacityByteCount: UInt64 = 0
+  /// The transaction that last removed something on demand.
+  var lastRemoval: UInt64 = 0
+  /// Removals up to this transaction may be gone from the log.
+  var logFloor: UInt64 = 0
+  /// The transaction that last added or finished a purge.
+  var lastPurgeChange: UInt64 = 0
+  /// How many removals the log holds.
+  var logCount: UInt64 = 0
+
+  init() {}
+
+  init?(_ bytes: UnsafeRawBufferPointer) {
+    guard let bytes = Checksummed.content(of: bytes) else { return nil }
+    var reader = ByteReader(bytes)
+    guard let nextRowID = reader.read(UInt64.self), let entryCount = reader.read(UInt64.self),
+      let payloadByteCount = reader.read(UInt64.self), let capacityByteCount = reader.read(UInt64.self),
+      let lastRemoval = reader.read(UInt64.self), let logFloor = reader.read(UInt64.self),
+      let lastPurgeChange = reader.read(UInt64.self), let logCount = reader.read(UInt64.self)
+    else { return nil }
+    self.nextRowID = nextRowID
+    self.entryCount = entryCount
+    self.payloadByteCount = payloadByteCount
+    self.capacityByteCount = capacityByteCount
+    self.lastRemoval = lastRemoval
+    self.logFloor = logFloor
+    self.lastPurgeChange = lastPurgeChange
+    self.logCount = logCount
+  }
+
+  var encoded: [UInt8] {
+    var writer = ByteWriter()
+    for number in [
+      nextRowID, entryCount, payloadByteCount, capacityByteCount, lastRemoval, logFloor, lastPurgeChange, logCount,
+    ] {
+      writer.append(number)
+    }
+    return Checksummed.encode(writer.bytes)
+  }
+
+  mutating func add(byteCount: Int) {
+    entryCount &+= 1
+    payloadByteCount &+= UInt64(byteCount)
+  }
+
+  /// What damage made wrong stays at zero rather than trap.
+  mutating func remove(byteCount: Int) {
+    entryCount -= min(entryCount, 1)
+    payloadByteCount -= min(payloadByteCount, UInt64(byteCount))
+  }
+
+  mutating func replace(byteCount old: Int, with new: Int) {
+    payloadByteCount -= min(payloadByteCount, UInt64(old))
+    payloadByteCount &+= UInt64(new)
+  }
+}
+
+/// Values of `meta` with a checksum of 8 bytes behind them: a flipped bit in them must not bring back what was removed.
+enum Checksummed {
+  static func encode(_ bytes: [UInt8]) -> [UInt8] {
+    var writer = ByteWriter()
+    writer.bytes = bytes
+    writer.append(bytes.withUnsafeBytes { XXHash.digest64($0) })
+    return writer.bytes
+  }
+
+  /// The bytes in front of a checksum that they match.
+  static func content(of bytes: UnsafeRawBufferPointer) -> UnsafeRawBufferPointer? {
+    guard bytes.count >= 8 else { return nil }
+    let content = UnsafeRawBufferPointer(rebasing: bytes[..<(bytes.count - 8)])
+    let checksum = bytes.loadUnaligned(fromByteOffset: bytes.count - 8, as: UInt64.self)
+    return UInt64(littleEndian: checksum) == XXHash.digest64(content) ? content : nil
+  }
+}
+
+/// What is fixed when a store is created.
+struct FormatRecord: Sendable, Equatable {
+  var version: UInt32
+  var chunkByteCount: UInt32
+  /// Makes the digests of credentials this store's own; 192 random bytes.
+  var secret: [UInt8]
+
+  static let secretByteCount = 192
+
+  init(version: UInt32, chunkByteCount: UInt32, secret: [UInt8]) {
+    self.version = version
+    self.chunkByteCount = chunkByteCount
+    self.secret = secret
+  }
+
+  /// The version, which stands at the same place in every version.
+  static func version(in bytes: UnsafeRawBufferPointer) -> UInt32? {
+    var reader = ByteReader(bytes)
+    return reader.read(UInt32.self)
+  }
+
+  /// Takes a record of this version; nil if it is damaged.
+  init?(_ bytes: UnsafeRawBufferPointer) {
+    guard let content = Checksummed.content(of: bytes) else { return nil }
+    var reader = ByteReader(content)
+    guard let version = reader.read(UInt32.self), let chunkByteCount = reader.read(UInt32.self), chunkByteCount > 0,
+      let secret = reader.readBytes(Self.secretByteCount)
+    else { return nil }
+    self.init(version: version, chunkByteCount: chunkByteCount, secret: [UInt8](secret))
+  }
+
+  var encoded: [UInt8] {
+    var writer = ByteWriter()
+    writer.append(version)
+    writer.append(chunkByteCount)
+    writer.bytes += secret
+    return Checksummed.encode(writer.bytes)
+  }
+}
+
+/// The keys of `meta`.
+enum MetaKey {
+  static let format = Array("format".utf8)
+  static let counters = Array("counters".utf8)
+  /// A purge whose entries are hidden already and still to be deleted: `purge`, transaction, number in it.
+  static let purgePrefix = Array("purge/".utf8)
+  /// The log of removals: `removal`, transaction, number in it.
+  static let removalPrefix = Array("removal/".utf8)
+  /// A body that is being written over several transactions: `partial`, row id.
+  static let partialPrefix = Array("partial/".utf8)
+
+  static func purge(_ transaction: UInt64, _ number: UInt32) -> [UInt8] {
+    purgePrefix + bigEndian(transaction) + bigEndian(number)
+  }
+
+  static func removal(_ transaction: UInt64, _ number: UInt32) -> [UInt8] {
+    removalPrefix + bigEndian(transaction) + bigEndian(number)
+  }
+
+  static func partial(_ rowID: UInt64) -> [UInt8] {
+    partialPrefix + bigEndian(rowID)
+  }
+
+  /// The number behind a prefix.
+  static func number(in key: [UInt8], after prefix: [UInt8]) -> UInt64? {
+    guard key.starts(with: prefix), key.count >= prefix.count + 8 else { return nil }
+    return key[prefix.count..<(prefix.count + 8)].reduce(0) { $0 << 8 | UInt64($1) }
+  }
+
+  private static func bigEndian<T: FixedWidthInteger>(_ value: T) -> [UInt8] {
+    withUnsafeBytes(of: value.bigEndian) { Array($0) }
+  }
+}

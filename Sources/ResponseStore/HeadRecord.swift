@@ -1,0 +1,207 @@
+import FoundationEssentials
+import Glibc
+import HTTPCaching
+import LMDB
+
+/// A record of `heads`: a fixed part, then key, Vary selection, header fields, attachment, and a body that is small
+/// enough to share the leaf. Integers are little endian, times are seconds since 2001-01-01 as IEEE 754 doubles.
+///
+/// The checksum in front covers everything behind it. Values of this type hold bytes whose layout was checked: reading
+/// a member never leaves them.
+struct HeadRecord: Sendable {
+  /// Offsets of the fixed part.
+  enum Offset {
+    static let checksum = 0
+    static let recordVersion = 8
+    static let recordFlags = 9
+    static let status = 10
+    static let factsFlags = 12
+    static let keyByteCount = 16
+    static let varyByteCount = 20
+    static let fieldsByteCount = 24
+    static let attachmentByteCount = 28
+    static let bodyByteCount = 32
+    static let bodyChecksum = 40
+    static let storedAt = 48
+    static let responseTime = 56
+    static let initialAge = 64
+    static let lifetime = 72
+    static let date = 80
+    static let staleWhileRevalidate = 88
+    static let staleIfError = 96
+    static let useDigest = 104
+    static let reserved = 112
+  }
+
+  static let fixedByteCount = 120
+  static let recordVersion: UInt8 = 1
+
+  struct Flags: OptionSet {
+    let rawValue: UInt8
+    /// The body stands at the end of the record instead of in `bodies`.
+    static let bodyInline = Flags(rawValue: 1)
+    /// There is an attachment, maybe an empty one.
+    static let attachment = Flags(rawValue: 2)
+  }
+
+  let bytes: [UInt8]
+
+  /// Lays out the head of a new response; with its body when that fits into `inlineByteCount` together.
+  init(_ response: NewResponse, storedAt: Date, inlineByteCount: Int, bodyChecksum: UInt64) {
+    let vary = FieldCoding.encode(response.vary)
+    let fields = FieldCoding.encode(response.fields)
+    let attachment = response.attachment ?? []
+    let headByteCount = Self.fixedByteCount + response.key.bytes.count + vary.count + fields.count + attachment.count
+    let isInline = headByteCount + response.body.count <= inlineByteCount
+    var flags: Flags = isInline ? .bodyInline : []
+    if response.attachment != nil { flags.insert(.attachment) }
+
+    var writer = ByteWriter()
+    writer.bytes.reserveCapacity(headByteCount + (isInline ? response.body.count : 0))
+    writer.append(UInt64(0))
+    writer.append(Self.recordVersion)
+    writer.append(flags.rawValue)
+    writer.append(UInt16(clamping: response.status))
+    writer.append(response.facts.flags.rawValue)
+    writer.append(UInt32(response.key.bytes.count))
+    writer.append(UInt32(vary.count))
+    writer.append(UInt32(fields.count))
+    writer.append(UInt32(attachment.count))
+    writer.append(UInt64(response.body.count))
+    writer.append(bodyChecksum)
+    writer.append(storedAt.timeIntervalSinceReferenceDate)
+    writer.append(response.facts.responseTime.timeIntervalSinceReferenceDate)
+    writer.append(response.facts.initialAge)
+    writer.append(response.facts.lifetime)
+    writer.append(response.facts.date.timeIntervalSinceReferenceDate)
+    writer.append(response.facts.staleWhileRevalidate)
+    writer.append(response.facts.staleIfError)
+    writer.append(RecordUse.digest(key: response.key.bytes, vary: vary))
+    writer.append(UInt64(0))
+    writer.bytes.append(contentsOf: response.key.bytes)
+    writer.bytes.append(contentsOf: vary)
+    writer.bytes.append(contentsOf: fields)
+    writer.bytes.append(contentsOf: attachment)
+    if isInline { writer.bytes.append(contentsOf: response.body) }
+    let checksum = writer.bytes.withUnsafeBytes { HeadLayout.checksum(of: $0) }
+    withUnsafeBytes(of: checksum.littleEndian) { writer.bytes.replaceSubrange(0..<8, with: $0) }
+    bytes = writer.bytes
+  }
+
+  /// Whether the body stands in the record itself.
+  var isBodyInline: Bool { layout { $0.isBodyInline } }
+  var bodyByteCount: Int { layout { $0.bodyByteCount } }
+  var storedAt: Date { layout { $0.storedAt } }
+  var facts: FreshnessFacts { layout { $0.facts } }
+  var status: Int { layout { $0.status } }
+  var key: RequestKey { layout { RequestKey(storedBytes: [UInt8]($0.key)) } }
+  var vary: VarySelection { layout { FieldCoding.decodeVary($0.vary) } }
+  var fields: HTTPFields { layout { FieldCoding.decodeFields($0.fields) } }
+  var attachment: [UInt8]? { layout { $0.hasAttachment ? [UInt8]($0.attachment) : nil } }
+  var varyBytes: [UInt8] { layout { [UInt8]($0.vary) } }
+  var useDigest: UInt64 { layout { $0.useDigest } }
+  var expiry: Date? { layout { $0.expiry } }
+  /// The head's own checksum, the body's, and how many bytes that one covers.
+  var checksums: (head: UInt64, body: UInt64, bodyByteCount: Int) {
+    layout { ($0.checksum, $0.bodyChecksum, $0.bodyByteCount) }
+  }
+  var hasRightChecksum: Bool { layout { $0.hasRightChecksum } }
+  func layout<R>(_ body: (HeadLayout) -> R) -> R {
+    bytes.withUnsafeBytes { body(HeadLayout(checked: $0)) }
+  }
+}
+
+/// The parts of a head record in borrowed bytes. Valid only as long as they are.
+struct HeadLayout {
+  let raw: UnsafeRawBufferPointer
+
+  /// Checks that every part lies within the bytes.
+  init?(_ raw: UnsafeRawBufferPointer) {
+    guard raw.count >= HeadRecord.fixedByteCount else { return nil }
+    self.raw = raw
+    guard raw[HeadRecord.Offset.recordVersion] == HeadRecord.recordVersion else { return nil }
+    let head = HeadRecord.fixedByteCount + keyByteCount + varyByteCount + fieldsByteCount + attachmentByteCount
+    let storedBodyByteCount: UInt64 = load(HeadRecord.Offset.bodyByteCount)
+    guard storedBodyByteCount <= UInt64(Int.max / 2) else { return nil }
+    guard raw.count == head + (isBodyInline ? bodyByteCount : 0) else { return nil }
+  }
+
+  /// Takes bytes that were checked before.
+  init(checked raw: UnsafeRawBufferPointer) {
+    self.raw = raw
+  }
+
+  static func checksum(of record: UnsafeRawBufferPointer) -> UInt64 {
+    XXHash.digest64(UnsafeRawBufferPointer(rebasing: record[8...]))
+  }
+
+  private func load<T: FixedWidthInteger & BitwiseCopyable>(_ offset: Int) -> T {
+    T(littleEndian: raw.loadUnaligned(fromByteOffset: offset, as: T.self))
+  }
+
+  private func double(_ offset: Int) -> Double {
+    Double(bitPattern: load(offset))
+  }
+
+  private func date(_ offset: Int) -> Date {
+    Date(timeIntervalSinceReferenceDate: double(offset))
+  }
+
+  private func count(_ offset: Int) -> Int {
+    Int(load(offset) as UInt32)
+  }
+
+  private func part(_ start: Int, _ count: Int) -> UnsafeRawBufferPointer {
+    UnsafeRawBufferPointer(rebasing: raw[start..<(start + count)])
+  }
+
+  private var flags: HeadRecord.Flags { HeadRecord.Flags(rawValue: raw[HeadRecord.Offset.recordFlags]) }
+  private var keyByteCount: Int { count(HeadRecord.Offset.keyByteCount) }
+  private var varyByteCount: Int { count(HeadRecord.Offset.varyByteCount) }
+  private var fieldsByteCount: Int { count(HeadRecord.Offset.fieldsByteCount) }
+  private var attachmentByteCount: Int { count(HeadRecord.Offset.attachmentByteCount) }
+
+  var checksum: UInt64 { load(HeadRecord.Offset.checksum) }
+  var hasRightChecksum: Bool { checksum == Self.checksum(of: raw) }
+  var status: Int { Int(load(HeadRecord.Offset.status) as UInt16) }
+  var isBodyInline: Bool { flags.contains(.bodyInline) }
+  var hasAttachment: Bool { flags.contains(.attachment) }
+  var bodyByteCount: Int { Int(load(HeadRecord.Offset.bodyByteCount) as UInt64) }
+  var bodyChecksum: UInt64 { load(HeadRecord.Offset.bodyChecksum) }
+  /// What the table of uses knows the record by.
+  var useDigest: UInt64 { load(HeadRecord.Offset.useDigest) }
+  var storedAt: Date { date(HeadRecord.Offset.storedAt) }
+  var facts: FreshnessFacts {
+    FreshnessFacts(
+      responseTime: date(HeadRecord.Offset.responseTime), initialAge: double(HeadRecord.Offset.initialAge),
+      lifetime: double(HeadRecord.Offset.lifetime), date: date(HeadRecord.Offset.date),
+      staleWhileRevalidate: double(HeadRecord.Offset.staleWhileRevalidate),
+      staleIfError: double(HeadRecord.Offset.staleIfError),
+      flags: FreshnessFacts.Flags(rawValue: load(HeadRecord.Offset.factsFlags)))
+  }
+
+  var key: UnsafeRawBufferPointer { part(HeadRecord.fixedByteCount, keyByteCount) }
+  var vary: UnsafeRawBufferPointer { part(HeadRecord.fixedByteCount + keyByteCount, varyByteCount) }
+  var fields: UnsafeRawBufferPointer {
+    part(HeadRecord.fixedByteCount + keyByteCount + varyByteCount, fieldsByteCount)
+  }
+  var attachment: UnsafeRawBufferPointer {
+    part(HeadRecord.fixedByteCount + keyByteCount + varyByteCount + fieldsByteCount, attachmentByteCount)
+  }
+  /// The head without an inline body.
+  var head: UnsafeRawBufferPointer { part(0, raw.count - (isBodyInline ? bodyByteCount : 0)) }
+  var inlineBody: UnsafeRawBufferPointer {
+    part(raw.count - bodyByteCount, bodyByteCount)
+  }
+
+  /// Whether the record answers the request with this key.
+  func hasKey(_ key: [UInt8]) -> Bool {
+    keyByteCount == key.count
+      && key.withUnsafeBytes { memcmp(raw.baseAddress! + HeadRecord.fixedByteCount, $0.baseAddress!, key.count) == 0 }
+  }
+
+  /// How many chunks of `bodies` hold the body.
+  func chunkCount(chunkByteCount: Int) -> Int {
+    isBodyInline ? 0 : (bodyByteCount + chunkByteCount - 1) / chunkByteCount
+  }
+}

@@ -1,0 +1,22 @@
+import LMDB
+
+extension LMDBError {
+  /// Whether the file is not what LMDB wrote (LMDB's own words for it). A bad size is one of LMDB's own values, from its
+  /// list of free pages: ours are never too long.
+  var isDamage: Bool {
+    switch code {
+    case .corrupted, .pageNotFound, .panic, .invalid, .versionMismatch, .incompatible, .badTableHandle, .cursorFull,
+      .problem, .undecodable, .badValueSize:
+      true
+    default: false
+    }
+  }
+
+  /// Whether the disk, the quota or the map has no room. LMDB reports a disk that ran full in mid-write as `EIO`.
+  var isLackOfRoom: Bool {
+    switch code {
+    case .noSpace, .inputOutput, .quotaExceeded, .fileTooLarge, .mapFull, .readOnlyFileSystem: true
+    default: false
+    }
+  }
+}

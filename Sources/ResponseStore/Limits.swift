@@ -1,0 +1,35 @@
+/// The page counts that follow from a capacity.
+struct Limits: Sendable, Equatable {
+  /// What the directory may take, without the 10 % on top.
+  let capacityByteCount: Int
+  /// The most bytes that one transaction writes.
+  let batchByteCount: Int
+  /// The writer makes room rather than let live pages pass this.
+  let livePageCount: Int
+  /// The eviction thread starts above this…
+  let highPageCount: Int
+  /// …and stops below this, so that the writer finds room.
+  let lowPageCount: Int
+  /// The pages that one eviction transaction frees, roughly.
+  let evictionPageCount: Int
+  /// How many removals the log holds.
+  let logLimit: Int
+
+  init(capacityByteCount: Int, chunkByteCount: Int, pageByteCount: Int) {
+    self.capacityByteCount = capacityByteCount
+    batchByteCount = StorageFormat.batchByteCount(capacityByteCount: capacityByteCount)
+    let mapByteCount = StorageFormat.mapByteCount(capacityByteCount: capacityByteCount, pageByteCount: pageByteCount)
+    let headroom = StorageFormat.headroomPageCount(
+      mapByteCount: mapByteCount, batchByteCount: batchByteCount, chunkByteCount: chunkByteCount,
+      pageByteCount: pageByteCount)
+    // Below the capacity itself, so that the pages in use and a few free ones stay within it.
+    livePageCount = min(
+      mapByteCount / pageByteCount - headroom, (mapByteCount - mapByteCount / 8) / pageByteCount)
+    // The margins are a batch each where there is room for that.
+    let margin = min(batchByteCount / pageByteCount + 16, livePageCount / 16)
+    highPageCount = livePageCount - margin
+    lowPageCount = highPageCount - margin
+    evictionPageCount = min(256, max(16, livePageCount / 8))
+    logLimit = min(max(capacityByteCount / (16 << 10), 64), 4096)
+  }
+}

@@ -1,0 +1,22 @@
+import Glibc
+
+/// Sees to it that each kind of trouble is logged once.
+final class Log: Sendable {
+  enum Trouble: Hashable, Sendable {
+    case damagedRecord, fullDisk, fullQueue, condemned, failedRead, failedWrite, resized, forked
+  }
+
+  private let seen = Monitor<Set<Trouble>>([])
+
+  func isFirst(_ trouble: Trouble) -> Bool {
+    seen.withLock { $0.insert(trouble).inserted }
+  }
+
+  static func writeToStandardError(_ line: String) {
+    var text = line + "\n"
+    text.withUTF8 { bytes in
+      // A log line that cannot be written has nowhere to be reported.
+      _ = write(STDERR_FILENO, bytes.baseAddress, bytes.count)
+    }
+  }
+}

@@ -1,1 +1,0 @@
-// ResponseStore: its first slice is on its way.

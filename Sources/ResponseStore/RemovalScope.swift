@@ -1,0 +1,134 @@
+import FoundationEssentials
+import HTTPCaching
+
+/// What a removal covers.
+///
+/// Made by its static methods for ``ResponseStore/remove(_:)-(RemovalScope)``; the cases speak of the bytes of a
+/// ``RequestKey`` and are what is written to disk.
+public enum RemovalScope: Sendable, Hashable {
+  case everything
+  /// What was stored after the date.
+  case since(Date)
+  /// The keys that begin with these bytes: a host, or a URL prefix.
+  case prefix([UInt8])
+  /// The members of a cache group (RFC 9875) of the origin whose keys begin with these bytes.
+  case group(origin: [UInt8], name: String)
+  /// One URL with all its methods, partitions and variants, by the beginning of its key.
+  case target([UInt8])
+  /// One key with all its variants.
+  case key([UInt8])
+  /// A long one of the three above as the log keeps it: the digest of the first so many bytes, or of the whole key.
+  case digested(byteCount: UInt64, isWholeKey: Bool, digest: UInt64, UInt64)
+
+  /// Whether an entry is covered. `groups` is asked only when it matters.
+  public func covers(key: some Collection<UInt8>, storedAt: Date, groups: () -> [String]) -> Bool {
+    switch self {
+    case .everything: true
+    case .since(let date): storedAt > date
+    case .prefix(let prefix), .target(let prefix): key.starts(with: prefix)
+    case .group(let origin, let name): key.starts(with: origin) && groups().contains(name)
+    case .key(let bytes): key.elementsEqual(bytes)
+    case .digested(let byteCount, let isWholeKey, let high, let low):
+      (isWholeKey ? key.count == byteCount : key.count >= byteCount)
+        && Self.digest(of: Array(key.prefix(Int(clamping: byteCount)))) == (high, low)
+    }
+  }
+
+  private static func digest(of bytes: [UInt8]) -> (high: UInt64, low: UInt64) {
+    bytes.withUnsafeBytes { XXHash.digest128($0) }
+  }
+
+  /// The same, or something shorter that covers more: the log of removals keeps no long keys.
+  var abbreviated: RemovalScope {
+    let longest = 512
+    switch self {
+    case .everything, .since, .digested:
+      return self
+    case .prefix(let bytes), .target(let bytes), .key(let bytes):
+      guard bytes.count > longest else { return self }
+      let digest = Self.digest(of: bytes)
+      var isWholeKey = false
+      if case .key = self { isWholeKey = true }
+      return .digested(byteCount: UInt64(bytes.count), isWholeKey: isWholeKey, digest: digest.high, digest.low)
+    case .group(let origin, let name):
+      return origin.count + name.utf8.count <= longest ? self : .prefix(Array(origin.prefix(longest)))
+    }
+  }
+
+  /// All that is stored for a host, whatever scheme and port.
+  public static func host(_ host: String) -> RemovalScope {
+    .prefix(RequestKey.prefix(host: host))
+  }
+
+  /// URLs that begin with this one; nil for a URL that cannot be cached.
+  public static func urlPrefix(_ url: URL) -> RemovalScope? {
+    RequestKey.prefix(url: url).map { .prefix($0) }
+  }
+
+  /// One URL with all methods, partitions and variants; nil for a URL that cannot be cached.
+  public static func target(of url: URL) -> RemovalScope? {
+    RequestKey(url: url).map { .target(Array($0.targetPrefix)) }
+  }
+
+  /// The members of a cache group of the URL's origin; nil for a URL that cannot be cached.
+  public static func group(_ name: String, ofOrigin url: URL) -> RemovalScope? {
+    RequestKey.originPrefix(url: url).map { .group(origin: $0, name: name) }
+  }
+
+  private enum Tag: UInt8 {
+    case everything = 1
+    case since, prefix, group, target, key, digested
+  }
+
+  var encoded: [UInt8] {
+    var writer = ByteWriter()
+    switch self {
+    case .everything:
+      writer.append(Tag.everything.rawValue)
+    case .since(let date):
+      writer.append(Tag.since.rawValue)
+      writer.append(date.timeIntervalSinceReferenceDate)
+    case .prefix(let prefix):
+      writer.append(Tag.prefix.rawValue)
+      writer.bytes += prefix
+    case .group(let origin, let name):
+      writer.append(Tag.group.rawValue)
+      writer.append(counted: name)
+      writer.bytes += origin
+    case .target(let prefix):
+      writer.append(Tag.target.rawValue)
+      writer.bytes += prefix
+    case .key(let key):
+      writer.append(Tag.key.rawValue)
+      writer.bytes += key
+    case .digested(let byteCount, let isWholeKey, let high, let low):
+      writer.append(Tag.digested.rawValue)
+      writer.append(UInt8(isWholeKey ? 1 : 0))
+      for number in [byteCount, high, low] { writer.append(number) }
+    }
+    return writer.bytes
+  }
+
+  init?(encoded bytes: UnsafeRawBufferPointer) {
+    var reader = ByteReader(bytes)
+    guard let tag = reader.read(UInt8.self).flatMap(Tag.init) else { return nil }
+    var rest: [UInt8] { [UInt8](bytes[reader.offset...]) }
+    switch tag {
+    case .everything: self = .everything
+    case .since:
+      guard let seconds = reader.readDouble() else { return nil }
+      self = .since(Date(timeIntervalSinceReferenceDate: seconds))
+    case .prefix: self = .prefix(rest)
+    case .group:
+      guard let name = reader.readCountedString() else { return nil }
+      self = .group(origin: rest, name: name)
+    case .target: self = .target(rest)
+    case .key: self = .key(rest)
+    case .digested:
+      guard let isWholeKey = reader.read(UInt8.self), let byteCount = reader.read(UInt64.self),
+        let high = reader.read(UInt64.self), let low = reader.read(UInt64.self)
+      else { return nil }
+      self = .digested(byteCount: byteCount, isWholeKey: isWholeKey != 0, digest: high, low)
+    }
+  }
+}

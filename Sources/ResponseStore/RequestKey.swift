@@ -1,0 +1,254 @@
+import CXXHash
+import FoundationEssentials
+
+/// Names what a stored response answers: method and target URI (RFC 9111, section 2), and a partition.
+///
+/// The bytes are ordered so that the entries of one host, and below it those of one URL prefix, lie together in the
+/// store: `host 00 scheme ":" port 00 path?query 00 method 00 partition [00 user]`. A fragment is dropped, host and
+/// scheme are lower-cased, a missing port is filled in and an empty path becomes `/`; nothing else is changed, since
+/// two spellings of a path may be two resources.
+///
+/// Value type, safe to share between threads. Creating one costs a pass over the URL and one allocation.
+public struct RequestKey: Sendable, Hashable {
+  /// The full, ordered bytes.
+  public let bytes: [UInt8]
+
+  /// Makes the key of a request, or nil for a URL that cannot be cached: without a scheme, or HTTP without a host.
+  ///
+  /// - Parameters:
+  ///   - url: The target URI.
+  ///   - method: The request method, `GET` by default. Methods are case-sensitive (RFC 9110, section 9.1).
+  ///   - partition: Keeps the entries of one user or tenant apart from those of another. Empty by default.
+  public init?(url: URL, method: String = "GET", partition: String = "") {
+    self.init(urlString: url.absoluteString, method: method, partition: partition)
+  }
+
+  /// Makes the key from the text of an absolute URL; otherwise like ``init(url:method:partition:)``.
+  public init?(urlString: String, method: String = "GET", partition: String = "") {
+    var text = urlString
+    let bytes = text.withUTF8 { utf8 -> [UInt8]? in
+      guard let parts = URLParts(utf8) else { return nil }
+      return [UInt8](unsafeUninitializedCapacity: utf8.count + method.utf8.count + partition.utf8.count + 64) {
+        buffer, count in
+        var writer = KeyWriter(buffer: buffer)
+        writer.appendOrigin(of: parts, in: utf8)
+        writer.append(0)
+        writer.appendTarget(of: parts, in: utf8)
+        writer.append(0)
+        writer.append(method)
+        writer.append(0)
+        writer.append(partition)
+        if let user = parts.user {
+          // Credentials in the URL tell users apart but do not belong into a listing.
+          writer.append(0)
+          writer.append(digest: XXHash.digest64(UnsafeRawBufferPointer(UnsafeBufferPointer(rebasing: utf8[user]))))
+        }
+        count = writer.count
+      }
+    }
+    guard let bytes else { return nil }
+    self.bytes = bytes
+  }
+
+  /// Takes full key bytes as they were stored.
+  init(storedBytes: [UInt8]) {
+    bytes = storedBytes
+  }
+
+  /// The bytes that all keys of a host begin with, whatever scheme and port.
+  ///
+  /// - Parameter host: As in a URL, or as `URL.host` gives it: an IPv6 address may lack its brackets.
+  static func prefix(host: String) -> [UInt8] {
+    let bytes = host.utf8.map(lowercased)
+    guard bytes.contains(UInt8(ascii: ":")), bytes.first != UInt8(ascii: "[") else { return bytes + [0] }
+    return [UInt8(ascii: "[")] + bytes + [UInt8(ascii: "]"), 0]
+  }
+
+  /// The bytes that all keys below a URL begin with, or nil if the URL cannot have any.
+  static func prefix(url: URL) -> [UInt8]? {
+    var text = url.absoluteString
+    return text.withUTF8 { utf8 -> [UInt8]? in
+      guard let parts = URLParts(utf8) else { return nil }
+      return [UInt8](unsafeUninitializedCapacity: utf8.count + 32) { buffer, count in
+        var writer = KeyWriter(buffer: buffer)
+        writer.appendOrigin(of: parts, in: utf8)
+        writer.append(0)
+        writer.appendTarget(of: parts, in: utf8)
+        count = writer.count
+      }
+    }
+  }
+
+  /// The bytes that all keys of the URL's origin (scheme, host, port) begin with.
+  static func originPrefix(url: URL) -> [UInt8]? {
+    var text = url.absoluteString
+    return text.withUTF8 { utf8 -> [UInt8]? in
+      guard let parts = URLParts(utf8) else { return nil }
+      return [UInt8](unsafeUninitializedCapacity: utf8.count + 32) { buffer, count in
+        var writer = KeyWriter(buffer: buffer)
+        writer.appendOrigin(of: parts, in: utf8)
+        writer.append(0)
+        count = writer.count
+      }
+    }
+  }
+
+  /// The bytes that the keys of this URL begin with, whatever method and partition.
+  var targetPrefix: ArraySlice<UInt8> {
+    var separators = 0
+    for (index, byte) in bytes.enumerated() where byte == 0 {
+      separators += 1
+      if separators == 3 { return bytes[...index] }
+    }
+    return bytes[...]
+  }
+}
+
+/// Where the parts of an absolute URL lie in its text.
+private struct URLParts {
+  var scheme: Range<Int>
+  var user: Range<Int>?
+  var host: Range<Int>
+  var port: Range<Int>
+  var target: Range<Int>
+  /// False for `data:` and the like, whose target is taken as it stands.
+  var isHierarchical = false
+
+  init?(_ text: UnsafeBufferPointer<UInt8>) {
+    // RFC 3986, 3.1: a letter, then letters, digits, "+", "-", ".".
+    guard let colon = text.firstIndex(of: UInt8(ascii: ":")), colon > 0, isLetter(text[0]),
+      text[..<colon].allSatisfy({ isLetter($0) || $0 &- 0x30 < 10 || $0 == 0x2B || $0 == 0x2D || $0 == 0x2E })
+    else { return nil }
+    scheme = 0..<colon
+    let end = text.firstIndex(of: UInt8(ascii: "#")) ?? text.count
+    guard colon < end, !text[..<end].contains(0) else { return nil }
+    guard end >= colon + 3, text[colon + 1] == UInt8(ascii: "/"), text[colon + 2] == UInt8(ascii: "/") else {
+      host = colon..<colon
+      port = host
+      target = (colon + 1)..<end
+      if isHTTP(text) { return nil }
+      return
+    }
+    isHierarchical = true
+    let start = colon + 3
+    let authorityEnd =
+      text[start..<end].firstIndex { $0 == UInt8(ascii: "/") || $0 == UInt8(ascii: "?") } ?? end
+    target = authorityEnd..<end
+    var hostStart = start
+    if let at = text[start..<authorityEnd].lastIndex(of: UInt8(ascii: "@")) {
+      if at > start { user = start..<at }
+      hostStart = at + 1
+    }
+    host = hostStart..<authorityEnd
+    port = authorityEnd..<authorityEnd
+    // The last colon starts the port unless it stands inside the brackets of an IPv6 address.
+    if let last = text[host].lastIndex(of: UInt8(ascii: ":")), !text[last..<authorityEnd].contains(UInt8(ascii: "]")) {
+      host = hostStart..<last
+      port = (last + 1)..<authorityEnd
+    }
+    if host.isEmpty, isHTTP(text) { return nil }
+  }
+
+  func isHTTP(_ text: UnsafeBufferPointer<UInt8>) -> Bool {
+    schemeIs("http", text) || schemeIs("https", text)
+  }
+
+  func schemeIs(_ name: StaticString, _ text: UnsafeBufferPointer<UInt8>) -> Bool {
+    guard scheme.count == name.utf8CodeUnitCount else { return false }
+    return name.withUTF8Buffer { name in
+      zip(name, text[scheme]).allSatisfy { $0 == lowercased($1) }
+    }
+  }
+}
+
+/// Fills the memory of a key's array.
+private struct KeyWriter {
+  let buffer: UnsafeMutableBufferPointer<UInt8>
+  var count = 0
+
+  init(buffer: UnsafeMutableBufferPointer<UInt8>) {
+    self.buffer = buffer
+  }
+
+  mutating func append(_ byte: UInt8) {
+    buffer[count] = byte
+    count += 1
+  }
+
+  mutating func append(_ string: String) {
+    // A zero separates the parts; no text holds the byte that stands for it.
+    for byte in string.utf8 { append(byte == 0 ? zeroInText : byte) }
+  }
+
+  mutating func append(digest: UInt64) {
+    for shift in stride(from: 60, through: 0, by: -4) {
+      let digit = UInt8(truncatingIfNeeded: digest >> UInt64(shift)) & 15
+      append(digit < 10 ? UInt8(ascii: "0") + digit : UInt8(ascii: "a") + digit - 10)
+    }
+  }
+
+  mutating func appendOrigin(of parts: URLParts, in text: UnsafeBufferPointer<UInt8>) {
+    for index in parts.host { append(lowercased(text[index])) }
+    append(0)
+    for index in parts.scheme { append(lowercased(text[index])) }
+    append(UInt8(ascii: ":"))
+    if !parts.port.isEmpty {
+      for index in parts.port { append(text[index]) }
+    } else if parts.schemeIs("https", text) {
+      append("443")
+    } else if parts.schemeIs("http", text) {
+      append("80")
+    }
+  }
+
+  mutating func appendTarget(of parts: URLParts, in text: UnsafeBufferPointer<UInt8>) {
+    if parts.isHierarchical, parts.target.isEmpty || text[parts.target.lowerBound] == UInt8(ascii: "?") {
+      append(UInt8(ascii: "/"))
+    }
+    for index in parts.target { append(text[index]) }
+  }
+}
+
+private let zeroInText: UInt8 = 0xFF
+
+private func isLetter(_ byte: UInt8) -> Bool {
+  (byte | 0x20) &- UInt8(ascii: "a") < 26
+}
+
+private func lowercased(_ byte: UInt8) -> UInt8 {
+  byte &- UInt8(ascii: "A") < 26 ? byte | 0x20 : byte
+}
+
+extension RequestKey: CustomStringConvertible {
+  /// The URL that the key names, with its method in front unless that is `GET`. It holds the query: not for default logs.
+  public var description: String {
+    method == "GET" ? urlString : "\(method) \(urlString)"
+  }
+
+  /// The URL that the key names, without fragment and user.
+  public var urlString: String {
+    let parts = self.parts
+    guard parts.count >= 3 else { return "" }
+    let origin = parts[1].split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
+    let scheme = origin[0]
+    let port = origin.count > 1 ? origin[1] : ""
+    let isDefaultPort = port.isEmpty || (scheme == "http" && port == "80") || (scheme == "https" && port == "443")
+    if parts[0].isEmpty, !parts[2].hasPrefix("/") { return "\(scheme):\(parts[2])" }
+    return "\(scheme)://\(parts[0])\(isDefaultPort ? "" : ":\(port)")\(parts[2])"
+  }
+
+  /// The host in lower case; empty for a URL without one.
+  public var host: String { parts.first ?? "" }
+
+  /// The request method.
+  public var method: String { parts.count > 3 ? parts[3] : "" }
+
+  /// The partition; empty unless one was given.
+  public var partition: String { parts.count > 4 ? parts[4] : "" }
+
+  private var parts: [String] {
+    bytes.split(separator: 0, omittingEmptySubsequences: false).map { part in
+      String(decoding: part.map { $0 == zeroInText ? 0 : $0 }, as: UTF8.self)
+    }
+  }
+}

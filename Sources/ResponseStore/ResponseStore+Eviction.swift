@@ -1,0 +1,153 @@
+import LMDB
+
+/// Room: the eviction thread works ahead of the writer, and the writer makes room itself when that was not enough.
+///
+/// Everything here runs in small transactions, since a page must be copied before it can be freed and the pages of a
+/// transaction come free only two transactions later.
+extension ResponseStore {
+  /// The pages that hold something now. Costs a few hundred nanoseconds.
+  func livePageCount() throws(LMDBError) -> Int {
+    try file.environment.read { (transaction) throws(LMDBError) in
+      try file.environment.livePageCount(in: transaction)
+    }
+  }
+
+  /// Evicts until `pageCount` more pages may be written.
+  func makeRoom(pageCount: Int) throws(LMDBError) {
+    try adoptCapacity()
+    let limits = limits.withLock { $0 }
+    while true {
+      let excess = try livePageCount() + pageCount - limits.livePageCount
+      guard excess > 0, try evict(pageCount: min(limits.evictionPageCount, excess)) > 0 else { return }
+    }
+  }
+
+  /// Removes entries in one transaction, until about `pageCount` pages are free: those that are of no use any more, then
+  /// those that the table of uses does not know, oldest first, then those that it thinks least of. Returns how many.
+  func evict(pageCount: Int) throws(LMDBError) -> Int {
+    let now = OrderedTime.encode(options.clock())
+    let (removed, strays) = try commit { (transaction) throws(LMDBError) -> ([RemovalReason: Int], Int) in
+      file.uses.follow()
+      var counters = try file.counters(in: transaction)
+      let start = try file.environment.livePageCount(in: transaction)
+      var removed: [RemovalReason: Int] = [:]
+      var strays = 0
+      // Small records share leaves, which merge late: their number bounds the transaction, too.
+      for _ in 0..<max(pageCount, 1) {
+        guard let choice = try chooseVictim(counters: counters, now: now, in: transaction) else { break }
+        let isThere = try file.removeRecord(
+          choice.rowID, use: choice.reason == .expired ? .forget : .remember, counters: &counters, in: transaction)
+        if isThere { removed[choice.reason, default: 0] += 1 } else { strays += 1 }
+        // Whatever named it must name it no more, or eviction would not come past it.
+        if let row = choice.dateRow { try file.dates.remove(row, in: transaction) }
+        if let row = choice.expiryRow { try file.expiries.remove(row, in: transaction) }
+        if let victim = choice.victim { file.uses.table?.remove(victim, remembering: isThere) }
+        if try start - file.environment.livePageCount(in: transaction) >= pageCount { break }
+      }
+      if !removed.isEmpty { try file.setCounters(counters, in: transaction) }
+      return (removed, strays)
+    }
+    for (reason, count) in removed { counts.countRemovals(count, reason) }
+    return removed.values.reduce(strays, +)
+  }
+
+  // MARK: Capacity
+
+  /// Another process may have set another capacity.
+  func adoptCapacity() throws(LMDBError) {
+    let capacity = try file.environment.read { (transaction) throws(LMDBError) in
+      Int(clamping: try file.counters(in: transaction).capacityByteCount)
+    }
+    guard capacity != limits.withLock({ $0.capacityByteCount }), capacity >= Self.smallestCapacityByteCount else {
+      return
+    }
+    setLimits(capacityByteCount: capacity)
+  }
+
+  func setLimits(capacityByteCount: Int) {
+    limits.withLock {
+      $0 = Limits(
+        capacityByteCount: capacityByteCount, chunkByteCount: file.chunkByteCount, pageByteCount: file.pageByteCount)
+    }
+  }
+
+  /// Gives the map the size that goes with a capacity, unless it is larger already.
+  func growMap(toCapacity capacity: Int) throws(LMDBError) {
+    let mapByteCount = StorageFormat.mapByteCount(capacityByteCount: capacity, pageByteCount: file.pageByteCount)
+    if mapByteCount > file.environment.information.mapByteCount {
+      try file.environment.setMapByteCount(mapByteCount)
+    }
+  }
+
+  /// Writes the capacity down, fits the map to it, and evicts what is too much.
+  func applyCapacity(_ capacity: Int) throws(LMDBError) {
+    try growMap(toCapacity: capacity)
+    let stored = try file.environment.read { (transaction) throws(LMDBError) in
+      try file.counters(in: transaction).capacityByteCount
+    }
+    setLimits(capacityByteCount: capacity)
+    if stored != UInt64(capacity) {
+      do throws(LMDBError) {
+        try writeCapacity(capacity)
+      } catch {
+        guard error.code == .mapFull, recoverFromFullMap() else { throw error }
+        try writeCapacity(capacity)
+      }
+    }
+    do throws(LMDBError) {
+      try makeRoom(pageCount: 0)
+    } catch {
+      guard error.code == .mapFull, recoverFromFullMap() else { throw error }
+      try makeRoom(pageCount: 0)
+    }
+    keepWithinMap()
+  }
+
+  private func writeCapacity(_ capacity: Int) throws(LMDBError) {
+    try commit { (transaction) throws(LMDBError) in
+      var counters = try file.counters(in: transaction)
+      counters.capacityByteCount = UInt64(capacity)
+      try file.setCounters(counters, in: transaction)
+    }
+  }
+
+  // MARK: A full map
+
+  /// Makes a transaction possible again after MAP_FULL: clears dead readers, sweeps lost pieces, evicts a share of the
+  /// map in ever smaller transactions, and lets the freed pages come to use. False if nothing helped.
+  ///
+  /// When half of what may live is gone already, eviction is no help: a reader that does not end pins the pages, and to
+  /// evict on would empty the store for nothing.
+  func recoverFromFullMap() -> Bool {
+    do throws(LMDBError) {
+      try file.environment.clearStaleReaders()
+      while try sweepLostBodies() {}
+      let limits = limits.withLock { $0 }
+      let start = try livePageCount()
+      let target = max(start - max(limits.livePageCount / 32, 16), limits.livePageCount / 2)
+      guard start > target else { return false }
+      var pageCount = limits.evictionPageCount
+      while case let live = try livePageCount(), live > target {
+        do throws(LMDBError) {
+          guard try evict(pageCount: min(pageCount, live - target)) > 0 else { break }
+        } catch {
+          guard error.code == .mapFull, pageCount > 1 else { throw error }
+          pageCount /= 4
+        }
+      }
+      // Pages freed by one transaction can be used by the next but one.
+      for _ in 0..<2 { try touch() }
+      return true
+    } catch {
+      log(.failedWrite, "The map is full and could not be relieved: \(error)")
+      return false
+    }
+  }
+
+  /// Commits something, so that pages freed before come nearer to use.
+  func touch() throws(LMDBError) {
+    try commit { (transaction) throws(LMDBError) in
+      try file.setCounters(try file.counters(in: transaction), in: transaction)
+    }
+  }
+}

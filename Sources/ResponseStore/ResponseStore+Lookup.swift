@@ -1,0 +1,195 @@
+import FoundationEssentials
+import Glibc
+import HTTPCaching
+import LMDB
+
+extension ResponseStore {
+  /// The stored response for a key: of the variants that `matches` accepts the newest by its Date (RFC 9111, section 4),
+  /// and rather one that varies than one that does not (section 4.1).
+  ///
+  /// Freshness is not looked at. Damage, and any trouble with the file, is a miss. Safe from any thread, at any rate;
+  /// waits for nothing but the disk.
+  ///
+  /// - Complexity: O(log entries) and a copy of the head and the body.
+  public func lookup(
+    _ key: RequestKey, where matches: (VarySelection) -> Bool = { _ in true }
+  ) -> StoredResponse? {
+    let found = find(key, where: matches)
+    if found == nil { counts.misses.add(1, ordering: .relaxed) } else { counts.hits.add(1, ordering: .relaxed) }
+    return found
+  }
+
+  private func find(_ key: RequestKey, where matches: (VarySelection) -> Bool) -> StoredResponse? {
+    guard isUsable else { return nil }
+    var best: (response: StoredResponse, rank: Rank)?
+    var stagedVariants: [VarySelection] = []
+    if !staging.isEmpty {
+      let (staged, removed) = staging.variants(of: key)
+      stagedVariants = removed
+      for staged in staged {
+        // Also of one that was removed since: what lies on disk for the variant is older still.
+        stagedVariants.append(staged.vary)
+        guard !wasRemoved(staged), matches(staged.vary) else { continue }
+        let rank = Rank(vary: staged.vary, date: staged.facts.date)
+        if best.map({ $0.rank < rank }) ?? true { best = (staged.stored, rank) }
+      }
+    }
+    // What is staged for a variant stands before what is on disk, and a lookup behind the staging area sees at least
+    // what was committed when it looked there.
+    do {
+      let onDisk = try file.environment.read { (transaction) throws(LMDBError) in
+        try findOnDisk(key, above: best?.rank, in: transaction) { vary in
+          matches(vary) && !stagedVariants.contains(vary)
+        }
+      }
+      return onDisk ?? best?.response
+    } catch {
+      readFailed(error)
+      return best?.response
+    }
+  }
+
+  /// Which of several responses that match is taken: one that varies before one that does not, then the newer one
+  /// (RFC 9111, sections 4 and 4.1).
+  private struct Rank: Comparable {
+    var isVarying: Bool
+    var date: Date
+
+    init(vary: VarySelection, date: Date) {
+      isVarying = vary.isVarying
+      self.date = date
+    }
+
+    static func < (left: Rank, right: Rank) -> Bool {
+      left.isVarying == right.isVarying ? left.date < right.date : right.isVarying
+    }
+  }
+
+  private func findOnDisk(
+    _ key: RequestKey, above staged: Rank?, in transaction: borrowing ReadTransaction,
+    where matches: (VarySelection) -> Bool
+  ) throws(LMDBError) -> StoredResponse? {
+    let chosen = try choose(key, above: staged, in: transaction, where: matches)
+    guard let chosen else { return nil }
+    guard let record = try copy(chosen.rowID, chosen.head, in: transaction) else {
+      reportDamage(chosen.rowID)
+      return nil
+    }
+    return record.withHead { head in
+      file.uses.noteUse(of: head.useDigest)
+      return StoredResponse(
+        rowID: chosen.rowID, key: key, storedAt: head.storedAt, body: record.body, facts: head.facts,
+        status: head.status, hasOtherVariants: chosen.hasOthers, head: .copied(record), row: nil,
+        snapshot: transaction.id)
+    }
+  }
+
+  /// A record on disk. The head lies in the map, where it stays as long as the transaction lasts.
+  struct Chosen {
+    var rowID: UInt64
+    var head: HeadLayout
+    /// Whether other records are stored for the key.
+    var hasOthers: Bool
+  }
+
+  /// The best of the records that a key has and that `matches` accepts, if it is above what is staged.
+  private func choose(
+    _ key: RequestKey, above staged: Rank?, in transaction: borrowing ReadTransaction,
+    where matches: (VarySelection) -> Bool
+  ) throws(LMDBError) -> Chosen? {
+    let purges = try purgeView.purges(in: transaction)
+    let rowIDs = try StorageFormat.withTableKey(of: key.bytes) { (tableKey) throws(LMDBError) in
+      try file.keys.withValue(forBytes: tableKey, in: transaction) { (list) throws(LMDBError) in
+        list.withUnsafeBytes { $0 }
+      }
+    }
+    guard let rowIDs else { return nil }
+    let count = rowIDs.count / 8
+    var chosen: Chosen?
+    var best = staged
+    // The newest first, which is nearly always the best.
+    for index in (0..<count).reversed() {
+      let rowID = UInt64(littleEndian: rowIDs.loadUnaligned(fromByteOffset: index * 8, as: UInt64.self))
+      let record = try file.heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
+        record.withUnsafeBytes { $0 }
+      }
+      // A key may also name a record which is not there.
+      guard let record, let head = HeadLayout(record), isIntact(head, rowID: rowID) else {
+        reportDamage(rowID)
+        continue
+      }
+      guard head.hasKey(key.bytes) else { continue }
+      if !purges.isEmpty, purges.contains(where: { $0.covers(rowID: rowID, layout: head) }) { continue }
+      let vary = head.vary.isEmpty ? VarySelection(selectors: []) : FieldCoding.decodeVary(head.vary)
+      guard matches(vary) else { continue }
+      let rank = Rank(vary: vary, date: head.facts.date)
+      if let best, !(best < rank) { continue }
+      best = rank
+      chosen = Chosen(rowID: rowID, head: head, hasOthers: count > 1)
+    }
+    return chosen
+  }
+
+  /// Whether a head matches its checksum; looked at once in a process, and again when the head changes.
+  private func isIntact(_ head: HeadLayout, rowID: UInt64) -> Bool {
+    // The record is marked as verified when its body has been compared too.
+    isVerified(head, rowID: rowID) || head.hasRightChecksum
+  }
+
+  private func isVerified(_ head: HeadLayout, rowID: UInt64) -> Bool {
+    !options.verifiesEveryRead && verified.contains(rowID: rowID, checksum: head.checksum)
+  }
+
+  /// Copies a record out and compares what was copied; nil if it is damaged.
+  private func copy(
+    _ rowID: UInt64, _ head: HeadLayout, in transaction: borrowing ReadTransaction
+  ) throws(LMDBError) -> CopiedRecord? {
+    let chunkCount = head.chunkCount(chunkByteCount: file.chunkByteCount)
+    // A damaged head may claim any size. With its last chunk there, it claims what can be.
+    if chunkCount > 0, try chunk(chunkCount - 1, of: rowID, head, in: transaction) == nil { return nil }
+    let record = CopiedRecord(head)
+    for index in 0..<chunkCount {
+      guard let chunk = try chunk(index, of: rowID, head, in: transaction) else { return nil }
+      (record.bodyMemory + index * file.chunkByteCount).copyMemory(from: chunk.baseAddress!, byteCount: chunk.count)
+    }
+    if !isVerified(head, rowID: rowID) {
+      guard record.isIntact else { return nil }
+      verified.insert(rowID: rowID, checksum: head.checksum)
+    }
+    return record
+  }
+
+  /// A chunk of a body, where it lies in the map as long as the transaction lasts; nil if it is missing or has the wrong size.
+  private func chunk(
+    _ index: Int, of rowID: UInt64, _ head: HeadLayout, in transaction: borrowing ReadTransaction
+  ) throws(LMDBError) -> UnsafeRawBufferPointer? {
+    let key = ChunkKey(rowID: rowID, index: UInt32(truncatingIfNeeded: index))
+    let chunk = try file.bodies.withValue(for: key, in: transaction) { (chunk) throws(LMDBError) in
+      chunk.withUnsafeBytes { $0 }
+    }
+    let expected = min(file.chunkByteCount, head.bodyByteCount - index * file.chunkByteCount)
+    guard let chunk, chunk.count == expected else { return nil }
+    return chunk
+  }
+
+  // MARK: Trouble
+
+  func reportDamage(_ rowID: UInt64) {
+    let isNew = queue.update { $0.damagedRowIDs.insert(rowID).inserted }
+    guard isNew else { return }
+    counts.damagedRecords.add(1, ordering: .relaxed)
+    log(.damagedRecord, "A stored response did not match its checksum; it counts as missing and is removed")
+  }
+
+  func readFailed(_ error: LMDBError) {
+    switch error.code {
+    case .readersFull, .mapResized:
+      // Others hold the table or are resizing: this lookup misses, the next may not.
+      log(.failedRead, "A lookup failed and counts as a miss: \(error)")
+    case _ where error.isDamage:
+      condemn("\(error)")
+    default:
+      log(.failedRead, "A lookup failed and counts as a miss: \(error)")
+    }
+  }
+}

@@ -1,0 +1,122 @@
+import LMDB
+
+/// What the eviction thread keeps between steps.
+struct MaintenanceState {
+  /// How far the deletion behind each purge has come, by its row in `meta`.
+  var positions: [[UInt8]: WalkPosition] = [:]
+  /// Bodies that lack a head and whose writer is gone.
+  var lostRowIDs: Set<UInt64> = []
+  /// Up to where a search for records that the table of uses does not know has come; nil for the beginning.
+  var searchedUpTo: DateKey?
+  /// The next row to enter into a table of uses that is new; nil when all are.
+  var nextRowToEnter: UInt64?
+  /// Somebody asked the thread to look.
+  var isWanted = false
+  /// Between the two watermarks: on the way down.
+  var isEvicting = false
+  /// Much was freed: its pages are to go back to the file system.
+  var wantsRelease = false
+  var isClosing = false
+  var lastRegularCheck = MonotonicTime.now
+  /// How often in a row a full map stood in the way.
+  var fullMaps = 0
+}
+
+/// Steps of the eviction thread.
+extension ResponseStore {
+  /// One step of what the eviction thread does: deleting behind a purge, evicting down to the lower watermark, sweeping
+  /// lost pieces, clearing dead readers, giving room back. True if there may be more to do. A store opened without
+  /// background threads is stepped with it.
+  @discardableResult
+  public func maintain() -> Bool {
+    guard isUsable, !isForked else { return false }
+    do throws(LMDBError) {
+      let hasMore = try maintainOnce()
+      maintenance.withLock { $0.fullMaps = 0 }
+      return hasMore
+    } catch {
+      if error.code == .mapFull, isWorthAnotherTry() { return recoverFromFullMap() }
+      if error.isDamage {
+        condemn("\(error)")
+      } else {
+        log(.failedWrite, "Eviction failed: \(error)")
+      }
+      return false
+    }
+  }
+
+  private func maintainOnce() throws(LMDBError) -> Bool {
+    if try sweepLostBodies() { return true }
+    if try deleteBehindPurge() { return true }
+    if try enterUses() { return true }
+    if try evictAhead() { return true }
+    try checkRegularly()
+    return try giveRoomBack()
+  }
+
+  /// A few tries; then the thread waits for its next turn rather than spin.
+  private func isWorthAnotherTry() -> Bool {
+    maintenance.withLock { state -> Bool in
+      state.fullMaps += 1
+      if state.fullMaps <= 4 { return true }
+      state.fullMaps = 0
+      return false
+    }
+  }
+
+  private func evictAhead() throws(LMDBError) -> Bool {
+    try adoptCapacity()
+    let limits = limits.withLock { $0 }
+    let live = try livePageCount()
+    let isEvicting = maintenance.withLock { state -> Bool in
+      state.isEvicting = live > (state.isEvicting ? limits.lowPageCount : limits.highPageCount)
+      return state.isEvicting
+    }
+    guard isEvicting else { return false }
+    return try evict(pageCount: min(limits.evictionPageCount, live - limits.lowPageCount)) > 0
+  }
+
+  private func deleteBehindPurge() throws(LMDBError) -> Bool {
+    let purge = try file.environment.read { (transaction) throws(LMDBError) in
+      try purgeView.purges(in: transaction).first
+    }
+    guard let purge else { return false }
+    let position = maintenance.withLock { $0.positions[purge.metaKey] } ?? .start
+    let limit = limits.withLock { min($0.evictionPageCount, 64) }
+    let (removed, end) = try commit { (transaction) throws(LMDBError) -> (Int, WalkPosition?) in
+      // Another process may have finished it.
+      guard try file.meta.contains(purge.metaKey, in: transaction) else { return (0, nil) }
+      var counters = try file.counters(in: transaction)
+      let walk = try file.collect(
+        purge.scope, lastRowID: purge.lastRowID, limit: limit, from: position, in: transaction)
+      var removed = 0
+      for rowID in walk.rows where try file.removeRecord(rowID, counters: &counters, in: transaction) { removed += 1 }
+      if walk.end == nil {
+        _ = try file.meta.remove(purge.metaKey, in: transaction)
+        counters.lastPurgeChange = transaction.id
+      }
+      try file.setCounters(counters, in: transaction)
+      return (removed, walk.end)
+    }
+    counts.countRemovals(removed, .requested)
+    maintenance.withLock { state in
+      state.positions[purge.metaKey] = end
+      if end == nil { state.wantsRelease = true }
+    }
+    return true
+  }
+
+  /// Every ten seconds. A process that was killed leaves reader slots, which pin every page freed since, and maybe a body
+  /// without a head.
+  private func checkRegularly() throws(LMDBError) {
+    let isDue = maintenance.withLock { state -> Bool in
+      guard state.lastRegularCheck + .seconds(10) <= .now else { return false }
+      state.lastRegularCheck = .now
+      return true
+    }
+    guard isDue else { return }
+    try file.environment.clearStaleReaders()
+    try notePartialBodies(isAlone: false)
+    storeDirectory.keepReserve()
+  }
+}

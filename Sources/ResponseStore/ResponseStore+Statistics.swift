@@ -1,0 +1,54 @@
+import LMDB
+
+extension ResponseStore {
+  /// The bytes that the directory's files take on disk now: their allocated blocks. Constant time.
+  public var diskByteCount: Int { storeDirectory.diskByteCount() }
+
+  /// How many entries are on disk, those that a purge hides and has still to delete included. Constant time.
+  public var entryCount: Int { committedCounters().map { Int(clamping: $0.entryCount) } ?? 0 }
+
+  /// What this process has done and what the store holds. Constant time; the numbers are no snapshot of one moment.
+  public var statistics: StoreStatistics {
+    let counters = committedCounters()
+    return StoreStatistics(
+      hits: counts.hits.load(ordering: .relaxed),
+      misses: counts.misses.load(ordering: .relaxed),
+      stores: counts.stores.load(ordering: .relaxed),
+      updates: counts.updates.load(ordering: .relaxed),
+      droppedStores: counts.droppedStores.load(ordering: .relaxed),
+      removals: counts.removalCounts,
+      damagedRecords: counts.damagedRecords.load(ordering: .relaxed),
+      fullMaps: counts.fullMaps.load(ordering: .relaxed),
+      commits: counts.commits.load(ordering: .relaxed),
+      entryCount: counters.map { Int(clamping: $0.entryCount) } ?? 0,
+      payloadByteCount: counters.map { Int(clamping: $0.payloadByteCount) } ?? 0,
+      diskByteCount: diskByteCount,
+      queuedByteCount: queue.withLock { $0.heldByteCount })
+  }
+
+  private func committedCounters() -> Counters? {
+    guard isUsable else { return nil }
+    do {
+      return try file.environment.read { (transaction) throws(LMDBError) in try file.counters(in: transaction) }
+    } catch {
+      readFailed(error)
+      return nil
+    }
+  }
+
+  /// The bytes that the directory may take on disk; see ``Options/capacityByteCount``.
+  ///
+  /// Setting it holds for all processes that use the directory. A smaller value evicts before the call returns.
+  public var capacityByteCount: Int {
+    get { limits.withLock { $0.capacityByteCount } }
+    set {
+      if newValue < Self.smallestCapacityByteCount { Trap.capacityTooSmall(newValue) }
+      guard isUsable, newValue != capacityByteCount else { return }
+      do throws(LMDBError) {
+        try applyCapacity(newValue)
+      } catch {
+        log(.resized, "The capacity could not be set: \(error)")
+      }
+    }
+  }
+}

@@ -1,0 +1,149 @@
+import LMDB
+
+/// The two threads. They hold the store only while they work, so that it goes away when its users do.
+extension ResponseStore {
+  func startThreads() throws(StoreError) {
+    guard options.runsInBackground else { return }
+    let queue = queue
+    let maintenance = maintenance
+    let delay = options.commitDelay
+    let writer = BackgroundThread { [weak self] in
+      while Self.waitForWork(queue, delay: delay, wakeByteCount: { [weak self] in self?.wakeByteCount ?? 0 }) {
+        guard let store = self else { return }
+        store.writePending()
+      }
+    }
+    let eviction = BackgroundThread { [weak self] in
+      while Self.waitForMaintenance(maintenance) {
+        guard let store = self else { return }
+        while store.maintain(), !maintenance.withLock({ $0.isClosing }) {
+          // One removal after the other must not wait for the lock that this thread takes again and again.
+          _ = queue.wait(timeout: .milliseconds(100)) { $0.hasRemovals ? nil : true }
+        }
+      }
+    }
+    threads.withLock { $0 = [writer, eviction].compactMap(\.self) }
+    guard writer != nil, eviction != nil else {
+      throw StoreError(
+        .storage, directory: directory, reason: "the system has no room for another thread",
+        remedy: "Raise the limit on threads, or end some")
+    }
+    // Purges and lost pieces of an earlier life wait.
+    maintenance.update { $0.isWanted = true }
+  }
+
+  /// Waits until a group is worth a commit: something urgent, a full batch, or the delay is over. False when closing
+  /// and all is written.
+  private static func waitForWork(
+    _ queue: Monitor<WriteQueue>, delay: Duration, wakeByteCount: () -> Int
+  ) -> Bool {
+    let isOpen = queue.wait { queue -> Bool? in
+      if !queue.isEmpty { return true }
+      return queue.isClosing ? false : nil
+    }
+    guard isOpen == true else { return false }
+    let limit = wakeByteCount()
+    let now = MonotonicTime.now
+    let deadline = queue.withLock { $0.oldestQueuedAt } + delay
+    guard now < deadline else { return true }
+    _ = queue.wait(timeout: .nanoseconds(deadline.nanoseconds - now.nanoseconds)) { queue -> Bool? in
+      let isUrgent =
+        !queue.removals.isEmpty || queue.flushCount > 0 || queue.isClosing || queue.storeByteCount >= limit
+      return isUrgent ? true : nil
+    }
+    return true
+  }
+
+  /// Waits until there is something to do, or for ten seconds. False when closing.
+  private static func waitForMaintenance(_ maintenance: Monitor<MaintenanceState>) -> Bool {
+    let isOpen = maintenance.wait(timeout: .seconds(10)) { state -> Bool? in
+      if state.isClosing { return false }
+      defer { state.isWanted = false }
+      return state.isWanted ? true : nil
+    }
+    return isOpen ?? true
+  }
+
+  /// Lets the eviction thread look: after removals, and when live pages pass the upper watermark.
+  func wakeMaintenanceIfNeeded(afterRemoval: Bool) {
+    let high = limits.withLock { $0.highPageCount }
+    var isNeeded = afterRemoval
+    do throws(LMDBError) {
+      if !isNeeded { isNeeded = try livePageCount() > high }
+    } catch {
+      // The eviction thread will meet the same trouble, and knows what to do.
+      isNeeded = true
+    }
+    guard isNeeded else { return }
+    maintenance.update { $0.isWanted = true }
+  }
+
+  // MARK: Waiting
+
+  /// Waits like `Monitor.wait`, but gives up (nil) when no process has committed anything for ``Options/stallTimeout``.
+  func waitUnlessStalled<State, R>(_ monitor: Monitor<State>, for body: (inout State) -> R?) -> R? {
+    var last = file.environment.lastTransactionID
+    while true {
+      if let result = monitor.wait(timeout: options.stallTimeout, for: body) { return result }
+      let newest = file.environment.lastTransactionID
+      if newest == last { return nil }
+      last = newest
+    }
+  }
+
+  // MARK: Closing
+
+  /// Writes what is queued, stops the threads and gives the directory up, when every caller of
+  /// ``open(directory:options:)`` in this process has closed it. Whoever uses the store afterwards traps. A store that is
+  /// not closed closes itself when its last reference goes, and when the process exits.
+  ///
+  /// Traps if it is called more often than the store was opened.
+  public func close() {
+    let isLast = openCount.withLock { count -> Bool in
+      if count == 0 { Trap.closedTwice(directory) }
+      count -= 1
+      return count == 0
+    }
+    if isLast { closeNow(as: .closed) }
+  }
+
+  /// Closes, or waits until another thread that does so has finished.
+  func closeNow(as final: State) {
+    // A forked child has neither the threads nor a right to the file.
+    guard !isForked else { return }
+    let isFirst = queue.update { queue -> Bool in
+      defer { queue.isClosing = true }
+      return !queue.isClosing
+    }
+    guard isFirst else {
+      // Without end only for a caller that is within the closing itself, as a log line that exits would be.
+      _ = queue.wait(timeout: .seconds(10)) { $0.isClosed ? true : nil }
+      return
+    }
+    maintenance.update { $0.isClosing = true }
+    let running = threads.withLock { threads -> [BackgroundThread] in
+      defer { threads = [] }
+      return threads
+    }
+    var areDone = true
+    for thread in running where !thread.join(waiting: { waitUnlessStalled($0, for: { $0 ? true : nil }) != nil }) {
+      areDone = false
+    }
+    if areDone {
+      // Without a writer thread, or when this is the writer itself.
+      while writePending() {}
+    } else {
+      log(.failedWrite, "Closing did not wait any longer for the right to write; what was queued is lost")
+    }
+    do throws(LMDBError) {
+      try file.environment.synchronize()
+    } catch {
+      log(.failedWrite, "Closing could not flush: \(error)")
+    }
+    // A thread that is left behind may be lost in a damaged file, which the next opening then looks at.
+    if areDone { storeDirectory.forgetUser() }
+    StoreRegistry.shared.forget(self)
+    state.store(final.rawValue, ordering: .relaxed)
+    queue.update { $0.isClosed = true }
+  }
+}

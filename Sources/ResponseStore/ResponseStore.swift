@@ -1,0 +1,170 @@
+import FoundationEssentials
+import Glibc
+import LMDB
+import Synchronization
+
+/// Stored HTTP responses in a directory, on LMDB.
+///
+/// What to rely on:
+///
+/// - **Bound.** `capacityByteCount` is bytes on disk. The directory never takes more than that and 10 %: the map's size
+///   is the ceiling, live pages are the measure, and the eviction thread works ahead of the writer, oldest entries first.
+/// - **Reads** run on the caller's thread, take no lock across disk work, never wait for the writer, and return copies.
+///   Whatever cannot be read, or does not match its checksum, is a miss.
+/// - **Stores** return at once and are readable at once by this process. They are committed by one writer thread, in
+///   groups, within ``Options/commitDelay``; kill -9 loses what was not committed, a power cut at most one commit more.
+///   ``flush()`` returns when all is safe.
+/// - **Removals** return when nothing that they cover can be read again, by any thread or process, nor after a crash.
+/// - **Sharing.** Any number of threads and processes may use one directory, on a local file system. Opening it twice in
+///   one process gives the same object.
+/// - **Failures** while running are misses and dropped stores, counted and logged once each; see ``StoreStatistics``.
+///
+/// After ``close()`` every use traps. In a child that was forked nothing is found and nothing is stored; the child may
+/// open the directory anew.
+public final class ResponseStore: Sendable {
+  /// How a store is opened.
+  public struct Options: Sendable {
+    /// The bytes that the directory may take on disk. The least that works is ``ResponseStore/smallestCapacityByteCount``.
+    /// All processes share one capacity: the latest to open or set it decides.
+    public var capacityByteCount: Int
+    /// What tells the time at which something is stored. The system's clock by default.
+    public var clock: @Sendable () -> Date = { Date() }
+    /// Whether only a store that is there is opened, as it is: nothing is made, repaired or set aside, and its own capacity
+    /// is taken in place of ``capacityByteCount``. False by default; for tools that look at a store.
+    public var opensExistingOnly = false
+    /// Whether threads write and evict. True by default; without them ``ResponseStore/writePending()`` and
+    /// ``ResponseStore/maintain()`` do one step each, for tests.
+    public var runsInBackground = true
+    /// Whether checksums are compared at every read, not only at the first of a record by this process. False by default.
+    public var verifiesEveryRead = false
+    /// Whether a directory may be a symbolic link or belong to another user. False by default.
+    public var allowsUntrustedDirectory = false
+    /// How long a store may wait for others to be committed with it. 10 ms by default.
+    public var commitDelay: Duration = .milliseconds(10)
+    /// The bytes that may wait for the writer. 32 MiB by default. A store that finds no room waits for it.
+    public var queueByteCount = 32 << 20
+    /// How long a store waits for room in the queue before it is dropped and counted. 1 s by default.
+    public var fullQueueTimeout: Duration = .seconds(1)
+    /// How long opening waits for another process that is opening or closing. 5 s by default.
+    public var openTimeout: Duration = .seconds(5)
+    /// How long a removal, a flush or closing waits while no process commits anything: the disk hangs, or a process was
+    /// stopped in the middle of writing, and LMDB's write lock with it. 10 s by default. A removal then gives the store up,
+    /// as nothing else would hide what it covers from all processes; a flush throws; closing leaves behind what is queued.
+    public var stallTimeout: Duration = .seconds(10)
+    /// Gets a line for each kind of trouble, on the thread that met it; it must not use the store. By default it goes to
+    /// standard error.
+    public var log: @Sendable (String) -> Void = { line in Log.writeToStandardError(line) }
+
+    /// Options with everything but the capacity at its default.
+    public init(capacityByteCount: Int) {
+      self.capacityByteCount = capacityByteCount
+    }
+
+    /// Options for a look at a store that is there; see ``opensExistingOnly``. No threads run, so nothing changes by itself.
+    public static var existing: Options {
+      var options = Options(capacityByteCount: smallestCapacityByteCount)
+      options.opensExistingOnly = true
+      options.runsInBackground = false
+      return options
+    }
+  }
+
+  /// The smallest capacity that works: 1 MiB. Below it LMDB's own pages leave no room.
+  public static let smallestCapacityByteCount = 1 << 20
+
+  /// The store's directory.
+  public let directory: String
+
+  let options: Options
+  let storeDirectory: StoreDirectory
+  let file: StoreFile
+  let staging = StagingArea()
+  let queue = Monitor(WriteQueue())
+  let maintenance = Monitor(MaintenanceState())
+  let purgeView: PurgeView
+  let verified = VerifiedRecords()
+  let counts = StatisticsCounters()
+  let limits: Monitor<Limits>
+  let troubles = Log()
+  let threads = Monitor<[BackgroundThread]>([])
+  let state = Atomic<State.RawValue>(State.open.rawValue)
+  /// How many callers of `open` share this object and have not closed it.
+  let openCount = Monitor(1)
+
+  enum State: UInt8 {
+    case open
+    /// Damage was found, or a removal could not be made durable: everything misses until the store is opened anew.
+    case condemned
+    /// The process is exiting: what its other threads still ask misses.
+    case exiting
+    case closed
+  }
+
+  init(directory: StoreDirectory, file: StoreFile, options: Options) {
+    self.directory = directory.path
+    self.options = options
+    storeDirectory = directory
+    self.file = file
+    purgeView = PurgeView(file: file)
+    limits = Monitor(
+      Limits(
+        capacityByteCount: options.capacityByteCount, chunkByteCount: file.chunkByteCount,
+        pageByteCount: file.pageByteCount))
+  }
+
+  deinit {
+    // Threads hold the store only while they work, so the last reference may be theirs; `close` copes with that.
+    closeNow(as: .closed)
+  }
+
+  /// Opens the store in a directory, which is made if it is missing.
+  ///
+  /// A directory that this process has open already gives the same object; its options stay, the capacity is set anew
+  /// (unless ``Options/opensExistingOnly``).
+  /// Data that is damaged, or of another version, is set aside when nobody else uses it, and the store starts empty. A
+  /// store that was closed uses its directory until its last reference is gone.
+  ///
+  /// Traps if the capacity is below ``smallestCapacityByteCount``.
+  ///
+  /// - Throws: ``StoreError`` if the directory cannot be used, holds a file that is not ours, or is in use by another
+  ///   version of this library.
+  /// - Complexity: Constant; it does not depend on the number of entries, unless the capacity is lower than before.
+  public static func open(directory: String, options: Options) throws(StoreError) -> ResponseStore {
+    if options.capacityByteCount < smallestCapacityByteCount { Trap.capacityTooSmall(options.capacityByteCount) }
+    return try StoreRegistry.shared.open(directory: directory, options: options)
+  }
+
+  /// Whether reads and writes go on.
+  var isUsable: Bool {
+    switch state.load(ordering: .relaxed) {
+    case State.open.rawValue:
+      if storeDirectory.condemnedFlag?.isSet == true {
+        condemn("another process gave it up")
+        return false
+      }
+      return true
+    case State.closed.rawValue: Trap.usedAfterClose(directory)
+    default: return false
+    }
+  }
+
+  var isCondemned: Bool { state.load(ordering: .relaxed) == State.condemned.rawValue }
+
+  /// In a child that was forked nothing works, as the threads and LMDB's reader slots are the parent's.
+  var isForked: Bool { getpid() != file.environment.openedProcessID }
+
+  /// Gives the data up: reads miss in all processes, stores are dropped, and the next opening starts anew.
+  func condemn(_ why: String) {
+    guard
+      state.compareExchange(expected: State.open.rawValue, desired: State.condemned.rawValue, ordering: .relaxed)
+        .exchanged
+    else { return }
+    // Whoever only looks leaves the verdict to the next one who opens it to use it.
+    if !options.opensExistingOnly { storeDirectory.condemn() }
+    log(.condemned, "The response store is given up and will start anew when it is next opened: \(why)")
+  }
+
+  func log(_ trouble: Log.Trouble, _ text: @autoclosure () -> String) {
+    if troubles.isFirst(trouble) { options.log("LMDBURLCache: \(text()) (\(directory))") }
+  }
+}

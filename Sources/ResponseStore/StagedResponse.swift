@@ -1,0 +1,59 @@
+import FoundationEssentials
+import HTTPCaching
+
+/// A response on its way to the disk: readable by this process, encoded already so that the writer only copies.
+final class StagedResponse: Sendable {
+  enum Purpose: Sendable {
+    /// A new record.
+    case insert
+    /// A new head for the record that ``StagedResponse/row`` leads to, whose body stays; nothing if that one is gone.
+    case replaceHead
+  }
+
+  let key: RequestKey
+  let head: HeadRecord
+  let body: Data
+  let storedAt: Date
+  let facts: FreshnessFacts
+  let vary: VarySelection
+  let purpose: Purpose
+  /// Where it is going to stand, or stands already.
+  let row: RowReference
+  /// The last transaction committed when it was staged, for an update when its body was read: removals after it cover
+  /// this response too.
+  let snapshot: UInt64
+
+  init(
+    _ response: NewResponse, storedAt: Date, purpose: Purpose, row: RowReference, snapshot: UInt64,
+    inlineByteCount: Int
+  ) {
+    key = response.key
+    body = response.body
+    self.storedAt = storedAt
+    facts = response.facts
+    vary = response.vary
+    self.purpose = purpose
+    self.row = row
+    self.snapshot = snapshot
+    let bodyChecksum = response.body.withUnsafeBytes { XXHash.digest64($0) }
+    head = HeadRecord(
+      response, storedAt: storedAt, inlineByteCount: inlineByteCount, bodyChecksum: bodyChecksum)
+  }
+
+  /// The bytes that writing it copies; what a batch is limited by.
+  var byteCount: Int { head.bytes.count + (head.isBodyInline ? 0 : body.count) }
+
+  /// The bytes of the head without a body in it.
+  var headByteCount: Int { head.bytes.count - (head.isBodyInline ? body.count : 0) }
+
+  /// The response as a lookup gives it. What lies on disk beside it is not known here, so it may have other variants.
+  var stored: StoredResponse {
+    StoredResponse(
+      rowID: 0, key: key, storedAt: storedAt, body: body, facts: facts, status: head.status,
+      hasOtherVariants: !vary.selectors.isEmpty, head: .staged(head), row: row, snapshot: snapshot)
+  }
+
+  func isCovered(by scope: RemovalScope) -> Bool {
+    scope.covers(key: key.bytes, storedAt: storedAt) { CacheGroups.groups(of: head.fields) }
+  }
+}

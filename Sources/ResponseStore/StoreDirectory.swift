@@ -1,0 +1,278 @@
+import Glibc
+import LMDB
+
+/// The store's directory: who may use it, which files lie in it, and whether this process is alone with them.
+///
+/// | file | what for |
+/// |---|---|
+/// | `data.mdb`, `lock.mdb` | LMDB's |
+/// | `data.mdb.damaged`, `data.mdb.other-version` | data that was set aside; deleted when its room is needed |
+/// | `LMDBURLCache.store` | says that the directory is ours; renamed to `.condemned` when the data must not be used again |
+/// | `LMDBURLCache.opening` | there while a process opens the data; found twice, it has crashed openers, and the data goes |
+/// | `LMDBURLCache.reserve` | room on the disk for one removal, should the disk be full |
+/// | `open.lock` | held (`flock`) while a process opens, so that no two do at once |
+/// | `users.lock` | held shared while a process has the data open; held alone, the data may be replaced. Its first byte is the ``SharedFlag`` that the data is condemned |
+///
+/// `@unchecked Sendable`: the descriptors and the flag are set while opening, on one thread, and go with the object.
+final class StoreDirectory: @unchecked Sendable {
+  static let markerText = "LMDBURLCache response store\n"
+
+  /// Absolute, so that it stays right when the process changes its working directory.
+  let path: String
+  /// Device and inode: what tells two paths to one directory.
+  let identity: Identity
+  private var openLock: CInt = -1
+  private var usersLock: CInt = -1
+  /// Set by whoever gives the data up.
+  private(set) var condemnedFlag: SharedFlag?
+
+  struct Identity: Hashable, Sendable {
+    var device: UInt
+    var inode: UInt
+  }
+
+  /// Makes the directory (0700) with what is missing above it, if `makesDirectory`, and checks that it can be trusted.
+  init(path givenPath: String, allowsUntrusted: Bool, makesDirectory: Bool = true) throws(StoreError) {
+    path = try DirectoryPath.absolute(givenPath)
+    if makesDirectory { try DirectoryPath.make(path) }
+    var status = stat()
+    guard lstat(path, &status) == 0 else {
+      guard makesDirectory || (errno != ENOENT && errno != ENOTDIR) else {
+        throw .missing(path, reason: "there is no such directory")
+      }
+      throw .unusable(path, doing: "looking at the directory", errno)
+    }
+    if status.st_mode & S_IFMT == S_IFLNK {
+      guard allowsUntrusted else {
+        throw StoreError(
+          .untrustedDirectory, directory: path, reason: "the directory is a symbolic link",
+          remedy: "Give the path that it leads to, or allow untrusted directories")
+      }
+      guard stat(path, &status) == 0 else { throw .unusable(path, doing: "following the link", errno) }
+    }
+    guard status.st_mode & S_IFMT == S_IFDIR else {
+      throw StoreError(
+        .unusableDirectory, directory: path, reason: "a file stands in the place of the directory",
+        remedy: "Remove the file or choose another directory")
+    }
+    guard status.st_uid == geteuid() || allowsUntrusted else {
+      throw StoreError(
+        .untrustedDirectory, directory: path, reason: "the directory belongs to another user",
+        remedy: "Choose a directory of your own, or allow untrusted directories")
+    }
+    identity = Identity(device: UInt(status.st_dev), inode: UInt(status.st_ino))
+    guard faccessat(AT_FDCWD, path, R_OK | W_OK | X_OK, AT_EACCESS) == 0 else {
+      throw .unusable(path, doing: "reading and writing the directory", errno)
+    }
+  }
+
+  /// The process that counts among the users of the data by this object, or 0.
+  private var countedProcessID: pid_t = 0
+
+  deinit {
+    forgetUser()
+    if openLock >= 0 { close(openLock) }
+    if usersLock >= 0 { close(usersLock) }
+  }
+
+  func path(of name: String) -> String { path + "/" + name }
+  var dataPath: String { path(of: DataFile.name) }
+  private var markerPath: String { path(of: "LMDBURLCache.store") }
+  private var condemnedPath: String { path(of: "LMDBURLCache.condemned") }
+  private var openingPath: String { path(of: "LMDBURLCache.opening") }
+  private var reservePath: String { path(of: "LMDBURLCache.reserve") }
+
+  // MARK: Locks
+
+  /// Waits for the right to open, for at most `timeout`; true if there is no other user of the directory.
+  func lockForOpening(timeout: Duration) throws(StoreError) -> Bool {
+    openLock = try openFile("open.lock")
+    let deadline = MonotonicTime.now + timeout
+    while flock(openLock, LOCK_EX | LOCK_NB) != 0 {
+      guard errno == EWOULDBLOCK || errno == EINTR else {
+        throw .unusable(path, doing: "locking the directory", errno)
+      }
+      guard MonotonicTime.now < deadline else {
+        throw StoreError(
+          .busy, directory: path, reason: "another process has been opening it for too long",
+          remedy: "See whether a process that uses the directory is stopped, and let it go on or end it")
+      }
+      usleep(1000)
+    }
+    usersLock = try openFile("users.lock")
+    condemnedFlag = SharedFlag(descriptor: usersLock)
+    while true {
+      if flock(usersLock, LOCK_EX | LOCK_NB) == 0 { return true }
+      if errno != EINTR { return false }
+    }
+  }
+
+  /// Whether one of the processes that used the data has not closed it: it was killed, or crashed on the data.
+  /// For a process that is alone.
+  var lastUserDied: Bool { condemnedFlag.map { $0.userCount > 0 } ?? false }
+
+  /// Counts this process among the users, before it maps the data.
+  func noteUser(isAlone: Bool) {
+    if isAlone { condemnedFlag?.userCount = 0 }
+    condemnedFlag?.addUser()
+    countedProcessID = getpid()
+  }
+
+  /// The data was closed well. In a forked child it is the parent that counts.
+  func forgetUser() {
+    if countedProcessID != 0, countedProcessID == getpid() { condemnedFlag?.removeUser() }
+    countedProcessID = 0
+  }
+
+  /// Keeps the directory in use by this process, and lets others open it.
+  func finishOpening() throws(StoreError) {
+    // Nobody holds it alone now, as only an opener does.
+    while flock(usersLock, LOCK_SH) != 0 {
+      guard errno == EINTR else { throw .unusable(path, doing: "locking the directory", errno) }
+    }
+    close(openLock)
+    openLock = -1
+  }
+
+  private func openFile(_ name: String) throws(StoreError) -> CInt {
+    let descriptor = open(path(of: name), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0o600)
+    guard descriptor >= 0 else { throw .unusable(path, doing: "opening \(name)", errno) }
+    return descriptor
+  }
+
+  // MARK: Markers
+
+  /// Whether the directory carries our marker.
+  var isOurs: Bool { access(markerPath, F_OK) == 0 || access(condemnedPath, F_OK) == 0 }
+
+  /// Whether the data was given up and must be replaced.
+  var isCondemned: Bool { access(condemnedPath, F_OK) == 0 || condemnedFlag?.isSet == true }
+
+  /// Says that the directory is ours and its data good. Before there is data: without the marker it would be taken for
+  /// another program's. Takes no room if the marker is there.
+  func mark() throws(StoreError) {
+    if access(markerPath, F_OK) != 0 {
+      try write(Self.markerText, to: "LMDBURLCache.store")
+      synchronize()
+    }
+    unlink(condemnedPath)
+    condemnedFlag?.set(false)
+  }
+
+  /// Gives the data up, for all processes: those that have it open miss from now on, and the next one that is alone with
+  /// it starts anew. Needs no room on the disk.
+  func condemn() {
+    condemnedFlag?.set(true)
+    rename(markerPath, condemnedPath)
+    synchronize()
+  }
+
+  /// Makes names in the directory safe on disk, as far as the disk still works.
+  private func synchronize() {
+    let descriptor = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+    guard descriptor >= 0 else { return }
+    fsync(descriptor)
+    close(descriptor)
+  }
+
+  /// Notes that the data is about to be mapped. Returns how many openings before this one did not get to
+  /// ``openingCameBack()``.
+  func noteOpening() -> Int {
+    var failures = 0
+    if let text = read(name: "LMDBURLCache.opening") { failures = Int(text.prefix { $0.isNumber }) ?? 1 }
+    do throws(StoreError) {
+      try write("\(min(failures, 1000) + 1)\n", to: "LMDBURLCache.opening")
+    } catch {
+      // A full disk must not keep a store from being opened and read; it goes without the guard this once.
+    }
+    return failures
+  }
+
+  func openingCameBack() {
+    unlink(openingPath)
+  }
+
+  private func write(_ text: String, to name: String) throws(StoreError) {
+    let descriptor = open(path(of: name), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0o600)
+    guard descriptor >= 0 else { throw .unusable(path, doing: "writing \(name)", errno) }
+    defer { close(descriptor) }
+    var text = text
+    let written = text.withUTF8 { Glibc.write(descriptor, $0.baseAddress, $0.count) }
+    guard written == text.utf8.count else { throw .unusable(path, doing: "writing \(name)", errno) }
+  }
+
+  private func read(name: String) -> String? {
+    let descriptor = open(path(of: name), O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
+    guard descriptor >= 0 else { return nil }
+    defer { close(descriptor) }
+    var buffer = [UInt8](repeating: 0, count: 64)
+    let count = Glibc.read(descriptor, &buffer, buffer.count)
+    return String(decoding: buffer.prefix(max(count, 0)), as: UTF8.self)
+  }
+
+  // MARK: The reserve
+
+  /// Enough for the pages of a transaction that writes a removal down.
+  private static let reserveByteCount = 48 << 10
+
+  /// Takes room on the disk that ``giveUpReserve()`` frees. Without room, or where the file system cannot, there is none.
+  func keepReserve() {
+    guard access(reservePath, F_OK) != 0 else { return }
+    let descriptor = open(reservePath, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0o600)
+    guard descriptor >= 0 else { return }
+    let isTaken = posix_fallocate(descriptor, 0, off_t(Self.reserveByteCount)) == 0
+    close(descriptor)
+    if !isTaken { unlink(reservePath) }
+  }
+
+  /// Frees the reserve; false if there was none.
+  func giveUpReserve() -> Bool {
+    unlink(reservePath) == 0
+  }
+
+  // MARK: Data
+
+  private static let asideSuffixes = ["damaged", "other-version"]
+
+  /// Moves the data out of the way, for a look at it; it is deleted as soon as the store needs the room.
+  /// Only for a process that is alone.
+  func setDataAside(as suffix: String) throws(StoreError) {
+    deleteWhatWasSetAside()
+    if rename(dataPath, dataPath + "." + suffix) != 0, errno != ENOENT {
+      throw .unusable(path, doing: "setting the damaged data aside", errno)
+    }
+    unlink(path(of: "lock.mdb"))
+  }
+
+  /// Deletes what ``setDataAside(as:)`` kept.
+  func deleteWhatWasSetAside() {
+    for suffix in Self.asideSuffixes { unlink(dataPath + "." + suffix) }
+  }
+
+  private static let fileNames =
+    [DataFile.name, "lock.mdb", "users.lock", "open.lock"]
+    + ["store", "condemned", "opening", "reserve", "uses"].map { "LMDBURLCache." + $0 }
+    + asideSuffixes.map { DataFile.name + "." + $0 }
+
+  /// The bytes that the directory's files take on disk: their allocated blocks.
+  func diskByteCount() -> Int {
+    Self.fileNames.reduce(0) { $0 + Self.allocatedByteCount(path(of: $1)) }
+  }
+
+  /// The length of the data file, or 0.
+  var dataFileByteCount: Int {
+    var status = stat()
+    return stat(dataPath, &status) == 0 ? Int(status.st_size) : 0
+  }
+
+  /// When the data was last written, in nanoseconds; it changes whenever some process makes progress.
+  var dataChangeTime: Int {
+    var status = stat()
+    return stat(dataPath, &status) == 0 ? status.st_mtim.tv_sec * 1_000_000_000 + status.st_mtim.tv_nsec : 0
+  }
+
+  private static func allocatedByteCount(_ path: String) -> Int {
+    var status = stat()
+    return lstat(path, &status) == 0 ? Int(status.st_blocks) * 512 : 0
+  }
+}

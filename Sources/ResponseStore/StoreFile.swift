@@ -1,0 +1,148 @@
+import Glibc
+import LMDB
+
+/// The open data file: LMDB's environment, the six tables, and the numbers that follow from page and chunk size.
+///
+/// Immutable after opening, so any thread may use it.
+final class StoreFile: Sendable {
+  let environment: Environment
+  /// Request key (or its beginning and a digest) → row ids of its variants, oldest first, 8 bytes each, little endian.
+  let keys: Table<BytesCodec, BytesCodec>
+  /// Row id → ``HeadRecord``.
+  let heads: Table<BigEndianUInt64, BytesCodec>
+  /// Row id and chunk number → bytes of the body.
+  let bodies: Table<ChunkKeyCodec, BytesCodec>
+  /// Stored time and row id → nothing.
+  let dates: Table<DateKeyCodec, Empty>
+  /// When a response that cannot be validated stops being of use, and its row id → nothing.
+  let expiries: Table<DateKeyCodec, Empty>
+  /// See ``MetaKey``.
+  let meta: Table<BytesCodec, BytesCodec>
+  /// How much each record is used: what eviction goes by.
+  let uses: UseTableFile
+
+  let format: FormatRecord
+  let pageByteCount: Int
+  let chunkByteCount: Int
+  let inlineByteCount: Int
+
+  /// Whether an open file is one of ours.
+  enum Contents {
+    case store(StoreFile)
+    case otherVersion(UInt32)
+    case foreign
+  }
+
+  private init(
+    environment: Environment, keys: Table<BytesCodec, BytesCodec>, heads: Table<BigEndianUInt64, BytesCodec>,
+    bodies: Table<ChunkKeyCodec, BytesCodec>, dates: Table<DateKeyCodec, Empty>,
+    expiries: Table<DateKeyCodec, Empty>, meta: Table<BytesCodec, BytesCodec>, uses: UseTableFile, format: FormatRecord
+  ) {
+    self.environment = environment
+    self.keys = keys
+    self.heads = heads
+    self.bodies = bodies
+    self.dates = dates
+    self.expiries = expiries
+    self.uses = uses
+    self.meta = meta
+    self.format = format
+    pageByteCount = environment.pageByteCount
+    chunkByteCount = Int(format.chunkByteCount)
+    inlineByteCount = StorageFormat.inlineRecordByteCount(pageByteCount: pageByteCount)
+  }
+
+  /// Opens the file and its tables; a new, empty file gets them and its format record, unless it is to stay as it is.
+  static func open(
+    directory: String, mapByteCount: Int, capacityByteCount: Int, completesNew: Bool = true,
+    damageHandler: @escaping @Sendable () -> Void
+  ) throws(LMDBError) -> Contents {
+    var options = Environment.Options(mapByteCount: mapByteCount)
+    options.damageHandler = damageHandler
+    let environment = try Environment.open(directory: directory, options: options)
+    let meta = try environment.table(StorageFormat.metaTable, key: BytesCodec.self, value: BytesCodec.self)
+    let stored = try environment.read { (transaction) throws(LMDBError) in
+      try meta.value(for: MetaKey.format, in: transaction)
+    }
+    guard stored != nil || completesNew else { return .foreign }
+    var format = FormatRecord(
+      version: StorageFormat.version,
+      chunkByteCount: UInt32(
+        StorageFormat.chunkByteCount(capacityByteCount: capacityByteCount, pageByteCount: environment.pageByteCount)),
+      secret: randomBytes(FormatRecord.secretByteCount))
+    if let stored {
+      guard let version = stored.withUnsafeBytes({ FormatRecord.version(in: $0) }) else { return .foreign }
+      guard version == StorageFormat.version else { return .otherVersion(version) }
+      guard let record = stored.withUnsafeBytes({ FormatRecord($0) }) else {
+        throw LMDBError(code: .corrupted, function: "mdb_get")
+      }
+      format = record
+    }
+    let file = StoreFile(
+      environment: environment,
+      keys: try environment.table(StorageFormat.keysTable, key: BytesCodec.self, value: BytesCodec.self),
+      heads: try environment.table(StorageFormat.headsTable, key: BigEndianUInt64.self, value: BytesCodec.self),
+      bodies: try environment.table(StorageFormat.bodiesTable, key: ChunkKeyCodec.self, value: BytesCodec.self),
+      dates: try environment.table(StorageFormat.datesTable, key: DateKeyCodec.self, value: Empty.self),
+      expiries: try environment.table(StorageFormat.expiriesTable, key: DateKeyCodec.self, value: Empty.self),
+      meta: meta,
+      uses: UseTableFile(
+        path: directory + "/" + UseTableFile.name, owner: format.secret.withUnsafeBytes { XXHash.digest64($0) }),
+      format: format)
+    if stored == nil {
+      let isNew = try environment.write { (transaction) throws(LMDBError) in
+        // Whoever made the tables may have died before this. A file with anything else in it belongs to someone else.
+        guard try file.hasOnlyEmptyTables(in: transaction) else { return false }
+        _ = try meta.put(format.encoded, for: MetaKey.format, in: transaction)
+        var counters = Counters()
+        counters.capacityByteCount = UInt64(capacityByteCount)
+        try file.setCounters(counters, in: transaction)
+        return true
+      }
+      guard isNew else { return .foreign }
+    }
+    return .store(file)
+  }
+
+  private func hasOnlyEmptyTables(in transaction: borrowing WriteTransaction) throws(LMDBError) -> Bool {
+    guard try environment.mainTableStatistics(in: transaction).entryCount == 6 else { return false }
+    let rowCount =
+      try keys.statistics(in: transaction).entryCount + heads.statistics(in: transaction).entryCount
+      + bodies.statistics(in: transaction).entryCount + dates.statistics(in: transaction).entryCount
+      + expiries.statistics(in: transaction).entryCount + meta.statistics(in: transaction).entryCount
+    return rowCount == 0
+  }
+
+  private static func randomBytes(_ count: Int) -> [UInt8] {
+    var generator = SystemRandomNumberGenerator()
+    return (0..<count).map { _ in UInt8.random(in: 0...255, using: &generator) }
+  }
+
+  /// The counters as the transaction sees them.
+  func counters<T: Transaction & ~Copyable>(in transaction: borrowing T) throws(LMDBError) -> Counters {
+    let counters = try meta.withValue(for: MetaKey.counters, in: transaction) { (bytes) throws(LMDBError) in
+      bytes.withUnsafeBytes { Counters($0) }
+    }
+    guard case .some(.some(let counters)) = counters else {
+      throw LMDBError(code: .corrupted, function: "mdb_get")
+    }
+    return counters
+  }
+
+  func setCounters(_ counters: Counters, in transaction: borrowing WriteTransaction) throws(LMDBError) {
+    _ = try meta.put(counters.encoded, for: MetaKey.counters, in: transaction)
+  }
+
+  /// The pages that a value of `bodies` takes.
+  func pageCount(ofChunk byteCount: Int) -> Int {
+    byteCount <= inlineByteCount ? 1 : (byteCount + 16 + pageByteCount - 1) / pageByteCount
+  }
+
+  /// An upper estimate of the pages that storing a record takes, index rows included.
+  func pageCount(recordByteCount: Int, bodyByteCount: Int) -> Int {
+    let fullChunks = bodyByteCount / chunkByteCount
+    let rest = bodyByteCount % chunkByteCount
+    return pageCount(ofChunk: recordByteCount) + 3 + fullChunks * pageCount(ofChunk: chunkByteCount)
+      + (rest > 0 ? pageCount(ofChunk: rest) : 0)
+  }
+}

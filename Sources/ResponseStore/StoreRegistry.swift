@@ -1,0 +1,80 @@
+import Glibc
+import LMDB
+
+/// The stores that this process has open, by directory: LMDB must not have one file open twice in a process.
+final class StoreRegistry: Sendable {
+  static let shared = StoreRegistry()
+
+  private struct Entry {
+    weak var store: ResponseStore?
+    /// A forked child inherits the table, but the stores in it are its parent's.
+    var processID: Int32
+  }
+
+  private let stores = Monitor<[StoreDirectory.Identity: Entry]>([:])
+  /// Openings take turns, and are counted; held across disk work, which the table's lock is not.
+  private let opening = Monitor(0)
+
+  private init() {
+    // Whoever stores and exits expects to find it again.
+    atexit {
+      for store in StoreRegistry.shared.openStores() { store.closeNow(as: .exiting) }
+    }
+  }
+
+  private func openStores() -> [ResponseStore] {
+    let processID = getpid()
+    return stores.withLock { $0.values.compactMap { $0.processID == processID ? $0.store : nil } }
+  }
+
+  func open(directory path: String, options: ResponseStore.Options) throws(StoreError) -> ResponseStore {
+    let result = opening.withLock { openings -> Result<ResponseStore, StoreError> in
+      openings += 1
+      do throws(StoreError) {
+        let directory = try StoreDirectory(
+          path: path, allowsUntrusted: options.allowsUntrustedDirectory, makesDirectory: !options.opensExistingOnly)
+        if let store = existing(directory.identity, timeout: options.openTimeout) {
+          guard store.options.runsInBackground || !options.runsInBackground else {
+            store.close()
+            throw StoreError(
+              .busy, directory: path, reason: "this process has it open without threads, for a look",
+              remedy: "Close that before a cache is opened on the directory")
+          }
+          if !options.opensExistingOnly { store.capacityByteCount = options.capacityByteCount }
+          return .success(store)
+        }
+        let store = try StoreOpening(directory: directory, options: options).open()
+        try store.startThreads()
+        stores.withLock { $0[directory.identity] = Entry(store: store, processID: getpid()) }
+        return .success(store)
+      } catch {
+        return .failure(error)
+      }
+    }
+    return try result.get()
+  }
+
+  private func existing(_ identity: StoreDirectory.Identity, timeout: Duration) -> ResponseStore? {
+    guard let entry = stores.withLock({ $0[identity] }), entry.processID == getpid(), let store = entry.store else {
+      return nil
+    }
+    let isOpen = store.openCount.withLock { count -> Bool in
+      guard count > 0 else { return false }
+      count += 1
+      return true
+    }
+    if isOpen { return store }
+    // Another thread is closing it: let it write what is queued first.
+    _ = store.queue.wait(timeout: timeout) { $0.isClosed ? true : nil }
+    return nil
+  }
+
+  func forget(_ store: ResponseStore) {
+    stores.withLock { stores in
+      let identity = store.storeDirectory.identity
+      // In deinit the weak reference is nil already; a newer store of the directory must stay.
+      if let other = stores[identity]?.store, other !== store { return }
+      stores[identity] = nil
+    }
+  }
+}

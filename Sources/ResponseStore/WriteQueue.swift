@@ -1,0 +1,90 @@
+import Glibc
+
+/// What waits for the writer. Stores are limited by their bytes; removals go first.
+struct WriteQueue {
+  private var stores: [StagedResponse] = []
+  private(set) var storeByteCount = 0
+  var removals: [RemovalOrder] = []
+  /// How many removals the writer has taken and not finished.
+  var removalsUnderWay = 0
+  var hasRemovals: Bool { removalsUnderWay > 0 || !removals.isEmpty }
+  /// Records found damaged, to be removed.
+  var damagedRowIDs: Set<UInt64> = []
+  /// How many stores were queued, and how many of them are done with, ever.
+  private(set) var queuedCount: UInt64 = 0
+  private(set) var doneCount: UInt64 = 0
+  /// When the oldest waiting store was queued.
+  private(set) var oldestQueuedAt = MonotonicTime.now
+  /// Flushes want what is queued now, at once.
+  var flushCount = 0
+  /// How many stores were done with when one last waited for room in vain. Until there are more, no other waits.
+  var stalledDoneCount: UInt64?
+  var isStalled: Bool { stalledDoneCount == doneCount }
+  /// What the writer has taken and not finished.
+  private(set) var inFlightByteCount = 0
+  /// No more is taken in.
+  var isClosing = false
+  /// All that was taken in is written, and the threads are gone.
+  var isClosed = false
+
+  var isEmpty: Bool { stores.isEmpty && removals.isEmpty && damagedRowIDs.isEmpty }
+  var hasStores: Bool { !stores.isEmpty }
+  /// The bytes that stores hold in memory until they are committed.
+  var heldByteCount: Int { storeByteCount + inFlightByteCount }
+
+  /// Whether a response fits; one that is larger than the whole queue goes in alone.
+  func hasRoom(for response: StagedResponse, limit: Int) -> Bool {
+    heldByteCount == 0 || heldByteCount + response.byteCount <= limit
+  }
+
+  mutating func append(_ response: StagedResponse) {
+    if !hasStores { oldestQueuedAt = .now }
+    stores.append(response)
+    storeByteCount += response.byteCount
+    queuedCount += 1
+  }
+
+  /// The next stores in order: at least one, and no more than `byteLimit` bytes beyond it.
+  mutating func takeStores(byteLimit: Int) -> [StagedResponse] {
+    var byteCount = 0
+    var count = 0
+    while count < stores.count {
+      let next = stores[count].byteCount
+      if count > 0, byteCount + next > byteLimit { break }
+      byteCount += next
+      count += 1
+    }
+    let batch = Array(stores[..<count])
+    // Moves the rest; what stayed behind in front would hold its body in memory.
+    stores.removeSubrange(..<count)
+    storeByteCount -= byteCount
+    inFlightByteCount += byteCount
+    return batch
+  }
+
+  mutating func finish(_ batch: [StagedResponse]) {
+    doneCount += UInt64(batch.count)
+    inFlightByteCount -= batch.reduce(0) { $0 + $1.byteCount }
+  }
+}
+
+/// A removal and the callers' way to know that it is done.
+///
+/// `@unchecked Sendable`: only the writer touches `isOnlyMarked`.
+final class RemovalOrder: @unchecked Sendable {
+  let scope: RemovalScope
+  /// Responses that it took from the staging area: what they were to replace goes, too.
+  let staged: [StagedResponse]
+  /// Hide what is covered by a mark and delete later: takes the fewest pages.
+  var isOnlyMarked = false
+  let isFinished = Monitor<Bool>(false)
+
+  init(scope: RemovalScope, staged: [StagedResponse]) {
+    self.scope = scope
+    self.staged = staged
+  }
+
+  func finish() {
+    isFinished.update { $0 = true }
+  }
+}

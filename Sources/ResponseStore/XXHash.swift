@@ -1,0 +1,23 @@
+import CXXHash
+
+/// The checksums and digests of the store: XXH3 of libxxhash.
+enum XXHash {
+  /// `XXH3_64bits` of the bytes.
+  static func digest64(_ bytes: UnsafeRawBufferPointer) -> UInt64 {
+    XXH3_64bits(bytes.baseAddress, bytes.count)
+  }
+
+  /// `XXH3_128bits` of the bytes, high word first.
+  static func digest128(_ bytes: UnsafeRawBufferPointer) -> (high: UInt64, low: UInt64) {
+    let hash = XXH3_128bits(bytes.baseAddress, bytes.count)
+    return (hash.high64, hash.low64)
+  }
+
+  /// `XXH3_128bits` under a secret of at least 136 bytes (`XXH3_SECRET_SIZE_MIN`), high word first.
+  static func digest128(_ bytes: UnsafeRawBufferPointer, secret: [UInt8]) -> (high: UInt64, low: UInt64) {
+    secret.withUnsafeBytes { secret in
+      let hash = XXH3_128bits_withSecret(bytes.baseAddress, bytes.count, secret.baseAddress, secret.count)
+      return (hash.high64, hash.low64)
+    }
+  }
+}

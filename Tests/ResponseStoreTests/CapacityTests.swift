@@ -1,0 +1,174 @@
+import Foundation
+import HTTPCaching
+import Testing
+
+@testable import ResponseStore
+
+@Suite("The capacity is a bound")
+struct CapacityTests {
+  /// Sizes log-uniform between 500 bytes and the largest.
+  private func size(_ random: inout SplitMix64, largest: Double) -> Int {
+    Int(exp(Double.random(in: log(500)...log(largest), using: &random)))
+  }
+
+  @Test(
+    "Churn over several capacities keeps the bound at every commit, and drops nothing",
+    arguments: [(1 << 20, 32e3), (2 << 20, 64e3), (4 << 20, 256e3), (8 << 20, 256e3), (64 << 20, 256e3)])
+  func churn(capacity: Int, largest: Double) throws {
+    let fixture = try StoreFixture(capacity: capacity)
+    defer { fixture.finish() }
+    var random = SplitMix64(state: UInt64(capacity))
+    let total = capacity >= 64 << 20 ? capacity * 5 / 2 : capacity * 6
+    var written = 0
+    var number = 0
+    var most = 0
+    while written < total {
+      let body = pseudorandomData(size(&random, largest: largest), seed: UInt64(number))
+      // Every fourth replaces something that is still there.
+      let name = number % 4 == 3 ? number - Int.random(in: 1...20, using: &random) : number
+      fixture.store.store(fixture.response("http://a.example/\(name)", body: body))
+      if number % 8 == 0 {
+        while fixture.store.writePending() {
+          most = max(most, fixture.store.diskByteCount)
+          #expect(fixture.store.diskByteCount <= capacity + capacity / 10)
+        }
+        while fixture.store.maintain() {}
+      }
+      fixture.clock.advance(by: 0.01)
+      written += body.count
+      number += 1
+    }
+    fixture.drain()
+    let statistics = fixture.store.statistics
+    #expect(statistics.droppedStores == 0)
+    #expect(statistics.stores == number)
+    #expect(statistics.entryCount > 0)
+    // Half of the capacity at least is put to use; most of it, when it is not tiny.
+    #expect(statistics.payloadByteCount > capacity / 100 * (capacity >= 4 << 20 ? 65 : 20))
+    #expect(most > capacity / 2)
+  }
+}
+
+extension CapacityTests {
+  private func fill(_ fixture: StoreFixture, count: Int, size: Int = 20_000) {
+    for number in 0..<count {
+      fixture.store.store(fixture.response("http://a.example/\(number)", body: pseudorandomData(size, seed: 1)))
+      fixture.clock.advance(by: 0.01)
+    }
+    fixture.drain()
+  }
+
+  @Test("A capacity that is changed holds at once, down and up", arguments: [20_000, 2500])
+  func changed(size: Int) throws {
+    let fixture = try StoreFixture(capacity: 8 << 20)
+    defer { fixture.finish() }
+    let count = 6_000_000 / (size + 1700)
+    fill(fixture, count: count, size: size)
+    #expect(fixture.store.diskByteCount > 5 << 20)
+    var evictions = fixture.store.statistics.evictions
+    for (round, capacity) in [4 << 20, 2 << 20, 1 << 20].enumerated() {
+      fixture.store.capacityByteCount = capacity
+      #expect(fixture.store.diskByteCount <= capacity + capacity / 10)
+      if round == 0 { #expect(fixture.body("http://a.example/\(count - 1)") != nil) }
+      #expect(fixture.store.statistics.evictions > evictions)
+      evictions = fixture.store.statistics.evictions
+      for number in 0..<30 {
+        fixture.store.store(fixture.response("http://b.example/\(number)", body: pseudorandomData(20_000, seed: 1)))
+        fixture.store.writePending()
+        #expect(fixture.store.diskByteCount <= capacity + capacity / 10)
+      }
+    }
+    fixture.store.capacityByteCount = 16 << 20
+    fill(fixture, count: 2 * count, size: size)
+    #expect(fixture.store.entryCount >= 2 * count)
+    #expect(fixture.store.statistics.droppedStores == 0)
+  }
+
+  @Test("A lower capacity at opening keeps the newest entries")
+  func lowerAtOpening() throws {
+    let fixture = try StoreFixture(capacity: 16 << 20)
+    defer { fixture.finish() }
+    fill(fixture, count: 600)
+    fixture.close()
+    fixture.options.capacityByteCount = 4 << 20
+    try fixture.open()
+    #expect(fixture.logged.all == [])
+    #expect(fixture.body("http://a.example/599") != nil)
+    #expect(fixture.store.diskByteCount <= (4 << 20) / 10 * 11)
+    for number in 0..<300 {
+      fixture.store.store(fixture.response("http://b.example/\(number)", body: pseudorandomData(20_000, seed: 1)))
+      fixture.store.writePending()
+      #expect(fixture.store.diskByteCount <= (4 << 20) / 10 * 11)
+    }
+  }
+
+  @Test("The largest body is stored; one byte more, or a head without end, is dropped and counted")
+  func largest() throws {
+    let fixture = try StoreFixture(capacity: 4 << 20)
+    defer { fixture.finish() }
+    let largest = fixture.store.largestBodyByteCount
+    #expect(largest > 1 << 20)
+    fill(fixture, count: 100)
+    let body = pseudorandomData(largest, seed: 9)
+    fixture.store.store(fixture.response("http://a.example/largest", body: body))
+    fixture.drain()
+    #expect(fixture.body("http://a.example/largest") == body)
+    #expect(fixture.store.statistics.droppedStores == 0)
+    fixture.store.store(fixture.response("http://a.example/more", body: pseudorandomData(largest + 1, seed: 9)))
+    let long = HTTPFields([("X-Long", String(repeating: "l", count: 1 << 20))])
+    fixture.store.store(fixture.response("http://a.example/head", fields: long))
+    var attached = fixture.response("http://a.example/attachment")
+    attached.attachment = [UInt8](repeating: 1, count: 1 << 20)
+    fixture.store.store(attached)
+    fixture.drain()
+    #expect(fixture.store.statistics.droppedStores == 3)
+    #expect(fixture.body("http://a.example/more") == nil)
+    #expect(fixture.body("http://a.example/largest") == body)
+  }
+
+  @Test("A body over many transactions is readable throughout, and gone when it is removed on the way")
+  func manyTransactions() throws {
+    let fixture = try StoreFixture(capacity: 8 << 20)
+    defer { fixture.finish() }
+    let body = pseudorandomData(3 << 20, seed: 3)
+    for round in 0..<4 {
+      fixture.store.store(fixture.response("http://a.example/\(round)", body: body))
+      #expect(fixture.body("http://a.example/\(round)") == body)
+      fixture.drain()
+      #expect(fixture.body("http://a.example/\(round)") == body)
+    }
+    fixture.store.store(fixture.response("http://a.example/x", body: body))
+    fixture.store.remove(fixture.key("http://a.example/x"))
+    fixture.drain()
+    #expect(fixture.body("http://a.example/x") == nil)
+    #expect(fixture.store.statistics.droppedStores == 1)
+  }
+
+  @Test("A reader that does not end costs stores, not the whole store")
+  func stuckReader() throws {
+    let fixture = try StoreFixture(capacity: 4 << 20)
+    defer { fixture.finish() }
+    fill(fixture, count: 120)
+    let store = fixture.store
+    let before = store.entryCount
+    try store.file.environment.read { _ in
+      for number in 0..<300 {
+        store.store(fixture.response("http://b.example/\(number)", body: pseudorandomData(20_000, seed: 1)))
+        store.writePending()
+      }
+    }
+    #expect(store.statistics.droppedStores > 0)
+    #expect(store.entryCount > before / 4)
+    fill(fixture, count: 200)
+    #expect(fixture.body("http://a.example/199") != nil)
+  }
+
+  @Test("An absurd capacity is taken for a large one")
+  func absurd() throws {
+    let fixture = try StoreFixture(capacity: 16 << 20)
+    defer { fixture.finish() }
+    let limits = Limits(capacityByteCount: .max, chunkByteCount: 65_520, pageByteCount: 4096)
+    #expect(limits.livePageCount > 1 << 30)
+    #expect(limits.batchByteCount == 4 << 20)
+  }
+}

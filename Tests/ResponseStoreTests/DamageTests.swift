@@ -1,0 +1,183 @@
+import Foundation
+import HTTPCaching
+import LMDB
+import Testing
+
+@testable import ResponseStore
+
+@Suite("Damage found while running")
+struct DamageTests {
+  static let url = "http://a.example/"
+
+  /// Flips a byte of the data file behind the store's back, where `pattern` stands.
+  private func flip(_ pattern: Data, at offset: Int, in fixture: StoreFixture) throws {
+    let path = fixture.path("data.mdb")
+    let place = try #require(try Data(contentsOf: URL(fileURLWithPath: path)).range(of: pattern)).lowerBound + offset
+    let descriptor = open(path, O_RDWR)
+    defer { close(descriptor) }
+    var byte: UInt8 = 0
+    #expect(pread(descriptor, &byte, 1, off_t(place)) == 1)
+    byte ^= 0x10
+    #expect(pwrite(descriptor, &byte, 1, off_t(place)) == 1)
+  }
+
+  enum Place: String, CaseIterable {
+    case inlineBody, chunkedBody, fields, key, checksum, version
+  }
+
+  @Test(
+    "A record that does not match its checksum is a miss, counted and logged once, and removed",
+    arguments: Place.allCases)
+  func flippedByte(place: Place) throws {
+    let log = LogLines()
+    let fixture = try StoreFixture { $0.log = { log.append($0) } }
+    defer { fixture.finish() }
+    let body = pseudorandomData(place == .chunkedBody ? 100_000 : 300, seed: 77)
+    fixture.store.store(
+      fixture.response(Self.url, body: body, fields: HTTPFields([("X-Marked", "here it stands")])))
+    for number in 0..<20 { fixture.store.store(fixture.response("http://b.example/\(number)")) }
+    fixture.drain()
+    try fixture.reopen()
+    let key = Data(fixture.key(Self.url).bytes)
+    switch place {
+    case .inlineBody, .chunkedBody: try flip(body.prefix(64), at: 20, in: fixture)
+    case .fields: try flip(Data("here it stands".utf8), at: 3, in: fixture)
+    // In front of the record's key lies its fixed part, whose first bytes are checksum and version.
+    case .key: try flip(key + Data([8, 0, 0, 0]), at: 3, in: fixture)
+    case .checksum: try flip(key + Data([8, 0, 0, 0]), at: -HeadRecord.fixedByteCount, in: fixture)
+    case .version:
+      try flip(key + Data([8, 0, 0, 0]), at: -HeadRecord.fixedByteCount + HeadRecord.Offset.recordVersion, in: fixture)
+    }
+    #expect(fixture.body(Self.url) == nil)
+    #expect(fixture.body(Self.url) == nil)
+    #expect(fixture.store.statistics.damagedRecords == 1)
+    #expect(log.all.count == 1)
+    #expect(log.all.allSatisfy { !$0.contains("a.example") })
+    fixture.store.writePending()
+    #expect(fixture.store.entryCount == 20)
+    #expect(fixture.store.statistics.removals[.damaged] == 1)
+    #expect(fixture.body("http://b.example/7") != nil)
+    fixture.store.store(fixture.response(Self.url))
+    fixture.drain()
+    #expect(fixture.body(Self.url) == Data("body".utf8))
+  }
+
+  @Test("A record that was verified is compared again when every read is to be")
+  func everyRead() throws {
+    let fixture = try StoreFixture { $0.verifiesEveryRead = true }
+    defer { fixture.finish() }
+    let body = pseudorandomData(50_000, seed: 5)
+    fixture.store.store(fixture.response(Self.url, body: body))
+    fixture.drain()
+    #expect(fixture.body(Self.url) == body)
+    try flip(body.suffix(64), at: 0, in: fixture)
+    #expect(fixture.body(Self.url) == nil)
+    fixture.store.writePending()
+  }
+
+  @Test("Rows that lead nowhere are misses, and are cleaned away")
+  func strays() throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    fixture.store.store(fixture.response(Self.url, body: pseudorandomData(40_000, seed: 1)))
+    fixture.store.store(fixture.response("http://b.example/"))
+    fixture.drain()
+    let file = fixture.store.file
+    let rowID = try #require(fixture.store.lookup(fixture.key(Self.url))).rowID
+    try file.environment.write { (transaction) throws(LMDBError) in
+      try file.heads.remove(rowID, in: transaction)
+    }
+    #expect(!fixture.store.checkInvariants().isEmpty)
+    #expect(fixture.body(Self.url) == nil)
+    fixture.store.writePending()
+    #expect(fixture.store.checkInvariants() == [])
+    #expect(fixture.store.entryCount == 1)
+  }
+
+  @Test("A missing chunk is damage, not a short body")
+  func missingChunk() throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    fixture.store.store(fixture.response(Self.url, body: pseudorandomData(100_000, seed: 1)))
+    fixture.drain()
+    let file = fixture.store.file
+    let rowID = try #require(fixture.store.lookup(fixture.key(Self.url))).rowID
+    for index: UInt32 in [2, 5, 0] {
+      try file.environment.write { (transaction) throws(LMDBError) in
+        try file.bodies.remove(ChunkKey(rowID: rowID, index: index), in: transaction)
+      }
+      #expect(fixture.body(Self.url) == nil)
+    }
+    fixture.store.writePending()
+    #expect(fixture.store.entryCount == 0)
+  }
+
+  @Test("Damaged numbers of the store as a whole give it up, without a trap")
+  func counters() throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    fixture.store.store(fixture.response(Self.url))
+    fixture.drain()
+    try fixture.store.file.environment.write { [meta = fixture.store.file.meta] (transaction) throws(LMDBError) in
+      try meta.put([UInt8](repeating: 0xFF, count: 72), for: MetaKey.counters, in: transaction)
+    }
+    #expect(fixture.store.entryCount == 0)
+    #expect(fixture.body(Self.url) == nil)
+    fixture.store.store(fixture.response(Self.url))
+    fixture.drain()
+    try fixture.reopen()
+    fixture.store.store(fixture.response(Self.url))
+    #expect(fixture.body(Self.url) != nil)
+  }
+
+  @Test("A mark of a purge that cannot be read hides everything; a line of the log that cannot counts as a removal")
+  func damagedMarks() throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    fixture.store.store(fixture.response(Self.url))
+    fixture.drain()
+    let file = fixture.store.file
+    var snapshot = fixture.store.snapshot
+    try file.environment.write { (transaction) throws(LMDBError) in
+      var counters = try file.counters(in: transaction)
+      try file.meta.put([1, 2, 3], for: MetaKey.purge(transaction.id, 0), in: transaction)
+      try file.meta.put([1, 2, 3], for: MetaKey.removal(transaction.id, 0), in: transaction)
+      counters.lastPurgeChange = transaction.id
+      counters.lastRemoval = transaction.id
+      counters.logCount += 1
+      try file.setCounters(counters, in: transaction)
+    }
+    #expect(fixture.body(Self.url) == nil)
+    #expect(
+      fixture.store.wasRemoved(fixture.key(Self.url), storedAt: fixture.clock.now, groups: { [] }, since: &snapshot))
+    fixture.drain()
+    #expect(fixture.store.entryCount == 0)
+  }
+
+  @Test("Random bytes are never a head, nor do they trap", arguments: [UInt64](1...4))
+  func randomHeads(seed: UInt64) {
+    var random = SplitMix64(state: seed)
+    let fixtureHead = HeadRecord(
+      NewResponse(
+        key: RequestKey(urlString: Self.url)!, status: 200, fields: HTTPFields([("A", "b"), ("C", "d")]),
+        body: Data("body".utf8),
+        facts: FreshnessFacts(responseTime: Date(), initialAge: 0, lifetime: 1, date: Date()),
+        vary: VarySelection(selectors: [VarySelection.Field(name: "x", value: nil)])),
+      storedAt: Date(), inlineByteCount: 2000, bodyChecksum: 1)
+    for _ in 0..<5000 {
+      var bytes = fixtureHead.bytes
+      for _ in 0..<Int.random(in: 1...4, using: &random) {
+        bytes[Int.random(in: 0..<bytes.count, using: &random)] = UInt8.random(in: 0...255, using: &random)
+      }
+      if Bool.random(using: &random) { bytes.removeLast(Int.random(in: 0..<bytes.count, using: &random)) }
+      bytes.withUnsafeBytes { raw in
+        guard let head = HeadLayout(raw) else { return }
+        _ = (FieldCoding.decodeFields(head.fields), FieldCoding.decodeVary(head.vary), head.facts, head.status)
+        _ = (RequestKey(storedBytes: [UInt8](head.key)).description, [UInt8](head.attachment))
+        if head.isBodyInline { #expect(CopiedRecord(head).body.elementsEqual(head.inlineBody)) }
+        if bytes != fixtureHead.bytes { #expect(!head.hasRightChecksum) }
+      }
+      bytes.withUnsafeBytes { _ = RemovalScope(encoded: $0) }
+    }
+  }
+}

@@ -1,0 +1,139 @@
+import Foundation
+import Glibc
+import HTTPCaching
+import Testing
+
+@testable import ResponseStore
+
+/// A file system in memory, of a size of its own.
+private struct SmallDisk {
+  let path = FileManager.default.temporaryDirectory.appendingPathComponent("disk-\(UUID().uuidString)").path
+
+  /// Nil where this process may not mount.
+  init?(byteCount: Int) {
+    guard mkdir(path, 0o700) == 0 else { return nil }
+    guard mount("tmpfs", path, "tmpfs", 0, "size=\(byteCount)") == 0 else {
+      rmdir(path)
+      return nil
+    }
+  }
+
+  static let isPermitted: Bool = {
+    guard let disk = SmallDisk(byteCount: 1 << 20) else { return false }
+    disk.remove()
+    return true
+  }()
+
+  func remove() {
+    umount2(path, 2)
+    rmdir(path)
+  }
+
+  /// Takes all room that is left.
+  func fill() {
+    let descriptor = open(path + "/filler", O_WRONLY | O_CREAT | O_APPEND, 0o600)
+    defer { close(descriptor) }
+    let block = [UInt8](repeating: 1, count: 4096)
+    while write(descriptor, block, block.count) == block.count {}
+  }
+
+  func makeRoom() {
+    unlink(path + "/filler")
+  }
+}
+
+@Suite("A full disk", .enabled(if: SmallDisk.isPermitted, "this process may not mount a file system of its own"))
+struct DiskFullTests {
+  private func withStore(_ body: (SmallDisk, StoreFixture) throws -> Void) throws {
+    let disk = try #require(SmallDisk(byteCount: 12 << 20))
+    defer { disk.remove() }
+    let fixture = try StoreFixture(capacity: 8 << 20, directory: disk.path + "/cache")
+    for number in 0..<50 {
+      fixture.store.store(fixture.response("http://a.example/\(number)", body: body10000(number)))
+    }
+    fixture.drain()
+    try body(disk, fixture)
+    disk.makeRoom()
+    fixture.finish()
+  }
+
+  private func body10000(_ number: Int) -> Data { pseudorandomData(10_000, seed: UInt64(number)) }
+
+  @Test("Reads go on, stores are dropped and counted, and it works again when there is room")
+  func stores() throws {
+    try withStore { disk, fixture in
+      disk.fill()
+      let before = fixture.store.statistics
+      for number in 100..<200 {
+        fixture.store.store(fixture.response("http://a.example/\(number)", body: body10000(number)))
+        fixture.store.writePending()
+      }
+      #expect(fixture.store.statistics.droppedStores > before.droppedStores)
+      #expect(
+        fixture.store.statistics.droppedStores + fixture.store.statistics.stores
+          == before.droppedStores + before.stores + 100)
+      for number in 0..<50 { #expect(fixture.body("http://a.example/\(number)") == body10000(number)) }
+      #expect(fixture.logged.all.count == 1)
+      disk.makeRoom()
+      fixture.store.store(fixture.response("http://a.example/x", body: pseudorandomData(500_000, seed: 1)))
+      fixture.drain()
+      #expect(fixture.body("http://a.example/x") == pseudorandomData(500_000, seed: 1))
+    }
+  }
+
+  @Test("A large body that the disk has no room for leaves nothing behind")
+  func largeBody() throws {
+    try withStore { disk, fixture in
+      disk.fill()
+      fixture.store.store(fixture.response("http://a.example/x", body: pseudorandomData(3 << 20, seed: 1)))
+      fixture.drain()
+      #expect(fixture.body("http://a.example/x") == nil)
+      #expect(fixture.store.statistics.droppedStores == 1)
+      disk.makeRoom()
+      fixture.drain()
+      #expect(fixture.store.checkInvariants() == [])
+      #expect(fixture.store.entryCount == 50)
+    }
+  }
+
+  @Test("A removal keeps its promise", arguments: [false, true])
+  func removal(isReopened: Bool) throws {
+    try withStore { disk, fixture in
+      disk.fill()
+      fixture.store.removeResponses(withPrefix: URL(string: "http://a.example/1")!)
+      for round in 0..<2 {
+        for number in 0..<50 {
+          let isRemoved = "\(number)".hasPrefix("1")
+          #expect((fixture.body("http://a.example/\(number)") == nil) == isRemoved, "\(number) in round \(round)")
+        }
+        if isReopened, round == 0 { try fixture.reopen() }
+      }
+      fixture.store.removeAll()
+      for number in 0..<50 { #expect(fixture.body("http://a.example/\(number)") == nil) }
+    }
+  }
+
+  @Test("A removal that finds no room at all takes everything with it, in this process and the next")
+  func removalWithoutRoom() throws {
+    try withStore { disk, fixture in
+      disk.fill()
+      _ = fixture.store.storeDirectory.giveUpReserve()
+      disk.fill()
+      fixture.store.remove(fixture.key("http://a.example/1"))
+      #expect(fixture.body("http://a.example/1") == nil)
+      fixture.close()
+      disk.makeRoom()
+      try fixture.open()
+      #expect(fixture.body("http://a.example/1") == nil)
+    }
+  }
+
+  @Test("A store opens on a full disk, and can be read")
+  func opening() throws {
+    try withStore { disk, fixture in
+      disk.fill()
+      try fixture.reopen()
+      for number in 0..<50 { #expect(fixture.body("http://a.example/\(number)") == body10000(number)) }
+    }
+  }
+}

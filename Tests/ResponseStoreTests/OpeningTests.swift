@@ -1,0 +1,378 @@
+import Foundation
+import HTTPCaching
+import LMDB
+import Testing
+
+@testable import ResponseStore
+
+/// A path for a store that a test opens itself; what is there is removed at the end.
+func withPath<R>(_ body: (String) throws -> R) throws -> R {
+  let path = FileManager.default.temporaryDirectory.appendingPathComponent("open-\(UUID().uuidString)").path
+  // What is not there need not be removed.
+  defer { try? FileManager.default.removeItem(atPath: path) }
+  return try body(path)
+}
+
+func quietOptions(capacity: Int = 4 << 20, log: LogLines? = nil) -> ResponseStore.Options {
+  var options = ResponseStore.Options(capacityByteCount: capacity)
+  options.runsInBackground = false
+  options.openTimeout = .milliseconds(200)
+  options.log = { line in log?.append(line) }
+  return options
+}
+
+@Suite("Opening")
+struct OpeningTests {
+  private func mode(_ path: String) -> mode_t {
+    var status = stat()
+    lstat(path, &status)
+    return status.st_mode & 0o7777
+  }
+
+  private func code(_ directory: String, _ options: ResponseStore.Options = quietOptions()) -> StoreError.Code? {
+    do {
+      try ResponseStore.open(directory: directory, options: options).close()
+      return nil
+    } catch {
+      #expect(error.description.hasPrefix("The response store at \(error.directory) failed: "))
+      #expect(!error.remedy.isEmpty)
+      return error.code
+    }
+  }
+
+  @Test("Missing directories are made, for this user alone", arguments: ["", "/"])
+  func missing(end: String) throws {
+    try withPath { path in
+      let store = try ResponseStore.open(directory: path + "/a/b" + end, options: quietOptions())
+      defer { store.close() }
+      #expect(store.directory == path + "/a/b")
+      #expect(mode(path + "/a/b") == 0o700)
+      for name in try FileManager.default.contentsOfDirectory(atPath: path + "/a/b") {
+        #expect(mode(path + "/a/b/" + name) == 0o600, "\(name)")
+      }
+      #expect(store.checkInvariants() == [])
+    }
+  }
+
+  @Test("A file in the way, an empty path, a path with a zero byte")
+  func unusable() throws {
+    try withPath { path in
+      try Data("file".utf8).write(to: URL(fileURLWithPath: path))
+      #expect(code(path) == .unusableDirectory)
+      #expect(code(path + "/below") == .unusableDirectory)
+      #expect(try Data(contentsOf: URL(fileURLWithPath: path)) == Data("file".utf8))
+      #expect(code("") == .unusableDirectory)
+      #expect(code(path + "\0x") == .unusableDirectory)
+    }
+  }
+
+  @Test("Without permission opening throws and changes nothing", .enabled(if: geteuid() == 0, "needs root, to drop it"))
+  func noPermission() async throws {
+    let path = FileManager.default.temporaryDirectory.appendingPathComponent("open-\(UUID().uuidString)").path
+    defer { try? FileManager.default.removeItem(atPath: path) }
+    try FileManager.default.createDirectory(
+      atPath: path, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o755])
+    await #expect(processExitsWith: .success) { [path = path as String] in
+      guard seteuid(65534) == 0 else { exit(2) }
+      for (directory, expected) in [
+        (path, StoreError.Code.untrustedDirectory), (path + "/new", .unusableDirectory),
+      ] {
+        do throws(StoreError) {
+          _ = try ResponseStore.open(directory: directory, options: quietOptions())
+          exit(3)
+        } catch {
+          if error.code != expected { exit(4) }
+        }
+      }
+      var options = quietOptions()
+      options.allowsUntrustedDirectory = true
+      do throws(StoreError) {
+        _ = try ResponseStore.open(directory: path, options: options)
+        exit(5)
+      } catch {
+        if error.code != .unusableDirectory { exit(6) }
+      }
+    }
+    #expect(try FileManager.default.contentsOfDirectory(atPath: path) == [])
+  }
+
+  @Test("A symbolic link is refused unless it is allowed", arguments: ["", "/"])
+  func symbolicLink(end: String) throws {
+    try withPath { path in
+      try FileManager.default.createDirectory(atPath: path + "/real", withIntermediateDirectories: true)
+      try FileManager.default.createSymbolicLink(atPath: path + "/link", withDestinationPath: "real")
+      #expect(code(path + "/link" + end) == .untrustedDirectory)
+      #expect(try FileManager.default.contentsOfDirectory(atPath: path + "/real") == [])
+      var options = quietOptions()
+      options.allowsUntrustedDirectory = true
+      #expect(code(path + "/link" + end, options) == nil)
+      #expect(code(path + "/real") == nil)
+    }
+  }
+
+  @Test("A relative path means the same after the working directory has changed")
+  func relative() async throws {
+    let path = FileManager.default.temporaryDirectory.appendingPathComponent("open-\(UUID().uuidString)").path
+    defer { try? FileManager.default.removeItem(atPath: path) }
+    try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
+    await #expect(processExitsWith: .success) { [path = path as String] in
+      guard chdir(path) == 0 else { exit(2) }
+      let store = try ResponseStore.open(directory: "sub/cache", options: quietOptions())
+      guard chdir("/") == 0, store.directory == path + "/sub/cache", store.diskByteCount > 0 else { exit(3) }
+      guard store.checkInvariants() == [] else { exit(4) }
+      store.close()
+    }
+  }
+
+  // MARK: Data that is not ours
+
+  @Test("Text in the place of the data is left as it is", arguments: [1, 20, 5000, 20_000])
+  func text(size: Int) throws {
+    try withPath { path in
+      try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
+      let text = Data(repeating: UInt8(ascii: "t"), count: size)
+      try text.write(to: URL(fileURLWithPath: path + "/data.mdb"))
+      #expect(code(path) == .foreignFile)
+      #expect(try Data(contentsOf: URL(fileURLWithPath: path + "/data.mdb")) == text)
+    }
+  }
+
+  @Test("The LMDB file of another program is left as it is")
+  func otherProgram() throws {
+    try withPath { path in
+      try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
+      try {
+        let environment = try Environment.open(directory: path, options: .init(mapByteCount: 1 << 20))
+        let table = try environment.table("meta", key: BytesCodec.self, value: BytesCodec.self)
+        try environment.write { (transaction) throws(LMDBError) in
+          try table.put([1], for: [2], in: transaction)
+        }
+      }()
+      let before = try Data(contentsOf: URL(fileURLWithPath: path + "/data.mdb"))
+      #expect(code(path) == .foreignFile)
+      #expect(try Data(contentsOf: URL(fileURLWithPath: path + "/data.mdb")) == before)
+    }
+  }
+
+  @Test("A directory or a pipe in the place of the data is no store")
+  func notAFile() throws {
+    try withPath { path in
+      try FileManager.default.createDirectory(atPath: path + "/data.mdb", withIntermediateDirectories: true)
+      #expect(code(path) == .foreignFile)
+      rmdir(path + "/data.mdb")
+      mkfifo(path + "/data.mdb", 0o600)
+      #expect(code(path) == .foreignFile)
+    }
+  }
+
+  // MARK: Damage
+
+  enum Damage: String, CaseIterable {
+    case cut, cutToOnePage, cutToHalf, zeroedMeta, textInMeta, lastPageAbsurd
+  }
+
+  @Test("Data of ours that is damaged is set aside, and the store starts empty", arguments: Damage.allCases)
+  func damaged(damage: Damage) throws {
+    let log = LogLines()
+    let fixture = try StoreFixture { $0.log = { log.append($0) } }
+    defer { fixture.finish() }
+    for number in 0..<50 {
+      fixture.store.store(fixture.response("http://a.example/\(number)", body: pseudorandomData(9000, seed: 1)))
+    }
+    fixture.drain()
+    fixture.close()
+    let data = fixture.path("data.mdb")
+    var bytes = try Data(contentsOf: URL(fileURLWithPath: data))
+    switch damage {
+    case .cut: bytes.removeLast(4096)
+    case .cutToOnePage: bytes = bytes.prefix(4096)
+    case .cutToHalf: bytes = bytes.prefix(bytes.count / 8192 * 4096)
+    case .zeroedMeta: bytes.replaceSubrange(0..<8192, with: Data(count: 8192))
+    case .textInMeta:
+      bytes.replaceSubrange(0..<5, with: Data("hello".utf8) + Data())
+      bytes.replaceSubrange(16..<20, with: Data("text".utf8))
+    case .lastPageAbsurd: bytes.replaceSubrange(136..<144, with: Data(repeating: 0x7f, count: 8))
+    }
+    try bytes.write(to: URL(fileURLWithPath: data))
+    try fixture.open()
+    #expect(fixture.store.entryCount == 0)
+    #expect(log.all.count == 1)
+    #expect(try Data(contentsOf: URL(fileURLWithPath: data + ".damaged")) == bytes)
+    fixture.store.store(fixture.response("http://a.example/"))
+    fixture.drain()
+    #expect(fixture.body("http://a.example/") != nil)
+  }
+
+  @Test("Data that was set aside goes when its room is needed, and counts until then")
+  func asideGoes() throws {
+    let fixture = try StoreFixture(capacity: 4 << 20)
+    defer { fixture.finish() }
+    fixture.close()
+    try Data(count: 3 << 20).write(to: URL(fileURLWithPath: fixture.path("data.mdb")))
+    try fixture.open()
+    #expect(fixture.store.diskByteCount > 3 << 20)
+    for number in 0..<100 {
+      fixture.store.store(fixture.response("http://a.example/\(number)", body: pseudorandomData(20_000, seed: 1)))
+      fixture.store.writePending()
+      #expect(fixture.store.diskByteCount <= (4 << 20) / 10 * 11)
+    }
+  }
+
+  @Test("Data of another version of the format is set aside")
+  func otherVersion() throws {
+    let log = LogLines()
+    let fixture = try StoreFixture { $0.log = { log.append($0) } }
+    defer { fixture.finish() }
+    fixture.store.store(fixture.response("http://a.example/"))
+    fixture.drain()
+    try fixture.store.file.environment.write { [meta = fixture.store.file.meta] (transaction) throws(LMDBError) in
+      try meta.put([9, 0, 0, 0, 1, 2, 3], for: MetaKey.format, in: transaction)
+    }
+    fixture.close()
+    try fixture.open()
+    #expect(fixture.body("http://a.example/") == nil)
+    #expect(log.all.count == 1 && log.all[0].contains("format 9"))
+    #expect(FileManager.default.fileExists(atPath: fixture.path("data.mdb.other-version")))
+  }
+
+  @Test("Garbage in lock.mdb does no harm when nobody has it open")
+  func lockGarbage() throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    fixture.store.store(fixture.response("http://a.example/"))
+    fixture.drain()
+    fixture.close()
+    try Data(repeating: 0xA5, count: 9000).write(to: URL(fileURLWithPath: fixture.path("lock.mdb")))
+    try fixture.open()
+    #expect(fixture.body("http://a.example/") != nil)
+  }
+
+  @Test("The third opening after two that did not come back starts anew")
+  func crashLoop() throws {
+    let log = LogLines()
+    let fixture = try StoreFixture { $0.log = { log.append($0) } }
+    defer { fixture.finish() }
+    fixture.store.store(fixture.response("http://a.example/"))
+    fixture.drain()
+    fixture.close()
+    try Data("1\n".utf8).write(to: URL(fileURLWithPath: fixture.path("LMDBURLCache.opening")))
+    try fixture.reopen()
+    #expect(fixture.body("http://a.example/") != nil)
+    fixture.close()
+    try Data("2\n".utf8).write(to: URL(fileURLWithPath: fixture.path("LMDBURLCache.opening")))
+    try fixture.open()
+    #expect(fixture.body("http://a.example/") == nil)
+    #expect(log.all.count == 1)
+    #expect(!FileManager.default.fileExists(atPath: fixture.path("LMDBURLCache.opening")))
+  }
+
+  @Test("A crash between making the file and its tables leaves something that opens")
+  func unfinishedCreation() throws {
+    try withPath { path in
+      try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
+      try Data(StoreDirectory.markerText.utf8).write(to: URL(fileURLWithPath: path + "/LMDBURLCache.store"))
+      try {
+        let environment = try Environment.open(directory: path, options: .init(mapByteCount: 1 << 20))
+        _ = try environment.table("meta", key: BytesCodec.self, value: BytesCodec.self)
+        _ = try environment.table("keys", key: BytesCodec.self, value: BytesCodec.self)
+      }()
+      let store = try ResponseStore.open(directory: path, options: quietOptions())
+      #expect(store.checkInvariants() == [])
+      store.close()
+    }
+  }
+
+  // MARK: Twice
+
+  @Test("A directory is one object however often and by whatever path it is opened; closing is counted")
+  func twice() throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    let again = try ResponseStore.open(
+      directory: fixture.directory + "/../" + (fixture.directory as NSString).lastPathComponent,
+      options: quietOptions(capacity: 8 << 20))
+    #expect(again === fixture.store)
+    #expect(fixture.store.capacityByteCount == 8 << 20)
+    again.close()
+    fixture.store.store(fixture.response("http://a.example/"))
+    #expect(fixture.body("http://a.example/") != nil)
+  }
+
+  @Test("A store that was closed and is still referenced does not keep the directory from being opened")
+  func closedAndReferenced() throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    fixture.store.store(fixture.response("http://a.example/"))
+    let old = fixture.store
+    fixture.close()
+    try fixture.open()
+    #expect(old !== fixture.store)
+    #expect(fixture.body("http://a.example/") != nil)
+  }
+
+  @Test("A store that was given up misses, throws at a flush, and starts anew when opened again")
+  func givenUp() throws {
+    let log = LogLines()
+    let fixture = try StoreFixture { $0.log = { log.append($0) } }
+    defer { fixture.finish() }
+    fixture.store.store(fixture.response("http://a.example/"))
+    fixture.drain()
+    fixture.store.condemn("a test said so")
+    fixture.store.store(fixture.response("http://a.example/2"))
+    #expect(fixture.body("http://a.example/") == nil)
+    #expect(fixture.body("http://a.example/2") == nil)
+    #expect(fixture.store.statistics.droppedStores == 1)
+    #expect(throws: StoreError.self) { try fixture.store.flush() }
+    fixture.store.removeAll()
+    var held: ResponseStore? = fixture.store
+    fixture.close()
+    #expect(code(fixture.directory) == .damagedAndInUse)
+    withExtendedLifetime(held) {}
+    held = nil
+    try fixture.open()
+    #expect(fixture.body("http://a.example/") == nil)
+    fixture.store.store(fixture.response("http://a.example/"))
+    #expect(fixture.body("http://a.example/") != nil)
+  }
+
+  @Test("Use after close, closing twice and too small a capacity end the process with a sentence")
+  func traps() async {
+    // Made by the children, who do not live to remove it.
+    let path = FileManager.default.temporaryDirectory.appendingPathComponent("open-\(UUID().uuidString)").path
+    // It is not there if no child got so far, which other expectations tell.
+    defer { try? FileManager.default.removeItem(atPath: path) }
+    func expectTrap(_ result: ExitTest.Result?, _ text: String, sourceLocation: SourceLocation = #_sourceLocation) {
+      let output = String(decoding: result?.standardErrorContent ?? [], as: UTF8.self)
+      #expect(output.contains(text), sourceLocation: sourceLocation)
+    }
+    expectTrap(
+      await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) { [path = path as String] in
+        let fixture = try StoreFixture(directory: path)
+        fixture.store.close()
+        _ = fixture.body("http://a.example/")
+      }, "is used after close()")
+    expectTrap(
+      await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) { [path = path as String] in
+        let fixture = try StoreFixture(directory: path)
+        fixture.store.close()
+        fixture.store.removeAll()
+      }, "is used after close()")
+    expectTrap(
+      await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) { [path = path as String] in
+        let fixture = try StoreFixture(directory: path)
+        fixture.store.close()
+        fixture.store.close()
+      }, "closed more often than it was opened")
+    for capacity in [-1, 0, (1 << 20) - 1] {
+      expectTrap(
+        await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+          [path = path as String, capacity = capacity as Int] in
+          _ = try StoreFixture(capacity: capacity, directory: path)
+        }, "needs a capacity of at least 1048576 bytes")
+    }
+    expectTrap(
+      await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) { [path = path as String] in
+        try StoreFixture(directory: path).store.capacityByteCount = 5
+      }, "needs a capacity of at least 1048576 bytes")
+  }
+}

@@ -1,1 +1,0 @@
-// ResponseStoreTests: its first slice is on its way.

@@ -1,0 +1,250 @@
+import Foundation
+import Glibc
+import HTTPCaching
+import Testing
+
+@testable import ResponseStore
+
+/// Two processes that take turns: each writes a byte for the other to wait for.
+struct Turns: Codable, Sendable {
+  let directory: String
+
+  init(directory: String) {
+    self.directory = directory
+    mkfifo(directory + ".child", 0o600)
+    mkfifo(directory + ".parent", 0o600)
+  }
+
+  func remove() {
+    unlink(directory + ".child")
+    unlink(directory + ".parent")
+  }
+
+  private func send(_ name: String) {
+    let descriptor = open(directory + name, O_WRONLY)
+    _ = write(descriptor, "x", 1)
+    close(descriptor)
+  }
+
+  private func receive(_ name: String) {
+    let descriptor = open(directory + name, O_RDONLY)
+    var byte: UInt8 = 0
+    _ = read(descriptor, &byte, 1)
+    close(descriptor)
+  }
+
+  func childIsReady() { send(".child") }
+  func waitForChild() { receive(".child") }
+  func parentIsReady() { send(".parent") }
+  func waitForParent() { receive(".parent") }
+}
+
+/// Runs `body`, which may block, on a thread of its own.
+func onThread(_ body: @escaping @Sendable () -> Void) async {
+  await withCheckedContinuation { continuation in
+    Thread {
+      body()
+      continuation.resume()
+    }.start()
+  }
+}
+
+func childResponse(_ url: String, body: Data = Data("body".utf8)) -> NewResponse {
+  let now = Date()
+  return NewResponse(
+    key: RequestKey(urlString: url)!, status: 200, fields: HTTPFields([("Content-Type", "text/plain")]), body: body,
+    facts: FreshnessFacts(responseTime: now, initialAge: 0, lifetime: 60, date: now),
+    vary: VarySelection(selectors: []))
+}
+
+@Suite("Several processes")
+struct ProcessTests {
+  private static let url = "http://a.example/"
+
+  @Test("A purge holds in another process at once, and what that had queued does not come back")
+  func purge() async throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    for number in 0..<400 { fixture.store.store(fixture.response("http://a.example/\(number)")) }
+    fixture.drain()
+    let turns = Turns(directory: fixture.directory)
+    defer { turns.remove() }
+    let store = fixture.store
+    async let parent: Void = onThread {
+      turns.waitForChild()
+      store.removeAll()
+      turns.parentIsReady()
+    }
+    await #expect(processExitsWith: .success) { [directory = fixture.directory as String, turns = turns as Turns] in
+      let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20))
+      let key = RequestKey(urlString: "http://a.example/7")!
+      guard store.lookup(key) != nil else { exit(2) }
+      // Staged here, and not yet committed when the other process purges.
+      store.store(childResponse("http://a.example/staged"))
+      guard let old = store.lookup(RequestKey(urlString: "http://a.example/8")!) else { exit(3) }
+      var snapshot = store.snapshot
+      turns.childIsReady()
+      turns.waitForParent()
+      guard store.lookup(key) == nil else { exit(4) }
+      let staged = RequestKey(urlString: "http://a.example/staged")!
+      guard store.lookup(staged) == nil else { exit(5) }
+      guard store.wasRemoved(key, storedAt: Date(), groups: { [] }, since: &snapshot) else { exit(6) }
+      store.update(old, fields: old.fields, facts: old.facts)
+      while store.writePending() {}
+      guard store.lookup(staged) == nil, store.lookup(old.key) == nil else { exit(7) }
+      guard store.statistics.droppedStores == 2 else { exit(8) }
+      store.store(childResponse("http://a.example/after"))
+      store.close()
+    }
+    await parent
+    #expect(fixture.body("http://a.example/after") != nil)
+    #expect(fixture.body("http://a.example/staged") == nil)
+    fixture.drain()
+    #expect(fixture.store.entryCount == 1)
+  }
+
+  @Test("A store that one process gives up is given up in all")
+  func givenUp() async throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    fixture.store.store(fixture.response(Self.url))
+    fixture.drain()
+    await #expect(processExitsWith: .success) { [directory = fixture.directory as String] in
+      let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20))
+      store.condemn("a test said so")
+    }
+    #expect(fixture.body(Self.url) == nil)
+    try fixture.reopen()
+    #expect(fixture.body(Self.url) == nil)
+    fixture.store.store(fixture.response(Self.url))
+    #expect(fixture.body(Self.url) != nil)
+  }
+
+  @Test("What was purged stays so when the process is killed right after", arguments: [10, 1000])
+  func purgeAndKill(count: Int) async throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    for number in 0..<count { fixture.store.store(fixture.response("http://a.example/\(number)")) }
+    fixture.drain()
+    fixture.close()
+    await #expect(processExitsWith: .signal(SIGKILL)) { [directory = fixture.directory as String] in
+      let store = try ResponseStore.open(directory: directory, options: .init(capacityByteCount: 16 << 20))
+      store.removeAll()
+      kill(getpid(), SIGKILL)
+    }
+    try fixture.open()
+    for number in 0..<count { #expect(fixture.body("http://a.example/\(number)") == nil) }
+    fixture.drain()
+    #expect(fixture.store.entryCount == 0)
+  }
+
+  @Test("A process killed within a large body leaves no entry, and its pieces are swept", arguments: [false, true])
+  func killInLargeBody(isOtherOpen: Bool) async throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    fixture.store.store(fixture.response(Self.url))
+    fixture.drain()
+    if !isOtherOpen { fixture.close() }
+    await #expect(processExitsWith: .signal(SIGKILL)) { [directory = fixture.directory as String] in
+      let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20))
+      let body = pseudorandomData(4 << 20, seed: 1)
+      store.store(childResponse("http://a.example/large", body: body))
+      Thread { store.writePending() }.start()
+      // Some pieces are committed by now, and the head is not.
+      while store.statistics.commits < 5 { sched_yield() }
+      kill(getpid(), SIGKILL)
+    }
+    if !isOtherOpen { try fixture.open() }
+    #expect(fixture.body("http://a.example/large") == nil)
+    #expect(fixture.body(Self.url) != nil)
+    let live = try fixture.store.livePageCount()
+    if isOtherOpen { try fixture.store.notePartialBodies(isAlone: false) }
+    fixture.drain()
+    #expect(try fixture.store.livePageCount() < live)
+    #expect(try fixture.store.livePageCount() < 30)
+  }
+
+  @Test("A process that exits without closing keeps what it stored, whatever its other threads do")
+  func exitWithoutClose() async throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    fixture.close()
+    await #expect(processExitsWith: .exitCode(0)) { [directory = fixture.directory as String] in
+      var options = ResponseStore.Options(capacityByteCount: 16 << 20)
+      options.commitDelay = .seconds(60)
+      options.log = { _ in }
+      let store = try ResponseStore.open(directory: directory, options: options)
+      for number in 0..<500 { store.store(childResponse("http://a.example/\(number)")) }
+      for thread in 0..<3 {
+        Thread {
+          // Readers and a remover go on while the process exits.
+          while true {
+            _ = store.lookup(RequestKey(urlString: "http://a.example/\(thread)")!)
+            if thread == 2 { store.remove(RequestKey(urlString: "http://b.example/")!) }
+          }
+        }.start()
+      }
+      exit(0)
+    }
+    try fixture.open()
+    for number in 0..<500 { #expect(fixture.body("http://a.example/\(number)") != nil) }
+  }
+
+  @Test("A forked child neither hangs nor harms, and can open the directory anew")
+  func fork() async throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    fixture.store.store(fixture.response(Self.url))
+    fixture.drain()
+    fixture.close()
+    await #expect(processExitsWith: .success) { [directory = fixture.directory as String] in
+      var options = ResponseStore.Options(capacityByteCount: 16 << 20)
+      options.log = { _ in }
+      let store = try ResponseStore.open(directory: directory, options: options)
+      let key = RequestKey(urlString: Self.url)!
+      guard store.lookup(key) != nil else { exit(2) }
+      let child = forkNow()
+      if child == 0 {
+        alarm(20)
+        store.store(childResponse("http://a.example/x"))
+        store.remove(key)
+        do throws(StoreError) { try store.flush() } catch {}
+        guard store.lookup(key) == nil else { _exit(3) }
+        guard let anew = try? ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20)),
+          anew !== store, anew.lookup(key) != nil
+        else { _exit(4) }
+        anew.close()
+        exit(0)
+      }
+      var status: CInt = 0
+      waitpid(child, &status, 0)
+      guard status == 0, store.lookup(key) != nil else { exit(5) }
+      store.close()
+    }
+    try fixture.open()
+    #expect(fixture.body(Self.url) != nil)
+  }
+
+  @Test("Another process's capacity is taken over")
+  func capacity() async throws {
+    let fixture = try StoreFixture(capacity: 16 << 20)
+    defer { fixture.finish() }
+    for number in 0..<400 {
+      fixture.store.store(fixture.response("http://a.example/\(number)", body: pseudorandomData(20_000, seed: 1)))
+    }
+    fixture.drain()
+    await #expect(processExitsWith: .success) { [directory = fixture.directory as String] in
+      let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 4 << 20))
+      guard store.diskByteCount <= (4 << 20) / 10 * 11, store.entryCount > 50 else { exit(2) }
+    }
+    fixture.drain()
+    #expect(fixture.store.capacityByteCount == 4 << 20)
+    #expect(fixture.store.diskByteCount <= (4 << 20) / 10 * 11)
+  }
+}
+
+/// Swift hides `fork`; that it works nevertheless is what is tested.
+private func forkNow() -> pid_t {
+  typealias Fork = @convention(c) () -> pid_t
+  return unsafeBitCast(dlsym(nil, "fork"), to: Fork.self)()
+}

@@ -1,0 +1,175 @@
+import Foundation
+import HTTPCaching
+import LMDB
+import ResponseStore
+import Testing
+
+/// Reads the database past the store and compares it, byte by byte, with what the article StorageFormat.md says. When one
+/// of these fails, the format has changed: its version and the article must change with it.
+@Suite("The bytes on disk are those of the article on the storage format")
+struct StorageFormatTests {
+  private static let storedAt = Date(timeIntervalSinceReferenceDate: 800_000_000.25)
+  private static let capacity = 16 << 20
+
+  /// The rows of a table in order.
+  private struct Row {
+    var key: [UInt8]
+    var value: [UInt8]
+  }
+
+  private func withStore(_ body: (ResponseStore, _ rows: (String) throws -> [Row]) throws -> Void) throws {
+    let directory = FileManager.default.temporaryDirectory.appendingPathComponent("format-\(UUID().uuidString)").path
+    // A leftover in the temporary folder does no harm.
+    defer { try? FileManager.default.removeItem(atPath: directory) }
+    var options = ResponseStore.Options(capacityByteCount: Self.capacity)
+    options.clock = { Self.storedAt }
+    options.runsInBackground = false
+    let store = try ResponseStore.open(directory: directory, options: options)
+    // The same environment as the store's: a process has one for each directory.
+    let environment = try Environment.open(directory: directory, options: .init(mapByteCount: Self.capacity))
+    try body(store) { name in
+      let table = try environment.table(name, key: BytesCodec.self, value: BytesCodec.self)
+      return try environment.read { (transaction) throws(LMDBError) in
+        try table.withCursor(in: transaction) { (cursor) throws(LMDBError) in
+          var rows: [Row] = []
+          while try cursor.next() { rows.append(Row(key: cursor.key ?? [], value: cursor.value ?? [])) }
+          return rows
+        }
+      }
+    }
+    #expect(store.checkInvariants() == [])
+    store.close()
+  }
+
+  private func response(_ url: String, body: Data) throws -> NewResponse {
+    let facts = FreshnessFacts(
+      responseTime: Self.storedAt - 1, initialAge: 2, lifetime: 60, date: Self.storedAt - 3, staleWhileRevalidate: 4,
+      staleIfError: -1, flags: [.strongETag, .hasVary])
+    return NewResponse(
+      key: try #require(RequestKey(urlString: url)), status: 200, fields: ["ETag": "\"v\"", "Vary": "Accept, A"],
+      body: body, facts: facts,
+      vary: VarySelection(selectors: [.init(name: "a", value: nil), .init(name: "accept", value: "*/*")]),
+      attachment: [7, 8, 9])
+  }
+
+  /// An integer as values hold it.
+  private func little<T: FixedWidthInteger>(_ value: T) -> [UInt8] {
+    withUnsafeBytes(of: value.littleEndian) { Array($0) }
+  }
+
+  /// An integer as keys hold it.
+  private func big<T: FixedWidthInteger>(_ value: T) -> [UInt8] { little(value).reversed() }
+
+  private func little(_ date: Date) -> [UInt8] { little(date.timeIntervalSinceReferenceDate.bitPattern) }
+
+  private func little(_ seconds: Double) -> [UInt8] { little(seconds.bitPattern) }
+
+  private func counted(_ text: String) -> [UInt8] { little(UInt32(text.utf8.count)) + Array(text.utf8) }
+
+  @Test("a record with its body in the head")
+  func inlineBody() throws {
+    try withStore { store, rows in
+      let stored = try response("http://Example.com/a?q=1#part", body: Data("hello".utf8))
+      store.store(stored)
+      store.writePending()
+
+      let key = Array("example.com\0http:80\0/a?q=1\0GET\0".utf8)
+      let keyRows = try rows("keys")
+      #expect(keyRows.map(\.key) == [key])
+      #expect(keyRows.map(\.value) == [little(UInt64(1))])
+
+      let dateRows = try rows("dates")
+      let ordered = Self.storedAt.timeIntervalSinceReferenceDate.bitPattern | 1 << 63
+      #expect(dateRows.map(\.key) == [big(ordered) + big(UInt64(1))])
+      #expect(dateRows.map(\.value) == [[]])
+
+      #expect(try rows("bodies").isEmpty)
+      #expect(try rows("expiries").isEmpty, "a response with a validator does not expire")
+
+      let headRows = try rows("heads")
+      #expect(headRows.map(\.key) == [big(UInt64(1))])
+      let record = try #require(headRows.first).value
+      let vary = counted("a") + little(UInt32.max) + counted("accept") + counted("*/*")
+      let fields = counted("ETag") + counted("\"v\"") + counted("Vary") + counted("Accept, A")
+      #expect(record.count == 120 + key.count + vary.count + fields.count + 3 + 5)
+      // Versions, flags and sizes: offsets 8 to 39.
+      var expected: [UInt8] = [1, 1 | 2]
+      expected += little(UInt16(200)) + little(UInt32(1 << 5 | 1 << 10))
+      expected += little(UInt32(key.count)) + little(UInt32(vary.count)) + little(UInt32(fields.count))
+      expected += little(UInt32(3)) + little(UInt64(5))
+      #expect(Array(record[8..<40]) == expected)
+      // Times: offsets 48 to 119.
+      expected = little(Self.storedAt) + little(Self.storedAt - 1) + little(2.0) + little(60.0)
+      expected += little(Self.storedAt - 3) + little(4.0) + little(-1.0)
+      expected += little(ResponseStore.useDigest(of: stored.key, vary: stored.vary)) + [UInt8](repeating: 0, count: 8)
+      #expect(Array(record[48..<120]) == expected)
+      #expect(Array(record[120...]) == key + vary + fields + [7, 8, 9] + Array("hello".utf8))
+    }
+  }
+
+  @Test("a body in chunks, and a key too long for a row")
+  func chunksAndLongKey() throws {
+    try withStore { store, rows in
+      let chunk = 4 * Int(getpagesize()) - 16
+      let body = Data((0..<(2 * chunk + 10)).map { UInt8(truncatingIfNeeded: $0) })
+      store.store(try response("http://h/" + String(repeating: "x", count: 600), body: body))
+      store.writePending()
+
+      let bodyRows = try rows("bodies")
+      #expect(bodyRows.map(\.key) == (0..<3).map { big(UInt64(1)) + big(UInt32($0)) })
+      #expect(bodyRows.map(\.value.count) == [chunk, chunk, 10])
+      #expect(Data(bodyRows.flatMap(\.value)) == body)
+
+      let key = try #require(rows("keys").first).key
+      #expect(key.count == 511)
+      #expect(Array(key[..<495]) == Array(("h\0http:80\0/" + String(repeating: "x", count: 484)).utf8))
+
+      let record = try #require(rows("heads").first).value
+      #expect(record[9] == 2, "the body is not in the record")
+    }
+  }
+
+  @Test("a response without a validator expires")
+  func expiry() throws {
+    try withStore { store, rows in
+      var stored = try response("http://h/a", body: Data())
+      stored.facts.flags = []
+      store.store(stored)
+      store.writePending()
+      // Receipt, lifetime, less the initial age, plus stale-while-revalidate.
+      let expiry = Self.storedAt - 1 + (60 - 2 + 4)
+      let ordered = expiry.timeIntervalSinceReferenceDate.bitPattern | 1 << 63
+      let expiryRows = try rows("expiries")
+      #expect(expiryRows.map(\.key) == [big(ordered) + big(UInt64(1))])
+      #expect(expiryRows.map(\.value) == [[]])
+    }
+  }
+
+  @Test("the rows of meta")
+  func meta() throws {
+    try withStore { store, rows in
+      store.store(try response("http://h/a", body: Data("hello".utf8)))
+      store.writePending()
+      var metaRows = try rows("meta")
+      #expect(metaRows.map { String(decoding: $0.key, as: UTF8.self) } == ["counters", "format"])
+      let format = metaRows[1].value
+      #expect(format.count == 4 + 4 + 192 + 8)
+      #expect(Array(format[..<8]) == little(UInt32(1)) + little(UInt32(4 * Int(getpagesize()) - 16)))
+
+      let recordByteCount = try #require(rows("heads").first).value.count
+      var expected = little(UInt64(2)) + little(UInt64(1)) + little(UInt64(recordByteCount))
+      expected += little(UInt64(Self.capacity)) + [UInt8](repeating: 0, count: 32)
+      #expect(Array(metaRows[0].value.dropLast(8)) == expected)
+
+      store.removeResponses(forHost: "h")
+      metaRows = try rows("meta")
+      let removal = try #require(metaRows.last)
+      #expect(Array(removal.key[..<8]) == Array("removal/".utf8))
+      #expect(removal.key.count == 8 + 8 + 4)
+      #expect(Array(removal.value.dropLast(8)) == [3] + Array("h\0".utf8))
+      // The counters name the transaction of the removal, and one removal in the log.
+      #expect(Array(metaRows[0].value[32..<40]) == removal.key[8..<16].reversed())
+      #expect(Array(metaRows[0].value[56..<64]) == little(UInt64(1)))
+    }
+  }
+}

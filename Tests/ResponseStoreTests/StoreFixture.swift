@@ -1,0 +1,150 @@
+import Foundation
+import HTTPCaching
+import Testing
+
+@testable import ResponseStore
+
+/// A clock that stands until a test moves it.
+final class ManualClock: Sendable {
+  private let time = Monitor(Date(timeIntervalSince1970: 1_800_000_000))
+
+  var now: Date { time.withLock { $0 } }
+
+  func advance(by seconds: Double) {
+    time.withLock { $0 += seconds }
+  }
+
+  func set(_ date: Date) {
+    time.withLock { $0 = date }
+  }
+}
+
+/// The lines that a store has logged.
+final class LogLines: Sendable {
+  private let lines = Monitor<[String]>([])
+
+  var all: [String] { lines.withLock { $0 } }
+
+  func append(_ line: String) {
+    lines.withLock { $0.append(line) }
+  }
+}
+
+/// A store in a directory of its own, checked and removed at the end of the test.
+final class StoreFixture {
+  let directory: String
+  let clock = ManualClock()
+  let logged = LogLines()
+  private var opened: ResponseStore?
+  var store: ResponseStore { opened! }
+  var options: ResponseStore.Options
+
+  init(
+    capacity: Int = 16 << 20, background: Bool = false, directory givenDirectory: String? = nil,
+    configure: (inout ResponseStore.Options) -> Void = { _ in }
+  ) throws {
+    directory =
+      givenDirectory
+      ?? FileManager.default.temporaryDirectory.appendingPathComponent("store-\(UUID().uuidString)").path
+    var options = ResponseStore.Options(capacityByteCount: capacity)
+    options.clock = { [clock] in clock.now }
+    options.runsInBackground = background
+    options.log = { [logged] line in logged.append(line) }
+    configure(&options)
+    self.options = options
+    opened = try ResponseStore.open(directory: directory, options: options)
+  }
+
+  /// Every store test ends with this.
+  func finish(sourceLocation: SourceLocation = #_sourceLocation) {
+    if let opened {
+      #expect(opened.checkInvariants() == [], sourceLocation: sourceLocation)
+      close()
+    }
+    remove()
+  }
+
+  func remove() {
+    // The directory may be gone: some tests remove it themselves.
+    try? FileManager.default.removeItem(atPath: directory)
+  }
+
+  /// Closes the store and lets go of the data file.
+  func close() {
+    opened?.close()
+    opened = nil
+  }
+
+  /// Lets go of the store without closing it.
+  func forget() {
+    opened = nil
+  }
+
+  func open() throws {
+    opened = try ResponseStore.open(directory: directory, options: options)
+  }
+
+  func reopen() throws {
+    close()
+    try open()
+  }
+
+  func path(_ name: String) -> String { directory + "/" + name }
+
+  func key(_ url: String, partition: String = "") -> RequestKey {
+    RequestKey(urlString: url, partition: partition)!
+  }
+
+  func response(
+    _ url: String, body: Data = Data("body".utf8), fields: HTTPFields = HTTPFields([("Content-Type", "text/plain")]),
+    vary: VarySelection = VarySelection(selectors: []), partition: String = ""
+  ) -> NewResponse {
+    NewResponse(
+      key: key(url, partition: partition), status: 200, fields: fields, body: body, facts: facts(), vary: vary)
+  }
+
+  func facts(lifetime: Double = 60) -> FreshnessFacts {
+    FreshnessFacts(
+      responseTime: clock.now, initialAge: 0, lifetime: lifetime, date: clock.now, staleWhileRevalidate: -1,
+      staleIfError: -1, flags: [])
+  }
+
+  func body(_ url: String) -> Data? {
+    store.lookup(key(url))?.body
+  }
+
+  func drain() {
+    while store.writePending() {}
+    while store.maintain() {}
+  }
+}
+
+/// Bytes that no page boundary favours, the same for the same seed.
+func pseudorandomData(_ count: Int, seed: UInt64) -> Data {
+  var random = SplitMix64(state: seed)
+  let start = Int(random.next() % UInt64(bytePool.count))
+  var data = withUnsafeBytes(of: seed) { Data($0) }
+  while data.count < count {
+    let from = data.count == 8 ? start : 0
+    data.append(bytePool[from..<min(bytePool.count, from + count - data.count)])
+  }
+  return data.prefix(count)
+}
+
+/// A megabyte to cut from: making random bytes is slow in debug builds.
+private let bytePool: Data = {
+  var random = SplitMix64(state: 42)
+  let words = (0..<(1 << 17)).map { _ in random.next() }
+  return words.withUnsafeBytes { Data($0) }
+}()
+
+struct SplitMix64: RandomNumberGenerator {
+  var state: UInt64
+  mutating func next() -> UInt64 {
+    state &+= 0x9E37_79B9_7F4A_7C15
+    var z = state
+    z = (z ^ (z >> 30)) &* 0xBF58_476D_1CE4_E5B9
+    z = (z ^ (z >> 27)) &* 0x94D0_49BB_1331_11EB
+    return z ^ (z >> 31)
+  }
+}

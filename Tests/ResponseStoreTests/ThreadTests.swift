@@ -1,0 +1,172 @@
+import Foundation
+import HTTPCaching
+import Synchronization
+import Testing
+
+@testable import ResponseStore
+
+@Suite("Threads")
+struct ThreadTests {
+  /// Runs so many threads, and waits for all.
+  private func concurrently(_ count: Int, _ body: @escaping @Sendable (Int) -> Void) {
+    let group = DispatchGroup()
+    for index in 0..<count {
+      group.enter()
+      Thread {
+        body(index)
+        group.leave()
+      }.start()
+    }
+    group.wait()
+  }
+
+  /// A body that says which key it belongs to, so that a reader can tell a wrong one.
+  private func body(_ url: String, _ size: Int) -> Data {
+    Data("\(url) ".utf8) + pseudorandomData(size, seed: UInt64(url.utf8.count))
+  }
+
+  @Test("Readers, storers, updaters and removers at once: no wrong answer, and read-your-write")
+  func everything() throws {
+    let fixture = try StoreFixture(capacity: 8 << 20, background: true)
+    defer { fixture.finish() }
+    let store = fixture.store
+    let wrong = Atomic<Int>(0)
+    let missed = Atomic<Int>(0)
+    concurrently(8) { [self] index in
+      var random = SplitMix64(state: UInt64(index))
+      for step in 0..<300 {
+        let url = "http://h\(Int.random(in: 0..<4, using: &random)).example/\(Int.random(in: 0..<50, using: &random))"
+        let key = RequestKey(urlString: url)!
+        switch index {
+        case 0..<3:
+          if let found = store.lookup(key), !found.body.starts(with: Data("\(url) ".utf8)) {
+            wrong.add(1, ordering: .relaxed)
+          }
+        case 3..<6:
+          let size = [100, 3000, 60_000][step % 3]
+          store.store(childResponse(url, body: body(url, size)))
+          // Nobody else stores or removes this one.
+          let own = "http://own\(index).example/\(step)"
+          store.store(childResponse(own, body: body(own, 200)))
+          if store.lookup(RequestKey(urlString: own)!)?.body != body(own, 200) { missed.add(1, ordering: .relaxed) }
+        case 6:
+          if let found = store.lookup(key) {
+            store.update(found, fields: HTTPFields([("X", "\(step)")]), facts: found.facts)
+          }
+        default:
+          if step % 10 == 0 { store.removeResponses(forHost: "h0.example") }
+          if step % 10 == 5 { store.remove(key) }
+        }
+      }
+    }
+    #expect(wrong.load(ordering: .relaxed) == 0)
+    #expect(missed.load(ordering: .relaxed) == 0)
+    try store.flush()
+    let statistics = store.statistics
+    #expect(statistics.queuedByteCount == 0)
+    #expect(statistics.damagedRecords == 0)
+    #expect(statistics.stores + statistics.updates + statistics.droppedStores >= 2 * 3 * 300)
+    #expect(statistics.stores - statistics.removals.values.reduce(0, +) == store.entryCount)
+  }
+
+  @Test("A removal that has returned is not undone by what was stored before it")
+  func removalsUnderLoad() throws {
+    let fixture = try StoreFixture(background: true)
+    defer { fixture.finish() }
+    let store = fixture.store
+    let seen = Atomic<Int>(0)
+    concurrently(4) { index in
+      for step in 0..<60 {
+        let url = "http://h\(index).example/\(step)"
+        let key = RequestKey(urlString: url)!
+        store.store(childResponse(url))
+        if step % 2 == 0 { store.remove(key) } else { store.removeResponses(forHost: "h\(index).example") }
+        for _ in 0..<20 where store.lookup(key) != nil { seen.add(1, ordering: .relaxed) }
+      }
+    }
+    #expect(seen.load(ordering: .relaxed) == 0)
+    try store.flush()
+    #expect(store.entryCount == 0)
+  }
+
+  @Test("A flush returns when all that was stored is on the disk")
+  func flush() throws {
+    let fixture = try StoreFixture(background: true) { $0.commitDelay = .seconds(60) }
+    defer { fixture.finish() }
+    for number in 0..<100 { fixture.store.store(fixture.response("http://a.example/\(number)")) }
+    try fixture.store.flush()
+    #expect(fixture.store.entryCount == 100)
+    #expect(fixture.store.statistics.queuedByteCount == 0)
+  }
+
+  @Test("Closing writes what is queued", arguments: [false, true])
+  func close(byDeinit: Bool) throws {
+    let fixture = try StoreFixture(background: true) { $0.commitDelay = .seconds(60) }
+    defer { fixture.finish() }
+    for number in 0..<300 {
+      fixture.store.store(fixture.response("http://a.example/\(number)", body: pseudorandomData(5000, seed: 1)))
+    }
+    if byDeinit { fixture.forget() } else { fixture.close() }
+    try fixture.open()
+    for number in 0..<300 { #expect(fixture.body("http://a.example/\(number)") != nil) }
+    // A thread that worked for the store at that moment may have kept it alive; then this is the same one.
+    try fixture.store.flush()
+    #expect(fixture.store.entryCount == 300)
+  }
+
+  @Test("Stores without anyone waiting are committed, and the eviction thread keeps the room")
+  func background() throws {
+    let fixture = try StoreFixture(capacity: 4 << 20, background: true)
+    defer { fixture.finish() }
+    for number in 0..<400 {
+      fixture.store.store(fixture.response("http://a.example/\(number)", body: pseudorandomData(30_000, seed: 1)))
+    }
+    try fixture.store.flush()
+    #expect(fixture.store.statistics.droppedStores == 0)
+    #expect(fixture.store.statistics.evictions > 200)
+    #expect(fixture.body("http://a.example/399") != nil)
+  }
+
+  @Test("A full queue makes storers wait, and after a while drop")
+  func fullQueue() throws {
+    let fixture = try StoreFixture(background: true) {
+      $0.queueByteCount = 50_000
+      $0.fullQueueTimeout = .zero
+    }
+    defer { fixture.finish() }
+    let store = fixture.store
+    try store.file.environment.write { _ in
+      // The writer cannot commit meanwhile.
+      for number in 0..<20 {
+        store.store(childResponse("http://a.example/\(number)", body: pseudorandomData(10_000, seed: 1)))
+      }
+    }
+    try store.flush()
+    #expect(store.statistics.droppedStores > 10)
+    #expect(store.statistics.droppedStores + store.statistics.stores == 20)
+  }
+
+  @Test("Opening and closing from many threads gives one store at a time")
+  func openAndClose() throws {
+    let fixture = try StoreFixture(background: true)
+    defer { fixture.finish() }
+    let directory = fixture.directory
+    fixture.close()
+    let failures = Monitor<[String]>([])
+    let options = fixture.options
+    concurrently(4) { index in
+      for step in 0..<20 {
+        do {
+          let store = try ResponseStore.open(directory: directory, options: options)
+          store.store(childResponse("http://a.example/\(index)/\(step)"))
+          store.close()
+        } catch {
+          failures.withLock { $0.append("\(error)") }
+        }
+      }
+    }
+    #expect(failures.withLock { $0 } == [])
+    try fixture.open()
+    #expect(fixture.store.entryCount == 80)
+  }
+}

@@ -1,0 +1,155 @@
+import Foundation
+import HTTPCaching
+import Testing
+
+@testable import ResponseStore
+
+@Suite("Variants and updates")
+struct VariantTests {
+  static let url = "http://a.example/"
+
+  private func vary(_ language: String) -> VarySelection {
+    VarySelection(selectors: [VarySelection.Field(name: "accept-language", value: language)])
+  }
+
+  @Test("Of those that match the newest by Date is taken, not the one stored last", arguments: [false, true])
+  func newestByDate(isCommitted: Bool) throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    for (age, language) in [(30.0, "de"), (10, "en"), (20, "fr")] {
+      var response = fixture.response(Self.url, body: Data(language.utf8), vary: vary(language))
+      response.facts.date = fixture.clock.now - age
+      fixture.store.store(response)
+      if isCommitted { fixture.drain() }
+    }
+    #expect(fixture.body(Self.url) == Data("en".utf8))
+    let french = fixture.store.lookup(fixture.key(Self.url)) { $0 == vary("fr") }
+    #expect(french?.body == Data("fr".utf8))
+    #expect(fixture.store.lookup(fixture.key(Self.url)) { _ in false } == nil)
+  }
+
+  @Test("One that varies is taken before a newer one that does not", arguments: [false, true])
+  func varyingFirst(isCommitted: Bool) throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    var old = fixture.response(Self.url, body: Data("varying".utf8), vary: vary("de"))
+    old.facts.date = fixture.clock.now - 100
+    fixture.store.store(old)
+    fixture.store.store(fixture.response(Self.url))
+    if isCommitted { fixture.drain() }
+    #expect(fixture.body(Self.url) == Data("varying".utf8))
+  }
+
+  @Test("A response of the earliest date is found")
+  func earliestDate() throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    var response = fixture.response(Self.url)
+    response.facts.date = .distantPast
+    fixture.store.store(response)
+    fixture.drain()
+    #expect(fixture.body(Self.url) != nil)
+  }
+
+  @Test("A key keeps 128 variants; more push out the oldest")
+  func most() throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    for number in 0..<140 {
+      fixture.store.store(fixture.response(Self.url, body: Data("\(number)".utf8), vary: vary("\(number)")))
+    }
+    fixture.drain()
+    #expect(fixture.store.entryCount == 128)
+    #expect(fixture.store.statistics.removals[.tooManyVariants] == 12)
+    #expect(fixture.store.statistics.evictions == 12)
+    #expect(fixture.store.lookup(fixture.key(Self.url)) { $0 == vary("11") } == nil)
+    #expect(fixture.store.lookup(fixture.key(Self.url)) { $0 == vary("12") } != nil)
+    fixture.store.remove(fixture.key(Self.url))
+    #expect(fixture.store.entryCount == 0)
+  }
+
+  @Test("Vary: * is kept as a variant of its own that the caller can refuse")
+  func star() throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    let star = VarySelection(selectors: [VarySelection.Field(name: "*", value: nil)])
+    fixture.store.store(fixture.response(Self.url, vary: star))
+    fixture.drain()
+    #expect(fixture.store.lookup(fixture.key(Self.url)) { $0.matches(HTTPFields()) { $0 } } == nil)
+    #expect(fixture.store.lookup(fixture.key(Self.url))?.vary == star)
+  }
+
+  // MARK: Updates
+
+  /// A head that no leaf holds, so that a small body moves out of the record.
+  private let largeFields = HTTPFields([("X-Version", "2"), ("X-Long", String(repeating: "l", count: 3000))])
+
+  @Test(
+    "An update gives another head, and leaves body and stored time",
+    arguments: [0, 10, 1500, 5000, 300_000], [false, true])
+  func update(size: Int, isCommitted: Bool) throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    let body = pseudorandomData(size, seed: 1)
+    fixture.store.store(fixture.response(Self.url, body: body))
+    if isCommitted { fixture.drain() }
+    let storedAt = fixture.clock.now
+    for fields in [largeFields, HTTPFields([("X-Version", "3")]), largeFields] {
+      let stored = try #require(fixture.store.lookup(fixture.key(Self.url)))
+      fixture.clock.advance(by: 10)
+      fixture.store.update(stored, fields: fields, facts: fixture.facts(lifetime: 5))
+      for _ in 0..<2 {
+        let updated = try #require(fixture.store.lookup(fixture.key(Self.url)))
+        #expect(updated.fields == fields)
+        #expect(updated.facts.lifetime == 5)
+        #expect(updated.body == body)
+        #expect(updated.storedAt == storedAt)
+        if isCommitted { fixture.drain() }
+      }
+    }
+    fixture.drain()
+    #expect(fixture.store.entryCount == 1)
+    #expect(fixture.store.statistics.updates == 3)
+    #expect(fixture.store.statistics.stores == 1)
+    try fixture.reopen()
+    #expect(fixture.body(Self.url) == body)
+  }
+
+  @Test("An update of what was removed since brings nothing back", arguments: [false, true], [false, true])
+  func updateAfterRemoval(isCommitted: Bool, isReplaced: Bool) throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    fixture.store.store(fixture.response(Self.url, body: Data("old".utf8)))
+    if isCommitted { fixture.drain() }
+    let stored = try #require(fixture.store.lookup(fixture.key(Self.url)))
+    if isReplaced {
+      fixture.store.store(fixture.response(Self.url, body: Data("new".utf8)))
+    } else {
+      fixture.store.remove(fixture.key(Self.url))
+    }
+    let expected = isReplaced ? Data("new".utf8) : nil
+    fixture.store.update(stored, fields: largeFields, facts: fixture.facts())
+    #expect(fixture.body(Self.url) == expected)
+    fixture.drain()
+    #expect(fixture.body(Self.url) == expected)
+    fixture.store.update(stored, fields: largeFields, facts: fixture.facts())
+    fixture.drain()
+    #expect(fixture.body(Self.url) == expected)
+    #expect(fixture.store.entryCount == (isReplaced ? 1 : 0))
+  }
+
+  @Test("The update of a large body writes the head alone")
+  func largeBody() throws {
+    let fixture = try StoreFixture(capacity: 8 << 20)
+    defer { fixture.finish() }
+    let body = pseudorandomData(2 << 20, seed: 2)
+    fixture.store.store(fixture.response(Self.url, body: body))
+    fixture.drain()
+    let commits = fixture.store.statistics.commits
+    let stored = try #require(fixture.store.lookup(fixture.key(Self.url)))
+    fixture.store.update(stored, fields: largeFields, facts: fixture.facts())
+    fixture.drain()
+    #expect(fixture.store.statistics.commits - commits <= 2)
+    #expect(fixture.body(Self.url) == body)
+  }
+}

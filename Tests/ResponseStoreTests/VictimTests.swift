@@ -1,0 +1,92 @@
+import Foundation
+import HTTPCaching
+import Testing
+
+@testable import ResponseStore
+
+@Suite("Victims")
+struct VictimTests {
+  private func fill(_ fixture: StoreFixture, _ urls: some Sequence<String>, byteCount: Int = 20_000) {
+    for url in urls {
+      fixture.store.store(fixture.response(url, body: pseudorandomData(byteCount, seed: UInt64(url.utf8.count))))
+      fixture.drain()
+    }
+  }
+
+  @Test("What is looked up stays, what is not makes room")
+  func usedStays() throws {
+    let fixture = try StoreFixture(capacity: 4 << 20)
+    defer { fixture.finish() }
+    let favourites = (0..<20).map { "http://a.example/favourite/\($0)" }
+    fill(fixture, favourites)
+    for _ in 0..<4 { for url in favourites { #expect(fixture.body(url) != nil) } }
+    fill(fixture, (0..<300).map { "http://a.example/once/\($0)" })
+    #expect(fixture.store.statistics.evictions > 50)
+    for url in favourites { #expect(fixture.body(url) != nil) }
+  }
+
+  @Test("What can neither be served nor validated any more goes before anything else")
+  func expiredFirst() throws {
+    let fixture = try StoreFixture(capacity: 4 << 20)
+    defer { fixture.finish() }
+    fill(fixture, (0..<60).map { "http://a.example/short/\($0)" })
+    for _ in 0..<10 { for number in 0..<60 { _ = fixture.body("http://a.example/short/\(number)") } }
+    fixture.clock.advance(by: 61)
+    let fresh = (0..<60).map { "http://a.example/fresh/\($0)" }
+    fill(fixture, fresh)
+    fill(fixture, (0..<80).map { "http://a.example/more/\($0)" })
+    let removals = fixture.store.statistics.removals
+    #expect(removals[.expired, default: 0] > 0)
+    #expect(removals[.overCapacity, default: 0] == 0)
+    for url in fresh { #expect(fixture.body(url) != nil) }
+  }
+
+  @Test("A record with a validator is not taken for expired")
+  func validator() throws {
+    let fixture = try StoreFixture(capacity: 4 << 20)
+    defer { fixture.finish() }
+    var response = fixture.response("http://a.example/")
+    response.facts.flags = .strongETag
+    fixture.store.store(response)
+    fixture.clock.advance(by: 1e6)
+    fill(fixture, (0..<150).map { "http://a.example/\($0)" })
+    #expect(fixture.store.statistics.removals[.expired, default: 0] == 0)
+  }
+
+  @Test(
+    "Uses are known after a restart, and a lost or spoilt table is filled anew", arguments: ["kept", "lost", "spoilt"])
+  func restart(_ table: String) throws {
+    let fixture = try StoreFixture(capacity: 4 << 20)
+    defer { fixture.finish() }
+    let favourites = (0..<20).map { "http://a.example/favourite/\($0)" }
+    fill(fixture, favourites)
+    for _ in 0..<6 { for url in favourites { #expect(fixture.body(url) != nil) } }
+    let path = fixture.directory + "/" + UseTableFile.name
+    fixture.store.close()
+    switch table {
+    case "lost": try FileManager.default.removeItem(atPath: path)
+    case "spoilt": try Data(repeating: 0x5a, count: 14_336).write(to: URL(fileURLWithPath: path))
+    default: break
+    }
+    try fixture.open()
+    fixture.drain()
+    #expect(fixture.store.file.uses.table?.recordCount == 20)
+    if table != "kept" { for _ in 0..<6 { for url in favourites { #expect(fixture.body(url) != nil) } } }
+    fill(fixture, (0..<250).map { "http://a.example/once/\($0)" })
+    for url in favourites { #expect(fixture.body(url) != nil) }
+  }
+
+  @Test("A table that would outgrow its share leaves records unknown, and they go first")
+  func unknownFirst() throws {
+    let fixture = try StoreFixture(capacity: 1 << 20)
+    defer { fixture.finish() }
+    for number in 0..<1500 {
+      fixture.store.store(fixture.response("http://a.example/\(number)", body: Data()))
+      if number % 50 == 0 { fixture.drain() }
+    }
+    fixture.drain()
+    let table = try #require(fixture.store.file.uses.table)
+    #expect(UseTable.byteCount(slotCount: table.slotCount) <= (1 << 20) / 48)
+    #expect(fixture.store.statistics.droppedStores == 0)
+  }
+}
