@@ -1,0 +1,152 @@
+import FoundationEssentials
+import HTTPCaching
+
+extension CachingClient {
+  typealias Plan = FetchPlan<Storage.Entry>
+
+  /// A response with the times its age is reckoned from (RFC 9111 section 4.2.3).
+  struct Arrival: Sendable {
+    let response: IncomingResponse
+    let requestTime: Date
+    let responseTime: Date
+  }
+
+  /// What came of waiting for another request's fetch.
+  enum Followed {
+    case answer(Response)
+    case goOnAlone
+    case leaderFailed
+    case lookAgain
+  }
+
+  /// Fetches for the caller, and for whoever joins.
+  func lead(_ flight: Flight<Storage.Entry>, _ plan: Plan, over transport: some Transport) async throws -> Response {
+    if plan.conditional.isEmpty { counters.misses.count() }
+    flight.start { await self.carryOut(plan, in: flight, over: transport) }
+    return try await flight.answer()
+  }
+
+  /// Waits for another request's fetch.
+  func follow(_ flight: Flight<Storage.Entry>, _ plan: Plan) async throws -> Followed {
+    counters.waiting.count()
+    defer { counters.waiting.wrappingSubtract(1, ordering: .relaxed) }
+    let outcome = try await flight.outcome(
+      for: plan.request.head.fields, number: flights.makeNumber(), digest: storage.credentialDigest)
+    switch outcome {
+    case .shared(let shared):
+      guard let answer = sharedAnswer(plan, from: shared) else { return .goOnAlone }
+      counters.coalesced.count()
+      return .answer(answer)
+    case .alone: return .goOnAlone
+    case .failed(let failure):
+      guard let answer = staleAnswer(plan, after: failure) else { return .leaderFailed }
+      return .answer(answer)
+    case .gone: return .lookAgain
+    }
+  }
+
+  /// Checks a stale entry that has just been served, unless a fetch of it is under way already (RFC 5861 section 3).
+  func revalidateInBackground(_ request: ClientRequest, _ entry: Storage.Entry, over transport: some Transport) {
+    let request = request.forWholeResource
+    let resource = ResourceKey(url: request.keyURL, partition: request.partition)
+    let key = SharingKey(resource: resource, authorization: request.head.fields["Authorization"])
+    guard let flight = flights.enterInBackground(key) else { return }
+    let plan = Plan(
+      request: request, resource: resource, entry: entry, conditional: Reuse.validation(of: entry),
+      rule: .staleWhileRevalidate, forward: .stale)
+    flight.start { await self.carryOut(plan, in: flight, over: transport) }
+  }
+
+  /// The whole life of a fetch. It ends with its result filed and everybody let go.
+  func carryOut(_ plan: Plan, in flight: Flight<Storage.Entry>, over transport: some Transport) async {
+    var plan = plan
+    do {
+      var arrival = try await send(plan, over: transport)
+      if plan.isCompletion {
+        if try await complete(by: arrival, plan, in: flight) { return }
+        // Only a 200 is an answer to the request as its caller made it.
+        if arrival.response.head.status != 200 {
+          plan = plan.unconditional
+          arrival = try await send(plan, over: transport)
+        }
+      } else if arrival.response.head.status == 304, let entry = plan.entry, !plan.conditional.isEmpty {
+        switch confirm(entry, by: arrival, plan, in: flight) {
+        case .done: return
+        case .askAgain:
+          plan = plan.unconditional
+          arrival = try await send(plan, over: transport)
+        }
+      }
+      await receive(arrival, plan, in: flight)
+    } catch {
+      fail(error, plan, in: flight)
+    }
+  }
+
+  private func send(_ plan: Plan, over transport: some Transport) async throws -> Arrival {
+    let requestTime = clock()
+    let response = try await transport.send(plan.outgoing)
+    return Arrival(response: response, requestTime: requestTime, responseTime: clock())
+  }
+
+  /// Goes on once a final head other than a confirmation has come.
+  private func receive(_ arrival: Arrival, _ plan: Plan, in flight: Flight<Storage.Entry>) async {
+    let incoming = arrival.response
+    let status = incoming.head.status
+    if let answer = staleAnswer(plan, after: .status(status)) {
+      flights.leave(flight)
+      flight.deliver(.success(answer))
+      flight.resolve(.failed(.status(status)))
+      return
+    }
+    let judged = plan.request.overrides.judged(incoming.head)
+    if plan.request.head.method == "HEAD" {
+      freshen(by: judged, arrival, plan, in: flight)
+      return passThrough(incoming, plan, plan.rule, in: flight)
+    }
+    let storability = Storability.decide(
+      request: plan.outgoing.head, response: judged, requestTime: arrival.requestTime,
+      responseTime: arrival.responseTime,
+      options: options)
+    switch storability {
+    case .refuse(let rule):
+      counters.refuse(rule)
+      // A request's own no-store says nothing of what is stored.
+      if rule != .requestNoStore { dropOutdated(plan, status: status) }
+      passThrough(incoming, plan, plan.rule, in: flight)
+    case .store(let fields, let facts):
+      let proposal = StorageProposal(
+        status: status, fields: kept(fields), body: Data(),
+        facts: plan.request.overrides.applied(to: facts, status: status),
+        vary: VarySelection(
+          request: plan.request.head.fields, response: judged.fields, credentialDigest: storage.credentialDigest))
+      await collect(incoming, as: proposal, plan, in: flight)
+    }
+  }
+
+  /// Hands a response on that is not kept. Whoever waits for it goes on alone.
+  func passThrough(_ incoming: IncomingResponse, _ plan: Plan, _ rule: Rule, in flight: Flight<Storage.Entry>) {
+    flights.leave(flight)
+    flight.deliver(.success(networkAnswer(incoming, body: incoming.checkedBody(for: plan.request), rule, plan.forward)))
+    flight.resolve(.alone)
+  }
+
+  /// No response came, or it broke off before anything of it was handed on.
+  func fail(_ error: any Error, _ plan: Plan, in flight: Flight<Storage.Entry>) {
+    // A fetch that was called off says nothing about the origin.
+    let isCancelled = error is CancellationError || Task.isCancelled
+    let stale = isCancelled ? nil : staleAnswer(plan, after: .unreachable)
+    flights.leave(flight)
+    if let stale { flight.deliver(.success(stale)) } else { flight.deliver(.failure(error)) }
+    flight.resolve(.failed(.unreachable))
+  }
+
+  /// A successful answer that cannot be stored supersedes what is stored all the same: the old response must not come back.
+  func dropOutdated(_ plan: Plan, status: Int) {
+    guard let entry = plan.entry else { return }
+    // A 206 says nothing of the rest, other errors nothing of the resource.
+    let supersedes = (200..<400).contains(status) && status != 206 && status != 304 || status == 404 || status == 410
+    guard supersedes else { return }
+    storage.remove(entry, for: plan.request)
+  }
+}

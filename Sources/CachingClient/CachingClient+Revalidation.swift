@@ -1,0 +1,88 @@
+import FoundationEssentials
+import HTTPCaching
+
+extension CachingClient {
+  /// What a 304 to a conditional request leads to.
+  enum Confirmation {
+    case done
+    /// It confirms something that is not here.
+    case askAgain
+  }
+
+  /// Updates the stored response by a 304 and answers with it (RFC 9111 section 4.3.4).
+  func confirm(
+    _ entry: Storage.Entry, by arrival: Arrival, _ plan: Plan, in flight: Flight<Storage.Entry>
+  ) -> Confirmation {
+    let overrides = plan.request.overrides
+    let freshening = Freshening.decide(
+      notModified: overrides.judged(arrival.response.head), request: plan.request.head, stored: entry,
+      isOnlyEntry: storage.variantCount(of: plan.request) <= 1, requestTime: arrival.requestTime,
+      responseTime: arrival.responseTime, options: options)
+    switch freshening {
+    case .update(let fields, let facts, let rule):
+      let view = UpdatedView(base: entry, fields: fields, facts: overrides.applied(to: facts, status: entry.status))
+      return serve(view, rule, plan, in: flight) {
+        guard !flight.ticket.isVoid else { return }
+        storage.update(entry, fields: kept(view.fields), facts: view.facts, for: plan.request)
+        undoIfOvertaken(plan, flight)
+      }
+    case .updateAndRemove(let fields, let facts, let rule):
+      return serve(UpdatedView(base: entry, fields: fields, facts: facts), rule, plan, in: flight) {
+        storage.remove(entry, for: plan.request)
+      }
+    case .reuseUnchanged(let rule):
+      return serve(UpdatedView(base: entry, fields: entry.fields, facts: entry.facts), rule, plan, in: flight) {}
+    case .markStale(let facts, _):
+      storage.update(entry, fields: entry.fields, facts: facts, for: plan.request)
+      return .askAgain
+    case .unrelated: return .askAgain
+    }
+  }
+
+  /// Answers with a confirmed response. The store is brought up to date before anybody is let go.
+  private func serve(
+    _ view: UpdatedView<Storage.Entry>, _ rule: Rule, _ plan: Plan, in flight: Flight<Storage.Entry>,
+    updatingStore: () -> Void
+  ) -> Confirmation {
+    guard let answer = confirmedAnswer(plan, from: view, rule) else { return .askAgain }
+    counters.revalidations.count()
+    updatingStore()
+    flights.leave(flight)
+    flight.deliver(.success(answer))
+    flight.resolve(flight.sharingKey == nil || flight.ticket.isVoid ? .alone : .shared(share(view, plan)))
+    return .done
+  }
+
+  private func share(_ view: UpdatedView<Storage.Entry>, _ plan: Plan) -> SharedResponse {
+    // The entry suited the request that asked, so that request's own fields are the selection.
+    let vary = VarySelection(
+      request: plan.request.head.fields, response: view.fields, credentialDigest: storage.credentialDigest)
+    return SharedResponse(
+      status: view.status, fields: kept(view.fields), facts: view.facts, body: storage.body(of: view.base), vary: vary)
+  }
+
+  /// Updates the stored response to GET by the answer to a HEAD, or marks it stale (RFC 9111 section 4.3.5).
+  func freshen(by head: ResponseHead, _ arrival: Arrival, _ plan: Plan, in flight: Flight<Storage.Entry>) {
+    guard let entry = plan.entry, !flight.ticket.isVoid else { return }
+    let freshening = Freshening.decide(
+      head: head, request: plan.request.head, stored: entry, requestTime: arrival.requestTime,
+      responseTime: arrival.responseTime, options: options)
+    switch freshening {
+    case .update(let fields, let facts, _):
+      let facts = plan.request.overrides.applied(to: facts, status: entry.status)
+      storage.update(entry, fields: kept(fields), facts: facts, for: plan.request)
+      undoIfOvertaken(plan, flight)
+    case .markStale(let facts, _):
+      storage.update(entry, fields: entry.fields, facts: facts, for: plan.request)
+      undoIfOvertaken(plan, flight)
+    case .updateAndRemove: storage.remove(entry, for: plan.request)
+    case .reuseUnchanged, .unrelated: break
+    }
+  }
+
+  /// An invalidation between the last look at the ticket and the change of the store would be lost, so it is repeated.
+  func undoIfOvertaken(_ plan: Plan, _ flight: Flight<Storage.Entry>) {
+    guard flight.ticket.isVoid else { return }
+    storage.invalidate(urls: [plan.request.keyURL], groups: [], origin: "", for: plan.request)
+  }
+}

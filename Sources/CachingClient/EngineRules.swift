@@ -1,0 +1,17 @@
+public import HTTPCaching
+
+/// The reasons that arise while carrying a decision out; those of the decisions themselves are in HTTPCaching.
+extension Rule {
+  /// The body is larger than the engine may keep.
+  public static let bodyTooLarge = Rule("body-too-large", "9111 3", "the body is larger than the cache keeps")
+  /// The body's length is not what Content-Length says.
+  public static let incompleteBody = Rule("incomplete-body", "9111 3.3", "the body is not as long as announced")
+  /// Something was changed while the response was on its way.
+  public static let overtaken = Rule("overtaken", "9111 4.4", "an invalidation overtook the response")
+  /// The caller's hook refused it.
+  public static let refusedByCaller = Rule("refused-by-caller", "9111 3", "the caller did not want it stored")
+  /// An identical request brought it.
+  public static let collapsed = Rule("collapsed", "9111 4", "an identical request was under way")
+  /// The request has content, which is no part of the key.
+  public static let requestWithContent = Rule("request-content", "9110 9.3.1", "a request with content is not cached")
+}

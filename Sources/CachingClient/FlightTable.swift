@@ -1,0 +1,124 @@
+import FoundationEssentials
+import HTTPCaching
+import Synchronization
+
+/// All fetches under way: which of them can be joined, and which an invalidation must overtake.
+///
+/// The lock guards dictionary operations, and a look at a flight's state; nothing else is called while it is held.
+final class FlightTable<Entry: StoredResponseView & Sendable>: Sendable {
+  typealias Identified = [ObjectIdentifier: Flight<Entry>]
+
+  fileprivate struct State {
+    var joinable: [SharingKey: Flight<Entry>] = [:]
+    var byResource: [ResourceKey: Identified] = [:]
+    var background: Identified = [:]
+  }
+
+  /// What a request does that needs the origin.
+  enum Place {
+    case follow(Flight<Entry>)
+    case lead(Flight<Entry>)
+    /// A fetch has ended since the request looked into the store: its result may be there now.
+    case lookAgain
+  }
+
+  private let state = Mutex(State())
+  private let ended = Atomic<UInt64>(0)
+  private let numbers = Atomic<UInt64>(0)
+
+  /// How many fetches have ended. A request reads it before it looks into the store.
+  var endedCount: UInt64 { ended.load(ordering: .acquiring) }
+
+  /// A number nobody else has.
+  func makeNumber() -> UInt64 {
+    numbers.wrappingAdd(1, ordering: .relaxed).newValue
+  }
+
+  /// Finds the fetch to wait for, or makes the caller the leader of a new one.
+  func enter(_ key: SharingKey, endedCount seen: UInt64) -> Place {
+    let made = Flight<Entry>(resource: key.resource, sharingKey: key, isBackground: false)
+    return state.withLock { state in
+      if let flight = state.joinable[key], flight.isOpen { return .follow(flight) }
+      // A fetch files its result first and ends afterwards, so an unchanged count proves that the look was not too early.
+      guard ended.load(ordering: .acquiring) == seen else { return .lookAgain }
+      state.add(made)
+      return .lead(made)
+    }
+  }
+
+  /// A fetch that nobody joins. It is filed all the same, so that invalidations reach it.
+  func enterAlone(_ resource: ResourceKey) -> Flight<Entry> {
+    let made = Flight<Entry>(resource: resource, sharingKey: nil, isBackground: false)
+    state.withLock { $0.add(made) }
+    return made
+  }
+
+  /// A background fetch, or `nil` if any fetch of this key is under way already.
+  func enterInBackground(_ key: SharingKey) -> Flight<Entry>? {
+    let made = Flight<Entry>(resource: key.resource, sharingKey: key, isBackground: true)
+    return state.withLock { state in
+      if let flight = state.joinable[key], flight.isOpen { return nil }
+      state.add(made)
+      state.background[ObjectIdentifier(made)] = made
+      return made
+    }
+  }
+
+  /// The flight takes no more followers.
+  func close(_ flight: Flight<Entry>) {
+    state.withLock { $0.close(flight) }
+  }
+
+  /// The fetch is over and its result filed.
+  func leave(_ flight: Flight<Entry>) {
+    state.withLock { state in
+      state.close(flight)
+      state.byResource[flight.resource]?[ObjectIdentifier(flight)] = nil
+      if state.byResource[flight.resource]?.isEmpty == true { state.byResource[flight.resource] = nil }
+      state.background[ObjectIdentifier(flight)] = nil
+      ended.wrappingAdd(1, ordering: .acquiringAndReleasing)
+    }
+  }
+
+  /// Takes the right to store from all fetches of a resource; later requests do not join them.
+  func void(_ resource: ResourceKey) {
+    let flights = state.withLock { $0.take([resource]) }
+    for flight in flights { flight.ticket.void() }
+  }
+
+  /// The same for every resource that matches.
+  func void(where matches: (ResourceKey) -> Bool) {
+    let resources = state.withLock { Array($0.byResource.keys) }.filter(matches)
+    let flights = state.withLock { $0.take(resources) }
+    for flight in flights { flight.ticket.void() }
+  }
+
+  /// The background fetches under way.
+  var backgroundFlights: [Flight<Entry>] {
+    state.withLock { Array($0.background.values) }
+  }
+}
+
+extension FlightTable.State {
+  fileprivate mutating func add(_ flight: Flight<Entry>) {
+    byResource[flight.resource, default: [:]][ObjectIdentifier(flight)] = flight
+    if let key = flight.sharingKey { joinable[key] = flight }
+  }
+
+  fileprivate mutating func close(_ flight: Flight<Entry>) {
+    guard let key = flight.sharingKey, joinable[key] === flight else { return }
+    joinable[key] = nil
+  }
+
+  /// The flights of some resources, none of them joinable any longer.
+  fileprivate mutating func take(_ resources: [ResourceKey]) -> [Flight<Entry>] {
+    var flights: [Flight<Entry>] = []
+    for resource in resources {
+      for flight in (byResource[resource] ?? [:]).values {
+        close(flight)
+        flights.append(flight)
+      }
+    }
+    return flights
+  }
+}

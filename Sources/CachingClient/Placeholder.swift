@@ -1,1 +1,0 @@
-// CachingClient: its first slice is on its way.

@@ -1,0 +1,91 @@
+public import FoundationEssentials
+public import HTTPCaching
+
+/// Where a ``CachingClient`` looks responses up and puts them.
+///
+/// All methods are called from any thread, many at once; none is called while the engine holds a lock. They are called from
+/// Swift tasks, so lookups, stores and updates should return at once. ``remove(_:for:)`` and
+/// ``invalidate(urls:groups:origin:for:)``, which are rare, may wait until the removal is safe.
+///
+/// The storage keys by ``ClientRequest/keyURL`` and ``ClientRequest/partition``, always as for a GET: a HEAD is answered from a
+/// stored GET.
+public protocol ResponseStorage: Sendable {
+  /// A stored response as lookups return it.
+  associatedtype Entry: StoredResponseView & Sendable
+
+  /// The newest stored response whose selection matches the request's fields, fresh or not; `nil` if there is none.
+  func lookup(_ request: ClientRequest) -> Entry?
+
+  /// The stored bytes of an entry.
+  func body(of entry: Entry) -> Data
+
+  /// Stores a response in place of what has the same key and selection. It can be looked up when this returns, if it fits.
+  func store(_ proposal: StorageProposal, for request: ClientRequest)
+
+  /// Replaces fields and facts of an entry and keeps its body (RFC 9111 section 4.3.4). Nothing happens if it is gone.
+  func update(_ entry: Entry, fields: HTTPFields, facts: FreshnessFacts, for request: ClientRequest)
+
+  /// Removes one entry. When it returns, the entry is not found any more; other variants of its key may go with it.
+  func remove(_ entry: Entry, for request: ClientRequest)
+
+  /// Removes every variant of each URL in the request's partition, and every response of `origin` that belongs to one of the
+  /// groups (RFC 9111 section 4.4, RFC 9875). When it returns, none of them is found any more.
+  func invalidate(urls: [URL], groups: [String], origin: String, for request: ClientRequest)
+
+  /// How many variants are stored under the request's key, matching or not. There is a default: one if `lookup` finds any.
+  func variantCount(of request: ClientRequest) -> Int
+
+  /// A keyed digest that stands for a credential in a ``VarySelection``; the same value always gives the same digest.
+  func credentialDigest(_ value: String) -> String
+}
+
+extension ResponseStorage {
+  /// One if `lookup` finds any.
+  public func variantCount(of request: ClientRequest) -> Int {
+    lookup(request) == nil ? 0 : 1
+  }
+}
+
+/// A response that is about to be stored.
+public struct StorageProposal: Sendable {
+  /// The status to store.
+  public var status: Int
+  /// The fields to store: hop-by-hop fields are left out, and a Date is there (RFC 9111 section 3.1).
+  public var fields: HTTPFields
+  /// The complete body; for a part (`facts.flags.incomplete`) the bytes of that part.
+  public var body: Data
+  /// What was computed from the head for later decisions.
+  public var facts: FreshnessFacts
+  /// The request fields this response was selected by.
+  public var vary: VarySelection
+  /// Bytes of the caller's own, kept with the response.
+  public var userInfo: Data?
+  /// Whether it is to be kept in memory only.
+  public var isMemoryOnly: Bool
+  /// Anything a ``ClientRequest/willStore`` hook wants to hand to the storage along with it.
+  public var attachment: (any Sendable)?
+
+  /// The transfer this comes from; `nil` for a proposal made elsewhere.
+  var ticket: StoreTicket?
+
+  /// A proposal.
+  public init(
+    status: Int, fields: HTTPFields, body: Data, facts: FreshnessFacts, vary: VarySelection, userInfo: Data? = nil,
+    isMemoryOnly: Bool = false, attachment: (any Sendable)? = nil
+  ) {
+    self.status = status
+    self.fields = fields
+    self.body = body
+    self.facts = facts
+    self.vary = vary
+    self.userInfo = userInfo
+    self.isMemoryOnly = isMemoryOnly
+    self.attachment = attachment
+  }
+
+  /// Whether an invalidation has overtaken this response, so that it must not be stored any more.
+  ///
+  /// The engine asks before `store`, and removes again what an invalidation overtook meanwhile. A storage that asks once more
+  /// inside its own critical section, the one its removals take too, leaves no instant at which the old response is visible.
+  public var isVoid: Bool { ticket?.isVoid ?? false }
+}

@@ -1,0 +1,209 @@
+import CachingClient
+import FoundationEssentials
+import HTTPCaching
+import Synchronization
+import Testing
+
+/// What of a body is kept, and what a reader sees of it (RFC 9111 section 3.3).
+@Suite("bodies", .timeLimit(.minutes(1)))
+struct BodyTests {
+  @Test(
+    "body-too-large: it streams through whole and is not kept",
+    arguments: [("announced", true), ("unannounced", false)])
+  func tooLarge(id: String, isAnnounced: Bool) async throws {
+    let fixture = Fixture(maximumBodyByteCount: 10)
+    let chunks = (0..<100).map { "chunk \($0) " }
+    let text = chunks.joined()
+    let fields = [fresh] + (isAnnounced ? [("Content-Length", "\(text.utf8.count)")] : [])
+    let transport = ScriptedTransport { _, _ in
+      IncomingResponse(head: fixture.response(200, "", fields).head, body: .chunks(chunks))
+    }
+    #expect(try await fixture.client.respond(to: get(), over: transport).text() == text)
+    #expect(fixture.storage.entryCount == 0)
+    #expect(fixture.client.statistics.refused["body-too-large"] == 1)
+  }
+
+  @Test("body-too-large-at-hand: bytes at hand beyond the limit are not kept either")
+  func tooLargeAtHand() async throws {
+    let fixture = Fixture(maximumBodyByteCount: 3)
+    let transport = ScriptedTransport { _, _ in fixture.ok("four", fresh) }
+    #expect(try await fixture.client.respond(to: get(), over: transport).text() == "four")
+    #expect(fixture.storage.entryCount == 0)
+  }
+
+  // Guarantee: past the limit a slow reader slows the transfer; the engine does not pile the body up.
+  @Test("body-back-pressure: an unread large body is taken from the transport only as far as a pipe holds")
+  func backPressure() async throws {
+    let fixture = Fixture(maximumBodyByteCount: 1_000)
+    let taken = Atomic<Int>(0)
+    let chunk = Data(repeating: 7, count: 64 * 1024)
+    let transport = ScriptedTransport { _, _ in
+      IncomingResponse(
+        head: fixture.ok("", fresh).head,
+        body: ResponseBody(next: {
+          taken.wrappingAdd(1, ordering: .relaxed).newValue <= 1_000 ? chunk : nil
+        }))
+    }
+    let response = try await fixture.client.respond(to: get(), over: transport)
+    var iterator = response.body.makeAsyncIterator()
+    var byteCount = 0
+    while let chunk = try await iterator.next() {
+      byteCount += chunk.count
+      let ahead = taken.load(ordering: .relaxed) - byteCount / (64 * 1024)
+      #expect(ahead <= 6)
+    }
+    #expect(byteCount == 1_000 * 64 * 1024)
+  }
+
+  @Test("body-too-large-followers: those who wait are let go as soon as it is clear")
+  func followersOfLarge() async throws {
+    let fixture = Fixture(maximumBodyByteCount: 10)
+    let (head, never) = (Gate(), Gate())
+    let transport = ScriptedTransport { _, number in
+      guard number == 1 else { return fixture.ok("small", ("Cache-Control", "no-store")) }
+      try await head.pass()
+      return IncomingResponse(
+        head: fixture.ok("", fresh).head, body: .chunks(["more than ten", "rest"], behind: [head, never]))
+    }
+    let leader = Task { try await fixture.client.respond(to: get(), over: transport) }
+    await until { transport.count == 1 }
+    let follower = Task { try await fixture.client.respond(to: get(), over: transport).text() }
+    await until { fixture.client.statistics.waiting == 1 }
+    head.open()
+    // The leader's body never ends.
+    #expect(try await follower.value == "small")
+    _ = try await leader.value
+  }
+
+  @Test(
+    "body-incomplete: a body that is not as long as announced is never stored",
+    arguments: [
+      ("short", "10", "five5", true), ("empty", "10", "", true), ("long", "3", "five5", false),
+      ("two-lengths", "5, 6", "five5", false), ("no-number", "many", "five5", false),
+      ("negative", "-5", "five5", false),
+      ("huge", "99999999999999999999999", "five5", true),
+    ], [true, false])
+  func incomplete(row: (id: String, length: String, body: String, throwsError: Bool), isAtHand: Bool) async throws {
+    let fixture = Fixture()
+    let transport = ScriptedTransport { _, _ in
+      IncomingResponse(
+        head: fixture.ok("", fresh, ("Content-Length", row.length)).head,
+        body: isAtHand ? ResponseBody(Data(row.body.utf8)) : .chunks(row.body.isEmpty ? [] : [row.body]))
+    }
+    let response = try await fixture.client.respond(to: get(), over: transport)
+    if row.throwsError {
+      await #expect(throws: CachingClientError.self) { try await response.text() }
+    } else {
+      #expect(try await response.text() == row.body)
+    }
+    #expect(fixture.storage.entryCount == 0)
+    #expect(fixture.client.statistics.stored == 0)
+  }
+
+  @Test("body-complete: lengths that agree, repeated or unknown, are stored", arguments: ["5", "5, 5", " 5 ", ""])
+  func complete(length: String) async throws {
+    let fixture = Fixture()
+    let transport = ScriptedTransport { _, _ in
+      let fields = [fresh] + (length.isEmpty ? [] : [("Content-Length", length)])
+      return IncomingResponse(head: fixture.response(200, "", fields).head, body: .chunks(["fi", "ve5"]))
+    }
+    #expect(try await fixture.client.respond(to: get(), over: transport).text() == "five5")
+    #expect(try await fixture.client.storedAnswer(to: get())?.text() == "five5")
+  }
+
+  @Test("body-decoded: a transport that undoes the content coding is not measured by the coded length")
+  func decoded() async throws {
+    let fixture = Fixture()
+    let transport = ScriptedTransport { _, _ in
+      var response = fixture.ok("long plain text", fresh, ("Content-Encoding", "gzip"), ("Content-Length", "7"))
+      response.isContentDecoded = true
+      return response
+    }
+    #expect(try await fixture.client.respond(to: get(), over: transport).text() == "long plain text")
+    #expect(try await fixture.client.storedAnswer(to: get())?.text() == "long plain text")
+    // Its bytes are not those a range counts, so a range gets the whole.
+    let ranged = fixture.client.storedAnswer(to: get("http://example.com/a", ["Range": "bytes=0-1"]))
+    #expect(ranged?.status == 200)
+  }
+
+  @Test("body-breaks-off: an error in the middle reaches the reader, and nothing is stored")
+  func breaksOff() async throws {
+    let fixture = Fixture()
+    let transport = ScriptedTransport { _, _ in
+      IncomingResponse(head: fixture.ok("", fresh).head, body: .chunks(["first"], failing: Unreachable()))
+    }
+    let response = try await fixture.client.respond(to: get(), over: transport)
+    var iterator = response.body.makeAsyncIterator()
+    #expect(try await iterator.next() == Data("first".utf8))
+    await #expect(throws: Unreachable.self) { try await iterator.next() }
+    #expect(fixture.storage.entryCount == 0)
+  }
+
+  @Test("body-breaks-off-followers: one of those who wait takes over")
+  func breaksOffForFollowers() async throws {
+    let fixture = Fixture()
+    let gate = Gate()
+    let transport = ScriptedTransport { _, number in
+      guard number == 1 else { return fixture.ok("whole", fresh) }
+      return IncomingResponse(
+        head: fixture.ok("", fresh).head, body: .chunks(["part"], behind: [gate], failing: Unreachable()))
+    }
+    let leader = Task { try await fixture.client.respond(to: get(), over: transport).text() }
+    await until { transport.count == 1 }
+    let follower = Task { try await fixture.client.respond(to: get(), over: transport).text() }
+    await until { fixture.client.statistics.waiting == 1 }
+    gate.open()
+    await #expect(throws: Unreachable.self) { try await leader.value }
+    #expect(try await follower.value == "whole")
+  }
+
+  @Test("body-dropped: a caller who does not read ends the transfer, and nothing is stored")
+  func dropped() async throws {
+    let fixture = Fixture()
+    let (never, ended) = (Gate(), Gate())
+    let transport = ScriptedTransport { _, _ in
+      IncomingResponse(
+        head: fixture.ok("", fresh).head,
+        body: ResponseBody(next: {
+          do { try await never.pass() } catch {
+            ended.open()
+            // A sequence that simply ends when its task is cancelled, as AsyncThrowingStream does.
+            return nil
+          }
+          return nil
+        }))
+    }
+    _ = try await fixture.client.respond(to: get(), over: transport).status
+    try await ended.pass()
+    let transport2 = ScriptedTransport { _, _ in fixture.ok("again", fresh) }
+    #expect(try await fixture.client.respond(to: get(), over: transport2).text() == "again")
+  }
+
+  @Test("body-read-then-stored: when the caller has read the end, the next request is a hit")
+  func readYourWrite() async throws {
+    let fixture = Fixture()
+    for number in 0..<100 {
+      let request = get("http://example.com/\(number)")
+      let transport = ScriptedTransport { _, _ in
+        IncomingResponse(head: fixture.ok("", fresh).head, body: .chunks(["a", "b"]))
+      }
+      #expect(try await fixture.client.respond(to: request, over: transport).text() == "ab")
+      #expect(fixture.client.storedAnswer(to: request) != nil)
+    }
+  }
+
+  @Test("body-collect: up to the limit, not beyond")
+  func collect() async throws {
+    #expect(try await ResponseBody(Data("abc".utf8)).collect(upTo: 3) == Data("abc".utf8))
+    #expect(try await ResponseBody.chunks(["ab", "", "c"]).collect(upTo: 3) == Data("abc".utf8))
+    #expect(try await ResponseBody.chunks([]).collect(upTo: 0) == Data())
+    for body in [ResponseBody(Data("abc".utf8)), ResponseBody.chunks(["ab", "c"])] {
+      await #expect(throws: CachingClientError.bodyTooLarge(limit: 2)) { try await body.collect(upTo: 2) }
+    }
+    let stream = AsyncStream<Data> { continuation in
+      continuation.yield(Data("x".utf8))
+      continuation.finish()
+    }
+    #expect(try await ResponseBody(stream).collect(upTo: 1) == Data("x".utf8))
+  }
+}

@@ -1,1 +1,0 @@
-// CachingClientTests: its first slice is on its way.

@@ -1,0 +1,117 @@
+import CachingClient
+import FoundationEssentials
+import HTTPCaching
+import ResponseStore
+import Testing
+
+/// The engine on the store of this package; every test ends with the check of the whole file.
+@Suite("store storage", .timeLimit(.minutes(1)))
+struct StoreStorageTests {
+  private func withClient(
+    _ body: (CachingClient<StoreStorage>, TestClock) async throws -> Void
+  ) async throws {
+    let directory = FileManager.default.temporaryDirectory.appending(path: "client-\(UUID().uuidString)")
+    defer {
+      // A directory left behind fails no test.
+      try? FileManager.default.removeItem(at: directory)
+    }
+    let store = try ResponseStore.open(directory: directory.path(), options: .init(capacityByteCount: 4 << 20))
+    let clock = TestClock()
+    let client = CachingClient(store: store, clock: { clock.now })
+    try await body(client, clock)
+    try store.flush()
+    #expect(store.checkInvariants() == [])
+    store.close()
+  }
+
+  private func transport(_ clock: TestClock, _ etag: String = "\"1\"") -> ScriptedTransport {
+    ScriptedTransport { request, number in
+      let fields = HTTPFields([
+        ("Date", clock.field), fresh, ("ETag", etag), ("Vary", "Accept-Language"), ("Cache-Groups", "\"news\""),
+      ])
+      if request.head.fields["If-None-Match"] == etag {
+        return IncomingResponse(head: ResponseHead(status: 304, fields: fields), body: .empty)
+      }
+      let text =
+        "\(number) \(request.head.fields["Accept-Language"] ?? "-") \(request.head.fields["Authorization"] ?? "-")"
+      return IncomingResponse(head: ResponseHead(status: 200, fields: fields), body: ResponseBody(Data(text.utf8)))
+    }
+  }
+
+  @Test("store-hit: what was fetched is a hit at once, and after it was written")
+  func hit() async throws {
+    try await withClient { client, clock in
+      let transport = transport(clock)
+      _ = try await client.respond(to: get(), over: transport)
+      #expect(try await client.storedAnswer(to: get())?.text() == "1 - -")
+      try client.storage.store.flush()
+      let hit = try #require(client.storedAnswer(to: get()))
+      #expect(try await hit.text() == "1 - -")
+      #expect(hit.isWholeEntry)
+      #expect(client.storedAnswer(to: get(method: "HEAD"))?.status == 200)
+      #expect(client.storedAnswer(to: get("http://example.com/a?x")) == nil)
+      #expect(client.storedAnswer(to: get(partition: "other")) == nil)
+    }
+  }
+
+  @Test("store-variants: languages and users are kept apart")
+  func variants() async throws {
+    try await withClient { client, clock in
+      let transport = transport(clock)
+      let requests = [
+        HTTPFields(), ["Accept-Language": "de"], ["Authorization": "ann"], ["Authorization": "bob"],
+      ].map { get("http://example.com/a", $0) }
+      for request in requests { _ = try await client.respond(to: request, over: transport) }
+      try client.storage.store.flush()
+      for request in requests {
+        let text = try await client.storedAnswer(to: request)?.text()
+        #expect(
+          text?.hasSuffix(
+            "\(request.head.fields["Accept-Language"] ?? "-") \(request.head.fields["Authorization"] ?? "-")") == true)
+      }
+      #expect(client.storage.variantCount(of: get()) == 4)
+      #expect(client.storedAnswer(to: get("http://example.com/a", ["Authorization": "eve"])) == nil)
+    }
+  }
+
+  @Test("store-304: a confirmation makes the stored response fresh again")
+  func confirmed() async throws {
+    try await withClient { client, clock in
+      let transport = transport(clock)
+      _ = try await client.respond(to: get(), over: transport)
+      try client.storage.store.flush()
+      clock.advance(by: 100)
+      #expect(client.storedAnswer(to: get()) == nil)
+      #expect(try await client.respond(to: get(), over: transport).source == .revalidated)
+      #expect(client.storedAnswer(to: get())?.age == 0)
+    }
+  }
+
+  @Test("store-invalidate: unsafe methods remove URLs and groups", arguments: [true, false])
+  func invalidate(byGroup: Bool) async throws {
+    try await withClient { client, clock in
+      _ = try await client.respond(to: get(), over: transport(clock))
+      try client.storage.store.flush()
+      let posting = ScriptedTransport { _, _ in
+        let fields: HTTPFields = byGroup ? ["Cache-Group-Invalidation": "\"news\""] : [:]
+        return IncomingResponse(head: ResponseHead(status: 200, fields: fields), body: .empty)
+      }
+      let url = byGroup ? "http://example.com/other" : "http://example.com/a"
+      _ = try await client.respond(to: get(url, method: "POST"), over: posting)
+      #expect(client.storedAnswer(to: get()) == nil)
+    }
+  }
+
+  @Test("store-memory-only: a response that is to stay in memory does not reach the disk")
+  func memoryOnly() async throws {
+    try await withClient { client, clock in
+      let request = get(willStore: { proposal in
+        var changed = proposal
+        changed.isMemoryOnly = true
+        return changed
+      })
+      _ = try await client.respond(to: request, over: transport(clock))
+      #expect(client.storedAnswer(to: get()) == nil)
+    }
+  }
+}

@@ -1,0 +1,237 @@
+import CachingClient
+import FoundationEssentials
+import HTTPCaching
+import Testing
+
+/// What is stored, for whom, and where the caller has a say.
+@Suite("storing", .timeLimit(.minutes(1)))
+struct StoringTests {
+  @Test("will-store-refuse: a hook that returns nil keeps the response out; its caller gets it all the same")
+  func refuse() async throws {
+    let fixture = Fixture()
+    let transport = ScriptedTransport { _, _ in fixture.ok("body", fresh) }
+    let response = try await fixture.client.respond(to: get(willStore: { _ in nil }), over: transport)
+    #expect(try await response.text() == "body")
+    #expect(fixture.storage.entryCount == 0)
+    #expect(fixture.client.statistics.refused["refused-by-caller"] == 1)
+  }
+
+  @Test(
+    "will-store-change: what the hook returns is stored; it is asked with the whole body", arguments: [true, false])
+  func change(isAtHand: Bool) async throws {
+    let fixture = Fixture()
+    let transport = ScriptedTransport { _, _ in
+      IncomingResponse(
+        head: fixture.ok("", fresh).head, body: isAtHand ? ResponseBody(Data("body".utf8)) : .chunks(["bo", "dy"]))
+    }
+    let request = get(willStore: { proposal in
+      #expect(proposal.body == Data("body".utf8))
+      var changed = proposal
+      changed.body = Data("changed".utf8)
+      changed.userInfo = Data("info".utf8)
+      changed.isMemoryOnly = true
+      return changed
+    })
+    #expect(try await fixture.client.respond(to: request, over: transport).text() == "body")
+    let hit = try #require(fixture.client.storedAnswer(to: get()))
+    #expect(try await hit.text() == "changed")
+    #expect(hit.entry?.proposal.userInfo == Data("info".utf8))
+    #expect(hit.entry?.proposal.isMemoryOnly == true)
+  }
+
+  @Test("will-store-cancelled: while the hook thinks, its caller can be cancelled and others get the response")
+  func cancelledInHook() async throws {
+    let fixture = Fixture()
+    let (asked, answer) = (Gate(), Gate())
+    let transport = ScriptedTransport { _, _ in fixture.ok("body", fresh) }
+    let request = get(willStore: { proposal in
+      asked.open()
+      // The hook is not the caller: it is not cancelled with him.
+      while (try? await answer.pass()) == nil { await Task.yield() }
+      return proposal
+    })
+    let leader = Task { try await fixture.client.respond(to: request, over: transport) }
+    try await asked.pass()
+    let follower = Task { try await fixture.client.respond(to: get(), over: transport).text() }
+    await until { fixture.client.statistics.waiting == 1 }
+    leader.cancel()
+    await #expect(throws: CancellationError.self) { try await leader.value }
+    answer.open()
+    #expect(try await follower.value == "body")
+    #expect(transport.count == 1)
+  }
+
+  @Test(
+    "override-lifetime: a forced lifetime holds whatever the server says",
+    arguments: [
+      ("no-store", [("Cache-Control", "no-store")], true), ("expired", [("Expires", "0")], true),
+      ("old", [("Age", "100000"), ("Cache-Control", "max-age=1")], true), ("nothing", [], true),
+      ("pragma", [("Pragma", "no-cache")], true), ("vary-star", [("Vary", "*")], false),
+    ])
+  func lifetime(id: String, fields: [(String, String)], isStored: Bool) async throws {
+    let fixture = Fixture()
+    let transport = ScriptedTransport { _, _ in fixture.response(200, "body", fields) }
+    let request = get(overrides: RequestOverrides(lifetime: 300))
+    let response = try await fixture.client.respond(to: request, over: transport)
+    // The answer from the network is as the server sent it.
+    for (name, value) in fields { #expect(response.head.fields[name] == value) }
+    fixture.clock.advance(by: 299)
+    #expect((fixture.client.storedAnswer(to: request) != nil) == isStored)
+    fixture.clock.advance(by: 2)
+    #expect(fixture.client.storedAnswer(to: request) == nil)
+  }
+
+  @Test(
+    "override-lifetime-errors: errors keep their own rules, a request's no-store too",
+    arguments: [
+      ("error", 500, HTTPFields()), ("forbidden", 403, HTTPFields()),
+      ("no-store", 200, HTTPFields([("Cache-Control", "no-store")])),
+    ])
+  func lifetimeOfErrors(id: String, status: Int, fields: HTTPFields) async throws {
+    let fixture = Fixture()
+    let transport = ScriptedTransport { _, _ in fixture.response(status, "body") }
+    let request = get("http://example.com/a", fields, overrides: RequestOverrides(lifetime: 300))
+    _ = try await fixture.client.respond(to: request, over: transport)
+    #expect(fixture.storage.entryCount == 0)
+  }
+
+  @Test("override-fields: ignored fields play no part and are not stored")
+  func ignoredFields() async throws {
+    let fixture = Fixture()
+    let transport = ScriptedTransport { _, _ in fixture.ok("body", fresh, ("Vary", "*"), ("Set-Cookie", "a=b")) }
+    let overrides = RequestOverrides(ignoredResponseFields: ["vary", "SET-COOKIE"])
+    let response = try await fixture.client.respond(to: get(overrides: overrides), over: transport)
+    #expect(response.head.fields["Set-Cookie"] == "a=b")
+    let hit = try #require(fixture.client.storedAnswer(to: get("http://example.com/a", ["Accept": "x/y"])))
+    #expect(!hit.head.fields.contains("Set-Cookie"))
+  }
+
+  @Test(
+    "override-query: ignored parameters are sent but no part of the key",
+    arguments: [
+      ("middle", "http://example.com/a?x=1&token=T&y=2", "http://example.com/a?x=1&y=2"),
+      ("only", "http://example.com/a?token=T", "http://example.com/a"),
+      ("no-value", "http://example.com/a?token&x=1", "http://example.com/a?x=1"),
+      ("twice", "http://example.com/a?token=1&token=2&x=1", "http://example.com/a?x=1"),
+      ("prefix", "http://example.com/a?tokens=1", "http://example.com/a?tokens=1"),
+      ("fragment", "http://example.com/a?token=T#token=T", "http://example.com/a"),
+      ("none", "http://example.com/a", "http://example.com/a"),
+    ])
+  func ignoredParameters(id: String, url: String, key: String) async throws {
+    let fixture = Fixture()
+    let transport = ScriptedTransport { _, _ in fixture.ok("body", fresh) }
+    let request = get(url, overrides: RequestOverrides(ignoredQueryParameters: ["token"]))
+    #expect(request.keyURL.absoluteString == key)
+    _ = try await fixture.client.respond(to: request, over: transport)
+    #expect(transport.requests[0].head.url.absoluteString == url)
+    #expect(fixture.client.storedAnswer(to: get(key)) != nil)
+  }
+
+  @Test("partition: nothing stored in one is seen, shared or invalidated in another")
+  func partition() async throws {
+    let fixture = Fixture()
+    let gate = Gate()
+    let transport = ScriptedTransport { _, number in
+      try await gate.pass()
+      return fixture.ok("\(number)", fresh)
+    }
+    async let first = fixture.client.respond(to: get(partition: "ann"), over: transport)
+    async let second = fixture.client.respond(to: get(partition: "bob"), over: transport)
+    await until { transport.count == 2 }
+    gate.open()
+    let (ann, bob) = try await (first.text(), second.text())
+    #expect(Set([ann, bob]) == ["1", "2"])
+    #expect(try await fixture.client.storedAnswer(to: get(partition: "ann"))?.text() == ann)
+    #expect(fixture.client.storedAnswer(to: get()) == nil)
+    let posting = ScriptedTransport { _, _ in fixture.response(200) }
+    _ = try await fixture.client.respond(to: get(method: "POST", partition: "ann"), over: posting)
+    #expect(fixture.client.storedAnswer(to: get(partition: "ann")) == nil)
+    #expect(try await fixture.client.storedAnswer(to: get(partition: "bob"))?.text() == bob)
+  }
+
+  @Test(
+    "authorization: a stored response never crosses users, in neither mode",
+    arguments: [CachingOptions.Mode.private, .shared])
+  func authorization(mode: CachingOptions.Mode) async throws {
+    var options = CachingOptions()
+    options.mode = mode
+    let fixture = Fixture(options: options)
+    let transport = ScriptedTransport { request, _ in
+      fixture.ok(request.head.fields["Authorization"] ?? "nobody", ("Cache-Control", "public, max-age=60"))
+    }
+    for user in ["ann", "bob", nil, "ann", "bob", nil] {
+      let fields: HTTPFields = user.map { ["Authorization": $0] } ?? [:]
+      let response = try await fixture.client.respond(to: get("http://example.com/a", fields), over: transport)
+      #expect(try await response.text() == user ?? "nobody")
+    }
+    #expect(transport.count == 3)
+  }
+
+  @Test(
+    "set-cookie: in a shared cache a cookie reaches only whoever asked",
+    arguments: [(CachingOptions.Mode.shared, false), (.private, true)])
+  func setCookie(mode: CachingOptions.Mode, isKept: Bool) async throws {
+    var options = CachingOptions()
+    options.mode = mode
+    let fixture = Fixture(options: options)
+    let gate = Gate()
+    let transport = ScriptedTransport { _, number in
+      try await gate.pass()
+      let fields = [fresh, ("ETag", "\"1\""), ("Set-Cookie", "user=\(number)")]
+      return number == 1 ? fixture.response(200, "body", fields) : fixture.response(304, "", fields)
+    }
+    for number in 1...2 {
+      async let asking = fixture.client.respond(to: get(), over: transport)
+      await until { transport.count == number }
+      async let waiting = fixture.client.respond(to: get(), over: transport)
+      await until { fixture.client.statistics.waiting == 1 || number == 2 }
+      gate.open()
+      #expect(try await asking.head.fields["Set-Cookie"] == "user=\(number)")
+      if number == 1 {
+        #expect(try await waiting.head.fields.contains("Set-Cookie") == isKept)
+      } else {
+        _ = try await waiting
+      }
+      #expect(fixture.client.storedAnswer(to: get())?.head.fields.contains("Set-Cookie") == isKept)
+      fixture.clock.advance(by: 100)
+    }
+  }
+
+  @Test("content: a GET with content is neither answered from the store nor stored")
+  func content() async throws {
+    let fixture = Fixture()
+    let transport = ScriptedTransport { request, number in fixture.ok("\(number)", fresh) }
+    var request = get()
+    request.body = .bytes(Data("query".utf8))
+    for number in 1...2 {
+      #expect(fixture.client.storedAnswer(to: request) == nil)
+      #expect(try await fixture.client.respond(to: request, over: transport).text() == "\(number)")
+    }
+    #expect(fixture.storage.entryCount == 0)
+  }
+
+  @Test(
+    "bad-url: a URL no cache can key by goes through and is not cached",
+    arguments: ["ftp://example.com/a", "data:,x", "http:///a"])
+  func badURL(url: String) async throws {
+    let fixture = Fixture()
+    let transport = ScriptedTransport { _, _ in fixture.ok("body", fresh) }
+    #expect(try await fixture.client.respond(to: get(url), over: transport).text() == "body")
+    #expect(fixture.storage.entryCount == 0)
+  }
+
+  @Test("variants: several selections of one URL are kept side by side")
+  func variants() async throws {
+    let fixture = Fixture()
+    let transport = ScriptedTransport { request, _ in
+      fixture.ok(request.head.fields["Accept-Language"] ?? "none", fresh, ("Vary", "Accept-Language"))
+    }
+    for language in ["de", "fr", "de", "fr"] {
+      let response = try await fixture.client.respond(
+        to: get("http://example.com/a", ["Accept-Language": language]), over: transport)
+      #expect(try await response.text() == language)
+    }
+    #expect(transport.count == 2)
+    #expect(fixture.storage.entryCount == 2)
+  }
+}

@@ -1,0 +1,82 @@
+import CachingClient
+import FoundationEssentials
+import HTTPCaching
+import Testing
+
+/// An engine on memory, with a clock and the few words most tests need.
+struct Fixture {
+  let clock = TestClock()
+  let storage: MemoryStorage
+  let client: CachingClient<MemoryStorage>
+
+  init(
+    options: CachingOptions = CachingOptions(), maximumBodyByteCount: Int = 1 << 20,
+    storage: MemoryStorage = MemoryStorage()
+  ) {
+    self.storage = storage
+    client = CachingClient(
+      storage: storage, options: options, maximumBodyByteCount: maximumBodyByteCount, clock: { [clock] in clock.now })
+  }
+
+  /// A 200 with a Date, the given fields, and a body at hand.
+  func ok(_ body: String = "body", _ fields: (String, String)...) -> IncomingResponse {
+    response(200, body, fields)
+  }
+
+  func response(_ status: Int, _ body: String = "", _ fields: [(String, String)] = []) -> IncomingResponse {
+    IncomingResponse(
+      head: ResponseHead(status: status, fields: HTTPFields([("Date", clock.field)] + fields)),
+      body: ResponseBody(Data(body.utf8)))
+  }
+}
+
+let fresh = ("Cache-Control", "max-age=60")
+
+func get(
+  _ url: String = "http://example.com/a", _ fields: HTTPFields = HTTPFields(), method: String = "GET",
+  policy: RequestPolicy = .useProtocolCachePolicy, partition: String = "",
+  overrides: RequestOverrides = RequestOverrides(),
+  willStore: (@Sendable (StorageProposal) async -> StorageProposal?)? = nil
+) -> ClientRequest {
+  ClientRequest(
+    head: RequestHead(method: method, url: URL(string: url)!, fields: fields), policy: policy, partition: partition,
+    overrides: overrides, willStore: willStore)
+}
+
+extension ClientResponse {
+  /// The whole body as text.
+  func text() async throws -> String {
+    String(decoding: try await body.collect(upTo: 1 << 24), as: UTF8.self)
+  }
+}
+
+extension ResponseBody {
+  /// A body that comes in chunks, each after the gate of the same position, if there is one.
+  static func chunks(_ chunks: [String], behind gates: [Gate] = [], failing: (any Error & Sendable)? = nil)
+    -> ResponseBody
+  {
+    let source = ChunkSource(chunks: chunks, gates: gates, failure: failing)
+    return ResponseBody(next: { try await source.next() })
+  }
+}
+
+private actor ChunkSource {
+  var chunks: [String]
+  var gates: [Gate]
+  let failure: (any Error & Sendable)?
+
+  init(chunks: [String], gates: [Gate], failure: (any Error & Sendable)?) {
+    self.chunks = chunks
+    self.gates = gates
+    self.failure = failure
+  }
+
+  func next() async throws -> Data? {
+    if !gates.isEmpty { try await gates.removeFirst().pass() }
+    guard !chunks.isEmpty else {
+      if let failure { throw failure }
+      return nil
+    }
+    return Data(chunks.removeFirst().utf8)
+  }
+}

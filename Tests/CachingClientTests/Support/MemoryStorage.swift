@@ -1,0 +1,110 @@
+import CachingClient
+import FoundationEssentials
+import HTTPCaching
+import Synchronization
+
+/// The smallest storage that keeps the contract: variants per key in memory, newest Date first.
+final class MemoryStorage: ResponseStorage {
+  struct Entry: StoredResponseView, Sendable {
+    let number: Int
+    let status: Int
+    let fields: HTTPFields
+    let facts: FreshnessFacts
+    let body: Data
+    let vary: VarySelection
+    let proposal: StorageProposal
+
+    var bodyByteCount: Int { body.count }
+  }
+
+  private struct Key: Hashable {
+    let url: String
+    let partition: String
+  }
+
+  private struct State {
+    var entries: [Key: [Entry]] = [:]
+    var lastNumber = 0
+  }
+
+  private let state = Mutex(State())
+  /// Whether stored responses are kept; a full disk does not.
+  let keeps: Bool
+  /// Whether `store` asks once more, inside its lock, if the response has been overtaken.
+  let asksAgain: Bool
+  /// Runs inside `store`, before the response can be found.
+  let whenStoring: @Sendable () -> Void
+  /// Runs inside `lookup`, after the look.
+  let whenLooked: @Sendable () -> Void
+
+  init(
+    keeps: Bool = true, asksAgain: Bool = true, whenStoring: @escaping @Sendable () -> Void = {},
+    whenLooked: @escaping @Sendable () -> Void = {}
+  ) {
+    self.keeps = keeps
+    self.asksAgain = asksAgain
+    self.whenStoring = whenStoring
+    self.whenLooked = whenLooked
+  }
+
+  private func key(_ request: ClientRequest) -> Key {
+    Key(url: request.keyURL.absoluteString, partition: request.partition)
+  }
+
+  func lookup(_ request: ClientRequest) -> Entry? {
+    defer { whenLooked() }
+    return state.withLock { state in
+      (state.entries[key(request)] ?? [])
+        .filter { $0.vary.matches(request.head.fields, credentialDigest: credentialDigest) }
+        .max { $0.facts.date < $1.facts.date }
+    }
+  }
+
+  func body(of entry: Entry) -> Data { entry.body }
+
+  func store(_ proposal: StorageProposal, for request: ClientRequest) {
+    whenStoring()
+    guard keeps else { return }
+    state.withLock { state in
+      // Inside the lock that removals take too, so that no instant is left.
+      guard !asksAgain || !proposal.isVoid else { return }
+      state.lastNumber += 1
+      let entry = Entry(
+        number: state.lastNumber, status: proposal.status, fields: proposal.fields, facts: proposal.facts,
+        body: proposal.body,
+        vary: proposal.vary, proposal: proposal)
+      state.entries[key(request), default: []].removeAll { $0.vary == entry.vary }
+      state.entries[key(request), default: []].append(entry)
+    }
+  }
+
+  func update(_ entry: Entry, fields: HTTPFields, facts: FreshnessFacts, for request: ClientRequest) {
+    state.withLock { state in
+      guard let index = state.entries[key(request)]?.firstIndex(where: { $0.number == entry.number }) else { return }
+      state.entries[key(request)]?[index] = Entry(
+        number: entry.number, status: entry.status, fields: fields, facts: facts, body: entry.body, vary: entry.vary,
+        proposal: entry.proposal)
+    }
+  }
+
+  func remove(_ entry: Entry, for request: ClientRequest) {
+    state.withLock { $0.entries[key(request)]?.removeAll { $0.number == entry.number } }
+  }
+
+  func invalidate(urls: [URL], groups: [String], origin: String, for request: ClientRequest) {
+    state.withLock { state in
+      for url in urls { state.entries[Key(url: url.absoluteString, partition: request.partition)] = nil }
+      for key in state.entries.keys where key.partition == request.partition {
+        state.entries[key]?.removeAll { !Set(CacheGroups.groups(of: $0.fields)).isDisjoint(with: groups) }
+      }
+    }
+  }
+
+  func variantCount(of request: ClientRequest) -> Int {
+    state.withLock { $0.entries[key(request)]?.count ?? 0 }
+  }
+
+  func credentialDigest(_ value: String) -> String { "digest of \(value.count):\(value.hashValue)" }
+
+  var entryCount: Int { state.withLock { $0.entries.values.reduce(0) { $0 + $1.count } } }
+}

@@ -1,0 +1,100 @@
+import CachingClient
+import FoundationEssentials
+import HTTPCaching
+import Synchronization
+
+/// A transport whose answers are a closure, and which remembers what was sent.
+final class ScriptedTransport: Transport {
+  typealias Script = @Sendable (_ request: OutgoingRequest, _ number: Int) async throws -> IncomingResponse
+
+  private let script: Script
+  private let sent = Mutex<[OutgoingRequest]>([])
+
+  /// - Parameter script: gets the request and its number, counted from 1.
+  init(_ script: @escaping Script) {
+    self.script = script
+  }
+
+  func send(_ request: OutgoingRequest) async throws -> IncomingResponse {
+    let number = sent.withLock { sent in
+      sent.append(request)
+      return sent.count
+    }
+    return try await script(request, number)
+  }
+
+  var requests: [OutgoingRequest] { sent.withLock { $0 } }
+  var count: Int { sent.withLock { $0.count } }
+}
+
+/// What a transport throws when no answer comes.
+struct Unreachable: Error, Hashable {
+  var number = 0
+}
+
+/// A door that is passed once it is open. Waiting is cancellable, as a real transfer is.
+final class Gate: Sendable {
+  private struct State {
+    var isOpen = false
+    var lastNumber = 0
+    var waiting: [Int: CheckedContinuation<Void, any Error>] = [:]
+  }
+
+  private let state = Mutex(State())
+
+  func open() {
+    let waiting = state.withLock { state in
+      state.isOpen = true
+      defer { state.waiting = [:] }
+      return state.waiting
+    }
+    for continuation in waiting.values { continuation.resume() }
+  }
+
+  func pass() async throws {
+    let number = state.withLock { state in
+      state.lastNumber += 1
+      return state.lastNumber
+    }
+    try await withTaskCancellationHandler {
+      try await withCheckedThrowingContinuation { continuation in
+        let isOpen = state.withLock { state in
+          if !state.isOpen { state.waiting[number] = continuation }
+          return state.isOpen
+        }
+        if isOpen { continuation.resume() }
+        if Task.isCancelled { leave(number) }
+      }
+    } onCancel: {
+      leave(number)
+    }
+  }
+
+  private func leave(_ number: Int) {
+    state.withLock { $0.waiting.removeValue(forKey: number) }?.resume(throwing: CancellationError())
+  }
+}
+
+/// Lets other tasks run until a condition holds that they bring about. No time passes here; the test's time limit ends a wait
+/// that is in vain.
+func until(_ condition: () -> Bool) async {
+  while !condition() { await Task.yield() }
+}
+
+/// A clock the test sets.
+final class TestClock: Sendable {
+  private let time: Mutex<Date>
+
+  init(_ start: Date = Date(timeIntervalSince1970: 1_800_000_000)) {
+    time = Mutex(start)
+  }
+
+  var now: Date { time.withLock { $0 } }
+
+  func advance(by seconds: Double) {
+    time.withLock { $0 += seconds }
+  }
+
+  /// `now` as a Date field holds it.
+  var field: String { HTTPDate.format(now) }
+}
