@@ -1,0 +1,153 @@
+public import Foundation
+import HTTPCaching
+import ResponseStore
+
+/// A look at what a cache's directory holds, without a cache: for the tools of those who operate one.
+///
+///     let directory = try CacheDirectory(existingAt: url)
+///     directory.forEachEntry { entry in print(entry.url, entry.bodyByteCount); return true }
+///     let removed = directory.remove(.since(date))
+///
+/// It opens only what is there, with the capacity it has: it makes no directory and no store, and sets nothing aside. Other
+/// processes may use the directory meanwhile. In this process, no cache can be opened on it until this object is gone; one that
+/// is open already is not disturbed.
+///
+/// All members may be called from any thread.
+public final class CacheDirectory: Sendable {
+  /// The directory's path.
+  public let path: String
+  private let store: ResponseStore
+
+  /// One stored response, without its body.
+  public struct Entry: Sendable {
+    /// The URL that the response answers, with its query.
+    public let url: String
+    /// The request's method.
+    public let method: String
+    /// The HTTP status code; 0 for a response that is not HTTP.
+    public let status: Int
+    /// When it was stored.
+    public let storedAt: Date
+    /// The body's size in bytes.
+    public let bodyByteCount: Int
+    /// The request fields by which its variant was chosen, in lower case. `authorization` is among them for a response to a
+    /// request with credentials.
+    public let varyNames: [String]
+    /// The partition, by which a cache keeps users apart; empty by default.
+    public let partition: String
+    private let facts: FreshnessFacts
+    fileprivate let rowID: UInt64
+    private let keyBytes: [UInt8]
+
+    fileprivate init(_ entry: StoredEntry) {
+      url = entry.key.urlString
+      method = entry.key.method
+      status = entry.status
+      storedAt = entry.storedAt
+      bodyByteCount = entry.bodyByteCount
+      varyNames = entry.varyNames
+      partition = entry.key.partition
+      facts = entry.facts
+      rowID = entry.rowID
+      keyBytes = entry.key.bytes
+    }
+
+    /// Its age in seconds at a moment (RFC 9111, section 4.2.3).
+    public func age(at now: Date) -> TimeInterval { facts.currentAge(at: now) }
+
+    /// The seconds for which it stays fresh; negative if it is stale.
+    public func timeLeft(at now: Date) -> TimeInterval { facts.remaining(at: now) }
+
+    /// Whether it can be served without asking the origin.
+    public func isFresh(at now: Date) -> Bool { facts.isFresh(at: now) && !facts.flags.contains(.noCache) }
+
+    /// Whether it comes before another one in the order of hosts, then schemes and ports, then paths: the order on disk.
+    public func precedes(_ other: Entry) -> Bool {
+      keyBytes == other.keyBytes ? rowID < other.rowID : keyBytes.lexicographicallyPrecedes(other.keyBytes)
+    }
+  }
+
+  /// What to remove.
+  public enum Selection: Sendable, Hashable {
+    /// Everything.
+    case all
+    /// What was stored after a moment; what was stored at it stays.
+    case since(Date)
+    /// What is stored for a host, whatever scheme and port. Not for its subdomains.
+    case host(String)
+    /// URLs that begin with this one: same scheme, host and port, and a path and query that begin with these characters.
+    case prefix(URL)
+    /// The members of a cache group (RFC 9875) of a URL's origin.
+    case group(String, origin: URL)
+  }
+
+  /// Opens the store in a directory.
+  ///
+  /// - Throws: `StoreError` of the module `ResponseStore`: the directory or the store in it is missing, damaged, of another version, or not
+  ///   ours; or it may not be read and written.
+  public init(existingAt directory: URL) throws {
+    path = directory.path
+    store = try ResponseStore.open(directory: path, options: .existing)
+  }
+
+  deinit {
+    store.close()
+  }
+
+  /// The bytes that the directory may take on disk.
+  public var capacityByteCount: Int { store.capacityByteCount }
+
+  /// The bytes that the directory's files take on disk now: their allocated blocks.
+  public var diskByteCount: Int { store.diskByteCount }
+
+  /// The bytes of the stored heads and bodies, without the store's own.
+  public var payloadByteCount: Int { store.statistics.payloadByteCount }
+
+  /// Calls `body` with each stored response, oldest first, until it answers false.
+  ///
+  /// - Complexity: O(entries).
+  public func forEachEntry(_ body: (Entry) -> Bool) {
+    store.forEachEntry { body(Entry($0)) }
+  }
+
+  /// Checks the whole store: all checksums, every table against the others, sizes and counts.
+  ///
+  /// - Returns: A sentence for each thing that is wrong; empty when all is well.
+  /// - Complexity: O(bytes stored).
+  public func checkInvariants() -> [String] { store.checkInvariants() }
+
+  /// Removes a selection. When it returns, no thread and no process reads what was selected, also not after a crash, and the room
+  /// on disk is free for new responses.
+  ///
+  /// - Returns: How many entries went, and the bytes of their bodies. Nil for a URL that cannot be cached, of which nothing can
+  ///   be stored. What others removed at the same moment is counted in.
+  /// - Complexity: O(entries), for the counting.
+  @discardableResult
+  public func remove(_ selection: Selection) -> (entryCount: Int, byteCount: Int)? {
+    guard let scope = selection.scope else { return nil }
+    var sizes: [UInt64: Int] = [:]
+    forEachEntry { entry in
+      sizes[entry.rowID] = entry.bodyByteCount
+      return true
+    }
+    store.remove(scope)
+    forEachEntry { entry in
+      sizes[entry.rowID] = nil
+      return true
+    }
+    while store.maintain() {}
+    return (sizes.count, sizes.values.reduce(0, +))
+  }
+}
+
+extension CacheDirectory.Selection {
+  fileprivate var scope: RemovalScope? {
+    switch self {
+    case .all: .everything
+    case .since(let date): .since(date)
+    case .host(let host): .host(host)
+    case .prefix(let url): .urlPrefix(url)
+    case .group(let name, let origin): .group(name, ofOrigin: origin)
+    }
+  }
+}

@@ -1,0 +1,28 @@
+import CachingClient
+import Foundation
+import Synchronization
+
+#if canImport(FoundationNetworking)
+  import FoundationNetworking
+#endif
+
+/// What a cache needs once it is used over HTTP, made on first use: it refers back to the cache, which must be whole by then.
+final class EngineBox: Sendable {
+  private let reference = AtomicLazyReference<CachingClient<CacheStorage>>()
+
+  private let contextReference = AtomicLazyReference<SessionContext>()
+
+  /// The context of loads without a session.
+  func context(of cache: LMDBURLCache) -> SessionContext {
+    if let context = contextReference.load() { return context }
+    // Without the cache in it: the context is only asked for the configuration and the session inside.
+    return contextReference.storeIfNil(SessionContext(configuration: .default))
+  }
+
+  var engineInUse: CachingClient<CacheStorage>? { reference.load() }
+
+  func engine(_ make: () -> CachingClient<CacheStorage>) -> CachingClient<CacheStorage> {
+    if let engine = reference.load() { return engine }
+    return reference.storeIfNil(make())
+  }
+}

@@ -1,0 +1,97 @@
+import CachingClient
+import Foundation
+import HTTPCaching
+
+#if canImport(FoundationNetworking)
+  import FoundationNetworking
+#endif
+
+extension HTTPFields {
+  /// The fields of a Foundation message. Foundation has joined several lines of one name already.
+  init(foundation fields: [String: String]?) {
+    self.init()
+    guard let fields else { return }
+    reserveCapacity(fields.count)
+    for (name, value) in fields { append(name: name, value: value) }
+  }
+
+  /// As Foundation wants them: one line for each name.
+  var foundation: [String: String] {
+    var joined: [String: String] = [:]
+    joined.reserveCapacity(count)
+    for (index, line) in enumerated() {
+      // Under the spelling of the first line of that name.
+      if let first = self[..<index].first(where: { $0.name.isSameFieldName(as: line.name) }) {
+        joined[first.name, default: ""] += ", " + line.value
+      } else {
+        joined[line.name] = line.value
+      }
+    }
+    return joined
+  }
+}
+
+extension String {
+  /// Whether both name one field: ASCII letters count without regard to case (RFC 9110, 5.1). Comparing them through
+  /// Foundation takes longer than all the rest of building a response.
+  fileprivate func isSameFieldName(as other: String) -> Bool {
+    utf8.count == other.utf8.count
+      && zip(utf8, other.utf8).allSatisfy { left, right in
+        left == right || (left ^ right == 0x20 && (left | 0x20) &- 0x61 < 26)
+      }
+  }
+}
+
+extension URLRequest {
+  /// The request as the caching modules see it; nil without a URL.
+  var head: RequestHead? {
+    guard let url else { return nil }
+    return RequestHead(method: httpMethod ?? "GET", url: url, fields: HTTPFields(foundation: allHTTPHeaderFields))
+  }
+
+  /// This request with another URL, method and fields.
+  func replacing(_ head: RequestHead) -> URLRequest {
+    var request = self
+    request.url = head.url
+    request.httpMethod = head.method
+    for name in (request.allHTTPHeaderFields ?? [:]).keys where !head.fields.contains(name) {
+      request.setValue(nil, forHTTPHeaderField: name)
+    }
+    for (name, value) in head.fields.foundation { request.setValue(value, forHTTPHeaderField: name) }
+    return request
+  }
+}
+
+extension HTTPURLResponse {
+  /// The response's head as the caching modules see it.
+  var head: ResponseHead {
+    var fields = HTTPFields()
+    fields.reserveCapacity(allHeaderFields.count)
+    for (name, value) in allHeaderFields {
+      guard let name = name.base as? String, let value = value as? String else { continue }
+      fields.append(name: name, value: value)
+    }
+    return ResponseHead(status: statusCode, fields: fields)
+  }
+
+  /// A response made of a head. Nil where Foundation refuses, which it does for no URL and status that we store.
+  static func make(url: URL, head: ResponseHead) -> HTTPURLResponse? {
+    HTTPURLResponse(url: url, statusCode: head.status, httpVersion: "HTTP/1.1", headerFields: head.fields.foundation)
+  }
+}
+
+extension RequestPolicy {
+  /// The policy by its name: Foundation's raw values on Linux are not those on Apple's systems.
+  init(_ policy: URLRequest.CachePolicy) {
+    self =
+      switch policy {
+      case .useProtocolCachePolicy: .useProtocolCachePolicy
+      case .reloadIgnoringLocalCacheData: .reloadIgnoringLocalCacheData
+      case .reloadIgnoringLocalAndRemoteCacheData: .reloadIgnoringLocalAndRemoteCacheData
+      case .returnCacheDataElseLoad: .returnCacheDataElseLoad
+      case .returnCacheDataDontLoad: .returnCacheDataDontLoad
+      case .reloadRevalidatingCacheData: .reloadRevalidatingCacheData
+      @unknown default: .useProtocolCachePolicy
+      }
+  }
+}

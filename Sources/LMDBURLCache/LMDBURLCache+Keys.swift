@@ -1,0 +1,79 @@
+import CachingClient
+import Foundation
+import HTTPCaching
+import ResponseStore
+
+#if canImport(FoundationNetworking)
+  import FoundationNetworking
+#endif
+
+/// What direct lookups and stores have in common with those of the engine.
+extension LMDBURLCache {
+  /// The caller's overrides for a request.
+  func overrides(for request: URLRequest) -> RequestOverrides {
+    core.options.overrides?(request) ?? RequestOverrides()
+  }
+
+  func key(for request: URLRequest) -> RequestKey? {
+    guard var url = request.url else { return nil }
+    if let overrides = core.options.overrides { url = overrides(request).keyURL(for: url) }
+    return RequestKey(url: url, method: request.httpMethod ?? "GET", partition: core.options.partition(request))
+  }
+
+  func credentialDigest(_ value: String) -> String {
+    // Without a store nothing is written, so the value itself does no harm.
+    core.store?.credentialDigest(value) ?? value
+  }
+
+  func matches(_ vary: VarySelection, _ request: URLRequest) -> Bool {
+    if vary.selectors.isEmpty { return request.value(forHTTPHeaderField: "Authorization") == nil }
+    return vary.matches(HTTPFields(foundation: request.allHTTPHeaderFields), credentialDigest: credentialDigest)
+  }
+
+  /// Makes a response that a caller stores by hand one of ours.
+  func adopt(
+    _ cached: CachedURLResponse, for request: URLRequest, _ key: RequestKey
+  ) -> (response: StoredURLResponse, mayReachDisk: Bool) {
+    let attachment = ResponseAttachment(cached, keyURL: key.urlString)?.bytes
+    guard let response = cached.response as? HTTPURLResponse, let head = request.head else {
+      let record = CachedRecord(
+        key: key, status: 0, fields: HTTPFields(), body: cached.data, facts: .unknown(at: core.now),
+        vary: VarySelection(selectors: []), attachment: attachment, storedAt: core.now)
+      return (StoredURLResponse(record, copying: cached), true)
+    }
+    let overrides = overrides(for: request)
+    let direct = DirectStorage(
+      request: head, response: overrides.judged(response.head), responseTime: core.now, options: core.options.caching)
+    let record = CachedRecord(
+      key: key, status: response.statusCode, fields: direct.fields, body: cached.data,
+      facts: overrides.applied(to: direct.facts, status: response.statusCode),
+      vary: VarySelection(request: head.fields, response: direct.fields, credentialDigest: credentialDigest),
+      attachment: attachment, storedAt: core.now)
+    let mayReachDisk =
+      !direct.forbidsStoring && core.livesLongEnough(record.facts) { direct.hasExplicitLifetime }
+    return (StoredURLResponse(record, copying: cached), mayReachDisk)
+  }
+
+  /// Whether one of ours may go to disk, apart from its storage policy.
+  func mayReachDisk(_ record: CachedRecord, _ request: URLRequest) -> Bool {
+    guard record.status > 0, let head = request.head else { return true }
+    var direct: DirectStorage {
+      DirectStorage(
+        request: head, response: ResponseHead(status: record.status, fields: record.fields),
+        responseTime: record.facts.responseTime, options: core.options.caching)
+    }
+    if record.fields.contains("cache-control") || head.fields.contains("cache-control"), direct.forbidsStoring {
+      return false
+    }
+    return core.livesLongEnough(record.facts) { direct.hasExplicitLifetime }
+  }
+}
+
+extension FreshnessFacts {
+  /// Of a response that is not HTTP: nothing is known.
+  static func unknown(at now: Date) -> FreshnessFacts {
+    FreshnessFacts(
+      responseTime: now, initialAge: 0, lifetime: 0, date: now, staleWhileRevalidate: -1, staleIfError: -1,
+      flags: [.dateAssumed])
+  }
+}

@@ -1,0 +1,53 @@
+import CachingClient
+import Foundation
+import HTTPCaching
+import ResponseStore
+
+#if canImport(FoundationNetworking)
+  import FoundationNetworking
+#endif
+
+extension LMDBURLCache {
+  /// The choices that hold for the life of a cache.
+  public struct Options: Sendable {
+    /// How HTTP's rules are read: as a private cache by default, as a shared one with `caching.mode = .shared`.
+    public var caching = CachingOptions()
+    /// What keeps the entries of one user or tenant apart from another's: called with each request, its answer is part of
+    /// the key. The default gives all the same, empty partition.
+    ///
+    /// Called on whatever thread asks or stores, several times for one request, so it should be quick and always give the
+    /// same answer for it.
+    ///
+    ///     options.partition = { $0.value(forHTTPHeaderField: "X-Tenant") ?? "" }
+    public var partition: @Sendable (URLRequest) -> String = { _ in "" }
+    /// Where the caller knows better than the server: called with each request, what it returns holds for its answer. It may
+    /// force a lifetime, ignore fields of the response, and leave query parameters out of the key. None by default.
+    ///
+    ///     options.overrides = { request in
+    ///       request.url?.host == "api.example.com" ? .init(lifetime: 60, ignoredQueryParameters: ["token"]) : .init()
+    ///     }
+    public var overrides: (@Sendable (URLRequest) -> RequestOverrides)?
+    /// Whether the directory may be a symbolic link or belong to another user. False by default.
+    public var allowsUntrustedDirectory = false
+    /// Whether checksums are compared at every read from disk, not only at a record's first in this process. False by
+    /// default; true costs a pass over head and body at each read.
+    public var verifiesEveryRead = false
+    /// What tells the time. The system's clock by default.
+    public var clock: @Sendable () -> Date = { Date() }
+    /// Gets a line for each kind of trouble; no line holds a query, a header value or a body. Standard error by default.
+    /// Called on the thread that met the trouble; it must not use the cache.
+    public var log: @Sendable (String) -> Void = { line in FileHandle.standardError.write(Data((line + "\n").utf8)) }
+
+    /// Options at their defaults.
+    public init() {}
+
+    func storeOptions(diskCapacity: Int) -> ResponseStore.Options {
+      var options = ResponseStore.Options(capacityByteCount: diskCapacity)
+      options.clock = clock
+      options.allowsUntrustedDirectory = allowsUntrustedDirectory
+      options.verifiesEveryRead = verifiesEveryRead
+      options.log = log
+      return options
+    }
+  }
+}

@@ -1,0 +1,223 @@
+import Foundation
+import HTTPCaching
+import ResponseStore
+import Synchronization
+
+/// Responses kept in memory, bounded by bytes, least recently used out first (by a clock hand, so that a hit moves
+/// nothing).
+///
+/// Sixteen shards by key, each under a lock of its own that is held for a table access; the byte count is one for all.
+final class MemoryTier: Sendable {
+  /// A response and what is needed to tell whether it still holds.
+  final class Entry: Sendable {
+    let response: StoredURLResponse
+    let vary: VarySelection
+    let byteCount: Int
+    /// Whether the store has it too.
+    let isOnDisk: Bool
+    /// What the store's table of uses knows it by.
+    let useDigest: UInt64
+    /// The state of the store up to which no removal covers it.
+    let snapshot: Atomic<UInt64>
+    /// Since the hand last passed. False at first: what is never asked for goes before what is.
+    let wasUsed = Atomic<Bool>(false)
+
+    init(_ response: StoredURLResponse, isOnDisk: Bool, snapshot: UInt64) {
+      self.response = response
+      vary = response.record.vary
+      self.isOnDisk = isOnDisk
+      useDigest = isOnDisk ? ResponseStore.useDigest(of: response.record.key, vary: response.record.vary) : 0
+      self.snapshot = Atomic(snapshot)
+      byteCount =
+        Self.overheadByteCount + response.record.key.bytes.count + response.record.body.count
+        + response.record.fields.reduce(0) { $0 + $1.name.utf8.count + $1.value.utf8.count }
+    }
+
+    func goesBefore(_ other: Entry) -> Bool {
+      guard vary.isVarying == other.vary.isVarying else { return vary.isVarying }
+      return response.record.facts.date >= other.response.record.facts.date
+    }
+
+    /// The objects around the bytes, roughly.
+    private static let overheadByteCount = 512
+  }
+
+  private struct Shard {
+    var variants: [RequestKey: [Entry]] = [:]
+    /// Keys in the order in which the clock hand passes them.
+    var ring: [RequestKey] = []
+    var hand = 0
+    /// Counts changes, so that a copy from disk is not put over what came meanwhile.
+    var changeCount: UInt64 = 0
+  }
+
+  private static let shardCount = 16
+  private let shards: [ShardBox]
+  private let usedByteCount = Atomic<Int>(0)
+  private let capacity: Atomic<Int>
+  private let nextVictimShard = Atomic<Int>(0)
+
+  private final class ShardBox: Sendable {
+    let shard = Mutex(Shard())
+  }
+
+  init(capacityByteCount: Int) {
+    capacity = Atomic(capacityByteCount)
+    shards = (0..<Self.shardCount).map { _ in ShardBox() }
+  }
+
+  var byteCount: Int { usedByteCount.load(ordering: .relaxed) }
+
+  var entryCount: Int {
+    shards.reduce(0) { $0 + $1.shard.withLock { $0.variants.values.reduce(0) { $0 + $1.count } } }
+  }
+
+  var capacityByteCount: Int {
+    get { capacity.load(ordering: .relaxed) }
+    set {
+      capacity.store(newValue, ordering: .relaxed)
+      trim()
+    }
+  }
+
+  private func box(for key: RequestKey) -> ShardBox {
+    shards[Int(truncatingIfNeeded: UInt(bitPattern: key.hashValue) % UInt(Self.shardCount))]
+  }
+
+  /// Of the variants of a key that `matches` accepts the newest by Date; one that varies goes before one that does not
+  /// (RFC 9111, section 4.1).
+  func find(_ key: RequestKey, where matches: (VarySelection) -> Bool) -> Entry? {
+    let variants = box(for: key).shard.withLock { $0.variants[key] }
+    guard let variants else { return nil }
+    var best: Entry?
+    for entry in variants where matches(entry.vary) {
+      if best.map({ entry.goesBefore($0) }) ?? true { best = entry }
+    }
+    if let best, !best.wasUsed.load(ordering: .relaxed) { best.wasUsed.store(true, ordering: .relaxed) }
+    return best
+  }
+
+  /// How the variants of a key were selected.
+  func variants(of key: RequestKey) -> [VarySelection] {
+    box(for: key).shard.withLock { $0.variants[key] }?.map(\.vary) ?? []
+  }
+
+  /// What ``insert(_:unlessChangedSince:)`` compares with.
+  func changeCount(for key: RequestKey) -> UInt64 {
+    box(for: key).shard.withLock { $0.changeCount }
+  }
+
+  /// Keeps a response in place of the same variant; not at all if it is larger than the whole tier.
+  ///
+  /// - Parameter changeCount: For a copy from disk, what ``changeCount(for:)`` said before the disk was read: whatever
+  ///   changed since is newer. Nil for a response that is new itself.
+  func insert(_ entry: Entry, unlessChangedSince changeCount: UInt64? = nil) {
+    let key = entry.response.record.key
+    let fits = entry.byteCount <= capacityByteCount
+    let change = box(for: key).shard.withLock { shard -> Int in
+      if let changeCount, changeCount != shard.changeCount { return 0 }
+      if changeCount == nil { shard.changeCount &+= 1 }
+      var freed = 0
+      shard.variants[key]?.removeAll { other in
+        guard other.vary == entry.vary else { return false }
+        freed += other.byteCount
+        return true
+      }
+      guard fits else {
+        if shard.variants[key]?.isEmpty == true { shard.variants[key] = nil }
+        return -freed
+      }
+      if shard.variants[key] == nil {
+        // Keys that were removed leave places in the ring; once they are the most, it is made anew.
+        if shard.ring.count > 2 * shard.variants.count + 16 { shard.ring = Array(shard.variants.keys) }
+        shard.ring.append(key)
+      }
+      shard.variants[key, default: []].append(entry)
+      return entry.byteCount - freed
+    }
+    usedByteCount.add(change, ordering: .relaxed)
+    if change > 0 { trim() }
+  }
+
+  /// Takes one entry out, if it is still there.
+  func remove(_ entry: Entry) {
+    let key = entry.response.record.key
+    let freed = box(for: key).shard.withLock { shard -> Int in
+      guard let index = shard.variants[key]?.firstIndex(where: { $0 === entry }) else { return 0 }
+      shard.variants[key]?.remove(at: index)
+      if shard.variants[key]?.isEmpty == true { shard.variants[key] = nil }
+      shard.changeCount &+= 1
+      return entry.byteCount
+    }
+    usedByteCount.subtract(freed, ordering: .relaxed)
+  }
+
+  /// Takes out a key with all its variants.
+  func remove(_ key: RequestKey) {
+    let freed = box(for: key).shard.withLock { shard -> Int in
+      shard.changeCount &+= 1
+      return shard.variants.removeValue(forKey: key)?.reduce(0) { $0 + $1.byteCount } ?? 0
+    }
+    usedByteCount.subtract(freed, ordering: .relaxed)
+  }
+
+  /// Takes out every entry that `isCovered` names.
+  func removeAll(where isCovered: (CachedRecord) -> Bool) {
+    for box in shards {
+      let freed = box.shard.withLock { shard -> Int in
+        shard.changeCount &+= 1
+        var freed = 0
+        for (key, variants) in shard.variants {
+          let kept = variants.filter { !isCovered($0.response.record) }
+          guard kept.count < variants.count else { continue }
+          freed += variants.reduce(0) { $0 + $1.byteCount } - kept.reduce(0) { $0 + $1.byteCount }
+          shard.variants[key] = kept.isEmpty ? nil : kept
+        }
+        return freed
+      }
+      usedByteCount.subtract(freed, ordering: .relaxed)
+    }
+  }
+
+  /// Lets entries go until the rest fits.
+  private func trim() {
+    var idleShards = 0
+    // A shard in which all was used gives nothing the first time, lest it lose what is asked for all the time only because it
+    // holds little else.
+    while byteCount > capacityByteCount, idleShards < 2 * Self.shardCount {
+      let index = nextVictimShard.wrappingAdd(1, ordering: .relaxed).oldValue & (Self.shardCount - 1)
+      let freed = shards[index].shard.withLock { Self.evictOne(from: &$0) }
+      usedByteCount.subtract(freed, ordering: .relaxed)
+      idleShards = freed > 0 ? 0 : idleShards + 1
+    }
+  }
+
+  /// Moves the hand to the first key that was not used since it last passed, and lets its variants go; at most once around.
+  ///
+  /// - Returns: The bytes freed; 0 if all were used.
+  private static func evictOne(from shard: inout Shard) -> Int {
+    var steps = 0
+    while !shard.ring.isEmpty, steps < shard.ring.count {
+      if shard.hand >= shard.ring.count { shard.hand = 0 }
+      let key = shard.ring[shard.hand]
+      guard let variants = shard.variants[key] else {
+        // Removed earlier; its place in the ring goes now.
+        shard.ring.swapAt(shard.hand, shard.ring.count - 1)
+        shard.ring.removeLast()
+        continue
+      }
+      steps += 1
+      var wasUsed = false
+      for entry in variants where entry.wasUsed.exchange(false, ordering: .relaxed) { wasUsed = true }
+      if wasUsed {
+        shard.hand += 1
+        continue
+      }
+      shard.variants[key] = nil
+      shard.ring.swapAt(shard.hand, shard.ring.count - 1)
+      shard.ring.removeLast()
+      return variants.reduce(0) { $0 + $1.byteCount }
+    }
+    return 0
+  }
+}

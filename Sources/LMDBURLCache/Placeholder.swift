@@ -1,1 +1,0 @@
-// LMDBURLCache: its first slice is on its way.

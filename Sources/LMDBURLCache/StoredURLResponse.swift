@@ -1,0 +1,97 @@
+import Foundation
+import HTTPCaching
+import Synchronization
+
+#if canImport(FoundationNetworking)
+  import FoundationNetworking
+#endif
+
+/// A `CachedURLResponse` that knows what it was made from. The Foundation response is built when it is first asked for,
+/// since that costs more than all the rest of a lookup.
+///
+/// `@unchecked Sendable`, as its superclass is: what changes after `init` is under `built`.
+final class StoredURLResponse: CachedURLResponse, @unchecked Sendable {
+  let record: CachedRecord
+  /// The state of the store up to which no removal covers it; nil for one that does not come from a tier.
+  let snapshot: UInt64?
+  /// What the engine wants done with it, told to the cache's own store method past any override; nil in a lookup's answer.
+  let order: Order?
+
+  enum Order: Sendable {
+    /// Store it, unless an invalidation has overtaken it.
+    case store(unless: @Sendable () -> Bool)
+    /// Put its fields and facts in place of those of a stored response (RFC 9111, section 4.3.4).
+    case update(StoredURLResponse)
+  }
+
+  private struct Built {
+    var plain: URLResponse?
+    /// With an `Age` field of this many seconds, for this URL.
+    var aged: (age: Int, url: URL, response: HTTPURLResponse)?
+  }
+
+  private let built: Mutex<Built>
+
+  /// Stands in for the response in the superclass, whose initializer wants one.
+  private static let nothing = URLResponse(
+    url: URL(fileURLWithPath: "/"), mimeType: nil, expectedContentLength: 0, textEncodingName: nil)
+
+  /// - Parameter response: the Foundation response, if it is at hand.
+  init(
+    _ record: CachedRecord, response: URLResponse? = nil, userInfo: [AnyHashable: Any]? = nil,
+    storagePolicy: URLCache.StoragePolicy = .allowed, snapshot: UInt64? = nil, order: Order? = nil
+  ) {
+    self.record = record
+    self.snapshot = snapshot
+    self.order = order
+    built = Mutex(Built(plain: response))
+    let userInfo = userInfo ?? (record.attachment.flatMap { ResponseAttachment(bytes: $0)?.userInfoDictionary })
+    super.init(response: Self.nothing, data: Data(), userInfo: userInfo, storagePolicy: storagePolicy)
+  }
+
+  /// The same response as a caller handed it in: his objects are given back as long as they are in memory.
+  convenience init(_ record: CachedRecord, copying cached: CachedURLResponse) {
+    self.init(record, response: cached.response, userInfo: cached.userInfo, storagePolicy: cached.storagePolicy)
+  }
+
+  required init?(coder: NSCoder) {
+    // Nothing archives these: the store has a format of its own.
+    return nil
+  }
+
+  override var data: Data { record.body }
+
+  override var response: URLResponse {
+    built.withLock { built -> SendableResponse in
+      if let plain = built.plain { return SendableResponse(plain) }
+      let response = record.makeURLResponse()
+      built.plain = response
+      return SendableResponse(response)
+    }.response
+  }
+
+  /// The response as the answer to a request, with an `Age` field (RFC 9111, section 4). The last one is kept: within a second
+  /// the age is the same.
+  ///
+  /// - Parameter url: The request's URL, which the answer has too, unless the response was stored with another one.
+  func response(age: Int, url: URL) -> URLResponse {
+    guard record.status > 0 else { return response }
+    return built.withLock { built -> SendableResponse in
+      if let aged = built.aged, aged.age == age, aged.url == url { return SendableResponse(aged.response) }
+      var head = ResponseHead(status: record.status, fields: record.fields)
+      head.fields.set("Age", String(age))
+      guard let response = HTTPURLResponse.make(url: record.attachedURL ?? url, head: head) else {
+        return SendableResponse(record.makeURLResponse())
+      }
+      built.aged = (age, url, response)
+      return SendableResponse(response)
+    }.response
+  }
+}
+
+/// Carries a response over to another thread. `URLResponse` is immutable and, on Linux, declared `Sendable`-unchecked.
+struct SendableResponse: @unchecked Sendable {
+  // Sendable: a `URLResponse` never changes after its initializer.
+  let response: URLResponse
+  init(_ response: URLResponse) { self.response = response }
+}

@@ -1,0 +1,51 @@
+import Dispatch
+import Foundation
+
+#if canImport(FoundationNetworking)
+  import FoundationNetworking
+#endif
+
+/// Three facts about a task that Foundation on Linux keeps to itself: its session, the queue on which it is started and
+/// stopped, and whether a delegate gets its data.
+///
+/// A protocol must know the session's configuration, and whether its chunks may be delivered one by one: to a task with a
+/// completion handler only the last one would be given. What it delivers must not cross a cancellation, which Foundation
+/// carries out on the task's queue. All three are read from stored properties by `Mirror`, as the protocol is started, when
+/// nothing changes them. Where a later Foundation names them differently, the session counts as unknown, the data is
+/// delivered in one piece, and without the queue. Tests would fail then.
+enum TaskReflection {
+  /// The session of a task. Reads no property that changes while the task is alive.
+  static func session(of task: URLSessionTask) -> URLSession? {
+    properties(of: task)?.first { $0.label == "session" }?.value as? URLSession
+  }
+
+  /// The queue on which Foundation starts, stops and cancels the task. To be called on it.
+  static func queue(of task: URLSessionTask) -> DispatchQueue? {
+    properties(of: task)?.first { $0.label == "workQueue" }?.value as? DispatchQueue
+  }
+
+  /// The stored properties of `URLSessionTask`, whichever subclass it is.
+  private static func properties(of task: URLSessionTask) -> Mirror.Children? {
+    var mirror: Mirror? = Mirror(reflecting: task)
+    while let current = mirror {
+      if current.subjectType == URLSessionTask.self { return current.children }
+      mirror = current.superclassMirror
+    }
+    return nil
+  }
+
+  /// Whether the task's data goes to a delegate, chunk by chunk, and to nobody else. To be called on the task's queue.
+  static func isDelegateDriven(_ task: URLSessionTask, in session: URLSession) -> Bool {
+    let registry = Mirror(reflecting: session).children.first { $0.label == "taskRegistry" }?.value
+    let behaviours = registry.flatMap { Mirror(reflecting: $0).children.first { $0.label == "behaviours" }?.value }
+    guard let behaviours else { return false }
+    for child in Mirror(reflecting: behaviours).children {
+      // A dictionary's children are (key, value) tuples.
+      let pair = Array(Mirror(reflecting: child.value).children)
+      guard pair.count == 2, pair[0].value as? Int == task.taskIdentifier else { continue }
+      // The one behaviour without a payload is "call the delegate".
+      return Mirror(reflecting: pair[1].value).children.isEmpty
+    }
+    return false
+  }
+}

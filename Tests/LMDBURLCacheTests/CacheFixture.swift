@@ -1,0 +1,199 @@
+import Foundation
+import FoundationNetworking
+import LoopbackOrigin
+import Synchronization
+import Testing
+
+@testable import LMDBURLCache
+
+/// A clock that stands until a test moves it.
+final class ManualClock: Sendable {
+  private let time = Mutex(Date(timeIntervalSince1970: 1_800_000_000))
+
+  var now: Date { time.withLock { $0 } }
+
+  func advance(by seconds: Double) {
+    time.withLock { $0 += seconds }
+  }
+}
+
+/// A cache in a directory of its own. At the end its store is checked, whatever the test did with it, and removed.
+final class CacheFixture {
+  let directory: URL
+  let clock = ManualClock()
+  let logged = LogLines()
+  private(set) var cache: LMDBURLCache
+
+  init(
+    memory: Int = 4 << 20, disk: Int = 16 << 20, configure: (inout LMDBURLCache.Options) -> Void = { _ in }
+  ) throws {
+    directory = FileManager.default.temporaryDirectory.appendingPathComponent("cache-\(UUID().uuidString)")
+    var options = LMDBURLCache.Options()
+    options.clock = { [clock] in clock.now }
+    options.log = { [logged] in logged.append($0) }
+    configure(&options)
+    self.options = options
+    cache = try LMDBURLCache(directory: directory, memoryCapacity: memory, diskCapacity: disk, options: options)
+  }
+
+  private let options: LMDBURLCache.Options
+
+  /// Another cache on the same directory; the old one lives on for whoever holds it.
+  func reopen(memory: Int = 4 << 20, disk: Int = 16 << 20) throws {
+    cache.flush()
+    cache = try LMDBURLCache(directory: directory, memoryCapacity: memory, diskCapacity: disk, options: options)
+  }
+
+  /// Every test that stores ends with this.
+  func finish(sourceLocation: SourceLocation = #_sourceLocation) async {
+    await cache.finishBackgroundWork()
+    cache.flush()
+    if let store = cache.core.store {
+      #expect(store.checkInvariants() == [], sourceLocation: sourceLocation)
+    }
+    // Some tests remove it themselves.
+    try? FileManager.default.removeItem(at: directory)
+  }
+
+  /// A session that caches.
+  func session(
+    delegate: (any URLSessionDelegate)? = nil, _ configure: (URLSessionConfiguration) -> Void = { _ in }
+  ) -> URLSession {
+    let configuration = URLSessionConfiguration.ephemeral.caching(with: cache)
+    configure(configuration)
+    return URLSession(configuration: configuration, delegate: delegate, delegateQueue: nil)
+  }
+}
+
+/// Runs a test on a fixture and an origin.
+func withCache(
+  memory: Int = 4 << 20, disk: Int = 16 << 20, configure: (inout LMDBURLCache.Options) -> Void = { _ in },
+  sourceLocation: SourceLocation = #_sourceLocation, origin handler: @escaping LoopbackOrigin.Handler,
+  _ body: (CacheFixture, LoopbackOrigin) async throws -> Void
+) async throws {
+  let fixture = try CacheFixture(memory: memory, disk: disk, configure: configure)
+  let origin = try LoopbackOrigin(handler: handler)
+  do {
+    try await body(fixture, origin)
+  } catch {
+    Issue.record(error, sourceLocation: sourceLocation)
+  }
+  origin.stop()
+  await fixture.finish(sourceLocation: sourceLocation)
+}
+
+final class LogLines: Sendable {
+  private let lines = Mutex<[String]>([])
+  var all: [String] { lines.withLock { $0 } }
+  func append(_ line: String) { lines.withLock { $0.append(line) } }
+}
+
+/// A response made by hand.
+func httpResponse(_ url: URL, status: Int = 200, _ fields: [String: String] = [:]) -> HTTPURLResponse {
+  HTTPURLResponse(url: url, statusCode: status, httpVersion: "HTTP/1.1", headerFields: fields)!
+}
+
+func cached(_ url: URL, _ text: String = "body", _ fields: [String: String] = ["Cache-Control": "max-age=600"])
+  -> CachedURLResponse
+{
+  CachedURLResponse(response: httpResponse(url, fields), data: Data(text.utf8))
+}
+
+extension URLRequest {
+  init(
+    _ url: URL, method: String = "GET", policy: CachePolicy = .useProtocolCachePolicy, _ fields: [String: String] = [:]
+  ) {
+    self.init(url: url, cachePolicy: policy)
+    httpMethod = method
+    for (name, value) in fields { setValue(value, forHTTPHeaderField: name) }
+  }
+}
+
+extension Data {
+  var text: String { String(decoding: self, as: UTF8.self) }
+}
+
+extension URLResponse {
+  func field(_ name: String) -> String? { (self as? HTTPURLResponse)?.value(forHTTPHeaderField: name) }
+  var status: Int? { (self as? HTTPURLResponse)?.statusCode }
+}
+
+/// A delegate that notes what it is told, and answers as a test wants.
+final class RecordingDelegate: NSObject, URLSessionDataDelegate {
+  struct Events: Sendable {
+    var responses: [Int] = []
+    var chunks: [Data] = []
+    var redirects: [URL] = []
+    var questions: [Data] = []
+    var completions: [URLError.Code?] = []
+  }
+
+  private let state = Mutex(Events())
+  private let willCache: @Sendable (CachedURLResponse) -> CachedURLResponse?
+  private let follow: @Sendable (URLRequest) -> URLRequest?
+  private let progress: AsyncStream<Void>.Continuation
+  /// One element for each event.
+  let changes: AsyncStream<Void>
+
+  init(
+    willCache: @escaping @Sendable (CachedURLResponse) -> CachedURLResponse? = { $0 },
+    follow: @escaping @Sendable (URLRequest) -> URLRequest? = { $0 }
+  ) {
+    self.willCache = willCache
+    self.follow = follow
+    (changes, progress) = AsyncStream.makeStream()
+  }
+
+  var events: Events { state.withLock { $0 } }
+  var body: Data { events.chunks.reduce(into: Data()) { $0.append($1) } }
+
+  private func note(_ change: (inout Events) -> Void) {
+    state.withLock { change(&$0) }
+    progress.yield()
+  }
+
+  /// Waits until what happened satisfies `condition`.
+  func wait(until condition: (Events) -> Bool) async {
+    if condition(events) { return }
+    for await _ in changes where condition(events) { return }
+  }
+
+  /// Starts a task and waits for its end.
+  func run(_ task: URLSessionTask) async {
+    let count = events.completions.count
+    task.resume()
+    await wait { $0.completions.count > count }
+  }
+
+  func urlSession(
+    _ session: URLSession, dataTask: URLSessionDataTask, didReceive response: URLResponse,
+    completionHandler: @escaping (URLSession.ResponseDisposition) -> Void
+  ) {
+    note { $0.responses.append(response.status ?? 0) }
+    completionHandler(.allow)
+  }
+
+  func urlSession(_ session: URLSession, dataTask: URLSessionDataTask, didReceive data: Data) {
+    note { $0.chunks.append(data) }
+  }
+
+  func urlSession(
+    _ session: URLSession, dataTask: URLSessionDataTask, willCacheResponse proposedResponse: CachedURLResponse,
+    completionHandler: @escaping (CachedURLResponse?) -> Void
+  ) {
+    note { $0.questions.append(proposedResponse.data) }
+    completionHandler(willCache(proposedResponse))
+  }
+
+  func urlSession(
+    _ session: URLSession, task: URLSessionTask, willPerformHTTPRedirection response: HTTPURLResponse,
+    newRequest request: URLRequest, completionHandler: @escaping (URLRequest?) -> Void
+  ) {
+    note { $0.redirects.append(request.url!) }
+    completionHandler(follow(request))
+  }
+
+  func urlSession(_ session: URLSession, task: URLSessionTask, didCompleteWithError error: (any Error)?) {
+    note { $0.completions.append((error as? URLError)?.code) }
+  }
+}

@@ -1,0 +1,158 @@
+import Foundation
+import FoundationNetworking
+import LoopbackOrigin
+import Testing
+
+@testable import LMDBURLCache
+
+@Suite("Capacities")
+struct CapacityTests {
+  func url(_ number: Int) -> URL { URL(string: "http://example.com/\(number)")! }
+
+  func fill(_ cache: LMDBURLCache, count: Int, bodyByteCount: Int) {
+    for number in 0..<count {
+      let body = Data((0..<bodyByteCount).map { UInt8(truncatingIfNeeded: $0 &* 31 &+ number) })
+      cache.storeCachedResponse(
+        CachedURLResponse(response: httpResponse(url(number), ["Cache-Control": "max-age=600"]), data: body),
+        for: URLRequest(url: url(number)))
+    }
+  }
+
+  func countCached(_ cache: LMDBURLCache, of count: Int) -> Int {
+    (0..<count).count { cache.isCached(url($0)) }
+  }
+
+  @Test("the memory tier stays within its own, and a smaller one cuts it at once")
+  func memory() async throws {
+    let fixture = try CacheFixture(memory: 100_000, disk: 0)
+    fill(fixture.cache, count: 100, bodyByteCount: 2_000)
+    #expect(fixture.cache.currentMemoryUsage <= 100_000)
+    #expect(fixture.cache.currentMemoryUsage > 70_000)
+    #expect((25...49).contains(countCached(fixture.cache, of: 100)))
+    #expect(fixture.cache.isCached(url(99)))
+    fixture.cache.memoryCapacity = 10_000
+    #expect(fixture.cache.memoryCapacity == 10_000)
+    #expect(fixture.cache.currentMemoryUsage <= 10_000)
+    fixture.cache.memoryCapacity = 0
+    #expect(fixture.cache.currentMemoryUsage == 0)
+    #expect(countCached(fixture.cache, of: 100) == 0)
+    fill(fixture.cache, count: 1, bodyByteCount: 1)
+    #expect(countCached(fixture.cache, of: 1) == 0)
+    #expect(fixture.cache.statistics.disk == nil)
+    await fixture.finish()
+  }
+
+  @Test("what was used lately stays in memory")
+  func usedLately() async throws {
+    let fixture = try CacheFixture(memory: 100_000, disk: 0)
+    fill(fixture.cache, count: 1, bodyByteCount: 2_000)
+    for number in 1..<200 {
+      fixture.cache.storeCachedResponse(
+        CachedURLResponse(response: httpResponse(url(number)), data: Data(count: 2_000)),
+        for: URLRequest(url: url(number)))
+      #expect(fixture.cache.cachedResponse(for: URLRequest(url: url(0))) != nil)
+    }
+    await fixture.finish()
+  }
+
+  @Test("replacing and removing give the bytes back")
+  func accounting() async throws {
+    let fixture = try CacheFixture(disk: 0)
+    for size in [10, 100_000, 10, 5_000] {
+      fixture.cache.storeCachedResponse(
+        CachedURLResponse(response: httpResponse(url(0)), data: Data(count: size)), for: URLRequest(url: url(0)))
+      #expect((size...(size + 2_000)).contains(fixture.cache.currentMemoryUsage))
+    }
+    fixture.cache.removeCachedResponse(for: URLRequest(url: url(0)))
+    #expect(fixture.cache.currentMemoryUsage == 0)
+    fill(fixture.cache, count: 50, bodyByteCount: 100)
+    fixture.cache.removeAllCachedResponses()
+    #expect(fixture.cache.currentMemoryUsage == 0)
+    #expect(fixture.cache.statistics.memoryEntryCount == 0)
+    await fixture.finish()
+  }
+
+  @Test("a smaller disk capacity evicts before the assignment returns")
+  func disk() async throws {
+    let fixture = try CacheFixture(memory: 0, disk: 8 << 20)
+    fill(fixture.cache, count: 100, bodyByteCount: 40_000)
+    fixture.cache.flush()
+    #expect(countCached(fixture.cache, of: 100) == 100)
+    #expect(fixture.cache.currentDiskUsage > 4_000_000)
+    fixture.cache.diskCapacity = 2 << 20
+    #expect(fixture.cache.diskCapacity == 2 << 20)
+    let kept = countCached(fixture.cache, of: 100)
+    #expect((1...55).contains(kept))
+    #expect(fixture.cache.isCached(url(99)))
+    #expect(fixture.cache.core.store?.checkInvariants() == [])
+    await fixture.finish()
+  }
+
+  @Test("disk capacity 0, and anything below the least, empties the disk and leaves memory", arguments: [0, 1000])
+  func noDisk(_ capacity: Int) async throws {
+    let fixture = try CacheFixture()
+    fill(fixture.cache, count: 3, bodyByteCount: 100)
+    fixture.cache.flush()
+    fixture.cache.diskCapacity = capacity
+    #expect(fixture.cache.diskCapacity == capacity)
+    #expect(countCached(fixture.cache, of: 3) == 3)
+    #expect(fixture.cache.currentDiskUsage > 0)
+    fixture.cache.memoryCapacity = 0
+    #expect(countCached(fixture.cache, of: 3) == 0)
+    fixture.cache.diskCapacity = LMDBURLCache.smallestDiskCapacity
+    #expect(countCached(fixture.cache, of: 3) == 0)
+    fill(fixture.cache, count: 1, bodyByteCount: 100)
+    #expect(countCached(fixture.cache, of: 1) == 1)
+    await fixture.finish()
+  }
+
+  @Test("a disk capacity given later opens the store")
+  func openedLater() async throws {
+    let fixture = try CacheFixture(memory: 0, disk: 0)
+    #expect(!FileManager.default.fileExists(atPath: fixture.directory.path))
+    #expect(fixture.cache.currentDiskUsage == 0)
+    fixture.cache.diskCapacity = 4 << 20
+    fill(fixture.cache, count: 1, bodyByteCount: 100)
+    #expect(countCached(fixture.cache, of: 1) == 1)
+    try fixture.reopen()
+    #expect(countCached(fixture.cache, of: 1) == 1)
+    await fixture.finish()
+  }
+
+  @Test("a session's response may take 5 % of the larger one, whatever it is at the moment")
+  func fivePercent() async throws {
+    let sizes = ["/small": 49_000, "/large": 55_000]
+    try await withCache(memory: 1_000_000, disk: 0) { request in
+      Reply(200, [("Cache-Control", "max-age=600")], body: Data(count: sizes[request.path] ?? 0))
+    } _: { (fixture, origin) async throws in
+      let session = fixture.session()
+      for path in ["/small", "/large"] { _ = try await session.data(from: origin.url(path)) }
+      #expect(fixture.cache.isCached(origin.url("/small")))
+      #expect(!fixture.cache.isCached(origin.url("/large")))
+      fixture.cache.memoryCapacity = 1_200_000
+      _ = try await session.data(from: origin.url("/large"))
+      #expect(fixture.cache.isCached(origin.url("/large")))
+      fixture.cache.memoryCapacity = 1_000_000
+      fixture.cache.removeAllCachedResponses()
+      fixture.cache.diskCapacity = 2 << 20
+      _ = try await session.data(from: origin.url("/large"))
+      #expect(fixture.cache.isCached(origin.url("/large")))
+    }
+  }
+
+  @Test("negative ones trap")
+  func negative() async {
+    await #expect(processExitsWith: .failure) {
+      _ = LMDBURLCache(memoryCapacity: -1, diskCapacity: 0, diskPath: "/nonexistent")
+    }
+    await #expect(processExitsWith: .failure) {
+      _ = LMDBURLCache(memoryCapacity: 0, diskCapacity: -1, diskPath: "/nonexistent")
+    }
+    await #expect(processExitsWith: .failure) {
+      LMDBURLCache(memoryCapacity: 0, diskCapacity: 0, diskPath: "/nonexistent").memoryCapacity = -1
+    }
+    await #expect(processExitsWith: .failure) {
+      LMDBURLCache(memoryCapacity: 0, diskCapacity: 0, diskPath: "/nonexistent").diskCapacity = -1
+    }
+  }
+}

@@ -1,0 +1,173 @@
+import Foundation
+import FoundationNetworking
+import LoopbackOrigin
+import Synchronization
+import Testing
+
+@testable import LMDBURLCache
+
+/// What a session's configuration and a cache's options say holds on every way to the origin.
+@Suite("Configurations")
+struct ConfigurationTests {
+  @Test("what is changed after caching(with:) counts")
+  func changedLater() async throws {
+    try await withCache { _ in
+      Reply(200, [("Cache-Control", "max-age=600"), ("Vary", "X-Tenant")], "a")
+    } _: { (fixture, origin) async throws in
+      let configuration = URLSessionConfiguration.ephemeral.caching(with: fixture.cache)
+      configuration.httpAdditionalHeaders = ["X-Tenant": "blue"]
+      configuration.requestCachePolicy = .returnCacheDataElseLoad
+      let session = URLSession(configuration: configuration)
+      let url = origin.url("/a")
+      for _ in 0..<3 {
+        _ = try await session.data(from: url)
+        fixture.clock.advance(by: 1000)
+      }
+      #expect(origin.requestCount == 1)
+      #expect(origin.requests[0]["X-Tenant"] == "blue")
+      // The variant was stored for the field that the session added.
+      #expect(fixture.cache.cachedResponse(for: URLRequest(url, ["X-Tenant": "blue"])) != nil)
+      #expect(fixture.cache.cachedResponse(for: URLRequest(url: url)) == nil)
+      // A request's own field goes before the session's.
+      _ = try await session.data(for: URLRequest(url, ["x-tenant": "red"]))
+      #expect(origin.requests[1]["X-Tenant"] == "red")
+    }
+  }
+
+  @Test("a session's additional fields decide about variant, partition and credentials, whoever else asks")
+  func additionalFields() async throws {
+    try await withCache(configure: { $0.partition = { $0.value(forHTTPHeaderField: "X-User") ?? "" } }) { request in
+      Reply(
+        200, [("Cache-Control", "max-age=600"), ("Vary", "Accept-Language")],
+        "\(request["X-User"] ?? "-") \(request["Accept-Language"] ?? "-") \(request["Authorization"] ?? "-")")
+    } _: { (fixture, origin) async throws in
+      let sessions = [
+        ["X-User": "1", "Accept-Language": "de"], ["X-User": "2", "Accept-Language": "de"],
+        ["X-User": "1", "Accept-Language": "en"], ["X-User": "1", "Accept-Language": "de", "Authorization": "A"],
+        ["X-User": "1", "Accept-Language": "de", "Authorization": "B"],
+      ].map { (fields: [String: String]) in (fields, fixture.session { $0.httpAdditionalHeaders = fields }) }
+      for _ in 0..<2 {
+        for (fields, session) in sessions {
+          let expected = "\(fields["X-User"]!) \(fields["Accept-Language"]!) \(fields["Authorization"] ?? "-")"
+          #expect(try await session.data(from: origin.url("/a")).0.text == expected)
+          let direct = try await fixture.cache.data(from: origin.url("/a"), by: session)
+          #expect(direct.text == expected)
+        }
+      }
+      #expect(origin.requestCount == 5)
+    }
+  }
+
+  @Test("cookies are sent and kept as without us, on each hop", arguments: [true, false])
+  func cookies(_ setsCookies: Bool) async throws {
+    let handler: LoopbackOrigin.Handler = { request in
+      switch request.path {
+      case "/from": Reply(302, [("Location", "/to"), ("Set-Cookie", "hop=1; Path=/")])
+      case "/to":
+        Reply(200, [("Set-Cookie", "end=2; Path=/"), ("Vary", "Cookie"), ("Cache-Control", "max-age=600")], "a")
+      default: Reply(200, [("Vary", "Cookie"), ("Cache-Control", "max-age=600")], request["Cookie"] ?? "none")
+      }
+    }
+    try await withCache(origin: handler) { (fixture, origin) async throws in
+      func cookies(_ configuration: URLSessionConfiguration) async throws -> [[String]] {
+        configuration.httpShouldSetCookies = setsCookies
+        let first = origin.requestCount
+        let session = URLSession(configuration: configuration)
+        _ = try await session.data(from: origin.url("/from"))
+        let seen = try await session.data(from: origin.url("/seen")).0.text
+        let kept = configuration.httpCookieStorage?.cookies?.map(\.name).sorted() ?? []
+        let sent = origin.requests.dropFirst(first).map { $0["Cookie"] ?? "none" }
+        return [kept, sent.map(sorted), [sorted(seen)]]
+      }
+      func sorted(_ field: String) -> String { field.split(separator: "; ").sorted().joined(separator: "; ") }
+      let plain = try await cookies(.ephemeral)
+      let caching = try await cookies(URLSessionConfiguration.ephemeral.caching(with: fixture.cache))
+      #expect(caching == plain)
+      #expect(plain[0] == ["end", "hop"])
+    }
+  }
+
+  @Test("cookies are refused where the configuration says so")
+  func refusedCookies() async throws {
+    try await withCache { _ in
+      Reply(200, [("Set-Cookie", "a=1; Path=/")], "a")
+    } _: { (fixture, origin) async throws in
+      let configuration = URLSessionConfiguration.ephemeral.caching(with: fixture.cache)
+      configuration.httpCookieAcceptPolicy = .never
+      _ = try await URLSession(configuration: configuration).data(from: origin.url("/"))
+      #expect(configuration.httpCookieStorage?.cookies?.isEmpty ?? true)
+    }
+  }
+
+  @Test("overrides hold on every way: lifetime, ignored fields, ignored query parameters")
+  func overrides() async throws {
+    try await withCache(configure: { options in
+      options.overrides = { request in
+        request.url?.path == "/plain"
+          ? .init() : .init(lifetime: 1000, ignoredResponseFields: ["Vary"], ignoredQueryParameters: ["token"])
+      }
+    }) { request in
+      Reply(200, [("Cache-Control", "no-store"), ("Vary", "*")], request.query ?? "")
+    } _: { (fixture, origin) async throws in
+      let session = fixture.session()
+      let cache = fixture.cache
+      #expect(try await session.data(from: origin.url("/a?token=1&q=x")).0.text == "token=1&q=x")
+      #expect(try await session.data(from: origin.url("/a?q=x&token=2")).0.text == "token=1&q=x")
+      #expect(try await cache.data(from: origin.url("/a?q=x")).0.text == "token=1&q=x")
+      #expect(cache.isCached(origin.url("/a?token=9&q=x")))
+      #expect(cache.cachedResponse(for: URLRequest(url: origin.url("/a?q=x&token=")))?.data.text == "token=1&q=x")
+      #expect(origin.requestCount == 1)
+      try fixture.reopen()
+      #expect(try await fixture.cache.data(from: origin.url("/a?q=x&token=3")).0.text == "token=1&q=x")
+      fixture.clock.advance(by: 1001)
+      _ = try await fixture.cache.data(from: origin.url("/a?q=x&token=4"))
+      #expect(origin.requestCount == 2)
+      fixture.cache.removeCachedResponse(for: URLRequest(url: origin.url("/a?token=5&q=x")))
+      #expect(!fixture.cache.isCached(origin.url("/a?q=x")))
+      // By hand.
+      let url = origin.url("/b?token=1")
+      fixture.cache.storeCachedResponse(cached(url, "hand", [:]), for: URLRequest(url: url))
+      #expect(try await fixture.cache.data(from: origin.url("/b?token=2")).0.text == "hand")
+      // Not for others.
+      for _ in 0..<2 { _ = try await session.data(from: origin.url("/plain")) }
+      #expect(origin.requestCount == 4)
+    }
+  }
+
+  @Test("background revalidations are waited for")
+  func backgroundWork() async throws {
+    let gate = Gate()
+    try await withCache { request in
+      let reply = Reply(200, [("Cache-Control", "max-age=60, stale-while-revalidate=600")], "\(request.number)")
+      return request.number == 1 ? reply.held(at: gate) : reply
+    } _: { (fixture, origin) async throws in
+      let session = fixture.session()
+      await fixture.cache.finishBackgroundWork()
+      #expect(try await session.data(from: origin.url("/")).0.text == "0")
+      fixture.clock.advance(by: 100)
+      #expect(try await session.data(from: origin.url("/")).0.text == "0")
+      await gate.waitForArrivals()
+      gate.open()
+      await fixture.cache.finishBackgroundWork()
+      #expect(try await session.data(from: origin.url("/")).0.text == "1")
+      #expect(origin.requestCount == 2)
+    }
+  }
+
+  @Test("a WebSocket is left alone")
+  func webSocket() async throws {
+    try await withCache { _ in
+      Reply(400, [], "no")
+    } _: { (fixture, origin) async throws in
+      #expect(!CachingURLProtocol.canInit(with: URLRequest(url: URL(string: "ws://127.0.0.1:\(origin.port)/")!)))
+      #expect(!CachingURLProtocol.canInit(with: URLRequest(url: URL(string: "ftp://127.0.0.1/")!)))
+      #expect(CachingURLProtocol.canInit(with: URLRequest(url: URL(string: "HTTPS://127.0.0.1/")!)))
+    }
+  }
+}
+
+extension LMDBURLCache {
+  func data(from url: URL, by session: URLSession) async throws -> Data {
+    try await data(for: URLRequest(url: url), from: session).0
+  }
+}

@@ -1,0 +1,208 @@
+import Foundation
+import FoundationNetworking
+import LoopbackOrigin
+import Synchronization
+import Testing
+
+@testable import LMDBURLCache
+
+/// What delegates are told and asked.
+@Suite("A delegate")
+struct DelegateTests {
+  /// A stream without an end is a head and a body that goes on after any number of bytes. One that really never pauses stops
+  /// every session of the process in Foundation, its own cancellation included.
+  @Test("gets a body without an end chunk by chunk, and can cancel it")
+  func endless() async throws {
+    let gate = Gate()
+    try await withCache { _ in
+      Reply(200, [("Cache-Control", "max-age=600")], parts: [.bytes(Data(count: 2 << 20)), .hold(gate)]).chunked()
+    } _: { (fixture, origin) async throws in
+      let delegate = RecordingDelegate()
+      let task = fixture.session(delegate: delegate).dataTask(with: origin.url("/"))
+      task.resume()
+      // More than what is collected to be stored.
+      await delegate.wait { $0.chunks.reduce(0) { $0 + $1.count } == 2 << 20 }
+      task.cancel()
+      await delegate.wait { !$0.completions.isEmpty }
+      #expect(delegate.events.responses == [200])
+      #expect(delegate.events.chunks.count > 1)
+      #expect(delegate.events.completions == [.cancelled])
+      await origin.waitForAbandonedReplies()
+      #expect(!fixture.cache.isCached(origin.url("/")))
+      gate.open()
+    }
+  }
+
+  @Test("gets the head before the body has come, and each part of it as it comes")
+  func streaming() async throws {
+    let gate = Gate()
+    try await withCache { _ in
+      Reply(200, [("Cache-Control", "max-age=600")], "firstsecond").held(at: gate, afterBodyBytes: 5)
+    } _: { (fixture, origin) async throws in
+      let delegate = RecordingDelegate()
+      let session = fixture.session(delegate: delegate)
+      let task = session.dataTask(with: origin.url("/"))
+      task.resume()
+      await delegate.wait { $0.chunks.map(\.text) == ["first"] }
+      #expect(delegate.events.responses == [200])
+      #expect((task.response as? HTTPURLResponse)?.statusCode == 200)
+      gate.open()
+      await delegate.wait { !$0.completions.isEmpty }
+      #expect(delegate.body.text == "firstsecond")
+      #expect(delegate.events.completions == [nil])
+      await delegate.run(session.dataTask(with: origin.url("/")))
+      #expect(delegate.body.text == "firstsecondfirstsecond")
+      #expect(origin.requestCount == 1)
+      #expect(delegate.events.questions.map(\.text) == ["firstsecond"])
+    }
+  }
+
+  @Test("is asked once what to store: as proposed, changed, in memory only, or nothing")
+  func willCache() async throws {
+    try await withCache { _ in
+      Reply(200, [("Cache-Control", "max-age=600")], "body")
+    } _: { (fixture, origin) async throws in
+      func get(
+        _ path: String, _ willCache: @escaping @Sendable (CachedURLResponse) -> CachedURLResponse?
+      ) async throws -> CachedURLResponse? {
+        let delegate = RecordingDelegate(willCache: willCache)
+        await delegate.run(fixture.session(delegate: delegate).dataTask(with: origin.url(path)))
+        #expect(delegate.body.text == "body")
+        #expect(delegate.events.questions.map(\.text) == ["body"])
+        return fixture.cache.cachedResponse(for: URLRequest(url: origin.url(path)))
+      }
+      #expect(try await get("/same") { $0 }?.data.text == "body")
+      #expect(try await get("/none") { _ in nil } == nil)
+      let refused = try await get("/refused") {
+        CachedURLResponse(response: $0.response, data: $0.data, userInfo: nil, storagePolicy: .notAllowed)
+      }
+      #expect(refused == nil)
+      let memory = try await get("/memory") {
+        CachedURLResponse(
+          response: $0.response, data: $0.data, userInfo: ["k": "v"], storagePolicy: .allowedInMemoryOnly)
+      }
+      #expect(memory?.storagePolicy == .allowedInMemoryOnly)
+      #expect(memory?.userInfo?["k"] as? String == "v")
+      let changed = try await get("/changed") { proposed in
+        CachedURLResponse(
+          response: httpResponse(proposed.response.url!, ["Cache-Control": "max-age=9000", "X-Mine": "1"]),
+          data: Data("other".utf8), userInfo: ["k": "v"], storagePolicy: .allowed)
+      }
+      #expect(changed?.data.text == "other")
+
+      try fixture.reopen()
+      #expect(!fixture.cache.isCached(origin.url("/memory")))
+      // A changed lifetime holds.
+      fixture.clock.advance(by: 8000)
+      let count = origin.requestCount
+      let (data, response) = try await fixture.cache.data(from: origin.url("/changed"))
+      #expect(data.text == "other")
+      #expect(response.field("X-Mine") == "1")
+      #expect(origin.requestCount == count)
+      let found = fixture.cache.cachedResponse(for: URLRequest(url: origin.url("/changed")))
+      #expect(found?.userInfo?["k"] as? String == "v")
+    }
+  }
+
+  @Test("is asked before a redirect is followed, and may refuse or change it")
+  func redirects() async throws {
+    try await withCache { request in
+      switch request.path {
+      case "/from": Reply(301, [("Location", "/to#there"), ("Cache-Control", "max-age=600")], "moved")
+      default: Reply(200, [("Cache-Control", "max-age=600")], request.path)
+      }
+    } _: { (fixture, origin) async throws in
+      for round in 0..<2 {
+        let following = RecordingDelegate()
+        await following.run(fixture.session(delegate: following).dataTask(with: origin.url("/from")))
+        #expect(following.events.redirects == [origin.url("/to#there")])
+        #expect(following.body.text == "/to")
+        #expect(following.events.responses == [200])
+        // Each hop was stored under its own URL.
+        #expect(origin.requestCount == 2, "round \(round)")
+      }
+      let refusing = RecordingDelegate(follow: { _ in nil })
+      await refusing.run(fixture.session(delegate: refusing).dataTask(with: origin.url("/from")))
+      #expect(refusing.events.responses == [301])
+      #expect(refusing.body.text == "moved")
+      let other = origin.url("/other")
+      let changing = RecordingDelegate(follow: { _ in URLRequest(url: other) })
+      await changing.run(fixture.session(delegate: changing).dataTask(with: origin.url("/from")))
+      #expect(changing.body.text == "/other")
+      #expect(origin.requestCount == 3)
+    }
+  }
+
+  @Test("sees no more than 20 redirects, as without us", arguments: [20, 21])
+  func manyRedirects(_ count: Int) async throws {
+    try await withCache { request in
+      let number = Int(request.path.dropFirst()) ?? 0
+      return number < count ? Reply(302, [("Location", "/\(number + 1)")]) : Reply(200, [], "end")
+    } _: { (fixture, origin) async throws in
+      let plain = URLSession(configuration: .ephemeral)
+      var outcomes: [URLError.Code?] = []
+      for session in [plain, fixture.session()] {
+        do {
+          _ = try await session.data(from: origin.url("/0"))
+          outcomes.append(nil)
+        } catch { outcomes.append((error as? URLError)?.code) }
+      }
+      #expect(outcomes == (count == 20 ? [nil, nil] : [.httpTooManyRedirects, .httpTooManyRedirects]))
+    }
+  }
+
+  @Test("a task that is suspended delivers nothing until it is resumed; one resumed twice is loaded once")
+  func suspension() async throws {
+    let gate = Gate()
+    try await withCache { _ in
+      Reply(200, [("Cache-Control", "max-age=600")], "firstsecond").held(at: gate, afterBodyBytes: 5)
+    } _: { (fixture, origin) async throws in
+      let delegate = RecordingDelegate()
+      let session = fixture.session(delegate: delegate)
+      let task = session.dataTask(with: origin.url("/"))
+      task.resume()
+      task.resume()
+      await delegate.wait { $0.chunks.count == 1 }
+      task.suspend()
+      gate.open()
+      // Another task's whole load shows that time has passed.
+      #expect(try await fixture.cache.data(from: origin.url("/other")).0.text == "firstsecond")
+      #expect(delegate.events.completions.isEmpty)
+      task.resume()
+      await delegate.wait { !$0.completions.isEmpty }
+      #expect(delegate.body.text == "firstsecond")
+
+      // Hits, too.
+      let hit = session.dataTask(with: origin.url("/"))
+      hit.resume()
+      hit.resume()
+      await delegate.wait { $0.completions.count == 2 }
+      let cancelled = session.dataTask(with: origin.url("/"))
+      cancelled.suspend()
+      cancelled.cancel()
+      await delegate.wait { $0.completions.count == 3 }
+      #expect(delegate.events.completions == [nil, nil, .cancelled])
+      #expect(origin.requestCount == 2)
+    }
+  }
+
+  @Test("a task cancelled while it is suspended ends")
+  func cancelledSuspended() async throws {
+    let gate = Gate()
+    try await withCache { _ in
+      Reply(200, [], "0123456789").held(at: gate, afterBodyBytes: 5)
+    } _: {
+      (fixture, origin) async throws in
+      let delegate = RecordingDelegate()
+      let task = fixture.session(delegate: delegate).dataTask(with: origin.url("/"))
+      task.resume()
+      await delegate.wait { $0.chunks.count == 1 }
+      task.suspend()
+      task.cancel()
+      await delegate.wait { !$0.completions.isEmpty }
+      #expect(delegate.events.completions == [.cancelled])
+      await origin.waitForAbandonedReplies()
+      gate.open()
+    }
+  }
+}

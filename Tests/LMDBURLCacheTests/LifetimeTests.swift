@@ -1,0 +1,70 @@
+import Foundation
+import FoundationNetworking
+import LoopbackOrigin
+import Testing
+
+@testable import LMDBURLCache
+
+/// Nothing is kept alive longer than it is needed.
+@Suite("Lifetimes")
+struct LifetimeTests {
+  @Test("a cache goes with its last reference, closes its store, and leaves what was stored")
+  func cache() async throws {
+    let fixture = try CacheFixture()
+    let origin = try LoopbackOrigin { _ in Reply(200, [("Cache-Control", "max-age=600")], "a") }
+    defer { origin.stop() }
+    weak var weakCache: LMDBURLCache?
+    weak var weakStore: AnyObject?
+    let directory = FileManager.default.temporaryDirectory.appendingPathComponent("cache-\(UUID().uuidString)")
+    defer { try? FileManager.default.removeItem(at: directory) }
+    do {
+      let cache = try LMDBURLCache(directory: directory, memoryCapacity: 1 << 20, diskCapacity: 8 << 20)
+      weakCache = cache
+      weakStore = cache.core.store
+      _ = try await cache.data(from: origin.url("/a"))
+      _ = try await cache.data(from: origin.url("/a"))
+      let session = URLSession(configuration: .ephemeral.caching(with: cache))
+      _ = try await session.data(from: origin.url("/b"))
+      _ = try await session.data(from: origin.url("/b"))
+      let delegate = RecordingDelegate()
+      let delegated = URLSession(configuration: .ephemeral.caching(with: cache), delegate: delegate, delegateQueue: nil)
+      await delegate.run(delegated.dataTask(with: origin.url("/c")))
+      session.finishTasksAndInvalidate()
+      delegated.finishTasksAndInvalidate()
+    }
+    // Foundation lets go of a finished task on queues of its own.
+    let patience = ContinuousClock.now + .seconds(5)
+    while weakCache != nil, ContinuousClock.now < patience { await Task.yield() }
+    #expect(weakCache == nil)
+    while weakStore != nil, ContinuousClock.now < patience { await Task.yield() }
+    #expect(weakStore == nil)
+    let again = try LMDBURLCache(directory: directory, memoryCapacity: 0, diskCapacity: 8 << 20)
+    for path in ["/a", "/b", "/c"] { #expect(again.isCached(origin.url(path)), "\(path)") }
+    #expect(again.core.store?.checkInvariants() == [])
+    await fixture.finish()
+  }
+
+  @Test("opening and dropping caches of one directory loses nothing")
+  func reopening() async throws {
+    let directory = FileManager.default.temporaryDirectory.appendingPathComponent("cache-\(UUID().uuidString)")
+    defer { try? FileManager.default.removeItem(at: directory) }
+    for number in 0..<20 {
+      let cache = try LMDBURLCache(directory: directory, memoryCapacity: 0, diskCapacity: 8 << 20)
+      let url = URL(string: "http://example.com/\(number)")!
+      cache.storeCachedResponse(cached(url), for: URLRequest(url: url))
+      for earlier in 0...number { #expect(cache.isCached(URL(string: "http://example.com/\(earlier)")!)) }
+    }
+  }
+
+  @Test("a session's context is one as long as the session lives")
+  func contexts() throws {
+    let fixture = try CacheFixture()
+    let session = fixture.session()
+    let context = SessionContext.of(session)
+    #expect(SessionContext.of(session) === context)
+    #expect(context.cache === fixture.cache)
+    #expect(context.configuration.urlCache == nil)
+    #expect(SessionContext.of(fixture.session()) !== context)
+    try FileManager.default.removeItem(at: fixture.directory)
+  }
+}

@@ -1,1 +1,0 @@
-// LMDBURLCacheTests: its first slice is on its way.

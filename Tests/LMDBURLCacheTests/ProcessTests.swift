@@ -1,0 +1,118 @@
+import Foundation
+import FoundationNetworking
+import Glibc
+import LoopbackOrigin
+import Testing
+
+@testable import LMDBURLCache
+
+/// What concerns a whole process, each in one of its own.
+@Suite("A process")
+struct ProcessTests {
+  @Test("that exits without a flush has stored what it was given")
+  func exitWithoutFlush() async throws {
+    let directory = FileManager.default.temporaryDirectory.appendingPathComponent("cache-\(UUID().uuidString)")
+    defer { try? FileManager.default.removeItem(at: directory) }
+    setenv("LMDBURLCACHE_TEST_DIRECTORY", directory.path, 1)
+    defer { unsetenv("LMDBURLCACHE_TEST_DIRECTORY") }
+    await #expect(processExitsWith: .success) {
+      let path = ProcessInfo.processInfo.environment["LMDBURLCACHE_TEST_DIRECTORY"]!
+      let cache = try LMDBURLCache(
+        directory: URL(fileURLWithPath: path), memoryCapacity: 1 << 20, diskCapacity: 8 << 20)
+      for number in 0..<100 {
+        let url = URL(string: "http://example.com/\(number)")!
+        cache.storeCachedResponse(cached(url, "\(number)"), for: URLRequest(url: url))
+      }
+      // With the cache still in use.
+      withExtendedLifetime(cache) { exit(0) }
+    }
+    let cache = try LMDBURLCache(directory: directory, memoryCapacity: 0, diskCapacity: 8 << 20)
+    let found = (0..<100).count { cache.isCached(URL(string: "http://example.com/\($0)")!) }
+    #expect(found == 100)
+    #expect(cache.core.store?.checkInvariants() == [])
+  }
+
+  @Test("URLSession.shared caches once installShared was called, and URLCache.shared is the cache")
+  func installShared() async {
+    await #expect(processExitsWith: .success) {
+      let cache = LMDBURLCache(memoryCapacity: 1 << 20, diskCapacity: 0, diskPath: "/nonexistent")
+      LMDBURLCache.installShared(cache)
+      LMDBURLCache.installShared(cache)
+      precondition(URLCache.shared === cache)
+      let origin = try LoopbackOrigin { _ in Reply(200, [("Cache-Control", "max-age=600")], "a") }
+      for _ in 0..<3 {
+        let data = try await URLSession.shared.data(from: origin.url("/a")).0
+        precondition(data.text == "a")
+      }
+      precondition(origin.requestCount == 1)
+      // A session of the default configuration takes the shared cache, but does not cache by itself.
+      precondition(URLSessionConfiguration.default.urlCache === cache)
+      _ = try await URLSession(configuration: .default).data(from: origin.url("/b"))
+      var post = URLRequest(url: origin.url("/a"))
+      post.httpMethod = "POST"
+      post.httpBody = Data("x".utf8)
+      _ = try await URLSession.shared.data(for: post)
+      precondition(!cache.isCached(origin.url("/a")))
+      exit(0)
+    }
+  }
+
+  @Test("finds its caches directory by XDG_CACHE_HOME and HOME; a bare name is a folder in it")
+  func paths() async throws {
+    let home = FileManager.default.temporaryDirectory.appendingPathComponent("home-\(UUID().uuidString)")
+    try FileManager.default.createDirectory(at: home, withIntermediateDirectories: true)
+    defer { try? FileManager.default.removeItem(at: home) }
+    setenv("LMDBURLCACHE_TEST_HOME", home.path, 1)
+    defer { unsetenv("LMDBURLCACHE_TEST_HOME") }
+    await #expect(processExitsWith: .success) {
+      let home = ProcessInfo.processInfo.environment["LMDBURLCACHE_TEST_HOME"]!
+      setenv("XDG_CACHE_HOME", home + "/xdg", 1)
+      setenv("HOME", home, 1)
+      precondition(LMDBURLCache.defaultCachePath == home + "/xdg/LMDBURLCache", LMDBURLCache.defaultCachePath)
+      for (path, expected) in [
+        (nil, "/xdg/LMDBURLCache"), ("Custom", "/xdg/Custom"), ("", "/xdg/LMDBURLCache"), ("a/b", "/xdg/a/b"),
+        (home + "/absolute", "/absolute"),
+      ] as [(String?, String)] {
+        let cache = LMDBURLCache(memoryCapacity: 0, diskCapacity: 4 << 20, diskPath: path)
+        precondition(FileManager.default.fileExists(atPath: home + expected + "/data.mdb"), expected)
+        let url = URL(string: "http://example.com/")!
+        cache.storeCachedResponse(cached(url), for: URLRequest(url: url))
+        precondition(cache.isCached(url))
+      }
+      let later = LMDBURLCache(memoryCapacity: 1 << 20, diskCapacity: 4 << 20)
+      precondition(later.isCached(URL(string: "http://example.com/")!))
+      let entries = try FileManager.default.contentsOfDirectory(atPath: home + "/xdg").sorted()
+      precondition(entries == ["Custom", "LMDBURLCache", "a"], "\(entries)")
+      exit(0)
+    }
+  }
+
+  @Test("a path that cannot be used gives a cache in memory and one line; the throwing initializer says what and why")
+  func unusablePath() async throws {
+    let file = FileManager.default.temporaryDirectory.appendingPathComponent("file-\(UUID().uuidString)")
+    try Data("a file".utf8).write(to: file)
+    defer { try? FileManager.default.removeItem(at: file) }
+    #expect { try LMDBURLCache(directory: file, memoryCapacity: 1 << 20, diskCapacity: 4 << 20) } throws: {
+      "\($0)".contains(file.path)
+    }
+    setenv("LMDBURLCACHE_TEST_FILE", file.path, 1)
+    defer { unsetenv("LMDBURLCACHE_TEST_FILE") }
+    let result = await #expect(processExitsWith: .success, observing: [\.standardErrorContent]) {
+      let path = ProcessInfo.processInfo.environment["LMDBURLCACHE_TEST_FILE"]!
+      let cache = LMDBURLCache(memoryCapacity: 1 << 20, diskCapacity: 4 << 20, diskPath: path)
+      let url = URL(string: "http://example.com/")!
+      cache.storeCachedResponse(cached(url), for: URLRequest(url: url))
+      precondition(cache.isCached(url))
+      precondition(cache.currentDiskUsage == 0)
+      precondition(cache.flush())
+      cache.removeAllCachedResponses()
+      precondition(!cache.isCached(url))
+      exit(0)
+    }
+    let lines = String(decoding: result?.standardErrorContent ?? [], as: UTF8.self)
+      .split(separator: "\n").filter { $0.hasPrefix("LMDBURLCache:") }
+    #expect(lines.count == 1)
+    #expect(lines.first?.contains("in memory alone") == true)
+    #expect(try Data(contentsOf: file).text == "a file")
+  }
+}

@@ -1,0 +1,122 @@
+import Foundation
+import FoundationNetworking
+import LoopbackOrigin
+import Testing
+
+@testable import LMDBURLCache
+
+@Suite("Purges")
+struct PurgeTests {
+  /// How to remove what is stored for a URL.
+  enum Kind: CaseIterable {
+    case request, all, since, host, prefix, group, post
+
+    func purge(_ cache: LMDBURLCache, _ url: URL) async throws {
+      switch self {
+      case .request: cache.removeCachedResponse(for: URLRequest(url: url))
+      case .all: cache.removeAllCachedResponses()
+      case .since: cache.removeCachedResponses(since: .distantPast)
+      case .host: cache.removeCachedResponses(forHost: "127.0.0.1")
+      case .prefix: cache.removeCachedResponses(withPrefix: url.deletingLastPathComponent())
+      case .group: cache.removeCachedResponses(inGroup: "g", origin: url)
+      case .post: _ = try await cache.data(for: URLRequest(url, method: "POST"))
+      }
+    }
+  }
+
+  @Test("a fetch under way when a purge comes is not stored; its caller gets the answer", arguments: Kind.allCases)
+  func inFlight(_ kind: Kind) async throws {
+    let gate = Gate()
+    try await withCache { request in
+      let reply = Reply(200, [("Cache-Control", "max-age=600"), ("Cache-Groups", "\"g\"")], "\(request.method)")
+      return request.method == "POST" || request.number > 0 ? reply : reply.held(at: gate)
+    } _: { (fixture, origin) async throws in
+      let url = origin.url("/dir/a")
+      let session = fixture.session()
+      async let answer = session.data(from: url)
+      await gate.waitForArrivals()
+      try await kind.purge(fixture.cache, url)
+      gate.open()
+      #expect(try await answer.0.text == "GET")
+      #expect(!fixture.cache.isCached(url))
+      _ = try await session.data(from: url)
+      #expect(fixture.cache.isCached(url))
+      try await kind.purge(fixture.cache, url)
+      #expect(!fixture.cache.isCached(url))
+    }
+  }
+
+  @Test("a revalidation under way when a purge comes brings nothing back", arguments: Kind.allCases)
+  func revalidationInFlight(_ kind: Kind) async throws {
+    let gate = Gate()
+    try await withCache { request in
+      if request.method == "POST" { return Reply(200) }
+      let fields = [("ETag", "\"1\""), ("Cache-Control", "max-age=60"), ("Cache-Groups", "\"g\"")]
+      if request["If-None-Match"] != nil { return Reply(304, fields).held(at: gate) }
+      return Reply(200, fields, "body")
+    } _: { (fixture, origin) async throws in
+      let url = origin.url("/dir/a")
+      let cache = fixture.cache
+      _ = try await cache.data(from: url)
+      fixture.clock.advance(by: 100)
+      async let answer = cache.data(from: url)
+      await gate.waitForArrivals()
+      try await kind.purge(cache, url)
+      gate.open()
+      #expect(try await answer.0.text == "body")
+      #expect(!cache.isCached(url))
+      try fixture.reopen()
+      #expect(!fixture.cache.isCached(url))
+    }
+  }
+
+  @Test("what was stored at the date stays, what came after it goes")
+  func since() async throws {
+    let fixture = try CacheFixture()
+    let urls = (0..<3).map { URL(string: "http://example.com/\($0)")! }
+    var dates: [Date] = []
+    for url in urls {
+      dates.append(fixture.clock.now)
+      fixture.cache.storeCachedResponse(cached(url), for: URLRequest(url: url))
+      fixture.clock.advance(by: 10)
+    }
+    fixture.cache.removeCachedResponses(since: dates[1])
+    #expect(urls.map { fixture.cache.isCached($0) } == [true, true, false])
+    try fixture.reopen()
+    #expect(urls.map { fixture.cache.isCached($0) } == [true, true, false])
+    await fixture.finish()
+  }
+
+  @Test("reach what another cache of the directory has in memory")
+  func otherCache() async throws {
+    let fixture = try CacheFixture()
+    let url = URL(string: "http://example.com/a")!
+    let other = try LMDBURLCache(directory: fixture.directory, memoryCapacity: 1 << 20, diskCapacity: 16 << 20)
+    for kind in [Kind.request, .all, .since, .host, .prefix] {
+      fixture.cache.storeCachedResponse(cached(url), for: URLRequest(url: url))
+      #expect(fixture.cache.isCached(url))
+      #expect(other.isCached(url))
+      let target = kind == .host ? URL(string: "http://example.com/a")! : url
+      if kind == .host {
+        other.removeCachedResponses(forHost: "example.com")
+      } else {
+        try await kind.purge(other, target)
+      }
+      #expect(!fixture.cache.isCached(url), "\(kind)")
+    }
+    await fixture.finish()
+  }
+
+  @Test("keep to their partition where HTTP asks for them")
+  func partitions() async throws {
+    try await withCache(configure: { $0.partition = { $0.value(forHTTPHeaderField: "X-User") ?? "" } }) { _ in
+      Reply(200, [("Cache-Control", "max-age=600")], "a")
+    } _: { (fixture, origin) async throws in
+      let url = origin.url("/a")
+      for user in ["1", "2"] { _ = try await fixture.cache.data(for: URLRequest(url, ["X-User": user])) }
+      _ = try await fixture.cache.data(for: URLRequest(url, method: "POST", ["X-User": "1"]))
+      #expect(fixture.cache.cachedResponse(for: URLRequest(url, ["X-User": "1"])) == nil)
+      #expect(fixture.cache.cachedResponse(for: URLRequest(url, ["X-User": "2"])) != nil)
+    }
+  }
+}

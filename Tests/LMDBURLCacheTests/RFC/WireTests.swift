@@ -1,0 +1,120 @@
+import Foundation
+import FoundationNetworking
+import LoopbackOrigin
+import Testing
+
+@testable import LMDBURLCache
+
+/// What the tables cannot say: bytes that are no text, coded content, and calls besides requests.
+@Suite("HTTP conformance on the wire")
+struct WireTests {
+  private func get(_ url: URL, _ session: URLSession, _ fields: FieldLines = []) async throws -> ConformanceOutcome {
+    var request = URLRequest(url: url)
+    for (name, value) in fields { request.setValue(value, forHTTPHeaderField: name) }
+    let (data, response) = try await session.data(for: request)
+    let answer = try #require(response as? HTTPURLResponse)
+    var fields: [String: String] = [:]
+    for (name, value) in answer.allHeaderFields { fields["\(name)"] = "\(value)" }
+    return ConformanceOutcome(status: answer.statusCode, fields: fields, body: data)
+  }
+
+  /// "hello hello hello hello", coded.
+  private static let coded = Data([
+    0x1F, 0x8B, 0x08, 0x00, 0x00, 0x00, 0x00, 0x00, 0x02, 0x03, 0xCB, 0x48, 0xCD, 0xC9, 0xC9, 0x57, 0xC8, 0x40, 0x27,
+    0x01, 0xE3, 0x51, 0x3D, 0x8D, 0x17, 0x00, 0x00, 0x00,
+  ])
+
+  /// Rows 9, 16 and 72: what Foundation has decoded is stored so, confirmed so, and no range is cut from it.
+  @Test("Coded content")
+  func codedContent() async throws {
+    let fixture = try CacheFixture()
+    fixture.cache.minCacheInterval = 0
+    let origin = try LoopbackOrigin { request in
+      let fields = [
+        ("Cache-Control", "max-age=60"), ("ETag", "\"a\""), ("Vary", "Accept-Encoding"), ("Content-Encoding", "gzip"),
+      ]
+      return request["If-None-Match"] == "\"a\"" ? Reply(304, fields) : Reply(200, fields, body: Self.coded)
+    }
+    defer { origin.stop() }
+    let session = fixture.session()
+    let plain = try await get(origin.url("/a"), URLSession(configuration: .ephemeral))
+    for step in 0..<4 {
+      let answer = try await get(origin.url("/a"), session, step == 3 ? [("Range", "bytes=0-4")] : [])
+      #expect(String(decoding: answer.body, as: UTF8.self) == "hello hello hello hello")
+      #expect(answer.value("Content-Encoding") == plain.value("Content-Encoding"))
+      #expect(answer.value("Content-Length") == plain.value("Content-Length"))
+      fixture.clock.advance(by: step == 1 ? 61 : 1)
+    }
+    #expect(origin.requests.map { $0["If-None-Match"] } == [nil, nil, "\"a\""])
+    await fixture.finish()
+  }
+
+  /// Heads that are wrong in some way. Foundation may take them or not; what it takes must come out of the store the same.
+  private static let heads: [(String, [UInt8])] = [
+    ("a byte that is no UTF-8", Array("X-A: a".utf8) + [0xFC]),
+    ("no colon", Array("X-A a".utf8)),
+    ("a space before the colon", Array("X-A : a".utf8)),
+    ("a folded line", Array("X-A: a\r\n b".utf8)),
+    ("an empty name", Array(": a".utf8)),
+    ("a second length, the same", Array("Content-Length: 4".utf8)),
+    ("a tab", Array("X-A:\ta\t".utf8)),
+    ("a control character", Array("X-A: a\u{1}b".utf8)),
+    ("no space behind the colon", Array("X-A:a".utf8)),
+    ("a name with strange letters", Array("X(A): a".utf8)),
+  ]
+
+  /// Rows 9 and 91: a malformed line harms nobody, neither the answer nor what is stored.
+  @Test("Malformed heads", arguments: heads.indices)
+  func malformedHeads(_ index: Int) async throws {
+    let (name, line) = Self.heads[index]
+    let fixture = try CacheFixture()
+    fixture.cache.minCacheInterval = 0
+    let before = "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 4\r\n"
+    let origin = try LoopbackOrigin { _ in
+      .raw([.text(before), .bytes(Data(line)), .text("\r\n\r\nbody")])
+    }
+    defer { origin.stop() }
+    let plain = URLSession(configuration: .ephemeral)
+    let session = fixture.session()
+    guard let expected = try? await get(origin.url("/a"), plain) else {
+      // What Foundation refuses stays refused.
+      await #expect(throws: URLError.self, "\(name)") { try await get(origin.url("/a"), session) }
+      #expect(!fixture.cache.isCached(origin.url("/a")))
+      return await fixture.finish()
+    }
+    for _ in 0..<2 {
+      let answer = try await get(origin.url("/a"), session)
+      #expect(answer.body == expected.body, "\(name)")
+      #expect(answer.value("X-A") == expected.value("X-A"), "\(name)")
+    }
+    #expect(origin.requestCount == 2, "\(name)")
+    await fixture.finish()
+  }
+
+  /// Rows 107 and 109: groups are purged by the cache's own method too, of one origin alone.
+  @Test("Groups are purged by hand")
+  func groupPurge() async throws {
+    let fixture = try CacheFixture()
+    fixture.cache.minCacheInterval = 0
+    let reply = Reply(200, [("Cache-Control", "max-age=60"), ("Cache-Groups", "\"news\", \"front\"")], "a")
+    let origin = try LoopbackOrigin { request in
+      request.path == "/other"
+        ? Reply(200, [("Cache-Control", "max-age=60"), ("Cache-Groups", "\"other\"")], "b") : reply
+    }
+    let neighbour = try LoopbackOrigin { _ in reply }
+    defer {
+      origin.stop()
+      neighbour.stop()
+    }
+    let session = fixture.session()
+    for url in [origin.url("/1"), origin.url("/2"), origin.url("/other"), neighbour.url("/1")] {
+      _ = try await get(url, session)
+    }
+    fixture.cache.removeCachedResponses(inGroup: "news", origin: origin.url("/anything"))
+    #expect(!fixture.cache.isCached(origin.url("/1")))
+    #expect(!fixture.cache.isCached(origin.url("/2")))
+    #expect(fixture.cache.isCached(origin.url("/other")))
+    #expect(fixture.cache.isCached(neighbour.url("/1")))
+    await fixture.finish()
+  }
+}

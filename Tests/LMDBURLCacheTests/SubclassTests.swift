@@ -1,0 +1,118 @@
+import Foundation
+import FoundationNetworking
+import LMDBURLCache
+import LoopbackOrigin
+import Synchronization
+import Testing
+
+/// Subclasses see every lookup and store.
+@Suite("A subclass")
+struct SubclassTests {
+  /// Notes what it is asked, and keeps nothing of its own.
+  class Watching: LMDBURLCache, @unchecked Sendable {
+    // Sendable, as its superclass is: what changes is under a lock.
+    let lookups = Mutex<[String]>([])
+    let stores = Mutex<[String]>([])
+
+    override func cachedResponse(for request: URLRequest) -> CachedURLResponse? {
+      lookups.withLock { $0.append(request.url?.path ?? "") }
+      return super.cachedResponse(for: request)
+    }
+
+    override func storeCachedResponse(_ cachedResponse: CachedURLResponse, for request: URLRequest) {
+      stores.withLock { $0.append("\(request.url?.path ?? "") \(cachedResponse.data.text)") }
+      super.storeCachedResponse(cachedResponse, for: request)
+    }
+  }
+
+  /// Keeps everything in a dictionary of its own, by the task's methods alone.
+  final class ByTask: LMDBURLCache, @unchecked Sendable {
+    // Sendable, as its superclass is: what changes is under a lock.
+    let kept = Mutex<[URL: CachedURLResponse]>([:])
+
+    override func getCachedResponse(
+      for dataTask: URLSessionDataTask, completionHandler: @escaping (CachedURLResponse?) -> Void
+    ) {
+      let found = dataTask.currentRequest?.url.flatMap { url in kept.withLock { Box($0[url]) } }
+      completionHandler(found?.value)
+    }
+
+    override func storeCachedResponse(_ cachedResponse: CachedURLResponse, for dataTask: URLSessionDataTask) {
+      guard let url = dataTask.currentRequest?.url else { return }
+      // A copy, as a store of one's own would make.
+      let copy = CachedURLResponse(response: cachedResponse.response, data: cachedResponse.data)
+      kept.withLock { $0[url] = copy }
+    }
+  }
+
+  struct Box: @unchecked Sendable {
+    // Sendable: a cached response does not change.
+    let value: CachedURLResponse?
+    init(_ value: CachedURLResponse?) { self.value = value }
+  }
+
+  func directory() -> URL {
+    FileManager.default.temporaryDirectory.appendingPathComponent("cache-\(UUID().uuidString)")
+  }
+
+  @Test("sees each lookup and store of sessions and direct loads, updates by a 304 included")
+  func watching() async throws {
+    let origin = try LoopbackOrigin { request in
+      request["If-None-Match"] == nil
+        ? Reply(200, [("Cache-Control", "max-age=0"), ("ETag", "\"1\"")], "body")
+        : Reply(304, [("ETag", "\"1\""), ("Cache-Control", "max-age=600")])
+    }
+    defer { origin.stop() }
+    let directory = directory()
+    defer { try? FileManager.default.removeItem(at: directory) }
+    let cache = try Watching(directory: directory, memoryCapacity: 1 << 20, diskCapacity: 4 << 20)
+    let session = URLSession(configuration: .ephemeral.caching(with: cache))
+    for path in ["/session", "/direct"] {
+      for step in 0..<3 {
+        let before = cache.lookups.withLock { $0.count }
+        let url = origin.url(path)
+        let data = try await path == "/session" ? session.data(from: url).0 : cache.data(from: url).0
+        #expect(data.text == "body")
+        #expect(cache.lookups.withLock { $0.dropFirst(before).contains(path) }, "\(step)")
+      }
+    }
+    #expect(origin.requestCount == 4)
+    let stores = cache.stores.withLock { $0 }
+    #expect(stores == ["/session body", "/session body", "/direct body", "/direct body"])
+  }
+
+  @Test("that keeps responses elsewhere has them served while fresh, and revalidated")
+  func elsewhere() async throws {
+    let origin = try LoopbackOrigin { request in
+      request["If-None-Match"] == nil
+        ? Reply(
+          200, [("Cache-Control", request.path == "/stale" ? "max-age=0" : "max-age=600"), ("ETag", "\"1\"")], "body")
+        : Reply(304, [("ETag", "\"1\""), ("Cache-Control", "max-age=600")])
+    }
+    defer { origin.stop() }
+    let cache = ByTask(memoryCapacity: 1 << 20, diskCapacity: 0, diskPath: "/nonexistent")
+    let session = URLSession(configuration: .ephemeral.caching(with: cache))
+    for _ in 0..<3 { #expect(try await session.data(from: origin.url("/fresh")).0.text == "body") }
+    #expect(origin.requestCount == 1)
+    for _ in 0..<4 { #expect(try await session.data(from: origin.url("/stale")).0.text == "body") }
+    #expect(origin.requestCount == 3)
+    #expect(cache.currentMemoryUsage == 0)
+  }
+
+  @Test("may answer with what it makes up")
+  func madeUp() async throws {
+    final class MadeUp: LMDBURLCache, @unchecked Sendable {
+      override func cachedResponse(for request: URLRequest) -> CachedURLResponse? {
+        guard let url = request.url, url.host == "made.up" else { return nil }
+        return CachedURLResponse(response: httpResponse(url, ["Cache-Control": "max-age=60"]), data: Data("mine".utf8))
+      }
+    }
+    let cache = MadeUp(memoryCapacity: 1 << 20, diskCapacity: 0, diskPath: "/nonexistent")
+    let session = URLSession(configuration: .ephemeral.caching(with: cache))
+    let url = URL(string: "http://made.up/x")!
+    #expect(try await session.data(from: url).0.text == "mine")
+    let (data, response) = try await cache.data(from: url)
+    #expect(data.text == "mine")
+    #expect(response.field("Age") == "0")
+  }
+}
