@@ -1,0 +1,107 @@
+import Foundation
+import LMDBURLCache
+
+#if canImport(FoundationNetworking)
+  import FoundationNetworking
+#endif
+
+/// The demonstration, step by step.
+struct Demo {
+  static let memoryCapacity = 32 << 20
+  static let diskCapacity = 512 << 20
+  /// By how much the clocks are put forward, so that short-lived responses expire and the others do not.
+  static let step: TimeInterval = 3600
+
+  let files: DemoFiles
+  let readerCount: Int
+  let directory: TemporaryDirectory
+  let progress: Progress
+  private let cache: LMDBURLCache
+  private let session: URLSession
+
+  init(files: DemoFiles, readerCount: Int, directory: TemporaryDirectory, progress: Progress) throws {
+    self.files = files
+    self.readerCount = readerCount
+    self.directory = directory
+    self.progress = progress
+    var options = LMDBURLCache.Options()
+    options.clock = { [clock = files.clock] in clock.now }
+    cache = try LMDBURLCache(
+      directory: URL(fileURLWithPath: directory.cachePath), memoryCapacity: Self.memoryCapacity,
+      diskCapacity: Self.diskCapacity, options: options)
+    session = URLSession(configuration: .default.caching(with: cache))
+  }
+
+  func run() async throws -> DemoReport {
+    let all = Array(files.files.indices)
+    let early = all.filter { !files.late.contains($0) }
+    var report = DemoReport(files: files, readerCount: readerCount)
+
+    var first = await read("URLSession, first time", early, Readers.bySession(session))
+    let moment = files.clock.now
+    first.add(
+      await read("URLSession, first time, after the noted moment", files.late.sorted(), Readers.bySession(session)))
+    report.add("first time", by: "URLSession", first)
+    report.add("again", by: "URLSession", await read("URLSession, again", all, Readers.bySession(session)))
+    report.add("as before", by: "data(for:)", await read("data(for:)", all, Readers.byCache(cache)))
+    report.add("again", by: "data(for:)", await read("data(for:), again", all, Readers.byCache(cache)))
+
+    files.clock.advance(by: Self.step)
+    report.add("an hour later", by: "data(for:)", await read("An hour later", all, Readers.byLoad(cache)))
+
+    report.purge = purge(since: moment)
+    report.add(
+      "after the purge", by: "URLSession", await read("URLSession, after the purge", all, Readers.bySession(session)))
+
+    guard cache.flush() else { throw ToolError("What was stored could not be written.") }
+    report.originRequestCount = files.origin.origin.requestCount
+    files.origin.stop()
+    let second = try secondProcess()
+    report.add("origin stopped", by: "2nd process", second.measurements)
+
+    report.disk = (cache.currentDiskUsage, cache.statistics.disk?.payloadByteCount ?? 0)
+    report.memory = (cache.currentMemoryUsage, ProcessMemory.residentByteCount, second.residentByteCount)
+    session.finishTasksAndInvalidate()
+    return report
+  }
+
+  private func read(_ title: String, _ numbers: [Int], _ load: @escaping Readers.Load) async -> Measurements {
+    progress.begin(title, total: numbers.count * readerCount)
+    let readers = Readers(count: readerCount, files: files.files) { [progress] in progress.step() }
+    let measurements = await readers.readAll(numbers, load)
+    let kinds = Kind.allCases.filter { measurements.count($0) > 0 }
+    progress.end(kinds.map { "\(Format.count(measurements.count($0))) \($0.rawValue)" }.joined(separator: ", "))
+    return measurements
+  }
+
+  /// Purges what was stored since a moment, and looks at what is gone and what stayed.
+  private func purge(since moment: Date) -> DemoReport.Purge {
+    progress.begin("Purge of everything since the noted moment", total: 0)
+    let clock = ContinuousClock()
+    let before = files.files.filter { cache.isCached($0.url) }.count
+    let start = clock.now
+    cache.removeCachedResponses(since: moment)
+    let duration = clock.now - start
+    var purge = DemoReport.Purge(moment: moment, nanoseconds: Int(duration / .nanoseconds(1)))
+    for (number, file) in files.files.enumerated() {
+      let isThere = cache.isCached(file.url)
+      if isThere { purge.keptCount += 1 }
+      if isThere == files.late.contains(number) {
+        purge.troubles.append("\(file.url) \(isThere ? "is there after its purge" : "is gone with what was purged")")
+      }
+    }
+    purge.removedCount = before - purge.keptCount
+    progress.end("\(Format.count(purge.removedCount)) gone, \(Format.count(purge.keptCount)) stayed")
+    return purge
+  }
+
+  /// This executable once more, on the same directory.
+  private func secondProcess() throws -> DemoReaderCommand.Result {
+    progress.begin("A second process, with the origin stopped", total: 0)
+    let order = DemoReaderCommand.Order(
+      directory: directory.cachePath, files: files.files, readerCount: readerCount, clockOffset: files.clock.seconds)
+    let result = try DemoReaderCommand.runInProcess(order, orderPath: directory.path(of: "order.json"), directory)
+    progress.end("\(Format.count(result.measurements.count(.hit))) hit")
+    return result
+  }
+}

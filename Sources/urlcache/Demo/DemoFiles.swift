@@ -1,0 +1,98 @@
+import Foundation
+import LoopbackOrigin
+import Synchronization
+
+/// The files that the demonstration serves, and their server.
+final class DemoFiles: Sendable {
+  /// Where documentation lies, and where many files lie if there is none.
+  static let folders = ["/usr/share/doc", "/usr/share", "/usr/include", "/opt/swift/usr/share", "/usr/lib"]
+  /// 1 KB to 1 MB.
+  static let byteCounts = 1_000...1_000_000
+  /// The seconds that most files stay fresh, and those that are to expire.
+  static let longLifetime = 86_400
+  static let shortLifetime = 600
+
+  struct File: Sendable, Codable {
+    let url: URL
+    /// The absolute path.
+    let path: String
+  }
+
+  let folder: String
+  let origin: FileOrigin
+  let clock: SteppedClock
+  /// In an order that spreads sizes, the same each time.
+  let files: [File]
+  /// The numbers of the files that expire within the hour.
+  let expiring: Set<Int>
+  /// The numbers of the files that are fetched after the noted moment.
+  let late: Set<Int>
+
+  private final class Lifetimes: Sendable {
+    let shortLived = Mutex<Set<String>>([])
+  }
+
+  /// Chooses `count` files of the folder, or of the first that has so many, and starts to serve it.
+  ///
+  /// - Throws: `ToolError` when there are too few.
+  init(count: Int, folder given: String?) throws {
+    let clock = SteppedClock()
+    let lifetimes = Lifetimes()
+    var found: [String] = []
+    for folder in given.map({ [$0] }) ?? Self.folders {
+      let origin: FileOrigin
+      let paths: [String]
+      do {
+        origin = try FileOrigin(
+          folder: folder, clock: { Int(clock.now.timeIntervalSince1970) },
+          maximumAge: { path in
+            lifetimes.shortLived.withLock { $0.contains(path) } ? Self.shortLifetime : Self.longLifetime
+          })
+        paths = try origin.files(byteCounts: Self.byteCounts)
+      } catch {
+        found.append("\(folder) cannot be read (\(error))")
+        continue
+      }
+      guard paths.count >= count else {
+        origin.stop()
+        found.append("\(folder) has \(Format.count(paths.count))")
+        continue
+      }
+      let chosen = Self.spread(paths, count)
+      self.folder = folder
+      self.origin = origin
+      self.clock = clock
+      files = chosen.map { File(url: origin.url(forFile: $0), path: folder + "/" + $0) }
+      expiring = Set((0..<count).filter { $0 % 5 == 2 })
+      late = Set((0..<count).filter { $0 % 4 == 3 })
+      lifetimes.shortLived.withLock { [expiring] in $0 = Set(expiring.map { chosen[$0] }) }
+      return
+    }
+    throw ToolError(
+      "The demonstration needs \(Format.count(count)) readable files of 1 KB to 1 MB: \(found.joined(separator: ", ")). "
+        + "Ask for fewer with --files, or name a folder with --folder.")
+  }
+
+  /// Evenly many from everywhere in the folder.
+  private static func spread(_ paths: [String], _ count: Int) -> [String] {
+    (0..<count).map { paths[$0 * paths.count / count] }
+  }
+}
+
+/// The system's clock, put forward when told to.
+final class SteppedClock: Sendable {
+  private let offset = Mutex<TimeInterval>(0)
+
+  init(offset: TimeInterval = 0) {
+    self.offset.withLock { $0 = offset }
+  }
+
+  var now: Date { Date() + seconds }
+
+  /// How far it has been put forward.
+  var seconds: TimeInterval { offset.withLock { $0 } }
+
+  func advance(by seconds: TimeInterval) {
+    offset.withLock { $0 += seconds }
+  }
+}

@@ -1,0 +1,58 @@
+import Foundation
+import LMDBURLCache
+
+/// What the demonstration's second process runs. It gets its order in a file and prints its result as JSON.
+enum DemoReaderCommand: Command {
+  struct Order: Codable {
+    let directory: String
+    let files: [DemoFiles.File]
+    let readerCount: Int
+    /// By how much the first process has put its clock forward.
+    let clockOffset: TimeInterval
+  }
+
+  struct Result: Codable {
+    let measurements: Measurements
+    let residentByteCount: Int
+  }
+
+  static let manual = Manual(
+    name: "demo-reader", summary: "The second process of the demonstration.", usage: ["ORDER"],
+    discussion: "Reads what 'urlcache demo' has stored. For its use only.", operandName: "the order",
+    operandCount: 1...1, isHidden: true)
+
+  static func run(_ arguments: Arguments) async throws -> ExitCode {
+    let order = try JSONDecoder().decode(
+      Order.self, from: try Data(contentsOf: URL(fileURLWithPath: arguments.operands[0])))
+    let clock = SteppedClock(offset: order.clockOffset)
+    var options = LMDBURLCache.Options()
+    options.clock = { clock.now }
+    let cache = try LMDBURLCache(
+      directory: URL(fileURLWithPath: order.directory), memoryCapacity: Demo.memoryCapacity,
+      diskCapacity: Demo.diskCapacity, options: options)
+    let readers = Readers(count: order.readerCount, files: order.files) {}
+    let measurements = await readers.readAll(Array(order.files.indices), Readers.byLoad(cache))
+    let result = Result(measurements: measurements, residentByteCount: ProcessMemory.residentByteCount)
+    try Output.write(try JSONEncoder().encode(result))
+    return .success
+  }
+
+  /// Runs this executable with an order.
+  ///
+  /// - Throws: `ToolError` when the process fails.
+  static func runInProcess(_ order: Order, orderPath: String, _ directory: TemporaryDirectory) throws -> Result {
+    try JSONEncoder().encode(order).write(to: URL(fileURLWithPath: orderPath))
+    let process = Process()
+    process.executableURL = URL(fileURLWithPath: "/proc/self/exe").resolvingSymlinksInPath()
+    process.arguments = [manual.name, orderPath]
+    let output = Pipe()
+    process.standardOutput = output
+    try process.run()
+    let text = output.fileHandleForReading.readDataToEndOfFile()
+    process.waitUntilExit()
+    guard process.terminationReason == .exit, process.terminationStatus == 0 else {
+      throw ToolError("The second process failed with \(process.terminationStatus)")
+    }
+    return try JSONDecoder().decode(Result.self, from: text)
+  }
+}

@@ -1,0 +1,49 @@
+import Dispatch
+import Foundation
+import Glibc
+
+/// A directory of the demonstration's own, which is removed at the end, also when the process is told to end.
+final class TemporaryDirectory {
+  private let root: String
+  /// Kept, or the signals would go unheard.
+  private let sources: [any DispatchSourceSignal]
+
+  var cachePath: String { path(of: "cache") }
+  func path(of name: String) -> String { root + "/" + name }
+
+  init() throws {
+    var template = Array(
+      (NSTemporaryDirectory() as NSString).appendingPathComponent("urlcache-demo-XXXXXX").utf8CString)
+    guard mkdtemp(&template) != nil else {
+      throw ToolError("No temporary directory could be made: \(String(cString: strerror(errno))).")
+    }
+    let root = template.withUnsafeBufferPointer { String(cString: $0.baseAddress!) }
+    self.root = root
+    sources = [SIGINT, SIGTERM, SIGHUP].map { number in
+      // The source sees the signal; what it does by default would end the process first.
+      signal(number, SIG_IGN)
+      let source = DispatchSource.makeSignalSource(signal: number, queue: .global(qos: .userInitiated))
+      source.setEventHandler {
+        Self.remove(root)
+        // Without the exit handlers: closing the store would wait for its writer, for a directory that is gone.
+        _exit(128 + number)
+      }
+      source.resume()
+      return source
+    }
+  }
+
+  func remove() {
+    Self.remove(root)
+  }
+
+  private static func remove(_ root: String) {
+    do {
+      try FileManager.default.removeItem(atPath: root)
+    } catch  where FileManager.default.fileExists(atPath: root) {
+      Output.error("urlcache demo: \(root) could not be removed: \(error)\n")
+    } catch {
+      // Gone already.
+    }
+  }
+}

@@ -1,0 +1,107 @@
+import Foundation
+
+/// Numbers for people: with units, and no more digits than mean something.
+enum Format {
+  /// `1,234,567`.
+  static func count(_ number: Int) -> String {
+    var text = ""
+    for (index, digit) in String(number.magnitude).reversed().enumerated() {
+      if index > 0, index.isMultiple(of: 3) { text.append(",") }
+      text.append(digit)
+    }
+    return (number < 0 ? "-" : "") + String(text.reversed())
+  }
+
+  /// `1 response`, `2 responses`.
+  static func count(_ number: Int, _ noun: String) -> String {
+    "\(count(number)) \(noun)\(number == 1 ? "" : "s")"
+  }
+
+  /// `812 B`, `5.3 KiB`, `34 MiB`.
+  static func bytes(_ count: Int) -> String {
+    guard count >= 1024 else { return "\(count) B" }
+    var value = Double(count)
+    var unit = ""
+    for next in ["KiB", "MiB", "GiB", "TiB"] where value >= 1023.5 {
+      value /= 1024
+      unit = next
+    }
+    return "\(digits(value)) \(unit)"
+  }
+
+  /// `850 ns`, `12 µs`, `1.2 ms`, `3.4 s`.
+  static func latency(_ nanoseconds: Int) -> String {
+    switch Double(nanoseconds) {
+    case ..<999.5: "\(nanoseconds) ns"
+    case let value where value < 999.5e3: "\(digits(value / 1e3)) µs"
+    case let value where value < 999.5e6: "\(digits(value / 1e6)) ms"
+    case let value: "\(digits(value / 1e9)) s"
+    }
+  }
+
+  /// Two digits at least, no fraction from 10 on.
+  private static func digits(_ value: Double) -> String {
+    value < 9.95 ? String(format: "%.1f", value) : String(format: "%.0f", value)
+  }
+
+  /// `12 s`, `5 min`, `3 h 20 min`, `2 d 4 h`, `68 y`.
+  static func duration(_ seconds: Double) -> String {
+    guard seconds.isFinite else { return "?" }
+    let whole = Int(min(max(seconds, 0), 1e12).rounded())
+    func pair(_ large: Int, _ largeUnit: String, _ small: Int, _ smallUnit: String) -> String {
+      small == 0 ? "\(large) \(largeUnit)" : "\(large) \(largeUnit) \(small) \(smallUnit)"
+    }
+    switch whole {
+    case ..<60: return "\(whole) s"
+    case ..<3600: return pair(whole / 60, "min", whole < 600 ? whole % 60 : 0, "s")
+    case ..<86_400: return pair(whole / 3600, "h", whole % 3600 / 60, "min")
+    case ..<(86_400 * 365): return pair(whole / 86_400, "d", whole % 86_400 / 3600, "h")
+    default: return "\(whole / (86_400 * 365)) y"
+    }
+  }
+
+  /// The freshness left, or for how long there has been none.
+  static func timeLeft(_ seconds: Double) -> String {
+    if seconds > 0 { return duration(seconds) }
+    return seconds > -1 ? "stale" : "stale \(duration(-seconds))"
+  }
+
+  /// `2026-11-21 14:05:09`, in the local time zone.
+  static func localTime(_ date: Date) -> String {
+    let parts = Calendar(identifier: .gregorian).dateComponents(in: .current, from: date)
+    return String(
+      format: "%04d-%02d-%02d %02d:%02d:%02d", parts.year ?? 0, parts.month ?? 0, parts.day ?? 0, parts.hour ?? 0,
+      parts.minute ?? 0, parts.second ?? 0)
+  }
+
+  /// `2026-11-21T13:05:09.123Z`.
+  static func timestamp(_ date: Date) -> String {
+    // Rounded down, as the seconds of a clock are.
+    let milliseconds = (date.timeIntervalSince1970 * 1000).rounded(.down)
+    return Date(timeIntervalSince1970: milliseconds / 1000)
+      .formatted(.iso8601.year().month().day().time(includingFractionalSeconds: true).timeZone(separator: .omitted))
+  }
+
+  /// Text of others, for a terminal: without what would move its cursor.
+  static func visible(_ text: String) -> String {
+    guard text.unicodeScalars.contains(where: \.isControl) else { return text }
+    return String(String.UnicodeScalarView(text.unicodeScalars.map { $0.isControl ? "?" : $0 }))
+  }
+
+  /// Columns, as wide as they need to be; those in `rightAligned` end together. The last column is not padded.
+  static func table(_ rows: [[String]], rightAligned: Set<Int>) -> String {
+    let columns = rows.map(\.count).max() ?? 0
+    let widths = (0..<columns).map { column in rows.map { column < $0.count ? $0[column].count : 0 }.max() ?? 0 }
+    return rows.map { row in
+      let cells = row.enumerated().map { column, cell in
+        if rightAligned.contains(column) { return cell.aligned(to: widths[column]) }
+        return column == row.count - 1 ? cell : cell.padded(to: widths[column])
+      }
+      return cells.joined(separator: "  ") + "\n"
+    }.joined()
+  }
+}
+
+extension Unicode.Scalar {
+  fileprivate var isControl: Bool { value < 0x20 || (0x7f...0x9f).contains(value) }
+}

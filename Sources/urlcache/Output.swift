@@ -1,0 +1,41 @@
+import Foundation
+import Glibc
+
+/// Standard output and standard error, without buffers.
+enum Output {
+  /// The reader of standard output has closed it.
+  struct ReaderLeft: Error {}
+
+  /// Writes to standard output.
+  ///
+  /// - Throws: `ReaderLeft`, or a `ToolError` when writing fails for another reason.
+  static func write(_ text: String) throws {
+    try write(Data(text.utf8))
+  }
+
+  /// Writes to standard output, or to another descriptor that is called `name`.
+  static func write(_ data: Data, to descriptor: CInt = STDOUT_FILENO, name: String = "standard output") throws {
+    try data.withUnsafeBytes { bytes in
+      var rest = bytes[...]
+      while !rest.isEmpty {
+        let count = Glibc.write(descriptor, UnsafeRawBufferPointer(rebasing: rest).baseAddress, rest.count)
+        if count >= 0 {
+          rest = rest.dropFirst(count)
+        } else if errno == EPIPE {
+          throw ReaderLeft()
+        } else if errno == EAGAIN {
+          var waiting = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
+          poll(&waiting, 1, -1)
+        } else if errno != EINTR {
+          throw ToolError("Writing to \(name) failed: \(String(cString: strerror(errno)))")
+        }
+      }
+    }
+  }
+
+  /// Writes to standard error. Where that fails there is nobody left to tell.
+  static func error(_ text: String) {
+    let bytes = Array(text.utf8)
+    _ = Glibc.write(STDERR_FILENO, bytes, bytes.count)
+  }
+}

@@ -1,0 +1,113 @@
+import Foundation
+import Glibc
+
+/// The command-line tool: finds the subcommand, and turns what it throws into a line and an exit code.
+@main
+enum URLCacheTool {
+  static let version = "0.1.0"
+
+  static var commands: [any Command.Type] {
+    [
+      GetCommand.self, ListCommand.self, StatsCommand.self, PurgeCommand.self, VerifyCommand.self, DemoCommand.self,
+      DemoReaderCommand.self,
+    ]
+  }
+
+  static func main() async {
+    occupyStandardDescriptors()
+    // A closed pipe is an error of the write, which is handled there.
+    signal(SIGPIPE, SIG_IGN)
+    exit(await run(Array(CommandLine.arguments.dropFirst())).rawValue)
+  }
+
+  private static func run(_ arguments: [String]) async -> ExitCode {
+    guard let name = arguments.first else {
+      Output.error(Manual.overview(of: commands))
+      return .usage
+    }
+    do {
+      switch name {
+      case "-h", "--help", "help":
+        guard arguments.count > 1, let command = command(named: arguments[1]) else {
+          if arguments.count > 1 { throw UsageError("there is no command '\(arguments[1])'") }
+          try Output.write(Manual.overview(of: commands))
+          return .success
+        }
+        try Output.write(command.manual.text)
+      case "--version":
+        try Output.write("urlcache \(version)\n")
+      default:
+        guard let command = command(named: name) else { throw UsageError("there is no command '\(name)'") }
+        return await run(command, Array(arguments.dropFirst()))
+      }
+      return .success
+    } catch {
+      return report(error, command: nil)
+    }
+  }
+
+  private static func run(_ command: any Command.Type, _ arguments: [String]) async -> ExitCode {
+    do {
+      let parsed = try Arguments(arguments, for: command.manual)
+      if parsed.has("help") {
+        try Output.write(command.manual.text)
+        return .success
+      }
+      return try await command.run(parsed)
+    } catch {
+      return report(error, command: command.manual.name)
+    }
+  }
+
+  private static func command(named name: String) -> (any Command.Type)? {
+    commands.first { $0.manual.name == name }
+  }
+
+  private static func report(_ error: any Error, command: String?) -> ExitCode {
+    let place = ["urlcache", command].compactMap(\.self).joined(separator: " ")
+    switch error {
+    case is Output.ReaderLeft:
+      // Whoever closes the pipe has seen enough.
+      return .success
+    case let error as UsageError:
+      Output.error("\(place): \(error.message)\nTry '\(place) --help'.\n")
+      return .usage
+    default:
+      Output.error("\(place): \(error)\n")
+      return .failure
+    }
+  }
+
+  /// Gives closed standard descriptors something to hold, or the first file that is opened, the store's perhaps, would get
+  /// their number and then what is printed. For reading only, so that printing fails as it should.
+  private static func occupyStandardDescriptors() {
+    for descriptor in CInt(0)...2 where fcntl(descriptor, F_GETFD) == -1 {
+      _ = open("/dev/null", O_RDONLY)
+    }
+  }
+}
+
+/// A subcommand: its manual, and what it does.
+protocol Command {
+  static var manual: Manual { get }
+  static func run(_ arguments: Arguments) async throws -> ExitCode
+}
+
+/// What the tool tells its caller.
+enum ExitCode: Int32 {
+  case success = 0
+  case failure = 1
+  case usage = 2
+}
+
+/// A command line that makes no sense.
+struct UsageError: Error {
+  let message: String
+  init(_ message: String) { self.message = message }
+}
+
+/// Something that failed, in a sentence.
+struct ToolError: Error, CustomStringConvertible {
+  let description: String
+  init(_ description: String) { self.description = description }
+}

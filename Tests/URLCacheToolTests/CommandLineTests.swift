@@ -1,0 +1,146 @@
+import Foundation
+import Testing
+
+@Suite("The command line")
+struct CommandLineTests {
+  @Test(
+    "Arguments that make no sense: one line that says why, one that says where to look, exit code 2",
+    arguments: [
+      (["nonsense"], "urlcache: there is no command 'nonsense'\nTry 'urlcache --help'.\n"),
+      (["help", "nonsense"], "urlcache: there is no command 'nonsense'\nTry 'urlcache --help'.\n"),
+      (["--nonsense"], "urlcache: there is no command '--nonsense'\nTry 'urlcache --help'.\n"),
+      (["list"], "urlcache list: the directory is missing\nTry 'urlcache list --help'.\n"),
+      (["list", "a", "b"], "urlcache list: 'b' is one argument too many\nTry 'urlcache list --help'.\n"),
+      (["list", "a", "--xyz"], "urlcache list: there is no option '--xyz'\nTry 'urlcache list --help'.\n"),
+      (["list", "a", "-x"], "urlcache list: there is no option '-x'\nTry 'urlcache list --help'.\n"),
+      (["list", "a", "--json=1"], "urlcache list: --json takes no value\nTry 'urlcache list --help'.\n"),
+      (["list", "a", "--sort"], "urlcache list: --sort needs a value, ORDER\nTry 'urlcache list --help'.\n"),
+      (
+        ["list", "a", "--sort", "x"],
+        "urlcache list: --sort takes url, time or size, not 'x'\nTry 'urlcache list --help'.\n"
+      ),
+      (["get"], "urlcache get: a URL is missing\nTry 'urlcache get --help'.\n"),
+      (
+        ["get", "http://a/", "--header", "x"],
+        "urlcache get: --header takes 'Name: value', which 'x' is not\nTry 'urlcache get --help'.\n"
+      ),
+      (
+        ["get", "http://a/", "--header", "a: b\r\nc: d"],
+        "urlcache get: --header takes 'Name: value', which 'a: b??c: d' is not\nTry 'urlcache get --help'.\n"
+      ),
+      (
+        ["get", "http://a/", "--policy", "x"],
+        "urlcache get: there is no policy 'x'\nTry 'urlcache get --help'.\n"
+      ),
+      (
+        ["get", "http://a/", "--twice", "--twice"],
+        "urlcache get: --twice is given twice\nTry 'urlcache get --help'.\n"
+      ),
+      (
+        ["purge", "a"],
+        "urlcache purge: say what to remove: exactly one of --since, --host, --prefix, --group and --all\n"
+          + "Try 'urlcache purge --help'.\n"
+      ),
+      (
+        ["purge", "a", "--all", "--host", "b"],
+        "urlcache purge: say what to remove: exactly one of --since, --host, --prefix, --group and --all\n"
+          + "Try 'urlcache purge --help'.\n"
+      ),
+      (
+        ["purge", "a", "--group", "b"],
+        "urlcache purge: --group and --origin go together\nTry 'urlcache purge --help'.\n"
+      ),
+      (
+        ["purge", "a", "--prefix", "b"],
+        "urlcache purge: --prefix takes an http or https URL with a host, not 'b'\nTry 'urlcache purge --help'.\n"
+      ),
+      (
+        ["purge", "a", "--host", "http://b/"],
+        "urlcache purge: --host takes a host alone, such as api.example.com, not 'http://b/'\n"
+          + "Try 'urlcache purge --help'.\n"
+      ),
+      (
+        ["demo", "--files", "3"],
+        "urlcache demo: --files takes a number from 10 to 20000, not '3'\nTry 'urlcache demo --help'.\n"
+      ),
+    ])
+  func wrongArguments(arguments: [String], errors: String) throws {
+    let tool = try Tool()
+    let result = try tool.run(arguments)
+    #expect(result.status == 2)
+    #expect(result.output == "")
+    #expect(result.errors == errors)
+  }
+
+  @Test("Without arguments: the overview on standard error, exit code 2")
+  func noArguments() throws {
+    let result = try Tool().run([])
+    #expect(result.status == 2)
+    #expect(result.output == "")
+    #expect(result.errors.hasPrefix("Usage: urlcache COMMAND [ARGUMENT...]\n"))
+  }
+
+  @Test(
+    "Each command has a manual, in two ways",
+    arguments: ["get", "list", "stats", "purge", "verify", "demo"])
+  func manuals(command: String) throws {
+    let tool = try Tool()
+    let overview = try tool.run("--help")
+    #expect(overview.status == 0)
+    #expect(overview.output.contains("\n  \(command) "))
+    let manual = try tool.run(command, "--help")
+    #expect(manual.status == 0)
+    #expect(manual.errors == "")
+    #expect(manual.output.hasPrefix("Usage: urlcache \(command) "))
+    #expect(manual.output.contains("\nExit codes:\n  0  "))
+    #expect(try tool.run("help", command).output == manual.output)
+    #expect(manual.output.split(separator: "\n").allSatisfy { $0.count <= 120 })
+  }
+
+  @Test("The version")
+  func version() throws {
+    let result = try Tool().run("--version")
+    #expect(result.status == 0)
+    #expect(result.output.wholeMatch(of: /urlcache \d+\.\d+\.\d+\n/) != nil)
+  }
+
+  @Test(
+    "Moments",
+    arguments: [
+      ("2025-11-21", "2025-11-21 00:00:00"), ("2025-11-21T14:05", "2025-11-21 14:05:00"),
+      ("2025-11-21 14:05:09", "2025-11-21 14:05:09"), ("2025-11-21T14:05:09.75", "2025-11-21 14:05:09"),
+      ("2025-11-21T14:05Z", "2025-11-21 14:05:00"), ("2025-11-21T14:05+01:00", "2025-11-21 13:05:00"),
+      ("2025-11-21T14:05:00-0330", "2025-11-21 17:35:00"), ("2025-11-21T00:30+01", "2025-11-20 23:30:00"),
+      ("2024-02-29", "2024-02-29 00:00:00"),
+    ])
+  func moments(text: String, meaning: String) throws {
+    let tool = try Tool()
+    let directory = try tool.makeCache([])
+    _ = try tool.makeCache([Tool.Stored(url: "http://a.example/", delay: -1e9)])
+    let result = try tool.run("purge", directory, "--since", text)
+    #expect(result.errors == "")
+    #expect(result.output == "Removed what was stored after \(meaning): 0 responses (0 B). 1 response left.\n")
+  }
+
+  @Test(
+    "What is no moment",
+    arguments: [
+      "", "yesterday", "2025-13-01", "2025-02-30", "2025-02-29", "2025-11-21T24:00", "25:00", "14:05Z", "10", "m",
+      "-5m", "1y",
+      "2025-11-21T", "nan", "nanm",
+    ])
+  func noMoments(text: String) throws {
+    let result = try Tool().run("purge", "/nowhere", "--since=\(text)")
+    #expect(result.status == 2)
+    #expect(result.errors.hasPrefix("urlcache purge: '\(text)' is no moment; give a date"))
+  }
+
+  @Test("A moment to come is a slip", arguments: ["2999-01-01", "2999-01-01T00:00:00Z"])
+  func future(text: String) throws {
+    let result = try Tool().run("purge", "/nowhere", "--since", text)
+    #expect(result.status == 2)
+    #expect(
+      result.errors
+        == "urlcache purge: '\(text)' is yet to come (2999-01-01 00:00:00)\nTry 'urlcache purge --help'.\n")
+  }
+}

@@ -1,0 +1,249 @@
+import Foundation
+import Glibc
+import LoopbackOrigin
+import Testing
+
+@Suite("urlcache get")
+struct GetCommandTests {
+  private func origin() throws -> LoopbackOrigin {
+    try LoopbackOrigin { request in
+      switch request.path {
+      case "/fresh": Reply(200, [("Cache-Control", "max-age=600")], "fresh\n")
+      case "/checked":
+        request["If-None-Match"] == "\"1\""
+          ? Reply(304, [("ETag", "\"1\""), ("Cache-Control", "no-cache")])
+          : Reply(200, [("ETag", "\"1\""), ("Cache-Control", "no-cache")], "checked\n")
+      case "/language": Reply(200, [("Vary", "Accept-Language")], (request["Accept-Language"] ?? "none") + "\n")
+      case "/moved": Reply(301, [("Location", "/fresh"), ("Cache-Control", "max-age=600")])
+      case "/large": Reply(200, [("Cache-Control", "max-age=600")], body: Data(repeating: 65, count: 1 << 20))
+      default: Reply(404, [("Cache-Control", "no-store")], "nothing\n")
+      }
+    }
+  }
+
+  /// The lines on standard error without what differs from run to run: ages, times left, microseconds.
+  private func sources(_ errors: String) -> [String] {
+    errors.split(separator: "\n").map { line in
+      let words = line.split(separator: " ")
+      return words.prefix(2).joined(separator: " ") + " "
+        + (words.last.map { String($0.split(separator: "/").last ?? "") } ?? "")
+    }
+  }
+
+  @Test("--twice: fetched, then a hit; confirmed; not stored; redirected")
+  func twice() throws {
+    let origin = try origin()
+    defer { origin.stop() }
+    let tool = try Tool()
+    let urls = ["/fresh", "/checked", "/missing", "/moved"].map { origin.url($0).absoluteString }
+    let result = try tool.run(["get", "--twice", "--directory", tool.path("cache")] + urls)
+    #expect(result.status == 0)
+    #expect(result.output == "fresh\nchecked\nnothing\nfresh\n")
+    #expect(
+      sources(result.errors) == [
+        "200 fetched fresh", "200 hit fresh", "200 fetched checked", "200 revalidated checked",
+        "404 fetched missing", "404 fetched missing", "200 hit fresh", "200 hit fresh",
+      ])
+    #expect(result.errors.contains("not stored") && result.errors.contains(" µs  "))
+    // What one process has stored, the next one finds.
+    let again = try tool.run("get", urls[0], "--directory", tool.path("cache"))
+    #expect(sources(again.errors) == ["200 hit fresh"])
+    #expect(try tool.run("verify", tool.path("cache")).status == 0)
+  }
+
+  @Test("Without --directory it is the user's cache directory")
+  func defaultDirectory() throws {
+    let origin = try origin()
+    defer { origin.stop() }
+    let tool = try Tool()
+    #expect(try tool.run("get", origin.url("/fresh").absoluteString).status == 0)
+    #expect(try tool.urls(in: tool.path("caches/LMDBURLCache")).count == 1)
+  }
+
+  @Test("A cache that is there keeps its capacity")
+  func capacity() throws {
+    let origin = try origin()
+    defer { origin.stop() }
+    let tool = try Tool()
+    let directory = try tool.makeCache([Tool.Stored(url: "http://a.example/")], capacity: 24 << 20)
+    #expect(try tool.run("get", origin.url("/fresh").absoluteString, "--directory", directory).status == 0)
+    let json = try tool.run("stats", directory, "--json").json()
+    #expect(json["capacityByteCount"] as? Int == 24 << 20)
+    #expect(json["entryCount"] as? Int == 2)
+  }
+
+  @Test("--json: an object on standard error for each response")
+  func json() throws {
+    let origin = try origin()
+    defer { origin.stop() }
+    let tool = try Tool()
+    let url = origin.url("/moved?token=1").absoluteString
+    let result = try tool.run("get", url, "--twice", "--json", "--directory", tool.path("cache"))
+    let lines = try result.errors.split(separator: "\n").map {
+      try #require(try JSONSerialization.jsonObject(with: Data($0.utf8)) as? [String: Any])
+    }
+    try #require(lines.count == 2)
+    #expect(
+      Set(lines[0].keys) == [
+        "url", "finalURL", "status", "source", "age", "timeLeft", "microseconds", "bodyByteCount", "reason",
+      ])
+    #expect(lines[0]["url"] as? String == url)
+    #expect(lines[0]["finalURL"] as? String == origin.url("/fresh").absoluteString)
+    #expect(lines.map { $0["source"] as? String } == ["fetched", "hit"])
+    #expect(lines.map { $0["reason"] as? String } == ["miss", "fresh"])
+  }
+
+  @Test("Fields are sent, and select variants")
+  func header() throws {
+    let origin = try origin()
+    defer { origin.stop() }
+    let tool = try Tool()
+    let url = origin.url("/language").absoluteString
+    for language in ["de", "fr"] {
+      let result = try tool.run(
+        "get", url, "--header", "Accept-Language: \(language)", "--header", "X-Other:1", "--directory",
+        tool.path("cache"))
+      #expect(result.output == "\(language)\n")
+    }
+    #expect(origin.requests.map { $0["X-Other"] } == ["1", "1"])
+  }
+
+  @Test(
+    "Policies: how the second of two requests is answered",
+    arguments: [
+      ("protocol", "200 hit fresh"), ("reload", "200 fetched fresh"), ("reload-everywhere", "200 fetched fresh"),
+      ("prefer-cache", "200 hit fresh"), ("only-cache", "200 hit fresh"), ("revalidate", "200 fetched fresh"),
+    ])
+  func policies(policy: String, line: String) throws {
+    let origin = try origin()
+    defer { origin.stop() }
+    let tool = try Tool()
+    let url = origin.url("/fresh").absoluteString
+    let directory = tool.path("cache")
+    let early = try tool.run("get", url, "--policy", "only-cache", "--directory", directory)
+    #expect(early.status == 1)
+    #expect(early.errors == "urlcache get: \(url): Nothing is stored for it, and the policy is only-cache.\n")
+    #expect(origin.requestCount == 0)
+    _ = try tool.run("get", url, "--directory", directory)
+    #expect(sources(try tool.run("get", url, "--policy", policy, "--directory", directory).errors) == [line])
+  }
+
+  @Test("--output writes a file")
+  func output() throws {
+    let origin = try origin()
+    defer { origin.stop() }
+    let tool = try Tool()
+    let url = origin.url("/fresh").absoluteString
+    let result = try tool.run("get", url, url, "--output", tool.path("body"), "--directory", tool.path("cache"))
+    #expect(result.output == "")
+    #expect(try String(contentsOfFile: tool.path("body"), encoding: .utf8) == "fresh\nfresh\n")
+    let failed = try tool.run("get", url, "--output", tool.path("no/body"), "--directory", tool.path("cache"))
+    #expect(failed.status == 1)
+    #expect(failed.errors == "urlcache get: \(tool.path("no/body")) cannot be written: No such file or directory.\n")
+  }
+
+  @Test("A URL that cannot be had is told of in one line, the others are fetched")
+  func errors() throws {
+    let origin = try origin()
+    let tool = try Tool()
+    let gone = origin.url("/gone").absoluteString
+    origin.stop()
+    let other = try self.origin()
+    defer { other.stop() }
+    let result = try tool.run(
+      "get", "ftp://a.example/", "not a url", gone, other.url("/fresh").absoluteString, "--twice", "--directory",
+      tool.path("cache"))
+    #expect(result.status == 1)
+    #expect(result.output == "fresh\n")
+    let lines = result.errors.split(separator: "\n").map(String.init)
+    try #require(lines.count == 5)
+    #expect(lines[0] == "urlcache get: ftp://a.example/: This is no http or https URL with a host.")
+    #expect(lines[1] == "urlcache get: not a url: This is no http or https URL with a host.")
+    #expect(lines[2].hasPrefix("urlcache get: \(gone): The host does not accept the connection"))
+    #expect(sources(lines[3] + "\n" + lines[4]) == ["200 fetched fresh", "200 hit fresh"])
+  }
+
+  @Test("A directory that cannot be used")
+  func unusableDirectory() throws {
+    let origin = try origin()
+    defer { origin.stop() }
+    let tool = try Tool()
+    let url = origin.url("/fresh").absoluteString
+    try Data("x".utf8).write(to: URL(fileURLWithPath: tool.path("file")))
+    for (directory, reason) in [
+      (tool.path("file"), "a file stands in the place of the directory"),
+      ("/proc/urlcache-test", "making the directory"),
+      (tool.path("file/below"), "making the directory"),
+    ] {
+      let result = try tool.run("get", url, "--directory", directory)
+      #expect(result.status == 1)
+      #expect(result.output == "")
+      #expect(result.errors.hasPrefix("urlcache get: The response store at \(directory) failed: \(reason)"))
+      #expect(result.errors.filter { $0 == "\n" }.count == 1)
+    }
+    #expect(origin.requestCount == 0)
+  }
+
+  @Test("Another program's data.mdb is left as it is")
+  func foreignData() throws {
+    let tool = try Tool()
+    let directory = tool.path("foreign")
+    try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
+    let data = Data("not a store, and long enough to be looked at".utf8)
+    try data.write(to: URL(fileURLWithPath: directory + "/data.mdb"))
+    for _ in 0..<4 {
+      let result = try tool.run("get", "http://127.0.0.1:1/", "--directory", directory)
+      #expect(result.status == 1)
+      #expect(result.errors.contains("and not a store of this library"))
+    }
+    #expect(try Data(contentsOf: URL(fileURLWithPath: directory + "/data.mdb")) == data)
+  }
+
+  @Test("A reader that goes away ends the output without a word, and what was fetched is kept")
+  func closedPipe() throws {
+    let origin = try origin()
+    defer { origin.stop() }
+    let tool = try Tool()
+    let pipe = Pipe()
+    try pipe.fileHandleForReading.close()
+    let result = try tool.run(
+      "get", origin.url("/large").absoluteString, "--directory", tool.path("cache"),
+      output: pipe.fileHandleForWriting)
+    #expect(result.status == 0)
+    #expect(!result.wasKilled)
+    #expect(result.errors == "")
+    #expect(try tool.urls(in: tool.path("cache")).count == 1)
+  }
+
+  @Test("A full disk behind standard output is an error")
+  func fullOutput() throws {
+    let origin = try origin()
+    defer { origin.stop() }
+    let tool = try Tool()
+    let full = try #require(FileHandle(forWritingAtPath: "/dev/full"))
+    let result = try tool.run(
+      "get", origin.url("/fresh").absoluteString, "--directory", tool.path("cache"), output: full)
+    #expect(result.status == 1)
+    #expect(result.errors == "urlcache get: Writing to standard output failed: No space left on device\n")
+  }
+
+  @Test("Killed while it waits for a response, it leaves a sound directory", arguments: 1...3)
+  func killed(round: Int) async throws {
+    let gate = Gate()
+    let origin = try LoopbackOrigin { request in
+      let reply = Reply(200, [("Cache-Control", "max-age=600")], body: Data(repeating: 65, count: 100_000))
+      return request.path == "/held" ? reply.held(at: gate, afterBodyBytes: 50_000) : reply
+    }
+    defer { origin.stop() }
+    let tool = try Tool()
+    let urls = (0..<round).map { origin.url("/\($0)").absoluteString } + [origin.url("/held").absoluteString]
+    let process = try tool.start(["get", "--directory", tool.path("cache")] + urls)
+    #expect(await origin.waitForRequests(count: urls.count))
+    kill(process.processIdentifier, SIGKILL)
+    process.waitUntilExit()
+    gate.open()
+    let result = try tool.run("verify", tool.path("cache"))
+    #expect(result.status == 0, "\(result.output)\(result.errors)")
+    #expect(try !tool.urls(in: tool.path("cache")).contains { $0.hasSuffix("/held") })
+  }
+}

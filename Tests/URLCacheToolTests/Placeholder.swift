@@ -1,1 +1,0 @@
-// URLCacheToolTests: its first slice is on its way.

@@ -1,0 +1,121 @@
+import Foundation
+import Glibc
+import LMDBURLCache
+import Testing
+
+#if canImport(FoundationNetworking)
+  import FoundationNetworking
+#endif
+
+/// What the tool left behind.
+struct ToolResult {
+  let status: Int32
+  /// Whether a signal ended it; `status` is then the signal's number.
+  let wasKilled: Bool
+  let output: String
+  let errors: String
+
+  /// The standard output as JSON.
+  func json() throws -> [String: Any] {
+    try #require(try JSONSerialization.jsonObject(with: Data(output.utf8)) as? [String: Any])
+  }
+}
+
+/// The built executable as a process, in a directory of its own that is removed with it.
+final class Tool {
+  let root = FileManager.default.temporaryDirectory.appendingPathComponent("tool-\(UUID().uuidString)")
+
+  /// Beside the test bundle.
+  static let executable = URL(fileURLWithPath: "/proc/self/exe").resolvingSymlinksInPath()
+    .deletingLastPathComponent().appendingPathComponent("urlcache")
+
+  init() throws {
+    try FileManager.default.createDirectory(at: root, withIntermediateDirectories: true)
+  }
+
+  deinit {
+    // What is left in the temporary directory fails no test.
+    try? FileManager.default.removeItem(at: root)
+  }
+
+  func path(_ name: String) -> String { root.appendingPathComponent(name).path }
+
+  /// Starts the tool; its output goes to files, so that no pipe can fill.
+  func start(_ arguments: [String], standardOutput: Any? = nil, standardError: Any? = nil) throws -> Process {
+    let process = Process()
+    process.executableURL = Self.executable
+    process.arguments = arguments
+    process.environment = [
+      "PATH": "/usr/bin:/bin", "HOME": root.path, "XDG_CACHE_HOME": path("caches"), "TMPDIR": root.path, "TZ": "UTC",
+    ]
+    process.standardInput = FileHandle.nullDevice
+    process.standardOutput = standardOutput ?? FileHandle.nullDevice
+    process.standardError = standardError ?? FileHandle.nullDevice
+    try process.run()
+    return process
+  }
+
+  /// Runs the tool to its end.
+  func run(_ arguments: String..., output: FileHandle? = nil) throws -> ToolResult {
+    try run(arguments, output: output)
+  }
+
+  func run(_ arguments: [String], output: FileHandle? = nil) throws -> ToolResult {
+    let names = ["out", "err"].map { path("\($0)-\(UUID().uuidString)") }
+    let handles = try names.map { name in
+      #expect(FileManager.default.createFile(atPath: name, contents: nil))
+      return try #require(FileHandle(forWritingAtPath: name))
+    }
+    let process = try start(arguments, standardOutput: output ?? handles[0], standardError: handles[1])
+    process.waitUntilExit()
+    let texts = try names.map { name in
+      defer { unlink(name) }
+      return String(decoding: try Data(contentsOf: URL(fileURLWithPath: name)), as: UTF8.self)
+    }
+    return ToolResult(
+      status: process.terminationStatus, wasKilled: process.terminationReason == .uncaughtSignal, output: texts[0],
+      errors: texts[1])
+  }
+
+  // MARK: Caches
+
+  /// One stored response of a fixture.
+  struct Stored {
+    let url: String
+    var body = "body"
+    var status = 200
+    /// Seconds after the fixture's first moment.
+    var delay: TimeInterval = 0
+    var fields = ["Cache-Control": "max-age=86400"]
+  }
+
+  /// The fixture's first moment: 2026-01-02 03:04:05 UTC.
+  static let epoch = Date(timeIntervalSince1970: 1_767_323_045)
+
+  /// Makes a cache that holds responses; returns its directory.
+  func makeCache(_ responses: [Stored], capacity: Int = 20 << 20) throws -> String {
+    let directory = path("cache")
+    for response in responses {
+      var options = LMDBURLCache.Options()
+      let now = Self.epoch + response.delay
+      options.clock = { now }
+      let cache = try LMDBURLCache(
+        directory: URL(fileURLWithPath: directory), memoryCapacity: 1 << 20, diskCapacity: capacity, options: options)
+      // The fixture is about the disk: whatever lives how long goes there.
+      cache.minCacheInterval = 0
+      let url = try #require(URL(string: response.url))
+      let head = try #require(
+        HTTPURLResponse(url: url, statusCode: response.status, httpVersion: "HTTP/1.1", headerFields: response.fields))
+      cache.storeCachedResponse(
+        CachedURLResponse(response: head, data: Data(response.body.utf8)), for: URLRequest(url: url))
+      #expect(cache.flush())
+    }
+    return directory
+  }
+
+  /// The URLs that `list` shows, in its order.
+  func urls(in directory: String, sortedBy order: String = "url") throws -> [String] {
+    let entries = try run("list", directory, "--sort", order, "--json").json()["entries"] as? [[String: Any]]
+    return try #require(entries).compactMap { $0["url"] as? String }
+  }
+}
