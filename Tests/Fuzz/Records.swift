@@ -1,0 +1,31 @@
+import FoundationEssentials
+import HTTPCaching
+
+@testable import ResponseStore
+
+/// A record read from a damaged file: every member can be read, and fields and selection survive being written again.
+@Sendable func records(_ bytes: UnsafeRawBufferPointer) {
+  let fields = FieldCoding.decodeFields(bytes)
+  precondition(coded(fields) == fields)
+  let vary = FieldCoding.decodeVary(bytes)
+  let again = FieldCoding.encode(vary)
+  again.withUnsafeBytes { precondition(FieldCoding.decodeVary($0) == vary) }
+
+  guard let record = HeadRecord(copying: bytes) else { return }
+  let facts = record.facts
+  let now = Date(timeIntervalSince1970: 1_800_000_000)
+  _ = facts.wholeAge(at: now)
+  _ = facts.isFresh(at: now)
+  _ = record.fields
+  _ = record.vary
+  _ = record.attachment
+  _ = record.storedAt
+  _ = record.status
+  _ = record.hasRightChecksum
+  _ = record.key
+  _ = record.checksums
+}
+
+private func coded(_ fields: HTTPFields) -> HTTPFields {
+  FieldCoding.encode(fields).withUnsafeBytes { FieldCoding.decodeFields($0) }
+}

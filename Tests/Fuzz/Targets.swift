@@ -1,0 +1,140 @@
+import FoundationEssentials
+import HTTPCaching
+
+/// One parser under test. A target returns if all is well; what must not happen traps, which libFuzzer reports.
+struct FuzzTarget: Sendable {
+  let name: String
+  let run: @Sendable (UnsafeRawBufferPointer) -> Void
+
+  static let all: [FuzzTarget] = [
+    FuzzTarget(name: "cache-control", run: cacheControl), FuzzTarget(name: "dates", run: dates),
+    FuzzTarget(name: "vary", run: vary), FuzzTarget(name: "range", run: range),
+    FuzzTarget(name: "structured-fields", run: structuredFields), FuzzTarget(name: "records", run: records),
+  ]
+}
+
+private let now = Date(timeIntervalSince1970: 1_800_000_000)
+private let url = URL(string: "https://example.com/a")!
+
+/// Input in parts, cut at line ends.
+func parts(_ bytes: UnsafeRawBufferPointer, atMost count: Int) -> [String] {
+  bytes.split(separator: 0x0A, maxSplits: count - 1, omittingEmptySubsequences: false).map {
+    String(decoding: $0, as: UTF8.self)
+  }
+}
+
+private struct Stored: StoredResponseView {
+  var status = 200
+  var facts: FreshnessFacts
+  var fields: HTTPFields
+  var bodyByteCount = 1000
+}
+
+/// Cache-Control lines of a response, and those of a later request: whatever they hold, lifetimes stay within bounds, and a
+/// `no-store` or `no-cache` that stands alone on a line of its own is not hidden by the lines before it.
+@Sendable private func cacheControl(_ bytes: UnsafeRawBufferPointer) {
+  let lines = parts(bytes, atMost: 4)
+  var fields = HTTPFields()
+  for line in lines.dropLast() { fields.append(name: "Cache-Control", value: line) }
+  let directives = ResponseDirectives(fields)
+  for seconds in [directives.maxAge, directives.sharedMaxAge] {
+    precondition(seconds.map { (0...FreshnessFacts.maximumSeconds).contains($0) } ?? true)
+  }
+  var forbidden = fields
+  forbidden.append(name: "Cache-Control", value: "no-store")
+  forbidden.append(name: "Cache-Control", value: "no-cache")
+  let strict = ResponseDirectives(forbidden)
+  precondition(strict.noStore && strict.noCache)
+
+  var request = RequestHead(url: url)
+  request.fields.append(name: "Cache-Control", value: lines.last ?? "")
+  _ = RequestDirectives(request.fields)
+  for mode in [CachingOptions.Mode.private, .shared] {
+    var options = CachingOptions()
+    options.mode = mode
+    let response = ResponseHead(status: 200, fields: fields)
+    guard
+      case .store(let kept, let facts) = Storability.decide(
+        request: RequestHead(url: url), response: response, requestTime: now, responseTime: now, options: options)
+    else { continue }
+    precondition((0...FreshnessFacts.maximumSeconds).contains(facts.lifetime))
+    let stored = Stored(facts: facts, fields: kept)
+    let later = now.addingTimeInterval(30)
+    _ = Reuse.decide(request: request, stored: stored, policy: .useProtocolCachePolicy, now: later, options: options)
+    if case .serve = Reuse.decide(
+      request: RequestHead(url: url), stored: stored, policy: .useProtocolCachePolicy, now: later, options: options)
+    {
+      precondition(!directives.noStore || directives.mustUnderstand)
+      precondition(!directives.noCache)
+    }
+  }
+}
+
+/// A date that is read can be written and read again; only the leap second behind the year 9999 has no other form.
+@Sendable private func dates(_ bytes: UnsafeRawBufferPointer) {
+  guard let date = HTTPDate.parse(String(decoding: bytes, as: UTF8.self), now: now) else { return }
+  let last = Date(timeIntervalSince1970: 253_402_300_799)
+  precondition(HTTPDate.parse(HTTPDate.format(date), now: now) == min(date, last))
+}
+
+/// What a request was stored under, it matches; and a response that varies by everything matches nothing.
+@Sendable private func vary(_ bytes: UnsafeRawBufferPointer) {
+  let lines = parts(bytes, atMost: 6)
+  var request = HTTPFields()
+  for (index, name) in ["Accept-Language", "Accept", "Cookie", "X-Foo", "Authorization"].enumerated()
+  where index + 1 < lines.count { request.append(name: name, value: lines[index + 1]) }
+  let response = HTTPFields([("Vary", lines[0]), ("Vary", "accept-language, x-foo")])
+  let selection = VarySelection(request: request, response: response, credentialDigest: { "digest of " + $0 })
+  let isNever = selection.selectors.contains { $0.name == "*" }
+  precondition(selection.matches(request, credentialDigest: { "digest of " + $0 }) != isNever)
+  if request.contains("Authorization") {
+    precondition(!selection.matches(HTTPFields(), credentialDigest: { "digest of " + $0 }))
+  }
+}
+
+/// A part that is cut lies inside the body, and combining never names bytes that are not there.
+@Sendable private func range(_ bytes: UnsafeRawBufferPointer) {
+  let lines = parts(bytes, atMost: 5)
+  func line(_ index: Int) -> String { index < lines.count ? lines[index] : "" }
+  if let content = ContentRange(line(1)) {
+    precondition(ContentRange(content.rendered) == content)
+    if let range = content.range { precondition(range.count > 0) }
+  }
+  let request = RequestHead(
+    url: url, fields: HTTPFields([("Range", line(0))] + (line(2).isEmpty ? [] : [("If-Range", line(2))])))
+  let fields: HTTPFields = ["Cache-Control": "max-age=3600", "ETag": line(3), "Content-Range": line(1)]
+  for status in [200, 206] {
+    guard
+      case .store(let kept, let facts) = Storability.decide(
+        request: request, response: ResponseHead(status: status, fields: fields), requestTime: now, responseTime: now,
+        options: CachingOptions())
+    else { continue }
+    let stored = Stored(status: status, facts: facts, fields: kept, bodyByteCount: line(4).utf8.count)
+    let decision = Reuse.decide(
+      request: request, stored: stored, policy: .useProtocolCachePolicy, now: now, options: CachingOptions())
+    if case .partial(let range, _, _, _) = decision, let held = PartialContent.bodyRange(of: range, in: stored) {
+      precondition(held.lowerBound >= 0 && held.upperBound <= stored.bodyByteCount && held.count == range.count)
+    }
+    let combination = PartialContent.combine(fields: kept, facts: facts, byteCount: 5, stored: stored)
+    guard case .combine(_, _, _, let pieces) = combination else { continue }
+    for piece in pieces {
+      switch piece {
+      case .stored(let range): precondition(range.lowerBound >= 0 && range.upperBound <= stored.bodyByteCount)
+      case .new(let range): precondition(range.lowerBound >= 0 && range.upperBound <= 5)
+      }
+    }
+  }
+}
+
+/// Lists of cache groups, and targeted fields.
+@Sendable private func structuredFields(_ bytes: UnsafeRawBufferPointer) {
+  let lines = parts(bytes, atMost: 2)
+  let fields = HTTPFields(lines.flatMap { [("Cache-Groups", $0), ("CDN-Cache-Control", $0)] })
+  let groups = CacheGroups.groups(of: fields)
+  precondition(Set(groups).count == groups.count)
+  let directives = ResponseDirectives(fields, targetedFieldNames: ["CDN-Cache-Control"])
+  precondition(directives.maxAge.map { (0...FreshnessFacts.maximumSeconds).contains($0) } ?? true)
+  var answer = HTTPFields()
+  CacheStatus(name: lines[0], timeToLive: lines[0].count).append(to: &answer)
+  precondition(answer.isWellFormed || !HTTPFields([("X", lines[0])]).isWellFormed)
+}
