@@ -1,0 +1,130 @@
+import Foundation
+import HTTPCaching
+import ResponseStore
+
+/// The responses that every peer holds: number i has a URL, ten header fields, and a body that begins with i.
+///
+/// The smaller set is always the beginning of the larger one. Bodies are cut from one pool of pseudorandom bytes, so that
+/// none compresses and any can be checked.
+struct Fixture: Sendable {
+  let count: Int
+  let bodyByteCount: Int
+
+  var name: String { "\(Self.name(ofByteCount: bodyByteCount)) x \(count.formatted)" }
+
+  static func name(ofByteCount count: Int) -> String {
+    count >= 1 << 20 ? "\(count >> 20) MB" : count >= 1 << 10 ? "\(count >> 10) KB" : "\(count) B"
+  }
+
+  func url(_ index: Int) -> String {
+    let digits = String(index)
+    return "http://assets.example.com/images/" + String(repeating: "0", count: 10 - digits.count) + digits
+      + "/photo.webp"
+  }
+
+  func key(_ index: Int) -> RequestKey {
+    guard let key = RequestKey(urlString: url(index)) else { fatalError("A fixture's URL has no key: \(url(index))") }
+    return key
+  }
+
+  func fields(_ index: Int) -> [(String, String)] {
+    [
+      ("Content-Type", "image/webp"), ("Content-Length", String(bodyByteCount)),
+      ("Date", "Fri, 20 Nov 2026 10:00:00 GMT"), ("Cache-Control", "public, max-age=86400"),
+      ("ETag", "\"5f3e-\(index)\""), ("Last-Modified", "Mon, 02 Nov 2026 08:30:00 GMT"), ("Server", "nginx/1.22.1"),
+      ("Accept-Ranges", "bytes"), ("X-Request-Id", "0b8f7c1e-\(index)"),
+      ("Strict-Transport-Security", "max-age=63072000"),
+    ]
+  }
+
+  /// The fields as one piece of text: what a peer keeps that stores bytes and nothing else.
+  func head(_ index: Int) -> [UInt8] {
+    var text = "HTTP/1.1 200 OK\r\n"
+    for (name, value) in fields(index) { text += "\(name): \(value)\r\n" }
+    return Array(text.utf8)
+  }
+
+  func body(_ index: Int) -> Data {
+    var body = Data(count: bodyByteCount)
+    body.withUnsafeMutableBytes { fillBody(index, $0) }
+    return body
+  }
+
+  func fillBody(_ index: Int, _ body: UnsafeMutableRawBufferPointer) {
+    let start = Self.poolOffset(index)
+    Self.pool.withUnsafeBytes { pool in
+      body.copyMemory(from: UnsafeRawBufferPointer(rebasing: pool[start..<(start + bodyByteCount)]))
+    }
+    body.storeBytes(of: UInt64(index), as: UInt64.self)
+  }
+
+  func response(_ index: Int) -> NewResponse {
+    NewResponse(
+      key: key(index), status: 200, fields: HTTPFields(fields(index)), body: body(index), facts: Self.facts,
+      vary: VarySelection(selectors: []))
+  }
+
+  static let facts = FreshnessFacts(
+    responseTime: Date(), initialAge: 0, lifetime: 86400, date: Date(), staleWhileRevalidate: -1, staleIfError: -1,
+    flags: [.strongETag, .lastModified])
+
+  /// Stops the run if a body is not the one of `index`.
+  func check(_ body: UnsafeRawBufferPointer, _ index: Int, _ who: String) {
+    let start = Self.poolOffset(index)
+    let isRight = Self.pool.withUnsafeBytes { pool in
+      body.count == bodyByteCount && body.loadUnaligned(as: UInt64.self) == UInt64(index)
+        && memcmp(body.baseAddress! + 8, pool.baseAddress! + start + 8, bodyByteCount - 8) == 0
+    }
+    guard isRight else { fatalError("\(who) gave a wrong body for entry \(index) (\(body.count) bytes)") }
+  }
+
+  private static func poolOffset(_ index: Int) -> Int { index &* 64 & (1 << 20 - 1) }
+
+  private static let pool: [UInt8] = {
+    var random = SplitMix64(state: 42)
+    return [UInt8]((0..<(1 << 19)).flatMap { _ in withUnsafeBytes(of: random.next()) { Array($0) } })
+  }()
+}
+
+/// The keys of a fixture in one piece of memory, for loops in C.
+final class KeyBytes {
+  var bytes: [UInt8] = []
+  var offsets: [UInt32] = [0]
+
+  init(_ fixture: Fixture) {
+    for index in 0..<fixture.count {
+      bytes += fixture.key(index).bytes
+      offsets.append(UInt32(bytes.count))
+    }
+  }
+}
+
+/// A generator with a seed, so that every peer is asked for the same entries in the same order.
+struct SplitMix64: RandomNumberGenerator {
+  var state: UInt64
+
+  mutating func next() -> UInt64 {
+    state &+= 0x9E37_79B9_7F4A_7C15
+    var z = state
+    z = (z ^ (z >> 30)) &* 0xBF58_476D_1CE4_E5B9
+    z = (z ^ (z >> 27)) &* 0x94D0_49BB_1331_11EB
+    return z ^ (z >> 31)
+  }
+
+  mutating func picks(_ count: Int, below bound: Int) -> [UInt32] {
+    (0..<count).map { _ in UInt32(truncatingIfNeeded: next() % UInt64(bound)) }
+  }
+}
+
+extension Int {
+  /// With thin spaces' stand-in, commas: 1,000,000.
+  var formatted: String {
+    var text = String(self)
+    var index = text.count - 3
+    while index > 0 {
+      text.insert(",", at: text.index(text.startIndex, offsetBy: index))
+      index -= 3
+    }
+    return text
+  }
+}

@@ -1,0 +1,72 @@
+import Foundation
+import HTTPCaching
+import ResponseStore
+
+/// This project's store, through its own interface. A read takes the status and the body; header fields are copied with
+/// the rest, and decoded only where a measure says so.
+final class StorePeer: Peer {
+  static let name = "ResponseStore"
+
+  let fixture: Fixture
+  let folder: String
+  private(set) var store: ResponseStore
+  /// Made once, as a caller that asks again for the same URL would; making one is measured by itself.
+  let keys: [RequestKey]
+
+  convenience init(folder: String, fixture: Fixture) throws {
+    try self.init(folder: folder, fixture: fixture, verifiesEveryRead: false)
+  }
+
+  init(folder: String, fixture: Fixture, verifiesEveryRead: Bool, capacityByteCount: Int? = nil) throws {
+    self.fixture = fixture
+    self.folder = folder
+    keys = (0..<fixture.count).map { fixture.key($0) }
+    store = try Self.open(
+      folder, capacityByteCount: capacityByteCount ?? Self.capacity(fixture), verifiesEveryRead: verifiesEveryRead)
+  }
+
+  /// Room for everything, so that nothing is evicted.
+  static func capacity(_ fixture: Fixture) -> Int {
+    max(256 << 20, fixture.count * (fixture.bodyByteCount + 4096) * 2)
+  }
+
+  static func open(_ folder: String, capacityByteCount: Int, verifiesEveryRead: Bool = false) throws -> ResponseStore {
+    var options = ResponseStore.Options(capacityByteCount: capacityByteCount)
+    options.verifiesEveryRead = verifiesEveryRead
+    options.fullQueueTimeout = .seconds(600)
+    return try ResponseStore.open(directory: folder, options: options)
+  }
+
+  func store(_ range: Range<Int>) throws {
+    for index in range { store.store(fixture.response(index)) }
+    try store.flush()
+  }
+
+  func reopen() throws {
+    store.close()
+    store = try Self.open(folder, capacityByteCount: Self.capacity(fixture))
+  }
+
+  func read(_ picks: ArraySlice<UInt32>) -> Int {
+    var sum = 0
+    for pick in picks {
+      guard let response = store.lookup(keys[Int(pick)]), response.status == 200 else { return 0 }
+      sum &+= response.body.count
+    }
+    return sum
+  }
+
+  /// As ``read(_:)``, with a key made of each URL, and all header fields decoded.
+  func readDecoding(_ urls: [String], _ picks: ArraySlice<UInt32>) -> Int {
+    var sum = 0
+    for pick in picks {
+      guard let key = RequestKey(urlString: urls[Int(pick)]), let response = store.lookup(key) else { return 0 }
+      sum &+= response.body.count &+ response.fields.count
+    }
+    return sum
+  }
+
+  func body(_ index: Int) -> Data? { store.lookup(keys[index])?.body }
+
+  func close() { store.close() }
+}

@@ -1,0 +1,91 @@
+import Foundation
+
+/// One line of the results: a measure of one peer in one case, as the median of several rounds.
+struct Row: Codable {
+  var suite: String
+  /// What was measured: "hit", "purge 1 %".
+  var measure: String
+  /// The size of the fixture, or whatever else it was done with.
+  var scenario: String
+  var peer: String
+  var unit: String
+  var median: Double
+  var least: Double
+  var most: Double
+  var rounds: Int
+  /// Whether less is better.
+  var lessIsBetter = true
+}
+
+/// Collects rows, prints them as they come, and writes them all as JSON.
+final class Report {
+  private(set) var rows: [Row] = []
+  let isQuick: Bool
+
+  init(isQuick: Bool) {
+    self.isQuick = isQuick
+  }
+
+  func add(
+    _ suite: String, _ measure: String, _ scenario: String, _ peer: String, unit: String, _ samples: [Double],
+    lessIsBetter: Bool = true
+  ) {
+    guard !samples.isEmpty else { return }
+    let sorted = samples.sorted()
+    let row = Row(
+      suite: suite, measure: measure, scenario: scenario, peer: peer, unit: unit, median: median(sorted),
+      least: sorted[0], most: sorted[sorted.count - 1], rounds: sorted.count, lessIsBetter: lessIsBetter)
+    rows.append(row)
+    func column(_ text: String, _ width: Int) -> String { text.padding(toLength: width, withPad: " ", startingAt: 0) }
+    let line = [column(suite, 8), column(measure, 24), column(scenario, 20), column(peer, 34)].joined(separator: " ")
+    let figures = String(format: " %14.1f %@  (%.1f to %.1f)\n", row.median, unit, row.least, row.most)
+    FileHandle.standardOutput.write(Data((line + figures).utf8))
+  }
+
+  private struct Document: Codable {
+    var machine: String
+    var date: String
+    var isQuick: Bool
+    var rows: [Row]
+  }
+
+  func write(to path: String) throws {
+    let document = Document(machine: Self.machine, date: Self.today, isQuick: isQuick, rows: rows)
+    let encoder = JSONEncoder()
+    encoder.outputFormatting = [.prettyPrinted, .sortedKeys]
+    try encoder.encode(document).write(to: URL(fileURLWithPath: path))
+  }
+
+  private static var today: String {
+    let format = DateFormatter()
+    format.dateFormat = "yyyy-MM-dd"
+    format.locale = Locale(identifier: "en_US_POSIX")
+    return format.string(from: Date())
+  }
+
+  /// The processor, how many, memory, kernel: enough to judge the numbers by.
+  private static var machine: String {
+    func lines(_ path: String) -> [Substring] {
+      guard let data = FileManager.default.contents(atPath: path) else { return [] }
+      return String(decoding: data, as: UTF8.self).split(separator: "\n")
+    }
+    let model =
+      lines("/proc/cpuinfo").first { $0.hasPrefix("model name") }?.split(separator: ":").last ?? "unknown processor"
+    let system = lines("/etc/os-release").first { $0.hasPrefix("PRETTY_NAME") }?.split(separator: "\"").last ?? "Linux"
+    let kernel = lines("/proc/sys/kernel/osrelease").first ?? ""
+    let memory = ProcessInfo.processInfo.physicalMemory >> 30
+    let cores = ProcessInfo.processInfo.processorCount
+    return "\(cores) cores of \(model.drop(while: { $0 == " " })), \(memory) GiB, \(system), Linux \(kernel)"
+  }
+}
+
+func median(_ sorted: [Double]) -> Double {
+  guard !sorted.isEmpty else { return .nan }
+  let middle = sorted.count / 2
+  return sorted.count % 2 == 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2
+}
+
+/// The value below which a share of the samples lies.
+func percentile(_ sorted: [Double], _ share: Double) -> Double {
+  sorted.isEmpty ? .nan : sorted[min(sorted.count - 1, Int(share * Double(sorted.count)))]
+}

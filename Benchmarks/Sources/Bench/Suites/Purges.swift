@@ -1,0 +1,136 @@
+import Foundation
+import ResponseStore
+
+/// Purges since a date and eviction: 1 % and 50 % of what is stored, beside the peers.
+struct Purges {
+  let report: Report
+  let scratch: Scratch
+
+  func run() throws {
+    for count in report.isQuick ? [10_000] : [100_000, 1_000_000] {
+      let fixture = Fixture(count: count, bodyByteCount: 1 << 10)
+      for percent in [1, 50] {
+        try store(fixture, percent)
+        try sqlite(fixture, percent)
+        try files(fixture, percent)
+        try rocksDB(fixture, percent)
+      }
+      try scopes(fixture)
+    }
+  }
+
+  private func filledStore(_ fixture: Fixture, hosts: Int = 1) throws -> ResponseStore {
+    let clock = EntryClock()
+    var options = ResponseStore.Options(capacityByteCount: StorePeer.capacity(fixture))
+    options.clock = { clock.next() }
+    options.fullQueueTimeout = .seconds(600)
+    let store = try ResponseStore.open(directory: scratch.folder("purge"), options: options)
+    for index in 0..<fixture.count { store.store(fixture.response(index)) }
+    try store.flush()
+    return store
+  }
+
+  private func add(_ measure: String, _ fixture: Fixture, _ peer: String, _ milliseconds: [Double]) {
+    report.add("purge", measure, fixture.name, peer, unit: "ms", milliseconds)
+  }
+
+  /// How long the call takes, and then until the entries are gone from the disk, too.
+  private func store(_ fixture: Fixture, _ percent: Int) throws {
+    let store = try filledStore(fixture)
+    let kept = fixture.count - fixture.count * percent / 100
+    let returned = nanoseconds { store.removeResponses(since: EntryClock.start + Double(kept)) } / 1e6
+    var gone = returned
+    gone += nanoseconds { while store.entryCount > kept { usleep(500) } } / 1e6
+    add("since, \(percent) %", fixture, "ResponseStore", [returned])
+    add("since, \(percent) %", fixture, "ResponseStore, until deleted", [gone])
+    guard store.lookup(fixture.key(kept + 1)) == nil, store.lookup(fixture.key(0)) != nil else {
+      fatalError("the purge removed the wrong entries")
+    }
+    // Eviction by a lower capacity. How many go follows from the bytes.
+    let before = store.entryCount
+    let used = store.diskByteCount
+    let evicting = nanoseconds { store.capacityByteCount = max(4 << 20, used * (100 - percent) / 100) }
+    let evicted = max(1, before - store.entryCount)
+    report.add(
+      "purge", "evict \(percent) %", fixture.name, "ResponseStore", unit: "us/entry",
+      [evicting / 1000 / Double(evicted)])
+    store.close()
+  }
+
+  private func sqlite(_ fixture: Fixture, _ percent: Int) throws {
+    let peer = try SQLitePeer(folder: scratch.folder("purge"), fixture: fixture)
+    try peer.store(0..<fixture.count)
+    let kept = fixture.count - fixture.count * percent / 100
+    add("since, \(percent) %", fixture, peer.name, [try nanoseconds { try peer.remove(where: ">= \(kept)") } / 1e6])
+    let evicted = kept * percent / 100
+    let elapsed = try nanoseconds { try peer.remove(where: "< \(evicted)") }
+    report.add(
+      "purge", "evict \(percent) %", fixture.name, peer.name, unit: "us/entry", [elapsed / 1000 / Double(evicted)])
+    peer.close()
+  }
+
+  private func files(_ fixture: Fixture, _ percent: Int) throws {
+    let peer = try FilesPeer(folder: scratch.folder("purge"), fixture: fixture)
+    let kept = fixture.count - fixture.count * percent / 100
+    try peer.store(0..<kept)
+    let date = Date().timeIntervalSince1970 + 0.02
+    usleep(50_000)
+    try peer.store(kept..<fixture.count)
+    var removed = 0
+    add(
+      "since, \(percent) %", fixture, peer.name,
+      [nanoseconds { removed = peer.removeAll(changedAfter: date) } / 1e6])
+    guard removed == fixture.count - kept else { throw BenchError("\(removed) files were removed") }
+    // The best that files can do: someone else knows which are the oldest.
+    let evicted = kept * percent / 100
+    let elapsed = nanoseconds { for index in 0..<evicted { peer.remove(index) } }
+    report.add(
+      "purge", "evict \(percent) %", fixture.name, peer.name, unit: "us/entry", [elapsed / 1000 / Double(evicted)])
+  }
+
+  private func rocksDB(_ fixture: Fixture, _ percent: Int) throws {
+    let peer = try RocksDBPeer(folder: scratch.folder("purge"), fixture: fixture)
+    try peer.store(0..<fixture.count)
+    let kept = fixture.count - fixture.count * percent / 100
+    add(
+      "since, \(percent) %", fixture, "RocksDB, keys by date",
+      [try nanoseconds { try peer.remove(kept..<fixture.count) } / 1e6])
+    peer.close()
+  }
+
+  /// Each kind of purge again and again, while a writer stores at full speed: median and p99 of the time to return.
+  private func scopes(_ fixture: Fixture) throws {
+    let store = try filledStore(fixture)
+    let stop = StopFlag()
+    let ended = DispatchSemaphore(value: 0)
+    let writer = Thread {
+      var index = 0
+      while !stop.isSet {
+        store.store(fixture.response(index % fixture.count))
+        index += 1
+      }
+      ended.signal()
+    }
+    writer.start()
+    guard let prefix = URL(string: "http://assets.example.com/images/00000000"),
+      let origin = URL(string: "http://assets.example.com/")
+    else { fatalError("a URL is none") }
+    let purges: [(String, () -> Void)] = [
+      ("one key", { store.remove(fixture.key(7)) }),
+      ("since", { store.removeResponses(since: EntryClock.start + Double(fixture.count) * 0.99) }),
+      ("group", { store.removeResponses(inGroup: "g", origin: origin) }),
+      ("prefix", { store.removeResponses(withPrefix: prefix) }),
+      ("host", { store.removeResponses(forHost: "assets.example.com") }),
+      ("all", { store.removeAll() }),
+    ]
+    for (name, purge) in purges {
+      var samples = (0..<(report.isQuick ? 10 : 100)).map { _ in nanoseconds(purge) / 1e6 }
+      samples.sort()
+      add("\(name), p50", fixture, "ResponseStore, beside a writer", [percentile(samples, 0.5)])
+      add("\(name), p99", fixture, "ResponseStore, beside a writer", [percentile(samples, 0.99)])
+    }
+    stop.set()
+    ended.wait()
+    store.close()
+  }
+}

@@ -1,0 +1,187 @@
+import Foundation
+import LMDBURLCache
+import Synchronization
+
+#if canImport(FoundationNetworking)
+  import FoundationNetworking
+#endif
+
+/// The view of a server program: many tasks load from an origin on loopback, 95 % of what they ask for can be kept.
+struct Servers {
+  let report: Report
+  let scratch: Scratch
+
+  private static let hotCount = 1000
+
+  func run() async throws {
+    let origin = try Nginx(folder: scratch.folder("nginx"), fileCount: Self.hotCount)
+    defer { origin.stop() }
+    for tasks in [1, 4, 16, 64] {
+      let requests = report.isQuick ? 1_000 : 20_000
+      try await measure("LMDBURLCache.data(for:)", origin, tasks: tasks, requests: requests) { cache, request in
+        _ = try await cache.data(for: request)
+      }
+      let caching = Lazy { cache in URLSession(configuration: URLSessionConfiguration.default.caching(with: cache)) }
+      try await measure("URLSession, caching", origin, tasks: tasks, requests: requests) { cache, request in
+        _ = try await caching.get(cache).data(for: request)
+      }
+      let configuration = URLSessionConfiguration.default
+      configuration.urlCache = URLCache(
+        memoryCapacity: 64 << 20, diskCapacity: 256 << 20, diskPath: try scratch.folder("foundation"))
+      let plain = URLSession(configuration: configuration)
+      try await measure("URLSession, Foundation URLCache", origin, tasks: tasks, requests: requests) { _, request in
+        _ = try await plain.data(for: request)
+      }
+      plain.invalidateAndCancel()
+    }
+    try await coalescing(origin)
+  }
+
+  private func measure(
+    _ name: String, _ origin: Nginx, tasks: Int, requests: Int,
+    _ load: @escaping @Sendable (LMDBURLCache, URLRequest) async throws -> Void
+  ) async throws {
+    let cache = try LMDBURLCache(
+      directory: URL(fileURLWithPath: scratch.folder("server")), memoryCapacity: 64 << 20, diskCapacity: 256 << 20)
+    // What is hot has been asked for before.
+    for index in 0..<Self.hotCount { try await load(cache, URLRequest(url: origin.hot(index))) }
+    try cache.flush()
+    let latencies = Samples()
+    let start = now()
+    try await withThrowingTaskGroup(of: Void.self) { group in
+      for task in 0..<tasks {
+        let origin = origin
+        group.addTask { @Sendable in
+          var random = SplitMix64(state: UInt64(task + 1))
+          var mine: [Double] = []
+          for _ in 0..<(requests / tasks) {
+            let draw = Int(random.next() % 100_000)
+            // One in twenty goes to the origin whatever is stored.
+            let url = draw % 20 == 0 ? origin.uncacheable(draw % Self.hotCount) : origin.hot(draw % Self.hotCount)
+            let began = now()
+            try await load(cache, URLRequest(url: url))
+            mine.append(Double(now() - began) / 1000)
+          }
+          latencies.add(mine)
+        }
+      }
+      try await group.waitForAll()
+    }
+    let seconds = Double(now() - start) / 1e9
+    let sorted = latencies.sorted
+    let scenario = tasks == 1 ? "1 task" : "\(tasks) tasks"
+    report.add(
+      "server", "requests", scenario, name, unit: "per second", [Double(sorted.count) / seconds], lessIsBetter: false)
+    for (share, label) in [(0.5, "p50"), (0.99, "p99"), (0.999, "p99.9")] {
+      report.add("server", label, scenario, name, unit: "us", [percentile(sorted, share)])
+    }
+  }
+
+  /// A thousand tasks want one URL that nobody has asked for.
+  private func coalescing(_ origin: Nginx) async throws {
+    let cache = try LMDBURLCache(
+      directory: URL(fileURLWithPath: scratch.folder("coalescing")), memoryCapacity: 64 << 20, diskCapacity: 64 << 20)
+    let request = URLRequest(url: origin.fresh)
+    try await withThrowingTaskGroup(of: Void.self) { group in
+      for _ in 0..<1000 { group.addTask { _ = try await cache.data(for: request) } }
+      try await group.waitForAll()
+    }
+    let reached = try origin.requestCount(of: request.url?.path ?? "")
+    report.add(
+      "server", "requests at the origin", "1,000 misses of 1 URL", "LMDBURLCache.data(for:)", unit: "requests",
+      [Double(reached)])
+  }
+}
+
+/// What many tasks measured.
+private final class Samples: Sendable {
+  private let samples = Mutex<[Double]>([])
+  var sorted: [Double] { samples.withLock { $0.sorted() } }
+  func add(_ more: [Double]) { samples.withLock { $0 += more } }
+}
+
+/// A session made on first use, for the cache that it is first used with.
+private final class Lazy: Sendable {
+  private let made = Mutex<[ObjectIdentifier: URLSession]>([:])
+  private let make: @Sendable (LMDBURLCache) -> URLSession
+
+  init(_ make: @escaping @Sendable (LMDBURLCache) -> URLSession) {
+    self.make = make
+  }
+
+  func get(_ cache: LMDBURLCache) -> URLSession {
+    made.withLock { made in
+      if let session = made[ObjectIdentifier(cache)] { return session }
+      let session = make(cache)
+      made[ObjectIdentifier(cache)] = session
+      return session
+    }
+  }
+}
+
+/// An nginx of our own on loopback: files that may be kept for an hour below `/hot/`, the same files uncacheable below
+/// `/uncacheable/`.
+final class Nginx: @unchecked Sendable {
+  // Sendable: nothing changes after `init` but the process, which only `stop` touches.
+  private let server = Process()
+  private let folder: String
+  private let port = 18_080 + Int(getpid()) % 10_000
+
+  init(folder: String, fileCount: Int) throws {
+    self.folder = folder
+    let root = folder + "/files"
+    try FileManager.default.createDirectory(atPath: root, withIntermediateDirectories: true)
+    let fixture = Fixture(count: fileCount, bodyByteCount: 4 << 10)
+    for index in 0..<fileCount { try fixture.body(index).write(to: URL(fileURLWithPath: "\(root)/\(index).webp")) }
+    try fixture.body(0).write(to: URL(fileURLWithPath: root + "/fresh.webp"))
+    // Workers must be able to read what root wrote.
+    chmod(folder, 0o755)
+    let configuration = """
+      daemon off; worker_processes 1; pid \(folder)/pid; error_log \(folder)/error.log; user root;
+      events { worker_connections 4096; }
+      http {
+        access_log \(folder)/access.log; types { image/webp webp; } sendfile on; keepalive_requests 1000000;
+        client_body_temp_path \(folder); proxy_temp_path \(folder); fastcgi_temp_path \(folder);
+        uwsgi_temp_path \(folder); scgi_temp_path \(folder);
+        server {
+          listen 127.0.0.1:\(port);
+          location /hot/ { alias \(root)/; add_header Cache-Control "max-age=3600"; }
+          location /uncacheable/ { alias \(root)/; add_header Cache-Control "no-store"; }
+        }
+      }
+      """
+    try Data(configuration.utf8).write(to: URL(fileURLWithPath: folder + "/nginx.conf"))
+    server.executableURL = URL(fileURLWithPath: "/usr/sbin/nginx")
+    server.arguments = ["-c", folder + "/nginx.conf", "-p", folder]
+    server.standardError = FileHandle.nullDevice
+    try server.run()
+    let deadline = Date().addingTimeInterval(20)
+    while !FileManager.default.fileExists(atPath: folder + "/pid") {
+      guard Date() < deadline, server.isRunning else {
+        throw BenchError("nginx does not start; see \(folder)/error.log")
+      }
+      usleep(10_000)
+    }
+  }
+
+  private func url(_ path: String) -> URL {
+    guard let url = URL(string: "http://127.0.0.1:\(port)\(path)") else { fatalError("no URL: \(path)") }
+    return url
+  }
+
+  func hot(_ index: Int) -> URL { url("/hot/\(index).webp") }
+  func uncacheable(_ index: Int) -> URL { url("/uncacheable/\(index).webp") }
+  var fresh: URL { url("/hot/fresh.webp") }
+
+  /// How often a path was asked for.
+  func requestCount(of path: String) throws -> Int {
+    usleep(200_000)
+    let log = String(decoding: try Data(contentsOf: URL(fileURLWithPath: folder + "/access.log")), as: UTF8.self)
+    return log.split(separator: "\n").count { $0.contains("GET \(path) ") }
+  }
+
+  func stop() {
+    server.terminate()
+    server.waitUntilExit()
+  }
+}

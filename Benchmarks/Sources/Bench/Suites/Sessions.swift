@@ -1,0 +1,130 @@
+import Foundation
+import LMDBURLCache
+
+#if canImport(FoundationNetworking)
+  import FoundationNetworking
+#endif
+
+/// Hits as a Foundation program sees them: `cachedResponse(for:)`, `data(for:)`, and a session's task.
+struct Sessions {
+  let report: Report
+  let scratch: Scratch
+
+  func run() async throws {
+    let fixture = Fixture(count: report.isQuick ? 1_000 : 10_000, bodyByteCount: 1 << 10)
+    let onDisk = try cache("disk", memoryCapacity: 0)
+    let inMemory = try cache("memory", memoryCapacity: 256 << 20)
+    let requests = (0..<fixture.count).map { FoundationPeer.request(fixture.url($0)) }
+    for index in 0..<fixture.count {
+      let response = FoundationPeer.cachedResponse(fixture, index)
+      onDisk.storeCachedResponse(response, for: requests[index])
+      inMemory.storeCachedResponse(response, for: requests[index])
+    }
+    try onDisk.flush()
+    try inMemory.flush()
+    lookups(fixture, requests, onDisk, inMemory)
+    try await loads(fixture, requests, inMemory)
+  }
+
+  private func cache(_ name: String, memoryCapacity: Int) throws -> LMDBURLCache {
+    try LMDBURLCache(
+      directory: URL(fileURLWithPath: scratch.folder(name)), memoryCapacity: memoryCapacity, diskCapacity: 1 << 30)
+  }
+
+  private func lookups(
+    _ fixture: Fixture, _ requests: [URLRequest], _ onDisk: LMDBURLCache, _ inMemory: LMDBURLCache
+  ) {
+    let operations = 500
+    var random = SplitMix64(state: 5)
+    let picks = random.picks(operations * 64, below: fixture.count)
+    func slice(_ thread: Int, _ round: Int) -> ArraySlice<UInt32> {
+      let start = (thread * 7 + round) % 64 * operations
+      return picks[start..<(start + operations)]
+    }
+    let urls = requests.compactMap(\.url)
+    let fields = (0..<fixture.count).map { Dictionary(uniqueKeysWithValues: fixture.fields($0)) }
+    let bodies = (0..<fixture.count).map { fixture.body($0) }
+
+    func hit(_ name: String, _ cache: LMDBURLCache, threads: Int = 1, builds: Bool) -> Contestant {
+      Contestant(name: name, operations: operations, threads: threads) { thread, round in
+        var sum = 0
+        for pick in slice(thread, round) {
+          guard let found = cache.cachedResponse(for: requests[Int(pick)]) else { fatalError("missed") }
+          sum &+= found.data.count
+          if builds { sum &+= (found.response as? HTTPURLResponse)?.statusCode ?? 0 }
+        }
+        if sum == 0 { fatalError("nothing was read") }
+      }
+    }
+    let bare = Contestant(name: "bare construction", operations: operations) { thread, round in
+      var sum = 0
+      for pick in slice(thread, round) {
+        let index = Int(pick)
+        guard
+          let response = HTTPURLResponse(
+            url: urls[index], statusCode: 200, httpVersion: "HTTP/1.1", headerFields: fields[index])
+        else { fatalError("no response") }
+        let copy = bodies[index].withUnsafeBytes { Data($0) }
+        let cached = CachedURLResponse(response: response, data: copy, userInfo: nil, storagePolicy: .allowed)
+        sum &+= cached.data.count &+ ((cached.response as? HTTPURLResponse)?.statusCode ?? 0)
+      }
+      if sum == 0 { fatalError("nothing was made") }
+    }
+    let contestants = [
+      hit("LMDBURLCache, disk", onDisk, builds: true), bare,
+      hit("LMDBURLCache, disk, response not asked for", onDisk, builds: false),
+      hit("LMDBURLCache, memory", inMemory, builds: true),
+    ]
+    let rounds = report.isQuick ? 15 : 41
+    report.add("sessions", "cachedResponse", fixture, Harness.compare(contestants, rounds: rounds), order: contestants)
+    let pair = [hit("LMDBURLCache, memory", inMemory, threads: 2, builds: true)]
+    report.add("sessions", "cachedResponse, 2 threads", fixture, Harness.compare(pair, rounds: rounds), order: pair)
+  }
+
+  /// One load after the other, awaited: `data(for:)`, and tasks of a session whose protocol class answers at once.
+  private func loads(_ fixture: Fixture, _ requests: [URLRequest], _ cache: LMDBURLCache) async throws {
+    let configuration = URLSessionConfiguration.ephemeral
+    configuration.protocolClasses = [InstantProtocol.self]
+    let instant = URLSession(configuration: configuration)
+    let caching = URLSession(configuration: URLSessionConfiguration.default.caching(with: cache))
+    var samples: [String: [Double]] = [:]
+    let names = ["LMDBURLCache.data(for:)", "URLSession, answered at once", "URLSession, caching"]
+    let operations = 200
+    for round in 0...(report.isQuick ? 7 : 21) {
+      for name in names {
+        let start = now()
+        for number in 0..<operations {
+          let request = requests[(round * 37 + number) % requests.count]
+          switch name {
+          case names[0]: _ = try await cache.data(for: request)
+          case names[1]: _ = try await instant.data(for: request)
+          default: _ = try await caching.data(for: request)
+          }
+        }
+        if round > 0 { samples[name, default: []].append(Double(now() - start) / Double(operations)) }
+      }
+    }
+    for name in names { report.add("sessions", "load", fixture.name, name, unit: "ns", samples[name] ?? []) }
+    instant.invalidateAndCancel()
+    caching.invalidateAndCancel()
+  }
+}
+
+/// Answers every request at once with a kilobyte: what a session's task costs without any cache or network.
+final class InstantProtocol: URLProtocol {
+  private static let body = Data(repeating: 7, count: 1 << 10)
+
+  override class func canInit(with request: URLRequest) -> Bool { true }
+  override class func canonicalRequest(for request: URLRequest) -> URLRequest { request }
+  override func stopLoading() {}
+
+  override func startLoading() {
+    guard let url = request.url,
+      let response = HTTPURLResponse(
+        url: url, statusCode: 200, httpVersion: "HTTP/1.1", headerFields: ["Content-Length": "1024"])
+    else { return }
+    client?.urlProtocol(self, didReceive: response, cacheStoragePolicy: .notAllowed)
+    client?.urlProtocol(self, didLoad: Self.body)
+    client?.urlProtocolDidFinishLoading(self)
+  }
+}

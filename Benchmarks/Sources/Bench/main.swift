@@ -1,0 +1,56 @@
+import Foundation
+
+let usage = """
+  Usage: Bench [--quick] [--output FILE] [--scratch FOLDER] [SUITE...]
+
+  Suites, all by default: \(Suite.allCases.map(\.rawValue).joined(separator: " "))
+
+  """
+
+enum Suite: String, CaseIterable {
+  case reads, sessions, writes, purge, open, server, churn
+
+  func run(_ report: Report, _ scratch: Scratch) async throws {
+    switch self {
+    case .reads: try Reads(report: report, scratch: scratch).run()
+    case .sessions: try await Sessions(report: report, scratch: scratch).run()
+    case .writes: try Writes(report: report, scratch: scratch).run()
+    case .purge: try Purges(report: report, scratch: scratch).run()
+    case .open: try Opening(report: report, scratch: scratch).run()
+    case .server: try await Servers(report: report, scratch: scratch).run()
+    case .churn: try Churn(report: report, scratch: scratch).run()
+    }
+  }
+}
+
+func run(_ words: [String]) async throws {
+  var suites: [Suite] = []
+  var output = "results.json"
+  var folder = NSTemporaryDirectory()
+  var isQuick = false
+  var rest = words[...]
+  while let word = rest.popFirst() {
+    switch word {
+    case "--quick": isQuick = true
+    case "--output": output = rest.popFirst() ?? output
+    case "--scratch": folder = rest.popFirst() ?? folder
+    default:
+      guard let suite = Suite(rawValue: word) else { throw BenchError("there is no suite \(word)") }
+      suites.append(suite)
+    }
+  }
+  let report = Report(isQuick: isQuick)
+  let scratch = try Scratch(below: folder)
+  for suite in suites.isEmpty ? Suite.allCases : suites {
+    try await suite.run(report, scratch)
+    // After each, so that what was measured is not lost when a later one fails.
+    try report.write(to: output)
+  }
+}
+
+do {
+  try await run(Array(CommandLine.arguments.dropFirst()))
+} catch {
+  FileHandle.standardError.write(Data("Bench: \(error)\n\(usage)".utf8))
+  exit(2)
+}

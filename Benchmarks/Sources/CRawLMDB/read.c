@@ -1,0 +1,147 @@
+#include "internal.h"
+
+/* The two tables' handles are opened by name, as the store does; see the storage format. */
+static raw_store *open_environment(const char *directory, size_t map_byte_count, unsigned int flags) {
+  raw_store *store = calloc(1, sizeof *store);
+  if (!store) return NULL;
+  int rc = mdb_env_create(&store->environment);
+  if (!rc) rc = mdb_env_set_mapsize(store->environment, map_byte_count);
+  if (!rc) rc = mdb_env_set_maxdbs(store->environment, 16);
+  if (!rc) rc = mdb_env_set_maxreaders(store->environment, 1024);
+  if (!rc) rc = mdb_env_open(store->environment, directory, MDB_NOTLS | MDB_NORDAHEAD | flags, 0600);
+  if (rc) {
+    fprintf(stderr, "%s: %s\n", directory, mdb_strerror(rc));
+    free(store);
+    return NULL;
+  }
+  return store;
+}
+
+raw_store *raw_open(const char *directory, size_t map_byte_count) {
+  raw_store *store = open_environment(directory, map_byte_count, 0);
+  if (!store) return NULL;
+  MDB_txn *txn;
+  int rc = mdb_txn_begin(store->environment, NULL, 0, &txn);
+  if (!rc) rc = mdb_dbi_open(txn, "keys", 0, &store->keys);
+  if (!rc) rc = mdb_dbi_open(txn, "heads", 0, &store->heads);
+  if (!rc) rc = mdb_dbi_open(txn, "bodies", 0, &store->bodies);
+  if (!rc) rc = mdb_txn_commit(txn);
+  if (rc) {
+    fprintf(stderr, "%s: %s\n", directory, mdb_strerror(rc));
+    return NULL;
+  }
+  return store;
+}
+
+void raw_close(raw_store *store) {
+  if (!store) return;
+  mdb_env_close(store->environment);
+  free(store);
+}
+
+/* Makes the compiler believe that the memory is read: it would leave the copies out. */
+static inline void keep(void *memory) { __asm__ volatile("" : : "r"(memory) : "memory"); }
+
+/* Offsets of a head record's fixed part. */
+enum { record_flags = 9, body_byte_count = 32 };
+
+uint64_t raw_read(raw_store *store, raw_keys keys, const uint32_t *picks, size_t count, int copies) {
+  MDB_txn *txn;
+  if (mdb_txn_begin(store->environment, NULL, MDB_RDONLY, &txn)) return 0;
+  mdb_txn_reset(txn);
+  uint8_t *memory = malloc(4 << 20);
+  uint64_t total = 0;
+  volatile uint8_t touched = 0;
+  for (size_t i = 0; i < count; i++) {
+    uint32_t start = keys.offsets[picks[i]], end = keys.offsets[picks[i] + 1];
+    MDB_val key = {end - start, (void *)(keys.bytes + start)}, list, head;
+    if (mdb_txn_renew(txn)) return 0;
+    if (mdb_get(txn, store->keys, &key, &list)) return 0;
+    /* Row ids are little endian in the list and big endian as keys. */
+    uint64_t row;
+    memcpy(&row, list.mv_data, 8);
+    uint64_t big_endian = __builtin_bswap64(row);
+    MDB_val row_key = {8, &big_endian};
+    if (mdb_get(txn, store->heads, &row_key, &head)) return 0;
+    const uint8_t *record = head.mv_data;
+    size_t filled = head.mv_size;
+    if (copies) {
+      memcpy(memory, record, head.mv_size);
+    } else {
+      touched += record[0];
+    }
+    if (!(record[record_flags] & 1)) {
+      uint64_t body_count, copied = 0;
+      memcpy(&body_count, record + body_byte_count, 8);
+      uint8_t chunk_bytes[12] = {0};
+      memcpy(chunk_bytes, &big_endian, 8);
+      MDB_val chunk_key = {12, chunk_bytes}, chunk;
+      for (uint32_t index = 0; copied < body_count; index++) {
+        uint32_t number = __builtin_bswap32(index);
+        memcpy(chunk_bytes + 8, &number, 4);
+        if (mdb_get(txn, store->bodies, &chunk_key, &chunk)) return 0;
+        if (copies) {
+          memcpy(memory + filled, chunk.mv_data, chunk.mv_size);
+        } else {
+          touched += *(const uint8_t *)chunk.mv_data;
+        }
+        copied += chunk.mv_size;
+        filled += chunk.mv_size;
+      }
+    }
+    total += filled;
+    keep(memory);
+    mdb_txn_reset(txn);
+  }
+  mdb_txn_abort(txn);
+  free(memory);
+  return total;
+}
+
+raw_store *raw_plain_open(const char *directory, size_t map_byte_count) {
+  raw_store *store = open_environment(directory, map_byte_count, MDB_NOSYNC);
+  if (!store) return NULL;
+  MDB_txn *txn;
+  int rc = mdb_txn_begin(store->environment, NULL, 0, &txn);
+  if (!rc) rc = mdb_dbi_open(txn, NULL, 0, &store->keys);
+  if (!rc) rc = mdb_txn_commit(txn);
+  return rc ? NULL : store;
+}
+
+int raw_plain_fill(raw_store *store, raw_keys keys, size_t count, size_t value_byte_count) {
+  uint8_t *value = malloc(value_byte_count);
+  memset(value, 7, value_byte_count);
+  size_t batch = value_byte_count > 100000 ? 8 : 256;
+  for (size_t i = 0; i < count;) {
+    MDB_txn *txn;
+    if (mdb_txn_begin(store->environment, NULL, 0, &txn)) return 0;
+    for (size_t n = 0; n < batch && i < count; n++, i++) {
+      uint32_t start = keys.offsets[i], end = keys.offsets[i + 1];
+      MDB_val key = {end - start, (void *)(keys.bytes + start)}, data = {value_byte_count, value};
+      if (mdb_put(txn, store->keys, &key, &data, 0)) return 0;
+    }
+    if (mdb_txn_commit(txn)) return 0;
+  }
+  free(value);
+  return 1;
+}
+
+uint64_t raw_plain_read(raw_store *store, raw_keys keys, const uint32_t *picks, size_t count) {
+  MDB_txn *txn;
+  if (mdb_txn_begin(store->environment, NULL, MDB_RDONLY, &txn)) return 0;
+  mdb_txn_reset(txn);
+  uint8_t *memory = malloc(4 << 20);
+  uint64_t total = 0;
+  for (size_t i = 0; i < count; i++) {
+    uint32_t start = keys.offsets[picks[i]], end = keys.offsets[picks[i] + 1];
+    MDB_val key = {end - start, (void *)(keys.bytes + start)}, value;
+    if (mdb_txn_renew(txn) || mdb_get(txn, store->keys, &key, &value)) return 0;
+    memcpy(memory, value.mv_data, value.mv_size);
+    total += value.mv_size;
+    keep(memory);
+    mdb_txn_reset(txn);
+  }
+  mdb_txn_abort(txn);
+  free(memory);
+  return total;
+}

@@ -1,0 +1,129 @@
+import ResponseStore
+
+/// What a replay counted.
+struct Outcome: Encodable {
+  var trace: String
+  var policy: String
+  var capacityByteCount: Int
+  var requests = 0
+  var hits = 0
+  var requestedByteCount = 0
+  var hitByteCount = 0
+
+  var objectHitRatio: Double { requests == 0 ? 0 : Double(hits) / Double(requests) }
+  var byteHitRatio: Double { requestedByteCount == 0 ? 0 : Double(hitByteCount) / Double(requestedByteCount) }
+
+  private enum Key: String, CodingKey {
+    case trace, policy, capacityByteCount, requests, hits, requestedByteCount, hitByteCount, objectHitRatio,
+      byteHitRatio
+  }
+
+  func encode(to encoder: any Encoder) throws {
+    var container = encoder.container(keyedBy: Key.self)
+    try container.encode(trace, forKey: .trace)
+    try container.encode(policy, forKey: .policy)
+    try container.encode(capacityByteCount, forKey: .capacityByteCount)
+    try container.encode(requests, forKey: .requests)
+    try container.encode(hits, forKey: .hits)
+    try container.encode(requestedByteCount, forKey: .requestedByteCount)
+    try container.encode(hitByteCount, forKey: .hitByteCount)
+    try container.encode(objectHitRatio, forKey: .objectHitRatio)
+    try container.encode(byteHitRatio, forKey: .byteHitRatio)
+  }
+}
+
+/// Runs a trace against a cache of a given size, from empty: every request counts, and an object larger than the cache is
+/// not kept.
+enum Replay {
+  /// Through ``ResponseStore/UseTable``, as the store uses it: one digest per key, rows numbered as they are stored.
+  ///
+  /// - Parameter restartsHalfway: Loses the table in the middle of the trace; the records stay.
+  static func store(_ trace: Trace, capacityByteCount: Int, restartsHalfway: Bool = false) -> Outcome {
+    var outcome = Outcome(
+      trace: trace.name, policy: restartsHalfway ? "store, restarted" : "store", capacityByteCount: capacityByteCount)
+    var table = UseTable(slotCount: UseTable.smallestSlotCount)
+    var resident: [UInt64: Int] = [:]
+    var keys: [UInt64: UInt64] = [:]
+    var rows: [UInt64: UInt64] = [:]
+    var used = 0
+    var nextRowID: UInt64 = 1
+    for (number, request) in trace.requests.enumerated() {
+      if restartsHalfway, number == trace.requests.count / 2 {
+        // As after the loss of the file: the records are entered again, in the order of their rows, without their uses.
+        let entered = UseTable(slotCount: table.slotCount)
+        for (rowID, key) in keys.sorted(by: { $0.key < $1.key }) {
+          entered.insert(mix(key), rowID: rowID, byteCount: resident[key, default: 0])
+        }
+        table = entered
+      }
+      outcome.requests += 1
+      outcome.requestedByteCount += request.byteCount
+      let digest = mix(request.key)
+      if resident[request.key] != nil {
+        outcome.hits += 1
+        outcome.hitByteCount += request.byteCount
+        table.noteUse(of: digest)
+        continue
+      }
+      guard request.byteCount <= capacityByteCount else { continue }
+      while used + request.byteCount > capacityByteCount, let victim = table.chooseVictim() {
+        table.remove(victim, remembering: true)
+        if let key = keys.removeValue(forKey: victim.rowID), let byteCount = resident.removeValue(forKey: key) {
+          used -= byteCount
+        }
+      }
+      if table.isCrowded {
+        let larger = UseTable(slotCount: table.slotCount * 2)
+        table.copy(into: larger)
+        table = larger
+      }
+      table.insert(digest, rowID: nextRowID, byteCount: request.byteCount)
+      rows[request.key] = nextRowID
+      nextRowID += 1
+      resident[request.key] = request.byteCount
+      keys[rows[request.key, default: 0]] = request.key
+      used += request.byteCount
+    }
+    return outcome
+  }
+
+  /// Least recently used, to compare with.
+  static func leastRecentlyUsed(_ trace: Trace, capacityByteCount: Int) -> Outcome {
+    var outcome = Outcome(trace: trace.name, policy: "LRU", capacityByteCount: capacityByteCount)
+    var lastUse: [UInt64: Int] = [:]
+    var order: [(key: UInt64, use: Int)] = []
+    var next = 0
+    var used = 0
+    var sizes: [UInt64: Int] = [:]
+    for (number, request) in trace.requests.enumerated() {
+      outcome.requests += 1
+      outcome.requestedByteCount += request.byteCount
+      if lastUse[request.key] != nil {
+        outcome.hits += 1
+        outcome.hitByteCount += request.byteCount
+      } else {
+        guard request.byteCount <= capacityByteCount else { continue }
+        while used + request.byteCount > capacityByteCount {
+          let oldest = order[next]
+          next += 1
+          guard lastUse[oldest.key] == oldest.use else { continue }
+          lastUse[oldest.key] = nil
+          used -= sizes[oldest.key] ?? 0
+        }
+        used += request.byteCount
+        sizes[request.key] = request.byteCount
+      }
+      lastUse[request.key] = number
+      order.append((request.key, number))
+    }
+    return outcome
+  }
+
+  /// Spreads a key over 64 bits, as the store's digests are.
+  private static func mix(_ key: UInt64) -> UInt64 {
+    var z = key &+ 0x9e37_79b9_7f4a_7c15
+    z = (z ^ (z >> 30)) &* 0xbf58_476d_1ce4_e5b9
+    z = (z ^ (z >> 27)) &* 0x94d0_49bb_1331_11eb
+    return z ^ (z >> 31)
+  }
+}

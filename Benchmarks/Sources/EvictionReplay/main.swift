@@ -1,0 +1,108 @@
+import Foundation
+
+/// What was asked for on the command line.
+struct Arguments {
+  static let usage = """
+    Replays traces of requests through the type by which the store chooses what to evict.
+
+    Usage: EvictionReplay FILE... [--capacity BYTES|PERCENT%]... [--json]
+
+      FILE        lines of time,key,size under a header line; .gz is decompressed
+      --capacity  bytes (12345, 64K, 16M, 2G), or a share of the trace's distinct bytes (10%); may be given
+                  several times; by default 0.1%, 1% and 10%
+      --json      one JSON array instead of a table
+
+    """
+
+  enum Capacity {
+    case bytes(Int)
+    case share(Double)
+
+    func byteCount(of trace: Trace) -> Int {
+      switch self {
+      case .bytes(let count): count
+      case .share(let share): Int(Double(trace.footprint) * share)
+      }
+    }
+  }
+
+  var files: [String] = []
+  var capacities: [Capacity] = []
+  var isJSON = false
+
+  init(_ arguments: [String]) throws {
+    var rest = arguments[...]
+    while let argument = rest.popFirst() {
+      switch argument {
+      case "--json": isJSON = true
+      case "--capacity":
+        guard let text = rest.popFirst(), let capacity = Self.capacity(text) else {
+          throw ReplayError("--capacity wants a number of bytes or a percentage above 0")
+        }
+        capacities.append(capacity)
+      case _ where argument.hasPrefix("-"): throw ReplayError("unknown option \(argument)")
+      default: files.append(argument)
+      }
+    }
+    if files.isEmpty { throw ReplayError("no trace is named") }
+    if capacities.isEmpty { capacities = [.share(0.001), .share(0.01), .share(0.1)] }
+  }
+
+  private static func capacity(_ text: String) -> Capacity? {
+    if text.hasSuffix("%") {
+      return Double(text.dropLast()).flatMap { $0 > 0 ? .share($0 / 100) : nil }
+    }
+    let units: [Character: Int] = ["K": 1 << 10, "M": 1 << 20, "G": 1 << 30]
+    let unit = text.last.flatMap { units[$0] }
+    let digits = unit == nil ? text : String(text.dropLast())
+    guard let number = Int(digits), number > 0 else { return nil }
+    let (count, overflow) = number.multipliedReportingOverflow(by: unit ?? 1)
+    return overflow ? nil : .bytes(count)
+  }
+}
+
+func run(_ arguments: Arguments) throws {
+  var outcomes: [Outcome] = []
+  for file in arguments.files {
+    let trace = try Trace(path: file)
+    for capacity in arguments.capacities.map({ $0.byteCount(of: trace) }) {
+      outcomes.append(Replay.leastRecentlyUsed(trace, capacityByteCount: capacity))
+      outcomes.append(Replay.store(trace, capacityByteCount: capacity))
+      outcomes.append(Replay.store(trace, capacityByteCount: capacity, restartsHalfway: true))
+    }
+  }
+  if arguments.isJSON {
+    let encoder = JSONEncoder()
+    encoder.outputFormatting = [.prettyPrinted, .sortedKeys]
+    print(String(decoding: try encoder.encode(outcomes), as: UTF8.self))
+    return
+  }
+  func column(_ text: String, _ width: Int) -> String { text.padding(toLength: width, withPad: " ", startingAt: 0) }
+  print(column("trace", 18), column("capacity B", 12), column("policy", 18), "objects %  bytes %")
+  for outcome in outcomes {
+    print(
+      column(outcome.trace, 18), column(String(outcome.capacityByteCount), 12), column(outcome.policy, 18),
+      String(format: "%8.2f %8.2f", outcome.objectHitRatio * 100, outcome.byteHitRatio * 100))
+  }
+  for policy in ["LRU", "store", "store, restarted"] {
+    let those = outcomes.filter { $0.policy == policy }
+    let count = Double(those.count)
+    print(
+      column("mean", 18), column("", 12), column(policy, 18),
+      String(
+        format: "%8.2f %8.2f", those.reduce(0) { $0 + $1.objectHitRatio } / count * 100,
+        those.reduce(0) { $0 + $1.byteHitRatio } / count * 100))
+  }
+}
+
+let words = Array(CommandLine.arguments.dropFirst())
+if words.contains("--help") {
+  print(Arguments.usage, terminator: "")
+  exit(0)
+}
+do {
+  try run(try Arguments(words))
+} catch {
+  FileHandle.standardError.write(Data("EvictionReplay: \(error)\n\(Arguments.usage)".utf8))
+  exit(2)
+}

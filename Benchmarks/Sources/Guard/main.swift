@@ -1,0 +1,100 @@
+// Does each hot call many times, and tells how often it took memory from the heap. Under callgrind it also leaves a file of
+// instruction counts for each. Neither depends on what else the machine does. `Scripts/bench guard` compares them with
+// what is committed.
+
+import CAllocationCount
+import Foundation
+import HTTPCaching
+import LMDBURLCache
+import ResponseStore
+
+#if canImport(FoundationNetworking)
+  import FoundationNetworking
+#endif
+
+struct HotCall {
+  let name: String
+  let run: () -> Void
+}
+
+func makeResponse(_ index: Int, byteCount: Int) -> NewResponse {
+  guard let key = RequestKey(urlString: "http://assets.example.com/images/\(byteCount)/\(index)/photo.webp") else {
+    fatalError("the URL has no key")
+  }
+  let fields = HTTPFields((0..<10).map { ("X-Field-\($0)", "the value of field \($0)") })
+  let facts = FreshnessFacts(responseTime: Date(), initialAge: 0, lifetime: 86400, date: Date())
+  return NewResponse(
+    key: key, status: 200, fields: fields, body: Data(repeating: 7, count: byteCount), facts: facts,
+    vary: VarySelection(selectors: []))
+}
+
+func storeCalls(_ folder: String) throws -> [HotCall] {
+  var options = ResponseStore.Options(capacityByteCount: 64 << 20)
+  options.runsInBackground = false
+  let store = try ResponseStore.open(directory: folder, options: options)
+  let sizes = [1 << 10, 16 << 10, 256 << 10]
+  for size in sizes { for index in 0..<16 { store.store(makeResponse(index, byteCount: size)) } }
+  try store.flush()
+  var calls: [HotCall] = []
+  for size in sizes {
+    let keys = (0..<16).map { makeResponse($0, byteCount: size).key }
+    var next = 0
+    calls.append(
+      HotCall(name: "lookup \(size >> 10) KB") {
+        next = (next + 1) & 15
+        guard let found = store.lookup(keys[next]), found.body.count == size else { fatalError("missed") }
+      })
+  }
+  guard let absent = RequestKey(urlString: "http://assets.example.com/none") else { fatalError("the URL has no key") }
+  calls.append(HotCall(name: "lookup, absent") { if store.lookup(absent) != nil { fatalError("found") } })
+  calls.append(
+    HotCall(name: "request key") {
+      if RequestKey(urlString: "http://assets.example.com/images/0000000001/photo.webp") == nil { fatalError("no key") }
+    })
+  return calls
+}
+
+func cacheCalls(_ folder: String) throws -> [HotCall] {
+  let inMemory = try LMDBURLCache(
+    directory: URL(fileURLWithPath: folder + "/memory"), memoryCapacity: 64 << 20, diskCapacity: 64 << 20)
+  let onDisk = try LMDBURLCache(
+    directory: URL(fileURLWithPath: folder + "/disk"), memoryCapacity: 0, diskCapacity: 64 << 20)
+  guard let url = URL(string: "http://assets.example.com/images/0000000001/photo.webp"),
+    let response = HTTPURLResponse(
+      url: url, statusCode: 200, httpVersion: "HTTP/1.1",
+      headerFields: ["Cache-Control": "max-age=86400", "Content-Type": "image/webp", "ETag": "\"1\""])
+  else { fatalError("Foundation makes no response") }
+  let request = URLRequest(url: url)
+  let cached = CachedURLResponse(response: response, data: Data(repeating: 7, count: 1 << 10))
+  for cache in [inMemory, onDisk] {
+    cache.storeCachedResponse(cached, for: request)
+    try cache.flush()
+    guard cache.cachedResponse(for: request) != nil else { fatalError("missed") }
+  }
+  return [
+    HotCall(name: "cachedResponse, memory") {
+      if inMemory.cachedResponse(for: request) == nil { fatalError("missed") }
+    },
+    HotCall(name: "cachedResponse, disk, with response") {
+      if onDisk.cachedResponse(for: request)?.response.url == nil { fatalError("missed") }
+    },
+    HotCall(name: "cachedResponse, disk") { if onDisk.cachedResponse(for: request) == nil { fatalError("missed") } },
+  ]
+}
+
+let folder = NSTemporaryDirectory() + "/guard-\(getpid())"
+try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+let chosen = CommandLine.arguments.dropFirst()
+// For a profiler: one call, many times, in one piece.
+let isProfiled = ProcessInfo.processInfo.environment["GUARD_TIMES"] != nil
+let times = ProcessInfo.processInfo.environment["GUARD_TIMES"].flatMap { Int($0) } ?? 1000
+for call in try storeCalls(folder + "/store") + cacheCalls(folder) where chosen.isEmpty || chosen.contains(call.name) {
+  // What is made once, is made now.
+  for _ in 0..<20 { call.run() }
+  let before = allocation_count()
+  if !isProfiled { instructions_begin() }
+  for _ in 0..<times { call.run() }
+  if !isProfiled { instructions_end(call.name) }
+  print("\(call.name)\t\(Double(allocation_count() - before) / Double(times))")
+}
+try FileManager.default.removeItem(atPath: folder)

@@ -1,0 +1,85 @@
+"""The ratios that were promised, computed from the rows and marked as reached or not."""
+
+from collections import namedtuple
+
+Goal = namedtuple("Goal", "text wanted measured verdict")
+STORE, RAW = "ResponseStore", "raw C, head then body"
+
+
+def goals(rows):
+    found = {}
+    for row in rows:
+        found.setdefault((row["suite"], row["measure"], row["peer"]), {})[row["scenario"]] = row["median"]
+
+    def values(suite, measure, peer):
+        return found.get((suite, measure, peer), {})
+
+    def size(scenario):
+        """The entries in a scenario such as "1 KB x 1,000"."""
+        return int(scenario.partition(" x ")[2].replace(",", "") or 0)
+
+    results = []
+
+    def add(text, value, wanted, atLeast, unit=""):
+        if value is None:
+            return results.append(Goal(text, f"{wanted:g}{unit}", "-", "not measured"))
+        reached = value >= wanted if atLeast else value <= wanted
+        sign = "at least" if atLeast else "at most"
+        results.append(
+            Goal(text, f"{sign} {wanted:g}{unit}", f"{value:,.3g}{unit}", "reached" if reached else "**not reached**"))
+
+    def ratio(text, top, bottom, wanted, atLeast=True):
+        """For each scenario that both have: how often the second one's time holds the first one's."""
+        shared = [scenario for scenario in top if scenario in bottom]
+        if not shared:
+            add(text, None, wanted, atLeast)
+        for scenario in shared:
+            add(f"{text}, {scenario}", top[scenario] / bottom[scenario], wanted, atLeast)
+
+    hit, raw = values("reads", "hit", STORE), values("reads", "hit", RAW)
+    for name, wanted in [("1 KB", 0.75), ("16 KB", 0.9), ("256 KB", 0.95)]:
+        of = lambda table: {key: value for key, value in table.items() if key.startswith(name + " ")}
+        ratio("hits a second of the store, by those of the loop in C", of(raw), of(hit), wanted)
+    two, one = values("reads", "hit, 2 threads", STORE), hit
+    ratio("two threads by one", {key: 2 * value for key, value in one.items()}, two, 1.8)
+    ratio("beside a writer, by alone", values("reads", "hit, alone", STORE),
+          values("reads", "hit, beside a writer", STORE), 0.9)
+    ratio("borrowed hits by raw pointers", values("reads", "hit", "raw C, pointers"),
+          values("reads", "hit", "ResponseStore, borrowed"), 0.75)
+    small = sorted((size(key), value) for key, value in hit.items() if key.startswith("1 KB "))
+    if len(small) > 1:
+        add(f"a hit among {small[-1][0]:,} costs, by one among {small[0][0]:,}", small[-1][1] / small[0][1], 2, False)
+
+    lookups = lambda who: values("sessions", "cachedResponse", who)
+    ratio("`cachedResponse(for:)` from disk, by bare construction", lookups("LMDBURLCache, disk"),
+          lookups("bare construction"), 1.15, atLeast=False)
+    for scenario, value in lookups("LMDBURLCache, memory").items():
+        add(f"`cachedResponse(for:)` from memory, millions a second, {scenario}", 1000 / value, 1, True)
+    ratio("`data(for:)` hits by tasks answered at once", values("sessions", "load", "URLSession, answered at once"),
+          values("sessions", "load", "LMDBURLCache.data(for:)"), 10)
+
+    for name, wanted in [("p50", 10), ("p99", 200)]:
+        for scenario, value in values("writes", f"store call, {name}", STORE).items():
+            add(f"a store call, {name}, {scenario}", value, wanted, False, " us")
+    durable = lambda who: values("writes", "durable store", who)
+    for who, wanted in [("raw C, same rows", 0.7), ("SQLite", 3), ("one file per entry, synced", 2)]:
+        ratio(f"durable stores by {who}", durable(who), durable(STORE), wanted)
+
+    for measure in ["one key", "since", "group", "prefix", "host", "all"]:
+        for name, wanted in [("p50", 5), ("p99", 50)]:
+            for scenario, value in values("purge", f"{measure}, {name}", STORE + ", beside a writer").items():
+                add(f"purge {measure}, {name}, {scenario}", value, wanted, False, " ms")
+    for scenario, value in values("open", "open", STORE).items():
+        add(f"open, {scenario}", value, 10, False, " ms")
+    usage = sorted((size(key), value) for key, value in values("open", "currentDiskUsage", "LMDBURLCache").items())
+    if len(usage) > 1:
+        add("`currentDiskUsage` of many entries, by few", usage[-1][1] / usage[0][1], 2, False)
+    for value in values("server", "requests at the origin", "LMDBURLCache.data(for:)").values():
+        add("requests at the origin for 1,000 misses of one URL", value, 1, False)
+    for value in values("churn", "stores refused", STORE).values():
+        add("churn: stores refused", value, 0, False)
+    for value in values("churn", "disk at most", STORE).values():
+        add("churn: disk, % of the capacity", value, 110, False)
+    ratio("churn: last tenth by first", values("churn", "last tenth", STORE), values("churn", "first tenth", STORE), 1.6,
+          atLeast=False)
+    return results

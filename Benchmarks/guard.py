@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Compares allocations and instructions of the hot calls with what is committed.
+
+Usage: guard.py GUARD-EXECUTABLE THRESHOLDS.json [--update]
+
+Allocations may not rise at all, instructions by 10 %. Both are counts, so they do not depend on the machine's load;
+--update writes what was counted as the new thresholds.
+"""
+
+import glob
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+CALLS = 1000  # what Guard repeats each call
+ROOM = 1.10
+
+
+def count_allocations(executable):
+    lines = subprocess.run([executable], check=True, capture_output=True, text=True).stdout.splitlines()
+    # Now and then one falls among a thousand calls: a table that grows.
+    return {name: round(float(count), 1) for name, count in (line.split("\t") for line in lines)}
+
+
+def count_instructions(executable):
+    counts = {}
+    with tempfile.TemporaryDirectory() as folder:
+        command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={folder}/out", executable]
+        subprocess.run(command, check=True, capture_output=True)
+        for path in glob.glob(folder + "/out.*"):
+            with open(path, encoding="utf-8", errors="replace") as file:
+                text = file.read()
+            name = re.search(r"^desc: Trigger: Client Request: (.*)$", text, re.MULTILINE)
+            total = re.search(r"^totals: (\d+)$", text, re.MULTILINE)
+            if name and total:
+                counts[name.group(1)] = round(int(total.group(1)) / CALLS)
+    return counts
+
+
+def main():
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
+    executable, path = os.path.abspath(sys.argv[1]), sys.argv[2]
+    allocations, instructions = count_allocations(executable), count_instructions(executable)
+    counted = {
+        name: {"allocations": allocations[name], "instructions": instructions.get(name, 0)} for name in allocations
+    }
+    if "--update" in sys.argv:
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(counted, file, indent=2)
+            file.write("\n")
+        return
+    with open(path, encoding="utf-8") as file:
+        thresholds = json.load(file)
+    failed = False
+    print(f"{'call':28} {'allocations':>12} {'allowed':>8} {'instructions':>13} {'allowed':>9}")
+    for name, now in counted.items():
+        allowed = thresholds.get(name)
+        if allowed is None:
+            print(f"{name:28} has no threshold; see guard --update")
+            failed = True
+            continue
+        most = round(allowed["instructions"] * ROOM)
+        isOver = now["allocations"] > allowed["allocations"] + 0.05 or now["instructions"] > most
+        failed = failed or isOver
+        print(
+            f"{name:28} {now['allocations']:12.1f} {allowed['allocations']:8.1f} {now['instructions']:13,} {most:9,}"
+            f"{'  over' if isOver else ''}"
+        )
+    for name in thresholds.keys() - counted.keys():
+        print(f"{name:28} was not counted")
+        failed = True
+    sys.exit(1 if failed else 0)
+
+
+main()

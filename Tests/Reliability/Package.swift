@@ -1,0 +1,20 @@
+// swift-tools-version: 6.2
+import PackageDescription
+
+let settings: [SwiftSetting] = [.swiftLanguageMode(.v6), .treatAllWarnings(as: .error)]
+
+let package = Package(
+  name: "Reliability",
+  dependencies: [.package(name: "LMDBURLCache", path: "../..")],
+  targets: [
+    // Kills, cuts, damages and crowds a store, and looks whether it keeps its word. Run it by Scripts/reliability.
+    .executableTarget(
+      name: "reliability",
+      dependencies: [
+        .product(name: "ResponseStore", package: "LMDBURLCache"),
+        .product(name: "HTTPCaching", package: "LMDBURLCache"),
+        .product(name: "LMDB", package: "LMDBURLCache"),
+      ],
+      swiftSettings: settings)
+  ]
+)

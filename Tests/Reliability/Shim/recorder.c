@@ -1,0 +1,202 @@
+/* Preloaded into a process that uses LMDB: records what it writes to data.mdb and when it syncs that file, as a power cut
+   would have it; or makes writes to it fail.
+
+   RECORDER_TRACE=FILE   records there
+   RECORDER_FAIL=N       from the Nth write or sync on, each fails with EIO, or with the number in RECORDER_ERRNO
+   RECORDER_STOP=N       the Nth write or sync stops the process (SIGSTOP), which holds LMDB's write lock then
+   RECORDER_FAIL_COUNT=M and after M failures they work again
+
+   A record: kind (8 bytes), offset, length, then length bytes for a write. All numbers are 64 bits in the machine's order. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum { WRITE = 1, SYNCED_WRITE, SYNC_BEGIN, SYNC_END, TRUNCATE, PUNCH, NOTE };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static FILE *trace;
+static long failAt = -1, stopAt = -1, failCount = -1, operations;
+static int failure = EIO;
+static ino_t dataInode;
+
+#define REAL(result, name, ...)                                                                                        \
+  static result (*real)(__VA_ARGS__);                                                                                  \
+  if (!real) real = (result(*)(__VA_ARGS__))dlsym(RTLD_NEXT, name)
+
+__attribute__((constructor)) static void start(void) {
+  const char *path = getenv("RECORDER_TRACE");
+  if (path) trace = fopen(path, "wbe");
+  if (getenv("RECORDER_FAIL")) failAt = atol(getenv("RECORDER_FAIL"));
+  if (getenv("RECORDER_STOP")) stopAt = atol(getenv("RECORDER_STOP"));
+  if (getenv("RECORDER_FAIL_COUNT")) failCount = atol(getenv("RECORDER_FAIL_COUNT"));
+  if (getenv("RECORDER_ERRNO")) failure = atoi(getenv("RECORDER_ERRNO"));
+}
+
+/* Whether a descriptor leads to data.mdb. Numbers of descriptors are used again, so the file is looked at each time. */
+static int isData(int fd) {
+  struct stat status;
+  if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) return 0;
+  if (dataInode != 0 && status.st_ino == dataInode) return 1;
+  char link[64], path[4096];
+  snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+  ssize_t length = readlink(link, path, sizeof path - 1);
+  if (length < 9) return 0;
+  path[length] = 0;
+  if (strcmp(path + length - 9, "/data.mdb") != 0) return 0;
+  dataInode = status.st_ino;
+  return 1;
+}
+
+static int isSynced(int fd) { return (fcntl(fd, F_GETFL) & (O_DSYNC | O_SYNC)) != 0; }
+
+static void put(uint64_t kind, uint64_t offset, uint64_t length, const void *bytes) {
+  if (!trace) return;
+  uint64_t head[3] = {kind, offset, length};
+  fwrite(head, sizeof head, 1, trace);
+  if (bytes) fwrite(bytes, 1, length, trace);
+  fflush(trace);
+}
+
+/* Called by the program, by name: a change of its ledger. */
+void recorder_note(uint64_t word, uint64_t value) {
+  if (!trace) return;
+  pthread_mutex_lock(&lock);
+  put(NOTE, word, value, NULL);
+  pthread_mutex_unlock(&lock);
+}
+
+/* Whether this operation is to fail. */
+static int fails(void) {
+  if (failAt < 0 && stopAt < 0) return 0;
+  long number = __atomic_fetch_add(&operations, 1, __ATOMIC_RELAXED);
+  if (number == stopAt) kill(getpid(), SIGSTOP);
+  if (failAt < 0 || number < failAt || (failCount >= 0 && number >= failAt + failCount)) return 0;
+  errno = failure;
+  return 1;
+}
+
+ssize_t pwrite(int fd, const void *bytes, size_t length, off_t offset) {
+  REAL(ssize_t, "pwrite", int, const void *, size_t, off_t);
+  if (!isData(fd)) return real(fd, bytes, length, offset);
+  if (fails()) return -1;
+  pthread_mutex_lock(&lock);
+  ssize_t written = real(fd, bytes, length, offset);
+  if (written > 0) put(isSynced(fd) ? SYNCED_WRITE : WRITE, offset, written, bytes);
+  pthread_mutex_unlock(&lock);
+  return written;
+}
+ssize_t pwrite64(int fd, const void *bytes, size_t length, off_t offset) { return pwrite(fd, bytes, length, offset); }
+
+static ssize_t record(int fd, const struct iovec *pieces, int count, off_t offset, ssize_t written) {
+  ssize_t rest = written;
+  for (int i = 0; i < count && rest > 0; i++) {
+    size_t length = (size_t)rest < pieces[i].iov_len ? (size_t)rest : pieces[i].iov_len;
+    put(isSynced(fd) ? SYNCED_WRITE : WRITE, offset, length, pieces[i].iov_base);
+    offset += length;
+    rest -= length;
+  }
+  return written;
+}
+
+ssize_t pwritev(int fd, const struct iovec *pieces, int count, off_t offset) {
+  REAL(ssize_t, "pwritev", int, const struct iovec *, int, off_t);
+  if (!isData(fd)) return real(fd, pieces, count, offset);
+  if (fails()) return -1;
+  pthread_mutex_lock(&lock);
+  ssize_t written = record(fd, pieces, count, offset, real(fd, pieces, count, offset));
+  pthread_mutex_unlock(&lock);
+  return written;
+}
+ssize_t pwritev64(int fd, const struct iovec *pieces, int count, off_t offset) {
+  return pwritev(fd, pieces, count, offset);
+}
+
+ssize_t writev(int fd, const struct iovec *pieces, int count) {
+  REAL(ssize_t, "writev", int, const struct iovec *, int);
+  if (!isData(fd)) return real(fd, pieces, count);
+  if (fails()) return -1;
+  pthread_mutex_lock(&lock);
+  off_t offset = lseek(fd, 0, SEEK_CUR);
+  ssize_t written = record(fd, pieces, count, offset, real(fd, pieces, count));
+  pthread_mutex_unlock(&lock);
+  return written;
+}
+
+ssize_t write(int fd, const void *bytes, size_t length) {
+  REAL(ssize_t, "write", int, const void *, size_t);
+  if (!isData(fd)) return real(fd, bytes, length);
+  if (fails()) return -1;
+  pthread_mutex_lock(&lock);
+  off_t offset = lseek(fd, 0, SEEK_CUR);
+  ssize_t written = real(fd, bytes, length);
+  if (written > 0) put(isSynced(fd) ? SYNCED_WRITE : WRITE, offset, written, bytes);
+  pthread_mutex_unlock(&lock);
+  return written;
+}
+
+/* What was written before a sync began is safe when it has ended; what is written meanwhile is not. */
+static int sync_with(int (*real)(int), int fd) {
+  if (!isData(fd)) return real(fd);
+  if (fails()) return -1;
+  static uint64_t number;
+  pthread_mutex_lock(&lock);
+  uint64_t mine = ++number;
+  put(SYNC_BEGIN, mine, 0, NULL);
+  pthread_mutex_unlock(&lock);
+  int code = real(fd);
+  pthread_mutex_lock(&lock);
+  if (code == 0) put(SYNC_END, mine, 0, NULL);
+  pthread_mutex_unlock(&lock);
+  return code;
+}
+
+int fdatasync(int fd) {
+  REAL(int, "fdatasync", int);
+  return sync_with(real, fd);
+}
+int fsync(int fd) {
+  REAL(int, "fsync", int);
+  return sync_with(real, fd);
+}
+
+/* LMDB maps read-only here. Were it to write through the map, no recording of calls would do. */
+int msync(void *start, size_t length, int flags) {
+  REAL(int, "msync", void *, size_t, int);
+  return real(start, length, flags);
+}
+
+int ftruncate(int fd, off_t length) {
+  REAL(int, "ftruncate", int, off_t);
+  if (!isData(fd)) return real(fd, length);
+  if (fails()) return -1;
+  pthread_mutex_lock(&lock);
+  int code = real(fd, length);
+  if (code == 0) put(TRUNCATE, length, 0, NULL);
+  pthread_mutex_unlock(&lock);
+  return code;
+}
+int ftruncate64(int fd, off_t length) { return ftruncate(fd, length); }
+
+int fallocate(int fd, int mode, off_t offset, off_t length) {
+  REAL(int, "fallocate", int, int, off_t, off_t);
+  if (!isData(fd)) return real(fd, mode, offset, length);
+  pthread_mutex_lock(&lock);
+  int code = real(fd, mode, offset, length);
+  /* A hole reads as zeros. `length` would be taken for bytes that follow; the reader knows that there are none. */
+  if (code == 0 && (mode & FALLOC_FL_PUNCH_HOLE)) put(PUNCH, offset, length, NULL);
+  pthread_mutex_unlock(&lock);
+  return code;
+}
+int fallocate64(int fd, int mode, off_t offset, off_t length) { return fallocate(fd, mode, offset, length); }

@@ -1,0 +1,76 @@
+import Glibc
+import ResponseStore
+
+/// The series by name, in the order in which they run.
+let seriesNames = ["kill", "powerloss", "processes"]
+
+let series: [String: @Sendable (Setting) -> Bool] = [
+  "kill": { setting in
+    KillSeries(setting: setting, directory: setting.scratch + "/kill").run(killCount: setting.isQuick ? 40 : 500)
+  },
+  "powerloss": { setting in
+    PowerLossSeries(setting: setting, directory: setting.scratch + "/powerloss").run(
+      imageCount: setting.isQuick ? 100 : 1000)
+  },
+  "processes": { setting in
+    ProcessesSeries(setting: setting, directory: setting.scratch + "/processes").run(
+      seconds: setting.isQuick ? 8 : 60)
+  },
+]
+
+private func runScene(_ body: () throws(StoreError) -> Void) -> Never {
+  do throws(StoreError) { try body() } catch { fail("\(error)") }
+  exit(0)
+}
+
+/// What a child process does, by its first argument.
+func runChild(_ arguments: [String]) -> Never {
+  var rest = arguments[...]
+  func next() -> String {
+    guard let argument = rest.popFirst() else { fail("a child lacks an argument: \(arguments)") }
+    return argument
+  }
+  func number() -> Int {
+    let text = next()
+    guard let number = Int(text) else { fail("a child has no number but \(text)") }
+    return number
+  }
+  switch next() {
+  case "work":
+    do {
+      let worker = try Worker(
+        directory: next(), ledgerPath: next(), keyCount: number(), capacity: number(), seed: UInt64(number()))
+      worker.run(operationCount: rest.isEmpty ? .max : number())
+      worker.store.close()
+      exit(0)
+    } catch {
+      fail("\(error)")
+    }
+  case "check":
+    let directory = next()
+    let ledgerPath = next()
+    var options = Checker.Options(keyCount: number(), capacity: number())
+    options.settles = rest.contains("settle")
+    options.holdsPromises = !rest.contains("damaged")
+    Checker.run(directory: directory, ledgerPath: ledgerPath, options: options)
+  case "crowd":
+    Crowd.work(
+      directory: next(), ledgerPath: next(), capacity: number(), number: number(), seconds: Double(number()) / 1000)
+  case "crowd-check":
+    let directory = next()
+    let ledgerPath = next()
+    var options = Checker.Options(keyCount: Crowd.keyCount, capacity: number())
+    options.hostCount = Crowd.processCount
+    Checker.run(directory: directory, ledgerPath: ledgerPath, options: options)
+  case "count": runScene { () throws(StoreError) in try Scenes.count(next(), capacity: number()) }
+  case "beside-stopped":
+    runScene { () throws(StoreError) in
+      try Scenes.besideStopped(next(), ledgerPath: next(), capacity: number())
+    }
+  case "open-beside": runScene { () throws(StoreError) in try Scenes.openBeside(next(), capacity: number()) }
+  case "fork": runScene { () throws(StoreError) in try Scenes.fork(next(), capacity: number()) }
+  case "other-format": runScene { () throws(StoreError) in try Scenes.otherFormat(next(), capacity: number()) }
+  case let name:
+    fail("there is no child \"\(name)\"")
+  }
+}

@@ -1,0 +1,129 @@
+import FoundationEssentials
+import Glibc
+
+/// A child process that runs this program with other arguments.
+struct Child {
+  let processID: pid_t
+  let outputPath: String
+
+  enum End: Equatable, CustomStringConvertible {
+    case exited(Int32)
+    case signalled(Int32)
+
+    var description: String {
+      switch self {
+      case .exited(let code): code == 0 ? "ended well" : "ended with \(code)"
+      case .signalled(let signal): "died of \(Self.name(of: signal))"
+      }
+    }
+
+    private static func name(of signal: Int32) -> String {
+      [
+        SIGBUS: "SIGBUS", SIGSEGV: "SIGSEGV", SIGABRT: "SIGABRT", SIGILL: "SIGILL (a trap)", SIGKILL: "SIGKILL",
+        SIGFPE: "SIGFPE", SIGALRM: "SIGALRM (it hung)",
+      ][signal] ?? "signal \(signal)"
+    }
+  }
+
+  /// Starts it; what it prints goes to a file.
+  static func start(_ arguments: [String], outputPath: String, environment extra: [String: String] = [:]) -> Child {
+    var actions = posix_spawn_file_actions_t()
+    posix_spawn_file_actions_init(&actions)
+    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0)
+    posix_spawn_file_actions_addopen(&actions, 1, outputPath, O_WRONLY | O_CREAT | O_TRUNC, 0o600)
+    posix_spawn_file_actions_adddup2(&actions, 1, 2)
+    defer { posix_spawn_file_actions_destroy(&actions) }
+    var environment = ProcessInfo.processInfo.environment
+    // A crash is a result here, not something to be explained at length.
+    environment["SWIFT_BACKTRACE"] = "enable=no"
+    for (name, value) in extra { environment[name] = value }
+    var arguments = ([executablePath, "child"] + arguments).map { strdup($0) } + [nil]
+    var variables = environment.map { strdup("\($0)=\($1)") } + [nil]
+    defer { for text in arguments + variables { free(text) } }
+    var processID: pid_t = 0
+    let code = posix_spawn(&processID, executablePath, &actions, nil, &arguments, &variables)
+    guard code == 0 else { fail("cannot start \(executablePath): \(code)") }
+    return Child(processID: processID, outputPath: outputPath)
+  }
+
+  static let executablePath: String = {
+    var buffer = [CChar](repeating: 0, count: 4096)
+    let count = readlink("/proc/self/exe", &buffer, buffer.count)
+    return String(decoding: buffer.prefix(max(count, 0)).map { UInt8(bitPattern: $0) }, as: UTF8.self)
+  }()
+
+  func kill(_ signal: Int32) { _ = Glibc.kill(processID, signal) }
+
+  /// Waits for its end, and kills it after `seconds`.
+  func wait(seconds: Double = 60) -> End {
+    var status: Int32 = 0
+    let deadline = now() + seconds
+    while waitpid(processID, &status, WNOHANG) == 0 {
+      if now() > deadline {
+        kill(SIGKILL)
+        waitpid(processID, &status, 0)
+        return .signalled(SIGALRM)
+      }
+      usleep(500)
+    }
+    return status & 0x7f == 0 ? .exited(status >> 8 & 0xff) : .signalled(status & 0x7f)
+  }
+
+  var output: String {
+    guard let data = FileManager.default.contents(atPath: outputPath) else { return "" }
+    return String(decoding: data, as: UTF8.self)
+  }
+
+  static func run(_ arguments: [String], outputPath: String, environment: [String: String] = [:]) -> (End, String) {
+    let child = start(arguments, outputPath: outputPath, environment: environment)
+    let end = child.wait()
+    return (end, child.output)
+  }
+}
+
+/// Seconds of the monotonic clock.
+func now() -> Double {
+  var time = timespec()
+  clock_gettime(CLOCK_MONOTONIC, &time)
+  return Double(time.tv_sec) + Double(time.tv_nsec) / 1e9
+}
+
+func fail(_ text: String) -> Never {
+  print("reliability: \(text)")
+  fflush(nil)
+  exit(3)
+}
+
+/// Prints a line at once: whoever waits for a long series wants to see it grow.
+func say(_ text: String) {
+  print(text)
+  fflush(nil)
+}
+
+func removeTree(_ path: String) {
+  // Gone already is as good.
+  try? FileManager.default.removeItem(atPath: path)
+}
+
+func makeDirectory(_ path: String) {
+  removeTree(path)
+  guard mkdir(path, 0o700) == 0 else { fail("cannot make \(path)") }
+}
+
+/// Runs `body` on a thread of its own, which is never waited for: the process ends by being killed.
+func startThread(_ body: @escaping @Sendable () -> Void) {
+  final class Box: Sendable {
+    let body: @Sendable () -> Void
+    init(_ body: @escaping @Sendable () -> Void) { self.body = body }
+  }
+  var thread = pthread_t()
+  let code = pthread_create(
+    &thread, nil,
+    { argument in
+      guard let argument else { return nil }
+      Unmanaged<Box>.fromOpaque(argument).takeRetainedValue().body()
+      return nil
+    }, Unmanaged.passRetained(Box(body)).toOpaque())
+  guard code == 0 else { fail("cannot start a thread") }
+  pthread_detach(thread)
+}

@@ -1,0 +1,173 @@
+import FoundationEssentials
+import Glibc
+import ResponseStore
+
+/// Several processes on one directory, well and unwell.
+struct ProcessesSeries {
+  let setting: Setting
+  let directory: String
+  var storePath: String { directory + "/store" }
+  var ledgerPath: String { directory + "/ledger" }
+
+  func run(seconds: Double) -> Bool {
+    var isGood = true
+    let scenarios: [(String, () -> Bool)] = [
+      ("eight", { eight(seconds: seconds) }), ("unwell", { unwell(seconds: seconds / 2) }),
+      ("stopped", stoppedWhileWriting), ("forked", forked), ("other format", otherFormat),
+    ]
+    for (name, scenario) in scenarios {
+      prepare()
+      if !scenario() {
+        isGood = false
+        say("processes: \(name) FAILED")
+      }
+    }
+    return isGood
+  }
+
+  private func prepare() {
+    makeDirectory(directory)
+    Ledger(path: ledgerPath, keyCount: Crowd.keyCount).isEvicting = true
+  }
+
+  private func start(_ number: Int, seconds: Double, capacity: Int = Crowd.capacity) -> Child {
+    Child.start(
+      ["crowd", storePath, ledgerPath, "\(capacity)", "\(number)", "\(Int(seconds * 1000))"],
+      outputPath: directory + "/crowd.\(number)")
+  }
+
+  private func numbers(of child: Child) -> [Int]? {
+    let line = child.output.split(separator: "\n").first { $0.hasPrefix("numbers ") }
+    return line.map { $0.split(separator: " ").dropFirst().compactMap { Int($0) } }
+  }
+
+  /// Whether a child ended well and logged nothing, as a lock error would be.
+  private func isWell(_ child: Child, _ end: Child.End) -> Bool {
+    if end == .exited(0), !child.output.contains("log:") { return true }
+    say("a process of the crowd \(end): \(child.output)")
+    return false
+  }
+
+  private func check(capacity: Int = Crowd.capacity) -> Bool {
+    let (end, output) = Child.run(
+      ["crowd-check", storePath, ledgerPath, "\(capacity)"], outputPath: directory + "/check")
+    if end == .exited(0) { return true }
+    say("the checker \(end): \(output)")
+    return false
+  }
+
+  // MARK: All well
+
+  private func eight(seconds: Double) -> Bool {
+    let children = (0..<Crowd.processCount).map { start($0, seconds: seconds) }
+    var sums = [Int](repeating: 0, count: 8)
+    var isGood = true
+    var longest = 0
+    for child in children {
+      isGood = isWell(child, child.wait(seconds: seconds + 60)) && isGood
+      guard let numbers = numbers(of: child), numbers.count == 8 else { return false }
+      for index in sums.indices { sums[index] += numbers[index] }
+      longest = max(longest, numbers[6])
+    }
+    let (_, output) = Child.run(["count", storePath, "\(Crowd.capacity)"], outputPath: directory + "/count")
+    let entryCount = output.split(separator: "\n").last.flatMap { Int($0) } ?? -1
+    let addsUp = sums[0] - sums[1] == entryCount
+    isGood = isGood && addsUp && sums[5] == 0 && check()
+    setting.report(
+      "processes: eight for \(Int(seconds)) s",
+      "\(sums[2]) operations, \(sums[3]) hits, \(sums[4]) purges and removals (longest \(longest / 1000) ms), "
+        + "\(sums[0]) stores - \(sums[1]) removed = \(sums[0] - sums[1]), entries \(entryCount): "
+        + (isGood ? "all well" : "FAILED"))
+    return isGood
+  }
+
+  // MARK: Some unwell
+
+  private func unwell(seconds: Double) -> Bool {
+    var children = (0..<6).map { start($0, seconds: seconds) }
+    usleep(UInt32(seconds * 2e5))
+    children[0].kill(SIGKILL)
+    children[1].kill(SIGSTOP)
+    // Two more come in the middle of it: one with another capacity, for all from then on.
+    children.append(start(6, seconds: seconds / 2, capacity: Crowd.capacity / 2))
+    children.append(start(7, seconds: seconds / 2, capacity: Crowd.capacity / 2))
+    usleep(UInt32(seconds * 3e5))
+    children[1].kill(SIGCONT)
+    var isGood = children[0].wait() == .signalled(SIGKILL)
+    for child in children.dropFirst() { isGood = isWell(child, child.wait(seconds: seconds + 60)) && isGood }
+    let (_, output) = Child.run(["count", storePath, "0"], outputPath: directory + "/count")
+    isGood = isGood && check(capacity: Crowd.capacity / 2)
+    setting.report(
+      "processes: one killed, one stopped for \(Int(seconds * 300)) ms, two with half the capacity",
+      "\(output.split(separator: "\n").last ?? "?") entries at the end: \(isGood ? "all well" : "FAILED")")
+    return isGood
+  }
+
+  // MARK: Stopped with the write lock
+
+  private func stoppedWhileWriting() -> Bool {
+    let seeded = Child.run(
+      ["crowd", storePath, ledgerPath, "\(Crowd.capacity)", "0", "300"], outputPath: directory + "/seed")
+    guard seeded.0 == .exited(0) else { return false }
+    let beside = Child.start(
+      ["beside-stopped", storePath, ledgerPath, "\(Crowd.capacity)"], outputPath: directory + "/beside")
+    waitForFile(storePath + ".ready")
+    let stopped = Child.start(
+      ["crowd", storePath, ledgerPath, "\(Crowd.capacity)", "1", "1000"], outputPath: directory + "/stopped",
+      environment: ["LD_PRELOAD": setting.recorder, "RECORDER_STOP": "25"])
+    guard isStopped(stopped) else {
+      say("the process did not stop: \(stopped.output)")
+      return false
+    }
+    let opener = Child.run(["open-beside", storePath, "\(Crowd.capacity)"], outputPath: directory + "/opener")
+    makeDirectory(storePath + ".go")
+    let end = beside.wait()
+    let output = beside.output + opener.1
+    stopped.kill(SIGCONT)
+    let stoppedEnd = stopped.wait()
+    // It finds that the store was given up while it was stopped, which its last flush reports.
+    let isGood =
+      end == .exited(0) && opener.0 == .exited(0) && stoppedEnd == .exited(3)
+      && stopped.output.contains("given up") && check()
+    setting.report(
+      "processes: one stopped in a write transaction",
+      output.split(separator: "\n").filter { !$0.hasPrefix("log:") }.joined(separator: "; ") + ": "
+        + (isGood ? "all well" : "FAILED, \(end), \(stoppedEnd)"))
+    if !isGood { say(output + stopped.output) }
+    return isGood
+  }
+
+  private func waitForFile(_ path: String) {
+    for _ in 0..<10_000 where access(path, F_OK) != 0 { usleep(1000) }
+  }
+
+  private func isStopped(_ child: Child) -> Bool {
+    for _ in 0..<10_000 {
+      let state = FileManager.default.contents(atPath: "/proc/\(child.processID)/stat")
+        .map { String(decoding: $0, as: UTF8.self) }
+      if let state, state.contains(") T ") { return true }
+      usleep(1000)
+    }
+    return false
+  }
+
+  // MARK: Forked, and of another version
+
+  private func forked() -> Bool {
+    let (end, output) = Child.run(["fork", storePath, "\(Crowd.capacity)"], outputPath: directory + "/fork")
+    let isGood = end == .exited(0)
+    setting.report(
+      "processes: forked", isGood ? "the child misses, does not harm, and can open anew: all well" : "FAILED \(output)")
+    return isGood
+  }
+
+  private func otherFormat() -> Bool {
+    let (end, output) = Child.run(
+      ["other-format", storePath, "\(Crowd.capacity)"], outputPath: directory + "/format")
+    let isGood = end == .exited(0)
+    setting.report(
+      "processes: another format",
+      isGood ? "refused while it is in use, set aside when it is not: all well" : "FAILED \(end) \(output)")
+    return isGood
+  }
+}

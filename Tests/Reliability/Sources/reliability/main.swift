@@ -1,0 +1,50 @@
+import FoundationEssentials
+import Glibc
+import ResponseStore
+
+// `reliability [--quick] [--seed N] [NAME...]` runs the series; `reliability child ...` is what they start.
+
+let usage = """
+  Usage: reliability [--quick] [--verbose] [--seed N] [--results FILE] [kill|powerloss|damage|processes|purge|input]...
+
+  Without a name it runs all of them. Scripts/reliability builds what it needs and calls it.
+  """
+
+var arguments = Array(CommandLine.arguments.dropFirst())
+if arguments.first == "child" { runChild(Array(arguments.dropFirst())) }
+
+let scratch = (ProcessInfo.processInfo.environment["TMPDIR"] ?? "/tmp") + "/reliability.\(getpid())"
+var setting = Setting(seed: 20_261_121, scratch: scratch, resultsPath: "/dev/null")
+var names: [String] = []
+while let argument = arguments.first {
+  arguments.removeFirst()
+  switch argument {
+  case "--quick": setting.isQuick = true
+  case "--verbose": setting.isVerbose = true
+  case "--seed":
+    guard let seed = arguments.first.flatMap({ UInt64($0) }) else { fail(usage) }
+    setting.seed = seed
+    arguments.removeFirst()
+  case "--results":
+    guard let path = arguments.first else { fail(usage) }
+    setting.resultsPath = path
+    arguments.removeFirst()
+  case "--recorder":
+    guard let path = arguments.first else { fail(usage) }
+    setting.recorder = path
+    arguments.removeFirst()
+  case "-h", "--help":
+    print(usage)
+    exit(0)
+  case let name where series[name] != nil: names.append(name)
+  default: fail("it takes no \"\(argument)\"\n\(usage)")
+  }
+}
+makeDirectory(scratch)
+var failed: [String] = []
+for name in names.isEmpty ? seriesNames : names {
+  guard let run = series[name] else { continue }
+  if !run(setting) { failed.append(name) }
+}
+removeTree(scratch)
+if !failed.isEmpty { fail("failed: \(failed.joined(separator: ", "))") }
