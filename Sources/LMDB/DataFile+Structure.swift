@@ -4,8 +4,9 @@ extension DataFile {
   /// Walks all trees of a data file, and its list of free pages, by plain reads: liblmdb trusts every page that it maps, and
   /// ends the process on one that is cut, zeroed or scribbled on.
   ///
-  /// To be called while no process has the file open, after ``inspect(path:mapByteCount:)`` found it healthy. Bodies in
-  /// overflow pages are not read, only their first bytes; what they hold is for checksums to tell.
+  /// To be called while no process has the file open, after ``inspect(path:mapByteCount:)`` found it healthy or too short: a
+  /// file may be shorter than it claims and yet hold all that is in use. Bodies in overflow pages are not read, only their
+  /// first bytes; what they hold is for checksums to tell.
   /// - Parameter path: of the data file itself.
   /// - Returns: what is wrong, as a phrase; nil if liblmdb can follow every pointer.
   /// - Complexity: O(pages of branches and leaves), one read of the file for each.
@@ -82,6 +83,8 @@ private struct StructureWalk {
   let descriptor: CInt
   let pageByteCount: Int
   private var lastPage: UInt64 = 0
+  /// How many whole pages the file has.
+  private var pageCount: UInt64 = 0
   /// Pages that a tree or the free list has claimed.
   private var isClaimed: [Bool] = []
   private var freePages: [UInt64] = []
@@ -99,10 +102,15 @@ private struct StructureWalk {
     let meta = isSecondNewer ? second : first
     lastPage = try meta.load(136)
     guard lastPage < 1 << 40 else { throw BrokenStructure("it claims to have too many pages") }
+    var status = stat()
+    guard fstat(descriptor, &status) == 0 else { throw BrokenStructure("it cannot be looked at") }
+    pageCount = UInt64(Int(status.st_size) / pageByteCount)
     isClaimed = [Bool](repeating: false, count: Int(lastPage) + 1)
     try walk(TreeRecord(meta, at: 40), kind: .freeList)
     try walk(TreeRecord(meta, at: 88), kind: .main)
     for table in tables { try walk(table, kind: .table) }
+    // Free pages need not be in the file.
+    pageCount = .max
     for page in freePages { try claim(page) }
   }
 
@@ -119,7 +127,7 @@ private struct StructureWalk {
   }
 
   private mutating func claim(_ number: UInt64, count: UInt64 = 1) throws(BrokenStructure) {
-    guard number >= 2, number <= lastPage, count <= lastPage + 1 - number else {
+    guard number >= 2, number <= lastPage, count <= lastPage + 1 - number, number + count <= pageCount else {
       throw BrokenStructure("a pointer leads out of the file")
     }
     for page in Int(number)..<Int(number + count) {

@@ -110,8 +110,8 @@ extension ResponseStore {
   /// Returns when all that was stored before is safe on disk, also against a power cut.
   ///
   /// - Throws: ``StoreError`` when the disk failed, the store was given up (``StoreError/Code/givenUp``), or nothing could be
-  ///   written for ``Options/stallTimeout``. Responses that could not be written for lack of room are dropped and counted,
-  ///   without an error.
+  ///   written for ``Options/stallTimeout`` (``StoreError/Code/busy``). Responses that could not be written for lack of room
+  ///   are dropped and counted, without an error.
   public func flush() throws(StoreError) {
     var isDone = true
     if isUsable, !isForked {

@@ -205,13 +205,12 @@ extension ResponseStore {
   }
 
   /// A response that a removal caught between its staging and its writing had taken an older one's place already, which
-  /// must not come to light again. Only the log tells of such a removal; one that was there to take the response from
-  /// the staging area sees to this itself.
+  /// must not come to light again: also not if the process is killed before the removal itself is written.
   func removeWhatItReplaces(
     _ staged: StagedResponse, counters: inout Counters, outcome: inout Outcome,
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) {
-    guard case .insert = staged.purpose, staging.contains(staged) else { return }
+    guard case .insert = staged.purpose else { return }
     outcome.removed[.requested, default: 0] += try file.removeVariant(
       of: staged.head, counters: &counters, in: transaction)
   }

@@ -55,7 +55,7 @@ final class StoreFile: Sendable {
   /// Opens the file and its tables; a new, empty file gets them and its format record, unless it is to stay as it is.
   static func open(
     directory: String, mapByteCount: Int, capacityByteCount: Int, completesNew: Bool = true,
-    damageHandler: @escaping @Sendable () -> Void
+    damageHandler: (@Sendable () -> Void)? = nil
   ) throws(LMDBError) -> Contents {
     var options = Environment.Options(mapByteCount: mapByteCount)
     options.damageHandler = damageHandler

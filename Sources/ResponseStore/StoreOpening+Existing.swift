@@ -60,8 +60,7 @@ extension StoreOpening {
       return try StoreFile.open(
         directory: directory.path,
         mapByteCount: max(directory.dataFileByteCount, ResponseStore.smallestCapacityByteCount),
-        capacityByteCount: options.capacityByteCount, completesNew: false,
-        damageHandler: { [directory] in directory.condemn() })
+        capacityByteCount: options.capacityByteCount, completesNew: false)
     } catch {
       throw failed(error)
     }

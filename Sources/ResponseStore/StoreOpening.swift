@@ -16,9 +16,9 @@ struct StoreOpening {
       try directory.setDataAside(as: "damaged")
     }
     if isAlone { try directory.mark() }
-    directory.noteUser(isAlone: isAlone)
     // Whatever is thrown, the opening came back: only one that ended its process counts as failed.
     defer { directory.openingCameBack() }
+    directory.noteUser(isAlone: isAlone)
     let store =
       try isAlone
       ? openData(isAlone: true, mayStartAnew: true) : openDataBesideOthers()
@@ -54,6 +54,13 @@ struct StoreOpening {
         "The data is damaged, and its last user did not end well: \(reason). It is set aside and the store starts empty"
       )
       return try directory.setDataAside(as: "damaged")
+    case .tooShort(_, let neededByteCount) where isAlone && !directory.isCondemned:
+      // LMDB may count pages at the end that it never wrote. Whoever was to make the file longer may have died before.
+      if DataFile.findBrokenStructure(path: directory.dataPath) == nil,
+        truncate(directory.dataPath, off_t(neededByteCount)) == 0
+      {
+        return
+      }
     default:
       break
     }

@@ -40,10 +40,10 @@ final class AnswerSourceTests {
 
     let fetched = try await load("/fresh")
     #expect(fetched.source == .network && fetched.reason.id == "miss" && fetched.data == Data("fresh".utf8))
-    #expect(try #require(fetched.timeLeft) > 590)
+    #expect(try #require(fetched.timeLeft) > 300)
     let hit = try await load("/fresh")
     #expect(hit.source == .store && hit.reason.id == "fresh")
-    #expect(try #require(hit.timeLeft) > 590)
+    #expect(try #require(hit.timeLeft) > 300)
     #expect(try await load("/moved").response.url == origin.url("/fresh"))
     #expect(try await load("/refused").timeLeft == nil)
     #expect(try await load("/checked").source == .network)

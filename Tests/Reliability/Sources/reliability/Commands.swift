@@ -2,7 +2,7 @@ import Glibc
 import ResponseStore
 
 /// The series by name, in the order in which they run.
-let seriesNames = ["kill", "powerloss", "processes"]
+let seriesNames = ["kill", "powerloss", "damage", "processes", "purge", "input"]
 
 let series: [String: @Sendable (Setting) -> Bool] = [
   "kill": { setting in
@@ -12,11 +12,37 @@ let series: [String: @Sendable (Setting) -> Bool] = [
     PowerLossSeries(setting: setting, directory: setting.scratch + "/powerloss").run(
       imageCount: setting.isQuick ? 100 : 1000)
   },
+  "damage": { setting in DamageSeries(setting: setting, directory: setting.scratch + "/damage").run() },
+  "purge": { setting in
+    reportScene(
+      "purge", setting, "purge-bench", setting.isQuick ? ["10000", "4"] : ["1000000", "60"])
+  },
+  "input": { setting in
+    var isGood = reportScene("input: sizes", setting, "sizes", [setting.isQuick ? "20000000" : "100000000"])
+    isGood = reportScene("input: variants", setting, "variants", [setting.isQuick ? "2000" : "10000"]) && isGood
+    isGood = reportScene("input: clocks", setting, "clocks", []) && isGood
+    return reportScene("input: one host", setting, "one-host", [setting.isQuick ? "40000" : "1000000"]) && isGood
+  },
   "processes": { setting in
     ProcessesSeries(setting: setting, directory: setting.scratch + "/processes").run(
       seconds: setting.isQuick ? 8 : 60)
   },
 ]
+
+/// Runs a child that tells its outcome in its last line.
+@discardableResult
+private func reportScene(_ name: String, _ setting: Setting, _ command: String, _ arguments: [String]) -> Bool {
+  let directory = setting.scratch + "/scene"
+  makeDirectory(directory)
+  let child = Child.start([command, directory + "/store"] + arguments, outputPath: directory + "/log")
+  let end = child.wait(seconds: 600)
+  let output = child.output
+  let isGood = end == .exited(0)
+  let line = output.split(separator: "\n").last.map(String.init) ?? ""
+  setting.report(name, isGood ? line + ": all well" : "FAILED, \(end): \(output.suffix(500))")
+  removeTree(directory)
+  return isGood
+}
 
 private func runScene(_ body: () throws(StoreError) -> Void) -> Never {
   do throws(StoreError) { try body() } catch { fail("\(error)") }
@@ -68,6 +94,22 @@ func runChild(_ arguments: [String]) -> Never {
       try Scenes.besideStopped(next(), ledgerPath: next(), capacity: number())
     }
   case "open-beside": runScene { () throws(StoreError) in try Scenes.openBeside(next(), capacity: number()) }
+  case "fill":
+    runScene { () throws(StoreError) in
+      try Scenes.fill(next(), ledgerPath: next(), keyCount: number(), capacity: number())
+    }
+  case "trouble":
+    runScene { () throws(StoreError) in
+      Scenes.trouble(next(), ledgerPath: next(), keyCount: number(), capacity: number())
+    }
+  case "full-disk": runScene { () throws(StoreError) in try Scenes.fullDisk(next()) }
+  case "vanish": runScene { () throws(StoreError) in try Scenes.vanish(next()) }
+  case "purge-bench":
+    runScene { () throws(StoreError) in try PurgeBench.run(next(), entryCount: number(), roundCount: number()) }
+  case "sizes": runScene { () throws(StoreError) in try BadInput.sizes(next(), largest: number()) }
+  case "variants": runScene { () throws(StoreError) in try BadInput.variants(next(), count: number()) }
+  case "clocks": runScene { () throws(StoreError) in try BadInput.clocks(next()) }
+  case "one-host": runScene { () throws(StoreError) in try BadInput.oneHost(next(), count: number()) }
   case "fork": runScene { () throws(StoreError) in try Scenes.fork(next(), capacity: number()) }
   case "other-format": runScene { () throws(StoreError) in try Scenes.otherFormat(next(), capacity: number()) }
   case let name:

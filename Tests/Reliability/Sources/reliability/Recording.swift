@@ -65,7 +65,7 @@ struct Recording {
 
 /// The bytes of a file as a disk has them.
 struct DiskImage {
-  private(set) var bytes: [UInt8] = []
+  var bytes: [UInt8] = []
   static let blockByteCount = 4096
 
   /// Applies an event; of one that is not safe, each block only if `keeps` says so.

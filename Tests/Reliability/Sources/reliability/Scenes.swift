@@ -5,13 +5,13 @@ import ResponseStore
 
 /// What single child processes of ``ProcessesSeries`` do.
 enum Scenes {
-  private static func options(_ capacity: Int) -> ResponseStore.Options {
+  static func options(_ capacity: Int) -> ResponseStore.Options {
     var options = ResponseStore.Options(capacityByteCount: capacity)
     options.log = { say("log: \($0)") }
     return options
   }
 
-  private static func expect(_ condition: Bool, _ text: String) {
+  static func expect(_ condition: Bool, _ text: String) {
     if !condition { fail(text) }
   }
 

@@ -1,0 +1,159 @@
+import FoundationEssentials
+import Glibc
+import HTTPCaching
+import ResponseStore
+
+/// Responses and clocks that nobody plans for.
+enum BadInput {
+  private static func response(
+    _ url: String, body: Data, at date: Date, language: String? = nil
+  ) -> NewResponse {
+    NewResponse(
+      key: RequestKey(urlString: url)!, status: 200, fields: HTTPFields([("Content-Type", "text/plain")]), body: body,
+      facts: Content.facts(at: date),
+      vary: VarySelection(selectors: language.map { [VarySelection.Field(name: "accept-language", value: $0)] } ?? []))
+  }
+
+  private static func bytes(_ count: Int, seed: UInt64) -> Data {
+    var random = SeededRandom(seed)
+    let words = (0..<((count + 7) / 8)).map { _ in random.next() }
+    return words.withUnsafeBytes { Data($0.prefix(count)) }
+  }
+
+  private static func open(_ directory: String, _ capacity: Int, clock: Tick) throws(StoreError) -> ResponseStore {
+    var options = ResponseStore.Options(capacityByteCount: capacity)
+    options.clock = { Ledger.date(clock.now) }
+    options.fullQueueTimeout = .seconds(60)
+    options.log = { say("log: \($0)") }
+    return try ResponseStore.open(directory: directory, options: options)
+  }
+
+  private static func expect(_ condition: Bool, _ text: String) {
+    if !condition { fail(text) }
+  }
+
+  static func sizes(_ directory: String, largest: Int) throws(StoreError) {
+    var count = 0
+    for capacity in [16 << 20, 512 << 20] {
+      let path = directory + ".\(capacity)"
+      let clock = Tick()
+      let store = try open(path, capacity, clock: clock)
+      var sizes = [0, 1, 7, 8]
+      for chunk in [16_368, 65_520] { sizes += [chunk - 1, chunk, chunk + 1, 2 * chunk - 1, 2 * chunk, 2 * chunk + 1] }
+      sizes += Array(1600..<2060)
+      if capacity > 16 << 20 { sizes.append(largest) }
+      for size in sizes { store.store(response("http://a.example/\(size)", body: bytes(size, seed: 1), at: .now)) }
+      try store.flush()
+      for size in sizes {
+        let found = store.lookup(RequestKey(urlString: "http://a.example/\(size)")!)
+        expect(found?.body == bytes(size, seed: 1), "a body of \(size) bytes is not found in \(capacity)")
+      }
+      count += sizes.count
+      let dropped = store.statistics.droppedStores
+      for size in [store.largestBodyByteCount + 1, capacity + 1] {
+        store.store(response("http://a.example/too/\(size)", body: Data(count: size), at: .now))
+        expect(store.lookup(RequestKey(urlString: "http://a.example/too/\(size)")!) == nil, "\(size) bytes were kept")
+      }
+      expect(store.statistics.droppedStores == dropped + 2, "what is too large is not counted")
+      expect(store.checkInvariants().isEmpty, "\(store.checkInvariants())")
+      store.close()
+    }
+    say("\(count) sizes from 0 to \(largest) bytes; larger than the store may hold: dropped and counted")
+  }
+
+  static func variants(_ directory: String, count: Int) throws(StoreError) {
+    let store = try open(directory, 64 << 20, clock: Tick())
+    let url = "http://a.example/varied"
+    let began = now()
+    for number in 0..<count {
+      store.store(
+        response(url, body: bytes(200, seed: UInt64(number)), at: Ledger.date(UInt64(number)), language: "l\(number)"))
+    }
+    try store.flush()
+    let seconds = now() - began
+    let key = RequestKey(urlString: url)!
+    let newest = store.lookup(key) { $0.selectors.first?.value == "l\(count - 1)" }
+    expect(newest?.body == bytes(200, seed: UInt64(count - 1)), "the newest variant is not found")
+    expect(store.lookup(key) { $0.selectors.first?.value == "l0" } == nil, "the oldest of too many variants is kept")
+    let start = now()
+    for _ in 0..<1000 { _ = store.lookup(key) { _ in false } }
+    let microseconds = Int((now() - start) * 1000)
+    expect(store.checkInvariants().isEmpty, "\(store.checkInvariants())")
+    say(
+      "\(count) variants of one URL stored in \(Int(seconds * 1000)) ms, \(store.entryCount) kept; "
+        + "a lookup that matches none takes \(microseconds) us")
+  }
+
+  static func clocks(_ directory: String) throws(StoreError) {
+    let clock = TickingDate()
+    var options = ResponseStore.Options(capacityByteCount: 16 << 20)
+    options.clock = { clock.now }
+    let store = try ResponseStore.open(directory: directory, options: options)
+    let start = Date(timeIntervalSinceReferenceDate: 800_000_000)
+    let year = 365.25 * 86_400
+    for (name, date) in [
+      ("now", start), ("backwards", start - 3600), ("ahead", start + year), ("again", start + 1),
+      ("early", start - 40 * year),
+      ("past", .distantPast), ("future", .distantFuture),
+    ] {
+      clock.now = date
+      store.store(response("http://a.example/\(name)", body: bytes(100, seed: 9), at: date))
+      try store.flush()
+      expect(store.lookup(RequestKey(urlString: "http://a.example/\(name)")!)?.storedAt == date, "\(name) is not found")
+    }
+    expect(store.checkInvariants().isEmpty, "\(store.checkInvariants())")
+    clock.now = start + 2
+    store.removeResponses(since: start)
+    let left = ["now", "backwards", "ahead", "again", "early", "past", "future"].filter {
+      store.lookup(RequestKey(urlString: "http://a.example/\($0)")!) != nil
+    }
+    expect(left == ["now", "backwards", "early", "past"], "a purge since a date left \(left)")
+    // Far more than there is room for, while the clock goes backwards.
+    for number in 0..<2000 {
+      clock.now = start - Double(number)
+      store.store(response("http://b.example/\(number)", body: bytes(20_000, seed: 3), at: clock.now))
+    }
+    try store.flush()
+    expect(store.diskByteCount < 18 << 20, "\(store.diskByteCount) bytes on disk")
+    expect(store.checkInvariants().isEmpty, "\(store.checkInvariants())")
+    say(
+      "clocks that jump an hour back, a year ahead, and run backwards: found, purged by date and evicted as they should be"
+    )
+  }
+
+  static func oneHost(_ directory: String, count: Int) throws(StoreError) {
+    let store = try open(directory, max(64 << 20, count * 1200), clock: Tick())
+    let began = now()
+    for number in 0..<count {
+      store.store(
+        response("http://a.example/item/\(number)?page=\(number % 7)", body: bytes(64, seed: UInt64(number)), at: .now))
+    }
+    try store.flush()
+    let storing = now() - began
+    expect(store.entryCount == count, "\(store.entryCount) of \(count) are there")
+    var random = SeededRandom(5)
+    let start = now()
+    for _ in 0..<20_000 {
+      let number = random.below(count)
+      let found = store.lookup(RequestKey(urlString: "http://a.example/item/\(number)?page=\(number % 7)")!)
+      expect(found?.body == bytes(64, seed: UInt64(number)), "\(number) is not found")
+    }
+    let reading = (now() - start) / 20_000 * 1e6
+    let removing = now()
+    store.removeResponses(forHost: "a.example")
+    let removed = now() - removing
+    expect(store.lookup(RequestKey(urlString: "http://a.example/item/1?page=1")!) == nil, "a purged response is there")
+    say(
+      "\(count) URLs of one host: stored in \(Int(storing * 1000)) ms, a lookup takes \(Int(reading)) us, "
+        + "a purge of the host returns after \(Int(removed * 1e6)) us")
+  }
+}
+
+/// A clock that is set by hand.
+final class TickingDate: Sendable {
+  private let seconds = Tick.Stored()
+  var now: Date {
+    get { Date(timeIntervalSinceReferenceDate: Double(bitPattern: seconds.value)) }
+    set { seconds.value = newValue.timeIntervalSinceReferenceDate.bitPattern }
+  }
+}

@@ -1,0 +1,187 @@
+import FoundationEssentials
+import Glibc
+
+/// Files as they should not be. For each the same is asked: that no start finds a wrong byte or traps, that the second
+/// start after a crash within liblmdb works at the latest, and that a line in the log says what was done.
+struct DamageSeries {
+  static let keyCount = 400
+  static let capacity = 8 << 20
+  let setting: Setting
+  let directory: String
+  var storePath: String { directory + "/store" }
+  var dataPath: String { storePath + "/data.mdb" }
+
+  private struct Tally {
+    var cases = 0
+    var starts = 0
+    var crashes = 0
+    var givenUp = 0
+    var silent = 0
+    var isGood = true
+  }
+
+  func run() -> Bool {
+    makeDirectory(directory)
+    guard makeOriginal() else { return false }
+    var isGood = true
+    for (name, group) in [
+      ("truncation", truncations), ("zeroed pages", zeroedPages), ("random bytes", randomBytes),
+      ("foreign files", foreignFiles), ("lock file", lockFiles),
+    ] as [(String, (inout Tally) -> Void)] {
+      var tally = Tally()
+      group(&tally)
+      isGood = isGood && tally.isGood
+      setting.report(
+        "damage: \(name)",
+        "\(tally.cases) cases, \(tally.starts) starts; \(tally.crashes) ended by liblmdb or the map and \(tally.givenUp) "
+          + "given up while running, healed by the next start; \(tally.silent) without a line in the log: \(tally.isGood ? "all well" : "FAILED")"
+      )
+    }
+    return DiskTroubles(setting: setting, directory: directory).run() && isGood
+  }
+
+  /// A store with something of every size in it, closed well.
+  private func makeOriginal() -> Bool {
+    let (end, output) = Child.run(
+      ["fill", storePath, directory + "/ledger", "\(Self.keyCount)", "\(Self.capacity)"], outputPath: directory + "/log"
+    )
+    guard end == .exited(0), FileManager.default.contents(atPath: dataPath) != nil else {
+      say("the store could not be filled: \(end) \(output)")
+      return false
+    }
+    return rename(storePath, directory + "/original") == 0
+  }
+
+  private func restore() {
+    removeTree(storePath)
+    makeDirectory(storePath)
+    for name in ["data.mdb", "LMDBURLCache.store", "LMDBURLCache.uses", "users.lock", "open.lock", "lock.mdb"] {
+      guard let data = FileManager.default.contents(atPath: directory + "/original/" + name) else { continue }
+      DiskImage(bytes: [UInt8](data)).write(to: storePath + "/" + name)
+    }
+  }
+
+  private var originalByteCount: Int {
+    FileManager.default.contents(atPath: directory + "/original/data.mdb")?.count ?? 0
+  }
+
+  // MARK: One case
+
+  private func attempt(_ name: String, _ tally: inout Tally, expectsRefusal: Bool = false, _ damage: () -> Void) {
+    restore()
+    damage()
+    tally.cases += 1
+    var logged = false
+    for start in 1...3 {
+      tally.starts += 1
+      let (end, output) = Child.run(
+        ["check", storePath, directory + "/ledger", "\(Self.keyCount)", "\(Self.capacity)", "damaged"],
+        outputPath: directory + "/check.log")
+      logged = logged || output.contains("LMDBURLCache:") || output.contains("LMDB:") || output.contains("cannot be")
+      switch end {
+      case .exited(0) where !expectsRefusal:
+        if setting.isVerbose, start > 1 || !logged {
+          say("damage: \(name): start \(start), \(logged ? "" : "un")logged")
+        }
+        if !logged { tally.silent += 1 }
+        return
+      case .exited(2) where expectsRefusal:
+        return
+      case .signalled(SIGBUS), .signalled(SIGSEGV), .signalled(SIGABRT), .signalled(SIGFPE):
+        tally.crashes += 1
+        if setting.isVerbose { say("damage: \(name): start \(start) \(end)\n\(output)") }
+        if start < 2 { continue }
+      case .exited(4):
+        tally.givenUp += 1
+        if start < 2 { continue }
+      default: break
+      }
+      tally.isGood = false
+      say("damage: \(name): start \(start) \(end)\n\(output)")
+      return
+    }
+  }
+
+  private func overwrite(_ bytes: [UInt8], at offset: Int) {
+    let descriptor = open(dataPath, O_RDWR)
+    guard descriptor >= 0, pwrite(descriptor, bytes, bytes.count, off_t(offset)) == bytes.count else {
+      fail("cannot damage \(dataPath)")
+    }
+    close(descriptor)
+  }
+
+  // MARK: Groups
+
+  private func truncations(_ tally: inout Tally) {
+    let pageCount = originalByteCount / 4096
+    let step = setting.isQuick ? max(1, pageCount / 12) : 1
+    for page in stride(from: 0, to: pageCount, by: step) {
+      attempt("cut to \(page) pages", &tally) { truncate(dataPath, off_t(page * 4096)) }
+    }
+    for byteCount in [1, 100, 4095, 4248, originalByteCount - 1, originalByteCount / 2 + 77] {
+      attempt("cut to \(byteCount) bytes", &tally) { truncate(dataPath, off_t(byteCount)) }
+    }
+  }
+
+  private func zeroedPages(_ tally: inout Tally) {
+    let pageCount = originalByteCount / 4096
+    let step = setting.isQuick ? max(1, pageCount / 20) : 1
+    for page in stride(from: 0, to: pageCount, by: step) {
+      attempt("page \(page) zeroed", &tally) { overwrite([UInt8](repeating: 0, count: 4096), at: page * 4096) }
+    }
+  }
+
+  private func randomBytes(_ tally: inout Tally) {
+    let pageCount = originalByteCount / 4096
+    for number in 0..<(setting.isQuick ? 25 : 600) {
+      let seed = setting.seed &+ UInt64(number)
+      var random = SeededRandom(seed)
+      attempt("random bytes, seed \(seed)", &tally) {
+        switch number % 3 {
+        case 0:
+          // A page of noise.
+          let page = random.below(pageCount)
+          overwrite((0..<4096).map { _ in UInt8(truncatingIfNeeded: random.next()) }, at: page * 4096)
+        case 1:
+          for _ in 0..<40 {
+            overwrite([UInt8(truncatingIfNeeded: random.next())], at: random.below(originalByteCount))
+          }
+        default:
+          // One byte in the part of a page that LMDB goes by.
+          let page = random.below(pageCount)
+          overwrite([UInt8(truncatingIfNeeded: random.next())], at: page * 4096 + random.below(64))
+        }
+      }
+    }
+  }
+
+  private func foreignFiles(_ tally: inout Tally) {
+    func replace(_ bytes: [UInt8]) { DiskImage(bytes: bytes).write(to: dataPath) }
+    let text = Array(String(repeating: "not a cache\n", count: 5000).utf8)
+    let database = Array("SQLite format 3\0".utf8) + [UInt8](repeating: 0, count: 20_000)
+    for (name, bytes) in [("text", text), ("SQLite", database), ("zeros", [UInt8](repeating: 0, count: 100_000))] {
+      attempt("\(name) in our directory", &tally) { replace(bytes) }
+      attempt("\(name) in another directory", &tally, expectsRefusal: true) {
+        replace(bytes)
+        unlink(storePath + "/LMDBURLCache.store")
+      }
+    }
+    attempt("pages of 65536 bytes", &tally) {
+      for meta in [0, 4096] { overwrite([0, 0, 1, 0], at: meta + 40) }
+    }
+    attempt("another version of LMDB", &tally) {
+      for meta in [0, 4096] { overwrite([77, 3, 0, 0], at: meta + 20) }
+    }
+    attempt("a directory for a file", &tally, expectsRefusal: true) { makeDirectory(dataPath) }
+    attempt("no file", &tally) { unlink(dataPath) }
+  }
+
+  private func lockFiles(_ tally: inout Tally) {
+    let garbage = [UInt8]((0..<9000).map { UInt8(truncatingIfNeeded: SeededRandom.mixed($0)) })
+    for name in ["lock.mdb", "users.lock", "open.lock", "LMDBURLCache.uses"] {
+      attempt("no \(name)", &tally) { unlink(storePath + "/" + name) }
+      attempt("an empty \(name)", &tally) { DiskImage().write(to: storePath + "/" + name) }
+      attempt("garbage in \(name)", &tally) { DiskImage(bytes: garbage).write(to: storePath + "/" + name) }
+    }
+  }
+}
