@@ -11,19 +11,20 @@ import HTTPCaching
   let again = FieldCoding.encode(vary)
   again.withUnsafeBytes { precondition(FieldCoding.decodeVary($0) == vary) }
 
-  guard let record = HeadRecord(copying: bytes) else { return }
+  guard let record = HeadLayout(bytes) else { return }
   let facts = record.facts
   let now = Date(timeIntervalSince1970: 1_800_000_000)
   _ = facts.wholeAge(at: now)
   _ = facts.isFresh(at: now)
-  _ = record.fields
-  _ = record.vary
-  _ = record.attachment
+  _ = FieldCoding.decodeFields(record.fields)
+  _ = FieldCoding.decodeVary(record.vary)
+  _ = record.attachment.count
   _ = record.storedAt
+  _ = record.expiry
   _ = record.status
   _ = record.hasRightChecksum
-  _ = record.key
-  _ = record.checksums
+  _ = record.key.count
+  _ = record.isBodyInline ? record.inlineBody.count : 0
 }
 
 private func coded(_ fields: HTTPFields) -> HTTPFields {

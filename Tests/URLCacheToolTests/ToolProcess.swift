@@ -1,6 +1,7 @@
 import Foundation
 import Glibc
 import LMDBURLCache
+import Synchronization
 import Testing
 
 #if canImport(FoundationNetworking)
@@ -95,10 +96,11 @@ final class Tool {
   /// Makes a cache that holds responses; returns its directory.
   func makeCache(_ responses: [Stored], capacity: Int = 20 << 20) throws -> String {
     let directory = path("cache")
+    let now = Mutex(Self.epoch)
     for response in responses {
       var options = LMDBURLCache.Options()
-      let now = Self.epoch + response.delay
-      options.clock = { now }
+      now.withLock { $0 = Self.epoch + response.delay }
+      options.clock = { now.withLock { $0 } }
       let cache = try LMDBURLCache(
         directory: URL(fileURLWithPath: directory), memoryCapacity: 1 << 20, diskCapacity: capacity, options: options)
       // The fixture is about the disk: whatever lives how long goes there.

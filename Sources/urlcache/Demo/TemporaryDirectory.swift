@@ -38,12 +38,18 @@ final class TemporaryDirectory {
   }
 
   private static func remove(_ root: String) {
-    do {
-      try FileManager.default.removeItem(atPath: root)
-    } catch  where FileManager.default.fileExists(atPath: root) {
-      Output.error("urlcache demo: \(root) could not be removed: \(error)\n")
-    } catch {
-      // Gone already.
+    // When the demonstration is interrupted, its threads may still make a file while the folder is being emptied.
+    for isLast in [false, false, false, false, true] {
+      do {
+        try FileManager.default.removeItem(atPath: root)
+        return
+      } catch  where FileManager.default.fileExists(atPath: root) {
+        guard isLast else { continue }
+        Output.error("urlcache demo: \(root) could not be removed: \(error)\n")
+      } catch {
+        // Gone already.
+        return
+      }
     }
   }
 }
