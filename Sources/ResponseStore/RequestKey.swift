@@ -227,14 +227,30 @@ extension RequestKey: CustomStringConvertible {
 
   /// The URL that the key names, without fragment and user.
   public var urlString: String {
-    let parts = self.parts
+    // By bytes: a disk hit of the layer above asks for this each time.
+    let parts = bytes.split(separator: 0, maxSplits: 3, omittingEmptySubsequences: false)
     guard parts.count >= 3 else { return "" }
-    let origin = parts[1].split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
-    let scheme = origin[0]
-    let port = origin.count > 1 ? origin[1] : ""
-    let isDefaultPort = port.isEmpty || (scheme == "http" && port == "80") || (scheme == "https" && port == "443")
-    if parts[0].isEmpty, !parts[2].hasPrefix("/") { return "\(scheme):\(parts[2])" }
-    return "\(scheme)://\(parts[0])\(isDefaultPort ? "" : ":\(port)")\(parts[2])"
+    let (host, origin, target) = (parts[0], parts[1], parts[2])
+    let colon = origin.firstIndex(of: UInt8(ascii: ":")) ?? origin.endIndex
+    let scheme = origin[..<colon]
+    let port = origin[colon...].dropFirst()
+    let isDefaultPort =
+      port.isEmpty || (scheme.elementsEqual("http".utf8) && port.elementsEqual("80".utf8))
+      || (scheme.elementsEqual("https".utf8) && port.elementsEqual("443".utf8))
+    return String(unsafeUninitializedCapacity: bytes.count + 3) { buffer in
+      var writer = KeyWriter(buffer: buffer)
+      func append(_ bytes: some Sequence<UInt8>) { for byte in bytes { writer.append(byte) } }
+      append(scheme)
+      if host.isEmpty, target.first != UInt8(ascii: "/") {
+        append(":".utf8)
+      } else {
+        append("://".utf8)
+        append(host)
+        if !isDefaultPort { append(origin[colon...]) }
+      }
+      append(target)
+      return writer.count
+    }
   }
 
   /// The host in lower case; empty for a URL without one.

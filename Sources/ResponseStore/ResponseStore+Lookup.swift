@@ -51,7 +51,7 @@ extension ResponseStore {
 
   /// Which of several responses that match is taken: one that varies before one that does not, then the newer one
   /// (RFC 9111, sections 4 and 4.1).
-  private struct Rank: Comparable {
+  struct Rank: Comparable {
     var isVarying: Bool
     var date: Date
 
@@ -93,7 +93,7 @@ extension ResponseStore {
   }
 
   /// The best of the records that a key has and that `matches` accepts, if it is above what is staged.
-  private func choose(
+  func choose(
     _ key: RequestKey, above staged: Rank?, in transaction: borrowing ReadTransaction,
     where matches: (VarySelection) -> Bool
   ) throws(LMDBError) -> Chosen? {
@@ -136,12 +136,12 @@ extension ResponseStore {
     isVerified(head, rowID: rowID) || head.hasRightChecksum
   }
 
-  private func isVerified(_ head: HeadLayout, rowID: UInt64) -> Bool {
+  func isVerified(_ head: HeadLayout, rowID: UInt64) -> Bool {
     !options.verifiesEveryRead && verified.contains(rowID: rowID, checksum: head.checksum)
   }
 
   /// Copies a record out and compares what was copied; nil if it is damaged.
-  private func copy(
+  func copy(
     _ rowID: UInt64, _ head: HeadLayout, in transaction: borrowing ReadTransaction
   ) throws(LMDBError) -> CopiedRecord? {
     let chunkCount = head.chunkCount(chunkByteCount: file.chunkByteCount)
@@ -160,7 +160,7 @@ extension ResponseStore {
   }
 
   /// A chunk of a body, where it lies in the map as long as the transaction lasts; nil if it is missing or has the wrong size.
-  private func chunk(
+  func chunk(
     _ index: Int, of rowID: UInt64, _ head: HeadLayout, in transaction: borrowing ReadTransaction
   ) throws(LMDBError) -> UnsafeRawBufferPointer? {
     let key = ChunkKey(rowID: rowID, index: UInt32(truncatingIfNeeded: index))

@@ -120,3 +120,8 @@ struct BenchError: Error, CustomStringConvertible {
   let description: String
   init(_ description: String) { self.description = description }
 }
+
+/// Returns when a process has ended. `waitUntilExit` was seen to wait for ever.
+func waitForEnd(of process: Process) {
+  while process.isRunning { usleep(10_000) }
+}

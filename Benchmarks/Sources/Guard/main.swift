@@ -45,6 +45,11 @@ func storeCalls(_ folder: String) throws -> [HotCall] {
         guard let found = store.lookup(keys[next]), found.body.count == size else { fatalError("missed") }
       })
   }
+  let borrowed = makeResponse(1, byteCount: 1 << 10).key
+  calls.append(
+    HotCall(name: "borrowed 1 KB") {
+      if store.withResponse(borrowed, { $0.bodyByteCount }) != 1 << 10 { fatalError("missed") }
+    })
   guard let absent = RequestKey(urlString: "http://assets.example.com/none") else { fatalError("the URL has no key") }
   calls.append(HotCall(name: "lookup, absent") { if store.lookup(absent) != nil { fatalError("found") } })
   calls.append(

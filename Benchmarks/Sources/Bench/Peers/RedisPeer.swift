@@ -122,6 +122,6 @@ final class RedisPeer: Peer {
   func close() {
     redisFree(connection)
     server.terminate()
-    server.waitUntilExit()
+    waitForEnd(of: server)
   }
 }

@@ -56,6 +56,19 @@ final class StorePeer: Peer {
     return sum
   }
 
+  /// Without a copy: status, and one byte of each piece of the body.
+  func readBorrowed(_ picks: ArraySlice<UInt32>) -> Int {
+    var sum = 0
+    for pick in picks {
+      let found = store.withResponse(keys[Int(pick)]) { response in
+        response.forEachPiece { sum &+= Int($0.unsafeLoad(fromByteOffset: 0, as: UInt8.self)) &+ 1 }
+        return response.status
+      }
+      guard found == 200 else { return 0 }
+    }
+    return sum
+  }
+
   /// As ``read(_:)``, with a key made of each URL, and all header fields decoded.
   func readDecoding(_ urls: [String], _ picks: ArraySlice<UInt32>) -> Int {
     var sum = 0

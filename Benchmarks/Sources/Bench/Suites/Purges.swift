@@ -7,7 +7,7 @@ struct Purges {
   let scratch: Scratch
 
   func run() throws {
-    for count in report.isQuick ? [10_000] : [100_000, 1_000_000] {
+    for count in report.isQuick ? [5_000] : [100_000, 1_000_000] {
       let fixture = Fixture(count: count, bodyByteCount: 1 << 10)
       for percent in [1, 50] {
         try store(fixture, percent)

@@ -8,7 +8,7 @@ struct Reads {
 
   func run() throws {
     let quick = report.isQuick
-    let counts = quick ? [1_000, 100_000] : [1_000, 10_000, 100_000, 1_000_000]
+    let counts = quick ? [1_000, 20_000] : [1_000, 10_000, 100_000, 1_000_000]
     for count in counts { try compare(Fixture(count: count, bodyByteCount: 1 << 10)) }
     try compare(Fixture(count: quick ? 1_000 : 20_000, bodyByteCount: 16 << 10))
     try compare(Fixture(count: quick ? 100 : 1_500, bodyByteCount: 256 << 10))
@@ -48,6 +48,9 @@ struct Reads {
       plain.contestant("raw C, one get", picks),
       Contestant(name: "ResponseStore, URL to fields", operations: picks[0].count) { _, round in
         _ = store.readDecoding(urls, picks[round % picks.count][...])
+      },
+      Contestant(name: "ResponseStore, borrowed", operations: picks[0].count) { _, round in
+        if store.readBorrowed(picks[round % picks.count][...]) == 0 { fatalError("missed") }
       },
       raw.contestant("raw C, pointers", picks, copies: false),
     ]

@@ -182,6 +182,6 @@ final class Nginx: @unchecked Sendable {
 
   func stop() {
     server.terminate()
-    server.waitUntilExit()
+    waitForEnd(of: server)
   }
 }
