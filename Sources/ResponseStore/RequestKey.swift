@@ -1,5 +1,6 @@
 import CXXHash
 import FoundationEssentials
+import Glibc
 
 /// Names what a stored response answers: method and target URI (RFC 9111, section 2), and a partition.
 ///
@@ -104,6 +105,25 @@ public struct RequestKey: Sendable, Hashable {
   }
 }
 
+extension RequestKey {
+  /// Whether both are the same bytes, compared all at once.
+  public static func == (left: RequestKey, right: RequestKey) -> Bool {
+    guard left.bytes.count == right.bytes.count else { return false }
+    return left.bytes.withUnsafeBytes { left in
+      right.bytes.withUnsafeBytes { right in
+        // Keys are never empty; were they, there would be nothing to compare.
+        guard let leftStart = left.baseAddress, let rightStart = right.baseAddress else { return true }
+        return memcmp(leftStart, rightStart, left.count) == 0
+      }
+    }
+  }
+
+  /// Feeds all bytes at once: an array feeds them one by one, which costs ten times as much.
+  public func hash(into hasher: inout Hasher) {
+    bytes.withUnsafeBytes { hasher.combine(bytes: $0) }
+  }
+}
+
 /// Where the parts of an absolute URL lie in its text.
 private struct URLParts {
   var scheme: Range<Int>
@@ -120,8 +140,8 @@ private struct URLParts {
       text[..<colon].allSatisfy({ isLetter($0) || $0 &- 0x30 < 10 || $0 == 0x2B || $0 == 0x2D || $0 == 0x2E })
     else { return nil }
     scheme = 0..<colon
-    let end = text.firstIndex(of: UInt8(ascii: "#")) ?? text.count
-    guard colon < end, !text[..<end].contains(0) else { return nil }
+    let end = Self.find(UInt8(ascii: "#"), in: text, before: text.count) ?? text.count
+    guard colon < end, Self.find(0, in: text, before: end) == nil else { return nil }
     guard end >= colon + 3, text[colon + 1] == UInt8(ascii: "/"), text[colon + 2] == UInt8(ascii: "/") else {
       host = colon..<colon
       port = host
@@ -149,15 +169,20 @@ private struct URLParts {
     if host.isEmpty, isHTTP(text) { return nil }
   }
 
+  /// The first place of a byte: a URL may be long, and a key is made for every lookup.
+  private static func find(_ byte: UInt8, in text: UnsafeBufferPointer<UInt8>, before end: Int) -> Int? {
+    guard let start = text.baseAddress, let found = memchr(start, CInt(byte), end) else { return nil }
+    return UnsafeRawPointer(found) - UnsafeRawPointer(start)
+  }
+
   func isHTTP(_ text: UnsafeBufferPointer<UInt8>) -> Bool {
     schemeIs("http", text) || schemeIs("https", text)
   }
 
   func schemeIs(_ name: StaticString, _ text: UnsafeBufferPointer<UInt8>) -> Bool {
     guard scheme.count == name.utf8CodeUnitCount else { return false }
-    return name.withUTF8Buffer { name in
-      zip(name, text[scheme]).allSatisfy { $0 == lowercased($1) }
-    }
+    for index in scheme where lowercased(text[index]) != name.utf8Start[index - scheme.lowerBound] { return false }
+    return true
   }
 }
 
@@ -205,7 +230,13 @@ private struct KeyWriter {
     if parts.isHierarchical, parts.target.isEmpty || text[parts.target.lowerBound] == UInt8(ascii: "?") {
       append(UInt8(ascii: "/"))
     }
-    for index in parts.target { append(text[index]) }
+    append(UnsafeBufferPointer(rebasing: text[parts.target]))
+  }
+
+  mutating func append(_ bytes: UnsafeBufferPointer<UInt8>) {
+    guard let source = bytes.baseAddress, let start = buffer.baseAddress else { return }
+    (start + count).update(from: source, count: bytes.count)
+    count += bytes.count
   }
 }
 
