@@ -121,7 +121,9 @@ struct BenchError: Error, CustomStringConvertible {
   init(_ description: String) { self.description = description }
 }
 
-/// Returns when a process has ended. `waitUntilExit` was seen to wait for ever.
-func waitForEnd(of process: Process) {
+/// Ends a process and returns when it is gone. With the one signal that cannot be blocked: a `Process` that is started on a
+/// thread of Swift's pool inherits that thread's blocked signals, and Redis then never sees a request to end.
+func end(_ process: Process) {
+  kill(process.processIdentifier, SIGKILL)
   while process.isRunning { usleep(10_000) }
 }

@@ -57,7 +57,6 @@ final class FilesPeer: Peer {
 
   func store(_ range: Range<Int>) throws {
     for index in range { try write(index, synced: false) }
-    sync()
   }
 
   /// - Parameter synced: as safe from a power cut as a commit is.

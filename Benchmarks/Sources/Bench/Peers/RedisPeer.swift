@@ -121,7 +121,6 @@ final class RedisPeer: Peer {
 
   func close() {
     redisFree(connection)
-    server.terminate()
-    waitForEnd(of: server)
+    end(server)
   }
 }

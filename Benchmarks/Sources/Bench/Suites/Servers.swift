@@ -137,7 +137,7 @@ final class Nginx: @unchecked Sendable {
     // Workers must be able to read what root wrote.
     chmod(folder, 0o755)
     let configuration = """
-      daemon off; worker_processes 1; pid \(folder)/pid; error_log \(folder)/error.log; user root;
+      daemon off; master_process off; pid \(folder)/pid; error_log \(folder)/error.log; user root;
       events { worker_connections 4096; }
       http {
         access_log \(folder)/access.log; types { image/webp webp; } sendfile on; keepalive_requests 1000000;
@@ -181,7 +181,6 @@ final class Nginx: @unchecked Sendable {
   }
 
   func stop() {
-    server.terminate()
-    waitForEnd(of: server)
+    end(server)
   }
 }
