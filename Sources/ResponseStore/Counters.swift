@@ -10,14 +10,12 @@ struct Counters: Sendable, Equatable {
   var payloadByteCount: UInt64 = 0
   /// The disk capacity in force for all processes.
   var capacityByteCount: UInt64 = 0
-  /// The transaction that last removed something on demand.
-  var lastRemoval: UInt64 = 0
-  /// Removals up to this transaction may be gone from the log.
-  var logFloor: UInt64 = 0
+  /// Removals up to this number of the log have been taken over from it, as deleted rows or marks.
+  var adoptedRemoval: UInt64 = 0
+  /// The highest number of a removal that a writer knew of; no record bears a higher one.
+  var knownRemoval: UInt64 = 0
   /// The transaction that last added or finished a purge.
   var lastPurgeChange: UInt64 = 0
-  /// How many removals the log holds.
-  var logCount: UInt64 = 0
 
   init() {}
 
@@ -26,23 +24,22 @@ struct Counters: Sendable, Equatable {
     var reader = ByteReader(bytes)
     guard let nextRowID = reader.read(UInt64.self), let entryCount = reader.read(UInt64.self),
       let payloadByteCount = reader.read(UInt64.self), let capacityByteCount = reader.read(UInt64.self),
-      let lastRemoval = reader.read(UInt64.self), let logFloor = reader.read(UInt64.self),
-      let lastPurgeChange = reader.read(UInt64.self), let logCount = reader.read(UInt64.self)
+      let adoptedRemoval = reader.read(UInt64.self), let knownRemoval = reader.read(UInt64.self),
+      let lastPurgeChange = reader.read(UInt64.self)
     else { return nil }
     self.nextRowID = nextRowID
     self.entryCount = entryCount
     self.payloadByteCount = payloadByteCount
     self.capacityByteCount = capacityByteCount
-    self.lastRemoval = lastRemoval
-    self.logFloor = logFloor
+    self.adoptedRemoval = adoptedRemoval
+    self.knownRemoval = knownRemoval
     self.lastPurgeChange = lastPurgeChange
-    self.logCount = logCount
   }
 
   var encoded: [UInt8] {
     var writer = ByteWriter()
     for number in [
-      nextRowID, entryCount, payloadByteCount, capacityByteCount, lastRemoval, logFloor, lastPurgeChange, logCount,
+      nextRowID, entryCount, payloadByteCount, capacityByteCount, adoptedRemoval, knownRemoval, lastPurgeChange,
     ] {
       writer.append(number)
     }
@@ -92,6 +89,8 @@ struct FormatRecord: Sendable, Equatable {
   var secret: [UInt8]
 
   static let secretByteCount = 192
+  /// Tells this store's files from another's, without giving the secret away.
+  var owner: UInt64 { secret.withUnsafeBytes { XXHash.digest64($0) } }
 
   init(version: UInt32, chunkByteCount: UInt32, secret: [UInt8]) {
     self.version = version
@@ -128,19 +127,13 @@ struct FormatRecord: Sendable, Equatable {
 enum MetaKey {
   static let format = Array("format".utf8)
   static let counters = Array("counters".utf8)
-  /// A purge whose entries are hidden already and still to be deleted: `purge`, transaction, number in it.
+  /// A removal whose entries are hidden already and still to be deleted: `purge`, its number in the log of removals.
   static let purgePrefix = Array("purge/".utf8)
-  /// The log of removals: `removal`, transaction, number in it.
-  static let removalPrefix = Array("removal/".utf8)
   /// A body that is being written over several transactions: `partial`, row id.
   static let partialPrefix = Array("partial/".utf8)
 
-  static func purge(_ transaction: UInt64, _ number: UInt32) -> [UInt8] {
-    purgePrefix + bigEndian(transaction) + bigEndian(number)
-  }
-
-  static func removal(_ transaction: UInt64, _ number: UInt32) -> [UInt8] {
-    removalPrefix + bigEndian(transaction) + bigEndian(number)
+  static func purge(_ sequence: UInt64) -> [UInt8] {
+    purgePrefix + bigEndian(sequence)
   }
 
   static func partial(_ rowID: UInt64) -> [UInt8] {

@@ -30,7 +30,7 @@ struct HeadRecord: Sendable {
     static let staleWhileRevalidate = 88
     static let staleIfError = 96
     static let useDigest = 104
-    static let reserved = 112
+    static let removalSequence = 112
   }
 
   static let fixedByteCount = 120
@@ -47,7 +47,10 @@ struct HeadRecord: Sendable {
   let bytes: [UInt8]
 
   /// Lays out the head of a new response; with its body when that fits into `inlineByteCount` together.
-  init(_ response: NewResponse, storedAt: Date, inlineByteCount: Int, bodyChecksum: UInt64) {
+  /// `removalSequence` is the last removal that does not cover it, as it came later.
+  init(
+    _ response: NewResponse, storedAt: Date, removalSequence: UInt64, inlineByteCount: Int, bodyChecksum: UInt64
+  ) {
     let vary = FieldCoding.encode(response.vary)
     let fields = FieldCoding.encode(response.fields)
     let attachment = response.attachment ?? []
@@ -77,7 +80,7 @@ struct HeadRecord: Sendable {
     writer.append(response.facts.staleWhileRevalidate)
     writer.append(response.facts.staleIfError)
     writer.append(RecordUse.digest(key: response.key.bytes, vary: vary))
-    writer.append(UInt64(0))
+    writer.append(removalSequence)
     writer.bytes.append(contentsOf: response.key.bytes)
     writer.bytes.append(contentsOf: vary)
     writer.bytes.append(contentsOf: fields)
@@ -170,6 +173,8 @@ struct HeadLayout {
   var bodyChecksum: UInt64 { load(HeadRecord.Offset.bodyChecksum) }
   /// What the table of uses knows the record by.
   var useDigest: UInt64 { load(HeadRecord.Offset.useDigest) }
+  /// The last removal before it was stored; only later ones cover it.
+  var removalSequence: UInt64 { load(HeadRecord.Offset.removalSequence) }
   var storedAt: Date { date(HeadRecord.Offset.storedAt) }
   var facts: FreshnessFacts {
     FreshnessFacts(

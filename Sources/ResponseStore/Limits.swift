@@ -12,8 +12,6 @@ struct Limits: Sendable, Equatable {
   let lowPageCount: Int
   /// The pages that one eviction transaction frees, roughly.
   let evictionPageCount: Int
-  /// How many removals the log holds.
-  let logLimit: Int
 
   init(capacityByteCount: Int, chunkByteCount: Int, pageByteCount: Int) {
     self.capacityByteCount = capacityByteCount
@@ -30,6 +28,5 @@ struct Limits: Sendable, Equatable {
     highPageCount = livePageCount - margin
     lowPageCount = highPageCount - margin
     evictionPageCount = min(256, max(16, livePageCount / 8))
-    logLimit = min(max(capacityByteCount / (16 << 10), 64), 4096)
   }
 }

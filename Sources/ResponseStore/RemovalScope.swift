@@ -17,8 +17,8 @@ public enum RemovalScope: Sendable, Hashable {
   case target([UInt8])
   /// One key with all its variants.
   case key([UInt8])
-  /// A long one of the three above as the log keeps it: the digest of the first so many bytes, or of the whole key.
-  case digested(byteCount: UInt64, isWholeKey: Bool, digest: UInt64, UInt64)
+  /// A long one of the three above as the log keeps it: how it begins, and the digest of its so many bytes.
+  case digested(beginning: [UInt8], byteCount: UInt64, isWholeKey: Bool, digest: UInt64, UInt64)
 
   /// Whether an entry is covered. `groups` is asked only when it matters.
   public func covers(key: some Collection<UInt8>, storedAt: Date, groups: () -> [String]) -> Bool {
@@ -28,8 +28,8 @@ public enum RemovalScope: Sendable, Hashable {
     case .prefix(let prefix), .target(let prefix): key.starts(with: prefix)
     case .group(let origin, let name): key.starts(with: origin) && groups().contains(name)
     case .key(let bytes): key.elementsEqual(bytes)
-    case .digested(let byteCount, let isWholeKey, let high, let low):
-      (isWholeKey ? key.count == byteCount : key.count >= byteCount)
+    case .digested(let beginning, let byteCount, let isWholeKey, let high, let low):
+      (isWholeKey ? key.count == byteCount : key.count >= byteCount) && key.starts(with: beginning)
         && Self.digest(of: Array(key.prefix(Int(clamping: byteCount)))) == (high, low)
     }
   }
@@ -38,20 +38,27 @@ public enum RemovalScope: Sendable, Hashable {
     bytes.withUnsafeBytes { XXHash.digest128($0) }
   }
 
+  /// The most bytes that a scope takes encoded, once it is abbreviated.
+  static let longestEncodedByteCount = 480
+  private static let longestByteCount = 448
+  private static let digestedBeginningByteCount = 384
+
   /// The same, or something shorter that covers more: the log of removals keeps no long keys.
   var abbreviated: RemovalScope {
-    let longest = 512
     switch self {
     case .everything, .since, .digested:
       return self
     case .prefix(let bytes), .target(let bytes), .key(let bytes):
-      guard bytes.count > longest else { return self }
+      guard bytes.count > Self.longestByteCount else { return self }
       let digest = Self.digest(of: bytes)
       var isWholeKey = false
       if case .key = self { isWholeKey = true }
-      return .digested(byteCount: UInt64(bytes.count), isWholeKey: isWholeKey, digest: digest.high, digest.low)
+      return .digested(
+        beginning: Array(bytes.prefix(Self.digestedBeginningByteCount)), byteCount: UInt64(bytes.count),
+        isWholeKey: isWholeKey, digest: digest.high, digest.low)
     case .group(let origin, let name):
-      return origin.count + name.utf8.count <= longest ? self : .prefix(Array(origin.prefix(longest)))
+      return origin.count + name.utf8.count <= Self.longestByteCount
+        ? self : .prefix(Array(origin.prefix(Self.longestByteCount)))
     }
   }
 
@@ -101,10 +108,11 @@ public enum RemovalScope: Sendable, Hashable {
     case .key(let key):
       writer.append(Tag.key.rawValue)
       writer.bytes += key
-    case .digested(let byteCount, let isWholeKey, let high, let low):
+    case .digested(let beginning, let byteCount, let isWholeKey, let high, let low):
       writer.append(Tag.digested.rawValue)
       writer.append(UInt8(isWholeKey ? 1 : 0))
       for number in [byteCount, high, low] { writer.append(number) }
+      writer.bytes += beginning
     }
     return writer.bytes
   }
@@ -128,7 +136,8 @@ public enum RemovalScope: Sendable, Hashable {
       guard let isWholeKey = reader.read(UInt8.self), let byteCount = reader.read(UInt64.self),
         let high = reader.read(UInt64.self), let low = reader.read(UInt64.self)
       else { return nil }
-      self = .digested(byteCount: byteCount, isWholeKey: isWholeKey != 0, digest: high, low)
+      self = .digested(
+        beginning: rest, byteCount: byteCount, isWholeKey: isWholeKey != 0, digest: high, low)
     }
   }
 }

@@ -44,7 +44,7 @@ extension ResponseStore {
 
   private func entries(from start: UInt64, limit: Int) throws(LMDBError) -> [StoredEntry] {
     try file.environment.read { (transaction) throws(LMDBError) in
-      let purges = try purgeView.purges(in: transaction)
+      let purges = try removals.purges(in: transaction)
       var entries: [StoredEntry] = []
       try file.heads.withCursor(in: transaction) { (cursor) throws(LMDBError) in
         var more = try cursor.seek(atOrAfter: start)

@@ -39,6 +39,7 @@ private struct InvariantCheck {
   private struct Head {
     var tableKey: [UInt8]
     var storedAt: UInt64
+    var removalSequence: UInt64
     var expiry: UInt64?
     var chunkCount: Int
     var bodyByteCount: Int
@@ -73,7 +74,7 @@ private struct InvariantCheck {
             payloadByteCount += record.count + (layout.isBodyInline ? 0 : layout.bodyByteCount)
             return Head(
               tableKey: StorageFormat.tableKey(of: [UInt8](layout.key)),
-              storedAt: OrderedTime.encode(layout.storedAt), expiry: layout.expiry.map(OrderedTime.encode),
+              storedAt: OrderedTime.encode(layout.storedAt), removalSequence: layout.removalSequence, expiry: layout.expiry.map(OrderedTime.encode),
               chunkCount: layout.chunkCount(chunkByteCount: file.chunkByteCount),
               bodyByteCount: layout.bodyByteCount, bodyChecksum: layout.bodyChecksum,
               inlineBodyChecksum: layout.isBodyInline ? XXHash.digest64(layout.inlineBody) : nil)
@@ -97,6 +98,12 @@ private struct InvariantCheck {
     }
     if counters.payloadByteCount != UInt64(payloadByteCount) {
       violations.append("The counters say \(counters.payloadByteCount) bytes, there are \(payloadByteCount)")
+    }
+    if counters.adoptedRemoval > counters.knownRemoval {
+      violations.append("Removal \(counters.adoptedRemoval) was adopted, and only \(counters.knownRemoval) are known")
+    }
+    if let last = heads.values.map(\.removalSequence).max(), last > counters.knownRemoval {
+      violations.append("A head is newer than removal \(last), and only \(counters.knownRemoval) are known")
     }
     if let last = heads.keys.max(), last >= counters.nextRowID {
       violations.append("Row \(last) is not below the next row's number \(counters.nextRowID)")

@@ -27,7 +27,7 @@ extension ResponseStore {
     let chunkCount = file.chunkCount(bodyByteCount: staged.body.count)
     let chunksPerTransaction = max(1, byteLimit / file.chunkByteCount)
     var next = 0
-    while next < chunkCount, staging.contains(staged) {
+    while next < chunkCount, isStillWanted(staged) {
       let range = next..<min(next + chunksPerTransaction, chunkCount)
       try makeRoom(pageCount: range.count * file.pageCount(ofChunk: file.chunkByteCount) + 16)
       let known = rowID
@@ -44,7 +44,8 @@ extension ResponseStore {
     return try commit { (transaction) throws(LMDBError) in
       var outcome = Outcome()
       var counters = try file.counters(in: transaction)
-      if isComplete, try isStillWanted(staged, counters: counters, in: transaction) {
+      if isComplete, isStillWanted(staged) {
+        counters.knownRemoval = max(counters.knownRemoval, removalLog.sequence)
         try write(staged, rowID: reserved, counters: &counters, outcome: &outcome, in: transaction)
       } else {
         try file.removeChunks(of: reserved, in: transaction)

@@ -24,9 +24,7 @@ extension ResponseStore {
     var best: (response: StoredResponse, rank: Rank)?
     var stagedVariants: [VarySelection] = []
     if !staging.isEmpty {
-      let (staged, removed) = staging.variants(of: key)
-      stagedVariants = removed
-      for staged in staged {
+      for staged in staging.variants(of: key) {
         // Also of one that was removed since: what lies on disk for the variant is older still.
         stagedVariants.append(staged.vary)
         guard !wasRemoved(staged), matches(staged.vary) else { continue }
@@ -69,6 +67,8 @@ extension ResponseStore {
     _ key: RequestKey, above staged: Rank?, in transaction: borrowing ReadTransaction,
     where matches: (VarySelection) -> Bool
   ) throws(LMDBError) -> StoredResponse? {
+    // Before the removals are looked at, so that a later one is compared with the copy.
+    let snapshot = removalLog.sequence
     let chosen = try choose(key, above: staged, in: transaction, where: matches)
     guard let chosen else { return nil }
     guard let record = try copy(chosen.rowID, chosen.head, in: transaction) else {
@@ -80,7 +80,7 @@ extension ResponseStore {
       return StoredResponse(
         rowID: chosen.rowID, key: key, storedAt: head.storedAt, body: record.body, facts: head.facts,
         status: head.status, hasOtherVariants: chosen.hasOthers, head: .copied(record), row: nil,
-        snapshot: transaction.id)
+        snapshot: snapshot)
     }
   }
 
@@ -97,7 +97,7 @@ extension ResponseStore {
     _ key: RequestKey, above staged: Rank?, in transaction: borrowing ReadTransaction,
     where matches: (VarySelection) -> Bool
   ) throws(LMDBError) -> Chosen? {
-    let purges = try purgeView.purges(in: transaction)
+    let purges = try removals.purges(in: transaction)
     let rowIDs = try StorageFormat.withTableKey(of: key.bytes) { (tableKey) throws(LMDBError) in
       try file.keys.withValue(forBytes: tableKey, in: transaction) { (list) throws(LMDBError) in
         list.withUnsafeBytes { $0 }

@@ -78,7 +78,7 @@ extension ResponseStore {
 
   private func deleteBehindPurge() throws(LMDBError) -> Bool {
     let purge = try file.environment.read { (transaction) throws(LMDBError) in
-      try purgeView.purges(in: transaction).first
+      try removals.marks(in: transaction).first
     }
     guard let purge else { return false }
     let position = maintenance.withLock { $0.positions[purge.metaKey] } ?? .start
@@ -87,8 +87,7 @@ extension ResponseStore {
       // Another process may have finished it.
       guard try file.meta.contains(purge.metaKey, in: transaction) else { return (0, nil) }
       var counters = try file.counters(in: transaction)
-      let walk = try file.collect(
-        purge.scope, lastRowID: purge.lastRowID, limit: limit, from: position, in: transaction)
+      let walk = try file.collect(purge, limit: limit, from: position, in: transaction)
       var removed = 0
       for rowID in walk.rows where try file.removeRecord(rowID, counters: &counters, in: transaction) { removed += 1 }
       if walk.end == nil {
@@ -117,6 +116,7 @@ extension ResponseStore {
     guard isDue else { return }
     try file.environment.clearStaleReaders()
     try notePartialBodies(isAlone: false)
-    storeDirectory.keepReserve()
+    // What a process removed before it was killed.
+    if hasRemovalsToAdopt { wakeWriter() }
   }
 }

@@ -3,8 +3,8 @@ import HTTPCaching
 import LMDB
 
 /// Removals. Each returns when nothing that it covers can be read again, by any thread or process, nor after a crash or
-/// a power cut; also not from a store that was queued before. A few hundred entries are deleted at once, more are hidden
-/// by a mark and deleted behind it. Cost: one commit and one sync of the disk, however much is removed. Safe from any
+/// a power cut; also not from a store that was queued before. Cost: one write to the log of removals and one sync of it,
+/// however much is removed, and whoever writes to the data meanwhile; the entries are deleted behind it. Safe from any
 /// thread; they block, so not from one that must not.
 extension ResponseStore {
   /// Removes all variants of a key.
@@ -57,60 +57,53 @@ extension ResponseStore {
     guard !isForked else {
       return log(.forked, "A forked child cannot remove from the store of its parent; open it anew in the child")
     }
-    let order = RemovalOrder(scope: scope, staged: staging.removeAll(coveredBy: scope))
-    let isQueued = queue.update { queue -> Bool in
-      guard !queue.isClosing else { return false }
-      queue.removals.append(order)
-      return true
-    }
-    if !isQueued {
-      // The writer is about to end, or has. LMDB lets one thread write after the other.
-      carryOut(Batch(removals: [order]), byteLimit: 0)
-      staging.forget(order.staged)
-    } else if options.runsInBackground {
-      if waitUnlessStalled(order.isFinished, for: { $0 ? true : nil }) == nil {
-        condemn("a removal waited in vain for the right to write, which a stopped process may hold")
+    do throws(RemovalLog.Failure) {
+      try removalLog.append(scope, timeout: options.stallTimeout) {
+        if options.runsInBackground { wakeWriter() } else { writePending() }
       }
-    } else {
-      writePending()
+    } catch {
+      return condemn("a removal could not be made durable (\(error))")
     }
+    removals.catchUp()
+    guard options.runsInBackground else {
+      writePending()
+      return
+    }
+    // A writer that has nothing else to do deletes a little at once; so counts and sizes are right when this returns. It is
+    // not worth waiting for longer.
+    let sequence = removalLog.sequence
+    let isIdle = queue.update { !$0.isWriting && !$0.isClosing && $0.mayAdopt }
+    if isIdle { _ = queue.wait(timeout: .milliseconds(4)) { _ in removalLog.adopted >= sequence ? true : nil } }
   }
+
+  /// Lets the writer look.
+  func wakeWriter() {
+    queue.update { _ in }
+  }
+
+  /// Whether the log of removals has something that the data has not taken over, and may be now.
+  var hasRemovalsToAdopt: Bool { removalLog.sequence > removalLog.adopted }
 
   // MARK: For copies that others hold
 
-  /// Names a state of the store: what ``wasRemoved(_:storedAt:groups:since:)`` compares with. Costs a few nanoseconds.
+  /// Names a state of the store: what ``wasRemoved(_:storedAt:groups:since:)`` compares with. Costs a nanosecond.
   public var snapshot: UInt64 {
     if state.load(ordering: .relaxed) == State.closed.rawValue { Trap.usedAfterClose(directory) }
-    return file.environment.lastTransactionID
+    return removalLog.sequence
   }
 
   /// Whether a copy taken at `snapshot` has since been covered by a removal, of any process. `snapshot` is moved to now.
   ///
-  /// A memory tier asks this before it answers. Costs nanoseconds while nobody writes.
+  /// A memory tier asks this before it answers. Costs a nanosecond while nothing is removed.
   public func wasRemoved(
     _ key: RequestKey, storedAt: Date, groups: () -> [String], since snapshot: inout UInt64
   ) -> Bool {
     guard isUsable else { return true }
-    guard file.environment.lastTransactionID != snapshot else { return false }
-    do {
-      let (removed, id) = try file.environment.read { (transaction) throws(LMDBError) in
-        let counters = try file.counters(in: transaction)
-        let removed = try file.wasRemoved(after: snapshot, counters: counters, in: transaction) {
-          $0.covers(key: key.bytes, storedAt: storedAt, groups: groups)
-        }
-        return (removed, transaction.id)
-      }
-      snapshot = max(snapshot, id)
-      return removed
-    } catch {
-      readFailed(error)
-      return true
-    }
+    return removals.wasRemoved(after: &snapshot) { $0.covers(key: key.bytes, storedAt: storedAt, groups: groups) }
   }
 
   func wasRemoved(_ staged: StagedResponse) -> Bool {
     var snapshot = staged.snapshot
-    return wasRemoved(
-      staged.key, storedAt: staged.storedAt, groups: { CacheGroups.groups(of: staged.head.fields) }, since: &snapshot)
+    return removals.wasRemoved(after: &snapshot) { staged.isCovered(by: $0) }
   }
 }

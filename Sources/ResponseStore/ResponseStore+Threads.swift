@@ -1,3 +1,4 @@
+import Glibc
 import LMDB
 
 /// The two threads. They hold the store only while they work, so that it goes away when its users do.
@@ -8,7 +9,10 @@ extension ResponseStore {
     let maintenance = maintenance
     let delay = options.commitDelay
     let writer = BackgroundThread { [weak self] in
-      while Self.waitForWork(queue, delay: delay, wakeByteCount: { [weak self] in self?.wakeByteCount ?? 0 }) {
+      let hasRemovals = { [weak self] in self?.hasRemovalsToAdopt ?? false }
+      while Self.waitForWork(
+        queue, delay: delay, hasRemovals: hasRemovals, wakeByteCount: { [weak self] in self?.wakeByteCount ?? 0 })
+      {
         guard let store = self else { return }
         store.writePending()
       }
@@ -17,8 +21,8 @@ extension ResponseStore {
       while Self.waitForMaintenance(maintenance) {
         guard let store = self else { return }
         while store.maintain(), !maintenance.withLock({ $0.isClosing }) {
-          // One removal after the other must not wait for the lock that this thread takes again and again.
-          _ = queue.wait(timeout: .milliseconds(100)) { $0.hasRemovals ? nil : true }
+          // The lock to write goes to whoever asks first: without a pause this thread would, again and again.
+          usleep(500)
         }
       }
     }
@@ -35,10 +39,10 @@ extension ResponseStore {
   /// Waits until a group is worth a commit: something urgent, a full batch, or the delay is over. False when closing
   /// and all is written.
   private static func waitForWork(
-    _ queue: Monitor<WriteQueue>, delay: Duration, wakeByteCount: () -> Int
+    _ queue: Monitor<WriteQueue>, delay: Duration, hasRemovals: () -> Bool, wakeByteCount: () -> Int
   ) -> Bool {
     let isOpen = queue.wait { queue -> Bool? in
-      if !queue.isEmpty { return true }
+      if !queue.isEmpty || (queue.mayAdopt && hasRemovals()) { return true }
       return queue.isClosing ? false : nil
     }
     guard isOpen == true else { return false }
@@ -48,7 +52,7 @@ extension ResponseStore {
     guard now < deadline else { return true }
     _ = queue.wait(timeout: .nanoseconds(deadline.nanoseconds - now.nanoseconds)) { queue -> Bool? in
       let isUrgent =
-        !queue.removals.isEmpty || queue.flushCount > 0 || queue.isClosing || queue.storeByteCount >= limit
+        queue.flushCount > 0 || queue.isClosing || queue.storeByteCount >= limit || (queue.mayAdopt && hasRemovals())
       return isUrgent ? true : nil
     }
     return true

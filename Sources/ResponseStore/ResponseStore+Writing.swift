@@ -6,9 +6,10 @@ extension ResponseStore {
   /// Work for one transaction.
   struct Batch {
     var stores: [StagedResponse] = []
-    var removals: [RemovalOrder] = []
     var damagedRowIDs: Set<UInt64> = []
-    var isEmpty: Bool { stores.isEmpty && removals.isEmpty && damagedRowIDs.isEmpty }
+    /// Whether removals are taken over from the log.
+    var adoptsRemovals = false
+    var isEmpty: Bool { stores.isEmpty && damagedRowIDs.isEmpty && !adoptsRemovals }
   }
 
   /// What a transaction did, counted once it is committed.
@@ -22,6 +23,8 @@ extension ResponseStore {
     /// The pages that removals freed, and those that held something before.
     var freedPageCount = 0
     var pageCountBefore = 0
+    /// The last removal that was taken over from the log.
+    var adoptedRemoval: UInt64 = 0
 
     mutating func note(_ row: RowReference, _ rowID: UInt64) {
       rows[ObjectIdentifier(row)] = (row, rowID)
@@ -38,45 +41,50 @@ extension ResponseStore {
   @discardableResult
   public func writePending() -> Bool {
     let byteLimit = limits.withLock { $0.batchByteCount }
+    let hasRemovals = hasRemovalsToAdopt
     let batch = queue.withLock { queue -> Batch in
-      var batch = Batch(removals: queue.removals, damagedRowIDs: queue.damagedRowIDs)
-      queue.removals = []
-      queue.removalsUnderWay = batch.removals.count
+      let batch = Batch(
+        stores: queue.takeStores(byteLimit: byteLimit), damagedRowIDs: queue.damagedRowIDs,
+        adoptsRemovals: hasRemovals && queue.mayAdopt)
       queue.damagedRowIDs = []
-      // A removal does not wait for a batch of stores.
-      if batch.removals.isEmpty { batch.stores = queue.takeStores(byteLimit: byteLimit) }
       return batch
     }
-    guard !batch.isEmpty else { return false }
-    carryOut(batch, byteLimit: byteLimit)
+    let isDone = batch.isEmpty || carryOut(batch, byteLimit: byteLimit)
     staging.remove(batch.stores)
-    queue.update {
-      $0.finish(batch.stores)
-      $0.removalsUnderWay = 0
+    queue.update { queue in
+      queue.finish(batch.stores)
+      guard batch.adoptsRemovals else { return }
+      // Where the disk has no room even for that, what was removed stays hidden.
+      queue.adoptionPausedUntil = isDone ? nil : .now + (options.runsInBackground ? .seconds(1) : .zero)
     }
-    for removal in batch.removals {
-      staging.forget(removal.staged)
-      removal.finish()
-    }
-    return true
+    return !batch.isEmpty && (isDone || !batch.stores.isEmpty)
   }
 
-  func carryOut(_ batch: Batch, byteLimit: Int) {
+  /// False if it failed.
+  func carryOut(_ batch: Batch, byteLimit: Int) -> Bool {
     guard !isCondemned, !isForked else {
       counts.droppedStores.add(batch.stores.count, ordering: .relaxed)
-      return
+      return false
     }
+    var batch = batch
     if let only = batch.stores.first, batch.stores.count == 1, only.byteCount > byteLimit,
       case .insert = only.purpose
     {
-      attempt(batch) { () throws(LMDBError) in try self.writeLarge(only, byteLimit: byteLimit) }
-      return
-    }
-    attempt(batch) { () throws(LMDBError) in
-      if !batch.stores.isEmpty { try self.makeRoom(pageCount: self.pageCount(for: batch.stores)) }
-      return try self.commit { (transaction) throws(LMDBError) -> Outcome in
-        try self.perform(batch, in: transaction)
+      // It takes several transactions, for which a removal does not wait.
+      batch.stores = []
+      let isAdopted = batch.isEmpty || attempt(batch) { () throws(LMDBError) in try commit(batch) }
+      let isWritten = attempt(Batch(stores: [only])) { () throws(LMDBError) in
+        try self.writeLarge(only, byteLimit: byteLimit)
       }
+      return isAdopted && isWritten
+    }
+    return attempt(batch) { () throws(LMDBError) in try commit(batch) }
+  }
+
+  private func commit(_ batch: Batch) throws(LMDBError) -> Outcome {
+    if !batch.stores.isEmpty { try makeRoom(pageCount: pageCount(for: batch.stores)) }
+    return try commit { (transaction) throws(LMDBError) -> Outcome in
+      try perform(batch, in: transaction)
     }
   }
 
@@ -103,20 +111,21 @@ extension ResponseStore {
     return result
   }
 
-  /// Tries work that is all or nothing, again after a full map. What cannot be done is dropped and counted.
-  private func attempt(_ batch: Batch, _ work: () throws(LMDBError) -> Outcome) {
+  /// Tries work that is all or nothing, again after a full map. What cannot be done is dropped and counted, and the answer
+  /// is false.
+  private func attempt(_ batch: Batch, _ work: () throws(LMDBError) -> Outcome) -> Bool {
     var round = 0
     while true {
       do throws(LMDBError) {
         let outcome = try work()
         count(outcome)
         finish(batch, outcome)
-        return
+        return true
       } catch {
         round += 1
         if round < 4, relieve(error, for: batch, round: round) { continue }
         writeFailed(error, batch)
-        return
+        return false
       }
     }
   }
@@ -127,26 +136,25 @@ extension ResponseStore {
       counts.fullMaps.add(1, ordering: .relaxed)
       return recoverFromFullMap()
     }
-    // A removal is a promise; stores on a full disk are not.
-    guard error.isLackOfRoom, !batch.removals.isEmpty else { return false }
-    for removal in batch.removals { removal.isOnlyMarked = true }
-    return storeDirectory.giveUpReserve() || (round == 1 && freeDiskSpace())
+    // What was removed is hidden already, but its log must not fill up.
+    return error.isLackOfRoom && batch.adoptsRemovals && round == 1 && freeDiskSpace()
   }
 
-  /// After a commit: what a removal promises holds from here on.
   private func finish(_ batch: Batch, _ outcome: Outcome) {
-    if !batch.removals.isEmpty {
+    if batch.adoptsRemovals {
       do throws(LMDBError) {
+        // Only what no power cut takes back may go from the log.
         try file.environment.synchronize()
+        removalLog.noteAdopted(outcome.adoptedRemoval)
       } catch {
-        condemn("a removal could not be made durable (\(error))")
+        log(.failedWrite, "Removals could not be taken over into the data, and stay in their log: \(error)")
       }
       if outcome.freedPageCount >= max(16, outcome.pageCountBefore / 4) {
         maintenance.withLock { $0.wantsRelease = true }
       }
     }
     keepWithinMap()
-    wakeMaintenanceIfNeeded(afterRemoval: !batch.removals.isEmpty)
+    wakeMaintenanceIfNeeded(afterRemoval: batch.adoptsRemovals)
   }
 
   private func count(_ outcome: Outcome) {
@@ -162,26 +170,14 @@ extension ResponseStore {
   ) throws(LMDBError) -> Outcome {
     var outcome = Outcome()
     var counters = try file.counters(in: transaction)
-    let before = counters
+    counters.knownRemoval = max(counters.knownRemoval, removalLog.sequence)
     if !batch.damagedRowIDs.isEmpty {
       outcome.removed[.damaged] = try file.removeDamaged(batch.damagedRowIDs, counters: &counters, in: transaction)
     }
-    if !batch.removals.isEmpty {
-      outcome.pageCountBefore = try file.environment.livePageCount(in: transaction)
-      for (number, removal) in batch.removals.enumerated() {
-        outcome.removed[.requested, default: 0] += try file.remove(
-          removal.scope, number: UInt32(number), logLimit: limits.withLock { $0.logLimit },
-          onlyMarked: removal.isOnlyMarked, counters: &counters, in: transaction)
-        for staged in removal.staged {
-          outcome.removed[.requested, default: 0] += try file.removeVariant(
-            of: staged.head, counters: &counters, in: transaction)
-        }
-      }
-      outcome.freedPageCount = try outcome.pageCountBefore - file.environment.livePageCount(in: transaction)
-    }
+    if batch.adoptsRemovals { try adoptRemovals(counters: &counters, outcome: &outcome, in: transaction) }
     if !batch.stores.isEmpty { file.uses.follow() }
     for staged in batch.stores {
-      guard try isStillWanted(staged, counters: before, in: transaction) else {
+      guard isStillWanted(staged) else {
         outcome.dropped += 1
         try removeWhatItReplaces(staged, counters: &counters, outcome: &outcome, in: transaction)
         continue
@@ -193,15 +189,28 @@ extension ResponseStore {
     return outcome
   }
 
-  /// Whether no removal has covered the response since it was staged: one of this process takes it from the staging
-  /// area, one of another process is in the log.
-  func isStillWanted(
-    _ staged: StagedResponse, counters: Counters, in transaction: borrowing WriteTransaction
-  ) throws(LMDBError) -> Bool {
-    guard staging.contains(staged) else { return false }
-    return try !file.wasRemoved(after: staged.snapshot, counters: counters, in: transaction) {
-      staged.isCovered(by: $0)
+  /// Takes over from the log what is in force and not yet in the data.
+  private func adoptRemovals(
+    counters: inout Counters, outcome: inout Outcome, in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) {
+    outcome.pageCountBefore = try file.environment.livePageCount(in: transaction)
+    let last = removalLog.sequence
+    var budget = StoreFile.directRemovalLimit
+    while counters.adoptedRemoval < last {
+      let sequence = counters.adoptedRemoval + 1
+      if case .removal(let scope) = removalLog.content(of: sequence) {
+        outcome.removed[.requested, default: 0] += try file.adopt(
+          scope, sequence: sequence, budget: &budget, counters: &counters, in: transaction)
+      }
+      counters.adoptedRemoval = sequence
     }
+    outcome.adoptedRemoval = counters.adoptedRemoval
+    outcome.freedPageCount = try outcome.pageCountBefore - file.environment.livePageCount(in: transaction)
+  }
+
+  /// Whether no removal has covered the response since it was staged. One that comes after this was asked hides the record.
+  func isStillWanted(_ staged: StagedResponse) -> Bool {
+    !wasRemoved(staged)
   }
 
   /// A response that a removal caught between its staging and its writing had taken an older one's place already, which
@@ -252,11 +261,6 @@ extension ResponseStore {
 
   private func writeFailed(_ error: LMDBError, _ batch: Batch) {
     counts.droppedStores.add(batch.stores.count, ordering: .relaxed)
-    if !batch.removals.isEmpty {
-      // A removal that cannot be made durable must hold all the same: better no cache than a removed answer.
-      condemn("a removal could not be written (\(error))")
-      return
-    }
     if error.isDamage {
       condemn("\(error)")
       return

@@ -47,9 +47,9 @@ public final class ResponseStore: Sendable {
     public var fullQueueTimeout: Duration = .seconds(1)
     /// How long opening waits for another process that is opening or closing. 5 s by default.
     public var openTimeout: Duration = .seconds(5)
-    /// How long a removal, a flush or closing waits while no process commits anything: the disk hangs, or a process was
-    /// stopped in the middle of writing, and LMDB's write lock with it. 10 s by default. A removal then gives the store up,
-    /// as nothing else would hide what it covers from all processes; a flush throws; closing leaves behind what is queued.
+    /// How long a flush or closing waits while no process commits anything, and a removal for the log of removals: the disk
+    /// hangs, or a process was stopped in the middle of writing. 10 s by default. A flush then throws; closing leaves behind
+    /// what is queued; a removal gives the store up, as nothing else would hide what it covers from all processes.
     public var stallTimeout: Duration = .seconds(10)
     /// Gets a line for each kind of trouble, on the thread that met it; it must not use the store. By default it goes to
     /// standard error.
@@ -81,7 +81,8 @@ public final class ResponseStore: Sendable {
   let staging = StagingArea()
   let queue = Monitor(WriteQueue())
   let maintenance = Monitor(MaintenanceState())
-  let purgeView: PurgeView
+  let removalLog: RemovalLog
+  let removals: RemovalView
   let verified = VerifiedRecords()
   let counts = StatisticsCounters()
   let limits: Monitor<Limits>
@@ -100,12 +101,13 @@ public final class ResponseStore: Sendable {
     case closed
   }
 
-  init(directory: StoreDirectory, file: StoreFile, options: Options) {
+  init(directory: StoreDirectory, file: StoreFile, removalLog: RemovalLog, options: Options) {
     self.directory = directory.path
     self.options = options
     storeDirectory = directory
     self.file = file
-    purgeView = PurgeView(file: file)
+    self.removalLog = removalLog
+    removals = RemovalView(file: file, log: removalLog)
     limits = Monitor(
       Limits(
         capacityByteCount: options.capacityByteCount, chunkByteCount: file.chunkByteCount,

@@ -19,8 +19,7 @@ final class StagedResponse: Sendable {
   let purpose: Purpose
   /// Where it is going to stand, or stands already.
   let row: RowReference
-  /// The last transaction committed when it was staged, for an update when its body was read: removals after it cover
-  /// this response too.
+  /// The last removal when it was staged, for an update when its body was read: later ones cover this response too.
   let snapshot: UInt64
 
   init(
@@ -37,7 +36,8 @@ final class StagedResponse: Sendable {
     self.snapshot = snapshot
     let bodyChecksum = response.body.withUnsafeBytes { XXHash.digest64($0) }
     head = HeadRecord(
-      response, storedAt: storedAt, inlineByteCount: inlineByteCount, bodyChecksum: bodyChecksum)
+      response, storedAt: storedAt, removalSequence: snapshot, inlineByteCount: inlineByteCount,
+      bodyChecksum: bodyChecksum)
   }
 
   /// The bytes that writing it copies; what a batch is limited by.

@@ -4,7 +4,7 @@ import LMDB
 /// version with them.
 enum StorageFormat {
   /// Stored in `meta`; a file with another number is set aside.
-  static let version: UInt32 = 1
+  static let version: UInt32 = 2
 
   static let keysTable = "keys"
   static let headsTable = "heads"
@@ -30,7 +30,8 @@ enum StorageFormat {
     return (capacity + capacity / 1000 * 65 - otherFilesByteCount) / pageByteCount * pageByteCount
   }
 
-  /// What the lock file, the reserve and the markers take; the table of uses takes a 48th of the capacity at most.
+  /// What the lock file, the smallest log of removals and the markers take; the table of uses takes a 48th of the capacity at
+  /// most.
   static let otherFilesByteCount = 64 << 10
 
   /// A larger capacity is taken for this one, 16 TiB: address space has an end, and files do before.

@@ -9,7 +9,8 @@ import LMDB
 /// | `data.mdb.damaged`, `data.mdb.other-version` | data that was set aside; deleted when its room is needed |
 /// | `LMDBURLCache.store` | says that the directory is ours; renamed to `.condemned` when the data must not be used again |
 /// | `LMDBURLCache.opening` | there while a process opens the data; found twice, it has crashed openers, and the data goes |
-/// | `LMDBURLCache.reserve` | room on the disk for one removal, should the disk be full |
+/// | `LMDBURLCache.removals` | ``RemovalLog`` |
+/// | `LMDBURLCache.uses` | ``UseTable`` |
 /// | `open.lock` | held (`flock`) while a process opens, so that no two do at once |
 /// | `users.lock` | held shared while a process has the data open; held alone, the data may be replaced. Its first byte is the ``SharedFlag`` that the data is condemned |
 ///
@@ -80,7 +81,7 @@ final class StoreDirectory: @unchecked Sendable {
   private var markerPath: String { path(of: "LMDBURLCache.store") }
   private var condemnedPath: String { path(of: "LMDBURLCache.condemned") }
   private var openingPath: String { path(of: "LMDBURLCache.opening") }
-  private var reservePath: String { path(of: "LMDBURLCache.reserve") }
+  var removalLogPath: String { path(of: RemovalLog.name) }
 
   // MARK: Locks
 
@@ -210,26 +211,6 @@ final class StoreDirectory: @unchecked Sendable {
     return String(decoding: buffer.prefix(max(count, 0)), as: UTF8.self)
   }
 
-  // MARK: The reserve
-
-  /// Enough for the pages of a transaction that writes a removal down.
-  private static let reserveByteCount = 48 << 10
-
-  /// Takes room on the disk that ``giveUpReserve()`` frees. Without room, or where the file system cannot, there is none.
-  func keepReserve() {
-    guard access(reservePath, F_OK) != 0 else { return }
-    let descriptor = open(reservePath, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0o600)
-    guard descriptor >= 0 else { return }
-    let isTaken = posix_fallocate(descriptor, 0, off_t(Self.reserveByteCount)) == 0
-    close(descriptor)
-    if !isTaken { unlink(reservePath) }
-  }
-
-  /// Frees the reserve; false if there was none.
-  func giveUpReserve() -> Bool {
-    unlink(reservePath) == 0
-  }
-
   // MARK: Data
 
   private static let asideSuffixes = ["damaged", "other-version"]
@@ -251,7 +232,7 @@ final class StoreDirectory: @unchecked Sendable {
 
   private static let fileNames =
     [DataFile.name, "lock.mdb", "users.lock", "open.lock"]
-    + ["store", "condemned", "opening", "reserve", "uses"].map { "LMDBURLCache." + $0 }
+    + ["store", "condemned", "opening", "removals", "uses"].map { "LMDBURLCache." + $0 }
     + asideSuffixes.map { DataFile.name + "." + $0 }
 
   /// The bytes that the directory's files take on disk: their allocated blocks.

@@ -2,16 +2,18 @@ import FoundationEssentials
 import HTTPCaching
 import LMDB
 
-/// A purge that is in force: what it covers up to a row is hidden, and being deleted.
+/// A removal that is in force and not yet carried out: what it covers is hidden, and being deleted.
 struct Purge: Sendable, Equatable {
-  /// Its row in `meta`.
-  var metaKey: [UInt8]
+  /// Its number in the log of removals. What was stored under this or a higher one is not covered.
+  var sequence: UInt64
   var scope: RemovalScope
-  /// Newer rows are not covered.
+  /// Newer rows need not be looked at.
   var lastRowID: UInt64
+  /// Its row in `meta`, once it has one.
+  var metaKey: [UInt8] = []
 
   func covers(rowID: UInt64, layout: HeadLayout) -> Bool {
-    rowID <= lastRowID
+    rowID <= lastRowID && layout.removalSequence < sequence
       && scope.covers(key: layout.key, storedAt: layout.storedAt) {
         CacheGroups.groups(of: FieldCoding.decodeFields(layout.fields))
       }
@@ -28,82 +30,32 @@ enum WalkPosition: Sendable, Equatable {
 
 /// Removals: at once when little is covered, by a mark and a walk behind it when it is much.
 extension StoreFile {
-  /// What a removal deletes while its caller waits; beyond it a mark hides the rest at once.
+  /// How many records the removals that are adopted in one transaction delete at once; beyond it a mark hides the rest.
   static let directRemovalLimit = 256
 
-  /// Carries out a removal: afterwards no transaction sees what it covers, whether rows or a mark say so. Returns how
-  /// many records it deleted.
-  func remove(
-    _ scope: RemovalScope, number: UInt32, logLimit: Int, onlyMarked: Bool, counters: inout Counters,
+  /// Takes a removal over from the log: deletes what it covers, if that is little, else leaves a mark. Returns how many
+  /// records it deleted; `budget` is what may be looked at, and is taken from.
+  func adopt(
+    _ scope: RemovalScope, sequence: UInt64, budget: inout Int, counters: inout Counters,
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> Int {
-    let lastRowID = counters.nextRowID &- 1
-    var removed = 0
-    let walk =
-      try onlyMarked
-      ? nil : collect(scope, lastRowID: lastRowID, limit: Self.directRemovalLimit, from: .start, in: transaction)
-    if let walk, walk.end == nil {
-      for rowID in walk.rows where try removeRecord(rowID, counters: &counters, in: transaction) { removed += 1 }
-    } else {
+    let purge = Purge(sequence: sequence, scope: scope, lastRowID: counters.nextRowID &- 1)
+    let walk = try budget > 0 ? collect(purge, limit: budget, from: .start, in: transaction) : nil
+    guard let walk, walk.end == nil else {
       var writer = ByteWriter()
-      writer.append(lastRowID)
+      writer.append(purge.lastRowID)
       writer.bytes += scope.encoded
-      try meta.put(
-        Checksummed.encode(writer.bytes), for: MetaKey.purge(transaction.id, number), in: transaction)
+      try meta.put(Checksummed.encode(writer.bytes), for: MetaKey.purge(sequence), in: transaction)
       counters.lastPurgeChange = transaction.id
+      return 0
     }
-    try meta.put(
-      Checksummed.encode(scope.abbreviated.encoded), for: MetaKey.removal(transaction.id, number), in: transaction)
-    counters.lastRemoval = transaction.id
-    counters.logCount &+= 1
-    if counters.logCount > logLimit { try trimLog(to: logLimit * 3 / 4, &counters, in: transaction) }
+    var removed = 0
+    for rowID in walk.rows where try removeRecord(rowID, counters: &counters, in: transaction) { removed += 1 }
+    budget -= walk.rows.count
     return removed
   }
 
-  private func trimLog(
-    to limit: Int, _ counters: inout Counters, in transaction: borrowing WriteTransaction
-  ) throws(LMDBError) {
-    var keys: [[UInt8]] = []
-    let excess = Int(clamping: counters.logCount) - limit
-    try meta.withCursor(in: transaction) { (cursor) throws(LMDBError) in
-      var more = try cursor.seek(atOrAfter: MetaKey.removalPrefix)
-      while more, keys.count < excess {
-        let key = try cursor.checkedKey()
-        guard key.starts(with: MetaKey.removalPrefix) else { break }
-        keys.append(key)
-        more = try cursor.next()
-      }
-    }
-    for key in keys {
-      try meta.remove(key, in: transaction)
-      counters.logFloor = max(counters.logFloor, MetaKey.number(in: key, after: MetaKey.removalPrefix) ?? .max)
-    }
-    counters.logCount -= min(counters.logCount, UInt64(keys.count))
-  }
-
-  /// Whether a removal after `snapshot` covers what is described. What the log no longer tells counts as removed.
-  func wasRemoved<T: Transaction & ~Copyable>(
-    after snapshot: UInt64, counters: Counters, in transaction: borrowing T,
-    isCovered: (RemovalScope) -> Bool
-  ) throws(LMDBError) -> Bool {
-    guard counters.lastRemoval > snapshot else { return false }
-    guard counters.logFloor <= snapshot else { return true }
-    return try meta.withCursor(in: transaction) { (cursor) throws(LMDBError) in
-      var more = try cursor.seek(atOrAfter: MetaKey.removal(snapshot + 1, 0))
-      while more {
-        guard try cursor.checkedKey().starts(with: MetaKey.removalPrefix) else { return false }
-        let scope = try cursor.withValue { (bytes) throws(LMDBError) in
-          bytes.withUnsafeBytes { Checksummed.content(of: $0).flatMap { RemovalScope(encoded: $0) } }
-        }
-        guard let scope else { return true }
-        if isCovered(scope) { return true }
-        more = try cursor.next()
-      }
-      return false
-    }
-  }
-
-  /// The purges in force.
+  /// The marks of purges in the data.
   func purges<T: Transaction & ~Copyable>(in transaction: borrowing T) throws(LMDBError) -> [Purge] {
     var purges: [Purge] = []
     try meta.withCursor(in: transaction) { (cursor) throws(LMDBError) in
@@ -118,40 +70,50 @@ extension StoreFile {
             guard let lastRowID = reader.read(UInt64.self),
               let scope = RemovalScope(encoded: UnsafeRawBufferPointer(rebasing: content[reader.offset...]))
             else { return nil }
-            return Purge(metaKey: key, scope: scope, lastRowID: lastRowID)
+            return Purge(
+              sequence: MetaKey.number(in: key, after: MetaKey.purgePrefix) ?? .max, scope: scope, lastRowID: lastRowID,
+              metaKey: key)
           }
         }
         // A purge that cannot be read must hide something: everything up to now is the safe reading.
-        purges.append(purge ?? Purge(metaKey: key, scope: .everything, lastRowID: .max))
+        purges.append(purge ?? Purge(sequence: .max, scope: .everything, lastRowID: .max, metaKey: key))
         more = try cursor.next()
       }
     }
     return purges
   }
 
-  /// Rows that a scope covers, from `position` on; `limit` bounds how many are looked at. `end` is where to go on, or
-  /// nil when all have been seen.
+  /// Rows that a purge covers, from `position` on; `limit` bounds how many are looked at. `end` is where to go on, or nil
+  /// when all have been seen.
   func collect(
-    _ scope: RemovalScope, lastRowID: UInt64, limit: Int, from position: WalkPosition,
-    in transaction: borrowing WriteTransaction
+    _ purge: Purge, limit: Int, from position: WalkPosition, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> (rows: [UInt64], end: WalkPosition?) {
-    switch scope {
-    case .everything, .digested:
-      // A digest stands in the log only; nothing is deleted by it.
-      return try collectRows(lastRowID: lastRowID, limit: limit, from: position, in: transaction)
+    let candidates: [UInt64]
+    var end: WalkPosition?
+    switch purge.scope {
+    case .everything:
+      (candidates, end) = try rows(limit: limit, from: position, in: transaction)
     case .since(let date):
-      return try collectSince(date, lastRowID: lastRowID, limit: limit, from: position, in: transaction)
+      (candidates, end) = try rows(since: date, limit: limit, from: position, in: transaction)
     case .key(let key):
       // All rows of one key, however many other keys begin alike.
-      let rows = try rowIDs(ofKey: key, in: transaction)
-      return (try covered(rows, by: scope, lastRowID: lastRowID, in: transaction), nil)
-    case .prefix(let prefix), .target(let prefix), .group(let prefix, _):
-      return try collectKeys(prefix, scope: scope, lastRowID: lastRowID, limit: limit, from: position, in: transaction)
+      candidates = try rowIDs(ofKey: key, in: transaction)
+    case .prefix(let prefix), .target(let prefix), .group(let prefix, _), .digested(let prefix, _, _, _, _):
+      (candidates, end) = try rows(withPrefix: prefix, limit: limit, from: position, in: transaction)
     }
+    var covered: [UInt64] = []
+    for rowID in candidates where rowID <= purge.lastRowID {
+      let isCovered = try heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
+        // What cannot be read is no loss.
+        record.withUnsafeBytes { record in HeadLayout(record).map { purge.covers(rowID: rowID, layout: $0) } ?? true }
+      }
+      if isCovered == true { covered.append(rowID) }
+    }
+    return (covered, end)
   }
 
-  private func collectRows(
-    lastRowID: UInt64, limit: Int, from position: WalkPosition, in transaction: borrowing WriteTransaction
+  private func rows(
+    limit: Int, from position: WalkPosition, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> (rows: [UInt64], end: WalkPosition?) {
     var start: UInt64 = 0
     if case .row(let rowID) = position { start = rowID }
@@ -161,7 +123,6 @@ extension StoreFile {
       var more = try cursor.seek(atOrAfter: start)
       while more {
         let rowID = try cursor.checkedKey()
-        guard rowID <= lastRowID else { return }
         if rows.count == limit {
           end = .row(rowID)
           return
@@ -173,35 +134,31 @@ extension StoreFile {
     return (rows, end)
   }
 
-  private func collectSince(
-    _ date: Date, lastRowID: UInt64, limit: Int, from position: WalkPosition,
-    in transaction: borrowing WriteTransaction
+  private func rows(
+    since date: Date, limit: Int, from position: WalkPosition, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> (rows: [UInt64], end: WalkPosition?) {
     // Strictly newer: the first row behind all rows of the date itself.
     var start = DateKey(time: OrderedTime.encode(date), rowID: .max)
     if case .date(let key) = position { start = key }
     var rows: [UInt64] = []
-    var seen = 0
     var end: WalkPosition?
     try dates.withCursor(in: transaction) { (cursor) throws(LMDBError) in
       var more = try cursor.seek(atOrAfter: start)
       while more {
         let key = try cursor.checkedKey()
-        if seen == limit {
+        if rows.count == limit {
           end = .date(key)
           return
         }
-        seen += 1
-        if key.rowID <= lastRowID { rows.append(key.rowID) }
+        rows.append(key.rowID)
         more = try cursor.next()
       }
     }
     return (rows, end)
   }
 
-  private func collectKeys(
-    _ prefix: [UInt8], scope: RemovalScope, lastRowID: UInt64, limit: Int, from position: WalkPosition,
-    in transaction: borrowing WriteTransaction
+  private func rows(
+    withPrefix prefix: [UInt8], limit: Int, from position: WalkPosition, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> (rows: [UInt64], end: WalkPosition?) {
     // A long key stands under its beginning and a digest: all that begins alike is looked at, and the full key decides.
     let cut = StorageFormat.longestKeyByteCount - StorageFormat.keyDigestByteCount
@@ -209,41 +166,23 @@ extension StoreFile {
     var start = tablePrefix
     if case .key(let key) = position { start = key }
     if start.isEmpty { start = [0] }
-    var candidates: [UInt64] = []
+    var rows: [UInt64] = []
     var end: WalkPosition?
     try keys.withCursor(in: transaction) { (cursor) throws(LMDBError) in
       var more = try cursor.seek(atOrAfter: start)
       while more {
         let key = try cursor.checkedKey()
         guard key.starts(with: tablePrefix) else { return }
-        if candidates.count >= limit {
+        if rows.count >= limit {
           end = .key(key)
           return
         }
-        candidates += try cursor.withValue { (bytes) throws(LMDBError) in
+        rows += try cursor.withValue { (bytes) throws(LMDBError) in
           bytes.withUnsafeBytes { Self.rowIDs(in: $0) }
         }
         more = try cursor.next()
       }
     }
-    return (try covered(candidates, by: scope, lastRowID: lastRowID, in: transaction), end)
-  }
-
-  private func covered(
-    _ candidates: [UInt64], by scope: RemovalScope, lastRowID: UInt64, in transaction: borrowing WriteTransaction
-  ) throws(LMDBError) -> [UInt64] {
-    var rows: [UInt64] = []
-    for rowID in candidates where rowID <= lastRowID {
-      let isCovered = try heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
-        record.withUnsafeBytes { record -> Bool in
-          guard let layout = HeadLayout(record) else { return true }
-          return scope.covers(key: layout.key, storedAt: layout.storedAt) {
-            CacheGroups.groups(of: FieldCoding.decodeFields(layout.fields))
-          }
-        }
-      }
-      if isCovered == true { rows.append(rowID) }
-    }
-    return rows
+    return (rows, end)
   }
 }

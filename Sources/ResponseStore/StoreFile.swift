@@ -22,6 +22,8 @@ final class StoreFile: Sendable {
   let uses: UseTableFile
 
   let format: FormatRecord
+  /// What ties the files beside the data to it.
+  let owner: UInt64
   let pageByteCount: Int
   let chunkByteCount: Int
   let inlineByteCount: Int
@@ -47,6 +49,7 @@ final class StoreFile: Sendable {
     self.uses = uses
     self.meta = meta
     self.format = format
+    owner = format.owner
     pageByteCount = environment.pageByteCount
     chunkByteCount = Int(format.chunkByteCount)
     inlineByteCount = StorageFormat.inlineRecordByteCount(pageByteCount: pageByteCount)
@@ -87,7 +90,7 @@ final class StoreFile: Sendable {
       expiries: try environment.table(StorageFormat.expiriesTable, key: DateKeyCodec.self, value: Empty.self),
       meta: meta,
       uses: UseTableFile(
-        path: directory + "/" + UseTableFile.name, owner: format.secret.withUnsafeBytes { XXHash.digest64($0) }),
+        path: directory + "/" + UseTableFile.name, owner: format.owner),
       format: format)
     if stored == nil {
       let isNew = try environment.write { (transaction) throws(LMDBError) in

@@ -23,10 +23,10 @@ extension StoreOpening {
     }
   }
 
-  func openExisting() throws(StoreError) -> ResponseStore {
+  func openExisting(isAlone: Bool) throws(StoreError) -> ResponseStore {
     switch try existingContents() {
     case .store(let file):
-      let store = try ready(file)
+      let store = try ready(file, isAlone: isAlone)
       try directory.finishOpening()
       return store
     case .foreign:
@@ -39,14 +39,19 @@ extension StoreOpening {
     }
   }
 
-  private func ready(_ file: StoreFile) throws(StoreError) -> ResponseStore {
+  private func ready(_ file: StoreFile, isAlone: Bool) throws(StoreError) -> ResponseStore {
+    guard let removalLog = RemovalLog.open(path: directory.removalLogPath, owner: file.owner) else {
+      throw damaged(reason: "\(RemovalLog.name) is missing or damaged")
+    }
     do throws(LMDBError) {
-      let capacity = try file.environment.read { (transaction) throws(LMDBError) in
-        try file.counters(in: transaction).capacityByteCount
+      let counters = try file.environment.read { (transaction) throws(LMDBError) in try file.counters(in: transaction) }
+      if isAlone, !removalLog.recover(adopted: counters.adoptedRemoval, known: counters.knownRemoval) {
+        throw LMDBError(code: .corrupted, function: "pread")
       }
       var options = options
-      options.capacityByteCount = max(Int(clamping: capacity), ResponseStore.smallestCapacityByteCount)
-      let store = ResponseStore(directory: directory, file: file, options: options)
+      options.capacityByteCount = max(
+        Int(clamping: counters.capacityByteCount), ResponseStore.smallestCapacityByteCount)
+      let store = ResponseStore(directory: directory, file: file, removalLog: removalLog, options: options)
       try store.growMap(toCapacity: options.capacityByteCount)
       return store
     } catch {

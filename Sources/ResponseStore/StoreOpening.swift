@@ -9,7 +9,7 @@ struct StoreOpening {
   func open() throws(StoreError) -> ResponseStore {
     if options.opensExistingOnly { try lookAtExistingData() }
     let isAlone = try directory.lockForOpening(timeout: options.openTimeout)
-    if options.opensExistingOnly { return try openExisting() }
+    if options.opensExistingOnly { return try openExisting(isAlone: isAlone) }
     try lookAtData(isAlone: isAlone)
     if isAlone, directory.noteOpening() >= 2 {
       log("Two openings in a row did not come back; the data is set aside and the store starts empty")
@@ -22,7 +22,6 @@ struct StoreOpening {
     let store =
       try isAlone
       ? openData(isAlone: true, mayStartAnew: true) : openDataBesideOthers()
-    directory.keepReserve()
     try directory.finishOpening()
     return store
   }
@@ -143,7 +142,8 @@ struct StoreOpening {
 
   /// Fits the file to the capacity, and notes the pieces that dead writers left.
   private func ready(_ file: StoreFile, isAlone: Bool) throws(StoreError) -> ResponseStore {
-    let store = ResponseStore(directory: directory, file: file, options: options)
+    let removalLog = try openRemovalLog(of: file, isAlone: isAlone)
+    let store = ResponseStore(directory: directory, file: file, removalLog: removalLog, options: options)
     do throws(LMDBError) {
       _ = try file.environment.clearStaleReaders()
       try store.notePartialBodies(isAlone: isAlone)
@@ -181,7 +181,7 @@ struct StoreOpening {
       remedy: "Choose a directory of its own for the cache; the file was left as it is")
   }
 
-  private func log(_ text: String) {
+  func log(_ text: String) {
     options.log("LMDBURLCache: \(text) (\(directory.path))")
   }
 }

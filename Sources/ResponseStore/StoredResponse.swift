@@ -21,7 +21,7 @@ public struct StoredResponse: Sendable, StoredResponseView {
   let head: Head
   /// Where a response that waited for the writer was going to stand; nil for one that was read from the disk.
   let row: RowReference?
-  /// The transaction that it was read in, or the last one before it was staged. What was removed later covers it.
+  /// The last removal before it was read, or staged. A later one may cover it.
   let snapshot: UInt64
 
   /// Where the head's bytes are.

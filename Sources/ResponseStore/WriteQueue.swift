@@ -1,13 +1,13 @@
 import Glibc
 
-/// What waits for the writer. Stores are limited by their bytes; removals go first.
+/// What waits for the writer. Stores are limited by their bytes.
 struct WriteQueue {
   private var stores: [StagedResponse] = []
   private(set) var storeByteCount = 0
-  var removals: [RemovalOrder] = []
-  /// How many removals the writer has taken and not finished.
-  var removalsUnderWay = 0
-  var hasRemovals: Bool { removalsUnderWay > 0 || !removals.isEmpty }
+  /// The writer is carrying out what it took.
+  private(set) var isWriting = false
+  /// Removals could not be taken over from the log; the next try comes then.
+  var adoptionPausedUntil: MonotonicTime?
   /// Records found damaged, to be removed.
   var damagedRowIDs: Set<UInt64> = []
   /// How many stores were queued, and how many of them are done with, ever.
@@ -27,7 +27,9 @@ struct WriteQueue {
   /// All that was taken in is written, and the threads are gone.
   var isClosed = false
 
-  var isEmpty: Bool { stores.isEmpty && removals.isEmpty && damagedRowIDs.isEmpty }
+  var isEmpty: Bool { stores.isEmpty && damagedRowIDs.isEmpty }
+  /// Whether removals may be taken over now.
+  var mayAdopt: Bool { adoptionPausedUntil.map { $0 <= .now } ?? true }
   var hasStores: Bool { !stores.isEmpty }
   /// The bytes that stores hold in memory until they are committed.
   var heldByteCount: Int { storeByteCount + inFlightByteCount }
@@ -46,6 +48,7 @@ struct WriteQueue {
 
   /// The next stores in order: at least one, and no more than `byteLimit` bytes beyond it.
   mutating func takeStores(byteLimit: Int) -> [StagedResponse] {
+    isWriting = true
     var byteCount = 0
     var count = 0
     while count < stores.count {
@@ -63,28 +66,8 @@ struct WriteQueue {
   }
 
   mutating func finish(_ batch: [StagedResponse]) {
+    isWriting = false
     doneCount += UInt64(batch.count)
     inFlightByteCount -= batch.reduce(0) { $0 + $1.byteCount }
-  }
-}
-
-/// A removal and the callers' way to know that it is done.
-///
-/// `@unchecked Sendable`: only the writer touches `isOnlyMarked`.
-final class RemovalOrder: @unchecked Sendable {
-  let scope: RemovalScope
-  /// Responses that it took from the staging area: what they were to replace goes, too.
-  let staged: [StagedResponse]
-  /// Hide what is covered by a mark and delete later: takes the fewest pages.
-  var isOnlyMarked = false
-  let isFinished = Monitor<Bool>(false)
-
-  init(scope: RemovalScope, staged: [StagedResponse]) {
-    self.scope = scope
-    self.staged = staged
-  }
-
-  func finish() {
-    isFinished.update { $0 = true }
   }
 }

@@ -113,21 +113,6 @@ struct DiskFullTests {
     }
   }
 
-  @Test("A removal that finds no room at all takes everything with it, in this process and the next")
-  func removalWithoutRoom() throws {
-    try withStore { disk, fixture in
-      disk.fill()
-      _ = fixture.store.storeDirectory.giveUpReserve()
-      disk.fill()
-      fixture.store.remove(fixture.key("http://a.example/1"))
-      #expect(fixture.body("http://a.example/1") == nil)
-      fixture.close()
-      disk.makeRoom()
-      try fixture.open()
-      #expect(fixture.body("http://a.example/1") == nil)
-    }
-  }
-
   @Test("A store opens on a full disk, and can be read")
   func opening() throws {
     try withStore { disk, fixture in

@@ -67,7 +67,7 @@ struct RemovalTests {
         isFinished.signal()
       }.start()
       isFinished.wait()
-      return try store.purgeView.purges(in: transaction).count
+      return try store.removals.purges(in: transaction).count
     }
     #expect(purgeCount == 1)
     #expect(store.entryCount == 0)
@@ -92,19 +92,20 @@ struct RemovalTests {
     #expect(fixture.store.entryCount == 0)
   }
 
-  @Test("The log of removals stays small, and what it has forgotten counts as removed")
+  @Test("More removals than the log holds are all in force, and what it has forgotten counts as removed")
   func logOverflow() throws {
-    let fixture = try StoreFixture(capacity: 1 << 20)
+    // Where syncing costs nothing, if there is such a place.
+    let memory = FileManager.default.isWritableFile(atPath: "/dev/shm") ? "/dev/shm/store-\(UUID().uuidString)" : nil
+    let fixture = try StoreFixture(capacity: 1 << 20, directory: memory)
     defer { fixture.finish() }
     let key = fixture.key("http://a.example/")
     var snapshot = fixture.store.snapshot
     let storedAt = fixture.clock.now
-    let limit = fixture.store.limits.withLock { $0.logLimit }
     let other = fixture.key("http://b.example/")
-    for _ in 0..<(limit / 2) { fixture.store.remove(other) }
+    for _ in 0..<(RemovalView.longestMemory / 2) { fixture.store.remove(other) }
     var copy = snapshot
     #expect(!fixture.store.wasRemoved(key, storedAt: storedAt, groups: { [] }, since: &copy))
-    for _ in 0..<(limit * 2) {
+    for _ in 0..<RemovalView.longestMemory {
       fixture.store.remove(fixture.key("http://b.example/" + String(repeating: "x", count: 9000)))
     }
     #expect(fixture.store.wasRemoved(key, storedAt: storedAt, groups: { [] }, since: &snapshot))
@@ -113,6 +114,113 @@ struct RemovalTests {
     fixture.store.store(fixture.response("http://a.example/", body: pseudorandomData(50_000, seed: 1)))
     fixture.drain()
     #expect(fixture.body("http://a.example/") != nil)
+  }
+
+  @Test("Removals do not wait for a writer; when their log is full and nothing is written, the store is given up")
+  func besideAWriterThatHangs() throws {
+    let fixture = try StoreFixture(capacity: 1 << 20, background: true) { $0.stallTimeout = .milliseconds(50) }
+    for number in 0..<100 { fixture.store.store(fixture.response("http://a.example/\(number)")) }
+    try fixture.store.flush()
+    let keys = (0...fixture.store.removalLog.slotCount).map { fixture.key("http://a.example/\($0)") }
+    try removeWhileAnotherWrites(keys, fixture.store)
+    fixture.close()
+    try fixture.open()
+    for number in 0..<100 { #expect(fixture.body("http://a.example/\(number)") == nil) }
+    fixture.finish()
+  }
+
+  private func removeWhileAnotherWrites(_ keys: [RequestKey], _ store: ResponseStore) throws {
+    try store.file.environment.write { (_) throws(LMDBError) in
+      // On another thread, as this one has the right to write.
+      let isFinished = DispatchSemaphore(value: 0)
+      Thread {
+        for key in keys.dropLast() {
+          store.remove(key)
+          #expect(store.lookup(key) == nil)
+        }
+        #expect(store.lookup(keys[keys.count - 1]) != nil)
+        #expect(!store.isCondemned)
+        store.remove(keys[keys.count - 1])
+        #expect(store.lookup(keys[keys.count - 1]) == nil)
+        #expect(store.isCondemned)
+        isFinished.signal()
+      }.start()
+      isFinished.wait()
+    }
+  }
+
+  @Test("What was removed and not yet deleted stays hidden in the next process", arguments: [false, true])
+  func reopened(isLogDamaged: Bool) throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    for number in 0..<10 { fixture.store.store(fixture.response("http://a.example/\(number)")) }
+    fixture.drain()
+    // As a process leaves it that is killed right after the removal.
+    try fixture.store.removalLog.append(.key(fixture.key("http://a.example/3").bytes), timeout: .seconds(1)) {}
+    #expect(fixture.body("http://a.example/3") == nil)
+    fixture.close()
+    let path = fixture.path(RemovalLog.name)
+    if isLogDamaged {
+      var log = try Data(contentsOf: URL(fileURLWithPath: path))
+      log[RemovalLog.headerByteCount + RemovalLog.slotByteCount + 30] ^= 1
+      try log.write(to: URL(fileURLWithPath: path))
+    }
+    try fixture.open()
+    #expect(fixture.body("http://a.example/3") == nil)
+    // Of a log that cannot be read nobody knows what it hid.
+    #expect((fixture.body("http://a.example/4") == nil) == isLogDamaged)
+    #expect(fixture.logged.all.count == (isLogDamaged ? 1 : 0))
+    fixture.drain()
+    #expect(fixture.store.entryCount == (isLogDamaged ? 0 : 9))
+    fixture.store.store(fixture.response("http://a.example/3"))
+    fixture.drain()
+    #expect(fixture.body("http://a.example/3") != nil)
+  }
+
+  @Test("A log of removals that is missing, foreign or cut short takes everything with it", arguments: 0..<4)
+  func lostLog(damage: Int) throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    fixture.store.store(fixture.response("http://a.example/1"))
+    fixture.drain()
+    fixture.close()
+    let url = URL(fileURLWithPath: fixture.path(RemovalLog.name))
+    switch damage {
+    case 0: try FileManager.default.removeItem(at: url)
+    case 1: try Data("something else".utf8).write(to: url)
+    case 2: try Data(contentsOf: url).dropLast(1).write(to: url)
+    default: try Data(count: RemovalLog.byteCount(slotCount: 64)).write(to: url)
+    }
+    try fixture.open()
+    #expect(fixture.body("http://a.example/1") == nil)
+    #expect(fixture.logged.all.count == 1)
+    fixture.store.store(fixture.response("http://a.example/1"))
+    fixture.drain()
+    try fixture.reopen()
+    #expect(fixture.body("http://a.example/1") != nil)
+  }
+
+  @Test("Many threads that remove at once share the log, and each finds its own gone")
+  func manyThreads() async throws {
+    let fixture = try StoreFixture(background: true)
+    defer { fixture.finish() }
+    let store = fixture.store
+    for number in 0..<200 { store.store(fixture.response("http://a.example/\(number)")) }
+    try store.flush()
+    let keys = (0..<200).map { fixture.key("http://a.example/\($0)") }
+    await withTaskGroup(of: Bool.self) { group in
+      for thread in 0..<4 {
+        group.addTask {
+          (0..<25).allSatisfy { number in
+            let key = keys[thread * 50 + number]
+            store.remove(key)
+            return store.lookup(key) == nil && store.lookup(keys[thread * 50 + 25 + number]) != nil
+          }
+        }
+      }
+      for await isRight in group { #expect(isRight) }
+    }
+    #expect(store.snapshot == 100)
   }
 
   @Test("A copy in memory is told of removals by key, date, host and group")

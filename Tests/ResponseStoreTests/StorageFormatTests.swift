@@ -154,22 +154,47 @@ struct StorageFormatTests {
       #expect(metaRows.map { String(decoding: $0.key, as: UTF8.self) } == ["counters", "format"])
       let format = metaRows[1].value
       #expect(format.count == 4 + 4 + 192 + 8)
-      #expect(Array(format[..<8]) == little(UInt32(1)) + little(UInt32(4 * Int(getpagesize()) - 16)))
+      #expect(Array(format[..<8]) == little(UInt32(2)) + little(UInt32(4 * Int(getpagesize()) - 16)))
 
       let recordByteCount = try #require(rows("heads").first).value.count
       var expected = little(UInt64(2)) + little(UInt64(1)) + little(UInt64(recordByteCount))
-      expected += little(UInt64(Self.capacity)) + [UInt8](repeating: 0, count: 32)
+      expected += little(UInt64(Self.capacity)) + [UInt8](repeating: 0, count: 24)
       #expect(Array(metaRows[0].value.dropLast(8)) == expected)
 
       store.removeResponses(forHost: "h")
       metaRows = try rows("meta")
-      let removal = try #require(metaRows.last)
-      #expect(Array(removal.key[..<8]) == Array("removal/".utf8))
-      #expect(removal.key.count == 8 + 8 + 4)
-      #expect(Array(removal.value.dropLast(8)) == [3] + Array("h\0".utf8))
-      // The counters name the transaction of the removal, and one removal in the log.
-      #expect(Array(metaRows[0].value[32..<40]) == removal.key[8..<16].reversed())
-      #expect(Array(metaRows[0].value[56..<64]) == little(UInt64(1)))
+      #expect(metaRows.count == 2, "little is deleted at once")
+      // The last removal that was adopted, and the last that is known.
+      #expect(Array(metaRows[0].value[32..<48]) == little(UInt64(1)) + little(UInt64(1)))
+    }
+  }
+
+  @Test("a mark of a purge, and the log of removals")
+  func removals() throws {
+    try withStore { store, rows in
+      for number in 0..<300 {
+        store.store(try response("http://h/\(number)", body: Data("hello".utf8)))
+        store.writePending()
+      }
+      store.removeResponses(forHost: "h")
+      let mark = try #require(rows("meta").last)
+      #expect(mark.key == Array("purge/".utf8) + big(UInt64(1)))
+      let scope: [UInt8] = [3] + Array("h\0".utf8)
+      #expect(Array(mark.value.dropLast(8)) == little(UInt64(300)) + scope)
+
+      store.store(try response("http://h/new", body: Data("hello".utf8)))
+      store.writePending()
+      let record = try #require(rows("heads").last).value
+      #expect(Array(record[112..<120]) == little(UInt64(1)), "it was stored after removal 1")
+
+      let log = [UInt8](try Data(contentsOf: URL(fileURLWithPath: store.directory + "/LMDBURLCache.removals")))
+      #expect(log.count == 4096 + 256 * 512)
+      #expect(Array(log[..<8]) == Array("LMCERML1".utf8))
+      #expect(Array(log[16..<24]) == little(UInt64(256)))
+      #expect(Array(log[64..<72]) == little(UInt64(1)))
+      #expect(Array(log[128..<136]) == little(UInt64(1)))
+      let slot = log[(4096 + 512)..<(4096 + 1024)]
+      #expect(Array(slot.dropFirst(8).prefix(12 + scope.count)) == little(UInt64(1)) + little(UInt32(scope.count)) + scope)
     }
   }
 }

@@ -1,0 +1,285 @@
+import Glibc
+import Synchronization
+
+/// The log of removals: a file beside the data in which each removal is written down, and is in force from then on.
+///
+/// A removal must hold at once, for all processes, while a writer may hold LMDB's only write transaction for as long as
+/// its commit takes to sync. So it does not go through LMDB: it takes the next number, is written to its slot here and
+/// synced, and then published by raising ``sequence``, which every process has mapped and every lookup compares with what it
+/// knows. What was stored under a lower number, and is covered, is hidden from then on. The writer later adopts what stands
+/// here into the data, as deleted rows or as a mark, and its slot may be used anew.
+///
+/// `@unchecked Sendable`: the mapping and the descriptor are constant; the words that processes share are atomic, and a slot
+/// counts only with a checksum that is right.
+final class RemovalLog: @unchecked Sendable {
+  static let name = "LMDBURLCache.removals"
+  static let magic = UInt64(littleEndian: 0x314C_4D52_4543_4D4C)
+  static let headerByteCount = 4096
+  static let slotByteCount = 512
+
+  /// Where the header's words lie. Those that change have cache lines of their own.
+  private enum Offset {
+    static let magic = 0
+    static let owner = 8
+    static let slotCount = 16
+    static let sequence = 64
+    static let adopted = 128
+  }
+
+  /// What a slot tells of a removal.
+  enum Content {
+    case removal(RemovalScope)
+    /// A later removal has taken the slot, so the data knows of this one.
+    case overwritten
+  }
+
+  enum Failure: Error {
+    /// Another process holds the log, or the data has not taken over what fills it, for too long.
+    case busy
+    case system(CInt)
+  }
+
+  let slotCount: Int
+  private let descriptor: CInt
+  private let memory: UnsafeMutableRawPointer
+  private let byteCount: Int
+
+  /// Threads that append at the same time share a write and a sync: the first does it for all.
+  private struct Group {
+    var waiting: [RemovalScope] = []
+    /// How many were handed in, and how many are done with, ever.
+    var handedIn: UInt64 = 0
+    var done: UInt64 = 0
+    var isUnderWay = false
+    var failure: Failure?
+  }
+  private let group = Monitor(Group())
+
+  private init(descriptor: CInt, memory: UnsafeMutableRawPointer, slotCount: Int) {
+    self.descriptor = descriptor
+    self.memory = memory
+    self.slotCount = slotCount
+    byteCount = Self.byteCount(slotCount: slotCount)
+  }
+
+  deinit {
+    munmap(memory, byteCount)
+    close(descriptor)
+  }
+
+  static func byteCount(slotCount: Int) -> Int { headerByteCount + slotCount * slotByteCount }
+
+  /// Slots for what is removed between two commits, and for what copies in memory missed: more with more room.
+  static func slotCount(capacityByteCount: Int) -> Int {
+    min(max(capacityByteCount >> 16, 64), 1024)
+  }
+
+  // MARK: Opening
+
+  /// Maps the log of a directory; nil if it is missing, damaged, or of other data.
+  static func open(path: String, owner: UInt64) -> RemovalLog? {
+    let descriptor = Glibc.open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW)
+    guard descriptor >= 0 else { return nil }
+    var header = [UInt64](repeating: 0, count: 3)
+    var status = stat()
+    guard pread(descriptor, &header, 24, 0) == 24, header[0] == magic, header[1] == owner, header[2] >= 1,
+      header[2] <= 1 << 20, fstat(descriptor, &status) == 0, status.st_size == byteCount(slotCount: Int(header[2])),
+      let log = mapped(descriptor, slotCount: Int(header[2]))
+    else {
+      close(descriptor)
+      return nil
+    }
+    return log
+  }
+
+  /// Makes an empty log, under another name first so that nobody sees half a one.
+  static func create(path: String, owner: UInt64, slotCount: Int) throws(Failure) -> RemovalLog {
+    let temporary = path + ".new"
+    unlink(temporary)
+    let descriptor = Glibc.open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0o600)
+    guard descriptor >= 0 else { throw .system(errno) }
+    let header = [magic, owner, UInt64(slotCount)]
+    // Room is taken now, so that a removal needs none on a disk that is full.
+    let allocation = posix_fallocate(descriptor, 0, off_t(byteCount(slotCount: slotCount)))
+    var failure = allocation
+    if failure == 0, pwrite(descriptor, header, 24, 0) != 24 || fsync(descriptor) != 0 { failure = errno }
+    if failure == 0, rename(temporary, path) != 0 { failure = errno }
+    guard failure == 0, let log = mapped(descriptor, slotCount: slotCount) else {
+      let cause = failure == 0 ? errno : failure
+      close(descriptor)
+      unlink(temporary)
+      throw .system(cause)
+    }
+    return log
+  }
+
+  private static func mapped(_ descriptor: CInt, slotCount: Int) -> RemovalLog? {
+    let memory = mmap(nil, byteCount(slotCount: slotCount), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0)
+    guard let memory, memory != MAP_FAILED else { return nil }
+    return RemovalLog(descriptor: descriptor, memory: memory, slotCount: slotCount)
+  }
+
+  /// After a power cut the shared words may be older than slots and data. For a process that is alone. False if a slot holds
+  /// something that cannot be read, so that nobody knows what was removed.
+  func recover(adopted: UInt64, known: UInt64) -> Bool {
+    var last = max(adopted, known)
+    var isReadable = true
+    for index in 0..<slotCount {
+      let bytes = slot(index)
+      if let number = Self.number(in: bytes) {
+        last = max(last, number)
+      } else if bytes.contains(where: { $0 != 0 }) {
+        isReadable = false
+      }
+    }
+    word(Offset.adopted).pointee.store(adopted, ordering: .relaxed)
+    word(Offset.sequence).pointee.store(last, ordering: .releasing)
+    return isReadable
+  }
+
+  // MARK: Reading
+
+  private func word(_ offset: Int) -> UnsafeMutablePointer<Atomic<UInt64>> {
+    (memory + offset).assumingMemoryBound(to: Atomic<UInt64>.self)
+  }
+
+  /// The number of the last removal that is in force.
+  var sequence: UInt64 { word(Offset.sequence).pointee.load(ordering: .acquiring) }
+
+  /// Removals up to this number stand in the data, safe from a power cut; their slots may be used anew.
+  var adopted: UInt64 { word(Offset.adopted).pointee.load(ordering: .acquiring) }
+
+  func noteAdopted(_ number: UInt64) {
+    word(Offset.adopted).pointee.max(number, ordering: .acquiringAndReleasing)
+  }
+
+  /// What the removal of a number that is in force covers. One that cannot be read covers everything.
+  func content(of number: UInt64) -> Content {
+    // A copy, as another process may write meanwhile; the checksum tells.
+    let bytes = [UInt8](slot(Int(number % UInt64(slotCount))))
+    let content = bytes.withUnsafeBytes { bytes -> Content? in
+      guard let found = Self.number(in: bytes) else { return nil }
+      if found != number { return found > number ? .overwritten : nil }
+      var reader = ByteReader(bytes)
+      _ = reader.readBytes(16)
+      guard let byteCount = reader.read(UInt32.self), let scope = reader.readBytes(Int(byteCount)) else { return nil }
+      return RemovalScope(encoded: scope).map { .removal($0) }
+    }
+    if let content { return content }
+    return number <= adopted ? .overwritten : .removal(.everything)
+  }
+
+  private func slot(_ index: Int) -> UnsafeRawBufferPointer {
+    UnsafeRawBufferPointer(start: memory + Self.headerByteCount + index * Self.slotByteCount, count: Self.slotByteCount)
+  }
+
+  /// The number of the removal in a slot; nil if the slot is empty or damaged.
+  private static func number(in slot: UnsafeRawBufferPointer) -> UInt64? {
+    let checksum = slot.loadUnaligned(as: UInt64.self)
+    let rest = UnsafeRawBufferPointer(rebasing: slot[8...])
+    guard UInt64(littleEndian: checksum) == XXHash.digest64(rest) else { return nil }
+    return UInt64(littleEndian: rest.loadUnaligned(as: UInt64.self))
+  }
+
+  // MARK: Appending
+
+  /// Writes a removal down; when it returns the removal is in force for all processes, and safe from a power cut.
+  ///
+  /// - Parameters:
+  ///   - timeout: How long to wait for a process that holds the log, and for room in it.
+  ///   - makeRoom: Called, again and again, while the log is full: the data is to adopt what stands in it.
+  func append(_ scope: RemovalScope, timeout: Duration, makeRoom: () -> Void) throws(Failure) {
+    let ticket = group.withLock { group -> UInt64 in
+      group.waiting.append(scope.abbreviated)
+      group.handedIn += 1
+      return group.handedIn
+    }
+    enum Turn {
+      case leads([RemovalScope])
+      case done(Failure?)
+    }
+    let turn = group.wait { group -> Turn? in
+      if group.done >= ticket { return .done(group.failure) }
+      guard !group.isUnderWay else { return nil }
+      group.isUnderWay = true
+      defer { group.waiting = [] }
+      return .leads(group.waiting)
+    }
+    switch turn {
+    case .leads(let scopes):
+      var failure: Failure?
+      do throws(Failure) {
+        try write(scopes, timeout: timeout, makeRoom: makeRoom)
+      } catch {
+        failure = error
+      }
+      group.update { group in
+        group.done += UInt64(scopes.count)
+        group.isUnderWay = false
+        // It stays: whoever could not rely on one removal gives the store up.
+        if let failure { group.failure = failure }
+      }
+      if let failure { throw failure }
+    case .done(let failure):
+      if let failure { throw failure }
+    case nil:
+      throw .busy
+    }
+  }
+
+  private func write(_ scopes: [RemovalScope], timeout: Duration, makeRoom: () -> Void) throws(Failure) {
+    try lock(timeout)
+    defer { flock(descriptor, LOCK_UN) }
+    var rest = scopes[...]
+    while !rest.isEmpty {
+      let first = sequence + 1
+      let room = try waitForRoom(at: first, timeout: timeout, makeRoom: makeRoom)
+      let part = rest.prefix(room)
+      for (index, scope) in part.enumerated() {
+        let number = first + UInt64(index)
+        let bytes = Self.slot(number, scope)
+        let offset = Self.headerByteCount + Int(number % UInt64(slotCount)) * Self.slotByteCount
+        guard pwrite(descriptor, bytes, bytes.count, off_t(offset)) == bytes.count else { throw .system(errno) }
+      }
+      // Published only when it is safe: no record on the disk may bear a number that a power cut takes back.
+      guard fdatasync(descriptor) == 0 else { throw .system(errno) }
+      word(Offset.sequence).pointee.store(first + UInt64(part.count) - 1, ordering: .releasing)
+      rest = rest.dropFirst(part.count)
+    }
+  }
+
+  private static func slot(_ number: UInt64, _ scope: RemovalScope) -> [UInt8] {
+    var writer = ByteWriter()
+    writer.append(number)
+    let encoded = scope.encoded
+    writer.append(UInt32(encoded.count))
+    writer.bytes += encoded
+    writer.bytes += [UInt8](repeating: 0, count: slotByteCount - 8 - writer.bytes.count)
+    let checksum = writer.bytes.withUnsafeBytes { XXHash.digest64($0) }
+    return withUnsafeBytes(of: checksum.littleEndian) { Array($0) } + writer.bytes
+  }
+
+  /// Waits for other processes' appending. The lock goes with the process that holds it.
+  private func lock(_ timeout: Duration) throws(Failure) {
+    let deadline = MonotonicTime.now + timeout
+    var pause: UInt32 = 50
+    while flock(descriptor, LOCK_EX | LOCK_NB) != 0 {
+      guard errno == EWOULDBLOCK || errno == EINTR else { throw .system(errno) }
+      guard MonotonicTime.now < deadline else { throw .busy }
+      usleep(pause)
+      pause = min(pause * 2, 1000)
+    }
+  }
+
+  /// How many slots from this number on are free; at least one.
+  private func waitForRoom(at first: UInt64, timeout: Duration, makeRoom: () -> Void) throws(Failure) -> Int {
+    let deadline = MonotonicTime.now + timeout
+    while true {
+      let used = Int(first - 1 - min(adopted, first - 1))
+      if used < slotCount { return slotCount - used }
+      guard MonotonicTime.now < deadline else { throw .busy }
+      makeRoom()
+      usleep(500)
+    }
+  }
+}
