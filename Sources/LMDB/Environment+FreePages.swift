@@ -2,12 +2,23 @@ internal import CLMDB
 internal import Glibc
 
 extension Environment {
-  /// What ``releaseFreePages(maximumRunCount:)`` did.
+  /// A place in the list of free pages.
+  public struct FreePagePosition: Sendable, Hashable {
+    /// The transaction that freed the page.
+    var transactionID: UInt64
+    /// The page's place among those that it freed.
+    var index: Int
+
+    /// The beginning of the list.
+    public static let start = FreePagePosition(transactionID: 0, index: 0)
+  }
+
+  /// What ``releaseFreePages(from:maximumPageCount:)`` did.
   public struct ReleasedPages: Sendable, Hashable {
     /// The bytes that no longer take room on the disk.
     public var byteCount = 0
-    /// Whether every free page that could be given back has been.
-    public var isComplete = true
+    /// Where to go on; nil when every free page has been looked at that could be given back.
+    public var next: FreePagePosition?
   }
 
   /// Gives pages that hold nothing any more back to the file system, which LMDB never does: the file keeps its length,
@@ -18,23 +29,27 @@ extension Environment {
   /// To have pages count that the last transactions freed, commit something twice before. LMDB writes a page in full
   /// before it reads it again, so the holes need no care; to fill one takes room on the disk again.
   ///
-  /// Holds the write lock, and syncs the file first. Costs a walk over the list of free pages and a system call for each
-  /// run of neighbouring ones. Where the file system cannot make holes it does nothing.
-  /// - Parameter maximumRunCount: how many runs of pages are given back at most; that bounds how long writers wait. The
-  ///   default is 1024.
+  /// Holds the write lock, and syncs the file first. Costs a system call or two for each run of neighbouring pages. Where the
+  /// file system cannot make holes it does nothing.
+  /// - Parameters:
+  ///   - position: where to begin in the list of free pages, which is in the order in which they were freed.
+  ///   - maximumPageCount: how many pages are looked at; that bounds how long writers wait. No limit by default.
   /// - Throws: ``LMDBError``: ``LMDBError/Code/corrupted`` when the list of free pages cannot be true. `mdb_env_sync`,
   ///   `mdb_reader_list`, `fallocate`.
   @discardableResult
-  public func releaseFreePages(maximumRunCount: Int = 1024) throws(LMDBError) -> ReleasedPages {
+  public func releaseFreePages(
+    from position: FreePagePosition = .start, maximumPageCount: Int = .max
+  ) throws(LMDBError) -> ReleasedPages {
     // A write transaction that writes nothing keeps others from taking the pages meanwhile. Its own view of the list of
     // free pages cannot be walked; the last commit's is the same.
     try write { (_) throws(LMDBError) in
       try synchronize()
       let oldest = oldestSnapshot()
-      let pages = try read { (transaction) throws(LMDBError) in
-        try freePages(olderThan: min(oldest, transaction.id), in: transaction)
+      let (pages, next) = try read { (transaction) throws(LMDBError) in
+        try freePages(
+          olderThan: min(oldest, transaction.id), from: position, maximumCount: maximumPageCount, in: transaction)
       }
-      return try punch(pages, maximumRunCount: maximumRunCount)
+      return ReleasedPages(byteCount: try punch(pages), next: next)
     }
   }
 
@@ -55,42 +70,49 @@ extension Environment {
     return oldest
   }
 
-  /// The pages in the list of free pages that transactions before `limit` freed, in ascending order.
+  /// The pages in the list of free pages that transactions before `limit` freed, in ascending order, and where to go on.
   private func freePages(
-    olderThan limit: UInt64, in transaction: borrowing ReadTransaction
-  ) throws(LMDBError) -> [Int] {
+    olderThan limit: UInt64, from position: FreePagePosition, maximumCount: Int, in transaction: borrowing ReadTransaction
+  ) throws(LMDBError) -> (pages: [Int], next: FreePagePosition?) {
     let end = information.lastPageNumber + 1
     let cursor = try openCursor(transaction.handle.pointer, 0)
     defer { closeCursor(cursor) }
-    let nowhere = UnsafeRawBufferPointer(start: nil, count: 0)
+    var start = position.transactionID
     var pages: [Int] = []
-    var entry = try moveCursor(cursor, .first, nowhere)
-    while let found = entry {
-      // Key: the transaction, in the machine's byte order. Value: a count, and so many page numbers.
+    var next: FreePagePosition?
+    // Key: the transaction, in the machine's byte order. Value: a count, and so many page numbers.
+    var entry = try withUnsafeBytes(of: &start) { (key) throws(LMDBError) in try moveCursor(cursor, .atOrAfter, key) }
+    while let found = entry, next == nil {
       guard found.key.count == 8, found.value.count >= 8 else { throw Self.badFreeList }
-      guard found.key.loadUnaligned(as: UInt64.self) < limit else { break }
+      let freedBy = found.key.loadUnaligned(as: UInt64.self)
+      guard freedBy < limit else { break }
       let count = found.value.loadUnaligned(as: Int.self)
       guard count >= 0, count <= found.value.count / 8 - 1 else { throw Self.badFreeList }
-      for index in 0..<count {
-        let page = found.value.loadUnaligned(fromByteOffset: (index + 1) * 8, as: Int.self)
+      var index = freedBy == position.transactionID ? min(position.index, count) : 0
+      while index < count {
+        if pages.count == maximumCount {
+          next = FreePagePosition(transactionID: freedBy, index: index)
+          break
+        }
+        index += 1
+        let page = found.value.loadUnaligned(fromByteOffset: index * 8, as: Int.self)
         guard (2..<end).contains(page) else { throw Self.badFreeList }
         pages.append(page)
       }
-      entry = try moveCursor(cursor, .next, nowhere)
+      entry = try moveCursor(cursor, .next, UnsafeRawBufferPointer(start: nil, count: 0))
     }
     pages.sort()
-    return pages
+    return (pages, next)
   }
 
   private static var badFreeList: LMDBError { LMDBError(code: .corrupted, function: "mdb_cursor_get") }
 
-  private func punch(_ pages: [Int], maximumRunCount: Int) throws(LMDBError) -> ReleasedPages {
+  /// Makes holes of pages; returns the bytes that came free.
+  private func punch(_ pages: [Int]) throws(LMDBError) -> Int {
     var descriptor: CInt = -1
     let rc = mdb_env_get_fd(pointer, &descriptor)
     guard rc == 0 else { throw LMDBError(rc, "mdb_env_get_fd") }
     let before = try blockByteCount(descriptor)
-    var released = ReleasedPages()
-    var runCount = 0
     var start = 0
     while start < pages.count {
       var end = start + 1
@@ -101,19 +123,10 @@ extension Environment {
       // The file's offset is ours while no one else writes; LMDB sets it before each use.
       let data = clmdb_next_data(descriptor, offset)
       if data < 0 || data >= offset + length { continue }
-      if runCount == maximumRunCount {
-        released.isComplete = false
-        break
-      }
-      runCount += 1
-      guard clmdb_punch_hole(descriptor, offset, length) == 0 else {
-        if errno == EINTR { released.isComplete = false }
-        // No holes on this file system, or none now.
-        break
-      }
+      // No holes on this file system, or none now.
+      guard clmdb_punch_hole(descriptor, offset, length) == 0 else { break }
     }
-    released.byteCount = max(0, before - (try blockByteCount(descriptor)))
-    return released
+    return max(0, before - (try blockByteCount(descriptor)))
   }
 
   private func blockByteCount(_ descriptor: CInt) throws(LMDBError) -> Int {

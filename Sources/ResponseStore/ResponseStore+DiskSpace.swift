@@ -6,6 +6,7 @@ extension ResponseStore {
   func giveRoomBack() throws(LMDBError) -> Bool {
     let isOverCapacity = diskByteCount > capacityByteCount
     if isOverCapacity { storeDirectory.deleteWhatWasSetAside() }
+    if let position = maintenance.withLock({ $0.releasePosition }) { return try giveRoomBack(from: position) }
     let isWanted = maintenance.withLock { state -> Bool in
       // What was freed once and could not be given back, because of a reader or the file system, waits for more.
       defer { state.wantsRelease = false }
@@ -17,10 +18,14 @@ extension ResponseStore {
     guard isWanted || isWorthIt else { return false }
     // What the last transactions freed cannot be given back before two more have been committed.
     for _ in 0..<2 { try touch() }
+    return try giveRoomBack(from: .start)
+  }
+
+  private func giveRoomBack(from position: Environment.FreePagePosition) throws(LMDBError) -> Bool {
     // A few at a time: making a hole may take a millisecond, and writers wait meanwhile.
-    let released = try file.environment.releaseFreePages(maximumRunCount: 32)
-    if !released.isComplete { maintenance.withLock { $0.wantsRelease = true } }
-    return !released.isComplete && released.byteCount > 0
+    let next = try file.environment.releaseFreePages(from: position, maximumPageCount: 128).next
+    maintenance.withLock { $0.releasePosition = next }
+    return next != nil
   }
 
   /// Sees to the bound where the map's size does not: data that was set aside, and a file from a time of a larger

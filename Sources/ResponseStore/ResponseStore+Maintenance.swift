@@ -16,6 +16,8 @@ struct MaintenanceState {
   var isEvicting = false
   /// Much was freed: its pages are to go back to the file system.
   var wantsRelease = false
+  /// How far that has come; nil when it is done.
+  var releasePosition: Environment.FreePagePosition?
   var isClosing = false
   var lastRegularCheck = MonotonicTime.now
   /// How often in a row a full map stood in the way.

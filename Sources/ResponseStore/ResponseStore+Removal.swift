@@ -69,10 +69,10 @@ extension ResponseStore {
       writePending()
       return
     }
-    // A writer that has nothing else to do deletes a little at once; so counts and sizes are right when this returns. It is
-    // not worth waiting for longer.
+    // A writer that has nothing else to do deletes a little at once; so counts and sizes are right when this returns. More
+    // than a moment it is not worth.
     let sequence = removalLog.sequence
-    let isIdle = queue.update { !$0.isWriting && !$0.isClosing && $0.mayAdopt }
+    let isIdle = queue.update { !$0.hasStores && !$0.isWriting && !$0.isClosing && $0.mayAdopt }
     if isIdle { _ = queue.wait(timeout: .milliseconds(4)) { _ in removalLog.adopted >= sequence ? true : nil } }
   }
 

@@ -169,7 +169,7 @@ final class StoreDirectory: @unchecked Sendable {
   }
 
   /// Makes names in the directory safe on disk, as far as the disk still works.
-  private func synchronize() {
+  func synchronize() {
     let descriptor = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
     guard descriptor >= 0 else { return }
     fsync(descriptor)

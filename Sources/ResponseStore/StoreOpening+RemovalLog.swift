@@ -39,6 +39,7 @@ extension StoreOpening {
     } else {
       let slotCount = RemovalLog.slotCount(capacityByteCount: options.capacityByteCount)
       log = try RemovalLog.create(path: path, owner: file.owner, slotCount: slotCount)
+      directory.synchronize()
     }
     let isReadable = log.recover(adopted: counters.adoptedRemoval, known: counters.knownRemoval)
     let isMissing = present == nil && counters.nextRowID > 1

@@ -1,12 +1,13 @@
-/* Preloaded into a process that uses LMDB: records what it writes to data.mdb and when it syncs that file, as a power cut
-   would have it; or makes writes to it fail.
+/* Preloaded into a process that uses a store: records what it writes to data.mdb and to the log of removals and when it syncs
+   them, as a power cut would have it; or makes writes to data.mdb fail.
 
    RECORDER_TRACE=FILE   records there
    RECORDER_FAIL=N       from the Nth write or sync on, each fails with EIO, or with the number in RECORDER_ERRNO
    RECORDER_STOP=N       the Nth write or sync stops the process (SIGSTOP), which holds LMDB's write lock then
    RECORDER_FAIL_COUNT=M and after M failures they work again
 
-   A record: kind (8 bytes), offset, length, then length bytes for a write. All numbers are 64 bits in the machine's order. */
+   A record: kind (8 bytes, plus 256 for the log of removals), offset, length, then length bytes for a write. All numbers are
+   64 bits in the machine's order. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -29,7 +30,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static FILE *trace;
 static long failAt = -1, stopAt = -1, failCount = -1, operations;
 static int failure = EIO;
-static ino_t dataInode;
+enum { OTHER, DATA, REMOVALS };
+static ino_t inodes[3];
 
 #define REAL(result, name, ...)                                                                                        \
   static result (*real)(__VA_ARGS__);                                                                                  \
@@ -44,26 +46,35 @@ __attribute__((constructor)) static void start(void) {
   if (getenv("RECORDER_ERRNO")) failure = atoi(getenv("RECORDER_ERRNO"));
 }
 
-/* Whether a descriptor leads to data.mdb. Numbers of descriptors are used again, so the file is looked at each time. */
-static int isData(int fd) {
+static int endsWith(const char *path, const char *end) {
+  size_t length = strlen(path), endLength = strlen(end);
+  return length >= endLength && strcmp(path + length - endLength, end) == 0;
+}
+
+/* Which of the files a descriptor leads to. Numbers of descriptors are used again, so the file is looked at each time. */
+static int fileOf(int fd) {
   struct stat status;
-  if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) return 0;
-  if (dataInode != 0 && status.st_ino == dataInode) return 1;
+  if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) return OTHER;
+  for (int file = DATA; file <= REMOVALS; file++)
+    if (inodes[file] != 0 && status.st_ino == inodes[file]) return file;
   char link[64], path[4096];
   snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
   ssize_t length = readlink(link, path, sizeof path - 1);
-  if (length < 9) return 0;
+  if (length < 0) return OTHER;
   path[length] = 0;
-  if (strcmp(path + length - 9, "/data.mdb") != 0) return 0;
-  dataInode = status.st_ino;
-  return 1;
+  int file = OTHER;
+  if (endsWith(path, "/data.mdb")) file = DATA;
+  /* It is made under another name. */
+  if (endsWith(path, "/LMDBURLCache.removals") || endsWith(path, "/LMDBURLCache.removals.new")) file = REMOVALS;
+  if (file != OTHER) inodes[file] = status.st_ino;
+  return file;
 }
 
 static int isSynced(int fd) { return (fcntl(fd, F_GETFL) & (O_DSYNC | O_SYNC)) != 0; }
 
-static void put(uint64_t kind, uint64_t offset, uint64_t length, const void *bytes) {
+static void put(int file, uint64_t kind, uint64_t offset, uint64_t length, const void *bytes) {
   if (!trace) return;
-  uint64_t head[3] = {kind, offset, length};
+  uint64_t head[3] = {kind + (file == REMOVALS ? 256 : 0), offset, length};
   fwrite(head, sizeof head, 1, trace);
   if (bytes) fwrite(bytes, 1, length, trace);
   fflush(trace);
@@ -73,7 +84,7 @@ static void put(uint64_t kind, uint64_t offset, uint64_t length, const void *byt
 void recorder_note(uint64_t word, uint64_t value) {
   if (!trace) return;
   pthread_mutex_lock(&lock);
-  put(NOTE, word, value, NULL);
+  put(DATA, NOTE, word, value, NULL);
   pthread_mutex_unlock(&lock);
 }
 
@@ -89,21 +100,22 @@ static int fails(void) {
 
 ssize_t pwrite(int fd, const void *bytes, size_t length, off_t offset) {
   REAL(ssize_t, "pwrite", int, const void *, size_t, off_t);
-  if (!isData(fd)) return real(fd, bytes, length, offset);
-  if (fails()) return -1;
+  int file = fileOf(fd);
+  if (file == OTHER) return real(fd, bytes, length, offset);
+  if (file == DATA && fails()) return -1;
   pthread_mutex_lock(&lock);
   ssize_t written = real(fd, bytes, length, offset);
-  if (written > 0) put(isSynced(fd) ? SYNCED_WRITE : WRITE, offset, written, bytes);
+  if (written > 0) put(file, isSynced(fd) ? SYNCED_WRITE : WRITE, offset, written, bytes);
   pthread_mutex_unlock(&lock);
   return written;
 }
 ssize_t pwrite64(int fd, const void *bytes, size_t length, off_t offset) { return pwrite(fd, bytes, length, offset); }
 
-static ssize_t record(int fd, const struct iovec *pieces, int count, off_t offset, ssize_t written) {
+static ssize_t record(int file, int fd, const struct iovec *pieces, int count, off_t offset, ssize_t written) {
   ssize_t rest = written;
   for (int i = 0; i < count && rest > 0; i++) {
     size_t length = (size_t)rest < pieces[i].iov_len ? (size_t)rest : pieces[i].iov_len;
-    put(isSynced(fd) ? SYNCED_WRITE : WRITE, offset, length, pieces[i].iov_base);
+    put(file, isSynced(fd) ? SYNCED_WRITE : WRITE, offset, length, pieces[i].iov_base);
     offset += length;
     rest -= length;
   }
@@ -112,10 +124,11 @@ static ssize_t record(int fd, const struct iovec *pieces, int count, off_t offse
 
 ssize_t pwritev(int fd, const struct iovec *pieces, int count, off_t offset) {
   REAL(ssize_t, "pwritev", int, const struct iovec *, int, off_t);
-  if (!isData(fd)) return real(fd, pieces, count, offset);
-  if (fails()) return -1;
+  int file = fileOf(fd);
+  if (file == OTHER) return real(fd, pieces, count, offset);
+  if (file == DATA && fails()) return -1;
   pthread_mutex_lock(&lock);
-  ssize_t written = record(fd, pieces, count, offset, real(fd, pieces, count, offset));
+  ssize_t written = record(file, fd, pieces, count, offset, real(fd, pieces, count, offset));
   pthread_mutex_unlock(&lock);
   return written;
 }
@@ -125,39 +138,42 @@ ssize_t pwritev64(int fd, const struct iovec *pieces, int count, off_t offset) {
 
 ssize_t writev(int fd, const struct iovec *pieces, int count) {
   REAL(ssize_t, "writev", int, const struct iovec *, int);
-  if (!isData(fd)) return real(fd, pieces, count);
-  if (fails()) return -1;
+  int file = fileOf(fd);
+  if (file == OTHER) return real(fd, pieces, count);
+  if (file == DATA && fails()) return -1;
   pthread_mutex_lock(&lock);
   off_t offset = lseek(fd, 0, SEEK_CUR);
-  ssize_t written = record(fd, pieces, count, offset, real(fd, pieces, count));
+  ssize_t written = record(file, fd, pieces, count, offset, real(fd, pieces, count));
   pthread_mutex_unlock(&lock);
   return written;
 }
 
 ssize_t write(int fd, const void *bytes, size_t length) {
   REAL(ssize_t, "write", int, const void *, size_t);
-  if (!isData(fd)) return real(fd, bytes, length);
-  if (fails()) return -1;
+  int file = fileOf(fd);
+  if (file == OTHER) return real(fd, bytes, length);
+  if (file == DATA && fails()) return -1;
   pthread_mutex_lock(&lock);
   off_t offset = lseek(fd, 0, SEEK_CUR);
   ssize_t written = real(fd, bytes, length);
-  if (written > 0) put(isSynced(fd) ? SYNCED_WRITE : WRITE, offset, written, bytes);
+  if (written > 0) put(file, isSynced(fd) ? SYNCED_WRITE : WRITE, offset, written, bytes);
   pthread_mutex_unlock(&lock);
   return written;
 }
 
 /* What was written before a sync began is safe when it has ended; what is written meanwhile is not. */
 static int sync_with(int (*real)(int), int fd) {
-  if (!isData(fd)) return real(fd);
-  if (fails()) return -1;
+  int file = fileOf(fd);
+  if (file == OTHER) return real(fd);
+  if (file == DATA && fails()) return -1;
   static uint64_t number;
   pthread_mutex_lock(&lock);
   uint64_t mine = ++number;
-  put(SYNC_BEGIN, mine, 0, NULL);
+  put(file, SYNC_BEGIN, mine, 0, NULL);
   pthread_mutex_unlock(&lock);
   int code = real(fd);
   pthread_mutex_lock(&lock);
-  if (code == 0) put(SYNC_END, mine, 0, NULL);
+  if (code == 0) put(file, SYNC_END, mine, 0, NULL);
   pthread_mutex_unlock(&lock);
   return code;
 }
@@ -179,23 +195,38 @@ int msync(void *start, size_t length, int flags) {
 
 int ftruncate(int fd, off_t length) {
   REAL(int, "ftruncate", int, off_t);
-  if (!isData(fd)) return real(fd, length);
-  if (fails()) return -1;
+  int file = fileOf(fd);
+  if (file == OTHER) return real(fd, length);
+  if (file == DATA && fails()) return -1;
   pthread_mutex_lock(&lock);
   int code = real(fd, length);
-  if (code == 0) put(TRUNCATE, length, 0, NULL);
+  if (code == 0) put(file, TRUNCATE, length, 0, NULL);
   pthread_mutex_unlock(&lock);
   return code;
 }
 int ftruncate64(int fd, off_t length) { return ftruncate(fd, length); }
 
+/* Makes a file as long, among other things. */
+int posix_fallocate(int fd, off_t offset, off_t length) {
+  REAL(int, "posix_fallocate", int, off_t, off_t);
+  int file = fileOf(fd);
+  if (file == OTHER) return real(fd, offset, length);
+  pthread_mutex_lock(&lock);
+  int code = real(fd, offset, length);
+  if (code == 0) put(file, TRUNCATE, offset + length, 0, NULL);
+  pthread_mutex_unlock(&lock);
+  return code;
+}
+int posix_fallocate64(int fd, off_t offset, off_t length) { return posix_fallocate(fd, offset, length); }
+
 int fallocate(int fd, int mode, off_t offset, off_t length) {
   REAL(int, "fallocate", int, int, off_t, off_t);
-  if (!isData(fd)) return real(fd, mode, offset, length);
+  int file = fileOf(fd);
+  if (file == OTHER) return real(fd, mode, offset, length);
   pthread_mutex_lock(&lock);
   int code = real(fd, mode, offset, length);
   /* A hole reads as zeros. `length` would be taken for bytes that follow; the reader knows that there are none. */
-  if (code == 0 && (mode & FALLOC_FL_PUNCH_HOLE)) put(PUNCH, offset, length, NULL);
+  if (code == 0 && (mode & FALLOC_FL_PUNCH_HOLE)) put(file, PUNCH, offset, length, NULL);
   pthread_mutex_unlock(&lock);
   return code;
 }

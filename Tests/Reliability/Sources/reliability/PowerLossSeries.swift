@@ -59,33 +59,35 @@ struct PowerLossSeries {
     _ recording: Recording, kind: Kind, imageCount: Int
   ) -> (isGood: Bool, setAside: Int, found: Int) {
     var random = SeededRandom(setting.seed &+ UInt64(kind.capacity))
-    let safeCounts = recording.safeCounts()
+    let safeAfter = recording.safeAfter()
     // Few of them at the very beginning, where there is nothing to lose.
     let cuts = (0..<imageCount).map { _ in random.below(recording.events.count + 1) }.sorted()
     var isGood = true
     var setAside = 0
     var found = 0
-    var safeImage = DiskImage()
+    // All events up to the first that was not safe at the last cut: they are in all images to come.
+    var safeImages = DiskImages()
     var applied = 0
     var words: [Int: UInt64] = [:]
     var noted = 0
     for (number, cut) in cuts.enumerated() {
-      while applied < safeCounts[cut] {
-        safeImage.apply(recording.events[applied], of: recording) { true }
+      while applied < cut, safeAfter[applied] <= cut || recording.events[applied].kind.changesNothing {
+        safeImages.apply(recording.events[applied], of: recording) { true }
         applied += 1
       }
       while noted < cut {
-        if case .note(let word, let value) = recording.events[noted] { words[word] = value }
+        if case .note(let word, let value) = recording.events[noted].kind { words[word] = value }
         noted += 1
       }
       let seed = random.next() >> 16
       var dice = SeededRandom(seed)
       let share = Double(dice.below(5)) / 4
-      var image = safeImage
-      for event in recording.events[applied..<cut] {
-        image.apply(event, of: recording) { dice.isBelow(share) }
+      var images = safeImages
+      for index in applied..<cut {
+        let isSafe = safeAfter[index] <= cut
+        images.apply(recording.events[index], of: recording) { isSafe || dice.isBelow(share) }
       }
-      let (end, output) = checkOne(image, words: words, kind: kind)
+      let (end, output) = checkOne(images, words: words, kind: kind)
       if output.contains("set aside") { setAside += 1 }
       if let entries = output.split(separator: "\n").first(where: { $0.hasPrefix("entries ") }) {
         found += Int(entries.dropFirst(8)) ?? 0
@@ -101,12 +103,12 @@ struct PowerLossSeries {
     return (isGood, setAside, found)
   }
 
-  private func checkOne(_ image: DiskImage, words: [Int: UInt64], kind: Kind) -> (Child.End, String) {
+  private func checkOne(_ images: DiskImages, words: [Int: UInt64], kind: Kind) -> (Child.End, String) {
     let store = directory + "/image"
     makeDirectory(store)
     // Made and synced before there is any data.
     DiskImage().write(to: store + "/LMDBURLCache.store")
-    image.write(to: store + "/data.mdb")
+    images.write(to: store)
     let ledgerPath = directory + "/image-ledger"
     unlink(ledgerPath)
     let ledger = Ledger(path: ledgerPath, keyCount: Self.keyCount)

@@ -1,9 +1,20 @@
 import FoundationEssentials
 import Glibc
 
-/// What the recorder wrote: each write to the data file, when it was synced, and what was promised in between.
+/// What the recorder wrote: each write to the files that a power cut matters for, when they were synced, and what was promised
+/// in between.
 struct Recording {
-  enum Event {
+  enum File: Int, CaseIterable {
+    case data, removals
+    var name: String { self == .data ? "data.mdb" : "LMDBURLCache.removals" }
+  }
+
+  struct Event {
+    var file: File
+    var kind: Kind
+  }
+
+  enum Kind {
     /// `isSynced`: by a descriptor that writes through, so safe once it returned.
     case write(offset: Int, bytes: Range<Int>, isSynced: Bool)
     case syncBegan(Int)
@@ -26,17 +37,19 @@ struct Recording {
       while place + 24 <= raw.count {
         let (kind, first, second) = (number(0), number(1), number(2))
         place += 24
-        switch kind {
+        let file = kind >= 256 ? File.removals : .data
+        func append(_ kind: Kind) { events.append(Event(file: file, kind: kind)) }
+        switch kind % 256 {
         case 1, 2:
           // The last one may have been cut off by the end of the process.
           guard place + second <= raw.count else { return }
-          events.append(.write(offset: first, bytes: place..<(place + second), isSynced: kind == 2))
+          append(.write(offset: first, bytes: place..<(place + second), isSynced: kind % 256 == 2))
           place += second
-        case 3: events.append(.syncBegan(first))
-        case 4: events.append(.syncEnded(first))
-        case 5: events.append(.truncate(first))
-        case 6: events.append(.punch(offset: first, length: second))
-        case 7: events.append(.note(word: first, value: UInt64(bitPattern: Int64(second))))
+        case 3: append(.syncBegan(first))
+        case 4: append(.syncEnded(first))
+        case 5: append(.truncate(first))
+        case 6: append(.punch(offset: first, length: second))
+        case 7: append(.note(word: first, value: UInt64(bitPattern: Int64(second))))
         default: fail("the recording has a record of kind \(kind)")
         }
       }
@@ -44,22 +57,24 @@ struct Recording {
     self.events = events
   }
 
-  /// For each event how many before it are safe on the disk: those before the beginning of the last sync that has ended.
-  func safeCounts() -> [Int] {
-    var began: [Int: Int] = [:]
-    var safe = 0
-    var counts: [Int] = []
-    counts.reserveCapacity(events.count + 1)
-    for (index, event) in events.enumerated() {
-      counts.append(safe)
-      switch event {
-      case .syncBegan(let number): began[number] = index
-      case .syncEnded(let number): safe = max(safe, began[number] ?? 0)
-      default: break
+  /// For each event whether it is safe on the disk after so many: by the end of the first sync of its file that began later.
+  func safeAfter() -> [Int] {
+    var safe = [Int](repeating: .max, count: events.count)
+    for file in File.allCases {
+      var began: [Int: Int] = [:]
+      var settled = 0
+      for (index, event) in events.enumerated() where event.file == file {
+        switch event.kind {
+        case .syncBegan(let number): began[number] = index
+        case .syncEnded(let number):
+          guard let start = began[number], start > settled else { continue }
+          for earlier in settled..<start where events[earlier].file == file { safe[earlier] = index + 1 }
+          settled = start
+        default: break
+        }
       }
     }
-    counts.append(safe)
-    return counts
+    return safe
   }
 }
 
@@ -70,7 +85,7 @@ struct DiskImage {
 
   /// Applies an event; of one that is not safe, each block only if `keeps` says so.
   mutating func apply(_ event: Recording.Event, of recording: Recording, keeps: () -> Bool) {
-    switch event {
+    switch event.kind {
     case .write(let offset, let range, let isSynced):
       blocks(offset, range.count) { start, count in
         guard isSynced || keeps() else { return }
@@ -121,5 +136,29 @@ struct DiskImage {
       }
     }
     close(descriptor)
+  }
+}
+
+/// The files of a directory as a disk has them.
+struct DiskImages {
+  private var images: [Recording.File: DiskImage] = [:]
+
+  mutating func apply(_ event: Recording.Event, of recording: Recording, keeps: () -> Bool) {
+    guard !event.kind.changesNothing else { return }
+    images[event.file, default: DiskImage()].apply(event, of: recording, keeps: keeps)
+  }
+
+  /// Writes those that there are.
+  func write(to directory: String) {
+    for (file, image) in images { image.write(to: directory + "/" + file.name) }
+  }
+}
+
+extension Recording.Kind {
+  var changesNothing: Bool {
+    switch self {
+    case .syncBegan, .syncEnded, .note: true
+    case .write, .truncate, .punch: false
+    }
   }
 }
