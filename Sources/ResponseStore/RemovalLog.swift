@@ -121,17 +121,20 @@ final class RemovalLog: @unchecked Sendable {
 
   /// After a power cut the shared words may be older than slots and data. For a process that is alone. False if a slot holds
   /// something that cannot be read, so that nobody knows what was removed.
-  func recover(adopted: UInt64, known: UInt64) -> Bool {
+  func recover(adopted: UInt64, known: UInt64) throws(Failure) -> Bool {
+    // What was published was safe together with all before it; what stands behind a gap was not.
     var last = max(adopted, known)
+    while Self.number(in: slot(of: last + 1)) == last + 1 { last += 1 }
     var isReadable = true
     for index in 0..<slotCount {
       let bytes = slot(index)
       if let number = Self.number(in: bytes) {
-        last = max(last, number)
+        if number > last { try write([UInt8](repeating: 0, count: Self.slotByteCount), toSlot: index) }
       } else if bytes.contains(where: { $0 != 0 }) {
         isReadable = false
       }
     }
+    guard fdatasync(descriptor) == 0 else { throw .system(errno) }
     word(Offset.adopted).pointee.store(adopted, ordering: .relaxed)
     word(Offset.sequence).pointee.store(last, ordering: .releasing)
     return isReadable
@@ -156,7 +159,7 @@ final class RemovalLog: @unchecked Sendable {
   /// What the removal of a number that is in force covers. One that cannot be read covers everything.
   func content(of number: UInt64) -> Content {
     // A copy, as another process may write meanwhile; the checksum tells.
-    let bytes = [UInt8](slot(Int(number % UInt64(slotCount))))
+    let bytes = [UInt8](slot(of: number))
     let content = bytes.withUnsafeBytes { bytes -> Content? in
       guard let found = Self.number(in: bytes) else { return nil }
       if found != number { return found > number ? .overwritten : nil }
@@ -167,6 +170,10 @@ final class RemovalLog: @unchecked Sendable {
     }
     if let content { return content }
     return number <= adopted ? .overwritten : .removal(.everything)
+  }
+
+  private func slot(of number: UInt64) -> UnsafeRawBufferPointer {
+    slot(Int(number % UInt64(slotCount)))
   }
 
   private func slot(_ index: Int) -> UnsafeRawBufferPointer {
@@ -237,15 +244,18 @@ final class RemovalLog: @unchecked Sendable {
       let part = rest.prefix(room)
       for (index, scope) in part.enumerated() {
         let number = first + UInt64(index)
-        let bytes = Self.slot(number, scope)
-        let offset = Self.headerByteCount + Int(number % UInt64(slotCount)) * Self.slotByteCount
-        guard pwrite(descriptor, bytes, bytes.count, off_t(offset)) == bytes.count else { throw .system(errno) }
+        try write(Self.slot(number, scope), toSlot: Int(number % UInt64(slotCount)))
       }
       // Published only when it is safe: no record on the disk may bear a number that a power cut takes back.
       guard fdatasync(descriptor) == 0 else { throw .system(errno) }
       word(Offset.sequence).pointee.store(first + UInt64(part.count) - 1, ordering: .releasing)
       rest = rest.dropFirst(part.count)
     }
+  }
+
+  private func write(_ bytes: [UInt8], toSlot index: Int) throws(Failure) {
+    let offset = off_t(Self.headerByteCount + index * Self.slotByteCount)
+    guard pwrite(descriptor, bytes, bytes.count, offset) == bytes.count else { throw .system(errno) }
   }
 
   private static func slot(_ number: UInt64, _ scope: RemovalScope) -> [UInt8] {

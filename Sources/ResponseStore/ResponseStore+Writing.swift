@@ -170,7 +170,6 @@ extension ResponseStore {
   ) throws(LMDBError) -> Outcome {
     var outcome = Outcome()
     var counters = try file.counters(in: transaction)
-    counters.knownRemoval = max(counters.knownRemoval, removalLog.sequence)
     if !batch.damagedRowIDs.isEmpty {
       outcome.removed[.damaged] = try file.removeDamaged(batch.damagedRowIDs, counters: &counters, in: transaction)
     }
@@ -185,6 +184,7 @@ extension ResponseStore {
       try write(staged, rowID: nil, counters: &counters, outcome: &outcome, in: transaction)
     }
     if !batch.stores.isEmpty { file.uses.growIfCrowded(capacityByteCount: capacityByteCount) }
+    counters.knownRemoval = max(counters.knownRemoval, removalLog.sequence)
     try file.setCounters(counters, in: transaction)
     return outcome
   }

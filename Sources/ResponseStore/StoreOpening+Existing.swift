@@ -40,23 +40,35 @@ extension StoreOpening {
   }
 
   private func ready(_ file: StoreFile, isAlone: Bool) throws(StoreError) -> ResponseStore {
-    guard let removalLog = RemovalLog.open(path: directory.removalLogPath, owner: file.owner) else {
-      throw damaged(reason: "\(RemovalLog.name) is missing or damaged")
-    }
+    let counters: Counters
     do throws(LMDBError) {
-      let counters = try file.environment.read { (transaction) throws(LMDBError) in try file.counters(in: transaction) }
-      if isAlone, !removalLog.recover(adopted: counters.adoptedRemoval, known: counters.knownRemoval) {
-        throw LMDBError(code: .corrupted, function: "pread")
-      }
+      counters = try file.environment.read { (transaction) throws(LMDBError) in try file.counters(in: transaction) }
+      let capacity = max(Int(clamping: counters.capacityByteCount), ResponseStore.smallestCapacityByteCount)
       var options = options
-      options.capacityByteCount = max(
-        Int(clamping: counters.capacityByteCount), ResponseStore.smallestCapacityByteCount)
-      let store = ResponseStore(directory: directory, file: file, removalLog: removalLog, options: options)
-      try store.growMap(toCapacity: options.capacityByteCount)
+      options.capacityByteCount = capacity
+      let log = try existingRemovalLog(of: file, counters, isAlone: isAlone)
+      let store = ResponseStore(directory: directory, file: file, removalLog: log, options: options)
+      try store.growMap(toCapacity: capacity)
       return store
     } catch {
       throw failed(error)
     }
+  }
+
+  private func existingRemovalLog(
+    of file: StoreFile, _ counters: Counters, isAlone: Bool
+  ) throws(LMDBError) -> RemovalLog {
+    let damage = LMDBError(code: .corrupted, function: RemovalLog.name)
+    guard let log = RemovalLog.open(path: directory.removalLogPath, owner: file.owner) else { throw damage }
+    guard isAlone else { return log }
+    let isReadable: Bool
+    do throws(RemovalLog.Failure) {
+      isReadable = try log.recover(adopted: counters.adoptedRemoval, known: counters.knownRemoval)
+    } catch {
+      isReadable = false
+    }
+    if !isReadable { throw damage }
+    return log
   }
 
   private func existingContents() throws(StoreError) -> StoreFile.Contents {

@@ -41,7 +41,7 @@ extension StoreOpening {
       log = try RemovalLog.create(path: path, owner: file.owner, slotCount: slotCount)
       directory.synchronize()
     }
-    let isReadable = log.recover(adopted: counters.adoptedRemoval, known: counters.knownRemoval)
+    let isReadable = try log.recover(adopted: counters.adoptedRemoval, known: counters.knownRemoval)
     let isMissing = present == nil && counters.nextRowID > 1
     guard isMissing || !isReadable else { return log }
     self.log("The log of removals is missing or damaged; so that nothing comes back that was removed, everything is")
