@@ -79,6 +79,11 @@ struct MonotonicTime: Comparable {
     return MonotonicTime(nanoseconds: time.nanoseconds + seconds * 1_000_000_000 + attoseconds / 1_000_000_000)
   }
 
+  /// Not below zero.
+  func duration(to later: MonotonicTime) -> Duration {
+    .nanoseconds(max(0, later.nanoseconds - nanoseconds))
+  }
+
   static func < (left: MonotonicTime, right: MonotonicTime) -> Bool {
     left.nanoseconds < right.nanoseconds
   }

@@ -24,6 +24,7 @@ final class RemovalLog: @unchecked Sendable {
     static let slotCount = 16
     static let sequence = 64
     static let adopted = 128
+    static let written = 192
   }
 
   /// What a slot tells of a removal.
@@ -44,16 +45,8 @@ final class RemovalLog: @unchecked Sendable {
   private let memory: UnsafeMutableRawPointer
   private let byteCount: Int
 
-  /// Threads that append at the same time share a write and a sync: the first does it for all.
-  private struct Group {
-    var waiting: [RemovalScope] = []
-    /// How many were handed in, and how many are done with, ever.
-    var handedIn: UInt64 = 0
-    var done: UInt64 = 0
-    var isUnderWay = false
-    var failure: Failure?
-  }
-  private let group = Monitor(Group())
+  /// Whether a thread of this process writes a removal now; between processes `flock` sees to that.
+  private let turn = Monitor(false)
 
   private init(descriptor: CInt, memory: UnsafeMutableRawPointer, slotCount: Int) {
     self.descriptor = descriptor
@@ -136,6 +129,7 @@ final class RemovalLog: @unchecked Sendable {
     }
     guard fdatasync(descriptor) == 0 else { throw .system(errno) }
     word(Offset.adopted).pointee.store(adopted, ordering: .relaxed)
+    word(Offset.written).pointee.store(last, ordering: .relaxed)
     word(Offset.sequence).pointee.store(last, ordering: .releasing)
     return isReadable
   }
@@ -196,61 +190,41 @@ final class RemovalLog: @unchecked Sendable {
   ///   - timeout: How long to wait for a process that holds the log, and for room in it.
   ///   - makeRoom: Called, again and again, while the log is full: the data is to adopt what stands in it.
   func append(_ scope: RemovalScope, timeout: Duration, makeRoom: () -> Void) throws(Failure) {
-    let ticket = group.withLock { group -> UInt64 in
-      group.waiting.append(scope.abbreviated)
-      group.handedIn += 1
-      return group.handedIn
-    }
-    enum Turn {
-      case leads([RemovalScope])
-      case done(Failure?)
-    }
-    let turn = group.wait { group -> Turn? in
-      if group.done >= ticket { return .done(group.failure) }
-      guard !group.isUnderWay else { return nil }
-      group.isUnderWay = true
-      defer { group.waiting = [] }
-      return .leads(group.waiting)
-    }
-    switch turn {
-    case .leads(let scopes):
-      var failure: Failure?
+    let scope = scope.abbreviated
+    let deadline = MonotonicTime.now + timeout
+    var number: UInt64?
+    while true {
+      // The lock is held for no longer than a copy takes: a process that is stopped meanwhile keeps all others waiting.
+      try lock(until: deadline)
       do throws(Failure) {
-        try write(scopes, timeout: timeout, makeRoom: makeRoom)
+        number = try write(scope)
       } catch {
-        failure = error
+        unlock()
+        throw error
       }
-      group.update { group in
-        group.done += UInt64(scopes.count)
-        group.isUnderWay = false
-        // It stays: whoever could not rely on one removal gives the store up.
-        if let failure { group.failure = failure }
-      }
-      if let failure { throw failure }
-    case .done(let failure):
-      if let failure { throw failure }
-    case nil:
-      throw .busy
+      unlock()
+      if let number { return try publish(number) }
+      guard MonotonicTime.now < deadline else { throw .busy }
+      makeRoom()
+      usleep(500)
     }
   }
 
-  private func write(_ scopes: [RemovalScope], timeout: Duration, makeRoom: () -> Void) throws(Failure) {
-    try lock(timeout)
-    defer { flock(descriptor, LOCK_UN) }
-    var rest = scopes[...]
-    while !rest.isEmpty {
-      let first = sequence + 1
-      let room = try waitForRoom(at: first, timeout: timeout, makeRoom: makeRoom)
-      let part = rest.prefix(room)
-      for (index, scope) in part.enumerated() {
-        let number = first + UInt64(index)
-        try write(Self.slot(number, scope), toSlot: Int(number % UInt64(slotCount)))
-      }
-      // Published only when it is safe: no record on the disk may bear a number that a power cut takes back.
-      guard fdatasync(descriptor) == 0 else { throw .system(errno) }
-      word(Offset.sequence).pointee.store(first + UInt64(part.count) - 1, ordering: .releasing)
-      rest = rest.dropFirst(part.count)
-    }
+  /// Gives a removal its number and writes it to its slot; nil if that is not free yet.
+  private func write(_ scope: RemovalScope) throws(Failure) -> UInt64? {
+    let written = word(Offset.written)
+    let number = written.pointee.load(ordering: .relaxed) + 1
+    guard number <= adopted + UInt64(slotCount) else { return nil }
+    try write(Self.slot(number, scope), toSlot: Int(number % UInt64(slotCount)))
+    written.pointee.store(number, ordering: .relaxed)
+    return number
+  }
+
+  /// Puts a removal in force, and all that were written before it. Only when they are safe: no record on the disk may bear
+  /// a number that a power cut takes back.
+  private func publish(_ number: UInt64) throws(Failure) {
+    guard fdatasync(descriptor) == 0 else { throw .system(errno) }
+    word(Offset.sequence).pointee.max(number, ordering: .acquiringAndReleasing)
   }
 
   private func write(_ bytes: [UInt8], toSlot index: Int) throws(Failure) {
@@ -269,27 +243,31 @@ final class RemovalLog: @unchecked Sendable {
     return withUnsafeBytes(of: checksum.littleEndian) { Array($0) } + writer.bytes
   }
 
-  /// Waits for other processes' appending. The lock goes with the process that holds it.
-  private func lock(_ timeout: Duration) throws(Failure) {
-    let deadline = MonotonicTime.now + timeout
-    var pause: UInt32 = 50
+  /// Waits for its turn. A process that dies loses its own.
+  private func lock(until deadline: MonotonicTime) throws(Failure) {
+    guard
+      turn.wait(
+        timeout: MonotonicTime.now.duration(to: deadline),
+        for: { isTaken -> Bool? in
+          if isTaken { return nil }
+          isTaken = true
+          return true
+        }) == true
+    else { throw .busy }
+    var pause: UInt32 = 20
     while flock(descriptor, LOCK_EX | LOCK_NB) != 0 {
-      guard errno == EWOULDBLOCK || errno == EINTR else { throw .system(errno) }
-      guard MonotonicTime.now < deadline else { throw .busy }
+      let number = errno
+      guard number == EWOULDBLOCK || number == EINTR, MonotonicTime.now < deadline else {
+        turn.update { $0 = false }
+        throw number == EWOULDBLOCK || number == EINTR ? .busy : .system(number)
+      }
       usleep(pause)
       pause = min(pause * 2, 1000)
     }
   }
 
-  /// How many slots from this number on are free; at least one.
-  private func waitForRoom(at first: UInt64, timeout: Duration, makeRoom: () -> Void) throws(Failure) -> Int {
-    let deadline = MonotonicTime.now + timeout
-    while true {
-      let used = Int(first - 1 - min(adopted, first - 1))
-      if used < slotCount { return slotCount - used }
-      guard MonotonicTime.now < deadline else { throw .busy }
-      makeRoom()
-      usleep(500)
-    }
+  private func unlock() {
+    flock(descriptor, LOCK_UN)
+    turn.update { $0 = false }
   }
 }

@@ -107,7 +107,8 @@ extension ResponseStore {
   /// So much waiting ends the writer's wait for more.
   var wakeByteCount: Int { limits.withLock { $0.batchByteCount } }
 
-  /// Returns when all that was stored before is safe on disk, also against a power cut.
+  /// Returns when all that was stored before is safe on disk, also against a power cut, and what was removed before is
+  /// deleted or, if it is much, marked.
   ///
   /// - Throws: ``StoreError`` when the disk failed, the store was given up (``StoreError/Code/givenUp``), or nothing could be
   ///   written for ``Options/stallTimeout`` (``StoreError/Code/busy``). Responses that could not be written for lack of room
@@ -121,9 +122,15 @@ extension ResponseStore {
       }
       if options.runsInBackground {
         // Also while the store is being closed: everything queued is done with in the end.
-        isDone = waitUnlessStalled(queue, for: { $0.doneCount >= target ? true : nil }) != nil
+        let removal = removalLog.sequence
+        isDone =
+          waitUnlessStalled(queue) { queue -> Bool? in
+            // What cannot be taken over now stays hidden by the log.
+            let isAdopted = removalLog.adopted >= removal || queue.adoptionPausedUntil != nil
+            return queue.doneCount >= target && isAdopted ? true : nil
+          } != nil
       } else {
-        while queue.withLock({ $0.doneCount < target }), writePending() {}
+        while queue.withLock({ $0.doneCount < target }) || hasRemovalsToAdopt, writePending() {}
       }
       queue.withLock { $0.flushCount -= 1 }
     }

@@ -131,9 +131,8 @@ struct RemovalTests {
 
   private func removeWhileAnotherWrites(_ keys: [RequestKey], _ store: ResponseStore) throws {
     try store.file.environment.write { (_) throws(LMDBError) in
-      // On another thread, as this one has the right to write.
-      let isFinished = DispatchSemaphore(value: 0)
-      Thread {
+      // On another thread, as this one has the right to write. It is waited for to its end, where it lets go of the store.
+      let thread = BackgroundThread {
         for key in keys.dropLast() {
           store.remove(key)
           #expect(store.lookup(key) == nil)
@@ -143,9 +142,8 @@ struct RemovalTests {
         store.remove(keys[keys.count - 1])
         #expect(store.lookup(keys[keys.count - 1]) == nil)
         #expect(store.isCondemned)
-        isFinished.signal()
-      }.start()
-      isFinished.wait()
+      }
+      #expect(thread?.join { $0.wait { $0 ? true : nil } ?? false } == true)
     }
   }
 
