@@ -49,7 +49,7 @@ extension ResponseStore {
   ) -> R? {
     guard isUsable else { return nil }
     // What waits for the writer is in memory anyway.
-    if !staging.isEmpty, !staging.variants(of: key).isEmpty {
+    if !staging.isEmpty, staging.concerns(key) {
       guard let found = lookup(key, where: matches) else { return nil }
       return found.body.withUnsafeBytes { bytes in found.head.layout { body(BorrowedResponse($0, first: bytes)) } }
     }

@@ -34,6 +34,11 @@ final class StagingArea: Sendable {
     responses.withLock { $0[key]?.last { $0.vary == vary } }
   }
 
+  /// Whether anything is staged for a key.
+  func concerns(_ key: RequestKey) -> Bool {
+    responses.withLock { $0[key] != nil }
+  }
+
   /// The variants staged for a key, newest first; a variant that was staged again appears once.
   func variants(of key: RequestKey) -> [StagedResponse] {
     let staged = responses.withLock { $0[key] ?? [] }

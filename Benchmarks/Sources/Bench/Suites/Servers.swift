@@ -45,7 +45,7 @@ struct Servers {
       directory: URL(fileURLWithPath: scratch.folder("server")), memoryCapacity: 64 << 20, diskCapacity: 256 << 20)
     // What is hot has been asked for before.
     for index in 0..<Self.hotCount { try await load(cache, URLRequest(url: origin.hot(index))) }
-    try cache.flush()
+    guard cache.flush() else { throw BenchError("the cache could not be written") }
     let latencies = Samples()
     let start = now()
     try await withThrowingTaskGroup(of: Void.self) { group in

@@ -20,8 +20,7 @@ struct Sessions {
       onDisk.storeCachedResponse(response, for: requests[index])
       inMemory.storeCachedResponse(response, for: requests[index])
     }
-    try onDisk.flush()
-    try inMemory.flush()
+    guard onDisk.flush(), inMemory.flush() else { throw BenchError("the cache could not be written") }
     lookups(fixture, requests, onDisk, inMemory)
     try await loads(fixture, requests, inMemory)
   }
