@@ -44,55 +44,68 @@ extension ResponseStore {
   /// ``Options/verifiesEveryRead`` every read does. Safe from any thread.
   ///
   /// - Complexity: O(log entries) for each piece of the body.
+  @inlinable
   public func withResponse<R>(
     _ key: RequestKey, where matches: (VarySelection) -> Bool = { _ in true }, _ body: (borrowing BorrowedResponse) -> R
   ) -> R? {
-    guard isUsable else { return nil }
+    // Only this is compiled anew for each `R`.
+    var result: R?
+    lend(key, where: matches) { result = body($0) }
+    return result
+  }
+
+  @usableFromInline
+  func lend(
+    _ key: RequestKey, where matches: (VarySelection) -> Bool, _ body: (borrowing BorrowedResponse) -> Void
+  ) {
+    guard isUsable else { return }
     // What waits for the writer is in memory anyway.
     if !staging.isEmpty, staging.concerns(key) {
-      guard let found = lookup(key, where: matches) else { return nil }
-      return found.body.withUnsafeBytes { bytes in found.head.layout { body(BorrowedResponse($0, first: bytes)) } }
+      guard let found = lookup(key, where: matches) else { return }
+      return found.withHead { head in found.withBody { body(BorrowedResponse(head, first: $0)) } }
     }
-    do {
-      let result = try file.environment.read { (transaction) throws(LMDBError) in
+    do throws(LMDBError) {
+      let isFound = try read { (transaction) throws(LMDBError) in
         try lend(key, in: transaction, where: matches, body)
       }
-      if result == nil { counts.misses.add(1, ordering: .relaxed) } else { counts.hits.add(1, ordering: .relaxed) }
-      return result
+      counts.lookups.count(isHit: isFound)
     } catch {
       readFailed(error)
-      return nil
     }
   }
 
-  private func lend<R>(
+  /// False if there is nothing to lend.
+  private func lend(
     _ key: RequestKey, in transaction: borrowing ReadTransaction, where matches: (VarySelection) -> Bool,
-    _ body: (borrowing BorrowedResponse) -> R
-  ) throws(LMDBError) -> R? {
-    guard let chosen = try choose(key, above: nil, in: transaction, where: matches) else { return nil }
+    _ body: (borrowing BorrowedResponse) -> Void
+  ) throws(LMDBError) -> Bool {
+    guard let chosen = try choose(key, above: nil, in: transaction, where: matches) else { return false }
     let head = chosen.head
-    if !isVerified(head, rowID: chosen.rowID), try copy(chosen.rowID, head, in: transaction) == nil {
+    if !isVerified(head, rowID: chosen.rowID), try copy(chosen, in: transaction) == nil {
       reportDamage(chosen.rowID)
-      return nil
+      return false
     }
-    file.uses.noteUse(of: head.useDigest)
+    noteUse(of: head.useDigest)
     let chunkCount = head.chunkCount(chunkByteCount: file.chunkByteCount)
     guard chunkCount > 0 else {
-      return body(BorrowedResponse(head, first: head.isBodyInline ? head.inlineBody : .empty))
+      body(BorrowedResponse(head, first: head.isBodyInline ? head.inlineBody : .empty))
+      return true
     }
-    var pieces: [UnsafeRawBufferPointer] = []
     guard let first = try chunk(0, of: chosen.rowID, head, in: transaction) else {
       reportDamage(chosen.rowID)
-      return nil
+      return false
     }
+    var rest: [UnsafeRawBufferPointer] = []
+    rest.reserveCapacity(chunkCount - 1)
     for index in 1..<chunkCount {
       guard let piece = try chunk(index, of: chosen.rowID, head, in: transaction) else {
         reportDamage(chosen.rowID)
-        return nil
+        return false
       }
-      pieces.append(piece)
+      rest.append(piece)
     }
-    return body(BorrowedResponse(head, first: first, rest: pieces))
+    body(BorrowedResponse(head, first: first, rest: rest))
+    return true
   }
 }
 

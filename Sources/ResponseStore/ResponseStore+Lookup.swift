@@ -14,37 +14,29 @@ extension ResponseStore {
   public func lookup(
     _ key: RequestKey, where matches: (VarySelection) -> Bool = { _ in true }
   ) -> StoredResponse? {
-    let found = find(key, where: matches)
-    if found == nil { counts.misses.add(1, ordering: .relaxed) } else { counts.hits.add(1, ordering: .relaxed) }
+    guard isUsable else { return nil }
+    // What is staged stands before what is on disk, and a lookup behind the staging area sees at least what was committed
+    // when it looked there.
+    let found =
+      staging.isEmpty ? findOnDisk(key, above: nil, where: matches) : findStagedOrOnDisk(key, where: matches)
+    counts.lookups.count(isHit: found != nil)
     return found
   }
 
-  private func find(_ key: RequestKey, where matches: (VarySelection) -> Bool) -> StoredResponse? {
-    guard isUsable else { return nil }
-    var best: (response: StoredResponse, rank: Rank)?
+  private func findStagedOrOnDisk(
+    _ key: RequestKey, where matches: (VarySelection) -> Bool
+  ) -> StoredResponse? {
+    var best: (response: StagedResponse, rank: Rank)?
     var stagedVariants: [VarySelection] = []
-    if !staging.isEmpty {
-      for staged in staging.variants(of: key) {
-        // Also of one that was removed since: what lies on disk for the variant is older still.
-        stagedVariants.append(staged.vary)
-        guard !wasRemoved(staged), matches(staged.vary) else { continue }
-        let rank = Rank(vary: staged.vary, date: staged.facts.date)
-        if best.map({ $0.rank < rank }) ?? true { best = (staged.stored, rank) }
-      }
+    for staged in staging.variants(of: key) {
+      // Also of one that was removed since: what lies on disk for the variant is older still.
+      stagedVariants.append(staged.vary)
+      guard !wasRemoved(staged), matches(staged.vary) else { continue }
+      let rank = Rank(vary: staged.vary, date: staged.facts.date)
+      if best.map({ $0.rank < rank }) ?? true { best = (staged, rank) }
     }
-    // What is staged for a variant stands before what is on disk, and a lookup behind the staging area sees at least
-    // what was committed when it looked there.
-    do {
-      let onDisk = try file.environment.read { (transaction) throws(LMDBError) in
-        try findOnDisk(key, above: best?.rank, in: transaction) { vary in
-          matches(vary) && !stagedVariants.contains(vary)
-        }
-      }
-      return onDisk ?? best?.response
-    } catch {
-      readFailed(error)
-      return best?.response
-    }
+    let onDisk = findOnDisk(key, above: best?.rank) { vary in matches(vary) && !stagedVariants.contains(vary) }
+    return onDisk ?? best.map { StoredResponse($0.response) }
   }
 
   /// Which of several responses that match is taken: one that varies before one that does not, then the newer one
@@ -64,24 +56,30 @@ extension ResponseStore {
   }
 
   private func findOnDisk(
-    _ key: RequestKey, above staged: Rank?, in transaction: borrowing ReadTransaction,
-    where matches: (VarySelection) -> Bool
-  ) throws(LMDBError) -> StoredResponse? {
-    // Before the removals are looked at, so that a later one is compared with the copy.
-    let snapshot = removalLog.sequence
-    let chosen = try choose(key, above: staged, in: transaction, where: matches)
-    guard let chosen else { return nil }
-    guard let record = try copy(chosen.rowID, chosen.head, in: transaction) else {
-      reportDamage(chosen.rowID)
+    _ key: RequestKey, above staged: Rank?, where matches: (VarySelection) -> Bool
+  ) -> StoredResponse? {
+    do throws(LMDBError) {
+      return try read { (transaction) throws(LMDBError) in
+        guard let chosen = try choose(key, above: staged, in: transaction, where: matches) else { return nil }
+        noteUse(of: chosen.head.useDigest)
+        guard let record = try copy(chosen, in: transaction) else {
+          reportDamage(chosen.rowID)
+          return nil
+        }
+        return StoredResponse(record)
+      }
+    } catch {
+      readFailed(error)
       return nil
     }
-    return record.withHead { head in
-      file.uses.noteUse(of: head.useDigest)
-      return StoredResponse(
-        rowID: chosen.rowID, key: key, storedAt: head.storedAt, body: record.body, facts: head.facts,
-        status: head.status, hasOtherVariants: chosen.hasOthers, head: .copied(record), row: nil,
-        snapshot: snapshot)
-    }
+  }
+
+  /// Runs `body` with a read transaction.
+  @inline(__always)
+  func read<R>(_ body: (borrowing ReadTransaction) throws(LMDBError) -> R) throws(LMDBError) -> R {
+    try environment.use { environment in
+      Result { () throws(LMDBError) in try environment.read(body) }
+    }.get()
   }
 
   /// A record on disk. The head lies in the map, where it stays as long as the transaction lasts.
@@ -90,6 +88,8 @@ extension ResponseStore {
     var head: HeadLayout
     /// Whether other records are stored for the key.
     var hasOthers: Bool
+    /// The last removal before it was looked for.
+    var snapshot: UInt64
   }
 
   /// The best of the records that a key has and that `matches` accepts, if it is above what is staged.
@@ -97,6 +97,8 @@ extension ResponseStore {
     _ key: RequestKey, above staged: Rank?, in transaction: borrowing ReadTransaction,
     where matches: (VarySelection) -> Bool
   ) throws(LMDBError) -> Chosen? {
+    // Before the removals are looked at, so that what comes later is compared with the copy.
+    let snapshot = removalLog.sequence
     let purges = try removals.purges(in: transaction)
     let rowIDs = try StorageFormat.withTableKey(of: key.bytes) { (tableKey) throws(LMDBError) in
       try file.keys.withValue(forBytes: tableKey, in: transaction) { (list) throws(LMDBError) in
@@ -125,7 +127,7 @@ extension ResponseStore {
       let rank = Rank(vary: vary, date: head.facts.date)
       if let best, !(best < rank) { continue }
       best = rank
-      chosen = Chosen(rowID: rowID, head: head, hasOthers: count > 1)
+      chosen = Chosen(rowID: rowID, head: head, hasOthers: count > 1, snapshot: snapshot)
     }
     return chosen
   }
@@ -142,14 +144,20 @@ extension ResponseStore {
 
   /// Copies a record out and compares what was copied; nil if it is damaged.
   func copy(
-    _ rowID: UInt64, _ head: HeadLayout, in transaction: borrowing ReadTransaction
+    _ chosen: Chosen, in transaction: borrowing ReadTransaction
   ) throws(LMDBError) -> CopiedRecord? {
+    let (rowID, head) = (chosen.rowID, chosen.head)
     let chunkCount = head.chunkCount(chunkByteCount: file.chunkByteCount)
     // A damaged head may claim any size. With its last chunk there, it claims what can be.
-    if chunkCount > 0, try chunk(chunkCount - 1, of: rowID, head, in: transaction) == nil { return nil }
-    let record = CopiedRecord(head)
+    var last: UnsafeRawBufferPointer?
+    if chunkCount > 0 {
+      last = try chunk(chunkCount - 1, of: rowID, head, in: transaction)
+      if last == nil { return nil }
+    }
+    let record = CopiedRecord(head, rowID: rowID, snapshot: chosen.snapshot, hasOthers: chosen.hasOthers)
     for index in 0..<chunkCount {
-      guard let chunk = try chunk(index, of: rowID, head, in: transaction) else { return nil }
+      let isLast = index == chunkCount - 1
+      guard let chunk = isLast ? last : try chunk(index, of: rowID, head, in: transaction) else { return nil }
       (record.bodyMemory + index * file.chunkByteCount).copyMemory(from: chunk.baseAddress!, byteCount: chunk.count)
     }
     if !isVerified(head, rowID: rowID) {

@@ -11,8 +11,8 @@ extension ResponseStore {
   public var statistics: StoreStatistics {
     let counters = committedCounters()
     return StoreStatistics(
-      hits: counts.hits.load(ordering: .relaxed),
-      misses: counts.misses.load(ordering: .relaxed),
+      hits: counts.lookups.hits,
+      misses: counts.lookups.misses,
       stores: counts.stores.load(ordering: .relaxed),
       updates: counts.updates.load(ordering: .relaxed),
       droppedStores: counts.droppedStores.load(ordering: .relaxed),

@@ -78,6 +78,10 @@ public final class ResponseStore: Sendable {
   let options: Options
   let storeDirectory: StoreDirectory
   let file: StoreFile
+  /// Of `file`.
+  let environment: Lent<Environment>
+  /// Of `file`.
+  let uses: Lent<UseTableFile>
   let staging = StagingArea()
   let queue = Monitor(WriteQueue())
   let maintenance = Monitor(MaintenanceState())
@@ -106,6 +110,8 @@ public final class ResponseStore: Sendable {
     self.options = options
     storeDirectory = directory
     self.file = file
+    environment = Lent(file.environment)
+    uses = Lent(file.uses)
     self.removalLog = removalLog
     removals = RemovalView(file: file, log: removalLog)
     limits = Monitor(

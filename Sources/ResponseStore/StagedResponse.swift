@@ -46,13 +46,6 @@ final class StagedResponse: Sendable {
   /// The bytes of the head without a body in it.
   var headByteCount: Int { head.bytes.count - (head.isBodyInline ? body.count : 0) }
 
-  /// The response as a lookup gives it. What lies on disk beside it is not known here, so it may have other variants.
-  var stored: StoredResponse {
-    StoredResponse(
-      rowID: 0, key: key, storedAt: storedAt, body: body, facts: facts, status: head.status,
-      hasOtherVariants: !vary.selectors.isEmpty, head: .staged(head), row: row, snapshot: snapshot)
-  }
-
   func isCovered(by scope: RemovalScope) -> Bool {
     scope.covers(key: key.bytes, storedAt: storedAt) { CacheGroups.groups(of: head.fields) }
   }

@@ -1,3 +1,4 @@
+import Glibc
 import Synchronization
 
 /// Why an entry left the store.
@@ -60,8 +61,7 @@ public struct StoreStatistics: Sendable, Hashable {
 
 /// The counts behind ``StoreStatistics``. Each is exact; together they are no snapshot.
 final class StatisticsCounters: Sendable {
-  let hits = Atomic<Int>(0)
-  let misses = Atomic<Int>(0)
+  let lookups = LookupCounts()
   let stores = Atomic<Int>(0)
   let updates = Atomic<Int>(0)
   let droppedStores = Atomic<Int>(0)
@@ -70,10 +70,58 @@ final class StatisticsCounters: Sendable {
   let commits = Atomic<Int>(0)
   private let removals = Monitor<[RemovalReason: Int]>([:])
 
+  deinit {
+    lookups.destroy()
+  }
+
   func countRemovals(_ count: Int, _ reason: RemovalReason) {
     guard count > 0 else { return }
     removals.withLock { $0[reason, default: 0] += count }
   }
 
   var removalCounts: [RemovalReason: Int] { removals.withLock { $0 } }
+}
+
+/// Hits and misses. Every lookup of every thread counts one, so a single counter would travel between the processors'
+/// caches all the time: there are several, each on cache lines of its own, and threads are spread over them.
+///
+/// `@unchecked Sendable`: the pointer is constant, and what it leads to is atomic.
+struct LookupCounts: @unchecked Sendable {
+  private struct Stripe: ~Copyable {
+    let hits = Atomic<Int>(0)
+    let misses = Atomic<Int>(0)
+    // Two lines of 64 bytes, as processors fetch them in pairs.
+    private let padding = InlineArray<14, Int>(repeating: 0)
+  }
+
+  private static let stripeCountBits = 4
+  private let stripes: UnsafeMutablePointer<Stripe>
+
+  init() {
+    let count = 1 << Self.stripeCountBits
+    let byteCount = count * MemoryLayout<Stripe>.stride
+    stripes = UnsafeMutableRawPointer.allocate(byteCount: byteCount, alignment: 128)
+      .bindMemory(to: Stripe.self, capacity: count)
+    for index in 0..<count { (stripes + index).initialize(to: Stripe()) }
+  }
+
+  /// Frees the memory; nobody may count any more.
+  func destroy() {
+    stripes.deinitialize(count: 1 << Self.stripeCountBits)
+    UnsafeMutableRawPointer(stripes).deallocate()
+  }
+
+  func count(isHit: Bool) {
+    // A thread is known by an address; multiplying spreads what differs over the upper bits.
+    let thread = UInt(pthread_self()) &* 0x9E37_79B9_7F4A_7C15
+    let stripe = stripes + Int(thread >> (64 - UInt(Self.stripeCountBits)))
+    if isHit { stripe.pointee.hits.add(1, ordering: .relaxed) } else { stripe.pointee.misses.add(1, ordering: .relaxed) }
+  }
+
+  var hits: Int { sum { $0.pointee.hits.load(ordering: .relaxed) } }
+  var misses: Int { sum { $0.pointee.misses.load(ordering: .relaxed) } }
+
+  private func sum(_ value: (UnsafeMutablePointer<Stripe>) -> Int) -> Int {
+    (0..<(1 << Self.stripeCountBits)).reduce(0) { $0 + value(stripes + $1) }
+  }
 }

@@ -45,11 +45,11 @@ static inline void keep(void *memory) { __asm__ volatile("" : : "r"(memory) : "m
 /* Offsets of a head record's fixed part. */
 enum { record_flags = 9, body_byte_count = 32 };
 
-uint64_t raw_read(raw_store *store, raw_keys keys, const uint32_t *picks, size_t count, int copies) {
+uint64_t raw_read(raw_store *store, raw_keys keys, const uint32_t *picks, size_t count, raw_copies copies) {
   MDB_txn *txn;
   if (mdb_txn_begin(store->environment, NULL, MDB_RDONLY, &txn)) return 0;
   mdb_txn_reset(txn);
-  uint8_t *memory = malloc(4 << 20);
+  uint8_t *reused = malloc(4 << 20);
   uint64_t total = 0;
   volatile uint8_t touched = 0;
   for (size_t i = 0; i < count; i++) {
@@ -65,14 +65,15 @@ uint64_t raw_read(raw_store *store, raw_keys keys, const uint32_t *picks, size_t
     if (mdb_get(txn, store->heads, &row_key, &head)) return 0;
     const uint8_t *record = head.mv_data;
     size_t filled = head.mv_size;
+    uint64_t body_count = 0, copied = 0;
+    if (!(record[record_flags] & 1)) memcpy(&body_count, record + body_byte_count, 8);
+    uint8_t *memory = copies == raw_copies_fresh ? malloc(head.mv_size + body_count) : reused;
     if (copies) {
       memcpy(memory, record, head.mv_size);
     } else {
       touched += record[0];
     }
-    if (!(record[record_flags] & 1)) {
-      uint64_t body_count, copied = 0;
-      memcpy(&body_count, record + body_byte_count, 8);
+    if (body_count > 0) {
       uint8_t chunk_bytes[12] = {0};
       memcpy(chunk_bytes, &big_endian, 8);
       MDB_val chunk_key = {12, chunk_bytes}, chunk;
@@ -91,10 +92,11 @@ uint64_t raw_read(raw_store *store, raw_keys keys, const uint32_t *picks, size_t
     }
     total += filled;
     keep(memory);
+    if (memory != reused) free(memory);
     mdb_txn_reset(txn);
   }
   mdb_txn_abort(txn);
-  free(memory);
+  free(reused);
   return total;
 }
 

@@ -14,7 +14,8 @@ import ResponseStore
 
 struct HotCall {
   let name: String
-  let run: () -> Void
+  /// Is told how often it was called before.
+  let run: (Int) -> Void
 }
 
 func makeResponse(_ index: Int, byteCount: Int) -> NewResponse {
@@ -38,22 +39,25 @@ func storeCalls(_ folder: String) throws -> [HotCall] {
   var calls: [HotCall] = []
   for size in sizes {
     let keys = (0..<16).map { makeResponse($0, byteCount: size).key }
-    var next = 0
     calls.append(
-      HotCall(name: "lookup \(size >> 10) KB") {
-        next = (next + 1) & 15
-        guard let found = store.lookup(keys[next]), found.body.count == size else { fatalError("missed") }
+      HotCall(name: "lookup \(size >> 10) KB") { number in
+        if store.lookup(keys[number & 15])?.withBodyBytes({ $0.byteCount }) != size { fatalError("missed") }
       })
   }
+  let keys = (0..<16).map { makeResponse($0, byteCount: 1 << 10).key }
+  calls.append(
+    HotCall(name: "lookup 1 KB, body as Data") { number in
+      if store.lookup(keys[number & 15])?.body.count != 1 << 10 { fatalError("missed") }
+    })
   let borrowed = makeResponse(1, byteCount: 1 << 10).key
   calls.append(
-    HotCall(name: "borrowed 1 KB") {
+    HotCall(name: "borrowed 1 KB") { _ in
       if store.withResponse(borrowed, { $0.bodyByteCount }) != 1 << 10 { fatalError("missed") }
     })
   guard let absent = RequestKey(urlString: "http://assets.example.com/none") else { fatalError("the URL has no key") }
-  calls.append(HotCall(name: "lookup, absent") { if store.lookup(absent) != nil { fatalError("found") } })
+  calls.append(HotCall(name: "lookup, absent") { _ in if store.lookup(absent) != nil { fatalError("found") } })
   calls.append(
-    HotCall(name: "request key") {
+    HotCall(name: "request key") { _ in
       if RequestKey(urlString: "http://assets.example.com/images/0000000001/photo.webp") == nil { fatalError("no key") }
     })
   return calls
@@ -76,13 +80,13 @@ func cacheCalls(_ folder: String) throws -> [HotCall] {
     guard cache.flush(), cache.cachedResponse(for: request) != nil else { fatalError("missed") }
   }
   return [
-    HotCall(name: "cachedResponse, memory") {
+    HotCall(name: "cachedResponse, memory") { _ in
       if inMemory.cachedResponse(for: request) == nil { fatalError("missed") }
     },
-    HotCall(name: "cachedResponse, disk, with response") {
+    HotCall(name: "cachedResponse, disk, with response") { _ in
       if onDisk.cachedResponse(for: request)?.response.url == nil { fatalError("missed") }
     },
-    HotCall(name: "cachedResponse, disk") { if onDisk.cachedResponse(for: request) == nil { fatalError("missed") } },
+    HotCall(name: "cachedResponse, disk") { _ in if onDisk.cachedResponse(for: request) == nil { fatalError("missed") } },
   ]
 }
 
@@ -94,10 +98,10 @@ let isProfiled = ProcessInfo.processInfo.environment["GUARD_TIMES"] != nil
 let times = ProcessInfo.processInfo.environment["GUARD_TIMES"].flatMap { Int($0) } ?? 1000
 for call in try storeCalls(folder + "/store") + cacheCalls(folder) where chosen.isEmpty || chosen.contains(call.name) {
   // What is made once, is made now.
-  for _ in 0..<20 { call.run() }
+  for number in 0..<20 { call.run(number) }
   let before = allocation_count()
   if !isProfiled { instructions_begin() }
-  for _ in 0..<times { call.run() }
+  for number in 0..<times { call.run(number) }
   if !isProfiled { instructions_end(call.name) }
   print("\(call.name)\t\(Double(allocation_count() - before) / Double(times))")
 }

@@ -27,7 +27,7 @@ extension ResponseStore {
   ///
   /// - Parameter digest: ``useDigest(of:vary:)`` of the response.
   public func noteUse(of digest: UInt64) {
-    file.uses.noteUse(of: digest)
+    uses.use { $0.noteUse(of: digest) }
   }
 
   /// What ``noteUse(of:)`` knows a response by.

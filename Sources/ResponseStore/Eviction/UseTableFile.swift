@@ -30,7 +30,9 @@ final class UseTableFile: @unchecked Sendable {
 
   /// Notes that a record was used.
   func noteUse(of digest: UInt64) {
-    table?.noteUse(of: digest)
+    // Without a reference of its own, which all threads would count: no table goes before this object does.
+    guard let table = current.load(ordering: .acquiring) else { return }
+    Unmanaged<UseTable>.fromOpaque(table)._withUnsafeGuaranteedRef { $0.noteUse(of: digest) }
   }
 
   /// The share of the capacity that a table may take; beyond it records stay unknown and go first, oldest first.

@@ -1,7 +1,9 @@
 import CRawLMDB
 import Foundation
 
-/// What a loop in C reaches on a copy of the store's file: key, head, body, and a memcpy of both.
+/// What a loop in C reaches on a copy of the store's file. It does the lookups of a store's hit, each a mdb_get: the key in
+/// `keys`, which gives the row's number, the head in `heads`, which up to 1.9 KB holds the body too, and each chunk of a
+/// larger body in `bodies`. Then it copies head and body. One transaction is renewed and reset for each.
 final class RawPeer {
   private let store: OpaquePointer
   let keys: KeyBytes
@@ -14,10 +16,10 @@ final class RawPeer {
     self.store = store
   }
 
-  func contestant(_ name: String, _ picks: [[UInt32]], copies: Bool, threads: Int = 1) -> Contestant {
+  func contestant(_ name: String, _ picks: [[UInt32]], _ copies: raw_copies, threads: Int = 1) -> Contestant {
     Contestant(name: name, operations: picks[0].count, threads: threads) { [self] thread, round in
       let mine = picks[(thread + round) % picks.count]
-      let total = keys.withPointers { raw_read(store, $0, mine, mine.count, copies ? 1 : 0) }
+      let total = keys.withPointers { raw_read(store, $0, mine, mine.count, copies) }
       guard total > 0 else { fatalError("\(name) missed") }
     }
   }

@@ -2,8 +2,9 @@ import Foundation
 import HTTPCaching
 import ResponseStore
 
-/// This project's store, through its own interface. A read takes the status and the body; header fields are copied with
-/// the rest, and decoded only where a measure says so.
+/// This project's store, through its own interface. A read copies head and body into memory of the response's own, and
+/// takes the status and the body's bytes; header fields are decoded, and a `Data` made of the body, only where a measure
+/// says so.
 final class StorePeer: Peer {
   static let name = "ResponseStore"
 
@@ -51,6 +52,16 @@ final class StorePeer: Peer {
     var sum = 0
     for pick in picks {
       guard let response = store.lookup(keys[Int(pick)]), response.status == 200 else { return 0 }
+      sum &+= response.withBodyBytes { $0.byteCount }
+    }
+    return sum
+  }
+
+  /// As ``read(_:)``, with the body as a `Data`.
+  func readAsData(_ picks: ArraySlice<UInt32>) -> Int {
+    var sum = 0
+    for pick in picks {
+      guard let response = store.lookup(keys[Int(pick)]), response.status == 200 else { return 0 }
       sum &+= response.body.count
     }
     return sum
@@ -74,7 +85,7 @@ final class StorePeer: Peer {
     var sum = 0
     for pick in picks {
       guard let key = RequestKey(urlString: urls[Int(pick)]), let response = store.lookup(key) else { return 0 }
-      sum &+= response.body.count &+ response.fields.count
+      sum &+= response.withBodyBytes { $0.byteCount } &+ response.fields.count
     }
     return sum
   }

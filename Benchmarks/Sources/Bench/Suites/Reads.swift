@@ -1,3 +1,4 @@
+import CRawLMDB
 import Foundation
 import ResponseStore
 
@@ -44,15 +45,19 @@ struct Reads {
 
     var contestants = [
       store.contestant(picks),
-      raw.contestant("raw C, head then body", picks, copies: true),
+      raw.contestant("raw C, head then body", picks, raw_copies_reused),
+      raw.contestant("raw C, head then body, fresh memory", picks, raw_copies_fresh),
       plain.contestant("raw C, one get", picks),
+      Contestant(name: "ResponseStore, body as Data", operations: picks[0].count) { _, round in
+        if store.readAsData(picks[round % picks.count][...]) == 0 { fatalError("missed") }
+      },
       Contestant(name: "ResponseStore, URL to fields", operations: picks[0].count) { _, round in
         _ = store.readDecoding(urls, picks[round % picks.count][...])
       },
       Contestant(name: "ResponseStore, borrowed", operations: picks[0].count) { _, round in
         if store.readBorrowed(picks[round % picks.count][...]) == 0 { fatalError("missed") }
       },
-      raw.contestant("raw C, pointers", picks, copies: false),
+      raw.contestant("raw C, pointers", picks, raw_copies_none),
     ]
     if fixture.count <= 100_000 { contestants.append(verifying.contestant(picks, suffix: ", verify always")) }
     contestants += peers.map { peer in
@@ -65,7 +70,7 @@ struct Reads {
 
     let pairs = [
       store.contestant(picks, threads: 2),
-      raw.contestant("raw C, head then body", picks, copies: true, threads: 2),
+      raw.contestant("raw C, head then body", picks, raw_copies_reused, threads: 2),
     ]
     // Per operation of one thread: as long as for one thread alone if they do not hinder each other.
     report.add("reads", "hit, 2 threads", fixture, Harness.compare(pairs, rounds: rounds), order: pairs)
@@ -89,17 +94,19 @@ struct Reads {
     }
   }
 
-  /// The same reads while another thread stores as fast as it can.
+  /// The same reads while another thread stores other entries as fast as it can: entries that are read would be found in
+  /// memory, where they wait for the disk.
   private func besideWriter(_ store: StorePeer, _ picks: [[UInt32]], rounds: Int) throws {
     let fixture = store.fixture
     let isDone = DispatchSemaphore(value: 0)
     let stop = StopFlag()
     let box = UncheckedBox(store.store)
+    let others = max(100, min(10_000, (64 << 20) / fixture.bodyByteCount))
     let writer = Thread {
       var index = 0
       while !stop.isSet {
-        // Entries that are there already: the store neither grows nor shrinks.
-        box.value.store(fixture.response(index % fixture.count))
+        // The same ones again and again, so that nothing need be evicted.
+        box.value.store(fixture.response(fixture.count + index % others))
         index += 1
       }
       isDone.signal()

@@ -17,9 +17,18 @@ typedef struct {
   const uint32_t *offsets;
 } raw_keys;
 
-/* For each pick: key, then head, then body, copied into memory that is used again and again. Returns the bytes copied, 0 if
-   anything was missing. With `copies` 0 the record is found and one byte of head and body touched. */
-uint64_t raw_read(raw_store *store, raw_keys keys, const uint32_t *picks, size_t count, int copies);
+/* What becomes of a record that was found. */
+typedef enum {
+  /* One byte of the head and of each piece of the body is touched. */
+  raw_copies_none,
+  /* Head and body are copied into memory that is used again and again. */
+  raw_copies_reused,
+  /* Head and body are copied into memory that is taken, and given back, for each. */
+  raw_copies_fresh
+} raw_copies;
+
+/* For each pick: key, then head, then body. Returns the bytes found, 0 if anything was missing. */
+uint64_t raw_read(raw_store *store, raw_keys keys, const uint32_t *picks, size_t count, raw_copies copies);
 
 /* The least possible: a table with the whole record under the key; one mdb_get and one memcpy for each pick. */
 raw_store *raw_plain_open(const char *directory, size_t map_byte_count);

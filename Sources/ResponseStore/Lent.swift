@@ -1,0 +1,17 @@
+/// A part of an object that lives as long as the object does, for the parts that every lookup uses: to count a reference at
+/// each use, all threads would change one number, which then travels between their processors.
+///
+/// `@unchecked Sendable`: it leads to what is `Sendable`, and never changes.
+struct Lent<Part: AnyObject & Sendable>: @unchecked Sendable {
+  private let part: Unmanaged<Part>
+
+  /// - Parameter part: The one who makes this must hold it for as long as this is used.
+  init(_ part: Part) {
+    self.part = Unmanaged.passUnretained(part)
+  }
+
+  @inline(__always)
+  func use<R>(_ body: (Part) -> R) -> R {
+    part._withUnsafeGuaranteedRef(body)
+  }
+}
