@@ -15,7 +15,7 @@ final class CacheCore: Sendable {
   /// Where the store is, or would be; nil if it is never to be opened.
   let directory: String?
   /// Set once: by the initializer, or when a disk capacity is first given.
-  private let openStore = AtomicLazyReference<ResponseStore>()
+  private let openStore = OnceReference<ResponseStore>()
   private let diskLimit: Atomic<Int>
   /// Changes of the disk capacity take turns.
   private let resizing = Mutex<Void>(())
@@ -40,9 +40,9 @@ final class CacheCore: Sendable {
   }
 
   /// The store, while the disk may be used.
-  var store: ResponseStore? {
-    diskCapacity < ResponseStore.smallestCapacityByteCount ? nil : openStore.load()
-  }
+  var store: ResponseStore? { usesDisk ? openStore.load() : nil }
+
+  private var usesDisk: Bool { diskCapacity >= ResponseStore.smallestCapacityByteCount }
 
   var now: Date { options.clock() }
 
@@ -80,19 +80,20 @@ final class CacheCore: Sendable {
   // MARK: Finding
 
   /// The newest response for a key that `matches` accepts. Freshness is not looked at.
-  func find(_ key: RequestKey, where matches: (VarySelection) -> Bool) -> StoredURLResponse? {
-    if let entry = memory.find(key, where: matches), holds(entry) {
-      // Eviction from disk is to know what is used, by whatever tier.
-      if entry.isOnDisk { store?.noteUse(of: entry.useDigest) }
-      return entry.response
-    }
+  ///
+  /// - Parameter url: The URL that was asked for, if it is at hand: the response's, most likely, which need not be made anew.
+  func find(
+    _ key: RequestKey, url: URL? = nil, where matches: (VarySelection) -> Bool
+  ) -> StoredURLResponse? {
+    let usesMemory = memory.capacityByteCount > 0
+    if usesMemory, let entry = memory.find(key, where: matches), use(entry) { return entry.response }
     guard let store else { return nil }
     // Both are read before the disk, so that whatever happens meanwhile shows.
     let snapshot = store.snapshot
-    let changeCount = memory.changeCount(for: key)
+    let changeCount = usesMemory ? memory.changeCount(for: key) : 0
     guard let stored = store.lookup(key, where: matches) else { return nil }
-    let response = StoredURLResponse(CachedRecord(stored), snapshot: snapshot)
-    if !stored.hasOtherVariants {
+    let response = StoredURLResponse(CachedRecord(stored, key: key), url: url, snapshot: snapshot)
+    if usesMemory, !stored.hasOtherVariants {
       // With several variants, only the disk knows which of those that match is the newest.
       memory.insert(
         MemoryTier.Entry(response, isOnDisk: true, snapshot: snapshot), unlessChangedSince: changeCount)
@@ -100,16 +101,25 @@ final class CacheCore: Sendable {
     return response
   }
 
-  /// Whether no removal, by any process, covers what memory has.
-  private func holds(_ entry: MemoryTier.Entry) -> Bool {
-    guard let store else { return true }
-    var snapshot = entry.snapshot.load(ordering: .relaxed)
-    let record = entry.response.record
-    let wasRemoved = store.wasRemoved(
-      record.key, storedAt: record.storedAt, groups: { CacheGroups.groups(of: record.fields) }, since: &snapshot)
-    entry.snapshot.store(snapshot, ordering: .relaxed)
-    if wasRemoved { memory.remove(entry) }
-    return !wasRemoved
+  /// Notes that what memory has is used; false if a removal, by whatever process, covers it.
+  private func use(_ entry: MemoryTier.Entry) -> Bool {
+    guard usesDisk else { return true }
+    return openStore.use { store in
+      let known = entry.snapshot.load(ordering: .relaxed)
+      var snapshot = known
+      // Without a copy of the record, each part of which would count a reference.
+      let wasRemoved = store.wasRemoved(
+        entry.response.record.key, storedAt: entry.response.record.storedAt,
+        groups: { CacheGroups.groups(of: entry.response.record.fields) }, since: &snapshot)
+      if snapshot != known { entry.snapshot.store(snapshot, ordering: .relaxed) }
+      if wasRemoved {
+        memory.remove(entry)
+      } else if entry.isOnDisk {
+        // Eviction from disk is to know what is used, by whatever tier.
+        store.noteUse(of: entry.useDigest)
+      }
+      return !wasRemoved
+    } ?? true
   }
 
   /// How many variants are stored for a key.

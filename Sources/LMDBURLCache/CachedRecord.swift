@@ -33,8 +33,8 @@ struct CachedRecord: Sendable, StoredResponseView {
     source = .memory(fields: fields, vary: vary, attachment: attachment)
   }
 
-  init(_ stored: StoredResponse) {
-    key = stored.key
+  init(_ stored: StoredResponse, key: RequestKey) {
+    self.key = key
     status = stored.status
     body = stored.body
     facts = stored.facts
@@ -48,6 +48,25 @@ struct CachedRecord: Sendable, StoredResponseView {
     switch source {
     case .memory(let fields, _, _): fields
     case .store(let stored): stored.fields
+    }
+  }
+
+  /// The fields as Foundation wants them.
+  var foundationFields: [String: String] {
+    switch source {
+    case .memory(let fields, _, _): return fields.foundation
+    case .store(let stored):
+      var joined = FoundationFields()
+      stored.forEachField { joined.append(name: $0, value: $1) }
+      return joined.fields
+    }
+  }
+
+  /// What the fields take, roughly.
+  var fieldsByteCount: Int {
+    switch source {
+    case .memory(let fields, _, _): fields.reduce(0) { $0 + $1.name.utf8.count + $1.value.utf8.count }
+    case .store(let stored): stored.fieldsByteCount
     }
   }
 
@@ -85,16 +104,22 @@ struct CachedRecord: Sendable, StoredResponseView {
   }
 
   /// The Foundation response, built anew.
-  func makeURLResponse() -> URLResponse {
+  ///
+  /// - Parameter asked: The URL that was asked for, if it is known.
+  func makeURLResponse(asked: URL?) -> URLResponse {
     let attachment = ResponseAttachment(bytes: attachment)
-    let text = attachment?.url ?? key.urlString
-    // A key is made from a URL, so this cannot fail; should it ever, an empty answer is better than a trap.
-    let url = URL(string: text) ?? URL(fileURLWithPath: "/")
-    if status > 0, let response = HTTPURLResponse.make(url: url, head: ResponseHead(status: status, fields: fields)) {
+    let url = responseURL(attachment, asked: asked)
+    if status > 0, let response = HTTPURLResponse.make(url: url, status: status, fields: foundationFields) {
       return response
     }
     return URLResponse(
       url: url, mimeType: attachment?.mimeType, expectedContentLength: attachment?.expectedContentLength ?? body.count,
       textEncodingName: attachment?.textEncodingName)
+  }
+
+  private func responseURL(_ attachment: ResponseAttachment?, asked: URL?) -> URL {
+    if attachment?.url == nil, let asked, asked.baseURL == nil, key.isMade(of: asked.absoluteString) { return asked }
+    // A key is made from a URL, so this cannot fail; should it ever, an empty answer is better than a trap.
+    return URL(string: attachment?.url ?? key.urlString) ?? URL(fileURLWithPath: "/")
   }
 }

@@ -8,9 +8,9 @@ import Synchronization
 
 /// What a cache needs once it is used over HTTP, made on first use: it refers back to the cache, which must be whole by then.
 final class EngineBox: Sendable {
-  private let reference = AtomicLazyReference<CachingClient<CacheStorage>>()
+  private let reference = OnceReference<CachingClient<CacheStorage>>()
 
-  private let contextReference = AtomicLazyReference<SessionContext>()
+  private let contextReference = OnceReference<SessionContext>()
 
   /// The context of loads without a session.
   func context(of cache: LMDBURLCache) -> SessionContext {

@@ -17,17 +17,26 @@ extension HTTPFields {
 
   /// As Foundation wants them: one line for each name.
   var foundation: [String: String] {
-    var joined: [String: String] = [:]
-    joined.reserveCapacity(count)
-    for (index, line) in enumerated() {
-      // Under the spelling of the first line of that name.
-      if let first = self[..<index].first(where: { $0.name.isSameFieldName(as: line.name) }) {
-        joined[first.name, default: ""] += ", " + line.value
-      } else {
-        joined[line.name] = line.value
-      }
+    var joined = FoundationFields()
+    for (name, value) in self { joined.append(name: name, value: value) }
+    return joined.fields
+  }
+}
+
+/// Header fields as Foundation wants them: lines of one name are joined, under the spelling of the first.
+struct FoundationFields {
+  private(set) var fields = [String: String](minimumCapacity: 12)
+  /// A bit for each length and first letter that names had: only names that share it can be the same.
+  private var shapes: UInt64 = 0
+
+  mutating func append(name: String, value: String) {
+    let shape: UInt64 = 1 << (UInt64(name.utf8.count &* 8 &+ Int((name.utf8.first ?? 0) & 0x1f)) & 63)
+    if shapes & shape != 0, let first = fields.keys.first(where: { $0.isSameFieldName(as: name) }) {
+      fields[first, default: ""] += ", " + value
+    } else {
+      shapes |= shape
+      fields[name] = value
     }
-    return joined
   }
 }
 
@@ -76,7 +85,11 @@ extension HTTPURLResponse {
 
   /// A response made of a head. Nil where Foundation refuses, which it does for no URL and status that we store.
   static func make(url: URL, head: ResponseHead) -> HTTPURLResponse? {
-    HTTPURLResponse(url: url, statusCode: head.status, httpVersion: "HTTP/1.1", headerFields: head.fields.foundation)
+    make(url: url, status: head.status, fields: head.fields.foundation)
+  }
+
+  static func make(url: URL, status: Int, fields: [String: String]) -> HTTPURLResponse? {
+    HTTPURLResponse(url: url, statusCode: status, httpVersion: "HTTP/1.1", headerFields: fields)
   }
 }
 

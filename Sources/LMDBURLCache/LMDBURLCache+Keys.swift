@@ -15,7 +15,12 @@ extension LMDBURLCache {
   }
 
   func key(for request: URLRequest) -> RequestKey? {
-    guard var url = request.url else { return nil }
+    request.url.flatMap { key(for: request, url: $0) }
+  }
+
+  /// The key of a request whose URL is at hand.
+  func key(for request: URLRequest, url: URL) -> RequestKey? {
+    var url = url
     if let overrides = core.options.overrides { url = overrides(request).keyURL(for: url) }
     return RequestKey(url: url, method: request.httpMethod ?? "GET", partition: core.options.partition(request))
   }

@@ -30,7 +30,7 @@ final class MemoryTier: Sendable {
       self.snapshot = Atomic(snapshot)
       byteCount =
         Self.overheadByteCount + response.record.key.bytes.count + response.record.body.count
-        + response.record.fields.reduce(0) { $0 + $1.name.utf8.count + $1.value.utf8.count }
+        + response.record.fieldsByteCount
     }
 
     func goesBefore(_ other: Entry) -> Bool {
@@ -81,7 +81,7 @@ final class MemoryTier: Sendable {
   }
 
   private func box(for key: RequestKey) -> ShardBox {
-    shards[Int(truncatingIfNeeded: UInt(bitPattern: key.hashValue) % UInt(Self.shardCount))]
+    shards[Int(key.spreadingDigest % UInt64(Self.shardCount))]
   }
 
   /// Of the variants of a key that `matches` accepts the newest by Date; one that varies goes before one that does not

@@ -18,7 +18,7 @@ final class SessionContext: @unchecked Sendable {
   let configuration: URLSessionConfiguration
   let additionalFields: [(name: String, value: String)]
   private let sessionPolicy: RequestPolicy
-  private let transportReference = AtomicLazyReference<URLSessionTransport>()
+  private let transportReference = OnceReference<URLSessionTransport>()
 
   init(configuration: URLSessionConfiguration) {
     sessionCache = configuration.urlCache as? LMDBURLCache

@@ -9,7 +9,7 @@ import Synchronization
 /// A `CachedURLResponse` that knows what it was made from. The Foundation response is built when it is first asked for,
 /// since that costs more than all the rest of a lookup.
 ///
-/// `@unchecked Sendable`, as its superclass is: what changes after `init` is under `built`.
+/// `@unchecked Sendable`, as its superclass is: what changes after `init` is atomic or under a lock.
 final class StoredURLResponse: CachedURLResponse, @unchecked Sendable {
   let record: CachedRecord
   /// The state of the store up to which no removal covers it; nil for one that does not come from a tier.
@@ -24,27 +24,36 @@ final class StoredURLResponse: CachedURLResponse, @unchecked Sendable {
     case update(StoredURLResponse)
   }
 
-  private struct Built {
-    var plain: URLResponse?
-    /// With an `Age` field of this many seconds, for this URL.
-    var aged: (age: Int, url: URL, response: HTTPURLResponse)?
+  /// Built when it is first asked for; by two threads at once, one is kept.
+  private let plain = OnceReference<URLResponse>()
+
+  private struct Aged {
+    var age: Int
+    var url: URL
+    var response: HTTPURLResponse
   }
 
-  private let built: Mutex<Built>
+  /// The last one with an `Age` field.
+  private let aged = Mutex<Aged?>(nil)
+  /// The URL by which it was found; nil where the response is at hand anyway.
+  private let askedURL: URL?
 
   /// Stands in for the response in the superclass, whose initializer wants one.
   private static let nothing = URLResponse(
     url: URL(fileURLWithPath: "/"), mimeType: nil, expectedContentLength: 0, textEncodingName: nil)
 
-  /// - Parameter response: the Foundation response, if it is at hand.
+  /// - Parameters:
+  ///   - response: The Foundation response, if it is at hand.
+  ///   - url: The URL by which it was found.
   init(
-    _ record: CachedRecord, response: URLResponse? = nil, userInfo: [AnyHashable: Any]? = nil,
+    _ record: CachedRecord, response: URLResponse? = nil, url: URL? = nil, userInfo: [AnyHashable: Any]? = nil,
     storagePolicy: URLCache.StoragePolicy = .allowed, snapshot: UInt64? = nil, order: Order? = nil
   ) {
     self.record = record
     self.snapshot = snapshot
     self.order = order
-    built = Mutex(Built(plain: response))
+    askedURL = url
+    if let response { plain.storeIfNil(response) }
     let userInfo = userInfo ?? (record.attachment.flatMap { ResponseAttachment(bytes: $0)?.userInfoDictionary })
     super.init(response: Self.nothing, data: Data(), userInfo: userInfo, storagePolicy: storagePolicy)
   }
@@ -62,12 +71,7 @@ final class StoredURLResponse: CachedURLResponse, @unchecked Sendable {
   override var data: Data { record.body }
 
   override var response: URLResponse {
-    built.withLock { built -> SendableResponse in
-      if let plain = built.plain { return SendableResponse(plain) }
-      let response = record.makeURLResponse()
-      built.plain = response
-      return SendableResponse(response)
-    }.response
+    plain.load() ?? plain.storeIfNil(record.makeURLResponse(asked: askedURL))
   }
 
   /// The response as the answer to a request, with an `Age` field (RFC 9111, section 4). The last one is kept: within a second
@@ -76,14 +80,14 @@ final class StoredURLResponse: CachedURLResponse, @unchecked Sendable {
   /// - Parameter url: The request's URL, which the answer has too, unless the response was stored with another one.
   func response(age: Int, url: URL) -> URLResponse {
     guard record.status > 0 else { return response }
-    return built.withLock { built -> SendableResponse in
-      if let aged = built.aged, aged.age == age, aged.url == url { return SendableResponse(aged.response) }
+    return aged.withLock { aged -> SendableResponse in
+      if let aged, aged.age == age, aged.url == url { return SendableResponse(aged.response) }
       var head = ResponseHead(status: record.status, fields: record.fields)
       head.fields.set("Age", String(age))
       guard let response = HTTPURLResponse.make(url: record.attachedURL ?? url, head: head) else {
-        return SendableResponse(record.makeURLResponse())
+        return SendableResponse(record.makeURLResponse(asked: askedURL))
       }
-      built.aged = (age, url, response)
+      aged = Aged(age: age, url: url, response: response)
       return SendableResponse(response)
     }.response
   }

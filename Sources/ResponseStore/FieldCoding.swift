@@ -15,12 +15,18 @@ enum FieldCoding {
   }
 
   static func decodeFields(_ bytes: UnsafeRawBufferPointer) -> HTTPFields {
-    var reader = ByteReader(bytes)
     var fields = HTTPFields()
-    while !reader.isAtEnd, let name = reader.readCountedString(), let value = reader.readCountedString() {
-      fields.append(name: name, value: value)
-    }
+    // Most lines are longer; a little room too much costs less than to move.
+    fields.reserveCapacity(bytes.count / 32)
+    forEachField(bytes) { fields.append(name: $0, value: $1) }
     return fields
+  }
+
+  static func forEachField(_ bytes: UnsafeRawBufferPointer, _ body: (_ name: String, _ value: String) -> Void) {
+    var reader = ByteReader(bytes)
+    while !reader.isAtEnd, let name = reader.readCountedString(), let value = reader.readCountedString() {
+      body(name, value)
+    }
   }
 
   static func encode(_ vary: VarySelection) -> [UInt8] {

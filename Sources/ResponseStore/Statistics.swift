@@ -115,7 +115,11 @@ struct LookupCounts: @unchecked Sendable {
     // A thread is known by an address; multiplying spreads what differs over the upper bits.
     let thread = UInt(pthread_self()) &* 0x9E37_79B9_7F4A_7C15
     let stripe = stripes + Int(thread >> (64 - UInt(Self.stripeCountBits)))
-    if isHit { stripe.pointee.hits.add(1, ordering: .relaxed) } else { stripe.pointee.misses.add(1, ordering: .relaxed) }
+    if isHit {
+      stripe.pointee.hits.add(1, ordering: .relaxed)
+    } else {
+      stripe.pointee.misses.add(1, ordering: .relaxed)
+    }
   }
 
   var hits: Int { sum { $0.pointee.hits.load(ordering: .relaxed) } }

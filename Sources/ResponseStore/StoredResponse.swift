@@ -42,6 +42,12 @@ public struct StoredResponse: Sendable, StoredResponseView {
   public var status: Int { withHead { $0.status } }
   /// The header fields. Decoded at each call.
   public var fields: HTTPFields { withHead { FieldCoding.decodeFields($0.fields) } }
+  /// Calls `body` with name and value of each header field in their order, without making a list of them.
+  public func forEachField(_ body: (_ name: String, _ value: String) -> Void) {
+    withHead { FieldCoding.forEachField($0.fields, body) }
+  }
+  /// The bytes that the header fields take as they are stored.
+  public var fieldsByteCount: Int { withHead { $0.fields.count } }
   /// The request fields by which this variant was chosen. Decoded at each call.
   public var vary: VarySelection { withHead { FieldCoding.decodeVary($0.vary) } }
   /// Bytes of the layer above, as they were given.

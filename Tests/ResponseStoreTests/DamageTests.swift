@@ -168,7 +168,9 @@ struct DamageTests {
         guard let head = HeadLayout(raw) else { return }
         _ = (FieldCoding.decodeFields(head.fields), FieldCoding.decodeVary(head.vary), head.facts, head.status)
         _ = (RequestKey(storedBytes: [UInt8](head.key)).description, [UInt8](head.attachment))
-        if head.isBodyInline { #expect(CopiedRecord(head, rowID: 1, snapshot: 0, hasOthers: false).body.elementsEqual(head.inlineBody)) }
+        if head.isBodyInline {
+          #expect(CopiedRecord(head, rowID: 1, snapshot: 0, hasOthers: false).body.elementsEqual(head.inlineBody))
+        }
         if bytes != fixtureHead.bytes { #expect(!head.hasRightChecksum) }
       }
       bytes.withUnsafeBytes { _ = RemovalScope(encoded: $0) }

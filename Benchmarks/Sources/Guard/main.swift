@@ -68,10 +68,14 @@ func cacheCalls(_ folder: String) throws -> [HotCall] {
     directory: URL(fileURLWithPath: folder + "/memory"), memoryCapacity: 64 << 20, diskCapacity: 64 << 20)
   let onDisk = try LMDBURLCache(
     directory: URL(fileURLWithPath: folder + "/disk"), memoryCapacity: 0, diskCapacity: 64 << 20)
+  let fields = [
+    "Content-Type": "image/webp", "Content-Length": "1024", "Date": "Fri, 20 Nov 2026 10:00:00 GMT",
+    "Cache-Control": "public, max-age=86400", "ETag": "\"5f3e-1\"", "Last-Modified": "Mon, 02 Nov 2026 08:30:00 GMT",
+    "Server": "nginx/1.22.1", "Accept-Ranges": "bytes", "X-Request-Id": "0b8f7c1e-1",
+    "Strict-Transport-Security": "max-age=63072000",
+  ]
   guard let url = URL(string: "http://assets.example.com/images/0000000001/photo.webp"),
-    let response = HTTPURLResponse(
-      url: url, statusCode: 200, httpVersion: "HTTP/1.1",
-      headerFields: ["Cache-Control": "max-age=86400", "Content-Type": "image/webp", "ETag": "\"1\""])
+    let response = HTTPURLResponse(url: url, statusCode: 200, httpVersion: "HTTP/1.1", headerFields: fields)
   else { fatalError("Foundation makes no response") }
   let request = URLRequest(url: url)
   let cached = CachedURLResponse(response: response, data: Data(repeating: 7, count: 1 << 10))
@@ -84,9 +88,22 @@ func cacheCalls(_ folder: String) throws -> [HotCall] {
       if inMemory.cachedResponse(for: request) == nil { fatalError("missed") }
     },
     HotCall(name: "cachedResponse, disk, with response") { _ in
-      if onDisk.cachedResponse(for: request)?.response.url == nil { fatalError("missed") }
+      let found = onDisk.cachedResponse(for: request)
+      if found?.data.count != 1 << 10 || (found?.response as? HTTPURLResponse)?.statusCode != 200 {
+        fatalError("missed")
+      }
     },
-    HotCall(name: "cachedResponse, disk") { _ in if onDisk.cachedResponse(for: request) == nil { fatalError("missed") } },
+    HotCall(name: "cachedResponse, disk") { _ in
+      if onDisk.cachedResponse(for: request)?.data.count != 1 << 10 { fatalError("missed") }
+    },
+    // What the one with the response is compared with: the objects that it gives, made of parts in memory.
+    HotCall(name: "bare construction") { _ in
+      guard let response = HTTPURLResponse(url: url, statusCode: 200, httpVersion: "HTTP/1.1", headerFields: fields)
+      else { fatalError("Foundation makes no response") }
+      let copy = cached.data.withUnsafeBytes { Data($0) }
+      let made = CachedURLResponse(response: response, data: copy, userInfo: nil, storagePolicy: .allowed)
+      if made.data.count != 1 << 10 || (made.response as? HTTPURLResponse)?.statusCode != 200 { fatalError("missed") }
+    },
   ]
 }
 
