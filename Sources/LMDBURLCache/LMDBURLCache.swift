@@ -171,7 +171,8 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   /// - Complexity: A search in memory, or on disk and a copy of the body; the response object is built when it is asked for.
   open override func cachedResponse(for request: URLRequest) -> CachedURLResponse? {
     guard let url = request.url, let key = key(for: request, url: url) else { return nil }
-    return core.find(key, url: url) { vary in matches(vary, request) }
+    let cache = Lent(self)
+    return core.find(key, url: url) { vary in cache.use { $0.matches(vary, request) } }
   }
 
   /// Stores a response for a request, in place of the one stored for the same variant.

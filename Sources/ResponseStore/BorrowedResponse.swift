@@ -60,7 +60,7 @@ extension ResponseStore {
   ) {
     guard isUsable else { return }
     // What waits for the writer is in memory anyway.
-    if !staging.isEmpty, staging.concerns(key) {
+    if staging.mayContain(key), staging.concerns(key) {
       guard let found = lookup(key, where: matches) else { return }
       return found.withHead { head in found.withBody { body(BorrowedResponse(head, first: $0)) } }
     }

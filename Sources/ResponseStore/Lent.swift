@@ -2,16 +2,16 @@
 /// each use, all threads would change one number, which then travels between their processors.
 ///
 /// `@unchecked Sendable`: it leads to what is `Sendable`, and never changes.
-struct Lent<Part: AnyObject & Sendable>: @unchecked Sendable {
-  private let part: Unmanaged<Part>
+package struct Lent<Part: AnyObject & Sendable>: @unchecked Sendable {
+  @usableFromInline let part: Unmanaged<Part>
 
   /// - Parameter part: The one who makes this must hold it for as long as this is used.
-  init(_ part: Part) {
+  package init(_ part: Part) {
     self.part = Unmanaged.passUnretained(part)
   }
 
-  @inline(__always)
-  func use<R>(_ body: (Part) -> R) -> R {
+  @inlinable @inline(__always)
+  package func use<R>(_ body: (Part) -> R) -> R {
     part._withUnsafeGuaranteedRef(body)
   }
 }

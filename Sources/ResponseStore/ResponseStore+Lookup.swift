@@ -18,7 +18,8 @@ extension ResponseStore {
     // What is staged stands before what is on disk, and a lookup behind the staging area sees at least what was committed
     // when it looked there.
     let found =
-      staging.isEmpty ? findOnDisk(key, above: nil, where: matches) : findStagedOrOnDisk(key, where: matches)
+      staging.mayContain(key)
+      ? findStagedOrOnDisk(key, where: matches) : findOnDisk(key, above: nil, where: matches)
     counts.lookups.count(isHit: found != nil)
     return found
   }

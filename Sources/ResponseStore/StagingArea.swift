@@ -1,19 +1,21 @@
 import HTTPCaching
-import Synchronization
 
 /// What was stored and is not yet committed, by key: what makes a store readable at once.
 final class StagingArea: Sendable {
   private let responses = Monitor<[RequestKey: [StagedResponse]]>([:])
-  /// Lets readers pass without the lock while nothing is staged.
-  private let count = Atomic<Int>(0)
+  /// Lets readers pass without the lock where nothing is staged for their key.
+  private let keys = StagedKeys()
 
-  var isEmpty: Bool { count.load(ordering: .acquiring) == 0 }
+  var isEmpty: Bool { keys.isEmpty }
+
+  /// False if nothing is staged for the key.
+  func mayContain(_ key: RequestKey) -> Bool { keys.mayContain(key) }
 
   /// Adds a response, in front of whatever was staged for the same variant.
   func insert(_ response: StagedResponse) {
     responses.withLock { responses in
       responses[response.key, default: []].append(response)
-      count.add(1, ordering: .releasing)
+      keys.add(response.key)
     }
   }
 
@@ -24,7 +26,7 @@ final class StagingArea: Sendable {
         guard let index = responses[response.key]?.firstIndex(where: { $0 === response }) else { continue }
         responses[response.key]?.remove(at: index)
         if responses[response.key]?.isEmpty == true { responses[response.key] = nil }
-        count.subtract(1, ordering: .releasing)
+        keys.remove(response.key)
       }
     }
   }
