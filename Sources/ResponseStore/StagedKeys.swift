@@ -35,9 +35,9 @@ final class StagedKeys: @unchecked Sendable {
     total.add(1, ordering: .releasing)
   }
 
-  func remove(_ key: RequestKey, count: Int = 1) {
-    places[place(of: key)].subtract(UInt32(count), ordering: .releasing)
-    total.subtract(count, ordering: .releasing)
+  func remove(_ key: RequestKey) {
+    places[place(of: key)].subtract(1, ordering: .releasing)
+    total.subtract(1, ordering: .releasing)
   }
 
   private func place(of key: RequestKey) -> Int {

@@ -53,9 +53,9 @@ struct StagedKeysTests {
     #expect(staging.mayContain(older.key) && staging.mayContain(other.key))
     staging.remove([other])
     #expect(staging.mayContain(older.key) && !staging.mayContain(other.key))
-    let covered = staging.removeAll(coveredBy: .everything)
+    staging.remove([older])
     #expect(staging.mayContain(older.key))
-    staging.forget(covered)
+    staging.remove([newer])
     #expect(!staging.mayContain(older.key) && staging.isEmpty)
   }
 
