@@ -6,12 +6,27 @@ enum FieldCoding {
   private static let absent = UInt32.max
 
   static func encode(_ fields: HTTPFields) -> [UInt8] {
-    var writer = ByteWriter()
-    for field in fields {
-      writer.append(counted: field.name)
-      writer.append(counted: field.value)
+    // Every store's caller pays for this: one piece of memory, and a copy of each text.
+    let byteCount = fields.reduce(0) { $0 + $1.name.utf8.count + $1.value.utf8.count + 8 }
+    return [UInt8](unsafeUninitializedCapacity: byteCount) { buffer, count in
+      let bytes = UnsafeMutableRawBufferPointer(buffer)
+      for field in fields {
+        count = write(counted: field.name, at: count, of: bytes)
+        count = write(counted: field.value, at: count, of: bytes)
+      }
     }
-    return writer.bytes
+  }
+
+  /// Writes as ``ByteWriter/append(counted:)`` does; returns where the text ends.
+  private static func write(counted text: String, at start: Int, of bytes: UnsafeMutableRawBufferPointer) -> Int {
+    let utf8 = text.utf8
+    bytes.storeBytes(of: UInt32(utf8.count).littleEndian, toByteOffset: start, as: UInt32.self)
+    let place = UnsafeMutableRawBufferPointer(rebasing: bytes[(start + 4)..<(start + 4 + utf8.count)])
+    // Not contiguous only for a text that was bridged from elsewhere.
+    if utf8.withContiguousStorageIfAvailable({ place.copyMemory(from: UnsafeRawBufferPointer($0)) }) == nil {
+      place.copyBytes(from: utf8)
+    }
+    return start + 4 + utf8.count
   }
 
   static func decodeFields(_ bytes: UnsafeRawBufferPointer) -> HTTPFields {

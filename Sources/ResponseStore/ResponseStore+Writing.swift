@@ -19,20 +19,17 @@ extension ResponseStore {
     var dropped = 0
     var removed: [RemovalReason: Int] = [:]
     /// Where the responses stand now.
-    var rows: [ObjectIdentifier: (row: RowReference, rowID: UInt64)] = [:]
+    var rows: [(row: RowReference, rowID: UInt64)] = []
     /// The pages that removals freed, and those that held something before.
     var freedPageCount = 0
     var pageCountBefore = 0
     /// The last removal that was taken over from the log.
     var adoptedRemoval: UInt64 = 0
 
-    mutating func note(_ row: RowReference, _ rowID: UInt64) {
-      rows[ObjectIdentifier(row)] = (row, rowID)
-    }
-
     /// The row of a response that may have been written earlier in the same transaction.
     func rowID(of row: RowReference) -> UInt64 {
-      rows[ObjectIdentifier(row)]?.rowID ?? row.rowID
+      // Only what is updated as soon as it is stored is still without one, and then it is among the last.
+      row.rowID != 0 ? row.rowID : rows.last { $0.row === row }?.rowID ?? 0
     }
   }
 
@@ -158,7 +155,7 @@ extension ResponseStore {
   }
 
   private func count(_ outcome: Outcome) {
-    for (row, rowID) in outcome.rows.values { row.set(rowID) }
+    for (row, rowID) in outcome.rows { row.set(rowID) }
     counts.stores.add(outcome.stores, ordering: .relaxed)
     counts.updates.add(outcome.updates, ordering: .relaxed)
     counts.droppedStores.add(outcome.dropped, ordering: .relaxed)
@@ -232,7 +229,7 @@ extension ResponseStore {
     if case .replaceHead = staged.purpose {
       let rowID = outcome.rowID(of: staged.row)
       if try file.replaceHead(of: rowID, with: staged.head, body: staged.body, counters: &counters, in: transaction) {
-        outcome.note(staged.row, rowID)
+        outcome.rows.append((staged.row, rowID))
         outcome.updates += 1
       } else {
         outcome.dropped += 1
@@ -251,10 +248,10 @@ extension ResponseStore {
       }
     }
     let inserted = try file.insert(head: staged.head, rowID: rowID, counters: &counters, in: transaction)
-    outcome.note(staged.row, rowID)
+    outcome.rows.append((staged.row, rowID))
     outcome.stores += 1
-    outcome.removed[.replaced, default: 0] += inserted.replaced
-    outcome.removed[.tooManyVariants, default: 0] += inserted.pushedOut
+    if inserted.replaced > 0 { outcome.removed[.replaced, default: 0] += inserted.replaced }
+    if inserted.pushedOut > 0 { outcome.removed[.tooManyVariants, default: 0] += inserted.pushedOut }
   }
 
   // MARK: Failure

@@ -23,9 +23,15 @@ final class StagingArea: Sendable {
   func remove(_ written: some Sequence<StagedResponse>) {
     responses.withLock { responses in
       for response in written {
-        guard let index = responses[response.key]?.firstIndex(where: { $0 === response }) else { continue }
-        responses[response.key]?.remove(at: index)
-        if responses[response.key]?.isEmpty == true { responses[response.key] = nil }
+        // One search for each: readers wait for this lock.
+        guard let place = responses.index(forKey: response.key),
+          let index = responses.values[place].firstIndex(where: { $0 === response })
+        else { continue }
+        if responses.values[place].count == 1 {
+          responses.remove(at: place)
+        } else {
+          responses.values[place].remove(at: index)
+        }
         keys.remove(response.key)
       }
     }

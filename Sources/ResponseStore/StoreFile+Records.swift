@@ -25,10 +25,24 @@ extension StoreFile {
     let tableKey = StorageFormat.tableKey(of: key)
     if rowIDs.isEmpty {
       _ = try keys.remove(tableKey, in: transaction)
+    } else if rowIDs.count == 1 {
+      try putOnlyRowID(rowIDs[0], forTableKey: tableKey, mode: .upsert, in: transaction)
     } else {
       var writer = ByteWriter()
       for rowID in rowIDs { writer.append(rowID) }
       _ = try keys.put(writer.bytes, for: tableKey, in: transaction)
+    }
+  }
+
+  /// Returns whether it was stored: false only with ``PutMode/insert``, when the key has rows.
+  @discardableResult
+  private func putOnlyRowID(
+    _ rowID: UInt64, forTableKey tableKey: [UInt8], mode: PutMode, in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) -> Bool {
+    try withRawBytes(of: rowID.littleEndian) { (list) throws(LMDBError) in
+      try withBytes(of: tableKey) { (tableKey) throws(LMDBError) in
+        try keys.put(bytes: list, forBytes: tableKey, in: transaction, mode: mode)
+      }
     }
   }
 
@@ -40,6 +54,29 @@ extension StoreFile {
     head: HeadRecord, rowID: UInt64, counters: inout Counters, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> (replaced: Int, pushedOut: Int) {
     let key = head.key.bytes
+    // Most keys are new: then one search both finds that out and enters the row.
+    let isNew = try putOnlyRowID(
+      rowID, forTableKey: StorageFormat.tableKey(of: key), mode: .insert, in: transaction)
+    let others =
+      isNew ? (replaced: 0, pushedOut: 0)
+      : try replaceVariant(of: head, key: key, by: rowID, counters: &counters, in: transaction)
+    _ = try heads.put(head.bytes, for: rowID, in: transaction, mode: .append)
+    let date = DateKey(time: OrderedTime.encode(head.storedAt), rowID: rowID)
+    _ = try dates.put((), for: date, in: transaction, mode: .append)
+    if let expiry = head.expiry {
+      try expiries.put((), for: DateKey(time: OrderedTime.encode(expiry), rowID: rowID), in: transaction)
+    }
+    uses.table?.insert(head.useDigest, rowID: rowID, byteCount: diskByteCount(of: head))
+    counters.add(byteCount: head.bytes.count + (head.isBodyInline ? 0 : head.bodyByteCount))
+    return others
+  }
+
+  /// Enters a row for a key that has rows already: the same variant's record goes, and the oldest one where there are too
+  /// many.
+  private func replaceVariant(
+    of head: HeadRecord, key: [UInt8], by rowID: UInt64, counters: inout Counters,
+    in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) -> (replaced: Int, pushedOut: Int) {
     let vary = head.varyBytes
     var kept: [UInt64] = []
     var ofThisKey: [UInt64] = []
@@ -69,15 +106,7 @@ extension StoreFile {
       kept.removeAll { $0 == oldest }
       pushedOut += 1
     }
-    _ = try heads.put(head.bytes, for: rowID, in: transaction, mode: .append)
-    let date = DateKey(time: OrderedTime.encode(head.storedAt), rowID: rowID)
-    _ = try dates.put((), for: date, in: transaction, mode: .append)
-    if let expiry = head.expiry {
-      try expiries.put((), for: DateKey(time: OrderedTime.encode(expiry), rowID: rowID), in: transaction)
-    }
-    uses.table?.insert(head.useDigest, rowID: rowID, byteCount: diskByteCount(of: head))
     try setRowIDs(kept + [rowID], forKey: key, in: transaction)
-    counters.add(byteCount: head.bytes.count + (head.isBodyInline ? 0 : head.bodyByteCount))
     return (replaced, pushedOut)
   }
 
