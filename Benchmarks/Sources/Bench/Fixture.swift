@@ -9,6 +9,31 @@ import ResponseStore
 struct Fixture: Sendable {
   let count: Int
   let bodyByteCount: Int
+  private var entries: Entries?
+
+  init(count: Int, bodyByteCount: Int) {
+    self.count = count
+    self.bodyByteCount = bodyByteCount
+  }
+
+  /// With all heads, bodies and responses in memory: for measures of storing, which are not to count their making.
+  func prepared() -> Fixture {
+    var fixture = self
+    fixture.entries = Entries(self)
+    return fixture
+  }
+
+  private final class Entries: Sendable {
+    let heads: [[UInt8]]
+    let bodies: [Data]
+    let responses: [NewResponse]
+
+    init(_ fixture: Fixture) {
+      heads = (0..<fixture.count).map { fixture.head($0) }
+      bodies = (0..<fixture.count).map { fixture.body($0) }
+      responses = (0..<fixture.count).map { fixture.response($0) }
+    }
+  }
 
   var name: String { "\(Self.name(ofByteCount: bodyByteCount)) x \(count.formatted)" }
 
@@ -39,12 +64,14 @@ struct Fixture: Sendable {
 
   /// The fields as one piece of text: what a peer keeps that stores bytes and nothing else.
   func head(_ index: Int) -> [UInt8] {
+    if let entries { return entries.heads[index] }
     var text = "HTTP/1.1 200 OK\r\n"
     for (name, value) in fields(index) { text += "\(name): \(value)\r\n" }
     return Array(text.utf8)
   }
 
   func body(_ index: Int) -> Data {
+    if let entries { return entries.bodies[index] }
     var body = Data(count: bodyByteCount)
     body.withUnsafeMutableBytes { fillBody(index, $0) }
     return body
@@ -59,7 +86,8 @@ struct Fixture: Sendable {
   }
 
   func response(_ index: Int) -> NewResponse {
-    NewResponse(
+    if let entries { return entries.responses[index] }
+    return NewResponse(
       key: key(index), status: 200, fields: HTTPFields(fields(index)), body: body(index), facts: Self.facts,
       vary: VarySelection(selectors: []))
   }

@@ -60,6 +60,14 @@ func storeCalls(_ folder: String) throws -> [HotCall] {
     HotCall(name: "request key") { _ in
       if RequestKey(urlString: "http://assets.example.com/images/0000000001/photo.webp") == nil { fatalError("no key") }
     })
+  // New entries, committed 256 at a time.
+  var stored = 16
+  calls.append(
+    HotCall(name: "store 1 KB, with its commit") {
+      store.store(makeResponse(stored, byteCount: 1 << 10))
+      stored += 1
+      if stored & 255 == 0 { while store.writePending() {} }
+    })
   return calls
 }
 
