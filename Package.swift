@@ -48,7 +48,7 @@ let package = Package(
       dependencies: ["CachingClient", "HTTPCaching", "ResponseStore", "LoopbackOrigin"],
       swiftSettings: settings),
     .testTarget(
-      name: "LMDBURLCacheTests", dependencies: ["LMDBURLCache", "LoopbackOrigin"],
+      name: "LMDBURLCacheTests", dependencies: ["LMDBURLCache", "HTTPCaching", "LoopbackOrigin"],
       swiftSettings: settings),
     .testTarget(
       name: "URLCacheToolTests", dependencies: ["urlcache", "LoopbackOrigin"],

@@ -16,7 +16,10 @@ enum ConformanceTables {
 
 /// RFC 9111 and its companions, end to end: each case over a `URLSession` and over `data(for:)`, and by the decisions alone
 /// where nothing but these is concerned. When all have run, the numbers of required and recommended ones met are printed.
-@Suite("HTTP conformance")
+///
+/// One after the other: each case has an origin, sessions and stores of its own, and some hundred of them side by side wait for
+/// each other until requests time out.
+@Suite("HTTP conformance", .serialized)
 struct ConformanceTests {
   @Test("Ids are unique")
   func idsAreUnique() {
