@@ -153,7 +153,7 @@ private final class Exchange: Sendable {
   /// - Parameter make: Called on a queue of ours: making a task waits for the sessions' queue as well, and whoever awaits this
   ///   must not block a thread that others' tasks need.
   func start(_ make: @escaping @Sendable () -> URLSessionDataTask) async throws -> IncomingResponse {
-    try await withCheckedThrowingContinuation { continuation in
+    var incoming = try await withCheckedThrowingContinuation { continuation in
       let end = state.withLock { state -> Result<Void, any Error>? in
         if state.end == nil { state.head = .awaited(continuation) }
         return state.end
@@ -166,6 +166,9 @@ private final class Exchange: Sendable {
         task.resume()
       }
     }
+    // Made by the one who reads it, not by the delegate's thread.
+    incoming.body = ResponseBody(next: { [body = BodyReader(exchange: self)] in try await body.next() })
+    return incoming
   }
 
   /// Ends it for whoever waits, and then the transfer.
@@ -191,8 +194,7 @@ private final class Exchange: Sendable {
     }
     guard let continuation else { return }
     var incoming = IncomingResponse(
-      head: response.head,
-      body: ResponseBody(next: { [body = BodyReader(exchange: self)] in try await body.next() }),
+      head: response.head, body: .empty,
       isContentDecoded: response.value(forHTTPHeaderField: "Content-Encoding") != nil)
     // Without a Location to follow, Foundation drops the content.
     incoming.lacksContent = isOver && response.isRedirect
