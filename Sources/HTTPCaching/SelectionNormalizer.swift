@@ -2,10 +2,8 @@
 enum SelectionNormalizer {
   /// The one form of `value`, whose lines are joined.
   static func normalize(_ value: String, of name: String) -> String {
-    switch name {
-    // Preference lists: case, space, the order of elements and the spelling of weights mean nothing.
-    case "accept", "accept-charset", "accept-encoding", "accept-language":
-      preferences(value) ?? commaSpace(value)
+    if isPreferenceList(name) { return preferences(value) ?? commaSpace(value) }
+    return switch name {
     // Not lists, or opaque: every byte may matter.
     case "cookie", "user-agent", "referer", "from", "if-modified-since", "if-unmodified-since", "date":
       value.trimmingFieldSpace()
@@ -13,13 +11,34 @@ enum SelectionNormalizer {
     }
   }
 
+  /// Whether `normalized` is the one form of `value`. What clients usually send is compared as it stands: making the form
+  /// takes memory for each element.
+  static func isEqual(_ value: String, to normalized: String, of name: String) -> Bool {
+    if isPreferenceList(name) {
+      let isEqual = value.utf8.withContiguousStorageIfAvailable { value in
+        normalized.utf8.withContiguousStorageIfAvailable { PlainPreferences.isEqual(value, to: $0) }
+      }
+      if case .some(.some(.some(let isEqual))) = isEqual { return isEqual }
+    }
+    return normalize(value, of: name) == normalized
+  }
+
+  /// Preference lists: case, space, the order of elements and the spelling of weights mean nothing.
+  private static func isPreferenceList(_ name: String) -> Bool {
+    switch name {
+    case "accept", "accept-charset", "accept-encoding", "accept-language": true
+    default: false
+    }
+  }
+
   /// Without spaces around the commas outside quoted strings.
   private static func commaSpace(_ value: String) -> String {
-    elements(of: value).map { $0.trimmingFieldSpace() }.joined(separator: ",")
+    guard value.utf8.contains(where: \.isFieldSpace) else { return value }
+    return elements(of: value).map { $0.trimmingFieldSpace() }.joined(separator: ",")
   }
 
   /// The elements in a fixed order, each in lower case, without spaces and with its weight in the shortest form; `nil` if
-  /// one holds a quoted string or a malformed weight.
+  /// one holds a quoted string, a malformed weight, or nothing but parameters.
   private static func preferences(_ value: String) -> String? {
     guard !value.utf8.contains(UInt8(ascii: "\"")) else { return nil }
     var normalized: [String] = []
@@ -27,9 +46,13 @@ enum SelectionNormalizer {
       let parts = element.utf8.split(separator: UInt8(ascii: ";"), omittingEmptySubsequences: false).map {
         String(Substring($0)).trimmingFieldSpace().asciiLowercased()
       }
-      guard parts.count > 1 || !parts[0].isEmpty else { continue }
-      var kept: [String] = []
-      for part in parts {
+      if parts[0].isEmpty {
+        if parts.count == 1 { continue }
+        // A weight of nothing.
+        return nil
+      }
+      var kept = [parts[0]]
+      for part in parts.dropFirst() {
         guard part.hasPrefix("q=") else {
           kept.append(part)
           continue

@@ -43,10 +43,7 @@ public struct VarySelection: Sendable, Hashable {
     for field in selectors {
       if field.name == "*" { return false }
       if field.name == Self.authorization { sawAuthorization = true }
-      // Absent matches only absent.
-      guard Self.value(of: field.name, in: request, credentialDigest: credentialDigest) == field.value else {
-        return false
-      }
+      guard Self.isEqual(request[field.name], to: field, credentialDigest: credentialDigest) else { return false }
     }
     return sawAuthorization || !request.contains(Self.authorization)
   }
@@ -69,6 +66,14 @@ public struct VarySelection: Sendable, Hashable {
       }
     }
     return names
+  }
+
+  /// Absent matches only absent.
+  private static func isEqual(_ value: String?, to field: Field, credentialDigest: (String) -> String) -> Bool {
+    guard let value, let stored = field.value else { return value == nil && field.value == nil }
+    return field.name == authorization
+      ? credentialDigest(value.trimmingFieldSpace()) == stored
+      : SelectionNormalizer.isEqual(value, to: stored, of: field.name)
   }
 
   private static func value(

@@ -95,6 +95,34 @@ struct ParserPropertyTests {
     }
   }
 
+  private static func preferences(_ random: inout SeededGenerator) -> String {
+    let pieces = [
+      "gzip", "br", "GZIP", "en", "en-US", "*", "", " ", "\"a,b\"", "q=1", "x y",
+      ";q=0.5", ";q=0.50", " ; Q=0.5", ";q=1", ";q=2", ";a=1", ";q=0.5;q=0.5", ";q=0.",
+    ]
+    return (0..<Int.random(in: 0...4, using: &random)).map { _ in
+      (0..<Int.random(in: 0...2, using: &random)).map { _ in pieces.randomElement(using: &random) ?? "" }.joined()
+    }.joined(separator: [",", ", ", "\t,"].randomElement(using: &random) ?? ",")
+  }
+
+  /// Rows 29 and 32: a request matches if and only if it would be stored under the same, whether it is compared in place or not.
+  @Test("Matching agrees with selecting", arguments: seeds)
+  func matchingAgrees(seed: UInt64) {
+    var random = SeededGenerator(seed: seed)
+    let response: HTTPFields = ["Vary": "Accept-Encoding"]
+    var matches = 0
+    for _ in 0..<5000 {
+      let first: HTTPFields = ["Accept-Encoding": Self.preferences(&random)]
+      let second: HTTPFields = ["Accept-Encoding": Self.preferences(&random)]
+      let selection = VarySelection(request: first, response: response, credentialDigest: { $0 })
+      let isSame = VarySelection(request: second, response: response, credentialDigest: { $0 }) == selection
+      #expect(selection.matches(second, credentialDigest: { $0 }) == isSame, "\(first) \(second), seed \(seed)")
+      #expect(selection.matches(first, credentialDigest: { $0 }), "\(first), seed \(seed)")
+      if isSame { matches += 1 }
+    }
+    #expect(matches > 50, "seed \(seed)")
+  }
+
   @Test("Single parsers", arguments: seeds)
   func parsersSurvive(seed: UInt64) {
     var random = SeededGenerator(seed: seed)

@@ -1,0 +1,84 @@
+/// Compares a preference list with the one form of another, in place: of what clients usually send, only case, spaces around
+/// commas and the order of elements differ from that form.
+///
+/// A loop over bytes, since this stands in the way of each hit on a response that varies, and slices cost several times as much.
+struct PlainPreferences {
+  private let bytes: UnsafeBufferPointer<UInt8>
+  private var position = 0
+
+  private init(_ bytes: UnsafeBufferPointer<UInt8>) { self.bytes = bytes }
+
+  /// Whether `value` has the elements of `normalized`, each as often, in whatever order; `nil` if it is not that plain.
+  static func isEqual(_ value: UnsafeBufferPointer<UInt8>, to normalized: UnsafeBufferPointer<UInt8>) -> Bool? {
+    guard isPlain(value) else { return nil }
+    // One bit for each element of `normalized` that has found its like.
+    var found: UInt64 = 0
+    var list = PlainPreferences(value)
+    next: while let element = list.next() {
+      var others = PlainPreferences(normalized)
+      var bit: UInt64 = 1
+      while let other = others.next() {
+        if found & bit == 0, other.count == element.count, isSame(value, element, normalized, other) {
+          found |= bit
+          continue next
+        }
+        bit <<= 1
+        if bit == 0 { return nil }
+      }
+      return false
+    }
+    var others = PlainPreferences(normalized)
+    var count = 0
+    while others.next() != nil { count += 1 }
+    return count == found.nonzeroBitCount
+  }
+
+  /// The next element: not empty, without the spaces around it.
+  private mutating func next() -> Range<Int>? {
+    while position < bytes.count {
+      var start = position
+      while position < bytes.count, bytes[position] != UInt8(ascii: ",") { position += 1 }
+      var end = position
+      position += 1
+      while start < end, bytes[start].isFieldSpace { start += 1 }
+      while start < end, bytes[end - 1].isFieldSpace { end -= 1 }
+      if start < end { return start..<end }
+    }
+    return nil
+  }
+
+  /// Whether an element in lower case is another one, which is as long.
+  private static func isSame(
+    _ value: UnsafeBufferPointer<UInt8>, _ element: Range<Int>, _ normalized: UnsafeBufferPointer<UInt8>,
+    _ other: Range<Int>
+  ) -> Bool {
+    for offset in 0..<element.count
+    where value[element.lowerBound + offset].asciiLowercase != normalized[other.lowerBound + offset] { return false }
+    return true
+  }
+
+  /// Whether the list has neither quotes nor parameters but weights, and these in the shortest form: `;q=0.` and up to three digits, of which the last is
+  /// not 0, behind the rest of the element.
+  private static func isPlain(_ list: UnsafeBufferPointer<UInt8>) -> Bool {
+    var at = 0
+    while at < list.count {
+      // A weight that stands for itself has a form of its own, too.
+      if list[at] == UInt8(ascii: "\"") || list[at] == UInt8(ascii: "=") { return false }
+      guard list[at] == UInt8(ascii: ";") else {
+        at += 1
+        continue
+      }
+      guard at > 0, !list[at - 1].isFieldSpace, list[at - 1] != UInt8(ascii: ","), at + 5 < list.count,
+        list[at + 1].asciiLowercase == UInt8(ascii: "q"), list[at + 2] == UInt8(ascii: "="),
+        list[at + 3] == UInt8(ascii: "0"), list[at + 4] == UInt8(ascii: ".")
+      else { return false }
+      at += 5
+      let digits = at
+      while at < list.count, list[at].isDigit { at += 1 }
+      guard (1...3).contains(at - digits), list[at - 1] != UInt8(ascii: "0") else { return false }
+      while at < list.count, list[at].isFieldSpace { at += 1 }
+      guard at == list.count || list[at] == UInt8(ascii: ",") else { return false }
+    }
+    return true
+  }
+}
