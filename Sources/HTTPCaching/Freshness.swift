@@ -34,9 +34,10 @@ enum Freshness {
     if sentDate == nil { flags.insert(.dateAssumed) }
     let date = sentDate ?? responseTime
 
-    // 4.2.3: corrected_age_value counts from the start of the request, apparent_age from Date.
+    // 4.2.3: corrected_age_value counts from the start of the request, apparent_age from Date. Date has whole seconds, so
+    // what is less than one is no age: it would make a short-lived response stale as it comes.
     let delay = bounded(responseTime.timeIntervalSince(requestTime))
-    let apparentAge = bounded(responseTime.timeIntervalSince(date))
+    let apparentAge = bounded(responseTime.timeIntervalSince(date).rounded(.down))
     let initialAge = bounded(max(apparentAge, age(of: fields) + delay))
 
     let lastModified = fields.single("last-modified").flatMap { HTTPDate.parse($0, now: responseTime) }

@@ -39,6 +39,12 @@ enum ConditionConformance {
     own("inm-unquoted-both", kind: .optional, [("ETag", "a")], [("If-None-Match", "a")], isCurrent: false),
     own("inm-unquoted-asked", kind: .optional, [("ETag", "\"a\"")], [("If-None-Match", "a")], isCurrent: false),
     own("inm-unquoted-stored", kind: .optional, [("ETag", "a")], [("If-None-Match", "\"a\"")], isCurrent: false),
+    own(
+      "inm-lower-case-weak", kind: .optional, [("ETag", "w/\"a\"")], [("If-None-Match", "w/\"a\"")], isCurrent: false),
+    ConformanceCase(
+      "inm-304-shows-the-tag", "9110 15.4.5", .required, rows: [65],
+      .origin(control("max-age=3600", [("ETag", "\"a\"")])),
+      .stored(after: 1, [("If-None-Match", "\"a\"")], status: 304, shows: [("ETag", "\"a\""), ("Age", "1")])),
     own("ims-same", [("Last-Modified", modified)], [("If-Modified-Since", modified)], isCurrent: true),
     own(
       "ims-later", [("Last-Modified", modified)], [("If-Modified-Since", "Fri, 02 Jan 2026 00:00:00 GMT")],
@@ -76,6 +82,13 @@ enum ConditionConformance {
       "inm-of-the-same-tag-stays-304", "9111 4.3.2", .recommended, rows: [65, 67],
       .origin(control("max-age=1", [("ETag", "\"a\"")])),
       .validated([("ETag", "\"a\"")], after: 2, [("If-None-Match", "\"a\"")]) { step in
+        step.expected = .origin
+        step.expectedStatus = 304
+      }),
+    ConformanceCase(
+      "ims-of-the-same-date-stays-304", "9111 4.3.2", .recommended, rows: [65, 67],
+      .origin(control("max-age=1", [("Last-Modified", modified)])),
+      .validated([("Last-Modified", modified)], after: 2, [("If-Modified-Since", modified)]) { step in
         step.expected = .origin
         step.expectedStatus = 304
       }),
@@ -172,6 +185,20 @@ enum ConditionConformance {
       .stored(after: 1, shows: new.hasPrefix("@") ? [] : [(name, new)]))
   }
 
+  private static let updatedByDate = ["X-Test", "Content-Type", "Content-Location", "Set-Cookie", "Server", "Expires"]
+
+  static let updatesByDate: [ConformanceCase] = updated.filter { updatedByDate.contains($0.0) }.map {
+    name, old, new -> ConformanceCase in
+    let isDate = new.hasPrefix("@")
+    return ConformanceCase(
+      "304-by-date-updates-\(name)", "9111 3.2", .required, rows: [9, 71, 72],
+      .origin(control("max-age=60", [("Last-Modified", modified), (name, old)])),
+      .validated(
+        control("max-age=60", [("Last-Modified", modified), (name, new)]), after: 61,
+        shows: isDate ? [] : [(name, new)]),
+      .stored(after: 1, shows: isDate ? [] : [(name, new)]))
+  }
+
   private static let unchanged: [(String, String, String)] = [
     ("Content-Length", "6", "99"), ("Content-Encoding", "identity", "br"),
     ("Content-Range", "bytes 0-5/6", "bytes 1-2/6"),
@@ -239,6 +266,21 @@ enum ConditionConformance {
         $0.bodyOf = 1
       }, .validated([("ETag", "\"a\"")], after: 1)),
     ConformanceCase(
+      "head-without-validators-updates", "9111 4.3.5", .recommended, rows: [73], settings: .wired,
+      .origin(control("max-age=1", [("X-Test", "old"), ("X-Other", "1")])),
+      .origin(control("max-age=3600", [("X-Test", "new")]), after: 2, method: "HEAD") { $0.expectedBody = "" },
+      .stored(after: 1, bodyOf: 0, shows: [("X-Test", "new"), ("X-Other", "1")])),
+    ConformanceCase(
+      "head-of-another-date-makes-stale", "9111 4.3.5", .recommended, rows: [74], settings: .wired,
+      .origin(control("max-age=3600", [("Last-Modified", modified)])),
+      .origin(
+        control("max-age=3600", [("Last-Modified", "Fri, 02 Jan 2026 00:00:00 GMT")]), control("no-cache"),
+        method: "HEAD"
+      ) {
+        $0.expected = .validated
+        $0.bodyOf = 1
+      }, .validated([("Last-Modified", modified)], after: 1)),
+    ConformanceCase(
       "head-410-updates-nothing", "9111 4.3.5", .optional, rows: [73], settings: .wired,
       .origin(control("max-age=3600", [("ETag", "\"a\"")])),
       .origin(status: 410, control("no-cache"), method: "HEAD") {
@@ -247,5 +289,5 @@ enum ConditionConformance {
       }, .stored(after: 1)),
   ]
 
-  static let all = ofTheCaller + ofTheCache + updates + keeps + merges + heads
+  static let all = ofTheCaller + ofTheCache + updates + updatesByDate + keeps + merges + heads
 }

@@ -52,6 +52,11 @@ enum DirectiveConformance {
       "no-cache-field-token", "9111 5.2.2.4", .required, rows: [12, 77],
       .origin(control("max-age=3600, no-cache=x-a", [("X-A", "1")])), .stored(shows: [("X-A", nil)])),
     ConformanceCase(
+      "no-cache-fields-own-line", "9111 5.2.2.4", .required, rows: [12, 77],
+      .origin([
+        ("Cache-Control", "no-cache=\"x-a\""), ("Cache-Control", "max-age=3600"), ("X-A", "1"), ("X-B", "2"),
+      ]), .stored(shows: [("X-A", nil), ("X-B", "2")])),
+    ConformanceCase(
       "private-field-in-private-cache", "9111 5.2.2.7", .recommended, rows: [13],
       .origin(control("max-age=3600, private=\"x-a\"", [("X-A", "1")])), .stored(shows: [("X-A", "1")])),
     ConformanceCase(
@@ -76,6 +81,18 @@ enum DirectiveConformance {
     ConformanceCase(
       "pragma-in-a-response-heuristic", "9111 5.4", .optional, rows: [81],
       .origin([("Pragma", "no-cache"), ("Last-Modified", "@-864000")]), .stored()),
+    ConformanceCase(
+      "pragma-unknown-in-a-response", "9111 5.4", .optional, rows: [81],
+      .origin(control("max-age=3600", [("Pragma", "foo")])), .stored()),
+    ConformanceCase(
+      "attachment-heuristic", "9111 4.2.2", .optional, rows: [47],
+      .origin([("Last-Modified", "@-864000"), ("Content-Disposition", "attachment; filename=a.txt")]), .stored()),
+    ConformanceCase(
+      "cookie-in-the-request", "9111 4.1", .recommended, rows: [29], .origin(control("max-age=3600")),
+      .stored([("Cookie", "a=b")])),
+    ConformanceCase(
+      "no-store-newer-than-fresh", "9111 5.2.2.5", .optional, rows: [4], .origin(control("max-age=3600")),
+      .origin(control("no-store"), control("no-cache")), .origin(after: 1)),
     ConformanceCase(
       "set-cookie-is-stored", "9111 7.3", .optional, rows: [9],
       .origin(control("max-age=3600", [("Set-Cookie", "a=b")])),
@@ -130,6 +147,10 @@ enum DirectiveConformance {
     request(
       "request-unknown-directive", "9111 5.2.3", .required, rows: [77], control("foo=bar"), after: 1, reused: true),
     request("request-no-transform", "9111 5.2.1.6", rows: [79], control("no-transform"), after: 1, reused: true),
+    request("request-max-age-quoted", "9111 5.2", rows: [77, 78], control("max-age=\"0\""), after: 1, reused: false),
+    request(
+      "request-directives-in-two-lines", "9110 5.3", rows: [77, 78],
+      [("Cache-Control", "foo"), ("Cache-Control", "no-cache")], after: 1, reused: false),
     request("request-mixed-case", "9111 5.2", rows: [77, 78], control("MAX-AGE=0"), after: 1, reused: false),
     ConformanceCase(
       "request-no-cache-validates-etag", "9111 5.2.1.4", .recommended, rows: [63, 78],

@@ -62,6 +62,15 @@ enum FreshnessConformance {
     lifetime("max-age-space-behind-equals", "9111 5.2", .required, rows: [36], control("max-age= 3600"), reused: false),
     lifetime("max-age-open-quote", "9111 5.2", .required, rows: [36, 77], control("max-age=\"3600"), reused: false),
     lifetime("max-age-semicolon", "9111 5.2", .required, rows: [36], control("max-age=3600;foo"), reused: false),
+    lifetime(
+      "max-age-decimal-zero", "9111 4.2.1", .required, rows: [36], control("max-age=3600.0"), reused: false),
+    lifetime(
+      "max-age-beside-no-directives", "9110 5.6.1", rows: [77], control("max-age=3600, &&&&, =5, ;, \"a\""),
+      reused: true
+    ),
+    lifetime(
+      "max-age-quoted-beside-a-quote", "9111 5.2", .required, rows: [77],
+      control("foo=\"max-age=3600\", max-age=\"1\""), after: 2, reused: false),
     lifetime("max-age-thousands", "9111 5.2", .required, rows: [36], control("max-age=3.600"), reused: false),
     lifetime("max-age-longer-name", "9111 5.2", .required, rows: [77], control("x-max-age=3600"), reused: false),
     lifetime(
@@ -73,6 +82,9 @@ enum FreshnessConformance {
     lifetime(
       "max-age-twice-lines", "9111 4.2.1", rows: [36],
       [("Cache-Control", "max-age=3600"), ("Cache-Control", "max-age=1")], after: 2, reused: false),
+    lifetime(
+      "max-age-twice-lines-strict-first", "9111 4.2.1", rows: [36],
+      [("Cache-Control", "max-age=1"), ("Cache-Control", "max-age=3600")], after: 2, reused: false),
     lifetime("max-age-twice-same", "9111 4.2.1", rows: [36], control("max-age=3600, max-age=3600"), reused: true),
     lifetime(
       "max-age-over-past-expires", "9111 5.3", .required, rows: [35, 45],
@@ -86,6 +98,9 @@ enum FreshnessConformance {
     lifetime(
       "s-maxage-ignored-by-private", "9111 5.2.2.10", rows: [35], control("s-maxage=1, max-age=3600"), after: 2,
       reused: true),
+    lifetime(
+      "s-maxage-ignored-by-private-lines", "9111 5.2.2.10", .required, rows: [35],
+      [("Cache-Control", "s-maxage=3600"), ("Cache-Control", "max-age=1")], after: 2, reused: false),
     lifetime(
       "s-maxage-0-ignored-by-private", "9111 5.2.2.10", rows: [35], control("max-age=3600, s-maxage=0"), reused: true),
     lifetime(
@@ -129,6 +144,13 @@ enum FreshnessConformance {
     lifetime(
       "expires-no-date", "9110 6.6.1", .required, rows: [20, 35], [("Expires", "@3600")], reused: true, sendsDate: false
     ),
+    lifetime(
+      "expires-bad-date", "9110 6.6.1", rows: [20, 35], [("Date", "never"), ("Expires", "@10")], reused: true),
+    lifetime(
+      "expires-32-bits", "9111 1.2.2", rows: [37], [("Expires", "Tue, 19 Jan 2038 14:14:08 GMT")], reused: true),
+    lifetime(
+      "expires-before-date-both-ahead", "9111 4.2.1", .required, rows: [35], [("Date", "@400"), ("Expires", "@300")],
+      reused: false),
     lifetime(
       "expires-and-date-both-ahead", "9111 4.2.1", .required, rows: [35], [("Date", "@7200"), ("Expires", "@7200")],
       reused: false),
@@ -196,6 +218,11 @@ enum FreshnessConformance {
     lifetime(
       "age-lines-new-first", "9111 5.1", rows: [49], control("max-age=3600", [("Age", "0"), ("Age", "7200")]),
       reused: true),
+    lifetime(
+      "age-list-old-twice", "9111 5.1", rows: [49], control("max-age=3600", [("Age", "7200, 7200")]), reused: false),
+    lifetime(
+      "age-lines-old-twice", "9111 5.1", rows: [49], control("max-age=3600", [("Age", "7200"), ("Age", "7200")]),
+      reused: false),
     lifetime("age-list-same", "9111 5.1", rows: [49], control("max-age=3600", [("Age", "0, 0")]), reused: true),
   ]
 
@@ -213,6 +240,9 @@ enum FreshnessConformance {
       "age-counts-the-delay", "9111 4.2.3", .required, rows: [48],
       .origin(control("max-age=60", [("Age", "10")])) { $0.delay = 20 },
       .stored(after: 5, shows: [("Age", "35")]), .origin(after: 25)),
+    ConformanceCase(
+      "date-in-whole-seconds", "9111 4.2.3", .recommended, rows: [48],
+      .origin(control("max-age=1"), after: 0.9), .stored(after: 0.9, shows: [("Age", "0")]), .origin(after: 0.1)),
     ConformanceCase(
       "clock-set-back", "9111 4.2.3", .optional, rows: [27, 48],
       .origin(control("max-age=60", [("Age", "50")])), .stored(after: -1000, shows: [("Age", "50")]),
@@ -270,7 +300,8 @@ enum FreshnessConformance {
   ]
 
   private static let everyStatus = [
-    200, 201, 202, 203, 204, 299, 301, 302, 303, 307, 308, 400, 404, 410, 499, 500, 502, 503, 504, 599,
+    200, 201, 202, 203, 204, 299, 301, 302, 303, 307, 308, 400, 403, 404, 405, 410, 414, 451, 499, 500, 501, 502, 503,
+    504, 599,
   ]
 
   static let statuses: [ConformanceCase] = everyStatus.flatMap { status -> [ConformanceCase] in

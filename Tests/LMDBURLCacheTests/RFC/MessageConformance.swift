@@ -61,11 +61,18 @@ enum MessageConformance {
     ]
   }
 
+  static let severalInterim: [ConformanceCase] = [
+    shaped("interim-several-skipped", "9111 3", .required, rows: [2]) {
+      $0.preceded(by: 103, [("Link", "</a>")]).preceded(by: 102, []).preceded(by: 103, [("Cache-Control", "no-store")])
+    }
+  ]
+
   private static let storedNames = [
     "X-Test", "Test-Header", "Content-Foo", "X-Content-Foo", "Content-Language", "Content-Location",
     "Content-Security-Policy", "Content-Type", "Content-Disposition", "Content-MD5", "Clear-Site-Data", "ETag",
     "Last-Modified", "Link",
-    "Public-Key-Pins", "Set-Cookie", "Set-Cookie2", "Server", "Strict-Transport-Security", "Via", "Warning",
+    "Public-Key-Pins", "Strict-Transport-Security2", "Set-Cookie", "Set-Cookie2", "Server", "Strict-Transport-Security",
+    "Via", "Warning",
     "X-Frame-Options", "X-XSS-Protection", "WWW-Authenticate", "Access-Control-Allow-Origin", "Allow", "Age-X",
     "Alt-Svc",
     "Retry-After", "P3P", "Accept-Ranges", "x_underscore", "x.dot", "X-Empty",
@@ -151,6 +158,6 @@ enum MessageConformance {
   ]
 
   static let all: [ConformanceCase] = [
-    framing, interim, storedFields, unstoredFields, fields, redirects,
+    framing, interim, severalInterim, storedFields, unstoredFields, fields, redirects,
   ].flatMap { $0 }
 }

@@ -51,6 +51,15 @@ enum RangeConformance {
       stored: [("Last-Modified", "@0")], gives: digits),
   ]
 
+  static let fields: [ConformanceCase] = [
+    ConformanceCase(
+      "range-shows-the-stored-fields", "9110 15.3.7", .required, rows: [17],
+      .origin(control("max-age=3600", [("ETag", "\"a\""), ("X-A", "1")]), body: digits),
+      .stored(
+        after: 1, [("Range", "bytes=2-4")], status: 206, body: "234",
+        shows: [("X-A", "1"), ("ETag", "\"a\""), ("Age", "1")]))
+  ]
+
   private static func part(
     _ first: Int, _ last: Int, tag: String? = "\"a\"", length: String = "10", _ more: FieldLines = []
   ) -> FieldLines {
@@ -124,6 +133,15 @@ enum RangeConformance {
       partial("5-9", part(5, 9, tag: "W/\"a\""), "56789"),
       .origin(control("max-age=3600"), after: 1, body: digits, sees: [("Range", nil)])),
     ConformanceCase(
+      "part-not-joined-by-a-date", "9111 3.4", .required, rows: [18],
+      partial("0-4", part(0, 4, tag: nil, [("Last-Modified", "@-1")]), "01234"),
+      .origin(control("max-age=3600"), after: 1, body: digits, sees: [("Range", nil)])),
+    ConformanceCase(
+      "part-shorter-than-it-says", "9110 14.4", .required, rows: [16, 87],
+      partial("0-4", part(0, 5), "01234"),
+      .stored(after: 1, asked("0-4"), status: 206, body: "01234", shows: [("Content-Range", "bytes 0-4/10")]),
+      .origin(part(5, 9), status: 206, after: 1, asked("5-5"), body: "5")),
+    ConformanceCase(
       "part-not-joined-without-a-tag", "9111 3.4", .required, rows: [18], partial("0-4", part(0, 4, tag: nil), "01234"),
       partial("5-9", part(5, 9, tag: nil), "56789"),
       .origin(control("max-age=3600"), after: 1, body: digits, sees: [("Range", nil)])),
@@ -173,5 +191,5 @@ enum RangeConformance {
       .stored(after: 1, asked("2-4"), status: 206, body: "234")),
   ]
 
-  static let all = fromComplete + parts
+  static let all = fromComplete + fields + parts
 }

@@ -54,6 +54,13 @@ enum SelectionConformance {
     pair("vary-name-and-star", .required, rows: [31], "Foo, *", [("Foo", "1")], [("Foo", "1")], reused: false),
     pair("vary-empty-and-star", .required, rows: [31], ", *", [], [], reused: false),
     pair("vary-star-twice", .required, rows: [31], "*, *", [], [], reused: false),
+    ConformanceCase(
+      "vary-empty-line-and-star-line", "9111 4.1", .required, rows: [31],
+      .origin(control("max-age=3600", [("Vary", ""), ("Vary", "*")]), [("Foo", "1")]),
+      .origin(after: 1, [("Foo", "1")])),
+    ConformanceCase(
+      "vary-star-lines", "9111 4.1", .required, rows: [31],
+      .origin(control("max-age=3600", [("Vary", "*"), ("Vary", "*")])), .origin(after: 1)),
     pair("vary-malformed", .required, rows: [31], "Foo; Bar", [("Foo", "1")], [("Foo", "1")], reused: false),
     pair(
       "vary-order-matters-by-default", .required, rows: [29], "Foo", [("Foo", "1, 2")], [("Foo", "2, 1")], reused: false
@@ -79,6 +86,15 @@ enum SelectionConformance {
     pair(
       "vary-weights-differ", .required, rows: [29], "Accept-Language", [("Accept-Language", "en;q=0.5, de")],
       [("Accept-Language", "en, de;q=0.5")], reused: false),
+    pair(
+      "vary-normalised-encoding-order", .recommended, rows: [32], "Accept-Encoding",
+      [("Accept-Encoding", "gzip, br")], [("Accept-Encoding", "BR,gzip")], reused: true),
+    pair(
+      "vary-encoding-more", .required, rows: [29], "Accept-Encoding", [("Accept-Encoding", "gzip, br")],
+      [("Accept-Encoding", "gzip, br, zstd")], reused: false),
+    ConformanceCase(
+      "vary-other-variant-not-validated", "9111 4.1", .recommended, rows: [29, 63],
+      .origin(vary("Foo", [("ETag", "\"a\"")]), [("Foo", "1")]), .origin(vary("Foo"), [("Foo", "2")])),
     pair(
       "vary-accept-encoding", .required, rows: [29], "Accept-Encoding", [("Accept-Encoding", "identity")],
       [("Accept-Encoding", "gzip")], reused: false),

@@ -44,6 +44,11 @@ enum StaleConformance {
       .origin(control("max-age=60, stale-while-revalidate=60", tag)),
       background(after: 90, control("max-age=60", tag), status: 304), .stored(after: 1, shows: [("Age", "1")])),
     ConformanceCase(
+      "swr-from-the-start", "5861 3", .recommended, rows: [57, 58], settings: .wired,
+      .origin(control("max-age=0, stale-while-revalidate=3600", tag)),
+      background(after: 0, control("max-age=3600", [("ETag", "\"b\"")]), shows: [("ETag", "\"a\"")]),
+      .stored(after: 1, bodyOf: 1, shows: [("ETag", "\"b\"")])),
+    ConformanceCase(
       "swr-past", "5861 3", .required, rows: [59], .origin(control("max-age=60, stale-while-revalidate=30")),
       .origin(after: 91)),
     ConformanceCase(
@@ -100,6 +105,12 @@ enum StaleConformance {
       "sie-validating-503", "5861 4", .recommended, rows: [60, 69],
       .origin(control("max-age=60, stale-if-error=60", tag)),
       error(503, after: 70, standsIn: true, validating: true)),
+    ConformanceCase(
+      "sie-from-the-start", "5861 4", .recommended, rows: [60], .origin(control("max-age=0, stale-if-error=3600")),
+      error(500, after: 1, standsIn: true)),
+    ConformanceCase(
+      "sie-in-the-request-past", "5861 4", .required, rows: [61], .origin(control("max-age=0")),
+      error(500, after: 3, control("stale-if-error=1"), standsIn: false)),
     ConformanceCase(
       "sie-past-503", "5861 4", .required, rows: [61], .origin(control("max-age=60, stale-if-error=10")),
       error(503, after: 71, standsIn: false)),
