@@ -104,23 +104,13 @@ extension CachingClient {
       freshen(by: judged, arrival, plan, in: flight)
       return passThrough(incoming, plan, plan.rule, in: flight)
     }
-    let storability = Storability.decide(
-      request: plan.outgoing.head, response: judged, requestTime: arrival.requestTime,
-      responseTime: arrival.responseTime,
-      options: options)
-    switch storability {
+    switch judge(judged, arrival, plan.request, sentAs: plan.outgoing.head) {
     case .refuse(let rule):
       counters.refuse(rule)
       // A request's own no-store says nothing of what is stored.
       if rule != .requestNoStore { dropOutdated(plan, status: status) }
       passThrough(incoming, plan, plan.rule, in: flight)
-    case .store(let fields, let facts):
-      let proposal = StorageProposal(
-        status: status, fields: kept(fields), body: Data(),
-        facts: plan.request.overrides.applied(to: facts, status: status),
-        vary: VarySelection(
-          request: plan.request.head.fields, response: judged.fields, credentialDigest: storage.credentialDigest))
-      await collect(incoming, as: proposal, plan, in: flight)
+    case .store(let proposal): await collect(incoming, as: proposal, plan, in: flight)
     }
   }
 

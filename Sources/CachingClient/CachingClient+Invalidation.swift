@@ -1,33 +1,29 @@
 public import FoundationEssentials
-public import HTTPCaching
+import HTTPCaching
 
 extension CachingClient {
   /// Sends a request that the store has no part in, and lets its answer invalidate what it changed (RFC 9111 section 4.4).
   func forward(_ request: ClientRequest, over transport: some Transport, because rule: Rule) async throws -> Response {
+    let forwarded = ForwardedRequest(request, past: self)
     let incoming = try await transport.send(request.outgoing())
-    let targets = Invalidation.targets(request: request.head, response: incoming.head)
-    if !targets.isEmpty { invalidate(targets, for: request) }
+    forwarded.invalidate(answeredBy: incoming.head)
+    if let answer = try await forwarded.collect(incoming, because: rule) { return answer }
     let isMethod = request.head.method != "GET" && request.head.method != "HEAD"
     return networkAnswer(
       incoming, body: incoming.checkedBody(for: request), rule, isMethod ? .method : .bypass)
   }
 
-  /// Lets the answer to a request that did not go through the engine invalidate what it changed (RFC 9111 section 4.4). An
-  /// answer to a safe method, and an error, changes nothing.
-  public func invalidate(after request: ClientRequest, answeredBy head: ResponseHead) {
-    let targets = Invalidation.targets(request: request.head, response: head)
-    if !targets.isEmpty { invalidate(targets, for: request) }
-  }
-
   /// Fetches first, storage second: whatever is stored before the fetches lose their right is removed here, and nothing is
   /// stored afterwards.
-  private func invalidate(_ targets: Invalidation, for request: ClientRequest) {
+  ///
+  /// - Parameter spared: the fetch whose own answer invalidates.
+  func invalidate(_ targets: Invalidation, for request: ClientRequest, sparing spared: Flight<Storage.Entry>? = nil) {
     let urls = targets.urls.map { request.overrides.keyURL(for: $0) }
-    for url in urls { flights.void(ResourceKey(url: url, partition: request.partition)) }
+    for url in urls { flights.void(ResourceKey(url: url, partition: request.partition), sparing: spared) }
     if !targets.groups.isEmpty {
       // Which groups a response belongs to is known only when its head has come, so all fetches from that origin are overtaken.
       let origin = ResourceKey(url: request.head.url, partition: request.partition).origin
-      flights.void { $0.origin == origin && $0.partition == request.partition }
+      flights.void(sparing: spared) { $0.origin == origin && $0.partition == request.partition }
     }
     storage.invalidate(urls: urls, groups: targets.groups, origin: targets.origin, for: request)
   }

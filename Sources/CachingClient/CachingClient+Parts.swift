@@ -8,18 +8,10 @@ extension CachingClient {
   func complete(by arrival: Arrival, _ plan: Plan, in flight: Flight<Storage.Entry>) async throws -> Bool {
     guard arrival.response.head.status == 206, let entry = plan.entry else { return false }
     let judged = plan.request.overrides.judged(arrival.response.head)
-    let storability = Storability.decide(
-      request: plan.outgoing.head, response: judged, requestTime: arrival.requestTime,
-      responseTime: arrival.responseTime,
-      options: options)
-    guard case .store(let fields, let facts) = storability else { return false }
+    guard case .store(var part) = judge(judged, arrival, plan.request, sentAs: plan.outgoing.head) else { return false }
 
-    let body = try await arrival.response.checkedBody(for: plan.request).collect(upTo: maximumBodyByteCount)
+    part.body = try await arrival.response.checkedBody(for: plan.request).collect(upTo: maximumBodyByteCount)
     try Task.checkCancellation()
-    let part = StorageProposal(
-      status: 206, fields: kept(fields), body: body, facts: plan.request.overrides.applied(to: facts, status: 206),
-      vary: VarySelection(
-        request: plan.request.head.fields, response: judged.fields, credentialDigest: storage.credentialDigest))
     guard let combined = combine(part, with: entry) else { return false }
 
     // Decided before it is filed: the store may hand out another object than the one at hand.

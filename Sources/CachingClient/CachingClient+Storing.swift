@@ -2,6 +2,31 @@ import FoundationEssentials
 import HTTPCaching
 
 extension CachingClient {
+  /// What is to be stored of a response whose body may still be on its way, or why nothing is.
+  enum Judgement {
+    case store(StorageProposal)
+    case refuse(Rule)
+  }
+
+  /// Judges a response whose head is as the overrides want it seen.
+  func judge(
+    _ head: ResponseHead, _ arrival: Arrival, _ request: ClientRequest, sentAs sent: RequestHead
+  ) -> Judgement {
+    let storability = Storability.decide(
+      request: sent, response: head, requestTime: arrival.requestTime, responseTime: arrival.responseTime,
+      options: options)
+    switch storability {
+    case .refuse(let rule): return .refuse(rule)
+    case .store(let fields, let facts):
+      return .store(
+        StorageProposal(
+          status: head.status, fields: kept(fields), body: Data(),
+          facts: request.overrides.applied(to: facts, status: head.status),
+          vary: VarySelection(
+            request: request.head.fields, response: head.fields, credentialDigest: storage.credentialDigest)))
+    }
+  }
+
   /// Hands a storable response to its caller while gathering its body, and files it when it is complete.
   func collect(
     _ incoming: IncomingResponse, as proposal: StorageProposal, _ plan: Plan, in flight: Flight<Storage.Entry>

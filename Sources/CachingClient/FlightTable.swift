@@ -80,17 +80,17 @@ final class FlightTable<Entry: StoredResponseView & Sendable>: Sendable {
     }
   }
 
-  /// Takes the right to store from all fetches of a resource; later requests do not join them.
-  func void(_ resource: ResourceKey) {
+  /// Takes the right to store from all fetches of a resource but one; later requests do not join them.
+  func void(_ resource: ResourceKey, sparing spared: Flight<Entry>? = nil) {
     let flights = state.withLock { $0.take([resource]) }
-    for flight in flights { flight.ticket.void() }
+    for flight in flights where flight !== spared { flight.ticket.void() }
   }
 
   /// The same for every resource that matches.
-  func void(where matches: (ResourceKey) -> Bool) {
+  func void(sparing spared: Flight<Entry>? = nil, where matches: (ResourceKey) -> Bool) {
     let resources = state.withLock { Array($0.byResource.keys) }.filter(matches)
     let flights = state.withLock { $0.take(resources) }
-    for flight in flights { flight.ticket.void() }
+    for flight in flights where flight !== spared { flight.ticket.void() }
   }
 
   /// The background fetches under way.

@@ -7,8 +7,9 @@ extension Rule {
   public static let methodNotCached = Rule("method-not-cached", "9111 3", "the method's answers are not cached")
   /// An answer to HEAD only updates what is stored for GET.
   public static let headOnlyUpdates = Rule("head-only-updates", "9111 4.3.5", "answers to HEAD only update stored ones")
-  /// An answer to POST is not kept for a later GET, which the RFC would allow.
-  public static let postNotCached = Rule("post-not-cached", "9110 9.3.3", "answers to POST are not kept for GET")
+  /// An answer to POST without an explicit lifetime, or not of the URL itself.
+  public static let postNotCached = Rule(
+    "post-not-cached", "9110 9.3.3", "an answer to POST without lifetime or Content-Location")
   /// The URL is not an absolute one of HTTP.
   public static let notHTTP = Rule("not-http", "9110 4.2", "not an http or https URL with a host")
   /// The response is not final.

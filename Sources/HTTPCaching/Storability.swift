@@ -19,6 +19,7 @@ public enum Storability: Sendable, Hashable {
   ) -> Storability {
     let directives = ResponseDirectives(response.fields, targetedFieldNames: options.targetedFieldNames)
     if let rule = refusal(ofRequest: request) ?? refusal(of: response, for: request, options: options)
+      ?? refusal(ofPost: request, answeredBy: response, directives, options)
       ?? refusal(by: directives, request: request, response: response, options: options)
     {
       return .refuse(rule)
@@ -29,11 +30,10 @@ public enum Storability: Sendable, Hashable {
   }
 
   private static func refusal(ofRequest request: RequestHead) -> Rule? {
-    // 9111 3: a method whose caching rules are implemented. 4.3.5: HEAD only updates. 9110 9.3.3: POST may be refused.
+    // 9111 3: a method whose caching rules are implemented. 4.3.5: HEAD only updates.
     switch request.method {
-    case "GET": break
+    case "GET", "POST": break
     case "HEAD": return .headOnlyUpdates
-    case "POST": return .postNotCached
     default: return .methodNotCached
     }
     // 9110 4.2: the key is made of scheme, host, port, path and query.
@@ -42,6 +42,24 @@ public enum Storability: Sendable, Hashable {
     else { return .notHTTP }
     // 9111 5.2.1.5
     if RequestDirectives(request.fields).noStore { return .requestNoStore }
+    return nil
+  }
+
+  /// 9110 9.3.3: what a POST was answered with may answer a later GET if it has an explicit lifetime, and says by
+  /// Content-Location (9110 8.7) that it is what the URL itself stands for.
+  private static func refusal(
+    ofPost request: RequestHead, answeredBy response: ResponseHead, _ directives: ResponseDirectives,
+    _ options: CachingOptions
+  ) -> Rule? {
+    guard request.method == "POST" else { return nil }
+    let hasLifetime =
+      directives.maxAge != nil || (options.mode == .shared && directives.sharedMaxAge != nil)
+      || (!directives.isTargeted && response.fields.contains("expires"))
+    guard hasLifetime, (200..<300).contains(response.status), response.status != 206,
+      let location = response.fields.single("content-location")?.trimmingFieldSpace(), !location.isEmpty,
+      let url = URL(string: location, relativeTo: request.url)?.absoluteString,
+      url == request.url.absoluteString.prefix(while: { $0 != "#" })
+    else { return .postNotCached }
     return nil
   }
 

@@ -176,7 +176,10 @@ struct CacheStorage: ResponseStorage {
     }
     var head = request.head
     head.method = "GET"
-    return (base ?? URLRequest(url: head.url)).replacing(head)
+    var asked = (base ?? URLRequest(url: head.url)).replacing(head)
+    asked.httpBody = nil
+    asked.httpBodyStream = nil
+    return asked
   }
 }
 

@@ -79,12 +79,7 @@ struct CachedLoad: @unchecked Sendable {
     let requestContext = RequestContext(
       request: completed, task: isFirst ? task : nil, prefetched: isFirst ? prefetched : nil)
     var asked = context.clientRequest(completed, context: requestContext, cache: cache)
-    if let task, let session, let delegate = task.delegate as? any URLSessionDataDelegate, let head = asked?.head {
-      let question = StorageQuestion(
-        delegate: delegate, session: session, task: task, request: head, options: cache.core.options.caching,
-        credentialDigest: { [cache] in cache.credentialDigest($0) })
-      asked?.willStore = { await question.ask($0) }
-    }
+    if let task, let head = asked?.head { asked?.willStore = StorageQuestion.willStore(head, task, session, cache) }
     return asked
   }
 

@@ -19,7 +19,7 @@ final class CachingURLProtocol: URLProtocol {
   private enum Phase: Sendable {
     case idle
     case loading(Task<Void, Never>)
-    case builtIn(AnyThread, InvalidatingClient)
+    case builtIn(AnyThread, ForwardingClient)
     /// Everything is delivered, or Foundation has cancelled the task.
     case over
   }
@@ -35,6 +35,13 @@ final class CachingURLProtocol: URLProtocol {
   private struct AnyThread: @unchecked Sendable {
     // Sendable: ours, as the class says; a built-in one is only told to start and to stop, on the task's queue.
     let urlProtocol: URLProtocol
+  }
+
+  /// This object, for those whom it owns.
+  private final class WeakReference: @unchecked Sendable {
+    // Sendable: as `AnyThread`; weak references are loaded atomically, and this one is never set again.
+    weak var urlProtocol: CachingURLProtocol?
+    init(_ urlProtocol: CachingURLProtocol) { self.urlProtocol = urlProtocol }
   }
 
   private let state = Mutex(State())
@@ -197,7 +204,10 @@ final class CachingURLProtocol: URLProtocol {
       let work = { @Sendable in
         guard let this = this.urlProtocol as? CachingURLProtocol else { return continuation.resume(returning: false) }
         let isLoading = this.state.withLock { state in
-          guard case .loading = state.phase else { return false }
+          switch state.phase {
+          case .loading, .builtIn: break
+          case .idle, .over: return false
+          }
           if isLast { state.phase = .over }
           return true
         }
@@ -220,17 +230,31 @@ final class CachingURLProtocol: URLProtocol {
 
   // MARK: As without us
 
+  /// What becomes of the store by a request that goes past it.
+  private func forwarded(
+    _ request: URLRequest, _ task: URLSessionTask, _ context: SessionContext
+  ) -> ForwardedRequest<CacheStorage>? {
+    guard let cache = context.cache else { return nil }
+    let completed = context.complete(request, addsCookies: false)
+    guard
+      var asked = context.clientRequest(completed, context: RequestContext(request: completed), cache: cache)
+    else { return nil }
+    if let task = task as? URLSessionDataTask {
+      asked.willStore = StorageQuestion.willStore(asked.head, task, TaskReflection.session(of: task), cache)
+    }
+    return ForwardedRequest(asked, past: cache.engine)
+  }
+
   private func loadBuiltIn(_ request: URLRequest, _ task: URLSessionTask, _ context: SessionContext) {
     guard let client, let builtInClass = context.builtInClass(for: request) else {
       return fail(URLError(.unsupportedURL))
     }
-    let observer = InvalidatingClient(client) { response in
-      guard let cache = context.cache else { return }
-      let completed = context.complete(request, addsCookies: false)
-      let requestContext = RequestContext(request: completed)
-      guard let asked = context.clientRequest(completed, context: requestContext, cache: cache) else { return }
-      cache.engine.invalidate(after: asked, answeredBy: response)
-    }
+    queue = TaskReflection.queue(of: task)
+    let this = WeakReference(self)
+    let observer = ForwardingClient(
+      client, forwarded: forwarded(request, task, context),
+      bodyLimit: request.httpMethod == "POST" ? context.cache?.engine.maximumBodyByteCount ?? 0 : 0
+    ) { finish in await this.urlProtocol?.onTaskQueue(isLast: true) { _ in finish() } }
     let builtIn = AnyThread(urlProtocol: builtInClass.init(task: task, cachedResponse: nil, client: observer))
     state.withLock { $0.phase = .builtIn(builtIn, observer) }
     builtIn.urlProtocol.startLoading()

@@ -17,6 +17,17 @@ struct StorageQuestion: @unchecked Sendable {
   let options: CachingOptions
   let credentialDigest: @Sendable (String) -> String
 
+  /// The hook that asks a task's delegate; nil if it has none that could be asked.
+  static func willStore(
+    _ request: RequestHead, _ task: URLSessionDataTask, _ session: URLSession?, _ cache: LMDBURLCache
+  ) -> (@Sendable (StorageProposal) async -> StorageProposal?)? {
+    guard let session, let delegate = task.delegate as? any URLSessionDataDelegate else { return nil }
+    let question = StorageQuestion(
+      delegate: delegate, session: session, task: task, request: request, options: cache.core.options.caching,
+      credentialDigest: { [cache] in cache.credentialDigest($0) })
+    return { await question.ask($0) }
+  }
+
   /// What the delegate makes of a proposal; nil if it is not to be stored. His first answer counts.
   func ask(_ proposal: StorageProposal) async -> StorageProposal? {
     guard

@@ -37,7 +37,24 @@ struct StorabilityTests {
       refused: "head-only-updates"),
     Case(
       "method-post", "9110 9.3.3", rows: [90],
-      Exchange(method: "POST", response: fresh + [("Content-Location", "/a?b=1")]), refused: "post-not-cached"),
+      Exchange(method: "POST", response: fresh + [("Content-Location", "/a?b=1")])),
+    Case(
+      "method-post-other-location", "9110 9.3.3", rows: [90],
+      Exchange(method: "POST", response: fresh + [("Content-Location", "/a?b=2")]), refused: "post-not-cached"),
+    Case(
+      "method-post-two-locations", "9110 9.3.3", rows: [90],
+      Exchange(method: "POST", response: fresh + [("Content-Location", "/a?b=1"), ("Content-Location", "/a")]),
+      refused: "post-not-cached"),
+    Case(
+      "method-post-no-location", "9110 9.3.3", rows: [90], Exchange(method: "POST", response: fresh),
+      refused: "post-not-cached"),
+    Case(
+      "method-post-no-lifetime", "9110 9.3.3", rows: [90],
+      Exchange(method: "POST", response: dated([("Content-Location", "/a?b=1")])), refused: "post-not-cached"),
+    Case(
+      "method-post-error", "9110 9.3.3", rows: [90],
+      Exchange(method: "POST", status: 404, response: fresh + [("Content-Location", "/a?b=1")]),
+      refused: "post-not-cached"),
     Case("status-103", "9111 3", rows: [2], Exchange(status: 103, response: fresh), refused: "interim"),
     Case("status-100", "9111 3", rows: [2], Exchange(status: 100, response: fresh), refused: "interim"),
     Case("status-304", "9111 3", rows: [3], Exchange(status: 304, response: fresh), refused: "304-not-stored"),

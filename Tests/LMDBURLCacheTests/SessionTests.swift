@@ -151,6 +151,56 @@ struct SessionTests {
     }
   }
 
+  @Test("what a POST brought answers a later GET, however it was sent", arguments: Way.allCases)
+  func postThenGet(_ way: Way) async throws {
+    try await withCache { request in
+      let fields = [("Cache-Control", "max-age=600"), ("Content-Location", request.path)]
+      let reply = Reply(200, fields, "\(request.method) \(request.body.text)")
+      // In two pieces, which Foundation hands to a delegate one by one.
+      return request.path == "/chunked" ? reply.chunked(byteCount: 4) : reply
+    } _: { (fixture, origin) async throws in
+      let delegate = RecordingDelegate()
+      let session = fixture.session(delegate: delegate)
+      for path in ["/a", "/chunked"] {
+        var post = URLRequest(origin.url(path), method: "POST")
+        post.httpBody = Data("x".utf8)
+        #expect(try await load(post, way, session, delegate, fixture.cache).0.text == "POST x")
+        let (data, response) = try await session.data(from: origin.url(path))
+        // Foundation hands the body to a delegate alone.
+        #expect(data.text == (way == .delegate ? "GET " : "POST x"))
+        #expect(response.field("Age") == (way == .delegate ? nil : "0"))
+      }
+    }
+  }
+
+  @Test("what a POST brought is not stored against its delegate, nor over a change that overtook it")
+  func postNotStored() async throws {
+    let gates = ["/session": Gate(), "/direct": Gate()]
+    try await withCache { request in
+      let reply = Reply(200, [("Cache-Control", "max-age=600"), ("Content-Location", request.path)], request.method)
+      guard request.method == "POST", let gate = gates[request.path] else { return reply }
+      return reply.held(at: gate)
+    } _: { (fixture, origin) async throws in
+      let refusing = RecordingDelegate(willCache: { _ in nil })
+      let refused = try await fixture.session(delegate: refusing).data(
+        for: URLRequest(origin.url("/refused"), method: "POST"))
+      #expect(refused.0.text == "POST")
+      #expect(refusing.events.questions.map(\.text) == ["POST"])
+      #expect(!fixture.cache.isCached(origin.url("/refused")))
+
+      let (session, cache) = (fixture.session(), fixture.cache)
+      for (path, gate) in gates {
+        let post = URLRequest(origin.url(path), method: "POST")
+        async let answer = path == "/direct" ? cache.data(for: post) : session.data(for: post)
+        await gate.waitForArrivals()
+        _ = try await session.data(for: URLRequest(origin.url(path), method: "PUT"))
+        gate.open()
+        #expect(try await answer.0.text == "POST")
+        #expect(!fixture.cache.isCached(origin.url(path)), "\(path)")
+      }
+    }
+  }
+
   @Test("a POST that fails changes nothing; one that is redirected does, whatever comes of the redirect")
   func failedPosts() async throws {
     try await withCache { request in

@@ -106,5 +106,55 @@ enum ChangeConformance {
       .origin(suffix: "?1")),
   ]
 
-  static let all = methods + invalidation + groups
+  /// A POST to the case's URL; `location`: the Content-Location of its answer.
+  private static func post(
+    _ reply: FieldLines, location: String? = nil, status: Int = 200, _ request: FieldLines = []
+  ) -> Step {
+    .origin(reply + (location.map { [("Content-Location", $0)] } ?? []), status: status, request, method: "POST") {
+      $0.content = "x"
+    }
+  }
+
+  static let posts: [ConformanceCase] = [
+    ConformanceCase(
+      "post-is-not-reused-for-get", "9110 9.3.3", .required, rows: [1, 90], post(kept), .origin(after: 1)),
+    ConformanceCase(
+      "post-answers-a-later-get", "9110 9.3.3", .optional, rows: [90],
+      post(kept, location: "/post-answers-a-later-get"), .stored(after: 1, shows: [("Age", "1")]),
+      .stored(after: 1, method: "HEAD")),
+    ConformanceCase(
+      "post-with-expires-answers-a-later-get", "9110 9.3.3", .optional, rows: [90],
+      post([("Expires", "@3600")], location: "post-with-expires-answers-a-later-get"), .stored(after: 1)),
+    ConformanceCase(
+      "post-replaces-what-get-brought", "9110 9.3.3", .optional, rows: [82, 90], .origin(kept),
+      post(kept, location: "/post-replaces-what-get-brought"), .stored(after: 1, bodyOf: 1)),
+    ConformanceCase(
+      "post-is-not-answered-by-post", "9110 9.3.3", .required, rows: [25, 90],
+      post(kept, location: "/post-is-not-answered-by-post"), post(kept)),
+    ConformanceCase(
+      "post-of-another-location", "9110 9.3.3", .required, rows: [90],
+      post(kept, location: "/post-of-another-location?2"), .origin(after: 1), .origin(suffix: "?2")),
+    ConformanceCase(
+      "post-of-another-origin", "9110 9.3.3", .required, rows: [90],
+      post(kept, location: "http://127.0.0.1:1/post-of-another-origin"), .origin(after: 1)),
+    ConformanceCase(
+      "post-without-lifetime", "9110 9.3.3", .required, rows: [90],
+      post([("Last-Modified", "@-864000")], location: "/post-without-lifetime"), .origin(after: 1)),
+    ConformanceCase(
+      "post-failed", "9110 9.3.3", .required, rows: [84, 90], .origin(kept),
+      post(kept, location: "/post-failed", status: 400), .stored(after: 1, bodyOf: 0)),
+    ConformanceCase(
+      "post-no-store", "9111 5.2.2.5", .required, rows: [4, 90],
+      post(control("no-store, max-age=60"), location: "/post-no-store"), .origin(after: 1)),
+    ConformanceCase(
+      "post-varies", "9111 4.1", .required, rows: [29, 90],
+      post(control("max-age=60", [("Vary", "Foo")]), location: "/post-varies", [("Foo", "1")]),
+      .stored(after: 1, [("Foo", "1")]), .origin([("Foo", "2")])),
+    ConformanceCase(
+      "post-stale-is-validated", "9111 4.3.1", .recommended, rows: [63, 90],
+      post(control("max-age=1", [("ETag", "\"a\"")]), location: "/post-stale-is-validated"),
+      .validated([("ETag", "\"a\"")], after: 2, sees: [("If-None-Match", "\"a\"")])),
+  ]
+
+  static let all = methods + invalidation + groups + posts
 }

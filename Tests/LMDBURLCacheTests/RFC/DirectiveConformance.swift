@@ -108,9 +108,6 @@ enum DirectiveConformance {
       "head-does-not-answer-get", "9111 4", .required, rows: [21], .origin(control("max-age=3600"), method: "HEAD"),
       .origin()),
     ConformanceCase(
-      "post-is-not-reused-for-get", "9110 9.3.3", .required, rows: [1, 90],
-      .origin(control("max-age=3600"), method: "POST") { $0.content = "x" }, .origin()),
-    ConformanceCase(
       "options-is-not-stored", "9111 3", .required, rows: [1], .origin(control("max-age=3600"), method: "OPTIONS"),
       .origin(control("max-age=3600"), method: "OPTIONS"), .origin()),
   ]

@@ -1,0 +1,73 @@
+import FoundationEssentials
+public import HTTPCaching
+
+/// A request on its way to the origin past the store, whoever carries it. Its answer may change what is stored: an unsafe
+/// method invalidates (RFC 9111 section 4.4), and what a POST brings may answer a later GET (RFC 9110 section 9.3.3).
+///
+///     let forwarded = ForwardedRequest(request, past: client)   // before it is sent
+///     forwarded.invalidate(answeredBy: head)                    // when the head has come, or the request has failed after it
+///     await forwarded.store(response)                           // when the body is complete, for a POST
+///
+/// Safe to use from any thread.
+public final class ForwardedRequest<Storage: ResponseStorage>: Sendable {
+  private typealias Plan = FetchPlan<Storage.Entry>
+
+  private let client: CachingClient<Storage>
+  private let request: ClientRequest
+  private let requestTime: Date
+  /// Filed before the request is sent: a change by another request that overtakes this one keeps its answer out of the store.
+  private let flight: Flight<Storage.Entry>?
+
+  /// A request that is about to be sent.
+  public init(_ request: ClientRequest, past client: CachingClient<Storage>) {
+    self.client = client
+    self.request = request
+    requestTime = client.clock()
+    flight =
+      request.head.method == "POST"
+      ? client.flights.enterAlone(ResourceKey(url: request.keyURL, partition: request.partition)) : nil
+  }
+
+  deinit {
+    if let flight { client.flights.leave(flight) }
+  }
+
+  /// Lets the answer invalidate what the request changed. An answer to a safe method, and an error, changes nothing.
+  public func invalidate(answeredBy head: ResponseHead) {
+    let targets = Invalidation.targets(request: request.head, response: head)
+    if !targets.isEmpty { client.invalidate(targets, for: request, sparing: flight) }
+  }
+
+  /// Stores the answer to a POST for a later GET, if it permits that. To be called after ``invalidate(answeredBy:)``.
+  ///
+  /// - Parameter response: the complete answer; nothing is stored if its body streams.
+  public func store(_ response: IncomingResponse) async {
+    guard let flight, let bytes = response.body.bytes, bytes.count <= client.maximumBodyByteCount,
+      response.announcedByteCount(for: request).allows(bytes.count),
+      case (let plan, var proposal)? = reusable(response, because: .writeThrough)
+    else { return }
+    proposal.body = bytes
+    _ = await client.file(proposal, plan, in: flight)
+  }
+
+  /// The answer to a POST, gathered on its way to the caller; `nil` if it is not to be stored.
+  func collect(_ response: IncomingResponse, because rule: Rule) async throws -> ClientResponse<Storage.Entry>? {
+    guard let flight, let (plan, proposal) = reusable(response, because: rule) else { return nil }
+    flight.start { [client] in await client.collect(response, as: proposal, plan, in: flight) }
+    return try await flight.answer()
+  }
+
+  /// What the answer to a POST is as the answer to a GET, if it may be one.
+  private func reusable(_ response: IncomingResponse, because rule: Rule) -> (Plan, StorageProposal)? {
+    let arrival = CachingClient<Storage>.Arrival(
+      response: response, requestTime: requestTime, responseTime: client.clock())
+    let judgement = client.judge(
+      request.overrides.judged(response.head), arrival, request, sentAs: request.outgoing().head)
+    guard case .store(let proposal) = judgement else { return nil }
+    var get = request
+    get.head.method = "GET"
+    get.body = nil
+    let resource = ResourceKey(url: get.keyURL, partition: get.partition)
+    return (Plan(request: get, resource: resource, entry: nil, rule: rule, forward: .method), proposal)
+  }
+}

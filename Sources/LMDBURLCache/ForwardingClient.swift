@@ -1,0 +1,113 @@
+import CachingClient
+import Foundation
+import HTTPCaching
+
+#if canImport(FoundationNetworking)
+  import FoundationNetworking
+#endif
+
+/// Passes on what a built-in protocol says, and looks at the response when the load is over: what a request past the store
+/// has changed there is invalidated, and the answer to a POST stored if it may answer a later GET.
+final class ForwardingClient: NSObject, URLProtocolClient, @unchecked Sendable {
+  // Sendable: the constants are set once; the client is called where the built-in protocol calls this, and the variables
+  // change only there, on the task's queue.
+  private let client: any URLProtocolClient
+  private let forwarded: ForwardedRequest<CacheStorage>?
+  private let onTaskQueue: @Sendable (@escaping @Sendable () -> Void) async -> Void
+  private var body = Data()
+  /// Whether `body` is all that came. Not where nothing came: what a delegate gets, the built-in protocol hands to it past
+  /// its client.
+  private var isGathered = false
+  private var bodyLimit: Int
+
+  /// - Parameters:
+  ///   - forwarded: what becomes of the store; nil without a cache.
+  ///   - bodyLimit: the largest body that is gathered to be stored, in bytes; 0 gathers none.
+  ///   - onTaskQueue: runs the end of the load on the task's queue, unless the task is over.
+  init(
+    _ client: any URLProtocolClient, forwarded: ForwardedRequest<CacheStorage>?, bodyLimit: Int,
+    onTaskQueue: @escaping @Sendable (@escaping @Sendable () -> Void) async -> Void
+  ) {
+    self.client = client
+    self.forwarded = forwarded
+    self.bodyLimit = bodyLimit
+    self.onTaskQueue = onTaskQueue
+  }
+
+  /// Tells of the answer, as far as it has come. Before the caller is told: whoever asks next must not get what the request
+  /// has changed.
+  func look(at task: URLSessionTask?) {
+    guard let forwarded, let task, let response = task.response as? HTTPURLResponse else { return }
+    // If a redirect was followed, that was the answer to the request, and no error whatever came of it.
+    forwarded.invalidate(
+      answeredBy: isRedirected(task) ? ResponseHead(status: 303, fields: HTTPFields()) : response.head)
+  }
+
+  private func isRedirected(_ task: URLSessionTask) -> Bool {
+    guard let asked = task.originalRequest?.url, let answered = task.currentRequest?.url else { return false }
+    return asked != answered
+  }
+
+  func urlProtocolDidFinishLoading(_ protocol: URLProtocol) {
+    look(at: `protocol`.task)
+    guard let forwarded, isGathered, let task = `protocol`.task, !isRedirected(task),
+      let response = task.response as? HTTPURLResponse,
+      // Most answers to POST have none, and need not wait.
+      response.value(forHTTPHeaderField: "Content-Location") != nil
+    else { return client.urlProtocolDidFinishLoading(`protocol`) }
+    let whole = IncomingResponse(
+      head: response.head, body: ResponseBody(body),
+      isContentDecoded: response.value(forHTTPHeaderField: "Content-Encoding") != nil)
+    let end = End(client: client, urlProtocol: `protocol`)
+    Task { [onTaskQueue] in
+      // Before the caller is told, so that what he asks next finds it.
+      await forwarded.store(whole)
+      await onTaskQueue { end.client.urlProtocolDidFinishLoading(end.urlProtocol) }
+    }
+  }
+
+  /// The end of a load, to be told later.
+  private struct End: @unchecked Sendable {
+    // Sendable: both are used on the task's queue alone, as before.
+    let client: any URLProtocolClient
+    let urlProtocol: URLProtocol
+  }
+
+  func urlProtocol(_ protocol: URLProtocol, didFailWithError error: any Error) {
+    // The head may have come, and then the origin has done what it was asked for.
+    look(at: `protocol`.task)
+    client.urlProtocol(`protocol`, didFailWithError: error)
+  }
+
+  func urlProtocol(
+    _ protocol: URLProtocol, didReceive response: URLResponse, cacheStoragePolicy policy: URLCache.StoragePolicy
+  ) {
+    client.urlProtocol(`protocol`, didReceive: response, cacheStoragePolicy: policy)
+  }
+
+  func urlProtocol(_ protocol: URLProtocol, didLoad data: Data) {
+    if body.count + data.count <= bodyLimit {
+      body.append(data)
+      isGathered = true
+    } else {
+      (body, isGathered, bodyLimit) = (Data(), false, 0)
+    }
+    client.urlProtocol(`protocol`, didLoad: data)
+  }
+
+  func urlProtocol(_ protocol: URLProtocol, wasRedirectedTo request: URLRequest, redirectResponse: URLResponse) {
+    client.urlProtocol(`protocol`, wasRedirectedTo: request, redirectResponse: redirectResponse)
+  }
+
+  func urlProtocol(_ protocol: URLProtocol, cachedResponseIsValid cachedResponse: CachedURLResponse) {
+    client.urlProtocol(`protocol`, cachedResponseIsValid: cachedResponse)
+  }
+
+  func urlProtocol(_ protocol: URLProtocol, didReceive challenge: URLAuthenticationChallenge) {
+    client.urlProtocol(`protocol`, didReceive: challenge)
+  }
+
+  func urlProtocol(_ protocol: URLProtocol, didCancel challenge: URLAuthenticationChallenge) {
+    client.urlProtocol(`protocol`, didCancel: challenge)
+  }
+}
