@@ -51,7 +51,7 @@ let package = Package(
       name: "LMDBURLCacheTests", dependencies: ["LMDBURLCache", "HTTPCaching", "LoopbackOrigin"],
       swiftSettings: settings),
     .testTarget(
-      name: "URLCacheToolTests", dependencies: ["urlcache", "LoopbackOrigin"],
+      name: "URLCacheToolTests", dependencies: ["urlcache", "LMDBURLCache", "LoopbackOrigin"],
       swiftSettings: settings),
   ]
 )

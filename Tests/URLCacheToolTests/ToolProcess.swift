@@ -30,6 +30,11 @@ final class Tool {
   static let executable = URL(fileURLWithPath: "/proc/self/exe").resolvingSymlinksInPath()
     .deletingLastPathComponent().appendingPathComponent("urlcache")
 
+  /// The tool is built with the same sanitizer as the tests, if any.
+  private static let sanitizerOptions = ProcessInfo.processInfo.environment.filter {
+    $0.key == "ASAN_OPTIONS" || $0.key == "TSAN_OPTIONS"
+  }
+
   init() throws {
     try FileManager.default.createDirectory(at: root, withIntermediateDirectories: true)
   }
@@ -48,7 +53,7 @@ final class Tool {
     process.arguments = arguments
     process.environment = [
       "PATH": "/usr/bin:/bin", "HOME": root.path, "XDG_CACHE_HOME": path("caches"), "TMPDIR": root.path, "TZ": "UTC",
-    ]
+    ].merging(Self.sanitizerOptions) { $1 }
     process.standardInput = FileHandle.nullDevice
     process.standardOutput = standardOutput ?? FileHandle.nullDevice
     process.standardError = standardError ?? FileHandle.nullDevice
