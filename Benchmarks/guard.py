@@ -3,8 +3,9 @@
 
 Usage: guard.py GUARD-EXECUTABLE THRESHOLDS.json [--update]
 
-Allocations may not rise at all, instructions by 10 %. Both are counts, so they do not depend on the machine's load;
---update writes what was counted as the new thresholds.
+Allocations may rise by 2 %, which is less than one in the calls that take few, and instructions by 10 %, for what another
+compiler or C library makes of the same code. Both are counts, so they do not depend on the machine's load; --update
+writes what was counted as the new thresholds.
 """
 
 import glob
@@ -17,11 +18,11 @@ import tempfile
 
 CALLS = 1000  # what Guard repeats each call
 ROOM = 1.10
+ALLOCATION_ROOM = 1.02
 
 
 def count_allocations(executable):
     lines = subprocess.run([executable], check=True, capture_output=True, text=True).stdout.splitlines()
-    # Now and then one falls among a thousand calls: a table that grows.
     return {name: round(float(count), 1) for name, count in (line.split("\t") for line in lines)}
 
 
@@ -64,7 +65,9 @@ def main():
             failed = True
             continue
         most = round(allowed["instructions"] * ROOM)
-        isOver = now["allocations"] > allowed["allocations"] + 0.05 or now["instructions"] > most
+        # Now and then a table grows within the thousand calls.
+        mostAllocations = allowed["allocations"] * ALLOCATION_ROOM + 0.1
+        isOver = now["allocations"] > mostAllocations or now["instructions"] > most
         failed = failed or isOver
         print(
             f"{name:28} {now['allocations']:12.1f} {allowed['allocations']:8.1f} {now['instructions']:13,} {most:9,}"
