@@ -62,11 +62,12 @@ extension CachingClient {
   /// The answer from the network as it came.
   func networkAnswer(
     _ incoming: IncomingResponse, body: ResponseBody, _ rule: Rule, _ forward: CacheStatus.Forward,
-    isStored: Bool = false, age: Int = 0
+    isStored: Bool = false, refused refusal: Rule? = nil, age: Int = 0
   ) -> Response {
     Response(
       status: incoming.head.status, body: body, source: .network, age: age, reason: rule, entry: nil,
-      content: .given(incoming.head.fields), cacheStatus: forwardStatus(forward, isStored: isStored))
+      content: refusal.map { .refused(incoming.head.fields, $0) } ?? .given(incoming.head.fields),
+      cacheStatus: forwardStatus(forward, isStored: isStored))
   }
 
   /// The 504 for a request that forbids the network. It carries no Cache-Status, being based on nothing stored

@@ -102,22 +102,25 @@ extension CachingClient {
     let judged = plan.request.overrides.judged(incoming.head)
     if plan.request.head.method == "HEAD" {
       freshen(by: judged, arrival, plan, in: flight)
-      return passThrough(incoming, plan, plan.rule, in: flight)
+      return passThrough(incoming, plan, refused: .headOnlyUpdates, in: flight)
     }
     switch judge(judged, arrival, plan.request, sentAs: plan.outgoing.head) {
     case .refuse(let rule):
       counters.refuse(rule)
       // A request's own no-store says nothing of what is stored.
       if rule != .requestNoStore { dropOutdated(plan, status: status) }
-      passThrough(incoming, plan, plan.rule, in: flight)
+      passThrough(incoming, plan, refused: rule, in: flight)
     case .store(let proposal): await collect(incoming, as: proposal, plan, in: flight)
     }
   }
 
   /// Hands a response on that is not kept. Whoever waits for it goes on alone.
-  func passThrough(_ incoming: IncomingResponse, _ plan: Plan, _ rule: Rule, in flight: Flight<Storage.Entry>) {
+  func passThrough(
+    _ incoming: IncomingResponse, _ plan: Plan, refused refusal: Rule, in flight: Flight<Storage.Entry>
+  ) {
     flights.leave(flight)
-    flight.deliver(.success(networkAnswer(incoming, body: incoming.checkedBody(for: plan.request), rule, plan.forward)))
+    let body = incoming.checkedBody(for: plan.request)
+    flight.deliver(.success(networkAnswer(incoming, body: body, plan.rule, plan.forward, refused: refusal)))
     flight.resolve(.alone)
   }
 

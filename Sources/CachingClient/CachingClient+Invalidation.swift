@@ -8,9 +8,15 @@ extension CachingClient {
     let incoming = try await transport.send(request.outgoing())
     forwarded.invalidate(answeredBy: incoming.head)
     if let answer = try await forwarded.collect(incoming, because: rule) { return answer }
-    let isMethod = request.head.method != "GET" && request.head.method != "HEAD"
+    let refusal: Rule? =
+      switch request.head.method {
+      case "GET", "HEAD": nil
+      case "POST": .postNotCached
+      default: .methodNotCached
+      }
     return networkAnswer(
-      incoming, body: incoming.checkedBody(for: request), rule, isMethod ? .method : .bypass)
+      incoming, body: incoming.checkedBody(for: request), rule, refusal == nil ? .bypass : .method,
+      refused: refusal ?? rule)
   }
 
   /// Fetches first, storage second: whatever is stored before the fetches lose their right is removed here, and nothing is

@@ -36,7 +36,7 @@ extension CachingClient {
       counters.refuse(refusal)
       // A broken transfer ends nothing: what is stored may still stand in on error.
       if refusal == .bodyTooLarge { dropOutdated(plan, status: proposal.status) }
-      return passThrough(incoming, plan, plan.rule, in: flight)
+      return passThrough(incoming, plan, refused: refusal, in: flight)
     }
     // Whoever the head does not suit need not wait for the body.
     if proposal.facts.flags.contains(.incomplete) {
@@ -49,10 +49,10 @@ extension CachingClient {
 
     if let bytes = incoming.body.bytes {
       guard bytes.count <= maximumBodyByteCount, announced.allows(bytes.count) else {
-        let isTooLarge = bytes.count > maximumBodyByteCount
-        counters.refuse(isTooLarge ? .bodyTooLarge : .incompleteBody)
-        if isTooLarge { dropOutdated(plan, status: proposal.status) }
-        return passThrough(incoming, plan, plan.rule, in: flight)
+        let refusal: Rule = bytes.count > maximumBodyByteCount ? .bodyTooLarge : .incompleteBody
+        counters.refuse(refusal)
+        if refusal == .bodyTooLarge { dropOutdated(plan, status: proposal.status) }
+        return passThrough(incoming, plan, refused: refusal, in: flight)
       }
       let shared = await file(proposal, body: bytes, plan, in: flight)
       flights.leave(flight)

@@ -24,6 +24,8 @@ public struct ClientResponse<Entry: StoredResponseView & Sendable>: Sendable {
   @usableFromInline
   enum Content: Sendable {
     case given(HTTPFields)
+    /// Given, and not to be stored. Apart in memory, so that hits stay small.
+    indirect case refused(HTTPFields, Rule)
     case entry(AnswerKind)
   }
 
@@ -58,6 +60,12 @@ public struct ClientResponse<Entry: StoredResponseView & Sendable>: Sendable {
     self.cacheStatus = cacheStatus
   }
 
+  /// Why a response from the origin is not stored, where that was clear when its head had come; `nil` for one that is stored
+  /// or may be when its body is complete, and for answers from the store.
+  public var refusal: Rule? {
+    if case .refused(_, let rule) = content { rule } else { nil }
+  }
+
   /// Whether status and fields are those of ``entry`` with nothing changed but the Age, and the body, for a GET, is the whole
   /// stored one. A head prepared in advance may then be used in place of ``head``.
   public var isWholeEntry: Bool {
@@ -72,7 +80,7 @@ public struct ClientResponse<Entry: StoredResponseView & Sendable>: Sendable {
   public var head: ResponseHead {
     var fields: HTTPFields
     switch (content, entry) {
-    case (.given(let given), _): fields = given
+    case (.given(let given), _), (.refused(let given, _), _): fields = given
     case (.entry(let kind), let entry?): fields = kind.fields(of: entry, age: age)
     case (.entry, nil): preconditionFailure("an answer from the store has its entry")
     }

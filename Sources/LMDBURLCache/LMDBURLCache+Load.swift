@@ -18,8 +18,11 @@ public struct CachedAnswer: Sendable {
   public let age: Int
   /// The seconds for which the stored response stays fresh, negative if it is stale; nil if none is stored.
   public let timeLeft: TimeInterval?
-  /// Why it was answered this way.
+  /// Why it was answered this way: the rule, with its RFC and section.
   public let reason: Rule
+  /// Why a response from the origin was not stored; nil if it was, if the answer came from the store, or if only its body
+  /// or the delegate was against it.
+  public let refusal: Rule?
 }
 
 extension LMDBURLCache {
@@ -37,7 +40,8 @@ extension LMDBURLCache {
       let data = try await answer.body.collect(upTo: .max)
       return CachedAnswer(
         data: data, response: response, source: answer.source, age: answer.age,
-        timeLeft: timeLeft(answer, context.complete(request, addsCookies: true), url), reason: answer.reason)
+        timeLeft: timeLeft(answer, context.complete(request, addsCookies: true), url), reason: answer.reason,
+        refusal: answer.refusal)
     } catch is CancellationError {
       throw URLError(.cancelled)
     }

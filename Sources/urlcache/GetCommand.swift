@@ -14,8 +14,9 @@ enum GetCommand: Command {
     discussion: """
       Fetches each URL through the cache, follows redirects, and writes the bodies to standard output, one after another.
       For each response a line on standard error tells: its status; whether it is a hit (from the cache, nobody was asked),
-      was revalidated (the origin was asked and confirmed it) or fetched; its age; how long it stays fresh; how long it took
-      in microseconds; and its URL, with its query. A cache that is there keeps its capacity, a new one gets 512 MiB.
+      was revalidated (the origin was asked and confirmed it) or fetched; the rule behind that; its age; how long it stays
+      fresh, or the rule by which it is not stored; how long it took in microseconds; and its URL, with its query. A
+      cache that is there keeps its capacity, a new one gets 512 MiB.
 
       Policies: protocol (as HTTP has it; the default), reload (ask the origin, store the answer), reload-everywhere (and
       have caches on the way do so, too), prefer-cache (what is stored at any age, else the origin), only-cache (what is
@@ -117,13 +118,15 @@ enum GetCommand: Command {
         "url": .string(text), "finalURL": .string(url), "status": .number(status), "source": .string(word(answer)),
         "age": .number(answer.age), "timeLeft": answer.timeLeft.map { .seconds($0) } ?? .null,
         "microseconds": .number(microseconds), "bodyByteCount": .number(answer.data.count),
-        "reason": .string(answer.reason.id),
+        "reason": .string(answer.reason.id), "refusal": answer.refusal.map { .string($0.id) } ?? .null,
       ]
       return json.compact + "\n"
     }
-    let left = answer.timeLeft.map { Format.timeLeft($0) + ($0 > 0 ? " left" : "") } ?? "not stored"
+    let notStored = "not stored" + (answer.refusal.map { " (\($0.id))" } ?? "")
+    let left = answer.timeLeft.map { Format.timeLeft($0) + ($0 > 0 ? " left" : "") } ?? notStored
     return [
-      String(status), word(answer).padded(to: 11), "age \(Format.duration(Double(answer.age)))".padded(to: 10),
+      String(status), word(answer).padded(to: 11), answer.reason.id.padded(to: 12),
+      "age \(Format.duration(Double(answer.age)))".padded(to: 10),
       left.padded(to: 14), "\(Format.count(microseconds)) µs".aligned(to: 12), Format.visible(url),
     ].joined(separator: "  ") + "\n"
   }

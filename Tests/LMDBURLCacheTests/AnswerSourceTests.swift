@@ -45,7 +45,9 @@ final class AnswerSourceTests {
     #expect(hit.source == .store && hit.reason.id == "fresh")
     #expect(try #require(hit.timeLeft) > 300)
     #expect(try await load("/moved").response.url == origin.url("/fresh"))
-    #expect(try await load("/refused").timeLeft == nil)
+    let refused = try await load("/refused")
+    #expect(refused.timeLeft == nil && refused.refusal?.id == "no-store")
+    #expect(fetched.refusal == nil && hit.refusal == nil)
     #expect(try await load("/checked").source == .network)
     #expect(try await load("/checked").source == .revalidated)
   }
