@@ -53,7 +53,8 @@ public final class ForwardedRequest<Storage: ResponseStorage>: Sendable {
   /// The answer to a POST, gathered on its way to the caller; `nil` if it is not to be stored.
   func collect(_ response: IncomingResponse, because rule: Rule) async throws -> ClientResponse<Storage.Entry>? {
     guard let flight, let (plan, proposal) = reusable(response, because: rule) else { return nil }
-    flight.start { [client] in await client.collect(response, as: proposal, plan, in: flight) }
+    // Keeps this object, and with it the flight, until the body has come.
+    flight.start { [self] in await client.collect(response, as: proposal, plan, in: flight) }
     return try await flight.answer()
   }
 
