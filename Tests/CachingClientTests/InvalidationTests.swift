@@ -55,6 +55,27 @@ struct InvalidationTests {
     #expect(fixture.client.storedAnswer(to: get("http://example.com/c")) != nil)
   }
 
+  /// Row 90: a POST's answer may be a later GET's, but not after a change that overtook its body.
+  @Test("post: its answer answers a later GET, unless a change overtook it", arguments: [false, true])
+  func post(isOvertaken: Bool) async throws {
+    let fixture = Fixture()
+    let gate = Gate()
+    let posting = ScriptedTransport { _, _ in
+      IncomingResponse(
+        head: fixture.response(200, "", [fresh, ("Content-Location", "http://example.com/a")]).head,
+        body: .chunks(["posted"], behind: [gate]))
+    }
+    let url = "http://example.com/a"
+    let answer = try await fixture.client.respond(to: get(url, method: "POST"), over: posting)
+    if isOvertaken {
+      let putting = ScriptedTransport { _, _ in fixture.response(200) }
+      _ = try await fixture.client.respond(to: get(url, method: "PUT"), over: putting)
+    }
+    gate.open()
+    #expect(try await answer.text() == "posted")
+    #expect(try await fixture.client.storedAnswer(to: get(url))?.text() == (isOvertaken ? nil : "posted"))
+  }
+
   // Guarantee: what was asked for before a change is not stored after it.
   //
   //   GET                         | POST
