@@ -72,7 +72,8 @@ extension Environment {
 
   /// The pages in the list of free pages that transactions before `limit` freed, in ascending order, and where to go on.
   private func freePages(
-    olderThan limit: UInt64, from position: FreePagePosition, maximumCount: Int, in transaction: borrowing ReadTransaction
+    olderThan limit: UInt64, from position: FreePagePosition, maximumCount: Int,
+    in transaction: borrowing ReadTransaction
   ) throws(LMDBError) -> (pages: [Int], next: FreePagePosition?) {
     let end = information.lastPageNumber + 1
     let cursor = try openCursor(transaction.handle.pointer, 0)

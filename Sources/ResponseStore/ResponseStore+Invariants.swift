@@ -74,7 +74,8 @@ private struct InvariantCheck {
             payloadByteCount += record.count + (layout.isBodyInline ? 0 : layout.bodyByteCount)
             return Head(
               tableKey: StorageFormat.tableKey(of: [UInt8](layout.key)),
-              storedAt: OrderedTime.encode(layout.storedAt), removalSequence: layout.removalSequence, expiry: layout.expiry.map(OrderedTime.encode),
+              storedAt: OrderedTime.encode(layout.storedAt), removalSequence: layout.removalSequence,
+              expiry: layout.expiry.map(OrderedTime.encode),
               chunkCount: layout.chunkCount(chunkByteCount: file.chunkByteCount),
               bodyByteCount: layout.bodyByteCount, bodyChecksum: layout.bodyChecksum,
               inlineBodyChecksum: layout.isBodyInline ? XXHash.digest64(layout.inlineBody) : nil)

@@ -58,7 +58,8 @@ extension StoreFile {
     let isNew = try putOnlyRowID(
       rowID, forTableKey: StorageFormat.tableKey(of: key), mode: .insert, in: transaction)
     let others =
-      isNew ? (replaced: 0, pushedOut: 0)
+      isNew
+      ? (replaced: 0, pushedOut: 0)
       : try replaceVariant(of: head, key: key, by: rowID, counters: &counters, in: transaction)
     _ = try heads.put(head.bytes, for: rowID, in: transaction, mode: .append)
     let date = DateKey(time: OrderedTime.encode(head.storedAt), rowID: rowID)

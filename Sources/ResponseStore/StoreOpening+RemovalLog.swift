@@ -46,7 +46,9 @@ extension StoreOpening {
     guard isMissing || !isReadable else { return log }
     self.log("The log of removals is missing or damaged; so that nothing comes back that was removed, everything is")
     // In a log that is full the damage itself stands among what is in force, and is read as a removal of everything.
-    if log.sequence - log.adopted < UInt64(log.slotCount) { try log.append(.everything, timeout: options.openTimeout) {} }
+    if log.sequence - log.adopted < UInt64(log.slotCount) {
+      try log.append(.everything, timeout: options.openTimeout) {}
+    }
     return log
   }
 }
