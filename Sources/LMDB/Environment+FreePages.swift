@@ -114,13 +114,9 @@ extension Environment {
     let rc = mdb_env_get_fd(pointer, &descriptor)
     guard rc == 0 else { throw LMDBError(rc, "mdb_env_get_fd") }
     let before = try blockByteCount(descriptor)
-    var start = 0
-    while start < pages.count {
-      var end = start + 1
-      while end < pages.count, pages[end] == pages[end - 1] + 1 { end += 1 }
-      let offset = off_t(pages[start] * pageByteCount)
-      let length = off_t((end - start) * pageByteCount)
-      start = end
+    for run in Self.runs(of: pages) {
+      let offset = off_t(run.lowerBound * pageByteCount)
+      let length = off_t(run.count * pageByteCount)
       // The file's offset is ours while no one else writes; LMDB sets it before each use.
       let data = clmdb_next_data(descriptor, offset)
       if data < 0 || data >= offset + length { continue }
@@ -128,6 +124,19 @@ extension Environment {
       guard clmdb_punch_hole(descriptor, offset, length) == 0 else { break }
     }
     return max(0, before - (try blockByteCount(descriptor)))
+  }
+
+  /// Neighbouring pages, the longest runs first: each costs a system call, however long it is.
+  private static func runs(of pages: [Int]) -> [Range<Int>] {
+    var runs: [Range<Int>] = []
+    for page in pages {
+      if let last = runs.last, last.upperBound == page {
+        runs[runs.count - 1] = last.lowerBound..<(page + 1)
+      } else {
+        runs.append(page..<(page + 1))
+      }
+    }
+    return runs.sorted { $0.count > $1.count }
   }
 
   private func blockByteCount(_ descriptor: CInt) throws(LMDBError) -> Int {

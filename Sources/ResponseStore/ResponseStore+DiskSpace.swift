@@ -3,10 +3,12 @@ import LMDB
 /// Room that goes back to the file system: `data.mdb` never shrinks by itself.
 extension ResponseStore {
   /// After much was removed, and whenever the directory takes more than the capacity. True if there is more to do.
-  func giveRoomBack() throws(LMDBError) -> Bool {
+  func giveRoomBack(maximumPageCount: Int = 128) throws(LMDBError) -> Bool {
     let isOverCapacity = diskByteCount > capacityByteCount
     if isOverCapacity { storeDirectory.deleteWhatWasSetAside() }
-    if let position = maintenance.withLock({ $0.releasePosition }) { return try giveRoomBack(from: position) }
+    if let position = maintenance.withLock({ $0.releasePosition }) {
+      return try giveRoomBack(from: position, maximumPageCount: maximumPageCount)
+    }
     let isWanted = maintenance.withLock { state -> Bool in
       // What was freed once and could not be given back, because of a reader or the file system, waits for more.
       defer { state.wantsRelease = false }
@@ -18,12 +20,16 @@ extension ResponseStore {
     guard isWanted || isWorthIt else { return false }
     // What the last transactions freed cannot be given back before two more have been committed.
     for _ in 0..<2 { try touch() }
-    return try giveRoomBack(from: .start)
+    return try giveRoomBack(from: .start, maximumPageCount: maximumPageCount)
   }
 
-  private func giveRoomBack(from position: Environment.FreePagePosition) throws(LMDBError) -> Bool {
+  private func giveRoomBack(
+    from position: Environment.FreePagePosition, maximumPageCount: Int
+  ) throws(LMDBError) -> Bool {
     // A few at a time: making a hole may take a millisecond, and writers wait meanwhile.
-    let next = try file.environment.releaseFreePages(from: position, maximumPageCount: 128).next
+    let next = try file.environment.releaseFreePages(
+      from: position, maximumPageCount: maximumPageCount
+    ).next
     maintenance.withLock { $0.releasePosition = next }
     return next != nil
   }
@@ -36,9 +42,59 @@ extension ResponseStore {
     guard diskByteCount > ceiling + StorageFormat.otherFilesByteCount else { return }
     storeDirectory.deleteWhatWasSetAside()
     do throws(LMDBError) {
-      while diskByteCount > ceiling, try giveRoomBack() {}
+      try clearEndOfFile(from: (ceiling - StorageFormat.otherFilesByteCount) / file.pageByteCount)
+      while diskByteCount > ceiling, try giveRoomBack(maximumPageCount: 4096) {}
     } catch {
       log(.failedWrite, "Room could not be given back to the file system: \(error)")
+    }
+  }
+
+  /// Moves what lies at page `limit` or behind it to free pages in front, so that the room there can be given back in a few
+  /// long pieces: to make a hole in the file costs the same for one page and for a thousand.
+  ///
+  /// A page is moved by storing what it holds again. Pages that stay, because a reader looks at them or LMDB chooses another
+  /// free page, are no harm: the holes are made around them.
+  private func clearEndOfFile(from limit: Int) throws(LMDBError) {
+    // Where there are enough free pages in front, each pass leaves less behind.
+    for _ in 0..<8 where try livePageCount() < limit {
+      var moved = try movePages(of: file.heads, from: limit)
+      moved += try movePages(of: file.keys, from: limit)
+      moved += try movePages(of: file.bodies, from: limit)
+      moved += try movePages(of: file.dates, from: limit)
+      moved += try movePages(of: file.expiries, from: limit)
+      if moved < 64 { return }
+    }
+  }
+
+  /// How many leaf pages it moved.
+  private func movePages<K, V>(of table: Table<K, V>, from limit: Int) throws(LMDBError) -> Int {
+    var start: [UInt8]?
+    var moved = 0
+    while true {
+      let found = try file.environment.read { [start] (transaction) throws(LMDBError) in
+        try table.keysOfLeafPages(from: limit, startingAt: start, maximumCount: 512, in: transaction)
+      }
+      if !found.keys.isEmpty {
+        try commit { (transaction) throws(LMDBError) in
+          for key in found.keys {
+            // Gone by now, or replaced: then its page has been moved anyway.
+            let value = try withBytes(of: key) { (key) throws(LMDBError) in
+              try table.withValue(forBytes: key, in: transaction) { (value) throws(LMDBError) in
+                value.withUnsafeBytes { [UInt8]($0) }
+              }
+            }
+            guard let value else { continue }
+            try withBytes(of: key) { (key) throws(LMDBError) in
+              _ = try withBytes(of: value) { (value) throws(LMDBError) in
+                try table.put(bytes: value, forBytes: key, in: transaction)
+              }
+            }
+          }
+        }
+        moved += found.keys.count
+      }
+      guard let next = found.next else { return moved }
+      start = next
     }
   }
 

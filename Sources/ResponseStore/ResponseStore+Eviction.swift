@@ -18,6 +18,7 @@ extension ResponseStore {
     let limits = limits.withLock { $0 }
     while true {
       let excess = try livePageCount() + pageCount - limits.livePageCount
+      if excess > 16 * limits.evictionPageCount, try evictMany(pageCount: excess) { continue }
       guard excess > 0, try evict(pageCount: min(limits.evictionPageCount, excess)) > 0 else { return }
     }
   }
@@ -51,6 +52,50 @@ extension ResponseStore {
     return removed.values.reduce(strays, +)
   }
 
+  /// Evicts much at once, as a lower capacity wants it: the victims are chosen together and removed in the order of their
+  /// rows, so that what lies in one page goes in one transaction. Frees a little less than `pageCount` pages, or false if
+  /// one by one is the better way: while there are expired records, which go first, and where there is little room to work
+  /// in.
+  private func evictMany(pageCount: Int) throws(LMDBError) -> Bool {
+    let now = OrderedTime.encode(options.clock())
+    let live = try livePageCount()
+    let (isFitting, entryCount) = try file.environment.read { (transaction) throws(LMDBError) -> (Bool, UInt64) in
+      let expired = try firstRow(of: file.expiries, in: transaction).map { $0.time <= now } ?? false
+      return (!expired, try file.counters(in: transaction).entryCount)
+    }
+    let freePageCount = file.environment.information.mapByteCount / file.pageByteCount - live
+    guard isFitting, freePageCount > 32 * Self.victimsPerTransaction, let table = file.uses.table,
+      UInt64(table.recordCount) >= entryCount
+    else { return false }
+    // The table's bytes leave out what the indexes take: a share of the pages is the same share of the bytes.
+    let share = min(Double(pageCount) / Double(max(live, 1)), 1) * 0.95
+    let victims = table.chooseVictims(share: share)
+    var start = victims.startIndex
+    var removed = 0
+    while start < victims.endIndex, try live - livePageCount() < pageCount {
+      let end = min(start + Self.victimsPerTransaction, victims.endIndex)
+      let batch = victims[start..<end]
+      start = end
+      removed += try commit { (transaction) throws(LMDBError) -> Int in
+        file.uses.follow()
+        var counters = try file.counters(in: transaction)
+        var removed = 0
+        for victim in batch {
+          let isThere = try file.removeRecord(victim.rowID, use: .remember, counters: &counters, in: transaction)
+          file.uses.table?.remove(victim, remembering: isThere)
+          if isThere { removed += 1 }
+        }
+        try file.setCounters(counters, in: transaction)
+        return removed
+      }
+    }
+    counts.countRemovals(removed, .overCapacity)
+    return removed > 0
+  }
+
+  /// Each changes three or four pages, which lie in memory until the commit.
+  private static let victimsPerTransaction = 1024
+
   // MARK: Capacity
 
   /// Another process may have set another capacity.
@@ -69,6 +114,37 @@ extension ResponseStore {
       $0 = Limits(
         capacityByteCount: capacityByteCount, chunkByteCount: file.chunkByteCount, pageByteCount: file.pageByteCount)
     }
+  }
+
+  /// Has a capacity applied: by the eviction thread, which may wait for another process's write lock as long as it likes.
+  func setCapacity(_ capacity: Int) {
+    let order = maintenance.update { state -> UInt64 in
+      state.wantedCapacityByteCount = capacity
+      state.setCapacityCount += 1
+      state.isWanted = true
+      return state.setCapacityCount
+    }
+    guard options.runsInBackground else { return applyWantedCapacity() }
+    let isDone = waitUnlessStalled(maintenance) { state -> Bool? in
+      state.appliedCapacityCount >= order || state.isClosing ? true : nil
+    }
+    if isDone == nil {
+      log(.resized, "The new capacity takes effect when a process that was stopped while writing goes on or ends")
+    }
+  }
+
+  func applyWantedCapacity() {
+    let (capacity, order) = maintenance.withLock { state -> (Int?, UInt64) in
+      defer { state.wantedCapacityByteCount = nil }
+      return (state.wantedCapacityByteCount, state.setCapacityCount)
+    }
+    guard let capacity else { return }
+    do throws(LMDBError) {
+      try applyCapacity(capacity)
+    } catch {
+      log(.resized, "The capacity could not be set: \(error)")
+    }
+    maintenance.update { $0.appliedCapacityCount = order }
   }
 
   /// Gives the map the size that goes with a capacity, unless it is larger already.

@@ -10,6 +10,10 @@ struct MaintenanceState {
   var searchedUpTo: DateKey?
   /// The next row to enter into a table of uses that is new; nil when all are.
   var nextRowToEnter: UInt64?
+  /// A capacity that was set and is still to be applied; how often one was set, and up to which time it is done.
+  var wantedCapacityByteCount: Int?
+  var setCapacityCount: UInt64 = 0
+  var appliedCapacityCount: UInt64 = 0
   /// Somebody asked the thread to look.
   var isWanted = false
   /// Between the two watermarks: on the way down.
@@ -32,6 +36,7 @@ extension ResponseStore {
   @discardableResult
   public func maintain() -> Bool {
     guard isUsable, !isForked else { return false }
+    applyWantedCapacity()
     do throws(LMDBError) {
       let hasMore = try maintainOnce()
       maintenance.withLock { $0.fullMaps = 0 }

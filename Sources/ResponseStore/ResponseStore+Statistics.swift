@@ -38,17 +38,17 @@ extension ResponseStore {
 
   /// The bytes that the directory may take on disk; see ``Options/capacityByteCount``.
   ///
-  /// Setting it holds for all processes that use the directory. A smaller value evicts before the call returns.
+  /// Setting it holds for all processes that use the directory. A smaller value evicts before the call returns, unless no
+  /// process has committed anything for ``Options/stallTimeout``: then the call logs that and returns, and the new value
+  /// takes effect when writing is possible again.
   public var capacityByteCount: Int {
     get { limits.withLock { $0.capacityByteCount } }
     set {
       if newValue < Self.smallestCapacityByteCount { Trap.capacityTooSmall(newValue) }
-      guard isUsable, newValue != capacityByteCount else { return }
-      do throws(LMDBError) {
-        try applyCapacity(newValue)
-      } catch {
-        log(.resized, "The capacity could not be set: \(error)")
-      }
+      guard isUsable, !isForked else { return }
+      // One that is on its way counts, too.
+      guard newValue != maintenance.withLock({ $0.wantedCapacityByteCount }) ?? capacityByteCount else { return }
+      setCapacity(newValue)
     }
   }
 }

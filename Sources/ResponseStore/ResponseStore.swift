@@ -47,9 +47,10 @@ public final class ResponseStore: Sendable {
     public var fullQueueTimeout: Duration = .seconds(1)
     /// How long opening waits for another process that is opening or closing. 5 s by default.
     public var openTimeout: Duration = .seconds(5)
-    /// How long a flush or closing waits while no process commits anything, and a removal for the log of removals: the disk
-    /// hangs, or a process was stopped in the middle of writing. 10 s by default. A flush then throws; closing leaves behind
-    /// what is queued; a removal gives the store up, as nothing else would hide what it covers from all processes.
+    /// How long a flush, closing or a new capacity waits while no process commits anything, and a removal for the log of
+    /// removals: the disk hangs, or a process was stopped in the middle of writing. 10 s by default. A flush then throws;
+    /// closing leaves behind what is queued; a new capacity takes effect later; a removal gives the store up, as nothing else
+    /// would hide what it covers from all processes.
     public var stallTimeout: Duration = .seconds(10)
     /// Gets a line for each kind of trouble, on the thread that met it; it must not use the store. By default it goes to
     /// standard error.

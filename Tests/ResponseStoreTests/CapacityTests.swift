@@ -50,6 +50,27 @@ struct CapacityTests {
 }
 
 extension CapacityTests {
+  @Test("A capacity that cannot be set now takes effect later, and its setter returns")
+  func setBesideAStoppedWriter() throws {
+    let fixture = try StoreFixture(capacity: 8 << 20, background: true) { $0.stallTimeout = .milliseconds(300) }
+    defer { fixture.finish() }
+    let store = fixture.store
+    for number in 0..<100 {
+      store.store(fixture.response("http://a.example/\(number)", body: pseudorandomData(40_000, seed: 1)))
+    }
+    try store.flush()
+    try store.file.environment.write { _ in
+      // As with another process's lock: nobody else can write before this one ends.
+      store.capacityByteCount = 2 << 20
+      #expect(fixture.logged.all.contains { $0.contains("takes effect when") })
+    }
+    // The next one comes after the first, which goes on now.
+    store.capacityByteCount = 3 << 20
+    #expect(store.capacityByteCount == 3 << 20)
+    #expect(store.diskByteCount <= (3 << 20) + (3 << 20) / 10)
+    #expect(store.statistics.evictions > 0)
+  }
+
   private func fill(_ fixture: StoreFixture, count: Int, size: Int = 20_000) {
     for number in 0..<count {
       fixture.store.store(fixture.response("http://a.example/\(number)", body: pseudorandomData(size, seed: 1)))

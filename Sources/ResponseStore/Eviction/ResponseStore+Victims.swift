@@ -29,8 +29,8 @@ extension ResponseStore {
     try firstRow(of: file.dates, in: transaction).map { EvictionChoice(rowID: $0.rowID, dateRow: $0) }
   }
 
-  private func firstRow(
-    of table: Table<DateKeyCodec, Empty>, in transaction: borrowing WriteTransaction
+  func firstRow<T: Transaction & ~Copyable>(
+    of table: Table<DateKeyCodec, Empty>, in transaction: borrowing T
   ) throws(LMDBError) -> DateKey? {
     try table.withCursor(in: transaction) { (cursor) throws(LMDBError) in
       try cursor.first() ? try cursor.checkedKey() : nil

@@ -127,6 +127,8 @@ public final class UseTable: @unchecked Sendable {
 
     var word: UInt64 { tag << 20 | uses << 16 | size }
 
+    var byteCount: Double { exp2(Double(size) * (1.0 / 1024)) }
+
     func worth(base: Double) -> Double {
       base + Double(uses * uses) * exp2(Double(size) * (-1.0 / 1024))
     }
@@ -294,6 +296,43 @@ public final class UseTable: @unchecked Sendable {
   public func remove(_ victim: Victim, remembering: Bool) {
     remove(tag: victim.tag, remembering: remembering)
   }
+
+  /// Chooses records that take about this share of all bytes: those below a worth that a sample of all of them gives, to
+  /// which the clock moves up. In the order of their rows, so that neighbours go together. Costs a walk over the table; for
+  /// a few records ``chooseVictim()`` is cheaper and more exact.
+  ///
+  /// The caller takes the victims out, as with ``chooseVictim()``.
+  func chooseVictims(share: Double) -> [Victim] {
+    var sample: [(worth: Double, byteCount: Double)] = []
+    var looks = 0
+    while sample.count < Self.thresholdSampleCount, looks < 64 * Self.thresholdSampleCount {
+      let index = random.withLock { Int(truncatingIfNeeded: $0.next()) } & (slotCount - 1)
+      looks += 1
+      let word = slot(index)[0].load(ordering: .acquiring)
+      if word != 0 { sample.append((candidate(at: index, word >> 20).worth, Facts(word: word).byteCount)) }
+    }
+    guard !sample.isEmpty else { return [] }
+    sample.sort { $0.worth < $1.worth }
+    var wanted = share * sample.reduce(0) { $0 + $1.byteCount }
+    var threshold = sample[0].worth
+    for item in sample {
+      wanted -= item.byteCount
+      if wanted < 0 { break }
+      threshold = item.worth
+    }
+    var victims: [Victim] = []
+    for index in 0..<slotCount {
+      let word = slot(index)[0].load(ordering: .acquiring)
+      guard word != 0 else { continue }
+      let candidate = candidate(at: index, word >> 20)
+      if candidate.worth <= threshold { victims.append(Victim(rowID: candidate.rowID, tag: candidate.tag)) }
+    }
+    victims.sort { $0.rowID < $1.rowID }
+    if threshold > clock { clock = threshold }
+    return victims
+  }
+
+  private static let thresholdSampleCount = 4096
 
   /// What may go: the least worth first, of equals the older one.
   private struct Candidate: Comparable {
