@@ -8,7 +8,7 @@ let usage = """
   """
 
 enum Suite: String, CaseIterable {
-  case reads, sessions, writes, purge, open, server, churn
+  case reads, sessions, writes, purge, evict, open, server, churn
 
   func run(_ report: Report, _ scratch: Scratch) async throws {
     switch self {
@@ -16,6 +16,7 @@ enum Suite: String, CaseIterable {
     case .sessions: try await Sessions(report: report, scratch: scratch).run()
     case .writes: try Writes(report: report, scratch: scratch).run()
     case .purge: try Purges(report: report, scratch: scratch).run()
+    case .evict: try Evictions(report: report, scratch: scratch).run()
     case .open: try Opening(report: report, scratch: scratch).run()
     case .server: try await Servers(report: report, scratch: scratch).run()
     case .churn: try Churn(report: report, scratch: scratch).run()
