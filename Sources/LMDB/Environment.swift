@@ -44,7 +44,7 @@ public final class Environment: @unchecked Sendable {
   let gateLock = Lock()
 
   /// Held by the thread of the write transaction, which is noted here.
-  let writeLock = Lock()
+  let writeLock = FairLock()
   let writingThread = Atomic<UInt>(0)
   /// Guarded by `writeLock`.
   let writeState: UnsafeMutablePointer<WriteState>

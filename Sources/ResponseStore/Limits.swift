@@ -4,6 +4,8 @@ struct Limits: Sendable, Equatable {
   let capacityByteCount: Int
   /// The most bytes that one transaction writes.
   let batchByteCount: Int
+  /// The most records that one transaction writes where each is likely to copy another page.
+  let batchCount: Int
   /// The writer makes room rather than let live pages pass this.
   let livePageCount: Int
   /// The eviction thread starts above this…
@@ -23,6 +25,7 @@ struct Limits: Sendable, Equatable {
     // Below the capacity itself, so that the pages in use and a few free ones stay within it.
     livePageCount = min(
       mapByteCount / pageByteCount - headroom, (mapByteCount - mapByteCount / 8) / pageByteCount)
+    batchCount = max(64, (mapByteCount / pageByteCount - livePageCount) / 6)
     // The margins are a batch each where there is room for that.
     let margin = min(batchByteCount / pageByteCount + 16, livePageCount / 16)
     highPageCount = livePageCount - margin

@@ -18,6 +18,8 @@ extension ResponseStore {
     let limits = limits.withLock { $0 }
     while true {
       let excess = try livePageCount() + pageCount - limits.livePageCount
+      // What was removed and is still to be deleted goes before what is of use.
+      if excess > 0, try deleteBehindPurge() { continue }
       if excess > 16 * limits.evictionPageCount, try evictMany(pageCount: excess) { continue }
       guard excess > 0, try evict(pageCount: min(limits.evictionPageCount, excess)) > 0 else { return }
     }

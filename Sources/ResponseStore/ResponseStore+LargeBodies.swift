@@ -39,7 +39,7 @@ extension ResponseStore {
       next = range.upperBound
     }
     let isComplete = next == chunkCount
-    try makeRoom(pageCount: file.pageCount(recordByteCount: staged.head.bytes.count, bodyByteCount: 0) + 16)
+    try makeRoom(pageCount: file.pageCount(ofChunk: staged.head.bytes.count) + 16)
     let reserved = rowID
     return try commit { (transaction) throws(LMDBError) in
       var outcome = Outcome()

@@ -83,7 +83,8 @@ extension ResponseStore {
     return try evict(pageCount: min(limits.evictionPageCount, live - limits.lowPageCount)) > 0
   }
 
-  private func deleteBehindPurge() throws(LMDBError) -> Bool {
+  /// Deletes some of what a purge hides; false if there is none.
+  func deleteBehindPurge() throws(LMDBError) -> Bool {
     let purge = try file.environment.read { (transaction) throws(LMDBError) in
       try removals.marks(in: transaction).first
     }

@@ -38,10 +38,11 @@ extension ResponseStore {
   @discardableResult
   public func writePending() -> Bool {
     let byteLimit = limits.withLock { $0.batchByteCount }
+    let countLimit = batchCountLimit()
     let hasRemovals = hasRemovalsToAdopt
     let batch = queue.withLock { queue -> Batch in
       let batch = Batch(
-        stores: queue.takeStores(byteLimit: byteLimit), damagedRowIDs: queue.damagedRowIDs,
+        stores: queue.takeStores(byteLimit: byteLimit, countLimit: countLimit), damagedRowIDs: queue.damagedRowIDs,
         adoptsRemovals: hasRemovals && queue.mayAdopt)
       queue.damagedRowIDs = []
       return batch
@@ -87,11 +88,32 @@ extension ResponseStore {
 
   /// The pages that storing takes at most, besides those that are copied to be changed.
   private func pageCount(for stores: [StagedResponse]) -> Int {
-    stores.reduce(16) { sum, staged in
+    var pageCount = 16
+    var sharedByteCount = 0
+    for staged in stores {
       // An update leaves the body where it is.
       var bodyByteCount = staged.head.isBodyInline ? 0 : staged.body.count
       if case .replaceHead = staged.purpose { bodyByteCount = 0 }
-      return sum + file.pageCount(recordByteCount: staged.head.bytes.count, bodyByteCount: bodyByteCount)
+      let room = file.room(
+        keyByteCount: staged.key.bytes.count, recordByteCount: staged.head.bytes.count, bodyByteCount: bodyByteCount)
+      pageCount += room.pageCount
+      sharedByteCount += room.sharedByteCount
+    }
+    return pageCount + sharedByteCount / (file.pageByteCount - 16) * 9 / 8
+  }
+
+  /// How many stores go into one transaction at most. Each copies a leaf of `keys`, as keys come in no order; and the copies of
+  /// three transactions, which stay until the next but one, must fit into the headroom beside what is stored.
+  private func batchCountLimit() -> Int {
+    let limit = limits.withLock { $0.batchCount }
+    do throws(LMDBError) {
+      let leafPageCount = try file.environment.read { (transaction) throws(LMDBError) in
+        try file.keys.statistics(in: transaction).leafPageCount
+      }
+      return leafPageCount <= limit ? .max : limit
+    } catch {
+      // The transaction will meet the same trouble, and knows what to do.
+      return limit
     }
   }
 

@@ -141,11 +141,20 @@ final class StoreFile: Sendable {
     byteCount <= inlineByteCount ? 1 : (byteCount + 16 + pageByteCount - 1) / pageByteCount
   }
 
-  /// An upper estimate of the pages that storing a record takes, index rows included.
-  func pageCount(recordByteCount: Int, bodyByteCount: Int) -> Int {
-    let fullChunks = bodyByteCount / chunkByteCount
-    let rest = bodyByteCount % chunkByteCount
-    return pageCount(ofChunk: recordByteCount) + 3 + fullChunks * pageCount(ofChunk: chunkByteCount)
-      + (rest > 0 ? pageCount(ofChunk: rest) : 0)
+  /// An upper estimate of what storing a record takes, index rows included: whole pages, and bytes in leaves that it shares.
+  func room(
+    keyByteCount: Int, recordByteCount: Int, bodyByteCount: Int
+  ) -> (pageCount: Int, sharedByteCount: Int) {
+    // A row in a leaf costs 16 bytes more. Leaves that are not appended to are half full at worst.
+    var pageCount = bodyByteCount / chunkByteCount * self.pageCount(ofChunk: chunkByteCount)
+    var sharedByteCount = 2 * (min(keyByteCount, StorageFormat.longestKeyByteCount) + 24) + 32 + 2 * 32
+    for part in [recordByteCount, bodyByteCount % chunkByteCount] where part > 0 {
+      if part <= inlineByteCount {
+        sharedByteCount += part + 32
+      } else {
+        pageCount += self.pageCount(ofChunk: part)
+      }
+    }
+    return (pageCount, sharedByteCount)
   }
 }

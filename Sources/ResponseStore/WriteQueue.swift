@@ -46,12 +46,12 @@ struct WriteQueue {
     queuedCount += 1
   }
 
-  /// The next stores in order: at least one, and no more than `byteLimit` bytes beyond it.
-  mutating func takeStores(byteLimit: Int) -> [StagedResponse] {
+  /// The next stores in order: at least one, and no more than `byteLimit` bytes beyond it, nor `countLimit` in all.
+  mutating func takeStores(byteLimit: Int, countLimit: Int) -> [StagedResponse] {
     isWriting = true
     var byteCount = 0
     var count = 0
-    while count < stores.count {
+    while count < min(stores.count, countLimit) {
       let next = stores[count].byteCount
       if count > 0, byteCount + next > byteLimit { break }
       byteCount += next
