@@ -53,8 +53,9 @@ extension Environment {
     }
   }
 
-  /// The oldest snapshot that a reader of any process looks at; the greatest number if there is none.
-  private func oldestSnapshot() -> UInt64 {
+  /// The oldest snapshot that a reader of any process looks at, as the transaction that made it; the greatest number if there
+  /// is none. Pages that were freed since cannot be used anew. `mdb_reader_list`.
+  public func oldestSnapshot() -> UInt64 {
     var oldest = UInt64.max
     withUnsafeMutablePointer(to: &oldest) { context in
       // One line for each reader: process, thread, and snapshot, which is "-" for one that looks at nothing.

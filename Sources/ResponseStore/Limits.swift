@@ -25,7 +25,7 @@ struct Limits: Sendable, Equatable {
     // Below the capacity itself, so that the pages in use and a few free ones stay within it.
     livePageCount = min(
       mapByteCount / pageByteCount - headroom, (mapByteCount - mapByteCount / 8) / pageByteCount)
-    batchCount = max(64, (mapByteCount / pageByteCount - livePageCount) / 6)
+    batchCount = max(64, (mapByteCount / pageByteCount - livePageCount) / 12)
     // The margins are a batch each where there is room for that.
     let margin = min(batchByteCount / pageByteCount + 16, livePageCount / 16)
     highPageCount = livePageCount - margin

@@ -1,3 +1,4 @@
+import Glibc
 import LMDB
 
 /// Room: the eviction thread works ahead of the writer, and the writer makes room itself when that was not enough.
@@ -191,8 +192,9 @@ extension ResponseStore {
 
   // MARK: A full map
 
-  /// Makes a transaction possible again after MAP_FULL: clears dead readers, sweeps lost pieces, evicts a share of the
-  /// map in ever smaller transactions, and lets the freed pages come to use. False if nothing helped.
+  /// Makes a transaction possible again after MAP_FULL: clears dead readers, sweeps lost pieces, waits a moment for slow
+  /// readers, else evicts a share of the map in ever smaller transactions, and lets the freed pages come to use. False if
+  /// nothing helped.
   ///
   /// When half of what may live is gone already, eviction is no help: a reader that does not end pins the pages, and to
   /// evict on would empty the store for nothing.
@@ -202,6 +204,10 @@ extension ResponseStore {
       while try sweepLostBodies() {}
       let limits = limits.withLock { $0 }
       let start = try livePageCount()
+      if start <= limits.livePageCount, waitForSlowReaders() {
+        for _ in 0..<2 { try touch() }
+        return true
+      }
       let target = max(start - max(limits.livePageCount / 32, 16), limits.livePageCount / 2)
       guard start > target else { return false }
       var pageCount = limits.evictionPageCount
@@ -220,6 +226,18 @@ extension ResponseStore {
       log(.failedWrite, "The map is full and could not be relieved: \(error)")
       return false
     }
+  }
+
+  /// Waits for readers whose snapshots keep freed pages from being used: a lookup takes microseconds, but its thread may
+  /// have to wait for a processor. False if there were none, or they stayed.
+  private func waitForSlowReaders() -> Bool {
+    let newest = file.environment.lastTransactionID
+    guard file.environment.oldestSnapshot() < newest else { return false }
+    for _ in 0..<100 {
+      usleep(1000)
+      if file.environment.oldestSnapshot() >= newest { return true }
+    }
+    return false
   }
 
   /// Commits something, so that pages freed before come nearer to use.

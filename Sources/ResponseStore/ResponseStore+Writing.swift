@@ -102,8 +102,8 @@ extension ResponseStore {
     return pageCount + sharedByteCount / (file.pageByteCount - 16) * 9 / 8
   }
 
-  /// How many stores go into one transaction at most. Each copies a leaf of `keys`, as keys come in no order; and the copies of
-  /// three transactions, which stay until the next but one, must fit into the headroom beside what is stored.
+  /// How many stores go into one transaction at most. Each copies a leaf of `keys`, as keys come in no order; and the copies of a
+  /// few transactions, which stay until the next but one or until a reader is done, must fit into the headroom.
   private func batchCountLimit() -> Int {
     let limit = limits.withLock { $0.batchCount }
     do throws(LMDBError) {
