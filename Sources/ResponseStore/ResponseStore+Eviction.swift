@@ -223,9 +223,19 @@ extension ResponseStore {
       for _ in 0..<2 { try touch() }
       return true
     } catch {
-      log(.failedWrite, "The map is full and could not be relieved: \(error)")
+      log(.failedWrite, "The map is full and could not be relieved: \(error); \(pageNumbers)")
       return false
     }
+  }
+
+  /// What tells a map that is full of entries from one whose pages a reader pins.
+  private var pageNumbers: String {
+    let mapPageCount = file.environment.information.mapByteCount / file.pageByteCount
+    // A figure that cannot be had is left out.
+    let live = (try? livePageCount()).map { "\($0)" } ?? "?"
+    let oldest = file.environment.oldestSnapshot()
+    return "\(live) of \(mapPageCount) pages in use, last transaction \(file.environment.lastTransactionID), "
+      + (oldest == .max ? "no reader" : "oldest reader \(oldest)")
   }
 
   /// Waits for readers whose snapshots keep freed pages from being used: a lookup takes microseconds, but its thread may

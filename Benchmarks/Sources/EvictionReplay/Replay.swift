@@ -9,13 +9,15 @@ struct Outcome: Encodable {
   var hits = 0
   var requestedByteCount = 0
   var hitByteCount = 0
+  /// By a whole store: too large for it, or for want of room.
+  var refusedStores: Int?
 
   var objectHitRatio: Double { requests == 0 ? 0 : Double(hits) / Double(requests) }
   var byteHitRatio: Double { requestedByteCount == 0 ? 0 : Double(hitByteCount) / Double(requestedByteCount) }
 
   private enum Key: String, CodingKey {
-    case trace, policy, capacityByteCount, requests, hits, requestedByteCount, hitByteCount, objectHitRatio,
-      byteHitRatio
+    case trace, policy, capacityByteCount, requests, hits, requestedByteCount, hitByteCount, refusedStores,
+      objectHitRatio, byteHitRatio
   }
 
   func encode(to encoder: any Encoder) throws {
@@ -27,6 +29,7 @@ struct Outcome: Encodable {
     try container.encode(hits, forKey: .hits)
     try container.encode(requestedByteCount, forKey: .requestedByteCount)
     try container.encode(hitByteCount, forKey: .hitByteCount)
+    try container.encodeIfPresent(refusedStores, forKey: .refusedStores)
     try container.encode(objectHitRatio, forKey: .objectHitRatio)
     try container.encode(byteHitRatio, forKey: .byteHitRatio)
   }
@@ -37,10 +40,15 @@ struct Outcome: Encodable {
 enum Replay {
   /// Through ``ResponseStore/UseTable``, as the store uses it: one digest per key, rows numbered as they are stored.
   ///
-  /// - Parameter restartsHalfway: Loses the table in the middle of the trace; the records stay.
-  static func store(_ trace: Trace, capacityByteCount: Int, restartsHalfway: Bool = false) -> Outcome {
+  /// - Parameters:
+  ///   - restartsHalfway: Loses the table in the middle of the trace; the records stay.
+  ///   - chargesPages: Charges what an object takes on the disk, not the bytes of its body.
+  static func store(
+    _ trace: Trace, capacityByteCount: Int, restartsHalfway: Bool = false, chargesPages: Bool = false
+  ) -> Outcome {
     var outcome = Outcome(
-      trace: trace.name, policy: restartsHalfway ? "store, restarted" : "store", capacityByteCount: capacityByteCount)
+      trace: trace.name, policy: restartsHalfway ? "store, restarted" : chargesPages ? "store, in pages" : "store",
+      capacityByteCount: capacityByteCount)
     var table = UseTable(slotCount: UseTable.smallestSlotCount)
     var resident: [UInt64: Int] = [:]
     var keys: [UInt64: UInt64] = [:]
@@ -48,6 +56,7 @@ enum Replay {
     var used = 0
     var nextRowID: UInt64 = 1
     for (number, request) in trace.requests.enumerated() {
+      let charge = chargesPages ? pageByteCount(ofBody: request.byteCount) : request.byteCount
       if restartsHalfway, number == trace.requests.count / 2 {
         // As after the loss of the file: the records are entered again, in the order of their rows, without their uses.
         let entered = UseTable(slotCount: table.slotCount)
@@ -65,8 +74,8 @@ enum Replay {
         table.noteUse(of: digest)
         continue
       }
-      guard request.byteCount <= capacityByteCount else { continue }
-      while used + request.byteCount > capacityByteCount, let victim = table.chooseVictim() {
+      guard charge <= capacityByteCount else { continue }
+      while used + charge > capacityByteCount, let victim = table.chooseVictim() {
         table.remove(victim, remembering: true)
         if let key = keys.removeValue(forKey: victim.rowID), let byteCount = resident.removeValue(forKey: key) {
           used -= byteCount
@@ -77,14 +86,20 @@ enum Replay {
         table.copy(into: larger)
         table = larger
       }
-      table.insert(digest, rowID: nextRowID, byteCount: request.byteCount)
+      table.insert(digest, rowID: nextRowID, byteCount: charge)
       rows[request.key] = nextRowID
       nextRowID += 1
-      resident[request.key] = request.byteCount
+      resident[request.key] = charge
       keys[rows[request.key, default: 0]] = request.key
-      used += request.byteCount
+      used += charge
     }
     return outcome
+  }
+
+  /// About what a body takes on the disk: head and index rows, and whole pages unless it lies in the head's.
+  private static func pageByteCount(ofBody byteCount: Int) -> Int {
+    let rows = 400
+    return byteCount <= 1700 ? byteCount + rows : (byteCount + 16 + 4095) / 4096 * 4096 + rows
   }
 
   /// Least recently used, to compare with.

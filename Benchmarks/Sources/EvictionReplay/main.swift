@@ -5,11 +5,14 @@ struct Arguments {
   static let usage = """
     Replays traces of requests through the type by which the store chooses what to evict.
 
-    Usage: EvictionReplay FILE... [--capacity BYTES|PERCENT%]... [--json]
+    Usage: EvictionReplay FILE... [--capacity BYTES|PERCENT%]... [--whole-store] [--json]
 
       FILE        lines of time,key,size under a header line; .gz is decompressed
       --capacity  bytes (12345, 64K, 16M, 2G), or a share of the trace's distinct bytes (10%); may be given
                   several times; by default 0.1%, 1% and 10%
+      --whole-store
+                  beside it the same through a store on the disk with real bodies: by one process, by one that
+                  closes and opens it half way, and by two and four processes that share the directory
       --json      one JSON array instead of a table
 
     """
@@ -29,12 +32,20 @@ struct Arguments {
   var files: [String] = []
   var capacities: [Capacity] = []
   var isJSON = false
+  var usesWholeStore = false
+  /// For a process that another one started: which part of the requests, and the store's directory.
+  var part: (number: Int, count: Int, directory: String)?
 
   init(_ arguments: [String]) throws {
     var rest = arguments[...]
     while let argument = rest.popFirst() {
       switch argument {
       case "--json": isJSON = true
+      case "--whole-store": usesWholeStore = true
+      case "--part":
+        let numbers = (rest.popFirst() ?? "").split(separator: "/").compactMap { Int($0) }
+        guard numbers.count == 2, let directory = rest.popFirst() else { throw ReplayError("--part is for ourselves") }
+        part = (numbers[0], numbers[1], directory)
       case "--capacity":
         guard let text = rest.popFirst(), let capacity = Self.capacity(text) else {
           throw ReplayError("--capacity wants a number of bytes or a percentage above 0")
@@ -61,14 +72,40 @@ struct Arguments {
   }
 }
 
+func wholeStore(_ trace: Trace, _ path: String, capacityByteCount: Int) throws -> [Outcome] {
+  func inNewDirectory(_ body: (WholeStore) throws -> Outcome) throws -> Outcome {
+    let directory = NSTemporaryDirectory() + "/replay-\(getpid())"
+    // What is not there need not be removed; and what stays behind lies among temporary files.
+    defer { try? FileManager.default.removeItem(atPath: directory) }
+    return try body(WholeStore(trace: trace, capacityByteCount: capacityByteCount, directory: directory))
+  }
+  return [
+    try inNewDirectory { try $0.replay() },
+    try inNewDirectory { try $0.replay(restartsHalfway: true) },
+    try inNewDirectory { try $0.replay(processCount: 2, path: path) },
+    try inNewDirectory { try $0.replay(processCount: 4, path: path) },
+  ]
+}
+
 func run(_ arguments: Arguments) throws {
   var outcomes: [Outcome] = []
   for file in arguments.files {
     let trace = try Trace(path: file)
+    if let part = arguments.part {
+      let capacity = arguments.capacities[0].byteCount(of: trace)
+      let outcome = try WholeStore(trace: trace, capacityByteCount: capacity, directory: part.directory)
+        .replay(part: part.number, of: part.count)
+      print(outcome.requests, outcome.hits, outcome.requestedByteCount, outcome.hitByteCount, outcome.refusedStores ?? 0)
+      return
+    }
     for capacity in arguments.capacities.map({ $0.byteCount(of: trace) }) {
       outcomes.append(Replay.leastRecentlyUsed(trace, capacityByteCount: capacity))
       outcomes.append(Replay.store(trace, capacityByteCount: capacity))
       outcomes.append(Replay.store(trace, capacityByteCount: capacity, restartsHalfway: true))
+      if arguments.usesWholeStore {
+        outcomes.append(Replay.store(trace, capacityByteCount: capacity, chargesPages: true))
+        outcomes += try wholeStore(trace, file, capacityByteCount: capacity)
+      }
     }
   }
   if arguments.isJSON {
@@ -78,13 +115,16 @@ func run(_ arguments: Arguments) throws {
     return
   }
   func column(_ text: String, _ width: Int) -> String { text.padding(toLength: width, withPad: " ", startingAt: 0) }
-  print(column("trace", 18), column("capacity B", 12), column("policy", 18), "objects %  bytes %")
+  print(column("trace", 18), column("capacity B", 12), column("policy", 18), "objects %  bytes %  refused")
   for outcome in outcomes {
     print(
       column(outcome.trace, 18), column(String(outcome.capacityByteCount), 12), column(outcome.policy, 18),
-      String(format: "%8.2f %8.2f", outcome.objectHitRatio * 100, outcome.byteHitRatio * 100))
+      String(format: "%8.2f %8.2f", outcome.objectHitRatio * 100, outcome.byteHitRatio * 100),
+      outcome.refusedStores.map { "  \($0)" } ?? "")
   }
-  for policy in ["LRU", "store", "store, restarted"] {
+  var policies: [String] = []
+  for outcome in outcomes where !policies.contains(outcome.policy) { policies.append(outcome.policy) }
+  for policy in policies {
     let those = outcomes.filter { $0.policy == policy }
     let count = Double(those.count)
     print(
