@@ -95,7 +95,8 @@ func run(_ arguments: Arguments) throws {
       let capacity = arguments.capacities[0].byteCount(of: trace)
       let outcome = try WholeStore(trace: trace, capacityByteCount: capacity, directory: part.directory)
         .replay(part: part.number, of: part.count)
-      print(outcome.requests, outcome.hits, outcome.requestedByteCount, outcome.hitByteCount, outcome.refusedStores ?? 0)
+      print(
+        outcome.requests, outcome.hits, outcome.requestedByteCount, outcome.hitByteCount, outcome.refusedStores ?? 0)
       return
     }
     for capacity in arguments.capacities.map({ $0.byteCount(of: trace) }) {
