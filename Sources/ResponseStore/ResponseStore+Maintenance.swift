@@ -90,20 +90,29 @@ extension ResponseStore {
     }
     guard let purge else { return false }
     let position = maintenance.withLock { $0.positions[purge.metaKey] } ?? .start
-    let limit = limits.withLock { min($0.evictionPageCount, 64) }
+    let limit = limits.withLock { 4 * $0.evictionPageCount }
     let (removed, end) = try commit { (transaction) throws(LMDBError) -> (Int, WalkPosition?) in
       // Another process may have finished it.
       guard try file.meta.contains(purge.metaKey, in: transaction) else { return (0, nil) }
       var counters = try file.counters(in: transaction)
       let walk = try file.collect(purge, limit: limit, from: position, in: transaction)
       var removed = 0
-      for rowID in walk.rows where try file.removeRecord(rowID, counters: &counters, in: transaction) { removed += 1 }
-      if walk.end == nil {
+      var end = walk.end
+      // Writers wait meanwhile. Neighbours go in one page; what lies far apart takes more time, and copies more pages.
+      let deadline = MonotonicTime.now + .milliseconds(4)
+      for (index, rowID) in walk.rows.enumerated() {
+        if try file.removeRecord(rowID, counters: &counters, in: transaction) { removed += 1 }
+        if index % 16 == 15, index + 1 < walk.rows.count, MonotonicTime.now > deadline {
+          end = position
+          break
+        }
+      }
+      if end == nil {
         _ = try file.meta.remove(purge.metaKey, in: transaction)
         counters.lastPurgeChange = transaction.id
       }
       try file.setCounters(counters, in: transaction)
-      return (removed, walk.end)
+      return (removed, end)
     }
     counts.countRemovals(removed, .requested)
     maintenance.withLock { state in
