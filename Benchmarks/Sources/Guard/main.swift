@@ -63,7 +63,7 @@ func storeCalls(_ folder: String) throws -> [HotCall] {
   // New entries, committed 256 at a time.
   var stored = 16
   calls.append(
-    HotCall(name: "store 1 KB, with its commit") {
+    HotCall(name: "store 1 KB, with its commit") { _ in
       store.store(makeResponse(stored, byteCount: 1 << 10))
       stored += 1
       if stored & 255 == 0 { while store.writePending() {} }
