@@ -83,7 +83,9 @@ extension ResponseStore {
         file.uses.follow()
         var counters = try file.counters(in: transaction)
         var removed = 0
-        for victim in batch {
+        for (index, victim) in batch.enumerated() {
+          // Large ones free enough long before a batch is through.
+          if index % 16 == 15, try live - file.environment.livePageCount(in: transaction) >= pageCount { break }
           let isThere = try file.removeRecord(victim.rowID, use: .remember, counters: &counters, in: transaction)
           file.uses.table?.remove(victim, remembering: isThere)
           if isThere { removed += 1 }
@@ -204,7 +206,8 @@ extension ResponseStore {
       while try sweepLostBodies() {}
       let limits = limits.withLock { $0 }
       let start = try livePageCount()
-      if start <= limits.livePageCount, waitForSlowReaders() {
+      // First this: while a snapshot pins the pages that eviction frees, it gains nothing.
+      if waitForSlowReaders(), start <= limits.livePageCount {
         for _ in 0..<2 { try touch() }
         return true
       }

@@ -9,35 +9,41 @@ import Synchronization
 final class StagedKeys: @unchecked Sendable {
   private static let placeCount = 1 << 16
   private let places: UnsafeMutablePointer<Atomic<UInt32>>
-  /// Of all places: a lookup while nothing is staged need not look for the key's.
+  /// How many are staged in all.
   private let total = Atomic<Int>(0)
+  /// 1 while something is staged. Apart from ``total``, which changes with each store: whoever reads that line beside a writer
+  /// waits for it to come over from the writer's processor.
+  private let isInUse: UnsafeMutablePointer<Atomic<UInt32>>
 
   init() {
     // calloc maps zero pages that cost memory only once they are written; all zeros is `Atomic(0)`.
-    let memory = calloc(Self.placeCount, MemoryLayout<Atomic<UInt32>>.stride)
+    let spare = 256 / MemoryLayout<Atomic<UInt32>>.stride
+    let memory = calloc(Self.placeCount + 2 * spare, MemoryLayout<Atomic<UInt32>>.stride)
     guard let memory else { fatalError("No memory for the counts of staged responses") }
-    places = memory.bindMemory(to: Atomic<UInt32>.self, capacity: Self.placeCount)
+    places = memory.bindMemory(to: Atomic<UInt32>.self, capacity: Self.placeCount + 2 * spare)
+    isInUse = places + Self.placeCount + spare
   }
 
   deinit {
     free(places)
   }
 
-  var isEmpty: Bool { total.load(ordering: .acquiring) == 0 }
+  var isEmpty: Bool { isInUse.pointee.load(ordering: .acquiring) == 0 }
 
   /// False if nothing is staged for the key.
   func mayContain(_ key: RequestKey) -> Bool {
     !isEmpty && places[place(of: key)].load(ordering: .acquiring) != 0
   }
 
+  /// With the staging area's lock, as is ``remove(_:)``.
   func add(_ key: RequestKey) {
     places[place(of: key)].add(1, ordering: .releasing)
-    total.add(1, ordering: .releasing)
+    if total.add(1, ordering: .relaxed).oldValue == 0 { isInUse.pointee.store(1, ordering: .releasing) }
   }
 
   func remove(_ key: RequestKey) {
     places[place(of: key)].subtract(1, ordering: .releasing)
-    total.subtract(1, ordering: .releasing)
+    if total.subtract(1, ordering: .relaxed).newValue == 0 { isInUse.pointee.store(0, ordering: .releasing) }
   }
 
   private func place(of key: RequestKey) -> Int {

@@ -27,11 +27,11 @@ public final class UseTable: @unchecked Sendable {
     static let owner = 1
     static let slotCount = 2
     static let clock = 3
-    static let recordCount = 4
     /// Not 0 once a larger table has taken this one's place.
-    static let isSuperseded = 5
-    /// Not 0 once every record of the store has been entered.
-    static let isComplete = 6
+    static let isSuperseded = 4
+    /// Apart from the others, which every lookup reads: it changes with each store, and a reader on another processor would wait
+    /// for it.
+    static let recordCount = 16
   }
 
   static let magic: UInt64 = 0x3145_5355_4342_4d4c

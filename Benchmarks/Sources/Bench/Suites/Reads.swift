@@ -17,8 +17,7 @@ struct Reads {
 
   /// Entries to ask for, one list for each thread and round, so that no round finds what the last one left in the caches.
   private func picks(_ fixture: Fixture) -> [[UInt32]] {
-    let operations = min(
-      report.isQuick ? 20_000 : 100_000, (report.isQuick ? 200 << 20 : 1 << 30) / fixture.bodyByteCount)
+    let operations = min(20_000, (report.isQuick ? 200 << 20 : 400 << 20) / fixture.bodyByteCount)
     var random = SplitMix64(state: 1)
     return (0..<6).map { _ in random.picks(operations, below: fixture.count) }
   }
@@ -65,7 +64,7 @@ struct Reads {
       let share = peer is FoundationPeer ? 2 : max(1, picks[0].count / 8)
       return peer.contestant(picks.map { Array($0.prefix(share)) })
     }
-    let rounds = report.isQuick ? 9 : 41
+    let rounds = report.isQuick ? 9 : 21
     report.add("reads", "hit", fixture, Harness.compare(contestants, rounds: rounds), order: contestants)
 
     let pairs = [
