@@ -13,7 +13,9 @@ struct CapacityTests {
 
   @Test(
     "Churn over several capacities keeps the bound at every commit, and drops nothing",
-    arguments: [(1 << 20, 32e3), (2 << 20, 64e3), (4 << 20, 256e3), (4 << 20, 1e3), (8 << 20, 256e3), (64 << 20, 256e3)])
+    arguments: [
+      (1 << 20, 32e3), (2 << 20, 64e3), (4 << 20, 256e3), (4 << 20, 1e3), (8 << 20, 256e3), (64 << 20, 256e3),
+    ])
   func churn(capacity: Int, largest: Double) throws {
     let fixture = try StoreFixture(capacity: capacity)
     defer { fixture.finish() }

@@ -12,7 +12,8 @@ struct Purges {
       for percent in [1, 50] {
         try store(fixture, percent)
         try sqlite(fixture, percent)
-        try files(fixture, percent)
+        // A million files take ten minutes to make and to delete.
+        if count <= 100_000 { try files(fixture, percent) }
         try rocksDB(fixture, percent)
       }
       try scopes(fixture)
