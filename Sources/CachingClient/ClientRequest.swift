@@ -14,8 +14,8 @@ public struct ClientRequest: Sendable {
   /// How stored responses may be used. The default follows HTTP.
   public var policy: RequestPolicy
 
-  /// Whose responses these are. Nothing stored in one partition is seen in another, and an invalidation reaches only its own.
-  /// The default is the empty string.
+  /// Whose responses these are. Nothing stored in one partition is seen in another. An invalidation by URL reaches only its own;
+  /// one by cache group the whole origin's, in all partitions. The default is the empty string.
   public let partition: String
 
   /// Where the caller knows better than the server.

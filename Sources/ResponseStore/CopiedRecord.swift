@@ -13,7 +13,7 @@ struct CopiedRecord: @unchecked Sendable {
   /// as the head's checksum covers both.
   struct Origin {
     let rowID: UInt64
-    /// The transaction that it was read in.
+    /// The last removal before it was looked for.
     let snapshot: UInt64
     /// Whether other records are stored for the key.
     let hasOthers: Bool

@@ -159,6 +159,7 @@ extension ResponseStore {
     return error.isLackOfRoom && batch.adoptsRemovals && round == 1 && freeDiskSpace()
   }
 
+  /// After a commit.
   private func finish(_ batch: Batch, _ outcome: Outcome) {
     if batch.adoptsRemovals {
       do throws(LMDBError) {
@@ -233,7 +234,7 @@ extension ResponseStore {
   }
 
   /// A response that a removal caught between its staging and its writing had taken an older one's place already, which
-  /// must not come to light again: also not if the process is killed before the removal itself is written.
+  /// must not come to light again.
   func removeWhatItReplaces(
     _ staged: StagedResponse, counters: inout Counters, outcome: inout Outcome,
     in transaction: borrowing WriteTransaction

@@ -8,7 +8,8 @@ import Synchronization
 /// What to rely on:
 ///
 /// - **Bound.** `capacityByteCount` is bytes on disk. The directory never takes more than that and 10 %: the map's size
-///   is the ceiling, live pages are the measure, and the eviction thread works ahead of the writer, oldest entries first.
+///   is the ceiling, live pages are the measure, and the eviction thread works ahead of the writer: what has
+///   expired first, then what is worth least.
 /// - **Reads** run on the caller's thread, take no lock across disk work, never wait for the writer, and return copies.
 ///   Whatever cannot be read, or does not match its checksum, is a miss.
 /// - **Stores** return at once and are readable at once by this process. They are committed by one writer thread, in

@@ -1,7 +1,8 @@
 import LMDB
 
 extension StoreOpening {
-  /// The log of removals that goes with the data. Without one that can be read nobody knows what was removed: then everything is.
+  /// The log of removals that goes with the data. Without one that can be read nobody knows what was removed: then
+  /// everything is.
   func openRemovalLog(of file: StoreFile, isAlone: Bool) throws(StoreError) -> RemovalLog {
     let counters: Counters
     do throws(LMDBError) {
