@@ -47,4 +47,61 @@ extension Table {
     }
     return (keys, nil)
   }
+
+  /// The leaf in which a key would stand, what is free in it, and between which others.
+  public struct LeafRoom {
+    /// The page's number, by which two keys' leaves are told apart.
+    public var pageNumber: Int
+    /// An entry takes ``Table/leafByteCount(keyByteCount:valueByteCount:)`` of them.
+    public var freeByteCount: Int
+    /// The next key below; nil if there is none, or its bytes are none of the codec's.
+    public var below: Key.Value?
+    /// The next key above, or the key itself if it is there.
+    public var above: Key.Value?
+  }
+
+  /// Finds out how much room there is where keys would be stored. Of two leaves between which a key lies it gives the fuller one.
+  ///
+  /// - Parameters:
+  ///   - keys: best in ascending order, so that neighbours find their pages warm.
+  ///   - transaction: A read transaction, in which every page lies in the map.
+  /// - Returns: one for each key; nothing free for an empty table.
+  /// - Throws: ``LMDBError``. `mdb_cursor_get`.
+  /// - Complexity: O(log n) for each key.
+  public func leafRooms(
+    for keys: [Key.Value], in transaction: borrowing ReadTransaction
+  ) throws(LMDBError) -> [LeafRoom] {
+    let cursor = try openCursor(transaction.handle.pointer, handle)
+    defer { closeCursor(cursor) }
+    let nowhere = UnsafeRawBufferPointer(start: nil, count: 0)
+    var rooms: [LeafRoom] = []
+    rooms.reserveCapacity(keys.count)
+    for key in keys {
+      let above = try Key.withEncoded(key) { (bytes) throws(LMDBError) in try moveCursor(cursor, .atOrAfter, bytes) }
+      let below = try moveCursor(cursor, above == nil ? .last : .previous, nowhere)
+      let leaves = [above, below].compactMap { $0.map { Self.leaf(of: $0) } }
+      let (pageNumber, freeByteCount) = leaves.min { $0.freeByteCount < $1.freeByteCount } ?? (0, 0)
+      rooms.append(
+        LeafRoom(
+          pageNumber: pageNumber, freeByteCount: freeByteCount, below: below.flatMap { Key.decode($0.key.bytes) },
+          above: above.flatMap { Key.decode($0.key.bytes) }))
+    }
+    return rooms
+  }
+
+  /// What an entry takes of a leaf, if the value is not so large that it gets pages of its own.
+  public static func leafByteCount(keyByteCount: Int, valueByteCount: Int) -> Int {
+    // A header of eight bytes, an even length, and two bytes in the page's list.
+    ((8 + keyByteCount + valueByteCount + 1) & ~1) + 2
+  }
+
+  /// Reads the header of the page in the map that an entry's key lies in: its number, then at 12 and 14 where the free bytes
+  /// begin and end.
+  private static func leaf(of entry: CursorEntry) -> (pageNumber: Int, freeByteCount: Int) {
+    let address = UInt(bitPattern: entry.key.baseAddress) & ~UInt(bitPattern: Int(getpagesize()) - 1)
+    guard let header = UnsafeRawPointer(bitPattern: address) else { return (0, 0) }
+    let start = header.load(fromByteOffset: 12, as: UInt16.self)
+    let end = header.load(fromByteOffset: 14, as: UInt16.self)
+    return (header.load(as: Int.self), max(Int(end) - Int(start), 0))
+  }
 }

@@ -27,8 +27,8 @@ public struct BorrowedResponse: ~Copyable {
   /// The body's size in bytes.
   public var bodyByteCount: Int { head.bodyByteCount }
 
-  /// Calls `body` with the pieces of the body in their order: one for a body of up to 16 or 64 KiB, depending on the
-  /// store's capacity, none for an empty one.
+  /// Calls `body` with the pieces of the body in their order: usually one for a body of up to 16 or 64 KiB, depending on the
+  /// store's capacity, and one for each page of a body that found no pages in a row; none for an empty one.
   public func forEachPiece(_ body: (RawSpan) -> Void) {
     if !first.isEmpty { body(first.bytes) }
     for piece in rest { body(piece.bytes) }
@@ -86,7 +86,7 @@ extension ResponseStore {
       return false
     }
     noteUse(of: head.useDigest)
-    let chunkCount = head.chunkCount(chunkByteCount: file.chunkByteCount)
+    let chunkCount = file.chunkCount(of: head)
     guard chunkCount > 0 else {
       body(BorrowedResponse(head, first: head.isBodyInline ? head.inlineBody : .empty))
       return true

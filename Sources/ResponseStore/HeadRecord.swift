@@ -42,6 +42,8 @@ struct HeadRecord: Sendable {
     static let bodyInline = Flags(rawValue: 1)
     /// There is an attachment, maybe an empty one.
     static let attachment = Flags(rawValue: 2)
+    /// Each chunk in `bodies` fills one page, and not several in a row.
+    static let singlePageChunks = Flags(rawValue: 4)
   }
 
   let bytes: [UInt8]
@@ -89,6 +91,19 @@ struct HeadRecord: Sendable {
     let checksum = writer.bytes.withUnsafeBytes { HeadLayout.checksum(of: $0) }
     withUnsafeBytes(of: checksum.littleEndian) { writer.bytes.replaceSubrange(0..<8, with: $0) }
     bytes = writer.bytes
+  }
+
+  private init(bytes: [UInt8]) {
+    self.bytes = bytes
+  }
+
+  /// The same head for a body in single pages.
+  var inSinglePages: HeadRecord {
+    var bytes = bytes
+    bytes[Offset.recordFlags] |= Flags.singlePageChunks.rawValue
+    let checksum = bytes.withUnsafeBytes { HeadLayout.checksum(of: $0) }
+    withUnsafeBytes(of: checksum.littleEndian) { bytes.replaceSubrange(0..<8, with: $0) }
+    return HeadRecord(bytes: bytes)
   }
 
   /// Whether the body stands in the record itself.
@@ -169,6 +184,7 @@ struct HeadLayout {
   var status: Int { Int(load(HeadRecord.Offset.status) as UInt16) }
   var isBodyInline: Bool { flags.contains(.bodyInline) }
   var hasAttachment: Bool { flags.contains(.attachment) }
+  var hasSinglePageChunks: Bool { flags.contains(.singlePageChunks) }
   var bodyByteCount: Int { Int(load(HeadRecord.Offset.bodyByteCount) as UInt64) }
   var bodyChecksum: UInt64 { load(HeadRecord.Offset.bodyChecksum) }
   /// What the table of uses knows the record by.
@@ -199,14 +215,18 @@ struct HeadLayout {
     part(raw.count - bodyByteCount, bodyByteCount)
   }
 
+  /// Whether `head` is this record's, or one to take its place: an update keeps key, time and body. Row ids are used again, so they
+  /// alone do not tell.
+  func isSameRecord(as head: HeadRecord) -> Bool {
+    head.layout { head in
+      bodyByteCount == head.bodyByteCount && bodyChecksum == head.bodyChecksum && storedAt == head.storedAt
+        && key.elementsEqual(head.key)
+    }
+  }
+
   /// Whether the record answers the request with this key.
   func hasKey(_ key: [UInt8]) -> Bool {
     keyByteCount == key.count
       && key.withUnsafeBytes { memcmp(raw.baseAddress! + HeadRecord.fixedByteCount, $0.baseAddress!, key.count) == 0 }
-  }
-
-  /// How many chunks of `bodies` hold the body.
-  func chunkCount(chunkByteCount: Int) -> Int {
-    isBodyInline ? 0 : (bodyByteCount + chunkByteCount - 1) / chunkByteCount
   }
 }

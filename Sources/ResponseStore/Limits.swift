@@ -22,14 +22,16 @@ struct Limits: Sendable, Equatable {
     let headroom = StorageFormat.headroomPageCount(
       mapByteCount: mapByteCount, batchByteCount: batchByteCount, chunkByteCount: chunkByteCount,
       pageByteCount: pageByteCount)
-    // Below the capacity itself, so that the pages in use and a few free ones stay within it.
-    livePageCount = min(
-      mapByteCount / pageByteCount - headroom, (mapByteCount - mapByteCount / 8) / pageByteCount)
-    batchCount = max(64, (mapByteCount / pageByteCount - livePageCount) / 12)
+    let mapPageCount = mapByteCount / pageByteCount
+    // About the capacity itself.
+    livePageCount = min(mapPageCount - headroom, mapPageCount - mapPageCount / 16)
+    // A record changes three or four pages, and the copies of three transactions must find room beside one another.
+    let recordCount = (mapPageCount - livePageCount) / 12
+    batchCount = max(32, recordCount)
     // The margins are a batch each where there is room for that.
     let margin = min(batchByteCount / pageByteCount + 16, livePageCount / 16)
     highPageCount = livePageCount - margin
     lowPageCount = highPageCount - margin
-    evictionPageCount = min(256, max(16, livePageCount / 8))
+    evictionPageCount = min(256, max(16, recordCount))
   }
 }

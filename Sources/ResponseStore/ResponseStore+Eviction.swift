@@ -40,7 +40,8 @@ extension ResponseStore {
       for _ in 0..<max(pageCount, 1) {
         guard let choice = try chooseVictim(counters: counters, now: now, in: transaction) else { break }
         let isThere = try file.removeRecord(
-          choice.rowID, use: choice.reason == .expired ? .forget : .remember, counters: &counters, in: transaction)
+          choice.rowID, use: choice.reason == .expired ? .forget : .remember, counters: &counters, freesRow: true,
+          in: transaction)
         if isThere { removed[choice.reason, default: 0] += 1 } else { strays += 1 }
         // Whatever named it must name it no more, or eviction would not come past it.
         if let row = choice.dateRow { try file.dates.remove(row, in: transaction) }

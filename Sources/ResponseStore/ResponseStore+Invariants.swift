@@ -42,6 +42,7 @@ private struct InvariantCheck {
     var removalSequence: UInt64
     var expiry: UInt64?
     var chunkCount: Int
+    var chunkByteCount: Int
     var bodyByteCount: Int
     var bodyChecksum: UInt64
     var inlineBodyChecksum: UInt64?
@@ -76,7 +77,7 @@ private struct InvariantCheck {
               tableKey: StorageFormat.tableKey(of: [UInt8](layout.key)),
               storedAt: OrderedTime.encode(layout.storedAt), removalSequence: layout.removalSequence,
               expiry: layout.expiry.map(OrderedTime.encode),
-              chunkCount: layout.chunkCount(chunkByteCount: file.chunkByteCount),
+              chunkCount: file.chunkCount(of: layout), chunkByteCount: file.chunkByteCount(of: layout),
               bodyByteCount: layout.bodyByteCount, bodyChecksum: layout.bodyChecksum,
               inlineBodyChecksum: layout.isBodyInline ? XXHash.digest64(layout.inlineBody) : nil)
           }
@@ -190,7 +191,7 @@ private struct InvariantCheck {
         defer { if complete.contains(key.rowID) { bodies[key.rowID] = nil } }
         if let head = heads[key.rowID] {
           var body = bodies.removeValue(forKey: key.rowID) ?? []
-          if Int(key.index) * file.chunkByteCount != body.count { found.append("Row \(key.rowID) lacks a chunk") }
+          if Int(key.index) * head.chunkByteCount != body.count { found.append("Row \(key.rowID) lacks a chunk") }
           try cursor.withValue { (chunk) throws(LMDBError) in
             chunk.withUnsafeBytes { body.append(contentsOf: $0) }
           }

@@ -24,16 +24,16 @@ extension ResponseStore {
   private func writeLarge(
     _ staged: StagedResponse, byteLimit: Int, rowID: inout UInt64
   ) throws(LMDBError) -> Outcome {
-    let chunkCount = file.chunkCount(bodyByteCount: staged.body.count)
-    let chunksPerTransaction = max(1, byteLimit / file.chunkByteCount)
+    let (chunkCount, chunkByteCount) = staged.head.layout { (file.chunkCount(of: $0), file.chunkByteCount(of: $0)) }
+    let chunksPerTransaction = max(1, byteLimit / chunkByteCount)
     var next = 0
     while next < chunkCount, isStillWanted(staged) {
       let range = next..<min(next + chunksPerTransaction, chunkCount)
-      try makeRoom(pageCount: range.count * file.pageCount(ofChunk: file.chunkByteCount) + 16)
+      try makeRoom(pageCount: range.count * file.pageCount(ofChunk: chunkByteCount) + 16)
       let known = rowID
       rowID = try commit { (transaction) throws(LMDBError) -> UInt64 in
         let rowID = try known != 0 ? known : reserveRow(in: transaction)
-        try file.putChunks(range, of: staged.body, rowID: rowID, in: transaction)
+        try file.putChunks(range, of: staged.body, head: staged.head, rowID: rowID, in: transaction)
         return rowID
       }
       next = range.upperBound
@@ -62,7 +62,7 @@ extension ResponseStore {
   private func reserveRow(in transaction: borrowing WriteTransaction) throws(LMDBError) -> UInt64 {
     var counters = try file.counters(in: transaction)
     let rowID = counters.nextRowID
-    counters.nextRowID += 1
+    counters.nextRowID += StorageFormat.rowIDStep
     try file.setCounters(counters, in: transaction)
     var writer = ByteWriter()
     writer.append(UInt64(getpid()))
@@ -73,7 +73,7 @@ extension ResponseStore {
   // MARK: Lost pieces
 
   /// Notes the bodies whose writers are gone: while opening alone all of them, otherwise those of processes that are no
-  /// more. Row numbers are never used again, so what is noted can be swept at any later time.
+  /// more. Their row numbers are always new ones, so what is noted can be swept at any later time.
   func notePartialBodies(isAlone: Bool) throws(LMDBError) {
     let partial = try file.environment.read { (transaction) throws(LMDBError) in
       try partialBodies(in: transaction)

@@ -148,7 +148,7 @@ extension ResponseStore {
     _ chosen: Chosen, in transaction: borrowing ReadTransaction
   ) throws(LMDBError) -> CopiedRecord? {
     let (rowID, head) = (chosen.rowID, chosen.head)
-    let chunkCount = head.chunkCount(chunkByteCount: file.chunkByteCount)
+    let (chunkCount, chunkByteCount) = (file.chunkCount(of: head), file.chunkByteCount(of: head))
     // A damaged head may claim any size. With its last chunk there, it claims what can be.
     var last: UnsafeRawBufferPointer?
     if chunkCount > 0 {
@@ -159,7 +159,7 @@ extension ResponseStore {
     for index in 0..<chunkCount {
       let isLast = index == chunkCount - 1
       guard let chunk = isLast ? last : try chunk(index, of: rowID, head, in: transaction) else { return nil }
-      (record.bodyMemory + index * file.chunkByteCount).copyMemory(from: chunk.baseAddress!, byteCount: chunk.count)
+      (record.bodyMemory + index * chunkByteCount).copyMemory(from: chunk.baseAddress!, byteCount: chunk.count)
     }
     if !isVerified(head, rowID: rowID) {
       guard record.isIntact else { return nil }
@@ -176,7 +176,8 @@ extension ResponseStore {
     let chunk = try file.bodies.withValue(for: key, in: transaction) { (chunk) throws(LMDBError) in
       chunk.withUnsafeBytes { $0 }
     }
-    let expected = min(file.chunkByteCount, head.bodyByteCount - index * file.chunkByteCount)
+    let chunkByteCount = file.chunkByteCount(of: head)
+    let expected = min(chunkByteCount, head.bodyByteCount - index * chunkByteCount)
     guard let chunk, chunk.count == expected else { return nil }
     return chunk
   }

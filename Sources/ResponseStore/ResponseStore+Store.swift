@@ -65,13 +65,15 @@ extension ResponseStore {
   /// Whether the record that an update is for is still there, on its way to the disk or on it.
   private func hasTarget(_ staged: StagedResponse) -> Bool {
     guard case .replaceHead = staged.purpose else { return true }
-    if let newest = staging.newest(of: staged.key, vary: staged.vary) { return newest.row.isSame(as: staged.row) }
+    if let newest = staging.newest(of: staged.key, vary: staged.vary) { return newest.isSameRecord(as: staged) }
     // What is not staged any more has a row by now, or was given up.
     let rowID = staged.row.rowID
     guard rowID != 0 else { return false }
     do {
       return try file.environment.read { (transaction) throws(LMDBError) in
-        try file.heads.contains(rowID, in: transaction)
+        try file.heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
+          record.withUnsafeBytes { HeadLayout($0)?.isSameRecord(as: staged.head) ?? false }
+        } ?? false
       }
     } catch {
       readFailed(error)
@@ -89,7 +91,7 @@ extension ResponseStore {
     guard !queue.isClosing else { return .refused }
     guard queue.hasRoom(for: staged, limit: options.queueByteCount) else { return queue.isStalled ? .refused : nil }
     if case .replaceHead = staged.purpose, let newest = staging.newest(of: staged.key, vary: staged.vary),
-      !newest.row.isSame(as: staged.row)
+      !newest.isSameRecord(as: staged)
     {
       // A later response waits already: what was validated is no longer stored.
       return .refused

@@ -70,17 +70,20 @@ extension ResponseStore {
     {
       // It takes several transactions, for which a removal does not wait.
       batch.stores = []
-      let isAdopted = batch.isEmpty || attempt(batch) { () throws(LMDBError) in try commit(batch) }
-      let isWritten = attempt(Batch(stores: [only])) { () throws(LMDBError) in
-        try self.writeLarge(only, byteLimit: byteLimit)
+      let isAdopted = batch.isEmpty || attempt(batch) { (batch) throws(LMDBError) in try commit(batch) }
+      let isWritten = attempt(Batch(stores: [only])) { (batch) throws(LMDBError) in
+        try self.writeLarge(batch.stores[0], byteLimit: byteLimit)
       }
       return isAdopted && isWritten
     }
-    return attempt(batch) { () throws(LMDBError) in try commit(batch) }
+    return attempt(batch) { (batch) throws(LMDBError) in try commit(batch) }
   }
 
   private func commit(_ batch: Batch) throws(LMDBError) -> Outcome {
-    if !batch.stores.isEmpty { try makeRoom(pageCount: pageCount(for: batch.stores)) }
+    if !batch.stores.isEmpty {
+      try makeRoom(pageCount: pageCount(for: batch.stores))
+      try file.freedRows.survey(file)
+    }
     return try commit { (transaction) throws(LMDBError) -> Outcome in
       try perform(batch, in: transaction)
     }
@@ -102,8 +105,8 @@ extension ResponseStore {
     return pageCount + sharedByteCount / (file.pageByteCount - 16) * 9 / 8
   }
 
-  /// How many stores go into one transaction at most. Each copies a leaf of `keys`, as keys come in no order; and the copies of a
-  /// few transactions, which stay until the next but one or until a reader is done, must fit into the headroom.
+  /// How many stores go into one transaction at most. Each copies a leaf of `keys`, as keys come in no order, and one of `heads`
+  /// where it fills room that others left; and the copies of a few transactions, which stay until the next but one or until a reader is done, must fit into the headroom.
   private func batchCountLimit() -> Int {
     let limit = limits.withLock { $0.batchCount }
     do throws(LMDBError) {
@@ -132,17 +135,18 @@ extension ResponseStore {
 
   /// Tries work that is all or nothing, again after a full map. What cannot be done is dropped and counted, and the answer
   /// is false.
-  private func attempt(_ batch: Batch, _ work: () throws(LMDBError) -> Outcome) -> Bool {
+  private func attempt(_ batch: Batch, _ work: (Batch) throws(LMDBError) -> Outcome) -> Bool {
+    var batch = batch
     var round = 0
     while true {
       do throws(LMDBError) {
-        let outcome = try work()
+        let outcome = try work(batch)
         count(outcome)
         finish(batch, outcome)
         return true
       } catch {
         round += 1
-        if round < 4, relieve(error, for: batch, round: round) { continue }
+        if round < 5, relieve(error, for: &batch, round: round) { continue }
         writeFailed(error, batch)
         return false
       }
@@ -150,9 +154,14 @@ extension ResponseStore {
   }
 
   /// Does what can be done so that the same work may succeed at the next try.
-  private func relieve(_ error: LMDBError, for batch: Batch, round: Int) -> Bool {
+  private func relieve(_ error: LMDBError, for batch: inout Batch, round: Int) -> Bool {
     if error.code == .mapFull || error.code == .transactionFull {
       counts.fullMaps.add(1, ordering: .relaxed)
+      // Mostly there is room enough, but not in one piece.
+      if round == 1 {
+        batch.stores = batch.stores.map(\.inSinglePages)
+        return true
+      }
       return recoverFromFullMap()
     }
     // What was removed is hidden already, but its log must not fill up.
@@ -263,11 +272,10 @@ extension ResponseStore {
     if let reservedRowID {
       rowID = reservedRowID
     } else {
-      rowID = counters.nextRowID
-      counters.nextRowID += 1
+      rowID = try file.takeRowID(
+        forRecordByteCount: staged.head.bytes.count, counters: &counters, in: transaction)
       if !staged.head.isBodyInline {
-        try file.putChunks(
-          0..<file.chunkCount(bodyByteCount: staged.body.count), of: staged.body, rowID: rowID, in: transaction)
+        try file.putChunks(of: staged.body, head: staged.head, rowID: rowID, in: transaction)
       }
     }
     let inserted = try file.insert(head: staged.head, rowID: rowID, counters: &counters, in: transaction)

@@ -1,6 +1,6 @@
 import Synchronization
 
-/// The record that a response stands in, once it does: shared by a response on its way to the disk and its updates.
+/// The row that a response stands in, once it does: shared by a response on its way to the disk and its updates.
 final class RowReference: Sendable {
   private let value: Atomic<UInt64>
 
@@ -15,7 +15,7 @@ final class RowReference: Sendable {
     value.store(rowID, ordering: .relaxed)
   }
 
-  /// Whether both lead to one record.
+  /// Whether both lead to one row.
   func isSame(as other: RowReference) -> Bool {
     self === other || (rowID != 0 && rowID == other.rowID)
   }

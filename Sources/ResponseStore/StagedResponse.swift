@@ -40,11 +40,35 @@ final class StagedResponse: Sendable {
       bodyChecksum: bodyChecksum)
   }
 
+  /// The same response with its body in single pages.
+  private init(inSinglePages other: StagedResponse) {
+    key = other.key
+    head = other.head.inSinglePages
+    body = other.body
+    storedAt = other.storedAt
+    facts = other.facts
+    vary = other.vary
+    purpose = other.purpose
+    row = other.row
+    snapshot = other.snapshot
+  }
+
+  /// The same response for a data file that has free pages, but few of them in a row.
+  var inSinglePages: StagedResponse {
+    guard case .insert = purpose, !head.isBodyInline else { return self }
+    return StagedResponse(inSinglePages: self)
+  }
+
   /// The bytes that writing it copies; what a batch is limited by.
   var byteCount: Int { head.bytes.count + (head.isBodyInline ? 0 : body.count) }
 
   /// The bytes of the head without a body in it.
   var headByteCount: Int { head.bytes.count - (head.isBodyInline ? body.count : 0) }
+
+  /// Whether both are, or are going to be, one record. Row ids are used again, but an update keeps time and body.
+  func isSameRecord(as other: StagedResponse) -> Bool {
+    row.isSame(as: other.row) && storedAt == other.storedAt && head.checksums.body == other.head.checksums.body
+  }
 
   func isCovered(by scope: RemovalScope) -> Bool {
     scope.covers(key: key.bytes, storedAt: storedAt) { CacheGroups.groups(of: head.fields) }

@@ -4,7 +4,7 @@ import LMDB
 /// version with them.
 enum StorageFormat {
   /// Stored in `meta`; a file with another number is set aside.
-  static let version: UInt32 = 2
+  static let version: UInt32 = 3
 
   static let keysTable = "keys"
   static let headsTable = "heads"
@@ -12,6 +12,10 @@ enum StorageFormat {
   static let datesTable = "dates"
   static let expiriesTable = "expiries"
   static let metaTable = "meta"
+
+  /// How far apart the row ids of records are that are stored one after the other. Those between are for records that fill the
+  /// room which others leave in a leaf.
+  static let rowIDStep: UInt64 = 4
 
   /// A value chunk that fills overflow pages to the last byte leaves room for the page header (16 bytes).
   static func chunkByteCount(capacityByteCount: Int, pageByteCount: Int) -> Int {

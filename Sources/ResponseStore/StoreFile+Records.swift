@@ -48,6 +48,19 @@ extension StoreFile {
 
   // MARK: Adding
 
+  /// The number for a new record: that of one that is gone and left room for it, else the next.
+  func takeRowID(
+    forRecordByteCount byteCount: Int, counters: inout Counters, in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) -> UInt64 {
+    if byteCount <= inlineByteCount {
+      while let rowID = freedRows.take(byteCount: byteCount) {
+        if try !heads.contains(rowID, in: transaction) { return rowID }
+      }
+    }
+    defer { counters.nextRowID += StorageFormat.rowIDStep }
+    return counters.nextRowID
+  }
+
   /// Adds a record whose chunks are written already or in the record itself, in place of the same variant, if there is
   /// one. Returns how many records it replaced and how many it pushed out.
   func insert(
@@ -93,7 +106,8 @@ extension StoreFile {
       }
       guard let match else { continue }
       if match.sameVary {
-        try removeRecord(other, use: .passOn, counters: &counters, leavingKeyRow: true, in: transaction)
+        try removeRecord(
+          other, use: .passOn, counters: &counters, leavingKeyRow: true, freesRow: true, in: transaction)
         replaced += 1
       } else {
         kept.append(other)
@@ -132,11 +146,13 @@ extension StoreFile {
     return list
   }
 
-  /// Writes chunks `range` of a body.
+  /// Writes chunks of a body: those in `range`, or all.
   func putChunks(
-    _ range: Range<Int>, of body: Data, rowID: UInt64, in transaction: borrowing WriteTransaction
+    _ range: Range<Int>? = nil, of body: Data, head: HeadRecord, rowID: UInt64,
+    in transaction: borrowing WriteTransaction
   ) throws(LMDBError) {
-    for index in range {
+    let (chunkCount, chunkByteCount) = head.layout { (self.chunkCount(of: $0), self.chunkByteCount(of: $0)) }
+    for index in range ?? 0..<chunkCount {
       let start = index * chunkByteCount
       let count = min(chunkByteCount, body.count - start)
       try bodies.reserve(
@@ -149,10 +165,6 @@ extension StoreFile {
     }
   }
 
-  func chunkCount(bodyByteCount: Int) -> Int {
-    (bodyByteCount + chunkByteCount - 1) / chunkByteCount
-  }
-
   /// Puts another head in a record's place; the body stays what it is, though a small one may move into the record or
   /// out of it. False if the record is gone.
   func replaceHead(
@@ -160,16 +172,20 @@ extension StoreFile {
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> Bool {
     let old = try heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
-      record.withUnsafeBytes { record -> (byteCount: Int, isBodyInline: Bool, expiry: Date?)? in
-        guard let layout = HeadLayout(record), layout.hasRightChecksum, layout.bodyByteCount == head.bodyByteCount,
-          layout.bodyChecksum == head.checksums.body, layout.storedAt == head.storedAt
-        else { return nil }
-        return (record.count + (layout.isBodyInline ? 0 : layout.bodyByteCount), layout.isBodyInline, layout.expiry)
+      record.withUnsafeBytes { record -> (byteCount: Int, isBodyInline: Bool, isInSinglePages: Bool, expiry: Date?)? in
+        guard let layout = HeadLayout(record), layout.hasRightChecksum, layout.isSameRecord(as: head) else {
+          return nil
+        }
+        return (
+          record.count + (layout.isBodyInline ? 0 : layout.bodyByteCount), layout.isBodyInline,
+          layout.hasSinglePageChunks, layout.expiry
+        )
       }
     }
     guard case .some(.some(let old)) = old else { return false }
+    let head = old.isInSinglePages && !head.isBodyInline ? head.inSinglePages : head
     if old.isBodyInline, !head.isBodyInline {
-      try putChunks(0..<chunkCount(bodyByteCount: body.count), of: body, rowID: rowID, in: transaction)
+      try putChunks(of: body, head: head, rowID: rowID, in: transaction)
     } else if !old.isBodyInline, head.isBodyInline {
       try removeChunks(of: rowID, in: transaction)
     }
@@ -189,12 +205,12 @@ extension StoreFile {
 
   // MARK: Removing
 
-  /// Removes a record and all that belongs to it. With `leavingKeyRow` the caller rewrites the key's row. A record that
-  /// is gone, or whose head is damaged, is no error; returns whether there was one.
+  /// Removes a record and all that belongs to it. With `leavingKeyRow` the caller rewrites the key's row, with `freesRow` a new
+  /// record may get the number. A record that is gone, or whose head is damaged, is no error; returns whether there was one.
   @discardableResult
   func removeRecord(
     _ rowID: UInt64, use: RecordUse.AfterRemoval = .forget, counters: inout Counters, leavingKeyRow: Bool = false,
-    in transaction: borrowing WriteTransaction
+    freesRow: Bool = false, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> Bool {
     struct Head {
       var key: [UInt8]
@@ -209,7 +225,7 @@ extension StoreFile {
         guard let layout = HeadLayout(record), layout.checksum == HeadLayout.checksum(of: record) else { return nil }
         return Head(
           key: [UInt8](layout.key), useDigest: layout.useDigest, expiry: layout.expiry, storedAt: layout.storedAt,
-          chunkCount: layout.chunkCount(chunkByteCount: chunkByteCount),
+          chunkCount: chunkCount(of: layout),
           byteCount: record.count + (layout.isBodyInline ? 0 : layout.bodyByteCount))
       }
     }
@@ -230,6 +246,7 @@ extension StoreFile {
       table.remove(head.useDigest, remembering: use == .remember)
     }
     _ = try heads.remove(rowID, in: transaction)
+    if freesRow { freedRows.note(rowID) }
     if !leavingKeyRow {
       let remaining = try rowIDs(ofKey: head.key, in: transaction).filter { $0 != rowID }
       try setRowIDs(remaining, forKey: head.key, in: transaction)

@@ -20,12 +20,16 @@ final class StoreFile: Sendable {
   let meta: Table<BytesCodec, BytesCodec>
   /// How much each record is used: what eviction goes by.
   let uses: UseTableFile
+  /// Row ids that may be used again.
+  let freedRows = FreedRows()
 
   let format: FormatRecord
   /// What ties the files beside the data to it.
   let owner: UInt64
   let pageByteCount: Int
   let chunkByteCount: Int
+  /// For bodies that are stored while no pages in a row are free.
+  let singlePageChunkByteCount: Int
   let inlineByteCount: Int
 
   /// Whether an open file is one of ours.
@@ -52,6 +56,7 @@ final class StoreFile: Sendable {
     owner = format.owner
     pageByteCount = environment.pageByteCount
     chunkByteCount = Int(format.chunkByteCount)
+    singlePageChunkByteCount = environment.pageByteCount - 16
     inlineByteCount = StorageFormat.inlineRecordByteCount(pageByteCount: pageByteCount)
   }
 
@@ -134,6 +139,17 @@ final class StoreFile: Sendable {
 
   func setCounters(_ counters: Counters, in transaction: borrowing WriteTransaction) throws(LMDBError) {
     _ = try meta.put(counters.encoded, for: MetaKey.counters, in: transaction)
+  }
+
+  /// The size of a body's chunks; the last one may be smaller.
+  func chunkByteCount(of head: HeadLayout) -> Int {
+    head.hasSinglePageChunks ? singlePageChunkByteCount : chunkByteCount
+  }
+
+  /// How many chunks of `bodies` hold a body.
+  func chunkCount(of head: HeadLayout) -> Int {
+    let chunkByteCount = chunkByteCount(of: head)
+    return head.isBodyInline ? 0 : (head.bodyByteCount + chunkByteCount - 1) / chunkByteCount
   }
 
   /// The pages that a value of `bodies` takes.

@@ -154,10 +154,10 @@ struct StorageFormatTests {
       #expect(metaRows.map { String(decoding: $0.key, as: UTF8.self) } == ["counters", "format"])
       let format = metaRows[1].value
       #expect(format.count == 4 + 4 + 192 + 8)
-      #expect(Array(format[..<8]) == little(UInt32(2)) + little(UInt32(4 * Int(getpagesize()) - 16)))
+      #expect(Array(format[..<8]) == little(UInt32(3)) + little(UInt32(4 * Int(getpagesize()) - 16)))
 
       let recordByteCount = try #require(rows("heads").first).value.count
-      var expected = little(UInt64(2)) + little(UInt64(1)) + little(UInt64(recordByteCount))
+      var expected = little(UInt64(5)) + little(UInt64(1)) + little(UInt64(recordByteCount))
       expected += little(UInt64(Self.capacity)) + [UInt8](repeating: 0, count: 24)
       #expect(Array(metaRows[0].value.dropLast(8)) == expected)
 
@@ -180,7 +180,7 @@ struct StorageFormatTests {
       let mark = try #require(rows("meta").last)
       #expect(mark.key == Array("purge/".utf8) + big(UInt64(1)))
       let scope: [UInt8] = [3] + Array("h\0".utf8)
-      #expect(Array(mark.value.dropLast(8)) == little(UInt64(300)) + scope)
+      #expect(Array(mark.value.dropLast(8)) == little(UInt64(1200)) + scope)
 
       store.store(try response("http://h/new", body: Data("hello".utf8)))
       store.writePending()
