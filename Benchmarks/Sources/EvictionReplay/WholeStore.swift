@@ -1,4 +1,5 @@
 import Foundation
+import Glibc
 import HTTPCaching
 import ResponseStore
 
@@ -10,18 +11,16 @@ struct WholeStore {
   let directory: String
 
   /// Restarts in the middle: the store is closed and opened anew.
-  func replay(restartsHalfway: Bool = false) throws -> Outcome {
-    var outcome = Outcome(
-      trace: trace.name, policy: restartsHalfway ? "whole, restarted" : "whole store",
-      capacityByteCount: capacityByteCount)
-    var store = try open()
+  func replay(as policy: String, restartsHalfway: Bool = false) throws -> Outcome {
+    var outcome = Outcome(trace: trace.name, policy: policy, capacityByteCount: capacityByteCount)
+    var store = try open(capacityByteCount: capacityByteCount)
     var refusedStores = 0
     for (number, request) in trace.requests.enumerated() {
       if restartsHalfway, number == trace.requests.count / 2 {
         try store.flush()
         refusedStores += store.statistics.droppedStores
         store.close()
-        store = try open()
+        store = try open(capacityByteCount: capacityByteCount)
       }
       try serve(request, from: store, &outcome)
     }
@@ -34,12 +33,32 @@ struct WholeStore {
     return outcome
   }
 
-  /// The part of one of several processes that share the directory: every `count`th request.
-  func replay(part: Int, of count: Int) throws -> Outcome {
+  /// What the store takes on the disk with every object of the trace, nothing evicted.
+  func footprint() throws -> Int {
+    let store = try open(capacityByteCount: trace.footprint * 2 + (256 << 20))
+    var seen: Set<UInt64> = []
+    for request in trace.requests where seen.insert(request.key).inserted { try put(request, into: store) }
+    try store.flush()
+    guard store.statistics.entryCount == seen.count else { throw ReplayError("not everything was stored") }
+    let byteCount = store.diskByteCount
+    store.close()
+    return byteCount
+  }
+
+  // MARK: Several processes
+
+  /// The part of one of several processes that share the directory: every `count`th request. In step, a byte on standard
+  /// input lets it serve one, and a byte on standard output says that it is done and what was stored is there for all.
+  func replay(part: Int, of count: Int, inStep: Bool) throws -> Outcome {
     var outcome = Outcome(trace: trace.name, policy: "part", capacityByteCount: capacityByteCount)
-    let store = try open()
+    let store = try open(capacityByteCount: capacityByteCount)
+    var byte: UInt8 = 0
     for number in stride(from: part, to: trace.requests.count, by: count) {
-      try serve(trace.requests[number], from: store, &outcome)
+      if inStep, read(STDIN_FILENO, &byte, 1) != 1 { throw ReplayError("no word from the first process") }
+      let isStored = try serve(trace.requests[number], from: store, &outcome)
+      guard inStep else { continue }
+      if isStored { try store.flush() }
+      if write(STDOUT_FILENO, &byte, 1) != 1 { throw ReplayError("the first process is gone") }
     }
     try store.flush()
     outcome.refusedStores = store.statistics.droppedStores
@@ -47,26 +66,39 @@ struct WholeStore {
     return outcome
   }
 
-  /// Several processes at once, each started from this executable.
-  func replay(processCount: Int, path: String) throws -> Outcome {
-    let processes = try (0..<processCount).map { part -> (Process, Pipe) in
+  /// Several processes, each started from this executable: all as fast as they can, or in step, as in the trace's own time:
+  /// each request when the one before it is served, and stored if it was a miss.
+  func replay(processCount: Int, path: String, inStep: Bool) throws -> Outcome {
+    let parts = try (0..<processCount).map { part -> (process: Process, input: Pipe, output: Pipe) in
       let process = Process()
       process.executableURL = URL(fileURLWithPath: "/proc/self/exe").resolvingSymlinksInPath()
       process.arguments = [
-        path, "--capacity", String(capacityByteCount), "--part", "\(part)/\(processCount)", directory,
+        path, "--capacity", String(capacityByteCount), inStep ? "--part-in-step" : "--part", "\(part)/\(processCount)",
+        directory,
       ]
-      let pipe = Pipe()
-      process.standardOutput = pipe
+      let (input, output) = (Pipe(), Pipe())
+      process.standardInput = input
+      process.standardOutput = output
       try process.run()
-      return (process, pipe)
+      return (process, input, output)
+    }
+    if inStep {
+      var byte: UInt8 = 0
+      for number in trace.requests.indices {
+        let part = parts[number % processCount]
+        guard write(part.input.fileHandleForWriting.fileDescriptor, &byte, 1) == 1,
+          read(part.output.fileHandleForReading.fileDescriptor, &byte, 1) == 1
+        else { throw ReplayError("a process failed") }
+      }
     }
     var sum = Outcome(
-      trace: trace.name, policy: "whole, \(processCount) proc.", capacityByteCount: capacityByteCount)
-    for (process, pipe) in processes {
-      let output = pipe.fileHandleForReading.readDataToEndOfFile()
-      process.waitUntilExit()
+      trace: trace.name, policy: "\(processCount) processes" + (inStep ? "" : ", fast"),
+      capacityByteCount: capacityByteCount)
+    for part in parts {
+      let output = part.output.fileHandleForReading.readDataToEndOfFile()
+      part.process.waitUntilExit()
       let numbers = String(decoding: output, as: UTF8.self).split(whereSeparator: \.isWhitespace).compactMap { Int($0) }
-      guard process.terminationStatus == 0, numbers.count == 5 else { throw ReplayError("a process failed") }
+      guard part.process.terminationStatus == 0, numbers.count == 5 else { throw ReplayError("a process failed") }
       sum.requests += numbers[0]
       sum.hits += numbers[1]
       sum.requestedByteCount += numbers[2]
@@ -76,7 +108,9 @@ struct WholeStore {
     return sum
   }
 
-  private func open() throws -> ResponseStore {
+  // MARK: One request
+
+  private func open(capacityByteCount: Int) throws -> ResponseStore {
     var options = ResponseStore.Options(capacityByteCount: capacityByteCount)
     // What waits for the writer is found, too: it must not be a second cache.
     options.queueByteCount = max(256 << 10, capacityByteCount / 64)
@@ -84,21 +118,35 @@ struct WholeStore {
     return try ResponseStore.open(directory: directory, options: options)
   }
 
-  private func serve(_ request: Trace.Request, from store: ResponseStore, _ outcome: inout Outcome) throws {
+  /// True after a miss, when the response was stored.
+  @discardableResult
+  private func serve(
+    _ request: Trace.Request, from store: ResponseStore, _ outcome: inout Outcome
+  ) throws -> Bool {
     outcome.requests += 1
     outcome.requestedByteCount += request.byteCount
-    guard let key = RequestKey(urlString: "http://trace.example/\(request.key)") else {
-      throw ReplayError("a URL has no key")
-    }
-    if let found = store.lookup(key) {
+    if let found = store.lookup(try key(of: request)) {
       guard found.body.count == request.byteCount else { throw ReplayError("a body of the wrong size") }
       outcome.hits += 1
       outcome.hitByteCount += request.byteCount
-      return
+      return false
     }
+    try put(request, into: store)
+    return true
+  }
+
+  private func key(of request: Trace.Request) throws -> RequestKey {
+    guard let key = RequestKey(urlString: "http://trace.example/\(request.key)") else {
+      throw ReplayError("a URL has no key")
+    }
+    return key
+  }
+
+  private func put(_ request: Trace.Request, into store: ResponseStore) throws {
     store.store(
       NewResponse(
-        key: key, status: 200, fields: HTTPFields([("Content-Type", "image/webp"), ("ETag", "\"\(request.key)\"")]),
+        key: try key(of: request), status: 200,
+        fields: HTTPFields([("Content-Type", "image/webp"), ("ETag", "\"\(request.key)\"")]),
         body: Data(count: request.byteCount), facts: Self.facts, vary: VarySelection(selectors: [])))
   }
 

@@ -12,7 +12,9 @@ struct Arguments {
                   several times; by default 0.1%, 1% and 10%
       --whole-store
                   beside it the same through a store on the disk with real bodies: by one process, by one that
-                  closes and opens it half way, and by two and four processes that share the directory
+                  closes and opens it half way, and by two and four processes that share the directory, one
+                  request after the other or as fast as they can; a share also of what the store itself takes
+                  with every object in it
       --json      one JSON array instead of a table
 
     """
@@ -34,7 +36,7 @@ struct Arguments {
   var isJSON = false
   var usesWholeStore = false
   /// For a process that another one started: which part of the requests, and the store's directory.
-  var part: (number: Int, count: Int, directory: String)?
+  var part: (number: Int, count: Int, directory: String, isInStep: Bool)?
 
   init(_ arguments: [String]) throws {
     var rest = arguments[...]
@@ -42,10 +44,12 @@ struct Arguments {
       switch argument {
       case "--json": isJSON = true
       case "--whole-store": usesWholeStore = true
-      case "--part":
+      case "--part", "--part-in-step":
         let numbers = (rest.popFirst() ?? "").split(separator: "/").compactMap { Int($0) }
-        guard numbers.count == 2, let directory = rest.popFirst() else { throw ReplayError("--part is for ourselves") }
-        part = (numbers[0], numbers[1], directory)
+        guard numbers.count == 2, let directory = rest.popFirst() else {
+          throw ReplayError("\(argument) is for ourselves")
+        }
+        part = (numbers[0], numbers[1], directory, argument == "--part-in-step")
       case "--capacity":
         guard let text = rest.popFirst(), let capacity = Self.capacity(text) else {
           throw ReplayError("--capacity wants a number of bytes or a percentage above 0")
@@ -72,19 +76,33 @@ struct Arguments {
   }
 }
 
-func wholeStore(_ trace: Trace, _ path: String, capacityByteCount: Int) throws -> [Outcome] {
-  func inNewDirectory(_ body: (WholeStore) throws -> Outcome) throws -> Outcome {
+func wholeStore(_ trace: Trace, _ path: String, capacity: Arguments.Capacity) throws -> [Outcome] {
+  func inNewDirectory<R>(
+    capacityByteCount: Int = capacity.byteCount(of: trace), _ body: (WholeStore) throws -> R
+  ) throws -> R {
     let directory = NSTemporaryDirectory() + "/replay-\(getpid())"
     // What is not there need not be removed; and what stays behind lies among temporary files.
     defer { try? FileManager.default.removeItem(atPath: directory) }
     return try body(WholeStore(trace: trace, capacityByteCount: capacityByteCount, directory: directory))
   }
-  return [
-    try inNewDirectory { try $0.replay() },
-    try inNewDirectory { try $0.replay(restartsHalfway: true) },
-    try inNewDirectory { try $0.replay(processCount: 2, path: path) },
-    try inNewDirectory { try $0.replay(processCount: 4, path: path) },
+  var outcomes = [
+    try inNewDirectory { try $0.replay(as: "whole store") },
+    try inNewDirectory { try $0.replay(as: "whole, restarted", restartsHalfway: true) },
   ]
+  if case .share(let share) = capacity {
+    let footprint = try inNewDirectory { try $0.footprint() }
+    outcomes.append(
+      try inNewDirectory(capacityByteCount: Int(Double(footprint) * share)) {
+        try $0.replay(as: "whole, own share")
+      })
+  }
+  for isInStep in [true, false] {
+    for processCount in isInStep ? [1, 2, 4] : [2, 4] {
+      outcomes.append(
+        try inNewDirectory { try $0.replay(processCount: processCount, path: path, inStep: isInStep) })
+    }
+  }
+  return outcomes
 }
 
 func run(_ arguments: Arguments) throws {
@@ -94,18 +112,19 @@ func run(_ arguments: Arguments) throws {
     if let part = arguments.part {
       let capacity = arguments.capacities[0].byteCount(of: trace)
       let outcome = try WholeStore(trace: trace, capacityByteCount: capacity, directory: part.directory)
-        .replay(part: part.number, of: part.count)
+        .replay(part: part.number, of: part.count, inStep: part.isInStep)
       print(
         outcome.requests, outcome.hits, outcome.requestedByteCount, outcome.hitByteCount, outcome.refusedStores ?? 0)
       return
     }
-    for capacity in arguments.capacities.map({ $0.byteCount(of: trace) }) {
-      outcomes.append(Replay.leastRecentlyUsed(trace, capacityByteCount: capacity))
-      outcomes.append(Replay.store(trace, capacityByteCount: capacity))
-      outcomes.append(Replay.store(trace, capacityByteCount: capacity, restartsHalfway: true))
+    for capacity in arguments.capacities {
+      let byteCount = capacity.byteCount(of: trace)
+      outcomes.append(Replay.leastRecentlyUsed(trace, capacityByteCount: byteCount))
+      outcomes.append(Replay.store(trace, capacityByteCount: byteCount))
+      outcomes.append(Replay.store(trace, capacityByteCount: byteCount, restartsHalfway: true))
       if arguments.usesWholeStore {
-        outcomes.append(Replay.store(trace, capacityByteCount: capacity, chargesPages: true))
-        outcomes += try wholeStore(trace, file, capacityByteCount: capacity)
+        outcomes.append(Replay.store(trace, capacityByteCount: byteCount, chargesPages: true))
+        outcomes += try wholeStore(trace, file, capacity: capacity)
       }
     }
   }
