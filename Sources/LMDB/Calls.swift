@@ -18,16 +18,13 @@ func findValue(
 /// `mdb_put`; false if the key was there and is not to be replaced.
 @usableFromInline
 func putValue(
-  _ transaction: OpaquePointer, _ table: UInt32, _ key: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer,
-  _ mode: PutMode
+  _ transaction: OpaquePointer, _ state: UnsafeMutablePointer<WriteState>, _ table: UInt32,
+  _ key: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer, _ mode: PutMode
 ) throws(LMDBError) -> Bool {
   var keyValue = MDB_val(key)
   var valueValue = MDB_val(value)
-  var rc = mdb_put(transaction, table, &keyValue, &valueValue, mode.flags)
-  if rc == MDB_KEYEXIST {
-    guard mode == .append else { return false }
-    rc = mdb_put(transaction, table, &keyValue, &valueValue, 0)
-  }
+  let rc = try putFromKeptPlace(transaction, state, table, &keyValue, &valueValue, mode)
+  if rc == MDB_KEYEXIST { return false }
   guard rc == 0 else { throw LMDBError(rc, "mdb_put") }
   return true
 }
@@ -35,16 +32,13 @@ func putValue(
 /// `mdb_put` with `MDB_RESERVE`; nil if the key was there and is not to be replaced.
 @usableFromInline
 func reserveValue(
-  _ transaction: OpaquePointer, _ table: UInt32, _ key: UnsafeRawBufferPointer, _ byteCount: Int, _ mode: PutMode
+  _ transaction: OpaquePointer, _ state: UnsafeMutablePointer<WriteState>, _ table: UInt32,
+  _ key: UnsafeRawBufferPointer, _ byteCount: Int, _ mode: PutMode
 ) throws(LMDBError) -> UnsafeMutableRawBufferPointer? {
   var keyValue = MDB_val(key)
   var value = MDB_val(mv_size: byteCount, mv_data: nil)
-  var rc = mdb_put(transaction, table, &keyValue, &value, mode.flags | UInt32(MDB_RESERVE))
-  if rc == MDB_KEYEXIST {
-    guard mode == .append else { return nil }
-    value = MDB_val(mv_size: byteCount, mv_data: nil)
-    rc = mdb_put(transaction, table, &keyValue, &value, UInt32(MDB_RESERVE))
-  }
+  let rc = try putFromKeptPlace(transaction, state, table, &keyValue, &value, mode, UInt32(MDB_RESERVE))
+  if rc == MDB_KEYEXIST { return nil }
   guard rc == 0 else { throw LMDBError(rc, "mdb_put") }
   return UnsafeMutableRawBufferPointer(start: value.mv_data, count: byteCount)
 }
@@ -52,8 +46,10 @@ func reserveValue(
 /// `mdb_del`; false if the key was not there.
 @usableFromInline
 func removeValue(
-  _ transaction: OpaquePointer, _ table: UInt32, _ key: UnsafeRawBufferPointer
+  _ transaction: OpaquePointer, _ state: UnsafeMutablePointer<WriteState>, _ table: UInt32,
+  _ key: UnsafeRawBufferPointer
 ) throws(LMDBError) -> Bool {
+  state.pointee.dropKeptPlace(of: table)
   var keyValue = MDB_val(key)
   let rc = mdb_del(transaction, table, &keyValue, nil)
   if rc == MDB_NOTFOUND { return false }
@@ -63,7 +59,10 @@ func removeValue(
 
 /// `mdb_drop`, which leaves an empty table.
 @usableFromInline
-func removeAllValues(_ transaction: OpaquePointer, _ table: UInt32) throws(LMDBError) {
+func removeAllValues(
+  _ transaction: OpaquePointer, _ state: UnsafeMutablePointer<WriteState>, _ table: UInt32
+) throws(LMDBError) {
+  state.pointee.dropKeptPlace(of: table)
   let rc = mdb_drop(transaction, table, 0)
   guard rc == 0 else { throw LMDBError(rc, "mdb_drop") }
 }
@@ -127,7 +126,8 @@ func moveCursor(
 
 /// `mdb_cursor_del`.
 @usableFromInline
-func removeAtCursor(_ cursor: OpaquePointer) throws(LMDBError) {
+func removeAtCursor(_ cursor: OpaquePointer, _ state: UnsafeMutablePointer<WriteState>) throws(LMDBError) {
+  state.pointee.dropKeptPlace(of: mdb_cursor_dbi(cursor))
   let rc = mdb_cursor_del(cursor, 0)
   guard rc == 0 else { throw LMDBError(rc, "mdb_cursor_del") }
 }

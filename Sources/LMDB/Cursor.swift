@@ -148,7 +148,7 @@ public struct Cursor<Key: KeyCodec, Value: ValueCodec>: ~Copyable {
     if state.pointee.borrowCount != 0 { trapWriteDuringBorrow() }
     state.pointee.changeCount &+= 1
     entry = nil
-    try removeAtCursor(pointer)
+    try removeAtCursor(pointer, state)
   }
 }
 

@@ -30,7 +30,7 @@ extension Table {
     bytes value: UnsafeRawBufferPointer, forBytes key: UnsafeRawBufferPointer,
     in transaction: borrowing WriteTransaction, mode: PutMode = .upsert
   ) throws(LMDBError) -> Bool {
-    try putValue(beginChange(transaction), handle, key, value, mode)
+    try putValue(beginChange(transaction), transaction.state, handle, key, value, mode)
   }
 
   /// Removes the key with these bytes, and its value. As ``remove(_:in:)``.
@@ -38,6 +38,6 @@ extension Table {
   public func remove(
     bytes key: UnsafeRawBufferPointer, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> Bool {
-    try removeValue(beginChange(transaction), handle, key)
+    try removeValue(beginChange(transaction), transaction.state, handle, key)
   }
 }

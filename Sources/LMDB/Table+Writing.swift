@@ -15,9 +15,10 @@ extension Table {
     _ value: Value.Value, for key: Key.Value, in transaction: borrowing WriteTransaction, mode: PutMode = .upsert
   ) throws(LMDBError) -> Bool {
     let pointer = beginChange(transaction)
+    let state = transaction.state
     return try Key.withEncoded(key) { (keyBytes) throws(LMDBError) in
       try Value.withEncoded(value) { (valueBytes) throws(LMDBError) in
-        try putValue(pointer, handle, keyBytes, valueBytes, mode)
+        try putValue(pointer, state, handle, keyBytes, valueBytes, mode)
       }
     }
   }
@@ -41,11 +42,11 @@ extension Table {
   ) throws(LMDBError) -> Bool {
     if byteCount < 0 { trapNegativeByteCount() }
     let pointer = beginChange(transaction)
+    let state = transaction.state
     let room = try Key.withEncoded(key) { (keyBytes) throws(LMDBError) in
-      try reserveValue(pointer, handle, keyBytes, byteCount, mode)
+      try reserveValue(pointer, state, handle, keyBytes, byteCount, mode)
     }
     guard let room else { return false }
-    let state = transaction.state
     state.pointee.borrowCount += 1
     defer { state.pointee.borrowCount -= 1 }
     fill(room)
@@ -60,8 +61,9 @@ extension Table {
   @inlinable @discardableResult
   public func remove(_ key: Key.Value, in transaction: borrowing WriteTransaction) throws(LMDBError) -> Bool {
     let pointer = beginChange(transaction)
+    let state = transaction.state
     return try Key.withEncoded(key) { (bytes) throws(LMDBError) in
-      try removeValue(pointer, handle, bytes)
+      try removeValue(pointer, state, handle, bytes)
     }
   }
 
@@ -71,7 +73,7 @@ extension Table {
   ///   that became free. `mdb_drop`.
   @inlinable
   public func removeAll(in transaction: borrowing WriteTransaction) throws(LMDBError) {
-    try removeAllValues(beginChange(transaction), handle)
+    try removeAllValues(beginChange(transaction), transaction.state, handle)
   }
 
   /// Checks that a change is permitted now, and counts it.

@@ -71,6 +71,8 @@ struct WriteState {
   @usableFromInline var borrowCount = 0
   /// Counts changes, so that a cursor knows when its own bytes may have moved.
   @usableFromInline var changeCount: UInt = 0
+  /// By table handle; tables with higher ones go without.
+  var keptPlaces = InlineArray<16, KeptPlace>(repeating: KeptPlace())
 
   @usableFromInline init() {}
 }
