@@ -5,16 +5,19 @@ enum FieldCoding {
   /// The 32-bit count that stands for "the request had no such field".
   private static let absent = UInt32.max
 
-  static func encode(_ fields: HTTPFields) -> [UInt8] {
-    // Every store's caller pays for this: one piece of memory, and a copy of each text.
-    let byteCount = fields.reduce(0) { $0 + $1.name.utf8.count + $1.value.utf8.count + 8 }
-    return [UInt8](unsafeUninitializedCapacity: byteCount) { buffer, count in
-      let bytes = UnsafeMutableRawBufferPointer(buffer)
-      for field in fields {
-        count = write(counted: field.name, at: count, of: bytes)
-        count = write(counted: field.value, at: count, of: bytes)
-      }
+  /// The bytes that ``write(_:at:of:)`` fills.
+  static func byteCount(of fields: HTTPFields) -> Int {
+    fields.reduce(0) { $0 + $1.name.utf8.count + $1.value.utf8.count + 8 }
+  }
+
+  /// Writes fields into memory; returns where they end.
+  static func write(_ fields: HTTPFields, at start: Int, of bytes: UnsafeMutableRawBufferPointer) -> Int {
+    var end = start
+    for field in fields {
+      end = write(counted: field.name, at: end, of: bytes)
+      end = write(counted: field.value, at: end, of: bytes)
     }
+    return end
   }
 
   /// Writes as ``ByteWriter/append(counted:)`` does; returns where the text ends.

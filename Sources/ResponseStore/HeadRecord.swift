@@ -53,44 +53,55 @@ struct HeadRecord: Sendable {
   init(
     _ response: NewResponse, storedAt: Date, removalSequence: UInt64, inlineByteCount: Int, bodyChecksum: UInt64
   ) {
+    let key = response.key.bytes
     let vary = FieldCoding.encode(response.vary)
-    let fields = FieldCoding.encode(response.fields)
+    let fieldsByteCount = FieldCoding.byteCount(of: response.fields)
     let attachment = response.attachment ?? []
-    let headByteCount = Self.fixedByteCount + response.key.bytes.count + vary.count + fields.count + attachment.count
+    let headByteCount = Self.fixedByteCount + key.count + vary.count + fieldsByteCount + attachment.count
     let isInline = headByteCount + response.body.count <= inlineByteCount
     var flags: Flags = isInline ? .bodyInline : []
     if response.attachment != nil { flags.insert(.attachment) }
 
-    var writer = ByteWriter()
-    writer.bytes.reserveCapacity(headByteCount + (isInline ? response.body.count : 0))
-    writer.append(UInt64(0))
-    writer.append(Self.recordVersion)
-    writer.append(flags.rawValue)
-    writer.append(UInt16(clamping: response.status))
-    writer.append(response.facts.flags.rawValue)
-    writer.append(UInt32(response.key.bytes.count))
-    writer.append(UInt32(vary.count))
-    writer.append(UInt32(fields.count))
-    writer.append(UInt32(attachment.count))
-    writer.append(UInt64(response.body.count))
-    writer.append(bodyChecksum)
-    writer.append(storedAt.timeIntervalSinceReferenceDate)
-    writer.append(response.facts.responseTime.timeIntervalSinceReferenceDate)
-    writer.append(response.facts.initialAge)
-    writer.append(response.facts.lifetime)
-    writer.append(response.facts.date.timeIntervalSinceReferenceDate)
-    writer.append(response.facts.staleWhileRevalidate)
-    writer.append(response.facts.staleIfError)
-    writer.append(RecordUse.digest(key: response.key.bytes, vary: vary))
-    writer.append(removalSequence)
-    writer.bytes.append(contentsOf: response.key.bytes)
-    writer.bytes.append(contentsOf: vary)
-    writer.bytes.append(contentsOf: fields)
-    writer.bytes.append(contentsOf: attachment)
-    if isInline { writer.bytes.append(contentsOf: response.body) }
-    let checksum = writer.bytes.withUnsafeBytes { HeadLayout.checksum(of: $0) }
-    withUnsafeBytes(of: checksum.littleEndian) { writer.bytes.replaceSubrange(0..<8, with: $0) }
-    bytes = writer.bytes
+    // Every store's caller pays for this: one piece of memory, and one copy of each part.
+    let byteCount = headByteCount + (isInline ? response.body.count : 0)
+    bytes = [UInt8](unsafeUninitializedCapacity: byteCount) { buffer, count in
+      let record = UnsafeMutableRawBufferPointer(buffer)
+      record[..<Self.fixedByteCount].initializeMemory(as: UInt8.self, repeating: 0)
+      func put<T: FixedWidthInteger & BitwiseCopyable>(_ value: T, _ offset: Int) {
+        record.storeBytes(of: value.littleEndian, toByteOffset: offset, as: T.self)
+      }
+      func put(_ value: Double, _ offset: Int) { put(value.bitPattern, offset) }
+      put(Self.recordVersion, Offset.recordVersion)
+      put(flags.rawValue, Offset.recordFlags)
+      put(UInt16(clamping: response.status), Offset.status)
+      put(response.facts.flags.rawValue, Offset.factsFlags)
+      put(UInt32(key.count), Offset.keyByteCount)
+      put(UInt32(vary.count), Offset.varyByteCount)
+      put(UInt32(fieldsByteCount), Offset.fieldsByteCount)
+      put(UInt32(attachment.count), Offset.attachmentByteCount)
+      put(UInt64(response.body.count), Offset.bodyByteCount)
+      put(bodyChecksum, Offset.bodyChecksum)
+      put(storedAt.timeIntervalSinceReferenceDate, Offset.storedAt)
+      put(response.facts.responseTime.timeIntervalSinceReferenceDate, Offset.responseTime)
+      put(response.facts.initialAge, Offset.initialAge)
+      put(response.facts.lifetime, Offset.lifetime)
+      put(response.facts.date.timeIntervalSinceReferenceDate, Offset.date)
+      put(response.facts.staleWhileRevalidate, Offset.staleWhileRevalidate)
+      put(response.facts.staleIfError, Offset.staleIfError)
+      put(RecordUse.digest(key: key, vary: vary), Offset.useDigest)
+      put(removalSequence, Offset.removalSequence)
+      count = Self.fixedByteCount
+      func append(_ part: UnsafeRawBufferPointer) {
+        UnsafeMutableRawBufferPointer(rebasing: record[count...]).copyMemory(from: part)
+        count += part.count
+      }
+      key.withUnsafeBytes(append)
+      vary.withUnsafeBytes(append)
+      count = FieldCoding.write(response.fields, at: count, of: record)
+      attachment.withUnsafeBytes(append)
+      if isInline { response.body.withUnsafeBytes(append) }
+      put(HeadLayout.checksum(of: UnsafeRawBufferPointer(record)), Offset.checksum)
+    }
   }
 
   private init(bytes: [UInt8]) {
@@ -124,6 +135,7 @@ struct HeadRecord: Sendable {
     layout { ($0.checksum, $0.bodyChecksum, $0.bodyByteCount) }
   }
   var hasRightChecksum: Bool { layout { $0.hasRightChecksum } }
+
   func layout<R>(_ body: (HeadLayout) -> R) -> R {
     bytes.withUnsafeBytes { body(HeadLayout(checked: $0)) }
   }

@@ -50,15 +50,16 @@ final class Monitor<State>: @unchecked Sendable {
   func wait<R>(timeout: Duration? = nil, for body: (inout State) -> R?) -> R? {
     pthread_mutex_lock(mutex)
     defer { pthread_mutex_unlock(mutex) }
+    if let result = body(&state) { return result }
     let deadline = timeout.map { MonotonicTime.now + $0 }
     while true {
-      if let result = body(&state) { return result }
       if let deadline {
         var time = deadline.timespec
         if pthread_cond_timedwait(condition, mutex, &time) == ETIMEDOUT { return body(&state) }
       } else {
         pthread_cond_wait(condition, mutex)
       }
+      if let result = body(&state) { return result }
     }
   }
 }

@@ -29,8 +29,9 @@ public struct RequestKey: Sendable, Hashable {
     var text = urlString
     let bytes = text.withUTF8 { utf8 -> [UInt8]? in
       guard let parts = URLParts(utf8) else { return nil }
-      return [UInt8](unsafeUninitializedCapacity: utf8.count + method.utf8.count + partition.utf8.count + 64) {
-        buffer, count in
+      // Written on the stack first: an array that is made of bytes at hand costs less than one that is filled.
+      let byteCount = utf8.count + method.utf8.count + partition.utf8.count + 64
+      return withUnsafeTemporaryAllocation(of: UInt8.self, capacity: byteCount) { buffer in
         var writer = KeyWriter(buffer: buffer)
         writer.appendOrigin(of: parts, in: utf8)
         writer.append(0)
@@ -44,7 +45,7 @@ public struct RequestKey: Sendable, Hashable {
           writer.append(0)
           writer.append(digest: XXHash.digest64(UnsafeRawBufferPointer(UnsafeBufferPointer(rebasing: utf8[user]))))
         }
-        count = writer.count
+        return [UInt8](UnsafeBufferPointer(rebasing: buffer[..<writer.count]))
       }
     }
     guard let bytes else { return nil }
@@ -118,12 +119,22 @@ extension RequestKey {
     }
   }
 
-  /// Spreads keys over a table of one process. Costs a fifth of hashing; not for a dictionary, whose keys others choose.
-  public var spreadingDigest: UInt64 { bytes.withUnsafeBytes { XXHash.digest64($0) } }
+  /// Spreads keys over the tables of one process: others choose the keys, and cannot choose ones that share a place.
+  public var spreadingDigest: UInt64 { bytes.withUnsafeBytes { Self.spreadingDigest(of: $0) } }
 
-  /// Feeds all bytes at once: an array feeds them one by one, which costs ten times as much.
+  static func spreadingDigest(of bytes: UnsafeRawBufferPointer) -> UInt64 {
+    XXHash.digest64(bytes, secret: secret)
+  }
+
+  /// Of this process, and known to nobody.
+  private static let secret: [UInt8] = {
+    var generator = SystemRandomNumberGenerator()
+    return (0..<192).map { _ in UInt8.random(in: 0...255, using: &generator) }
+  }()
+
+  /// Feeds the digest, which costs a fifth of what the hasher takes for the bytes.
   public func hash(into hasher: inout Hasher) {
-    bytes.withUnsafeBytes { hasher.combine(bytes: $0) }
+    hasher.combine(spreadingDigest)
   }
 }
 
@@ -136,6 +147,8 @@ private struct URLParts {
   var target: Range<Int>
   /// False for `data:` and the like, whose target is taken as it stands.
   var isHierarchical = false
+  /// Of the scheme; nil unless that is one of HTTP's.
+  private(set) var defaultPort: StaticString?
 
   init?(_ text: UnsafeBufferPointer<UInt8>) {
     // RFC 3986, 3.1: a letter, then letters, digits, "+", "-", ".".
@@ -143,13 +156,15 @@ private struct URLParts {
       text[..<colon].allSatisfy({ isLetter($0) || $0 &- 0x30 < 10 || $0 == 0x2B || $0 == 0x2D || $0 == 0x2E })
     else { return nil }
     scheme = 0..<colon
+    host = colon..<colon
+    port = host
+    target = host
+    defaultPort = schemeIs("http", text) ? "80" : schemeIs("https", text) ? "443" : nil
     let end = Self.find(UInt8(ascii: "#"), in: text, before: text.count) ?? text.count
     guard colon < end, Self.find(0, in: text, before: end) == nil else { return nil }
     guard end >= colon + 3, text[colon + 1] == UInt8(ascii: "/"), text[colon + 2] == UInt8(ascii: "/") else {
-      host = colon..<colon
-      port = host
       target = (colon + 1)..<end
-      if isHTTP(text) { return nil }
+      if defaultPort != nil { return nil }
       return
     }
     isHierarchical = true
@@ -172,20 +187,16 @@ private struct URLParts {
     if let at, at > start { user = start..<at }
     host = (at.map { $0 + 1 } ?? start)..<(portColon ?? authorityEnd)
     port = (portColon.map { $0 + 1 } ?? authorityEnd)..<authorityEnd
-    if host.isEmpty, isHTTP(text) { return nil }
+    if host.isEmpty, defaultPort != nil { return nil }
   }
 
   /// The first place of a byte: a URL may be long, and a key is made for every lookup.
-  private static func find(_ byte: UInt8, in text: UnsafeBufferPointer<UInt8>, before end: Int) -> Int? {
+  static func find(_ byte: UInt8, in text: UnsafeBufferPointer<UInt8>, before end: Int) -> Int? {
     guard let start = text.baseAddress, let found = memchr(start, CInt(byte), end) else { return nil }
     return UnsafeRawPointer(found) - UnsafeRawPointer(start)
   }
 
-  func isHTTP(_ text: UnsafeBufferPointer<UInt8>) -> Bool {
-    schemeIs("http", text) || schemeIs("https", text)
-  }
-
-  func schemeIs(_ name: StaticString, _ text: UnsafeBufferPointer<UInt8>) -> Bool {
+  private func schemeIs(_ name: StaticString, _ text: UnsafeBufferPointer<UInt8>) -> Bool {
     guard scheme.count == name.utf8CodeUnitCount else { return false }
     for index in scheme where lowercased(text[index]) != name.utf8Start[index - scheme.lowerBound] { return false }
     return true
@@ -207,10 +218,11 @@ private struct KeyWriter {
   }
 
   mutating func append(_ string: String) {
+    let start = count
     var string = string
     string.withUTF8 { append($0) }
     // A zero separates the parts; no text holds the byte that stands for it.
-    for index in (count - string.utf8.count)..<count where buffer[index] == 0 { buffer[index] = zeroInText }
+    for index in start..<count where buffer[index] == 0 { buffer[index] = zeroInText }
   }
 
   mutating func append(_ text: StaticString) {
@@ -231,10 +243,8 @@ private struct KeyWriter {
     append(UInt8(ascii: ":"))
     if !parts.port.isEmpty {
       for index in parts.port { append(text[index]) }
-    } else if parts.schemeIs("https", text) {
-      append("443")
-    } else if parts.schemeIs("http", text) {
-      append("80")
+    } else if let defaultPort = parts.defaultPort {
+      append(defaultPort)
     }
   }
 
@@ -302,9 +312,13 @@ extension RequestKey: CustomStringConvertible {
   private func forEachPieceOfURL(_ body: (UnsafeBufferPointer<UInt8>) -> Void) {
     bytes.withUnsafeBufferPointer { bytes in
       // `host 00 scheme ":" port 00 target 00`
-      guard let hostEnd = bytes.firstIndex(of: 0), let originEnd = bytes[(hostEnd + 1)...].firstIndex(of: 0),
-        let targetEnd = bytes[(originEnd + 1)...].firstIndex(of: 0),
-        let colon = bytes[(hostEnd + 1)..<originEnd].firstIndex(of: UInt8(ascii: ":"))
+      func end(from start: Int, _ byte: UInt8 = 0) -> Int? {
+        URLParts.find(byte, in: UnsafeBufferPointer(rebasing: bytes[start...]), before: bytes.count - start)
+          .map { start + $0 }
+      }
+      guard let hostEnd = end(from: 0), let originEnd = end(from: hostEnd + 1),
+        let targetEnd = end(from: originEnd + 1), let colon = end(from: hostEnd + 1, UInt8(ascii: ":")),
+        colon < originEnd
       else { return }
       func part(_ range: Range<Int>) -> UnsafeBufferPointer<UInt8> { UnsafeBufferPointer(rebasing: bytes[range]) }
       func piece(_ text: StaticString) -> UnsafeBufferPointer<UInt8> {

@@ -33,7 +33,7 @@ extension ResponseStore {
       let known = rowID
       rowID = try commit { (transaction) throws(LMDBError) -> UInt64 in
         let rowID = try known != 0 ? known : reserveRow(in: transaction)
-        try file.putChunks(range, of: staged.body, head: staged.head, rowID: rowID, in: transaction)
+        try file.putChunks(range, of: staged.bodyApart, head: staged.head, rowID: rowID, in: transaction)
         return rowID
       }
       next = range.upperBound

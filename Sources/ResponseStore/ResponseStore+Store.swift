@@ -40,8 +40,8 @@ extension ResponseStore {
   private func stage(
     _ response: NewResponse, storedAt: Date, purpose: StagedResponse.Purpose, row: RowReference, snapshot: UInt64
   ) {
-    guard isUsable, !isForked, response.body.count <= largestBodyByteCount, response.fields.byteCount <= 16 << 20,
-      response.attachment?.count ?? 0 <= 16 << 20
+    guard isUsable, !isForked, response.body.count <= largestBodyByteCount,
+      FieldCoding.byteCount(of: response.fields) <= 16 << 20, response.attachment?.count ?? 0 <= 16 << 20
     else { return drop() }
     let staged = StagedResponse(
       response, storedAt: storedAt, purpose: purpose, row: row, snapshot: snapshot,
@@ -159,11 +159,5 @@ extension ResponseStore {
     var value = value
     let digest = value.withUTF8 { XXHash.digest128(UnsafeRawBufferPointer($0), secret: file.format.secret) }
     return String(digest.high, radix: 16) + "-" + String(digest.low, radix: 16)
-  }
-}
-
-extension HTTPFields {
-  fileprivate var byteCount: Int {
-    reduce(0) { $0 + $1.name.utf8.count + $1.value.utf8.count + 8 }
   }
 }

@@ -95,10 +95,11 @@ extension ResponseStore {
     var sharedByteCount = 0
     for staged in stores {
       // An update leaves the body where it is.
-      var bodyByteCount = staged.head.isBodyInline ? 0 : staged.body.count
+      var bodyByteCount = staged.bodyApart.count
       if case .replaceHead = staged.purpose { bodyByteCount = 0 }
       let room = file.room(
-        keyByteCount: staged.key.bytes.count, recordByteCount: staged.head.bytes.count, bodyByteCount: bodyByteCount)
+        keyByteCount: staged.head.layout { $0.key.count }, recordByteCount: staged.head.bytes.count,
+        bodyByteCount: bodyByteCount)
       pageCount += room.pageCount
       sharedByteCount += room.sharedByteCount
     }
@@ -260,7 +261,9 @@ extension ResponseStore {
   ) throws(LMDBError) {
     if case .replaceHead = staged.purpose {
       let rowID = outcome.rowID(of: staged.row)
-      if try file.replaceHead(of: rowID, with: staged.head, body: staged.body, counters: &counters, in: transaction) {
+      if try file.replaceHead(
+        of: rowID, with: staged.head, body: staged.bodyApart, counters: &counters, in: transaction)
+      {
         outcome.rows.append((staged.row, rowID))
         outcome.updates += 1
       } else {
@@ -275,7 +278,7 @@ extension ResponseStore {
       rowID = try file.takeRowID(
         forRecordByteCount: staged.head.bytes.count, counters: &counters, in: transaction)
       if !staged.head.isBodyInline {
-        try file.putChunks(of: staged.body, head: staged.head, rowID: rowID, in: transaction)
+        try file.putChunks(of: staged.bodyApart, head: staged.head, rowID: rowID, in: transaction)
       }
     }
     let inserted = try file.insert(head: staged.head, rowID: rowID, counters: &counters, in: transaction)

@@ -1,7 +1,7 @@
 import Glibc
 import Synchronization
 
-/// How many responses are staged for a key, or for others that share its place: what lets a lookup pass the staging area
+/// How many responses are staged for a key, told by its digest, or for others that share its place: what lets a lookup pass the staging area
 /// without its lock while others store.
 ///
 /// 64 Ki counts, so that among as many staged responses as the queue holds most places are 0. `@unchecked Sendable`: the
@@ -30,23 +30,23 @@ final class StagedKeys: @unchecked Sendable {
 
   var isEmpty: Bool { isInUse.pointee.load(ordering: .acquiring) == 0 }
 
-  /// False if nothing is staged for the key.
-  func mayContain(_ key: RequestKey) -> Bool {
-    !isEmpty && places[place(of: key)].load(ordering: .acquiring) != 0
+  /// False if nothing is staged for a key with this digest.
+  func mayContain(_ digest: UInt64) -> Bool {
+    places[place(of: digest)].load(ordering: .acquiring) != 0
   }
 
   /// With the staging area's lock, as is ``remove(_:)``.
-  func add(_ key: RequestKey) {
-    places[place(of: key)].add(1, ordering: .releasing)
+  func add(_ digest: UInt64) {
+    places[place(of: digest)].add(1, ordering: .releasing)
     if total.add(1, ordering: .relaxed).oldValue == 0 { isInUse.pointee.store(1, ordering: .releasing) }
   }
 
-  func remove(_ key: RequestKey) {
-    places[place(of: key)].subtract(1, ordering: .releasing)
+  func remove(_ digest: UInt64) {
+    places[place(of: digest)].subtract(1, ordering: .releasing)
     if total.subtract(1, ordering: .relaxed).newValue == 0 { isInUse.pointee.store(0, ordering: .releasing) }
   }
 
-  private func place(of key: RequestKey) -> Int {
-    Int(key.spreadingDigest >> 48)
+  private func place(of digest: UInt64) -> Int {
+    Int(digest >> 48)
   }
 }

@@ -68,18 +68,22 @@ enum StorageFormat {
   static func withTableKey<R>(
     of key: [UInt8], _ body: (UnsafeRawBufferPointer) throws(LMDBError) -> R
   ) throws(LMDBError) -> R {
-    if key.count <= longestKeyByteCount {
-      return try withBytes(of: key, body)
-    }
+    try withBytes(of: key) { (key) throws(LMDBError) in try withTableKey(of: key, body) }
+  }
+
+  static func withTableKey<R>(
+    of key: UnsafeRawBufferPointer, _ body: (UnsafeRawBufferPointer) throws(LMDBError) -> R
+  ) throws(LMDBError) -> R {
+    if key.count <= longestKeyByteCount { return try body(key) }
     return try withBytes(of: tableKey(ofLong: key), body)
   }
 
   static func tableKey(of key: [UInt8]) -> [UInt8] {
-    key.count <= longestKeyByteCount ? key : tableKey(ofLong: key)
+    key.count <= longestKeyByteCount ? key : key.withUnsafeBytes { tableKey(ofLong: $0) }
   }
 
-  private static func tableKey(ofLong key: [UInt8]) -> [UInt8] {
-    let digest = key.withUnsafeBytes { XXHash.digest128($0) }
+  private static func tableKey(ofLong key: UnsafeRawBufferPointer) -> [UInt8] {
+    let digest = XXHash.digest128(key)
     var short = Array(key[..<(longestKeyByteCount - keyDigestByteCount)])
     for word in [digest.high, digest.low] {
       withUnsafeBytes(of: word.bigEndian) { short.append(contentsOf: $0) }

@@ -26,7 +26,9 @@ extension StoreFile {
     if rowIDs.isEmpty {
       _ = try keys.remove(tableKey, in: transaction)
     } else if rowIDs.count == 1 {
-      try putOnlyRowID(rowIDs[0], forTableKey: tableKey, mode: .upsert, in: transaction)
+      try withBytes(of: tableKey) { (tableKey) throws(LMDBError) in
+        _ = try putOnlyRowID(rowIDs[0], forTableKey: tableKey, mode: .upsert, in: transaction)
+      }
     } else {
       var writer = ByteWriter()
       for rowID in rowIDs { writer.append(rowID) }
@@ -35,14 +37,12 @@ extension StoreFile {
   }
 
   /// Returns whether it was stored: false only with ``PutMode/insert``, when the key has rows.
-  @discardableResult
   private func putOnlyRowID(
-    _ rowID: UInt64, forTableKey tableKey: [UInt8], mode: PutMode, in transaction: borrowing WriteTransaction
+    _ rowID: UInt64, forTableKey tableKey: UnsafeRawBufferPointer, mode: PutMode,
+    in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> Bool {
     try withRawBytes(of: rowID.littleEndian) { (list) throws(LMDBError) in
-      try withBytes(of: tableKey) { (tableKey) throws(LMDBError) in
-        try keys.put(bytes: list, forBytes: tableKey, in: transaction, mode: mode)
-      }
+      try keys.put(bytes: list, forBytes: tableKey, in: transaction, mode: mode)
     }
   }
 
@@ -66,19 +66,21 @@ extension StoreFile {
   func insert(
     head: HeadRecord, rowID: UInt64, counters: inout Counters, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> (replaced: Int, pushedOut: Int) {
-    let key = head.key.bytes
     // Most keys are new: then one search both finds that out and enters the row.
-    let isNew = try putOnlyRowID(
-      rowID, forTableKey: StorageFormat.tableKey(of: key), mode: .insert, in: transaction)
+    let isNew = try withBytes(of: head.bytes) { (record) throws(LMDBError) in
+      try StorageFormat.withTableKey(of: HeadLayout(checked: record).key) { (tableKey) throws(LMDBError) in
+        try putOnlyRowID(rowID, forTableKey: tableKey, mode: .insert, in: transaction)
+      }
+    }
     let others =
       isNew
       ? (replaced: 0, pushedOut: 0)
-      : try replaceVariant(of: head, key: key, by: rowID, counters: &counters, in: transaction)
+      : try replaceVariant(of: head, by: rowID, counters: &counters, in: transaction)
     _ = try heads.put(head.bytes, for: rowID, in: transaction, mode: .append)
     let date = DateKey(time: OrderedTime.encode(head.storedAt), rowID: rowID)
     _ = try dates.put((), for: date, in: transaction, mode: .append)
     if let expiry = head.expiry {
-      try expiries.put((), for: DateKey(time: OrderedTime.encode(expiry), rowID: rowID), in: transaction)
+      try expiries.put((), for: DateKey(time: OrderedTime.encode(expiry), rowID: rowID), in: transaction, mode: .insert)
     }
     uses.table?.insert(head.useDigest, rowID: rowID, byteCount: diskByteCount(of: head))
     counters.add(byteCount: head.bytes.count + (head.isBodyInline ? 0 : head.bodyByteCount))
@@ -88,9 +90,9 @@ extension StoreFile {
   /// Enters a row for a key that has rows already: the same variant's record goes, and the oldest one where there are too
   /// many.
   private func replaceVariant(
-    of head: HeadRecord, key: [UInt8], by rowID: UInt64, counters: inout Counters,
-    in transaction: borrowing WriteTransaction
+    of head: HeadRecord, by rowID: UInt64, counters: inout Counters, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> (replaced: Int, pushedOut: Int) {
+    let key = head.key.bytes
     let vary = head.varyBytes
     var kept: [UInt64] = []
     var ofThisKey: [UInt64] = []

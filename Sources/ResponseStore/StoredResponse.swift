@@ -112,7 +112,7 @@ public struct StoredResponse: Sendable, StoredResponseView {
 
   func withBody<R>(_ body: (UnsafeRawBufferPointer) -> R) -> R {
     switch source {
-    case .staged(let response): response.body.withUnsafeBytes(body)
+    case .staged(let response): response.withBody(body)
     case .copied(let record): record.withBody(body)
     }
   }

@@ -7,6 +7,11 @@ enum XXHash {
     XXH3_64bits(bytes.baseAddress, bytes.count)
   }
 
+  /// `XXH3_64bits` under a secret of at least 136 bytes (`XXH3_SECRET_SIZE_MIN`).
+  static func digest64(_ bytes: UnsafeRawBufferPointer, secret: [UInt8]) -> UInt64 {
+    secret.withUnsafeBytes { XXH3_64bits_withSecret(bytes.baseAddress, bytes.count, $0.baseAddress, $0.count) }
+  }
+
   /// `XXH3_128bits` of the bytes, high word first.
   static func digest128(_ bytes: UnsafeRawBufferPointer) -> (high: UInt64, low: UInt64) {
     let hash = XXH3_128bits(bytes.baseAddress, bytes.count)

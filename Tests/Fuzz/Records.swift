@@ -28,5 +28,8 @@ import HTTPCaching
 }
 
 private func coded(_ fields: HTTPFields) -> HTTPFields {
-  FieldCoding.encode(fields).withUnsafeBytes { FieldCoding.decodeFields($0) }
+  var bytes = [UInt8](repeating: 0, count: FieldCoding.byteCount(of: fields))
+  let end = bytes.withUnsafeMutableBytes { FieldCoding.write(fields, at: 0, of: $0) }
+  precondition(end == bytes.count)
+  return bytes.withUnsafeBytes { FieldCoding.decodeFields($0) }
 }
