@@ -1,11 +1,10 @@
 internal import CLMDB
 
-/// Where the last key was put into a table: an LMDB cursor that is kept for the next one, which often goes to the same page and
-/// is then put there without a search from the root.
+/// Where the last key was put into a table: an LMDB cursor that is kept for the next one, which often goes to the same page or
+/// near it. LMDB then spares the search from the root, or at least its first steps.
 ///
-/// It serves one way of putting only, and whatever else changes the table drops it first. LMDB requires that of a cursor that
-/// appends: it takes the page where it stands for the last one, also after another call has added pages behind it. What is still
-/// kept when the transaction ends, LMDB closes.
+/// It serves one way of putting only, and whatever else changes the table drops it first: not every version of LMDB lets a cursor
+/// that stands at the end notice pages that another call adds behind it. What is still kept when the transaction ends, LMDB closes.
 struct KeptPlace {
   private var cursor: OpaquePointer?
   private var mode = PutMode.upsert
