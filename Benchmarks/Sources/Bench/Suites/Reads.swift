@@ -67,11 +67,14 @@ struct Reads {
     let rounds = report.isQuick ? 9 : 21
     report.add("reads", "hit", fixture, Harness.compare(contestants, rounds: rounds), order: contestants)
 
+    // Per operation of one thread: as long as for one thread alone if they do not hinder each other. One thread takes its turns
+    // with two, since the machine is not the same a minute later.
     let pairs = [
       store.contestant(picks, threads: 2),
+      store.contestant(picks, suffix: ", one thread"),
       raw.contestant("raw C, head then body", picks, raw_copies_reused, threads: 2),
+      raw.contestant("raw C, head then body, one thread", picks, raw_copies_reused),
     ]
-    // Per operation of one thread: as long as for one thread alone if they do not hinder each other.
     report.add("reads", "hit, 2 threads", fixture, Harness.compare(pairs, rounds: rounds), order: pairs)
     try besideWriter(store, raw, picks, rounds: rounds)
 
