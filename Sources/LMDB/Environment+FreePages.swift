@@ -57,6 +57,13 @@ extension Environment {
   /// is none. Pages that were freed since cannot be used anew. `mdb_reader_list`.
   public func oldestSnapshot() -> UInt64 {
     var oldest = UInt64.max
+    do throws(LMDBError) {
+      try beginCall("mdb_reader_list")
+    } catch {
+      // It was closed: nobody of this process looks at anything.
+      return oldest
+    }
+    defer { endCall() }
     withUnsafeMutablePointer(to: &oldest) { context in
       // One line for each reader: process, thread, and snapshot, which is "-" for one that looks at nothing.
       _ = mdb_reader_list(

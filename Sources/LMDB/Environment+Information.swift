@@ -38,7 +38,7 @@ extension Environment {
     var information = MDB_envinfo()
     // mdb_env_info looks into the map, which must not move meanwhile. In a forked child nobody moves it.
     guard !isForked else {
-      mdb_env_info(pointer, &information)
+      if !isClosed.load(ordering: .relaxed) { mdb_env_info(pointer, &information) }
       return information
     }
     while true {
@@ -50,7 +50,7 @@ extension Environment {
       } catch LMDBError.Code.readersFull {
         sched_yield()
       } catch {
-        // The map is lost.
+        // The map is lost, or was given up.
         return information
       }
     }
@@ -64,6 +64,8 @@ extension Environment {
   @discardableResult
   public func clearStaleReaders() throws(LMDBError) -> Int {
     guard !isForked else { throw LMDBError(code: .forked, function: "mdb_reader_check") }
+    try beginCall("mdb_reader_check")
+    defer { endCall() }
     var cleared: CInt = 0
     let rc = mdb_reader_check(pointer, &cleared)
     guard rc == 0 else { throw LMDBError(rc, "mdb_reader_check") }
@@ -81,6 +83,8 @@ extension Environment {
   @discardableResult
   public func extendShortFile() throws(LMDBError) -> Bool {
     guard !isForked else { throw LMDBError(code: .forked, function: "mdb_env_get_fd") }
+    try beginCall("mdb_env_get_fd")
+    defer { endCall() }
     var descriptor: CInt = -1
     let rc = mdb_env_get_fd(pointer, &descriptor)
     guard rc == 0 else { throw LMDBError(rc, "mdb_env_get_fd") }

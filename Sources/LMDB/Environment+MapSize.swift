@@ -36,10 +36,7 @@ extension Environment {
   private func moveMap(byteCount: Int) throws(LMDBError) {
     gateLock.lock()
     defer { gateLock.unlock() }
-    guard gate.load(ordering: .relaxed) != Gate.broken else {
-      throw LMDBError(code: .panic, function: "mdb_env_set_mapsize")
-    }
-    gate.store(Gate.closed, ordering: .sequentiallyConsistent)
+    guard close(gateTo: Gate.closed) else { throw LMDBError(code: .panic, function: "mdb_env_set_mapsize") }
     // Readers first: one of them may be waiting for the write lock. A writer may begin reads while this waits for it;
     // they end before it does, and what is left are threads that look at the gate and turn back.
     slots.waitUntilIdle()
@@ -55,6 +52,11 @@ extension Environment {
     let rc = mdb_env_set_mapsize(pointer, byteCount)
     gate.store(rc == 0 ? Gate.open : Gate.broken, ordering: .releasing)
     guard rc == 0 else { throw LMDBError(rc, "mdb_env_set_mapsize") }
+  }
+
+  /// Closes the gate for a while or for good; false if it was not open. Whoever passed it before shows in the slots.
+  func close(gateTo state: UInt) -> Bool {
+    gate.compareExchange(expected: Gate.open, desired: state, ordering: .sequentiallyConsistent).exchanged
   }
 
   /// Whether the address space has room for a map of this size beside the present one.

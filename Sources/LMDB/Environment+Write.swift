@@ -32,6 +32,16 @@ extension Environment {
     let thread = ReaderSlot.currentThread
     if writingThread.load(ordering: .relaxed) == thread, !isForked { Trap.nestedWrite() }
     guard isInOpeningProcess else { throw LMDBError(code: .forked, function: "mdb_txn_begin") }
+    try beginCall("mdb_txn_begin")
+    do throws(LMDBError) {
+      return try beginWrite(by: thread)
+    } catch {
+      endCall()
+      throw error
+    }
+  }
+
+  private func beginWrite(by thread: UInt) throws(LMDBError) -> TransactionHandle {
     var hasAdoptedMap = false
     while true {
       writeLock.lock()
@@ -71,6 +81,7 @@ extension Environment {
   private func endWrite() {
     writingThread.store(0, ordering: .relaxed)
     writeLock.unlock()
+    endCall()
   }
 
   /// Returns when every commit so far is safe on disk, the last one included. `mdb_env_sync` with force.
@@ -78,6 +89,8 @@ extension Environment {
   /// - Throws: ``LMDBError``: ``LMDBError/Code/inputOutput`` and other reasons of the operating system.
   public func synchronize() throws(LMDBError) {
     guard !isForked else { throw LMDBError(code: .forked, function: "mdb_env_sync") }
+    try beginCall("mdb_env_sync")
+    defer { endCall() }
     let rc = mdb_env_sync(pointer, 1)
     guard rc == 0 else { throw LMDBError(rc, "mdb_env_sync") }
   }

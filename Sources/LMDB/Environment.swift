@@ -42,6 +42,10 @@ public final class Environment: @unchecked Sendable {
   let gate = Atomic<UInt>(Gate.open)
   /// Held while the gate is not open.
   let gateLock = Lock()
+  /// How many write transactions and other calls are under way that the slots do not show.
+  let callCount = Atomic<Int>(0)
+  /// Guarded by the registry's lock; also read in `deinit`, when nobody else is left.
+  let isClosed = Atomic<Bool>(false)
 
   /// Held by the thread of the write transaction, which is noted here.
   let writeLock = FairLock()
@@ -100,12 +104,8 @@ public final class Environment: @unchecked Sendable {
     // In a forked child the environment is the parent's: closing it would free the parent's reader slots, and ending
     // its transactions would write to the shared lock file. The child leaks it.
     if isInOpeningProcess {
-      EnvironmentRegistry.close(identity: identity, serial: serial) {
-        slots.destroy()
-        EnvironmentRegistry.releaseDamageHandler(of: pointer)
-        DirectoryLock.whileHolding(directoryDescriptor) { mdb_env_close(pointer) }
-        Glibc.close(directoryDescriptor)
-      }
+      closeNow()
+      slots.destroy()
     }
     writeState.deallocate()
     tableHandles.deinitialize(count: 1)

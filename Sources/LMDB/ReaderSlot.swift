@@ -27,11 +27,11 @@ struct ReaderSlot: ~Copyable {
   }
 }
 
-/// Whether read transactions may begin. Only ``Environment``'s map resizing closes it.
+/// Whether read transactions may begin. Resizing the map closes it for a while, and closing the environment for good.
 enum Gate {
   static let open: UInt = 0
   /// The map is about to move: wait.
   static let closed: UInt = 1
-  /// The map could not be placed again: nothing works any more.
+  /// The map is gone, as it could not be placed again or the environment was closed: nothing works any more.
   static let broken: UInt = 2
 }

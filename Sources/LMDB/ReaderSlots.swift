@@ -23,11 +23,16 @@ struct ReaderSlots: @unchecked Sendable {
     for index in 0..<count { (slots + index).initialize(to: ReaderSlot()) }
   }
 
-  /// Ends the pooled transactions and frees the memory. Nobody may own a slot any more.
-  func destroy() {
+  /// Ends the pooled transactions. Nobody may own a slot, or get past the gate, any more.
+  func endTransactions() {
     for index in 0..<count {
       if let transaction = slots[index].transaction { mdb_txn_abort(transaction) }
+      slots[index].transaction = nil
     }
+  }
+
+  /// Frees the memory. The transactions must have ended.
+  func destroy() {
     slots.deinitialize(count: count)
     UnsafeMutableRawPointer(slots).deallocate()
   }
@@ -94,16 +99,19 @@ struct ReaderSlots: @unchecked Sendable {
     return owned
   }
 
-  /// Waits until nobody owns a slot. The gate must be closed.
+  /// Waits until nobody owns a slot; false if that takes more than `maximumAttempts` looks. The gate must be closed.
   ///
   /// It polls: to be woken would need a fence on every read, and reads take microseconds.
-  func waitUntilIdle() {
+  @discardableResult
+  func waitUntilIdle(maximumAttempts: Int = .max) -> Bool {
     var attempts = 0
     for index in 0..<count {
       while slots[index].owner.load(ordering: .sequentiallyConsistent) != 0 {
         attempts += 1
+        if attempts == maximumAttempts { return false }
         if attempts < 1000 { sched_yield() } else { usleep(50) }
       }
     }
+    return true
   }
 }

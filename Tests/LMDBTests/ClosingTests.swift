@@ -1,0 +1,114 @@
+import Foundation
+import LMDB
+import Synchronization
+import Testing
+
+@Suite("Closing an environment that is still referred to")
+struct ClosingTests {
+  @Test("Whatever is tried afterwards throws; the directory can be opened anew, also with another file in it")
+  func closing() throws {
+    let fixture = try Fixture()
+    let (environment, table) = (fixture.environment, fixture.table)
+    try fixture.put(1...10)
+    try environment.read { transaction throws(LMDBError) in
+      #expect(try table.value(for: 3, in: transaction) != nil)
+    }
+    #expect(environment.isDataFile(ofDirectory: fixture.directory.path))
+    #expect(environment.close())
+    #expect(environment.close())
+    #expect(throws: LMDBError.self) { try environment.read { _ throws(LMDBError) in } }
+    #expect(throws: LMDBError.self) { try environment.write { _ throws(LMDBError) in } }
+    #expect(throws: LMDBError.self) { try environment.synchronize() }
+    #expect(throws: LMDBError.self) { try environment.clearStaleReaders() }
+    #expect(throws: LMDBError.self) { try environment.extendShortFile() }
+    #expect(throws: LMDBError.self) { try environment.setMapByteCount(2 << 20) }
+    #expect(throws: LMDBError.self) { try environment.releaseFreePages() }
+    #expect(environment.oldestSnapshot() == .max)
+    #expect(environment.information.mapByteCount == 0)
+    try FileManager.default.moveItem(atPath: fixture.directory.dataFile, toPath: fixture.directory.path + "/aside")
+    #expect(!environment.isDataFile(ofDirectory: fixture.directory.path))
+    let anew = try fixture.directory.open()
+    #expect(anew !== environment)
+    let other = try anew.table("table", key: BigEndianUInt64.self, value: BytesCodec.self)
+    try anew.read { transaction throws(LMDBError) in
+      #expect(try other.value(for: 3, in: transaction) == nil)
+    }
+    try anew.write { transaction throws(LMDBError) in try other.put([1], for: 3, in: transaction) }
+    #expect(environment.close())
+    #expect(anew.isDataFile(ofDirectory: fixture.directory.path))
+  }
+
+  @Test("A reader and a writer keep it open; others cannot begin meanwhile")
+  func waiting() throws {
+    let fixture = try Fixture()
+    let environment = fixture.environment
+    try fixture.put(1...10)
+    try environment.write { transaction throws(LMDBError) in
+      #expect(!closeOnThread(environment))
+      try fixture.table.put([7], for: 3, in: transaction)
+    }
+    #expect(throws: LMDBError.self) { try environment.read { _ throws(LMDBError) in } }
+    let other = try Fixture()
+    try other.put(1...10)
+    try other.environment.read { transaction throws(LMDBError) in
+      #expect(!closeOnThread(other.environment))
+      #expect(try other.table.value(for: 3, in: transaction) != nil)
+    }
+    #expect(throws: LMDBError.self) { try other.environment.read { _ throws(LMDBError) in } }
+    #expect(other.environment.close())
+    #expect(environment.close())
+  }
+
+  private final class Reads: Sendable {
+    let count = Atomic<Int>(0)
+    let endedThreadCount = Atomic<Int>(0)
+  }
+
+  private func closeOnThread(_ environment: Environment) -> Bool {
+    let ended = Mutex<Bool?>(nil)
+    Thread {
+      let isClosed = environment.close()
+      ended.withLock { $0 = isClosed }
+    }.start()
+    while true {
+      if let isClosed = ended.withLock({ $0 }) { return isClosed }
+      usleep(1000)
+    }
+  }
+
+  @Test("Threads that read and write while it is closed get an answer or an error")
+  func crowd() throws {
+    for _ in 0..<20 {
+      let fixture = try Fixture()
+      let (environment, table) = (fixture.environment, fixture.table)
+      try fixture.put(1...10)
+      let reads = Reads()
+      let threads = (0..<4).map { number in
+        Thread { [environment] in
+          do throws(LMDBError) {
+            while true {
+              try environment.read { transaction throws(LMDBError) in
+                guard try table.value(for: 3, in: transaction)?.count == 8 else { fatalError("a wrong value") }
+              }
+              if number == 0 {
+                try environment.write { transaction throws(LMDBError) in
+                  _ = try table.put([UInt8](repeating: 7, count: 8), for: 4, in: transaction)
+                }
+              }
+              _ = environment.lastTransactionID
+              reads.count.add(1, ordering: .relaxed)
+            }
+          } catch {
+            if error.code != .panic { Issue.record("\(error)") }
+          }
+          reads.endedThreadCount.add(1, ordering: .releasing)
+        }
+      }
+      for thread in threads { thread.start() }
+      while reads.count.load(ordering: .relaxed) < 50 { usleep(100) }
+      while !environment.close() {}
+      while reads.endedThreadCount.load(ordering: .acquiring) < threads.count { usleep(100) }
+      _ = try fixture.directory.open()
+    }
+  }
+}
