@@ -24,6 +24,7 @@ struct MaintenanceState {
   var releasePosition: Environment.FreePagePosition?
   var isClosing = false
   var lastRegularCheck = MonotonicTime.now
+  var lastDirectoryCheck = MonotonicTime.now
   /// How often in a row a full map stood in the way.
   var fullMaps = 0
 }
@@ -35,6 +36,7 @@ extension ResponseStore {
   /// background threads is stepped with it.
   @discardableResult
   public func maintain() -> Bool {
+    if isDirectoryCheckDue() { giveUpIfMoved() }
     guard isUsable, !isForked else { return false }
     applyWantedCapacity()
     do throws(LMDBError) {
@@ -120,6 +122,15 @@ extension ResponseStore {
       if end == nil { state.wantsRelease = true }
     }
     return true
+  }
+
+  /// Every few seconds, whatever else there is to do.
+  private func isDirectoryCheckDue() -> Bool {
+    maintenance.withLock { state -> Bool in
+      guard state.lastDirectoryCheck + options.directoryCheckInterval <= .now else { return false }
+      state.lastDirectoryCheck = .now
+      return true
+    }
   }
 
   /// Every ten seconds. A process that was killed leaves reader slots, which pin every page freed since, and maybe a body

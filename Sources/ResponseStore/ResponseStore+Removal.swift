@@ -53,6 +53,7 @@ extension ResponseStore {
   /// Removes what a scope covers.
   public func remove(_ scope: RemovalScope) {
     let isExiting = state.load(ordering: .relaxed) == State.exiting.rawValue
+    if !isExiting { giveUpIfMoved() }
     guard isUsable || isExiting else { return }
     guard !isForked else {
       return log(.forked, "A forked child cannot remove from the store of its parent; open it anew in the child")
@@ -89,7 +90,7 @@ extension ResponseStore {
   /// Names a state of the store: what ``wasRemoved(_:storedAt:groups:since:)`` compares with. Costs a nanosecond.
   public var snapshot: UInt64 {
     if state.load(ordering: .relaxed) == State.closed.rawValue { Trap.usedAfterClose(directory) }
-    return removalLog.sequence
+    return removalLog.sequence | snapshotMark
   }
 
   /// Whether a copy taken at `snapshot` has since been covered by a removal, of any process. `snapshot` is moved to now.
@@ -98,8 +99,9 @@ extension ResponseStore {
   public func wasRemoved(
     _ key: RequestKey, storedAt: Date, groups: () -> [String], since snapshot: inout UInt64
   ) -> Bool {
-    guard isUsable else { return true }
-    return removals.wasRemoved(after: &snapshot) { $0.covers(key: key.bytes, storedAt: storedAt, groups: groups) }
+    guard isUsable, var number = removalNumber(in: snapshot) else { return true }
+    defer { snapshot = number | snapshotMark }
+    return removals.wasRemoved(after: &number) { $0.covers(key: key.bytes, storedAt: storedAt, groups: groups) }
   }
 
   func wasRemoved(_ staged: StagedResponse) -> Bool {

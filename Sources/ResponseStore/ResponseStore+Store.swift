@@ -10,7 +10,8 @@ extension ResponseStore {
   /// room, and after ``Options/fullQueueTimeout`` the response is dropped and counted. A response larger than what the
   /// store may hold is dropped and counted, too. Safe from any thread.
   public func store(_ response: NewResponse) {
-    stage(response, storedAt: options.clock(), purpose: .insert, row: RowReference(), snapshot: snapshot)
+    stage(
+      response, storedAt: options.clock(), purpose: .insert, row: RowReference(), snapshot: removalLog.sequence)
   }
 
   /// Gives a stored response other header fields and facts, after a 304 (RFC 9111, section 4.3.4); body, key and
@@ -139,7 +140,7 @@ extension ResponseStore {
     if isCondemned {
       throw StoreError(
         .givenUp, directory: directory, reason: "the store was given up, and what was stored in it is lost",
-        remedy: "Close it and open it again; it starts empty")
+        remedy: "Open the directory again, unless a cache does; it starts empty")
     }
     guard isDone else {
       throw StoreError(

@@ -20,11 +20,15 @@ extension ResponseStore {
     let eviction = BackgroundThread { [weak self] in
       while Self.waitForMaintenance(maintenance) {
         guard let store = self else { return }
+        if store.isCondemned, store.options.letsGoWhenGivenUp { break }
         while store.maintain(), !maintenance.withLock({ $0.isClosing }) {
           // The lock to write goes to whoever asks first: without a pause this thread would, again and again.
           usleep(500)
         }
       }
+      guard self?.beginsLettingGo() == true else { return }
+      // Until this is done nobody can start anew, in no process. Without holding the store meanwhile.
+      while self?.closeFiles() == false { sleep(1) }
     }
     threads.withLock { $0 = [writer, eviction].compactMap(\.self) }
     guard writer != nil, eviction != nil else {
@@ -58,9 +62,9 @@ extension ResponseStore {
     return true
   }
 
-  /// Waits until there is something to do, or for ten seconds. False when closing.
+  /// Waits until there is something to do, or for five seconds. False when closing.
   private static func waitForMaintenance(_ maintenance: Monitor<MaintenanceState>) -> Bool {
-    let isOpen = maintenance.wait(timeout: .seconds(10)) { state -> Bool? in
+    let isOpen = maintenance.wait(timeout: .seconds(5)) { state -> Bool? in
       if state.isClosing { return false }
       defer { state.isWanted = false }
       return state.isWanted ? true : nil
@@ -112,17 +116,21 @@ extension ResponseStore {
   }
 
   /// Closes, or waits until another thread that does so has finished.
-  func closeNow(as final: State) {
+  ///
+  /// - Returns: Whether it was this call that closed it.
+  @discardableResult
+  func closeNow(as final: State, waitsForOthers: Bool = true) -> Bool {
     // A forked child has neither the threads nor a right to the file.
-    guard !isForked else { return }
+    guard !isForked else { return false }
     let isFirst = queue.update { queue -> Bool in
       defer { queue.isClosing = true }
       return !queue.isClosing
     }
     guard isFirst else {
+      guard waitsForOthers else { return false }
       // Without end only for a caller that is within the closing itself, as a log line that exits would be.
       _ = queue.wait(timeout: .seconds(10)) { $0.isClosed ? true : nil }
-      return
+      return false
     }
     maintenance.update { $0.isClosing = true }
     let running = threads.withLock { threads -> [BackgroundThread] in
@@ -146,8 +154,10 @@ extension ResponseStore {
     }
     // A thread that is left behind may be lost in a damaged file, which the next opening then looks at.
     if areDone { storeDirectory.forgetUser() }
-    StoreRegistry.shared.forget(self)
+    // What was given up stays known until its files are closed, as nobody else in this process could see to that.
+    if final != .condemned { StoreRegistry.shared.forget(self) }
     state.store(final.rawValue, ordering: .relaxed)
     queue.update { $0.isClosed = true }
+    return true
   }
 }

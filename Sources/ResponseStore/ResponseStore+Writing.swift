@@ -183,6 +183,7 @@ extension ResponseStore {
         maintenance.withLock { $0.wantsRelease = true }
       }
     }
+    giveUpIfMoved()
     keepWithinMap()
     wakeMaintenanceIfNeeded(afterRemoval: batch.adoptsRemovals)
   }

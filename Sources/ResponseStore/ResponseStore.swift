@@ -53,6 +53,12 @@ public final class ResponseStore: Sendable {
     /// closing leaves behind what is queued; a new capacity takes effect later; a removal gives the store up, as nothing else
     /// would hide what it covers from all processes.
     public var stallTimeout: Duration = .seconds(10)
+    /// Whether the threads of a store that was given up let go of its files, so that the directory can be opened anew: for whoever
+    /// looks at ``ResponseStore/isGivenUp`` after each removal, and makes it once more in the store that is opened anew.
+    package var letsGoWhenGivenUp = false
+    /// How often the eviction thread looks whether the directory is still where it was opened: not more often than this, nor than
+    /// it wakes, which is every five seconds. 4 s by default.
+    var directoryCheckInterval: Duration = .seconds(4)
     /// Gets a line for each kind of trouble, on the thread that met it; it must not use the store. By default it goes to
     /// standard error.
     public var log: @Sendable (String) -> Void = { line in Log.writeToStandardError(line) }
@@ -90,25 +96,35 @@ public final class ResponseStore: Sendable {
   let removalLog: RemovalLog
   let removals: RemovalView
   let verified = VerifiedRecords()
-  let counts = StatisticsCounters()
+  /// Those of the store in whose place this was opened go on.
+  let counts: StatisticsCounters
   let limits: Monitor<Limits>
   let troubles = Log()
   let threads = Monitor<[BackgroundThread]>([])
   let state = Atomic<State.RawValue>(State.open.rawValue)
   /// How many callers of `open` share this object and have not closed it.
   let openCount = Monitor(1)
+  /// Whether the files of a store that was given up are closed.
+  let hasLetGo = Monitor(false)
+  /// Sets the numbers of removals apart from those of a store in whose place this was opened; in the upper bits of a snapshot.
+  let snapshotMark: UInt64
 
   enum State: UInt8 {
     case open
-    /// Damage was found, or a removal could not be made durable: everything misses until the store is opened anew.
+    /// Damage was found, a removal could not be made durable, or the directory has gone: everything misses until the store is
+    /// opened anew.
     case condemned
     /// The process is exiting: what its other threads still ask misses.
     case exiting
     case closed
   }
 
-  init(directory: StoreDirectory, file: StoreFile, removalLog: RemovalLog, options: Options) {
+  init(
+    directory: StoreDirectory, file: StoreFile, removalLog: RemovalLog, options: Options, counts: StatisticsCounters
+  ) {
     self.directory = directory.path
+    self.counts = counts
+    snapshotMark = Self.currentSnapshotMark
     self.options = options
     storeDirectory = directory
     self.file = file
@@ -130,7 +146,7 @@ public final class ResponseStore: Sendable {
   /// Opens the store in a directory, which is made if it is missing.
   ///
   /// A directory that this process has open already gives the same object; its options stay, the capacity is set anew
-  /// (unless ``Options/opensExistingOnly``).
+  /// (unless ``Options/opensExistingOnly``). In place of one that was given up (``isGivenUp``) a new one is opened.
   /// Data that is damaged, or of another version, is set aside when nobody else uses it, and the store starts empty. A
   /// store that was closed uses its directory until its last reference is gone.
   ///
@@ -162,17 +178,6 @@ public final class ResponseStore: Sendable {
 
   /// In a child that was forked nothing works, as the threads and LMDB's reader slots are the parent's.
   var isForked: Bool { getpid() != file.environment.openedProcessID }
-
-  /// Gives the data up: reads miss in all processes, stores are dropped, and the next opening starts anew.
-  func condemn(_ why: String) {
-    guard
-      state.compareExchange(expected: State.open.rawValue, desired: State.condemned.rawValue, ordering: .relaxed)
-        .exchanged
-    else { return }
-    // Whoever only looks leaves the verdict to the next one who opens it to use it.
-    if !options.opensExistingOnly { storeDirectory.condemn() }
-    log(.condemned, "The response store is given up and will start anew when it is next opened: \(why)")
-  }
 
   func log(_ trouble: Log.Trouble, _ text: @autoclosure () -> String) {
     if troubles.isFirst(trouble) { options.log("LMDBURLCache: \(text()) (\(directory))") }

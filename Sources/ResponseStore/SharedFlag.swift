@@ -7,6 +7,8 @@ import Synchronization
 /// `@unchecked Sendable`: the pointer is constant, and every access is atomic.
 final class SharedFlag: @unchecked Sendable {
   private let pointer: UnsafeMutableRawPointer
+  private let device: UInt
+  private let inode: UInt
   private static let byteCount = Int(getpagesize())
 
   /// Maps the beginning of an open file; nil if there is no room for it.
@@ -21,10 +23,18 @@ final class SharedFlag: @unchecked Sendable {
     let mapped = mmap(nil, Self.byteCount, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0)
     guard let mapped, mapped != MAP_FAILED else { return nil }
     pointer = mapped
+    device = UInt(status.st_dev)
+    inode = UInt(status.st_ino)
   }
 
   deinit {
     munmap(pointer, Self.byteCount)
+  }
+
+  /// Whether it lies in the file of this name, and not in one that was there before.
+  func isMapped(from path: String) -> Bool {
+    var status = stat()
+    return stat(path, &status) == 0 && UInt(status.st_dev) == device && UInt(status.st_ino) == inode
   }
 
   private var byte: UnsafeMutablePointer<Atomic<UInt8>> {

@@ -14,7 +14,8 @@ import LMDB
 /// | `open.lock` | held (`flock`) while a process opens, so that no two do at once |
 /// | `users.lock` | held shared while a process has the data open; held alone, the data may be replaced. Its first byte is the ``SharedFlag`` that the data is condemned |
 ///
-/// `@unchecked Sendable`: the descriptors and the flag are set while opening, on one thread, and go with the object.
+/// `@unchecked Sendable`: the descriptors and the flag are set while opening, on one thread, and go with the object, or when one
+/// thread lets go of the directory.
 final class StoreDirectory: @unchecked Sendable {
   static let markerText = "LMDBURLCache response store\n"
 
@@ -135,6 +136,16 @@ final class StoreDirectory: @unchecked Sendable {
     openLock = -1
   }
 
+  /// Gives the directory up before this object goes. The flag stays mapped for whoever looks at it.
+  func letGo() {
+    forgetUser()
+    guard usersLock >= 0 else { return }
+    // A forked child has the descriptor too, and would keep the lock.
+    flock(usersLock, LOCK_UN)
+    close(usersLock)
+    usersLock = -1
+  }
+
   private func openFile(_ name: String) throws(StoreError) -> CInt {
     let descriptor = open(path(of: name), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0o600)
     guard descriptor >= 0 else { throw .unusable(path, doing: "opening \(name)", errno) }
@@ -164,8 +175,20 @@ final class StoreDirectory: @unchecked Sendable {
   /// it starts anew. Needs no room on the disk.
   func condemn() {
     condemnedFlag?.set(true)
+    // Another directory may stand in its place by now, whose data is none of ours.
+    var status = stat()
+    guard stat(path, &status) == 0,
+      identity == Identity(device: UInt(status.st_dev), inode: UInt(status.st_ino))
+    else { return }
     rename(markerPath, condemnedPath)
     synchronize()
+  }
+
+  /// Whether other data may stand in the place of the data that was used here and given up.
+  var mayHoldOtherData: Bool {
+    // Whoever begins anew first takes the flag back, in the file that it is in; and makes the data last.
+    if let condemnedFlag, condemnedFlag.isSet, condemnedFlag.isMapped(from: path(of: "users.lock")) { return false }
+    return access(dataPath, F_OK) == 0
   }
 
   /// Makes names in the directory safe on disk, as far as the disk still works.

@@ -47,7 +47,8 @@ extension StoreOpening {
       var options = options
       options.capacityByteCount = capacity
       let log = try existingRemovalLog(of: file, counters, isAlone: isAlone)
-      let store = ResponseStore(directory: directory, file: file, removalLog: log, options: options)
+      let store = ResponseStore(
+        directory: directory, file: file, removalLog: log, options: options, counts: counts)
       try store.growMap(toCapacity: capacity)
       return store
     } catch {

@@ -5,6 +5,8 @@ import LMDB
 struct StoreOpening {
   let directory: StoreDirectory
   let options: ResponseStore.Options
+  /// Of the store in whose place another is opened.
+  let counts: StatisticsCounters
 
   func open() throws(StoreError) -> ResponseStore {
     if options.opensExistingOnly { try lookAtExistingData() }
@@ -143,7 +145,8 @@ struct StoreOpening {
   /// Fits the file to the capacity, and notes the pieces that dead writers left.
   private func ready(_ file: StoreFile, isAlone: Bool) throws(StoreError) -> ResponseStore {
     let removalLog = try openRemovalLog(of: file, isAlone: isAlone)
-    let store = ResponseStore(directory: directory, file: file, removalLog: removalLog, options: options)
+    let store = ResponseStore(
+      directory: directory, file: file, removalLog: removalLog, options: options, counts: counts)
     do throws(LMDBError) {
       _ = try file.environment.clearStaleReaders()
       try store.notePartialBodies(isAlone: isAlone)

@@ -27,13 +27,22 @@ final class StoreRegistry: Sendable {
     return stores.withLock { $0.values.compactMap { $0.processID == processID ? $0.store : nil } }
   }
 
-  func open(directory path: String, options: ResponseStore.Options) throws(StoreError) -> ResponseStore {
+  /// - Parameter givenUp: A store of the directory that was given up; it may have stood in another one that was there before.
+  func open(
+    directory path: String, options: ResponseStore.Options, inPlaceOf givenUp: ResponseStore? = nil
+  ) throws(StoreError) -> ResponseStore {
     let result = opening.withLock { openings -> Result<ResponseStore, StoreError> in
       openings += 1
       do throws(StoreError) {
         let directory = try StoreDirectory(
           path: path, allowsUntrusted: options.allowsUntrustedDirectory, makesDirectory: !options.opensExistingOnly)
-        if let store = existing(directory.identity, timeout: options.openTimeout) {
+        var counts = givenUp?.counts
+        try givenUp.map { givenUp throws(StoreError) in try letGo(of: givenUp) }
+        let existing = existing(directory.identity, timeout: options.openTimeout)
+        if let store = existing, store.isLost {
+          counts = store.counts
+          try letGo(of: store)
+        } else if let store = existing {
           guard store.options.runsInBackground || !options.runsInBackground else {
             store.close()
             throw StoreError(
@@ -43,7 +52,9 @@ final class StoreRegistry: Sendable {
           if !options.opensExistingOnly { store.capacityByteCount = options.capacityByteCount }
           return .success(store)
         }
-        let store = try StoreOpening(directory: directory, options: options).open()
+        let store = try StoreOpening(
+          directory: directory, options: options, counts: counts ?? StatisticsCounters()
+        ).open()
         try store.startThreads()
         stores.withLock { $0[directory.identity] = Entry(store: store, processID: getpid()) }
         return .success(store)
@@ -52,6 +63,15 @@ final class StoreRegistry: Sendable {
       }
     }
     return try result.get()
+  }
+
+  /// Closes a store that was given up.
+  private func letGo(of store: ResponseStore) throws(StoreError) {
+    guard !store.letGo() else { return }
+    throw StoreError(
+      .busy, directory: store.directory,
+      reason: "the store was given up, and this process is still at work in its data",
+      remedy: "Try again when what reads or writes it has ended")
   }
 
   private func existing(_ identity: StoreDirectory.Identity, timeout: Duration) -> ResponseStore? {
