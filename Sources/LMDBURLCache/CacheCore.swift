@@ -14,11 +14,12 @@ final class CacheCore: Sendable {
   let settings: Mutex<Settings>
   /// Where the store is, or would be; nil if it is never to be opened.
   let directory: String?
-  /// Set once: by the initializer, or when a disk capacity is first given.
-  private let openStore = OnceReference<ResponseStore>()
+  /// Set by the initializer, or when a disk capacity is first given; replaced when the store was given up and opened anew.
+  let openStore = StoreReference()
   private let diskLimit: Atomic<Int>
-  /// Changes of the disk capacity take turns.
-  private let resizing = Mutex<Void>(())
+  /// Changes of the disk capacity, and opening anew, take turns.
+  let resizing = Mutex<Void>(())
+  let recovery = Mutex(Recovery())
   /// Held while a response is kept, and for an instant by each removal before it begins: what was fetched before a removal is
   /// either kept before it, and removed by it, or finds its right to be kept gone.
   private let keeping = Mutex<Void>(())
@@ -36,13 +37,13 @@ final class CacheCore: Sendable {
     memory = MemoryTier(capacityByteCount: memoryCapacity)
     settings = Mutex(Settings())
     diskLimit = Atomic(diskCapacity)
-    if let store { _ = openStore.storeIfNil(store) }
+    if let store { openStore.set(store) }
   }
 
   /// The store, while the disk may be used.
   var store: ResponseStore? { usesDisk ? openStore.load() : nil }
 
-  private var usesDisk: Bool { diskCapacity >= ResponseStore.smallestCapacityByteCount }
+  var usesDisk: Bool { diskCapacity >= ResponseStore.smallestCapacityByteCount }
 
   var now: Date { options.clock() }
 
@@ -66,11 +67,12 @@ final class CacheCore: Sendable {
     let isUsable = capacity >= ResponseStore.smallestCapacityByteCount
     if let store = openStore.load() {
       if isUsable { store.capacityByteCount = capacity } else { store.removeAll() }
+      recoverIfGivenUp(store)
     } else if isUsable, let directory {
       do {
         let store = try ResponseStore.open(
           directory: directory, options: options.storeOptions(diskCapacity: capacity))
-        _ = openStore.storeIfNil(store)
+        openStore.set(store)
       } catch {
         options.log("LMDBURLCache: The cache works in memory alone. \(error)")
       }
@@ -91,7 +93,10 @@ final class CacheCore: Sendable {
     // Both are read before the disk, so that whatever happens meanwhile shows.
     let snapshot = store.snapshot
     let changeCount = usesMemory ? memory.changeCount(for: key) : 0
-    guard let stored = store.lookup(key, where: matches) else { return nil }
+    guard let stored = store.lookup(key, where: matches) else {
+      recoverIfGivenUp(store)
+      return nil
+    }
     let response = StoredURLResponse(CachedRecord(stored, key: key), url: url, snapshot: snapshot)
     if usesMemory, !stored.hasOtherVariants {
       // With several variants, only the disk knows which of those that match is the newest.
@@ -149,6 +154,7 @@ final class CacheCore: Sendable {
         MemoryTier.Entry(response, isOnDisk: reachesDisk && store != nil, snapshot: store?.snapshot ?? 0))
       if reachesDisk { store?.store(record.newResponse) }
     }
+    if let store { recoverIfGivenUp(store) }
   }
 
   /// Gives a response other fields and facts, after a 304, in whatever tier has it; nothing happens if it is gone, or replaced.
@@ -188,25 +194,32 @@ final class CacheCore: Sendable {
   func remove(_ isCovered: (CachedRecord) -> Bool, fromStore: (ResponseStore) -> Void) {
     keeping.withLock { _ in }
     memory.removeAll(where: isCovered)
-    if let store = openStore.load() { fromStore(store) }
+    removeFromStore(fromStore)
     memory.removeAll(where: isCovered)
   }
 
   func remove(_ key: RequestKey) {
     keeping.withLock { _ in }
     memory.remove(key)
-    openStore.load()?.remove(key)
+    removeFromStore { $0.remove(key) }
     memory.remove(key)
   }
 
   /// Removes a key where something is stored for it; otherwise it costs a lookup, and the disk no sync.
   func removeIfStored(_ key: RequestKey) {
     keeping.withLock { _ in }
-    guard !memory.variants(of: key).isEmpty || openStore.load()?.lookup(key) != nil else { return }
+    guard !memory.variants(of: key).isEmpty || openStore.load().map({ mayHold(key, $0) }) == true else { return }
     remove(key)
   }
 
+  /// In a store that was given up nothing is found, but others may have begun anew.
+  private func mayHold(_ key: RequestKey, _ store: ResponseStore) -> Bool {
+    store.lookup(key) != nil || store.isGivenUp
+  }
+
   func flush() throws {
-    try openStore.load()?.flush()
+    guard let store = openStore.load() else { return }
+    defer { recoverIfGivenUp(store) }
+    try store.flush()
   }
 }

@@ -46,6 +46,7 @@ extension LMDBURLCache {
       options.clock = clock
       options.allowsUntrustedDirectory = allowsUntrustedDirectory
       options.verifiesEveryRead = verifiesEveryRead
+      options.letsGoWhenGivenUp = true
       options.log = log
       return options
     }

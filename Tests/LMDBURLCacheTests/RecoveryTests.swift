@@ -1,0 +1,221 @@
+import Foundation
+import FoundationNetworking
+import Glibc
+import Testing
+
+@testable import LMDBURLCache
+
+/// A disk tier that is lost while the cache is in use comes back by itself.
+@Suite("Recovery")
+struct RecoveryTests {
+  static let url = URL(string: "http://example.com/a")!
+
+  private func store(_ cache: LMDBURLCache, _ url: URL = url, _ text: String = "body") {
+    cache.storeCachedResponse(cached(url, text), for: URLRequest(url: url))
+  }
+
+  /// Waits for the cache to be on a store that is not given up.
+  private func waitForRecovery(_ cache: LMDBURLCache) async throws {
+    let patience = ContinuousClock.now + .seconds(30)
+    while cache.core.store?.isGivenUp != false, ContinuousClock.now < patience {
+      // A lookup is what sets it off.
+      _ = cache.isCached(Self.url)
+      try await Task.sleep(for: .milliseconds(5))
+    }
+    #expect(cache.core.store?.isGivenUp == false)
+  }
+
+  private func mode(_ path: String) -> mode_t? {
+    var status = stat()
+    return lstat(path, &status) == 0 ? status.st_mode & 0o7777 : nil
+  }
+
+  @Test("After damage: lookups miss, and soon stores and hits work again in the same cache", arguments: [0, 4 << 20])
+  func damage(memory: Int) async throws {
+    let fixture = try CacheFixture(memory: memory)
+    let cache = fixture.cache
+    store(cache)
+    #expect(cache.flush())
+    #expect(cache.isCached(Self.url))
+    let stores = cache.statistics.disk?.stores
+    let old = cache.core.store
+    try damageCounters(of: fixture.directory)
+    // The next commit meets it.
+    store(cache, URL(string: "http://example.com/b")!)
+    #expect(!cache.flush())
+    #expect(old?.isGivenUp == true)
+    #expect(!cache.isCached(Self.url))
+    try await waitForRecovery(cache)
+    #expect(!cache.isCached(Self.url))
+    store(cache)
+    #expect(cache.flush())
+    #expect(cache.isCached(Self.url))
+    #expect(cache.core.store?.entryCount == 1)
+    #expect(cache.statistics.disk?.stores == stores.map { $0 + 1 })
+    #expect(mode(fixture.directory.path + "/data.mdb.damaged") == 0o600)
+    let lines = fixture.logged.all
+    #expect(lines.count { $0.contains("is given up") } == 1)
+    #expect(lines.count { $0.contains("works again") } == 1)
+    await fixture.finish()
+  }
+
+  @Test("A directory that is deleted is made anew, for the owner alone; two caches of it go on sharing")
+  func deletedDirectory() async throws {
+    let fixture = try CacheFixture(memory: 0)
+    let cache = fixture.cache
+    let second = try LMDBURLCache(directory: fixture.directory, memoryCapacity: 1 << 20, diskCapacity: 16 << 20)
+    store(cache)
+    #expect(cache.flush())
+    #expect(second.isCached(Self.url))
+    try FileManager.default.removeItem(at: fixture.directory)
+    store(cache)
+    cache.flush()
+    try await waitForRecovery(cache)
+    try await waitForRecovery(second)
+    #expect(cache.core.store === second.core.store)
+    #expect(!cache.isCached(Self.url))
+    #expect(!second.isCached(Self.url))
+    store(cache)
+    #expect(cache.flush())
+    #expect(second.isCached(Self.url))
+    #expect(mode(fixture.directory.path) == 0o700)
+    for name in try FileManager.default.contentsOfDirectory(atPath: fixture.directory.path) {
+      #expect(mode(fixture.directory.path + "/" + name) == 0o600, "\(name)")
+    }
+    await fixture.finish()
+  }
+
+  @Test("The background thread notices a deleted directory where nothing is stored or removed")
+  func deletedBehindMemory() async throws {
+    let fixture = try CacheFixture()
+    let cache = fixture.cache
+    store(cache)
+    #expect(cache.flush())
+    try FileManager.default.removeItem(at: fixture.directory)
+    let patience = ContinuousClock.now + .seconds(30)
+    while cache.isCached(Self.url), ContinuousClock.now < patience { try await Task.sleep(for: .milliseconds(20)) }
+    #expect(!cache.isCached(Self.url))
+    try await waitForRecovery(cache)
+    store(cache)
+    #expect(cache.flush())
+    #expect(cache.isCached(Self.url))
+    await fixture.finish()
+  }
+
+  @Test("A removal reaches what another process stored after it began anew")
+  func removalAfterAnother() async throws {
+    let fixture = try CacheFixture()
+    let cache = fixture.cache
+    store(cache)
+    #expect(cache.flush())
+    try damageCounters(of: fixture.directory)
+    // This notices the damage, and does not set off a recovery.
+    _ = cache.core.store?.statistics
+    #expect(cache.core.store?.isGivenUp == true)
+    setenv("LMDBURLCACHE_TEST_DIRECTORY", fixture.directory.path, 1)
+    defer { unsetenv("LMDBURLCACHE_TEST_DIRECTORY") }
+    await #expect(processExitsWith: .success) {
+      let path = ProcessInfo.processInfo.environment["LMDBURLCACHE_TEST_DIRECTORY"]!
+      var other: LMDBURLCache?
+      while other == nil {
+        do {
+          other = try LMDBURLCache(
+            directory: URL(fileURLWithPath: path), memoryCapacity: 0, diskCapacity: 16 << 20)
+        } catch {
+          // The parent's threads have not let go of the data yet.
+          usleep(10_000)
+        }
+      }
+      for name in ["a", "kept"] {
+        let url = URL(string: "http://example.com/\(name)")!
+        other?.storeCachedResponse(cached(url), for: URLRequest(url: url))
+      }
+      guard other?.flush() == true else { exit(1) }
+      exit(0)
+    }
+    cache.removeCachedResponse(for: URLRequest(url: Self.url))
+    #expect(cache.core.store?.isGivenUp == false)
+    #expect(!cache.isCached(Self.url))
+    #expect(cache.isCached(URL(string: "http://example.com/kept")!))
+    await fixture.finish()
+  }
+
+  @Test("A process that has the damaged data open keeps others from beginning anew, until it notices by itself")
+  func twoProcesses() async throws {
+    let fixture = try CacheFixture(memory: 0)
+    let cache = fixture.cache
+    store(cache)
+    #expect(cache.flush())
+    let ready = fixture.directory.path + ".ready"
+    defer { unlink(ready) }
+    setenv("LMDBURLCACHE_TEST_DIRECTORY", fixture.directory.path, 1)
+    defer { unsetenv("LMDBURLCACHE_TEST_DIRECTORY") }
+    async let child: Void = {
+      await #expect(processExitsWith: .success) {
+        let path = ProcessInfo.processInfo.environment["LMDBURLCACHE_TEST_DIRECTORY"]!
+        let other = try LMDBURLCache(
+          directory: URL(fileURLWithPath: path), memoryCapacity: 0, diskCapacity: 16 << 20)
+        guard other.isCached(RecoveryTests.url) else { exit(1) }
+        close(open(path + ".ready", O_CREAT | O_WRONLY, 0o600))
+        // Idle until the others have begun anew and closed again, then in use again.
+        while access(path + ".ready", F_OK) == 0 { usleep(10_000) }
+        let url = URL(string: "http://example.com/other")!
+        for _ in 0..<1000 where !other.isCached(url) {
+          other.storeCachedResponse(cached(url), for: URLRequest(url: url))
+          usleep(10_000)
+        }
+        exit(other.flush() && other.isCached(url) ? 0 : 2)
+      }
+    }()
+    while access(ready, F_OK) != 0 { try await Task.sleep(for: .milliseconds(5)) }
+    try damageCounters(of: fixture.directory)
+    store(cache, URL(string: "http://example.com/b")!)
+    #expect(!cache.flush())
+    try await waitForRecovery(cache)
+    store(cache)
+    #expect(cache.flush())
+    unlink(ready)
+    await child
+    #expect(cache.isCached(Self.url))
+    #expect(cache.isCached(URL(string: "http://example.com/other")!))
+    await fixture.finish()
+  }
+
+  @Test("Attempts pause for ever longer, up to a minute, and begin anew after an hour without trouble")
+  func pauses() {
+    var recovery = Recovery()
+    var now = ContinuousClock.now
+    var pauses: [Duration] = []
+    for _ in 0..<9 {
+      let began = now
+      while !recovery.begin(at: now) { now += .seconds(1) }
+      let beginsTwice = recovery.begin(at: now)
+      #expect(!beginsTwice)
+      recovery.end(at: now)
+      pauses.append(now - began)
+    }
+    #expect(pauses == [0, 1, 2, 4, 8, 16, 32, 60, 60].map { .seconds($0) })
+    now += .seconds(3700)
+    let begins = recovery.begin(at: now)
+    recovery.end(at: now)
+    let beginsSoon = recovery.begin(at: now + .seconds(1))
+    #expect(begins && beginsSoon)
+  }
+
+  /// Spoils the numbers of the store as a whole, which every commit reads, behind the back of whoever has it open.
+  private func damageCounters(of directory: URL) throws {
+    let path = directory.path + "/data.mdb"
+    let data = try Data(contentsOf: URL(fileURLWithPath: path))
+    let descriptor = open(path, O_RDWR)
+    defer { close(descriptor) }
+    let noise = [UInt8](repeating: 0xEE, count: 16)
+    var start = data.startIndex
+    var count = 0
+    while let found = data.range(of: Data("counters".utf8), in: start..<data.endIndex) {
+      #expect(pwrite(descriptor, noise, noise.count, off_t(found.upperBound)) == noise.count)
+      start = found.upperBound
+      count += 1
+    }
+    #expect(count > 0)
+  }
+}
