@@ -38,6 +38,11 @@ final class CacheFixture {
 
   private let options: LMDBURLCache.Options
 
+  deinit {
+    // Of a test that threw before it came to its end; otherwise it has gone.
+    try? FileManager.default.removeItem(at: directory)
+  }
+
   /// Another cache on the same directory; the old one lives on for whoever holds it.
   func reopen(memory: Int = 4 << 20, disk: Int = 16 << 20) throws {
     cache.flush()

@@ -130,6 +130,66 @@ struct DamageTests {
     #expect(fixture.body(Self.url) != nil)
   }
 
+  enum Index: String, CaseIterable {
+    case rowsThatLeadNowhere, missingRows
+  }
+
+  @Test(
+    "An index of dates that does not fit the records keeps neither eviction nor a purge from their end",
+    arguments: Index.allCases, [true, false])
+  func damagedDates(_ damage: Index, hasUses: Bool) throws {
+    let fixture = try StoreFixture(capacity: 4 << 20)
+    defer { fixture.remove() }
+    let body = pseudorandomData(20_000, seed: 3)
+    for number in 0..<100 { fixture.store.store(fixture.response("http://a.example/old/\(number)", body: body)) }
+    fixture.drain()
+    if !hasUses {
+      fixture.close()
+      try FileManager.default.removeItem(atPath: fixture.path("LMDBURLCache.uses"))
+      try fixture.open()
+    }
+    let file = fixture.store.file
+    try file.environment.write { (transaction) throws(LMDBError) in
+      switch damage {
+      case .rowsThatLeadNowhere:
+        for number in UInt64(0)..<2000 {
+          try file.dates.put((), for: DateKey(time: number, rowID: 1_000_000 + number), in: transaction)
+          try file.expiries.put((), for: DateKey(time: number, rowID: 1_000_000 + number), in: transaction)
+        }
+      case .missingRows:
+        var rows: [DateKey] = []
+        try file.dates.withCursor(in: transaction) { (cursor) throws(LMDBError) in
+          var more = try cursor.first()
+          while more {
+            rows.append(try cursor.checkedKey())
+            more = try cursor.next()
+          }
+        }
+        for row in rows { try file.dates.remove(row, in: transaction) }
+      }
+    }
+    // Three times the capacity.
+    for number in 0..<600 {
+      fixture.store.store(fixture.response("http://a.example/new/\(number)", body: body))
+      fixture.store.writePending()
+      if number % 8 == 7 { fixture.drain() }
+    }
+    #expect(fixture.store.statistics.droppedStores == 0)
+    #expect(fixture.store.statistics.evictions > 300)
+    fixture.clock.advance(by: 10)
+    fixture.store.store(fixture.response("http://a.example/last"))
+    fixture.drain()
+    fixture.store.removeResponses(since: fixture.clock.now - 5)
+    fixture.drain()
+    #expect(fixture.body("http://a.example/last") == nil)
+    #expect(fixture.store.entryCount > 50)
+    fixture.store.removeAll()
+    fixture.drain()
+    #expect(fixture.store.entryCount == 0)
+    #expect(fixture.body("http://a.example/new/599") == nil)
+    fixture.close()
+  }
+
   @Test("A mark of a purge that cannot be read hides everything")
   func damagedMark() throws {
     let fixture = try StoreFixture()
