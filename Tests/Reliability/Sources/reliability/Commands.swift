@@ -93,6 +93,11 @@ func runChild(_ arguments: [String]) -> Never {
     runScene { () throws(StoreError) in
       try Scenes.besideStopped(next(), ledgerPath: next(), capacity: number())
     }
+  case "capacity-beside-stopped":
+    runScene { () throws(StoreError) in
+      try Scenes.capacityBesideStopped(next(), capacity: number(), newCapacity: number())
+    }
+  case "capacity": runScene { () throws(StoreError) in try Scenes.capacity(next()) }
   case "open-beside": runScene { () throws(StoreError) in try Scenes.openBeside(next(), capacity: number()) }
   case "fill":
     runScene { () throws(StoreError) in

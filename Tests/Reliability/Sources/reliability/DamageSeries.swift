@@ -55,7 +55,11 @@ struct DamageSeries {
   private func restore() {
     removeTree(storePath)
     makeDirectory(storePath)
-    for name in ["data.mdb", "LMDBURLCache.store", "LMDBURLCache.uses", "users.lock", "open.lock", "lock.mdb"] {
+    let names = [
+      "data.mdb", "LMDBURLCache.store", "LMDBURLCache.removals", "LMDBURLCache.uses", "users.lock", "open.lock",
+      "lock.mdb",
+    ]
+    for name in names {
       guard let data = FileManager.default.contents(atPath: directory + "/original/" + name) else { continue }
       DiskImage(bytes: [UInt8](data)).write(to: storePath + "/" + name)
     }
@@ -178,7 +182,7 @@ struct DamageSeries {
 
   private func lockFiles(_ tally: inout Tally) {
     let garbage = [UInt8]((0..<9000).map { UInt8(truncatingIfNeeded: SeededRandom.mixed($0)) })
-    for name in ["lock.mdb", "users.lock", "open.lock", "LMDBURLCache.uses"] {
+    for name in ["lock.mdb", "users.lock", "open.lock", "LMDBURLCache.uses", "LMDBURLCache.removals"] {
       attempt("no \(name)", &tally) { unlink(storePath + "/" + name) }
       attempt("an empty \(name)", &tally) { DiskImage().write(to: storePath + "/" + name) }
       attempt("garbage in \(name)", &tally) { DiskImage(bytes: garbage).write(to: storePath + "/" + name) }

@@ -13,7 +13,8 @@ struct ProcessesSeries {
     var isGood = true
     let scenarios: [(String, () -> Bool)] = [
       ("eight", { eight(seconds: seconds) }), ("unwell", { unwell(seconds: seconds / 2) }),
-      ("stopped", stoppedWhileWriting), ("forked", forked), ("other format", otherFormat),
+      ("stopped", stoppedWhileWriting), ("capacity, goes on", { capacityBesideStopped(endsBy: SIGCONT) }),
+      ("capacity, dies", { capacityBesideStopped(endsBy: SIGKILL) }), ("forked", forked), ("other format", otherFormat),
     ]
     for (name, scenario) in scenarios {
       prepare()
@@ -104,6 +105,45 @@ struct ProcessesSeries {
   }
 
   // MARK: Stopped with the write lock
+
+  /// Half the capacity is set while a process is stopped in a write transaction, which then goes on or dies.
+  private func capacityBesideStopped(endsBy signal: Int32) -> Bool {
+    for number in [0, 2, 3, 4] {
+      let seeded = Child.run(
+        ["crowd", storePath, ledgerPath, "\(Crowd.capacity)", "\(number)", "700"], outputPath: directory + "/seed")
+      guard seeded.0 == .exited(0) else { return false }
+    }
+    let half = Crowd.capacity / 2
+    let setter = Child.start(
+      ["capacity-beside-stopped", storePath, "\(Crowd.capacity)", "\(half)"], outputPath: directory + "/setter")
+    waitForFile(storePath + ".ready")
+    let stopped = Child.start(
+      ["crowd", storePath, ledgerPath, "\(Crowd.capacity)", "1", "1000"], outputPath: directory + "/stopped",
+      environment: ["LD_PRELOAD": setting.recorder, "RECORDER_STOP": "25"])
+    guard isStopped(stopped) else {
+      say("the process did not stop: \(stopped.output)")
+      return false
+    }
+    makeDirectory(storePath + ".go")
+    waitForFile(storePath + ".set")
+    stopped.kill(signal)
+    let stoppedEnd = stopped.wait()
+    let end = setter.wait()
+    let (_, present) = Child.run(["capacity", storePath], outputPath: directory + "/capacity")
+    let ended: Child.End = signal == SIGKILL ? .signalled(SIGKILL) : .exited(0)
+    let isGood =
+      end == .exited(0) && stoppedEnd == ended && present.split(separator: "\n").last == "\(half)"
+      && check(capacity: half)
+    let output = setter.output
+    setting.report(
+      "processes: capacity set beside one stopped in a write transaction, which then "
+        + (signal == SIGKILL ? "dies" : "goes on"),
+      output.split(separator: "\n").filter { !$0.hasPrefix("log:") }.joined(separator: "; ") + ": "
+        + (isGood ? "all well" : "FAILED, \(end), \(stoppedEnd)"))
+    if !isGood { say(output + stopped.output + present) }
+    for name in [".ready", ".go", ".set"] { removeTree(storePath + name) }
+    return isGood
+  }
 
   private func stoppedWhileWriting() -> Bool {
     let seeded = Child.run(

@@ -63,6 +63,37 @@ enum Scenes {
     expect(flushing < 5000 && removing < 1000 && closing < 8000, "something waited too long")
   }
 
+  /// Sets another capacity beside such a process.
+  static func capacityBesideStopped(_ directory: String, capacity: Int, newCapacity: Int) throws(StoreError) {
+    var timed = options(capacity)
+    timed.stallTimeout = .seconds(1)
+    let store = try ResponseStore.open(directory: directory, options: timed)
+    makeDirectory(directory + ".ready")
+    while access(directory + ".go", F_OK) != 0 { usleep(1000) }
+    let before = store.diskByteCount
+    expect(before > newCapacity / 10 * 11, "only \(before) bytes are stored")
+    let setting = try milliseconds { () throws(StoreError) in store.capacityByteCount = newCapacity }
+    say("with a stallTimeout of 1 s setting it returns after \(setting) ms")
+    expect(setting < 5000, "setting the capacity waited too long")
+    let began = now()
+    expect(store.diskByteCount > newCapacity / 10 * 11, "room was made beside a process that has the right to write")
+    makeDirectory(directory + ".set")
+    while store.diskByteCount > newCapacity / 10 * 11 {
+      expect(now() - began < 20, "\(store.diskByteCount) bytes are still on disk")
+      usleep(1000)
+    }
+    say(
+      "it holds \(Int((now() - began) * 1000)) ms after the process is let go: \(before) bytes on disk become "
+        + "\(store.diskByteCount)")
+    try store.flush()
+    store.close()
+  }
+
+  /// The capacity that a store has.
+  static func capacity(_ directory: String) throws(StoreError) {
+    say("\(try ResponseStore.open(directory: directory, options: .existing).capacityByteCount)")
+  }
+
   /// Opening beside such a process.
   static func openBeside(_ directory: String, capacity: Int) throws(StoreError) {
     var timed = options(capacity)
