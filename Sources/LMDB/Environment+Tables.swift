@@ -64,6 +64,12 @@ extension Environment {
     for table in 0..<tableHandleEnd.load(ordering: .acquiring) {
       pageCount += try TableStatistics(handle, table).pageCount
     }
+    // The transaction keeps the map where it is.
+    var information = MDB_envinfo()
+    mdb_env_info(pointer, &information)
+    guard pageCount <= information.me_mapsize / pageByteCount else {
+      throw LMDBError(code: .corrupted, function: "mdb_stat")
+    }
     return pageCount
   }
 

@@ -21,6 +21,11 @@ public struct TableStatistics: Sendable, Hashable {
     var statistics = MDB_stat()
     let rc = mdb_stat(transaction.pointer, table, &statistics)
     guard rc == 0 else { throw LMDBError(rc, "mdb_stat") }
+    // They stand in pages that may be damaged, and sums of them must not overflow.
+    let pageCounts = statistics.ms_branch_pages | statistics.ms_leaf_pages | statistics.ms_overflow_pages
+    guard (0..<1 << 40).contains(pageCounts), (0..<1 << 56).contains(statistics.ms_entries) else {
+      throw LMDBError(code: .corrupted, function: "mdb_stat")
+    }
     entryCount = statistics.ms_entries
     depth = Int(statistics.ms_depth)
     branchPageCount = statistics.ms_branch_pages

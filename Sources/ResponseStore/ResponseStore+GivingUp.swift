@@ -1,3 +1,4 @@
+import Glibc
 import LMDB
 import Synchronization
 
@@ -34,6 +35,30 @@ extension ResponseStore {
       !file.environment.isDataFile(ofDirectory: directory)
     else { return }
     giveUp("its directory or its data was deleted, renamed or replaced", condemnsData: false)
+  }
+
+  /// Whether not even the smallest commit finds room, although there must be some: the list of free pages is damaged. Nobody could
+  /// store or delete anything any more.
+  func isOutOfPages() -> Bool {
+    do throws(LMDBError) {
+      for _ in 0..<3 {
+        // A reader may pin what was freed, and another process may just have taken what there was.
+        guard try livePageCount() <= limits.withLock({ $0.livePageCount }),
+          file.environment.oldestSnapshot() >= file.environment.lastTransactionID
+        else { return false }
+        do throws(LMDBError) {
+          try touch()
+          return false
+        } catch {
+          guard error.code == .mapFull else { throw error }
+        }
+        usleep(1000)
+      }
+      return true
+    } catch {
+      // Another trouble, which the next commit will meet and judge.
+      return false
+    }
   }
 
   /// Whether it is of no use any more, also for a reason that nobody has looked at yet.

@@ -297,6 +297,10 @@ extension ResponseStore {
       condemn("\(error)")
       return
     }
+    if error.code == .mapFull, isOutOfPages() {
+      condemn("no page of the file can be used, although little is stored (\(error))")
+      return
+    }
     if error.isLackOfRoom {
       log(.fullDisk, "The disk is full or failing; responses are not stored until there is room: \(error)")
     } else {

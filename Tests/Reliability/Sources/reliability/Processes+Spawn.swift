@@ -35,7 +35,7 @@ struct Child {
     defer { posix_spawn_file_actions_destroy(&actions) }
     var environment = ProcessInfo.processInfo.environment
     // A crash is a result here, not something to be explained at length.
-    environment["SWIFT_BACKTRACE"] = "enable=no"
+    environment["SWIFT_BACKTRACE"] = environment["SWIFT_BACKTRACE"] ?? "enable=no"
     for (name, value) in extra { environment[name] = value }
     var arguments = ([executablePath, "child"] + arguments).map { strdup($0) } + [nil]
     var variables = environment.map { strdup("\($0)=\($1)") } + [nil]
