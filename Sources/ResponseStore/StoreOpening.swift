@@ -128,7 +128,16 @@ struct StoreOpening {
     }
     switch contents {
     case .store(let file):
-      return try ready(file, isAlone: isAlone)
+      do throws(StoreError) {
+        return try ready(file, isAlone: isAlone)
+      } catch {
+        // The file is still referred to here, and must be closed before another takes its place.
+        guard isAlone, mayStartAnew, let cause = error.cause, cause.isDamage, file.environment.close() else {
+          throw error
+        }
+        directory.noteUser(isAlone: true)
+        return try startAnew(as: "damaged", because: "the data is damaged (\(cause))")
+      }
     case .foreign:
       throw foreign(reason: "data.mdb is an LMDB file of another program")
     case .otherVersion(let version):

@@ -183,6 +183,18 @@ struct GivingUpTests {
     #expect(fixture.body(Self.url) == nil)
   }
 
+  @Test("Numbers that are found damaged while the store is opened begin it anew at once")
+  func openingDamaged() throws {
+    let fixture = try damagedFixture()
+    defer { fixture.finish() }
+    try fixture.reopen()
+    #expect(fixture.body(Self.url) == nil)
+    fixture.store.store(fixture.response(Self.url))
+    fixture.drain()
+    #expect(fixture.body(Self.url) != nil)
+    #expect(fixture.logged.all.contains { $0.contains("A new store is begun") })
+  }
+
   @Test("Giving up does not touch another store in the same place")
   func otherInPlace() throws {
     let fixture = try StoreFixture()
