@@ -55,7 +55,8 @@ struct MetaPage {
     guard (Int(lastPage) + 1) * page <= mapByteCount else {
       return .largerThanMap(byteCount: (Int(lastPage) + 1) * page, mapByteCount: mapByteCount)
     }
-    for root in [freeListRoot, mainRoot] where root != .max && !(2...lastPage).contains(root) {
+    // No range, which would trap where there are no pages but the first two.
+    for root in [freeListRoot, mainRoot] where root != .max && (root < 2 || root > lastPage) {
       return .implausible("a tree's root lies outside of the pages in use")
     }
     guard transactionID == 0 || transactionID % 2 == UInt64(number) else {
