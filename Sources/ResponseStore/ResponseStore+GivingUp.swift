@@ -37,29 +37,17 @@ extension ResponseStore {
     giveUp("its directory or its data was deleted, renamed or replaced", condemnsData: false)
   }
 
-  /// Whether not even the smallest commit finds room, although there must be some: the list of free pages is damaged. Nobody could
-  /// store or delete anything any more.
-  func isOutOfPages() -> Bool {
-    do throws(LMDBError) {
-      for _ in 0..<3 {
-        // A reader may pin what was freed, and another process may just have taken what there was.
-        guard try livePageCount() <= limits.withLock({ $0.livePageCount }),
-          file.environment.oldestSnapshot() >= file.environment.lastTransactionID
-        else { return false }
-        do throws(LMDBError) {
-          try touch()
-          return false
-        } catch {
-          guard error.code == .mapFull else { throw error }
-        }
-        usleep(1000)
-      }
-      return true
-    } catch {
-      // Another trouble, which the next commit will meet and judge.
-      return false
-    }
+  /// Notes whether a batch was committed or met a full map to the end. When several in a row find no room, although there must be
+  /// some and no reader pins it, the list of free pages is damaged, and nobody could store or delete anything any more.
+  func noteFullMap(_ isFull: Bool) {
+    guard isFull else { return fullMapsInARow.store(0, ordering: .relaxed) }
+    guard file.environment.oldestSnapshot() >= file.environment.lastTransactionID,
+      fullMapsInARow.add(1, ordering: .relaxed).newValue >= Self.mostFullMapsInARow
+    else { return }
+    condemn("\(Self.mostFullMapsInARow) times in a row there was no page to write to, although some must be free")
   }
+
+  private static let mostFullMapsInARow = 8
 
   /// Whether it is of no use any more, also for a reason that nobody has looked at yet.
   var isLost: Bool {

@@ -142,6 +142,7 @@ extension ResponseStore {
     while true {
       do throws(LMDBError) {
         let outcome = try work(batch)
+        noteFullMap(false)
         count(outcome)
         finish(batch, outcome)
         return true
@@ -297,10 +298,7 @@ extension ResponseStore {
       condemn("\(error)")
       return
     }
-    if error.code == .mapFull, isOutOfPages() {
-      condemn("no page of the file can be used, although little is stored (\(error))")
-      return
-    }
+    noteFullMap(error.code == .mapFull)
     if error.isLackOfRoom {
       log(.fullDisk, "The disk is full or failing; responses are not stored until there is room: \(error)")
     } else {
