@@ -1,6 +1,7 @@
 import Foundation
 import FoundationNetworking
 import LoopbackOrigin
+import Synchronization
 import Testing
 
 @testable import LMDBURLCache
@@ -33,10 +34,21 @@ struct ConformanceRunner {
   let path: ConformancePath
   let clock = ConformanceClock()
 
+  /// Where the caches of all cases lie. Their stores may outlive them, and would notice if their directories were gone.
+  private static let root: URL = {
+    let root = FileManager.default.temporaryDirectory.appendingPathComponent("conformance-\(UUID().uuidString)")
+    Self.rootPath.withLock { $0 = root.path }
+    atexit {
+      // Left behind in the worst case.
+      try? FileManager.default.removeItem(atPath: ConformanceRunner.rootPath.withLock { $0 })
+    }
+    return root
+  }()
+  /// What a C function pointer can reach.
+  private static let rootPath = Mutex("")
+
   func run() async throws -> [String] {
-    let directory = FileManager.default.temporaryDirectory.appendingPathComponent("conformance-\(UUID().uuidString)")
-    defer { try? FileManager.default.removeItem(at: directory) }  // Left behind in the worst case.
-    let cache = try makeCache(directory)
+    let cache = try makeCache(Self.root.appendingPathComponent(UUID().uuidString))
     cache.minCacheInterval = 0
     let current = ConformanceLock(0)
     let clock = clock
