@@ -53,6 +53,21 @@ extension Environment {
     }
   }
 
+  /// By how many pages those in use and the free ones do not add up to the file's: 0, unless the list of free pages is damaged. What
+  /// is missing from the list can never be used again.
+  ///
+  /// Holds the write lock. To be called when all tables are open.
+  /// - Throws: ``LMDBError``: ``LMDBError/Code/corrupted`` when the list cannot be true.
+  /// - Complexity: O(free pages).
+  public func lostPageCount() throws(LMDBError) -> Int {
+    try write { (_) throws(LMDBError) in
+      try read { (transaction) throws(LMDBError) in
+        let (free, _) = try freePages(olderThan: .max, from: .start, maximumCount: .max, in: transaction)
+        return abs(information.lastPageNumber + 1 - (try livePageCount(in: transaction)) - free.count)
+      }
+    }
+  }
+
   /// The oldest snapshot that a reader of any process looks at, as the transaction that made it; the greatest number if there
   /// is none. Pages that were freed since cannot be used anew. `mdb_reader_list`.
   public func oldestSnapshot() -> UInt64 {

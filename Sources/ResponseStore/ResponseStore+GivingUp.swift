@@ -37,17 +37,16 @@ extension ResponseStore {
     giveUp("its directory or its data was deleted, renamed or replaced", condemnsData: false)
   }
 
-  /// Notes whether a batch was committed or met a full map to the end. When several in a row find no room, although there must be
-  /// some and no reader pins it, the list of free pages is damaged, and nobody could store or delete anything any more.
-  func noteFullMap(_ isFull: Bool) {
-    guard isFull else { return fullMapsInARow.store(0, ordering: .relaxed) }
-    guard file.environment.oldestSnapshot() >= file.environment.lastTransactionID,
-      fullMapsInARow.add(1, ordering: .relaxed).newValue >= Self.mostFullMapsInARow
-    else { return }
-    condemn("\(Self.mostFullMapsInARow) times in a row there was no page to write to, although some must be free")
+  /// After a full map that nothing relieved: whether that is so because the list of free pages is damaged. Then nobody could store or
+  /// delete anything any more.
+  func hasLostPages() -> Bool {
+    do throws(LMDBError) {
+      // It adds up to the page; a few would not fill the map.
+      return try file.environment.lostPageCount() > 16
+    } catch {
+      return error.isDamage
+    }
   }
-
-  private static let mostFullMapsInARow = 8
 
   /// Whether it is of no use any more, also for a reason that nobody has looked at yet.
   var isLost: Bool {

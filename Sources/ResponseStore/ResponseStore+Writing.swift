@@ -142,7 +142,6 @@ extension ResponseStore {
     while true {
       do throws(LMDBError) {
         let outcome = try work(batch)
-        noteFullMap(false)
         count(outcome)
         finish(batch, outcome)
         return true
@@ -298,7 +297,10 @@ extension ResponseStore {
       condemn("\(error)")
       return
     }
-    noteFullMap(error.code == .mapFull)
+    if error.code == .mapFull, hasLostPages() {
+      condemn("its list of free pages is damaged (\(error))")
+      return
+    }
     if error.isLackOfRoom {
       log(.fullDisk, "The disk is full or failing; responses are not stored until there is room: \(error)")
     } else {

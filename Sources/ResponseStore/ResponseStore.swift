@@ -104,8 +104,6 @@ public final class ResponseStore: Sendable {
   let state = Atomic<State.RawValue>(State.open.rawValue)
   /// How many callers of `open` share this object and have not closed it.
   let openCount = Monitor(1)
-  /// How many batches in a row found no page to write to.
-  let fullMapsInARow = Atomic(0)
   /// Whether the files of a store that was given up are closed.
   let hasLetGo = Monitor(false)
   /// Sets the numbers of removals apart from those of a store in whose place this was opened; in the upper bits of a snapshot.

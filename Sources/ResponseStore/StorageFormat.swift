@@ -17,6 +17,9 @@ enum StorageFormat {
   /// room which others leave in a leaf.
   static let rowIDStep: UInt64 = 4
 
+  /// Whether a row id is one of those that are given in order, from 1 on, each once.
+  static func isInOrder(rowID: UInt64) -> Bool { rowID % rowIDStep == 1 }
+
   /// A value chunk that fills overflow pages to the last byte leaves room for the page header (16 bytes).
   static func chunkByteCount(capacityByteCount: Int, pageByteCount: Int) -> Int {
     let pages = capacityByteCount >= 64 << 20 ? 16 : 4

@@ -71,10 +71,11 @@ final class FreedRows: Sendable {
       // At the table's end new records are appended. Neighbours may lie between the same two rows.
       guard let end = room.above, first < end, end != lastEnd else { continue }
       lastEnd = end
-      leaves[room.pageNumber, default: Leaf(freeByteCount: room.freeByteCount)].rowIDs +=
-        first..<min(end, first + Self.mostRowsBetweenTwo)
+      // Those that are given in order may belong to a body that another process is still writing.
+      let free = (first..<min(end, first + Self.mostRowsBetweenTwo)).filter { !StorageFormat.isInOrder(rowID: $0) }
+      leaves[room.pageNumber, default: Leaf(freeByteCount: room.freeByteCount)].rowIDs += free
     }
-    let found = leaves.values.sorted { $0.freeByteCount < $1.freeByteCount }
+    let found = leaves.values.filter { !$0.rowIDs.isEmpty }.sorted { $0.freeByteCount < $1.freeByteCount }
     state.withLock { $0.leaves = found }
   }
 
