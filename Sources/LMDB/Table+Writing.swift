@@ -1,3 +1,5 @@
+internal import Glibc
+
 extension Table {
   /// Stores a value.
   ///
@@ -65,6 +67,34 @@ extension Table {
     return try Key.withEncoded(key) { (bytes) throws(LMDBError) in
       try removeValue(pointer, state, handle, bytes)
     }
+  }
+
+  /// Removes a key whose value may have pages of its own, unless these are damaged: LMDB frees as many as the header of the first
+  /// one says, whatever that is.
+  ///
+  /// - Returns: whether the key was there.
+  /// - Throws: ``LMDBError``, as ``remove(_:in:)``; ``LMDBError/Code/corrupted`` when the header cannot be true.
+  /// - Complexity: O(log n), one search more than ``remove(_:in:)``.
+  @discardableResult
+  public func removeChecked(
+    _ key: Key.Value, in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) -> Bool {
+    let isIntact = try withValue(for: key, in: transaction) { (value) throws(LMDBError) in
+      value.withUnsafeBytes { Self.hasIntactPages($0) }
+    }
+    guard let isIntact else { return false }
+    guard isIntact else { throw LMDBError(code: .corrupted, function: "mdb_del") }
+    return try remove(key, in: transaction)
+  }
+
+  /// A value on pages of its own follows their header: at 10 the kind of page, at 12 how many there are.
+  private static func hasIntactPages(_ value: UnsafeRawBufferPointer) -> Bool {
+    let (page, header) = (Int(getpagesize()), 16)
+    // With any key a smaller value fits into a leaf, and with none a larger one.
+    guard value.count > page / 2, let start = value.baseAddress.map({ $0 - header }) else { return true }
+    let isOfOverflowPages = start.load(fromByteOffset: 10, as: UInt16.self) & 0x04 != 0
+    return isOfOverflowPages
+      && Int(start.load(fromByteOffset: 12, as: UInt32.self)) == (value.count + header + page - 1) / page
   }
 
   /// Removes all entries, in time proportional to the table's pages.

@@ -237,7 +237,7 @@ extension StoreFile {
       return true
     }
     for index in 0..<head.chunkCount {
-      _ = try bodies.remove(ChunkKey(rowID: rowID, index: UInt32(index)), in: transaction)
+      _ = try bodies.removeChecked(ChunkKey(rowID: rowID, index: UInt32(index)), in: transaction)
     }
     _ = try dates.remove(DateKey(time: OrderedTime.encode(head.storedAt), rowID: rowID), in: transaction)
     if let expiry = head.expiry {
@@ -247,7 +247,7 @@ extension StoreFile {
     if use != .passOn, let table = uses.table, table.rowID(of: head.useDigest) == UseTable.keptBits(of: rowID) {
       table.remove(head.useDigest, remembering: use == .remember)
     }
-    _ = try heads.remove(rowID, in: transaction)
+    _ = try heads.removeChecked(rowID, in: transaction)
     if freesRow { freedRows.note(rowID) }
     if !leavingKeyRow {
       let remaining = try rowIDs(ofKey: head.key, in: transaction).filter { $0 != rowID }
@@ -303,7 +303,7 @@ extension StoreFile {
     _ rowIDs: Set<UInt64>, counters: inout Counters, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) {
     for rowID in rowIDs {
-      try heads.remove(rowID, in: transaction)
+      try heads.removeChecked(rowID, in: transaction)
       try removeChunks(of: rowID, in: transaction)
     }
     for table in [dates, expiries] {
@@ -342,7 +342,7 @@ extension StoreFile {
         more = try cursor.next()
       }
     }
-    for key in chunkKeys { _ = try bodies.remove(key, in: transaction) }
+    for key in chunkKeys { _ = try bodies.removeChecked(key, in: transaction) }
   }
 
   private func recount(

@@ -229,4 +229,39 @@ struct TableTests {
       try fixture.environment.read { inner throws(LMDBError) in #expect(try !young.contains(1, in: inner)) }
     }
   }
+
+  @Test("A value is not removed whose own pages are damaged: nobody knows how many LMDB would free")
+  func removeChecked() throws {
+    let directory = TemporaryDirectory()
+    do {
+      let environment = try directory.open()
+      let table = try environment.table("table", key: BigEndianUInt64.self, value: BytesCodec.self)
+      try environment.write { (transaction) throws(LMDBError) in
+        for key: UInt64 in 0..<3 {
+          try table.put([UInt8](repeating: 7, count: key == 2 ? 100 : 10_000), for: key, in: transaction)
+        }
+        // Also what this transaction has written itself.
+        #expect(try table.removeChecked(0, in: transaction))
+        #expect(try !table.removeChecked(0, in: transaction))
+      }
+      try environment.write { (transaction) throws(LMDBError) in
+        #expect(try table.removeChecked(2, in: transaction))
+      }
+    }
+    var bytes = try Data(contentsOf: URL(fileURLWithPath: directory.dataFile))
+    // The first of three pages of 10,000 sevens: its header says so.
+    var page = 0
+    for start in stride(from: 2 * 4096, to: bytes.count, by: 4096)
+    where bytes[start + 12] == 3 && bytes[start + 16] == 7 {
+      page = start
+    }
+    #expect(page > 0)
+    bytes[page + 14] = 1
+    try bytes.write(to: URL(fileURLWithPath: directory.dataFile))
+    let environment = try directory.open()
+    let table = try environment.table("table", key: BigEndianUInt64.self, value: BytesCodec.self)
+    #expect {
+      try environment.write { (transaction) throws(LMDBError) in try table.removeChecked(1, in: transaction) }
+    } throws: { ($0 as? LMDBError)?.code == .corrupted }
+  }
 }

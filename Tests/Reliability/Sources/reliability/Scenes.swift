@@ -1,5 +1,6 @@
 import FoundationEssentials
 import Glibc
+import HTTPCaching
 import LMDB
 import ResponseStore
 
@@ -68,6 +69,17 @@ enum Scenes {
     var timed = options(capacity)
     timed.stallTimeout = .seconds(1)
     let store = try ResponseStore.open(directory: directory, options: timed)
+    // What the crowd left may be little: it purges, too.
+    var count = 0
+    while store.diskByteCount < capacity / 10 * 9, count < 200 {
+      store.store(
+        NewResponse(
+          key: RequestKey(urlString: "http://filler.example/\(count)")!, status: 200, fields: HTTPFields([]),
+          body: Data(repeating: 7, count: capacity / 100), facts: Content.facts(at: timed.clock()),
+          vary: VarySelection(selectors: [])))
+      try store.flush()
+      count += 1
+    }
     makeDirectory(directory + ".ready")
     while access(directory + ".go", F_OK) != 0 { usleep(1000) }
     let before = store.diskByteCount
