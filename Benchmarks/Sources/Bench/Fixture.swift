@@ -55,7 +55,7 @@ struct Fixture: Sendable {
   func fields(_ index: Int) -> [(String, String)] {
     [
       ("Content-Type", "image/webp"), ("Content-Length", String(bodyByteCount)),
-      ("Date", "Fri, 20 Nov 2026 10:00:00 GMT"), ("Cache-Control", "public, max-age=86400"),
+      ("Date", Self.date), ("Cache-Control", "public, max-age=86400"),
       ("ETag", "\"5f3e-\(index)\""), ("Last-Modified", "Mon, 02 Nov 2026 08:30:00 GMT"), ("Server", "nginx/1.22.1"),
       ("Accept-Ranges", "bytes"), ("X-Request-Id", "0b8f7c1e-\(index)"),
       ("Strict-Transport-Security", "max-age=63072000"),
@@ -91,6 +91,9 @@ struct Fixture: Sendable {
       key: key(index), status: 200, fields: HTTPFields(fields(index)), body: body(index), facts: Self.facts,
       vary: VarySelection(selectors: []))
   }
+
+  /// Of this run: with a fixed date all of it would have expired a day later.
+  private static let date = HTTPDate.format(Date())
 
   static let facts = FreshnessFacts(
     responseTime: Date(), initialAge: 0, lifetime: 86400, date: Date(), staleWhileRevalidate: -1, staleIfError: -1,
