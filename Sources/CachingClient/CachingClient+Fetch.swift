@@ -28,10 +28,15 @@ extension CachingClient {
 
   /// Waits for another request's fetch.
   func follow(_ flight: Flight<Storage.Entry>, _ plan: Plan) async throws -> Followed {
-    counters.waiting.count()
-    defer { counters.waiting.wrappingSubtract(1, ordering: .relaxed) }
+    var isCounted = false
+    defer { if isCounted { counters.waiting.wrappingSubtract(1, ordering: .relaxed) } }
     let outcome = try await flight.outcome(
-      for: plan.request.head.fields, number: flights.makeNumber(), digest: storage.credentialDigest)
+      for: plan.request.head.fields, number: flights.makeNumber(), digest: storage.credentialDigest
+    ) {
+      // Only now: from here on the fetch is kept up for this request, even if its leader goes.
+      counters.waiting.count()
+      isCounted = true
+    }
     switch outcome {
     case .shared(let shared):
       guard let answer = sharedAnswer(plan, from: shared) else { return .goOnAlone }

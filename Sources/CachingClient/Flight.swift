@@ -135,8 +135,11 @@ final class Flight<Entry: StoredResponseView & Sendable>: Sendable {
 
   // MARK: Followers
 
-  /// Waits for the outcome; a cancelled follower returns at once.
-  func outcome(for request: HTTPFields, number: UInt64, digest: (String) -> String) async throws -> Outcome {
+  /// Waits for the outcome; a cancelled follower returns at once. `whenWaiting` is called once the request is on the list of those
+  /// who wait, and not at all if there is nothing to wait for.
+  func outcome(
+    for request: HTTPFields, number: UInt64, digest: (String) -> String, whenWaiting: () -> Void
+  ) async throws -> Outcome {
     if let vary = state.withLock({ $0.vary }), !vary.matches(request, credentialDigest: digest) { return .alone }
     return try await withTaskCancellationHandler {
       try await withCheckedThrowingContinuation { continuation in
@@ -146,7 +149,7 @@ final class Flight<Entry: StoredResponseView & Sendable>: Sendable {
           state.followers[number] = Follower(fields: request, continuation: continuation)
           return nil
         }
-        if let outcome { continuation.resume(returning: outcome) }
+        if let outcome { continuation.resume(returning: outcome) } else { whenWaiting() }
         // Cancelled before it was registered: the handler below found nothing to remove.
         if Task.isCancelled { followerLeft(number) }
       }
