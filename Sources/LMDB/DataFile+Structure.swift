@@ -1,4 +1,23 @@
+internal import CLMDB
 internal import Glibc
+
+extension Environment {
+  /// Walks all trees of the data as the last commit left them, as ``DataFile/findBrokenStructure(path:)`` does before they are mapped.
+  ///
+  /// Holds the write lock, so that writers of all processes wait; readers do not.
+  /// - Returns: what is wrong, as a phrase; nil if liblmdb can follow every pointer.
+  /// - Throws: ``LMDBError``: `mdb_txn_begin`, `mdb_env_get_fd`.
+  /// - Complexity: O(pages of branches and leaves), one read of the file for each.
+  public func findBrokenStructure() throws(LMDBError) -> String? {
+    // A write transaction that writes nothing keeps the pages as they are.
+    try write { (_) throws(LMDBError) -> String? in
+      var descriptor: CInt = -1
+      let rc = mdb_env_get_fd(pointer, &descriptor)
+      guard rc == 0 else { throw LMDBError(rc, "mdb_env_get_fd") }
+      return DataFile.findBrokenStructure(descriptor: descriptor)
+    }
+  }
+}
 
 extension DataFile {
   /// Walks all trees of a data file, and its list of free pages, by plain reads: liblmdb trusts every page that it maps, and
@@ -14,6 +33,10 @@ extension DataFile {
     let descriptor = open(path, O_RDONLY | O_CLOEXEC)
     guard descriptor >= 0 else { return "it cannot be read" }
     defer { close(descriptor) }
+    return findBrokenStructure(descriptor: descriptor)
+  }
+
+  static func findBrokenStructure(descriptor: CInt) -> String? {
     var walk = StructureWalk(descriptor: descriptor, pageByteCount: Int(getpagesize()))
     do throws(BrokenStructure) {
       try walk.run()

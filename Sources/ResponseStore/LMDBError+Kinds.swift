@@ -2,11 +2,12 @@ import LMDB
 
 extension LMDBError {
   /// Whether the file is not what LMDB wrote (LMDB's own words for it). A bad size is one of LMDB's own values, from its
-  /// list of free pages: ours are never too long. No memory for a deletion means a number of pages that was read from the file.
+  /// list of free pages: ours are never too long. No memory for a deletion means a number of pages that was read from the file. A
+  /// transaction that is bad from its first call on failed where liblmdb tells nobody: while it read where a table begins.
   var isDamage: Bool {
     switch code {
     case .corrupted, .pageNotFound, .panic, .invalid, .versionMismatch, .incompatible, .badTableHandle, .cursorFull,
-      .problem, .undecodable, .badValueSize:
+      .problem, .undecodable, .badValueSize, .badTransaction:
       true
     case .outOfMemory: function == "mdb_del" || function == "mdb_cursor_del"
     default: false

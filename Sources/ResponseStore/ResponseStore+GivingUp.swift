@@ -37,6 +37,15 @@ extension ResponseStore {
     giveUp("its directory or its data was deleted, renamed or replaced", condemnsData: false)
   }
 
+  /// Has the eviction thread look at the pages that lead to the records, if nobody has since the directory was opened first.
+  func suspectDamage() {
+    guard storeDirectory.suspectDamage() else { return }
+    maintenance.update { state in
+      state.isStructureSuspect = true
+      state.isWanted = true
+    }
+  }
+
   /// After a full map that nothing relieved: whether that is so because the list of free pages is damaged. Then nobody could store or
   /// delete anything any more.
   func hasLostPages() -> Bool {

@@ -189,6 +189,7 @@ extension ResponseStore {
     guard isNew else { return }
     counts.damagedRecords.add(1, ordering: .relaxed)
     log(.damagedRecord, "A stored response did not match its checksum; it counts as missing and is removed")
+    suspectDamage()
   }
 
   func readFailed(_ error: LMDBError) {

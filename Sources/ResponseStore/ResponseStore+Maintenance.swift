@@ -14,6 +14,8 @@ struct MaintenanceState {
   var wantedCapacityByteCount: Int?
   var setCapacityCount: UInt64 = 0
   var appliedCapacityCount: UInt64 = 0
+  /// A damaged record was found: the pages that lead to records are to be looked at.
+  var isStructureSuspect = false
   /// Somebody asked the thread to look.
   var isWanted = false
   /// Between the two watermarks: on the way down.
@@ -55,12 +57,26 @@ extension ResponseStore {
   }
 
   private func maintainOnce() throws(LMDBError) -> Bool {
+    if let reason = try findSuspectedDamage() {
+      condemn("\(reason)")
+      return false
+    }
     if try sweepLostBodies() { return true }
     if try deleteBehindPurge() { return true }
     if try enterUses() { return true }
     if try evictAhead() { return true }
     try checkRegularly()
     return try giveRoomBack()
+  }
+
+  /// Where one byte has changed others may have, and the pages that lead to records have no checksums: liblmdb could end the
+  /// process on one, or store what is not found again. Writers wait meanwhile, and it is done once.
+  private func findSuspectedDamage() throws(LMDBError) -> String? {
+    let isSuspect = maintenance.withLock { state -> Bool in
+      defer { state.isStructureSuspect = false }
+      return state.isStructureSuspect
+    }
+    return isSuspect ? try file.environment.findBrokenStructure() : nil
   }
 
   /// A few tries; then the thread waits for its next turn rather than spin.

@@ -1,7 +1,7 @@
 import Glibc
 import Synchronization
 
-/// A byte, and a number, that all processes with the directory open see change at once: it lies in a page of a file that each has
+/// Two bytes, and a number, that all processes with the directory open see change at once: it lies in a page of a file that each has
 /// mapped. Setting them takes no room on the disk, as the page was written when the file was made.
 ///
 /// `@unchecked Sendable`: the pointer is constant, and every access is atomic.
@@ -44,6 +44,19 @@ final class SharedFlag: @unchecked Sendable {
   private var users: UnsafeMutablePointer<Atomic<UInt32>> {
     (pointer + 64).assumingMemoryBound(to: Atomic<UInt32>.self)
   }
+
+  private var suspicion: UnsafeMutablePointer<Atomic<UInt8>> {
+    (pointer + 128).assumingMemoryBound(to: Atomic<UInt8>.self)
+  }
+
+  /// Whether something damaged was found in the data.
+  var isSuspect: Bool {
+    suspicion.pointee.load(ordering: .relaxed) != 0
+  }
+
+  /// True if it was not set.
+  func setSuspect() -> Bool { suspicion.pointee.exchange(1, ordering: .relaxed) == 0 }
+  func clearSuspect() { suspicion.pointee.store(0, ordering: .relaxed) }
 
   /// How many processes have opened the data and not closed it; some of them may be no more.
   var userCount: UInt32 {

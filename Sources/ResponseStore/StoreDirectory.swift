@@ -109,13 +109,24 @@ final class StoreDirectory: @unchecked Sendable {
     }
   }
 
-  /// Whether one of the processes that used the data has not closed it: it was killed, or crashed on the data.
-  /// For a process that is alone.
-  var lastUserDied: Bool { condemnedFlag.map { $0.userCount > 0 } ?? false }
+  /// Why the data's structure is to be looked at before it is mapped, as a phrase; nil if nothing speaks against it. One of the
+  /// processes that used it may not have closed it, being killed or having crashed on the data. For a process that is alone.
+  var reasonToCheck: String? {
+    guard let condemnedFlag else { return nil }
+    if condemnedFlag.userCount > 0 { return "its last user did not end well" }
+    return condemnedFlag.isSuspect ? "a damaged record was found in it" : nil
+  }
+
+  /// One damaged record is only missing. But where bytes have changed, there may be more of them, and in a page that leads to others
+  /// no checksum tells: the next opening looks. True for whoever is the first to say so, in any process.
+  func suspectDamage() -> Bool { condemnedFlag?.setSuspect() ?? false }
 
   /// Counts this process among the users, before it maps the data.
   func noteUser(isAlone: Bool) {
-    if isAlone { condemnedFlag?.userCount = 0 }
+    if isAlone {
+      condemnedFlag?.userCount = 0
+      condemnedFlag?.clearSuspect()
+    }
     condemnedFlag?.addUser()
     countedProcessID = getpid()
   }

@@ -48,12 +48,10 @@ struct StoreOpening {
         .untrustedDirectory, directory: directory.path, reason: "data.mdb \(condition)",
         remedy: "Choose a directory of your own, or allow untrusted directories")
     case .healthy where !directory.isCondemned:
-      guard isAlone, directory.lastUserDied, let reason = DataFile.findBrokenStructure(path: directory.dataPath) else {
-        return
-      }
-      log(
-        "The data is damaged, and its last user did not end well: \(reason). It is set aside and the store starts empty"
-      )
+      guard isAlone, let cause = directory.reasonToCheck,
+        let reason = DataFile.findBrokenStructure(path: directory.dataPath)
+      else { return }
+      log("The data is damaged, and \(cause): \(reason). It is set aside and the store starts empty")
       return try directory.setDataAside(as: "damaged")
     case .tooShort(_, let neededByteCount) where isAlone && !directory.isCondemned:
       // LMDB may count pages at the end that it never wrote. Whoever was to make the file longer may have died before.

@@ -62,6 +62,70 @@ struct DamageTests {
     #expect(fixture.body(Self.url) == Data("body".utf8))
   }
 
+  /// Swaps the first two entries of every leaf with many, so that their keys are out of order: liblmdb does not see it, and may
+  /// not find what it stores there.
+  private func disorderLeaves(in fixture: StoreFixture) throws {
+    let pages = try Data(contentsOf: URL(fileURLWithPath: fixture.path("data.mdb")))
+    let descriptor = open(fixture.path("data.mdb"), O_RDWR)
+    defer { close(descriptor) }
+    for page in stride(from: 2 * 4096, to: pages.count, by: 4096) where pages[page + 10] == 2 {
+      let entryCount = (Int(pages[page + 12]) + (Int(pages[page + 13]) << 8) - 16) / 2
+      guard entryCount > 12 else { continue }
+      let swapped = [UInt8](pages[(page + 18)..<(page + 20)] + pages[(page + 16)..<(page + 18)])
+      #expect(pwrite(descriptor, swapped, 4, off_t(page + 16)) == 4)
+    }
+  }
+
+  private func fill(_ fixture: StoreFixture) {
+    for number in 0..<40 { fixture.store.store(fixture.response("http://b.example/\(number)")) }
+    fixture.drain()
+    for number in 0..<40 { #expect(fixture.body("http://b.example/\(number)") != nil) }
+  }
+
+  /// A store in which one record has been found damaged.
+  private func fixtureWithDamage(_ log: LogLines) throws -> StoreFixture {
+    let fixture = try StoreFixture { $0.log = { log.append($0) } }
+    let body = pseudorandomData(300, seed: 77)
+    fixture.store.store(fixture.response(Self.url, body: body))
+    fill(fixture)
+    try fixture.reopen()
+    try flip(body.prefix(64), at: 20, in: fixture)
+    #expect(fixture.body(Self.url) == nil)
+    return fixture
+  }
+
+  @Test("After a damaged record the trees are looked at, which no checksum guards; broken ones give the store up")
+  func brokenTrees() throws {
+    let log = LogLines()
+    let fixture = try fixtureWithDamage(log)
+    defer { fixture.finish() }
+    try disorderLeaves(in: fixture)
+    fixture.drain()
+    #expect(fixture.store.isGivenUp)
+    #expect(log.all.contains { $0.contains("out of order") })
+    try fixture.reopen()
+    fill(fixture)
+  }
+
+  @Test("After a damaged record the next opening looks at the trees again, once")
+  func brokenLater() throws {
+    let log = LogLines()
+    let fixture = try fixtureWithDamage(log)
+    defer { fixture.finish() }
+    fixture.drain()
+    #expect(!fixture.store.isGivenUp)
+    fixture.close()
+    try disorderLeaves(in: fixture)
+    try fixture.open()
+    #expect(log.all.contains { $0.contains("a damaged record was found in it") })
+    #expect(fixture.store.entryCount == 0)
+    fill(fixture)
+    let count = log.all.count
+    try fixture.reopen()
+    #expect(fixture.store.entryCount == 40)
+    #expect(log.all.count == count)
+  }
+
   @Test("A record that was verified is compared again when every read is to be")
   func everyRead() throws {
     let fixture = try StoreFixture { $0.verifiesEveryRead = true }
