@@ -112,7 +112,7 @@ final class CacheCore: Sendable {
     return openStore.use { store in
       let known = entry.snapshot.load(ordering: .relaxed)
       var snapshot = known
-      // Without a copy of the record, each part of which would count a reference.
+      // Without a copy of the record, each part of which would count a reference; mostly the record is not even looked at.
       let wasRemoved = store.wasRemoved(
         entry.response.record.key, storedAt: entry.response.record.storedAt,
         groups: { CacheGroups.groups(of: entry.response.record.fields) }, since: &snapshot)

@@ -8,19 +8,20 @@ import Synchronization
 ///
 /// Sixteen shards by key, each under a lock of its own that is held for a table access; the byte count is one for all.
 final class MemoryTier: Sendable {
-  /// A response and what is needed to tell whether it still holds.
+  /// A response and what is needed to tell whether it still holds. What a hit reads fits into 64 bytes: among many entries it waits
+  /// for memory most of its time.
   final class Entry: Sendable {
     let response: StoredURLResponse
     let vary: VarySelection
-    let byteCount: Int
-    /// Whether the store has it too.
-    let isOnDisk: Bool
-    /// What the store's table of uses knows it by.
-    let useDigest: UInt64
     /// The state of the store up to which no removal covers it.
     let snapshot: Atomic<UInt64>
+    /// What the store's table of uses knows it by.
+    let useDigest: UInt64
+    /// Whether the store has it too.
+    let isOnDisk: Bool
     /// Since the hand last passed. False at first: what is never asked for goes before what is.
     let wasUsed = Atomic<Bool>(false)
+    let byteCount: Int
 
     init(_ response: StoredURLResponse, isOnDisk: Bool, snapshot: UInt64) {
       self.response = response
@@ -42,8 +43,35 @@ final class MemoryTier: Sendable {
     private static let overheadByteCount = 512
   }
 
+  /// What is kept for one key. Nearly always it is one entry, to which no list leads.
+  private struct Variants: Sequence {
+    private let first: Entry
+    private let others: [Entry]
+
+    /// Nil if there are none.
+    init?(_ entries: [Entry]) {
+      guard let first = entries.first else { return nil }
+      self.first = first
+      others = Array(entries.dropFirst())
+    }
+
+    var count: Int { 1 + others.count }
+    var byteCount: Int { others.reduce(first.byteCount) { $0 + $1.byteCount } }
+
+    /// The one to answer with: the newest by Date; one that varies goes before one that does not (RFC 9111, section 4.1).
+    func best(where matches: (VarySelection) -> Bool) -> Entry? {
+      var best = matches(first.vary) ? first : nil
+      for entry in others where matches(entry.vary) {
+        if best.map({ entry.goesBefore($0) }) ?? true { best = entry }
+      }
+      return best
+    }
+
+    func makeIterator() -> some IteratorProtocol<Entry> { ([first] + others).makeIterator() }
+  }
+
   private struct Shard {
-    var variants: [RequestKey: [Entry]] = [:]
+    var variants: [RequestKey: Variants] = [:]
     /// Keys in the order in which the clock hand passes them.
     var ring: [RequestKey] = []
     var hand = 0
@@ -84,16 +112,11 @@ final class MemoryTier: Sendable {
     shards[Int(key.spreadingDigest % UInt64(Self.shardCount))]
   }
 
-  /// Of the variants of a key that `matches` accepts the newest by Date; one that varies goes before one that does not
-  /// (RFC 9111, section 4.1).
+  /// Of the variants of a key that `matches` accepts the one to answer with.
   func find(_ key: RequestKey, where matches: (VarySelection) -> Bool) -> Entry? {
     let variants = box(for: key).shard.withLock { $0.variants[key] }
-    guard let variants else { return nil }
-    var best: Entry?
-    for entry in variants where matches(entry.vary) {
-      if best.map({ entry.goesBefore($0) }) ?? true { best = entry }
-    }
-    if let best, !best.wasUsed.load(ordering: .relaxed) { best.wasUsed.store(true, ordering: .relaxed) }
+    guard let best = variants?.best(where: matches) else { return nil }
+    if !best.wasUsed.load(ordering: .relaxed) { best.wasUsed.store(true, ordering: .relaxed) }
     return best
   }
 
@@ -117,22 +140,19 @@ final class MemoryTier: Sendable {
     let change = box(for: key).shard.withLock { shard -> Int in
       if let changeCount, changeCount != shard.changeCount { return 0 }
       if changeCount == nil { shard.changeCount &+= 1 }
-      var freed = 0
-      shard.variants[key]?.removeAll { other in
-        guard other.vary == entry.vary else { return false }
-        freed += other.byteCount
-        return true
-      }
+      let present = shard.variants[key]
+      let kept = present?.filter { $0.vary != entry.vary } ?? []
+      let freed = (present?.byteCount ?? 0) - kept.reduce(0) { $0 + $1.byteCount }
       guard fits else {
-        if shard.variants[key]?.isEmpty == true { shard.variants[key] = nil }
+        shard.variants[key] = Variants(kept)
         return -freed
       }
-      if shard.variants[key] == nil {
+      if present == nil {
         // Keys that were removed leave places in the ring; once they are the most, it is made anew.
         if shard.ring.count > 2 * shard.variants.count + 16 { shard.ring = Array(shard.variants.keys) }
         shard.ring.append(key)
       }
-      shard.variants[key, default: []].append(entry)
+      shard.variants[key] = Variants(kept + [entry])
       return entry.byteCount - freed
     }
     usedByteCount.add(change, ordering: .relaxed)
@@ -143,9 +163,8 @@ final class MemoryTier: Sendable {
   func remove(_ entry: Entry) {
     let key = entry.response.record.key
     let freed = box(for: key).shard.withLock { shard -> Int in
-      guard let index = shard.variants[key]?.firstIndex(where: { $0 === entry }) else { return 0 }
-      shard.variants[key]?.remove(at: index)
-      if shard.variants[key]?.isEmpty == true { shard.variants[key] = nil }
+      guard let present = shard.variants[key], present.contains(where: { $0 === entry }) else { return 0 }
+      shard.variants[key] = Variants(present.filter { $0 !== entry })
       shard.changeCount &+= 1
       return entry.byteCount
     }
@@ -156,7 +175,7 @@ final class MemoryTier: Sendable {
   func remove(_ key: RequestKey) {
     let freed = box(for: key).shard.withLock { shard -> Int in
       shard.changeCount &+= 1
-      return shard.variants.removeValue(forKey: key)?.reduce(0) { $0 + $1.byteCount } ?? 0
+      return shard.variants.removeValue(forKey: key)?.byteCount ?? 0
     }
     usedByteCount.subtract(freed, ordering: .relaxed)
   }
@@ -169,9 +188,8 @@ final class MemoryTier: Sendable {
         var freed = 0
         for (key, variants) in shard.variants {
           let kept = variants.filter { !isCovered($0.response.record) }
-          guard kept.count < variants.count else { continue }
-          freed += variants.reduce(0) { $0 + $1.byteCount } - kept.reduce(0) { $0 + $1.byteCount }
-          shard.variants[key] = kept.isEmpty ? nil : kept
+          freed += variants.byteCount - kept.reduce(0) { $0 + $1.byteCount }
+          shard.variants[key] = Variants(kept)
         }
         return freed
       }
@@ -216,7 +234,7 @@ final class MemoryTier: Sendable {
       shard.variants[key] = nil
       shard.ring.swapAt(shard.hand, shard.ring.count - 1)
       shard.ring.removeLast()
-      return variants.reduce(0) { $0 + $1.byteCount }
+      return variants.byteCount
     }
     return 0
   }

@@ -11,6 +11,9 @@ import Synchronization
 ///
 /// `@unchecked Sendable`, as its superclass is: what changes after `init` is atomic or under a lock.
 final class StoredURLResponse: CachedURLResponse, @unchecked Sendable {
+  /// Built when it is first asked for; by two threads at once, one is kept. It stands first as every hit reads it, and then the
+  /// memory beside it.
+  private let plain = OnceReference<URLResponse>()
   let record: CachedRecord
   /// The state of the store up to which no removal covers it; nil for one that does not come from a tier.
   let snapshot: UInt64?
@@ -23,9 +26,6 @@ final class StoredURLResponse: CachedURLResponse, @unchecked Sendable {
     /// Put its fields and facts in place of those of a stored response (RFC 9111, section 4.3.4).
     case update(StoredURLResponse)
   }
-
-  /// Built when it is first asked for; by two threads at once, one is kept.
-  private let plain = OnceReference<URLResponse>()
 
   private struct Aged {
     var age: Int

@@ -95,13 +95,15 @@ extension ResponseStore {
 
   /// Whether a copy taken at `snapshot` has since been covered by a removal, of any process. `snapshot` is moved to now.
   ///
-  /// A memory tier asks this before it answers. Costs a nanosecond while nothing is removed.
+  /// A memory tier asks this before it answers. Costs a nanosecond while nothing is removed, as then what the copy is is not
+  /// looked at.
   public func wasRemoved(
-    _ key: RequestKey, storedAt: Date, groups: () -> [String], since snapshot: inout UInt64
+    _ key: @autoclosure () -> RequestKey, storedAt: @autoclosure () -> Date, groups: () -> [String],
+    since snapshot: inout UInt64
   ) -> Bool {
     guard isUsable, var number = removalNumber(in: snapshot) else { return true }
     defer { snapshot = number | snapshotMark }
-    return removals.wasRemoved(after: &number) { $0.covers(key: key.bytes, storedAt: storedAt, groups: groups) }
+    return removals.wasRemoved(after: &number) { $0.covers(key: key().bytes, storedAt: storedAt(), groups: groups) }
   }
 
   func wasRemoved(_ staged: StagedResponse) -> Bool {
