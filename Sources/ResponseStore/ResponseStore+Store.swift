@@ -52,7 +52,7 @@ extension ResponseStore {
       while !queue.withLock({ $0.hasRoom(for: staged, limit: options.queueByteCount) }), writePending() {}
     }
     switch queue.wait(timeout: options.fullQueueTimeout, for: { enqueue(staged, in: &$0) }) {
-    case .queued(let wakesWriter):
+    case .queued(let wakesWriter, _):
       if wakesWriter { queue.update { _ in } }
     case .refused:
       drop()
@@ -83,7 +83,7 @@ extension ResponseStore {
   }
 
   private enum Enqueued {
-    case queued(wakesWriter: Bool)
+    case queued(wakesWriter: Bool, letGo: (StagedResponse?, StagedResponse?))
     case refused
   }
 
@@ -100,7 +100,7 @@ extension ResponseStore {
     staging.insert(staged)
     let isFirst = !queue.hasStores
     queue.append(staged)
-    return .queued(wakesWriter: isFirst || queue.storeByteCount >= wakeByteCount)
+    return .queued(wakesWriter: isFirst || queue.storeByteCount >= wakeByteCount, letGo: queue.takeWritten())
   }
 
   private func drop() {

@@ -45,6 +45,8 @@ extension ResponseStore {
   private static func waitForWork(
     _ queue: Monitor<WriteQueue>, delay: Duration, hasRemovals: () -> Bool, wakeByteCount: () -> Int
   ) -> Bool {
+    // Nobody stores now who would do it.
+    _ = queue.withLock { $0.isEmpty ? $0.takeAllWritten() : [] }
     let isOpen = queue.wait { queue -> Bool? in
       if !queue.isEmpty || (queue.mayAdopt && hasRemovals()) { return true }
       return queue.isClosing ? false : nil

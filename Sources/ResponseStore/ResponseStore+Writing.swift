@@ -40,7 +40,7 @@ extension ResponseStore {
     let byteLimit = limits.withLock { $0.batchByteCount }
     let countLimit = batchCountLimit()
     let hasRemovals = hasRemovalsToAdopt
-    let batch = queue.withLock { queue -> Batch in
+    var batch = queue.withLock { queue -> Batch in
       let batch = Batch(
         stores: queue.takeStores(byteLimit: byteLimit, countLimit: countLimit), damagedRowIDs: queue.damagedRowIDs,
         adoptsRemovals: hasRemovals && queue.mayAdopt)
@@ -49,13 +49,14 @@ extension ResponseStore {
     }
     let isDone = batch.isEmpty || carryOut(batch, byteLimit: byteLimit)
     staging.remove(batch.stores)
+    let hasMore = !batch.isEmpty && (isDone || !batch.stores.isEmpty)
     queue.update { queue in
-      queue.finish(batch.stores)
+      queue.finish(&batch.stores)
       guard batch.adoptsRemovals else { return }
       // Where the disk has no room even for that, what was removed stays hidden.
       queue.adoptionPausedUntil = isDone ? nil : .now + (options.runsInBackground ? .seconds(1) : .zero)
     }
-    return !batch.isEmpty && (isDone || !batch.stores.isEmpty)
+    return hasMore
   }
 
   /// False if it failed.

@@ -42,7 +42,8 @@ public final class ResponseStore: Sendable {
     public var allowsUntrustedDirectory = false
     /// How long a store may wait for others to be committed with it. 10 ms by default.
     public var commitDelay: Duration = .milliseconds(10)
-    /// The bytes that may wait for the writer. 32 MiB by default. A store that finds no room waits for it.
+    /// The bytes that may wait for the writer. 32 MiB by default. A store that finds no room waits for it. The memory of the last group
+    /// that was written may be held beside them, until others store or nothing more is to be written.
     public var queueByteCount = 32 << 20
     /// How long a store waits for room in the queue before it is dropped and counted. 1 s by default.
     public var fullQueueTimeout: Duration = .seconds(1)

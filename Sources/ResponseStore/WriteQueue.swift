@@ -22,6 +22,8 @@ struct WriteQueue {
   var isStalled: Bool { stalledDoneCount == doneCount }
   /// What the writer has taken and not finished.
   private(set) var inFlightByteCount = 0
+  /// What the writer is done with, whose memory is still to be given back.
+  private var written: [StagedResponse] = []
   /// No more is taken in.
   var isClosing = false
   /// All that was taken in is written, and the threads are gone.
@@ -65,9 +67,22 @@ struct WriteQueue {
     return batch
   }
 
-  mutating func finish(_ batch: [StagedResponse]) {
+  /// The writer is done with a batch, for which it gets what is left of the one before, to let go of it without the lock.
+  mutating func finish(_ batch: inout [StagedResponse]) {
     isWriting = false
     doneCount += UInt64(batch.count)
     inFlightByteCount -= batch.reduce(0) { $0 + $1.byteCount }
+    swap(&batch, &written)
+  }
+
+  /// Two of those that are written, to be let go of by whoever stores: it is the caller's processor that has their memory at hand, and
+  /// the writer that all wait for.
+  mutating func takeWritten() -> (StagedResponse?, StagedResponse?) {
+    written.isEmpty ? (nil, nil) : (written.removeLast(), written.popLast())
+  }
+
+  mutating func takeAllWritten() -> [StagedResponse] {
+    defer { written = [] }
+    return written
   }
 }
