@@ -76,7 +76,9 @@ struct Arguments {
   }
 }
 
-func wholeStore(_ trace: Trace, _ path: String, capacity: Arguments.Capacity) throws -> [Outcome] {
+func replayWholeStore(
+  _ trace: Trace, _ path: String, capacity: Arguments.Capacity, tell: (Outcome) -> Void
+) throws {
   func inNewDirectory<R>(
     capacityByteCount: Int = capacity.byteCount(of: trace), _ body: (WholeStore) throws -> R
   ) throws -> R {
@@ -85,28 +87,39 @@ func wholeStore(_ trace: Trace, _ path: String, capacity: Arguments.Capacity) th
     defer { try? FileManager.default.removeItem(atPath: directory) }
     return try body(WholeStore(trace: trace, capacityByteCount: capacityByteCount, directory: directory))
   }
-  var outcomes = [
-    try inNewDirectory { try $0.replay(as: "whole store") },
-    try inNewDirectory { try $0.replay(as: "whole, restarted", restartsHalfway: true) },
-  ]
+  tell(try inNewDirectory { try $0.replay(as: "whole store") })
+  tell(try inNewDirectory { try $0.replay(as: "whole, restarted", restartsHalfway: true) })
   if case .share(let share) = capacity {
     let footprint = try inNewDirectory { try $0.footprint() }
-    outcomes.append(
+    tell(
       try inNewDirectory(capacityByteCount: Int(Double(footprint) * share)) {
         try $0.replay(as: "whole, own share")
       })
   }
   for isInStep in [true, false] {
     for processCount in isInStep ? [1, 2, 4] : [2, 4] {
-      outcomes.append(
-        try inNewDirectory { try $0.replay(processCount: processCount, path: path, inStep: isInStep) })
+      tell(try inNewDirectory { try $0.replay(processCount: processCount, path: path, inStep: isInStep) })
     }
   }
-  return outcomes
 }
+
+func column(_ text: String, _ width: Int) -> String { text.padding(toLength: width, withPad: " ", startingAt: 0) }
 
 func run(_ arguments: Arguments) throws {
   var outcomes: [Outcome] = []
+  // Whole stores take minutes: each line as soon as it is known.
+  func tell(_ outcome: Outcome) {
+    if outcomes.isEmpty, !arguments.isJSON {
+      print(column("trace", 18), column("capacity B", 12), column("policy", 18), "objects %  bytes %  refused")
+    }
+    outcomes.append(outcome)
+    guard !arguments.isJSON else { return }
+    print(
+      column(outcome.trace, 18), column(String(outcome.capacityByteCount), 12), column(outcome.policy, 18),
+      String(format: "%8.2f %8.2f", outcome.objectHitRatio * 100, outcome.byteHitRatio * 100),
+      outcome.refusedStores.map { "  \($0)" } ?? "")
+    fflush(nil)
+  }
   for file in arguments.files {
     let trace = try Trace(path: file)
     if let part = arguments.part {
@@ -119,12 +132,12 @@ func run(_ arguments: Arguments) throws {
     }
     for capacity in arguments.capacities {
       let byteCount = capacity.byteCount(of: trace)
-      outcomes.append(Replay.leastRecentlyUsed(trace, capacityByteCount: byteCount))
-      outcomes.append(Replay.store(trace, capacityByteCount: byteCount))
-      outcomes.append(Replay.store(trace, capacityByteCount: byteCount, restartsHalfway: true))
+      tell(Replay.leastRecentlyUsed(trace, capacityByteCount: byteCount))
+      tell(Replay.store(trace, capacityByteCount: byteCount))
+      tell(Replay.store(trace, capacityByteCount: byteCount, restartsHalfway: true))
       if arguments.usesWholeStore {
-        outcomes.append(Replay.store(trace, capacityByteCount: byteCount, chargesPages: true))
-        outcomes += try wholeStore(trace, file, capacity: capacity)
+        tell(Replay.store(trace, capacityByteCount: byteCount, chargesPages: true))
+        try replayWholeStore(trace, file, capacity: capacity, tell: tell)
       }
     }
   }
@@ -133,14 +146,6 @@ func run(_ arguments: Arguments) throws {
     encoder.outputFormatting = [.prettyPrinted, .sortedKeys]
     print(String(decoding: try encoder.encode(outcomes), as: UTF8.self))
     return
-  }
-  func column(_ text: String, _ width: Int) -> String { text.padding(toLength: width, withPad: " ", startingAt: 0) }
-  print(column("trace", 18), column("capacity B", 12), column("policy", 18), "objects %  bytes %  refused")
-  for outcome in outcomes {
-    print(
-      column(outcome.trace, 18), column(String(outcome.capacityByteCount), 12), column(outcome.policy, 18),
-      String(format: "%8.2f %8.2f", outcome.objectHitRatio * 100, outcome.byteHitRatio * 100),
-      outcome.refusedStores.map { "  \($0)" } ?? "")
   }
   var policies: [String] = []
   for outcome in outcomes where !policies.contains(outcome.policy) { policies.append(outcome.policy) }
