@@ -86,7 +86,7 @@ extension ResponseStore {
       return false
     }
     noteUse(of: head.useDigest)
-    let chunkCount = file.chunkCount(of: head)
+    let chunkCount = file.chunks(of: head).count
     guard chunkCount > 0 else {
       body(BorrowedResponse(head, first: head.isBodyInline ? head.inlineBody : .empty))
       return true

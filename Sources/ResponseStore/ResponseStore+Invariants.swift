@@ -41,8 +41,7 @@ private struct InvariantCheck {
     var storedAt: UInt64
     var removalSequence: UInt64
     var expiry: UInt64?
-    var chunkCount: Int
-    var chunkByteCount: Int
+    var chunks: BodyChunks
     var bodyByteCount: Int
     var bodyChecksum: UInt64
     var inlineBodyChecksum: UInt64?
@@ -77,7 +76,7 @@ private struct InvariantCheck {
               tableKey: StorageFormat.tableKey(of: [UInt8](layout.key)),
               storedAt: OrderedTime.encode(layout.storedAt), removalSequence: layout.removalSequence,
               expiry: layout.expiry.map(OrderedTime.encode),
-              chunkCount: file.chunkCount(of: layout), chunkByteCount: file.chunkByteCount(of: layout),
+              chunks: file.chunks(of: layout),
               bodyByteCount: layout.bodyByteCount, bodyChecksum: layout.bodyChecksum,
               inlineBodyChecksum: layout.isBodyInline ? XXHash.digest64(layout.inlineBody) : nil)
           }
@@ -191,11 +190,13 @@ private struct InvariantCheck {
         defer { if complete.contains(key.rowID) { bodies[key.rowID] = nil } }
         if let head = heads[key.rowID] {
           var body = bodies.removeValue(forKey: key.rowID) ?? []
-          if Int(key.index) * head.chunkByteCount != body.count { found.append("Row \(key.rowID) lacks a chunk") }
+          if head.chunks.range(Int(key.index)).lowerBound != body.count {
+            found.append("Row \(key.rowID) lacks a chunk")
+          }
           try cursor.withValue { (chunk) throws(LMDBError) in
             chunk.withUnsafeBytes { body.append(contentsOf: $0) }
           }
-          if Int(key.index) + 1 == head.chunkCount {
+          if Int(key.index) + 1 == head.chunks.count {
             complete.insert(key.rowID)
             if body.count != head.bodyByteCount || body.withUnsafeBytes({ XXHash.digest64($0) }) != head.bodyChecksum {
               found.append("The body of row \(key.rowID) does not match its checksum")
@@ -208,7 +209,7 @@ private struct InvariantCheck {
         more = try cursor.next()
       }
     }
-    for (rowID, head) in heads where head.chunkCount > 0 && !complete.contains(rowID) {
+    for (rowID, head) in heads where head.chunks.count > 0 && !complete.contains(rowID) {
       found.append("The body of row \(rowID) is incomplete")
     }
     violations += found

@@ -24,8 +24,9 @@ extension ResponseStore {
   private func writeLarge(
     _ staged: StagedResponse, byteLimit: Int, rowID: inout UInt64
   ) throws(LMDBError) -> Outcome {
-    let (chunkCount, chunkByteCount) = staged.head.layout { (file.chunkCount(of: $0), file.chunkByteCount(of: $0)) }
-    let chunksPerTransaction = max(1, byteLimit / chunkByteCount)
+    let chunks = staged.head.layout { file.chunks(of: $0) }
+    let (chunkCount, chunkByteCount) = (chunks.count, chunks.range(0).count)
+    let chunksPerTransaction = max(1, byteLimit / max(chunkByteCount, 1))
     var next = 0
     while next < chunkCount, isStillWanted(staged) {
       let range = next..<min(next + chunksPerTransaction, chunkCount)

@@ -148,18 +148,18 @@ extension ResponseStore {
     _ chosen: Chosen, in transaction: borrowing ReadTransaction
   ) throws(LMDBError) -> CopiedRecord? {
     let (rowID, head) = (chosen.rowID, chosen.head)
-    let (chunkCount, chunkByteCount) = (file.chunkCount(of: head), file.chunkByteCount(of: head))
+    let chunks = file.chunks(of: head)
     // A damaged head may claim any size. With its last chunk there, it claims what can be.
     var last: UnsafeRawBufferPointer?
-    if chunkCount > 0 {
-      last = try chunk(chunkCount - 1, of: rowID, head, in: transaction)
+    if chunks.count > 0 {
+      last = try chunk(chunks.count - 1, of: rowID, head, in: transaction)
       if last == nil { return nil }
     }
     let record = CopiedRecord(head, rowID: rowID, snapshot: chosen.snapshot, hasOthers: chosen.hasOthers)
-    for index in 0..<chunkCount {
-      let isLast = index == chunkCount - 1
+    for index in 0..<chunks.count {
+      let isLast = index == chunks.count - 1
       guard let chunk = isLast ? last : try chunk(index, of: rowID, head, in: transaction) else { return nil }
-      (record.bodyMemory + index * chunkByteCount).copyMemory(from: chunk.baseAddress!, byteCount: chunk.count)
+      (record.bodyMemory + chunks.range(index).lowerBound).copyMemory(from: chunk.baseAddress!, byteCount: chunk.count)
     }
     if !isVerified(head, rowID: rowID) {
       guard record.isIntact else { return nil }
@@ -176,9 +176,7 @@ extension ResponseStore {
     let chunk = try file.bodies.withValue(for: key, in: transaction) { (chunk) throws(LMDBError) in
       chunk.withUnsafeBytes { $0 }
     }
-    let chunkByteCount = file.chunkByteCount(of: head)
-    let expected = min(chunkByteCount, head.bodyByteCount - index * chunkByteCount)
-    guard let chunk, chunk.count == expected else { return nil }
+    guard let chunk, chunk.count == file.chunks(of: head).range(index).count else { return nil }
     return chunk
   }
 

@@ -4,7 +4,7 @@ import LMDB
 /// version with them.
 enum StorageFormat {
   /// Stored in `meta`; a file with another number is set aside.
-  static let version: UInt32 = 3
+  static let version: UInt32 = 4
 
   static let keysTable = "keys"
   static let headsTable = "heads"

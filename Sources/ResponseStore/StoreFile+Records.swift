@@ -132,9 +132,8 @@ extension StoreFile {
     var byteCount = head.bytes.count
     if byteCount > inlineByteCount { byteCount = pageCount(ofChunk: byteCount) * pageByteCount }
     guard !head.isBodyInline else { return byteCount }
-    let rest = head.bodyByteCount % chunkByteCount
-    return byteCount + head.bodyByteCount / chunkByteCount * (chunkByteCount + 16)
-      + (rest > inlineByteCount ? pageCount(ofChunk: rest) * pageByteCount : rest)
+    let body = bodyRoom(byteCount: head.bodyByteCount)
+    return byteCount + body.pageCount * pageByteCount + body.sharedByteCount
   }
 
   func rowIDs<T: Transaction & ~Copyable>(
@@ -153,15 +152,14 @@ extension StoreFile {
     _ range: Range<Int>? = nil, of body: Data, head: HeadRecord, rowID: UInt64,
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) {
-    let (chunkCount, chunkByteCount) = head.layout { (self.chunkCount(of: $0), self.chunkByteCount(of: $0)) }
-    for index in range ?? 0..<chunkCount {
-      let start = index * chunkByteCount
-      let count = min(chunkByteCount, body.count - start)
+    let chunks = head.layout { self.chunks(of: $0) }
+    for index in range ?? 0..<chunks.count {
+      let part = chunks.range(index)
       try bodies.reserve(
-        byteCount: count, for: ChunkKey(rowID: rowID, index: UInt32(index)), in: transaction, mode: .append
+        byteCount: part.count, for: ChunkKey(rowID: rowID, index: UInt32(index)), in: transaction, mode: .append
       ) { destination in
         body.withUnsafeBytes { source in
-          destination.copyMemory(from: UnsafeRawBufferPointer(rebasing: source[start..<(start + count)]))
+          destination.copyMemory(from: UnsafeRawBufferPointer(rebasing: source[part]))
         }
       }
     }
@@ -227,7 +225,7 @@ extension StoreFile {
         guard let layout = HeadLayout(record), layout.checksum == HeadLayout.checksum(of: record) else { return nil }
         return Head(
           key: [UInt8](layout.key), useDigest: layout.useDigest, expiry: layout.expiry, storedAt: layout.storedAt,
-          chunkCount: chunkCount(of: layout),
+          chunkCount: chunks(of: layout).count,
           byteCount: record.count + (layout.isBodyInline ? 0 : layout.bodyByteCount))
       }
     }

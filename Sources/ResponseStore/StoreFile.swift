@@ -141,15 +141,15 @@ final class StoreFile: Sendable {
     _ = try meta.put(counters.encoded, for: MetaKey.counters, in: transaction)
   }
 
-  /// The size of a body's chunks; the last one may be smaller.
-  func chunkByteCount(of head: HeadLayout) -> Int {
-    head.hasSinglePageChunks ? singlePageChunkByteCount : chunkByteCount
+  /// The chunks of `bodies` that hold a body; none where it is in the head.
+  func chunks(of head: HeadLayout) -> BodyChunks {
+    chunks(
+      ofByteCount: head.isBodyInline ? 0 : head.bodyByteCount,
+      chunkByteCount: head.hasSinglePageChunks ? singlePageChunkByteCount : chunkByteCount)
   }
 
-  /// How many chunks of `bodies` hold a body.
-  func chunkCount(of head: HeadLayout) -> Int {
-    let chunkByteCount = chunkByteCount(of: head)
-    return head.isBodyInline ? 0 : (head.bodyByteCount + chunkByteCount - 1) / chunkByteCount
+  private func chunks(ofByteCount byteCount: Int, chunkByteCount: Int) -> BodyChunks {
+    BodyChunks(bodyByteCount: byteCount, chunkByteCount: chunkByteCount, pageByteCount: pageByteCount)
   }
 
   /// The pages that a value of `bodies` takes.
@@ -162,9 +162,23 @@ final class StoreFile: Sendable {
     keyByteCount: Int, recordByteCount: Int, bodyByteCount: Int
   ) -> (pageCount: Int, sharedByteCount: Int) {
     // A row in a leaf costs 16 bytes more. Leaves that are not appended to are half full at worst.
-    var pageCount = bodyByteCount / chunkByteCount * self.pageCount(ofChunk: chunkByteCount)
-    var sharedByteCount = 2 * (min(keyByteCount, StorageFormat.longestKeyByteCount) + 24) + 32 + 2 * 32
-    for part in [recordByteCount, bodyByteCount % chunkByteCount] where part > 0 {
+    var (pageCount, sharedByteCount) = bodyRoom(byteCount: bodyByteCount)
+    sharedByteCount += 2 * (min(keyByteCount, StorageFormat.longestKeyByteCount) + 24) + 32 + 2 * 32
+    if recordByteCount <= inlineByteCount {
+      sharedByteCount += recordByteCount + 32
+    } else {
+      pageCount += self.pageCount(ofChunk: recordByteCount)
+    }
+    return (pageCount, sharedByteCount)
+  }
+
+  /// What the chunks of a body take: whole pages, and bytes in leaves.
+  func bodyRoom(byteCount: Int) -> (pageCount: Int, sharedByteCount: Int) {
+    var pageCount = byteCount / chunkByteCount * self.pageCount(ofChunk: chunkByteCount)
+    var sharedByteCount = 0
+    let chunks = chunks(ofByteCount: byteCount, chunkByteCount: chunkByteCount)
+    for index in byteCount / chunkByteCount..<chunks.count {
+      let part = chunks.range(index).count
       if part <= inlineByteCount {
         sharedByteCount += part + 32
       } else {

@@ -99,7 +99,11 @@ enum Replay {
   /// About what a body takes on the disk: head and index rows, and whole pages unless it lies in the head's.
   private static func pageByteCount(ofBody byteCount: Int) -> Int {
     let rows = 400
-    return byteCount <= 1700 ? byteCount + rows : (byteCount + 16 + 4095) / 4096 * 4096 + rows
+    guard byteCount > 1700 else { return byteCount + rows }
+    // What would begin another page for little lies in a leaf.
+    let wholePages = (byteCount + 15) / 4096 * 4096
+    let tail = byteCount + 16 - wholePages
+    return wholePages + rows + (wholePages > 0 && tail <= 1024 ? tail : 4096)
   }
 
   /// Least recently used, to compare with.
