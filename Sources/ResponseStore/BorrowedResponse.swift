@@ -86,19 +86,19 @@ extension ResponseStore {
       return false
     }
     noteUse(of: head.useDigest)
-    let chunkCount = file.chunks(of: head).count
-    guard chunkCount > 0 else {
+    let chunks = file.chunks(of: head)
+    guard chunks.count > 0 else {
       body(BorrowedResponse(head, first: head.isBodyInline ? head.inlineBody : .empty))
       return true
     }
-    guard let first = try chunk(0, of: chosen.rowID, head, in: transaction) else {
+    guard let first = try chunk(0, of: chosen.rowID, chunks, in: transaction) else {
       reportDamage(chosen.rowID)
       return false
     }
     var rest: [UnsafeRawBufferPointer] = []
-    rest.reserveCapacity(chunkCount - 1)
-    for index in 1..<chunkCount {
-      guard let piece = try chunk(index, of: chosen.rowID, head, in: transaction) else {
+    rest.reserveCapacity(chunks.count - 1)
+    for index in 1..<chunks.count {
+      guard let piece = try chunk(index, of: chosen.rowID, chunks, in: transaction) else {
         reportDamage(chosen.rowID)
         return false
       }

@@ -152,13 +152,13 @@ extension ResponseStore {
     // A damaged head may claim any size. With its last chunk there, it claims what can be.
     var last: UnsafeRawBufferPointer?
     if chunks.count > 0 {
-      last = try chunk(chunks.count - 1, of: rowID, head, in: transaction)
+      last = try chunk(chunks.count - 1, of: rowID, chunks, in: transaction)
       if last == nil { return nil }
     }
     let record = CopiedRecord(head, rowID: rowID, snapshot: chosen.snapshot, hasOthers: chosen.hasOthers)
     for index in 0..<chunks.count {
       let isLast = index == chunks.count - 1
-      guard let chunk = isLast ? last : try chunk(index, of: rowID, head, in: transaction) else { return nil }
+      guard let chunk = isLast ? last : try chunk(index, of: rowID, chunks, in: transaction) else { return nil }
       (record.bodyMemory + chunks.range(index).lowerBound).copyMemory(from: chunk.baseAddress!, byteCount: chunk.count)
     }
     if !isVerified(head, rowID: rowID) {
@@ -170,13 +170,13 @@ extension ResponseStore {
 
   /// A chunk of a body, where it lies in the map as long as the transaction lasts; nil if it is missing or has the wrong size.
   func chunk(
-    _ index: Int, of rowID: UInt64, _ head: HeadLayout, in transaction: borrowing ReadTransaction
+    _ index: Int, of rowID: UInt64, _ chunks: BodyChunks, in transaction: borrowing ReadTransaction
   ) throws(LMDBError) -> UnsafeRawBufferPointer? {
     let key = ChunkKey(rowID: rowID, index: UInt32(truncatingIfNeeded: index))
     let chunk = try file.bodies.withValue(for: key, in: transaction) { (chunk) throws(LMDBError) in
       chunk.withUnsafeBytes { $0 }
     }
-    guard let chunk, chunk.count == file.chunks(of: head).range(index).count else { return nil }
+    guard let chunk, chunk.count == chunks.range(index).count else { return nil }
     return chunk
   }
 
