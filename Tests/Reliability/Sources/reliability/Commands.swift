@@ -81,7 +81,8 @@ func runChild(_ arguments: [String]) -> Never {
     Checker.run(directory: directory, ledgerPath: ledgerPath, options: options)
   case "crowd":
     Crowd.work(
-      directory: next(), ledgerPath: next(), capacity: number(), number: number(), seconds: Double(number()) / 1000)
+      directory: next(), ledgerPath: next(), capacity: number(), number: number(), seconds: Double(number()) / 1000,
+      count: number())
   case "crowd-check":
     let directory = next()
     let ledgerPath = next()

@@ -11,7 +11,11 @@ enum Crowd {
   static let keyCount = 1600
   static let capacity = 8 << 20
 
-  static func work(directory: String, ledgerPath: String, capacity: Int, number: Int, seconds: Double) -> Never {
+  /// - Parameter count: How many are at work. None counts before all are done with storing: another's stores make this one's thread
+  ///   evict, too.
+  static func work(
+    directory: String, ledgerPath: String, capacity: Int, number: Int, seconds: Double, count: Int
+  ) -> Never {
     let ledger = Ledger(path: ledgerPath, keyCount: keyCount)
     let content = Content(keyCount: keyCount, hostCount: processCount)
     let store: ResponseStore
@@ -49,9 +53,15 @@ enum Crowd {
       }
     }
     do throws(StoreError) { try store.flush() } catch { fail("flush failed: \(error)") }
-    // What is still to be deleted is to be counted.
-    while store.maintain() {}
-    let statistics = store.statistics
+    if count > 1 { makeDirectory(ledgerPath + ".done.\(number)") }
+    for other in 0..<count where count > 1 { waitForFile(ledgerPath + ".done.\(other)") }
+    // What is still to be deleted is to be counted; and the store's own thread counts after its commit.
+    var statistics = store.statistics
+    repeat {
+      statistics = store.statistics
+      while store.maintain() {}
+      usleep(100_000)
+    } while store.statistics.removals != statistics.removals
     let removals = statistics.removals.values.reduce(0, +)
     say(
       "numbers \(statistics.stores) \(removals) \(counts.operations) \(counts.hits) \(counts.purges) "

@@ -105,6 +105,11 @@ func removeTree(_ path: String) {
   try? FileManager.default.removeItem(atPath: path)
 }
 
+/// For ten seconds at most.
+func waitForFile(_ path: String) {
+  for _ in 0..<10_000 where access(path, F_OK) != 0 { usleep(1000) }
+}
+
 func makeDirectory(_ path: String) {
   removeTree(path)
   guard mkdir(path, 0o700) == 0 else { fail("cannot make \(path)") }

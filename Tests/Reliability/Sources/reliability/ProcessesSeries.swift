@@ -31,9 +31,9 @@ struct ProcessesSeries {
     Ledger(path: ledgerPath, keyCount: Crowd.keyCount).isEvicting = true
   }
 
-  private func start(_ number: Int, seconds: Double, capacity: Int = Crowd.capacity) -> Child {
+  private func start(_ number: Int, seconds: Double, capacity: Int = Crowd.capacity, of count: Int = 1) -> Child {
     Child.start(
-      ["crowd", storePath, ledgerPath, "\(capacity)", "\(number)", "\(Int(seconds * 1000))"],
+      ["crowd", storePath, ledgerPath, "\(capacity)", "\(number)", "\(Int(seconds * 1000))", "\(count)"],
       outputPath: directory + "/crowd.\(number)")
   }
 
@@ -60,7 +60,7 @@ struct ProcessesSeries {
   // MARK: All well
 
   private func eight(seconds: Double) -> Bool {
-    let children = (0..<Crowd.processCount).map { start($0, seconds: seconds) }
+    let children = (0..<Crowd.processCount).map { start($0, seconds: seconds, of: Crowd.processCount) }
     var sums = [Int](repeating: 0, count: 8)
     var isGood = true
     var longest = 0
@@ -110,7 +110,7 @@ struct ProcessesSeries {
   private func capacityBesideStopped(endsBy signal: Int32) -> Bool {
     for number in [0, 2, 3, 4] {
       let seeded = Child.run(
-        ["crowd", storePath, ledgerPath, "\(Crowd.capacity)", "\(number)", "700"], outputPath: directory + "/seed")
+        ["crowd", storePath, ledgerPath, "\(Crowd.capacity)", "\(number)", "700", "1"], outputPath: directory + "/seed")
       guard seeded.0 == .exited(0) else { return false }
     }
     let half = Crowd.capacity / 2
@@ -118,7 +118,7 @@ struct ProcessesSeries {
       ["capacity-beside-stopped", storePath, "\(Crowd.capacity)", "\(half)"], outputPath: directory + "/setter")
     waitForFile(storePath + ".ready")
     let stopped = Child.start(
-      ["crowd", storePath, ledgerPath, "\(Crowd.capacity)", "1", "1000"], outputPath: directory + "/stopped",
+      ["crowd", storePath, ledgerPath, "\(Crowd.capacity)", "1", "1000", "1"], outputPath: directory + "/stopped",
       environment: ["LD_PRELOAD": setting.recorder, "RECORDER_STOP": "25"])
     guard isStopped(stopped) else {
       say("the process did not stop: \(stopped.output)")
@@ -147,13 +147,13 @@ struct ProcessesSeries {
 
   private func stoppedWhileWriting() -> Bool {
     let seeded = Child.run(
-      ["crowd", storePath, ledgerPath, "\(Crowd.capacity)", "0", "300"], outputPath: directory + "/seed")
+      ["crowd", storePath, ledgerPath, "\(Crowd.capacity)", "0", "300", "1"], outputPath: directory + "/seed")
     guard seeded.0 == .exited(0) else { return false }
     let beside = Child.start(
       ["beside-stopped", storePath, ledgerPath, "\(Crowd.capacity)"], outputPath: directory + "/beside")
     waitForFile(storePath + ".ready")
     let stopped = Child.start(
-      ["crowd", storePath, ledgerPath, "\(Crowd.capacity)", "1", "1000"], outputPath: directory + "/stopped",
+      ["crowd", storePath, ledgerPath, "\(Crowd.capacity)", "1", "1000", "1"], outputPath: directory + "/stopped",
       environment: ["LD_PRELOAD": setting.recorder, "RECORDER_STOP": "25"])
     guard isStopped(stopped) else {
       say("the process did not stop: \(stopped.output)")
@@ -172,10 +172,6 @@ struct ProcessesSeries {
         + (isGood ? "all well" : "FAILED, \(end), \(stoppedEnd)"))
     if !isGood { say(output + stopped.output) }
     return isGood
-  }
-
-  private func waitForFile(_ path: String) {
-    for _ in 0..<10_000 where access(path, F_OK) != 0 { usleep(1000) }
   }
 
   private func isStopped(_ child: Child) -> Bool {
