@@ -23,8 +23,9 @@ struct Limits: Sendable, Equatable {
       mapByteCount: mapByteCount, batchByteCount: batchByteCount, chunkByteCount: chunkByteCount,
       pageByteCount: pageByteCount)
     let mapPageCount = mapByteCount / pageByteCount
-    // About the capacity itself.
-    livePageCount = min(mapPageCount - headroom, mapPageCount - mapPageCount / 16)
+    // With large chunks an eighth: the fewer pages are free, the more they lie in pieces, and the longer a commit takes.
+    let isLargeChunk = StorageFormat.isLarge(chunkByteCount: chunkByteCount, pageByteCount: pageByteCount)
+    livePageCount = min(mapPageCount - headroom, mapPageCount - mapPageCount / (isLargeChunk ? 8 : 16))
     // A record changes three or four pages, and the copies of three transactions must find room beside one another.
     let recordCount = (mapPageCount - livePageCount) / 12
     batchCount = max(32, recordCount)

@@ -2,10 +2,13 @@ import LMDB
 
 /// Room that goes back to the file system: `data.mdb` never shrinks by itself.
 extension ResponseStore {
-  /// After much was removed, and whenever the directory takes more than the capacity. True if there is more to do.
+  /// After much was removed, and whenever the directory takes more than its map has room for. Short of that, free pages are left to
+  /// be used again: holes cost a millisecond each, and what is written into them lies in pieces on the disk. True if there is
+  /// more to do.
   func giveRoomBack(maximumPageCount: Int = 128) throws(LMDBError) -> Bool {
-    let isOverCapacity = diskByteCount > capacityByteCount
-    if isOverCapacity { storeDirectory.deleteWhatWasSetAside() }
+    let ceiling = diskCeiling
+    let isOverCeiling = diskByteCount > ceiling
+    if isOverCeiling { storeDirectory.deleteWhatWasSetAside() }
     if let position = maintenance.withLock({ $0.releasePosition }) {
       return try giveRoomBack(from: position, maximumPageCount: maximumPageCount)
     }
@@ -16,7 +19,7 @@ extension ResponseStore {
     }
     // A little is not worth the commits, and would soon be taken again.
     let surplus = try diskByteCount - livePageCount() * file.pageByteCount
-    let isWorthIt = isOverCapacity && diskByteCount > capacityByteCount && surplus > capacityByteCount / 32
+    let isWorthIt = isOverCeiling && diskByteCount > ceiling && surplus > capacityByteCount / 32
     guard isWanted || isWorthIt else { return false }
     // What the last transactions freed cannot be given back before two more have been committed.
     for _ in 0..<2 { try touch() }
@@ -34,12 +37,18 @@ extension ResponseStore {
     return next != nil
   }
 
+  /// What the directory takes when all of the map is in use.
+  private var diskCeiling: Int {
+    StorageFormat.mapByteCount(capacityByteCount: capacityByteCount, pageByteCount: file.pageByteCount)
+      + StorageFormat.otherFilesByteCount
+  }
+
   /// Sees to the bound where the map's size does not: data that was set aside, and a file from a time of a larger
   /// capacity. Costs a few system calls.
   func keepWithinMap() {
     let ceiling = StorageFormat.mapByteCount(
       capacityByteCount: capacityByteCount, pageByteCount: file.pageByteCount)
-    guard diskByteCount > ceiling + StorageFormat.otherFilesByteCount else { return }
+    guard diskByteCount > diskCeiling else { return }
     storeDirectory.deleteWhatWasSetAside()
     do throws(LMDBError) {
       try clearEndOfFile(from: (ceiling - StorageFormat.otherFilesByteCount) / file.pageByteCount)

@@ -26,6 +26,8 @@ enum StorageFormat {
     return pages * pageByteCount - 16
   }
 
+  static func isLarge(chunkByteCount: Int, pageByteCount: Int) -> Bool { chunkByteCount > 8 * pageByteCount }
+
   /// The largest record that LMDB keeps in a leaf: half a page less the headers of page and node, and the 8-byte key.
   static func inlineRecordByteCount(pageByteCount: Int) -> Int {
     (((pageByteCount - 16) / 2) & ~1) - 2 - 8 - 8
@@ -53,7 +55,7 @@ enum StorageFormat {
   /// fragmentation; measured, see the storage format's document.
   static func headroomPageCount(mapByteCount: Int, batchByteCount: Int, chunkByteCount: Int, pageByteCount: Int) -> Int
   {
-    let isLargeChunk = chunkByteCount > 8 * pageByteCount
+    let isLargeChunk = isLarge(chunkByteCount: chunkByteCount, pageByteCount: pageByteCount)
     let bytes =
       isLargeChunk
       ? 4 * batchByteCount + mapByteCount / 20
