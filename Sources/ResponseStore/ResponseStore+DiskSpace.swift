@@ -2,11 +2,13 @@ import LMDB
 
 /// Room that goes back to the file system: `data.mdb` never shrinks by itself.
 extension ResponseStore {
-  /// After much was removed, and whenever the directory takes more than its map has room for. Short of that, free pages are left to
-  /// be used again: holes cost a millisecond each, and what is written into them lies in pieces on the disk. True if there is
-  /// more to do.
+  /// After much was removed, and whenever the directory takes too much. True if there is more to do.
+  ///
+  /// While the file fits its map that is when all of the map is in use; short of that, free pages are left to be used again: holes
+  /// cost a millisecond each, and what is written into them lies in pieces on the disk. A file from a time of a larger
+  /// capacity is kept at the capacity, so that what a few transactions write finds room.
   func giveRoomBack(maximumPageCount: Int = 128) throws(LMDBError) -> Bool {
-    let ceiling = diskCeiling
+    let ceiling = storeDirectory.dataFileByteCount > diskCeiling ? capacityByteCount : diskCeiling
     let isOverCeiling = diskByteCount > ceiling
     if isOverCeiling { storeDirectory.deleteWhatWasSetAside() }
     if let position = maintenance.withLock({ $0.releasePosition }) {
