@@ -42,9 +42,10 @@ struct ProcessesSeries {
     return line.map { $0.split(separator: " ").dropFirst().compactMap { Int($0) } }
   }
 
-  /// Whether a child ended well and logged nothing, as a lock error would be.
-  private func isWell(_ child: Child, _ end: Child.End) -> Bool {
-    if end == .exited(0), !child.output.contains("log:") { return true }
+  /// Whether a child ended well and logged nothing, as a lock error would be, but what is expected.
+  private func isWell(_ child: Child, _ end: Child.End, expecting expected: String? = nil) -> Bool {
+    let lines = child.output.split(separator: "\n").filter { $0.contains("log:") }
+    if end == .exited(0), lines.allSatisfy({ line in expected.map { line.contains($0) } ?? false }) { return true }
     say("a process of the crowd \(end): \(child.output)")
     return false
   }
@@ -95,12 +96,17 @@ struct ProcessesSeries {
     usleep(UInt32(seconds * 3e5))
     children[1].kill(SIGCONT)
     var isGood = children[0].wait() == .signalled(SIGKILL)
-    for child in children.dropFirst() { isGood = isWell(child, child.wait(seconds: seconds + 60)) && isGood }
+    // Stopped within a read, it pins pages; others that store at full speed may then meet a full map, drop and say so.
+    for child in children.dropFirst() {
+      isGood = isWell(child, child.wait(seconds: seconds + 60), expecting: "MDB_MAP_FULL") && isGood
+    }
+    let fullMapCount = children.filter { $0.output.contains("MDB_MAP_FULL") }.count
     let (_, output) = Child.run(["count", storePath, "0"], outputPath: directory + "/count")
     isGood = isGood && check(capacity: Crowd.capacity / 2)
     setting.report(
       "processes: one killed, one stopped for \(Int(seconds * 300)) ms, two with half the capacity",
-      "\(output.split(separator: "\n").last ?? "?") entries at the end: \(isGood ? "all well" : "FAILED")")
+      "\(output.split(separator: "\n").last ?? "?") entries at the end, \(fullMapCount) processes met a full map: \(isGood ? "all well" : "FAILED")"
+    )
     return isGood
   }
 
@@ -117,13 +123,7 @@ struct ProcessesSeries {
     let setter = Child.start(
       ["capacity-beside-stopped", storePath, "\(Crowd.capacity)", "\(half)"], outputPath: directory + "/setter")
     waitForFile(storePath + ".ready")
-    let stopped = Child.start(
-      ["crowd", storePath, ledgerPath, "\(Crowd.capacity)", "1", "1000", "1"], outputPath: directory + "/stopped",
-      environment: ["LD_PRELOAD": setting.recorder, "RECORDER_STOP": "25"])
-    guard isStopped(stopped) else {
-      say("the process did not stop: \(stopped.output)")
-      return false
-    }
+    guard let stopped = startAndStopInWrite() else { return false }
     makeDirectory(storePath + ".go")
     waitForFile(storePath + ".set")
     stopped.kill(signal)
@@ -152,13 +152,7 @@ struct ProcessesSeries {
     let beside = Child.start(
       ["beside-stopped", storePath, ledgerPath, "\(Crowd.capacity)"], outputPath: directory + "/beside")
     waitForFile(storePath + ".ready")
-    let stopped = Child.start(
-      ["crowd", storePath, ledgerPath, "\(Crowd.capacity)", "1", "1000", "1"], outputPath: directory + "/stopped",
-      environment: ["LD_PRELOAD": setting.recorder, "RECORDER_STOP": "25"])
-    guard isStopped(stopped) else {
-      say("the process did not stop: \(stopped.output)")
-      return false
-    }
+    guard let stopped = startAndStopInWrite() else { return false }
     let opener = Child.run(["open-beside", storePath, "\(Crowd.capacity)"], outputPath: directory + "/opener")
     makeDirectory(storePath + ".go")
     let end = beside.wait()
@@ -172,6 +166,16 @@ struct ProcessesSeries {
         + (isGood ? "all well" : "FAILED, \(end), \(stoppedEnd)"))
     if !isGood { say(output + stopped.output) }
     return isGood
+  }
+
+  /// A process that stops itself in a write transaction.
+  private func startAndStopInWrite() -> Child? {
+    let child = Child.start(
+      ["crowd", storePath, ledgerPath, "\(Crowd.capacity)", "1", "1000", "1"], outputPath: directory + "/stopped",
+      environment: ["LD_PRELOAD": setting.recorder, "RECORDER_STOP": "25"])
+    if isStopped(child) { return child }
+    say("the process did not stop: \(child.output)")
+    return nil
   }
 
   private func isStopped(_ child: Child) -> Bool {
