@@ -2,6 +2,12 @@
 struct Limits: Sendable, Equatable {
   /// What the directory may take, without the 10 % on top.
   let capacityByteCount: Int
+  /// The most pages that the data file may take on the disk: as many as its map has, or fewer where other files take more than usual.
+  let roomPageCount: Int
+  /// Whether the data file is longer, as it is from a time of a larger capacity: its map is no ceiling then.
+  let isFileLong: Bool
+  /// With such a file, the most pages that it may take on the disk when a transaction begins.
+  let startPageCount: Int
   /// The most bytes that one transaction writes.
   let batchByteCount: Int
   /// The most records that one transaction writes where each is likely to copy another page.
@@ -14,25 +20,39 @@ struct Limits: Sendable, Equatable {
   let lowPageCount: Int
   /// The pages that one eviction transaction frees, roughly.
   let evictionPageCount: Int
+  /// The most records that one transaction deletes behind a purge.
+  let purgeCount: Int
 
-  init(capacityByteCount: Int, chunkByteCount: Int, pageByteCount: Int) {
+  /// - Parameters:
+  ///   - filePageCount: How many pages the data file has.
+  ///   - otherByteCount: What the directory's other files may take.
+  init(
+    capacityByteCount: Int, filePageCount: Int = 0, otherByteCount: Int = 0, chunkByteCount: Int, pageByteCount: Int
+  ) {
     self.capacityByteCount = capacityByteCount
     batchByteCount = StorageFormat.batchByteCount(capacityByteCount: capacityByteCount)
     let mapByteCount = StorageFormat.mapByteCount(capacityByteCount: capacityByteCount, pageByteCount: pageByteCount)
+    let bound = StorageFormat.boundByteCount(capacityByteCount: capacityByteCount)
+    roomPageCount = max(min(mapByteCount, bound - otherByteCount) / pageByteCount, 128)
+    isFileLong = filePageCount > roomPageCount
     let headroom = StorageFormat.headroomPageCount(
-      mapByteCount: mapByteCount, batchByteCount: batchByteCount, chunkByteCount: chunkByteCount,
+      mapByteCount: roomPageCount * pageByteCount, batchByteCount: batchByteCount, chunkByteCount: chunkByteCount,
       pageByteCount: pageByteCount)
-    let mapPageCount = mapByteCount / pageByteCount
-    // With large chunks an eighth: the fewer pages are free, the more they lie in pieces, and the longer a commit takes.
+    // With large chunks an eighth: the fewer pages are free, the more they lie in pieces, and the longer a commit takes. With a long
+    // file too: the fewer, the more often they have to be given back.
     let isLargeChunk = StorageFormat.isLarge(chunkByteCount: chunkByteCount, pageByteCount: pageByteCount)
-    livePageCount = min(mapPageCount - headroom, mapPageCount - mapPageCount / (isLargeChunk ? 8 : 16))
-    // A record changes three or four pages, and the copies of three transactions must find room beside one another.
-    let recordCount = (mapPageCount - livePageCount) / 12
-    batchCount = max(32, recordCount)
+    let share = isLargeChunk || isFileLong ? 8 : 16
+    livePageCount = min(roomPageCount - headroom, roomPageCount - roomPageCount / share)
+    startPageCount = roomPageCount - (roomPageCount - livePageCount) / 3
+    // A record changes three or four pages, and the copies of three transactions must find room beside one another. A few more are
+    // no harm where the map is the ceiling: what does not fit is tried again.
+    let recordCount = (roomPageCount - livePageCount) / 12
+    batchCount = max(isFileLong ? 4 : 32, recordCount)
     // The margins are a batch each where there is room for that.
     let margin = min(batchByteCount / pageByteCount + 16, livePageCount / 16)
     highPageCount = livePageCount - margin
     lowPageCount = highPageCount - margin
-    evictionPageCount = min(256, max(16, recordCount))
+    evictionPageCount = min(256, max(isFileLong ? 4 : 16, recordCount))
+    purgeCount = isFileLong ? evictionPageCount : 4 * evictionPageCount
   }
 }

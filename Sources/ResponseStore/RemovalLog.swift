@@ -43,7 +43,7 @@ final class RemovalLog: @unchecked Sendable {
   let slotCount: Int
   private let descriptor: CInt
   private let memory: UnsafeMutableRawPointer
-  private let byteCount: Int
+  let byteCount: Int
 
   /// Whether a thread of this process writes a removal now; between processes `flock` sees to that.
   private let turn = Monitor(false)

@@ -8,7 +8,7 @@ extension ResponseStore {
   /// cost a millisecond each, and what is written into them lies in pieces on the disk. A file from a time of a larger
   /// capacity is kept at the capacity, so that what a few transactions write finds room.
   func giveRoomBack(maximumPageCount: Int = 128) throws(LMDBError) -> Bool {
-    let ceiling = storeDirectory.dataFileByteCount > diskCeiling ? capacityByteCount : diskCeiling
+    let ceiling = limits.withLock({ $0.isFileLong }) ? capacityByteCount : diskCeiling
     let isOverCeiling = diskByteCount > ceiling
     if isOverCeiling { storeDirectory.deleteWhatWasSetAside() }
     if let position = maintenance.withLock({ $0.releasePosition }) {
@@ -40,14 +40,54 @@ extension ResponseStore {
   }
 
   /// What the directory takes when all of the map is in use.
-  private var diskCeiling: Int {
+  var diskCeiling: Int {
     StorageFormat.mapByteCount(capacityByteCount: capacityByteCount, pageByteCount: file.pageByteCount)
       + StorageFormat.otherFilesByteCount
   }
 
-  /// Sees to the bound where the map's size does not: data that was set aside, and a file from a time of a larger
-  /// capacity. Costs a few system calls.
-  func keepWithinMap() {
+  /// A write transaction. With a file from a time of a larger capacity, whose map is no ceiling, it begins only when the disk has room
+  /// within the bound for what one writes: each takes the oldest free pages first, and those are holes.
+  /// - Throws: ``LMDBError``: ``LMDBError/Code/mapFull`` where there is none, as where the map is the ceiling.
+  func writeWithinRoom<R>(_ body: (borrowing WriteTransaction) throws(LMDBError) -> R) throws(LMDBError) -> R {
+    var attempt = 0
+    while true {
+      // Looked at with the write lock: nobody else writes in between.
+      let result = try file.environment.write { (transaction) throws(LMDBError) -> R? in
+        try hasRoom(isLastAttempt: attempt == 2, in: transaction) ? try body(transaction) : nil
+      }
+      if let result { return result }
+      if attempt == 1, file.environment.oldestSnapshot() >= file.environment.lastTransactionID {
+        // What the last transactions freed cannot be given back before two more have been committed. Where a reader pins it, they
+        // would only take room themselves.
+        for _ in 0..<2 { try touch() }
+      }
+      try file.environment.releaseFreePages()
+      attempt += 1
+    }
+  }
+
+  private func hasRoom(isLastAttempt: Bool, in transaction: borrowing WriteTransaction) throws(LMDBError) -> Bool {
+    try adoptCapacity(in: transaction)
+    var limits = limits.withLock { $0 }
+    let filePageCount = file.environment.information.lastPageNumber + 1
+    guard filePageCount > limits.roomPageCount else { return true }
+    if !limits.isFileLong {
+      // It has become so: pages that a reader pinned were not to be had.
+      setLimits(capacityByteCount: limits.capacityByteCount)
+      limits = self.limits.withLock { $0 }
+    }
+    let pageCount = storeDirectory.allocatedDataByteCount / file.pageByteCount
+    if pageCount <= limits.startPageCount { return true }
+    // While a lower capacity is being applied, and only then, far more is in use than may be: to evict it is the way to room.
+    let most = limits.livePageCount + (limits.roomPageCount - limits.livePageCount) / 6
+    if try file.environment.livePageCount(in: transaction) > most { return true }
+    guard isLastAttempt else { return false }
+    throw LMDBError(code: .mapFull, function: "mdb_put")
+  }
+
+  /// Has the directory take less after the capacity was lowered: data that was set aside goes, and the free pages of a file
+  /// that is longer than its map should be. Costs a few system calls where there is nothing to do.
+  func shrinkFile() {
     let ceiling = StorageFormat.mapByteCount(
       capacityByteCount: capacityByteCount, pageByteCount: file.pageByteCount)
     guard diskByteCount > diskCeiling else { return }

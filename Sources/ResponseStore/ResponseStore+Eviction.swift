@@ -67,7 +67,12 @@ extension ResponseStore {
       let expired = try firstRow(of: file.expiries, in: transaction).map { $0.time <= now } ?? false
       return (!expired, try file.counters(in: transaction).entryCount)
     }
-    let freePageCount = file.environment.information.mapByteCount / file.pageByteCount - live
+    // While a lower capacity is being applied, what is in use of the file may stay so until that is done.
+    let limits = limits.withLock { $0 }
+    let isTooMuch = live > limits.livePageCount
+    let pageCountInAll =
+      isTooMuch ? file.environment.information.mapByteCount / file.pageByteCount : limits.roomPageCount
+    let freePageCount = pageCountInAll - live
     guard isFitting, freePageCount > 32 * Self.victimsPerTransaction, let table = file.uses.table,
       UInt64(table.recordCount) >= entryCount
     else { return false }
@@ -106,9 +111,11 @@ extension ResponseStore {
 
   /// Another process may have set another capacity.
   func adoptCapacity() throws(LMDBError) {
-    let capacity = try file.environment.read { (transaction) throws(LMDBError) in
-      Int(clamping: try file.counters(in: transaction).capacityByteCount)
-    }
+    try file.environment.read { (transaction) throws(LMDBError) in try adoptCapacity(in: transaction) }
+  }
+
+  func adoptCapacity(in transaction: borrowing some Transaction & ~Copyable) throws(LMDBError) {
+    let capacity = Int(clamping: try file.counters(in: transaction).capacityByteCount)
     guard capacity != limits.withLock({ $0.capacityByteCount }), capacity >= Self.smallestCapacityByteCount else {
       return
     }
@@ -116,10 +123,16 @@ extension ResponseStore {
   }
 
   func setLimits(capacityByteCount: Int) {
-    limits.withLock {
-      $0 = Limits(
-        capacityByteCount: capacityByteCount, chunkByteCount: file.chunkByteCount, pageByteCount: file.pageByteCount)
-    }
+    limits.withLock { $0 = Self.limits(capacityByteCount: capacityByteCount, file: file, removalLog: removalLog) }
+  }
+
+  static func limits(capacityByteCount: Int, file: StoreFile, removalLog: RemovalLog) -> Limits {
+    Limits(
+      capacityByteCount: capacityByteCount, filePageCount: file.environment.information.lastPageNumber + 1,
+      // Four small files of a page each.
+      otherByteCount: removalLog.byteCount + UseTableFile.largestByteCount(capacityByteCount: capacityByteCount)
+        + 4 * file.pageByteCount,
+      chunkByteCount: file.chunkByteCount, pageByteCount: file.pageByteCount)
   }
 
   /// Has a capacity applied: by the eviction thread, which may wait for another process's write lock as long as it likes.
@@ -182,7 +195,8 @@ extension ResponseStore {
       guard error.code == .mapFull, recoverFromFullMap() else { throw error }
       try makeRoom(pageCount: 0)
     }
-    keepWithinMap()
+    try shrinkUses()
+    shrinkFile()
   }
 
   private func writeCapacity(_ capacity: Int) throws(LMDBError) {
@@ -254,10 +268,11 @@ extension ResponseStore {
     return false
   }
 
-  /// Commits something, so that pages freed before come nearer to use.
+  /// Commits something, so that pages freed before come nearer to use. For a page or two there is always room.
   func touch() throws(LMDBError) {
-    try commit { (transaction) throws(LMDBError) in
+    try file.environment.write { (transaction) throws(LMDBError) in
       try file.setCounters(try file.counters(in: transaction), in: transaction)
     }
+    counts.commits.add(1, ordering: .relaxed)
   }
 }

@@ -25,7 +25,7 @@ extension ResponseStore {
     if usedByteCount > mapByteCount {
       violations.append("data.mdb has \(usedByteCount) bytes in a map of \(mapByteCount)")
     }
-    let bound = capacityByteCount + capacityByteCount / 10
+    let bound = StorageFormat.boundByteCount(capacityByteCount: capacityByteCount)
     if diskByteCount > bound { violations.append("The directory takes \(diskByteCount) bytes of at most \(bound)") }
     return violations
   }

@@ -65,6 +65,7 @@ extension ResponseStore {
     if try deleteBehindPurge() { return true }
     if try enterUses() { return true }
     if try evictAhead() { return true }
+    try shrinkUses()
     try checkRegularly()
     return try giveRoomBack()
   }
@@ -108,7 +109,7 @@ extension ResponseStore {
     }
     guard let purge else { return false }
     let position = maintenance.withLock { $0.positions[purge.metaKey] } ?? .start
-    let limit = limits.withLock { 4 * $0.evictionPageCount }
+    let limit = limits.withLock { $0.purgeCount }
     let (removed, end) = try commit { (transaction) throws(LMDBError) -> (Int, WalkPosition?) in
       // Another process may have finished it.
       guard try file.meta.contains(purge.metaKey, in: transaction) else { return (0, nil) }

@@ -124,7 +124,7 @@ extension ResponseStore {
 
   /// A write transaction; every change of the file goes through here.
   func commit<R>(_ body: (borrowing WriteTransaction) throws(LMDBError) -> R) throws(LMDBError) -> R {
-    let result = try file.environment.write(body)
+    let result = try writeWithinRoom(body)
     counts.commits.add(1, ordering: .relaxed)
     do throws(LMDBError) {
       try file.environment.extendShortFile()
@@ -185,7 +185,7 @@ extension ResponseStore {
       }
     }
     giveUpIfMoved()
-    keepWithinMap()
+    if diskByteCount > diskCeiling { storeDirectory.deleteWhatWasSetAside() }
     wakeMaintenanceIfNeeded(afterRemoval: batch.adoptsRemovals)
   }
 

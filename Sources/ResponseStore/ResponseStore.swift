@@ -134,9 +134,7 @@ public final class ResponseStore: Sendable {
     self.removalLog = removalLog
     removals = RemovalView(file: file, log: removalLog)
     limits = Monitor(
-      Limits(
-        capacityByteCount: options.capacityByteCount, chunkByteCount: file.chunkByteCount,
-        pageByteCount: file.pageByteCount))
+      Self.limits(capacityByteCount: options.capacityByteCount, file: file, removalLog: removalLog))
   }
 
   deinit {

@@ -39,6 +39,12 @@ enum StorageFormat {
     return (capacity + capacity / 1000 * 65 - otherFilesByteCount) / pageByteCount * pageByteCount
   }
 
+  /// What the directory may take.
+  static func boundByteCount(capacityByteCount: Int) -> Int {
+    let capacity = min(capacityByteCount, largestCapacityByteCount)
+    return capacity + capacity / 10
+  }
+
   /// What the lock file, the smallest log of removals and the markers take; the table of uses takes a 48th of the capacity at
   /// most.
   static let otherFilesByteCount = 64 << 10

@@ -280,6 +280,9 @@ final class StoreDirectory: @unchecked Sendable {
     return stat(dataPath, &status) == 0 ? Int(status.st_size) : 0
   }
 
+  /// What the data file takes on disk.
+  var allocatedDataByteCount: Int { Self.allocatedByteCount(dataPath) }
+
   /// When the data was last written, in nanoseconds; it changes whenever some process makes progress.
   var dataChangeTime: Int {
     var status = stat()

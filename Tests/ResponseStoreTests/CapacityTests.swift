@@ -133,6 +133,71 @@ extension CapacityTests {
     #expect(fixture.store.statistics.droppedStores == 0)
   }
 
+  @Test(
+    "A file from a time of a larger capacity stays within the bound, whatever is stored then",
+    arguments: [(1, 2, 12_000), (2, 4, 900)] as [(UInt64, Int, Int)])
+  func churnInALongerFile(_ seed: UInt64, times: Int, size: Int) throws {
+    let capacity = 4 << 20
+    let memory = FileManager.default.isWritableFile(atPath: "/dev/shm") ? "/dev/shm/store-\(UUID().uuidString)" : nil
+    let fixture = try StoreFixture(capacity: times * capacity, directory: memory)
+    defer { fixture.finish() }
+    let bound = capacity + capacity / 10
+    fill(fixture, count: times * capacity / (size + 700), size: size)
+    let before = fixture.store.diskByteCount
+    #expect(before > 3 * times * capacity / 4)
+    fixture.store.capacityByteCount = capacity
+    let table = try #require(fixture.store.file.uses.table)
+    #expect(table.byteCount <= UseTableFile.largestByteCount(capacityByteCount: capacity))
+    #expect(table.recordCount == fixture.store.entryCount, "all that stayed are known to it")
+    var most = fixture.store.diskByteCount
+    var random = SplitMix64(state: seed)
+    for number in 0..<400 {
+      // Every third replaces something that may still be there.
+      let name = number % 3 == 2 ? Int.random(in: max(0, number - 200)..<number, using: &random) : number
+      let body = pseudorandomData(self.size(&random, largest: 128e3), seed: UInt64(number))
+      fixture.store.store(fixture.response("http://b.example/\(name)", body: body))
+      fixture.clock.advance(by: 0.01)
+      guard number % 4 == 3 else { continue }
+      while fixture.store.writePending() { most = max(most, fixture.store.diskByteCount) }
+      // The eviction thread is often late.
+      if number % 32 == 31 {
+        while fixture.store.maintain() { most = max(most, fixture.store.diskByteCount) }
+      }
+    }
+    #expect(most <= bound)
+    #expect(fixture.store.statistics.payloadByteCount > capacity / 2)
+    #expect(fixture.store.statistics.droppedStores == 0)
+    // Closed and opened, the file is still longer than its map.
+    fixture.options.capacityByteCount = capacity
+    try fixture.reopen()
+    fill(fixture, count: 200, size: size)
+    #expect(fixture.store.diskByteCount <= bound)
+    #expect(fixture.store.statistics.droppedStores == 0)
+  }
+
+  @Test("A reader that does not end costs stores, not the bound, in a file from a time of a larger capacity")
+  func stuckReaderInALongerFile() throws {
+    let capacity = 4 << 20
+    let fixture = try StoreFixture(capacity: 4 * capacity)
+    defer { fixture.finish() }
+    fill(fixture, count: 900, size: 15_000)
+    fixture.store.capacityByteCount = capacity
+    var most = 0
+    // A snapshot that pins every page which is freed from now on.
+    try fixture.store.file.environment.read { _ in
+      for number in 0..<8 {
+        fixture.store.store(fixture.response("http://b.example/\(number)", body: pseudorandomData(30_000, seed: 1)))
+        while fixture.store.writePending() { most = max(most, fixture.store.diskByteCount) }
+      }
+    }
+    #expect(most <= capacity + capacity / 10)
+    #expect(fixture.store.statistics.droppedStores > 0)
+    #expect(fixture.store.entryCount > 20)
+    fixture.store.store(fixture.response("http://b.example/last", body: pseudorandomData(30_000, seed: 1)))
+    fixture.drain()
+    #expect(fixture.body("http://b.example/last") != nil)
+  }
+
   @Test("A lower capacity at opening keeps the newest entries")
   func lowerAtOpening() throws {
     let fixture = try StoreFixture(capacity: 16 << 20)
@@ -201,7 +266,7 @@ extension CapacityTests {
     let store = fixture.store
     let before = store.entryCount
     try store.file.environment.read { _ in
-      for number in 0..<300 {
+      for number in 0..<80 {
         store.store(fixture.response("http://b.example/\(number)", body: pseudorandomData(20_000, seed: 1)))
         store.writePending()
       }

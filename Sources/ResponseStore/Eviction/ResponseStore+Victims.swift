@@ -89,6 +89,17 @@ extension ResponseStore {
     if isNew { maintenance.withLock { $0.nextRowToEnter = 0 } }
   }
 
+  /// Has the table of uses take no more than its share, after the capacity was lowered.
+  func shrinkUses() throws(LMDBError) {
+    let capacity = capacityByteCount
+    guard file.uses.isTooLarge(capacityByteCount: capacity) else { return }
+    // Only who may write may put another in its place.
+    try file.environment.write { (_) throws(LMDBError) in
+      file.uses.follow()
+      file.uses.shrinkIfTooLarge(capacityByteCount: capacity)
+    }
+  }
+
   /// Enters some of the records that the table does not know; true if there are more.
   func enterUses() throws(LMDBError) -> Bool {
     guard let start = maintenance.withLock({ $0.nextRowToEnter }) else { return false }

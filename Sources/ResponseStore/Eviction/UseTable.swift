@@ -46,7 +46,7 @@ public final class UseTable: @unchecked Sendable {
   public static let smallestSlotCount = 512
 
   private let base: UnsafeMutableRawPointer
-  private let byteCount: Int
+  let byteCount: Int
   /// A power of two.
   public let slotCount: Int
   private let words: UnsafeMutablePointer<Word>
@@ -259,12 +259,19 @@ public final class UseTable: @unchecked Sendable {
     return word & 15
   }
 
-  // MARK: Growing
+  // MARK: Growing and shrinking
+
+  /// Gives back the disk's room for all records, whoever still has the table mapped: nothing is found in it then, and so nothing
+  /// is noted. For a table that another has taken the place of.
+  func giveRoomBack() {
+    // Where the file system cannot, the room comes back when the last process unmaps the file.
+    madvise(base + Self.headerByteCount, byteCount - Self.headerByteCount, MADV_REMOVE)
+  }
 
   /// Whether it is time for a larger table: where more than three in five slots are in use, some records find no place.
   public var isCrowded: Bool { recordCount * 5 > slotCount * 3 }
 
-  /// Enters everything that this table knows into an empty, larger one.
+  /// Enters everything that this table knows into an empty one; what finds no place there is left out.
   public func copy(into other: UseTable) {
     other.clock = clock
     var count: UInt64 = 0

@@ -13,8 +13,8 @@ final class UseTableFile: @unchecked Sendable {
   /// What ties the table to the data it speaks of.
   private let owner: UInt64
   private let current = Atomic<UnsafeRawPointer?>(nil)
-  /// Every table that was mapped: a reader may still be in an older one. Each is twice as large as the one before, so all
-  /// older ones together are no larger than the newest.
+  /// Every table that was mapped: a reader may still be in an older one. Each that grew is twice as large as the one before, so all
+  /// older ones together are no larger than the newest; one that was too large has given its room back.
   private let tables = Mutex<[UseTable]>([])
   private let inode = Atomic<UInt64>(0)
 
@@ -61,6 +61,28 @@ final class UseTableFile: @unchecked Sendable {
     else { return }
     if create(slotCount: table.slotCount * 2, from: table) {
       table.setHeader(UseTable.HeaderWord.isSuperseded, 1)
+    }
+  }
+
+  /// Whether the table takes more than its share of a capacity.
+  func isTooLarge(capacityByteCount: Int) -> Bool {
+    guard let table else { return false }
+    return table.slotCount > UseTable.smallestSlotCount
+      && table.byteCount > Self.largestByteCount(capacityByteCount: capacityByteCount)
+  }
+
+  /// Puts a smaller table in its place, if it takes more than its share; what finds no place there is forgotten.
+  func shrinkIfTooLarge(capacityByteCount: Int) {
+    guard isTooLarge(capacityByteCount: capacityByteCount), let table else { return }
+    var slotCount = table.slotCount
+    while slotCount > UseTable.smallestSlotCount,
+      UseTable.byteCount(slotCount: slotCount) > Self.largestByteCount(capacityByteCount: capacityByteCount)
+    {
+      slotCount /= 2
+    }
+    if create(slotCount: slotCount, from: table) {
+      table.setHeader(UseTable.HeaderWord.isSuperseded, 1)
+      table.giveRoomBack()
     }
   }
 

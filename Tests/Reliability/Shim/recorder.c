@@ -3,7 +3,7 @@
 
    RECORDER_TRACE=FILE   records there
    RECORDER_FAIL=N       from the Nth write or sync on, each fails with EIO, or with the number in RECORDER_ERRNO
-   RECORDER_STOP=N       the Nth write or sync stops the process (SIGSTOP), which holds LMDB's write lock then
+   RECORDER_STOP=N       the Nth write stops the process (SIGSTOP), which holds LMDB's write lock then; it may sync without
    RECORDER_FAIL_COUNT=M and after M failures they work again
 
    A record: kind (8 bytes, plus 256 for the log of removals), offset, length, then length bytes for a write. All numbers are
@@ -28,7 +28,7 @@ enum { WRITE = 1, SYNCED_WRITE, SYNC_BEGIN, SYNC_END, TRUNCATE, PUNCH, NOTE };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static FILE *trace;
-static long failAt = -1, stopAt = -1, failCount = -1, operations;
+static long failAt = -1, stopAt = -1, failCount = -1, operations, writes;
 static int failure = EIO;
 enum { OTHER, DATA, REMOVALS };
 static ino_t inodes[3];
@@ -90,19 +90,24 @@ void recorder_note(uint64_t word, uint64_t value) {
 
 /* Whether this operation is to fail. */
 static int fails(void) {
-  if (failAt < 0 && stopAt < 0) return 0;
+  if (failAt < 0) return 0;
   long number = __atomic_fetch_add(&operations, 1, __ATOMIC_RELAXED);
-  if (number == stopAt) kill(getpid(), SIGSTOP);
-  if (failAt < 0 || number < failAt || (failCount >= 0 && number >= failAt + failCount)) return 0;
+  if (number < failAt || (failCount >= 0 && number >= failAt + failCount)) return 0;
   errno = failure;
   return 1;
+}
+
+/* The same for a write, which may also be where the process stops. */
+static int writeFails(void) {
+  if (stopAt >= 0 && __atomic_fetch_add(&writes, 1, __ATOMIC_RELAXED) == stopAt) kill(getpid(), SIGSTOP);
+  return fails();
 }
 
 ssize_t pwrite(int fd, const void *bytes, size_t length, off_t offset) {
   REAL(ssize_t, "pwrite", int, const void *, size_t, off_t);
   int file = fileOf(fd);
   if (file == OTHER) return real(fd, bytes, length, offset);
-  if (file == DATA && fails()) return -1;
+  if (file == DATA && writeFails()) return -1;
   pthread_mutex_lock(&lock);
   ssize_t written = real(fd, bytes, length, offset);
   if (written > 0) put(file, isSynced(fd) ? SYNCED_WRITE : WRITE, offset, written, bytes);
@@ -126,7 +131,7 @@ ssize_t pwritev(int fd, const struct iovec *pieces, int count, off_t offset) {
   REAL(ssize_t, "pwritev", int, const struct iovec *, int, off_t);
   int file = fileOf(fd);
   if (file == OTHER) return real(fd, pieces, count, offset);
-  if (file == DATA && fails()) return -1;
+  if (file == DATA && writeFails()) return -1;
   pthread_mutex_lock(&lock);
   ssize_t written = record(file, fd, pieces, count, offset, real(fd, pieces, count, offset));
   pthread_mutex_unlock(&lock);
@@ -140,7 +145,7 @@ ssize_t writev(int fd, const struct iovec *pieces, int count) {
   REAL(ssize_t, "writev", int, const struct iovec *, int);
   int file = fileOf(fd);
   if (file == OTHER) return real(fd, pieces, count);
-  if (file == DATA && fails()) return -1;
+  if (file == DATA && writeFails()) return -1;
   pthread_mutex_lock(&lock);
   off_t offset = lseek(fd, 0, SEEK_CUR);
   ssize_t written = record(file, fd, pieces, count, offset, real(fd, pieces, count));
@@ -152,7 +157,7 @@ ssize_t write(int fd, const void *bytes, size_t length) {
   REAL(ssize_t, "write", int, const void *, size_t);
   int file = fileOf(fd);
   if (file == OTHER) return real(fd, bytes, length);
-  if (file == DATA && fails()) return -1;
+  if (file == DATA && writeFails()) return -1;
   pthread_mutex_lock(&lock);
   off_t offset = lseek(fd, 0, SEEK_CUR);
   ssize_t written = real(fd, bytes, length);
