@@ -56,6 +56,9 @@ def goals(rows):
           lookups("bare construction"), 1.15, atLeast=False)
     for scenario, value in lookups("LMDBURLCache, memory").items():
         add(f"`cachedResponse(for:)` from memory, millions a second, {scenario}", 1000 / value, 1, True)
+    ratio("`cachedResponse(for:)` from memory, two threads by one",
+          {key: 2 * value for key, value in lookups("LMDBURLCache, memory").items()},
+          values("sessions", "cachedResponse, 2 threads", "LMDBURLCache, memory"), 1.8)
     ratio("`data(for:)` hits by tasks answered at once", values("sessions", "load", "URLSession, answered at once"),
           values("sessions", "load", "LMDBURLCache.data(for:)"), 10)
 

@@ -14,6 +14,11 @@ struct BodyChunks {
   init(bodyByteCount: Int, chunkByteCount: Int, pageByteCount: Int) {
     self.bodyByteCount = bodyByteCount
     self.chunkByteCount = chunkByteCount
+    // A body in its head, which is what most lookups find: they need not pay for two divisions.
+    guard bodyByteCount > 0 else {
+      (fullCount, tailStart, count) = (0, 0, 0)
+      return
+    }
     fullCount = bodyByteCount / chunkByteCount
     let rest = bodyByteCount - fullCount * chunkByteCount
     let wholePagesByteCount = (rest + 15) / pageByteCount * pageByteCount - 16

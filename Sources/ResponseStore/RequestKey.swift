@@ -37,7 +37,7 @@ public struct RequestKey: Sendable, Hashable {
         writer.append(0)
         writer.appendTarget(of: parts, in: utf8)
         writer.append(0)
-        writer.append(method)
+        if method == "GET" { writer.append("GET" as StaticString) } else { writer.append(method) }
         writer.append(0)
         writer.append(partition)
         if let user = parts.user {
@@ -152,14 +152,13 @@ private struct URLParts {
 
   init?(_ text: UnsafeBufferPointer<UInt8>) {
     // RFC 3986, 3.1: a letter, then letters, digits, "+", "-", ".".
-    guard let colon = text.firstIndex(of: UInt8(ascii: ":")), colon > 0, isLetter(text[0]),
-      text[..<colon].allSatisfy({ isLetter($0) || $0 &- 0x30 < 10 || $0 == 0x2B || $0 == 0x2D || $0 == 0x2E })
-    else { return nil }
+    guard let colon = text.firstIndex(of: UInt8(ascii: ":")), colon > 0 else { return nil }
     scheme = 0..<colon
     host = colon..<colon
     port = host
     target = host
-    defaultPort = schemeIs("http", text) ? "80" : schemeIs("https", text) ? "443" : nil
+    defaultPort = Self.defaultPort(ofScheme: text[..<colon])
+    guard defaultPort != nil || Self.isScheme(text[..<colon]) else { return nil }
     let end = Self.find(UInt8(ascii: "#"), in: text, before: text.count) ?? text.count
     guard colon < end, Self.find(0, in: text, before: end) == nil else { return nil }
     guard end >= colon + 3, text[colon + 1] == UInt8(ascii: "/"), text[colon + 2] == UInt8(ascii: "/") else {
@@ -196,10 +195,19 @@ private struct URLParts {
     return UnsafeRawPointer(found) - UnsafeRawPointer(start)
   }
 
-  private func schemeIs(_ name: StaticString, _ text: UnsafeBufferPointer<UInt8>) -> Bool {
-    guard scheme.count == name.utf8CodeUnitCount else { return false }
-    for index in scheme where lowercased(text[index]) != name.utf8Start[index - scheme.lowerBound] { return false }
-    return true
+  private static func isScheme(_ text: Slice<UnsafeBufferPointer<UInt8>>) -> Bool {
+    isLetter(text[0])
+      && text.allSatisfy { isLetter($0) || $0 &- 0x30 < 10 || $0 == 0x2B || $0 == 0x2D || $0 == 0x2E }
+  }
+
+  /// Four letters are compared at once, as the key is made anew for every lookup. Setting one bit makes capitals small, and no other
+  /// byte a letter.
+  private static func defaultPort(ofScheme text: Slice<UnsafeBufferPointer<UInt8>>) -> StaticString? {
+    guard text.count == 4 || text.count == 5, let start = text.base.baseAddress else { return nil }
+    let word = UInt32(littleEndian: UnsafeRawPointer(start).loadUnaligned(as: UInt32.self))
+    guard word | 0x2020_2020 == 0x7074_7468 else { return nil }
+    if text.count == 4 { return "80" }
+    return text[4] | 0x20 == UInt8(ascii: "s") ? "443" : nil
   }
 }
 
@@ -218,6 +226,7 @@ private struct KeyWriter {
   }
 
   mutating func append(_ string: String) {
+    guard !string.isEmpty else { return }
     let start = count
     var string = string
     string.withUTF8 { append($0) }
@@ -256,9 +265,11 @@ private struct KeyWriter {
   }
 
   mutating func append(lowercasing bytes: Slice<UnsafeBufferPointer<UInt8>>) {
-    let start = count
-    append(UnsafeBufferPointer(rebasing: bytes))
-    for index in start..<count { buffer[index] = lowercased(buffer[index]) }
+    guard let source = bytes.base.baseAddress, let start = buffer.baseAddress else { return }
+    // Plain pointers, so that the compiler takes 16 bytes at a time.
+    let (from, to) = (source + bytes.startIndex, start + count)
+    for index in 0..<bytes.count { to[index] = lowercased(from[index]) }
+    count += bytes.count
   }
 
   mutating func append(_ bytes: UnsafeBufferPointer<UInt8>) {

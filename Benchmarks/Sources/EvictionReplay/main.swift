@@ -95,6 +95,12 @@ func replayWholeStore(
       try inNewDirectory(capacityByteCount: Int(Double(footprint) * share)) {
         try $0.replay(as: "whole, own share")
       })
+    tell(
+      try inNewDirectory(capacityByteCount: Int(Double(footprint) * share)) {
+        var outcome = try $0.replay(processCount: 1, path: path, inStep: true)
+        outcome.policy = "own share, in step"
+        return outcome
+      })
   }
   for isInStep in [true, false] {
     for processCount in isInStep ? [1, 2, 4] : [2, 4] {
