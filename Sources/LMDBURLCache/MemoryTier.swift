@@ -6,7 +6,7 @@ import Synchronization
 /// Responses kept in memory, bounded by bytes, least recently used out first (by a clock hand, so that a hit moves
 /// nothing).
 ///
-/// Sixteen shards by key, each under a lock of its own that is held for a table access; the byte count is one for all.
+/// Sixty-four shards by key, so that threads seldom meet, each under a lock of its own that is held for a table access; the byte count is one for all.
 final class MemoryTier: Sendable {
   /// A response and what is needed to tell whether it still holds. What a hit reads fits into 64 bytes: among many entries it waits
   /// for memory most of its time.
@@ -59,8 +59,10 @@ final class MemoryTier: Sendable {
     var byteCount: Int { others.reduce(first.byteCount) { $0 + $1.byteCount } }
 
     /// The one to answer with: the newest by Date; one that varies goes before one that does not (RFC 9111, section 4.1).
+    @inline(__always)
     func best(where matches: (VarySelection) -> Bool) -> Entry? {
       var best = matches(first.vary) ? first : nil
+      if others.isEmpty { return best }
       for entry in others where matches(entry.vary) {
         if best.map({ entry.goesBefore($0) }) ?? true { best = entry }
       }
@@ -79,7 +81,7 @@ final class MemoryTier: Sendable {
     var changeCount: UInt64 = 0
   }
 
-  private static let shardCount = 16
+  private static let shardCount = 64
   private let shards: [ShardBox]
   private let usedByteCount = Atomic<Int>(0)
   private let capacity: Atomic<Int>

@@ -6,7 +6,7 @@ package struct Lent<Part: AnyObject & Sendable>: @unchecked Sendable {
   @usableFromInline let part: Unmanaged<Part>
 
   /// - Parameter part: The one who makes this must hold it for as long as this is used.
-  @inlinable
+  @inlinable @inline(__always)
   package init(_ part: Part) {
     self.part = Unmanaged.passUnretained(part)
   }
