@@ -92,8 +92,12 @@ extension ResponseStore {
       capacityByteCount: capacityByteCount, pageByteCount: file.pageByteCount)
     guard diskByteCount > diskCeiling else { return }
     storeDirectory.deleteWhatWasSetAside()
+    let roomPageCount = limits.withLock { $0.roomPageCount }
     do throws(LMDBError) {
-      try clearEndOfFile(from: (ceiling - StorageFormat.otherFilesByteCount) / file.pageByteCount)
+      // More than it ever takes later: the capacity was lowered just now, and for moving pages there is still room.
+      if storeDirectory.allocatedDataByteCount / file.pageByteCount > roomPageCount {
+        try clearEndOfFile(from: roomPageCount)
+      }
       while diskByteCount > ceiling, try giveRoomBack(maximumPageCount: 4096) {}
     } catch {
       log(.failedWrite, "Room could not be given back to the file system: \(error)")
@@ -126,7 +130,7 @@ extension ResponseStore {
         try table.keysOfLeafPages(from: limit, startingAt: start, maximumCount: 512, in: transaction)
       }
       if !found.keys.isEmpty {
-        try commit { (transaction) throws(LMDBError) in
+        try file.environment.write { (transaction) throws(LMDBError) in
           for key in found.keys {
             // Gone by now, or replaced: then its page has been moved anyway.
             let value = try withBytes(of: key) { (key) throws(LMDBError) in
@@ -142,6 +146,7 @@ extension ResponseStore {
             }
           }
         }
+        noteCommit()
         moved += found.keys.count
       }
       guard let next = found.next else { return moved }

@@ -273,6 +273,6 @@ extension ResponseStore {
     try file.environment.write { (transaction) throws(LMDBError) in
       try file.setCounters(try file.counters(in: transaction), in: transaction)
     }
-    counts.commits.add(1, ordering: .relaxed)
+    noteCommit()
   }
 }

@@ -122,9 +122,15 @@ extension ResponseStore {
     }
   }
 
-  /// A write transaction; every change of the file goes through here.
+  /// A write transaction, which begins only where there is room for it.
   func commit<R>(_ body: (borrowing WriteTransaction) throws(LMDBError) -> R) throws(LMDBError) -> R {
     let result = try writeWithinRoom(body)
+    noteCommit()
+    return result
+  }
+
+  /// After every commit.
+  func noteCommit() {
     counts.commits.add(1, ordering: .relaxed)
     do throws(LMDBError) {
       try file.environment.extendShortFile()
@@ -132,7 +138,6 @@ extension ResponseStore {
       // The transaction stands; only a crash before the next commit would find the file short, and set it aside.
       log(.failedWrite, "The data file could not be extended: \(error)")
     }
-    return result
   }
 
   /// Tries work that is all or nothing, again after a full map. What cannot be done is dropped and counted, and the answer
