@@ -14,6 +14,12 @@ extension LMDBError {
     }
   }
 
+  /// Whether a page was to be written where no file has one: behind the end of all files, unless the process is only allowed small
+  /// ones, or before the beginning.
+  var isImpossibleWrite: Bool {
+    code == .fileTooLarge || code == .invalidArgument && function == "mdb_txn_commit"
+  }
+
   /// Whether the disk, the quota or the map has no room. LMDB reports a disk that ran full in mid-write as `EIO`.
   var isLackOfRoom: Bool {
     switch code {

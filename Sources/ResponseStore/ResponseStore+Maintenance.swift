@@ -50,6 +50,7 @@ extension ResponseStore {
       if error.isDamage {
         condemn("\(error)")
       } else {
+        if error.isImpossibleWrite { suspectDamage() }
         log(.failedWrite, "Eviction failed: \(error)")
       }
       return false

@@ -307,8 +307,7 @@ extension ResponseStore {
       condemn("its list of free pages is damaged (\(error))")
       return
     }
-    // A page number that no file can have, unless the process is only allowed small ones.
-    if error.code == .fileTooLarge { suspectDamage() }
+    if error.isImpossibleWrite { suspectDamage() }
     if error.isLackOfRoom {
       log(.fullDisk, "The disk is full or failing; responses are not stored until there is room: \(error)")
     } else {
