@@ -6,7 +6,8 @@ import Synchronization
 /// Responses kept in memory, bounded by bytes, least recently used out first (by a clock hand, so that a hit moves
 /// nothing).
 ///
-/// Sixty-four shards by key, so that threads seldom meet, each under a lock of its own that is held for a table access; the byte count is one for all.
+/// Sixty-four shards by key, so that threads seldom meet, each under a lock of its own that is held for a table access; the byte
+/// count is one for all.
 final class MemoryTier: Sendable {
   /// A response and what is needed to tell whether it still holds. What a hit reads fits into 64 bytes: among many entries it waits
   /// for memory most of its time.

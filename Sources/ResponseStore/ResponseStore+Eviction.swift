@@ -180,7 +180,6 @@ extension ResponseStore {
     let stored = try file.environment.read { (transaction) throws(LMDBError) in
       try file.counters(in: transaction).capacityByteCount
     }
-    setLimits(capacityByteCount: capacity)
     if stored != UInt64(capacity) {
       do throws(LMDBError) {
         try writeCapacity(capacity)
@@ -189,6 +188,7 @@ extension ResponseStore {
         try writeCapacity(capacity)
       }
     }
+    setLimits(capacityByteCount: capacity)
     do throws(LMDBError) {
       try makeRoom(pageCount: 0)
     } catch {

@@ -148,7 +148,8 @@ extension CapacityTests {
     fixture.store.capacityByteCount = capacity
     let table = try #require(fixture.store.file.uses.table)
     #expect(table.byteCount <= UseTableFile.largestByteCount(capacityByteCount: capacity))
-    #expect(table.recordCount == fixture.store.entryCount, "all that stayed are known to it")
+    // A record now and then finds its places taken.
+    #expect(table.recordCount >= fixture.store.entryCount / 100 * 99, "nearly all that stayed are known to it")
     var most = fixture.store.diskByteCount
     var random = SplitMix64(state: seed)
     for number in 0..<400 {
@@ -175,17 +176,19 @@ extension CapacityTests {
     #expect(fixture.store.statistics.droppedStores == 0)
   }
 
-  @Test("A reader that does not end costs stores, not the bound, in a file from a time of a larger capacity")
-  func stuckReaderInALongerFile() throws {
+  @Test(
+    "A reader that does not end costs stores, not the bound, in a file or a map from a time of a larger capacity",
+    arguments: [(900, 8), (20, 150)])
+  func stuckReaderInALongerFile(filled: Int, count: Int) throws {
     let capacity = 4 << 20
     let fixture = try StoreFixture(capacity: 4 * capacity)
     defer { fixture.finish() }
-    fill(fixture, count: 900, size: 15_000)
+    fill(fixture, count: filled, size: 15_000)
     fixture.store.capacityByteCount = capacity
     var most = 0
     // A snapshot that pins every page which is freed from now on.
     try fixture.store.file.environment.read { _ in
-      for number in 0..<8 {
+      for number in 0..<count {
         fixture.store.store(fixture.response("http://b.example/\(number)", body: pseudorandomData(30_000, seed: 1)))
         while fixture.store.writePending() { most = max(most, fixture.store.diskByteCount) }
       }
