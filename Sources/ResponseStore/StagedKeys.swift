@@ -1,52 +1,83 @@
 import Glibc
 import Synchronization
 
-/// How many responses are staged for a key, told by its digest, or for others that share its place: what lets a lookup pass the staging area
-/// without its lock while others store.
+/// How many responses are staged for a key, told by its digest, or for others that share its places: what lets a lookup pass the staging
+/// area without its lock while others store.
 ///
-/// 64 Ki counts, so that among as many staged responses as the queue holds most places are 0. `@unchecked Sendable`: the
-/// pointer is constant, and what it leads to is atomic.
+/// A Bloom filter that counts: 4,096 lines of memory with 64 counts each. A key has two of them, both in one line, so that a lookup beside a
+/// writer waits for one line at most; with 10,000 keys staged, one in a hundred of the others seems to be staged, too. A count that
+/// has come to 255 stays there until nothing is staged.
+///
+/// `@unchecked Sendable`: the pointers are constant, and what they lead to is atomic or changed with the staging area's lock.
 final class StagedKeys: @unchecked Sendable {
-  private static let placeCount = 1 << 16
-  private let places: UnsafeMutablePointer<Atomic<UInt32>>
-  /// How many are staged in all.
-  private let total = Atomic<Int>(0)
+  private static let lineCount = 4096
+  private static let lineByteCount = 64
+  private static let largestCount = UInt8.max
+
+  private let memory: UnsafeMutableRawPointer
+  private let counts: UnsafeMutablePointer<Atomic<UInt8>>
   /// 1 while something is staged. Apart from ``total``, which changes with each store: whoever reads that line beside a writer
   /// waits for it to come over from the writer's processor.
   private let isInUse: UnsafeMutablePointer<Atomic<UInt32>>
+  /// How many are staged in all, and whether a count is at its largest.
+  private let total = Atomic<Int>(0)
+  private let isSaturated = Atomic<Bool>(false)
 
   init() {
     // calloc maps zero pages that cost memory only once they are written; all zeros is `Atomic(0)`.
-    let spare = 256 / MemoryLayout<Atomic<UInt32>>.stride
-    let memory = calloc(Self.placeCount + 2 * spare, MemoryLayout<Atomic<UInt32>>.stride)
-    guard let memory else { fatalError("No memory for the counts of staged responses") }
-    places = memory.bindMemory(to: Atomic<UInt32>.self, capacity: Self.placeCount + 2 * spare)
-    isInUse = places + Self.placeCount + spare
+    let byteCount = (Self.lineCount + 5) * Self.lineByteCount
+    guard let memory = calloc(1, byteCount) else { fatalError("No memory for the counts of staged responses") }
+    self.memory = memory
+    let aligned = memory.alignedUp(toMultipleOf: Self.lineByteCount)
+    counts = aligned.bindMemory(to: Atomic<UInt8>.self, capacity: Self.lineCount * Self.lineByteCount)
+    isInUse = (aligned + (Self.lineCount + 2) * Self.lineByteCount).bindMemory(to: Atomic<UInt32>.self, capacity: 1)
   }
 
   deinit {
-    free(places)
+    free(memory)
   }
 
   var isEmpty: Bool { isInUse.pointee.load(ordering: .acquiring) == 0 }
 
   /// False if nothing is staged for a key with this digest.
   func mayContain(_ digest: UInt64) -> Bool {
-    places[place(of: digest)].load(ordering: .acquiring) != 0
+    let (one, other) = places(of: digest)
+    return counts[one].load(ordering: .acquiring) != 0 && counts[other].load(ordering: .acquiring) != 0
   }
 
   /// With the staging area's lock, as is ``remove(_:)``.
   func add(_ digest: UInt64) {
-    places[place(of: digest)].add(1, ordering: .releasing)
+    let (one, other) = places(of: digest)
+    increase(one)
+    increase(other)
     if total.add(1, ordering: .relaxed).oldValue == 0 { isInUse.pointee.store(1, ordering: .releasing) }
   }
 
   func remove(_ digest: UInt64) {
-    places[place(of: digest)].subtract(1, ordering: .releasing)
-    if total.subtract(1, ordering: .relaxed).newValue == 0 { isInUse.pointee.store(0, ordering: .releasing) }
+    let (one, other) = places(of: digest)
+    decrease(one)
+    decrease(other)
+    guard total.subtract(1, ordering: .relaxed).newValue == 0 else { return }
+    isInUse.pointee.store(0, ordering: .releasing)
+    guard isSaturated.load(ordering: .relaxed) else { return }
+    for place in 0..<(Self.lineCount * Self.lineByteCount) { counts[place].store(0, ordering: .releasing) }
+    isSaturated.store(false, ordering: .relaxed)
   }
 
-  private func place(of digest: UInt64) -> Int {
-    Int(digest >> 48)
+  private func increase(_ place: Int) {
+    let count = counts[place].load(ordering: .relaxed)
+    guard count < Self.largestCount else { return }
+    counts[place].store(count + 1, ordering: .releasing)
+    if count + 1 == Self.largestCount { isSaturated.store(true, ordering: .relaxed) }
+  }
+
+  private func decrease(_ place: Int) {
+    let count = counts[place].load(ordering: .relaxed)
+    if count < Self.largestCount { counts[place].store(count - 1, ordering: .releasing) }
+  }
+
+  private func places(of digest: UInt64) -> (Int, Int) {
+    let line = Int(digest >> 52) * Self.lineByteCount
+    return (line + Int(digest >> 46 & 63), line + Int(digest >> 40 & 63))
   }
 }
