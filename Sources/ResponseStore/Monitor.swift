@@ -38,12 +38,14 @@ final class Monitor<State>: @unchecked Sendable {
 
   /// Runs `body` alone with the state, then wakes all that wait.
   func update<R>(_ body: (inout State) -> R) -> R {
-    pthread_mutex_lock(mutex)
-    defer {
-      pthread_cond_broadcast(condition)
-      pthread_mutex_unlock(mutex)
-    }
-    return body(&state)
+    // Without the lock: who is woken asks for it at once.
+    defer { wakeAll() }
+    return withLock(body)
+  }
+
+  /// Wakes all that wait, to look at what was changed with the lock before.
+  func wakeAll() {
+    pthread_cond_broadcast(condition)
   }
 
   /// Waits until `body` answers, asking it again after each ``update(_:)``; nil when `timeout` passed first.

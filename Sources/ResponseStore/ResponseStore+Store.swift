@@ -10,8 +10,7 @@ extension ResponseStore {
   /// room, and after ``Options/fullQueueTimeout`` the response is dropped and counted. A response larger than what the
   /// store may hold is dropped and counted, too. Safe from any thread.
   public func store(_ response: NewResponse) {
-    stage(
-      response, storedAt: options.clock(), purpose: .insert, row: RowReference(), snapshot: removalLog.sequence)
+    stage(response, storedAt: options.clock(), purpose: .insert, snapshot: removalLog.sequence)
   }
 
   /// Gives a stored response other header fields and facts, after a 304 (RFC 9111, section 4.3.4); body, key and
@@ -23,9 +22,10 @@ extension ResponseStore {
     let response = NewResponse(
       key: stored.key, status: stored.status, fields: fields, body: stored.body, facts: facts, vary: stored.vary,
       attachment: stored.attachment)
+    let rowID = stored.staged?.rowID ?? stored.rowID
     stage(
-      response, storedAt: stored.storedAt, purpose: .replaceHead, row: stored.row ?? RowReference(stored.rowID),
-      snapshot: stored.snapshot)
+      response, storedAt: stored.storedAt, purpose: .replaceHead, rowID: rowID,
+      original: rowID == 0 ? stored.staged : nil, snapshot: stored.snapshot)
   }
 
   /// The largest body that can be stored beside anything else: half of what the capacity leaves for live pages.
@@ -39,13 +39,14 @@ extension ResponseStore {
   }
 
   private func stage(
-    _ response: NewResponse, storedAt: Date, purpose: StagedResponse.Purpose, row: RowReference, snapshot: UInt64
+    _ response: NewResponse, storedAt: Date, purpose: StagedResponse.Purpose, rowID: UInt64 = 0,
+    original: StagedResponse? = nil, snapshot: UInt64
   ) {
     guard isUsable, !isForked, response.body.count <= largestBodyByteCount,
       FieldCoding.byteCount(of: response.fields) <= 16 << 20, response.attachment?.count ?? 0 <= 16 << 20
     else { return drop() }
     let staged = StagedResponse(
-      response, storedAt: storedAt, purpose: purpose, row: row, snapshot: snapshot,
+      response, storedAt: storedAt, purpose: purpose, rowID: rowID, original: original, snapshot: snapshot,
       inlineByteCount: file.inlineByteCount)
     guard staged.headByteCount <= largestHeadByteCount, hasTarget(staged) else { return drop() }
     if !options.runsInBackground {
@@ -53,7 +54,7 @@ extension ResponseStore {
     }
     switch queue.wait(timeout: options.fullQueueTimeout, for: { enqueue(staged, in: &$0) }) {
     case .queued(let wakesWriter, _):
-      if wakesWriter { queue.update { _ in } }
+      if wakesWriter { queue.wakeAll() }
     case .refused:
       drop()
     case nil:
@@ -68,7 +69,7 @@ extension ResponseStore {
     guard case .replaceHead = staged.purpose else { return true }
     if let newest = staging.newest(of: staged.key, vary: staged.vary) { return newest.isSameRecord(as: staged) }
     // What is not staged any more has a row by now, or was given up.
-    let rowID = staged.row.rowID
+    let rowID = staged.rowID
     guard rowID != 0 else { return false }
     do {
       return try file.environment.read { (transaction) throws(LMDBError) in

@@ -19,17 +19,18 @@ extension ResponseStore {
     var dropped = 0
     var removed: [RemovalReason: Int] = [:]
     /// Where the responses stand now.
-    var rows: [(row: RowReference, rowID: UInt64)] = []
+    var rows: [(response: StagedResponse, rowID: UInt64)] = []
     /// The pages that removals freed, and those that held something before.
     var freedPageCount = 0
     var pageCountBefore = 0
     /// The last removal that was taken over from the log.
     var adoptedRemoval: UInt64 = 0
 
-    /// The row of a response that may have been written earlier in the same transaction.
-    func rowID(of row: RowReference) -> UInt64 {
+    /// The row that an update is for, whose record may have been written earlier in the same transaction.
+    func rowID(of update: StagedResponse) -> UInt64 {
+      let rowID = update.rowID
       // Only what is updated as soon as it is stored is still without one, and then it is among the last.
-      row.rowID != 0 ? row.rowID : rows.last { $0.row === row }?.rowID ?? 0
+      return rowID != 0 ? rowID : rows.last { $0.response.record === update.record }?.rowID ?? 0
     }
   }
 
@@ -49,9 +50,10 @@ extension ResponseStore {
     }
     let isDone = batch.isEmpty || carryOut(batch, byteLimit: byteLimit)
     staging.remove(batch.stores)
+    let byteCount = batch.stores.reduce(0) { $0 + $1.byteCount }
     let hasMore = !batch.isEmpty && (isDone || !batch.stores.isEmpty)
     queue.update { queue in
-      queue.finish(&batch.stores)
+      queue.finish(&batch.stores, byteCount: byteCount)
       guard batch.adoptsRemovals else { return }
       // Where the disk has no room even for that, what was removed stays hidden.
       queue.adoptionPausedUntil = isDone ? nil : .now + (options.runsInBackground ? .seconds(1) : .zero)
@@ -195,7 +197,7 @@ extension ResponseStore {
   }
 
   private func count(_ outcome: Outcome) {
-    for (row, rowID) in outcome.rows { row.set(rowID) }
+    for (response, rowID) in outcome.rows { response.setRowID(rowID) }
     counts.stores.add(outcome.stores, ordering: .relaxed)
     counts.updates.add(outcome.updates, ordering: .relaxed)
     counts.droppedStores.add(outcome.dropped, ordering: .relaxed)
@@ -267,11 +269,11 @@ extension ResponseStore {
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) {
     if case .replaceHead = staged.purpose {
-      let rowID = outcome.rowID(of: staged.row)
+      let rowID = outcome.rowID(of: staged)
       if try file.replaceHead(
         of: rowID, with: staged.head, body: staged.bodyApart, counters: &counters, in: transaction)
       {
-        outcome.rows.append((staged.row, rowID))
+        outcome.rows.append((staged, rowID))
         outcome.updates += 1
       } else {
         outcome.dropped += 1
@@ -289,7 +291,7 @@ extension ResponseStore {
       }
     }
     let inserted = try file.insert(head: staged.head, rowID: rowID, counters: &counters, in: transaction)
-    outcome.rows.append((staged.row, rowID))
+    outcome.rows.append((staged, rowID))
     outcome.stores += 1
     if inserted.replaced > 0 { outcome.removed[.replaced, default: 0] += inserted.replaced }
     if inserted.pushedOut > 0 { outcome.removed[.tooManyVariants, default: 0] += inserted.pushedOut }

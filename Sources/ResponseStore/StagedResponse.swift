@@ -1,12 +1,13 @@
 import FoundationEssentials
 import HTTPCaching
+import Synchronization
 
 /// A response on its way to the disk: readable by this process, encoded already so that the writer only copies.
 final class StagedResponse: Sendable {
   enum Purpose: Sendable {
     /// A new record.
     case insert
-    /// A new head for the record that ``StagedResponse/row`` leads to, whose body stays; nothing if that one is gone.
+    /// A new head for a record whose body stays; nothing if that one is gone.
     case replaceHead
   }
 
@@ -16,8 +17,10 @@ final class StagedResponse: Sendable {
   let bodyApart: Data
   let storedAt: Date
   let purpose: Purpose
-  /// Where it is going to stand, or stands already.
-  let row: RowReference
+  /// Of an update: the response that is on its way to the disk as the record; of one laid out anew: that one.
+  private let original: StagedResponse?
+  /// Where it stands, unless that is known by the original.
+  private let ownRowID: Atomic<UInt64>
   /// The last removal when it was staged, for an update when its body was read: later ones cover this response too.
   let snapshot: UInt64
 
@@ -31,13 +34,21 @@ final class StagedResponse: Sendable {
   /// Touched only with the staging area's lock, which makes it safe to share; so no look for other accesses is needed.
   @exclusivity(unchecked) nonisolated(unsafe) var link = Link()
 
+  /// glibc collects freed pieces of up to 128 bytes, and clears all of them at once with the lock that its other users wait for: for
+  /// 43 to 62 ms, when a long queue had been written. Larger ones it clears one by one; this makes them larger.
+  private let padding: (UInt64, UInt64, UInt64, UInt64) = (0, 0, 0, 0)
+
+  /// - Parameters:
+  ///   - rowID: where the record stands that is to be updated, if that is known.
+  ///   - original: the response whose record is to be updated, if it was still on its way to the disk.
   init(
-    _ response: NewResponse, storedAt: Date, purpose: Purpose, row: RowReference, snapshot: UInt64,
-    inlineByteCount: Int
+    _ response: NewResponse, storedAt: Date, purpose: Purpose = .insert, rowID: UInt64 = 0,
+    original: StagedResponse? = nil, snapshot: UInt64, inlineByteCount: Int
   ) {
     self.storedAt = storedAt
     self.purpose = purpose
-    self.row = row
+    self.original = original?.record
+    ownRowID = Atomic(rowID)
     self.snapshot = snapshot
     let bodyChecksum = response.body.withUnsafeBytes { XXHash.digest64($0) }
     head = HeadRecord(
@@ -62,7 +73,8 @@ final class StagedResponse: Sendable {
     bodyApart = other.bodyApart
     storedAt = other.storedAt
     purpose = other.purpose
-    row = other.row
+    original = other.record
+    ownRowID = Atomic(0)
     snapshot = other.snapshot
   }
 
@@ -78,9 +90,21 @@ final class StagedResponse: Sendable {
   /// The bytes of the head without a body in it.
   var headByteCount: Int { head.layout { $0.head.count } }
 
+  /// What a response and its updates have in common: the one that was, or is going to be, the record first.
+  var record: StagedResponse { original ?? self }
+
+  /// The row of the record, 0 until it is committed.
+  var rowID: UInt64 { record.ownRowID.load(ordering: .relaxed) }
+
+  func setRowID(_ rowID: UInt64) {
+    record.ownRowID.store(rowID, ordering: .relaxed)
+  }
+
   /// Whether both are, or are going to be, one record. Row ids are used again, but an update keeps time and body.
   func isSameRecord(as other: StagedResponse) -> Bool {
-    row.isSame(as: other.row) && storedAt == other.storedAt && head.checksums.body == other.head.checksums.body
+    let rowID = rowID
+    return (record === other.record || (rowID != 0 && rowID == other.rowID)) && storedAt == other.storedAt
+      && head.checksums.body == other.head.checksums.body
   }
 
   func isCovered(by scope: RemovalScope) -> Bool {

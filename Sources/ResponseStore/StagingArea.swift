@@ -27,12 +27,15 @@ final class StagingArea: Sendable {
     }
   }
 
-  /// Takes out what was written, or given up.
-  func remove(_ written: some Sequence<StagedResponse>) {
-    places.withLock { places in
-      for response in written {
-        let digest = response.link.digest
-        if Self.unlink(response, from: &places[place(of: digest)]) { keys.remove(digest) }
+  /// Takes out what was written, or given up: a few at a time, as others wait for the lock, and a thread that has it may lose its
+  /// processor.
+  func remove(_ written: [StagedResponse]) {
+    for start in stride(from: 0, to: written.count, by: 32) {
+      places.withLock { places in
+        for response in written[start..<min(start + 32, written.count)] {
+          let digest = response.link.digest
+          if Self.unlink(response, from: &places[place(of: digest)]) { keys.remove(digest) }
+        }
       }
     }
   }

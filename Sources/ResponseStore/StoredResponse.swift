@@ -87,10 +87,10 @@ public struct StoredResponse: Sendable, StoredResponseView {
     }
   }
 
-  /// Where a response that waited for the writer was going to stand; nil for one that was read from the disk.
-  var row: RowReference? {
+  /// What waited for the writer when it was looked up; nil for what was read from the disk.
+  var staged: StagedResponse? {
     switch source {
-    case .staged(let response): response.row
+    case .staged(let response): response
     case .copied: nil
     }
   }

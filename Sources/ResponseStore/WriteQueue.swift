@@ -48,9 +48,20 @@ struct WriteQueue {
     queuedCount += 1
   }
 
-  /// The next stores in order: at least one, and no more than `byteLimit` bytes beyond it, nor `countLimit` in all.
+  /// The next stores in order: at least one, and no more than `byteLimit` bytes beyond it, nor `countLimit` in all. The caller
+  /// becomes the writer.
+  ///
+  /// Whoever stores waits for the lock meanwhile. So what goes in one transaction, as it does unless stores come faster than the
+  /// disk takes them, is handed over as it is: nothing is copied, nothing allocated, none of it looked at.
   mutating func takeStores(byteLimit: Int, countLimit: Int) -> [StagedResponse] {
     isWriting = true
+    var batch: [StagedResponse] = []
+    if storeByteCount <= byteLimit, stores.count <= countLimit {
+      swap(&batch, &stores)
+      inFlightByteCount += storeByteCount
+      storeByteCount = 0
+      return batch
+    }
     var byteCount = 0
     var count = 0
     while count < min(stores.count, countLimit) {
@@ -59,7 +70,8 @@ struct WriteQueue {
       byteCount += next
       count += 1
     }
-    let batch = Array(stores[..<count])
+    // With storage of its own, so that the rest stays where it is.
+    batch.append(contentsOf: stores[..<count])
     // Moves the rest; what stayed behind in front would hold its body in memory.
     stores.removeSubrange(..<count)
     storeByteCount -= byteCount
@@ -67,11 +79,12 @@ struct WriteQueue {
     return batch
   }
 
-  /// The writer is done with a batch, for which it gets what is left of the one before, to let go of it without the lock.
-  mutating func finish(_ batch: inout [StagedResponse]) {
+  /// The writer is done with a batch of so many bytes, for which it gets what is left of the one before, to let go of it without the
+  /// lock.
+  mutating func finish(_ batch: inout [StagedResponse], byteCount: Int) {
     isWriting = false
     doneCount += UInt64(batch.count)
-    inFlightByteCount -= batch.reduce(0) { $0 + $1.byteCount }
+    inFlightByteCount -= byteCount
     swap(&batch, &written)
   }
 

@@ -62,7 +62,7 @@ struct StagedKeysTests {
         facts: FreshnessFacts(responseTime: now, initialAge: 0, lifetime: 60, date: now),
         vary: VarySelection(selectors: []))
       return StagedResponse(
-        response, storedAt: now, purpose: .insert, row: RowReference(), snapshot: 0, inlineByteCount: 1000)
+        response, storedAt: now, snapshot: 0, inlineByteCount: 1000)
     }
     let (older, newer, other) = (try staged(1), try staged(1), try staged(2))
     for response in [older, newer, other] { staging.insert(response) }
