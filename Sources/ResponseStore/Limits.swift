@@ -18,8 +18,9 @@ struct Limits: Sendable, Equatable {
   let highPageCount: Int
   /// …and stops below this, so that the writer finds room.
   let lowPageCount: Int
-  /// The pages that one eviction transaction frees, roughly.
+  /// The pages that one eviction transaction frees, roughly, unless it comes to the most records first that it removes.
   let evictionPageCount: Int
+  let evictionRecordCount: Int
   /// The most records that one transaction deletes behind a purge.
   let purgeCount: Int
 
@@ -52,7 +53,9 @@ struct Limits: Sendable, Equatable {
     let margin = min(batchByteCount / pageByteCount + 16, livePageCount / 16)
     highPageCount = livePageCount - margin
     lowPageCount = highPageCount - margin
-    evictionPageCount = min(256, max(isFileLong ? 4 : 16, recordCount))
-    purgeCount = isFileLong ? evictionPageCount : 4 * evictionPageCount
+    evictionRecordCount = min(256, max(isFileLong ? 4 : 16, recordCount))
+    // All that lies between the two watermarks, where that is large bodies: each transaction writes its share of the same leaves.
+    evictionPageCount = isFileLong ? evictionRecordCount : max(evictionRecordCount, margin)
+    purgeCount = isFileLong ? evictionRecordCount : 4 * evictionRecordCount
   }
 }

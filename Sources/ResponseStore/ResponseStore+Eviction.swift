@@ -21,7 +21,7 @@ extension ResponseStore {
       let excess = try livePageCount() + pageCount - limits.livePageCount
       // What was removed and is still to be deleted goes before what is of use.
       if excess > 0, try deleteBehindPurge() { continue }
-      if excess > 16 * limits.evictionPageCount, try evictMany(pageCount: excess) { continue }
+      if excess > 16 * limits.evictionRecordCount, try evictMany(pageCount: excess) { continue }
       guard excess > 0, try evict(pageCount: min(limits.evictionPageCount, excess)) > 0 else { return }
     }
   }
@@ -30,6 +30,7 @@ extension ResponseStore {
   /// those that the table of uses does not know, oldest first, then those that it thinks least of. Returns how many.
   func evict(pageCount: Int) throws(LMDBError) -> Int {
     let now = OrderedTime.encode(options.clock())
+    let recordLimit = limits.withLock { $0.evictionRecordCount }
     let (removed, strays) = try commit { (transaction) throws(LMDBError) -> ([RemovalReason: Int], Int) in
       file.uses.follow()
       var counters = try file.counters(in: transaction)
@@ -37,7 +38,7 @@ extension ResponseStore {
       var removed: [RemovalReason: Int] = [:]
       var strays = 0
       // Small records share leaves, which merge late: their number bounds the transaction, too.
-      for _ in 0..<max(pageCount, 1) {
+      for _ in 0..<max(min(pageCount, recordLimit), 1) {
         guard let choice = try chooseVictim(counters: counters, now: now, in: transaction) else { break }
         let isThere = try file.removeRecord(
           choice.rowID, use: choice.reason == .expired ? .forget : .remember, counters: &counters, freesRow: true,

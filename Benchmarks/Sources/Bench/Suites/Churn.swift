@@ -34,10 +34,13 @@ struct Churn {
         try store.flush()
         let elapsed = Double(now() - start) / 1e6
         if boundary > capacity {
-          tenths.append(elapsed / Double(total - capacity) * 10 * 1e6)
+          let cost = elapsed / Double(total - capacity) * 10 * 1e6
+          tenths.append(cost)
+          let share = "\(tenths.count * 10) % written"
           report.add(
-            "churn", "disk, \((tenths.count) * 10) % written", scenario, "ResponseStore", unit: "% of capacity",
+            "churn", "disk, \(share)", scenario, "ResponseStore", unit: "% of capacity",
             [Double(store.diskByteCount) / Double(capacity) * 100])
+          report.add("churn", "time, \(share)", scenario, "ResponseStore", unit: "ms/MB", [cost])
         }
         boundary += (total - capacity) / 10
         start = now()
