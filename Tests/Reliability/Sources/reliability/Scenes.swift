@@ -125,7 +125,12 @@ enum Scenes {
     let date = Ledger.date(1)
     let store = try ResponseStore.open(directory: directory, options: options(capacity))
     for key in 0..<100 { store.store(content.response(key, version: 1, at: date)) }
+    // What the child is going to do, too: where another thread makes a type of Swift's runtime in the moment of the fork, the child
+    // would wait for its lock without end.
+    _ = store.lookup(content.requestKey(0))
+    store.remove(content.requestKey(0))
     try store.flush()
+    while store.maintain() {}
     typealias Fork = @convention(c) () -> pid_t
     let child = unsafeBitCast(dlsym(nil, "fork"), to: Fork.self)()
     if child == 0 {
