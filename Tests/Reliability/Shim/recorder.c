@@ -21,6 +21,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -97,9 +98,11 @@ static int fails(void) {
   return 1;
 }
 
-/* The same for a write, which may also be where the process stops. */
+/* The same for a write, which may also be where the process stops. The signal goes to this thread: were it for the process, another
+   could take it, and this one go on for a while, to the end of the transaction. */
 static int writeFails(void) {
-  if (stopAt >= 0 && __atomic_fetch_add(&writes, 1, __ATOMIC_RELAXED) == stopAt) kill(getpid(), SIGSTOP);
+  if (stopAt >= 0 && __atomic_fetch_add(&writes, 1, __ATOMIC_RELAXED) == stopAt)
+    syscall(SYS_tgkill, getpid(), (pid_t)syscall(SYS_gettid), SIGSTOP);
   return fails();
 }
 

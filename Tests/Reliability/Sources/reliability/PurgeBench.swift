@@ -81,9 +81,12 @@ enum PurgeBench {
     _ = stalls.take()
     let before = store.entryCount
     let began = now()
-    for _ in 0..<1000 where store.entryCount > 20_000 { usleep(10_000) }
+    waitUntilLeast { store.entryCount }
     let deleted = Double(before - store.entryCount) / (now() - began)
+    let full = store.diskByteCount
+    waitUntilLeast { store.diskByteCount }
     let busy = stalls.take()
+    let givenBack = (full - store.diskByteCount) >> 20
     stalls.end()
     usleep(50_000)
     let all = times.values.flatMap { $0 }.sorted()
@@ -93,13 +96,24 @@ enum PurgeBench {
     say(
       "\(filled) entries, \(all.count) purges beside a writer: median \(text(percentile(all, 0.5))) ms, "
         + "p99 \(text(percentile(all, 0.99))) ms (medians: \(kinds.joined(separator: ", "))); then \(Int(deleted)) entries "
-        + "a second are deleted, beside which the longest read takes \(text(busy.read * 1000)) ms (without "
+        + "a second are deleted and \(givenBack) MiB given back, beside which the longest read takes \(text(busy.read * 1000)) ms (without "
         + "\(text(quiet.read * 1000))), the longest of 1,000 stores a second \(text(busy.store * 1000)) ms (without "
         + "\(text(quiet.store * 1000)))")
-    // It reads for a while, and what it reads cannot be freed meanwhile.
-    while store.entryCount > 20_000 { usleep(10_000) }
     let complaints = store.checkInvariants()
     if !complaints.isEmpty { fail("\(complaints)") }
+  }
+
+  /// Returns when a figure has not come down for a second.
+  private static func waitUntilLeast(_ figure: () -> Int) {
+    var least = figure()
+    var seenAt = now()
+    while now() - seenAt < 1 {
+      usleep(50_000)
+      let value = figure()
+      guard value < least else { continue }
+      least = value
+      seenAt = now()
+    }
   }
 
   private static func percentile(_ sorted: [Double], _ share: Double) -> Double {
