@@ -54,8 +54,9 @@ struct Limits: Sendable, Equatable {
     highPageCount = livePageCount - margin
     lowPageCount = highPageCount - margin
     evictionRecordCount = min(256, max(isFileLong ? 4 : 16, recordCount))
-    // All that lies between the two watermarks, where that is large bodies: each transaction writes its share of the same leaves.
-    evictionPageCount = isFileLong ? evictionRecordCount : max(evictionRecordCount, margin)
+    // Else all that lies between the two watermarks: each transaction writes the leaves that its entries share. Not with a small
+    // capacity, whose few free pages must do for the pages that an eviction copies.
+    evictionPageCount = isLargeChunk && !isFileLong ? max(evictionRecordCount, margin) : evictionRecordCount
     purgeCount = isFileLong ? evictionRecordCount : 4 * evictionRecordCount
   }
 }
