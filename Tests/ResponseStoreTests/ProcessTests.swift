@@ -210,7 +210,7 @@ struct ProcessTests {
         try? ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20))
       }
       // Where another thread had a lock of Swift's runtime in the moment of the fork, the child would wait for it without end. So
-      // all is done once before: then the types are made, and nobody needs the lock.
+      // all is done before, by the store's threads twice: when the first time is over the types are made, and nobody needs the lock.
       let other = directory + ".other"
       guard let rehearsed = openAnew(other) else { exit(6) }
       useInherited(rehearsed)
@@ -218,7 +218,11 @@ struct ProcessTests {
       rehearsed.close()
       try FileManager.default.removeItem(atPath: other)
       let store = try ResponseStore.open(directory: directory, options: options)
-      while store.maintain() {}
+      for capacity in [32 << 20, 16 << 20] {
+        store.store(childResponse("http://a.example/y"))
+        try store.flush()
+        store.capacityByteCount = capacity
+      }
       guard store.lookup(key) != nil else { exit(2) }
       let child = forkNow()
       if child == 0 {
