@@ -7,6 +7,8 @@ final class StoreRegistry: Sendable {
 
   private struct Entry {
     weak var store: ResponseStore?
+    /// The store's. In its deinit, when the weak reference is nil already, it tells whether all is written.
+    let queue: Monitor<WriteQueue>
     /// A forked child inherits the table, but the stores in it are its parent's.
     var processID: Int32
   }
@@ -56,7 +58,7 @@ final class StoreRegistry: Sendable {
           directory: directory, options: options, counts: counts ?? StatisticsCounters()
         ).open()
         try store.startThreads()
-        stores.withLock { $0[directory.identity] = Entry(store: store, processID: getpid()) }
+        stores.withLock { $0[directory.identity] = Entry(store: store, queue: store.queue, processID: getpid()) }
         return .success(store)
       } catch {
         return .failure(error)
@@ -75,26 +77,25 @@ final class StoreRegistry: Sendable {
   }
 
   private func existing(_ identity: StoreDirectory.Identity, timeout: Duration) -> ResponseStore? {
-    guard let entry = stores.withLock({ $0[identity] }), entry.processID == getpid(), let store = entry.store else {
-      return nil
+    guard let entry = stores.withLock({ $0[identity] }), entry.processID == getpid() else { return nil }
+    if let store = entry.store {
+      let isOpen = store.openCount.withLock { count -> Bool in
+        guard count > 0 else { return false }
+        count += 1
+        return true
+      }
+      if isOpen { return store }
     }
-    let isOpen = store.openCount.withLock { count -> Bool in
-      guard count > 0 else { return false }
-      count += 1
-      return true
-    }
-    if isOpen { return store }
-    // Another thread is closing it: let it write what is queued first.
-    _ = store.queue.wait(timeout: timeout) { $0.isClosed ? true : nil }
+    // Another thread is closing it, or has let go of the last reference: let it write what is queued first.
+    _ = entry.queue.wait(timeout: timeout) { $0.isClosed ? true : nil }
     return nil
   }
 
   func forget(_ store: ResponseStore) {
     stores.withLock { stores in
       let identity = store.storeDirectory.identity
-      // In deinit the weak reference is nil already; a newer store of the directory must stay.
-      if let other = stores[identity]?.store, other !== store { return }
-      stores[identity] = nil
+      // A newer store of the directory must stay.
+      if stores[identity]?.queue === store.queue { stores[identity] = nil }
     }
   }
 }

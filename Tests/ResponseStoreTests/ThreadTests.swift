@@ -114,6 +114,25 @@ struct ThreadTests {
     #expect(fixture.store.entryCount == 300)
   }
 
+  @Test("Opening waits for a store whose last reference goes in another thread, and finds all that was queued")
+  func openWhileDeinitialized() throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    let count = 1500
+    for number in 0..<count {
+      fixture.store.store(fixture.response("http://a.example/\(number)", body: pseudorandomData(5000, seed: 1)))
+    }
+    weak let old = fixture.store
+    nonisolated(unsafe) let unsafeFixture = fixture
+    let thread = Thread { unsafeFixture.forget() }
+    thread.start()
+    while old != nil { sched_yield() }
+    let store = try ResponseStore.open(directory: fixture.directory, options: fixture.options)
+    defer { store.close() }
+    #expect((0..<count).filter { store.lookup(fixture.key("http://a.example/\($0)")) == nil } == [])
+    while !thread.isFinished { sched_yield() }
+  }
+
   @Test("Stores without anyone waiting are committed, and the eviction thread keeps the room")
   func background() throws {
     let fixture = try StoreFixture(capacity: 4 << 20, background: true)
