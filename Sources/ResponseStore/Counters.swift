@@ -17,6 +17,16 @@ struct Counters: Sendable, Equatable {
   /// The transaction that last added or finished a purge.
   var lastPurgeChange: UInt64 = 0
 
+  /// How many pages of bodies the transaction may still free; those of a body that is too much for it come free later. Not stored.
+  ///
+  /// At the commit LMDB writes down what came free as one value. The numbers of some 500 pages fit into one page; more take pages in
+  /// a row, which there may be none, however many are free. The other half is for the pages that a transaction copies.
+  var freeablePageCount = 256
+  /// The pages of bodies that were left for later. Not stored.
+  var deferredPageCount = 0
+  /// Whether the transaction has freed as much as it should.
+  var hasFreedEnough: Bool { freeablePageCount <= 0 || deferredPageCount > 0 }
+
   init() {}
 
   init?(_ bytes: UnsafeRawBufferPointer) {
@@ -129,7 +139,7 @@ enum MetaKey {
   static let counters = Array("counters".utf8)
   /// A removal whose entries are hidden already and still to be deleted: `purge`, its number in the log of removals.
   static let purgePrefix = Array("purge/".utf8)
-  /// A body that is being written over several transactions: `partial`, row id.
+  /// A body that is being written or removed over several transactions: `partial`, row id.
   static let partialPrefix = Array("partial/".utf8)
 
   static func purge(_ sequence: UInt64) -> [UInt8] {

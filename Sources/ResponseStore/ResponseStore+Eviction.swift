@@ -20,6 +20,7 @@ extension ResponseStore {
     while true {
       let excess = try livePageCount() + pageCount - limits.livePageCount
       // What was removed and is still to be deleted goes before what is of use.
+      if excess > 0, try sweepLostBodies() { continue }
       if excess > 0, try deleteBehindPurge() { continue }
       if excess > 16 * limits.evictionRecordCount, try evictMany(pageCount: excess) { continue }
       guard excess > 0, try evict(pageCount: min(limits.evictionPageCount, excess)) > 0 else { return }
@@ -34,6 +35,7 @@ extension ResponseStore {
     let (removed, strays) = try commit { (transaction) throws(LMDBError) -> ([RemovalReason: Int], Int) in
       file.uses.follow()
       var counters = try file.counters(in: transaction)
+      counters.freeablePageCount = max(pageCount, counters.freeablePageCount)
       let start = try file.environment.livePageCount(in: transaction)
       var removed: [RemovalReason: Int] = [:]
       var strays = 0
@@ -48,7 +50,8 @@ extension ResponseStore {
         if let row = choice.dateRow { try file.dates.remove(row, in: transaction) }
         if let row = choice.expiryRow { try file.expiries.remove(row, in: transaction) }
         if let victim = choice.victim { file.uses.table?.remove(victim, remembering: isThere) }
-        if try start - file.environment.livePageCount(in: transaction) >= pageCount { break }
+        let freed = try start - file.environment.livePageCount(in: transaction) + counters.deferredPageCount
+        if freed >= pageCount { break }
       }
       if !removed.isEmpty { try file.setCounters(counters, in: transaction) }
       return (removed, strays)
@@ -89,6 +92,7 @@ extension ResponseStore {
       removed += try commit { (transaction) throws(LMDBError) -> Int in
         file.uses.follow()
         var counters = try file.counters(in: transaction)
+        counters.freeablePageCount = .max
         var removed = 0
         for (index, victim) in batch.enumerated() {
           // Large ones free enough long before a batch is through.
@@ -231,6 +235,7 @@ extension ResponseStore {
       guard start > target else { return false }
       var pageCount = limits.evictionPageCount
       while case let live = try livePageCount(), live > target {
+        if try sweepLostBodies() { continue }
         do throws(LMDBError) {
           guard try evict(pageCount: min(pageCount, live - target)) > 0 else { break }
         } catch {

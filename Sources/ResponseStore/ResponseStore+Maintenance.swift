@@ -4,8 +4,6 @@ import LMDB
 struct MaintenanceState {
   /// How far the deletion behind each purge has come, by its row in `meta`.
   var positions: [[UInt8]: WalkPosition] = [:]
-  /// Bodies that lack a head and whose writer is gone.
-  var lostRowIDs: Set<UInt64> = []
   /// Up to where a search for records that the table of uses does not know has come; nil for the beginning.
   var searchedUpTo: DateKey?
   /// The next row to enter into a table of uses that is new; nil when all are.
@@ -95,11 +93,17 @@ extension ResponseStore {
     try adoptCapacity()
     let limits = limits.withLock { $0 }
     let live = try livePageCount()
-    let isEvicting = maintenance.withLock { state -> Bool in
-      state.isEvicting = live > (state.isEvicting ? limits.lowPageCount : limits.highPageCount)
-      return state.isEvicting
+    let (wasEvicting, isEvicting) = maintenance.withLock { state -> (Bool, Bool) in
+      let wasEvicting = state.isEvicting
+      state.isEvicting = live > (wasEvicting ? limits.lowPageCount : limits.highPageCount)
+      return (wasEvicting, state.isEvicting)
     }
     guard isEvicting else { return false }
+    if !wasEvicting {
+      // Another process may have left a body to be swept, and been stopped.
+      try notePartialBodies(isAlone: false)
+      if try sweepLostBodies() { return true }
+    }
     return try evict(pageCount: min(limits.evictionPageCount, live - limits.lowPageCount)) > 0
   }
 
@@ -122,7 +126,8 @@ extension ResponseStore {
       let deadline = MonotonicTime.now + .milliseconds(4)
       for (index, rowID) in walk.rows.enumerated() {
         if try file.removeRecord(rowID, counters: &counters, in: transaction) { removed += 1 }
-        if index % 16 == 15, index + 1 < walk.rows.count, MonotonicTime.now > deadline {
+        let isEnough = counters.hasFreedEnough || (index % 16 == 15 && MonotonicTime.now > deadline)
+        if isEnough, index + 1 < walk.rows.count {
           end = position
           break
         }

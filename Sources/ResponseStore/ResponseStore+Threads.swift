@@ -77,7 +77,7 @@ extension ResponseStore {
   /// Lets the eviction thread look: after removals, and when live pages pass the upper watermark.
   func wakeMaintenanceIfNeeded(afterRemoval: Bool) {
     let high = limits.withLock { $0.highPageCount }
-    var isNeeded = afterRemoval
+    var isNeeded = afterRemoval || !file.lostBodies.isEmpty
     do throws(LMDBError) {
       if !isNeeded { isNeeded = try livePageCount() > high }
     } catch {

@@ -20,7 +20,7 @@ extension ResponseStore {
     var removed: [RemovalReason: Int] = [:]
     /// Where the responses stand now.
     var rows: [(response: StagedResponse, rowID: UInt64)] = []
-    /// The pages that removals freed, and those that held something before.
+    /// The pages that removals freed or will, and those that held something before.
     var freedPageCount = 0
     var pageCountBefore = 0
     /// The last removal that was taken over from the log.
@@ -244,7 +244,8 @@ extension ResponseStore {
       counters.adoptedRemoval = sequence
     }
     outcome.adoptedRemoval = counters.adoptedRemoval
-    outcome.freedPageCount = try outcome.pageCountBefore - file.environment.livePageCount(in: transaction)
+    outcome.freedPageCount =
+      try outcome.pageCountBefore - file.environment.livePageCount(in: transaction) + counters.deferredPageCount
   }
 
   /// Whether no removal has covered the response since it was staged. One that comes after this was asked hides the record.
@@ -284,8 +285,7 @@ extension ResponseStore {
     if let reservedRowID {
       rowID = reservedRowID
     } else {
-      rowID = try file.takeRowID(
-        forRecordByteCount: staged.head.bytes.count, counters: &counters, in: transaction)
+      rowID = try file.takeRowID(for: staged.head, counters: &counters, in: transaction)
       if !staged.head.isBodyInline {
         try file.putChunks(of: staged.bodyApart, head: staged.head, rowID: rowID, in: transaction)
       }

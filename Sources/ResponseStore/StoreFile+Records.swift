@@ -48,11 +48,13 @@ extension StoreFile {
 
   // MARK: Adding
 
-  /// The number for a new record: that of one that is gone and left room for it, else the next.
+  /// The number for a new record: that of one that is gone and left room for it, else the next. A body that may be removed piece by
+  /// piece must have one that is never given out again.
   func takeRowID(
-    forRecordByteCount byteCount: Int, counters: inout Counters, in transaction: borrowing WriteTransaction
+    for head: HeadRecord, counters: inout Counters, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> UInt64 {
-    if byteCount <= inlineByteCount {
+    let byteCount = head.bytes.count
+    if byteCount <= inlineByteCount, head.layout({ pageCount(of: chunks(of: $0)) }) <= Self.mostPagesAtOnce {
       while let rowID = freedRows.take(byteCount: byteCount) {
         if try !heads.contains(rowID, in: transaction) { return rowID }
       }
@@ -205,6 +207,9 @@ extension StoreFile {
 
   // MARK: Removing
 
+  /// A body of no more pages is always removed with its head.
+  private static let mostPagesAtOnce = 16
+
   /// Removes a record and all that belongs to it. With `leavingKeyRow` the caller rewrites the key's row, with `freesRow` a new
   /// record may get the number. A record that is gone, or whose head is damaged, is no error; returns whether there was one.
   @discardableResult
@@ -218,14 +223,16 @@ extension StoreFile {
       var expiry: Date?
       var storedAt: Date
       var chunkCount: Int
+      var bodyPageCount: Int
       var byteCount: Int
     }
     let head = try heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
       record.withUnsafeBytes { record -> Head? in
         guard let layout = HeadLayout(record), layout.checksum == HeadLayout.checksum(of: record) else { return nil }
+        let chunks = chunks(of: layout)
         return Head(
           key: [UInt8](layout.key), useDigest: layout.useDigest, expiry: layout.expiry, storedAt: layout.storedAt,
-          chunkCount: chunks(of: layout).count,
+          chunkCount: chunks.count, bodyPageCount: pageCount(of: chunks),
           byteCount: record.count + (layout.isBodyInline ? 0 : layout.bodyByteCount))
       }
     }
@@ -234,8 +241,15 @@ extension StoreFile {
       try removeByWalk([rowID], counters: &counters, in: transaction)
       return true
     }
-    for index in 0..<head.chunkCount {
-      _ = try bodies.removeChecked(ChunkKey(rowID: rowID, index: UInt32(index)), in: transaction)
+    let isTooMuch = head.bodyPageCount > max(counters.freeablePageCount, Self.mostPagesAtOnce)
+    if isTooMuch, StorageFormat.isInOrder(rowID: rowID) {
+      try leaveBody(of: rowID, in: transaction)
+      counters.deferredPageCount += head.bodyPageCount
+    } else {
+      for index in 0..<head.chunkCount {
+        _ = try bodies.removeChecked(ChunkKey(rowID: rowID, index: UInt32(index)), in: transaction)
+      }
+      counters.freeablePageCount -= head.bodyPageCount
     }
     _ = try dates.remove(DateKey(time: OrderedTime.encode(head.storedAt), rowID: rowID), in: transaction)
     if let expiry = head.expiry {
@@ -302,7 +316,11 @@ extension StoreFile {
   ) throws(LMDBError) {
     for rowID in rowIDs {
       try heads.removeChecked(rowID, in: transaction)
-      try removeChunks(of: rowID, in: transaction)
+      if StorageFormat.isInOrder(rowID: rowID) {
+        try leaveBody(of: rowID, in: transaction)
+      } else {
+        try removeChunks(of: rowID, in: transaction)
+      }
     }
     for table in [dates, expiries] {
       var dateKeys: [DateKey] = []
@@ -328,19 +346,33 @@ extension StoreFile {
     try recount(&counters, in: transaction)
   }
 
-  /// Removes whatever chunks there are of a record.
-  func removeChunks(of rowID: UInt64, in transaction: borrowing WriteTransaction) throws(LMDBError) {
+  /// Leaves a body whose head goes for transactions to come.
+  private func leaveBody(of rowID: UInt64, in transaction: borrowing WriteTransaction) throws(LMDBError) {
+    try meta.put(PartialBody.encode(processID: 0), for: MetaKey.partial(rowID), in: transaction)
+    lostBodies.note(rowID)
+  }
+
+  /// Removes whatever chunks there are of a record, or so many that about `pageCount` pages come free; true if none is left.
+  @discardableResult
+  func removeChunks(
+    of rowID: UInt64, pageCount limit: Int = .max, in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) -> Bool {
     var chunkKeys: [ChunkKey] = []
+    var pageCount = 0
+    var more = false
     try bodies.withCursor(in: transaction) { (cursor) throws(LMDBError) in
-      var more = try cursor.seek(atOrAfter: ChunkKey(rowID: rowID, index: 0))
+      more = try cursor.seek(atOrAfter: ChunkKey(rowID: rowID, index: 0))
       while more {
         let key = try cursor.checkedKey()
-        guard key.rowID == rowID else { break }
+        more = key.rowID == rowID
+        guard more, pageCount < limit else { break }
         chunkKeys.append(key)
+        pageCount += try cursor.withValue { (chunk) throws(LMDBError) in self.pageCount(ofChunk: chunk.byteCount) }
         more = try cursor.next()
       }
     }
     for key in chunkKeys { _ = try bodies.removeChecked(key, in: transaction) }
+    return !more
   }
 
   private func recount(

@@ -41,17 +41,21 @@ extension StoreFile {
   ) throws(LMDBError) -> Int {
     let purge = Purge(sequence: sequence, scope: scope, lastRowID: counters.nextRowID &- 1)
     let walk = try budget > 0 ? collect(purge, limit: budget, from: .start, in: transaction) : nil
-    guard let walk, walk.end == nil else {
-      var writer = ByteWriter()
-      writer.append(purge.lastRowID)
-      writer.bytes += scope.encoded
-      try meta.put(Checksummed.encode(writer.bytes), for: MetaKey.purge(sequence), in: transaction)
-      counters.lastPurgeChange = transaction.id
-      return 0
-    }
     var removed = 0
-    for rowID in walk.rows where try removeRecord(rowID, counters: &counters, in: transaction) { removed += 1 }
-    budget -= walk.rows.count
+    if let walk, walk.end == nil {
+      budget -= walk.rows.count
+      var rest = walk.rows[...]
+      while let rowID = rest.first, !counters.hasFreedEnough {
+        if try removeRecord(rowID, counters: &counters, in: transaction) { removed += 1 }
+        rest.removeFirst()
+      }
+      if rest.isEmpty { return removed }
+    }
+    var writer = ByteWriter()
+    writer.append(purge.lastRowID)
+    writer.bytes += scope.encoded
+    try meta.put(Checksummed.encode(writer.bytes), for: MetaKey.purge(sequence), in: transaction)
+    counters.lastPurgeChange = transaction.id
     return removed
   }
 

@@ -22,6 +22,8 @@ final class StoreFile: Sendable {
   let uses: UseTableFile
   /// Row ids that may be used again.
   let freedRows = FreedRows()
+  /// Bodies without a head, which nobody writes: to be swept. As with ``freedRows`` the transaction that made one so may have failed.
+  let lostBodies = LostBodies()
 
   let format: FormatRecord
   /// What ties the files beside the data to it.
@@ -150,6 +152,11 @@ final class StoreFile: Sendable {
 
   private func chunks(ofByteCount byteCount: Int, chunkByteCount: Int) -> BodyChunks {
     BodyChunks(bodyByteCount: byteCount, chunkByteCount: chunkByteCount, pageByteCount: pageByteCount)
+  }
+
+  /// The pages that a body's chunks take for themselves, roughly.
+  func pageCount(of chunks: BodyChunks) -> Int {
+    chunks.count == 0 ? 0 : chunks.count * pageCount(ofChunk: chunks.range(0).count)
   }
 
   /// The pages that a value of `bodies` takes.
