@@ -18,7 +18,7 @@ enum Checker {
   /// while running and gave itself up, 5 when it found damage, and misses some of what is stored anew or finds what it was before.
   static func run(directory: String, ledgerPath: String, options: Options) -> Never {
     let ledger = Ledger(path: ledgerPath, keyCount: options.keyCount)
-    let content = Content(keyCount: options.keyCount, hostCount: options.hostCount)
+    let content = Content(keyCount: options.keyCount, hostCount: options.hostCount, capacity: options.capacity)
     let store: ResponseStore
     do {
       store = try Worker.open(directory, capacity: options.capacity, ledger: ledger)

@@ -8,8 +8,15 @@ struct Content {
   /// How many keys there are, and how many hosts they are spread over: each host's keys belong to one thread.
   let keyCount: Int
   let hostCount: Int
-  /// The largest bodies; most are far smaller.
-  var largestByteCount = 400_000
+  /// The largest bodies: some are so large that they are removed piece by piece. Most are far smaller.
+  let largestByteCount: Int
+
+  /// - Parameter capacity: The store's.
+  init(keyCount: Int, hostCount: Int, capacity: Int) {
+    self.keyCount = keyCount
+    self.hostCount = hostCount
+    largestByteCount = capacity < 4 << 20 ? 400_000 : 1_600_000
+  }
 
   static let prefixCount = 4
   static let groupCount = 3
@@ -34,7 +41,9 @@ struct Content {
     case 3..<70: return 16 + spread % 1800
     case 70..<90: return 1000 + spread % 8000
     case 90..<98: return 16_368 * (1 + spread % 2) + spread % 3 - 1
-    default: return min(largestByteCount, 60_000 + spread % 400_000)
+    default:
+      let most = dice / 100 % 8 == 0 ? largestByteCount : 400_000
+      return 60_000 + spread % (most - 60_000)
     }
   }
 

@@ -17,7 +17,7 @@ enum Crowd {
     directory: String, ledgerPath: String, capacity: Int, number: Int, seconds: Double, count: Int
   ) -> Never {
     let ledger = Ledger(path: ledgerPath, keyCount: keyCount)
-    let content = Content(keyCount: keyCount, hostCount: processCount)
+    let content = Content(keyCount: keyCount, hostCount: processCount, capacity: capacity)
     let store: ResponseStore
     do {
       store = try Worker.open(directory, capacity: capacity, ledger: ledger)

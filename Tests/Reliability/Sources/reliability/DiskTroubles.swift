@@ -79,7 +79,7 @@ extension Scenes {
   /// Works a while on a disk that fails; what it finds must be right, and what was removed must not come back.
   static func trouble(_ directory: String, ledgerPath: String, keyCount: Int, capacity: Int) {
     let ledger = Ledger(path: ledgerPath, keyCount: keyCount)
-    let content = Content(keyCount: keyCount, hostCount: Worker.hostCount)
+    let content = Content(keyCount: keyCount, hostCount: Worker.hostCount, capacity: capacity)
     let store: ResponseStore
     do {
       store = try Worker.open(directory, capacity: capacity, ledger: ledger)
@@ -108,7 +108,7 @@ extension Scenes {
   }
 
   static func fullDisk(_ disk: String) throws(StoreError) {
-    let content = Content(keyCount: 1000, hostCount: 1)
+    let content = Content(keyCount: 1000, hostCount: 1, capacity: 16 << 20)
     let store = try ResponseStore.open(directory: disk + "/store", options: options(16 << 20))
     for key in 0..<100 { store.store(content.response(key, version: 1, at: Ledger.date(1))) }
     try store.flush()
@@ -138,7 +138,7 @@ extension Scenes {
   }
 
   static func vanish(_ directory: String) throws(StoreError) {
-    let content = Content(keyCount: 200, hostCount: 1)
+    let content = Content(keyCount: 200, hostCount: 1, capacity: 8 << 20)
     do {
       let store = try ResponseStore.open(directory: directory, options: options(8 << 20))
       for key in 0..<100 { store.store(content.response(key, version: 1, at: Ledger.date(1))) }
@@ -165,7 +165,7 @@ extension Scenes {
   /// Something of every size.
   static func fill(_ directory: String, ledgerPath: String, keyCount: Int, capacity: Int) throws(StoreError) {
     let ledger = Ledger(path: ledgerPath, keyCount: keyCount)
-    let content = Content(keyCount: keyCount, hostCount: Worker.hostCount)
+    let content = Content(keyCount: keyCount, hostCount: Worker.hostCount, capacity: capacity)
     let store = try Worker.open(directory, capacity: capacity, ledger: ledger)
     for key in 0..<keyCount {
       let version = ledger.takeVersion()

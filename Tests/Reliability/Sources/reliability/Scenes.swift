@@ -31,7 +31,7 @@ enum Scenes {
   /// Beside a process that is stopped while it holds LMDB's write lock.
   static func besideStopped(_ directory: String, ledgerPath: String, capacity: Int) throws(StoreError) {
     let ledger = Ledger(path: ledgerPath, keyCount: Crowd.keyCount)
-    let content = Content(keyCount: Crowd.keyCount, hostCount: Crowd.processCount)
+    let content = Content(keyCount: Crowd.keyCount, hostCount: Crowd.processCount, capacity: capacity)
     var timed = options(capacity)
     timed.stallTimeout = .seconds(1)
     timed.clock = { Ledger.date(ledger.time) }
@@ -121,16 +121,19 @@ enum Scenes {
   }
 
   static func fork(_ directory: String, capacity: Int) throws(StoreError) {
-    let content = Content(keyCount: 100, hostCount: 1)
+    let content = Content(keyCount: 100, hostCount: 1, capacity: capacity)
     let date = Ledger.date(1)
     let store = try ResponseStore.open(directory: directory, options: options(capacity))
     for key in 0..<100 { store.store(content.response(key, version: 1, at: date)) }
-    // What the child is going to do, too: where another thread makes a type of Swift's runtime in the moment of the fork, the child
-    // would wait for its lock without end.
+    // What the child is going to do, too, and by the store's threads twice: where another thread makes a type of Swift's runtime in the
+    // moment of the fork, the child would wait for its lock without end.
     _ = store.lookup(content.requestKey(0))
     store.remove(content.requestKey(0))
-    try store.flush()
-    while store.maintain() {}
+    for capacity in [2 * capacity, capacity] {
+      store.store(content.response(1, version: 1, at: date))
+      try store.flush()
+      store.capacityByteCount = capacity
+    }
     typealias Fork = @convention(c) () -> pid_t
     let child = unsafeBitCast(dlsym(nil, "fork"), to: Fork.self)()
     if child == 0 {
@@ -156,7 +159,7 @@ enum Scenes {
 
   /// A store whose format record names another version, first with a user, then without.
   static func otherFormat(_ directory: String, capacity: Int) throws(StoreError) {
-    let content = Content(keyCount: 100, hostCount: 1)
+    let content = Content(keyCount: 100, hostCount: 1, capacity: capacity)
     do {
       let store = try ResponseStore.open(directory: directory, options: options(capacity))
       store.store(content.response(3, version: 1, at: Ledger.date(1)))

@@ -13,7 +13,7 @@ struct Worker {
   let seed: UInt64
 
   init(directory: String, ledgerPath: String, keyCount: Int, capacity: Int, seed: UInt64) throws(StoreError) {
-    content = Content(keyCount: keyCount, hostCount: Self.hostCount)
+    content = Content(keyCount: keyCount, hostCount: Self.hostCount, capacity: capacity)
     ledger = Ledger(path: ledgerPath, keyCount: keyCount)
     self.seed = seed
     store = try Self.open(directory, capacity: capacity, ledger: ledger)
