@@ -21,6 +21,8 @@ struct Limits: Sendable, Equatable {
   /// The pages that one eviction transaction frees, roughly, unless it comes to the most records first that it removes.
   let evictionPageCount: Int
   let evictionRecordCount: Int
+  /// The pages of bodies that it may free; larger bodies go piece by piece.
+  let freeablePageCount: Int
   /// The most records that one transaction deletes behind a purge.
   let purgeCount: Int
 
@@ -57,6 +59,8 @@ struct Limits: Sendable, Equatable {
     // Else all that lies between the two watermarks: each transaction writes the leaves that its entries share. Not with a small
     // capacity, whose few free pages must do for the pages that an eviction copies.
     evictionPageCount = isLargeChunk && !isFileLong ? max(evictionRecordCount, margin) : evictionRecordCount
+    // Where chunks are large there mostly are pages in a row, to write the numbers of many.
+    freeablePageCount = isLargeChunk ? 2048 : Counters().freeablePageCount
     purgeCount = isFileLong ? evictionRecordCount : 4 * evictionRecordCount
   }
 }

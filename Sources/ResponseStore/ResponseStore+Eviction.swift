@@ -29,18 +29,20 @@ extension ResponseStore {
 
   /// Removes entries in one transaction, until about `pageCount` pages are free: those that are of no use any more, then
   /// those that the table of uses does not know, oldest first, then those that it thinks least of. Returns how many.
-  func evict(pageCount: Int) throws(LMDBError) -> Int {
+  ///
+  /// - Parameter isCautious: Whether no pages in a row may be free, as after a full map.
+  func evict(pageCount: Int, isCautious: Bool = false) throws(LMDBError) -> Int {
     let now = OrderedTime.encode(options.clock())
-    let recordLimit = limits.withLock { $0.evictionRecordCount }
+    let limits = limits.withLock { $0 }
     let (removed, strays) = try commit { (transaction) throws(LMDBError) -> ([RemovalReason: Int], Int) in
       file.uses.follow()
       var counters = try file.counters(in: transaction)
-      counters.freeablePageCount = max(pageCount, counters.freeablePageCount)
+      if !isCautious { counters.freeablePageCount = limits.freeablePageCount }
       let start = try file.environment.livePageCount(in: transaction)
       var removed: [RemovalReason: Int] = [:]
       var strays = 0
       // Small records share leaves, which merge late: their number bounds the transaction, too.
-      for _ in 0..<max(min(pageCount, recordLimit), 1) {
+      for _ in 0..<max(min(pageCount, limits.evictionRecordCount), 1) {
         guard let choice = try chooseVictim(counters: counters, now: now, in: transaction) else { break }
         let isThere = try file.removeRecord(
           choice.rowID, use: choice.reason == .expired ? .forget : .remember, counters: &counters, freesRow: true,
@@ -237,7 +239,7 @@ extension ResponseStore {
       while case let live = try livePageCount(), live > target {
         if try sweepLostBodies() { continue }
         do throws(LMDBError) {
-          guard try evict(pageCount: min(pageCount, live - target)) > 0 else { break }
+          guard try evict(pageCount: min(pageCount, live - target), isCautious: true) > 0 else { break }
         } catch {
           guard error.code == .mapFull, pageCount > 1 else { throw error }
           pageCount /= 4

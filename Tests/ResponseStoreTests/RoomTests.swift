@@ -165,6 +165,23 @@ struct RoomTests {
     #expect(fixture.logged.all == [])
   }
 
+  @Test("comes free of a body of many pages with a large capacity, which takes its chance of pages in a row first")
+  func scatteredFreePagesOfLargeCapacity() throws {
+    let fixture = try StoreFixture(capacity: 64 << 20)
+    defer { fixture.finish() }
+    let large = "http://large.example/"
+    fixture.store.store(fixture.response(large, body: pseudorandomData(7_000_000, seed: 0)))
+    fixture.drain()
+    try scatterFreePages(of: fixture.store.file)
+    let pageCount = try fixture.store.livePageCount()
+    #expect(throws: LMDBError.self) { try fixture.store.evict(pageCount: 1) }
+    #expect(fixture.store.recoverFromFullMap())
+    #expect(fixture.body(large) == nil)
+    fixture.drain()
+    #expect(try fixture.store.livePageCount() < pageCount - 1600)
+    #expect(fixture.logged.all == [])
+  }
+
   @Test("comes free of many bodies that are replaced at once, though no two free pages lie side by side")
   func scatteredFreePagesOfMany() throws {
     let fixture = try StoreFixture(capacity: 8 << 20)
