@@ -7,20 +7,52 @@ struct Churn {
   let report: Report
   let scratch: Scratch
 
+  /// A tenth of what comes once the store is full: before, there is nothing to evict.
+  private struct Tenth {
+    /// Milliseconds for each megabyte.
+    var cost: Double
+    /// Percents of the capacity.
+    var disk: Double
+  }
+
+  private struct Round {
+    var tenths: [Tenth] = []
+    var mostDisk = 0.0
+    var statistics: StoreStatistics
+  }
+
   func run() throws {
     let capacity = report.isQuick ? 32 << 20 : 256 << 20
     let scenario = "\(capacity >> 20) MiB"
-    let folder = try scratch.folder("churn")
+    let rounds = try (0..<(report.isQuick ? 1 : 3)).map { _ in try round(capacity: capacity) }
+    func add(_ measure: String, unit: String, _ samples: [Double]) {
+      report.add("churn", measure, scenario, "ResponseStore", unit: unit, samples)
+    }
+    for index in rounds[0].tenths.indices {
+      let share = "\((index + 1) * 10) % written"
+      add("disk, \(share)", unit: "% of capacity", rounds.map { $0.tenths[index].disk })
+      add("time, \(share)", unit: "ms/MB", rounds.map { $0.tenths[index].cost })
+    }
+    // What must never be is counted in all rounds together.
+    add("stores refused", unit: "stores", [Double(rounds.reduce(0) { $0 + $1.statistics.droppedStores })])
+    add("full maps met", unit: "times", [Double(rounds.reduce(0) { $0 + $1.statistics.fullMaps })])
+    add("disk at most", unit: "% of capacity", [rounds.reduce(0) { max($0, $1.mostDisk) }])
+    add("first tenth", unit: "ms/MB", rounds.compactMap(\.tenths.first?.cost))
+    add("last tenth", unit: "ms/MB", rounds.compactMap(\.tenths.last?.cost))
+  }
+
+  private func round(capacity: Int) throws -> Round {
     var options = ResponseStore.Options(capacityByteCount: capacity)
     options.fullQueueTimeout = .seconds(600)
-    let store = try ResponseStore.open(directory: folder, options: options)
+    let store = try ResponseStore.open(directory: try scratch.folder("churn"), options: options)
+    defer { store.close() }
+    func disk() -> Double { Double(store.diskByteCount) / Double(capacity) * 100 }
     var random = SplitMix64(state: 3)
     let total = 20 * capacity
     var written = 0
     var index = 0
-    var most = 0
-    var tenths: [Double] = []
-    // The first tenth of what comes once the store is full: before, there is nothing to evict.
+    var most = 0.0
+    var tenths: [Tenth] = []
     var start = now()
     var boundary = capacity
     while written < total {
@@ -29,34 +61,17 @@ struct Churn {
       store.store(Fixture(count: 1, bodyByteCount: max(500, byteCount)).response(index))
       written += byteCount
       index += 1
-      if index % 8 == 0 { most = max(most, store.diskByteCount) }
-      if written >= boundary {
-        try store.flush()
-        let elapsed = Double(now() - start) / 1e6
-        if boundary > capacity {
-          let cost = elapsed / Double(total - capacity) * 10 * 1e6
-          tenths.append(cost)
-          let share = "\(tenths.count * 10) % written"
-          report.add(
-            "churn", "disk, \(share)", scenario, "ResponseStore", unit: "% of capacity",
-            [Double(store.diskByteCount) / Double(capacity) * 100])
-          report.add("churn", "time, \(share)", scenario, "ResponseStore", unit: "ms/MB", [cost])
-        }
-        boundary += (total - capacity) / 10
-        start = now()
+      if index % 8 == 0 { most = max(most, disk()) }
+      guard written >= boundary else { continue }
+      try store.flush()
+      let elapsed = Double(now() - start) / 1e6
+      if boundary > capacity {
+        tenths.append(Tenth(cost: elapsed / Double(total - capacity) * 10 * 1e6, disk: disk()))
       }
+      boundary += (total - capacity) / 10
+      start = now()
     }
     try store.flush()
-    let statistics = store.statistics
-    report.add("churn", "stores refused", scenario, "ResponseStore", unit: "stores", [Double(statistics.droppedStores)])
-    report.add("churn", "full maps met", scenario, "ResponseStore", unit: "times", [Double(statistics.fullMaps)])
-    report.add(
-      "churn", "disk at most", scenario, "ResponseStore", unit: "% of capacity",
-      [Double(most) / Double(capacity) * 100])
-    if let first = tenths.first, let last = tenths.last {
-      report.add("churn", "first tenth", scenario, "ResponseStore", unit: "ms/MB", [first])
-      report.add("churn", "last tenth", scenario, "ResponseStore", unit: "ms/MB", [last])
-    }
-    store.close()
+    return Round(tenths: tenths, mostDisk: most, statistics: store.statistics)
   }
 }
