@@ -17,11 +17,12 @@ struct Counters: Sendable, Equatable {
   /// The transaction that last added or finished a purge.
   var lastPurgeChange: UInt64 = 0
 
-  /// How many pages of bodies the transaction may still free; those of a body that is too much for it come free later. Not stored.
+  /// How many pages the transaction may still free by removing records; those of a body that is too much for it come free later. Not
+  /// stored.
   ///
-  /// At the commit LMDB writes down what came free as one value. The numbers of some 500 pages fit into one page; more take pages in
-  /// a row, which there may be none, however many are free. The other half is for the pages that a transaction copies.
-  var freeablePageCount = 256
+  /// At the commit LMDB writes down what came free as one value. The numbers of 509 pages fit into one page; more take pages in a
+  /// row, which there may be none, however many are free.
+  var freeablePageCount = 448
   /// The pages of bodies that were left for later. Not stored.
   var deferredPageCount = 0
   /// Whether the transaction has freed as much as it should.

@@ -53,7 +53,7 @@ extension ResponseStore {
         if let row = choice.expiryRow { try file.expiries.remove(row, in: transaction) }
         if let victim = choice.victim { file.uses.table?.remove(victim, remembering: isThere) }
         let freed = try start - file.environment.livePageCount(in: transaction) + counters.deferredPageCount
-        if freed >= pageCount { break }
+        if freed >= pageCount || counters.freeablePageCount <= 0 { break }
       }
       if !removed.isEmpty { try file.setCounters(counters, in: transaction) }
       return (removed, strays)

@@ -251,6 +251,8 @@ extension StoreFile {
       }
       counters.freeablePageCount -= head.bodyPageCount
     }
+    // A leaf of each table may be copied, whose old page comes free, too.
+    counters.freeablePageCount -= 3 + (head.expiry == nil ? 0 : 1) + (head.chunkCount == 0 ? 0 : 1)
     _ = try dates.remove(DateKey(time: OrderedTime.encode(head.storedAt), rowID: rowID), in: transaction)
     if let expiry = head.expiry {
       try expiries.remove(DateKey(time: OrderedTime.encode(expiry), rowID: rowID), in: transaction)

@@ -65,6 +65,8 @@ struct VariantTests {
     #expect(fixture.store.lookup(fixture.key(Self.url)) { $0 == vary("11") } == nil)
     #expect(fixture.store.lookup(fixture.key(Self.url)) { $0 == vary("12") } != nil)
     fixture.store.remove(fixture.key(Self.url))
+    #expect(fixture.store.lookup(fixture.key(Self.url)) == nil)
+    fixture.drain()
     #expect(fixture.store.entryCount == 0)
   }
 
