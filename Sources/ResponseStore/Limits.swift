@@ -21,7 +21,7 @@ struct Limits: Sendable, Equatable {
   /// The pages that one eviction transaction frees, roughly, unless it comes to the most records first that it removes.
   let evictionPageCount: Int
   let evictionRecordCount: Int
-  /// The pages that it may free; of larger bodies only the heads go at once.
+  /// The pages that it, or one that deletes behind a purge, may free; of larger bodies only the heads go at once.
   let freeablePageCount: Int
   /// The most records that one transaction deletes behind a purge.
   let purgeCount: Int

@@ -113,13 +113,25 @@ extension ResponseStore {
       try removals.marks(in: transaction).first
     }
     guard let purge else { return false }
+    do throws(LMDBError) {
+      try deleteSome(behind: purge)
+    } catch {
+      guard error.code == .mapFull else { throw error }
+      try deleteSome(behind: purge, isCautious: true)
+    }
+    return true
+  }
+
+  /// - Parameter isCautious: Whether no pages in a row may be free, as after a full map.
+  private func deleteSome(behind purge: Purge, isCautious: Bool = false) throws(LMDBError) {
     let position = maintenance.withLock { $0.positions[purge.metaKey] } ?? .start
-    let limit = limits.withLock { $0.purgeCount }
+    let limits = limits.withLock { $0 }
     let (removed, end) = try commit { (transaction) throws(LMDBError) -> (Int, WalkPosition?) in
       // Another process may have finished it.
       guard try file.meta.contains(purge.metaKey, in: transaction) else { return (0, nil) }
       var counters = try file.counters(in: transaction)
-      let walk = try file.collect(purge, limit: limit, from: position, in: transaction)
+      if !isCautious { counters.freeablePageCount = limits.freeablePageCount }
+      let walk = try file.collect(purge, limit: limits.purgeCount, from: position, in: transaction)
       var removed = 0
       var end = walk.end
       // Writers wait meanwhile. Neighbours go in one page; what lies far apart takes more time, and copies more pages.
@@ -144,7 +156,6 @@ extension ResponseStore {
       state.positions[purge.metaKey] = end
       if end == nil { state.wantsRelease = true }
     }
-    return true
   }
 
   /// Every few seconds, whatever else there is to do.

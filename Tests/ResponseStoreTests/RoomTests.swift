@@ -165,19 +165,31 @@ struct RoomTests {
     #expect(fixture.logged.all == [])
   }
 
-  @Test("comes free of a body of many pages with a large capacity, which takes its chance of pages in a row first")
-  func scatteredFreePagesOfLargeCapacity() throws {
+  @Test(
+    "comes free of a body of many pages with a large capacity, which takes its chance of pages in a row first",
+    arguments: [Removal.eviction, .purge])
+  func scatteredFreePagesOfLargeCapacity(_ removal: Removal) throws {
     let fixture = try StoreFixture(capacity: 64 << 20)
     defer { fixture.finish() }
     let large = "http://large.example/"
     fixture.store.store(fixture.response(large, body: pseudorandomData(7_000_000, seed: 0)))
+    // So many that a purge leaves a mark.
+    for number in 0..<(removal == .purge ? StoreFile.directRemovalLimit : 0) {
+      fixture.store.store(fixture.response("http://small.example/\(number)"))
+    }
     fixture.drain()
     try scatterFreePages(of: fixture.store.file)
     let pageCount = try fixture.store.livePageCount()
-    #expect(throws: LMDBError.self) { try fixture.store.evict(pageCount: 1) }
-    #expect(fixture.store.recoverFromFullMap())
+    if removal == .purge {
+      fixture.store.removeAll()
+    } else {
+      #expect(throws: LMDBError.self) { try fixture.store.evict(pageCount: 1) }
+      #expect(fixture.store.recoverFromFullMap())
+    }
     #expect(fixture.body(large) == nil)
     fixture.drain()
+    #expect(fixture.store.statistics.removals[removal == .purge ? .requested : .overCapacity] ?? 0 > 0)
+    #expect(fixture.store.statistics.evictions == (removal == .purge ? 0 : 1))
     #expect(try fixture.store.livePageCount() < pageCount - 1600)
     #expect(fixture.logged.all == [])
   }
