@@ -120,11 +120,7 @@ extension RequestKey {
   }
 
   /// Spreads keys over the tables of one process: others choose the keys, and cannot choose ones that share a place.
-  public var spreadingDigest: UInt64 { bytes.withUnsafeBytes { Self.spreadingDigest(of: $0) } }
-
-  static func spreadingDigest(of bytes: UnsafeRawBufferPointer) -> UInt64 {
-    XXHash.digest64(bytes, secret: secret)
-  }
+  public var spreadingDigest: UInt64 { bytes.withUnsafeBytes { XXHash.digest64($0, secret: Self.secret) } }
 
   /// Of this process, and known to nobody.
   private static let secret: [UInt8] = {

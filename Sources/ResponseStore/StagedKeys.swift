@@ -8,7 +8,7 @@ import Synchronization
 /// writer waits for one line at most; with 10,000 keys staged, one in a hundred of the others seems to be staged, too. A count that
 /// has come to 255 stays there until nothing is staged.
 ///
-/// `@unchecked Sendable`: the pointers are constant, and what they lead to is atomic or changed with the staging area's lock.
+/// `@unchecked Sendable`: the pointers are constant, and what they lead to is atomic or changed with the staging area's lock for it.
 final class StagedKeys: @unchecked Sendable {
   private static let lineCount = 4096
   private static let lineByteCount = 64
@@ -45,7 +45,7 @@ final class StagedKeys: @unchecked Sendable {
     return counts[one].load(ordering: .acquiring) != 0 && counts[other].load(ordering: .acquiring) != 0
   }
 
-  /// With the staging area's lock, as is ``remove(_:)``.
+  /// With the staging area's lock for it, as is ``remove(_:)``.
   func add(_ digest: UInt64) {
     let (one, other) = places(of: digest)
     increase(one)

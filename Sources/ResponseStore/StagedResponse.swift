@@ -24,15 +24,12 @@ final class StagedResponse: Sendable {
   /// The last removal when it was staged, for an update when its body was read: later ones cover this response too.
   let snapshot: UInt64
 
-  /// Its place in the staging area.
-  struct Link {
-    var digest: UInt64 = 0
-    /// An older response at the same place.
-    var next: StagedResponse?
-  }
+  /// The key's, which tells its place in the staging area.
+  let digest: UInt64
 
-  /// Touched only with the staging area's lock, which makes it safe to share; so no look for other accesses is needed.
-  @exclusivity(unchecked) nonisolated(unsafe) var link = Link()
+  /// An older response at the same place. Touched only with the staging area's lock of the place, which makes it safe to share; so
+  /// no look for other accesses is needed.
+  @exclusivity(unchecked) nonisolated(unsafe) var next: StagedResponse?
 
   /// glibc collects freed pieces of up to 128 bytes, and clears all of them at once with the lock that its other users wait for: for
   /// 43 to 62 ms, when a long queue had been written. Larger ones it clears one by one; this makes them larger.
@@ -50,6 +47,7 @@ final class StagedResponse: Sendable {
     self.original = original?.record
     ownRowID = Atomic(rowID)
     self.snapshot = snapshot
+    digest = response.key.spreadingDigest
     let bodyChecksum = response.body.withUnsafeBytes { XXHash.digest64($0) }
     head = HeadRecord(
       response, storedAt: storedAt, removalSequence: snapshot, inlineByteCount: inlineByteCount,
@@ -76,6 +74,7 @@ final class StagedResponse: Sendable {
     original = other.record
     ownRowID = Atomic(0)
     snapshot = other.snapshot
+    digest = other.digest
   }
 
   /// The same response for a data file that has free pages, but few of them in a row.

@@ -10,6 +10,15 @@ struct StagedKeysTests {
     try #require(RequestKey(urlString: "http://example.com/\(number)"))
   }
 
+  private func staged(_ number: Int) throws -> StagedResponse {
+    let now = Date(timeIntervalSinceReferenceDate: 0)
+    let response = NewResponse(
+      key: try key(number), status: 200, fields: HTTPFields(), body: Data([1]),
+      facts: FreshnessFacts(responseTime: now, initialAge: 0, lifetime: 60, date: now),
+      vary: VarySelection(selectors: []))
+    return StagedResponse(response, storedAt: now, snapshot: 0, inlineByteCount: 1000)
+  }
+
   @Test("A key that was added may be there until it was taken out as often")
   func counts() throws {
     let keys = StagedKeys()
@@ -55,15 +64,6 @@ struct StagedKeysTests {
   @Test("The staging area names a key until what was staged is written, or what was removed is written down")
   func stagingArea() throws {
     let staging = StagingArea()
-    func staged(_ number: Int) throws -> StagedResponse {
-      let now = Date(timeIntervalSinceReferenceDate: 0)
-      let response = NewResponse(
-        key: try key(number), status: 200, fields: HTTPFields(), body: Data([1]),
-        facts: FreshnessFacts(responseTime: now, initialAge: 0, lifetime: 60, date: now),
-        vary: VarySelection(selectors: []))
-      return StagedResponse(
-        response, storedAt: now, snapshot: 0, inlineByteCount: 1000)
-    }
     let (older, newer, other) = (try staged(1), try staged(1), try staged(2))
     for response in [older, newer, other] { staging.insert(response) }
     #expect(staging.mayContain(older.key) && staging.mayContain(other.key))
@@ -73,6 +73,21 @@ struct StagedKeysTests {
     #expect(staging.mayContain(older.key))
     staging.remove([newer])
     #expect(!staging.mayContain(older.key) && staging.isEmpty)
+  }
+
+  @Test("Each of many staged responses is found until it is taken out, in whatever order")
+  func manyStaged() throws {
+    let staging = StagingArea()
+    // More than there are places.
+    let responses = try (0..<20_000).map { try staged($0) }
+    for response in responses { staging.insert(response) }
+    #expect(responses.allSatisfy { staging.newest(of: $0.key, vary: $0.vary) === $0 })
+    let (first, last) = (responses[..<10_000], responses[10_000...])
+    staging.remove(last.reversed())
+    #expect(first.allSatisfy { staging.newest(of: $0.key, vary: $0.vary) === $0 })
+    #expect(last.allSatisfy { !staging.concerns($0.key) })
+    staging.remove(Array(first))
+    #expect(staging.isEmpty && responses.allSatisfy { !staging.concerns($0.key) && !staging.mayContain($0.key) })
   }
 
   @Test(
