@@ -37,20 +37,26 @@ enum PurgeBench {
     let stalls = Stalls()
     // The writer's host is never purged but by date, so that what others purge stays gone.
     startThread {
+      let timer = CallTimer(stalls)
       var number = 0
       while !stalls.isOver {
         number += 1
         tick.advance()
         // At full speed the queue is full, and a store waits for the disk whatever else goes on.
         if stalls.isPaced { usleep(1000) }
-        stalls.time(\.store) { store.store(response(number, host: hostCount - 1, at: Ledger.date(tick.now))) }
+        let response = response(number, host: hostCount - 1, at: Ledger.date(tick.now))
+        timer.time(\.store) { store.store(response) }
       }
     }
     startThread {
+      let timer = CallTimer(stalls)
       var random = SeededRandom(1)
       while !stalls.isOver {
         let number = random.below(entryCount)
-        stalls.time(\.read) { _ = store.lookup(key(number, host: number % (hostCount - 1))) }
+        let key = key(number, host: number % (hostCount - 1))
+        let seconds = timer.time(\.read) { _ = store.lookup(key) }
+        // As long again without the store: the machine keeps the thread from its processor then as often as in a read.
+        timer.spin(\.pause, seconds: min(seconds, 50e-6))
       }
     }
     stalls.isPaced = true
@@ -76,17 +82,18 @@ enum PurgeBench {
     }
     timed("all") { store.removeAll() }
     stalls.isPaced = true
-    // What was queued before is written first.
-    while store.statistics.queuedByteCount > 1 << 20 { usleep(10_000) }
     _ = stalls.take()
+    // What was queued before is written first, and a store that finds the queue full waits for that.
+    while store.statistics.queuedByteCount > 1 << 20 { usleep(10_000) }
+    stalls.forget(\.store)
     let before = store.entryCount
     let began = now()
-    waitUntilLeast { store.entryCount }
-    let deleted = Double(before - store.entryCount) / (now() - began)
+    let (least, end) = leastSeen { store.entryCount }
+    let deleted = Double(before - least) / max(0.001, end - began)
     let full = store.diskByteCount
-    waitUntilLeast { store.diskByteCount }
+    let (kept, _) = leastSeen { store.diskByteCount }
     let busy = stalls.take()
-    let givenBack = (full - store.diskByteCount) >> 20
+    let givenBack = (full - kept) >> 20
     stalls.end()
     usleep(50_000)
     let all = times.values.flatMap { $0 }.sorted()
@@ -96,24 +103,23 @@ enum PurgeBench {
     say(
       "\(filled) entries, \(all.count) purges beside a writer: median \(text(percentile(all, 0.5))) ms, "
         + "p99 \(text(percentile(all, 0.99))) ms (medians: \(kinds.joined(separator: ", "))); then \(Int(deleted)) entries "
-        + "a second are deleted and \(givenBack) MiB given back, beside which the longest read takes \(text(busy.read * 1000)) ms (without "
-        + "\(text(quiet.read * 1000))), the longest of 1,000 stores a second \(text(busy.store * 1000)) ms (without "
-        + "\(text(quiet.store * 1000)))")
+        + "a second are deleted and \(givenBack) MiB given back. Meanwhile: \(text(busy)). Before: \(text(quiet))")
     let complaints = store.checkInvariants()
     if !complaints.isEmpty { fail("\(complaints)") }
   }
 
-  /// Returns when a figure has not come down for a second.
-  private static func waitUntilLeast(_ figure: () -> Int) {
+  /// Waits until a figure has not come down for three seconds; returns it, and when it came down last.
+  private static func leastSeen(_ figure: () -> Int) -> (Int, Double) {
     var least = figure()
     var seenAt = now()
-    while now() - seenAt < 1 {
+    while now() - seenAt < 3 {
       usleep(50_000)
       let value = figure()
       guard value < least else { continue }
       least = value
       seenAt = now()
     }
+    return (least, seenAt)
   }
 
   private static func percentile(_ sorted: [Double], _ share: Double) -> Double {
@@ -121,6 +127,14 @@ enum PurgeBench {
   }
 
   private static func text(_ number: Double) -> String { "\((number * 100).rounded() / 100)" }
+
+  private static func text(_ longest: Stalls.Kinds) -> String {
+    func text(_ longest: Stalls.Longest) -> String {
+      "\(self.text(longest.call * 1000)) ms (asleep \(self.text(longest.wait * 1000)))"
+    }
+    return "longest read \(text(longest.read)), longest of 1,000 stores a second \(text(longest.store)), the reading "
+      + "thread kept for \(self.text(longest.pause.call * 1000)) ms between reads"
+  }
 }
 
 /// A clock that goes by one with each response.
@@ -128,42 +142,6 @@ final class Tick: Sendable {
   private let value = Atomic<UInt64>(1)
   var now: UInt64 { value.load(ordering: .relaxed) }
   func advance() { value.wrappingAdd(1, ordering: .relaxed) }
-}
-
-/// The longest that a call took, by kind.
-final class Stalls: Sendable {
-  struct Longest {
-    var read = 0.0
-    var store = 0.0
-  }
-
-  private let longest = Mutex(Longest())
-  private let over = Atomic<Bool>(false)
-
-  private let paced = Atomic<Bool>(false)
-
-  /// Whether the storing thread takes its time.
-  var isPaced: Bool {
-    get { paced.load(ordering: .relaxed) }
-    set { paced.store(newValue, ordering: .relaxed) }
-  }
-  var isOver: Bool { over.load(ordering: .relaxed) }
-  func end() { over.store(true, ordering: .relaxed) }
-
-  func time(_ kind: WritableKeyPath<Longest, Double>, _ body: () -> Void) {
-    let began = now()
-    body()
-    let duration = now() - began
-    if duration > 0.0005 { longest.withLock { $0[keyPath: kind] = max($0[keyPath: kind], duration) } }
-  }
-
-  /// The longest since the last time this was asked.
-  func take() -> Longest {
-    longest.withLock { longest in
-      defer { longest = Longest() }
-      return longest
-    }
-  }
 }
 
 extension Tick {
