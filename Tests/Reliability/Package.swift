@@ -11,10 +11,15 @@ let package = Package(
     .executableTarget(
       name: "reliability",
       dependencies: [
+        "Origin",
+        .product(name: "LMDBURLCache", package: "LMDBURLCache"),
+        .product(name: "CachingClient", package: "LMDBURLCache"),
         .product(name: "ResponseStore", package: "LMDBURLCache"),
         .product(name: "HTTPCaching", package: "LMDBURLCache"),
         .product(name: "LMDB", package: "LMDBURLCache"),
       ],
-      swiftSettings: settings)
+      swiftSettings: settings),
+    // The scripted origin of the package's own tests, by a symbolic link: it is no product of the package.
+    .target(name: "Origin", swiftSettings: settings),
   ]
 )

@@ -5,6 +5,7 @@
    RECORDER_FAIL=N       from the Nth write or sync on, each fails with EIO, or with the number in RECORDER_ERRNO
    RECORDER_STOP=N       the Nth write stops the process (SIGSTOP), which holds LMDB's write lock then; it may sync without
    RECORDER_FAIL_COUNT=M and after M failures they work again
+   RECORDER_SLOW=N       each sync, and each write that syncs, takes N microseconds longer
 
    A record: kind (8 bytes, plus 256 for the log of removals), offset, length, then length bytes for a write. All numbers are
    64 bits in the machine's order. */
@@ -29,7 +30,7 @@ enum { WRITE = 1, SYNCED_WRITE, SYNC_BEGIN, SYNC_END, TRUNCATE, PUNCH, NOTE };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static FILE *trace;
-static long failAt = -1, stopAt = -1, failCount = -1, operations, writes;
+static long failAt = -1, stopAt = -1, failCount = -1, slow, operations, writes;
 static int failure = EIO;
 enum { OTHER, DATA, REMOVALS };
 static ino_t inodes[3];
@@ -44,6 +45,7 @@ __attribute__((constructor)) static void start(void) {
   if (getenv("RECORDER_FAIL")) failAt = atol(getenv("RECORDER_FAIL"));
   if (getenv("RECORDER_STOP")) stopAt = atol(getenv("RECORDER_STOP"));
   if (getenv("RECORDER_FAIL_COUNT")) failCount = atol(getenv("RECORDER_FAIL_COUNT"));
+  if (getenv("RECORDER_SLOW")) slow = atol(getenv("RECORDER_SLOW"));
   if (getenv("RECORDER_ERRNO")) failure = atoi(getenv("RECORDER_ERRNO"));
 }
 
@@ -111,6 +113,7 @@ ssize_t pwrite(int fd, const void *bytes, size_t length, off_t offset) {
   int file = fileOf(fd);
   if (file == OTHER) return real(fd, bytes, length, offset);
   if (file == DATA && writeFails()) return -1;
+  if (slow > 0 && isSynced(fd)) usleep(slow);
   pthread_mutex_lock(&lock);
   ssize_t written = real(fd, bytes, length, offset);
   if (written > 0) put(file, isSynced(fd) ? SYNCED_WRITE : WRITE, offset, written, bytes);
@@ -174,6 +177,7 @@ static int sync_with(int (*real)(int), int fd) {
   int file = fileOf(fd);
   if (file == OTHER) return real(fd);
   if (file == DATA && fails()) return -1;
+  if (slow > 0) usleep(slow);
   static uint64_t number;
   pthread_mutex_lock(&lock);
   uint64_t mine = ++number;

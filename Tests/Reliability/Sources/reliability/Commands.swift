@@ -2,7 +2,7 @@ import Glibc
 import ResponseStore
 
 /// The series by name, in the order in which they run.
-let seriesNames = ["kill", "powerloss", "damage", "processes", "purge", "input"]
+let seriesNames = ["kill", "powerloss", "damage", "processes", "purge", "input", "tiers"]
 
 let series: [String: @Sendable (Setting) -> Bool] = [
   "kill": { setting in
@@ -26,6 +26,9 @@ let series: [String: @Sendable (Setting) -> Bool] = [
   "processes": { setting in
     ProcessesSeries(setting: setting, directory: setting.scratch + "/processes").run(
       seconds: setting.isQuick ? 8 : 60)
+  },
+  "tiers": { setting in
+    TiersSeries(setting: setting, directory: setting.scratch + "/tiers").run(seconds: setting.isQuick ? 4 : 60)
   },
 ]
 
@@ -116,6 +119,18 @@ func runChild(_ arguments: [String]) -> Never {
   case "variants": runScene { () throws(StoreError) in try BadInput.variants(next(), count: number()) }
   case "clocks": runScene { () throws(StoreError) in try BadInput.clocks(next()) }
   case "one-host": runScene { () throws(StoreError) in try BadInput.oneHost(next(), count: number()) }
+  case "tiers":
+    let name = next()
+    guard let scenario = TierScenario.all.first(where: { $0.name == name }) else { fail("no scenario \(name)") }
+    do {
+      let process = try TierProcess(
+        scenario, directory: next(), expectationsPath: next(), number: number(), seconds: Double(number()) / 1000,
+        seed: UInt64(number()), port: number())
+      process.run()
+    } catch {
+      fail("\(error)")
+    }
+  case "tiers-check": runScene { () throws(StoreError) in try Scenes.invariants(next(), capacity: number()) }
   case "fork": runScene { () throws(StoreError) in try Scenes.fork(next(), capacity: number()) }
   case "other-format": runScene { () throws(StoreError) in try Scenes.otherFormat(next(), capacity: number()) }
   case let name:

@@ -26,7 +26,11 @@ struct Child {
   }
 
   /// Starts it; what it prints goes to a file.
-  static func start(_ arguments: [String], outputPath: String, environment extra: [String: String] = [:]) -> Child {
+  ///
+  /// - Parameter executable: Another program; by default this one, as a child.
+  static func start(
+    _ arguments: [String], executable: String? = nil, outputPath: String, environment extra: [String: String] = [:]
+  ) -> Child {
     var actions = posix_spawn_file_actions_t()
     posix_spawn_file_actions_init(&actions)
     posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0)
@@ -37,12 +41,13 @@ struct Child {
     // A crash is a result here, not something to be explained at length.
     environment["SWIFT_BACKTRACE"] = environment["SWIFT_BACKTRACE"] ?? "enable=no"
     for (name, value) in extra { environment[name] = value }
-    var arguments = ([executablePath, "child"] + arguments).map { strdup($0) } + [nil]
+    let path = executable ?? executablePath
+    var arguments = ([path] + (executable == nil ? ["child"] : []) + arguments).map { strdup($0) } + [nil]
     var variables = environment.map { strdup("\($0)=\($1)") } + [nil]
     defer { for text in arguments + variables { free(text) } }
     var processID: pid_t = 0
-    let code = posix_spawn(&processID, executablePath, &actions, nil, &arguments, &variables)
-    guard code == 0 else { fail("cannot start \(executablePath): \(code)") }
+    let code = posix_spawn(&processID, path, &actions, nil, &arguments, &variables)
+    guard code == 0 else { fail("cannot start \(path): \(code)") }
     return Child(processID: processID, outputPath: outputPath)
   }
 

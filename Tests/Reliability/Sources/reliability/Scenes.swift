@@ -22,6 +22,14 @@ enum Scenes {
     return Int((now() - began) * 1000)
   }
 
+  /// Fails if an invariant of the stored data does not hold.
+  static func invariants(_ directory: String, capacity: Int) throws(StoreError) {
+    let store = try ResponseStore.open(directory: directory, options: options(capacity))
+    let violations = store.checkInvariants()
+    expect(violations.isEmpty, violations.joined(separator: "\n"))
+    store.close()
+  }
+
   static func count(_ directory: String, capacity: Int) throws(StoreError) {
     let store = try ResponseStore.open(directory: directory, options: options(max(capacity, 4 << 20)))
     while store.statistics.queuedByteCount > 0 { usleep(1000) }

@@ -10,6 +10,10 @@ struct Setting {
   var scratch: String
   /// The library that records, or fails, what a process writes.
   var recorder = ""
+  /// The program `urlcache`.
+  var tool = ""
+  /// The one scenario to run, of those of the series.
+  var only: String?
   /// Lines for the results.
   var resultsPath: String
 

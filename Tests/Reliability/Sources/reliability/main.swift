@@ -5,7 +5,8 @@ import ResponseStore
 // `reliability [--quick] [--seed N] [NAME...]` runs the series; `reliability child ...` is what they start.
 
 let usage = """
-  Usage: reliability [--quick] [--verbose] [--seed N] [--results FILE] [kill|powerloss|damage|processes|purge|input]...
+  Usage: reliability [--quick] [--verbose] [--seed N] [--only SCENARIO] [--recorder FILE] [--tool FILE] [--results FILE]
+                     [kill|powerloss|damage|processes|purge|input|tiers]...
 
   Without a name it runs all of them. Scripts/reliability builds what it needs and calls it.
   """
@@ -32,6 +33,14 @@ while let argument = arguments.first {
   case "--recorder":
     guard let path = arguments.first else { fail(usage) }
     setting.recorder = path
+    arguments.removeFirst()
+  case "--tool":
+    guard let path = arguments.first else { fail(usage) }
+    setting.tool = path
+    arguments.removeFirst()
+  case "--only":
+    guard let name = arguments.first else { fail(usage) }
+    setting.only = name
     arguments.removeFirst()
   case "-h", "--help":
     print(usage)

@@ -1,0 +1,144 @@
+import Foundation
+import Glibc
+import Synchronization
+
+/// What the processes of a scenario know of each other's stores and purges, in memory that all of them map.
+///
+/// Every event takes the next tick of one counter, so the order of all events is known, in whatever process they were.
+/// A tick is also the time of the caches' clock. A version is the tick at which its store began, or its request reached
+/// the origin.
+///
+/// `@unchecked Sendable`: the memory lives as long as the object, and every access to it is atomic.
+final class TierExpectations: @unchecked Sendable {
+  private typealias Word = Atomic<UInt64>
+
+  /// The words of a key.
+  private enum KeyWord: Int, CaseIterable {
+    /// The tick at which the last purge was called that has returned and covers the key, with its kind and process.
+    case purged
+    /// How many purges are under way that may keep a fetch of the key from storing, and when the last of them ended.
+    case purgesUnderWay, purgeEnded
+  }
+
+  static let largestTick: UInt64 = 2 << 20
+  private static let headerWordCount = 8
+  let keyCount: Int
+  private let listCount: Int
+  private let words: UnsafeMutablePointer<Word>
+  private let byteCount: Int
+
+  /// - Parameter listCount: How many lists of newest versions there are: one for each cache and one for each process.
+  init(path: String, keyCount: Int, listCount: Int) {
+    self.keyCount = keyCount
+    self.listCount = listCount
+    let wordCount =
+      Self.headerWordCount + keyCount * (KeyWord.allCases.count + listCount) + 2 * Int(Self.largestTick)
+    byteCount = wordCount * 8
+    let descriptor = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
+    guard descriptor >= 0, ftruncate(descriptor, off_t(byteCount)) == 0,
+      let memory = mmap(nil, byteCount, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0), memory != MAP_FAILED
+    else { fail("cannot map \(path)") }
+    close(descriptor)
+    words = memory.assumingMemoryBound(to: Word.self)
+  }
+
+  deinit { munmap(words, byteCount) }
+
+  private func keyWord(_ word: KeyWord, _ key: Int) -> UnsafeMutablePointer<Word> {
+    words + Self.headerWordCount + key * KeyWord.allCases.count + word.rawValue
+  }
+
+  private func newestWord(_ list: Int, _ key: Int) -> UnsafeMutablePointer<Word> {
+    words + Self.headerWordCount + keyCount * (KeyWord.allCases.count + list) + key
+  }
+
+  private func tickWord(_ column: Int, _ tick: UInt64) -> UnsafeMutablePointer<Word> {
+    let first = Self.headerWordCount + keyCount * (KeyWord.allCases.count + listCount)
+    return words + first + 2 * Int(min(tick, Self.largestTick - 1)) + column
+  }
+
+  private func raise(_ word: UnsafeMutablePointer<Word>, to value: UInt64) {
+    word.pointee.max(value, ordering: .sequentiallyConsistent)
+  }
+
+  // MARK: Time
+
+  var tick: UInt64 { words[0].load(ordering: .sequentiallyConsistent) }
+
+  func takeTick() -> UInt64 { words[0].wrappingAdd(1, ordering: .sequentiallyConsistent).newValue }
+
+  /// A moment that lies in the past by the tool's clock.
+  static func date(_ tick: UInt64) -> Date { Date(timeIntervalSinceReferenceDate: 600_000_000 + Double(tick) / 1000) }
+
+  /// Whether the memory for versions is used up, so that the scenario has to end.
+  var isFull: Bool { tick > Self.largestTick - 1000 }
+
+  // MARK: Stores
+
+  /// Notes the tick at which the call began that stores or fetches a version.
+  func noteBegin(_ began: UInt64, of version: UInt64) {
+    tickWord(0, version).pointee.store(began, ordering: .sequentiallyConsistent)
+  }
+
+  func noteEnd(of version: UInt64) {
+    tickWord(1, version).pointee.store(takeTick(), ordering: .sequentiallyConsistent)
+  }
+
+  func began(_ version: UInt64) -> UInt64 { tickWord(0, version).pointee.load(ordering: .sequentiallyConsistent) }
+
+  /// The tick at which the store of a version had returned; 0 if it has not.
+  func ended(_ version: UInt64) -> UInt64 { tickWord(1, version).pointee.load(ordering: .sequentiallyConsistent) }
+
+  func newest(_ key: Int, list: Int) -> UInt64 { newestWord(list, key).pointee.load(ordering: .sequentiallyConsistent) }
+
+  func raiseNewest(_ key: Int, list: Int, to version: UInt64) { raise(newestWord(list, key), to: version) }
+
+  // MARK: Purges
+
+  struct LastPurge {
+    /// The tick at which it was called; 0 if there was none.
+    var called: UInt64
+    var kind: Int
+    var process: Int
+  }
+
+  func purged(_ key: Int) -> LastPurge {
+    let word = keyWord(.purged, key).pointee.load(ordering: .sequentiallyConsistent)
+    return LastPurge(called: word >> 16, kind: Int(word >> 8 & 0xff), process: Int(word & 0xff))
+  }
+
+  /// The last purge by date: what was stored after the one tick and before the other was covered.
+  var purgedSince: (after: UInt64, called: UInt64) {
+    let word = words[1].load(ordering: .sequentiallyConsistent)
+    return (word & 0xffff_ffff, word >> 32)
+  }
+
+  /// Tells whether a purge that is under way, or ended at the tick or later, may have kept a fetch of the key from
+  /// storing.
+  func mayBeRevoked(_ key: Int, since tick: UInt64) -> Bool {
+    // A purge that ends notes when before it is counted out, so this order misses none.
+    if keyWord(.purgesUnderWay, key).pointee.load(ordering: .sequentiallyConsistent) > 0 { return true }
+    return keyWord(.purgeEnded, key).pointee.load(ordering: .sequentiallyConsistent) >= tick
+  }
+
+  /// Notes a purge before it begins and after it has returned.
+  func purge(_ purge: TierPurge, of content: TierContent, process: Int, _ body: () -> Bool) {
+    let keys = 0..<keyCount
+    let revocable = keys.filter { purge.mayRevoke($0, content) }
+    for key in revocable { keyWord(.purgesUnderWay, key).pointee.add(1, ordering: .sequentiallyConsistent) }
+    let called = takeTick()
+    if body() {
+      if case .since(let tick) = purge {
+        raise(words + 1, to: called << 32 | tick)
+      } else {
+        let word = called << 16 | UInt64(purge.kind) << 8 | UInt64(process)
+        for key in keys where purge.covers(key, content) { raise(keyWord(.purged, key), to: word) }
+      }
+    }
+    let ended = takeTick()
+    for key in revocable {
+      raise(keyWord(.purgeEnded, key), to: ended)
+      keyWord(.purgesUnderWay, key).pointee.subtract(1, ordering: .sequentiallyConsistent)
+    }
+  }
+}

@@ -1,0 +1,251 @@
+import CachingClient
+import Foundation
+import Glibc
+import LMDBURLCache
+import ResponseStore
+import Synchronization
+
+#if canImport(FoundationNetworking)
+  import FoundationNetworking
+#endif
+
+/// One process of a scenario: its caches, and the threads and tasks that use them until the time is over.
+final class TierProcess: Sendable {
+  let scenario: TierScenario
+  let content: TierContent
+  let expectations: TierExpectations
+  let checks: TierChecks
+  let number: Int
+  let seed: UInt64
+  let directory: String
+  let caches: [LMDBURLCache]
+  let store: ResponseStore
+  private let deadline: Double
+  private let start: Double
+  private let running = Atomic<Int>(0)
+  private let trouble = LoggedTrouble()
+  private let counts = Mutex(Counts())
+
+  /// Notes whether the caches have logged anything. A store that was dropped is logged first: from then on an older
+  /// response may rightly be found.
+  private final class LoggedTrouble: Sendable {
+    let isLogged = Atomic<Bool>(false)
+
+    func log(_ line: String) {
+      isLogged.store(true, ordering: .sequentiallyConsistent)
+      say("log: \(line)")
+    }
+  }
+
+  struct Counts {
+    var lookups = 0
+    var hits = 0
+    var stores = 0
+    var loads = 0
+    var purges = 0
+    var longestPurge = 0.0
+    var longestLookup = 0.0
+    var longestStore = 0.0
+    var violations: [TierChecks.Violation: Int] = [:]
+  }
+
+  init(
+    _ scenario: TierScenario, directory: String, expectationsPath: String, number: Int, seconds: Double, seed: UInt64,
+    port: Int
+  ) throws {
+    self.scenario = scenario
+    self.number = number
+    self.seed = seed
+    self.directory = directory
+    content = TierContent(
+      storedKeyCount: scenario.storedKeyCount, fetchedKeyCount: scenario.fetchedKeyCount, sizes: scenario.sizes,
+      port: port)
+    let expectations = scenario.expectations(path: expectationsPath)
+    self.expectations = expectations
+    checks = TierChecks(expectations: expectations, content: content, process: number)
+    var options = LMDBURLCache.Options()
+    options.clock = { TierExpectations.date(expectations.tick) }
+    options.log = { [trouble] in trouble.log($0) }
+    var storeOptions = ResponseStore.Options(capacityByteCount: scenario.diskCapacity)
+    storeOptions.clock = options.clock
+    storeOptions.log = options.log
+    caches = try scenario.memoryCapacities.map { capacity in
+      try LMDBURLCache(
+        directory: URL(fileURLWithPath: directory), memoryCapacity: capacity, diskCapacity: scenario.diskCapacity,
+        options: options)
+    }
+    // The same object as the caches have.
+    store = try ResponseStore.open(directory: directory, options: storeOptions)
+    start = now()
+    deadline = start + seconds
+  }
+
+  var isOver: Bool { now() > deadline || expectations.isFull }
+
+  /// Works until the time is over, and prints what was done.
+  func run() -> Never {
+    alarm(UInt32(deadline - start) + 120)
+    spawn(scenario.lookupThreadCount, "lookups") { self.lookUp(&$0, cache: $1) }
+    spawn(scenario.storeThreadCount, "stores") { self.storeByHand(&$0, cache: $1) }
+    spawn(scenario.purgeThreadCount, "purges") { random, _ in self.purge(&random) }
+    for task in 0..<scenario.fetchTaskCount {
+      running.add(1, ordering: .relaxed)
+      Task.detached {
+        var random = SeededRandom(self.seed &+ UInt64(self.number * 1000 + 500 + task))
+        while !self.isOver { await self.fetch(&random, cache: task % self.caches.count) }
+        self.running.subtract(1, ordering: .releasing)
+      }
+    }
+    while running.load(ordering: .acquiring) > 0 { usleep(1000) }
+    for cache in caches where !cache.flush() { say("log: a flush failed") }
+    let counts = counts.withLock { $0 }
+    let longest = [counts.longestLookup, counts.longestStore, counts.longestPurge].map { "\(Int($0 * 1000))" }
+    let kinds = TierChecks.Violation.allCases.map { "\(counts.violations[$0] ?? 0)" }
+    say("longest \(longest.joined(separator: " "))")
+    say("numbers \(counts.lookups) \(counts.hits) \(counts.stores) \(counts.loads) \(counts.purges)")
+    say("violations \(kinds.joined(separator: " "))")
+    exit(counts.violations.isEmpty ? 0 : 1)
+  }
+
+  private func spawn(
+    _ count: Int, _ name: String, _ body: @escaping @Sendable (inout SeededRandom, Int) -> Void
+  ) {
+    for thread in 0..<count {
+      running.add(1, ordering: .relaxed)
+      startThread {
+        var random = SeededRandom(self.seed &* 31 &+ UInt64(self.number * 1000 + thread) &+ UInt64(name.count) << 32)
+        while !self.isOver { body(&random, thread % self.caches.count) }
+        self.running.subtract(1, ordering: .releasing)
+      }
+    }
+  }
+
+  // MARK: Lists of newest versions
+
+  /// The list that tells what a lookup by a cache must find at least. Without a memory tier, it is what any cache of
+  /// the process has stored.
+  private func list(_ cache: Int) -> Int {
+    let listCount = caches.count + 1
+    return number * listCount + (scenario.memoryCapacities[cache] == 0 ? caches.count : cache)
+  }
+
+  private func noteStored(_ version: UInt64, _ key: Int, cache: Int) {
+    expectations.noteEnd(of: version)
+    expectations.raiseNewest(key, list: number * (caches.count + 1) + cache, to: version)
+    expectations.raiseNewest(key, list: number * (caches.count + 1) + caches.count, to: version)
+  }
+
+  // MARK: Work
+
+  private func lookUp(_ random: inout SeededRandom, cache: Int) {
+    let key = random.below(content.keyCount)
+    let request = URLRequest(url: content.url(key))
+    var hitCount = 0
+    var longest = 0.0
+    for round in 0..<16 {
+      let before = checks.before(key, list: list(cache))
+      let began = now()
+      let found = caches[cache].cachedResponse(for: request)
+      longest = max(longest, now() - began)
+      guard let found else { continue }
+      hitCount += 1
+      check(found.data, url: round == 0 ? found.response.url : nil, before, source: nil, "lookup", cache: cache)
+      // Large bodies take their time.
+      if found.data.count > 100_000 { break }
+    }
+    counts.withLock { counts in
+      counts.lookups += 16
+      counts.hits += hitCount
+      counts.longestLookup = max(counts.longestLookup, longest)
+    }
+  }
+
+  private func storeByHand(_ random: inout SeededRandom, cache: Int) {
+    let key = random.below(content.storedKeyCount)
+    if scenario.storesAfterPurges {
+      let newest = expectations.newest(key, list: list(cache))
+      if newest > 0, newest > expectations.purged(key).called, newest > expectations.purgedSince.called {
+        usleep(50)
+        return
+      }
+    }
+    let version = expectations.takeTick()
+    expectations.noteBegin(version, of: version)
+    let identity = TierContent.Identity(
+      key: key, version: version, process: number, began: version, time: UInt64(now() * 1e6))
+    let url = content.url(key)
+    guard
+      let response = HTTPURLResponse(
+        url: url, statusCode: 200, httpVersion: "HTTP/1.1", headerFields: content.fields(identity))
+    else { fail("no response") }
+    let policy = random.below(16) == 0 ? URLCache.StoragePolicy.allowedInMemoryOnly : .allowed
+    let cached = CachedURLResponse(
+      response: response, data: content.body(identity), userInfo: nil, storagePolicy: policy)
+    let began = now()
+    caches[cache].storeCachedResponse(cached, for: URLRequest(url: url))
+    let taken = now() - began
+    noteStored(version, key, cache: cache)
+    counts.withLock { counts in
+      counts.stores += 1
+      counts.longestStore = max(counts.longestStore, taken)
+    }
+    // The writer has to keep up: what it drops is not checked.
+    usleep(UInt32(random.below(scenario.storePause)))
+  }
+
+  private func fetch(_ random: inout SeededRandom, cache: Int) async {
+    let key = content.storedKeyCount + random.below(content.fetchedKeyCount)
+    var request = URLRequest(url: content.url(key))
+    if random.below(8) == 0 { request.cachePolicy = .reloadIgnoringLocalCacheData }
+    let before = checks.before(key, list: list(cache))
+    request.setValue("\(max(1, before.tick)) \(number)", forHTTPHeaderField: "X-Began")
+    counts.withLock { $0.loads += 1 }
+    do {
+      let answer = try await caches[cache].load(request)
+      let isOwn = answer.source == .network
+      if isOwn, answer.refusal == nil, let identity = content.identity(of: answer.data, for: key) {
+        noteStored(identity.version, key, cache: cache)
+      }
+      check(answer.data, url: answer.response.url, before, source: answer.source.rawValue, "load", cache: cache)
+    } catch {
+      say("a load failed: \(error)")
+    }
+    // Yields to purges and lookups, which the next load is to meet.
+    do { try await Task.sleep(for: .milliseconds(random.below(20))) } catch { return }
+  }
+
+  private func purge(_ random: inout SeededRandom) {
+    let cache = random.below(caches.count)
+    usleep(UInt32(random.below(scenario.purgePause) + 1))
+    let purge = TierPurge.random(&random, content, tick: expectations.tick)
+    let began = now()
+    expectations.purge(purge, of: content, process: number) {
+      purge.run(on: caches[cache], store: store, content)
+      return true
+    }
+    let taken = now() - began
+    counts.withLock { counts in
+      counts.purges += 1
+      counts.longestPurge = max(counts.longestPurge, taken)
+    }
+  }
+
+  private func check(
+    _ body: Data, url: URL?, _ before: TierChecks.Before, source: String?, _ call: String, cache: Int
+  ) {
+    guard
+      let (violation, text) = checks.violation(
+        body, url: url, before, source: source, checksOrder: !trouble.isLogged.load(ordering: .sequentiallyConsistent))
+    else { return }
+    let count = counts.withLock { counts -> Int in
+      counts.violations[violation, default: 0] += 1
+      return counts.violations[violation, default: 0]
+    }
+    if count <= 3 {
+      let time = String(format: "%.2f", now() - start)
+      say(
+        "violation after \(time) s, \(violation.rawValue): \(call)\(source.map { " (\($0))" } ?? "") "
+          + "in process \(number), cache \(cache): \(text)")
+    }
+  }
+}

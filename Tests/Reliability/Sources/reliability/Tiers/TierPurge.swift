@@ -1,0 +1,104 @@
+import Foundation
+import LMDBURLCache
+import ResponseStore
+
+#if canImport(FoundationNetworking)
+  import FoundationNetworking
+#endif
+
+/// A purge of any kind: what it covers, and how a cache, its store, or the tool makes it.
+enum TierPurge: Sendable {
+  case all
+  /// What was stored after a tick.
+  case since(UInt64)
+  case host(Int)
+  case prefix(host: Int, Int)
+  case group(host: Int, Int)
+  case key(Int)
+  /// All methods, partitions and variants of a key's URL.
+  case url(Int)
+
+  static let kindNames = ["all", "since", "host", "prefix", "group", "key", "URL"]
+
+  /// The place of the kind's name.
+  var kind: Int {
+    switch self {
+    case .all: 0
+    case .since: 1
+    case .host: 2
+    case .prefix: 3
+    case .group: 4
+    case .key: 5
+    case .url: 6
+    }
+  }
+
+  static func random(_ random: inout SeededRandom, _ content: TierContent, tick: UInt64) -> TierPurge {
+    // A key first, so that what is purged exists.
+    let key = random.below(content.keyCount)
+    let host = content.host(of: key)
+    switch random.below(16) {
+    case 0..<2: return .all
+    case 2..<4: return .since(tick - min(tick, UInt64(random.below(2000))))
+    case 4..<6: return .host(host)
+    case 6..<9: return .prefix(host: host, content.prefix(of: key))
+    case 9..<12: return .group(host: host, content.group(of: key))
+    case 12..<14: return .url(key)
+    default: return .key(key)
+    }
+  }
+
+  /// Whether whatever is stored for a key is covered; a purge by date covers only what is new enough.
+  func covers(_ key: Int, _ content: TierContent) -> Bool {
+    switch self {
+    case .all, .since: true
+    case .host(let host): content.host(of: key) == host
+    case .prefix(let host, let prefix): content.host(of: key) == host && content.prefix(of: key) == prefix
+    case .group(let host, let group): content.host(of: key) == host && content.group(of: key) == group
+    case .key(let other), .url(let other): key == other
+    }
+  }
+
+  /// Whether a fetch of the key that is under way may be kept from storing: its groups are not known yet.
+  func mayRevoke(_ key: Int, _ content: TierContent) -> Bool {
+    if case .group(let host, _) = self { return content.host(of: key) == host }
+    return covers(key, content)
+  }
+
+  // MARK: Making it
+
+  /// - Parameter store: The store below the cache, which has what the cache has no method for.
+  func run(on cache: LMDBURLCache, store: ResponseStore, _ content: TierContent) {
+    switch self {
+    case .all: cache.removeAllCachedResponses()
+    case .since(let tick): cache.removeCachedResponses(since: TierExpectations.date(tick))
+    case .host(let host): cache.removeCachedResponses(forHost: content.hostName(host))
+    case .prefix(let host, let prefix):
+      cache.removeCachedResponses(withPrefix: content.prefixURL(host: host, prefix: prefix))
+    case .group(let host, let group):
+      cache.removeCachedResponses(inGroup: "g\(group)", origin: content.prefixURL(host: host, prefix: 0))
+    case .key(let key): cache.removeCachedResponse(for: URLRequest(url: content.url(key)))
+    case .url(let key): store.removeResponses(for: content.url(key))
+    }
+  }
+
+  /// The arguments of `urlcache`; nil if it has no such purge.
+  func toolArguments(directory: String, _ content: TierContent) -> [String]? {
+    let selection: [String]
+    switch self {
+    case .all: selection = ["--all"]
+    case .since(let tick):
+      let milliseconds = 600_000_000_000 + Int(tick)
+      let date = Date(timeIntervalSinceReferenceDate: Double(milliseconds / 1000))
+      let fraction = String(1000 + milliseconds % 1000).dropFirst()
+      selection = ["--since", "\(date.formatted(.iso8601).dropLast()).\(fraction)Z"]
+    case .host(let host): selection = ["--host", content.hostName(host)]
+    case .prefix(let host, let prefix):
+      selection = ["--prefix", content.prefixURL(host: host, prefix: prefix).absoluteString]
+    case .group(let host, let group):
+      selection = ["--group", "g\(group)", "--origin", content.prefixURL(host: host, prefix: 0).absoluteString]
+    case .key, .url: return nil
+    }
+    return ["purge", directory] + selection
+  }
+}

@@ -1,0 +1,162 @@
+import Foundation
+import Glibc
+import Origin
+
+/// Several processes with several caches each on one directory: lookups, stores, fetches and purges of every kind,
+/// whose results are compared with what all of them have done.
+struct TiersSeries {
+  let setting: Setting
+  let directory: String
+
+  func run(seconds: Double) -> Bool {
+    var isGood = true
+    for scenario in TierScenario.all where setting.only == nil || setting.only == scenario.name {
+      makeDirectory(directory)
+      isGood = run(scenario, seconds: seconds) && isGood
+    }
+    removeTree(directory)
+    return isGood
+  }
+
+  private func run(_ scenario: TierScenario, seconds: Double) -> Bool {
+    let expectationsPath = directory + "/expectations"
+    let expectations = scenario.expectations(path: expectationsPath)
+    let origin: LoopbackOrigin
+    do {
+      origin = try LoopbackOrigin(recordsRequests: false) { request in
+        TierOrigin.reply(to: request, scenario, expectations)
+      }
+    } catch {
+      fail("no origin: \(error)")
+    }
+    defer { origin.stop() }
+    let content = TierContent(
+      storedKeyCount: scenario.storedKeyCount, fetchedKeyCount: scenario.fetchedKeyCount, sizes: scenario.sizes,
+      port: Int(origin.port))
+    var random = SeededRandom(setting.seed)
+    let storePath = directory + "/store"
+    let children = (0..<scenario.processCount).map { number in
+      Child.start(
+        [
+          "tiers", scenario.name, storePath, expectationsPath, "\(number)", "\(Int(seconds * 1000))",
+          "\(setting.seed)", "\(origin.port)",
+        ], outputPath: directory + "/process.\(number)", environment: environment(scenario, &random))
+    }
+    let toolCount = scenario.usesTool ? purgeByTool(scenario, content, expectations, seconds: seconds) : 0
+    let ends = children.map { $0.wait(seconds: seconds + 150) }
+    return report(scenario, children, ends, toolCount: toolCount, seconds: seconds)
+  }
+
+  private func environment(_ scenario: TierScenario, _ random: inout SeededRandom) -> [String: String] {
+    var environment = ["TSAN_OPTIONS": "die_after_fork=0 exitcode=0"]
+    switch scenario.disk {
+    case .healthy: break
+    case .slow(let milliseconds): environment["RECORDER_SLOW"] = "\(milliseconds * 1000)"
+    case .failing:
+      environment["RECORDER_FAIL"] = "\(20 + random.below(400))"
+      environment["RECORDER_FAIL_COUNT"] = "1"
+    }
+    if scenario.disk != .healthy { environment["LD_PRELOAD"] = setting.recorder }
+    return environment
+  }
+
+  // MARK: The tool
+
+  /// Purges by `urlcache`, one after the other, until the time is over.
+  private func purgeByTool(
+    _ scenario: TierScenario, _ content: TierContent, _ expectations: TierExpectations, seconds: Double
+  ) -> Int {
+    var random = SeededRandom(setting.seed &+ 99)
+    let storePath = directory + "/store"
+    let end = now() + seconds
+    var count = 0
+    for _ in 0..<2000 where access(storePath + "/data.mdb", F_OK) != 0 { usleep(1000) }
+    usleep(200_000)
+    while now() < end {
+      usleep(UInt32(random.below(100_000)))
+      let purge = TierPurge.random(&random, content, tick: expectations.tick)
+      guard let arguments = purge.toolArguments(directory: storePath, content) else { continue }
+      expectations.purge(purge, of: content, process: 99) {
+        let child = Child.start(arguments, executable: setting.tool, outputPath: directory + "/tool")
+        let end = child.wait()
+        if end != .exited(0) { say("tiers: \(scenario.name): urlcache \(end): \(child.output)") }
+        return end == .exited(0)
+      }
+      count += 1
+    }
+    return count
+  }
+
+  // MARK: The outcome
+
+  private func report(
+    _ scenario: TierScenario, _ children: [Child], _ ends: [Child.End], toolCount: Int, seconds: Double
+  ) -> Bool {
+    var isGood = true
+    var sums = [Int](repeating: 0, count: 5)
+    var longest = [Int](repeating: 0, count: 3)
+    var violations = [Int](repeating: 0, count: TierChecks.Violation.allCases.count)
+    for (number, (child, end)) in zip(children, ends).enumerated() {
+      let output = child.output
+      let lines = output.split(separator: "\n")
+      for line in lines where line.hasPrefix("violation ") {
+        say("tiers: seed \(setting.seed), scenario \(scenario.name): \(line)")
+      }
+      func add(_ name: String, to totals: inout [Int], _ combine: (Int, Int) -> Int) {
+        guard let line = lines.last(where: { $0.hasPrefix(name + " ") }) else { return }
+        let numbers = line.split(separator: " ").dropFirst().compactMap { Int($0) }
+        totals = zip(totals, numbers).map(combine)
+      }
+      add("numbers", to: &sums, +)
+      add("longest", to: &longest, max)
+      add("violations", to: &violations, +)
+      let hasRaces = output.contains("WARNING: ThreadSanitizer")
+      isGood = isGood && end == .exited(0) && !hasRaces
+      if hasRaces || end != .exited(0) && end != .exited(1) || setting.isVerbose {
+        say("tiers: \(scenario.name): process \(number) \(end): \(output.prefix(20_000))")
+      }
+    }
+    let (end, output) = Child.run(
+      ["tiers-check", directory + "/store", "\(scenario.diskCapacity)"], outputPath: directory + "/check")
+    if end != .exited(0) {
+      isGood = false
+      say("tiers: \(scenario.name): the store afterwards: \(output)")
+    }
+    let found = zip(TierChecks.Violation.allCases, violations).filter { $0.1 > 0 }
+    setting.report(
+      "tiers: \(scenario.name)",
+      "\(scenario.processCount) processes with \(scenario.memoryCapacities.count) caches each, \(Int(seconds)) s "
+        + "(seed \(setting.seed)): \(sums[0]) lookups, \(sums[1]) hits, \(sums[2]) stores, \(sums[3]) loads, "
+        + "\(sums[4]) purges and \(toolCount) by the tool; longest lookup \(longest[0]) ms, store \(longest[1]) ms, "
+        + "purge \(longest[2]) ms: "
+        + (isGood ? "all well" : "FAILED, " + found.map { "\($0.1) times \($0.0.rawValue)" }.joined(separator: ", ")))
+    return isGood
+  }
+}
+
+/// What the origin of the series answers.
+enum TierOrigin {
+  static func reply(to request: RecordedRequest, _ scenario: TierScenario, _ expectations: TierExpectations) -> Reply {
+    guard let key = TierContent.key(ofTarget: request.target), let asked = request["X-Began"]?.split(separator: " "),
+      asked.count == 2, let began = UInt64(asked[0]), let process = Int(asked[1])
+    else { return Reply(404) }
+    let version = expectations.takeTick()
+    expectations.noteBegin(began, of: version)
+    let identity = TierContent.Identity(
+      key: key, version: version, process: process, began: began, time: UInt64(now() * 1e6))
+    let content = TierContent(
+      storedKeyCount: scenario.storedKeyCount, fetchedKeyCount: scenario.fetchedKeyCount, sizes: scenario.sizes,
+      port: 0)
+    var random = SeededRandom(version)
+    usleep(UInt32(random.below(scenario.originDelay * 1000 + 1)))
+    return Reply(200, content.fields(identity).map { ($0.key, $0.value) }, body: content.body(identity))
+  }
+}
+
+extension TierScenario {
+  func expectations(path: String) -> TierExpectations {
+    TierExpectations(
+      path: path, keyCount: storedKeyCount + fetchedKeyCount,
+      listCount: processCount * (memoryCapacities.count + 1))
+  }
+}
