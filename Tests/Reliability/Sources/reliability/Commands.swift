@@ -2,7 +2,7 @@ import Glibc
 import ResponseStore
 
 /// The series by name, in the order in which they run.
-let seriesNames = ["kill", "powerloss", "damage", "processes", "purge", "input", "tiers"]
+let seriesNames = ["kill", "powerloss", "damage", "processes", "purge", "input", "tiers", "users"]
 
 let series: [String: @Sendable (Setting) -> Bool] = [
   "kill": { setting in
@@ -29,6 +29,9 @@ let series: [String: @Sendable (Setting) -> Bool] = [
   },
   "tiers": { setting in
     TiersSeries(setting: setting, directory: setting.scratch + "/tiers").run(seconds: setting.isQuick ? 4 : 60)
+  },
+  "users": { setting in
+    UsersSeries(setting: setting, directory: setting.scratch + "/users").run(seconds: setting.isQuick ? 4 : 60)
   },
 ]
 
@@ -127,6 +130,15 @@ func runChild(_ arguments: [String]) -> Never {
         scenario, directory: next(), expectationsPath: next(), number: number(), seconds: Double(number()) / 1000,
         seed: UInt64(number()), port: number())
       process.run()
+    } catch {
+      fail("\(error)")
+    }
+  case "users":
+    let name = next()
+    guard let scenario = UserScenario.all.first(where: { $0.name == name }) else { fail("no scenario \(name)") }
+    do {
+      try UsersSeries.work(
+        scenario, directory: next(), seconds: Double(number()) / 1000, seed: UInt64(number()), port: number())
     } catch {
       fail("\(error)")
     }

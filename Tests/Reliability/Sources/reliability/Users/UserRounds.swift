@@ -1,0 +1,234 @@
+import Foundation
+
+#if canImport(FoundationNetworking)
+  import FoundationNetworking
+#endif
+
+/// The rounds of the series `users`, each for a URL of its own.
+struct UserRounds: Sendable {
+  typealias Way = UserClients.Way
+  typealias Outcome = UserClients.Outcome
+
+  let clients: UserClients
+  let checks: UserChecks
+  let port: Int
+  /// The caller to whom the origin cuts its response.
+  static let unluckyName = "unlucky"
+
+  func run(_ round: UserScenario.Round, number: Int, _ random: inout SeededRandom) async {
+    switch round {
+    case .pages: await pages(number, &random)
+    case .challenges: await challenges(number)
+    case .redirects: await redirects(number, &random)
+    case .streams: await random.below(2) == 0 ? streams(number) : slow(number, &random)
+    case .timeouts: await timeouts(number, &random)
+    case .cancels: await cancels(number, &random)
+    case .cuts: await cuts(number, &random)
+    case .cookies: await cookies(number)
+    }
+  }
+
+  // MARK: One caller
+
+  private struct Call: Sendable {
+    var user: User
+    var way: Way
+    /// The milliseconds after which the caller cancels.
+    var cancelsAfter: Double?
+    var timeout: TimeInterval?
+  }
+
+  private func way(_ random: inout SeededRandom, cancels: Bool = false) -> Way {
+    let ways = cancels ? Way.cancellable : Way.caching
+    return ways[random.below(ways.count)]
+  }
+
+  private func ask(_ call: Call, _ target: String) async -> Outcome {
+    var request = call.user.request(target, port: port)
+    if let timeout = call.timeout { request.timeoutInterval = timeout }
+    let asked = request
+    let number = checks.begin("\(target) by \(call.user.name) over \(call.way.rawValue)")
+    defer { checks.end(number) }
+    let task = Task { await clients.ask(asked, by: call.way) }
+    if let milliseconds = call.cancelsAfter {
+      // A sleep that is cancelled is as good.
+      try? await Task.sleep(for: .microseconds(Int(milliseconds * 1000)))
+      task.cancel()
+    }
+    return await task.value
+  }
+
+  /// All callers at the same time.
+  private func ask(_ calls: [Call], _ target: String) async -> [(Call, Outcome)] {
+    await withTaskGroup(of: (Int, Outcome).self) { group in
+      for (index, call) in calls.enumerated() { group.addTask { (index, await ask(call, target)) } }
+      var outcomes: [(Call, Outcome)] = []
+      for await (index, outcome) in group { outcomes.append((calls[index], outcome)) }
+      return outcomes
+    }
+  }
+
+  /// Checks a request that had to succeed. One that fails is made again without the cache, as the machine may be the
+  /// cause.
+  private func expectPage(
+    _ outcome: Outcome, _ call: Call, _ target: String, path: String? = nil, alsoFor other: String? = nil
+  ) async {
+    let path = path ?? String(target.prefix { $0 != "?" })
+    if call.cancelsAfter != nil, outcome.isCancelled { return }
+    guard let error = outcome.error else {
+      checks.page(outcome, call.user, path: path, alsoFor: other)
+      return
+    }
+    let again = await clients.ask(call.user.request(target, port: port), by: .plain)
+    guard again.error == nil else { return }
+    checks.report(.failed, "\(target) by \(call.user.name) over \(outcome.way.rawValue): \(error)")
+  }
+
+  // MARK: Users
+
+  private func pages(_ number: Int, _ random: inout SeededRandom) async {
+    let target = "/page/\(number)?\(10 + random.below(30))"
+    let calls = (User.known + [.nobody]).shuffled(using: &random).map { user in
+      Call(user: user, way: way(&random))
+    }
+    for (call, outcome) in await ask(calls, target) { await expectPage(outcome, call, target) }
+    // Once more: now it is stored, or not.
+    let again = Array(calls.shuffled(using: &random).prefix(5))
+    for (call, outcome) in await ask(again, target) { await expectPage(outcome, call, target) }
+  }
+
+  private func challenges(_ number: Int) async {
+    let target = "/challenge/\(number)"
+    let (first, second) = (User.challenged[0], User.challenged[1])
+    await challenge(first, target, byDataFrom: true)
+    await withTaskGroup(of: Void.self) { group in
+      for way in [Way.data, .dataFromPlain, .session, .delegate] {
+        group.addTask {
+          let outcome = await ask(Call(user: .nobody, way: way), target)
+          guard let page = UserPage(body: outcome.body) else {
+            // Foundation may end a task whose challenge has no answer.
+            return
+          }
+          if page.user != User.nobody.name {
+            checks.report(.leak, "\(target) by nobody over \(way.rawValue): the page of \(page.user)")
+          }
+        }
+      }
+      for user in [first, second] {
+        for byDataFrom in [true, false] {
+          group.addTask { await challenge(user, target, byDataFrom: byDataFrom) }
+        }
+      }
+    }
+  }
+
+  /// A session that caches may hand the 401 on to its caller.
+  private func challenge(_ user: User, _ target: String, byDataFrom: Bool) async {
+    let number = checks.begin("\(target) as \(user.name)")
+    let outcome = await clients.ask(user.request(target, port: port), as: user, byDataFrom: byDataFrom)
+    checks.end(number)
+    if !byDataFrom, outcome.status == 401 || outcome.error != nil { return }
+    await expectPage(outcome, Call(user: user, way: outcome.way), target)
+  }
+
+  private func cookies(_ number: Int) async {
+    for index in 0..<3 {
+      let user = User(name: "user\(index)", credentials: .none)
+      let target = "/cookie/\(number)-\(index)"
+      let pending = checks.begin(target)
+      let outcome = await clients.askShared(user.request(target, port: port))
+      checks.end(pending)
+      await expectPage(outcome, Call(user: user, way: .data), target)
+    }
+  }
+
+  // MARK: Cancels, time-outs, redirects
+
+  private func redirects(_ number: Int, _ random: inout SeededRandom) async {
+    let target = random.below(2) == 0 ? "/redirect/\(number)" : "/away/\(number)"
+    let calls = (0..<5).map { _ in
+      let cancels = random.below(3) > 0
+      return Call(
+        user: User.known[random.below(5)], way: way(&random, cancels: cancels),
+        cancelsAfter: cancels ? Double(random.below(100)) / 10 : nil)
+    }
+    for (call, outcome) in await ask(calls, target) {
+      // Credentials go along to the same origin at most.
+      await expectPage(outcome, call, target, path: "/landed/\(number)", alsoFor: User.nobody.name)
+    }
+  }
+
+  private func cancels(_ number: Int, _ random: inout SeededRandom) async {
+    let target = "/page/\(number)?80"
+    let calls = (0..<5).map { _ in
+      let cancels = random.below(2) == 0
+      return Call(
+        user: .nobody, way: way(&random, cancels: cancels), cancelsAfter: cancels ? Double(random.below(130)) : nil)
+    }
+    for (call, outcome) in await ask(calls, target) { await expectPage(outcome, call, target) }
+  }
+
+  private func cuts(_ number: Int, _ random: inout SeededRandom) async {
+    let target = "/cut/\(number)?30"
+    let unlucky = User(name: Self.unluckyName, credentials: .none)
+    let calls = [unlucky, .nobody, .nobody, .nobody].shuffled(using: &random).map { user in
+      Call(user: user, way: way(&random))
+    }
+    for (call, outcome) in await ask(calls, target) {
+      // The unlucky one may share a response that was not cut; a part of one is wrong.
+      if call.user == unlucky, outcome.error != nil { continue }
+      await expectPage(outcome, call, target)
+    }
+  }
+
+  private func timeouts(_ number: Int, _ random: inout SeededRandom) async {
+    let target = "/page/\(number)?3000"
+    var calls = [Call(user: .nobody, way: .plain, timeout: 1)]
+    for way in Way.caching.shuffled(using: &random).prefix(3) {
+      calls.append(Call(user: .nobody, way: way, timeout: 1))
+    }
+    calls.append(Call(user: .nobody, way: way(&random)))
+    let outcomes = await ask(calls, target)
+    guard let plain = outcomes.first(where: { $0.0.way == .plain && $0.0.timeout != nil })?.1, plain.isTimedOut else {
+      return
+    }
+    for (call, outcome) in outcomes where call.way != .plain {
+      guard call.timeout != nil else {
+        await expectPage(outcome, call, target)
+        continue
+      }
+      let text = "\(target) with a timeoutInterval of 1 s over \(call.way.rawValue)"
+      checks.time(outcome.total, plain: plain.total, delay: 0.8, text)
+      if !outcome.isTimedOut {
+        checks.report(.different, "\(text): no time-out after \(String(format: "%.2f", outcome.total)) s")
+      }
+    }
+  }
+
+  // MARK: What cannot be shared
+
+  private func streams(_ number: Int) async {
+    let target = "/events/\(number)?1500"
+    let calls = [Way.plain, .delegate, .delegate, .delegate].map { Call(user: .nobody, way: $0) }
+    let outcomes = await ask(calls, target)
+    guard let plain = outcomes.first(where: { $0.0.way == .plain })?.1, plain.error == nil else { return }
+    for (call, outcome) in outcomes where call.way != .plain {
+      await expectPage(outcome, call, target)
+      checks.time(outcome.firstByte, plain: plain.firstByte, delay: 1.5, "the first byte of \(target)")
+    }
+  }
+
+  private func slow(_ number: Int, _ random: inout SeededRandom) async {
+    let target = "/slow/\(number)?1500"
+    var calls = [Call(user: .nobody, way: .plain)]
+    for _ in 0..<3 { calls.append(Call(user: .nobody, way: way(&random))) }
+    let outcomes = await ask(calls, target)
+    guard let plain = outcomes.first(where: { $0.0.way == .plain })?.1, plain.error == nil else { return }
+    for (call, outcome) in outcomes where call.way != .plain {
+      await expectPage(outcome, call, target)
+      // The time that is waited in any case is not doubled.
+      checks.time(
+        outcome.total - 1.5, plain: max(0, plain.total - 1.5), delay: 1.5, "\(target) over \(call.way.rawValue)")
+    }
+  }
+}

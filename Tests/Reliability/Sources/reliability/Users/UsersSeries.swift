@@ -1,0 +1,95 @@
+import Foundation
+import Glibc
+import Synchronization
+
+/// Users with credentials of every kind ask through all the ways in, cancel and time out; each checks what it gets.
+struct UsersSeries {
+  let setting: Setting
+  let directory: String
+
+  func run(seconds: Double) -> Bool {
+    var isGood = true
+    for scenario in UserScenario.all where setting.only == nil || setting.only == scenario.name {
+      makeDirectory(directory)
+      isGood = run(scenario, seconds: seconds) && isGood
+    }
+    removeTree(directory)
+    return isGood
+  }
+
+  private func run(_ scenario: UserScenario, seconds: Double) -> Bool {
+    let origin: UserOrigin
+    do { origin = try UserOrigin() } catch { fail("no origin: \(error)") }
+    defer { origin.stop() }
+    // Foundation keeps cookies in the home directory.
+    let child = Child.start(
+      ["users", scenario.name, directory, "\(Int(seconds * 1000))", "\(setting.seed)", "\(origin.port)"],
+      outputPath: directory + "/process",
+      environment: ["HOME": directory, "TSAN_OPTIONS": "die_after_fork=0 exitcode=0"])
+    let end = child.wait(seconds: seconds + 120)
+    let output = child.output
+    let lines = output.split(separator: "\n")
+    let prefix = "users: seed \(setting.seed), scenario \(scenario.name):"
+    for line in lines where line.hasPrefix("violation ") { say("\(prefix) \(line)") }
+    for violation in origin.violations.prefix(5) { say("\(prefix) violation, seen by the origin: \(violation)") }
+    let hasRaces = output.contains("WARNING: ThreadSanitizer")
+    let isGood = end == .exited(0) && origin.violations.isEmpty && !hasRaces
+    if hasRaces || end != .exited(0) && end != .exited(1) || setting.isVerbose {
+      say("\(prefix) the process \(end): \(output.prefix(20_000))")
+    }
+    let numbers =
+      lines.last { $0.hasPrefix("numbers ") }?.split(separator: " ").dropFirst().compactMap { Int($0) } ?? []
+    let found = zip(UserChecks.Violation.allCases, numbers.dropFirst(2)).filter { $0.1 > 0 }
+    var outcomes = found.map { "\($0.1) times \($0.0.rawValue)" }
+    if !origin.violations.isEmpty {
+      outcomes.append("\(origin.violations.count) requests that the origin must not get")
+    }
+    if end != .exited(0) && end != .exited(1) { outcomes.append("the process \(end)") }
+    setting.report(
+      "users: \(scenario.name)",
+      "\(Int(seconds)) s (seed \(setting.seed)): \(numbers.first ?? 0) requests, \(origin.requestCount) to the origin, "
+        + "\(numbers.count > 1 ? numbers[1] : 0) compared with the time without the cache: "
+        + (isGood ? "all well" : "FAILED") + (outcomes.isEmpty ? "" : ", " + outcomes.joined(separator: ", ")))
+    return isGood
+  }
+
+  private final class Counters: Sendable {
+    let running: Atomic<Int>
+    let rounds = Atomic<Int>(0)
+
+    init(running: Int) {
+      self.running = Atomic(running)
+    }
+  }
+
+  /// The process of a scenario.
+  static func work(
+    _ scenario: UserScenario, directory: String, seconds: Double, seed: UInt64, port: Int
+  ) throws -> Never {
+    alarm(UInt32(seconds) + 110)
+    let checks = UserChecks()
+    let clients = try UserClients(directory: directory) { say("log: \($0)") }
+    let rounds = UserRounds(clients: clients, checks: checks, port: port)
+    let deadline = now() + seconds
+    let counters = Counters(running: scenario.width)
+    for worker in 0..<scenario.width {
+      Task.detached {
+        var random = SeededRandom(seed &* 31 &+ UInt64(worker))
+        while now() < deadline {
+          let number = counters.rounds.wrappingAdd(1, ordering: .relaxed).newValue
+          await rounds.run(scenario.rounds[random.below(scenario.rounds.count)], number: number, &random)
+        }
+        counters.running.subtract(1, ordering: .releasing)
+      }
+    }
+    while counters.running.load(ordering: .acquiring) > 0 {
+      usleep(1000)
+      if now() > deadline + 30 {
+        for text in checks.pending { say("violation at the end, a request never ended: \(text)") }
+        exit(4)
+      }
+    }
+    say("numbers \(checks.numbers.map { "\($0)" }.joined(separator: " "))")
+    exit(checks.isGood ? 0 : 1)
+  }
+}
