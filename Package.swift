@@ -49,7 +49,8 @@ let package = Package(
       dependencies: ["CachingClient", "HTTPCaching", "ResponseStore", "LoopbackOrigin"],
       swiftSettings: settings),
     .testTarget(
-      name: "LMDBURLCacheTests", dependencies: ["LMDBURLCache", "HTTPCaching", "LoopbackOrigin"],
+      name: "LMDBURLCacheTests",
+      dependencies: ["LMDBURLCache", "CachingClient", "ResponseStore", "HTTPCaching", "LMDB", "LoopbackOrigin"],
       swiftSettings: settings),
     .testTarget(
       name: "URLCacheToolTests", dependencies: ["urlcache", "LMDBURLCache", "LoopbackOrigin"],

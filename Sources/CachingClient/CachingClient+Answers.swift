@@ -32,10 +32,14 @@ extension CachingClient {
       cacheStatus: forwardStatus(plan.forward, status: 304, isStored: true))
   }
 
-  /// The stored response in place of an answer that did not come, if that is permitted.
-  func staleAnswer(_ plan: Plan, after failure: StaleOnError.Failure) -> Response? {
+  /// The stored response in place of an answer that did not come, if that is permitted, and nothing has removed it since
+  /// the origin was asked.
+  func staleAnswer(
+    _ plan: Plan, after failure: StaleOnError.Failure, of flight: Flight<Storage.Entry>
+  ) -> Response? {
     let now = clock()
-    guard let entry = plan.entry, let permission = plan.staleOnError, permission.mayServe(after: failure, now: now)
+    guard let entry = plan.entry, let permission = plan.staleOnError, permission.mayServe(after: failure, now: now),
+      !flight.ticket.isVoid
     else { return nil }
     let decision = Reuse.answer(request: plan.request.head, stored: entry, now: now, rule: permission.rule)
     let shape = AnswerShape(decision, of: entry, for: plan.request) { storage.body(of: entry) }

@@ -44,7 +44,7 @@ extension CachingClient {
       return .answer(answer)
     case .alone: return .goOnAlone
     case .failed(let failure):
-      guard let answer = staleAnswer(plan, after: failure) else { return .leaderFailed }
+      guard let answer = staleAnswer(plan, after: failure, of: flight) else { return .leaderFailed }
       return .answer(answer)
     case .gone: return .lookAgain
     }
@@ -98,7 +98,7 @@ extension CachingClient {
   private func receive(_ arrival: Arrival, _ plan: Plan, in flight: Flight<Storage.Entry>) async {
     let incoming = arrival.response
     let status = incoming.head.status
-    if let answer = staleAnswer(plan, after: .status(status)) {
+    if let answer = staleAnswer(plan, after: .status(status), of: flight) {
       flights.leave(flight)
       flight.deliver(.success(answer))
       flight.resolve(.failed(.status(status)))
@@ -133,7 +133,7 @@ extension CachingClient {
   func fail(_ error: any Error, _ plan: Plan, in flight: Flight<Storage.Entry>) {
     // A fetch that was called off says nothing about the origin.
     let isCancelled = error is CancellationError || Task.isCancelled
-    let stale = isCancelled ? nil : staleAnswer(plan, after: .unreachable)
+    let stale = isCancelled ? nil : staleAnswer(plan, after: .unreachable, of: flight)
     flights.leave(flight)
     if let stale { flight.deliver(.success(stale)) } else { flight.deliver(.failure(error)) }
     flight.resolve(.failed(.unreachable))

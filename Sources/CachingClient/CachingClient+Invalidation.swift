@@ -31,7 +31,15 @@ extension CachingClient {
       let origin = ResourceKey(url: request.head.url, partition: request.partition).origin
       flights.void(sparing: spared) { $0.origin == origin && $0.partition == request.partition }
     }
-    storage.invalidate(urls: urls, groups: targets.groups, origin: targets.origin, for: request)
+    guard let ticket = spared?.ticket, !ticket.isVoid else {
+      return storage.invalidate(urls: urls, groups: targets.groups, origin: targets.origin, for: request)
+    }
+    // Whatever was removed up to this token does not cover what the answer brings; nor do the removals made here.
+    let known = ticket.token
+    var token = known
+    storage.invalidate(
+      urls: urls, groups: targets.groups, origin: targets.origin, for: request, movingPast: &token)
+    ticket.advance(from: known, to: token)
   }
 
   /// Keeps fetches that are under way from storing what they bring; their callers get it all the same.
@@ -43,7 +51,7 @@ extension CachingClient {
   public func voidFetches(where matches: (URL) -> Bool = { _ in true }) {
     flights.void { key in
       // A key that is no URL cannot be asked about; taking its right away is the safe side.
-      URL(string: key.origin + key.target).map(matches) ?? true
+      key.url.map(matches) ?? true
     }
   }
 }

@@ -29,7 +29,7 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
 
   private let bodyLimit: @Sendable () -> Int
   @usableFromInline let clock: @Sendable () -> Date
-  let flights = FlightTable<Storage.Entry>()
+  let flights: FlightTable<Storage.Entry>
   @usableFromInline let counters = Counters()
 
   /// An engine.
@@ -58,6 +58,9 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
     self.options = options
     self.bodyLimit = bodyLimit
     self.clock = clock
+    flights = FlightTable { resource in
+      StoreTicket(token: storage.removalToken) { storage.wasRemoved(resource.url, resource.partition, since: &$0) }
+    }
   }
 
   /// What has been done so far. The counts are read one after another, so they need not be of one instant.

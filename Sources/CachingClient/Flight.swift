@@ -39,12 +39,13 @@ final class Flight<Entry: StoredResponseView & Sendable>: Sendable {
   let resource: ResourceKey
   /// What others join it by; `nil` for a fetch that is nobody else's business.
   let sharingKey: SharingKey?
-  let ticket = StoreTicket()
+  let ticket: StoreTicket
   private let isBackground: Bool
   private let state: Mutex<State>
 
-  init(resource: ResourceKey, sharingKey: SharingKey?, isBackground: Bool) {
+  init(resource: ResourceKey, sharingKey: SharingKey?, ticket: StoreTicket, isBackground: Bool) {
     self.resource = resource
+    self.ticket = ticket
     self.sharingKey = sharingKey
     self.isBackground = isBackground
     state = Mutex(State(hasLeader: !isBackground))
@@ -70,7 +71,7 @@ final class Flight<Entry: StoredResponseView & Sendable>: Sendable {
 
   /// Whether a request that arrives now can wait for it.
   var isOpen: Bool {
-    state.withLock { !$0.isGivenUp && $0.outcome == nil } && !ticket.isVoid
+    state.withLock { !$0.isGivenUp && $0.outcome == nil } && !ticket.isKnownVoid
   }
 
   /// Gives up a fetch that nobody waits for. To be called without the lock, after someone left.
@@ -145,7 +146,7 @@ final class Flight<Entry: StoredResponseView & Sendable>: Sendable {
       try await withCheckedThrowingContinuation { continuation in
         let outcome = state.withLock { state -> Outcome? in
           if let outcome = state.outcome { return outcome }
-          if state.isGivenUp || ticket.isVoid { return .gone }
+          if state.isGivenUp || ticket.isKnownVoid { return .gone }
           state.followers[number] = Follower(fields: request, continuation: continuation)
           return nil
         }

@@ -23,8 +23,14 @@ final class FlightTable<Entry: StoredResponseView & Sendable>: Sendable {
   }
 
   private let state = Mutex(State())
+  private let makeTicket: @Sendable (ResourceKey) -> StoreTicket
   private let ended = Atomic<UInt64>(0)
   private let numbers = Atomic<UInt64>(0)
+
+  /// - Parameter makeTicket: called for each fetch before its request is sent.
+  init(makeTicket: @escaping @Sendable (ResourceKey) -> StoreTicket) {
+    self.makeTicket = makeTicket
+  }
 
   /// How many fetches have ended. A request reads it before it looks into the store.
   var endedCount: UInt64 { ended.load(ordering: .acquiring) }
@@ -36,7 +42,8 @@ final class FlightTable<Entry: StoredResponseView & Sendable>: Sendable {
 
   /// Finds the fetch to wait for, or makes the caller the leader of a new one.
   func enter(_ key: SharingKey, endedCount seen: UInt64) -> Place {
-    let made = Flight<Entry>(resource: key.resource, sharingKey: key, isBackground: false)
+    closeIfVoid(key)
+    let made = makeFlight(key.resource, sharingKey: key)
     return state.withLock { state in
       if let flight = state.joinable[key], flight.isOpen { return .follow(flight) }
       // A fetch files its result first and ends afterwards, so an unchanged count proves that the look was not too early.
@@ -48,20 +55,32 @@ final class FlightTable<Entry: StoredResponseView & Sendable>: Sendable {
 
   /// A fetch that nobody joins. It is filed all the same, so that invalidations reach it.
   func enterAlone(_ resource: ResourceKey) -> Flight<Entry> {
-    let made = Flight<Entry>(resource: resource, sharingKey: nil, isBackground: false)
+    let made = makeFlight(resource, sharingKey: nil)
     state.withLock { $0.add(made) }
     return made
   }
 
   /// A background fetch, or `nil` if any fetch of this key is under way already.
   func enterInBackground(_ key: SharingKey) -> Flight<Entry>? {
-    let made = Flight<Entry>(resource: key.resource, sharingKey: key, isBackground: true)
+    closeIfVoid(key)
+    let made = makeFlight(key.resource, sharingKey: key, isBackground: true)
     return state.withLock { state in
       if let flight = state.joinable[key], flight.isOpen { return nil }
       state.add(made)
       state.background[ObjectIdentifier(made)] = made
       return made
     }
+  }
+
+  private func makeFlight(_ resource: ResourceKey, sharingKey: SharingKey?, isBackground: Bool = false) -> Flight<Entry>
+  {
+    Flight(resource: resource, sharingKey: sharingKey, ticket: makeTicket(resource), isBackground: isBackground)
+  }
+
+  /// Sees to it that nobody joins a fetch that a removal by others covers. Without the lock: it asks the storage.
+  private func closeIfVoid(_ key: SharingKey) {
+    guard let flight = state.withLock({ $0.joinable[key] }), flight.ticket.isVoid else { return }
+    close(flight)
   }
 
   /// The flight takes no more followers.

@@ -34,6 +34,9 @@ struct ResourceKey: Hashable, Sendable {
     self.partition = partition
   }
 
+  /// The URL; nil for a key that is none.
+  var url: URL? { URL(string: origin + target) }
+
   /// Whether responses can be stored under it: http or https, with a host (RFC 9110 section 4.2).
   var isKeyable: Bool {
     (origin.hasPrefix("http://") && origin.utf8.count > 7) || (origin.hasPrefix("https://") && origin.utf8.count > 8)

@@ -1,5 +1,6 @@
 public import FoundationEssentials
 public import HTTPCaching
+public import ResponseStore
 
 /// Where a ``CachingClient`` looks responses up and puts them.
 ///
@@ -32,6 +33,21 @@ public protocol ResponseStorage: Sendable {
   /// groups (RFC 9111 section 4.4, RFC 9875). When it returns, none of them is found any more.
   func invalidate(urls: [URL], groups: [String], origin: String, for request: ClientRequest)
 
+  /// The same, for an answer that is itself to be stored: its token is moved past the removals that this makes, unless
+  /// others came between. There is a default, which leaves the token alone.
+  func invalidate(
+    urls: [URL], groups: [String], origin: String, for request: ClientRequest, movingPast token: inout RemovalToken)
+
+  /// The present point in the order of removals. The engine takes it before it sends a request. There is a default: zero,
+  /// for a storage from which only its client removes.
+  var removalToken: RemovalToken { get }
+
+  /// Whether a removal since a token, by whomever, may cover a response that comes from a URL now. The token is moved to
+  /// now. There is a default: false.
+  ///
+  /// - Parameter url: `nil` if the URL cannot be told; then any removal may cover the response.
+  func wasRemoved(_ url: URL?, _ partition: String, since token: inout RemovalToken) -> Bool
+
   /// How many variants are stored under the request's key, matching or not. There is a default: one if `lookup` finds any.
   func variantCount(of request: ClientRequest) -> Int
 
@@ -44,6 +60,19 @@ extension ResponseStorage {
   public func variantCount(of request: ClientRequest) -> Int {
     lookup(request) == nil ? 0 : 1
   }
+
+  /// Leaves the token alone.
+  public func invalidate(
+    urls: [URL], groups: [String], origin: String, for request: ClientRequest, movingPast token: inout RemovalToken
+  ) {
+    invalidate(urls: urls, groups: groups, origin: origin, for: request)
+  }
+
+  /// Zero: nobody else removes anything.
+  public var removalToken: RemovalToken { 0 }
+
+  /// False: nobody else removes anything.
+  public func wasRemoved(_ url: URL?, _ partition: String, since token: inout RemovalToken) -> Bool { false }
 }
 
 /// A response that is about to be stored.
@@ -83,7 +112,11 @@ public struct StorageProposal: Sendable {
     self.attachment = attachment
   }
 
-  /// Whether an invalidation has overtaken this response, so that it must not be stored any more.
+  /// The point in the order of removals at which the origin was asked: a removal that came later covers this response, which
+  /// is to be stored as of then. `nil` for a proposal made elsewhere.
+  public var removalToken: RemovalToken? { ticket?.token }
+
+  /// Whether a removal or an invalidation has overtaken this response, so that it must not be stored any more.
   ///
   /// The engine asks before `store`, and removes again what an invalidation overtook meanwhile. A storage that asks once more
   /// inside its own critical section, the one its removals take too, leaves no instant at which the old response is visible.

@@ -38,7 +38,8 @@ public struct StoreStorage: ResponseStorage {
     store.store(
       NewResponse(
         key: key, status: proposal.status, fields: proposal.fields, body: proposal.body, facts: proposal.facts,
-        vary: proposal.vary, attachment: proposal.userInfo.map { [UInt8]($0) }))
+        vary: proposal.vary, attachment: proposal.userInfo.map { [UInt8]($0) }),
+      askedAt: proposal.removalToken)
   }
 
   /// Gives an entry new fields and facts.
@@ -53,11 +54,30 @@ public struct StoreStorage: ResponseStorage {
 
   /// Removes each URL in the request's partition, and the groups in all.
   public func invalidate(urls: [URL], groups: [String], origin: String, for request: ClientRequest) {
+    var token = store.snapshot
+    invalidate(urls: urls, groups: groups, origin: origin, for: request, movingPast: &token)
+  }
+
+  /// Removes each URL in the request's partition, and the groups in all.
+  public func invalidate(
+    urls: [URL], groups: [String], origin: String, for request: ClientRequest, movingPast token: inout RemovalToken
+  ) {
     for url in urls {
       guard let key = RequestKey(url: url, partition: request.partition) else { continue }
-      store.remove(key)
+      store.remove(.key(key.bytes), movingPast: &token)
     }
-    for group in groups { store.removeResponses(inGroup: group, origin: request.head.url) }
+    for group in groups {
+      guard let scope = RemovalScope.group(group, ofOrigin: request.head.url) else { continue }
+      store.remove(scope, movingPast: &token)
+    }
+  }
+
+  /// The store's.
+  public var removalToken: RemovalToken { store.snapshot }
+
+  /// Whether a removal by any process may cover what comes from a URL now.
+  public func wasRemoved(_ url: URL?, _ partition: String, since token: inout RemovalToken) -> Bool {
+    store.mayBeRemoved(url, partition: partition, since: &token)
   }
 
   /// Counts the variants that a lookup would choose from.

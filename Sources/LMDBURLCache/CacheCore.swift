@@ -20,9 +20,6 @@ final class CacheCore: Sendable {
   /// Changes of the disk capacity, and opening anew, take turns.
   let resizing = Mutex<Void>(())
   let recovery = Mutex(Recovery())
-  /// Held while a response is kept, and for an instant by each removal before it begins: what was fetched before a removal is
-  /// either kept before it, and removed by it, or finds its right to be kept gone.
-  private let keeping = Mutex<Void>(())
 
   struct Settings: Sendable {
     var minCacheInterval: Double = 300
@@ -66,7 +63,7 @@ final class CacheCore: Sendable {
     diskLimit.store(capacity, ordering: .relaxed)
     let isUsable = capacity >= ResponseStore.smallestCapacityByteCount
     if let store = openStore.load() {
-      if isUsable { store.capacityByteCount = capacity } else { store.removeAll() }
+      if isUsable { store.capacityByteCount = capacity } else { emptyDisk(store) }
       recoverIfGivenUp(store)
     } else if isUsable, let directory {
       do {
@@ -77,6 +74,27 @@ final class CacheCore: Sendable {
         options.log("LMDBURLCache: The cache works in memory alone. \(error)")
       }
     }
+  }
+
+  /// Removes everything from the store and leaves memory: what is there passes this removal, unless another comes between.
+  private func emptyDisk(_ store: ResponseStore) {
+    let before = store.snapshot
+    memory.forEach { _ = use($0) }
+    var after = before
+    store.remove(.everything, movingPast: &after)
+    memory.forEach { entry in
+      _ = entry.removalToken.compareExchange(expected: before, desired: after, ordering: .relaxed)
+    }
+  }
+
+  // MARK: Removal tokens
+
+  /// The present point in the order of removals, by whatever process; zero without a store.
+  var removalToken: RemovalToken { openStore.use { $0.snapshot } ?? 0 }
+
+  /// Whether a removal since a token may cover what comes from a URL now. The token is moved to now.
+  func mayBeRemoved(_ url: URL?, _ partition: String, since token: inout RemovalToken) -> Bool {
+    openStore.load()?.mayBeRemoved(url, partition: partition, since: &token) ?? false
   }
 
   // MARK: Finding
@@ -91,90 +109,104 @@ final class CacheCore: Sendable {
     if usesMemory, let entry = memory.find(key, where: matches), use(entry) { return entry.response }
     guard let store else { return nil }
     // Both are read before the disk, so that whatever happens meanwhile shows.
-    let snapshot = store.snapshot
+    let token = store.snapshot
     let changeCount = usesMemory ? memory.changeCount(for: key) : 0
     guard let stored = store.lookup(key, where: matches) else {
       recoverIfGivenUp(store)
       return nil
     }
-    let response = StoredURLResponse(CachedRecord(stored, key: key), url: url, snapshot: snapshot)
+    let response = StoredURLResponse(CachedRecord(stored, key: key), url: url)
     if usesMemory, !stored.hasOtherVariants {
       // With several variants, only the disk knows which of those that match is the newest.
-      memory.insert(
-        MemoryTier.Entry(response, isOnDisk: true, snapshot: snapshot), unlessChangedSince: changeCount)
+      memory.insertCopy(
+        MemoryTier.Entry(response, isOnDisk: true, removalToken: token), unlessChangedSince: changeCount)
     }
     return response
   }
 
   /// Notes that what memory has is used; false if a removal, by whatever process, covers it.
-  private func use(_ entry: MemoryTier.Entry) -> Bool {
-    guard usesDisk else { return true }
-    return openStore.use { store in
-      let known = entry.snapshot.load(ordering: .relaxed)
-      var snapshot = known
+  func use(_ entry: MemoryTier.Entry) -> Bool {
+    openStore.use { store in
+      let known = entry.removalToken.load(ordering: .relaxed)
+      var token = known
       // Without a copy of the record, each part of which would count a reference; mostly the record is not even looked at.
       let wasRemoved = store.wasRemoved(
         entry.response.record.key, storedAt: entry.response.record.storedAt,
-        groups: { CacheGroups.groups(of: entry.response.record.fields) }, since: &snapshot)
-      if snapshot != known { entry.snapshot.store(snapshot, ordering: .relaxed) }
+        groups: { CacheGroups.groups(of: entry.response.record.fields) }, since: &token)
       if wasRemoved {
+        // Its token stays: others may have found the entry, too, and are still to compare.
         memory.remove(entry)
-      } else if entry.isOnDisk {
-        // Eviction from disk is to know what is used, by whatever tier.
-        store.noteUse(of: entry.useDigest)
+        return false
       }
-      return !wasRemoved
+      if token != known { entry.removalToken.store(token, ordering: .relaxed) }
+      // Eviction from disk is to know what is used, by whatever tier.
+      if entry.isOnDisk, usesDisk { store.noteUse(of: entry.useDigest) }
+      return true
     } ?? true
   }
 
   /// How many variants are stored for a key.
   func variantCount(_ key: RequestKey) -> Int {
     var seen = Set(memory.variants(of: key))
-    _ = store?.lookup(key) { vary in
-      seen.insert(vary)
-      return false
-    }
+    store?.forEachVariant(of: key) { seen.insert($0) }
     return seen.count
   }
 
   // MARK: Keeping
 
   /// Keeps a response in memory and, where `reachesDisk`, in the store; not at all if `isVoid` says so at the last moment.
-  func keep(_ response: StoredURLResponse, reachesDisk: Bool, unless isVoid: () -> Bool = { false }) {
-    let store = store
+  ///
+  /// The store gets it first. What a lookup meanwhile loads into memory is older at most until memory gets it, too; and where
+  /// memory does not keep it, the store tells. No lock is held across the two: what a removal covers shows by the removal
+  /// token that both have.
+  ///
+  /// - Parameter token: Of what an origin was asked for, taken before; nil for a response that exists only now.
+  func keep(
+    _ response: StoredURLResponse, reachesDisk: Bool, askedAt token: RemovalToken? = nil,
+    unless isVoid: () -> Bool = { false }
+  ) {
+    guard !isVoid() else { return }
     let record = response.record
-    if !reachesDisk, let store, store.lookup(record.key, where: { $0 == record.vary }) != nil {
-      // What memory gets now is newer than what lies on disk, which must not come back once memory lets it go. First this, since
-      // it covers what memory has.
-      store.remove(record.key)
+    let token = token ?? removalToken
+    guard let store else {
+      let entry = MemoryTier.Entry(response, isOnDisk: false, removalToken: token)
+      return memory.insert(entry, unlessChangedSince: nil, unless: isVoid)
     }
-    keeping.withLock { _ in
-      guard !isVoid() else { return }
-      memory.insert(
-        MemoryTier.Entry(response, isOnDisk: reachesDisk && store != nil, snapshot: store?.snapshot ?? 0))
-      if reachesDisk { store?.store(record.newResponse) }
+    let changeCount = memory.changeCount(for: record.key)
+    var isOnDisk = false
+    if reachesDisk {
+      isOnDisk = store.store(record.newResponse, askedAt: token)
+    } else {
+      // What lies on disk is older, and must not come back once memory lets go of this one.
+      store.discard(record.newResponse)
     }
-    if let store { recoverIfGivenUp(store) }
+    let entry = MemoryTier.Entry(response, isOnDisk: isOnDisk, removalToken: token)
+    memory.insert(entry, unlessChangedSince: changeCount, unless: isVoid)
+    recoverIfGivenUp(store)
   }
 
   /// Gives a response other fields and facts, after a 304, in whatever tier has it; nothing happens if it is gone, or replaced.
   func update(_ old: StoredURLResponse, fields: HTTPFields, facts: FreshnessFacts) {
     let record = old.record
     let vary = record.vary
-    let updated = StoredURLResponse(
-      record.updated(fields: fields, facts: facts), userInfo: old.userInfo, storagePolicy: old.storagePolicy,
-      snapshot: old.snapshot)
-    let store = store
-    keeping.withLock { _ in
-      let inMemory = memory.find(record.key) { $0 == vary }
-      var onDisk = store?.lookup(record.key) { $0 == vary }
-      if onDisk?.facts != record.facts { onDisk = nil }
-      guard onDisk != nil || inMemory?.response.record.facts == record.facts else { return }
-      // With the old state of the store: a removal since then, by whatever process, covers the copy too.
-      let snapshot = old.snapshot ?? inMemory?.snapshot.load(ordering: .relaxed) ?? 0
-      memory.insert(MemoryTier.Entry(updated, isOnDisk: onDisk != nil, snapshot: snapshot))
-      if let store, let onDisk { store.update(onDisk, fields: fields, facts: facts) }
+    var inMemory = memory.find(record.key) { $0 == vary }
+    if inMemory?.response.record.facts != record.facts { inMemory = nil }
+    var onDisk = store?.lookup(record.key) { $0 == vary }
+    if onDisk?.facts != record.facts { onDisk = nil }
+    // The store first, as in ``keep(_:reachesDisk:askedAt:unless:)``.
+    if let onDisk { store?.update(onDisk, fields: fields, facts: facts) }
+    guard let inMemory else {
+      // A lookup may be about to put the old fields there.
+      if onDisk != nil { memory.remove(record.key) }
+      return
     }
+    let updated = StoredURLResponse(
+      record.updated(fields: fields, facts: facts), userInfo: old.userInfo, storagePolicy: old.storagePolicy)
+    // With the token of the old one: what has covered that since covers this one, too.
+    memory.replace(
+      inMemory,
+      with: MemoryTier.Entry(
+        updated, isOnDisk: onDisk != nil, removalToken: inMemory.removalToken.load(ordering: .relaxed)))
   }
 
   /// Whether a response may go to disk, by its freshness: SDURLCache's rule that spares the disk what will not live long.
@@ -189,32 +221,33 @@ final class CacheCore: Sendable {
 
   // MARK: Removing
 
-  /// Removes from both tiers. Memory goes first and last: a lookup between the two may bring back what the store still
-  /// has, but not past the store's own removal, which every answer from memory is compared with.
+  /// Removes from both tiers. The store goes first: once it has the removal down, no copy in memory that is covered is
+  /// served any more, and memory only gives the bytes back.
   func remove(_ isCovered: (CachedRecord) -> Bool, fromStore: (ResponseStore) -> Void) {
-    keeping.withLock { _ in }
-    memory.removeAll(where: isCovered)
     removeFromStore(fromStore)
     memory.removeAll(where: isCovered)
   }
 
   func remove(_ key: RequestKey) {
-    keeping.withLock { _ in }
-    memory.remove(key)
     removeFromStore { $0.remove(key) }
     memory.remove(key)
   }
 
   /// Removes a key where something is stored for it; otherwise it costs a lookup, and the disk no sync.
-  func removeIfStored(_ key: RequestKey) {
-    keeping.withLock { _ in }
+  ///
+  /// - Parameter token: Of what is not to be covered; it is moved past the removal.
+  func removeIfStored(_ key: RequestKey, movingPast token: inout RemovalToken) {
     guard !memory.variants(of: key).isEmpty || openStore.load().map({ mayHold(key, $0) }) == true else { return }
-    remove(key)
+    removeFromStore { $0.remove(.key(key.bytes), movingPast: &token) }
+    memory.remove(key)
   }
 
   /// In a store that was given up nothing is found, but others may have begun anew.
   private func mayHold(_ key: RequestKey, _ store: ResponseStore) -> Bool {
-    store.lookup(key) != nil || store.isGivenUp
+    if store.isGivenUp { return true }
+    var isHeld = false
+    store.forEachVariant(of: key) { _ in isHeld = true }
+    return isHeld
   }
 
   func flush() throws {

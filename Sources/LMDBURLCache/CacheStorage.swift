@@ -112,7 +112,7 @@ struct CacheStorage: ResponseStorage {
     let response = StoredURLResponse(
       record, userInfo: change?.cached.userInfo,
       storagePolicy: proposal.isMemoryOnly ? .allowedInMemoryOnly : .allowed,
-      order: .store(unless: { proposal.isVoid }))
+      order: .store(askedAt: proposal.removalToken, unless: { proposal.isVoid }))
     hand(response, to: cache, for: request)
   }
 
@@ -121,7 +121,7 @@ struct CacheStorage: ResponseStorage {
     let response = StoredURLResponse(
       entry.record.updated(fields: fields, facts: facts), userInfo: entry.cached.userInfo,
       storagePolicy: entry.cached.storagePolicy,
-      order: entry.isForeign ? .store(unless: { false }) : .update(entry.cached))
+      order: entry.isForeign ? .store(askedAt: nil, unless: { false }) : .update(entry.cached))
     hand(response, to: cache, for: request)
   }
 
@@ -137,15 +137,23 @@ struct CacheStorage: ResponseStorage {
 
   func remove(_ entry: Entry, for request: ClientRequest) {
     guard let cache else { return }
-    cache.core.removeIfStored(entry.record.key)
+    var token = removalToken
+    cache.core.removeIfStored(entry.record.key, movingPast: &token)
     if entry.isForeign { cache.removeCachedResponse(for: storageRequest(request)) }
   }
 
   func invalidate(urls: [URL], groups: [String], origin: String, for request: ClientRequest) {
+    var token = removalToken
+    invalidate(urls: urls, groups: groups, origin: origin, for: request, movingPast: &token)
+  }
+
+  func invalidate(
+    urls: [URL], groups: [String], origin: String, for request: ClientRequest, movingPast token: inout RemovalToken
+  ) {
     guard let cache else { return }
     for url in urls {
       guard let key = RequestKey(url: url, partition: request.partition) else { continue }
-      cache.core.removeIfStored(key)
+      cache.core.removeIfStored(key, movingPast: &token)
       // A subclass may keep responses elsewhere.
       guard type(of: cache) != LMDBURLCache.self else { continue }
       var asked = storageRequest(request)
@@ -153,8 +161,15 @@ struct CacheStorage: ResponseStorage {
       cache.removeCachedResponse(for: asked)
     }
     for group in groups {
-      if let scope = RemovalScope.group(group, ofOrigin: request.head.url) { cache.core.remove(scope) }
+      guard let scope = RemovalScope.group(group, ofOrigin: request.head.url) else { continue }
+      cache.core.remove(scope, movingPast: &token)
     }
+  }
+
+  var removalToken: RemovalToken { cache?.core.removalToken ?? 0 }
+
+  func wasRemoved(_ url: URL?, _ partition: String, since token: inout RemovalToken) -> Bool {
+    cache?.core.mayBeRemoved(url, partition, since: &token) ?? false
   }
 
   func credentialDigest(_ value: String) -> String {

@@ -73,11 +73,7 @@ extension LMDBURLCache {
   func voidFetches(_ scope: RemovalScope?) {
     guard let scope, let engine = engineInUse else { return }
     engine.voidFetches { url in
-      // Of a response on its way the groups are not known, and it will be newer than any date: both count as covered.
-      guard let key = RequestKey(url: url) else { return true }
-      var groups: [String] = []
-      if case .group(_, let name) = scope { groups = [name] }
-      return scope.covers(key: key.bytes, storedAt: .distantFuture) { groups }
+      RequestKey(url: url).map { scope.mayCover($0) } ?? true
     }
   }
 }
@@ -91,9 +87,15 @@ extension RemovalScope {
 
 extension CacheCore {
   func remove(_ scope: RemovalScope) {
+    var token = removalToken
+    remove(scope, movingPast: &token)
+  }
+
+  /// - Parameter token: Of what is not to be covered; it is moved past the removal.
+  func remove(_ scope: RemovalScope, movingPast token: inout RemovalToken) {
     remove(
       { record in
         scope.covers(key: record.key.bytes, storedAt: record.storedAt) { CacheGroups.groups(of: record.fields) }
-      }, fromStore: { $0.remove(scope) })
+      }, fromStore: { $0.remove(scope, movingPast: &token) })
   }
 }

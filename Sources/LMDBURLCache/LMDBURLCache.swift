@@ -180,8 +180,7 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   /// The storage policy decides the tiers: `.allowed` both, `.allowedInMemoryOnly` memory (see
   /// ``ignoreMemoryOnlyStoragePolicy``), `.notAllowed` none. `no-store`, and a lifetime shorter than ``minCacheInterval``
   /// without a validator, keep a response off the disk. The response can be looked up at once; it is on disk some ten
-  /// milliseconds later. Returns at once, unless the disk is behind by 32 MiB, or has an older response where the new one is
-  /// for memory alone: that one is removed first.
+  /// milliseconds later. Returns at once, unless the disk is behind by 32 MiB: then it waits for up to a second.
   open override func storeCachedResponse(_ cachedResponse: CachedURLResponse, for request: URLRequest) {
     guard cachedResponse.storagePolicy != .notAllowed, let key = key(for: request) else { return }
     let isMemoryOnly = cachedResponse.storagePolicy == .allowedInMemoryOnly && !ignoreMemoryOnlyStoragePolicy
@@ -191,8 +190,9 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
     }
     switch ours.order {
     case .update(let old): core.update(old, fields: ours.record.fields, facts: ours.record.facts)
-    case .store(let isVoid):
-      core.keep(ours, reachesDisk: !isMemoryOnly && mayReachDisk(ours.record, request), unless: isVoid)
+    case .store(let token, let isVoid):
+      core.keep(
+        ours, reachesDisk: !isMemoryOnly && mayReachDisk(ours.record, request), askedAt: token, unless: isVoid)
     case nil: core.keep(ours, reachesDisk: !isMemoryOnly && mayReachDisk(ours.record, request))
     }
   }

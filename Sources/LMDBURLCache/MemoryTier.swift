@@ -14,8 +14,8 @@ final class MemoryTier: Sendable {
   final class Entry: Sendable {
     let response: StoredURLResponse
     let vary: VarySelection
-    /// The state of the store up to which no removal covers it.
-    let snapshot: Atomic<UInt64>
+    /// The point in the order of removals up to which none covers it. Moved by lookups that have found that to be so.
+    let removalToken: Atomic<RemovalToken>
     /// What the store's table of uses knows it by.
     let useDigest: UInt64
     /// Whether the store has it too.
@@ -24,12 +24,12 @@ final class MemoryTier: Sendable {
     let wasUsed = Atomic<Bool>(false)
     let byteCount: Int
 
-    init(_ response: StoredURLResponse, isOnDisk: Bool, snapshot: UInt64) {
+    init(_ response: StoredURLResponse, isOnDisk: Bool, removalToken: RemovalToken) {
       self.response = response
       vary = response.record.vary
       self.isOnDisk = isOnDisk
       useDigest = isOnDisk ? ResponseStore.useDigest(of: response.record.key, vary: response.record.vary) : 0
-      self.snapshot = Atomic(snapshot)
+      self.removalToken = Atomic(removalToken)
       byteCount =
         Self.overheadByteCount + response.record.key.bytes.count + response.record.body.count
         + response.record.fieldsByteCount
@@ -80,6 +80,17 @@ final class MemoryTier: Sendable {
     var hand = 0
     /// Counts changes, so that a copy from disk is not put over what came meanwhile.
     var changeCount: UInt64 = 0
+
+    /// Puts an entry in the place of the same variant, or beside the others.
+    mutating func put(_ entry: Entry, for key: RequestKey) {
+      let present = variants[key]
+      if present == nil {
+        // Keys that were removed leave places in the ring; once they are the most, it is made anew.
+        if ring.count > 2 * variants.count + 16 { ring = Array(variants.keys) }
+        ring.append(key)
+      }
+      variants[key] = Variants((present?.filter { $0.vary != entry.vary } ?? []) + [entry])
+    }
   }
 
   private static let shardCount = 64
@@ -128,35 +139,66 @@ final class MemoryTier: Sendable {
     box(for: key).shard.withLock { $0.variants[key] }?.map(\.vary) ?? []
   }
 
-  /// What ``insert(_:unlessChangedSince:)`` compares with.
+  /// What the two ways to insert compare with.
   func changeCount(for key: RequestKey) -> UInt64 {
     box(for: key).shard.withLock { $0.changeCount }
   }
 
-  /// Keeps a response in place of the same variant; not at all if it is larger than the whole tier.
+  /// Keeps a copy of what the disk has; not if it is larger than the whole tier, or anything has changed, as whatever
+  /// changed is newer.
   ///
-  /// - Parameter changeCount: For a copy from disk, what ``changeCount(for:)`` said before the disk was read: whatever
-  ///   changed since is newer. Nil for a response that is new itself.
-  func insert(_ entry: Entry, unlessChangedSince changeCount: UInt64? = nil) {
-    let key = entry.response.record.key
+  /// - Parameter changeCount: What ``changeCount(for:)`` said before the disk was read.
+  func insertCopy(_ entry: Entry, unlessChangedSince changeCount: UInt64) {
+    guard entry.byteCount <= capacityByteCount else { return }
+    change(entry.response.record.key) { shard, key in
+      if shard.changeCount == changeCount { shard.put(entry, for: key) }
+    }
+  }
+
+  /// Keeps a response that is new in place of the same variant.
+  ///
+  /// One that is larger than the whole tier is not kept, nor is the one that it was to replace. Where the disk has it, the
+  /// key goes with all its variants: an older one must not answer where the newer one would.
+  ///
+  /// - Parameters:
+  ///   - changeCount: For a response that was handed to the disk first, what ``changeCount(for:)`` said before that. If
+  ///     anything has changed since, the key goes, too: of two that come at once only the disk knows which is the newer. Nil
+  ///     where memory is the only tier.
+  ///   - isVoid: Asked with the lock that removals take, too: a response that has lost its right to be kept is not.
+  func insert(_ entry: Entry, unlessChangedSince changeCount: UInt64?, unless isVoid: () -> Bool) {
     let fits = entry.byteCount <= capacityByteCount
+    change(entry.response.record.key) { shard, key in
+      let isNewest = changeCount == nil || changeCount == shard.changeCount
+      shard.changeCount &+= 1
+      if fits, isNewest, !isVoid() {
+        shard.put(entry, for: key)
+      } else if changeCount != nil {
+        shard.variants[key] = nil
+      } else if !fits {
+        shard.variants[key] = Variants(shard.variants[key]?.filter { $0.vary != entry.vary } ?? [])
+      }
+    }
+  }
+
+  /// Puts an entry in the place of another, or takes the key out with all its variants if that has gone.
+  func replace(_ old: Entry?, with entry: Entry) {
+    let fits = entry.byteCount <= capacityByteCount
+    change(entry.response.record.key) { shard, key in
+      shard.changeCount &+= 1
+      if fits, let old, shard.variants[key]?.contains(where: { $0 === old }) == true {
+        shard.put(entry, for: key)
+      } else {
+        shard.variants[key] = nil
+      }
+    }
+  }
+
+  /// Changes what there is for a key, counts its bytes, and makes room for them.
+  private func change(_ key: RequestKey, _ body: (inout Shard, RequestKey) -> Void) {
     let change = box(for: key).shard.withLock { shard -> Int in
-      if let changeCount, changeCount != shard.changeCount { return 0 }
-      if changeCount == nil { shard.changeCount &+= 1 }
-      let present = shard.variants[key]
-      let kept = present?.filter { $0.vary != entry.vary } ?? []
-      let freed = (present?.byteCount ?? 0) - kept.reduce(0) { $0 + $1.byteCount }
-      guard fits else {
-        shard.variants[key] = Variants(kept)
-        return -freed
-      }
-      if present == nil {
-        // Keys that were removed leave places in the ring; once they are the most, it is made anew.
-        if shard.ring.count > 2 * shard.variants.count + 16 { shard.ring = Array(shard.variants.keys) }
-        shard.ring.append(key)
-      }
-      shard.variants[key] = Variants(kept + [entry])
-      return entry.byteCount - freed
+      let before = shard.variants[key]?.byteCount ?? 0
+      body(&shard, key)
+      return (shard.variants[key]?.byteCount ?? 0) - before
     }
     usedByteCount.add(change, ordering: .relaxed)
     if change > 0 { trim() }
@@ -197,6 +239,13 @@ final class MemoryTier: Sendable {
         return freed
       }
       usedByteCount.subtract(freed, ordering: .relaxed)
+    }
+  }
+
+  /// Calls `body` with every entry.
+  func forEach(_ body: (Entry) -> Void) {
+    for box in shards {
+      for variants in box.shard.withLock({ Array($0.variants.values) }) { variants.forEach(body) }
     }
   }
 

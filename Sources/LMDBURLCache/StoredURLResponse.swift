@@ -1,5 +1,6 @@
 import Foundation
 import HTTPCaching
+import ResponseStore
 import Synchronization
 
 #if canImport(FoundationNetworking)
@@ -15,14 +16,12 @@ final class StoredURLResponse: CachedURLResponse, @unchecked Sendable {
   /// memory beside it.
   private let plain = OnceReference<URLResponse>()
   let record: CachedRecord
-  /// The state of the store up to which no removal covers it; nil for one that does not come from a tier.
-  let snapshot: UInt64?
   /// What the engine wants done with it, told to the cache's own store method past any override; nil in a lookup's answer.
   let order: Order?
 
   enum Order: Sendable {
-    /// Store it, unless an invalidation has overtaken it.
-    case store(unless: @Sendable () -> Bool)
+    /// Store it, unless a removal or an invalidation has overtaken it since its origin was asked.
+    case store(askedAt: RemovalToken?, unless: @Sendable () -> Bool)
     /// Put its fields and facts in place of those of a stored response (RFC 9111, section 4.3.4).
     case update(StoredURLResponse)
   }
@@ -47,10 +46,9 @@ final class StoredURLResponse: CachedURLResponse, @unchecked Sendable {
   ///   - url: The URL by which it was found.
   init(
     _ record: CachedRecord, response: URLResponse? = nil, url: URL? = nil, userInfo: [AnyHashable: Any]? = nil,
-    storagePolicy: URLCache.StoragePolicy = .allowed, snapshot: UInt64? = nil, order: Order? = nil
+    storagePolicy: URLCache.StoragePolicy = .allowed, order: Order? = nil
   ) {
     self.record = record
-    self.snapshot = snapshot
     self.order = order
     askedURL = url
     if let response { plain.storeIfNil(response) }

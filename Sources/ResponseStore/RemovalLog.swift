@@ -184,12 +184,14 @@ final class RemovalLog: @unchecked Sendable {
 
   // MARK: Appending
 
-  /// Writes a removal down; when it returns the removal is in force for all processes, and safe from a power cut.
+  /// Writes a removal down, and returns its number; the removal is in force for all processes then, and safe from a power
+  /// cut.
   ///
   /// - Parameters:
   ///   - timeout: How long to wait for a process that holds the log, and for room in it.
   ///   - makeRoom: Called, again and again, while the log is full: the data is to adopt what stands in it.
-  func append(_ scope: RemovalScope, timeout: Duration, makeRoom: () -> Void) throws(Failure) {
+  @discardableResult
+  func append(_ scope: RemovalScope, timeout: Duration, makeRoom: () -> Void) throws(Failure) -> UInt64 {
     let scope = scope.abbreviated
     let deadline = MonotonicTime.now + timeout
     var number: UInt64?
@@ -203,7 +205,10 @@ final class RemovalLog: @unchecked Sendable {
         throw error
       }
       unlock()
-      if let number { return try publish(number) }
+      if let number {
+        try publish(number)
+        return number
+      }
       guard MonotonicTime.now < deadline else { throw .busy }
       makeRoom()
       usleep(500)

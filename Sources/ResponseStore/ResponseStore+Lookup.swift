@@ -24,6 +24,19 @@ extension ResponseStore {
     return found
   }
 
+  /// Calls `body` with how each variant was selected that a lookup of a key would choose from. Copies no record, and does
+  /// not count as a lookup.
+  package func forEachVariant(of key: RequestKey, _ body: (VarySelection) -> Void) {
+    guard isUsable else { return }
+    let matches = { (vary: VarySelection) -> Bool in
+      body(vary)
+      return false
+    }
+    _ =
+      staging.mayContain(key)
+      ? findStagedOrOnDisk(key, where: matches) : findOnDisk(key, above: nil, where: matches)
+  }
+
   private func findStagedOrOnDisk(
     _ key: RequestKey, where matches: (VarySelection) -> Bool
   ) -> StoredResponse? {
@@ -36,7 +49,7 @@ extension ResponseStore {
       let rank = Rank(vary: staged.vary, date: staged.facts.date)
       if best.map({ $0.rank < rank }) ?? true { best = (staged, rank) }
     }
-    let onDisk = findOnDisk(key, above: best?.rank) { vary in matches(vary) && !stagedVariants.contains(vary) }
+    let onDisk = findOnDisk(key, above: best?.rank) { vary in !stagedVariants.contains(vary) && matches(vary) }
     return onDisk ?? best.map { StoredResponse($0.response) }
   }
 

@@ -2,6 +2,14 @@ import FoundationEssentials
 import HTTPCaching
 import LMDB
 
+/// A point in the order of removals, for comparison with later ones: the number of the last removal, and how many stores
+/// this process had given up by then.
+///
+/// Each response has one: taken when its origin was asked or, for one that exists already, when it was stored or looked up.
+/// A response is served only if no later removal covers it, wherever it is: in flight, in memory, in the queue or on disk.
+/// ``ResponseStore/snapshot`` gives the present one. Zero comes before every removal.
+public typealias RemovalToken = UInt64
+
 /// Removals. Each returns when nothing that it covers can be read again, by any thread or process, nor after a crash or
 /// a power cut; also not from a store that was queued before. Cost: one write to the log of removals and one sync of it,
 /// however much is removed, and whoever writes to the data meanwhile; the entries are deleted behind it. Safe from any
@@ -52,29 +60,45 @@ extension ResponseStore {
 
   /// Removes what a scope covers.
   public func remove(_ scope: RemovalScope) {
+    _ = append(scope)
+  }
+
+  /// Removes what a scope covers, but for what has this token: it is moved past the removal. That cannot be if another
+  /// removal has come between the token and this one; then the token stays, and both cover it.
+  package func remove(_ scope: RemovalScope, movingPast token: inout RemovalToken) {
+    guard let removal = append(scope), let number = removalNumber(in: token), removal == number + 1 else { return }
+    token = removal | snapshotMark
+  }
+
+  /// Puts a removal in force, and returns its number; nil if the store is of no use, or is given up because this fails.
+  private func append(_ scope: RemovalScope) -> UInt64? {
     let isExiting = state.load(ordering: .relaxed) == State.exiting.rawValue
     if !isExiting { giveUpIfMoved() }
-    guard isUsable || isExiting else { return }
+    guard isUsable || isExiting else { return nil }
     guard !isForked else {
-      return log(.forked, "A forked child cannot remove from the store of its parent; open it anew in the child")
+      log(.forked, "A forked child cannot remove from the store of its parent; open it anew in the child")
+      return nil
     }
+    let number: UInt64
     do throws(RemovalLog.Failure) {
-      try removalLog.append(scope, timeout: options.stallTimeout) {
+      number = try removalLog.append(scope, timeout: options.stallTimeout) {
         if options.runsInBackground { wakeWriter() } else { writePending() }
       }
     } catch {
-      return condemn("a removal could not be made durable (\(error))")
+      condemn("a removal could not be made durable (\(error))")
+      return nil
     }
     removals.catchUp()
     guard options.runsInBackground else {
       writePending()
-      return
+      return number
     }
     // A writer that has nothing else to do deletes a little at once; so counts and sizes are right when this returns. More
     // than a moment it is not worth.
     let sequence = removalLog.sequence
     let isIdle = queue.update { !$0.hasStores && !$0.isWriting && !$0.isClosing && $0.mayAdopt }
     if isIdle { _ = queue.wait(timeout: .milliseconds(4)) { _ in removalLog.adopted >= sequence ? true : nil } }
+    return number
   }
 
   /// Lets the writer look.
@@ -87,8 +111,9 @@ extension ResponseStore {
 
   // MARK: For copies that others hold
 
-  /// Names a state of the store: what ``wasRemoved(_:storedAt:groups:since:)`` compares with. Costs a nanosecond.
-  public var snapshot: UInt64 {
+  /// The present point in the order of removals: what ``wasRemoved(_:storedAt:groups:since:)`` compares with. Costs a
+  /// nanosecond.
+  public var snapshot: RemovalToken {
     if state.load(ordering: .relaxed) == State.closed.rawValue { Trap.usedAfterClose(directory) }
     return removalLog.sequence | snapshotMark
   }
@@ -99,14 +124,30 @@ extension ResponseStore {
   /// looked at.
   public func wasRemoved(
     _ key: @autoclosure () -> RequestKey, storedAt: @autoclosure () -> Date, groups: () -> [String],
-    since snapshot: inout UInt64
+    since snapshot: inout RemovalToken
   ) -> Bool {
     guard isUsable, var number = removalNumber(in: snapshot) else { return true }
     defer { snapshot = number | snapshotMark }
     return removals.wasRemoved(after: &number) { $0.covers(key: key().bytes, storedAt: storedAt(), groups: groups) }
   }
 
+  /// Whether a removal since `snapshot`, of any process, may cover what comes from a URL now: a response on its way, of which
+  /// nothing is known yet but its key. `snapshot` is moved to now.
+  ///
+  /// - Parameter url: Nil if it cannot be told; then any removal may cover the response.
+  package func mayBeRemoved(_ url: URL?, partition: String, since snapshot: inout RemovalToken) -> Bool {
+    guard var number = removalNumber(in: snapshot) else { return true }
+    // Of a store that was given up nothing is removed any more, but others may have begun anew.
+    guard isUsable else { return mayHaveSuccessor }
+    defer { snapshot = number | snapshotMark }
+    return removals.wasRemoved(after: &number) { scope in
+      url.flatMap { RequestKey(url: $0, partition: partition) }.map { scope.mayCover($0) } ?? true
+    }
+  }
+
+  /// Whether a removal has covered what waits for the writer, or it only hides what is on disk.
   func wasRemoved(_ staged: StagedResponse) -> Bool {
+    if staged.isDiscard { return true }
     var snapshot = staged.snapshot
     return removals.wasRemoved(after: &snapshot) { staged.isCovered(by: $0) }
   }

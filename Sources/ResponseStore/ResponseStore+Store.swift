@@ -8,9 +8,28 @@ extension ResponseStore {
   /// Returns at once: the response can be looked up in this process from now on, and is committed within
   /// ``Options/commitDelay``. When more than ``Options/queueByteCount`` bytes wait for the writer, the call waits for
   /// room, and after ``Options/fullQueueTimeout`` the response is dropped and counted. A response larger than what the
-  /// store may hold is dropped and counted, too. Safe from any thread.
-  public func store(_ response: NewResponse) {
-    stage(response, storedAt: options.clock(), purpose: .insert, snapshot: removalLog.sequence)
+  /// store may hold is dropped and counted, too. Where one is dropped, the one that it was to replace goes all the same: an
+  /// older response must not come back. Safe from any thread.
+  ///
+  /// - Parameters:
+  ///   - token: For what an origin was asked for: ``snapshot``, taken before it was asked. A removal that came since then
+  ///     covers the response: it is dropped and counted, or hidden. Nil, the default, for a response that exists only now.
+  ///   - waitsForRoom: False for a thread that must not block: the response is dropped at once where the queue is full.
+  /// - Returns: Whether the response was taken in; false if it was dropped.
+  @discardableResult
+  public func store(
+    _ response: NewResponse, askedAt token: RemovalToken? = nil, waitsForRoom: Bool = true
+  ) -> Bool {
+    let snapshot = token.map { removalNumber(in: $0) } ?? removalLog.sequence
+    if let snapshot,
+      stage(
+        response, storedAt: options.clock(), purpose: .insert, snapshot: snapshot, waitsForRoom: waitsForRoom)
+    {
+      return true
+    }
+    counts.droppedStores.add(1, ordering: .relaxed)
+    discard(response)
+    return false
   }
 
   /// Gives a stored response other header fields and facts, after a 304 (RFC 9111, section 4.3.4); body, key and
@@ -18,14 +37,38 @@ extension ResponseStore {
   ///
   /// The update of a response that has gone since it was looked up, because it was removed or evicted or another has taken
   /// its place, is dropped and counted: what was removed must not come back, and why it has gone cannot be told.
-  public func update(_ stored: StoredResponse, fields: HTTPFields, facts: FreshnessFacts) {
+  ///
+  /// - Parameter waitsForRoom: As for ``store(_:askedAt:waitsForRoom:)``.
+  /// - Returns: Whether the update was taken in; false if it was dropped.
+  @discardableResult
+  public func update(
+    _ stored: StoredResponse, fields: HTTPFields, facts: FreshnessFacts, waitsForRoom: Bool = true
+  ) -> Bool {
     let response = NewResponse(
       key: stored.key, status: stored.status, fields: fields, body: stored.body, facts: facts, vary: stored.vary,
       attachment: stored.attachment)
     let rowID = stored.staged?.rowID ?? stored.rowID
-    stage(
+    let isTaken = stage(
       response, storedAt: stored.storedAt, purpose: .replaceHead, rowID: rowID,
-      original: rowID == 0 ? stored.staged : nil, snapshot: stored.snapshot)
+      original: rowID == 0 ? stored.staged : nil, snapshot: stored.snapshot, waitsForRoom: waitsForRoom)
+    if !isTaken { counts.droppedStores.add(1, ordering: .relaxed) }
+    return isTaken
+  }
+
+  /// Has this process find nothing any more where a response would stand, and the writer delete what is there: a newer response
+  /// exists, and is not to be stored. Returns at once, and costs a lookup where nothing is stored.
+  package func discard(_ newer: NewResponse) {
+    var isStored = false
+    forEachVariant(of: newer.key) { if $0 == newer.vary { isStored = true } }
+    guard isStored, !isForked else { return }
+    let nothing = NewResponse(
+      key: newer.key, status: 0, fields: HTTPFields(), body: Data(), facts: newer.facts, vary: newer.vary)
+    let staged = StagedResponse(
+      nothing, storedAt: options.clock(), purpose: .discard, snapshot: removalLog.sequence,
+      inlineByteCount: file.inlineByteCount)
+    // It takes few bytes, and finds room where a response has found none.
+    let limit = options.queueByteCount + options.queueByteCount / 8
+    if case .queued(true, _)? = queue.withLock({ enqueue(staged, in: &$0, limit: limit) }) { queue.wakeAll() }
   }
 
   /// The largest body that can be stored beside anything else: half of what the capacity leaves for live pages.
@@ -40,27 +83,33 @@ extension ResponseStore {
 
   private func stage(
     _ response: NewResponse, storedAt: Date, purpose: StagedResponse.Purpose, rowID: UInt64 = 0,
-    original: StagedResponse? = nil, snapshot: UInt64
-  ) {
+    original: StagedResponse? = nil, snapshot: UInt64, waitsForRoom: Bool
+  ) -> Bool {
     guard isUsable, !isForked, response.body.count <= largestBodyByteCount,
       FieldCoding.byteCount(of: response.fields) <= 16 << 20, response.attachment?.count ?? 0 <= 16 << 20
-    else { return drop() }
+    else { return false }
     let staged = StagedResponse(
       response, storedAt: storedAt, purpose: purpose, rowID: rowID, original: original, snapshot: snapshot,
       inlineByteCount: file.inlineByteCount)
-    guard staged.headByteCount <= largestHeadByteCount, hasTarget(staged) else { return drop() }
+    guard staged.headByteCount <= largestHeadByteCount, hasTarget(staged), !wasRemoved(staged) else { return false }
     if !options.runsInBackground {
       while !queue.withLock({ $0.hasRoom(for: staged, limit: options.queueByteCount) }), writePending() {}
     }
-    switch queue.wait(timeout: options.fullQueueTimeout, for: { enqueue(staged, in: &$0) }) {
+    let limit = options.queueByteCount
+    let result =
+      waitsForRoom
+      ? queue.wait(timeout: options.fullQueueTimeout) { enqueue(staged, in: &$0, limit: limit) }
+      : queue.withLock { enqueue(staged, in: &$0, limit: limit) }
+    switch result {
     case .queued(let wakesWriter, _):
       if wakesWriter { queue.wakeAll() }
+      return true
     case .refused:
-      drop()
+      return false
     case nil:
-      queue.withLock { $0.stalledDoneCount = $0.doneCount }
-      drop()
+      if waitsForRoom { queue.withLock { $0.stalledDoneCount = $0.doneCount } }
       log(.fullQueue, "Stores come faster than the disk takes them; some are dropped")
+      return false
     }
   }
 
@@ -89,9 +138,9 @@ extension ResponseStore {
   }
 
   /// Puts a response at once into the staging area and the queue, so that both have one order; nil if there is no room.
-  private func enqueue(_ staged: StagedResponse, in queue: inout WriteQueue) -> Enqueued? {
+  private func enqueue(_ staged: StagedResponse, in queue: inout WriteQueue, limit: Int) -> Enqueued? {
     guard !queue.isClosing else { return .refused }
-    guard queue.hasRoom(for: staged, limit: options.queueByteCount) else { return queue.isStalled ? .refused : nil }
+    guard queue.hasRoom(for: staged, limit: limit) else { return queue.isStalled ? .refused : nil }
     if case .replaceHead = staged.purpose, let newest = staging.newest(of: staged.key, vary: staged.vary),
       !newest.isSameRecord(as: staged)
     {
@@ -102,10 +151,6 @@ extension ResponseStore {
     let isFirst = !queue.hasStores
     queue.append(staged)
     return .queued(wakesWriter: isFirst || queue.storeByteCount >= wakeByteCount, letGo: queue.takeWritten())
-  }
-
-  private func drop() {
-    counts.droppedStores.add(1, ordering: .relaxed)
   }
 
   /// So much waiting ends the writer's wait for more.

@@ -216,7 +216,7 @@ extension ResponseStore {
     if !batch.stores.isEmpty { file.uses.follow() }
     for staged in batch.stores {
       guard isStillWanted(staged) else {
-        outcome.dropped += 1
+        if !staged.isDiscard { outcome.dropped += 1 }
         try removeWhatItReplaces(staged, counters: &counters, outcome: &outcome, in: transaction)
         continue
       }
@@ -259,8 +259,8 @@ extension ResponseStore {
     _ staged: StagedResponse, counters: inout Counters, outcome: inout Outcome,
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) {
-    guard case .insert = staged.purpose else { return }
-    outcome.removed[.requested, default: 0] += try file.removeVariant(
+    if case .replaceHead = staged.purpose { return }
+    outcome.removed[staged.isDiscard ? .replaced : .requested, default: 0] += try file.removeVariant(
       of: staged.head, counters: &counters, in: transaction)
   }
 

@@ -9,6 +9,8 @@ final class StagedResponse: Sendable {
     case insert
     /// A new head for a record whose body stays; nothing if that one is gone.
     case replaceHead
+    /// Nothing, in place of the record that is there: a newer response is not to be stored.
+    case discard
   }
 
   let head: HeadRecord
@@ -54,6 +56,9 @@ final class StagedResponse: Sendable {
       bodyChecksum: bodyChecksum)
     bodyApart = head.isBodyInline ? Data() : response.body
   }
+
+  /// Whether it only hides what is on disk, and has the writer delete that.
+  var isDiscard: Bool { if case .discard = purpose { true } else { false } }
 
   // Made at each call, of the head's bytes.
   var key: RequestKey { head.key }

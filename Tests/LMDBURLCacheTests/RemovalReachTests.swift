@@ -1,0 +1,213 @@
+import Foundation
+import FoundationNetworking
+import Glibc
+import LoopbackOrigin
+import Synchronization
+import Testing
+
+@testable import LMDBURLCache
+
+/// Removals that this cache does not make itself reach its memory tier and its fetches in flight.
+@Suite("Removals by others", .timeLimit(.minutes(1)))
+struct RemovalReachTests {
+  /// Who removes, other than the cache that holds or fetches the response.
+  enum Remover: CaseIterable {
+    case secondCache, directory, process
+
+    func removeAll(of fixture: CacheFixture) async throws {
+      switch self {
+      case .secondCache:
+        let second = try LMDBURLCache(directory: fixture.directory, memoryCapacity: 0, diskCapacity: 16 << 20)
+        second.removeAllCachedResponses()
+      case .directory: try CacheDirectory(existingAt: fixture.directory).remove(.all)
+      case .process:
+        setenv("LMDBURLCACHE_TEST_DIRECTORY", fixture.directory.path, 1)
+        defer { unsetenv("LMDBURLCACHE_TEST_DIRECTORY") }
+        await #expect(processExitsWith: .success) {
+          let path = ProcessInfo.processInfo.environment["LMDBURLCACHE_TEST_DIRECTORY"]!
+          try CacheDirectory(existingAt: URL(fileURLWithPath: path)).remove(.all)
+        }
+      }
+    }
+  }
+
+  @Test("A response in memory that one lookup finds removed is removed for all that have found it too")
+  func memoryEntry() async throws {
+    let fixture = try CacheFixture()
+    let cache = fixture.cache
+    let url = URL(string: "http://example.com/a")!
+    cache.storeCachedResponse(cached(url), for: URLRequest(url: url))
+    // What another thread has in hand at this moment, before it compares with the log of removals.
+    let key = try #require(cache.key(for: URLRequest(url: url)))
+    let entry = try #require(cache.core.memory.find(key) { _ in true })
+    try await Remover.secondCache.removeAll(of: fixture)
+    #expect(!cache.isCached(url))
+    #expect(!cache.core.use(entry))
+    await fixture.finish()
+  }
+
+  @Test("No thread is served from memory what a second cache has removed")
+  func manyThreads() async throws {
+    let fixture = try CacheFixture()
+    let cache = fixture.cache
+    let url = URL(string: "http://example.com/a")!
+    let second = try LMDBURLCache(directory: fixture.directory, memoryCapacity: 0, diskCapacity: 16 << 20)
+    let isOver = Atomic(false)
+    // The last version that a removal covered when it had returned.
+    let removedVersion = Atomic(0)
+    let violationCount = Atomic(0)
+    let readers = DispatchGroup()
+    for _ in 0..<8 {
+      DispatchQueue(label: "reader").async(group: readers) {
+        while !isOver.load(ordering: .relaxed) {
+          let removed = removedVersion.load(ordering: .acquiring)
+          guard let found = cache.cachedResponse(for: URLRequest(url: url)), let version = Int(found.data.text) else {
+            continue
+          }
+          if version <= removed { violationCount.add(1, ordering: .relaxed) }
+        }
+      }
+    }
+    for version in 1...300 {
+      cache.storeCachedResponse(cached(url, "\(version)"), for: URLRequest(url: url))
+      second.removeCachedResponse(for: URLRequest(url: url))
+      removedVersion.store(version, ordering: .releasing)
+    }
+    isOver.store(true, ordering: .relaxed)
+    await withCheckedContinuation { continuation in readers.notify(queue: .global()) { continuation.resume() } }
+    #expect(violationCount.load(ordering: .relaxed) == 0)
+    await fixture.finish()
+  }
+
+  @Test("What a fetch brings that began before a removal is not stored", arguments: Remover.allCases, [true, false])
+  func fetchInFlight(_ remover: Remover, inSession: Bool) async throws {
+    let gate = Gate()
+    try await withCache { request in
+      let reply = Reply(200, [("Cache-Control", "max-age=600")], "\(request.number)")
+      return request.number > 0 ? reply : reply.held(at: gate)
+    } _: { (fixture, origin) async throws in
+      let (url, cache) = (origin.url("/a"), fixture.cache)
+      let session = fixture.session()
+      async let early = inSession ? session.data(from: url) : cache.data(from: url)
+      await gate.waitForArrivals()
+      try await remover.removeAll(of: fixture)
+      // A request that comes after the removal does not wait for the old fetch.
+      #expect(try await cache.data(from: url).0.text == "1")
+      gate.open()
+      #expect(try await early.0.text == "0")
+      #expect(try await cache.data(from: url).0.text == "1")
+      try fixture.reopen()
+      #expect(try await fixture.cache.data(from: url).0.text == "1")
+    }
+  }
+
+  @Test("A fetch that began before a removal leaves nothing behind", arguments: Remover.allCases)
+  func nothingIsLeft(_ remover: Remover) async throws {
+    let gate = Gate()
+    try await withCache { _ in
+      Reply(200, [("Cache-Control", "max-age=600")], "old").held(at: gate)
+    } _: { (fixture, origin) async throws in
+      let (url, cache) = (origin.url("/a"), fixture.cache)
+      async let early = cache.data(from: url)
+      await gate.waitForArrivals()
+      try await remover.removeAll(of: fixture)
+      gate.open()
+      #expect(try await early.0.text == "old")
+      #expect(!cache.isCached(url))
+      #expect(cache.engine.statistics.refused["overtaken"] == 1)
+      cache.flush()
+      #expect(cache.core.store?.entryCount == 0)
+    }
+  }
+
+  @Test(
+    "A validation that began before a removal does not carry the stored response past it", arguments: Remover.allCases)
+  func validationInFlight(_ remover: Remover) async throws {
+    let gate = Gate()
+    try await withCache { request in
+      let fields = [("ETag", "\"1\""), ("Cache-Control", "max-age=60")]
+      if request["If-None-Match"] != nil { return Reply(304, fields).held(at: gate) }
+      return Reply(200, fields, "body")
+    } _: { (fixture, origin) async throws in
+      let (url, cache) = (origin.url("/a"), fixture.cache)
+      _ = try await cache.data(from: url)
+      fixture.clock.advance(by: 100)
+      async let answer = cache.data(from: url)
+      await gate.waitForArrivals()
+      try await remover.removeAll(of: fixture)
+      gate.open()
+      #expect(try await answer.0.text == "body")
+      #expect(!cache.isCached(url))
+      try fixture.reopen()
+      #expect(!fixture.cache.isCached(url))
+    }
+  }
+
+  @Test("A removed response does not stand in for a failing origin")
+  func staleOnError() async throws {
+    let gate = Gate()
+    try await withCache { request in
+      let fields = [("Cache-Control", "max-age=60, stale-if-error=600")]
+      return request.number == 0 ? Reply(200, fields, "old") : Reply(503, [], "failure").held(at: gate)
+    } _: { (fixture, origin) async throws in
+      let (url, cache) = (origin.url("/a"), fixture.cache)
+      _ = try await cache.data(from: url)
+      fixture.clock.advance(by: 100)
+      async let answer = cache.data(from: url)
+      await gate.waitForArrivals()
+      try await Remover.secondCache.removeAll(of: fixture)
+      gate.open()
+      #expect(try await answer.0.text == "failure")
+    }
+  }
+
+  @Test("A removal that does not cover a fetch in flight leaves it its right to store")
+  func uncovered() async throws {
+    let gate = Gate()
+    try await withCache { _ in
+      Reply(200, [("Cache-Control", "max-age=600")], "body").held(at: gate)
+    } _: { (fixture, origin) async throws in
+      let (url, cache) = (origin.url("/a"), fixture.cache)
+      async let answer = cache.data(from: url)
+      await gate.waitForArrivals()
+      try CacheDirectory(existingAt: fixture.directory).remove(.host("other.example"))
+      gate.open()
+      #expect(try await answer.0.text == "body")
+      #expect(cache.isCached(url))
+      cache.flush()
+      #expect(cache.core.store?.entryCount == 1)
+    }
+  }
+
+  @Test("The answer to a POST is stored although the POST invalidates what was stored for its URL")
+  func ownInvalidation() async throws {
+    try await withCache { request in
+      let fields = [("Cache-Control", "max-age=600"), ("Content-Location", request.path)]
+      return Reply(200, fields, request.method)
+    } _: { (fixture, origin) async throws in
+      let (url, cache) = (origin.url("/a"), fixture.cache)
+      _ = try await cache.data(from: url)
+      #expect(try await cache.data(for: URLRequest(url, method: "POST")).0.text == "POST")
+      #expect(try await cache.data(from: url).0.text == "POST")
+    }
+  }
+
+  @Test("The answer to a POST is not stored when another removes while it is under way")
+  func postInFlight() async throws {
+    let gate = Gate()
+    try await withCache { request in
+      let fields = [("Cache-Control", "max-age=600"), ("Content-Location", request.path)]
+      let reply = Reply(200, fields, request.method)
+      return request.method == "POST" ? reply.held(at: gate) : reply
+    } _: { (fixture, origin) async throws in
+      let (url, cache) = (origin.url("/a"), fixture.cache)
+      _ = try await cache.data(from: url)
+      async let answer = cache.data(for: URLRequest(url, method: "POST"))
+      await gate.waitForArrivals()
+      try await Remover.secondCache.removeAll(of: fixture)
+      gate.open()
+      #expect(try await answer.0.text == "POST")
+      #expect(!cache.isCached(url))
+    }
+  }
+}

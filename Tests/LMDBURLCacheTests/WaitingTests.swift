@@ -1,0 +1,126 @@
+import Foundation
+import FoundationNetworking
+import Glibc
+import LMDB
+import LoopbackOrigin
+import Synchronization
+import Testing
+
+@testable import LMDBURLCache
+@testable import ResponseStore
+
+/// Holds LMDB's write lock until it is released, as a writer does whose disk hangs: nothing that is queued is written.
+final class HeldWriteLock: Sendable {
+  private let isHeld = DispatchSemaphore(value: 0)
+  private let mayEnd = DispatchSemaphore(value: 0)
+  private let hasEnded = DispatchSemaphore(value: 0)
+
+  init(_ store: ResponseStore) {
+    Thread.detachNewThread { [isHeld, mayEnd, hasEnded] in
+      do {
+        try store.file.environment.write { (_) throws(LMDBError) in
+          isHeld.signal()
+          mayEnd.wait()
+        }
+      } catch {
+        Issue.record(error)
+        isHeld.signal()
+      }
+      hasEnded.signal()
+    }
+    isHeld.wait()
+  }
+
+  func release() {
+    mayEnd.signal()
+    hasEnded.wait()
+  }
+}
+
+/// Who waits for a full queue, and for whom nobody waits.
+@Suite("Waiting", .timeLimit(.minutes(2)))
+struct WaitingTests {
+  /// A cache whose store has a small queue, and waits for room in it for longer than any test takes.
+  private func withSmallQueue(_ body: (CacheFixture) async throws -> Void) async throws {
+    let fixture = try CacheFixture(memory: 1 << 20, disk: 0)
+    var options = fixture.cache.core.options.storeOptions(diskCapacity: 16 << 20)
+    options.queueByteCount = 1 << 20
+    options.fullQueueTimeout = .seconds(1000)
+    options.stallTimeout = .seconds(1000)
+    let store = try ResponseStore.open(directory: fixture.directory.path, options: options)
+    fixture.cache.diskCapacity = 16 << 20
+    #expect(fixture.cache.core.store === store)
+    do {
+      try await body(fixture)
+    } catch {
+      Issue.record(error)
+    }
+    await fixture.finish()
+    store.close()
+  }
+
+  private func url(_ number: Int) -> URL { URL(string: "http://example.com/\(number)")! }
+
+  private func large(_ number: Int) -> CachedURLResponse {
+    CachedURLResponse(
+      response: httpResponse(url(number), ["Cache-Control": "max-age=600"]), data: Data(count: 600_000))
+  }
+
+  /// Whether `body`, on a thread of its own, returns although what it must not wait for is held.
+  private func returns(_ body: @escaping @Sendable () -> Void) async -> Bool {
+    let isDone = DispatchSemaphore(value: 0)
+    Thread.detachNewThread {
+      body()
+      isDone.signal()
+    }
+    return await withCheckedContinuation { continuation in
+      Thread.detachNewThread { continuation.resume(returning: isDone.wait(timeout: .now() + 20) == .success) }
+    }
+  }
+
+  @Test("Neither a removal nor another store waits for a store that finds the queue full")
+  func fullQueue() async throws {
+    try await withSmallQueue { fixture in
+      let cache = fixture.cache
+      cache.storeCachedResponse(cached(url(0)), for: URLRequest(url: url(0)))
+      #expect(cache.flush())
+      let lock = HeldWriteLock(try #require(cache.core.store))
+      cache.storeCachedResponse(large(1), for: URLRequest(url: url(1)))
+      let isStoring = DispatchSemaphore(value: 0)
+      let isStored = DispatchSemaphore(value: 0)
+      Thread.detachNewThread { [self] in
+        let key = cache.key(for: URLRequest(url: url(2)))!
+        let (response, _) = cache.adopt(large(2), for: URLRequest(url: url(2)), key)
+        cache.core.keep(response, reachesDisk: true) {
+          isStoring.signal()
+          return false
+        }
+        isStored.signal()
+      }
+      await withCheckedContinuation { continuation in
+        Thread.detachNewThread {
+          isStoring.wait()
+          continuation.resume()
+        }
+      }
+      let removed = URLRequest(url: url(0))
+      let removesOne = await returns { cache.removeCachedResponse(for: removed) }
+      let removesHost = await returns { cache.removeCachedResponses(forHost: "example.org") }
+      let inMemory = CachedURLResponse(
+        response: httpResponse(url(3)), data: Data(count: 10), userInfo: nil, storagePolicy: .allowedInMemoryOnly)
+      let kept = URLRequest(url: url(3))
+      let stores = await returns { cache.storeCachedResponse(inMemory, for: kept) }
+      #expect(removesOne && removesHost && stores)
+      #expect(!cache.isCached(url(0)))
+      #expect(cache.isCached(url(3)))
+      lock.release()
+      await withCheckedContinuation { continuation in
+        Thread.detachNewThread {
+          isStored.wait()
+          continuation.resume()
+        }
+      }
+      #expect(cache.isCached(url(2)))
+    }
+  }
+}
