@@ -67,7 +67,13 @@ extension CachingClient {
     var plan = plan
     do {
       var arrival = try await send(plan, over: transport)
-      if plan.isCompletion {
+      if arrival.response.usedUnseenCredentials {
+        // A confirmation, or the rest of a part, must not be joined to what is stored for others.
+        if !plan.conditional.isEmpty, [206, 304, 412, 416].contains(arrival.response.head.status) {
+          plan = plan.unconditional
+          arrival = try await send(plan, over: transport)
+        }
+      } else if plan.isCompletion {
         if try await complete(by: arrival, plan, in: flight) { return }
         // Only a 200 is an answer to the request as its caller made it.
         if arrival.response.head.status != 200 {
@@ -98,6 +104,10 @@ extension CachingClient {
   private func receive(_ arrival: Arrival, _ plan: Plan, in flight: Flight<Storage.Entry>) async {
     let incoming = arrival.response
     let status = incoming.head.status
+    if incoming.usedUnseenCredentials {
+      counters.refuse(.unseenCredentials)
+      return passThrough(incoming, plan, refused: .unseenCredentials, in: flight)
+    }
     if let answer = staleAnswer(plan, after: .status(status), of: flight) {
       flights.leave(flight)
       flight.deliver(.success(answer))

@@ -10,6 +10,9 @@ extension Rule {
   public static let overtaken = Rule("overtaken", "9111 4.4", "an invalidation overtook the response")
   /// The caller's hook refused it.
   public static let refusedByCaller = Rule("refused-by-caller", "9111 3", "the caller did not want it stored")
+  /// It came by credentials that are not part of the request.
+  public static let unseenCredentials = Rule(
+    "unseen-credentials", "9111 3.5", "the transport sent credentials that the request does not show")
   /// An identical request brought it.
   public static let collapsed = Rule("collapsed", "9111 4", "an identical request was under way")
   /// The request has content, which is no part of the key.

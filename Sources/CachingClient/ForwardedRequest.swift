@@ -60,6 +60,7 @@ public final class ForwardedRequest<Storage: ResponseStorage>: Sendable {
 
   /// What the answer to a POST is as the answer to a GET, if it may be one.
   private func reusable(_ response: IncomingResponse, because rule: Rule) -> (Plan, StorageProposal)? {
+    guard !response.usedUnseenCredentials else { return nil }
     let arrival = CachingClient<Storage>.Arrival(
       response: response, requestTime: requestTime, responseTime: client.clock())
     let judgement = client.judge(

@@ -16,6 +16,7 @@ public import HTTPCaching
 /// - A body that ends early **throws**; one that just ends is taken as complete unless its Content-Length says otherwise.
 /// - No cache of its own is used, and header fields are sent as given. Fields a transport adds by itself (cookies, language)
 ///   are unknown to the engine: if a response can vary by them, put them into ``ClientRequest/head`` first.
+/// - Credentials that a transport adds by itself are marked by ``IncomingResponse/usedUnseenCredentials``.
 /// - Cancelling the calling task ends the transfer.
 ///
 /// `send` may be called from many tasks at once.
@@ -65,6 +66,10 @@ public struct IncomingResponse: Sendable {
   /// Whether the transport dropped the content that `head` describes, as `URLSession` does with that of a redirect it cannot
   /// follow. The default is no. The response then counts as one without content, and its length is not compared.
   public var lacksContent = false
+  /// Whether the transport sent credentials that its request does not show, as a `URLSession` does whose delegate
+  /// answers a challenge. The default is no. What came by them is given to that one caller: it is neither stored nor
+  /// shared, and changes nothing that is stored for a safe method.
+  public var usedUnseenCredentials = false
 
   /// A response that has arrived.
   public init(head: ResponseHead, body: ResponseBody, isContentDecoded: Bool = false) {

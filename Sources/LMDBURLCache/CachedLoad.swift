@@ -18,11 +18,12 @@ struct CachedLoad: @unchecked Sendable {
   let cache: LMDBURLCache
   /// The task of a session that caches; nil for ``LMDBURLCache/data(for:)``.
   var task: URLSessionDataTask?
+  /// The session of the task, or the one that was given to ``LMDBURLCache/data(for:from:)``.
   var session: URLSession?
   /// What the session's lookup found.
   var prefetched: CachedURLResponse?
-  /// Reaches the origin; the context's own by default.
-  var transport: URLSessionTransport?
+  /// Reaches the origin.
+  private var transport: URLSessionTransport { task == nil ? context.loadTransport(for: session) : context.transport }
 
   /// As Foundation's, which mirrors Apple's.
   private static let mostRedirects = 20
@@ -36,6 +37,7 @@ struct CachedLoad: @unchecked Sendable {
   /// An answer that needs nobody else: fresh, and no redirect.
   func storedAnswer(to request: URLRequest) -> (response: URLResponse, body: Data)? {
     guard let asked = clientRequest(request, isFirst: true), let answer = cache.engine.storedAnswer(to: asked),
+      !mayGetMore(than: answer),
       Redirect.next(after: answer.status, location: { answer.head.fields["Location"] }, request: request) == nil,
       let body = answer.body.bytes, let url = request.url
     else { return nil }
@@ -50,17 +52,38 @@ struct CachedLoad: @unchecked Sendable {
   /// The final answer and its URL. Its body may still be on its way.
   func run(_ first: URLRequest) async throws -> (answer: Answer, url: URL) {
     var request = first
+    let transport = transport
     for hop in 0...Self.mostRedirects {
       guard let url = request.url, let asked = clientRequest(request, isFirst: hop == 0) else {
         throw URLError(.badURL)
       }
-      let answer = try await cache.engine.respond(to: asked, over: transport ?? context.transport)
-      let next = Redirect.next(after: answer.status, location: { answer.head.fields["Location"] }, request: request)
-      guard let next, let followed = await permitted(next, after: answer, url) else { return (answer, url) }
+      let hasCookiesFromJar = context.hasCookiesFromJar(request)
+      let answer = try await respond(to: asked, over: transport)
+      guard
+        let target = Redirect.next(after: answer.status, location: { answer.head.fields["Location"] }, request: request)
+      else { return (answer, url) }
+      let next = context.refreshingCookies(of: target, isFromJar: hasCookiesFromJar)
+      guard let followed = try await permitted(next, after: answer, to: request, over: transport) else {
+        return (answer, url)
+      }
       try await drain(answer.body)
       request = followed
     }
     throw URLError(.httpTooManyRedirects)
+  }
+
+  private func respond(to asked: ClientRequest, over transport: URLSessionTransport) async throws -> Answer {
+    let answer = try await cache.engine.respond(to: asked, over: transport)
+    guard mayGetMore(than: answer) else { return answer }
+    var again = asked
+    again.policy = .reloadIgnoringLocalCacheData
+    return try await cache.engine.respond(to: again, over: transport)
+  }
+
+  /// Whether an answer is a stored refusal, which is for those without credentials, and this load may have some. A
+  /// task's session outside gets the refusal, and asks by itself.
+  private func mayGetMore(than answer: Answer) -> Bool {
+    answer.status == 401 && answer.source != .network && task == nil && transport.hasCredentials
   }
 
   /// Reads the body of a redirect to its end, so that one that may be stored is; not one that is absurdly long.
@@ -74,8 +97,8 @@ struct CachedLoad: @unchecked Sendable {
   }
 
   private func clientRequest(_ request: URLRequest, isFirst: Bool) -> ClientRequest? {
-    // The session has put its cookies into the first request already.
-    let completed = context.complete(request, addsCookies: task == nil || !isFirst)
+    // A session has put its cookies into its task's request already, and later hops have theirs as well.
+    let completed = context.complete(request, addsCookies: task == nil && isFirst)
     let requestContext = RequestContext(
       request: completed, task: isFirst ? task : nil, prefetched: isFirst ? prefetched : nil)
     var asked = context.clientRequest(completed, context: requestContext, cache: cache)
@@ -83,17 +106,34 @@ struct CachedLoad: @unchecked Sendable {
     return asked
   }
 
-  /// Asks the task's delegate whether, and with what request, to follow.
-  private func permitted(_ next: URLRequest, after answer: Answer, _ url: URL) async -> URLRequest? {
-    guard let task, let session, let delegate = task.delegate,
-      let response = HTTPURLResponse.make(url: url, head: answer.head)
+  /// Asks the delegate whether, and with what request, to follow.
+  private func permitted(
+    _ next: URLRequest, after answer: Answer, to request: URLRequest, over transport: URLSessionTransport
+  ) async throws -> URLRequest? {
+    guard let session, let delegate = task == nil ? session.delegate as? any URLSessionTaskDelegate : task?.delegate,
+      let url = request.url, let response = HTTPURLResponse.make(url: url, head: answer.head)
     else { return next }
-    return await withCheckedContinuation { continuation in
-      let isAnswered = Atomic(false)
+    let question = RedirectQuestion(session: session, delegate: delegate, response: response, next: next)
+    if let task { return try await question.ask(about: task) }
+    // The delegate wants a task, and this load has none.
+    return try await transport.withIdleTask(for: request) { try await question.ask(about: $0) }
+  }
+}
+
+/// The question that a delegate is asked before a redirect is followed.
+private struct RedirectQuestion: @unchecked Sendable {
+  // Sendable: nothing changes, and the delegate is called on its session's queue alone.
+  let session: URLSession
+  let delegate: any URLSessionTaskDelegate
+  let response: HTTPURLResponse
+  let next: URLRequest
+
+  /// The request to follow with; nil if the redirect is the answer.
+  func ask(about task: URLSessionTask) async throws -> URLRequest? {
+    try await DelegateAnswer<URLRequest?>.wait { answer in
       session.delegateQueue.addOperation {
-        delegate.urlSession(session, task: task, willPerformHTTPRedirection: response, newRequest: next) { request in
-          guard !isAnswered.exchange(true, ordering: .relaxed) else { return }
-          continuation.resume(returning: request)
+        delegate.urlSession(session, task: task, willPerformHTTPRedirection: response, newRequest: next) {
+          answer.give($0)
         }
       }
     }

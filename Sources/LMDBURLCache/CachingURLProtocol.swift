@@ -50,18 +50,9 @@ final class CachingURLProtocol: URLProtocol {
 
   // MARK: Which requests
 
-  private static let bypassKey = "LMDBURLCache.bypass"
-
-  /// Marks a request as our own, on its way to the origin.
-  static func bypass(_ request: inout URLRequest) {
-    guard let mutable = (request as NSURLRequest).mutableCopy() as? NSMutableURLRequest else { return }
-    setProperty(true, forKey: bypassKey, in: mutable)
-    request = mutable as URLRequest
-  }
-
   override class func canInit(with request: URLRequest) -> Bool {
-    guard let scheme = request.url?.scheme?.lowercased(), scheme == "http" || scheme == "https" else { return false }
-    return property(forKey: bypassKey, in: request) == nil
+    guard let scheme = request.url?.scheme?.lowercased() else { return false }
+    return scheme == "http" || scheme == "https"
   }
 
   override class func canonicalRequest(for request: URLRequest) -> URLRequest { request }

@@ -21,7 +21,7 @@ extension LMDBURLCache {
   ///   `URLError.httpTooManyRedirects` after 20 redirects; `URLError.cancelled` when the task is cancelled.
   /// - Complexity: A hit costs a lookup in memory, or on disk and a copy of the body; it never suspends.
   public func data(for request: URLRequest) async throws -> (Data, URLResponse) {
-    try await data(for: request, context: ownContext, transport: nil)
+    try await data(for: request, context: ownContext, session: nil)
   }
 
   /// Loads a URL through the cache. Otherwise like ``data(for:)``.
@@ -29,28 +29,29 @@ extension LMDBURLCache {
     try await data(for: URLRequest(url: url))
   }
 
-  /// Loads a request through the cache; misses go over `session`, with its configuration. Otherwise like ``data(for:)``.
+  /// Loads a request through the cache; misses go out as `session` sends them. Otherwise like ``data(for:)``.
+  ///
+  /// They are carried by a session of the cache's own with the same configuration, so invalidating `session` does not
+  /// end them, and its delegate is told nothing of tasks. It is asked about challenges and redirects, as without the
+  /// cache, but not before storing. What comes after it has answered a challenge is given to this caller alone, and is
+  /// not stored.
   ///
   /// - Parameters:
   ///   - request: Any request; its cache policy is honoured, or the session's where it has none of its own.
-  ///   - session: Any session; its delegate is not asked before storing. Of one that caches itself only the configuration
-  ///     is used.
+  ///   - session: Any session, with or without a cache and a delegate.
   public func data(for request: URLRequest, from session: URLSession) async throws -> (Data, URLResponse) {
-    let context = SessionContext.of(session)
-    // A session that caches would look everything up, and store it, once more; its inner one does not.
-    let transport = context.cache == nil ? URLSessionTransport(session: session) : nil
-    return try await data(for: request, context: context, transport: transport)
+    try await data(for: request, context: SessionContext.of(session), session: session)
   }
 
   private func data(
-    for request: URLRequest, context: SessionContext, transport: URLSessionTransport?
+    for request: URLRequest, context: SessionContext, session: URLSession?
   ) async throws -> (Data, URLResponse) {
     var load = CachedLoad(context: context, cache: self)
-    load.transport = transport
+    load.session = session
     if let answer = load.storedAnswer(to: request) { return (answer.body, answer.response) }
     if let scheme = request.url?.scheme?.lowercased(), scheme != "http", scheme != "https" {
       // Not HTTP, so not ours.
-      return try await (transport ?? context.transport).session.data(for: request)
+      return try await (session ?? context.loadTransport(for: nil).session).data(for: request)
     }
     do {
       let (answer, url) = try await load.run(request)

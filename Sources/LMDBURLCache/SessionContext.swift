@@ -7,7 +7,7 @@ import Synchronization
   import FoundationNetworking
 #endif
 
-/// What belongs to a session that caches: its cache, its configuration, and the session inside by which it reaches the
+/// What belongs to a session that caches: its cache, its configuration, and the sessions inside by which it reaches the
 /// origin.
 ///
 /// `@unchecked Sendable`: `configuration` is a copy that nobody changes after `init`; weak references are read atomically, and
@@ -19,6 +19,7 @@ final class SessionContext: @unchecked Sendable {
   let additionalFields: [(name: String, value: String)]
   private let sessionPolicy: RequestPolicy
   private let transportReference = OnceReference<URLSessionTransport>()
+  private let loadTransportReference = OnceReference<URLSessionTransport>()
 
   init(configuration: URLSessionConfiguration) {
     sessionCache = configuration.urlCache as? LMDBURLCache
@@ -36,21 +37,38 @@ final class SessionContext: @unchecked Sendable {
   /// The session's cache; nil if it has none of ours.
   var cache: LMDBURLCache? { self === Self.unknown ? URLCache.shared as? LMDBURLCache : sessionCache }
 
-  // MARK: The session inside
+  // MARK: The sessions inside
 
+  /// Carries the requests of the session's tasks. Credentials are a matter of the session outside, which gets the 401.
+  ///
   /// Made on first use: a session made before `installShared` would keep the shared session from asking us.
   var transport: URLSessionTransport {
     if let transport = transportReference.load() { return transport }
+    let inside = insideConfiguration
+    inside.urlCredentialStorage = nil
+    return transportReference.storeIfNil(URLSessionTransport(configuration: inside, challenges: nil))
+  }
+
+  /// Carries the requests that no task of the session has made. Nobody outside sees their challenges, so that they are
+  /// answered inside.
+  ///
+  /// - Parameter session: The session of this context, if it has one.
+  func loadTransport(for session: URLSession?) -> URLSessionTransport {
+    if let transport = loadTransportReference.load() { return transport }
+    let challenges = ChallengeResponder(session: session)
+    return loadTransportReference.storeIfNil(
+      URLSessionTransport(configuration: insideConfiguration, challenges: challenges))
+  }
+
+  private var insideConfiguration: URLSessionConfiguration {
     guard let inside = configuration.copy() as? URLSessionConfiguration else {
       preconditionFailure("A copy of a configuration is a configuration")
     }
-    inside.protocolClasses = inside.protocolClasses?.filter { $0 != CachingURLProtocol.self }
-    // Fields and cookies are in the request by then: the engine must see them, since responses may vary by them. Credentials
-    // are a matter of the session outside, which gets the 401.
+    inside.leaveCachingOut()
+    // Fields and cookies are in the request by then: the engine must see them, since responses may vary by them.
     inside.httpAdditionalHeaders = nil
     inside.httpShouldSetCookies = false
-    inside.urlCredentialStorage = nil
-    return transportReference.storeIfNil(URLSessionTransport(configuration: inside))
+    return inside
   }
 
   /// The class that would have had the request without us.
@@ -77,6 +95,28 @@ final class SessionContext: @unchecked Sendable {
       request.setValue(cookies, forHTTPHeaderField: "Cookie")
     }
     return request
+  }
+
+  /// The request to which a redirect leads, with the cookies that the jar has now for its URL. The redirect itself may
+  /// have set or deleted some.
+  ///
+  /// - Parameter isFromJar: Whether the `Cookie` field of the request that was redirected came from the jar, and not
+  ///   from its caller.
+  func refreshingCookies(of next: URLRequest, isFromJar: Bool) -> URLRequest {
+    var next = next
+    if isFromJar { next.setValue(nil, forHTTPHeaderField: "Cookie") }
+    if configuration.httpShouldSetCookies, let url = next.url, let cookies = cookieField(for: url) {
+      next.setValue(cookies, forHTTPHeaderField: "Cookie")
+    }
+    return next
+  }
+
+  /// Whether the `Cookie` field of a request is what the jar has for its URL.
+  func hasCookiesFromJar(_ request: URLRequest) -> Bool {
+    guard configuration.httpShouldSetCookies, let field = request.value(forHTTPHeaderField: "Cookie"),
+      let url = request.url
+    else { return false }
+    return field == cookieField(for: url)
   }
 
   private func cookieField(for url: URL) -> String? {

@@ -163,6 +163,15 @@ struct FoundationFactsTests {
     task.cancel()
   }
 
+  @Test("A request tells whether a time limit was set for it.")
+  func timeLimits() {
+    var request = URLRequest(url: URL(string: "http://probe.test/")!, timeoutInterval: 2)
+    // Foundation counts the initializer's for none.
+    #expect(request.ownTimeLimit == nil)
+    request.timeoutInterval = 60
+    #expect(request.ownTimeLimit == 60)
+  }
+
   @Test("a session that does not cache never stores")
   func neverStores() async throws {
     let origin = try LoopbackOrigin { _ in Reply(200, [("Cache-Control", "max-age=600")], "a") }

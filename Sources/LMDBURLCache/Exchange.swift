@@ -1,0 +1,217 @@
+import CachingClient
+import Foundation
+import HTTPCaching
+import Synchronization
+
+#if canImport(FoundationNetworking)
+  import FoundationNetworking
+#endif
+
+/// One request and its response: the delegate's calls in, a head and chunks out.
+///
+/// The delegate's calls come on the queue of all sessions, so they do as little as possible: what costs time is done by
+/// the one who reads.
+final class Exchange: Sendable {
+  /// What an origin wants to know before it answers.
+  struct Challenge: @unchecked Sendable {
+    // Sendable: a challenge does not change once it is handed out, and tasks may be used from any thread.
+    let challenge: URLAuthenticationChallenge
+    let task: URLSessionTask
+  }
+
+  private struct Arrival: Sendable {
+    let response: SendableResponse
+    let lacksContent: Bool
+  }
+
+  private enum Head {
+    case awaited(CheckedContinuation<Arrival, any Error>?)
+    case delivered
+  }
+
+  private struct State {
+    var head = Head.awaited(nil)
+    /// What has come and is not read yet.
+    var unread = Data()
+    var end: Result<Void, any Error>?
+    var reader: CheckedContinuation<Data?, any Error>?
+    var task: URLSessionDataTask?
+    var challenge: Challenge?
+  }
+
+  private let state = Mutex(State())
+  private let holdsUnauthorized: Bool
+
+  /// - Parameter holdsUnauthorized: Whether a 401 is delivered only at its end, when it is known whether it holds a
+  ///   challenge.
+  init(holdsUnauthorized: Bool) {
+    self.holdsUnauthorized = holdsUnauthorized
+  }
+
+  /// The challenge that the response holds.
+  var challenge: Challenge? { state.withLock { $0.challenge } }
+
+  /// Makes a task, starts it, and waits for its head.
+  ///
+  /// - Parameter make: Called on a queue of ours: making a task waits for the sessions' queue as well, and whoever
+  ///   awaits this must not block a thread that others' tasks need.
+  func start(_ make: @escaping @Sendable () -> URLSessionDataTask) async throws -> IncomingResponse {
+    let arrival = try await withCheckedThrowingContinuation { continuation in
+      let end = state.withLock { state -> Result<Void, any Error>? in
+        if state.end == nil { state.head = .awaited(continuation) }
+        return state.end
+      }
+      if case .failure(let error)? = end { return continuation.resume(throwing: error) }
+      SessionCalls.queue.async {
+        guard self.state.withLock({ $0.end == nil }) else { return }
+        let task = make()
+        self.state.withLock { $0.task = task }
+        task.resume()
+      }
+    }
+    let body = ResponseBody(next: { [body = BodyReader(exchange: self)] in try await body.next() })
+    guard let response = arrival.response.response as? HTTPURLResponse else { throw URLError(.badServerResponse) }
+    var incoming = IncomingResponse(
+      head: response.head, body: body,
+      isContentDecoded: response.value(forHTTPHeaderField: "Content-Encoding") != nil)
+    incoming.lacksContent = arrival.lacksContent
+    return incoming
+  }
+
+  /// Ends it for whoever waits, and then the transfer.
+  func cancel() {
+    finish(.failure(CancellationError()))
+    // On the queue on which the task is made, so that it is either there or never made.
+    SessionCalls.queue.async { self.state.withLock { $0.task }?.cancel() }
+  }
+
+  func cancelUnlessOver() {
+    if state.withLock({ $0.end == nil }) { cancel() }
+  }
+
+  // MARK: In
+
+  /// - Parameter isOver: whether the task has ended, so that no content follows.
+  func receive(_ response: URLResponse, isOver: Bool = false) {
+    guard let response = response as? HTTPURLResponse, response.statusCode >= 200 else { return }
+    if holdsUnauthorized, response.statusCode == 401, !isOver { return }
+    let continuation = state.withLock { state -> CheckedContinuation<Arrival, any Error>? in
+      guard case .awaited(let continuation?) = state.head else { return nil }
+      state.head = .delivered
+      return continuation
+    }
+    // Without a Location to follow, Foundation drops the content.
+    continuation?.resume(
+      returning: Arrival(response: SendableResponse(response), lacksContent: isOver && response.isRedirect))
+  }
+
+  func receive(_ data: Data, of task: URLSessionTask) {
+    if let response = task.response { receive(response) }
+    let reader = state.withLock { state -> CheckedContinuation<Data?, any Error>? in
+      guard state.end == nil else { return nil }
+      guard let reader = state.reader else {
+        state.unread.append(data)
+        return nil
+      }
+      state.reader = nil
+      return reader
+    }
+    reader?.resume(returning: data)
+  }
+
+  /// Refuses a redirect, unless the exchange has ended.
+  ///
+  /// Foundation takes the answer on the task's queue, and stops the process if the task is no longer waiting for it.
+  /// The end of an exchange is noted under this lock before its task is cancelled, so an answer that is given here
+  /// comes first.
+  func refuseRedirect(_ refuse: () -> Void) {
+    state.withLock { state in
+      if state.end == nil { refuse() }
+    }
+  }
+
+  func complete(_ task: URLSessionTask, _ challenge: URLAuthenticationChallenge) {
+    state.withLock { $0.challenge = Challenge(challenge: challenge, task: task) }
+    complete(task, nil as (any Error)?)
+  }
+
+  func complete(_ task: URLSessionTask, _ error: (any Error)?) {
+    // A redirect's head comes only with its end.
+    if error == nil, let response = task.response { receive(response, isOver: true) }
+    finish(error.map { .failure($0) } ?? .success(()))
+  }
+
+  private func finish(_ end: Result<Void, any Error>) {
+    typealias Waiting = (
+      head: CheckedContinuation<Arrival, any Error>?, reader: CheckedContinuation<Data?, any Error>?
+    )
+    let waiting = state.withLock { state -> Waiting in
+      guard state.end == nil else { return (nil, nil) }
+      state.end = end
+      var waiting: Waiting = (nil, state.reader)
+      state.reader = nil
+      if case .awaited(let head) = state.head {
+        waiting.head = head
+        state.head = .delivered
+      }
+      return waiting
+    }
+    switch end {
+    case .success:
+      // A response without a head is none.
+      waiting.head?.resume(throwing: URLError(.badServerResponse))
+      waiting.reader?.resume(returning: nil)
+    case .failure(let error):
+      waiting.head?.resume(throwing: error)
+      waiting.reader?.resume(throwing: error)
+    }
+  }
+
+  // MARK: Out
+
+  /// The next chunk, or nil at the end; throws if the transfer ended early.
+  func nextChunk() async throws -> Data? {
+    try await withCheckedThrowingContinuation { continuation in
+      let now = state.withLock { state -> Result<Data?, any Error>? in
+        if !state.unread.isEmpty {
+          defer { state.unread = Data() }
+          return .success(state.unread)
+        }
+        switch state.end {
+        case .success?: return .success(nil)
+        case .failure(let error)?: return .failure(error)
+        case nil:
+          state.reader = continuation
+          return nil
+        }
+      }
+      if let now { continuation.resume(with: now) }
+    }
+  }
+
+  /// The end of a body that is read: when nobody reads it any more, the transfer is ended.
+  private final class BodyReader: Sendable {
+    let exchange: Exchange
+
+    init(exchange: Exchange) {
+      self.exchange = exchange
+    }
+
+    deinit {
+      exchange.cancelUnlessOver()
+    }
+
+    func next() async throws -> Data? {
+      try await withTaskCancellationHandler {
+        try await exchange.nextChunk()
+      } onCancel: {
+        exchange.cancel()
+      }
+    }
+  }
+}
+
+extension HTTPURLResponse {
+  /// Whether Foundation takes it for a redirect, with a Location or without.
+  fileprivate var isRedirect: Bool { (300..<400).contains(statusCode) && statusCode != 304 }
+}

@@ -1,0 +1,196 @@
+import Foundation
+import FoundationNetworking
+import LoopbackOrigin
+import Synchronization
+import Testing
+
+@testable import LMDBURLCache
+
+/// Answers every challenge in one way.
+final class LoginDelegate: NSObject, URLSessionTaskDelegate {
+  enum Answer: Sendable {
+    case login(String)
+    case defaultHandling
+    case cancel
+  }
+
+  private let answer: Answer
+  private let failures = Mutex<[Int]>([])
+  /// How many answers to the same request had failed before, for each challenge.
+  var failureCounts: [Int] { failures.withLock { $0 } }
+
+  init(_ answer: Answer) {
+    self.answer = answer
+  }
+
+  func urlSession(
+    _ session: URLSession, task: URLSessionTask, didReceive challenge: URLAuthenticationChallenge,
+    completionHandler: @escaping @Sendable (URLSession.AuthChallengeDisposition, URLCredential?) -> Void
+  ) {
+    failures.withLock { $0.append(challenge.previousFailureCount) }
+    switch answer {
+    case .login where challenge.previousFailureCount > 1: completionHandler(.performDefaultHandling, nil)
+    case .login(let user):
+      completionHandler(.useCredential, URLCredential(user: user, password: "pw", persistence: .none))
+    case .defaultHandling: completionHandler(.performDefaultHandling, nil)
+    case .cancel: completionHandler(.cancelAuthenticationChallenge, nil)
+    }
+  }
+}
+
+/// What comes after a session's delegate has answered a challenge belongs to that caller alone.
+@Suite("Challenges")
+struct ChallengeTests {
+  /// The user whom a request names, or nil.
+  static func user(of request: RecordedRequest) -> String? {
+    guard let field = request["Authorization"], let bytes = Data(base64Encoded: field.dropFirst("Basic ".count).text)
+    else { return nil }
+    return bytes.text.split(separator: ":").first.map(String.init)
+  }
+
+  static let whoAreYou = Reply(401, [("WWW-Authenticate", "Basic realm=\"r\"")], "who?")
+
+  func session(_ answer: LoginDelegate.Answer, _ configuration: URLSessionConfiguration = .ephemeral) -> URLSession {
+    URLSession(configuration: configuration, delegate: LoginDelegate(answer), delegateQueue: nil)
+  }
+
+  @Test("What came after a challenge was answered is given to nobody else.", arguments: [false, true])
+  func answered(_ isCaching: Bool) async throws {
+    try await withCache { request in
+      guard let user = Self.user(of: request) else { return Self.whoAreYou }
+      return Reply(200, [("Cache-Control", "max-age=600"), ("ETag", "\"\(user)\"")], user)
+    } _: { (fixture, origin) async throws in
+      let cache = fixture.cache
+      let url = origin.url("/a")
+      let configuration = URLSessionConfiguration.ephemeral
+      let (alice, bob) = (
+        session(.login("alice"), isCaching ? configuration.caching(with: cache) : configuration),
+        session(.login("bob"), isCaching ? configuration.caching(with: cache) : configuration)
+      )
+      for _ in 0..<2 {
+        #expect(try await cache.data(from: url, by: alice).text == "alice")
+        #expect(!cache.isCached(url))
+        #expect(try await cache.data(from: url, by: bob).text == "bob")
+        #expect(try await cache.data(from: url).1.status == 401)
+      }
+      // By tasks of the sessions as well.
+      #expect(try await alice.data(from: url).0.text == "alice")
+      #expect(try await bob.data(from: url).0.text == "bob")
+      #expect(!cache.isCached(url))
+    }
+  }
+
+  @Test("Requests that wait for one whose challenge is answered fetch on their own.")
+  func followers() async throws {
+    let gate = Gate()
+    try await withCache { request in
+      if let user = Self.user(of: request) { return Reply(200, [("Cache-Control", "max-age=600")], user) }
+      return request.number == 0 ? Self.whoAreYou.held(at: gate) : Self.whoAreYou
+    } _: { (fixture, origin) async throws in
+      let cache = fixture.cache
+      let url = origin.url("/a")
+      let (alice, bob) = (session(.login("alice")), session(.login("bob")))
+      async let leader = cache.data(from: url, by: alice)
+      await gate.waitForArrivals()
+      async let follower = cache.data(from: url, by: bob)
+      async let anonymous = cache.data(from: url)
+      while cache.statistics.requests.waiting < 2 { await Task.yield() }
+      gate.open()
+      #expect(try await leader.text == "alice")
+      #expect(try await follower.text == "bob")
+      #expect(try await anonymous.1.status == 401)
+      #expect(!cache.isCached(url))
+    }
+  }
+
+  @Test("A response that everybody may have is not updated by what came after a challenge.")
+  func confirmed() async throws {
+    let isProtected = Atomic(false)
+    try await withCache { request in
+      let fields = [("Cache-Control", "max-age=60"), ("ETag", "\"1\"")]
+      guard isProtected.load(ordering: .relaxed) else { return Reply(200, fields, "for all") }
+      guard let user = Self.user(of: request) else { return Self.whoAreYou }
+      return request["If-None-Match"] == "\"1\""
+        ? Reply(304, fields + [("X-User", user)]) : Reply(200, fields + [("X-User", user)], user)
+    } _: { (fixture, origin) async throws in
+      let cache = fixture.cache
+      let url = origin.url("/a")
+      #expect(try await cache.data(from: url).0.text == "for all")
+      isProtected.store(true, ordering: .relaxed)
+      fixture.clock.advance(by: 100)
+      let (data, response) = try await cache.data(for: URLRequest(url: url), from: session(.login("alice")))
+      #expect(data.text == "alice")
+      #expect(response.field("X-User") == "alice")
+      let stored = cache.cachedResponse(for: URLRequest(url: url))
+      #expect(stored?.data.text == "for all")
+      #expect(stored?.response.field("X-User") == nil)
+      #expect(try await cache.data(from: url).1.status == 401)
+    }
+  }
+
+  @Test("The answer to a POST that was sent again with credentials answers no GET.")
+  func post() async throws {
+    try await withCache { request in
+      guard let user = Self.user(of: request) else { return Self.whoAreYou }
+      return Reply(200, [("Cache-Control", "max-age=600"), ("Content-Location", request.path)], user)
+    } _: { (fixture, origin) async throws in
+      let url = origin.url("/a")
+      var post = URLRequest(url, method: "POST")
+      post.httpBody = Data("x".utf8)
+      #expect(try await fixture.cache.data(for: post, from: session(.login("alice"))).0.text == "alice")
+      #expect(origin.requests.map(\.body.text) == ["x", "x"])
+      #expect(!fixture.cache.isCached(url))
+    }
+  }
+
+  @Test("A delegate is asked until it gives up, and learns how often its answers failed.")
+  func refused() async throws {
+    try await withCache { _ in
+      Self.whoAreYou
+    } _: { (fixture, origin) async throws in
+      let delegate = LoginDelegate(.login("mallory"))
+      let session = URLSession(configuration: .ephemeral, delegate: delegate, delegateQueue: nil)
+      let (data, response) = try await fixture.cache.data(for: URLRequest(url: origin.url("/a")), from: session)
+      #expect(response.status == 401)
+      #expect(data.text == "who?")
+      #expect(delegate.failureCounts == [0, 1, 2])
+      #expect(!fixture.cache.isCached(origin.url("/a")))
+    }
+  }
+
+  @Test("Without credentials the answer is the 401; a delegate that cancels the challenge ends the load.")
+  func unanswered() async throws {
+    try await withCache { _ in
+      Self.whoAreYou
+    } _: { (fixture, origin) async throws in
+      let cache = fixture.cache
+      let request = URLRequest(url: origin.url("/a"))
+      for session in [URLSession(configuration: .ephemeral), session(.defaultHandling), fixture.session()] {
+        #expect(try await cache.data(for: request, from: session).1.status == 401)
+      }
+      let cancelling = session(.cancel)
+      await #expect { try await cache.data(for: request, from: cancelling) } throws: {
+        ($0 as? URLError)?.code == .cancelled
+      }
+    }
+  }
+
+  @Test("A stored 401 does not keep a session with credentials out.")
+  func storedRefusal() async throws {
+    try await withCache { request in
+      if let user = Self.user(of: request) { return Reply(200, [("Cache-Control", "max-age=600")], user) }
+      return Reply(401, [("WWW-Authenticate", "Basic realm=\"r\""), ("Cache-Control", "max-age=600")], "who?")
+    } _: { (fixture, origin) async throws in
+      let cache = fixture.cache
+      let url = origin.url("/a")
+      for _ in 0..<2 { #expect(try await cache.data(from: url).1.status == 401) }
+      #expect(origin.requestCount == 1)
+      #expect(try await cache.data(from: url, by: session(.login("alice"))).text == "alice")
+      #expect(try await cache.data(from: url).1.status == 401)
+    }
+  }
+}
+
+extension Substring {
+  fileprivate var text: String { String(self) }
+}

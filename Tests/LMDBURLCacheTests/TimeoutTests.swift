@@ -1,0 +1,65 @@
+import Foundation
+import FoundationNetworking
+import LoopbackOrigin
+import Testing
+
+@testable import LMDBURLCache
+
+/// Time limits of requests and sessions.
+@Suite("Time limits")
+struct TimeoutTests {
+  enum Way: CaseIterable { case task, plainSession, cachingSession }
+
+  func load(
+    _ request: URLRequest, _ way: Way, _ cache: LMDBURLCache, sessionLimit: TimeInterval
+  ) async throws -> String {
+    let configuration = URLSessionConfiguration.ephemeral
+    configuration.timeoutIntervalForRequest = sessionLimit
+    let plain = URLSession(configuration: configuration)
+    let caching = URLSession(configuration: configuration.caching(with: cache))
+    return switch way {
+    case .task: try await caching.data(for: request).0.text
+    case .plainSession: try await cache.data(for: request, from: plain).0.text
+    case .cachingSession: try await cache.data(for: request, from: caching).0.text
+    }
+  }
+
+  func errorCode(
+    _ request: URLRequest, _ way: Way, _ cache: LMDBURLCache, sessionLimit: TimeInterval
+  ) async -> URLError.Code? {
+    do {
+      _ = try await load(request, way, cache, sessionLimit: sessionLimit)
+      return nil
+    } catch { return (error as? URLError)?.code }
+  }
+
+  @Test("A request's time limit goes before its session's, be it shorter or longer.", arguments: Way.allCases)
+  func ownLimit(_ way: Way) async throws {
+    let (short, long, session) = (Gate(), Gate(), Gate())
+    let gates = ["/short": short, "/long": long, "/session": session]
+    try await withCache { request in
+      gates[request.path].map { Reply(200, [], request.path).held(at: $0) } ?? Reply(404)
+    } _: { (fixture, origin) async throws in
+      @Sendable func request(_ path: String, limit: TimeInterval?) -> URLRequest {
+        var request = URLRequest(url: origin.url(path))
+        if let limit { request.timeoutInterval = limit }
+        return request
+      }
+      let cache = fixture.cache
+      let clock = ContinuousClock()
+      let start = clock.now
+      async let longer = load(request("/long", limit: 300), way, cache, sessionLimit: 1)
+      await long.waitForArrivals()
+      async let sessionEnd = errorCode(request("/session", limit: nil), way, cache, sessionLimit: 1)
+      #expect(await errorCode(request("/short", limit: 1), way, cache, sessionLimit: 100) == .timedOut)
+      // Not the session's 100 seconds.
+      #expect(clock.now - start < .seconds(60))
+      #expect(await sessionEnd == .timedOut)
+      // Its session's limit has passed for another request, and this one still waits.
+      long.open()
+      #expect(try await longer == "/long")
+      short.open()
+      session.open()
+    }
+  }
+}
