@@ -81,7 +81,7 @@ extension CachingClient {
           arrival = try await send(plan, over: transport)
         }
       } else if arrival.response.head.status == 304, let entry = plan.entry, !plan.conditional.isEmpty {
-        switch confirm(entry, by: arrival, plan, in: flight) {
+        switch await confirm(entry, by: arrival, plan, in: flight) {
         case .done: return
         case .askAgain:
           plan = plan.unconditional
@@ -116,14 +116,14 @@ extension CachingClient {
     }
     let judged = plan.request.overrides.judged(incoming.head)
     if plan.request.head.method == "HEAD" {
-      freshen(by: judged, arrival, plan, in: flight)
+      await freshen(by: judged, arrival, plan, in: flight)
       return passThrough(incoming, plan, refused: .headOnlyUpdates, in: flight)
     }
     switch judge(judged, arrival, plan.request, sentAs: plan.outgoing.head) {
     case .refuse(let rule):
       counters.refuse(rule)
       // A request's own no-store says nothing of what is stored.
-      if rule != .requestNoStore { dropOutdated(plan, status: status) }
+      if rule != .requestNoStore { await dropOutdated(plan, status: status) }
       passThrough(incoming, plan, refused: rule, in: flight)
     case .store(let proposal): await collect(incoming, as: proposal, plan, in: flight)
     }
@@ -150,11 +150,11 @@ extension CachingClient {
   }
 
   /// A successful answer that cannot be stored supersedes what is stored all the same: the old response must not come back.
-  func dropOutdated(_ plan: Plan, status: Int) {
+  func dropOutdated(_ plan: Plan, status: Int) async {
     guard let entry = plan.entry else { return }
     // A 206 says nothing of the rest, other errors nothing of the resource.
     let supersedes = (200..<400).contains(status) && status != 206 && status != 304 || status == 404 || status == 410
     guard supersedes else { return }
-    storage.remove(entry, for: plan.request)
+    await storage.remove(entry, for: plan.request)
   }
 }

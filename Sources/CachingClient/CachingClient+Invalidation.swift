@@ -6,7 +6,7 @@ extension CachingClient {
   func forward(_ request: ClientRequest, over transport: some Transport, because rule: Rule) async throws -> Response {
     let forwarded = ForwardedRequest(request, past: self)
     let incoming = try await transport.send(request.outgoing())
-    forwarded.invalidate(answeredBy: incoming.head)
+    await forwarded.invalidate(answeredBy: incoming.head)
     if let answer = try await forwarded.collect(incoming, because: rule) { return answer }
     let refusal: Rule? =
       switch request.head.method {
@@ -23,23 +23,28 @@ extension CachingClient {
   /// stored afterwards.
   ///
   /// - Parameter spared: the fetch whose own answer invalidates.
-  func invalidate(_ targets: Invalidation, for request: ClientRequest, sparing spared: Flight<Storage.Entry>? = nil) {
+  func invalidate(
+    _ targets: Invalidation, for request: ClientRequest, sparing spared: Flight<Storage.Entry>? = nil
+  ) async {
     let urls = targets.urls.map { request.overrides.keyURL(for: $0) }
-    for url in urls { flights.void(ResourceKey(url: url, partition: request.partition), sparing: spared) }
+    var overtakesFetches = false
+    for url in urls where flights.void(ResourceKey(url: url, partition: request.partition), sparing: spared) {
+      overtakesFetches = true
+    }
     if !targets.groups.isEmpty {
       // Which groups a response belongs to is known only when its head has come, so all fetches from that origin are overtaken.
       let origin = ResourceKey(url: request.head.url, partition: request.partition).origin
       flights.void(sparing: spared) { $0.origin == origin && $0.partition == request.partition }
     }
-    guard let ticket = spared?.ticket, !ticket.isVoid else {
-      return storage.invalidate(urls: urls, groups: targets.groups, origin: targets.origin, for: request)
-    }
-    // Whatever was removed up to this token does not cover what the answer brings; nor do the removals made here.
-    let known = ticket.token
+    let invalidation = StorageInvalidation(
+      urls: urls, groups: targets.groups, origin: targets.origin, overtakesFetches: overtakesFetches)
+    // Whatever was removed up to the token of the spared one does not cover what its answer brings; nor does what is removed
+    // here.
+    let ticket = spared.flatMap { $0.ticket.isVoid ? nil : $0.ticket }
+    let known = ticket?.token ?? storage.removalToken
     var token = known
-    storage.invalidate(
-      urls: urls, groups: targets.groups, origin: targets.origin, for: request, movingPast: &token)
-    ticket.advance(from: known, to: token)
+    await storage.invalidate(invalidation, for: request, movingPast: &token)
+    ticket?.advance(from: known, to: token)
   }
 
   /// Keeps fetches that are under way from storing what they bring; their callers get it all the same.

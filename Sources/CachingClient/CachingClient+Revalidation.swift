@@ -12,7 +12,7 @@ extension CachingClient {
   /// Updates the stored response by a 304 and answers with it (RFC 9111 section 4.3.4).
   func confirm(
     _ entry: Storage.Entry, by arrival: Arrival, _ plan: Plan, in flight: Flight<Storage.Entry>
-  ) -> Confirmation {
+  ) async -> Confirmation {
     let overrides = plan.request.overrides
     let freshening = Freshening.decide(
       notModified: overrides.judged(arrival.response.head), request: plan.request.head, stored: entry,
@@ -21,19 +21,22 @@ extension CachingClient {
     switch freshening {
     case .update(let fields, let facts, let rule):
       let view = UpdatedView(base: entry, fields: fields, facts: overrides.applied(to: facts, status: entry.status))
-      return serve(view, rule, plan, in: flight) {
+      return await serve(view, rule, plan, in: flight) {
         guard !flight.ticket.isVoid else { return }
         storage.update(entry, fields: kept(view.fields), facts: view.facts, for: plan.request)
-        undoIfOvertaken(plan, flight)
+        await undoIfOvertaken(plan, flight)
       }
     case .updateAndRemove(let fields, let facts, let rule):
-      return serve(UpdatedView(base: entry, fields: fields, facts: facts), rule, plan, in: flight) {
-        storage.remove(entry, for: plan.request)
+      return await serve(UpdatedView(base: entry, fields: fields, facts: facts), rule, plan, in: flight) {
+        await storage.remove(entry, for: plan.request)
       }
     case .reuseUnchanged(let rule):
-      return serve(UpdatedView(base: entry, fields: entry.fields, facts: entry.facts), rule, plan, in: flight) {}
+      return await serve(UpdatedView(base: entry, fields: entry.fields, facts: entry.facts), rule, plan, in: flight) {}
     case .markStale(let facts, _):
-      storage.update(entry, fields: entry.fields, facts: facts, for: plan.request)
+      if !flight.ticket.isVoid {
+        storage.update(entry, fields: entry.fields, facts: facts, for: plan.request)
+        await undoIfOvertaken(plan, flight)
+      }
       return .askAgain
     case .unrelated: return .askAgain
     }
@@ -42,11 +45,11 @@ extension CachingClient {
   /// Answers with a confirmed response. The store is brought up to date before anybody is let go.
   private func serve(
     _ view: UpdatedView<Storage.Entry>, _ rule: Rule, _ plan: Plan, in flight: Flight<Storage.Entry>,
-    updatingStore: () -> Void
-  ) -> Confirmation {
+    updatingStore: () async -> Void
+  ) async -> Confirmation {
     guard let answer = confirmedAnswer(plan, from: view, rule) else { return .askAgain }
     counters.revalidations.count()
-    updatingStore()
+    await updatingStore()
     flights.leave(flight)
     flight.deliver(.success(answer))
     flight.resolve(flight.sharingKey == nil || flight.ticket.isVoid ? .alone : .shared(share(view, plan)))
@@ -62,7 +65,7 @@ extension CachingClient {
   }
 
   /// Updates the stored response to GET by the answer to a HEAD, or marks it stale (RFC 9111 section 4.3.5).
-  func freshen(by head: ResponseHead, _ arrival: Arrival, _ plan: Plan, in flight: Flight<Storage.Entry>) {
+  func freshen(by head: ResponseHead, _ arrival: Arrival, _ plan: Plan, in flight: Flight<Storage.Entry>) async {
     guard let entry = plan.entry, !flight.ticket.isVoid else { return }
     let freshening = Freshening.decide(
       head: head, request: plan.request.head, stored: entry, requestTime: arrival.requestTime,
@@ -71,18 +74,20 @@ extension CachingClient {
     case .update(let fields, let facts, _):
       let facts = plan.request.overrides.applied(to: facts, status: entry.status)
       storage.update(entry, fields: kept(fields), facts: facts, for: plan.request)
-      undoIfOvertaken(plan, flight)
+      await undoIfOvertaken(plan, flight)
     case .markStale(let facts, _):
       storage.update(entry, fields: entry.fields, facts: facts, for: plan.request)
-      undoIfOvertaken(plan, flight)
-    case .updateAndRemove: storage.remove(entry, for: plan.request)
+      await undoIfOvertaken(plan, flight)
+    case .updateAndRemove: await storage.remove(entry, for: plan.request)
     case .reuseUnchanged, .unrelated: break
     }
   }
 
   /// An invalidation between the last look at the ticket and the change of the store would be lost, so it is repeated.
-  func undoIfOvertaken(_ plan: Plan, _ flight: Flight<Storage.Entry>) {
+  func undoIfOvertaken(_ plan: Plan, _ flight: Flight<Storage.Entry>) async {
     guard flight.ticket.isVoid else { return }
-    storage.invalidate(urls: [plan.request.keyURL], groups: [], origin: "", for: plan.request)
+    var token = storage.removalToken
+    await storage.invalidate(
+      StorageInvalidation(urls: [plan.request.keyURL]), for: plan.request, movingPast: &token)
   }
 }

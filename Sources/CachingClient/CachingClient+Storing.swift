@@ -35,7 +35,7 @@ extension CachingClient {
     if let refusal = announced.refusal(limit: maximumBodyByteCount) {
       counters.refuse(refusal)
       // A broken transfer ends nothing: what is stored may still stand in on error.
-      if refusal == .bodyTooLarge { dropOutdated(plan, status: proposal.status) }
+      if refusal == .bodyTooLarge { await dropOutdated(plan, status: proposal.status) }
       return passThrough(incoming, plan, refused: refusal, in: flight)
     }
     // Whoever the head does not suit need not wait for the body.
@@ -51,7 +51,7 @@ extension CachingClient {
       guard bytes.count <= maximumBodyByteCount, announced.allows(bytes.count) else {
         let refusal: Rule = bytes.count > maximumBodyByteCount ? .bodyTooLarge : .incompleteBody
         counters.refuse(refusal)
-        if refusal == .bodyTooLarge { dropOutdated(plan, status: proposal.status) }
+        if refusal == .bodyTooLarge { await dropOutdated(plan, status: proposal.status) }
         return passThrough(incoming, plan, refused: refusal, in: flight)
       }
       let shared = await file(proposal, body: bytes, plan, in: flight)
@@ -83,7 +83,7 @@ extension CachingClient {
         if isCollecting, !collector.append(chunk) {
           isCollecting = false
           counters.refuse(.bodyTooLarge)
-          dropOutdated(plan, status: proposal.status)
+          await dropOutdated(plan, status: proposal.status)
           flights.leave(flight)
           flight.resolve(.alone)
         }
@@ -155,7 +155,7 @@ extension CachingClient {
     }
     storage.store(proposal, for: plan.request)
     guard !flight.ticket.isVoid else {
-      undoIfOvertaken(plan, flight)
+      await undoIfOvertaken(plan, flight)
       counters.refuse(.overtaken)
       return nil
     }

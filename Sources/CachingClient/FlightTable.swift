@@ -100,9 +100,12 @@ final class FlightTable<Entry: StoredResponseView & Sendable>: Sendable {
   }
 
   /// Takes the right to store from all fetches of a resource but one; later requests do not join them.
-  func void(_ resource: ResourceKey, sparing spared: Flight<Entry>? = nil) {
-    let flights = state.withLock { $0.take([resource]) }
-    for flight in flights where flight !== spared { flight.ticket.void() }
+  ///
+  /// - Returns: whether there were any.
+  func void(_ resource: ResourceKey, sparing spared: Flight<Entry>? = nil) -> Bool {
+    let flights = state.withLock { $0.take([resource]) }.filter { $0 !== spared }
+    for flight in flights { flight.ticket.void() }
+    return !flights.isEmpty
   }
 
   /// The same for every resource that matches.

@@ -5,7 +5,7 @@ public import HTTPCaching
 /// method invalidates (RFC 9111 section 4.4), and what a POST brings may answer a later GET (RFC 9110 section 9.3.3).
 ///
 ///     let forwarded = ForwardedRequest(request, past: client)   // before it is sent
-///     forwarded.invalidate(answeredBy: head)                    // when the head has come, or the request has failed after it
+///     await forwarded.invalidate(answeredBy: head)              // when the head has come, or the request has failed after it
 ///     await forwarded.store(response)                           // when the body is complete, for a POST
 ///
 /// Safe to use from any thread.
@@ -33,9 +33,14 @@ public final class ForwardedRequest<Storage: ResponseStorage>: Sendable {
   }
 
   /// Lets the answer invalidate what the request changed. An answer to a safe method, and an error, changes nothing.
-  public func invalidate(answeredBy head: ResponseHead) {
+  public func invalidate(answeredBy head: ResponseHead) async {
     let targets = Invalidation.targets(request: request.head, response: head)
-    if !targets.isEmpty { client.invalidate(targets, for: request, sparing: flight) }
+    if !targets.isEmpty { await client.invalidate(targets, for: request, sparing: flight) }
+  }
+
+  /// Whether ``invalidate(answeredBy:)`` has anything to do.
+  public func invalidates(answeredBy head: ResponseHead) -> Bool {
+    !Invalidation.targets(request: request.head, response: head).isEmpty
   }
 
   /// Stores the answer to a POST for a later GET, if it permits that. To be called after ``invalidate(answeredBy:)``.

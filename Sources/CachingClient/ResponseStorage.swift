@@ -5,8 +5,8 @@ public import ResponseStore
 /// Where a ``CachingClient`` looks responses up and puts them.
 ///
 /// All methods are called from any thread, many at once; none is called while the engine holds a lock. They are called from
-/// Swift tasks, so lookups, stores and updates should return at once. ``remove(_:for:)`` and
-/// ``invalidate(urls:groups:origin:for:)``, which are rare, may wait until the removal is safe.
+/// Swift tasks, so none may block: a store or an update for which there is no room is dropped. ``remove(_:for:)`` and
+/// ``invalidate(_:for:movingPast:)``, which are rare, suspend until the removal is safe.
 ///
 /// The storage keys by ``ClientRequest/keyURL`` and ``ClientRequest/partition``, always as for a GET: a HEAD is answered from a
 /// stored GET.
@@ -27,16 +27,15 @@ public protocol ResponseStorage: Sendable {
   func update(_ entry: Entry, fields: HTTPFields, facts: FreshnessFacts, for request: ClientRequest)
 
   /// Removes one entry. When it returns, the entry is not found any more; other variants of its key may go with it.
-  func remove(_ entry: Entry, for request: ClientRequest)
+  func remove(_ entry: Entry, for request: ClientRequest) async
 
-  /// Removes every variant of each URL in the request's partition, and every response of `origin` that belongs to one of the
-  /// groups (RFC 9111 section 4.4, RFC 9875). When it returns, none of them is found any more.
-  func invalidate(urls: [URL], groups: [String], origin: String, for request: ClientRequest)
-
-  /// The same, for an answer that is itself to be stored: its token is moved past the removals that this makes, unless
-  /// others came between. There is a default, which leaves the token alone.
+  /// Removes what an answer makes invalid (RFC 9111 section 4.4, RFC 9875). When it returns, nothing of that is found any more.
+  ///
+  /// - Parameter token: of an answer that is itself to be stored, as ``removalToken`` gave it. It is moved past the removals
+  ///   that this makes, unless others come between; a storage without tokens leaves it alone.
   func invalidate(
-    urls: [URL], groups: [String], origin: String, for request: ClientRequest, movingPast token: inout RemovalToken)
+    _ invalidation: StorageInvalidation, for request: ClientRequest, movingPast token: inout RemovalToken
+  ) async
 
   /// The present point in the order of removals. The engine takes it before it sends a request. There is a default: zero,
   /// for a storage from which only its client removes.
@@ -61,18 +60,32 @@ extension ResponseStorage {
     lookup(request) == nil ? 0 : 1
   }
 
-  /// Leaves the token alone.
-  public func invalidate(
-    urls: [URL], groups: [String], origin: String, for request: ClientRequest, movingPast token: inout RemovalToken
-  ) {
-    invalidate(urls: urls, groups: groups, origin: origin, for: request)
-  }
-
   /// Zero: nobody else removes anything.
   public var removalToken: RemovalToken { 0 }
 
   /// False: nobody else removes anything.
   public func wasRemoved(_ url: URL?, _ partition: String, since token: inout RemovalToken) -> Bool { false }
+}
+
+/// What is to be removed from a storage because a request has changed it at the origin.
+public struct StorageInvalidation: Sendable, Hashable {
+  /// URLs of which every variant in the request's partition is to be removed, as the storage keys them.
+  public var urls: [URL]
+  /// Cache groups of which every member is to be removed, in all partitions.
+  public var groups: [String]
+  /// The origin to which the groups belong.
+  public var origin: String
+  /// Whether fetches of the URLs have lost their right to store by this. One may be storing at this moment: then a removal is
+  /// to be made even where nothing is found.
+  public var overtakesFetches: Bool
+
+  /// What is to be removed.
+  public init(urls: [URL], groups: [String] = [], origin: String = "", overtakesFetches: Bool = false) {
+    self.urls = urls
+    self.groups = groups
+    self.origin = origin
+    self.overtakesFetches = overtakesFetches
+  }
 }
 
 /// A response that is about to be stored.

@@ -32,43 +32,39 @@ public struct StoreStorage: ResponseStorage {
   /// The bytes that were copied out with the entry.
   public func body(of entry: StoredResponse) -> Data { entry.body }
 
-  /// Hands a response to the store's writer. One that is to be kept in memory only is not kept.
+  /// Hands a response to the store's writer; it is dropped where the queue is full. One that is to be kept in memory only is
+  /// not kept.
   public func store(_ proposal: StorageProposal, for request: ClientRequest) {
     guard !proposal.isMemoryOnly, let key = key(request) else { return }
     store.store(
       NewResponse(
         key: key, status: proposal.status, fields: proposal.fields, body: proposal.body, facts: proposal.facts,
         vary: proposal.vary, attachment: proposal.userInfo.map { [UInt8]($0) }),
-      askedAt: proposal.removalToken)
+      askedAt: proposal.removalToken, waitsForRoom: false)
   }
 
   /// Gives an entry new fields and facts.
   public func update(_ entry: StoredResponse, fields: HTTPFields, facts: FreshnessFacts, for request: ClientRequest) {
-    store.update(entry, fields: fields, facts: facts)
+    store.update(entry, fields: fields, facts: facts, waitsForRoom: false)
   }
 
   /// Removes an entry, and its siblings with it: the store removes by key.
-  public func remove(_ entry: StoredResponse, for request: ClientRequest) {
-    store.remove(entry.key)
-  }
-
-  /// Removes each URL in the request's partition, and the groups in all.
-  public func invalidate(urls: [URL], groups: [String], origin: String, for request: ClientRequest) {
-    var token = store.snapshot
-    invalidate(urls: urls, groups: groups, origin: origin, for: request, movingPast: &token)
+  public func remove(_ entry: StoredResponse, for request: ClientRequest) async {
+    await onBlockingThread { [store] in store.remove(entry.key) }
   }
 
   /// Removes each URL in the request's partition, and the groups in all.
   public func invalidate(
-    urls: [URL], groups: [String], origin: String, for request: ClientRequest, movingPast token: inout RemovalToken
-  ) {
-    for url in urls {
-      guard let key = RequestKey(url: url, partition: request.partition) else { continue }
-      store.remove(.key(key.bytes), movingPast: &token)
-    }
-    for group in groups {
-      guard let scope = RemovalScope.group(group, ofOrigin: request.head.url) else { continue }
-      store.remove(scope, movingPast: &token)
+    _ invalidation: StorageInvalidation, for request: ClientRequest, movingPast token: inout RemovalToken
+  ) async {
+    let keys = invalidation.urls.compactMap { RequestKey(url: $0, partition: request.partition) }
+    let scopes =
+      keys.map { .key($0.bytes) }
+      + invalidation.groups.compactMap { RemovalScope.group($0, ofOrigin: request.head.url) }
+    token = await onBlockingThread { [store, token] in
+      var token = token
+      for scope in scopes { store.remove(scope, movingPast: &token) }
+      return token
     }
   }
 

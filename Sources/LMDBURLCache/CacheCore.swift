@@ -160,9 +160,11 @@ final class CacheCore: Sendable {
   /// memory does not keep it, the store tells. No lock is held across the two: what a removal covers shows by the removal
   /// token that both have.
   ///
-  /// - Parameter token: Of what an origin was asked for, taken before; nil for a response that exists only now.
+  /// - Parameters:
+  ///   - token: Of what an origin was asked for, taken before; nil for a response that exists only now.
+  ///   - waitsForRoom: Whether the thread may block where the store's queue is full.
   func keep(
-    _ response: StoredURLResponse, reachesDisk: Bool, askedAt token: RemovalToken? = nil,
+    _ response: StoredURLResponse, reachesDisk: Bool, askedAt token: RemovalToken? = nil, waitsForRoom: Bool = true,
     unless isVoid: () -> Bool = { false }
   ) {
     guard !isVoid() else { return }
@@ -175,7 +177,7 @@ final class CacheCore: Sendable {
     let changeCount = memory.changeCount(for: record.key)
     var isOnDisk = false
     if reachesDisk {
-      isOnDisk = store.store(record.newResponse, askedAt: token)
+      isOnDisk = store.store(record.newResponse, askedAt: token, waitsForRoom: waitsForRoom)
     } else {
       // What lies on disk is older, and must not come back once memory lets go of this one.
       store.discard(record.newResponse)
@@ -186,6 +188,7 @@ final class CacheCore: Sendable {
   }
 
   /// Gives a response other fields and facts, after a 304, in whatever tier has it; nothing happens if it is gone, or replaced.
+  /// Does not wait for room in the store's queue.
   func update(_ old: StoredURLResponse, fields: HTTPFields, facts: FreshnessFacts) {
     let record = old.record
     let vary = record.vary
@@ -193,8 +196,8 @@ final class CacheCore: Sendable {
     if inMemory?.response.record.facts != record.facts { inMemory = nil }
     var onDisk = store?.lookup(record.key) { $0 == vary }
     if onDisk?.facts != record.facts { onDisk = nil }
-    // The store first, as in ``keep(_:reachesDisk:askedAt:unless:)``.
-    if let onDisk { store?.update(onDisk, fields: fields, facts: facts) }
+    // The store first, as in ``keep(_:reachesDisk:askedAt:waitsForRoom:unless:)``.
+    if let onDisk { store?.update(onDisk, fields: fields, facts: facts, waitsForRoom: false) }
     guard let inMemory else {
       // A lookup may be about to put the old fields there.
       if onDisk != nil { memory.remove(record.key) }
@@ -229,23 +232,22 @@ final class CacheCore: Sendable {
   }
 
   func remove(_ key: RequestKey) {
-    removeFromStore { $0.remove(key) }
-    memory.remove(key)
+    var token = removalToken
+    remove(key, movingPast: &token)
   }
 
-  /// Removes a key where something is stored for it; otherwise it costs a lookup, and the disk no sync.
-  ///
   /// - Parameter token: Of what is not to be covered; it is moved past the removal.
-  func removeIfStored(_ key: RequestKey, movingPast token: inout RemovalToken) {
-    guard !memory.variants(of: key).isEmpty || openStore.load().map({ mayHold(key, $0) }) == true else { return }
+  func remove(_ key: RequestKey, movingPast token: inout RemovalToken) {
     removeFromStore { $0.remove(.key(key.bytes), movingPast: &token) }
     memory.remove(key)
   }
 
-  /// In a store that was given up nothing is found, but others may have begun anew.
-  private func mayHold(_ key: RequestKey, _ store: ResponseStore) -> Bool {
-    if store.isGivenUp { return true }
-    var isHeld = false
+  /// Whether anything is stored for a key, or may be: in a store that was given up nothing is found, but others may have begun
+  /// anew.
+  func holds(_ key: RequestKey) -> Bool {
+    if !memory.variants(of: key).isEmpty { return true }
+    guard let store = openStore.load() else { return false }
+    var isHeld = store.isGivenUp
     store.forEachVariant(of: key) { _ in isHeld = true }
     return isHeld
   }

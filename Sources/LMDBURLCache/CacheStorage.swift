@@ -113,7 +113,7 @@ struct CacheStorage: ResponseStorage {
       record, userInfo: change?.cached.userInfo,
       storagePolicy: proposal.isMemoryOnly ? .allowedInMemoryOnly : .allowed,
       order: .store(askedAt: proposal.removalToken, unless: { proposal.isVoid }))
-    hand(response, to: cache, for: request)
+    hand(response, to: cache, for: request, askedAt: proposal.removalToken)
   }
 
   func update(_ entry: Entry, fields: HTTPFields, facts: FreshnessFacts, for request: ClientRequest) {
@@ -122,47 +122,58 @@ struct CacheStorage: ResponseStorage {
       entry.record.updated(fields: fields, facts: facts), userInfo: entry.cached.userInfo,
       storagePolicy: entry.cached.storagePolicy,
       order: entry.isForeign ? .store(askedAt: nil, unless: { false }) : .update(entry.cached))
-    hand(response, to: cache, for: request)
+    hand(response, to: cache, for: request, askedAt: nil)
   }
 
   /// Stores by the task's method where there is a task whose request is the one that is answered.
-  private func hand(_ response: StoredURLResponse, to cache: LMDBURLCache, for request: ClientRequest) {
+  private func hand(
+    _ response: StoredURLResponse, to cache: LMDBURLCache, for request: ClientRequest, askedAt token: RemovalToken?
+  ) {
     let task = (request.context as? RequestContext)?.task
-    if let task, request.head.method == "GET", task.currentRequest?.httpMethod ?? "GET" == "GET" {
-      cache.storeCachedResponse(response, for: task)
-    } else {
-      cache.storeCachedResponse(response, for: storageRequest(request))
+    func store() {
+      if let task, request.head.method == "GET", task.currentRequest?.httpMethod ?? "GET" == "GET" {
+        cache.storeCachedResponse(response, for: task)
+      } else {
+        cache.storeCachedResponse(response, for: storageRequest(request))
+      }
     }
+    guard type(of: cache) != LMDBURLCache.self else { return store() }
+    // An override may hand another response on, which does not know where it comes from.
+    EngineStore.$current.withValue(EngineStore(token: token), operation: store)
   }
 
-  func remove(_ entry: Entry, for request: ClientRequest) {
+  func remove(_ entry: Entry, for request: ClientRequest) async {
     guard let cache else { return }
-    var token = removalToken
-    cache.core.removeIfStored(entry.record.key, movingPast: &token)
-    if entry.isForeign { cache.removeCachedResponse(for: storageRequest(request)) }
-  }
-
-  func invalidate(urls: [URL], groups: [String], origin: String, for request: ClientRequest) {
-    var token = removalToken
-    invalidate(urls: urls, groups: groups, origin: origin, for: request, movingPast: &token)
+    let key = entry.record.key
+    guard entry.isForeign || cache.core.holds(key) else { return }
+    await onBlockingThread {
+      var token = cache.core.removalToken
+      if cache.core.holds(key) { cache.core.remove(key, movingPast: &token) }
+      if entry.isForeign { cache.removeCachedResponse(for: storageRequest(request)) }
+    }
   }
 
   func invalidate(
-    urls: [URL], groups: [String], origin: String, for request: ClientRequest, movingPast token: inout RemovalToken
-  ) {
+    _ invalidation: StorageInvalidation, for request: ClientRequest, movingPast token: inout RemovalToken
+  ) async {
     guard let cache else { return }
-    for url in urls {
-      guard let key = RequestKey(url: url, partition: request.partition) else { continue }
-      cache.core.removeIfStored(key, movingPast: &token)
-      // A subclass may keep responses elsewhere.
-      guard type(of: cache) != LMDBURLCache.self else { continue }
-      var asked = storageRequest(request)
-      asked.url = url
-      cache.removeCachedResponse(for: asked)
-    }
-    for group in groups {
-      guard let scope = RemovalScope.group(group, ofOrigin: request.head.url) else { continue }
-      cache.core.remove(scope, movingPast: &token)
+    // Where nothing is stored the disk is spared the sync.
+    let keys = invalidation.urls.compactMap { RequestKey(url: $0, partition: request.partition) }
+      .filter { invalidation.overtakesFetches || cache.core.holds($0) }
+    let scopes = invalidation.groups.compactMap { RemovalScope.group($0, ofOrigin: request.head.url) }
+    // A subclass may keep responses elsewhere.
+    let urls = type(of: cache) == LMDBURLCache.self ? [] : invalidation.urls
+    guard !keys.isEmpty || !scopes.isEmpty || !urls.isEmpty else { return }
+    token = await onBlockingThread { [token] in
+      var token = token
+      for key in keys { cache.core.remove(key, movingPast: &token) }
+      for url in urls {
+        var asked = storageRequest(request)
+        asked.url = url
+        cache.removeCachedResponse(for: asked)
+      }
+      for scope in scopes { cache.core.remove(scope, movingPast: &token) }
+      return token
     }
   }
 
@@ -196,6 +207,14 @@ struct CacheStorage: ResponseStorage {
     asked.httpBodyStream = nil
     return asked
   }
+}
+
+/// A store that the engine makes, while an override of a subclass handles it.
+struct EngineStore: Sendable {
+  /// Of the response that was fetched; nil for one that is only updated.
+  let token: RemovalToken?
+
+  @TaskLocal static var current: EngineStore?
 }
 
 /// What a delegate made of a response that was about to be stored.

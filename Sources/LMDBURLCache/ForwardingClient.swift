@@ -34,13 +34,17 @@ final class ForwardingClient: NSObject, URLProtocolClient, @unchecked Sendable {
     self.onTaskQueue = onTaskQueue
   }
 
-  /// Tells of the answer, as far as it has come. Before the caller is told: whoever asks next must not get what the request
-  /// has changed.
+  /// Tells of the answer of a task that was cancelled, as far as it has come.
   func look(at task: URLSessionTask?) {
-    guard let forwarded, let task, let response = task.response as? HTTPURLResponse else { return }
+    guard let forwarded, let head = head(of: task), forwarded.invalidates(answeredBy: head) else { return }
+    Task { await forwarded.invalidate(answeredBy: head) }
+  }
+
+  /// The answer to the request, as far as it has come.
+  private func head(of task: URLSessionTask?) -> ResponseHead? {
+    guard let task, let response = task.response as? HTTPURLResponse else { return nil }
     // If a redirect was followed, that was the answer to the request, and no error whatever came of it.
-    forwarded.invalidate(
-      answeredBy: isRedirected(task) ? ResponseHead(status: 303, fields: HTTPFields()) : response.head)
+    return isRedirected(task) ? ResponseHead(status: 303, fields: HTTPFields()) : response.head
   }
 
   private func isRedirected(_ task: URLSessionTask) -> Bool {
@@ -49,20 +53,33 @@ final class ForwardingClient: NSObject, URLProtocolClient, @unchecked Sendable {
   }
 
   func urlProtocolDidFinishLoading(_ protocol: URLProtocol) {
-    look(at: `protocol`.task)
-    guard let forwarded, isGathered, let task = `protocol`.task, !isRedirected(task),
+    end(`protocol`, storing: answerToStore(of: `protocol`)) { $0.client.urlProtocolDidFinishLoading($0.urlProtocol) }
+  }
+
+  /// The answer to a POST that may answer a later GET.
+  private func answerToStore(of urlProtocol: URLProtocol) -> IncomingResponse? {
+    guard isGathered, let task = urlProtocol.task, !isRedirected(task),
       let response = task.response as? HTTPURLResponse,
       // Most answers to POST have none, and need not wait.
       response.value(forHTTPHeaderField: "Content-Location") != nil
-    else { return client.urlProtocolDidFinishLoading(`protocol`) }
-    let whole = IncomingResponse(
+    else { return nil }
+    return IncomingResponse(
       head: response.head, body: ResponseBody(body),
       isContentDecoded: response.value(forHTTPHeaderField: "Content-Encoding") != nil)
-    let end = End(client: client, urlProtocol: `protocol`)
+  }
+
+  /// Brings the store up to date, and then tells the caller of the end: whoever asks next must not get what the request has
+  /// changed, and finds what it has brought. Not on this queue, since a removal waits for the disk.
+  private func end(
+    _ urlProtocol: URLProtocol, storing response: IncomingResponse?, _ tell: @escaping @Sendable (End) -> Void
+  ) {
+    let end = End(client: client, urlProtocol: urlProtocol)
+    let head = head(of: urlProtocol.task)
+    guard let forwarded, let head, response != nil || forwarded.invalidates(answeredBy: head) else { return tell(end) }
     Task { [onTaskQueue] in
-      // Before the caller is told, so that what he asks next finds it.
-      await forwarded.store(whole)
-      await onTaskQueue { end.client.urlProtocolDidFinishLoading(end.urlProtocol) }
+      await forwarded.invalidate(answeredBy: head)
+      if let response { await forwarded.store(response) }
+      await onTaskQueue { tell(end) }
     }
   }
 
@@ -75,8 +92,7 @@ final class ForwardingClient: NSObject, URLProtocolClient, @unchecked Sendable {
 
   func urlProtocol(_ protocol: URLProtocol, didFailWithError error: any Error) {
     // The head may have come, and then the origin has done what it was asked for.
-    look(at: `protocol`.task)
-    client.urlProtocol(`protocol`, didFailWithError: error)
+    end(`protocol`, storing: nil) { $0.client.urlProtocol($0.urlProtocol, didFailWithError: error) }
   }
 
   func urlProtocol(

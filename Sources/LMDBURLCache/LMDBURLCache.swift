@@ -186,15 +186,23 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
     let isMemoryOnly = cachedResponse.storagePolicy == .allowedInMemoryOnly && !ignoreMemoryOnlyStoragePolicy
     guard let ours = cachedResponse as? StoredURLResponse, ours.record.key == key else {
       let (response, mayReachDisk) = adopt(cachedResponse, for: request, key)
-      return core.keep(response, reachesDisk: mayReachDisk && !isMemoryOnly)
+      return keep(response, reachesDisk: mayReachDisk && !isMemoryOnly)
     }
     switch ours.order {
     case .update(let old): core.update(old, fields: ours.record.fields, facts: ours.record.facts)
     case .store(let token, let isVoid):
       core.keep(
-        ours, reachesDisk: !isMemoryOnly && mayReachDisk(ours.record, request), askedAt: token, unless: isVoid)
-    case nil: core.keep(ours, reachesDisk: !isMemoryOnly && mayReachDisk(ours.record, request))
+        ours, reachesDisk: !isMemoryOnly && mayReachDisk(ours.record, request), askedAt: token, waitsForRoom: false,
+        unless: isVoid)
+    case nil: keep(ours, reachesDisk: !isMemoryOnly && mayReachDisk(ours.record, request))
     }
+  }
+
+  /// Keeps a response that a caller stores, or an override in the place of the engine's.
+  private func keep(_ response: StoredURLResponse, reachesDisk: Bool) {
+    let engineStore = type(of: self) == LMDBURLCache.self ? nil : EngineStore.current
+    core.keep(
+      response, reachesDisk: reachesDisk, askedAt: engineStore?.token, waitsForRoom: engineStore == nil)
   }
 
   /// The stored response for a task's request, as its session sends it; the handler is called before this returns.

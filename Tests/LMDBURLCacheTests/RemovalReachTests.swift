@@ -210,4 +210,37 @@ struct RemovalReachTests {
       #expect(!cache.isCached(url))
     }
   }
+
+  /// Stores copies, which do not know where they come from, and tells before and after.
+  final class Copying: LMDBURLCache, @unchecked Sendable {
+    // Sendable, as its superclass is: what changes is under a lock.
+    let whenStoring = Mutex<(@Sendable () -> Void)?>(nil)
+    let whenStored = Mutex<(@Sendable () -> Void)?>(nil)
+
+    override func storeCachedResponse(_ cachedResponse: CachedURLResponse, for request: URLRequest) {
+      whenStoring.withLock { $0 }?()
+      super.storeCachedResponse(
+        CachedURLResponse(response: cachedResponse.response, data: cachedResponse.data), for: request)
+      whenStored.withLock { $0 }?()
+    }
+  }
+
+  @Test("A copy that an override stores in the place of a fetched response is as old as the fetch")
+  func override() async throws {
+    let fixture = try CacheFixture()
+    let origin = try LoopbackOrigin { _ in Reply(200, [("Cache-Control", "max-age=600")], "old") }
+    let cache = try Copying(directory: fixture.directory, memoryCapacity: 1 << 20, diskCapacity: 16 << 20)
+    let url = origin.url("/a")
+    let wasFound = LogLines()
+    // After the engine has looked for removals for the last time.
+    let second = fixture.cache
+    cache.whenStoring.withLock { $0 = { second.removeAllCachedResponses() } }
+    cache.whenStored.withLock { $0 = { if cache.isCached(url) { wasFound.append("found") } } }
+    #expect(try await cache.data(from: url).0.text == "old")
+    #expect(wasFound.all.isEmpty)
+    #expect(!cache.isCached(url))
+    cache.whenStored.withLock { $0 = nil }
+    origin.stop()
+    await fixture.finish()
+  }
 }

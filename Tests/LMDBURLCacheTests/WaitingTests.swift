@@ -37,6 +37,33 @@ final class HeldWriteLock: Sendable {
   }
 }
 
+/// Lets go of what a test holds when the test is done with it, or after 20 seconds, so that a test fails that would wait for ever.
+final class Deadline: Sendable {
+  private let isDone = DispatchSemaphore(value: 0)
+  private let hasReleased = DispatchSemaphore(value: 0)
+  private let hasPassed = Atomic(false)
+
+  init(release: @escaping @Sendable () -> Void) {
+    Thread.detachNewThread { [self] in
+      if isDone.wait(timeout: .now() + 20) == .timedOut { hasPassed.store(true, ordering: .relaxed) }
+      release()
+      hasReleased.signal()
+    }
+  }
+
+  /// Releases. False if that was done already, as all took too long.
+  func end() async -> Bool {
+    isDone.signal()
+    await withCheckedContinuation { continuation in
+      Thread.detachNewThread { [self] in
+        hasReleased.wait()
+        continuation.resume()
+      }
+    }
+    return !hasPassed.load(ordering: .relaxed)
+  }
+}
+
 /// Who waits for a full queue, and for whom nobody waits.
 @Suite("Waiting", .timeLimit(.minutes(2)))
 struct WaitingTests {
@@ -122,5 +149,77 @@ struct WaitingTests {
       }
       #expect(cache.isCached(url(2)))
     }
+  }
+
+  @Test(
+    "A task whose response finds the queue full goes on at once; the response is dropped, and nothing older comes back")
+  func fullQueueInTasks() async throws {
+    let origin = try LoopbackOrigin { request in
+      Reply(200, [("Cache-Control", "max-age=600")], body: Data(repeating: 2, count: 600_000))
+    }
+    try await withSmallQueue { fixture in
+      let cache = fixture.cache
+      cache.memoryCapacity = 0
+      let urls = (0..<16).map { origin.url("/\($0)") }
+      // There is an older one on disk.
+      let stale = CachedURLResponse(
+        response: httpResponse(urls[0], ["Cache-Control": "max-age=0", "ETag": "\"1\""]), data: Data("old".utf8))
+      cache.storeCachedResponse(stale, for: URLRequest(url: urls[0]))
+      #expect(cache.flush())
+      let lock = HeldWriteLock(try #require(cache.core.store))
+      let deadline = Deadline { lock.release() }
+      cache.storeCachedResponse(large(1), for: URLRequest(url: url(1)))
+      let dropped = try #require(cache.statistics.disk?.droppedStores)
+      try await withThrowingTaskGroup(of: Int.self) { group in
+        for url in urls { group.addTask { try await cache.data(from: url).0.count } }
+        for try await count in group { #expect(count == 600_000) }
+      }
+      #expect(cache.statistics.disk?.droppedStores == dropped + urls.count)
+      #expect(!cache.isCached(urls[0]))
+      #expect(await deadline.end())
+      #expect(cache.flush())
+      #expect(!cache.isCached(urls[0]))
+    }
+    origin.stop()
+  }
+
+  @Test("While tasks wait for removals to be written down, other tasks run, and the removals hold when the tasks go on")
+  func removalsInTasks() async throws {
+    let origin = try LoopbackOrigin { request in
+      Reply(200, request.method == "POST" ? [] : [("Cache-Control", "max-age=600")], "body")
+    }
+    try await withSmallQueue { fixture in
+      let cache = fixture.cache
+      let urls = (0..<16).map { origin.url("/\($0)") }
+      for url in urls { _ = try await cache.data(from: url) }
+      let hit = origin.url("/hit")
+      _ = try await cache.data(from: hit)
+      // As a process does that is stopped while it writes a removal down.
+      let descriptor = open(fixture.directory.path + "/LMDBURLCache.removals", O_RDWR)
+      #expect(flock(descriptor, LOCK_EX) == 0)
+      let deadline = Deadline { _ = close(descriptor) }
+      let finished = LogLines()
+      try await withThrowingTaskGroup(of: Bool.self) { group in
+        for url in urls {
+          group.addTask {
+            _ = try await cache.data(for: URLRequest(url, method: "POST"))
+            finished.append(url.path)
+            return !cache.isCached(url)
+          }
+        }
+        // Time for the answers to come.
+        for number in 0..<20 {
+          _ = try await cache.data(from: origin.url("/other\(number)"))
+          for _ in 0..<10 {
+            let task = Task { try await cache.data(from: hit).0.text }
+            #expect(try await task.value == "body")
+          }
+        }
+        #expect(finished.all.isEmpty)
+        #expect(await deadline.end())
+        for try await isRemoved in group { #expect(isRemoved) }
+      }
+    }
+    origin.stop()
   }
 }

@@ -1,6 +1,7 @@
 import CachingClient
 import FoundationEssentials
 import HTTPCaching
+import ResponseStore
 import Synchronization
 
 /// The smallest storage that keeps the contract: variants per key in memory, newest Date first.
@@ -91,9 +92,12 @@ final class MemoryStorage: ResponseStorage {
     state.withLock { $0.entries[key(request)]?.removeAll { $0.number == entry.number } }
   }
 
-  func invalidate(urls: [URL], groups: [String], origin: String, for request: ClientRequest) {
+  func invalidate(
+    _ invalidation: StorageInvalidation, for request: ClientRequest, movingPast token: inout RemovalToken
+  ) {
+    let groups = invalidation.groups
     state.withLock { state in
-      for url in urls { state.entries[Key(url: url.absoluteString, partition: request.partition)] = nil }
+      for url in invalidation.urls { state.entries[Key(url: url.absoluteString, partition: request.partition)] = nil }
       for key in state.entries.keys where key.partition == request.partition {
         state.entries[key]?.removeAll { !Set(CacheGroups.groups(of: $0.fields)).isDisjoint(with: groups) }
       }
