@@ -18,7 +18,7 @@ extension Environment {
       if attempt == 5_000 { return false }
       usleep(100)
     }
-    guard slots.waitUntilIdle(maximumAttempts: 8_000) else { return false }
+    guard slots.waitUntilIdle(for: 500 * Clock.millisecond) else { return false }
     closeNow()
     return true
   }

@@ -8,9 +8,10 @@ extension Environment {
     /// a file that is larger already keeps its size. Give all processes the same. There is no default.
     public var mapByteCount: Int
 
-    /// The number of simultaneous read transactions that the lock file has room for, of all processes together. The
-    /// default is 1024, which takes 64 KiB. Only a process that opens the directory alone can change it.
-    public var maximumReaders = 1024
+    /// The number of simultaneous read transactions that the lock file has room for, of all processes together. Each takes
+    /// 64 bytes on the disk. Only a process that opens the directory alone can change it. With nil the lock file stays as it
+    /// is, and a new one has 1024. The default is 1024.
+    public var maximumReaders: Int? = 1024
 
     /// The number of tables that can be opened. The default is 16; each makes every transaction a little slower.
     public var maximumTables = 16
@@ -43,7 +44,7 @@ extension Environment {
     /// Traps on values out of range.
     func check() {
       if mapByteCount <= 0 { Trap.mapByteCountNotPositive() }
-      if !(1...65_535).contains(maximumReaders) { Trap.maximumReadersOutOfRange() }
+      if let maximumReaders, !(1...65_535).contains(maximumReaders) { Trap.maximumReadersOutOfRange() }
       if !(0...32_765).contains(maximumTables) { Trap.maximumTablesOutOfRange() }
     }
   }

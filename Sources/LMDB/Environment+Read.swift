@@ -21,7 +21,8 @@ extension Environment {
   /// - Parameter body: what to do. What it throws is thrown on.
   /// - Returns: what `body` returns.
   /// - Throws: ``LMDBError``: ``LMDBError/Code/readersFull`` when all reader slots are taken, after those of dead
-  ///   processes were cleared; ``LMDBError/Code/forked``; ``LMDBError/Code/panic``. `mdb_txn_begin`, `mdb_txn_renew`.
+  ///   processes were cleared, and none comes free within a second; after that nobody waits for one for a while.
+  ///   ``LMDBError/Code/forked``; ``LMDBError/Code/panic``. `mdb_txn_begin`, `mdb_txn_renew`.
   @inlinable @discardableResult
   public func read<R>(_ body: (borrowing ReadTransaction) throws(LMDBError) -> R) throws(LMDBError) -> R {
     let lease = try beginRead()
@@ -54,13 +55,15 @@ extension Environment {
 
   /// Counts the calling thread in among those for whom the map must stay where it is: takes a slot, and passes the
   /// gate.
-  func enter(_ function: String) throws(LMDBError) -> UnsafeMutablePointer<ReaderSlot> {
+  ///
+  /// - Parameter waits: whether to wait for a while when none is free.
+  func enter(_ function: String, waits: Bool = true) throws(LMDBError) -> UnsafeMutablePointer<ReaderSlot> {
     let thread = ReaderSlot.currentThread
     guard !isForked else { throw LMDBError(code: .forked, function: function) }
     while true {
-      guard let slot = slots.claim(for: thread) else {
-        throw LMDBError(code: .readersFull, function: function)
-      }
+      var slot = slots.claim(for: thread)
+      if slot == nil, waits { slot = try waitForSlot(for: thread) }
+      guard let slot else { throw LMDBError(code: .readersFull, function: function) }
       if gate.load(ordering: .sequentiallyConsistent) == Gate.open { return slot }
       if try passesClosedGate(slot, thread, function) { return slot }
     }
@@ -82,25 +85,38 @@ extension Environment {
   }
 
   @inline(never)
+  private func waitForSlot(for thread: UInt) throws(LMDBError) -> UnsafeMutablePointer<ReaderSlot>? {
+    try waitUnlessReading { () throws(LMDBError) in slots.claim(for: thread) }
+  }
+
+  /// Not for a thread that has a slot already: such threads would wait for each other.
+  private func waitUnlessReading<R>(for search: () throws(LMDBError) -> R?) throws(LMDBError) -> R? {
+    slots.ownedCount(by: ReaderSlot.currentThread) > 0 ? nil : try slotQueue.wait(for: search)
+  }
+
+  @inline(never)
   private func beginNewRead(_ slot: UnsafeMutablePointer<ReaderSlot>) throws(LMDBError) -> ReaderLease {
     guard isInOpeningProcess else {
       slots.release(slot)
       throw LMDBError(code: .forked, function: "mdb_txn_begin")
     }
-    var transaction: OpaquePointer?
-    var rc = mdb_txn_begin(pointer, nil, UInt32(MDB_RDONLY), &transaction)
+    var rc = begin(&slot.pointee.transaction)
     if rc == MDB_READERS_FULL {
       // Slots of processes that died stay taken until someone looks.
       var dead: CInt = 0
-      if mdb_reader_check(pointer, &dead) == 0, dead > 0 {
-        rc = mdb_txn_begin(pointer, nil, UInt32(MDB_RDONLY), &transaction)
-      }
+      if mdb_reader_check(pointer, &dead) == 0, dead > 0 { rc = begin(&slot.pointee.transaction) }
     }
-    if rc == 0, let transaction {
-      slot.pointee.transaction = transaction
+    if rc == 0, let transaction = slot.pointee.transaction {
       return ReaderLease(transaction: transaction, slot: slot)
     }
     return try beginReadAfterFailure(LMDBError(rc, "mdb_txn_begin"), slot)
+  }
+
+  private func begin(_ transaction: inout OpaquePointer?) -> CInt {
+    var begun: OpaquePointer?
+    let rc = mdb_txn_begin(pointer, nil, UInt32(MDB_RDONLY), &begun)
+    if rc == 0 { transaction = begun }
+    return rc
   }
 
   @inline(never)
@@ -108,37 +124,46 @@ extension Environment {
     _ error: LMDBError, _ slot: UnsafeMutablePointer<ReaderSlot>
   ) throws(LMDBError) -> ReaderLease {
     slots.release(slot)
-    let thread = ReaderSlot.currentThread
     switch error.code {
     case .readersFull:
-      // A slot of our own pool may lie idle.
-      guard let another = slots.claimWithTransaction(for: thread) else { throw error }
-      guard gate.load(ordering: .sequentiallyConsistent) == Gate.open else {
-        slots.release(another)
-        throw error
-      }
-      let transaction = another.pointee.transaction.unsafelyUnwrapped
-      let rc = mdb_txn_renew(transaction)
-      if rc == 0 { return ReaderLease(transaction: transaction, slot: another) }
-      slots.release(another)
-      throw LMDBError(rc, "mdb_txn_renew")
+      // Other processes have all slots of the lock file, or other threads of this one have more than their pool.
+      if let lease = try beginReadInFullTable() { return lease }
+      if let lease = try waitUnlessReading(for: beginReadInFullTable) { return lease }
+      throw error
     case .mapResized:
-      try adoptMapByteCount(after: error)
+      try adoptMapByteCountForReading(after: error)
       return try beginReadOnce()
     default:
       throw error
     }
   }
 
+  /// Nil if no slot of the lock file is free, and no transaction of the pool.
+  private func beginReadInFullTable() throws(LMDBError) -> ReaderLease? {
+    let thread = ReaderSlot.currentThread
+    if let another = slots.claimWithTransaction(for: thread) {
+      guard gate.load(ordering: .sequentiallyConsistent) == Gate.open else {
+        slots.release(another)
+        return nil
+      }
+      let transaction = another.pointee.transaction.unsafelyUnwrapped
+      let rc = mdb_txn_renew(transaction)
+      if rc == 0 { return ReaderLease(transaction: transaction, slot: another) }
+      slots.release(another)
+      throw LMDBError(rc, "mdb_txn_renew")
+    }
+    do throws(LMDBError) {
+      return try beginReadOnce()
+    } catch {
+      guard error.code == .readersFull else { throw error }
+      return nil
+    }
+  }
+
   /// As ``beginRead()``, but every failure is final.
   private func beginReadOnce() throws(LMDBError) -> ReaderLease {
-    let slot = try enter("mdb_txn_begin")
-    var rc: CInt
-    if let transaction = slot.pointee.transaction {
-      rc = mdb_txn_renew(transaction)
-    } else {
-      rc = mdb_txn_begin(pointer, nil, UInt32(MDB_RDONLY), &slot.pointee.transaction)
-    }
+    let slot = try enter("mdb_txn_begin", waits: false)
+    let rc = slot.pointee.transaction.map { mdb_txn_renew($0) } ?? begin(&slot.pointee.transaction)
     if rc == 0, let transaction = slot.pointee.transaction {
       return ReaderLease(transaction: transaction, slot: slot)
     }

@@ -38,6 +38,7 @@ public final class Environment: @unchecked Sendable {
   let directoryDescriptor: CInt
 
   let slots: ReaderSlots
+  let slotQueue = SlotQueue()
   /// One of ``Gate``.
   let gate = Atomic<UInt>(Gate.open)
   /// Held while the gate is not open.
@@ -69,6 +70,7 @@ public final class Environment: @unchecked Sendable {
   ///   - directory: the path of a directory that exists.
   ///   - options: what to open it with. They are ignored when this process has the directory open already.
   /// - Throws: ``LMDBError``: ``LMDBError/Code/noSuchFile`` and other reasons of the operating system,
+  ///   ``LMDBError/Code/noSpace`` when the disk has no room for all of `lock.mdb`,
   ///   ``LMDBError/Code/invalid`` when `data.mdb` is not an LMDB file, ``LMDBError/Code/versionMismatch``,
   ///   ``LMDBError/Code/dataFileReplaced`` when the directory is open in this process and its `data.mdb` was replaced
   ///   since. LMDB looks at little of the file and may crash on a damaged one: see ``DataFile/inspect(path:mapByteCount:)``.
@@ -79,7 +81,7 @@ public final class Environment: @unchecked Sendable {
   /// Takes over an environment that is open.
   init(
     opened pointer: OpaquePointer, identity: DirectoryIdentity, dataFileIdentity: DirectoryIdentity,
-    directoryDescriptor: CInt, serial: UInt, maximumReaders: Int
+    directoryDescriptor: CInt, serial: UInt
   ) {
     self.pointer = pointer
     self.identity = identity
@@ -93,7 +95,9 @@ public final class Environment: @unchecked Sendable {
     mdb_env_stat(pointer, &statistics)
     pageByteCount = Int(statistics.ms_psize)
     maximumKeyByteCount = Int(mdb_env_get_maxkeysize(pointer))
-    slots = ReaderSlots(count: maximumReaders)
+    var information = MDB_envinfo()
+    mdb_env_info(pointer, &information)
+    slots = ReaderSlots(count: Int(information.me_maxreaders))
     writeState = .allocate(capacity: 1)
     writeState.initialize(to: WriteState())
     tableHandles = .allocate(capacity: 1)
@@ -110,6 +114,7 @@ public final class Environment: @unchecked Sendable {
     writeState.deallocate()
     tableHandles.deinitialize(count: 1)
     tableHandles.deallocate()
+    slotQueue.destroy()
     gateLock.destroy()
     writeLock.destroy()
     tablesLock.destroy()

@@ -68,7 +68,7 @@ enum EnvironmentRegistry {
       let pointer = try openNew(directory: directory, descriptor: descriptor, options: options)
       let environment = Environment(
         opened: pointer, identity: identity, dataFileIdentity: dataFileIdentity(of: pointer),
-        directoryDescriptor: descriptor, serial: nextSerial, maximumReaders: options.maximumReaders)
+        directoryDescriptor: descriptor, serial: nextSerial)
       entries[identity] = Entry(environment: environment, serial: nextSerial, forkGeneration: generation)
       nextSerial += 1
       return (environment, false)
@@ -96,6 +96,9 @@ enum EnvironmentRegistry {
     let failure =
       configure(pointer, options)
       ?? DirectoryLock.whileHolding(descriptor) {
+        let failure = LockFile.allocate(
+          directoryDescriptor: descriptor, slotCount: options.maximumReaders, mode: options.fileMode)
+        if let failure { return failure }
         let rc = mdb_env_open(pointer, directory, options.flags, options.fileMode)
         return rc == 0 ? nil : LMDBError(rc, "mdb_env_open")
       }
@@ -112,7 +115,8 @@ enum EnvironmentRegistry {
     let page = Int(getpagesize())
     var rc = mdb_env_set_mapsize(pointer, max(options.mapByteCount / page, 1) * page)
     if rc != 0 { return LMDBError(rc, "mdb_env_set_mapsize") }
-    rc = mdb_env_set_maxreaders(pointer, UInt32(options.maximumReaders))
+    // The length of the lock file tells how many there are; LMDB must never make it longer by itself.
+    rc = mdb_env_set_maxreaders(pointer, 1)
     if rc != 0 { return LMDBError(rc, "mdb_env_set_maxreaders") }
     rc = mdb_env_set_maxdbs(pointer, UInt32(options.maximumTables))
     if rc != 0 { return LMDBError(rc, "mdb_env_set_maxdbs") }

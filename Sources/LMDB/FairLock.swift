@@ -24,6 +24,15 @@ struct FairLock: @unchecked Sendable {
     inner.unlock()
   }
 
+  /// Takes the lock if nobody has it or waits for it.
+  func tryLock() -> Bool {
+    inner.lock()
+    defer { inner.unlock() }
+    guard numbers.pointee.next == numbers.pointee.served else { return false }
+    numbers.pointee.next += 1
+    return true
+  }
+
   func unlock() {
     inner.lock()
     numbers.pointee.served += 1

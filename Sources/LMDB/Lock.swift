@@ -15,7 +15,11 @@ struct Lock: @unchecked Sendable {
     pthread_mutex_init(mutex, nil)
     condition = .allocate(capacity: 1)
     condition.initialize(to: pthread_cond_t())
-    pthread_cond_init(condition, nil)
+    var attributes = pthread_condattr_t()
+    pthread_condattr_init(&attributes)
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC)
+    pthread_cond_init(condition, &attributes)
+    pthread_condattr_destroy(&attributes)
   }
 
   func destroy() {
@@ -36,6 +40,17 @@ struct Lock: @unchecked Sendable {
   /// Lets go of the lock until another thread calls ``wakeAll()``. Returns for no reason at times.
   func wait() {
     pthread_cond_wait(condition, mutex)
+  }
+
+  /// Lets go of the lock until another thread calls ``wakeOne()`` or ``wakeAll()``; false when the time has come, as
+  /// ``Clock`` tells it. Returns for no reason at times.
+  func wait(until deadline: UInt64) -> Bool {
+    var time = timespec(tv_sec: Int(deadline / 1_000_000_000), tv_nsec: Int(deadline % 1_000_000_000))
+    return pthread_cond_timedwait(condition, mutex, &time) != ETIMEDOUT
+  }
+
+  func wakeOne() {
+    pthread_cond_signal(condition)
   }
 
   func wakeAll() {

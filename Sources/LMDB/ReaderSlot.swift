@@ -3,23 +3,22 @@ internal import Synchronization
 
 /// One place of an environment's pool of read transactions, alone on its cache lines.
 ///
-/// Whoever swaps a thread into `owner` has the slot to itself until it stores 0 again; only the owner touches
+/// Whoever swaps a thread into `owner` has the slot to itself until it stores ``free`` again; only the owner touches
 /// `transaction`.
 struct ReaderSlot: ~Copyable {
-  /// The thread that uses the slot, or 0.
+  /// Nobody uses the slot.
+  static let free: UInt = 0
+  /// Nobody uses the slot, or has since it was marked so.
+  static let idle: UInt = 1
+
+  /// The thread that uses the slot, or ``free`` or ``idle``, which are no threads.
   let owner: Atomic<UInt>
 
-  /// A read transaction that is reset while nobody owns the slot; nil before the slot's first use.
+  /// A read transaction that is reset while nobody owns the slot; nil while it has none.
   var transaction: OpaquePointer?
 
   // Two lines of 64 bytes, as processors fetch them in pairs.
   private let padding: InlineArray<14, UInt>
-
-  init() {
-    owner = Atomic(0)
-    transaction = nil
-    padding = InlineArray(repeating: 0)
-  }
 
   /// The calling thread, as `owner` has it.
   static var currentThread: UInt {

@@ -16,6 +16,11 @@ enum Trap {
   }
 
   @inline(never)
+  static func outOfMemory() -> Never {
+    fatalError("LMDB: the system has no memory for the reader slots of an environment.")
+  }
+
+  @inline(never)
   static func nestedWrite() -> Never {
     fatalError("LMDB: write(_:) was called within another write(_:) of the same thread; an environment has one writer.")
   }

@@ -42,7 +42,7 @@ extension ResponseStore {
   /// What the directory takes when all of the map is in use.
   var diskCeiling: Int {
     StorageFormat.mapByteCount(capacityByteCount: capacityByteCount, pageByteCount: file.pageByteCount)
-      + StorageFormat.otherFilesByteCount
+      + StorageFormat.otherFilesByteCount + StorageFormat.lockFileByteCount(capacityByteCount: capacityByteCount)
   }
 
   /// A write transaction. With a file from a time of a larger capacity, whose map is no ceiling, it begins only when the disk has room

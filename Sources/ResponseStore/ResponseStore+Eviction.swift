@@ -136,9 +136,9 @@ extension ResponseStore {
   static func limits(capacityByteCount: Int, file: StoreFile, removalLog: RemovalLog) -> Limits {
     Limits(
       capacityByteCount: capacityByteCount, filePageCount: file.environment.information.lastPageNumber + 1,
-      // Four small files of a page each.
+      // Three small files of a page each. The lock file has 64 bytes for each reader, and a header.
       otherByteCount: removalLog.byteCount + UseTableFile.largestByteCount(capacityByteCount: capacityByteCount)
-        + 4 * file.pageByteCount,
+        + 64 * file.environment.information.maximumReaders + 4 * file.pageByteCount,
       chunkByteCount: file.chunkByteCount, pageByteCount: file.pageByteCount)
   }
 

@@ -25,6 +25,7 @@ struct MaintenanceState {
   var isClosing = false
   var lastRegularCheck = MonotonicTime.now
   var lastDirectoryCheck = MonotonicTime.now
+  var lastIdleCheck = MonotonicTime.now
   /// How often in a row a full map stood in the way.
   var fullMaps = 0
 }
@@ -36,6 +37,11 @@ extension ResponseStore {
   /// background threads is stepped with it.
   @discardableResult
   public func maintain() -> Bool {
+    options.opensExistingOnly ? false : maintainNext()
+  }
+
+  func maintainNext() -> Bool {
+    if isIdleCheckDue() { file.environment.endIdleReads() }
     if isDirectoryCheckDue() { giveUpIfMoved() }
     guard isUsable, !isForked else { return false }
     applyWantedCapacity()
@@ -163,6 +169,15 @@ extension ResponseStore {
     maintenance.withLock { state -> Bool in
       guard state.lastDirectoryCheck + options.directoryCheckInterval <= .now else { return false }
       state.lastDirectoryCheck = .now
+      return true
+    }
+  }
+
+  /// Every few seconds: reader slots are shared with other processes.
+  private func isIdleCheckDue() -> Bool {
+    maintenance.withLock { state -> Bool in
+      guard state.lastIdleCheck + options.idleReadTimeout <= .now else { return false }
+      state.lastIdleCheck = .now
       return true
     }
   }

@@ -31,7 +31,9 @@ public final class ResponseStore: Sendable {
     /// What tells the time at which something is stored. The system's clock by default.
     public var clock: @Sendable () -> Date = { Date() }
     /// Whether only a store that is there is opened, as it is: nothing is made, repaired or set aside, and its own capacity
-    /// is taken in place of ``capacityByteCount``. False by default; for tools that look at a store.
+    /// is taken in place of ``capacityByteCount``. It waits for nobody who writes. Its data is not written to, also not by
+    /// ``ResponseStore/writePending()`` and ``ResponseStore/maintain()``; only removals are made. False by default; for tools
+    /// that look at a store.
     public var opensExistingOnly = false
     /// Whether threads write and evict. True by default; without them ``ResponseStore/writePending()`` and
     /// ``ResponseStore/maintain()`` do one step each, for tests.
@@ -60,6 +62,9 @@ public final class ResponseStore: Sendable {
     /// How often the eviction thread looks whether the directory is still where it was opened: not more often than this, nor than
     /// it wakes, which is every five seconds. 4 s by default.
     var directoryCheckInterval: Duration = .seconds(4)
+    /// How long a read transaction that is kept for the next lookup stays unused, at least, before its reader slot goes back to
+    /// the other processes. 5 s by default.
+    var idleReadTimeout: Duration = .seconds(5)
     /// Gets a line for each kind of trouble, on the thread that met it; it must not use the store. By default it goes to
     /// standard error.
     public var log: @Sendable (String) -> Void = { line in Log.writeToStandardError(line) }
@@ -105,6 +110,8 @@ public final class ResponseStore: Sendable {
   let state = Atomic<State.RawValue>(State.open.rawValue)
   /// How many callers of `open` share this object and have not closed it.
   let openCount = Monitor(1)
+  /// Whether a thread applies removals to the data of a store that has none of its own.
+  let applying = Monitor(false)
   /// Whether the files of a store that was given up are closed.
   let hasLetGo = Monitor(false)
   /// Sets the numbers of removals apart from those of a store in whose place this was opened; in the upper bits of a snapshot.

@@ -11,14 +11,18 @@ final class SharedFlag: @unchecked Sendable {
   private let inode: UInt
   private static let byteCount = Int(getpagesize())
 
-  /// Maps the beginning of an open file; nil if there is no room for it.
+  /// Maps the beginning of an open file; nil if there is no room for it, with the reason in `errno`.
   init?(descriptor: CInt) {
     var status = stat()
     guard fstat(descriptor, &status) == 0 else { return nil }
     if status.st_size < off_t(Self.byteCount) {
       // Written, not only extended: a page without a block would be a signal when the disk is full.
       let zeros = [UInt8](repeating: 0, count: Self.byteCount)
-      guard pwrite(descriptor, zeros, zeros.count, 0) == zeros.count else { return nil }
+      let written = pwrite(descriptor, zeros, zeros.count, 0)
+      guard written == zeros.count else {
+        if written >= 0 { errno = ENOSPC }
+        return nil
+      }
     }
     let mapped = mmap(nil, Self.byteCount, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0)
     guard let mapped, mapped != MAP_FAILED else { return nil }

@@ -45,9 +45,19 @@ enum StorageFormat {
     return capacity + capacity / 10
   }
 
-  /// What the lock file, the smallest log of removals and the markers take; the table of uses takes a 48th of the capacity at
-  /// most.
+  /// What the smallest log of removals, the markers and a beginning of the lock file take; the table of uses takes a 48th of
+  /// the capacity at most.
   static let otherFilesByteCount = 64 << 10
+
+  /// How many reader slots the lock file has, of 64 bytes each, behind a header: a 160th of the capacity, as all of it takes
+  /// room on the disk, and not more than 256 KiB.
+  static func readerSlotCount(capacityByteCount: Int) -> Int {
+    (lockFileByteCount(capacityByteCount: capacityByteCount) - 128) / 64
+  }
+
+  static func lockFileByteCount(capacityByteCount: Int) -> Int {
+    min(max(capacityByteCount / 160, 24 << 10), 256 << 10) & ~0xFFF
+  }
 
   /// A larger capacity is taken for this one, 16 TiB: address space has an end, and files do before.
   static let largestCapacityByteCount = 1 << 44

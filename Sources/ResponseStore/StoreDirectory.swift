@@ -103,6 +103,7 @@ final class StoreDirectory: @unchecked Sendable {
     }
     usersLock = try openFile("users.lock")
     condemnedFlag = SharedFlag(descriptor: usersLock)
+    guard condemnedFlag != nil else { throw .unusable(path, doing: "making users.lock", errno) }
     while true {
       if flock(usersLock, LOCK_EX | LOCK_NB) == 0 { return true }
       if errno != EINTR { return false }

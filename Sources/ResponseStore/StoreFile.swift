@@ -62,15 +62,26 @@ final class StoreFile: Sendable {
     inlineByteCount = StorageFormat.inlineRecordByteCount(pageByteCount: pageByteCount)
   }
 
-  /// Opens the file and its tables; a new, empty file gets them and its format record, unless it is to stay as it is.
+  /// Opens the file and its tables; a new, empty file gets them and its format record, unless it is to stay as it is. Then
+  /// nothing is written, and nobody waited for who writes.
   static func open(
     directory: String, mapByteCount: Int, capacityByteCount: Int, completesNew: Bool = true,
     damageHandler: (@Sendable () -> Void)? = nil
   ) throws(LMDBError) -> Contents {
     var options = Environment.Options(mapByteCount: mapByteCount)
     options.damageHandler = damageHandler
+    options.maximumReaders =
+      completesNew ? StorageFormat.readerSlotCount(capacityByteCount: capacityByteCount) : nil
     let environment = try Environment.open(directory: directory, options: options)
-    let meta = try environment.table(StorageFormat.metaTable, key: BytesCodec.self, value: BytesCodec.self)
+    func table<K: KeyCodec, V: ValueCodec>(
+      _ name: String, _ key: K.Type, _ value: V.Type
+    ) throws(LMDBError) -> Table<K, V>? {
+      // To make a table is to write, and waits for others who do.
+      completesNew
+        ? try environment.table(name, key: key, value: value)
+        : try environment.existingTable(name, key: key, value: value)
+    }
+    guard let meta = try table(StorageFormat.metaTable, BytesCodec.self, BytesCodec.self) else { return .foreign }
     let stored = try environment.read { (transaction) throws(LMDBError) in
       try meta.value(for: MetaKey.format, in: transaction)
     }
@@ -88,17 +99,15 @@ final class StoreFile: Sendable {
       }
       format = record
     }
+    guard let keys = try table(StorageFormat.keysTable, BytesCodec.self, BytesCodec.self),
+      let heads = try table(StorageFormat.headsTable, BigEndianUInt64.self, BytesCodec.self),
+      let bodies = try table(StorageFormat.bodiesTable, ChunkKeyCodec.self, BytesCodec.self),
+      let dates = try table(StorageFormat.datesTable, DateKeyCodec.self, Empty.self),
+      let expiries = try table(StorageFormat.expiriesTable, DateKeyCodec.self, Empty.self)
+    else { return .foreign }
     let file = StoreFile(
-      environment: environment,
-      keys: try environment.table(StorageFormat.keysTable, key: BytesCodec.self, value: BytesCodec.self),
-      heads: try environment.table(StorageFormat.headsTable, key: BigEndianUInt64.self, value: BytesCodec.self),
-      bodies: try environment.table(StorageFormat.bodiesTable, key: ChunkKeyCodec.self, value: BytesCodec.self),
-      dates: try environment.table(StorageFormat.datesTable, key: DateKeyCodec.self, value: Empty.self),
-      expiries: try environment.table(StorageFormat.expiriesTable, key: DateKeyCodec.self, value: Empty.self),
-      meta: meta,
-      uses: UseTableFile(
-        path: directory + "/" + UseTableFile.name, owner: format.owner),
-      format: format)
+      environment: environment, keys: keys, heads: heads, bodies: bodies, dates: dates, expiries: expiries, meta: meta,
+      uses: UseTableFile(path: directory + "/" + UseTableFile.name, owner: format.owner), format: format)
     if stored == nil {
       let isNew = try environment.write { (transaction) throws(LMDBError) in
         // Whoever made the tables may have died before this. A file with anything else in it belongs to someone else.

@@ -142,4 +142,102 @@ struct MapSizeTests {
     threads.join()
     #expect(findings.all == [])
   }
+
+  //  writer                      mover                       reader
+  //  ------                      -----                       ------
+  //  write {
+  //                              setMapByteCount: waits
+  //                                                          reads, and looks at numbers
+  //  }
+  //                              returns
+  @Test("Reads go on while the map waits for a writer")
+  func whileWriterRuns() async {
+    await #expect(processExitsWith: .success) {
+      // Ends the process if a read waits for the writer, which waits for the read.
+      alarm(30)
+      let fixture = try Fixture()
+      let environment = fixture.environment
+      try fixture.put([1])
+      let (isWriting, isMoving, mayEnd) = (Signal(), Signal(), Signal())
+      let findings = Findings()
+      let threads = Threads()
+      threads.start {
+        findings.check { () throws(LMDBError) in
+          try environment.write { _ throws(LMDBError) in
+            isWriting.send()
+            mayEnd.wait()
+          }
+        }
+      }
+      isWriting.wait()
+      threads.start {
+        isMoving.send()
+        findings.check { () throws(LMDBError) in try environment.setMapByteCount(8 << 20) }
+      }
+      isMoving.wait()
+      // Long enough for the other thread to get to where it waits, which cannot be seen.
+      let end = Date() + 0.2
+      while Date() < end {
+        if try fixture.keys() != [1] { findings.add("keys") }
+        if environment.information.mapByteCount != 1 << 20 { findings.add("moved within a write") }
+      }
+      mayEnd.send()
+      threads.join()
+      guard findings.all == [], environment.information.mapByteCount == 8 << 20 else { exit(2) }
+    }
+  }
+
+  //  this process                another
+  //  ------------                -------
+  //                              makes map and file larger
+  //                              write {
+  //  write: waits for it
+  //  read: MDB_MAP_RESIZED
+  //                              }
+  @Test("A larger map is taken over by reads that begin while another process writes")
+  func adoptedWhileAnotherWrites() async throws {
+    let fixture = try Fixture()
+    try fixture.put([1])
+    let path = fixture.directory.path
+    for name in ["grown", "end"] { #expect(mkfifo(path + "/" + name, 0o600) == 0) }
+    let findings = Findings()
+    let threads = Threads()
+    threads.start {
+      close(open(path + "/grown", O_RDONLY))
+      let (writer, isStarted) = (Threads(), Signal())
+      writer.start {
+        isStarted.send()
+        findings.check { () throws(LMDBError) in try fixture.put([2]) }
+      }
+      isStarted.wait()
+      // When the writer has got to where it waits cannot be seen. Before it has, a read takes the map over; after it has, a
+      // read fails rather than wait.
+      usleep(50_000)
+      let end = Date() + 0.2
+      while Date() < end {
+        do throws(LMDBError) {
+          if try fixture.keys() != [1, 9] { findings.add("keys") }
+        } catch {
+          if error.code != .mapResized { findings.add("\(error)") }
+        }
+      }
+      close(open(path + "/end", O_WRONLY))
+      writer.join()
+    }
+    await #expect(processExitsWith: .success) { [path = path as String] in
+      alarm(30)
+      let environment = try Environment.open(directory: path, options: .init(mapByteCount: 8 << 20))
+      let table = try environment.table("table", key: BigEndianUInt64.self, value: BytesCodec.self)
+      try environment.write { transaction throws(LMDBError) in
+        try table.put(bytes(9, 3 << 20), for: 9, in: transaction)
+      }
+      try environment.write { _ throws(LMDBError) in
+        close(open(path + "/grown", O_WRONLY))
+        close(open(path + "/end", O_RDONLY))
+      }
+    }
+    threads.join()
+    #expect(findings.all == [])
+    #expect(try fixture.keys() == [1, 2, 9])
+  }
 }

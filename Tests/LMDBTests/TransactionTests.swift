@@ -96,7 +96,7 @@ struct TransactionTests {
       try environment.read { _ throws(LMDBError) in
         try environment.read { _ throws(LMDBError) in
           let thrown = error { () throws(LMDBError) in try environment.read { _ throws(LMDBError) in } }
-          #expect(thrown == LMDBError(code: .readersFull, function: "mdb_txn_begin"))
+          #expect(thrown?.code == .readersFull)
         }
       }
       // Threads prefer places of their own; both transactions are in other places than these threads'.

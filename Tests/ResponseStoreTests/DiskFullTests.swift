@@ -6,11 +6,12 @@ import Testing
 @testable import ResponseStore
 
 /// A file system in memory, of a size of its own.
-private struct SmallDisk {
-  let path = FileManager.default.temporaryDirectory.appendingPathComponent("disk-\(UUID().uuidString)").path
+private struct SmallDisk: Codable, Sendable {
+  let path: String
 
   /// Nil where this process may not mount.
   init?(byteCount: Int) {
+    path = FileManager.default.temporaryDirectory.appendingPathComponent("disk-\(UUID().uuidString)").path
     guard mkdir(path, 0o700) == 0 else { return nil }
     guard mount("tmpfs", path, "tmpfs", 0, "size=\(byteCount)") == 0 else {
       rmdir(path)
@@ -29,12 +30,15 @@ private struct SmallDisk {
     rmdir(path)
   }
 
-  /// Takes all room that is left.
-  func fill() {
+  /// Takes all room that is left, but for so many bytes.
+  func fill(leaving byteCount: Int = 0) {
     let descriptor = open(path + "/filler", O_WRONLY | O_CREAT | O_APPEND, 0o600)
     defer { close(descriptor) }
     let block = [UInt8](repeating: 1, count: 4096)
     while write(descriptor, block, block.count) == block.count {}
+    var status = stat()
+    guard byteCount > 0, fstat(descriptor, &status) == 0 else { return }
+    ftruncate(descriptor, status.st_size - off_t(byteCount))
   }
 
   func makeRoom() {
@@ -120,5 +124,49 @@ struct DiskFullTests {
       try fixture.reopen()
       for number in 0..<50 { #expect(fixture.body("http://a.example/\(number)") == body10000(number)) }
     }
+  }
+
+  @Test("More threads than ever look up at once on a full disk, and the process lives")
+  func readers() async throws {
+    let disk = try #require(SmallDisk(byteCount: 12 << 20))
+    defer { disk.remove() }
+    // A page of the lock file without a block would be SIGBUS: the first has room for 62 readers.
+    await #expect(processExitsWith: .success) { [disk = disk as SmallDisk] in
+      let store = try ResponseStore.open(directory: disk.path + "/cache", options: quietOptions(capacity: 8 << 20))
+      store.store(childResponse("http://a.example/"))
+      while store.writePending() {}
+      disk.fill()
+      let (areReading, mayEnd) = (DispatchGroup(), DispatchSemaphore(value: 0))
+      for _ in 0..<200 {
+        areReading.enter()
+        Thread {
+          _ = store.withResponse(RequestKey(urlString: "http://a.example/")!) { _ in
+            areReading.leave()
+            mayEnd.wait()
+          }
+        }.start()
+      }
+      areReading.wait()
+      guard store.lookup(RequestKey(urlString: "http://a.example/")!) != nil else { exit(2) }
+      for _ in 0..<200 { mayEnd.signal() }
+      store.close()
+    }
+  }
+
+  @Test("A store is not opened on a disk that has no room for the files that it maps")
+  func noRoomToOpen() throws {
+    let disk = try #require(SmallDisk(byteCount: 4 << 20))
+    defer { disk.remove() }
+    disk.fill(leaving: 40 << 10)
+    #expect {
+      _ = try ResponseStore.open(directory: disk.path + "/cache", options: quietOptions(capacity: 8 << 20))
+    } throws: {
+      guard let error = $0 as? StoreError else { return false }
+      return error.code == .storage && error.reason.contains("full")
+    }
+    disk.makeRoom()
+    let fixture = try StoreFixture(capacity: 2 << 20, directory: disk.path + "/cache")
+    fixture.store.store(fixture.response("http://a.example/"))
+    fixture.finish()
   }
 }

@@ -98,9 +98,10 @@ final class UseTableFile: @unchecked Sendable {
     let slotCount = header[UseTable.HeaderWord.slotCount]
     guard slotCount >= 64, slotCount <= 1 << 30, slotCount & (slotCount - 1) == 0 else { return false }
     var status = stat()
-    guard fstat(descriptor, &status) == 0, status.st_size == UseTable.byteCount(slotCount: Int(slotCount)) else {
-      return false
-    }
+    // A copy of the directory may have been made with holes.
+    guard fstat(descriptor, &status) == 0, status.st_size == UseTable.byteCount(slotCount: Int(slotCount)),
+      status.st_blocks * 512 >= status.st_size || posix_fallocate(descriptor, 0, status.st_size) == 0
+    else { return false }
     return map(descriptor, slotCount: Int(slotCount), inode: UInt64(status.st_ino))
   }
 

@@ -1,0 +1,121 @@
+import Foundation
+import LMDB
+import Testing
+
+/// The lock file's reader slots are few, and shared by all processes.
+@Suite("Reader slots")
+struct ReaderSlotTests {
+  @Test("A thread that finds no slot free waits until another thread ends its read")
+  func waiting() throws {
+    let fixture = try Fixture { $0.maximumReaders = 2 }
+    let environment = fixture.environment
+    let (areReading, isAsking) = (DispatchGroup(), Signal())
+    let mayEnd = Signal()
+    let findings = Findings()
+    let holders = Threads()
+    for _ in 0..<2 {
+      areReading.enter()
+      holders.start {
+        findings.check { () throws(LMDBError) in
+          try environment.read { _ throws(LMDBError) in
+            areReading.leave()
+            mayEnd.wait()
+          }
+        }
+      }
+    }
+    areReading.wait()
+    let third = Threads()
+    third.start {
+      isAsking.send()
+      findings.check { () throws(LMDBError) in try environment.read { _ throws(LMDBError) in } }
+    }
+    isAsking.wait()
+    // However soon it ends: a thread that does not wait has failed by then, or finds a slot.
+    usleep(20_000)
+    mayEnd.send()
+    third.join()
+    mayEnd.send()
+    holders.join()
+    #expect(findings.all == [])
+  }
+
+  //  this process                another
+  //  ------------                -------
+  //  read {                      open
+  //                              read: waits for the only slot
+  //  }
+  //  ends what is idle
+  //                              read goes on
+  @Test("A process that does not read any more gives its slots back, and another one that waits gets them")
+  func givenBack() async throws {
+    let fixture = try Fixture { $0.maximumReaders = 1 }
+    let environment = fixture.environment
+    try fixture.put([1])
+    #expect(try fixture.keys() == [1])
+    let path = fixture.directory.path
+    let asking = path + "/asking"
+    #expect(mkfifo(asking, 0o600) == 0)
+    let threads = Threads()
+    threads.start {
+      close(open(asking, O_RDONLY))
+      // The first call finds what has been used since; the second, that it has not been since.
+      for _ in 0..<2 { environment.endIdleReads() }
+    }
+    await #expect(processExitsWith: .success) { [path = path as String, asking = asking as String] in
+      let environment = try Environment.open(directory: path, options: .init(mapByteCount: 1 << 20))
+      close(open(asking, O_WRONLY))
+      try environment.read { _ throws(LMDBError) in }
+    }
+    threads.join()
+    // It takes one again as soon as the other process has ended.
+    #expect(try fixture.keys() == [1])
+  }
+
+  @Test("Reads go on while others give idle slots back")
+  func givenBackMeanwhile() throws {
+    let fixture = try Fixture()
+    try fixture.put([1])
+    let findings = Findings()
+    let threads = Threads()
+    for _ in 0..<3 {
+      threads.start {
+        for _ in 0..<1_000 {
+          findings.check { () throws(LMDBError) in if try fixture.keys() != [1] { findings.add("keys") } }
+        }
+      }
+    }
+    threads.start { for _ in 0..<1_000 { fixture.environment.endIdleReads() } }
+    threads.join()
+    #expect(findings.all == [])
+  }
+
+  @Test("A process that is alone gives the lock file another number of slots")
+  func number() throws {
+    let directory = TemporaryDirectory()
+    for count in [100, 5_000, 7] {
+      let environment = try directory.open { $0.maximumReaders = count }
+      #expect(environment.information.maximumReaders == count)
+      try environment.read { _ throws(LMDBError) in }
+    }
+    #expect(try directory.open { $0.maximumReaders = nil }.information.maximumReaders == 7)
+    var status = stat()
+    #expect(stat(directory.path + "/lock.mdb", &status) == 0)
+    #expect(status.st_blocks * 512 >= status.st_size)
+  }
+
+  @Test("A process that is not alone leaves the number of slots as it is")
+  func numberInUse() async throws {
+    let fixture = try Fixture { $0.maximumReaders = 3 }
+    let path = fixture.directory.path
+    for count in [1, 500] {
+      await #expect(processExitsWith: .success) { [path = path as String, count = count as Int] in
+        var options = Environment.Options(mapByteCount: 1 << 20)
+        options.maximumReaders = count
+        guard try Environment.open(directory: path, options: options).information.maximumReaders == 3 else { exit(2) }
+      }
+    }
+    try fixture.put([1])
+    #expect(try fixture.keys() == [1])
+  }
+}
