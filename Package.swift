@@ -53,7 +53,7 @@ let package = Package(
       dependencies: ["LMDBURLCache", "CachingClient", "ResponseStore", "HTTPCaching", "LMDB", "LoopbackOrigin"],
       swiftSettings: settings),
     .testTarget(
-      name: "URLCacheToolTests", dependencies: ["urlcache", "LMDBURLCache", "LoopbackOrigin"],
+      name: "URLCacheToolTests", dependencies: ["urlcache", "LMDBURLCache", "LMDB", "LoopbackOrigin"],
       swiftSettings: settings),
   ]
 )

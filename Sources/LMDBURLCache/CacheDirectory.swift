@@ -1,5 +1,6 @@
 public import Foundation
 import HTTPCaching
+import LMDB
 import ResponseStore
 
 /// A look at what a cache's directory holds, without a cache: for the tools of those who operate one.
@@ -9,7 +10,7 @@ import ResponseStore
 ///     let removed = directory.remove(.since(date))
 ///
 /// It opens only what is there, with the capacity it has: it makes no directory and no store, and sets nothing aside. Other
-/// processes may use the directory meanwhile. In this process, no cache can be opened on it until this object is gone; one that
+/// processes may use the directory meanwhile, and no call waits for one that writes to the data, or was stopped while it did. In this process, no cache can be opened on it until this object is gone; one that
 /// is open already is not disturbed.
 ///
 /// All members may be called from any thread.
@@ -116,27 +117,47 @@ public final class CacheDirectory: Sendable {
   /// - Complexity: O(bytes stored).
   public func checkInvariants() -> [String] { store.checkInvariants() }
 
-  /// Removes a selection. When it returns, no thread and no process reads what was selected, also not after a crash, and the room
-  /// on disk is free for new responses.
+  /// Removes a selection. When it returns, no thread and no process reads what was selected, also not after a crash.
+  ///
+  /// The room on the disk is free for new responses as well, unless another process keeps the right to write for longer than a
+  /// second; then whoever writes next frees it.
   ///
   /// - Returns: How many entries went, and the bytes of their bodies. Nil for a URL that cannot be cached, of which nothing can
   ///   be stored. What others removed at the same moment is counted in.
+  /// - Throws: `StoreError` of the module `ResponseStore`: the removal could not be written down. Nothing was removed then.
   /// - Complexity: O(entries), for the counting.
   @discardableResult
-  public func remove(_ selection: Selection) -> (entryCount: Int, byteCount: Int)? {
+  public func remove(_ selection: Selection) throws -> (entryCount: Int, byteCount: Int)? {
     guard let scope = selection.scope else { return nil }
     var sizes: [UInt64: Int] = [:]
     forEachEntry { entry in
       sizes[entry.rowID] = entry.bodyByteCount
       return true
     }
-    store.remove(scope)
+    try store.removeOrThrow(scope)
     forEachEntry { entry in
       sizes[entry.rowID] = nil
       return true
     }
-    while store.maintain() {}
+    store.applyRemovals()
     return (sizes.count, sizes.values.reduce(0, +))
+  }
+
+  /// Removes a selection from a directory that cannot be opened, as other processes have all reader slots: as ``remove(_:)``,
+  /// without counting and without freeing the room on the disk, which the others do.
+  ///
+  /// - Returns: False for a URL that cannot be cached, of which nothing can be stored.
+  /// - Throws: `StoreError` of the module `ResponseStore`: the directory or the store in it is missing, damaged, or not ours;
+  ///   nobody else uses it; or the removal could not be written down. Nothing was removed then.
+  public static func remove(_ selection: Selection, fromDirectoryInUse directory: URL) throws -> Bool {
+    guard let scope = selection.scope else { return false }
+    try ResponseStore.remove(scope, fromStoreInUseAt: directory.path)
+    return true
+  }
+
+  /// Whether an error of ``init(existingAt:)`` says that other processes have all reader slots.
+  public static func isOutOfReaderSlots(_ error: any Error) -> Bool {
+    (error as? StoreError)?.cause?.code == .readersFull
   }
 }
 

@@ -69,13 +69,14 @@ final class RemovalLog: @unchecked Sendable {
 
   // MARK: Opening
 
-  /// Maps the log of a directory; nil if it is missing, damaged, or of other data.
-  static func open(path: String, owner: UInt64) -> RemovalLog? {
+  /// Maps the log of a directory; nil if it is missing, damaged, or of other data than that of `owner`, if one is given.
+  static func open(path: String, owner: UInt64? = nil) -> RemovalLog? {
     let descriptor = Glibc.open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW)
     guard descriptor >= 0 else { return nil }
     var header = [UInt64](repeating: 0, count: 3)
     var status = stat()
-    guard pread(descriptor, &header, 24, 0) == 24, header[0] == magic, header[1] == owner, header[2] >= 1,
+    guard pread(descriptor, &header, 24, 0) == 24, header[0] == magic, owner == nil || header[1] == owner,
+      header[2] >= 1,
       header[2] <= 1 << 20, fstat(descriptor, &status) == 0, status.st_size == byteCount(slotCount: Int(header[2])),
       let log = mapped(descriptor, slotCount: Int(header[2]))
     else {

@@ -82,7 +82,13 @@ extension ResponseStore {
     let number: UInt64
     do throws(RemovalLog.Failure) {
       number = try removalLog.append(scope, timeout: options.stallTimeout) {
-        if options.runsInBackground { wakeWriter() } else { writePending() }
+        if options.runsInBackground {
+          wakeWriter()
+        } else if options.opensExistingOnly {
+          applyRemovals()
+        } else {
+          writePending()
+        }
       }
     } catch {
       condemn("a removal could not be made durable (\(error))")

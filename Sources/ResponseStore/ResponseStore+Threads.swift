@@ -91,10 +91,12 @@ extension ResponseStore {
   // MARK: Waiting
 
   /// Waits like `Monitor.wait`, but gives up (nil) when no process has committed anything for ``Options/stallTimeout``.
-  func waitUnlessStalled<State, R>(_ monitor: Monitor<State>, for body: (inout State) -> R?) -> R? {
+  func waitUnlessStalled<State, R>(
+    _ monitor: Monitor<State>, timeout: Duration? = nil, for body: (inout State) -> R?
+  ) -> R? {
     var last = file.environment.lastTransactionID
     while true {
-      if let result = monitor.wait(timeout: options.stallTimeout, for: body) { return result }
+      if let result = monitor.wait(timeout: timeout ?? options.stallTimeout, for: body) { return result }
       let newest = file.environment.lastTransactionID
       if newest == last { return nil }
       last = newest

@@ -38,6 +38,10 @@ extension ResponseStore {
   /// opened without background threads is stepped with it.
   @discardableResult
   public func writePending() -> Bool {
+    options.opensExistingOnly ? false : writeNext()
+  }
+
+  func writeNext() -> Bool {
     let byteLimit = limits.withLock { $0.batchByteCount }
     let countLimit = batchCountLimit()
     let hasRemovals = hasRemovalsToAdopt

@@ -68,6 +68,11 @@ extension StoreError {
         .unusableDirectory, directory: directory, reason: "\(what) is not permitted",
         remedy: "Give this user read and write permission to the directory and its files, or choose another directory",
         cause: cause)
+    case .readersFull:
+      StoreError(
+        .busy, directory: directory, reason: "\(what) found no reader slot: other processes have all of them",
+        remedy: "See whether processes that use the directory are stopped, and let them go on or end them", cause: cause
+      )
     case _ where cause.isLackOfRoom:
       StoreError(
         .storage, directory: directory, reason: "\(what) met a full or failing disk",

@@ -8,7 +8,8 @@ enum PurgeCommand: Command {
     usage: ["DIR --since WHEN", "DIR --host HOST", "DIR --prefix URL", "DIR --group NAME --origin URL", "DIR --all"],
     discussion: """
       Removes what is selected from the cache in DIR, and says how many responses went. When the command is done, no
-      process reads them any more, also those that use the cache right now. Nothing is made where no cache is.
+      process reads them any more, also those that use the cache right now. It waits for none of them. Nothing is made where
+      no cache is. Where other processes have all reader slots, nothing is counted; in JSON the counts are null then.
 
       WHEN is \(Moment.forms).
       A date and time is ISO 8601; without a zone ('Z', '+01:00') it is local time. A time alone is today's. A duration
@@ -35,22 +36,37 @@ enum PurgeCommand: Command {
 
   static func run(_ arguments: Arguments) async throws -> ExitCode {
     let (selection, words) = try selection(arguments)
-    let directory = try CacheDirectory(existingAt: URL(fileURLWithPath: arguments.operands[0]))
-    guard let removed = directory.remove(selection) else { throw UsageError("nothing can be stored for that URL") }
-    var kept = 0
-    directory.forEachEntry { _ in
-      kept += 1
-      return true
+    let url = URL(fileURLWithPath: arguments.operands[0])
+    var removed: (entryCount: Int, byteCount: Int)?
+    var kept: Int?
+    do {
+      let directory = try CacheDirectory(existingAt: url)
+      removed = try directory.remove(selection)
+      guard removed != nil else { throw UsageError("nothing can be stored for that URL") }
+      var count = 0
+      directory.forEachEntry { _ in
+        count += 1
+        return true
+      }
+      kept = count
+    } catch  where CacheDirectory.isOutOfReaderSlots(error) {
+      // It holds all the same; only what there was and is cannot be counted.
+      guard try CacheDirectory.remove(selection, fromDirectoryInUse: url) else {
+        throw UsageError("nothing can be stored for that URL")
+      }
     }
     if arguments.has("json") {
       let json: JSON = [
-        "removedCount": .number(removed.entryCount), "removedBodyByteCount": .number(removed.byteCount),
-        "keptCount": .number(kept),
+        "removedCount": removed.map { .number($0.entryCount) } ?? .null,
+        "removedBodyByteCount": removed.map { .number($0.byteCount) } ?? .null,
+        "keptCount": kept.map { .number($0) } ?? .null,
       ]
       try Output.write(json.pretty)
-    } else {
+    } else if let removed, let kept {
       let count = "\(Format.count(removed.entryCount, "response")) (\(Format.bytes(removed.byteCount)))"
       try Output.write("Removed \(words): \(count). \(Format.count(kept, "response")) left.\n")
+    } else {
+      try Output.write("Removed \(words). Other processes have all reader slots, so nothing could be counted.\n")
     }
     return .success
   }

@@ -114,7 +114,7 @@ final class AnswerSourceTests {
       return urls.count < 2
     }
     #expect(urls == ["/a", "/b/1"].map { origin.url($0).absoluteString })
-    let removed = look.remove(.prefix(origin.url("/b/")))
+    let removed = try look.remove(.prefix(origin.url("/b/")))
     #expect(removed?.entryCount == 2 && removed?.byteCount == 10)
     #expect(cache.isCached(origin.url("/a")) && !cache.isCached(origin.url("/b/1")))
     #expect(look.checkInvariants() == [])

@@ -24,7 +24,8 @@ struct ToolResult {
 
 /// The built executable as a process, in a directory of its own that is removed with it.
 final class Tool {
-  let root = FileManager.default.temporaryDirectory.appendingPathComponent("tool-\(UUID().uuidString)")
+  let root: URL
+  private let ownsRoot: Bool
 
   /// Beside the test bundle.
   static let executable = URL(fileURLWithPath: "/proc/self/exe").resolvingSymlinksInPath()
@@ -35,13 +36,21 @@ final class Tool {
     $0.key == "ASAN_OPTIONS" || $0.key == "TSAN_OPTIONS"
   }
 
+  /// In the directory of another, which removes it.
+  init(root: URL) {
+    self.root = root
+    ownsRoot = false
+  }
+
   init() throws {
+    root = FileManager.default.temporaryDirectory.appendingPathComponent("tool-\(UUID().uuidString)")
+    ownsRoot = true
     try FileManager.default.createDirectory(at: root, withIntermediateDirectories: true)
   }
 
   deinit {
     // What is left in the temporary directory fails no test.
-    try? FileManager.default.removeItem(at: root)
+    if ownsRoot { try? FileManager.default.removeItem(at: root) }
   }
 
   func path(_ name: String) -> String { root.appendingPathComponent(name).path }

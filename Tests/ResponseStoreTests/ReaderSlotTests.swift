@@ -1,0 +1,115 @@
+import Foundation
+import Glibc
+import LMDB
+import Synchronization
+import Testing
+
+@testable import ResponseStore
+
+/// Reads so many times within one another, each with a reader slot of its own, and calls `body` within the last.
+private func nest(_ depth: Int, in environment: Environment, _ body: () -> Void) throws(LMDBError) {
+  guard depth > 0 else { return body() }
+  try environment.read { (_) throws(LMDBError) in try nest(depth - 1, in: environment, body) }
+}
+
+@Suite("Reader slots of a store")
+struct ReaderSlotTests {
+  private static let smallest = ResponseStore.smallestCapacityByteCount
+
+  @Test("Two thousand threads look up at once, and each finds what is there")
+  func crowd() throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    fixture.store.store(fixture.response("http://a.example/"))
+    fixture.drain()
+    let (store, key) = (fixture.store, fixture.key("http://a.example/"))
+    // So many have a slot at the same moment; the others must wait for some of theirs.
+    let together = StorageFormat.readerSlotCount(capacityByteCount: 16 << 20) - 10
+    let arrived = Monitor(0)
+    let misses = Monitor(0)
+    let done = DispatchGroup()
+    for _ in 0..<2000 {
+      done.enter()
+      let thread = Thread {
+        let found: Void? = store.withResponse(key) { _ in
+          arrived.update { $0 += 1 }
+          _ = arrived.wait { $0 >= together ? true : nil }
+        }
+        if found == nil {
+          arrived.update { $0 += 1 }
+          misses.update { $0 += 1 }
+        }
+        done.leave()
+      }
+      thread.stackSize = 1 << 20
+      thread.start()
+    }
+    done.wait()
+    #expect(misses.withLock { $0 } == 0)
+    #expect(fixture.logged.all == [])
+  }
+
+  @Test("A store that nobody reads from any more leaves all slots to other processes")
+  func givenBack() async throws {
+    let fixture = try StoreFixture(capacity: Self.smallest) { $0.idleReadTimeout = .zero }
+    defer { fixture.finish() }
+    fixture.store.store(fixture.response("http://a.example/"))
+    fixture.drain()
+    try nest(16, in: fixture.store.file.environment) {}
+    // What is not used between two looks has had its time.
+    for _ in 0..<2 { fixture.store.maintain() }
+    let count = fixture.store.file.environment.information.maximumReaders
+    #expect(count == StorageFormat.readerSlotCount(capacityByteCount: Self.smallest))
+    await #expect(processExitsWith: .success) { [directory = fixture.directory as String, count = count as Int] in
+      let environment = try Environment.open(directory: directory, options: .init(mapByteCount: 1 << 20))
+      try nest(count - 1, in: environment) {}
+    }
+    #expect(fixture.body("http://a.example/") != nil)
+  }
+
+  @Test("A removal needs no slot, neither in an open store nor in one that cannot be opened for lack of one")
+  func removal() async throws {
+    let fixture = try StoreFixture(capacity: Self.smallest)
+    defer { fixture.finish() }
+    for name in ["a", "b", "c"] { fixture.store.store(fixture.response("http://\(name).example/")) }
+    fixture.drain()
+    fixture.close()
+    let turns = Turns(directory: fixture.directory)
+    defer { turns.remove() }
+    let findings = LogLines()
+    let directory = fixture.directory
+    async let parent: Void = onThread {
+      turns.waitForChild()
+      do throws(StoreError) {
+        _ = try ResponseStore.open(directory: directory, options: .existing)
+        findings.append("opened")
+      } catch {
+        if error.cause?.code != .readersFull { findings.append("\(error)") }
+      }
+      do throws(StoreError) {
+        try ResponseStore.remove(.host("a.example"), fromStoreInUseAt: directory)
+      } catch {
+        findings.append("\(error)")
+      }
+      turns.parentIsReady()
+    }
+    await #expect(processExitsWith: .success) { [directory = directory as String, turns = turns as Turns] in
+      let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: Self.smallest))
+      let environment = store.file.environment
+      try nest(environment.information.maximumReaders, in: environment) {
+        turns.childIsReady()
+        turns.waitForParent()
+        store.remove(.host("b.example"))
+      }
+      guard !store.isGivenUp else { exit(2) }
+      for name in ["a", "b"] where store.lookup(RequestKey(urlString: "http://\(name).example/")!) != nil { exit(3) }
+      guard store.lookup(RequestKey(urlString: "http://c.example/")!) != nil else { exit(4) }
+      store.close()
+    }
+    await parent
+    #expect(findings.all == [])
+    try fixture.open()
+    fixture.drain()
+    #expect(fixture.store.entryCount == 1)
+  }
+}
