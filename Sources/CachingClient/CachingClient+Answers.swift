@@ -32,8 +32,8 @@ extension CachingClient {
       cacheStatus: forwardStatus(plan.forward, status: 304, isStored: true))
   }
 
-  /// The stored response in place of an answer that did not come, if that is permitted, and nothing has removed it since
-  /// the origin was asked.
+  /// The stored response in place of an answer that did not come, if that is permitted, and nothing has removed it
+  /// since the origin was asked.
   func staleAnswer(
     _ plan: Plan, after failure: StaleOnError.Failure, of flight: Flight<Storage.Entry>
   ) -> Response? {

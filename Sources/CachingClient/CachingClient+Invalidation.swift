@@ -38,8 +38,8 @@ extension CachingClient {
     }
     let invalidation = StorageInvalidation(
       urls: urls, groups: targets.groups, origin: targets.origin, overtakesFetches: overtakesFetches)
-    // Whatever was removed up to the token of the spared one does not cover what its answer brings; nor does what is removed
-    // here.
+    // Whatever was removed up to the token of the spared one does not cover what its answer brings; nor does what is
+    // removed here.
     let ticket = spared.flatMap { $0.ticket.isVoid ? nil : $0.ticket }
     let known = ticket?.token ?? storage.removalToken
     var token = known

@@ -29,20 +29,21 @@ public protocol ResponseStorage: Sendable {
   /// Removes one entry. When it returns, the entry is not found any more; other variants of its key may go with it.
   func remove(_ entry: Entry, for request: ClientRequest) async
 
-  /// Removes what an answer makes invalid (RFC 9111 section 4.4, RFC 9875). When it returns, nothing of that is found any more.
+  /// Removes what an answer makes invalid (RFC 9111 section 4.4, RFC 9875). When it returns, nothing of that is found
+  /// any more.
   ///
-  /// - Parameter token: of an answer that is itself to be stored, as ``removalToken`` gave it. It is moved past the removals
-  ///   that this makes, unless others come between; a storage without tokens leaves it alone.
+  /// - Parameter token: of an answer that is itself to be stored, as ``removalToken`` gave it. It is moved past the
+  ///   removals that this makes, unless others come between; a storage without tokens leaves it alone.
   func invalidate(
     _ invalidation: StorageInvalidation, for request: ClientRequest, movingPast token: inout RemovalToken
   ) async
 
-  /// The present point in the order of removals. The engine takes it before it sends a request. There is a default: zero,
-  /// for a storage from which only its client removes.
+  /// The present point in the order of removals. The engine takes it before it sends a request. There is a default:
+  /// zero, for a storage from which only its client removes.
   var removalToken: RemovalToken { get }
 
-  /// Whether a removal since a token, by whomever, may cover a response that comes from a URL now. The token is moved to
-  /// now. There is a default: false.
+  /// Whether a removal since a token, by whomever, may cover a response that comes from a URL now. The token is moved
+  /// to now. There is a default: false.
   ///
   /// - Parameter url: `nil` if the URL cannot be told; then any removal may cover the response.
   func wasRemoved(_ url: URL?, _ partition: String, since token: inout RemovalToken) -> Bool
@@ -75,8 +76,8 @@ public struct StorageInvalidation: Sendable, Hashable {
   public var groups: [String]
   /// The origin to which the groups belong.
   public var origin: String
-  /// Whether fetches of the URLs have lost their right to store by this. One may be storing at this moment: then a removal is
-  /// to be made even where nothing is found.
+  /// Whether fetches of the URLs have lost their right to store by this. One may be storing at this moment: then a
+  /// removal is to be made even where nothing is found.
   public var overtakesFetches: Bool
 
   /// What is to be removed.
@@ -125,8 +126,8 @@ public struct StorageProposal: Sendable {
     self.attachment = attachment
   }
 
-  /// The point in the order of removals at which the origin was asked: a removal that came later covers this response, which
-  /// is to be stored as of then. `nil` for a proposal made elsewhere.
+  /// The point in the order of removals at which the origin was asked: a removal that came later covers this response,
+  /// which is to be stored as of then. `nil` for a proposal made elsewhere.
   public var removalToken: RemovalToken? { ticket?.token }
 
   /// Whether a removal or an invalidation has overtaken this response, so that it must not be stored any more.

@@ -32,8 +32,8 @@ public struct StoreStorage: ResponseStorage {
   /// The bytes that were copied out with the entry.
   public func body(of entry: StoredResponse) -> Data { entry.body }
 
-  /// Hands a response to the store's writer; it is dropped where the queue is full. One that is to be kept in memory only is
-  /// not kept.
+  /// Hands a response to the store's writer; it is dropped where the queue is full. One that is to be kept in memory
+  /// only is not kept.
   public func store(_ proposal: StorageProposal, for request: ClientRequest) {
     guard !proposal.isMemoryOnly, let key = key(request) else { return }
     store.store(

@@ -1,8 +1,8 @@
 import ResponseStore
 import Synchronization
 
-/// The right of one fetch to store its result. A removal or an invalidation that comes while the fetch is under way takes it
-/// away, because what the origin sent may be older than that (RFC 9111 section 4.4).
+/// The right of one fetch to store its result. A removal or an invalidation that comes while the fetch is under way
+/// takes it away, because what the origin sent may be older than that (RFC 9111 section 4.4).
 ///
 /// The fetches of this engine are told, by ``void()``. What others remove, in whatever process, shows when the storage
 /// compares the fetch's removal token with its removals.
@@ -42,7 +42,8 @@ final class StoreTicket: Sendable {
     isMarked.store(true, ordering: .releasing)
   }
 
-  /// Notes that what was removed between two tokens does not cover the fetch. Does nothing if its token is another by now.
+  /// Notes that what was removed between two tokens does not cover the fetch. Does nothing if its token is another by
+  /// now.
   func advance(from known: RemovalToken, to token: RemovalToken) {
     guard token != known else { return }
     _ = lastToken.compareExchange(expected: known, desired: token, ordering: .acquiringAndReleasing)

@@ -38,7 +38,7 @@ struct Recovery: Sendable {
 extension CacheCore {
   /// After a lookup or a store. Costs a load while all is well.
   func recoverIfGivenUp(_ store: ResponseStore) {
-    guard store.isGivenUp, usesDisk, recovery.withLock({ $0.begin(at: .now) }) else { return }
+    guard store.isGivenUp, usesDisk || store.mayHaveSuccessor, recovery.withLock({ $0.begin(at: .now) }) else { return }
     Thread.detachNewThread { [weak self] in
       guard let self else { return }
       _ = recover(from: store)
@@ -51,7 +51,7 @@ extension CacheCore {
   func removeFromStore(_ remove: (ResponseStore) -> Void) {
     guard var store = openStore.load() else { return }
     remove(store)
-    while store.isGivenUp, usesDisk {
+    while store.isGivenUp {
       guard store.mayHaveSuccessor else { return recoverIfGivenUp(store) }
       guard let anew = recover(from: store) else { return }
       store = anew
@@ -64,7 +64,8 @@ extension CacheCore {
     resizing.withLock { _ in
       if let current = openStore.load(), current !== store { return current }
       do {
-        let anew = try store.openAnew(options: options.storeOptions(diskCapacity: diskCapacity))
+        let anew =
+          try usesDisk ? store.openAnew(options: options.storeOptions(diskCapacity: diskCapacity)) : attach(store)
         openStore.set(anew)
         recovery.withLock { $0.hasLoggedFailure = false }
         options.log("LMDBURLCache: The disk tier is opened anew, and works again (\(store.directory))")
@@ -80,5 +81,45 @@ extension CacheCore {
         return nil
       }
     }
+  }
+
+  /// Opens what others have begun in the place of a store, as ``openForRemovals(directory:options:)`` does.
+  private func attach(_ store: ResponseStore) throws(StoreError) -> ResponseStore {
+    let capacity = try Self.capacity(options: options) { existing throws(StoreError) in
+      try store.openAnew(options: existing)
+    }
+    return try ResponseStore.open(
+      directory: store.directory, options: options.storeOptions(diskCapacity: capacity))
+  }
+
+  /// Opens a store for a cache that does not use the disk, if there is one in the directory: other processes may use
+  /// it, and their removals are to reach what this cache has in memory. The store keeps its capacity, and nothing is
+  /// made in the directory.
+  ///
+  /// - Returns: Nil where there is none, or it cannot be opened; the log says why.
+  static func openForRemovals(directory: String, options: LMDBURLCache.Options) -> ResponseStore? {
+    do throws(StoreError) {
+      let capacity = try capacity(options: options) { existing throws(StoreError) in
+        try ResponseStore.open(directory: directory, options: existing)
+      }
+      return try ResponseStore.open(directory: directory, options: options.storeOptions(diskCapacity: capacity))
+    } catch {
+      if error.code != .missing {
+        options.log("LMDBURLCache: Removals by other processes do not reach this cache. \(error)")
+      }
+      return nil
+    }
+  }
+
+  /// The capacity of the store that there is. It is closed again when this returns.
+  private static func capacity(
+    options: LMDBURLCache.Options, open: (ResponseStore.Options) throws(StoreError) -> ResponseStore
+  ) throws(StoreError) -> Int {
+    var existing = ResponseStore.Options.existing
+    existing.allowsUntrustedDirectory = options.allowsUntrustedDirectory
+    existing.log = options.log
+    let store = try open(existing)
+    defer { store.close() }
+    return store.capacityByteCount
   }
 }

@@ -14,6 +14,7 @@ final class CacheCore: Sendable {
   let settings: Mutex<Settings>
   /// Where the store is, or would be; nil if it is never to be opened.
   let directory: String?
+  /// Where removals by others are seen, and, with a disk capacity, what is stored.
   /// Set by the initializer, or when a disk capacity is first given; replaced when the store was given up and opened anew.
   let openStore = StoreReference()
   private let diskLimit: Atomic<Int>
@@ -76,7 +77,8 @@ final class CacheCore: Sendable {
     }
   }
 
-  /// Removes everything from the store and leaves memory: what is there passes this removal, unless another comes between.
+  /// Removes everything from the store and leaves memory: what is there passes this removal, unless another comes
+  /// between.
   private func emptyDisk(_ store: ResponseStore) {
     let before = store.snapshot
     memory.forEach { _ = use($0) }
@@ -107,7 +109,10 @@ final class CacheCore: Sendable {
   ) -> StoredURLResponse? {
     let usesMemory = memory.capacityByteCount > 0
     if usesMemory, let entry = memory.find(key, where: matches), use(entry) { return entry.response }
-    guard let store else { return nil }
+    guard let store else {
+      openStore.use { recoverIfGivenUp($0) }
+      return nil
+    }
     // Both are read before the disk, so that whatever happens meanwhile shows.
     let token = store.snapshot
     let changeCount = usesMemory ? memory.changeCount(for: key) : 0
@@ -132,7 +137,7 @@ final class CacheCore: Sendable {
       // Without a copy of the record, each part of which would count a reference; mostly the record is not even looked at.
       let wasRemoved = store.wasRemoved(
         entry.response.record.key, storedAt: entry.response.record.storedAt,
-        groups: { CacheGroups.groups(of: entry.response.record.fields) }, since: &token)
+        groups: { CacheGroups.groups(of: entry.response.record.fields) }, isOnItsOwn: !usesDisk, since: &token)
       if wasRemoved {
         // Its token stays: others may have found the entry, too, and are still to compare.
         memory.remove(entry)
@@ -156,9 +161,9 @@ final class CacheCore: Sendable {
 
   /// Keeps a response in memory and, where `reachesDisk`, in the store; not at all if `isVoid` says so at the last moment.
   ///
-  /// The store gets it first. What a lookup meanwhile loads into memory is older at most until memory gets it, too; and where
-  /// memory does not keep it, the store tells. No lock is held across the two: what a removal covers shows by the removal
-  /// token that both have.
+  /// The store gets it first. What a lookup meanwhile loads into memory is older at most until memory gets it, too; and
+  /// where memory does not keep it, the store tells. No lock is held across the two: what a removal covers shows by the
+  /// removal token that both have.
   ///
   /// - Parameters:
   ///   - token: Of what an origin was asked for, taken before; nil for a response that exists only now.
@@ -242,8 +247,8 @@ final class CacheCore: Sendable {
     memory.remove(key)
   }
 
-  /// Whether anything is stored for a key, or may be: in a store that was given up nothing is found, but others may have begun
-  /// anew.
+  /// Whether anything is stored for a key, or may be: in a store that was given up nothing is found, but others may
+  /// have begun anew.
   func holds(_ key: RequestKey) -> Bool {
     if !memory.variants(of: key).isEmpty { return true }
     guard let store = openStore.load() else { return false }

@@ -68,8 +68,8 @@ final class ForwardingClient: NSObject, URLProtocolClient, @unchecked Sendable {
       isContentDecoded: response.value(forHTTPHeaderField: "Content-Encoding") != nil)
   }
 
-  /// Brings the store up to date, and then tells the caller of the end: whoever asks next must not get what the request has
-  /// changed, and finds what it has brought. Not on this queue, since a removal waits for the disk.
+  /// Brings the store up to date, and then tells the caller of the end: whoever asks next must not get what the request
+  /// has changed, and finds what it has brought. Not on this queue, since a removal waits for the disk.
   private func end(
     _ urlProtocol: URLProtocol, storing response: IncomingResponse?, _ tell: @escaping @Sendable (End) -> Void
   ) {

@@ -34,7 +34,8 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   ///     others, share what is stored.
   ///   - memoryCapacity: Bytes for the memory tier; 0 for none. Negative values trap.
   ///   - diskCapacity: Bytes that the directory may take on disk; it is exceeded by at most 10 %. 0 for no disk tier, as for
-  ///     anything below ``smallestDiskCapacity``. Negative values trap.
+  ///     anything below ``smallestDiskCapacity``; what others remove from a store in the directory is then still not
+  ///     answered from memory. Negative values trap.
   ///   - options: Choices that hold for the life of the cache.
   /// - Throws: `StoreError` of the module `ResponseStore`, which says what failed, why, and what to do: the directory cannot
   ///   be used, holds a file that is not ours, or is in use by another version of this library.
@@ -44,6 +45,8 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
     var store: ResponseStore?
     if diskCapacity >= ResponseStore.smallestCapacityByteCount {
       store = try ResponseStore.open(directory: path, options: options.storeOptions(diskCapacity: diskCapacity))
+    } else {
+      store = CacheCore.openForRemovals(directory: path, options: options)
     }
     core = CacheCore(
       directory: path, store: store, memoryCapacity: memoryCapacity, diskCapacity: diskCapacity, options: options)
@@ -74,6 +77,9 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
     } else if diskCapacity > 0 {
       options.log(
         "LMDBURLCache: The cache works in memory alone: the least disk capacity is \(Self.smallestDiskCapacity)")
+    }
+    if diskCapacity < ResponseStore.smallestCapacityByteCount {
+      store = CacheCore.openForRemovals(directory: path, options: options)
     }
     core = CacheCore(
       directory: path, store: store, memoryCapacity: memoryCapacity, diskCapacity: diskCapacity, options: options)

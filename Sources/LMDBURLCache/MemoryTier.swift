@@ -157,13 +157,13 @@ final class MemoryTier: Sendable {
 
   /// Keeps a response that is new in place of the same variant.
   ///
-  /// One that is larger than the whole tier is not kept, nor is the one that it was to replace. Where the disk has it, the
-  /// key goes with all its variants: an older one must not answer where the newer one would.
+  /// One that is larger than the whole tier is not kept, nor is the one that it was to replace. Where the disk has it,
+  /// the key goes with all its variants: an older one must not answer where the newer one would.
   ///
   /// - Parameters:
   ///   - changeCount: For a response that was handed to the disk first, what ``changeCount(for:)`` said before that. If
-  ///     anything has changed since, the key goes, too: of two that come at once only the disk knows which is the newer. Nil
-  ///     where memory is the only tier.
+  ///     anything has changed since, the key goes, too: of two that come at once only the disk knows which is the
+  ///     newer. Nil where memory is the only tier.
   ///   - isVoid: Asked with the lock that removals take, too: a response that has lost its right to be kept is not.
   func insert(_ entry: Entry, unlessChangedSince changeCount: UInt64?, unless isVoid: () -> Bool) {
     let fits = entry.byteCount <= capacityByteCount

@@ -185,8 +185,8 @@ final class RemovalLog: @unchecked Sendable {
 
   // MARK: Appending
 
-  /// Writes a removal down, and returns its number; the removal is in force for all processes then, and safe from a power
-  /// cut.
+  /// Writes a removal down, and returns its number; the removal is in force for all processes then, and safe from a
+  /// power cut.
   ///
   /// - Parameters:
   ///   - timeout: How long to wait for a process that holds the log, and for room in it.

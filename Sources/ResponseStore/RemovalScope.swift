@@ -34,8 +34,8 @@ public enum RemovalScope: Sendable, Hashable {
     }
   }
 
-  /// Whether a response on its way, which will be stored later than any date, and of which the groups are not known yet, may
-  /// be covered.
+  /// Whether a response on its way, which will be stored later than any date, and of which the groups are not known
+  /// yet, may be covered.
   package func mayCover(_ key: RequestKey) -> Bool {
     if case .group(let origin, _) = self { return key.bytes.starts(with: origin) }
     return covers(key: key.bytes, storedAt: .distantFuture) { [] }

@@ -24,8 +24,8 @@ extension ResponseStore {
     return found
   }
 
-  /// Calls `body` with how each variant was selected that a lookup of a key would choose from. Copies no record, and does
-  /// not count as a lookup.
+  /// Calls `body` with how each variant was selected that a lookup of a key would choose from. Copies no record, and
+  /// does not count as a lookup.
   package func forEachVariant(of key: RequestKey, _ body: (VarySelection) -> Void) {
     guard isUsable else { return }
     let matches = { (vary: VarySelection) -> Bool in

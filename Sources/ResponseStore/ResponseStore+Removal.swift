@@ -2,12 +2,12 @@ import FoundationEssentials
 import HTTPCaching
 import LMDB
 
-/// A point in the order of removals, for comparison with later ones: the number of the last removal, and how many stores
-/// this process had given up by then.
+/// A point in the order of removals, for comparison with later ones: the number of the last removal, and how many
+/// stores this process had given up by then.
 ///
-/// Each response has one: taken when its origin was asked or, for one that exists already, when it was stored or looked up.
-/// A response is served only if no later removal covers it, wherever it is: in flight, in memory, in the queue or on disk.
-/// ``ResponseStore/snapshot`` gives the present one. Zero comes before every removal.
+/// Each response has one: taken when its origin was asked or, for one that exists already, when it was stored or looked
+/// up. A response is served only if no later removal covers it, wherever it is: in flight, in memory, in the queue or
+/// on disk. ``ResponseStore/snapshot`` gives the present one. Zero comes before every removal.
 public typealias RemovalToken = UInt64
 
 /// Removals. Each returns when nothing that it covers can be read again, by any thread or process, nor after a crash or
@@ -128,23 +128,27 @@ extension ResponseStore {
   ///
   /// A memory tier asks this before it answers. Costs a nanosecond while nothing is removed, as then what the copy is is not
   /// looked at.
+  ///
+  /// - Parameter isOnItsOwn: Whether the copy is to outlive the store, as it is all that there is. When the store was
+  ///   given up, it then counts as removed only if others may have begun anew. By default it does at once.
   public func wasRemoved(
     _ key: @autoclosure () -> RequestKey, storedAt: @autoclosure () -> Date, groups: () -> [String],
-    since snapshot: inout RemovalToken
+    isOnItsOwn: @autoclosure () -> Bool = false, since snapshot: inout RemovalToken
   ) -> Bool {
-    guard isUsable, var number = removalNumber(in: snapshot) else { return true }
+    guard var number = removalNumber(in: snapshot) else { return true }
+    guard isUsable || (isOnItsOwn() && !mayHaveSuccessor) else { return true }
     defer { snapshot = number | snapshotMark }
     return removals.wasRemoved(after: &number) { $0.covers(key: key().bytes, storedAt: storedAt(), groups: groups) }
   }
 
-  /// Whether a removal since `snapshot`, of any process, may cover what comes from a URL now: a response on its way, of which
-  /// nothing is known yet but its key. `snapshot` is moved to now.
+  /// Whether a removal since `snapshot`, of any process, may cover what comes from a URL now: a response on its way, of
+  /// which nothing is known yet but its key. `snapshot` is moved to now.
   ///
   /// - Parameter url: Nil if it cannot be told; then any removal may cover the response.
   package func mayBeRemoved(_ url: URL?, partition: String, since snapshot: inout RemovalToken) -> Bool {
     guard var number = removalNumber(in: snapshot) else { return true }
     // Of a store that was given up nothing is removed any more, but others may have begun anew.
-    guard isUsable else { return mayHaveSuccessor }
+    guard isUsable || !mayHaveSuccessor else { return true }
     defer { snapshot = number | snapshotMark }
     return removals.wasRemoved(after: &number) { scope in
       url.flatMap { RequestKey(url: $0, partition: partition) }.map { scope.mayCover($0) } ?? true

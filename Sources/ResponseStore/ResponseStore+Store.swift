@@ -8,12 +8,13 @@ extension ResponseStore {
   /// Returns at once: the response can be looked up in this process from now on, and is committed within
   /// ``Options/commitDelay``. When more than ``Options/queueByteCount`` bytes wait for the writer, the call waits for
   /// room, and after ``Options/fullQueueTimeout`` the response is dropped and counted. A response larger than what the
-  /// store may hold is dropped and counted, too. Where one is dropped, the one that it was to replace goes all the same: an
-  /// older response must not come back. Safe from any thread.
+  /// store may hold is dropped and counted, too. Where one is dropped, the one that it was to replace goes all the
+  /// same: an older response must not come back. Safe from any thread.
   ///
   /// - Parameters:
-  ///   - token: For what an origin was asked for: ``snapshot``, taken before it was asked. A removal that came since then
-  ///     covers the response: it is dropped and counted, or hidden. Nil, the default, for a response that exists only now.
+  ///   - token: For what an origin was asked for: ``snapshot``, taken before it was asked. A removal that came since
+  ///     then covers the response: it is dropped and counted, or hidden. Nil, the default, for a response that exists
+  ///     only now.
   ///   - waitsForRoom: False for a thread that must not block: the response is dropped at once where the queue is full.
   /// - Returns: Whether the response was taken in; false if it was dropped.
   @discardableResult
@@ -55,8 +56,8 @@ extension ResponseStore {
     return isTaken
   }
 
-  /// Has this process find nothing any more where a response would stand, and the writer delete what is there: a newer response
-  /// exists, and is not to be stored. Returns at once, and costs a lookup where nothing is stored.
+  /// Has this process find nothing any more where a response would stand, and the writer delete what is there: a newer
+  /// response exists, and is not to be stored. Returns at once, and costs a lookup where nothing is stored.
   package func discard(_ newer: NewResponse) {
     var isStored = false
     forEachVariant(of: newer.key) { if $0 == newer.vary { isStored = true } }

@@ -244,3 +244,70 @@ struct RemovalReachTests {
     await fixture.finish()
   }
 }
+
+/// A cache without a disk tier, in a directory that others use.
+@Suite("Removals by others, without a disk tier", .timeLimit(.minutes(1)))
+struct RemovalReachInMemoryTests {
+  private let url = URL(string: "http://example.com/a")!
+
+  @Test("A removal by another cache reaches memory after the disk capacity was set to 0")
+  func capacityTakenLater() async throws {
+    let fixture = try CacheFixture()
+    let cache = fixture.cache
+    cache.storeCachedResponse(cached(url), for: URLRequest(url: url))
+    cache.diskCapacity = 0
+    #expect(cache.isCached(url))
+    let second = try LMDBURLCache(directory: fixture.directory, memoryCapacity: 0, diskCapacity: 16 << 20)
+    second.removeCachedResponses(forHost: "example.org")
+    #expect(cache.isCached(url))
+    second.removeCachedResponse(for: URLRequest(url: url))
+    #expect(!cache.isCached(url))
+    cache.storeCachedResponse(cached(url), for: URLRequest(url: url))
+    #expect(cache.isCached(url))
+    await fixture.finish()
+  }
+
+  @Test("A removal by another process reaches a cache that never had a disk capacity; the store keeps its own")
+  func neverACapacity() async throws {
+    let fixture = try CacheFixture(disk: 0)
+    #expect(fixture.cache.core.openStore.load() == nil)
+    setenv("LMDBURLCACHE_TEST_DIRECTORY", fixture.directory.path, 1)
+    defer { unsetenv("LMDBURLCACHE_TEST_DIRECTORY") }
+    await #expect(processExitsWith: .success) {
+      let path = ProcessInfo.processInfo.environment["LMDBURLCACHE_TEST_DIRECTORY"]!
+      let other = try LMDBURLCache(
+        directory: URL(fileURLWithPath: path), memoryCapacity: 0, diskCapacity: 12 << 20)
+      guard other.flush() else { exit(1) }
+    }
+    try fixture.reopen(disk: 0)
+    let cache = fixture.cache
+    cache.storeCachedResponse(cached(url), for: URLRequest(url: url))
+    #expect(cache.isCached(url))
+    #expect(cache.statistics.disk == nil)
+    await #expect(processExitsWith: .success) {
+      let path = ProcessInfo.processInfo.environment["LMDBURLCACHE_TEST_DIRECTORY"]!
+      let directory = try CacheDirectory(existingAt: URL(fileURLWithPath: path))
+      guard directory.capacityByteCount == 12 << 20 else { exit(1) }
+      directory.remove(.all)
+    }
+    #expect(!cache.isCached(url))
+    await fixture.finish()
+  }
+
+  @Test("Memory goes on by itself when the directory is deleted behind a cache that does not use the disk")
+  func directoryDeleted() async throws {
+    let fixture = try CacheFixture()
+    let cache = fixture.cache
+    cache.diskCapacity = 0
+    cache.storeCachedResponse(cached(url), for: URLRequest(url: url))
+    try FileManager.default.removeItem(at: fixture.directory)
+    // It notices now.
+    cache.removeCachedResponses(forHost: "example.org")
+    #expect(cache.core.openStore.load()?.isGivenUp == true)
+    #expect(cache.isCached(url))
+    #expect(!FileManager.default.fileExists(atPath: fixture.directory.path))
+    cache.removeCachedResponse(for: URLRequest(url: url))
+    #expect(!cache.isCached(url))
+    await fixture.finish()
+  }
+}

@@ -37,7 +37,8 @@ final class HeldWriteLock: Sendable {
   }
 }
 
-/// Lets go of what a test holds when the test is done with it, or after 20 seconds, so that a test fails that would wait for ever.
+/// Lets go of what a test holds when the test is done with it, or after 20 seconds, so that a test fails that would
+/// wait for ever.
 final class Deadline: Sendable {
   private let isDone = DispatchSemaphore(value: 0)
   private let hasReleased = DispatchSemaphore(value: 0)
