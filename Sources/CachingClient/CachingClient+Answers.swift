@@ -54,7 +54,7 @@ extension CachingClient {
   /// The answer to a request that waited for another's fetch; `nil` if its own fields do not permit it.
   func sharedAnswer(_ plan: Plan, from shared: SharedResponse) -> Response? {
     let request = plan.request
-    guard shared.vary.matches(request.head.fields, credentialDigest: storage.credentialDigest) else { return nil }
+    guard shared.vary.matches(request.head, credentialDigest: storage.credentialDigest) else { return nil }
     let shape = AnswerShape(decide(request, shared, now: clock()), of: shared, for: request) { shared.body }
     guard let shape else { return nil }
     return Response(

@@ -31,7 +31,7 @@ extension CachingClient {
     var isCounted = false
     defer { if isCounted { counters.waiting.wrappingSubtract(1, ordering: .relaxed) } }
     let outcome = try await flight.outcome(
-      for: plan.request.head.fields, number: flights.makeNumber(), digest: storage.credentialDigest
+      for: plan.request.head, number: flights.makeNumber(), digest: storage.credentialDigest
     ) {
       // Only now: from here on the fetch is kept up for this request, even if its leader goes.
       counters.waiting.count()
@@ -53,11 +53,11 @@ extension CachingClient {
   /// Checks a stale entry that has just been served, unless a fetch of it is under way already (RFC 5861 section 3).
   func revalidateInBackground(_ request: ClientRequest, _ entry: Storage.Entry, over transport: some Transport) {
     let request = request.forWholeResource
-    let resource = ResourceKey(url: request.keyURL, partition: request.partition)
-    let key = SharingKey(resource: resource, authorization: request.head.fields["Authorization"])
-    guard let flight = flights.enterInBackground(key) else { return }
+    guard let key = request.key, let flight = flights.enterInBackground(SharingKey(key, of: request.head)) else {
+      return
+    }
     let plan = Plan(
-      request: request, resource: resource, entry: entry, conditional: Reuse.validation(of: entry),
+      request: request, key: key, entry: entry, conditional: Reuse.validation(of: entry),
       rule: .staleWhileRevalidate, forward: .stale)
     flight.start { await self.carryOut(plan, in: flight, over: transport) }
   }

@@ -1,5 +1,6 @@
-public import FoundationEssentials
+import FoundationEssentials
 import HTTPCaching
+public import ResponseStore
 
 extension CachingClient {
   /// Sends a request that the store has no part in, and lets its answer invalidate what it changed (RFC 9111 section 4.4).
@@ -28,13 +29,14 @@ extension CachingClient {
   ) async {
     let urls = targets.urls.map { request.overrides.keyURL(for: $0) }
     var overtakesFetches = false
-    for url in urls where flights.void(ResourceKey(url: url, partition: request.partition), sparing: spared) {
-      overtakesFetches = true
+    for url in urls {
+      guard let key = RequestKey(url: url, partition: request.partition) else { continue }
+      if flights.void(key, sparing: spared) { overtakesFetches = true }
     }
-    if !targets.groups.isEmpty {
-      // Which groups a response belongs to is known only when its head has come, so all fetches from that origin are overtaken.
-      let origin = ResourceKey(url: request.head.url, partition: request.partition).origin
-      flights.void(sparing: spared) { $0.origin == origin && $0.partition == request.partition }
+    // Which groups a response belongs to is known only when its head has come, so all fetches from that origin are
+    // overtaken, in all partitions as what is stored is.
+    if let group = targets.groups.first, let scope = RemovalScope.group(group, ofOrigin: request.head.url) {
+      flights.void(sparing: spared) { scope.mayCover($0) }
     }
     let invalidation = StorageInvalidation(
       urls: urls, groups: targets.groups, origin: targets.origin, overtakesFetches: overtakesFetches)
@@ -52,11 +54,8 @@ extension CachingClient {
   /// To be called **before** responses are removed from the storage by any other way than through this client: a purge is then
   /// not undone by a response that was asked for before it.
   ///
-  /// - Parameter matches: which URLs are meant, as the store keys them; by default all.
-  public func voidFetches(where matches: (URL) -> Bool = { _ in true }) {
-    flights.void { key in
-      // A key that is no URL cannot be asked about; taking its right away is the safe side.
-      key.url.map(matches) ?? true
-    }
+  /// - Parameter matches: which keys are meant, of what the responses would be stored under; by default all.
+  public func voidFetches(where matches: (RequestKey) -> Bool = { _ in true }) {
+    flights.void(where: matches)
   }
 }

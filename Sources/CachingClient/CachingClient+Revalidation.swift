@@ -27,7 +27,9 @@ extension CachingClient {
         await undoIfOvertaken(plan, flight)
       }
     case .updateAndRemove(let fields, let facts, let rule):
-      return await serve(UpdatedView(base: entry, fields: fields, facts: facts), rule, plan, in: flight) {
+      // What may not be stored is not for those who wait either.
+      let view = UpdatedView(base: entry, fields: fields, facts: facts)
+      return await serve(view, rule, plan, in: flight, isForOthers: false) {
         await storage.remove(entry, for: plan.request)
       }
     case .reuseUnchanged(let rule):
@@ -45,21 +47,22 @@ extension CachingClient {
   /// Answers with a confirmed response. The store is brought up to date before anybody is let go.
   private func serve(
     _ view: UpdatedView<Storage.Entry>, _ rule: Rule, _ plan: Plan, in flight: Flight<Storage.Entry>,
-    updatingStore: () async -> Void
+    isForOthers: Bool = true, updatingStore: () async -> Void
   ) async -> Confirmation {
     guard let answer = confirmedAnswer(plan, from: view, rule) else { return .askAgain }
     counters.revalidations.count()
     await updatingStore()
     flights.leave(flight)
     flight.deliver(.success(answer))
-    flight.resolve(flight.sharingKey == nil || flight.ticket.isVoid ? .alone : .shared(share(view, plan)))
+    let isShared = isForOthers && flight.sharingKey != nil && !flight.ticket.isVoid
+    flight.resolve(isShared ? .shared(share(view, plan)) : .alone)
     return .done
   }
 
   private func share(_ view: UpdatedView<Storage.Entry>, _ plan: Plan) -> SharedResponse {
     // The entry suited the request that asked, so that request's own fields are the selection.
     let vary = VarySelection(
-      request: plan.request.head.fields, response: view.fields, credentialDigest: storage.credentialDigest)
+      request: plan.request.head, response: view.fields, credentialDigest: storage.credentialDigest)
     return SharedResponse(
       status: view.status, fields: kept(view.fields), facts: view.facts, body: storage.body(of: view.base), vary: vary)
   }

@@ -23,7 +23,7 @@ extension CachingClient {
           status: head.status, fields: kept(fields), body: Data(),
           facts: request.overrides.applied(to: facts, status: head.status),
           vary: VarySelection(
-            request: request.head.fields, response: head.fields, credentialDigest: storage.credentialDigest)))
+            request: request.head, response: head.fields, credentialDigest: storage.credentialDigest)))
     }
   }
 

@@ -58,8 +58,10 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
     self.options = options
     self.bodyLimit = bodyLimit
     self.clock = clock
-    flights = FlightTable { resource in
-      StoreTicket(token: storage.removalToken) { storage.wasRemoved(resource.url, resource.partition, since: &$0) }
+    flights = FlightTable { key in
+      StoreTicket(token: storage.removalToken) {
+        storage.wasRemoved(URL(string: key.urlString), key.partition, since: &$0)
+      }
     }
   }
 
@@ -119,8 +121,8 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
   ///   cancelled. An answer of 504 with ``ResponseSource/unavailable`` is not an error here.
   public func respond(to request: ClientRequest, over transport: some Transport) async throws -> Response {
     guard request.isAnswerableFromStore else {
-      let isSafe = request.head.method == "GET" || request.head.method == "HEAD"
-      return try await forward(request, over: transport, because: isSafe ? .requestWithContent : .writeThrough)
+      if case .gatewayTimeout(let rule) = decideMiss(request) { return unavailable(rule) }
+      return try await forward(request, over: transport, because: request.reasonToForward)
     }
     var goesAlone = !request.isShareable
     var failures = 0
@@ -135,10 +137,9 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
       case .bypass(let rule): return try await forward(request, over: transport, because: rule)
       case .fetch(let made): plan = made
       }
-      guard !goesAlone else { return try await lead(flights.enterAlone(plan.resource), plan, over: transport) }
+      guard !goesAlone else { return try await lead(flights.enterAlone(plan.key), plan, over: transport) }
 
-      let key = SharingKey(resource: plan.resource, authorization: request.head.fields["Authorization"])
-      switch flights.enter(key, endedCount: endedCount) {
+      switch flights.enter(SharingKey(plan.key, of: request.head), endedCount: endedCount) {
       case .lead(let flight): return try await lead(flight, plan, over: transport)
       case .lookAgain:
         // Only a very busy server ends fetches faster than this one looks; it then takes the risk of one fetch too many.

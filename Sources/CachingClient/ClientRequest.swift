@@ -55,7 +55,13 @@ extension ClientRequest {
   /// Whether a stored response can answer it at all.
   @inlinable
   var isAnswerableFromStore: Bool {
-    (head.method == "GET" || head.method == "HEAD") && body == nil
+    (head.method == "GET" || head.method == "HEAD") && body == nil && !head.namesOtherHost
+  }
+
+  /// Why a request that is not answerable from the store goes past it.
+  var reasonToForward: Rule {
+    guard head.method == "GET" || head.method == "HEAD" else { return .writeThrough }
+    return body == nil ? .otherHost : .requestWithContent
   }
 
   /// Whether it can use what an identical request brings, and the other way round.

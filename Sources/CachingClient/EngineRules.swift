@@ -15,6 +15,8 @@ extension Rule {
     "unseen-credentials", "9111 3.5", "the transport sent credentials that the request does not show")
   /// An identical request brought it.
   public static let collapsed = Rule("collapsed", "9111 4", "an identical request was under way")
+  /// The request's Host field, which is no part of the key, names another host than its URL.
+  public static let otherHost = Rule("other-host", "9110 7.2", "the Host field names another host than the URL")
   /// The request has content, which is no part of the key.
   public static let requestWithContent = Rule("request-content", "9110 9.3.1", "a request with content is not cached")
 }

@@ -1,10 +1,11 @@
 import FoundationEssentials
 import HTTPCaching
+import ResponseStore
 
 /// What is to be asked of the origin for one request, and what may be done with the answer.
 struct FetchPlan<Entry: StoredResponseView & Sendable>: Sendable {
   let request: ClientRequest
-  let resource: ResourceKey
+  let key: RequestKey
   /// The stored response that was looked at; `nil` if there was none.
   let entry: Entry?
   /// The fields that ask the origin to confirm `entry`, or to complete it; empty for a plain fetch.
@@ -64,23 +65,23 @@ extension CachingClient {
       countHit(answer)
       return .answer(answer, revalidating: decision.revalidatesInBackground ? entry : nil)
     }
-    let resource = ResourceKey(url: request.keyURL, partition: request.partition)
+    guard let key = request.key else { return .bypass(.notHTTP) }
     switch decision {
     case .revalidate(let conditional, let staleOnError, let rule):
       return .fetch(
         FetchPlan(
-          request: request, resource: resource, entry: entry, conditional: conditional, staleOnError: staleOnError,
+          request: request, key: key, entry: entry, conditional: conditional, staleOnError: staleOnError,
           rule: rule, forward: entry.facts.isFresh(at: now) ? .request : .stale))
     case .fetch(let staleOnError, let rule):
       let forward: CacheStatus.Forward =
         entry.facts.flags.contains(.incomplete) ? .partial : entry.facts.isFresh(at: now) ? .request : .stale
       return .fetch(
         FetchPlan(
-          request: request, resource: resource, entry: entry, staleOnError: staleOnError, rule: rule, forward: forward))
+          request: request, key: key, entry: entry, staleOnError: staleOnError, rule: rule, forward: forward))
     case .complete(let fields, let rule):
       return .fetch(
         FetchPlan(
-          request: request, resource: resource, entry: entry, conditional: fields, isCompletion: true, rule: rule,
+          request: request, key: key, entry: entry, conditional: fields, isCompletion: true, rule: rule,
           forward: .partial))
     default: return lookAfterMiss(request)
     }
@@ -91,13 +92,12 @@ extension CachingClient {
     case .gatewayTimeout(let rule): return .answer(unavailable(rule), revalidating: nil)
     case .bypass(let rule): return .bypass(rule)
     case .fetch(let rule):
-      let resource = ResourceKey(url: request.keyURL, partition: request.partition)
-      guard resource.isKeyable else { return .bypass(.notHTTP) }
+      guard let key = request.key else { return .bypass(.notHTTP) }
       // Only Cache-Status tells the two kinds of miss apart; nobody else pays for the question.
       let isVaryMiss = options.cacheStatusName != nil && storage.variantCount(of: request) > 0
       return .fetch(
         FetchPlan(
-          request: request, resource: resource, entry: nil, rule: rule, forward: isVaryMiss ? .varyMiss : .uriMiss))
+          request: request, key: key, entry: nil, rule: rule, forward: isVaryMiss ? .varyMiss : .uriMiss))
     }
   }
 }

@@ -1,4 +1,5 @@
 import HTTPCaching
+import ResponseStore
 import Synchronization
 
 /// One fetch and those who wait for it: the leader, who gets the response as it arrives, and followers, who wait for its outcome.
@@ -21,7 +22,7 @@ final class Flight<Entry: StoredResponseView & Sendable>: Sendable {
   }
 
   private struct Follower {
-    let fields: HTTPFields
+    let request: RequestHead
     let continuation: CheckedContinuation<Outcome, any Error>
   }
 
@@ -36,15 +37,16 @@ final class Flight<Entry: StoredResponseView & Sendable>: Sendable {
     var isGivenUp = false
   }
 
-  let resource: ResourceKey
+  /// What it is filed under: that under which its result is stored.
+  let key: RequestKey
   /// What others join it by; `nil` for a fetch that is nobody else's business.
   let sharingKey: SharingKey?
   let ticket: StoreTicket
   private let isBackground: Bool
   private let state: Mutex<State>
 
-  init(resource: ResourceKey, sharingKey: SharingKey?, ticket: StoreTicket, isBackground: Bool) {
-    self.resource = resource
+  init(key: RequestKey, sharingKey: SharingKey?, ticket: StoreTicket, isBackground: Bool) {
+    self.key = key
     self.ticket = ticket
     self.sharingKey = sharingKey
     self.isBackground = isBackground
@@ -139,7 +141,7 @@ final class Flight<Entry: StoredResponseView & Sendable>: Sendable {
   /// Waits for the outcome; a cancelled follower returns at once. `whenWaiting` is called once the request is on the list of those
   /// who wait, and not at all if there is nothing to wait for.
   func outcome(
-    for request: HTTPFields, number: UInt64, digest: (String) -> String, whenWaiting: () -> Void
+    for request: RequestHead, number: UInt64, digest: (String) -> String, whenWaiting: () -> Void
   ) async throws -> Outcome {
     if let vary = state.withLock({ $0.vary }), !vary.matches(request, credentialDigest: digest) { return .alone }
     return try await withTaskCancellationHandler {
@@ -147,7 +149,7 @@ final class Flight<Entry: StoredResponseView & Sendable>: Sendable {
         let outcome = state.withLock { state -> Outcome? in
           if let outcome = state.outcome { return outcome }
           if state.isGivenUp || ticket.isKnownVoid { return .gone }
-          state.followers[number] = Follower(fields: request, continuation: continuation)
+          state.followers[number] = Follower(request: request, continuation: continuation)
           return nil
         }
         if let outcome { continuation.resume(returning: outcome) } else { whenWaiting() }
@@ -172,7 +174,7 @@ final class Flight<Entry: StoredResponseView & Sendable>: Sendable {
       state.vary = vary
       return state.followers
     }
-    for (number, follower) in waiting where !vary.matches(follower.fields, credentialDigest: digest) {
+    for (number, follower) in waiting where !vary.matches(follower.request, credentialDigest: digest) {
       let follower = state.withLock { $0.followers.removeValue(forKey: number) }
       follower?.continuation.resume(returning: .alone)
     }

@@ -1,5 +1,5 @@
-import FoundationEssentials
 import HTTPCaching
+import ResponseStore
 import Synchronization
 
 /// All fetches under way: which of them can be joined, and which an invalidation must overtake.
@@ -10,7 +10,7 @@ final class FlightTable<Entry: StoredResponseView & Sendable>: Sendable {
 
   fileprivate struct State {
     var joinable: [SharingKey: Flight<Entry>] = [:]
-    var byResource: [ResourceKey: Identified] = [:]
+    var byKey: [RequestKey: Identified] = [:]
     var background: Identified = [:]
   }
 
@@ -23,12 +23,12 @@ final class FlightTable<Entry: StoredResponseView & Sendable>: Sendable {
   }
 
   private let state = Mutex(State())
-  private let makeTicket: @Sendable (ResourceKey) -> StoreTicket
+  private let makeTicket: @Sendable (RequestKey) -> StoreTicket
   private let ended = Atomic<UInt64>(0)
   private let numbers = Atomic<UInt64>(0)
 
   /// - Parameter makeTicket: called for each fetch before its request is sent.
-  init(makeTicket: @escaping @Sendable (ResourceKey) -> StoreTicket) {
+  init(makeTicket: @escaping @Sendable (RequestKey) -> StoreTicket) {
     self.makeTicket = makeTicket
   }
 
@@ -43,7 +43,7 @@ final class FlightTable<Entry: StoredResponseView & Sendable>: Sendable {
   /// Finds the fetch to wait for, or makes the caller the leader of a new one.
   func enter(_ key: SharingKey, endedCount seen: UInt64) -> Place {
     closeIfVoid(key)
-    let made = makeFlight(key.resource, sharingKey: key)
+    let made = makeFlight(key.key, sharingKey: key)
     return state.withLock { state in
       if let flight = state.joinable[key], flight.isOpen { return .follow(flight) }
       // A fetch files its result first and ends afterwards, so an unchanged count proves that the look was not too early.
@@ -54,8 +54,8 @@ final class FlightTable<Entry: StoredResponseView & Sendable>: Sendable {
   }
 
   /// A fetch that nobody joins. It is filed all the same, so that invalidations reach it.
-  func enterAlone(_ resource: ResourceKey) -> Flight<Entry> {
-    let made = makeFlight(resource, sharingKey: nil)
+  func enterAlone(_ key: RequestKey) -> Flight<Entry> {
+    let made = makeFlight(key, sharingKey: nil)
     state.withLock { $0.add(made) }
     return made
   }
@@ -63,7 +63,7 @@ final class FlightTable<Entry: StoredResponseView & Sendable>: Sendable {
   /// A background fetch, or `nil` if any fetch of this key is under way already.
   func enterInBackground(_ key: SharingKey) -> Flight<Entry>? {
     closeIfVoid(key)
-    let made = makeFlight(key.resource, sharingKey: key, isBackground: true)
+    let made = makeFlight(key.key, sharingKey: key, isBackground: true)
     return state.withLock { state in
       if let flight = state.joinable[key], flight.isOpen { return nil }
       state.add(made)
@@ -72,9 +72,8 @@ final class FlightTable<Entry: StoredResponseView & Sendable>: Sendable {
     }
   }
 
-  private func makeFlight(_ resource: ResourceKey, sharingKey: SharingKey?, isBackground: Bool = false) -> Flight<Entry>
-  {
-    Flight(resource: resource, sharingKey: sharingKey, ticket: makeTicket(resource), isBackground: isBackground)
+  private func makeFlight(_ key: RequestKey, sharingKey: SharingKey?, isBackground: Bool = false) -> Flight<Entry> {
+    Flight(key: key, sharingKey: sharingKey, ticket: makeTicket(key), isBackground: isBackground)
   }
 
   /// Sees to it that nobody joins a fetch that a removal by others covers. Without the lock: it asks the storage.
@@ -92,26 +91,26 @@ final class FlightTable<Entry: StoredResponseView & Sendable>: Sendable {
   func leave(_ flight: Flight<Entry>) {
     state.withLock { state in
       state.close(flight)
-      state.byResource[flight.resource]?[ObjectIdentifier(flight)] = nil
-      if state.byResource[flight.resource]?.isEmpty == true { state.byResource[flight.resource] = nil }
+      state.byKey[flight.key]?[ObjectIdentifier(flight)] = nil
+      if state.byKey[flight.key]?.isEmpty == true { state.byKey[flight.key] = nil }
       state.background[ObjectIdentifier(flight)] = nil
       ended.wrappingAdd(1, ordering: .acquiringAndReleasing)
     }
   }
 
-  /// Takes the right to store from all fetches of a resource but one; later requests do not join them.
+  /// Takes the right to store from all fetches of a key but one; later requests do not join them.
   ///
   /// - Returns: whether there were any.
-  func void(_ resource: ResourceKey, sparing spared: Flight<Entry>? = nil) -> Bool {
-    let flights = state.withLock { $0.take([resource]) }.filter { $0 !== spared }
+  func void(_ key: RequestKey, sparing spared: Flight<Entry>? = nil) -> Bool {
+    let flights = state.withLock { $0.take([key]) }.filter { $0 !== spared }
     for flight in flights { flight.ticket.void() }
     return !flights.isEmpty
   }
 
-  /// The same for every resource that matches.
-  func void(sparing spared: Flight<Entry>? = nil, where matches: (ResourceKey) -> Bool) {
-    let resources = state.withLock { Array($0.byResource.keys) }.filter(matches)
-    let flights = state.withLock { $0.take(resources) }
+  /// The same for every key that matches.
+  func void(sparing spared: Flight<Entry>? = nil, where matches: (RequestKey) -> Bool) {
+    let keys = state.withLock { Array($0.byKey.keys) }.filter(matches)
+    let flights = state.withLock { $0.take(keys) }
     for flight in flights where flight !== spared { flight.ticket.void() }
   }
 
@@ -123,7 +122,7 @@ final class FlightTable<Entry: StoredResponseView & Sendable>: Sendable {
 
 extension FlightTable.State {
   fileprivate mutating func add(_ flight: Flight<Entry>) {
-    byResource[flight.resource, default: [:]][ObjectIdentifier(flight)] = flight
+    byKey[flight.key, default: [:]][ObjectIdentifier(flight)] = flight
     if let key = flight.sharingKey { joinable[key] = flight }
   }
 
@@ -132,11 +131,11 @@ extension FlightTable.State {
     joinable[key] = nil
   }
 
-  /// The flights of some resources, none of them joinable any longer.
-  fileprivate mutating func take(_ resources: [ResourceKey]) -> [Flight<Entry>] {
+  /// The flights of some keys, none of them joinable any longer.
+  fileprivate mutating func take(_ keys: [RequestKey]) -> [Flight<Entry>] {
     var flights: [Flight<Entry>] = []
-    for resource in resources {
-      for flight in (byResource[resource] ?? [:]).values {
+    for key in keys {
+      for flight in (byKey[key] ?? [:]).values {
         close(flight)
         flights.append(flight)
       }

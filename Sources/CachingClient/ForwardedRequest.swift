@@ -23,9 +23,8 @@ public final class ForwardedRequest<Storage: ResponseStorage>: Sendable {
     self.client = client
     self.request = request
     requestTime = client.clock()
-    flight =
-      request.head.method == "POST"
-      ? client.flights.enterAlone(ResourceKey(url: request.keyURL, partition: request.partition)) : nil
+    let isStorable = request.head.method == "POST" && !request.head.namesOtherHost
+    flight = isStorable ? request.key.map { client.flights.enterAlone($0) } : nil
   }
 
   deinit {
@@ -70,11 +69,10 @@ public final class ForwardedRequest<Storage: ResponseStorage>: Sendable {
       response: response, requestTime: requestTime, responseTime: client.clock())
     let judgement = client.judge(
       request.overrides.judged(response.head), arrival, request, sentAs: request.outgoing().head)
-    guard case .store(let proposal) = judgement else { return nil }
+    guard case .store(let proposal) = judgement, let flight else { return nil }
     var get = request
     get.head.method = "GET"
     get.body = nil
-    let resource = ResourceKey(url: get.keyURL, partition: get.partition)
-    return (Plan(request: get, resource: resource, entry: nil, rule: rule, forward: .method), proposal)
+    return (Plan(request: get, key: flight.key, entry: nil, rule: rule, forward: .method), proposal)
   }
 }

@@ -8,13 +8,13 @@ public import ResponseStore
 /// Swift tasks, so none may block: a store or an update for which there is no room is dropped. ``remove(_:for:)`` and
 /// ``invalidate(_:for:movingPast:)``, which are rare, suspend until the removal is safe.
 ///
-/// The storage keys by ``ClientRequest/keyURL`` and ``ClientRequest/partition``, always as for a GET: a HEAD is answered from a
-/// stored GET.
+/// The storage keys by ``ClientRequest/keyURL`` without its user, and ``ClientRequest/partition``, always as for a GET: a HEAD is
+/// answered from a stored GET. Users select among the variants of a key (``HTTPCaching/VarySelection``).
 public protocol ResponseStorage: Sendable {
   /// A stored response as lookups return it.
   associatedtype Entry: StoredResponseView & Sendable
 
-  /// The newest stored response whose selection matches the request's fields, fresh or not; `nil` if there is none.
+  /// The newest stored response whose selection matches the request's head, fresh or not; `nil` if there is none.
   func lookup(_ request: ClientRequest) -> Entry?
 
   /// The stored bytes of an entry.

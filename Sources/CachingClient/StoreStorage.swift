@@ -25,7 +25,7 @@ public struct StoreStorage: ResponseStorage {
   public func lookup(_ request: ClientRequest) -> StoredResponse? {
     guard let key = key(request) else { return nil }
     return store.lookup(key) { vary in
-      vary.matches(request.head.fields, credentialDigest: store.credentialDigest)
+      vary.matches(request.head, credentialDigest: store.credentialDigest)
     }
   }
 

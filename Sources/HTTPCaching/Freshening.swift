@@ -10,7 +10,8 @@ public enum Freshening: Sendable, Hashable {
   case update(fields: HTTPFields, facts: FreshnessFacts, Rule)
   /// The stored response may be used for this request, but nothing of it is updated.
   case reuseUnchanged(Rule)
-  /// As `update`, but for this request only: remove the stored response afterwards (the 304 says `no-store`).
+  /// As `update`, but for this request only: remove the stored response afterwards (the 304 says `no-store`, or its `Vary`
+  /// names fields that the stored response was not selected by).
   case updateAndRemove(fields: HTTPFields, facts: FreshnessFacts, Rule)
   /// It is not about the stored response, which stays as it is. After a 304: ask again without conditions.
   case unrelated(Rule)
@@ -101,6 +102,14 @@ public enum Freshening: Sendable, Hashable {
     return PartialContent.completeLength(of: stored).map { String($0) == length } ?? true
   }
 
+  /// Whether the `Vary` of `stored` names every field that the one of `updated` names.
+  private static func isSelected(_ stored: HTTPFields, byAllThatSelect updated: HTTPFields) -> Bool {
+    guard let names = VarySelection.names(in: stored), let needed = VarySelection.names(in: updated) else {
+      return false
+    }
+    return needed.isSubset(of: names)
+  }
+
   /// 9111 3.2: fields that the stored body's processing depends on stay.
   private static let kept: Set<String> = ["content-encoding", "content-length", "content-range"]
 
@@ -117,7 +126,7 @@ public enum Freshening: Sendable, Hashable {
     let directives = ResponseDirectives(merged.fields, targetedFieldNames: options.targetedFieldNames)
     var effective = request
     // A validation carries the credentials of the request it serves; the answer was stored under the same ones.
-    if stored.facts.flags.contains(.authorized), !effective.fields.contains("authorization") {
+    if stored.facts.flags.contains(.authorized), !effective.hasCredentials {
       effective.fields.set("Authorization", "")
     }
     guard
@@ -128,6 +137,10 @@ public enum Freshening: Sendable, Hashable {
     if stored.facts.flags.contains(.incomplete) { facts.flags.insert(.incomplete) }
     if let refusal = Storability.refusal(ofUpdated: merged, request: effective, options: options) {
       return .updateAndRemove(fields: fields, facts: facts, refusal)
+    }
+    // 9111 4.1: it is stored under the fields that its Vary named before, and would answer requests that differ in others.
+    guard isSelected(stored.fields, byAllThatSelect: merged.fields) else {
+      return .updateAndRemove(fields: fields, facts: facts, .varyExtended)
     }
     return .update(fields: fields, facts: facts, rule)
   }

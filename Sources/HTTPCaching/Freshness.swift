@@ -58,7 +58,7 @@ enum Freshness {
     if response.status == 206 { flags.insert(.incomplete) }
     if isShared { flags.insert(.sharedMode) }
     if fields.contains("vary") { flags.insert(.hasVary) }
-    if request.fields.contains("authorization") { flags.insert(.authorized) }
+    if request.hasCredentials { flags.insert(.authorized) }
     if fields.contains("cache-groups") { flags.insert(.hasGroups) }
 
     return FreshnessFacts(

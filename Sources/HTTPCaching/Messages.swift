@@ -12,6 +12,9 @@ public struct RequestHead: Sendable, Hashable {
   public var url: URL
   /// The header fields.
   public var fields: HTTPFields
+  /// What stands for the `User-Agent` that the transport sends where `fields` has none: responses that vary by it are kept
+  /// apart by this. `nil`, the default: the transport adds none.
+  public var defaultUserAgent: String?
 
   /// A request head; `GET` without fields unless told otherwise.
   public init(method: String = "GET", url: URL, fields: HTTPFields = HTTPFields()) {

@@ -8,9 +8,13 @@ struct PlainPreferences {
 
   private init(_ bytes: UnsafeBufferPointer<UInt8>) { self.bytes = bytes }
 
-  /// Whether `value` has the elements of `normalized`, each as often, in whatever order; `nil` if it is not that plain.
-  static func isEqual(_ value: UnsafeBufferPointer<UInt8>, to normalized: UnsafeBufferPointer<UInt8>) -> Bool? {
+  /// Whether `value` has the elements of `normalized`, each as often, in whatever order unless `isOrdered`; `nil` if it is
+  /// not that plain.
+  static func isEqual(
+    _ value: UnsafeBufferPointer<UInt8>, to normalized: UnsafeBufferPointer<UInt8>, isOrdered: Bool
+  ) -> Bool? {
     guard isPlain(value) else { return nil }
+    guard !isOrdered else { return isEqualInOrder(value, normalized) }
     // One bit for each element of `normalized` that has found its like.
     var found: UInt64 = 0
     var list = PlainPreferences(value)
@@ -31,6 +35,18 @@ struct PlainPreferences {
     var count = 0
     while others.next() != nil { count += 1 }
     return count == found.nonzeroBitCount
+  }
+
+  private static func isEqualInOrder(
+    _ value: UnsafeBufferPointer<UInt8>, _ normalized: UnsafeBufferPointer<UInt8>
+  ) -> Bool {
+    var (list, others) = (PlainPreferences(value), PlainPreferences(normalized))
+    while let element = list.next() {
+      guard let other = others.next(), other.count == element.count, isSame(value, element, normalized, other) else {
+        return false
+      }
+    }
+    return others.next() == nil
   }
 
   /// The next element: not empty, without the spaces around it.

@@ -34,6 +34,9 @@ extension Rule {
   public static let authorization = Rule("authorization", "9111 3.5", "credentials without permission to share")
   /// `Vary: *` or a malformed `Vary`.
   public static let varyStar = Rule("vary-star", "9111 4.1", "Vary says that nothing ever matches")
+  /// A 304 or an answer to HEAD whose `Vary` names fields that the stored response was not selected by.
+  public static let varyExtended = Rule(
+    "vary-extended", "9111 4.1", "the updated Vary names more fields than the stored")
   /// Nothing in the response permits storing.
   public static let noGround = Rule("no-ground", "9111 3", "no lifetime, no permission, status not cacheable")
 

@@ -2,7 +2,7 @@
 enum SelectionNormalizer {
   /// The one form of `value`, whose lines are joined.
   static func normalize(_ value: String, of name: String) -> String {
-    if isPreferenceList(name) { return preferences(value) ?? commaSpace(value) }
+    if isPreferenceList(name) { return preferences(value, isOrdered: isOrdered(name)) ?? commaSpace(value) }
     return switch name {
     // Not lists, or opaque: every byte may matter.
     case "cookie", "user-agent", "referer", "from", "if-modified-since", "if-unmodified-since", "date":
@@ -16,14 +16,16 @@ enum SelectionNormalizer {
   static func isEqual(_ value: String, to normalized: String, of name: String) -> Bool {
     if isPreferenceList(name) {
       let isEqual = value.utf8.withContiguousStorageIfAvailable { value in
-        normalized.utf8.withContiguousStorageIfAvailable { PlainPreferences.isEqual(value, to: $0) }
+        normalized.utf8.withContiguousStorageIfAvailable {
+          PlainPreferences.isEqual(value, to: $0, isOrdered: isOrdered(name))
+        }
       }
       if case .some(.some(.some(let isEqual))) = isEqual { return isEqual }
     }
     return normalize(value, of: name) == normalized
   }
 
-  /// Preference lists: case, space, the order of elements and the spelling of weights mean nothing.
+  /// Preference lists: case, space and the spelling of weights mean nothing, nor does the order of elements in most.
   private static func isPreferenceList(_ name: String) -> Bool {
     switch name {
     case "accept", "accept-charset", "accept-encoding", "accept-language": true
@@ -31,15 +33,18 @@ enum SelectionNormalizer {
     }
   }
 
+  /// Whether servers take the order of elements for one of preference (RFC 9110, 12.5.4).
+  private static func isOrdered(_ name: String) -> Bool { name == "accept-language" }
+
   /// Without spaces around the commas outside quoted strings.
   private static func commaSpace(_ value: String) -> String {
     guard value.utf8.contains(where: \.isFieldSpace) else { return value }
     return elements(of: value).map { $0.trimmingFieldSpace() }.joined(separator: ",")
   }
 
-  /// The elements in a fixed order, each in lower case, without spaces and with its weight in the shortest form; `nil` if
-  /// one holds a quoted string, a malformed weight, or nothing but parameters.
-  private static func preferences(_ value: String) -> String? {
+  /// The elements in a fixed order unless theirs means something, each in lower case, without spaces and with its weight in
+  /// the shortest form; `nil` if one holds a quoted string, a malformed weight, or nothing but parameters.
+  private static func preferences(_ value: String, isOrdered: Bool) -> String? {
     guard !value.utf8.contains(UInt8(ascii: "\"")) else { return nil }
     var normalized: [String] = []
     for element in elements(of: value) {
@@ -62,7 +67,7 @@ enum SelectionNormalizer {
       }
       normalized.append(kept.joined(separator: ";"))
     }
-    return normalized.sorted().joined(separator: ",")
+    return (isOrdered ? normalized : normalized.sorted()).joined(separator: ",")
   }
 
   /// `qvalue` of RFC 9110, 12.4.2 without zeros at its end.

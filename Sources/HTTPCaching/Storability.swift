@@ -103,7 +103,7 @@ public enum Storability: Sendable, Hashable {
     let isPrivate = directives.isPrivate || !HTTPFields.decisive.isDisjoint(with: directives.privateFields)
     if isShared, isPrivate { return .privateResponse }
     // 9111 3.5
-    if isShared, request.fields.contains("authorization"), !directives.isPublic, directives.sharedMaxAge == nil,
+    if isShared, request.hasCredentials, !directives.isPublic, directives.sharedMaxAge == nil,
       !directives.mustRevalidate
     {
       return .authorization

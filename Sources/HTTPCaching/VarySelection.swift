@@ -1,10 +1,11 @@
-/// The part of a request that selected a response: the fields its `Vary` names, and always `Authorization`. RFC 9111, 4.1.
+/// The part of a request that selected a response: the fields its `Vary` names, and always its credentials: `Authorization`,
+/// or the user of the URL. RFC 9111, 4.1.
 public struct VarySelection: Sendable, Hashable {
   /// One selecting field.
   public struct Field: Sendable, Hashable {
     /// The name in lower case; `*` for a response that matches no request.
     public let name: String
-    /// The normalised value, or for `authorization` its digest; `nil`: the request had none.
+    /// The normalised value, or for `authorization` the digest of the credentials; `nil`: the request had none.
     public let value: String?
 
     /// A selecting field as stored.
@@ -14,7 +15,7 @@ public struct VarySelection: Sendable, Hashable {
     }
   }
 
-  /// The selecting fields, ordered by name. Empty: the response suits every request without `Authorization`.
+  /// The selecting fields, ordered by name. Empty: the response suits every request without credentials.
   public let selectors: [Field]
 
   /// A selection read back from storage.
@@ -22,30 +23,30 @@ public struct VarySelection: Sendable, Hashable {
     self.selectors = selectors
   }
 
-  /// The selection of a response: what `request` holds for the names in the `Vary` of `response`, and its
-  /// `Authorization`, whatever `Vary` says.
+  /// The selection of a response: what `request` holds for the names in the `Vary` of `response`, and its credentials,
+  /// whatever `Vary` says.
   /// - Parameter credentialDigest: a keyed digest, so that no credential is stored.
-  public init(request: HTTPFields, response: HTTPFields, credentialDigest: (String) -> String) {
+  public init(request: RequestHead, response: HTTPFields, credentialDigest: (String) -> String) {
     guard var names = Self.names(in: response) else {
       selectors = [Field(name: "*", value: nil)]
       return
     }
-    if request.contains(Self.authorization) { names.insert(Self.authorization) }
+    if request.hasCredentials { names.insert(Self.authorization) }
     selectors = names.sorted().map {
       Field(name: $0, value: Self.value(of: $0, in: request, credentialDigest: credentialDigest))
     }
   }
 
-  /// Whether the response may be selected for `request`. Without selectors it costs one look for `Authorization`.
+  /// Whether the response may be selected for `request`. Without selectors it costs one look for credentials.
   /// - Parameter credentialDigest: the same function as when it was stored; called only if needed.
-  public func matches(_ request: HTTPFields, credentialDigest: (String) -> String) -> Bool {
+  public func matches(_ request: RequestHead, credentialDigest: (String) -> String) -> Bool {
     var sawAuthorization = false
     for field in selectors {
       if field.name == "*" { return false }
       if field.name == Self.authorization { sawAuthorization = true }
-      guard Self.isEqual(request[field.name], to: field, credentialDigest: credentialDigest) else { return false }
+      guard Self.isEqual(request, to: field, credentialDigest: credentialDigest) else { return false }
     }
-    return sawAuthorization || !request.contains(Self.authorization)
+    return sawAuthorization || !request.hasCredentials
   }
 
   /// Whether the response had a `Vary` field with names. Where several stored responses match, one that varies is to be
@@ -69,18 +70,26 @@ public struct VarySelection: Sendable, Hashable {
   }
 
   /// Absent matches only absent.
-  private static func isEqual(_ value: String?, to field: Field, credentialDigest: (String) -> String) -> Bool {
+  private static func isEqual(
+    _ request: RequestHead, to field: Field, credentialDigest: (String) -> String
+  ) -> Bool {
+    let value = selectingValue(of: field.name, in: request)
     guard let value, let stored = field.value else { return value == nil && field.value == nil }
     return field.name == authorization
-      ? credentialDigest(value.trimmingFieldSpace()) == stored
-      : SelectionNormalizer.isEqual(value, to: stored, of: field.name)
+      ? credentialDigest(value) == stored : SelectionNormalizer.isEqual(value, to: stored, of: field.name)
   }
 
   private static func value(
-    of name: String, in request: HTTPFields, credentialDigest: (String) -> String
+    of name: String, in request: RequestHead, credentialDigest: (String) -> String
   ) -> String? {
-    guard let joined = request[name] else { return nil }
-    return name == authorization
-      ? credentialDigest(joined.trimmingFieldSpace()) : SelectionNormalizer.normalize(joined, of: name)
+    guard let value = selectingValue(of: name, in: request) else { return nil }
+    return name == authorization ? credentialDigest(value) : SelectionNormalizer.normalize(value, of: name)
+  }
+
+  /// What the origin sees of a request under this name.
+  private static func selectingValue(of name: String, in request: RequestHead) -> String? {
+    if name == authorization { return request.credentials }
+    if let value = request.fields[name] { return value }
+    return name == "user-agent" ? request.defaultUserAgent : nil
   }
 }

@@ -55,7 +55,21 @@ extension URLRequest {
   /// The request as the caching modules see it; nil without a URL.
   var head: RequestHead? {
     guard let url else { return nil }
-    return RequestHead(method: httpMethod ?? "GET", url: url, fields: HTTPFields(foundation: allHTTPHeaderFields))
+    var head = RequestHead(method: httpMethod ?? "GET", url: url, fields: HTTPFields(foundation: allHTTPHeaderFields))
+    head.defaultUserAgent = Self.defaultUserAgent
+    return head
+  }
+
+  /// Foundation sends the name of the process where a request has no User-Agent, and its own version, which is left out here.
+  private static let defaultUserAgent = ProcessInfo.processInfo.processName + " (unknown version)"
+
+  /// Whether a `Host` field names another host than the URL.
+  func namesOtherHost(than url: URL) -> Bool {
+    guard let fields = allHTTPHeaderFields, !fields.isEmpty else { return false }
+    for (name, value) in fields where name.isSameFieldName(as: "Host") {
+      if RequestHead(url: url, fields: [name: value]).namesOtherHost { return true }
+    }
+    return false
   }
 
   /// This request with another URL, method and fields.

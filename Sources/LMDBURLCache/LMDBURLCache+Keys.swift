@@ -18,21 +18,23 @@ extension LMDBURLCache {
     request.url.flatMap { key(for: request, url: $0) }
   }
 
-  /// The key of a request whose URL is at hand.
+  /// The key of a request whose URL is at hand; nil for one that is not cached because its `Host` is not that of the URL.
   func key(for request: URLRequest, url: URL) -> RequestKey? {
+    guard !request.namesOtherHost(than: url) else { return nil }
     var url = url
     if let overrides = core.options.overrides { url = overrides(request).keyURL(for: url) }
     return RequestKey(url: url, method: request.httpMethod ?? "GET", partition: core.options.partition(request))
   }
 
   func credentialDigest(_ value: String) -> String {
-    // Without a store nothing is written, so the value itself does no harm.
-    core.store?.credentialDigest(value) ?? value
+    core.store?.credentialDigest(value) ?? ResponseStore.credentialDigestInProcess(value)
   }
 
-  func matches(_ vary: VarySelection, _ request: URLRequest) -> Bool {
-    if vary.selectors.isEmpty { return request.value(forHTTPHeaderField: "Authorization") == nil }
-    return vary.matches(HTTPFields(foundation: request.allHTTPHeaderFields), credentialDigest: credentialDigest)
+  func matches(_ vary: VarySelection, _ request: URLRequest, url: URL) -> Bool {
+    if vary.selectors.isEmpty {
+      return request.value(forHTTPHeaderField: "Authorization") == nil && !url.hasUserInformation
+    }
+    return request.head.map { vary.matches($0, credentialDigest: credentialDigest) } ?? false
   }
 
   /// Makes a response that a caller stores by hand one of ours.
@@ -41,9 +43,12 @@ extension LMDBURLCache {
   ) -> (response: StoredURLResponse, mayReachDisk: Bool) {
     let attachment = ResponseAttachment(cached, keyURL: key.urlString)?.bytes
     guard let response = cached.response as? HTTPURLResponse, let head = request.head else {
+      let vary = request.head.map {
+        VarySelection(request: $0, response: HTTPFields(), credentialDigest: credentialDigest)
+      }
       let record = CachedRecord(
         key: key, status: 0, fields: HTTPFields(), body: cached.data, facts: .unknown(at: core.now),
-        vary: VarySelection(selectors: []), attachment: attachment, storedAt: core.now)
+        vary: vary ?? VarySelection(selectors: []), attachment: attachment, storedAt: core.now)
       return (StoredURLResponse(record, copying: cached), true)
     }
     let overrides = overrides(for: request)
@@ -52,7 +57,7 @@ extension LMDBURLCache {
     let record = CachedRecord(
       key: key, status: response.statusCode, fields: direct.fields, body: cached.data,
       facts: overrides.applied(to: direct.facts, status: response.statusCode),
-      vary: VarySelection(request: head.fields, response: direct.fields, credentialDigest: credentialDigest),
+      vary: VarySelection(request: head, response: direct.fields, credentialDigest: credentialDigest),
       attachment: attachment, storedAt: core.now)
     let mayReachDisk =
       !direct.forbidsStoring && core.livesLongEnough(record.facts) { direct.hasExplicitLifetime }

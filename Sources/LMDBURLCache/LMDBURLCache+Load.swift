@@ -52,9 +52,8 @@ extension LMDBURLCache {
     if let entry = answer.entry, answer.source != .revalidated { return entry.facts.remaining(at: core.now) }
     var request = request
     request.url = url
-    guard let key = key(for: request) else { return nil }
-    let fields = HTTPFields(foundation: request.allHTTPHeaderFields)
-    let stored = core.find(key) { $0.matches(fields, credentialDigest: credentialDigest) }
+    guard let key = key(for: request), let head = request.head else { return nil }
+    let stored = core.find(key) { $0.matches(head, credentialDigest: credentialDigest) }
     return stored?.record.facts.remaining(at: core.now)
   }
 }

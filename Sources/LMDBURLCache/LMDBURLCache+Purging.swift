@@ -72,9 +72,7 @@ extension LMDBURLCache {
   /// Keeps fetches that are under way from storing what they bring. First this, then the removal.
   func voidFetches(_ scope: RemovalScope?) {
     guard let scope, let engine = engineInUse else { return }
-    engine.voidFetches { url in
-      RequestKey(url: url).map { scope.mayCover($0) } ?? true
-    }
+    engine.voidFetches { scope.mayCover($0) }
   }
 }
 

@@ -178,7 +178,7 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   open override func cachedResponse(for request: URLRequest) -> CachedURLResponse? {
     guard let url = request.url, let key = key(for: request, url: url) else { return nil }
     let cache = Lent(self)
-    return core.find(key, url: url) { vary in cache.use { $0.matches(vary, request) } }
+    return core.find(key, url: url) { vary in cache.use { $0.matches(vary, request, url: url) } }
   }
 
   /// Stores a response for a request, in place of the one stored for the same variant.

@@ -65,7 +65,7 @@ struct StorageQuestion: @unchecked Sendable {
     proposal.fields = direct.fields
     proposal.facts = direct.facts
     proposal.vary = VarySelection(
-      request: request.fields, response: direct.fields, credentialDigest: credentialDigest)
+      request: request, response: direct.fields, credentialDigest: credentialDigest)
     return proposal
   }
 }

@@ -5,9 +5,10 @@ import Glibc
 /// Names what a stored response answers: method and target URI (RFC 9111, section 2), and a partition.
 ///
 /// The bytes are ordered so that the entries of one host, and below it those of one URL prefix, lie together in the
-/// store: `host 00 scheme ":" port 00 path?query 00 method 00 partition [00 user]`. A fragment is dropped, host and
-/// scheme are lower-cased, a missing port is filled in and an empty path becomes `/`; nothing else is changed, since
-/// two spellings of a path may be two resources.
+/// store: `host 00 scheme ":" port 00 path?query 00 method 00 partition`. A fragment is dropped, host and scheme are
+/// lower-cased, a missing port is filled in and an empty path becomes `/`; nothing else is changed, since two spellings
+/// of a path may be two resources. The user of a URL is no part of it: it selects among the variants of the key, as
+/// `Authorization` does (``HTTPCaching/VarySelection``).
 ///
 /// Value type, safe to share between threads. Creating one costs a pass over the URL and one allocation.
 public struct RequestKey: Sendable, Hashable {
@@ -40,11 +41,6 @@ public struct RequestKey: Sendable, Hashable {
         if method == "GET" { writer.append("GET" as StaticString) } else { writer.append(method) }
         writer.append(0)
         writer.append(partition)
-        if let user = parts.user {
-          // Credentials in the URL tell users apart but do not belong into a listing.
-          writer.append(0)
-          writer.append(digest: XXHash.digest64(UnsafeRawBufferPointer(UnsafeBufferPointer(rebasing: utf8[user]))))
-        }
         return [UInt8](UnsafeBufferPointer(rebasing: buffer[..<writer.count]))
       }
     }
@@ -123,7 +119,7 @@ extension RequestKey {
   public var spreadingDigest: UInt64 { bytes.withUnsafeBytes { XXHash.digest64($0, secret: Self.secret) } }
 
   /// Of this process, and known to nobody.
-  private static let secret: [UInt8] = {
+  static let secret: [UInt8] = {
     var generator = SystemRandomNumberGenerator()
     return (0..<192).map { _ in UInt8.random(in: 0...255, using: &generator) }
   }()
@@ -137,7 +133,6 @@ extension RequestKey {
 /// Where the parts of an absolute URL lie in its text.
 private struct URLParts {
   var scheme: Range<Int>
-  var user: Range<Int>?
   var host: Range<Int>
   var port: Range<Int>
   var target: Range<Int>
@@ -179,7 +174,6 @@ private struct URLParts {
       authorityEnd += 1
     }
     target = authorityEnd..<end
-    if let at, at > start { user = start..<at }
     host = (at.map { $0 + 1 } ?? start)..<(portColon ?? authorityEnd)
     port = (portColon.map { $0 + 1 } ?? authorityEnd)..<authorityEnd
     if host.isEmpty, defaultPort != nil { return nil }
@@ -232,13 +226,6 @@ private struct KeyWriter {
 
   mutating func append(_ text: StaticString) {
     append(UnsafeBufferPointer(start: text.utf8Start, count: text.utf8CodeUnitCount))
-  }
-
-  mutating func append(digest: UInt64) {
-    for shift in stride(from: 60, through: 0, by: -4) {
-      let digit = UInt8(truncatingIfNeeded: digest >> UInt64(shift)) & 15
-      append(digit < 10 ? UInt8(ascii: "0") + digit : UInt8(ascii: "a") + digit - 10)
-    }
   }
 
   mutating func appendOrigin(of parts: URLParts, in text: UnsafeBufferPointer<UInt8>) {

@@ -204,8 +204,17 @@ extension ResponseStore {
   /// A keyed digest of a credential, for `VarySelection`: equal values have equal digests in this store and no other, and
   /// the value itself is not written. It is no cryptographic hash: who can read the store's directory can test guesses.
   public func credentialDigest(_ value: String) -> String {
+    Self.digest(of: value, secret: file.format.secret)
+  }
+
+  /// The same for a cache that has no store: equal values have equal digests in this process and no other.
+  public static func credentialDigestInProcess(_ value: String) -> String {
+    digest(of: value, secret: RequestKey.secret)
+  }
+
+  private static func digest(of value: String, secret: [UInt8]) -> String {
     var value = value
-    let digest = value.withUTF8 { XXHash.digest128(UnsafeRawBufferPointer($0), secret: file.format.secret) }
+    let digest = value.withUTF8 { XXHash.digest128(UnsafeRawBufferPointer($0), secret: secret) }
     return String(digest.high, radix: 16) + "-" + String(digest.low, radix: 16)
   }
 }

@@ -81,22 +81,22 @@ private struct Stored: StoredResponseView {
 /// matches if and only if it would have been stored under the same.
 @Sendable private func vary(_ bytes: UnsafeRawBufferPointer) {
   let lines = parts(bytes, atMost: 9)
-  var request = HTTPFields()
+  var request = RequestHead(url: url)
   for (index, name) in ["Accept-Language", "Accept", "Cookie", "X-Foo", "Authorization"].enumerated()
-  where index + 1 < lines.count { request.append(name: name, value: lines[index + 1]) }
+  where index + 1 < lines.count { request.fields.append(name: name, value: lines[index + 1]) }
   let response = HTTPFields([("Vary", lines[0]), ("Vary", "accept-language, accept, x-foo")])
   let selection = VarySelection(request: request, response: response, credentialDigest: { "digest of " + $0 })
   let isNever = selection.selectors.contains { $0.name == "*" }
   precondition(selection.matches(request, credentialDigest: { "digest of " + $0 }) != isNever)
   var other = request
   for (index, name) in ["Accept-Language", "Accept", "X-Foo"].enumerated() where index + 6 < lines.count {
-    other.set(name, lines[index + 6])
+    other.fields.set(name, lines[index + 6])
   }
   let otherSelection = VarySelection(request: other, response: response, credentialDigest: { "digest of " + $0 })
   precondition(
     selection.matches(other, credentialDigest: { "digest of " + $0 }) == (!isNever && otherSelection == selection))
-  if request.contains("Authorization") {
-    precondition(!selection.matches(HTTPFields(), credentialDigest: { "digest of " + $0 }))
+  if request.fields.contains("Authorization") {
+    precondition(!selection.matches(RequestHead(url: url), credentialDigest: { "digest of " + $0 }))
   }
 }
 

@@ -73,6 +73,18 @@ struct FresheningTests {
     Case(
       "304-vary-star", "9111 4.1", rows: [31, 72], stored: strong, new: strong + [("Vary", "*")],
       gives: "remove:vary-star"),
+    Case(
+      "304-vary-added", "9111 4.1", rows: [29, 72], stored: strong, new: strong + [("Vary", "Cookie")],
+      gives: "remove:vary-extended"),
+    Case(
+      "304-vary-extended", "9111 4.1", rows: [29, 72], stored: strong + [("Vary", "Accept")],
+      new: strong + [("Vary", "Accept, Cookie")], gives: "remove:vary-extended"),
+    Case(
+      "304-vary-same", "9111 4.1", rows: [29, 72], stored: strong + [("Vary", "Accept, Cookie")],
+      new: strong + [("Vary", "cookie"), ("Vary", "ACCEPT")], gives: "update:validator-matches"),
+    Case(
+      "304-vary-less", "9111 4.1", rows: [29, 72], stored: strong + [("Vary", "Accept, Cookie")],
+      new: strong + [("Vary", "Accept")], gives: "update:validator-matches"),
   ]
 
   static func exchange(_ lines: Lines) -> Exchange {

@@ -1,3 +1,4 @@
+import FoundationEssentials
 import HTTPCaching
 import Testing
 
@@ -56,8 +57,11 @@ struct SelectionTests {
     Case(
       "normalise-not-in-quotes", rows: [32], vary: ["Foo"], [("Foo", "\"1,2\"")], [("Foo", "\"1, 2\"")], matches: false),
     Case(
-      "normalise-language-order", rows: [32], vary: ["Accept-Language"], en, [("Accept-Language", "de, en")],
-      matches: true),
+      "language-order-is-preference", "9110 12.5.4", rows: [29, 32], vary: ["Accept-Language"], en,
+      [("Accept-Language", "de, en")], matches: false),
+    Case(
+      "language-order-is-preference-weighted", "9110 12.5.4", rows: [29, 32], vary: ["Accept-Language"],
+      [("Accept-Language", "en;q=0.5, de;q=0.50")], [("Accept-Language", "de;q=0.5, en;q=0.5")], matches: false),
     Case(
       "normalise-language-case", rows: [32], vary: ["Accept-Language"], en, [("Accept-Language", "eN, De")],
       matches: true),
@@ -102,24 +106,57 @@ struct SelectionTests {
   @Test("Selection", arguments: cases)
   func selects(_ test: Case) {
     let selection = VarySelection(
-      request: fields(test.first), response: fields(test.vary.map { ("Vary", $0) }), credentialDigest: Self.digest)
-    #expect(selection.matches(fields(test.second), credentialDigest: Self.digest) == test.matches)
+      request: head(test.first), response: fields(test.vary.map { ("Vary", $0) }), credentialDigest: Self.digest)
+    #expect(selection.matches(head(test.second), credentialDigest: Self.digest) == test.matches)
     let restored = VarySelection(selectors: selection.selectors)
-    #expect(restored.matches(fields(test.second), credentialDigest: Self.digest) == test.matches)
+    #expect(restored.matches(head(test.second), credentialDigest: Self.digest) == test.matches)
   }
 
   /// Rows 6 and 34: no credential is kept.
   @Test func credentialsAreDigested() {
     let selection = VarySelection(
-      request: fields([("Authorization", "Bearer secret"), ("Foo", "1")]), response: fields([("Vary", "Foo")]),
+      request: head([("Authorization", "Bearer secret"), ("Foo", "1")]), response: fields([("Vary", "Foo")]),
       credentialDigest: { _ in "d" })
     #expect(selection.selectors == [.init(name: "authorization", value: "d"), .init(name: "foo", value: "1")])
+  }
+
+  /// Rows 6 and 34: clients send the user of a URL as credentials.
+  @Test("The user of a URL selects as Authorization does, apart from every value of that")
+  func userOfURL() throws {
+    func request(_ user: String, _ lines: Lines = []) throws -> RequestHead {
+      RequestHead(url: try #require(URL(string: "http://\(user)a.example/x@y?z@")), fields: fields(lines))
+    }
+    let requests = try [
+      request(""), request("ann@"), request("ann:1@"), request("ann:2@"), request("", [("Authorization", "ann:1")]),
+      request("ann:1@", [("Authorization", "ann:1")]), request(":@"),
+    ]
+    for (index, one) in requests.enumerated() {
+      let selection = VarySelection(request: one, response: HTTPFields(), credentialDigest: Self.digest)
+      #expect(selection.selectors.map(\.name) == (index == 0 ? [] : ["authorization"]))
+      for (other, request) in requests.enumerated() {
+        #expect(selection.matches(request, credentialDigest: Self.digest) == (index == other), "\(index) \(other)")
+      }
+    }
+    // Without a user, whatever follows the host.
+    let empty = try request("@")
+    #expect(VarySelection(request: empty, response: HTTPFields(), credentialDigest: Self.digest).selectors.isEmpty)
+  }
+
+  @Test("A User-Agent that the transport adds selects where the request has none")
+  func defaultUserAgent() {
+    var (one, other, explicit) = (head([]), head([]), head([("User-Agent", "one")]))
+    one.defaultUserAgent = "one"
+    other.defaultUserAgent = "other"
+    explicit.defaultUserAgent = "other"
+    let selection = VarySelection(
+      request: one, response: fields([("Vary", "User-Agent")]), credentialDigest: Self.digest)
+    #expect([one, other, explicit, head([])].map { selection.matches($0) { $0 } } == [true, false, true, false])
   }
 
   /// Row 33; RFC 9111, 4.1: what a store prefers when several match.
   @Test func knowsWhetherItVaries() {
     func selection(_ vary: Lines) -> VarySelection {
-      VarySelection(request: fields([("Authorization", "a")]), response: fields(vary), credentialDigest: Self.digest)
+      VarySelection(request: head([("Authorization", "a")]), response: fields(vary), credentialDigest: Self.digest)
     }
     #expect(!selection([]).isVarying)
     #expect(selection([("Vary", "Foo")]).isVarying)

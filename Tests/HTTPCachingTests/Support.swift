@@ -21,6 +21,8 @@ typealias Lines = [(String, String)]
 let start = Date(timeIntervalSince1970: 1_800_000_000)
 
 /// Fields of lines; a value `@-60` is the HTTP date 60 seconds before `start`.
+func head(_ lines: Lines) -> RequestHead { RequestHead(url: target, fields: fields(lines)) }
+
 func fields(_ lines: Lines) -> HTTPFields {
   HTTPFields(
     lines.map { name, value in

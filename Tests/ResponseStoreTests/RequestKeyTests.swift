@@ -17,6 +17,7 @@ struct RequestKeyTests {
       ("http://a.example:/x", "http://a.example/x"), ("http://a.example/x#part", "http://a.example/x"),
       ("http://a.example?q", "http://a.example/?q"), ("http://[2001:DB8::1]/", "http://[2001:db8::1]:80/"),
       ("http://@a.example/", "http://a.example/"), ("http://a.example#f", "http://a.example/"),
+      ("http://u:1@a.example/", "http://u:2@a.example/"), ("http://u@a.example/", "http://a.example/"),
     ])
   func same(left: String, right: String) throws {
     #expect(try #require(makeKey(left)) == #require(makeKey(right)))
@@ -28,8 +29,7 @@ struct RequestKeyTests {
       ("http://a.example/?user=1", "http://a.example/?user=2"), ("http://a.example/A", "http://a.example/a"),
       ("http://a.example/x", "https://a.example/x"), ("http://a.example/", "http://a.example:8080/"),
       ("http://a.example/%7Ea", "http://a.example/~a"), ("http://a.example/x", "http://a.example/x/"),
-      ("http://a.example/x", "http://a.example/x?"), ("http://u:1@a.example/", "http://u:2@a.example/"),
-      ("http://u@a.example/", "http://a.example/"), ("http://a.example/", "http://a.example./"),
+      ("http://a.example/x", "http://a.example/x?"), ("http://a.example/", "http://a.example./"),
     ])
   func different(left: String, right: String) throws {
     #expect(try #require(makeKey(left)) != #require(makeKey(right)))
@@ -42,7 +42,7 @@ struct RequestKeyTests {
       makeKey(url), makeKey(url, method: "HEAD"), makeKey(url, method: "get"), makeKey(url, partition: "a"),
       makeKey(url, partition: "GET"),
       makeKey(url, partition: "a\0b"), makeKey(url, partition: "a?b"), makeKey(url, partition: "a\u{fffd}b"),
-      makeKey(url, method: "G\0ET"), makeKey("http://u@a.example/", partition: "a"),
+      makeKey(url, method: "G\0ET"),
     ]
     #expect(Set(keys).count == keys.count)
     #expect(makeKey(url, partition: "a\0b")?.partition == "a\0b")

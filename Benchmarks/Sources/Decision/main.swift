@@ -46,7 +46,7 @@ private func stored(_ request: RequestHead, vary names: String?) -> Hit {
   }
   return Hit(
     facts: facts, fields: kept,
-    vary: VarySelection(request: request.fields, response: kept, credentialDigest: { $0 }))
+    vary: VarySelection(request: request, response: kept, credentialDigest: { $0 }))
 }
 
 private let rounds = 10
@@ -66,7 +66,7 @@ private func report(_ name: String, _ request: RequestHead, vary: String? = nil,
     let allocationsBefore = allocation_count()
     let start = DispatchTime.now().uptimeNanoseconds
     for _ in 0..<decisionsPerRound {
-      guard hit.vary.matches(request.fields, credentialDigest: { $0 }) else { continue }
+      guard hit.vary.matches(request, credentialDigest: { $0 }) else { continue }
       if case .serve = Reuse.decide(
         request: request, stored: hit, policy: .useProtocolCachePolicy, now: later, options: options)
       {

@@ -18,13 +18,8 @@ final class MemoryStorage: ResponseStorage {
     var bodyByteCount: Int { body.count }
   }
 
-  private struct Key: Hashable {
-    let url: String
-    let partition: String
-  }
-
   private struct State {
-    var entries: [Key: [Entry]] = [:]
+    var entries: [RequestKey: [Entry]] = [:]
     var lastNumber = 0
   }
 
@@ -48,15 +43,16 @@ final class MemoryStorage: ResponseStorage {
     self.whenLooked = whenLooked
   }
 
-  private func key(_ request: ClientRequest) -> Key {
-    Key(url: request.keyURL.absoluteString, partition: request.partition)
+  private func key(_ request: ClientRequest) -> RequestKey? {
+    RequestKey(url: request.keyURL, partition: request.partition)
   }
 
   func lookup(_ request: ClientRequest) -> Entry? {
     defer { whenLooked() }
+    guard let key = key(request) else { return nil }
     return state.withLock { state in
-      (state.entries[key(request)] ?? [])
-        .filter { $0.vary.matches(request.head.fields, credentialDigest: credentialDigest) }
+      (state.entries[key] ?? [])
+        .filter { $0.vary.matches(request.head, credentialDigest: credentialDigest) }
         .max { $0.facts.date < $1.facts.date }
     }
   }
@@ -65,7 +61,7 @@ final class MemoryStorage: ResponseStorage {
 
   func store(_ proposal: StorageProposal, for request: ClientRequest) {
     whenStoring()
-    guard keeps else { return }
+    guard keeps, let key = key(request) else { return }
     state.withLock { state in
       // Inside the lock that removals take too, so that no instant is left.
       guard !asksAgain || !proposal.isVoid else { return }
@@ -74,22 +70,24 @@ final class MemoryStorage: ResponseStorage {
         number: state.lastNumber, status: proposal.status, fields: proposal.fields, facts: proposal.facts,
         body: proposal.body,
         vary: proposal.vary, proposal: proposal)
-      state.entries[key(request), default: []].removeAll { $0.vary == entry.vary }
-      state.entries[key(request), default: []].append(entry)
+      state.entries[key, default: []].removeAll { $0.vary == entry.vary }
+      state.entries[key, default: []].append(entry)
     }
   }
 
   func update(_ entry: Entry, fields: HTTPFields, facts: FreshnessFacts, for request: ClientRequest) {
+    guard let key = key(request) else { return }
     state.withLock { state in
-      guard let index = state.entries[key(request)]?.firstIndex(where: { $0.number == entry.number }) else { return }
-      state.entries[key(request)]?[index] = Entry(
+      guard let index = state.entries[key]?.firstIndex(where: { $0.number == entry.number }) else { return }
+      state.entries[key]?[index] = Entry(
         number: entry.number, status: entry.status, fields: fields, facts: facts, body: entry.body, vary: entry.vary,
         proposal: entry.proposal)
     }
   }
 
   func remove(_ entry: Entry, for request: ClientRequest) {
-    state.withLock { $0.entries[key(request)]?.removeAll { $0.number == entry.number } }
+    guard let key = key(request) else { return }
+    state.withLock { $0.entries[key]?.removeAll { $0.number == entry.number } }
   }
 
   func invalidate(
@@ -97,15 +95,18 @@ final class MemoryStorage: ResponseStorage {
   ) {
     let groups = invalidation.groups
     state.withLock { state in
-      for url in invalidation.urls { state.entries[Key(url: url.absoluteString, partition: request.partition)] = nil }
-      for key in state.entries.keys where key.partition == request.partition {
+      for url in invalidation.urls {
+        if let key = RequestKey(url: url, partition: request.partition) { state.entries[key] = nil }
+      }
+      for key in state.entries.keys where Invalidation.origin(of: URL(string: key.urlString)!) == invalidation.origin {
         state.entries[key]?.removeAll { !Set(CacheGroups.groups(of: $0.fields)).isDisjoint(with: groups) }
       }
     }
   }
 
   func variantCount(of request: ClientRequest) -> Int {
-    state.withLock { $0.entries[key(request)]?.count ?? 0 }
+    guard let key = key(request) else { return 0 }
+    return state.withLock { $0.entries[key]?.count ?? 0 }
   }
 
   func credentialDigest(_ value: String) -> String { "digest of \(value.count):\(value.hashValue)" }

@@ -50,7 +50,7 @@ final class DecisionRunner {
     let request = RequestHead(method: step.method, url: url, fields: joined(clock.resolve(step.request)))
     let policy = RequestPolicy(step.policy)
     let found = entries[url, default: []].indices
-      .filter { entries[url]![$0].vary.matches(request.fields, credentialDigest: { $0 }) }
+      .filter { entries[url]![$0].vary.matches(request, credentialDigest: { $0 }) }
       .max { isBehind(entries[url]![$0], entries[url]![$1]) }
     guard let found, let stored = entries[url]?[found] else { return miss(request, policy) }
     let decision = Reuse.decide(request: request, stored: stored, policy: policy, now: clock.now, options: options)
@@ -121,11 +121,11 @@ final class DecisionRunner {
     let storability = Storability.decide(
       request: request, response: head, requestTime: times.request, responseTime: times.response, options: options)
     if case .store(let fields, let facts) = storability {
-      let vary = VarySelection(request: request.fields, response: head.fields, credentialDigest: { $0 })
+      let vary = VarySelection(request: request, response: head.fields, credentialDigest: { $0 })
       let kept = keptFields(fields)
       keep(Entry(status: head.status, facts: facts, fields: kept, body: body, vary: vary), request.url)
     } else if storability != .refuse(.requestNoStore), request.method == "GET", (200..<400).contains(head.status) {
-      entries[request.url]?.removeAll { $0.vary.matches(request.fields, credentialDigest: { $0 }) }
+      entries[request.url]?.removeAll { $0.vary.matches(request, credentialDigest: { $0 }) }
     }
     return outcome(head, body)
   }

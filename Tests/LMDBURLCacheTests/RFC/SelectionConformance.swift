@@ -72,8 +72,8 @@ enum SelectionConformance {
       "vary-normalised-lines", .recommended, rows: [32], "Foo", [("Foo", "1"), ("Foo", "2")], [("Foo", "1, 2")],
       reused: true),
     pair(
-      "vary-normalised-language-order", .recommended, rows: [32], "Accept-Language", [("Accept-Language", "en, de")],
-      [("Accept-Language", "de, en")], reused: true),
+      "vary-language-order-matters", .required, rows: [29, 32], "Accept-Language", [("Accept-Language", "en, de")],
+      [("Accept-Language", "de, en")], reused: false),
     pair(
       "vary-normalised-language-case", .recommended, rows: [32], "Accept-Language", [("Accept-Language", "en, de")],
       [("Accept-Language", "EN, De")], reused: true),

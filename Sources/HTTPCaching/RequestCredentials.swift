@@ -1,0 +1,76 @@
+#if canImport(FoundationEssentials)
+  package import FoundationEssentials
+#else
+  package import Foundation
+#endif
+
+extension RequestHead {
+  /// The credentials that the request carries: its `Authorization`, and the user of its URL, which clients send as one.
+  /// `nil` without any. Not to be written anywhere but as a keyed digest.
+  package var credentials: String? {
+    let field = fields["authorization"]?.trimmingFieldSpace()
+    guard let user = url.userInformation else { return field }
+    // No field value holds a line feed, so that no field equals a user.
+    return (field ?? "") + "\n" + user
+  }
+
+  /// Whether the request carries credentials, in a field or in its URL.
+  var hasCredentials: Bool { fields.contains("authorization") || url.hasUserInformation }
+
+  /// Whether its `Host` field names another host than its URL, so that the answer is not that of the URL (RFC 9110, 7.2).
+  ///
+  /// - Complexity: a look at the length of each field name.
+  public var namesOtherHost: Bool {
+    for line in fields.lines where line.name.utf8.count == 4 && line.name.equalsIgnoringCase("host") {
+      let value = line.value.trimmingFieldSpace()
+      guard !value.isEmpty, !value.utf8.contains(where: Self.endsHost), let scheme = url.scheme,
+        let named = URL(string: "\(scheme)://\(value)"), let origin = Invalidation.origin(of: named),
+        origin == Invalidation.origin(of: url)
+      else { return true }
+    }
+    return false
+  }
+
+  /// Whether a byte cannot stand in a host with its port.
+  private static func endsHost(_ byte: UInt8) -> Bool {
+    switch byte {
+    case UInt8(ascii: "/"), UInt8(ascii: "?"), UInt8(ascii: "#"), UInt8(ascii: "@"), UInt8(ascii: "\\"): true
+    default: byte <= 0x20
+    }
+  }
+}
+
+extension URL {
+  /// The user and password of the authority as they stand in the text; `nil` if there are none (RFC 3986, 3.2.1).
+  var userInformation: String? {
+    var text = absoluteString
+    return text.withUTF8 { text in
+      Self.userInformation(in: text).map { String(decoding: text[$0], as: UTF8.self) }
+    }
+  }
+
+  /// Whether ``userInformation`` is not `nil`.
+  ///
+  /// - Complexity: a pass over the authority.
+  package var hasUserInformation: Bool {
+    var text = absoluteString
+    return text.withUTF8 { Self.userInformation(in: $0) != nil }
+  }
+
+  /// Where it lies: from behind `//` to the last `@` before the path.
+  private static func userInformation(in text: UnsafeBufferPointer<UInt8>) -> Range<Int>? {
+    guard let colon = text.firstIndex(of: UInt8(ascii: ":")), text.count > colon + 2,
+      text[colon + 1] == UInt8(ascii: "/"), text[colon + 2] == UInt8(ascii: "/")
+    else { return nil }
+    let start = colon + 3
+    var end = start
+    scan: for index in start..<text.count {
+      switch text[index] {
+      case UInt8(ascii: "/"), UInt8(ascii: "?"), UInt8(ascii: "#"): break scan
+      case UInt8(ascii: "@"): end = index
+      default: break
+      }
+    }
+    return end > start ? start..<end : nil
+  }
+}

@@ -1,0 +1,202 @@
+import CachingClient
+import FoundationEssentials
+import HTTPCaching
+import ResponseStore
+import Testing
+
+/// What one user gets is never given to another, whatever carries the credentials.
+@Suite("The client keeps users apart", .timeLimit(.minutes(1)))
+struct UserSeparationTests {
+  private static let users = ["http://alice:pw@example.com/a", "http://bob:pw@example.com/a", "http://example.com/a"]
+
+  /// Answers each request with the URL that it was sent to, and its credentials with it.
+  private func echo(_ fixture: Fixture, _ cacheControl: String, behind gate: Gate? = nil) -> ScriptedTransport {
+    ScriptedTransport { request, _ in
+      try await gate?.pass()
+      return fixture.ok(request.head.url.absoluteString, ("Cache-Control", cacheControl))
+    }
+  }
+
+  @Test("Requests with different users in their URLs do not share a fetch")
+  func fetches() async throws {
+    let fixture = Fixture()
+    let gate = Gate()
+    let transport = echo(fixture, "private, max-age=60", behind: gate)
+    try await withThrowingTaskGroup { group in
+      for url in Self.users {
+        group.addTask {
+          let text = try await fixture.client.respond(to: get(url), over: transport).text()
+          #expect(text == url)
+        }
+      }
+      await until { transport.count + fixture.client.statistics.waiting == 3 }
+      gate.open()
+      try await group.waitForAll()
+    }
+    #expect(transport.count == 3)
+  }
+
+  @Test("A response stored for the user of a URL is a hit for that user alone")
+  func stored() async throws {
+    let directory = FileManager.default.temporaryDirectory.appending(path: "users-\(UUID().uuidString)")
+    defer {
+      // A directory left behind fails no test.
+      try? FileManager.default.removeItem(at: directory)
+    }
+    let store = try ResponseStore.open(directory: directory.path(), options: .init(capacityByteCount: 4 << 20))
+    let fixture = Fixture()
+    let client = CachingClient(store: store, clock: { fixture.clock.now })
+    let transport = echo(fixture, "max-age=60")
+    for round in 0..<2 {
+      for url in Self.users {
+        #expect(try await client.respond(to: get(url), over: transport).text() == url, "round \(round)")
+      }
+      try store.flush()
+    }
+    #expect(transport.count == 3)
+    #expect(client.storedAnswer(to: get("http://eve:pw@example.com/a")) == nil)
+    // All of them are variants of one URI, so that one change makes all of them invalid (RFC 9111 section 4.4).
+    let posting = ScriptedTransport { _, _ in fixture.response(200) }
+    _ = try await client.respond(to: get(Self.users[0], method: "POST"), over: posting)
+    for url in Self.users { #expect(client.storedAnswer(to: get(url)) == nil) }
+    try store.flush()
+    #expect(store.checkInvariants() == [])
+    store.close()
+  }
+
+  @Test("A shared cache stores a response to credentials in the URL only where it may be shared")
+  func sharedMode() async throws {
+    var options = CachingOptions()
+    options.mode = .shared
+    let fixture = Fixture(options: options)
+    let transport = echo(fixture, "max-age=60")
+    _ = try await fixture.client.respond(to: get(Self.users[0]), over: transport)
+    #expect(fixture.storage.entryCount == 0)
+    #expect(fixture.client.statistics.refused["authorization"] == 1)
+    _ = try await fixture.client.respond(to: get(Self.users[0]), over: echo(fixture, "public, max-age=60"))
+    #expect(fixture.storage.entryCount == 1)
+  }
+
+  @Test("A Host field for another host than the URL's keeps a request out of the cache")
+  func hostField() async throws {
+    let fixture = Fixture()
+    let transport = ScriptedTransport { request, _ in fixture.ok(request.head.fields["Host"] ?? "none", fresh) }
+    for host in ["a.example", "b.example", "example.com:81", "example.com/x", "a.example"] {
+      let request = get("http://example.com/a", ["Host": host])
+      #expect(fixture.client.storedAnswer(to: request) == nil)
+      #expect(try await fixture.client.respond(to: request, over: transport).text() == host)
+    }
+    #expect(fixture.storage.entryCount == 0)
+    #expect(transport.count == 5)
+    for host in ["Example.com", "example.com:80"] {
+      _ = try await fixture.client.respond(to: get("http://example.com/a", ["Host": host]), over: transport)
+    }
+    #expect(transport.count == 6)
+    // What another host's page stores must not be found by a request without the field, and the other way round.
+    #expect(try await fixture.client.respond(to: get(), over: transport).text() == "Example.com")
+    let other = get("http://example.com/a", ["Host": "b.example"])
+    #expect(try await fixture.client.respond(to: other, over: transport).text() == "b.example")
+  }
+
+  // Guarantee: a request with a Host of its own neither follows a fetch nor is followed.
+  @Test("A Host field for another host keeps a request from sharing a fetch")
+  func hostFieldInFlight() async throws {
+    let fixture = Fixture()
+    let gate = Gate()
+    let transport = ScriptedTransport { request, _ in
+      try await gate.pass()
+      return fixture.ok(request.head.fields["Host"] ?? "none", fresh)
+    }
+    try await withThrowingTaskGroup { group in
+      for host in ["a.example", "b.example", nil] {
+        group.addTask {
+          let request = get("http://example.com/a", host.map { ["Host": $0] } ?? [:])
+          let text = try await fixture.client.respond(to: request, over: transport).text()
+          #expect(text == host ?? "none")
+        }
+      }
+      await until { transport.count + fixture.client.statistics.waiting == 3 }
+      gate.open()
+      try await group.waitForAll()
+    }
+    #expect(transport.count == 3)
+  }
+
+  @Test("A 304 that adds a field to Vary keeps the response from requests with other values of that field")
+  func varyAddedBy304() async throws {
+    let fixture = Fixture()
+    let transport = ScriptedTransport { request, _ in
+      request.head.fields.contains("If-None-Match")
+        ? fixture.response(304, "", [fresh, ("ETag", "\"1\""), ("Vary", "Cookie")])
+        : fixture.ok(request.head.fields["Cookie"] ?? "none", fresh, ("ETag", "\"1\""))
+    }
+    let (alice, bob) = (
+      get("http://example.com/a", ["Cookie": "alice"]), get("http://example.com/a", ["Cookie": "bob"])
+    )
+    _ = try await fixture.client.respond(to: alice, over: transport)
+    fixture.clock.advance(by: 100)
+    #expect(try await fixture.client.respond(to: alice, over: transport).text() == "alice")
+    #expect(fixture.client.storedAnswer(to: bob) == nil)
+    #expect(try await fixture.client.respond(to: bob, over: transport).text() == "bob")
+  }
+
+  @Test("A 304 that forbids storing answers its own request alone, not those that wait for it")
+  func storingForbiddenBy304() async throws {
+    var options = CachingOptions()
+    options.mode = .shared
+    let fixture = Fixture(options: options)
+    let gate = Gate()
+    let transport = ScriptedTransport { _, number in
+      guard number > 1 else { return fixture.ok("body", fresh, ("ETag", "\"1\"")) }
+      try await gate.pass()
+      return fixture.response(304, "", [("Cache-Control", "private, max-age=60"), ("ETag", "\"1\"")])
+    }
+    _ = try await fixture.client.respond(to: get(), over: transport)
+    fixture.clock.advance(by: 100)
+    async let leader = fixture.client.respond(to: get(), over: transport)
+    await until { transport.count == 2 }
+    async let follower = fixture.client.respond(to: get(), over: transport)
+    await until { fixture.client.statistics.waiting == 1 }
+    gate.open()
+    #expect(try await leader.source == .revalidated)
+    #expect(try await follower.source != .coalesced)
+    #expect(fixture.client.storedAnswer(to: get()) == nil)
+  }
+
+  // Guarantee: a change of a group overtakes the fetches of its origin, whatever their partition.
+  @Test("A group's invalidation overtakes fetches under way in every partition")
+  func groupsInAllPartitions() async throws {
+    let fixture = Fixture()
+    let gate = Gate()
+    let getting = ScriptedTransport { _, _ in
+      try await gate.pass()
+      return fixture.ok("old", fresh, ("Cache-Groups", "\"news\""))
+    }
+    let early = Task { try await fixture.client.respond(to: get(partition: "ann"), over: getting).text() }
+    await until { getting.count == 1 }
+    let posting = ScriptedTransport { _, _ in
+      fixture.response(200, "", [("Cache-Group-Invalidation", "\"news\"")])
+    }
+    _ = try await fixture.client.respond(
+      to: get("http://example.com/b", method: "POST", partition: "bob"), over: posting)
+    gate.open()
+    #expect(try await early.value == "old")
+    #expect(fixture.storage.entryCount == 0)
+  }
+
+  @Test("A change of a URI overtakes the fetches of all its users")
+  func changeOvertakesUsers() async throws {
+    let fixture = Fixture()
+    let gate = Gate()
+    let getting = echo(fixture, "max-age=60", behind: gate)
+    try await withThrowingTaskGroup { group in
+      for url in Self.users { group.addTask { _ = try await fixture.client.respond(to: get(url), over: getting) } }
+      await until { getting.count + fixture.client.statistics.waiting == 3 }
+      let posting = ScriptedTransport { _, _ in fixture.response(200) }
+      _ = try await fixture.client.respond(to: get("http://carol:pw@example.com/a", method: "POST"), over: posting)
+      gate.open()
+      try await group.waitForAll()
+    }
+    #expect(fixture.storage.entryCount == 0)
+  }
+}
