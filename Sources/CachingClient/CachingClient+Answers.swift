@@ -51,15 +51,28 @@ extension CachingClient {
       content: .entry(shape.kind), cacheStatus: forwardStatus(plan.forward, status: status, isStored: false))
   }
 
-  /// The answer to a request that waited for another's fetch; `nil` if its own fields do not permit it.
-  func sharedAnswer(_ plan: Plan, from shared: SharedResponse) -> Response? {
-    let request = plan.request
+  /// Whether, and how, a request may be answered with the response to an identical one.
+  ///
+  /// It is decided for the moment at which the head had come and the request was there: a body that takes longer than the
+  /// response stays fresh is no reason to ask for it once more.
+  ///
+  /// - Parameter asked: when the request began to wait.
+  func decideSharing(_ shared: SharedResponse, _ request: ClientRequest, asked: Date) -> ReuseDecision? {
     guard shared.vary.matches(request.head, credentialDigest: storage.credentialDigest) else { return nil }
-    let shape = AnswerShape(decide(request, shared, now: clock()), of: shared, for: request) { shared.body }
-    guard let shape else { return nil }
+    let decision = decide(request, shared, now: max(asked, shared.facts.responseTime))
+    return decision.isAnswer ? decision : nil
+  }
+
+  /// The answer to a request that waited for another's fetch; `nil` if its own fields do not permit it.
+  func sharedAnswer(_ plan: Plan, from shared: SharedResponse, asked: Date) -> Response? {
+    let request = plan.request
+    guard let decision = decideSharing(shared, request, asked: asked),
+      let shape = AnswerShape(decision, of: shared, for: request, body: { shared.body })
+    else { return nil }
+    let age = shared.facts.wholeAge(at: clock())
     return Response(
-      status: shape.status, body: shape.body, source: .coalesced, age: shape.age, reason: .collapsed, entry: nil,
-      content: .given(shape.kind.fields(of: shared, age: shape.age)),
+      status: shape.status, body: shape.body, source: .coalesced, age: age, reason: .collapsed, entry: nil,
+      content: .given(shape.kind.fields(of: shared, age: age)),
       cacheStatus: forwardStatus(plan.forward, isStored: true, isCollapsed: true))
   }
 

@@ -30,8 +30,9 @@ extension CachingClient {
   func follow(_ flight: Flight<Storage.Entry>, _ plan: Plan) async throws -> Followed {
     var isCounted = false
     defer { if isCounted { counters.waiting.wrappingSubtract(1, ordering: .relaxed) } }
+    let asked = clock()
     let outcome = try await flight.outcome(
-      for: plan.request.head, number: flights.makeNumber(), digest: storage.credentialDigest
+      number: flights.makeNumber(), canUse: { self.decideSharing($0, plan.request, asked: asked) != nil }
     ) {
       // Only now: from here on the fetch is kept up for this request, even if its leader goes.
       counters.waiting.count()
@@ -39,7 +40,7 @@ extension CachingClient {
     }
     switch outcome {
     case .shared(let shared):
-      guard let answer = sharedAnswer(plan, from: shared) else { return .goOnAlone }
+      guard let answer = sharedAnswer(plan, from: shared, asked: asked) else { return .goOnAlone }
       counters.coalesced.count()
       return .answer(answer)
     case .alone: return .goOnAlone
@@ -133,10 +134,18 @@ extension CachingClient {
   func passThrough(
     _ incoming: IncomingResponse, _ plan: Plan, refused refusal: Rule, in flight: Flight<Storage.Entry>
   ) {
+    noteSharing(false, plan, status: incoming.head.status)
     flights.leave(flight)
     let body = incoming.checkedBody(for: plan.request)
     flight.deliver(.success(networkAnswer(incoming, body: body, plan.rule, plan.forward, refused: refusal)))
     flight.resolve(.alone)
+  }
+
+  /// Remembers whether what a key is answered with can be shared. An error of the server says nothing of that, and a moment of
+  /// them is not the one to give up sharing.
+  func noteSharing(_ isShareable: Bool, _ plan: Plan, status: Int) {
+    guard plan.request.isShareable, isShareable || status < 500 && status != 429 else { return }
+    flights.note(plan.key, isShareable: isShareable, now: clock())
   }
 
   /// No response came, or it broke off before anything of it was handed on.

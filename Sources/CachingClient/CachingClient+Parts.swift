@@ -10,7 +10,14 @@ extension CachingClient {
     let judged = plan.request.overrides.judged(arrival.response.head)
     guard case .store(var part) = judge(judged, arrival, plan.request, sentAs: plan.outgoing.head) else { return false }
 
-    part.body = try await arrival.response.checkedBody(for: plan.request).collect(upTo: maximumBodyByteCount)
+    // What the two make together may be more than is kept, and need not be: the whole then streams through.
+    let limit = maximumBodyByteCount
+    guard arrival.response.announcedByteCount(for: plan.request).refusal(limit: limit) == nil else { return false }
+    do {
+      part.body = try await arrival.response.checkedBody(for: plan.request).collect(upTo: limit)
+    } catch CachingClientError.bodyTooLarge {
+      return false
+    }
     try Task.checkCancellation()
     guard let combined = combine(part, with: entry) else { return false }
 
@@ -18,15 +25,13 @@ extension CachingClient {
     let shared = SharedResponse(combined)
     let decision = Reuse.answer(request: plan.request.head, stored: shared, now: clock(), rule: plan.rule)
     guard let shape = AnswerShape(decision, of: shared, for: plan.request, body: { shared.body }) else { return false }
-    let filed = await file(combined, plan, in: flight)
-    flights.leave(flight)
+    let isStored = await finish(combined, plan, in: flight)
     flight.deliver(
       .success(
         Response(
           status: shape.status, body: shape.body, source: .network, age: shape.age, reason: shape.rule, entry: nil,
           content: .given(shape.kind.fields(of: shared, age: shape.age)),
-          cacheStatus: forwardStatus(plan.forward, status: 206, isStored: filed != nil))))
-    flight.resolve(filed.map { .shared($0) } ?? .alone)
+          cacheStatus: forwardStatus(plan.forward, status: 206, isStored: isStored))))
     return true
   }
 

@@ -52,10 +52,13 @@ extension CachingClient {
     guard let answer = confirmedAnswer(plan, from: view, rule) else { return .askAgain }
     counters.revalidations.count()
     await updatingStore()
+    let shared = isForOthers ? share(view, plan) : nil
+    let isShareable = shared.map { decideSharing($0, plan.request, asked: $0.facts.responseTime) != nil } ?? false
+    noteSharing(isShareable, plan, status: answer.status)
     flights.leave(flight)
     flight.deliver(.success(answer))
-    let isShared = isForOthers && flight.sharingKey != nil && !flight.ticket.isVoid
-    flight.resolve(isShared ? .shared(share(view, plan)) : .alone)
+    let isOpen = flight.sharingKey != nil && !flight.ticket.isVoid
+    flight.resolve(isOpen ? shared.map { .shared($0) } ?? .alone : .alone)
     return .done
   }
 

@@ -12,6 +12,10 @@ extension CachingClient {
   func judge(
     _ head: ResponseHead, _ arrival: Arrival, _ request: ClientRequest, sentAs sent: RequestHead
   ) -> Judgement {
+    // One subscriber's events are not for another, and the stream has no end that storing could wait for.
+    if let type = head.fields["Content-Type"]?.lowercased(), type.hasPrefix("text/event-stream") {
+      return .refuse(.eventStream)
+    }
     let storability = Storability.decide(
       request: sent, response: head, requestTime: arrival.requestTime, responseTime: arrival.responseTime,
       options: options)
@@ -31,6 +35,7 @@ extension CachingClient {
   func collect(
     _ incoming: IncomingResponse, as proposal: StorageProposal, _ plan: Plan, in flight: Flight<Storage.Entry>
   ) async {
+    let arrival = proposal.facts.responseTime
     let announced = incoming.announcedByteCount(for: plan.request)
     if let refusal = announced.refusal(limit: maximumBodyByteCount) {
       counters.refuse(refusal)
@@ -38,12 +43,14 @@ extension CachingClient {
       if refusal == .bodyTooLarge { await dropOutdated(plan, status: proposal.status) }
       return passThrough(incoming, plan, refused: refusal, in: flight)
     }
-    // Whoever the head does not suit need not wait for the body.
     if proposal.facts.flags.contains(.incomplete) {
       flights.close(flight)
       flight.resolve(.alone)
     } else {
-      flight.narrow(to: proposal.vary, digest: storage.credentialDigest)
+      let head = SharedResponse(proposal)
+      let isShareable = decideSharing(head, plan.request, asked: arrival) != nil
+      noteSharing(isShareable, plan, status: proposal.status)
+      flight.releaseFollowers(notServedBy: head)
     }
     let age = proposal.facts.wholeAge(at: clock())
 
@@ -54,12 +61,9 @@ extension CachingClient {
         if refusal == .bodyTooLarge { await dropOutdated(plan, status: proposal.status) }
         return passThrough(incoming, plan, refused: refusal, in: flight)
       }
-      let shared = await file(proposal, body: bytes, plan, in: flight)
-      flights.leave(flight)
-      flight.deliver(
-        .success(
-          networkAnswer(incoming, body: incoming.body, plan.rule, plan.forward, isStored: shared != nil, age: age)))
-      return flight.resolve(shared.map { .shared($0) } ?? .alone)
+      let isStored = await finish(proposal, body: bytes, plan, in: flight)
+      return flight.deliver(
+        .success(networkAnswer(incoming, body: incoming.body, plan.rule, plan.forward, isStored: isStored, age: age)))
     }
 
     // Weak: the pipe belongs to the reader, who may keep it longer than the fetch lasts.
@@ -83,6 +87,7 @@ extension CachingClient {
         if isCollecting, !collector.append(chunk) {
           isCollecting = false
           counters.refuse(.bodyTooLarge)
+          noteSharing(false, plan, status: proposal.status)
           await dropOutdated(plan, status: proposal.status)
           flights.leave(flight)
           flight.resolve(.alone)
@@ -106,25 +111,29 @@ extension CachingClient {
       flight.resolve(.alone)
       return pipe.finish()
     }
-    // The caller's body ends after the store has it, so that his next request finds it.
-    let shared = await file(proposal, body: collector.joined(), plan, in: flight)
-    flights.leave(flight)
-    flight.resolve(shared.map { .shared($0) } ?? .alone)
+    // The caller's body ends after the store has it, so that the caller's next request finds it.
+    _ = await finish(proposal, body: collector.joined(), plan, in: flight)
     pipe.finish()
   }
 
-  /// Files a response whose body has come. A part is put together with what is stored, looked up again because another fetch may
+  /// Ends a fetch whose body has come. A part is put together with what is stored, looked up again because another fetch may
   /// have brought more meanwhile.
-  private func file(
+  ///
+  /// - Returns: whether the response is stored, or will be unless its caller's hook has something against it.
+  private func finish(
     _ proposal: StorageProposal, body: Data, _ plan: Plan, in flight: Flight<Storage.Entry>
-  ) async -> SharedResponse? {
+  ) async -> Bool {
     var proposal = proposal
     proposal.body = body
     if proposal.facts.flags.contains(.incomplete), let stored = storage.lookup(plan.request) {
-      guard let combined = combine(proposal, with: stored) else { return nil }
+      guard let combined = combine(proposal, with: stored) else {
+        flights.leave(flight)
+        flight.resolve(.alone)
+        return false
+      }
       proposal = combined
     }
-    return await file(proposal, plan, in: flight)
+    return await finish(proposal, plan, in: flight)
   }
 
   /// The fields to keep. A cookie is set for whoever asked: his answer carries it, what a shared cache keeps for others does not
@@ -137,29 +146,50 @@ extension CachingClient {
     return fields
   }
 
-  /// Stores a complete response, unless its caller does not want it or an invalidation overtook it. What is returned may be
-  /// given to those who waited.
-  func file(_ proposal: StorageProposal, _ plan: Plan, in flight: Flight<Storage.Entry>) async -> SharedResponse? {
-    var proposal = proposal
-    if let willStore = plan.request.willStore {
-      guard let changed = await willStore(proposal) else {
-        counters.refuse(.refusedByCaller)
-        return nil
+  /// Ends a fetch whose response is complete: stores it and gives it to those who waited. Only storing waits for the caller's
+  /// hook, if there is one.
+  ///
+  /// - Returns: whether the response is stored, or will be unless the hook has something against it.
+  func finish(_ proposal: StorageProposal, _ plan: Plan, in flight: Flight<Storage.Entry>) async -> Bool {
+    guard let willStore = plan.request.willStore else {
+      let outcome = keep(proposal, plan, in: flight)
+      if case .overtaken(whileStoring: true) = outcome { await undoIfOvertaken(plan, flight) }
+      flights.leave(flight)
+      guard case .stored = outcome else {
+        flight.resolve(.alone)
+        return false
       }
-      proposal = changed
+      flight.resolve(.shared(SharedResponse(proposal)))
+      return true
     }
+    flights.detach(flight)
+    flight.resolve(flight.ticket.isVoid ? .alone : .shared(SharedResponse(proposal)))
+    let pending = PendingStore(self, plan, flight)
+    willStore(proposal) { pending.decide($0) }
+    return true
+  }
+
+  /// What became of a response that was to be stored.
+  enum StoreOutcome {
+    case stored
+    /// An invalidation overtook it. If it came while the response was stored, ``undoIfOvertaken(_:_:)`` is to be called.
+    case overtaken(whileStoring: Bool)
+  }
+
+  /// Stores a complete response, unless an invalidation overtook it.
+  func keep(_ proposal: StorageProposal, _ plan: Plan, in flight: Flight<Storage.Entry>) -> StoreOutcome {
+    var proposal = proposal
     proposal.ticket = flight.ticket
     guard !flight.ticket.isVoid else {
       counters.refuse(.overtaken)
-      return nil
+      return .overtaken(whileStoring: false)
     }
     storage.store(proposal, for: plan.request)
     guard !flight.ticket.isVoid else {
-      await undoIfOvertaken(plan, flight)
       counters.refuse(.overtaken)
-      return nil
+      return .overtaken(whileStoring: true)
     }
     counters.stored.count()
-    return SharedResponse(proposal)
+    return .stored
   }
 }

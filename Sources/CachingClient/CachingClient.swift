@@ -8,7 +8,8 @@ public import HTTPCaching
 ///     if let answer = client.storedAnswer(to: request) { return answer }   // no await, no hop
 ///     let answer = try await client.respond(to: request, over: transport)
 ///
-/// - Many identical misses at once make one fetch. Whoever cannot use its result goes on alone, all at once.
+/// - Many identical misses at once make one fetch. Requests that cannot use its response fetch on their own, concurrently, as
+///   soon as its head shows that; for a minute, further requests for that URL do not wait at all.
 /// - A failing or cancelled request never fails another one.
 /// - What a fetch brings is stored only if the body is complete, fits ``maximumBodyByteCount``, and no invalidation overtook it.
 ///
@@ -139,7 +140,7 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
       }
       guard !goesAlone else { return try await lead(flights.enterAlone(plan.key), plan, over: transport) }
 
-      switch flights.enter(SharingKey(plan.key, of: request.head), endedCount: endedCount) {
+      switch flights.enter(SharingKey(plan.key, of: request.head), endedCount: endedCount, now: clock()) {
       case .lead(let flight): return try await lead(flight, plan, over: transport)
       case .lookAgain:
         // Only a very busy server ends fetches faster than this one looks; it then takes the risk of one fetch too many.

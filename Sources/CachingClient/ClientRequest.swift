@@ -24,11 +24,18 @@ public struct ClientRequest: Sendable {
   /// Anything the transport or the storage wants to see again, for example the `URLRequest` this was made from.
   public var context: (any Sendable)?
 
-  /// Asked once the body is complete and before it is stored; what it returns is stored, `nil` stores nothing.
+  /// A question to the caller: what is to be stored of a complete response.
   ///
-  /// The response to the caller ends when it has returned. Only the request that is actually sent asks its hook; those that
-  /// share its result do not.
-  public var willStore: (@Sendable (StorageProposal) async -> StorageProposal?)?
+  /// The hook gives its answer by calling the second argument, at once or later and from any thread; `nil` stores nothing, and
+  /// so does a hook that never answers. It must return at once: it is called before the end of the response is handed on.
+  public typealias StorageHook =
+    @Sendable (
+      _ proposal: StorageProposal, _ answer: @escaping @Sendable (StorageProposal?) -> Void
+    ) -> Void
+
+  /// Asked what to store once the body is complete. Storing alone waits for the answer: the caller, and requests that share the
+  /// response, get it without. Only the request that is actually sent asks its hook.
+  public var willStore: StorageHook?
 
   /// The URL that stands for this request in the store: ``head``'s without the query parameters that the overrides ignore.
   public private(set) var keyURL: URL
@@ -38,7 +45,7 @@ public struct ClientRequest: Sendable {
     head: RequestHead, body: RequestBody? = nil, policy: RequestPolicy = .useProtocolCachePolicy,
     partition: String = "",
     overrides: RequestOverrides = RequestOverrides(), context: (any Sendable)? = nil,
-    willStore: (@Sendable (StorageProposal) async -> StorageProposal?)? = nil
+    willStore: StorageHook? = nil
   ) {
     self.head = head
     self.body = body
@@ -69,7 +76,8 @@ extension ClientRequest {
   /// A request with conditions or ranges of its own, or one that asks for an answer from the origin, gets an answer made for it
   /// alone; waiting for another's would only cost it time.
   var isShareable: Bool {
-    guard head.method == "GET", body == nil, policy == .useProtocolCachePolicy || policy == .returnCacheDataElseLoad
+    guard overrides.allowsCoalescing, head.method == "GET", body == nil,
+      policy == .useProtocolCachePolicy || policy == .returnCacheDataElseLoad
     else {
       return false
     }

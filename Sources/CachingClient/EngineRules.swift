@@ -6,6 +6,8 @@ extension Rule {
   public static let bodyTooLarge = Rule("body-too-large", "9111 3", "the body is larger than the cache keeps")
   /// The body's length is not what Content-Length says.
   public static let incompleteBody = Rule("incomplete-body", "9111 3.3", "the body is not as long as announced")
+  /// A stream of events is for one subscriber.
+  public static let eventStream = Rule("event-stream", "9111 3", "a stream of events is for one subscriber")
   /// Something was changed while the response was on its way.
   public static let overtaken = Rule("overtaken", "9111 4.4", "an invalidation overtook the response")
   /// The caller's hook refused it.

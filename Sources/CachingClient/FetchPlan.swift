@@ -15,6 +15,8 @@ struct FetchPlan<Entry: StoredResponseView & Sendable>: Sendable {
   var staleOnError: StaleOnError?
   let rule: Rule
   let forward: CacheStatus.Forward
+  /// Lives until the response is stored or dropped.
+  var owner: (any AnyObject & Sendable)?
 
   /// The request as it is sent.
   var outgoing: OutgoingRequest { request.outgoing(conditional: conditional) }
@@ -38,6 +40,14 @@ enum Look<Entry: StoredResponseView & Sendable> {
 }
 
 extension ReuseDecision {
+  /// Whether the stored response answers the request, without the origin.
+  var isAnswer: Bool {
+    switch self {
+    case .serve, .serveStale, .notModified, .partial, .unsatisfiableRange: true
+    case .revalidate, .fetch, .complete, .gatewayTimeout: false
+    }
+  }
+
   var revalidatesInBackground: Bool {
     switch self {
     case .serveStale(_, let inBackground, _), .notModified(_, let inBackground, _), .partial(_, _, let inBackground, _):

@@ -22,7 +22,8 @@ final class Flight<Entry: StoredResponseView & Sendable>: Sendable {
   }
 
   private struct Follower {
-    let request: RequestHead
+    /// Whether it can use a response with this head.
+    let canUse: @Sendable (SharedResponse) -> Bool
     let continuation: CheckedContinuation<Outcome, any Error>
   }
 
@@ -32,7 +33,8 @@ final class Flight<Entry: StoredResponseView & Sendable>: Sendable {
     var leader: CheckedContinuation<Response, any Error>?
     var answer: Result<Response, any Error>?
     var followers: [UInt64: Follower] = [:]
-    var vary: VarySelection?
+    /// The head of the response, once it has come and may be shared: without the body.
+    var head: SharedResponse?
     var outcome: Outcome?
     var isGivenUp = false
   }
@@ -140,19 +142,21 @@ final class Flight<Entry: StoredResponseView & Sendable>: Sendable {
 
   /// Waits for the outcome; a cancelled follower returns at once. `whenWaiting` is called once the request is on the list of those
   /// who wait, and not at all if there is nothing to wait for.
+  ///
+  /// - Parameter canUse: whether the request can use a response, by its head. It need not wait for the body of one that it cannot.
   func outcome(
-    for request: RequestHead, number: UInt64, digest: (String) -> String, whenWaiting: () -> Void
+    number: UInt64, canUse: @escaping @Sendable (SharedResponse) -> Bool, whenWaiting: () -> Void
   ) async throws -> Outcome {
-    if let vary = state.withLock({ $0.vary }), !vary.matches(request, credentialDigest: digest) { return .alone }
-    return try await withTaskCancellationHandler {
+    try await withTaskCancellationHandler {
       try await withCheckedThrowingContinuation { continuation in
-        let outcome = state.withLock { state -> Outcome? in
-          if let outcome = state.outcome { return outcome }
-          if state.isGivenUp || ticket.isKnownVoid { return .gone }
-          state.followers[number] = Follower(request: request, continuation: continuation)
-          return nil
+        let (outcome, head) = state.withLock { state -> (Outcome?, SharedResponse?) in
+          if let outcome = state.outcome { return (outcome, nil) }
+          if state.isGivenUp || ticket.isKnownVoid { return (.gone, nil) }
+          state.followers[number] = Follower(canUse: canUse, continuation: continuation)
+          return (nil, state.head)
         }
         if let outcome { continuation.resume(returning: outcome) } else { whenWaiting() }
+        if let head, !canUse(head) { release(number) }
         // Cancelled before it was registered: the handler below found nothing to remove.
         if Task.isCancelled { followerLeft(number) }
       }
@@ -168,16 +172,19 @@ final class Flight<Entry: StoredResponseView & Sendable>: Sendable {
     giveUpIfForsaken()
   }
 
-  /// The head has come and may be shared under `vary`: whoever it does not suit need not wait for the body.
-  func narrow(to vary: VarySelection, digest: (String) -> String) {
+  /// The head of a response that may be shared has come: the followers that cannot use it need not wait for the body.
+  func releaseFollowers(notServedBy head: SharedResponse) {
     let waiting = state.withLock { state in
-      state.vary = vary
+      state.head = head
       return state.followers
     }
-    for (number, follower) in waiting where !vary.matches(follower.request, credentialDigest: digest) {
-      let follower = state.withLock { $0.followers.removeValue(forKey: number) }
-      follower?.continuation.resume(returning: .alone)
-    }
+    for (number, follower) in waiting where !follower.canUse(head) { release(number) }
+  }
+
+  /// Lets one follower go on alone.
+  private func release(_ number: UInt64) {
+    guard let follower = state.withLock({ $0.followers.removeValue(forKey: number) }) else { return }
+    follower.continuation.resume(returning: .alone)
     giveUpIfForsaken()
   }
 

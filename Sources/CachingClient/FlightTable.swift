@@ -1,3 +1,4 @@
+import FoundationEssentials
 import HTTPCaching
 import ResponseStore
 import Synchronization
@@ -12,6 +13,7 @@ final class FlightTable<Entry: StoredResponseView & Sendable>: Sendable {
     var joinable: [SharingKey: Flight<Entry>] = [:]
     var byKey: [RequestKey: Identified] = [:]
     var background: Identified = [:]
+    var unshareable = UnshareableKeys()
   }
 
   /// What a request does that needs the origin.
@@ -40,8 +42,10 @@ final class FlightTable<Entry: StoredResponseView & Sendable>: Sendable {
     numbers.wrappingAdd(1, ordering: .relaxed).newValue
   }
 
-  /// Finds the fetch to wait for, or makes the caller the leader of a new one.
-  func enter(_ key: SharingKey, endedCount seen: UInt64) -> Place {
+  /// Finds the fetch to wait for, or makes the caller the leader of a new one: of one that nobody joins, while responses of
+  /// this key are known not to be shareable.
+  func enter(_ key: SharingKey, endedCount seen: UInt64, now: Date) -> Place {
+    guard !state.withLock({ $0.unshareable.contains(key.key, at: now) }) else { return .lead(enterAlone(key.key)) }
     closeIfVoid(key)
     let made = makeFlight(key.key, sharingKey: key)
     return state.withLock { state in
@@ -85,6 +89,21 @@ final class FlightTable<Entry: StoredResponseView & Sendable>: Sendable {
   /// The flight takes no more followers.
   func close(_ flight: Flight<Entry>) {
     state.withLock { $0.close(flight) }
+  }
+
+  /// The flight takes no more followers, and nobody waits for its end.
+  func detach(_ flight: Flight<Entry>) {
+    state.withLock { state in
+      state.close(flight)
+      state.background[ObjectIdentifier(flight)] = nil
+    }
+  }
+
+  /// Notes whether what the origin answers under a key can be shared. If not, requests for it do not wait for each other for a while.
+  func note(_ key: RequestKey, isShareable: Bool, now: Date) {
+    state.withLock { state in
+      if isShareable { state.unshareable.remove(key) } else { state.unshareable.insert(key, at: now) }
+    }
   }
 
   /// The fetch is over and its result filed.

@@ -51,7 +51,7 @@ public final class ForwardedRequest<Storage: ResponseStorage>: Sendable {
       case (let plan, var proposal)? = reusable(response, because: .writeThrough)
     else { return }
     proposal.body = bytes
-    _ = await client.file(proposal, plan, in: flight)
+    _ = await client.finish(proposal, plan, in: flight)
   }
 
   /// The answer to a POST, gathered on its way to the caller; `nil` if it is not to be stored.
@@ -73,6 +73,9 @@ public final class ForwardedRequest<Storage: ResponseStorage>: Sendable {
     var get = request
     get.head.method = "GET"
     get.body = nil
-    return (Plan(request: get, key: flight.key, entry: nil, rule: rule, forward: .method), proposal)
+    var plan = Plan(request: get, key: flight.key, entry: nil, rule: rule, forward: .method)
+    // The flight stays filed as long as this object lives.
+    plan.owner = self
+    return (plan, proposal)
   }
 }

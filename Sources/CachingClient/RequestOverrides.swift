@@ -20,11 +20,22 @@ public struct RequestOverrides: Sendable, Hashable {
   /// out of the key. A name is compared as it stands in the URL, percent-encoding included.
   public var ignoredQueryParameters: Set<String>
 
+  /// Whether the request may wait for an identical one that is under way and share its response, and the other way round.
+  /// The default is yes.
+  ///
+  /// Without it the request asks the origin itself when nothing usable is stored, as it would without a cache. For a resource
+  /// whose origin answers late on purpose, such as long polling.
+  public var allowsCoalescing: Bool
+
   /// Overrides; with no argument, none.
-  public init(lifetime: Double? = nil, ignoredResponseFields: [String] = [], ignoredQueryParameters: Set<String> = []) {
+  public init(
+    lifetime: Double? = nil, ignoredResponseFields: [String] = [], ignoredQueryParameters: Set<String> = [],
+    allowsCoalescing: Bool = true
+  ) {
     self.lifetime = lifetime
     self.ignoredResponseFields = ignoredResponseFields
     self.ignoredQueryParameters = ignoredQueryParameters
+    self.allowsCoalescing = allowsCoalescing
   }
 
   /// The URL without the ignored query parameters; without a query if none is left. What the storage keys by.

@@ -96,8 +96,8 @@ public struct StoreStorage: ResponseStorage {
 extension CachingClient where Storage == StoreStorage {
   /// An engine on a store.
   ///
-  /// - Parameter maximumBodyByteCount: the largest body to keep; by default a tenth of what the store takes at most, about 5 % of
-  ///   its capacity as with `URLSession`, but not less than 16 MiB where the store takes that.
+  /// - Parameter maximumBodyByteCount: the largest body to keep; by default a tenth of what the store takes at most, about 5% of
+  ///   its capacity as with `URLSession`, but not less than 16 MiB where the store takes that, and not more than 64 MiB.
   public convenience init(
     store: ResponseStore, options: CachingOptions = CachingOptions(), maximumBodyByteCount: Int? = nil,
     clock: @escaping @Sendable () -> Date = { Date() }
@@ -105,6 +105,7 @@ extension CachingClient where Storage == StoreStorage {
     let largest = store.largestBodyByteCount
     self.init(
       storage: StoreStorage(store), options: options,
-      maximumBodyByteCount: maximumBodyByteCount ?? max(largest / 10, min(largest, 16 << 20)), clock: clock)
+      maximumBodyByteCount: maximumBodyByteCount ?? min(max(largest / 10, min(largest, 16 << 20)), 64 << 20),
+      clock: clock)
   }
 }

@@ -49,8 +49,11 @@ final class CacheCore: Sendable {
 
   var diskCapacity: Int { diskLimit.load(ordering: .relaxed) }
 
-  /// The largest body that is kept for a session: 5 % of the larger capacity, as Apple's loading system has it.
-  var largestSessionBodyByteCount: Int { max(diskCapacity, memory.capacityByteCount) / 20 }
+  /// The largest body that is kept for a session: 5% of the larger capacity, as Apple's loading system has it, within the
+  /// limit of the options.
+  var largestSessionBodyByteCount: Int {
+    min(max(diskCapacity, memory.capacityByteCount) / 20, max(0, options.maximumStoredBodyByteCount))
+  }
 
   /// The bytes that the directory's files take, whether or not the disk is in use at the moment.
   var diskByteCount: Int { openStore.load()?.diskByteCount ?? 0 }

@@ -27,6 +27,12 @@ extension LMDBURLCache {
     ///       request.url?.host == "api.example.com" ? .init(lifetime: 60, ignoredQueryParameters: ["token"]) : .init()
     ///     }
     public var overrides: (@Sendable (URLRequest) -> RequestOverrides)?
+    /// The size in bytes of the largest body that sessions and ``LMDBURLCache/LMDBURLCache/data(for:)`` store; 64 MiB by
+    /// default. Values below 0 count as 0.
+    ///
+    /// A body is held in memory until it is stored. One beyond this size, or beyond 5% of the larger of the two capacities, is
+    /// handed on as it comes, and not held. Bodies stored by hand, with `storeCachedResponse(_:for:)`, are not limited by this.
+    public var maximumStoredBodyByteCount = 64 << 20
     /// Whether the directory may be a symbolic link or belong to another user. False by default.
     public var allowsUntrustedDirectory = false
     /// Whether checksums are compared at every read from disk, not only at a record's first in this process. False by

@@ -1,7 +1,6 @@
 import CachingClient
 import Foundation
 import HTTPCaching
-import Synchronization
 
 #if canImport(FoundationNetworking)
   import FoundationNetworking
@@ -20,34 +19,31 @@ struct StorageQuestion: @unchecked Sendable {
   /// The hook that asks a task's delegate; nil if it has none that could be asked.
   static func willStore(
     _ request: RequestHead, _ task: URLSessionDataTask, _ session: URLSession?, _ cache: LMDBURLCache
-  ) -> (@Sendable (StorageProposal) async -> StorageProposal?)? {
+  ) -> ClientRequest.StorageHook? {
     guard let session, let delegate = task.delegate as? any URLSessionDataDelegate else { return nil }
     let question = StorageQuestion(
       delegate: delegate, session: session, task: task, request: request, options: cache.core.options.caching,
       credentialDigest: { [cache] in cache.credentialDigest($0) })
-    return { await question.ask($0) }
+    return { question.ask($0, $1) }
   }
 
-  /// What the delegate makes of a proposal; nil if it is not to be stored. His first answer counts.
-  func ask(_ proposal: StorageProposal) async -> StorageProposal? {
+  /// Asks the delegate on its session's queue, and answers there with what it makes of a proposal; nil if that is not to be
+  /// stored. What the task is told afterwards comes behind the question, so a delegate that answers at once finds the response
+  /// stored when the task completes.
+  func ask(_ proposal: StorageProposal, _ answer: @escaping @Sendable (StorageProposal?) -> Void) {
     guard
       let response = HTTPURLResponse.make(
         url: request.url, head: ResponseHead(status: proposal.status, fields: proposal.fields))
-    else { return proposal }
+    else { return answer(proposal) }
     let proposed = CachedURLResponse(
       response: response, data: proposal.body, userInfo: nil,
       storagePolicy: proposal.isMemoryOnly ? .allowedInMemoryOnly : .allowed)
-    let answer = await withCheckedContinuation { (continuation: CheckedContinuation<ChangedResponse?, Never>) in
-      let isAnswered = Atomic(false)
-      session.delegateQueue.addOperation {
-        delegate.urlSession(session, dataTask: task, willCacheResponse: proposed) { changed in
-          guard !isAnswered.exchange(true, ordering: .relaxed) else { return }
-          continuation.resume(returning: changed.map { ChangedResponse(cached: $0) })
-        }
+    session.delegateQueue.addOperation { [self] in
+      delegate.urlSession(session, dataTask: task, willCacheResponse: proposed) { changed in
+        guard let changed, changed.storagePolicy != .notAllowed else { return answer(nil) }
+        answer(changed === proposed ? proposal : change(proposal, to: changed, from: response))
       }
     }
-    guard let changed = answer?.cached, changed.storagePolicy != .notAllowed else { return nil }
-    return changed === proposed ? proposal : change(proposal, to: changed, from: response)
   }
 
   private func change(

@@ -55,6 +55,32 @@ struct BodyTests {
     #expect(byteCount == 1_000 * 64 * 1024)
   }
 
+  @Test(
+    "A stored part whose rest is too large to keep is no obstacle: the whole streams through", arguments: [true, false])
+  func restTooLarge(isAnnounced: Bool) async throws {
+    let fixture = Fixture(maximumBodyByteCount: 10)
+    let whole = "0123456789abcdefghij"
+    let transport = ScriptedTransport { request, number in
+      let range: (String, String, String)? =
+        switch request.head.fields["Range"] {
+        case nil: nil
+        case "bytes=0-4": ("bytes 0-4/20", "01234", "5")
+        default: ("bytes 5-19/20", "56789abcdefghij", "15")
+        }
+      guard let (content, text, length) = range else { return fixture.ok(whole, fresh, ("ETag", "\"1\"")) }
+      let fields = [fresh, ("ETag", "\"1\""), ("Content-Range", content)]
+      return IncomingResponse(
+        head: fixture.response(206, "", isAnnounced ? fields + [("Content-Length", length)] : fields).head,
+        body: .chunks([text]))
+    }
+    _ = try await fixture.client.respond(to: get("http://example.com/a", ["Range": "bytes=0-4"]), over: transport)
+      .text()
+    #expect(fixture.storage.entryCount == 1)
+    let answer = try await fixture.client.respond(to: get(), over: transport)
+    #expect(answer.status == 200)
+    #expect(try await answer.text() == whole)
+  }
+
   @Test("body-too-large-followers: those who wait are let go as soon as it is clear")
   func followersOfLarge() async throws {
     let fixture = Fixture(maximumBodyByteCount: 10)

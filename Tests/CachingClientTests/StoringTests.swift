@@ -39,28 +39,6 @@ struct StoringTests {
     #expect(hit.entry?.proposal.isMemoryOnly == true)
   }
 
-  @Test("will-store-cancelled: while the hook thinks, its caller can be cancelled and others get the response")
-  func cancelledInHook() async throws {
-    let fixture = Fixture()
-    let (asked, answer) = (Gate(), Gate())
-    let transport = ScriptedTransport { _, _ in fixture.ok("body", fresh) }
-    let request = get(willStore: { proposal in
-      asked.open()
-      // The hook is not the caller: it is not cancelled with him.
-      while (try? await answer.pass()) == nil { await Task.yield() }
-      return proposal
-    })
-    let leader = Task { try await fixture.client.respond(to: request, over: transport) }
-    try await asked.pass()
-    let follower = Task { try await fixture.client.respond(to: get(), over: transport).text() }
-    await until { fixture.client.statistics.waiting == 1 }
-    leader.cancel()
-    await #expect(throws: CancellationError.self) { try await leader.value }
-    answer.open()
-    #expect(try await follower.value == "body")
-    #expect(transport.count == 1)
-  }
-
   @Test(
     "override-lifetime: a forced lifetime holds whatever the server says",
     arguments: [

@@ -36,11 +36,13 @@ func get(
   _ url: String = "http://example.com/a", _ fields: HTTPFields = HTTPFields(), method: String = "GET",
   policy: RequestPolicy = .useProtocolCachePolicy, partition: String = "",
   overrides: RequestOverrides = RequestOverrides(),
-  willStore: (@Sendable (StorageProposal) async -> StorageProposal?)? = nil
+  willStore: (@Sendable (StorageProposal) -> StorageProposal?)? = nil
 ) -> ClientRequest {
-  ClientRequest(
+  var request = ClientRequest(
     head: RequestHead(method: method, url: URL(string: url)!, fields: fields), policy: policy, partition: partition,
-    overrides: overrides, willStore: willStore)
+    overrides: overrides)
+  if let willStore { request.willStore = { proposal, answer in answer(willStore(proposal)) } }
+  return request
 }
 
 extension ClientResponse {

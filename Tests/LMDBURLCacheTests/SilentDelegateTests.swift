@@ -1,0 +1,53 @@
+import Foundation
+import FoundationNetworking
+import LoopbackOrigin
+import Testing
+
+@testable import LMDBURLCache
+
+/// A delegate that is asked before a response is stored, and never answers.
+private final class SilentDelegate: NSObject, URLSessionDataDelegate {
+  private let asked = Gate()
+  private let ended = Gate()
+
+  func waitUntilAsked() async { await asked.waitUntilOpen() }
+  func waitUntilEnded() async { await ended.waitUntilOpen() }
+
+  func urlSession(
+    _ session: URLSession, dataTask: URLSessionDataTask, willCacheResponse proposedResponse: CachedURLResponse,
+    completionHandler: @escaping (CachedURLResponse?) -> Void
+  ) {
+    asked.open()
+  }
+
+  func urlSession(_ session: URLSession, task: URLSessionTask, didCompleteWithError error: (any Error)?) {
+    ended.open()
+  }
+}
+
+@Suite("A delegate that never answers", .timeLimit(.minutes(1)))
+struct SilentDelegateTests {
+  @Test("keeps neither its own task nor any other caller from the response")
+  func neverAnswers() async throws {
+    let gate = Gate()
+    try await withCache { _ in
+      Reply(200, [("Cache-Control", "max-age=600")], "body").held(at: gate)
+    } _: { (fixture, origin) async throws in
+      let delegate = SilentDelegate()
+      let task = fixture.session(delegate: delegate).dataTask(with: origin.url("/x"))
+      task.resume()
+      await origin.waitForRequests(count: 1)
+      let session = fixture.session()
+      async let other = session.data(from: origin.url("/x")).0.text
+      while fixture.cache.engine.statistics.waiting < 1 { await Task.yield() }
+      gate.open()
+      #expect(try await other == "body")
+      await delegate.waitUntilEnded()
+      await delegate.waitUntilAsked()
+      #expect(origin.requestCount == 1)
+      // Those who come later fetch, and store.
+      #expect(try await fixture.cache.data(from: origin.url("/x")).0.text == "body")
+      #expect(fixture.cache.isCached(origin.url("/x")))
+    }
+  }
+}
