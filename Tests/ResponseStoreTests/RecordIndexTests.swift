@@ -1,0 +1,353 @@
+import Foundation
+import Testing
+
+@testable import ResponseStore
+
+/// The series `index` of Tests/Reliability puts the same through real processes and LMDB.
+@Suite("The index of records", .serialized)
+struct RecordIndexTests {
+  /// An index file with the records that a database would hold beside it.
+  private final class Model {
+    let path: String
+    let boot: Boot
+    let file: IndexFile
+    let digest: (UInt64) -> UInt64
+    /// Row ID → key, and the next row ID.
+    var rows: [UInt64: UInt64] = [:]
+    var next: UInt64 = 1
+    var lastTransactionID: UInt64 = 0
+    var isDiskFull: Bool {
+      get { access(path + ".full", F_OK) == 0 }
+      set { if newValue { close(open(path + ".full", O_CREAT, 0o600)) } else { unlink(path + ".full") } }
+    }
+
+    init(path: String, boot: Boot = .current, digest: @escaping (UInt64) -> UInt64 = { SplitMix64.mixed($0) }) {
+      self.path = path
+      self.boot = boot
+      self.digest = digest
+      file = IndexFile(
+        path: path, owner: 1, boot: boot,
+        allocate: { access(path + ".full", F_OK) == 0 ? ENOSPC : posix_fallocate($0, 0, $1) })
+    }
+
+    /// The same records, as another process finds them.
+    func reopened(boot: Boot? = nil) -> Model {
+      let other = Model(path: path, boot: boot ?? self.boot, digest: digest)
+      (other.rows, other.next, other.lastTransactionID) = (rows, next, lastTransactionID)
+      return other
+    }
+
+    @discardableResult
+    func begin() -> Bool {
+      file.begin(transactionID: lastTransactionID + 1, recordCount: rows.count, nextRowID: next)
+    }
+
+    func entry(_ key: UInt64, _ rowID: UInt64) -> IndexEntry {
+      IndexEntry(digest: digest(key), hostDigest: key << 52, rowID: rowID, byteCount: 1000)
+    }
+
+    func row(of key: UInt64) -> UInt64? { rows.first { $0.value == key }?.key }
+
+    /// Notes the replacement of a key's record, or its first one, as part of a transaction.
+    func noteStore(_ key: UInt64) {
+      let old = row(of: key)
+      #expect(file.note(.insert(entry(key, next), replacing: old)))
+      if let old { rows[old] = nil }
+      rows[next] = key
+      next += 1
+    }
+
+    func noteRemoval(_ key: UInt64) {
+      guard let old = row(of: key) else { return }
+      #expect(file.note(.remove(digest: digest(key), rowID: old)))
+      rows[old] = nil
+    }
+
+    /// A write transaction, and what follows its commit.
+    @discardableResult
+    func transaction(adding count: Int = 0, _ body: (Model) -> Void) -> Bool {
+      guard begin(), file.reserve(count) else { return false }
+      body(self)
+      lastTransactionID += 1
+      return begin()
+    }
+
+    func rebuild() -> RebuildProgress {
+      file.current?.rebuild(limit: 5) { below in
+        rows.filter { $0.key < below }.max { $0.key < $1.key }.map { entry($0.value, $0.key) }
+      } areSameResponse: {
+        rows[$0] == rows[$1]
+      } remove: {
+        rows[$0] = nil
+      } ?? .full
+    }
+
+    /// What a lookup finds: the rows that have the key.
+    func find(_ key: UInt64) -> [UInt64] {
+      guard var matches = file.current?.matches(of: digest(key)) else { return [] }
+      var found: [UInt64] = []
+      while let match = matches.next() { if rows[match.rowID] == key { found.append(match.rowID) } }
+      return found
+    }
+
+    /// Each row stands in one slot, and nothing else does.
+    func expectExact(sourceLocation: SourceLocation = #_sourceLocation) {
+      guard let index = file.current else { return #expect(Bool(false), "no index", sourceLocation: sourceLocation) }
+      var found: [UInt64] = []
+      index.forEachEntry(in: 0..<index.allSlotCount) { found.append($0.rowID) }
+      #expect(found.sorted() == rows.keys.sorted(), sourceLocation: sourceLocation)
+      #expect(index.recordCount == rows.count, sourceLocation: sourceLocation)
+      for (rowID, key) in rows { #expect(find(key).contains(rowID), sourceLocation: sourceLocation) }
+    }
+  }
+
+  private func withFolder(_ body: (String) throws -> Void) throws {
+    let folder = FileManager.default.temporaryDirectory.appendingPathComponent("index-\(UUID().uuidString)").path
+    try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+    // A leftover in the temporary folder does no harm.
+    defer { try? FileManager.default.removeItem(atPath: folder) }
+    try body(folder + "/index")
+  }
+
+  @Test("A slot keeps row ID, use count and tags, and size and inflation as precisely as eviction needs")
+  func slot() {
+    for (rowID, byteCount, inflation) in [
+      (1, 64, 0), (1 << 44 - 1, 1000, 1e-9), (77, 1 << 40, 0.125), (5, 70_000, 3e6),
+    ] {
+      let entry = IndexEntry(
+        digest: 0xfedc_ba98_7654_3210, hostDigest: 0xabcd << 48, rowID: UInt64(rowID), byteCount: byteCount,
+        useCount: 9,
+        inflation: inflation)
+      let kept = IndexEntry(facts: entry.facts, place: entry.place)
+      #expect((kept.tag, kept.hostTag, kept.useCount) == (0xfe_dcba_9876, 0xabc, 9))
+      #expect(kept.rowID == UInt64(rowID))
+      #expect(abs(kept.byteCount / Double(min(byteCount, 200 << 30)) - 1) < 0.1 || byteCount > 200 << 30)
+      #expect(abs(kept.inflation - inflation) <= inflation / 8000)
+      #expect(kept.facts == entry.facts && kept.place == entry.place)
+    }
+    #expect(IndexEntry(digest: 0, hostDigest: 0, rowID: 1, byteCount: 0).facts != 0, "0 marks a free slot")
+  }
+
+  @Test("Stores, replacements and removals keep the index exact while it grows", arguments: [1, 40])
+  func changes(keysPerDigest: UInt64) throws {
+    try withFolder { path in
+      let model = Model(path: path) { SplitMix64.mixed($0 / keysPerDigest) }
+      var random = SplitMix64(state: 1)
+      for round in 0..<120 {
+        model.transaction(adding: 12) { model in
+          for _ in 0..<12 {
+            let key = random.next() % 700
+            if random.next() % 4 == 0 { model.noteRemoval(key) } else { model.noteStore(key) }
+          }
+        }
+        if round % 20 == 19 { model.expectExact() }
+      }
+      #expect(model.file.current?.slotCount ?? 0 > IndexLayout.minimumSlotCount)
+      for key in 0..<700 as Range<UInt64> { #expect(model.find(key).count == (model.row(of: key) == nil ? 0 : 1)) }
+    }
+  }
+
+  @Test("A replacement adds a use, a record that moves keeps its uses, and a hit counts")
+  func uses() throws {
+    try withFolder { path in
+      let model = Model(path: path)
+      model.transaction { $0.noteStore(1) }
+      let index = try #require(model.file.current)
+      func entry() -> IndexEntry? {
+        var found: IndexEntry?
+        index.forEachEntry(in: 0..<index.allSlotCount) { found = $0 }
+        return found
+      }
+      index.inflation = 0.5
+      var matches = index.matches(of: model.digest(1))
+      let found = matches.next()
+      let match = try #require(found)
+      index.noteUse(of: match)
+      #expect(entry()?.useCount == 2)
+      #expect(entry()?.inflation == 0.5)
+      index.noteUse(of: match)
+      #expect(entry()?.useCount == 2, "the slot has changed since it was found")
+      model.transaction { $0.noteStore(1) }
+      #expect(entry()?.useCount == 3)
+      index.inflation = 0.75
+      model.transaction { model in
+        #expect(model.file.note(.move(model.entry(1, 9), from: 2)))
+        model.rows = [9: 1]
+        model.next = 10
+      }
+      #expect(entry()?.useCount == 3)
+      #expect(entry()?.inflation == 0.5)
+      model.expectExact()
+    }
+  }
+
+  @Test("What a transaction noted counts if it was committed, whoever gets the write lock next")
+  func journal() throws {
+    try withFolder { path in
+      let model = Model(path: path)
+      model.transaction { for key in 0..<20 as Range<UInt64> { $0.noteStore(key) } }
+      let other = model.reopened()
+      other.begin()
+      // Noted, and never committed.
+      model.begin()
+      #expect(model.file.note(.remove(digest: model.digest(3), rowID: 4)))
+      #expect(model.file.note(.insert(model.entry(99, 21))))
+      #expect(other.begin())
+      other.expectExact()
+      // Committed, and its process has died.
+      model.begin()
+      model.noteStore(3)
+      model.noteRemoval(4)
+      (other.rows, other.next, other.lastTransactionID) = (model.rows, model.next, model.lastTransactionID + 1)
+      #expect(other.begin())
+      other.expectExact()
+    }
+  }
+
+  @Test("Whatever word a process dies at, the index is exact after the next one has begun")
+  func kills() throws {
+    try withFolder { path in
+      // Homes lie together, so that a removal moves many records.
+      let model = Model(path: path) { SplitMix64.mixed($0 / 2) >> 5 }
+      model.transaction { for key in 0..<24 as Range<UInt64> { $0.noteStore(key) } }
+      let before = (model.rows, model.next, model.lastTransactionID)
+      nonisolated(unsafe) var images: [(isCommitted: Bool, bytes: Data)] = []
+      nonisolated(unsafe) var isCommitted = false
+      onIndexStep = {
+        if let bytes = FileManager.default.contents(atPath: path) { images.append((isCommitted, bytes)) }
+      }
+      defer { onIndexStep = nil }
+      model.begin()
+      for key in [3, 41, 3] as [UInt64] { model.noteStore(key) }
+      for key in [0, 17, 22] as [UInt64] { model.noteRemoval(key) }
+      isCommitted = true
+      model.lastTransactionID += 1
+      model.begin()
+      onIndexStep = nil
+      #expect(images.count > 50)
+      for image in images {
+        try image.bytes.write(to: URL(fileURLWithPath: path))
+        let other = model.reopened()
+        if !image.isCommitted { (other.rows, other.next, other.lastTransactionID) = before }
+        #expect(other.begin())
+        #expect(other.file.current?.isComplete == true)
+        other.expectExact()
+      }
+    }
+  }
+
+  @Test("After a power cut the index is made anew, newest records first, and older copies of a key go")
+  func rebuilding() throws {
+    try withFolder { path in
+      let first = Model(path: path)
+      first.transaction { for key in 0..<30 as Range<UInt64> { $0.noteStore(key) } }
+      let model = first.reopened(boot: Boot(high: 1, low: 1))
+      #expect(model.begin())
+      #expect(model.file.current?.isComplete == false)
+      #expect(model.find(3) == [])
+      // Its older record is not in the index.
+      model.transaction { model in
+        #expect(model.file.note(.insert(model.entry(3, model.next))))
+        model.rows[model.next] = 3
+        model.next += 1
+      }
+      #expect(model.find(3) == [31])
+      var stepCount = 0
+      while model.rebuild() != .done {
+        stepCount += 1
+        #expect(model.find(3) == [31])
+        model.lastTransactionID += 1
+        #expect(model.begin())
+      }
+      #expect(stepCount >= 6, "a step adds five records")
+      #expect(model.rows.values.filter { $0 == 3 }.count == 1)
+      model.expectExact()
+    }
+  }
+
+  @Test("An index that was closed cleanly is good after a reboot, unless the data has changed since")
+  func clean() throws {
+    try withFolder { path in
+      let first = Model(path: path)
+      first.transaction { for key in 0..<30 as Range<UInt64> { $0.noteStore(key) } }
+      #expect(first.file.markClean(transactionID: first.lastTransactionID + 1))
+      let second = first.reopened(boot: Boot(high: 1, low: 1))
+      #expect(second.begin())
+      #expect(second.file.current?.isComplete == true)
+      second.expectExact()
+      #expect(second.file.markClean(transactionID: second.lastTransactionID + 1))
+      second.lastTransactionID += 1
+      let third = second.reopened(boot: Boot(high: 2, low: 2))
+      #expect(third.begin())
+      #expect(third.file.current?.isComplete == false)
+    }
+  }
+
+  @Test("Where there is no space for a larger index the old one stays, and says when it is full")
+  func fullDisk() throws {
+    try withFolder { path in
+      let model = Model(path: path)
+      model.isDiskFull = true
+      #expect(!model.begin())
+      model.isDiskFull = false
+      #expect(model.begin())
+      model.isDiskFull = true
+      var count = 0
+      while model.transaction(adding: 10, { for _ in 0..<10 { $0.noteStore($0.next) } }) { count += 10 }
+      #expect(count >= IndexLayout.minimumSlotCount * 7 / 10)
+      model.expectExact()
+      model.isDiskFull = false
+      let isStored = model.transaction(adding: 10) { $0.noteStore($0.next) }
+      #expect(isStored)
+      model.expectExact()
+    }
+  }
+
+  @Test("A lookup finds a record that stays, however others come and go beside it")
+  func concurrency() async throws {
+    let folder = FileManager.default.temporaryDirectory.appendingPathComponent("index-\(UUID().uuidString)").path
+    try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+    // A leftover in the temporary folder does no harm.
+    defer { try? FileManager.default.removeItem(atPath: folder) }
+    let file = IndexFile(path: folder + "/index", owner: 1)
+    func entry(_ number: UInt64) -> IndexEntry {
+      IndexEntry(digest: SplitMix64.mixed(number) >> 6, hostDigest: 0, rowID: number, byteCount: 1000)
+    }
+    #expect(file.begin(transactionID: 1, recordCount: 0, nextRowID: 1))
+    let index = try #require(file.current)
+    for number in 1...20 as ClosedRange<UInt64> { #expect(index.insert(entry(number))) }
+    let missed = await withTaskGroup(of: Int.self) { group in
+      let isDone = Monitor(false)
+      for _ in 0..<2 {
+        group.addTask {
+          var missed = 0
+          while !isDone.withLock({ $0 }) {
+            for number in 1...20 as ClosedRange<UInt64> {
+              var matches = index.matches(of: SplitMix64.mixed(number) >> 6)
+              var isFound = false
+              while let match = matches.next() { if match.rowID == number { isFound = true } }
+              if !isFound { missed += 1 }
+            }
+          }
+          return missed
+        }
+      }
+      for round in 0..<200 as Range<UInt64> {
+        let added = (0..<20 as Range<UInt64>).map { 100 + round * 20 + $0 }
+        for number in added { _ = index.insert(entry(number)) }
+        for number in added { index.remove(tag: entry(number).tag, rowID: number) }
+      }
+      isDone.withLock { $0 = true }
+      return await group.reduce(0, +)
+    }
+    #expect(missed == 0)
+    #expect(index.recordCount == 20)
+  }
+}
+
+extension SplitMix64 {
+  fileprivate static func mixed(_ value: UInt64) -> UInt64 {
+    var generator = SplitMix64(state: value)
+    return generator.next()
+  }
+}
