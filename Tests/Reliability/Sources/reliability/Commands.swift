@@ -2,7 +2,7 @@ import Glibc
 import ResponseStore
 
 /// The series by name, in the order in which they run.
-let seriesNames = ["kill", "powerloss", "damage", "processes", "purge", "input", "tiers", "users"]
+let seriesNames = ["kill", "powerloss", "damage", "processes", "purge", "input", "tiers", "users", "index"]
 
 let series: [String: @Sendable (Setting) -> Bool] = [
   "kill": { setting in
@@ -33,6 +33,7 @@ let series: [String: @Sendable (Setting) -> Bool] = [
   "users": { setting in
     UsersSeries(setting: setting, directory: setting.scratch + "/users").run(seconds: setting.isQuick ? 4 : 60)
   },
+  "index": { setting in IndexSeries(setting: setting, directory: setting.scratch + "/index").run() },
 ]
 
 /// Runs a child that tells its outcome in its last line.
@@ -143,6 +144,19 @@ func runChild(_ arguments: [String]) -> Never {
       fail("\(error)")
     }
   case "tiers-check": runScene { () throws(StoreError) in try Scenes.invariants(next(), capacity: number()) }
+  case "index":
+    do {
+      let directory = next()
+      guard let scenario = IndexScenario(rawValue: next()) else { fail("there is no such scenario") }
+      try scenario.runChild(directory, step: number())
+      exit(0)
+    } catch { fail("\(error)") }
+  case "index-crowd":
+    do {
+      let crowd = IndexCrowd(directory: next())
+      try crowd.work(next(), number: number(), seconds: Double(number()) / 1000)
+      exit(0)
+    } catch { fail("\(error)") }
   case "fork": runScene { () throws(StoreError) in try Scenes.fork(next(), capacity: number()) }
   case "other-format": runScene { () throws(StoreError) in try Scenes.otherFormat(next(), capacity: number()) }
   case let name:

@@ -6,7 +6,7 @@ import ResponseStore
 
 let usage = """
   Usage: reliability [--quick] [--verbose] [--seed N] [--only SCENARIO] [--recorder FILE] [--tool FILE] [--results FILE]
-                     [kill|powerloss|damage|processes|purge|input|tiers|users]...
+                     [kill|powerloss|damage|processes|purge|input|tiers|users|index]...
 
   Without a name it runs all of them. Scripts/reliability builds what it needs and calls it.
   """

@@ -1,0 +1,217 @@
+import Glibc
+import LMDB
+
+/// Rows in LMDB with the index in front: as small a store as shows whether the index keeps its word. A key is a number, and
+/// what is stored under it is a version and some bytes.
+struct IndexPrototype {
+  let environment: Environment
+  /// Row ID → key, version, and bytes to fill it up.
+  let rows: Table<BigEndianUInt64, BytesCodec>
+  /// "next" → the next row ID.
+  let meta: Table<UTF8String, BigEndianUInt64>
+  let file: IndexFile
+  let digest: @Sendable (UInt64) -> UInt64
+  /// How many bytes a row has.
+  static let rowByteCount = 120
+
+  /// - Parameters:
+  ///   - boot: Another one stands for a reboot.
+  ///   - digest: What stands for a key in the index.
+  ///   - allocate: As of ``IndexFile``.
+  init(
+    directory: String, boot: Boot = .current, digest: @escaping @Sendable (UInt64) -> UInt64 = Self.spread,
+    allocate: @escaping @Sendable (CInt, Int) -> CInt = { posix_fallocate($0, 0, $1) }
+  ) throws(LMDBError) {
+    environment = try Environment.open(directory: directory, options: .init(mapByteCount: 256 << 20))
+    rows = try environment.table("rows", key: BigEndianUInt64.self, value: BytesCodec.self)
+    meta = try environment.table("meta", key: UTF8String.self, value: BigEndianUInt64.self)
+    file = IndexFile(path: directory + "/" + IndexLayout.fileName, owner: 4711, boot: boot, allocate: allocate)
+    self.digest = digest
+  }
+
+  /// A digest of a key as good as a keyed one.
+  @Sendable static func spread(_ key: UInt64) -> UInt64 { SeededRandom.mixed(key) }
+
+  private func entry(_ key: UInt64, rowID: UInt64) -> IndexEntry {
+    IndexEntry(digest: digest(key), hostDigest: key << 60, rowID: rowID, byteCount: Self.rowByteCount)
+  }
+
+  // MARK: Writing
+
+  /// Runs a write transaction, and carries out afterwards what it noted for the index. Returns false if there is no space
+  /// for that, and nothing was changed.
+  func write(
+    adding count: Int, _ body: (borrowing WriteTransaction, inout UInt64) throws(LMDBError) -> Void
+  ) throws(LMDBError) -> Bool {
+    let isDone = try environment.write { (transaction) throws(LMDBError) -> Bool in
+      var next = try meta.value(for: "next", in: transaction) ?? 1
+      let first = next
+      let isReady = try begin(transaction, next)
+      guard isReady, count == 0 || file.reserve(count) else { return false }
+      try body(transaction, &next)
+      if next != first { try meta.put(next, for: "next", in: transaction) }
+      reachedIndexStep()
+      return true
+    }
+    reachedIndexStep()
+    guard isDone else { return false }
+    return try settle()
+  }
+
+  /// What every process does first: makes the index ready.
+  func settle() throws(LMDBError) -> Bool {
+    try environment.write { (transaction) throws(LMDBError) in
+      try begin(transaction, try meta.value(for: "next", in: transaction) ?? 1)
+    }
+  }
+
+  /// Marks the index as clean.
+  func markClean() throws(LMDBError) -> Bool {
+    try environment.write { (transaction) throws(LMDBError) in file.markClean(transactionID: transaction.id) }
+  }
+
+  private func begin(_ transaction: borrowing WriteTransaction, _ next: UInt64) throws(LMDBError) -> Bool {
+    file.begin(
+      transactionID: transaction.id, recordCount: try rows.statistics(in: transaction).entryCount, nextRowID: next)
+  }
+
+  /// Stores versions, each in the place of the one that its key has.
+  func store(_ versions: [(key: UInt64, version: UInt64)]) throws(LMDBError) -> Bool {
+    try write(adding: versions.count) { (transaction, next) throws(LMDBError) in
+      var added: [UInt64: UInt64] = [:]
+      for (key, version) in versions {
+        var old = added[key]
+        if old == nil { old = try row(of: key, in: transaction)?.rowID }
+        if let old { try rows.remove(old, in: transaction) }
+        var bytes = [UInt8](repeating: 7, count: Self.rowByteCount)
+        bytes.withUnsafeMutableBytes {
+          $0.storeBytes(of: key, toByteOffset: 0, as: UInt64.self)
+          $0.storeBytes(of: version, toByteOffset: 8, as: UInt64.self)
+        }
+        _ = try rows.put(bytes, for: next, in: transaction, mode: .append)
+        guard file.note(.insert(entry(key, rowID: next), replacing: old)) else { fail("the journal is full") }
+        added[key] = next
+        next += 1
+      }
+    }
+  }
+
+  /// Removes keys. False, without having removed any, while the index is rebuilt: a key may have an older row that is not in
+  /// it yet. (A store keeps such a removal as a mark until then.)
+  func remove(_ keys: [UInt64]) throws(LMDBError) -> Bool {
+    var isDone = false
+    let isReady = try write(adding: 0) { (transaction, _) throws(LMDBError) in
+      guard file.current?.isComplete == true else { return }
+      isDone = true
+      for key in keys {
+        guard let old = try row(of: key, in: transaction)?.rowID else { continue }
+        try rows.remove(old, in: transaction)
+        guard file.note(.remove(digest: digest(key), rowID: old)) else { fail("the journal is full") }
+      }
+    }
+    return isReady && isDone
+  }
+
+  /// One step of a rebuild; returns whether there are more.
+  func rebuild(limit: Int) throws(LMDBError) -> Bool {
+    var progress = RebuildProgress.done
+    let isReady = try write(adding: 0) { (transaction, _) throws(LMDBError) in
+      guard let index = file.current else { return }
+      progress = try rows.withCursor(in: transaction) { (cursor) throws(LMDBError) in
+        try index.rebuild(limit: limit) { (rowID) throws(LMDBError) -> IndexEntry? in
+          _ = try cursor.seek(atOrAfter: rowID)
+          guard try cursor.previous(), let rowID = cursor.key else { return nil }
+          return entry(try cursor.withValue { (row) throws(LMDBError) in Self.decode(row).key }, rowID: rowID)
+        } areSameResponse: { (rowID, other) throws(LMDBError) -> Bool in
+          let keys = try (decoded(rowID, in: transaction)?.key, decoded(other, in: transaction)?.key)
+          return keys.0 != nil && keys.0 == keys.1
+        } remove: { (rowID) throws(LMDBError) in
+          try rows.remove(rowID, in: transaction)
+        }
+      }
+    }
+    return isReady && progress != .done
+  }
+
+  // MARK: Reading
+
+  /// The version of a key, or nil on a miss. Never waits for a writer.
+  func lookup(_ key: UInt64) throws(LMDBError) -> UInt64? {
+    try environment.read { (transaction) throws(LMDBError) in
+      try row(of: key, in: transaction)?.version
+    }
+  }
+
+  private func row<T: Transaction & ~Copyable>(
+    of key: UInt64, in transaction: borrowing T
+  ) throws(LMDBError) -> (rowID: UInt64, version: UInt64)? {
+    while let index = file.current {
+      var matches = index.matches(of: digest(key))
+      while let match = matches.next() {
+        guard let row = try decoded(match.rowID, in: transaction), row.key == key else { continue }
+        index.noteUse(of: match)
+        return (match.rowID, row.version)
+      }
+      // Another thread may have put a larger index in the place of this one.
+      if file.current === index { break }
+    }
+    return nil
+  }
+
+  private func decoded<T: Transaction & ~Copyable>(
+    _ rowID: UInt64, in transaction: borrowing T
+  ) throws(LMDBError) -> (key: UInt64, version: UInt64)? {
+    try rows.withValue(for: rowID, in: transaction) { (row) throws(LMDBError) in Self.decode(row) }
+  }
+
+  private static func decode(_ row: RawSpan) -> (key: UInt64, version: UInt64) {
+    (row.unsafeLoadUnaligned(as: UInt64.self), row.unsafeLoadUnaligned(fromByteOffset: 8, as: UInt64.self))
+  }
+
+  // MARK: Checking
+
+  /// All rows: their keys and versions.
+  func allRows() throws(LMDBError) -> [UInt64: (key: UInt64, version: UInt64)] {
+    try environment.read { (transaction) throws(LMDBError) in
+      var all: [UInt64: (key: UInt64, version: UInt64)] = [:]
+      try rows.withCursor(in: transaction) { (cursor) throws(LMDBError) in
+        while try cursor.next() {
+          all[cursor.key ?? 0] = try cursor.withValue { (row) throws(LMDBError) in Self.decode(row) }
+        }
+      }
+      return all
+    }
+  }
+
+  /// What is wrong with what lookups find, compared with a walk over all rows. While `mayMiss`, a miss is right.
+  func findWrongLookup(keyCount: UInt64, mayMiss: Bool) throws(LMDBError) -> String? {
+    var newest: [UInt64: UInt64] = [:]
+    for row in try allRows().values { newest[row.key] = max(newest[row.key] ?? 0, row.version) }
+    for key in 0..<keyCount {
+      let found = try lookup(key)
+      if found == newest[key] || (found == nil && mayMiss) { continue }
+      return "key \(key) has version \(newest[key] ?? 0), and a lookup finds \(found ?? 0)"
+    }
+    return nil
+  }
+
+  /// What differs between the index and the rows, once a rebuild is done: each row has one slot, and no key two rows.
+  func findDifference() throws(LMDBError) -> String? {
+    guard let index = file.current, index.isComplete else { return "the index is not complete" }
+    let all = try allRows()
+    var entries: [UInt64: IndexEntry] = [:]
+    var slotCount = 0
+    index.forEachEntry(in: 0..<index.allSlotCount) {
+      entries[$0.rowID] = $0
+      slotCount += 1
+    }
+    if slotCount != entries.count { return "\(slotCount) slots name \(entries.count) rows" }
+    if slotCount != index.recordCount { return "\(slotCount) slots, and a count of \(index.recordCount)" }
+    if Set(entries.keys) != Set(all.keys) { return "\(entries.count) rows in the index, \(all.count) in the database" }
+    for (rowID, row) in all where entries[rowID]?.tag != IndexEntry.tag(of: digest(row.key)) {
+      return "row \(rowID) has the tag of another key"
+    }
+    if Set(all.values.map(\.key)).count != all.count { return "a key has two rows" }
+    return nil
+  }
+}
