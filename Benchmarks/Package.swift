@@ -43,5 +43,9 @@ let package = Package(
     .executableTarget(
       name: "EvictionReplay", dependencies: [.product(name: "ResponseStore", package: "LMDBURLCache")],
       swiftSettings: settings),
+    // The index outside LMDB, which no store uses yet: its folder is compiled in by a symbolic link.
+    .executableTarget(
+      name: "IndexBench", dependencies: [.product(name: "LMDB", package: "LMDBURLCache"), "CRawLMDB"],
+      swiftSettings: settings),
   ]
 )

@@ -1,0 +1,60 @@
+import Glibc
+import LMDB
+
+/// Insertions a second, of the index alone and beside rows, and what a rebuild takes. The index alone by processor time.
+enum Changes {
+  static func index(directory: String, recordCount: Int) {
+    let file = IndexFile(path: directory + "/" + IndexLayout.fileName, owner: 1)
+    var filler = IndexFiller(file: file)
+    var start = processorTime()
+    filler.fill(recordCount)
+    let filled = processorTime() - start
+    let longest = filler.longest
+    start = processorTime()
+    for _ in 0..<100 { filler.replaceAtRandom(IndexFiller.batchCount) }
+    let replaced = (processorTime() - start) / Double(100 * IndexFiller.batchCount)
+    print(
+      "index \(recordCount): \(Int(Double(recordCount) / filled)) insertions/s from an empty file, longest transaction "
+        + "\(Int(longest * 1000)) ms, growth included; \(Int(replaced * 1e9)) ns for an insertion and a removal; "
+        + "\((file.current?.byteCount ?? 0) >> 20) MiB")
+    // Another boot: the file counts for nothing.
+    let other = IndexFile(
+      path: directory + "/" + IndexLayout.fileName, owner: 1, boot: Boot(high: 1, low: 1))
+    start = processorTime()
+    precondition(
+      other.begin(transactionID: 1, recordCount: recordCount, nextRowID: filler.next), "No space")
+    let opened = processorTime() - start
+    var longestStep = 0.0
+    start = processorTime()
+    while let index = other.current {
+      let begun = processorTime()
+      let progress = index.rebuild(limit: 2000) { rowID in
+        rowID > filler.oldest ? IndexFiller.entry(rowID - 1) : nil
+      } areSameResponse: { _, _ in
+        false
+      } remove: { _ in
+      }
+      longestStep = max(longestStep, processorTime() - begun)
+      if progress != .unfinished { break }
+    }
+    print(
+      "rebuild \(recordCount): made anew in \(Int(opened * 1000)) ms, \(Int(Double(recordCount) / (processorTime() - start))) "
+        + "records/s, longest step of 2,000 \(Int(longestStep * 1e6)) µs")
+  }
+
+  /// - Parameter disk: The name in `/sys/block` of the disk, for its counter.
+  static func rows(directory: String, disk: String, recordCount: Int) throws {
+    for (name, hasKeys) in [("a table of keys", true), ("the index", false)] {
+      let rows = try Rows(
+        directory: directory + "/\(hasKeys)", mapByteCount: 64 << 20 + recordCount * 4000)
+      let written = writtenByteCount(onDisk: disk)
+      let seconds = try rows.fill(
+        1..<UInt64(recordCount + 1), withKeys: hasKeys, withIndex: !hasKeys)
+      sync()
+      let ratio = Double(writtenByteCount(onDisk: disk) - written) / Double(recordCount * Rows.recordByteCount)
+      print(
+        "rows \(recordCount) with \(name): \(Int(Double(recordCount) / seconds)) stores/s, "
+          + "\(Int(ratio * 100)) bytes written for 100 stored")
+    }
+  }
+}
