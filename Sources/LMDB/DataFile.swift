@@ -28,7 +28,7 @@ public enum DataFile {
 
   private static func inspectOnce(path: String, mapByteCount: Int) -> Condition {
     // Not to wait for the writer of a pipe that lies there.
-    let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
+    let descriptor = FileDescriptor.open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
     guard descriptor >= 0 else {
       return errno == ENOENT ? .missing : .unreadable(.system("open"))
     }

@@ -29,8 +29,9 @@ extension Environment {
       guard !isClosed.exchange(true, ordering: .relaxed) else { return }
       slots.endTransactions()
       EnvironmentRegistry.releaseDamageHandler(of: pointer)
-      DirectoryLock.whileHolding(directoryDescriptor) { mdb_env_close(pointer) }
-      Glibc.close(directoryDescriptor)
+      // Whoever is stopped while it opens or closes does no harm meanwhile, and must not keep this process from going on.
+      DirectoryLock.whileHolding(directoryLock) { _ in mdb_env_close(pointer) }
+      directoryLock.close()
     }
   }
 

@@ -35,7 +35,7 @@ public final class Environment: @unchecked Sendable {
   let identity: DirectoryIdentity
   let dataFileIdentity: DirectoryIdentity
   /// Kept open, so that the directory's inode number is not given to another directory, and for `flock`.
-  let directoryDescriptor: CInt
+  let directoryLock: LockDescriptor
 
   let slots: ReaderSlots
   let slotQueue = SlotQueue()
@@ -45,7 +45,7 @@ public final class Environment: @unchecked Sendable {
   let gateLock = Lock()
   /// How many write transactions and other calls are under way that the slots do not show.
   let callCount = Atomic<Int>(0)
-  /// Guarded by the registry's lock; also read in `deinit`, when nobody else is left.
+  /// Set by whoever has the registry's turn for the directory; also read in `deinit`, when nobody else is left.
   let isClosed = Atomic<Bool>(false)
 
   /// Held by the thread of the write transaction, which is noted here.
@@ -81,12 +81,12 @@ public final class Environment: @unchecked Sendable {
   /// Takes over an environment that is open.
   init(
     opened pointer: OpaquePointer, identity: DirectoryIdentity, dataFileIdentity: DirectoryIdentity,
-    directoryDescriptor: CInt, serial: UInt
+    directoryLock: LockDescriptor, serial: UInt
   ) {
     self.pointer = pointer
     self.identity = identity
     self.dataFileIdentity = dataFileIdentity
-    self.directoryDescriptor = directoryDescriptor
+    self.directoryLock = directoryLock
     self.serial = serial
     openedProcessID = getpid()
     forkGeneration = ForkDetection.generation

@@ -28,76 +28,104 @@ enum EnvironmentRegistry {
   /// Guarded by `lock`, as is `nextSerial`. An entry stays until its environment is closed.
   nonisolated(unsafe) private static var entries: [DirectoryIdentity: Entry] = [:]
   nonisolated(unsafe) private static var nextSerial: UInt = 1
+  /// Directories that a thread is opening or closing, with the fork generation of that thread; guarded by `lock`. For these alone others
+  /// wait: it may take long, as another process may have been stopped while it opens or closes the same directory.
+  nonisolated(unsafe) private static var turns: [DirectoryIdentity: UInt] = [:]
 
   static func open(directory: String, options: Environment.Options) throws(LMDBError) -> Environment {
     options.check()
-    let descriptor = Glibc.open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-    guard descriptor >= 0 else { throw .system("open") }
-    var status = stat()
-    guard fstat(descriptor, &status) == 0 else {
-      let error = LMDBError.system("fstat")
-      Glibc.close(descriptor)
-      throw error
+    guard let directoryLock = LockDescriptor(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC) else {
+      throw .system("open")
     }
+    var status = stat()
+    guard fstat(directoryLock.number, &status) == 0 else { throw .system("fstat") }
     let identity = DirectoryIdentity(status)
-
-    let (environment, isShared) = try openOrShare(identity, directory, descriptor, options)
-    if isShared {
-      Glibc.close(descriptor)
-      // Out of the lock: dropping the environment may close it.
-      guard dataFileIdentity(in: directory) == environment.dataFileIdentity else {
-        throw LMDBError(code: .dataFileReplaced, function: "mdb_env_open")
-      }
+    let generation = ForkDetection.generation.pointee.load(ordering: .relaxed)
+    guard let environment = takeTurn(identity, generation) else {
+      return try openInTurn(identity, directory, directoryLock, options, generation)
+    }
+    // Out of the lock: dropping the environment may close it.
+    guard dataFileIdentity(in: directory) == environment.dataFileIdentity else {
+      throw LMDBError(code: .dataFileReplaced, function: "mdb_env_open")
     }
     return environment
   }
 
-  private static func openOrShare(
-    _ identity: DirectoryIdentity, _ directory: String, _ descriptor: CInt, _ options: Environment.Options
-  ) throws(LMDBError) -> (Environment, isShared: Bool) {
+  /// The environment of a directory that is open; nil if it is to be opened, and the turn for that is the caller's.
+  private static func takeTurn(_ identity: DirectoryIdentity, _ generation: UInt) -> Environment? {
     lock.lock()
     defer { lock.unlock() }
-    let generation = ForkDetection.generation.pointee.load(ordering: .relaxed)
-    // An entry of before a fork is the parent's environment, which stays as it is.
-    while let entry = entries[identity], entry.forkGeneration == generation {
-      if let environment = entry.environment { return (environment, true) }
-      // Its last reference is gone, and another thread is about to close it.
+    while true {
+      // An entry of before a fork is the parent's environment, which stays as it is.
+      if turns[identity] != generation {
+        guard let entry = entries[identity], entry.forkGeneration == generation else { break }
+        if let environment = entry.environment { return environment }
+        // Its last reference is gone, and another thread is about to close it.
+      }
       lock.wait()
     }
-    do throws(LMDBError) {
-      let pointer = try openNew(directory: directory, descriptor: descriptor, options: options)
-      let environment = Environment(
-        opened: pointer, identity: identity, dataFileIdentity: dataFileIdentity(of: pointer),
-        directoryDescriptor: descriptor, serial: nextSerial)
-      entries[identity] = Entry(environment: environment, serial: nextSerial, forkGeneration: generation)
-      nextSerial += 1
-      return (environment, false)
-    } catch {
-      Glibc.close(descriptor)
-      throw error
-    }
+    turns[identity] = generation
+    return nil
   }
 
-  /// Runs `body`, which closes the environment, while no other can be opened in its place.
-  static func close(identity: DirectoryIdentity, serial: UInt, _ body: () -> Void) {
+  private static func endTurn(_ identity: DirectoryIdentity, _ entry: Entry?) {
     lock.lock()
-    body()
-    if entries[identity]?.serial == serial { entries[identity] = nil }
+    turns[identity] = nil
+    entries[identity] = entry
     lock.wakeAll()
     lock.unlock()
   }
 
+  private static func openInTurn(
+    _ identity: DirectoryIdentity, _ directory: String, _ directoryLock: LockDescriptor,
+    _ options: Environment.Options, _ generation: UInt
+  ) throws(LMDBError) -> Environment {
+    let serial = takeSerial()
+    do throws(LMDBError) {
+      let pointer = try openNew(directory: directory, directoryLock, options: options)
+      let environment = Environment(
+        opened: pointer, identity: identity, dataFileIdentity: dataFileIdentity(of: pointer),
+        directoryLock: directoryLock, serial: serial)
+      endTurn(identity, Entry(environment: environment, serial: serial, forkGeneration: generation))
+      return environment
+    } catch {
+      endTurn(identity, nil)
+      throw error
+    }
+  }
+
+  private static func takeSerial() -> UInt {
+    lock.lock()
+    defer { lock.unlock() }
+    nextSerial += 1
+    return nextSerial - 1
+  }
+
+  /// Runs `body`, which closes the environment, while no other can be opened in its place; unless it was closed before.
+  static func close(identity: DirectoryIdentity, serial: UInt, _ body: () -> Void) {
+    lock.lock()
+    let generation = ForkDetection.generation.pointee.load(ordering: .relaxed)
+    while entries[identity]?.serial == serial, turns[identity] == generation { lock.wait() }
+    guard entries[identity]?.serial == serial else { return lock.unlock() }
+    turns[identity] = generation
+    lock.unlock()
+    body()
+    endTurn(identity, nil)
+  }
+
   private static func openNew(
-    directory: String, descriptor: CInt, options: Environment.Options
+    directory: String, _ directoryLock: LockDescriptor, options: Environment.Options
   ) throws(LMDBError) -> OpaquePointer {
     var created: OpaquePointer?
     let rc = mdb_env_create(&created)
     guard rc == 0, let pointer = created else { throw LMDBError(rc, "mdb_env_create") }
     let failure =
       configure(pointer, options)
-      ?? DirectoryLock.whileHolding(descriptor) {
+      ?? DirectoryLock.whileHolding(directoryLock) { isHeld in
+        guard isHeld else { return LMDBError(code: .temporarilyUnavailable, function: "flock") }
+        FileDescriptor.occupyStandardDescriptors()
         let failure = LockFile.allocate(
-          directoryDescriptor: descriptor, slotCount: options.maximumReaders, mode: options.fileMode)
+          directoryDescriptor: directoryLock.number, slotCount: options.maximumReaders, mode: options.fileMode)
         if let failure { return failure }
         let rc = mdb_env_open(pointer, directory, options.flags, options.fileMode)
         return rc == 0 ? nil : LMDBError(rc, "mdb_env_open")
@@ -167,11 +195,20 @@ enum EnvironmentRegistry {
 
 /// A turn among processes: liblmdb's header warns that opening and closing at the same moment can fail.
 enum DirectoryLock {
+  /// How long to wait for a process that is opening or closing; it may be stopped.
+  private static let timeoutMilliseconds = 5000
+
   /// Runs `body` while no other process runs one for the same directory. Where the file system has no `flock`, it is
   /// run all the same: the lock narrows a window, LMDB's own locks keep the data safe.
-  static func whileHolding<R>(_ descriptor: CInt, _ body: () -> R) -> R {
-    while flock(descriptor, LOCK_EX) != 0, errno == EINTR {}
-    defer { flock(descriptor, LOCK_UN) }
-    return body()
+  /// - Parameter body: Is told false if another process has kept the lock for about five seconds.
+  static func whileHolding<R>(_ lock: LockDescriptor, _ body: (Bool) -> R) -> R {
+    var waited = 0
+    while flock(lock.number, LOCK_EX | LOCK_NB) != 0, errno == EWOULDBLOCK || errno == EINTR {
+      guard waited < timeoutMilliseconds else { return body(false) }
+      usleep(1000)
+      waited += 1
+    }
+    defer { flock(lock.number, LOCK_UN) }
+    return body(true)
   }
 }

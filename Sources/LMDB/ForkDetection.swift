@@ -3,6 +3,8 @@ internal import Synchronization
 
 /// Tells a process from the one that forked it.
 ///
+/// A child also closes what locks are taken on; see ``LockDescriptor``.
+///
 /// An environment must not be used in a forked child: its reader slots carry the parent's process id and would stay
 /// taken for ever, and closing it would free the slots of the parent's live readers.
 enum ForkDetection {
@@ -12,7 +14,11 @@ enum ForkDetection {
   nonisolated(unsafe) static let generation: UnsafeMutablePointer<Atomic<UInt>> = {
     let counter = UnsafeMutablePointer<Atomic<UInt>>.allocate(capacity: 1)
     counter.initialize(to: Atomic(0))
-    pthread_atfork(nil, nil) { ForkDetection.generation.pointee.wrappingAdd(1, ordering: .relaxed) }
+    LockDescriptor.prepare()
+    pthread_atfork(nil, nil) {
+      LockDescriptor.closeInForkedChild()
+      ForkDetection.generation.pointee.wrappingAdd(1, ordering: .relaxed)
+    }
     return counter
   }()
 }

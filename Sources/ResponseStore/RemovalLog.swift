@@ -1,4 +1,5 @@
 import Glibc
+import LMDB
 import Synchronization
 
 /// The log of removals: a file beside the data in which each removal is written down, and is in force from then on.
@@ -41,15 +42,15 @@ final class RemovalLog: @unchecked Sendable {
   }
 
   let slotCount: Int
-  private let descriptor: CInt
+  private let file: LockDescriptor
   private let memory: UnsafeMutableRawPointer
   let byteCount: Int
 
   /// Whether a thread of this process writes a removal now; between processes `flock` sees to that.
   private let turn = Monitor(false)
 
-  private init(descriptor: CInt, memory: UnsafeMutableRawPointer, slotCount: Int) {
-    self.descriptor = descriptor
+  private init(file: LockDescriptor, memory: UnsafeMutableRawPointer, slotCount: Int) {
+    self.file = file
     self.memory = memory
     self.slotCount = slotCount
     byteCount = Self.byteCount(slotCount: slotCount)
@@ -57,7 +58,6 @@ final class RemovalLog: @unchecked Sendable {
 
   deinit {
     munmap(memory, byteCount)
-    close(descriptor)
   }
 
   static func byteCount(slotCount: Int) -> Int { headerByteCount + slotCount * slotByteCount }
@@ -71,46 +71,40 @@ final class RemovalLog: @unchecked Sendable {
 
   /// Maps the log of a directory; nil if it is missing, damaged, or of other data than that of `owner`, if one is given.
   static func open(path: String, owner: UInt64? = nil) -> RemovalLog? {
-    let descriptor = Glibc.open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW)
-    guard descriptor >= 0 else { return nil }
+    guard let file = LockDescriptor(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW) else { return nil }
     var header = [UInt64](repeating: 0, count: 3)
     var status = stat()
-    guard pread(descriptor, &header, 24, 0) == 24, header[0] == magic, owner == nil || header[1] == owner,
-      header[2] >= 1,
-      header[2] <= 1 << 20, fstat(descriptor, &status) == 0, status.st_size == byteCount(slotCount: Int(header[2])),
-      let log = mapped(descriptor, slotCount: Int(header[2]))
-    else {
-      close(descriptor)
-      return nil
-    }
-    return log
+    guard pread(file.number, &header, 24, 0) == 24, header[0] == magic, owner == nil || header[1] == owner,
+      header[2] >= 1, header[2] <= 1 << 20, fstat(file.number, &status) == 0,
+      status.st_size == byteCount(slotCount: Int(header[2]))
+    else { return nil }
+    return mapped(file, slotCount: Int(header[2]))
   }
 
   /// Makes an empty log, under another name first so that nobody sees half a one.
   static func create(path: String, owner: UInt64, slotCount: Int) throws(Failure) -> RemovalLog {
     let temporary = path + ".new"
     unlink(temporary)
-    let descriptor = Glibc.open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0o600)
-    guard descriptor >= 0 else { throw .system(errno) }
+    let file = LockDescriptor(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode: 0o600)
+    guard let file else { throw .system(errno) }
     let header = [magic, owner, UInt64(slotCount)]
     // Room is taken now, so that a removal needs none on a disk that is full.
-    let allocation = posix_fallocate(descriptor, 0, off_t(byteCount(slotCount: slotCount)))
+    let allocation = posix_fallocate(file.number, 0, off_t(byteCount(slotCount: slotCount)))
     var failure = allocation
-    if failure == 0, pwrite(descriptor, header, 24, 0) != 24 || fsync(descriptor) != 0 { failure = errno }
+    if failure == 0, pwrite(file.number, header, 24, 0) != 24 || fsync(file.number) != 0 { failure = errno }
     if failure == 0, rename(temporary, path) != 0 { failure = errno }
-    guard failure == 0, let log = mapped(descriptor, slotCount: slotCount) else {
+    guard failure == 0, let log = mapped(file, slotCount: slotCount) else {
       let cause = failure == 0 ? errno : failure
-      close(descriptor)
       unlink(temporary)
       throw .system(cause)
     }
     return log
   }
 
-  private static func mapped(_ descriptor: CInt, slotCount: Int) -> RemovalLog? {
-    let memory = mmap(nil, byteCount(slotCount: slotCount), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0)
+  private static func mapped(_ file: LockDescriptor, slotCount: Int) -> RemovalLog? {
+    let memory = mmap(nil, byteCount(slotCount: slotCount), PROT_READ | PROT_WRITE, MAP_SHARED, file.number, 0)
     guard let memory, memory != MAP_FAILED else { return nil }
-    return RemovalLog(descriptor: descriptor, memory: memory, slotCount: slotCount)
+    return RemovalLog(file: file, memory: memory, slotCount: slotCount)
   }
 
   /// After a power cut the shared words may be older than slots and data. For a process that is alone. False if a slot holds
@@ -128,7 +122,7 @@ final class RemovalLog: @unchecked Sendable {
         isReadable = false
       }
     }
-    guard fdatasync(descriptor) == 0 else { throw .system(errno) }
+    guard fdatasync(file.number) == 0 else { throw .system(errno) }
     word(Offset.adopted).pointee.store(adopted, ordering: .relaxed)
     word(Offset.written).pointee.store(last, ordering: .relaxed)
     word(Offset.sequence).pointee.store(last, ordering: .releasing)
@@ -229,13 +223,13 @@ final class RemovalLog: @unchecked Sendable {
   /// Puts a removal in force, and all that were written before it. Only when they are safe: no record on the disk may bear
   /// a number that a power cut takes back.
   private func publish(_ number: UInt64) throws(Failure) {
-    guard fdatasync(descriptor) == 0 else { throw .system(errno) }
+    guard fdatasync(file.number) == 0 else { throw .system(errno) }
     word(Offset.sequence).pointee.max(number, ordering: .acquiringAndReleasing)
   }
 
   private func write(_ bytes: [UInt8], toSlot index: Int) throws(Failure) {
     let offset = off_t(Self.headerByteCount + index * Self.slotByteCount)
-    guard pwrite(descriptor, bytes, bytes.count, offset) == bytes.count else { throw .system(errno) }
+    guard pwrite(file.number, bytes, bytes.count, offset) == bytes.count else { throw .system(errno) }
   }
 
   private static func slot(_ number: UInt64, _ scope: RemovalScope) -> [UInt8] {
@@ -261,7 +255,7 @@ final class RemovalLog: @unchecked Sendable {
         }) == true
     else { throw .busy }
     var pause: UInt32 = 20
-    while flock(descriptor, LOCK_EX | LOCK_NB) != 0 {
+    while flock(file.number, LOCK_EX | LOCK_NB) != 0 {
       let number = errno
       guard number == EWOULDBLOCK || number == EINTR, MonotonicTime.now < deadline else {
         turn.update { $0 = false }
@@ -273,7 +267,7 @@ final class RemovalLog: @unchecked Sendable {
   }
 
   private func unlock() {
-    flock(descriptor, LOCK_UN)
+    flock(file.number, LOCK_UN)
     turn.update { $0 = false }
   }
 }

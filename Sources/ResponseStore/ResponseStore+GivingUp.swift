@@ -40,8 +40,9 @@ extension ResponseStore {
   /// Has the eviction thread look at the pages that lead to the records, if nobody has since the directory was opened first.
   func suspectDamage() {
     guard storeDirectory.suspectDamage() else { return }
+    isStructureUnchecked.store(true, ordering: .relaxed)
     maintenance.update { state in
-      state.isStructureSuspect = true
+      state.structurePosition = .start
       state.isWanted = true
     }
   }

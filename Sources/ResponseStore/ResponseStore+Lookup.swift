@@ -111,6 +111,7 @@ extension ResponseStore {
     _ key: RequestKey, above staged: Rank?, in transaction: borrowing ReadTransaction,
     where matches: (VarySelection) -> Bool
   ) throws(LMDBError) -> Chosen? {
+    if isStructureUnchecked.load(ordering: .relaxed) { try checkPaths(to: key.bytes, in: transaction) }
     // Before the removals are looked at, so that what comes later is compared with the copy.
     let snapshot = removalLog.sequence
     let purges = try removals.purges(in: transaction)

@@ -12,8 +12,8 @@ struct MaintenanceState {
   var wantedCapacityByteCount: Int?
   var setCapacityCount: UInt64 = 0
   var appliedCapacityCount: UInt64 = 0
-  /// A damaged record was found: the pages that lead to records are to be looked at.
-  var isStructureSuspect = false
+  /// How far the check of the pages that lead to records has come; nil when there is nothing to check.
+  var structurePosition: DataFile.StructurePosition?
   /// Somebody asked the thread to look.
   var isWanted = false
   /// Between the two watermarks: on the way down.
@@ -62,27 +62,15 @@ extension ResponseStore {
   }
 
   private func maintainOnce() throws(LMDBError) -> Bool {
-    if let reason = try findSuspectedDamage() {
-      condemn("\(reason)")
-      return false
-    }
+    let isChecking = try checkStructure()
+    guard isUsable else { return false }
     if try sweepLostBodies() { return true }
     if try deleteBehindPurge() { return true }
     if try enterUses() { return true }
     if try evictAhead() { return true }
     try shrinkUses()
     try checkRegularly()
-    return try giveRoomBack()
-  }
-
-  /// Where one byte has changed others may have, and the pages that lead to records have no checksums: liblmdb could end the
-  /// process on one, or store what is not found again. Writers wait meanwhile, and it is done once.
-  private func findSuspectedDamage() throws(LMDBError) -> String? {
-    let isSuspect = maintenance.withLock { state -> Bool in
-      defer { state.isStructureSuspect = false }
-      return state.isStructureSuspect
-    }
-    return isSuspect ? try file.environment.findBrokenStructure() : nil
+    return try giveRoomBack() || isChecking
   }
 
   /// A few tries; then the thread waits for its next turn rather than spin.
@@ -193,6 +181,7 @@ extension ResponseStore {
     guard isDue else { return }
     try file.environment.clearStaleReaders()
     try notePartialBodies(isAlone: false)
+    followStructureCheck()
     // What a process removed before it was killed.
     if hasRemovalsToAdopt { wakeWriter() }
   }

@@ -156,8 +156,7 @@ extension ResponseStore {
     } catch {
       log(.failedWrite, "Closing could not flush: \(error)")
     }
-    // A thread that is left behind may be lost in a damaged file, which the next opening then looks at.
-    if areDone { storeDirectory.forgetUser() }
+    storeDirectory.releaseCheck()
     // What was given up stays known until its files are closed, as nobody else in this process could see to that.
     if final != .condemned { StoreRegistry.shared.forget(self) }
     state.store(final.rawValue, ordering: .relaxed)

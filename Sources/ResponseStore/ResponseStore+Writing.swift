@@ -87,6 +87,7 @@ extension ResponseStore {
   }
 
   private func commit(_ batch: Batch) throws(LMDBError) -> Outcome {
+    if isStructureUnchecked.load(ordering: .relaxed) { try checkPaths(of: batch) }
     if !batch.stores.isEmpty {
       try makeRoom(pageCount: pageCount(for: batch.stores))
       try file.freedRows.survey(file)

@@ -108,6 +108,8 @@ public final class ResponseStore: Sendable {
   let troubles = Log()
   let threads = Monitor<[BackgroundThread]>([])
   let state = Atomic<State.RawValue>(State.open.rawValue)
+  /// Whether the pages that lead to records are still to be checked; until then a lookup checks those that it goes through.
+  let isStructureUnchecked = Atomic(false)
   /// How many callers of `open` share this object and have not closed it.
   let openCount = Monitor(1)
   /// Whether a thread applies removals to the data of a store that has none of its own.
@@ -160,7 +162,8 @@ public final class ResponseStore: Sendable {
   ///
   /// - Throws: ``StoreError`` if the directory cannot be used, holds a file that is not ours, or is in use by another
   ///   version of this library.
-  /// - Complexity: Constant; it does not depend on the number of entries, unless the capacity is lower than before.
+  /// - Complexity: Constant; it does not depend on the number of entries, unless the capacity is lower than before. After a power
+  ///   cut, or where damage may have ended a process, the pages that lead to records are checked in the background.
   public static func open(directory: String, options: Options) throws(StoreError) -> ResponseStore {
     if options.capacityByteCount < smallestCapacityByteCount { Trap.capacityTooSmall(options.capacityByteCount) }
     return try StoreRegistry.shared.open(directory: directory, options: options)

@@ -1,8 +1,8 @@
 import Glibc
 import Synchronization
 
-/// Two bytes, and a number, that all processes with the directory open see change at once: it lies in a page of a file that each has
-/// mapped. Setting them takes no room on the disk, as the page was written when the file was made.
+/// Two bytes, and a few numbers, that all processes with the directory open see change at once: they lie in a page of a file that each
+/// has mapped. Setting them takes no room on the disk, as the page was written when the file was made.
 ///
 /// `@unchecked Sendable`: the pointer is constant, and every access is atomic.
 final class SharedFlag: @unchecked Sendable {
@@ -45,8 +45,37 @@ final class SharedFlag: @unchecked Sendable {
     pointer.assumingMemoryBound(to: Atomic<UInt8>.self)
   }
 
-  private var users: UnsafeMutablePointer<Atomic<UInt32>> {
-    (pointer + 64).assumingMemoryBound(to: Atomic<UInt32>.self)
+  private func word(_ offset: Int) -> UnsafeMutablePointer<Atomic<UInt64>> {
+    (pointer + offset).assumingMemoryBound(to: Atomic<UInt64>.self)
+  }
+
+  /// The PID namespace of the processes that have the directory open, by its inode; 0 if it is not known.
+  var processNamespace: UInt64 {
+    get { word(192).pointee.load(ordering: .relaxed) }
+    set { word(192).pointee.store(newValue, ordering: .relaxed) }
+  }
+
+  /// The boot of the machine in which the directory was last opened; zeros if it is not known.
+  var boot: (UInt64, UInt64) {
+    get { (word(200).pointee.load(ordering: .relaxed), word(208).pointee.load(ordering: .relaxed)) }
+    set {
+      word(200).pointee.store(newValue.0, ordering: .relaxed)
+      word(208).pointee.store(newValue.1, ordering: .relaxed)
+    }
+  }
+
+  /// Why the structure of the data is to be checked, or is being checked; 0 when there is nothing to check.
+  var checkReason: UInt64 {
+    get { word(216).pointee.load(ordering: .relaxed) }
+    set { word(216).pointee.store(newValue, ordering: .relaxed) }
+  }
+
+  /// The process that checks it, or 0.
+  var checker: UInt64 { word(224).pointee.load(ordering: .relaxed) }
+
+  /// True if it was the one that is expected.
+  func replaceChecker(_ expected: UInt64, with new: UInt64) -> Bool {
+    word(224).pointee.compareExchange(expected: expected, desired: new, ordering: .relaxed).exchanged
   }
 
   private var suspicion: UnsafeMutablePointer<Atomic<UInt8>> {
@@ -61,15 +90,6 @@ final class SharedFlag: @unchecked Sendable {
   /// True if it was not set.
   func setSuspect() -> Bool { suspicion.pointee.exchange(1, ordering: .relaxed) == 0 }
   func clearSuspect() { suspicion.pointee.store(0, ordering: .relaxed) }
-
-  /// How many processes have opened the data and not closed it; some of them may be no more.
-  var userCount: UInt32 {
-    get { users.pointee.load(ordering: .relaxed) }
-    set { users.pointee.store(newValue, ordering: .relaxed) }
-  }
-
-  func addUser() { users.pointee.wrappingAdd(1, ordering: .sequentiallyConsistent) }
-  func removeUser() { users.pointee.wrappingSubtract(1, ordering: .sequentiallyConsistent) }
 
   var isSet: Bool { byte.pointee.load(ordering: .relaxed) != 0 }
 

@@ -12,7 +12,7 @@ import LMDB
 /// | `LMDBURLCache.removals` | ``RemovalLog`` |
 /// | `LMDBURLCache.uses` | ``UseTable`` |
 /// | `open.lock` | held (`flock`) while a process opens, so that no two do at once |
-/// | `users.lock` | held shared while a process has the data open; held alone, the data may be replaced. Its first byte is the ``SharedFlag`` that the data is condemned |
+/// | `users.lock` | held shared while a process has the data open; held alone, the data may be replaced. Its first page is the ``SharedFlag`` |
 ///
 /// `@unchecked Sendable`: the descriptors and the flag are set while opening, on one thread, and go with the object, or when one
 /// thread lets go of the directory.
@@ -23,8 +23,8 @@ final class StoreDirectory: @unchecked Sendable {
   let path: String
   /// Device and inode: what tells two paths to one directory.
   let identity: Identity
-  private var openLock: CInt = -1
-  private var usersLock: CInt = -1
+  private var openLock: LockDescriptor?
+  private var usersLock: LockDescriptor?
   /// Set by whoever gives the data up.
   private(set) var condemnedFlag: SharedFlag?
 
@@ -68,29 +68,21 @@ final class StoreDirectory: @unchecked Sendable {
     }
   }
 
-  /// The process that counts among the users of the data by this object, or 0.
-  private var countedProcessID: pid_t = 0
-
-  deinit {
-    forgetUser()
-    if openLock >= 0 { close(openLock) }
-    if usersLock >= 0 { close(usersLock) }
-  }
-
   func path(of name: String) -> String { path + "/" + name }
   var dataPath: String { path(of: DataFile.name) }
   private var markerPath: String { path(of: "LMDBURLCache.store") }
   private var condemnedPath: String { path(of: "LMDBURLCache.condemned") }
-  private var openingPath: String { path(of: "LMDBURLCache.opening") }
+  var openingPath: String { path(of: "LMDBURLCache.opening") }
   var removalLogPath: String { path(of: RemovalLog.name) }
 
   // MARK: Locks
 
   /// Waits for the right to open, for at most `timeout`; true if there is no other user of the directory.
   func lockForOpening(timeout: Duration) throws(StoreError) -> Bool {
-    openLock = try openFile("open.lock")
+    let openLock = try openFile("open.lock")
+    self.openLock = openLock
     let deadline = MonotonicTime.now + timeout
-    while flock(openLock, LOCK_EX | LOCK_NB) != 0 {
+    while flock(openLock.number, LOCK_EX | LOCK_NB) != 0 {
       guard errno == EWOULDBLOCK || errno == EINTR else {
         throw .unusable(path, doing: "locking the directory", errno)
       }
@@ -101,67 +93,53 @@ final class StoreDirectory: @unchecked Sendable {
       }
       usleep(1000)
     }
-    usersLock = try openFile("users.lock")
-    condemnedFlag = SharedFlag(descriptor: usersLock)
+    let usersLock = try openFile("users.lock")
+    self.usersLock = usersLock
+    condemnedFlag = SharedFlag(descriptor: usersLock.number)
     guard condemnedFlag != nil else { throw .unusable(path, doing: "making users.lock", errno) }
     while true {
-      if flock(usersLock, LOCK_EX | LOCK_NB) == 0 { return true }
+      if flock(usersLock.number, LOCK_EX | LOCK_NB) == 0 { return true }
       if errno != EINTR { return false }
     }
   }
 
-  /// Why the data's structure is to be looked at before it is mapped, as a phrase; nil if nothing speaks against it. One of the
-  /// processes that used it may not have closed it, being killed or having crashed on the data. For a process that is alone.
-  var reasonToCheck: String? {
-    guard let condemnedFlag else { return nil }
-    if condemnedFlag.userCount > 0 { return "its last user did not end well" }
-    return condemnedFlag.isSuspect ? "a damaged record was found in it" : nil
-  }
-
-  /// One damaged record is only missing. But where bytes have changed, there may be more of them, and in a page that leads to others
-  /// no checksum tells: the next opening looks. True for whoever is the first to say so, in any process.
-  func suspectDamage() -> Bool { condemnedFlag?.setSuspect() ?? false }
-
-  /// Counts this process among the users, before it maps the data.
-  func noteUser(isAlone: Bool) {
-    if isAlone {
-      condemnedFlag?.userCount = 0
-      condemnedFlag?.clearSuspect()
-    }
-    condemnedFlag?.addUser()
-    countedProcessID = getpid()
-  }
-
-  /// The data was closed well. In a forked child it is the parent that counts.
-  func forgetUser() {
-    if countedProcessID != 0, countedProcessID == getpid() { condemnedFlag?.removeUser() }
-    countedProcessID = 0
+  /// Refuses a directory that processes of another PID namespace have open: LMDB knows readers by their process numbers, which mean
+  /// something else there, so that pages could be overwritten which are being read.
+  ///
+  /// A process that is alone notes its own namespace. One that cannot know it, as `/proc` is missing, is let in.
+  func checkProcessNamespace(isAlone: Bool) throws(StoreError) {
+    var status = stat()
+    let own = stat("/proc/self/ns/pid", &status) == 0 ? UInt64(status.st_ino) : 0
+    guard let condemnedFlag else { return }
+    if isAlone { condemnedFlag.processNamespace = own }
+    let others = condemnedFlag.processNamespace
+    guard own != 0, others != 0, own != others else { return }
+    throw StoreError(
+      .otherProcessNamespace, directory: path,
+      reason: "it is in use by a process of another PID namespace, as of another container",
+      remedy: "Let the processes share one PID namespace, or give each container a directory of its own")
   }
 
   /// Keeps the directory in use by this process, and lets others open it.
   func finishOpening() throws(StoreError) {
     // Nobody holds it alone now, as only an opener does.
-    while flock(usersLock, LOCK_SH) != 0 {
+    while let usersLock, flock(usersLock.number, LOCK_SH) != 0 {
       guard errno == EINTR else { throw .unusable(path, doing: "locking the directory", errno) }
     }
-    close(openLock)
-    openLock = -1
+    openLock?.close()
+    openLock = nil
   }
 
   /// Gives the directory up before this object goes. The flag stays mapped for whoever looks at it.
   func letGo() {
-    forgetUser()
-    guard usersLock >= 0 else { return }
-    // A forked child has the descriptor too, and would keep the lock.
-    flock(usersLock, LOCK_UN)
-    close(usersLock)
-    usersLock = -1
+    usersLock?.close()
+    usersLock = nil
   }
 
-  private func openFile(_ name: String) throws(StoreError) -> CInt {
-    let descriptor = open(path(of: name), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0o600)
-    guard descriptor >= 0 else { throw .unusable(path, doing: "opening \(name)", errno) }
-    return descriptor
+  private func openFile(_ name: String) throws(StoreError) -> LockDescriptor {
+    let file = LockDescriptor(path(of: name), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, mode: 0o600)
+    guard let file else { throw .unusable(path, doing: "opening \(name)", errno) }
+    return file
   }
 
   // MARK: Markers
@@ -205,7 +183,7 @@ final class StoreDirectory: @unchecked Sendable {
 
   /// Makes names in the directory safe on disk, as far as the disk still works.
   func synchronize() {
-    let descriptor = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+    let descriptor = FileDescriptor.open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
     guard descriptor >= 0 else { return }
     fsync(descriptor)
     close(descriptor)
@@ -229,7 +207,8 @@ final class StoreDirectory: @unchecked Sendable {
   }
 
   private func write(_ text: String, to name: String) throws(StoreError) {
-    let descriptor = open(path(of: name), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0o600)
+    let descriptor = FileDescriptor.open(
+      path(of: name), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode: 0o600)
     guard descriptor >= 0 else { throw .unusable(path, doing: "writing \(name)", errno) }
     defer { close(descriptor) }
     var text = text
@@ -238,7 +217,7 @@ final class StoreDirectory: @unchecked Sendable {
   }
 
   private func read(name: String) -> String? {
-    let descriptor = open(path(of: name), O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
+    let descriptor = FileDescriptor.open(path(of: name), O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
     guard descriptor >= 0 else { return nil }
     defer { close(descriptor) }
     var buffer = [UInt8](repeating: 0, count: 64)
@@ -258,6 +237,8 @@ final class StoreDirectory: @unchecked Sendable {
       throw .unusable(path, doing: "setting the damaged data aside", errno)
     }
     unlink(path(of: "lock.mdb"))
+    condemnedFlag?.clearSuspect()
+    endCheck()
   }
 
   /// Deletes what ``setDataAside(as:)`` kept.

@@ -20,6 +20,8 @@ public struct StoreError: Error, Sendable, Hashable {
     case otherVersion
     /// Another process uses the directory with another version of the format.
     case otherVersionInUse
+    /// A process of another PID namespace, as of another container, uses the directory.
+    case otherProcessNamespace
     /// Another process uses the directory, and its file is damaged.
     case damagedAndInUse
     /// Another process kept the directory locked for too long while opening it.
@@ -73,6 +75,10 @@ extension StoreError {
         .busy, directory: directory, reason: "\(what) found no reader slot: other processes have all of them",
         remedy: "See whether processes that use the directory are stopped, and let them go on or end them", cause: cause
       )
+    case .temporarilyUnavailable where cause.function == "flock":
+      StoreError(
+        .busy, directory: directory, reason: "another process has been opening or closing it for too long",
+        remedy: "See whether a process that uses the directory is stopped, and let it go on or end it", cause: cause)
     case _ where cause.isLackOfRoom:
       StoreError(
         .storage, directory: directory, reason: "\(what) met a full or failing disk",

@@ -49,6 +49,7 @@ extension StoreOpening {
       let log = try existingRemovalLog(of: file, counters, isAlone: isAlone)
       let store = ResponseStore(
         directory: directory, file: file, removalLog: log, options: options, counts: counts)
+      try store.beginCheckedReads()
       try store.growMap(toCapacity: capacity)
       return store
     } catch {

@@ -11,6 +11,9 @@ struct StoreOpening {
   func open() throws(StoreError) -> ResponseStore {
     if options.opensExistingOnly { try lookAtExistingData() }
     let isAlone = try directory.lockForOpening(timeout: options.openTimeout)
+    try directory.checkProcessNamespace(isAlone: isAlone)
+    // Before the lock file is opened, which clears what tells it.
+    if isAlone { directory.noteHowItWasLeft() }
     if options.opensExistingOnly { return try openExisting(isAlone: isAlone) }
     try lookAtData(isAlone: isAlone)
     if isAlone, directory.noteOpening() >= 2 {
@@ -20,7 +23,6 @@ struct StoreOpening {
     if isAlone { try directory.mark() }
     // Whatever is thrown, the opening came back: only one that ended its process counts as failed.
     defer { directory.openingCameBack() }
-    directory.noteUser(isAlone: isAlone)
     let store =
       try isAlone
       ? openData(isAlone: true, mayStartAnew: true) : openDataBesideOthers()
@@ -34,7 +36,7 @@ struct StoreOpening {
     switch condition {
     case .missing, .empty:
       // Whoever is not alone finds the data, or somebody has taken it away under those who use it.
-      if isAlone { return }
+      if isAlone { return directory.endCheck() }
     case .unreadable(let error):
       throw .storage(error, directory: directory.path, doing: "Reading the data")
     case .notRegularFile:
@@ -48,18 +50,11 @@ struct StoreOpening {
         .untrustedDirectory, directory: directory.path, reason: "data.mdb \(condition)",
         remedy: "Choose a directory of your own, or allow untrusted directories")
     case .healthy where !directory.isCondemned:
-      guard isAlone, let cause = directory.reasonToCheck,
-        let reason = DataFile.findBrokenStructure(path: directory.dataPath)
-      else { return }
-      log("The data is damaged, and \(cause): \(reason). It is set aside and the store starts empty")
-      return try directory.setDataAside(as: "damaged")
-    case .tooShort(_, let neededByteCount) where isAlone && !directory.isCondemned:
+      return isAlone ? try checkStructure() : ()
+    case .tooShort where isAlone && !directory.isCondemned:
       // LMDB may count pages at the end that it never wrote. Whoever was to make the file longer may have died before.
-      if DataFile.findBrokenStructure(path: directory.dataPath) == nil,
-        truncate(directory.dataPath, off_t(neededByteCount)) == 0
-      {
-        return
-      }
+      let pageCount = ResponseStore.pageCountCheckedAtOnce
+      if DataFile.extendShortFile(path: directory.dataPath, maximumPageCount: pageCount) { return try checkStructure() }
     default:
       break
     }
@@ -71,6 +66,20 @@ struct StoreOpening {
     }
     log("The data was given up or is damaged (data.mdb \(condition)); it is set aside and the store starts empty")
     try directory.setDataAside(as: "damaged")
+  }
+
+  /// Looks at the pages that lead to records, if there is a reason; of a large file the eviction thread does, while it is in use.
+  private func checkStructure() throws(StoreError) {
+    guard let cause = directory.reasonToCheck else { return }
+    directory.condemnedFlag?.clearSuspect()
+    let pageCount = ResponseStore.pageCountCheckedAtOnce
+    switch DataFile.findBrokenStructure(path: directory.dataPath, maximumPageCount: pageCount) {
+    case .sound: directory.endCheck()
+    case .unfinished: break
+    case .broken(let reason):
+      log("The data is damaged, and \(cause): \(reason). It is set aside and the store starts empty")
+      try directory.setDataAside(as: "damaged")
+    }
   }
 
   /// Opening writes, and so waits for others who do. One of them may be stopped and never end; so this waits on another
@@ -133,7 +142,6 @@ struct StoreOpening {
         guard isAlone, mayStartAnew, let cause = error.cause, cause.isDamage, file.environment.close() else {
           throw error
         }
-        directory.noteUser(isAlone: true)
         return try startAnew(as: "damaged", because: "the data is damaged (\(cause))")
       }
     case .foreign:
@@ -155,6 +163,7 @@ struct StoreOpening {
     let store = ResponseStore(
       directory: directory, file: file, removalLog: removalLog, options: options, counts: counts)
     do throws(LMDBError) {
+      try store.beginCheckedReads()
       _ = try file.environment.clearStaleReaders()
       try store.notePartialBodies(isAlone: isAlone)
       try store.openUses()

@@ -14,8 +14,9 @@ final class StoreRegistry: Sendable {
   }
 
   private let stores = Monitor<[StoreDirectory.Identity: Entry]>([:])
-  /// Openings take turns, and are counted; held across disk work, which the table's lock is not.
-  private let opening = Monitor(0)
+  /// The directories that a thread of this process is opening: such openings take turns, and no others wait for them, as one may wait
+  /// for another process. With the process, as a forked child has the table, and not the threads.
+  private let opening = Monitor<[StoreDirectory.Identity: Int32]>([:])
 
   private init() {
     // Whoever stores and exits expects to find it again.
@@ -33,38 +34,37 @@ final class StoreRegistry: Sendable {
   func open(
     directory path: String, options: ResponseStore.Options, inPlaceOf givenUp: ResponseStore? = nil
   ) throws(StoreError) -> ResponseStore {
-    let result = opening.withLock { openings -> Result<ResponseStore, StoreError> in
-      openings += 1
-      do throws(StoreError) {
-        let directory = try StoreDirectory(
-          path: path, allowsUntrusted: options.allowsUntrustedDirectory, makesDirectory: !options.opensExistingOnly)
-        var counts = givenUp?.counts
-        try givenUp.map { givenUp throws(StoreError) in try letGo(of: givenUp) }
-        let existing = existing(directory.identity, timeout: options.openTimeout)
-        if let store = existing, store.isLost {
-          counts = store.counts
-          try letGo(of: store)
-        } else if let store = existing {
-          guard store.options.runsInBackground || !options.runsInBackground else {
-            store.close()
-            throw StoreError(
-              .busy, directory: path, reason: "this process has it open without threads, for a look",
-              remedy: "Close that before a cache is opened on the directory")
-          }
-          if !options.opensExistingOnly { store.capacityByteCount = options.capacityByteCount }
-          return .success(store)
-        }
-        let store = try StoreOpening(
-          directory: directory, options: options, counts: counts ?? StatisticsCounters()
-        ).open()
-        try store.startThreads()
-        stores.withLock { $0[directory.identity] = Entry(store: store, queue: store.queue, processID: getpid()) }
-        return .success(store)
-      } catch {
-        return .failure(error)
-      }
+    let directory = try StoreDirectory(
+      path: path, allowsUntrusted: options.allowsUntrustedDirectory, makesDirectory: !options.opensExistingOnly)
+    let processID = getpid()
+    _ = opening.wait { opening -> Bool? in
+      if opening[directory.identity] == processID { return nil }
+      opening[directory.identity] = processID
+      return true
     }
-    return try result.get()
+    defer { opening.update { $0[directory.identity] = nil } }
+    var counts = givenUp?.counts
+    try givenUp.map { givenUp throws(StoreError) in try letGo(of: givenUp) }
+    let existing = existing(directory.identity, timeout: options.openTimeout)
+    if let store = existing, store.isLost {
+      counts = store.counts
+      try letGo(of: store)
+    } else if let store = existing {
+      guard store.options.runsInBackground || !options.runsInBackground else {
+        store.close()
+        throw StoreError(
+          .busy, directory: path, reason: "this process has it open without threads, for a look",
+          remedy: "Close that before a cache is opened on the directory")
+      }
+      if !options.opensExistingOnly { store.capacityByteCount = options.capacityByteCount }
+      return store
+    }
+    let store = try StoreOpening(
+      directory: directory, options: options, counts: counts ?? StatisticsCounters()
+    ).open()
+    try store.startThreads()
+    stores.withLock { $0[directory.identity] = Entry(store: store, queue: store.queue, processID: processID) }
+    return store
   }
 
   /// Closes a store that was given up.

@@ -260,7 +260,7 @@ struct ProcessTests {
 }
 
 /// Swift hides `fork`; that it works nevertheless is what is tested. A child ends after 20 s at the latest.
-private func forkNow() -> pid_t {
+func forkNow() -> pid_t {
   typealias Fork = @convention(c) () -> pid_t
   let child = unsafeBitCast(dlsym(nil, "fork"), to: Fork.self)()
   if child == 0 {

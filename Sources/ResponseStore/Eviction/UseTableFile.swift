@@ -1,4 +1,5 @@
 import Glibc
+import LMDB
 import Synchronization
 
 /// The use table of a directory: a file that all processes map. See ``UseTable``.
@@ -87,7 +88,7 @@ final class UseTableFile: @unchecked Sendable {
   }
 
   private func adopt() -> Bool {
-    let descriptor = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW)
+    let descriptor = FileDescriptor.open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW)
     guard descriptor >= 0 else { return false }
     defer { close(descriptor) }
     var header = [UInt64](repeating: 0, count: 8)
@@ -109,7 +110,8 @@ final class UseTableFile: @unchecked Sendable {
   private func create(slotCount: Int, from old: UseTable?) -> Bool {
     let temporary = path + ".new"
     unlink(temporary)
-    let descriptor = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0o600)
+    let descriptor = FileDescriptor.open(
+      temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode: 0o600)
     guard descriptor >= 0 else { return false }
     defer { close(descriptor) }
     var status = stat()

@@ -1,0 +1,124 @@
+import Glibc
+import LMDB
+
+/// The check of the pages that lead to records. They have no checksums: liblmdb could end the process on one that is damaged, or store
+/// what is not found again.
+///
+/// A small file is checked at once. A large one is checked piece by piece while the store serves, and until that is done every lookup
+/// and every store checks the pages that it goes through itself.
+extension ResponseStore {
+  /// The most pages of a file that is checked as a whole: before it is opened, or while writers wait.
+  static let pageCountCheckedAtOnce = 2048
+  /// The pages that one step reads.
+  private static let stepPageCount = 64
+
+  /// For a store that is being opened: looks whether a check is under way, and at the outermost pages of each table.
+  func beginCheckedReads() throws(LMDBError) {
+    followStructureCheck()
+    guard isStructureUnchecked.load(ordering: .relaxed) else { return }
+    let names = [
+      StorageFormat.keysTable, StorageFormat.headsTable, StorageFormat.bodiesTable, StorageFormat.datesTable,
+      StorageFormat.expiriesTable, StorageFormat.metaTable,
+    ]
+    try file.environment.read { (transaction) throws(LMDBError) in
+      for name in names {
+        for byte in [UInt8.min, .max] {
+          try withBytes(of: [UInt8](repeating: byte, count: 32)) { (key) throws(LMDBError) in
+            let reason = try file.environment.findBrokenPath(to: key, inTable: name, transaction)
+            if reason != nil { throw LMDBError(code: .corrupted, function: "mdb_get") }
+          }
+        }
+      }
+    }
+  }
+
+  /// Takes part in a check that another process has begun, or takes it over if that is no more.
+  func followStructureCheck() {
+    guard storeDirectory.reasonToCheck != nil else {
+      // One that this process wants for itself goes on.
+      if maintenance.withLock({ $0.structurePosition == nil }) { isStructureUnchecked.store(false, ordering: .relaxed) }
+      return
+    }
+    isStructureUnchecked.store(true, ordering: .relaxed)
+    guard !options.opensExistingOnly, storeDirectory.claimCheck() else { return }
+    maintenance.withLock { if $0.structurePosition == nil { $0.structurePosition = .start } }
+  }
+
+  /// A step of the check, where one is to be made; true if there are more. What it finds broken gives the store up.
+  func checkStructure() throws(LMDBError) -> Bool {
+    guard let position = maintenance.withLock({ $0.structurePosition }) else { return false }
+    let start = MonotonicTime.now
+    var finding = DataFile.StructureFinding.unfinished(position)
+    if position == .start {
+      finding = try file.environment.findBrokenStructure(maximumPageCount: Self.pageCountCheckedAtOnce)
+    }
+    if case .unfinished = finding {
+      finding = try file.environment.findBrokenStructure(from: position, pageCount: Self.stepPageCount)
+    }
+    switch finding {
+    case .broken(let reason):
+      condemn(reason)
+      return false
+    case .sound:
+      maintenance.withLock { $0.structurePosition = nil }
+      storeDirectory.endCheck()
+      isStructureUnchecked.store(false, ordering: .relaxed)
+      return false
+    case .unfinished(let next):
+      maintenance.withLock { $0.structurePosition = next }
+      // A quarter of the disk's time at most.
+      let elapsed = MonotonicTime.now.nanoseconds - start.nanoseconds
+      if options.runsInBackground { usleep(UInt32(min(elapsed / 1000 * 3, 50_000))) }
+      return true
+    }
+  }
+
+  // MARK: While it is under way
+
+  /// Checks the pages that lead to all that is stored for a key.
+  /// - Throws: ``LMDBError``: ``LMDBError/Code/corrupted`` if one is broken.
+  func checkPaths(to key: [UInt8], in transaction: borrowing ReadTransaction) throws(LMDBError) {
+    let rowIDs = try StorageFormat.withTableKey(of: key) { (tableKey) throws(LMDBError) in
+      try checkPath(to: tableKey, inTable: StorageFormat.keysTable, transaction)
+      return try file.keys.withValue(forBytes: tableKey, in: transaction) { (list) throws(LMDBError) in
+        list.withUnsafeBytes { [UInt8]($0) }
+      }
+    }
+    guard let rowIDs else { return }
+    for index in 0..<rowIDs.count / 8 {
+      let rowID = rowIDs.withUnsafeBytes {
+        UInt64(littleEndian: $0.loadUnaligned(fromByteOffset: index * 8, as: UInt64.self))
+      }
+      try BigEndianUInt64.withEncoded(rowID) { (key) throws(LMDBError) in
+        try checkPath(to: key, inTable: StorageFormat.headsTable, transaction)
+      }
+      let chunkCount = try file.heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
+        record.withUnsafeBytes { record -> Int in
+          guard let head = HeadLayout(record), head.hasRightChecksum else { return 0 }
+          return file.chunks(of: head).count
+        }
+      }
+      for chunk in 0..<(chunkCount ?? 0) {
+        let key = ChunkKey(rowID: rowID, index: UInt32(truncatingIfNeeded: chunk))
+        try ChunkKeyCodec.withEncoded(key) { (key) throws(LMDBError) in
+          try checkPath(to: key, inTable: StorageFormat.bodiesTable, transaction)
+        }
+      }
+    }
+  }
+
+  /// Checks the pages that lead to what a group of stores replaces, and to where they go.
+  func checkPaths(of batch: Batch) throws(LMDBError) {
+    try file.environment.read { (transaction) throws(LMDBError) in
+      for staged in batch.stores { try checkPaths(to: staged.key.bytes, in: transaction) }
+    }
+  }
+
+  private func checkPath(
+    to key: UnsafeRawBufferPointer, inTable table: String, _ transaction: borrowing ReadTransaction
+  ) throws(LMDBError) {
+    guard let reason = try file.environment.findBrokenPath(to: key, inTable: table, transaction) else { return }
+    condemn(reason)
+    throw LMDBError(code: .corrupted, function: "mdb_get")
+  }
+}

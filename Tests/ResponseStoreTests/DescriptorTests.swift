@@ -1,0 +1,53 @@
+import Foundation
+import Glibc
+import Testing
+
+@testable import ResponseStore
+
+@Suite("File descriptors")
+struct DescriptorTests {
+  @Test("With the standard descriptors closed, what a program prints is written into none of the store's files")
+  func closedStandardDescriptors() async throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    fixture.close()
+    let directory = fixture.directory
+    await #expect(processExitsWith: .success) { [directory = directory as String] in
+      /// Prints, and ends the process if the descriptor leads to a file of the store.
+      func check(_ code: CInt) {
+        for descriptor in CInt(0)...2 {
+          var target = [CChar](repeating: 0, count: 4096)
+          let count = readlink("/proc/self/fd/\(descriptor)", &target, target.count - 1)
+          let path = String(decoding: target.prefix(max(count, 0)).map { UInt8(bitPattern: $0) }, as: UTF8.self)
+          if path.hasPrefix(directory) { _exit(code) }
+          _ = write(descriptor, "printed", 7)
+        }
+        print("printed")
+        fflush(nil)
+      }
+      for descriptor in CInt(0)...2 { close(descriptor) }
+      let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20))
+      check(11)
+      // Whoever closes them later gets no file of the store either.
+      for descriptor in CInt(0)...2 { close(descriptor) }
+      for number in 0..<2000 { store.store(childResponse("http://a.example/\(number)")) }
+      while store.writePending() {}
+      check(12)
+      for descriptor in CInt(0)...2 { close(descriptor) }
+      store.removeAll()
+      store.condemn("a test said so")
+      let anew = try store.openAnew(options: quietOptions(capacity: 16 << 20))
+      check(13)
+      anew.store(childResponse("http://a.example/"))
+      while anew.writePending() {}
+      anew.close()
+      check(14)
+    }
+    for name in try FileManager.default.contentsOfDirectory(atPath: directory) {
+      let bytes = try Data(contentsOf: URL(fileURLWithPath: directory + "/" + name))
+      #expect(bytes.range(of: Data("printed".utf8)) == nil, "\(name)")
+    }
+    try fixture.open()
+    #expect(fixture.body("http://a.example/") != nil)
+  }
+}

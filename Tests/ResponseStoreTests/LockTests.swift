@@ -1,0 +1,108 @@
+import Foundation
+import Glibc
+import Testing
+
+@testable import ResponseStore
+
+@Suite("Locks of a directory")
+struct LockTests {
+  /// A path whose file this test holds locked, as a process does that was stopped at the wrong moment.
+  private func withLocked<R>(_ path: String, _ body: () async throws -> R) async throws -> R {
+    let descriptor = open(path, O_RDONLY | O_CLOEXEC)
+    defer { close(descriptor) }
+    #expect(flock(descriptor, LOCK_EX | LOCK_NB) == 0)
+    return try await body()
+  }
+
+  enum Held: String, CaseIterable {
+    /// By a process that opens the store.
+    case openLock = "/open.lock"
+    /// By a process within `mdb_env_open` or `mdb_env_close`.
+    case directory = ""
+  }
+
+  @Test("A directory that another process keeps locked does not keep this one from others", arguments: Held.allCases)
+  func others(_ held: Held) async throws {
+    let locked = try StoreFixture()
+    defer { locked.remove() }
+    locked.close()
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    fixture.store.store(fixture.response("http://a.example/"))
+    fixture.drain()
+    fixture.close()
+    let directory = locked.directory
+    let hasOpened = Monitor(false)
+    let hasEnded = Monitor(false)
+    try await withLocked(directory + held.rawValue) {
+      Thread {
+        // Throws when the lock is kept for too long.
+        try? ResponseStore.open(directory: directory, options: .init(capacityByteCount: 16 << 20)).close()
+        hasEnded.update { $0 = true }
+      }.start()
+      // It is in the middle of opening when it has its own file open.
+      let openFile = directory + "/open.lock"
+      while !hasFileOpen(openFile), !hasEnded.withLock({ $0 }) { usleep(1000) }
+      let other = fixture.directory
+      Thread {
+        try? ResponseStore.open(directory: other, options: quietOptions(capacity: 16 << 20)).close()
+        hasOpened.update { $0 = true }
+      }.start()
+      // The locked one gives up after five seconds; the other has long been opened.
+      while !hasOpened.withLock({ $0 }), !hasEnded.withLock({ $0 }) { usleep(1000) }
+      #expect(hasOpened.withLock { $0 })
+    }
+    _ = hasEnded.wait { $0 ? true : nil }
+    try fixture.open()
+    #expect(fixture.body("http://a.example/") != nil)
+  }
+
+  private func hasFileOpen(_ path: String) -> Bool {
+    ((try? FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd")) ?? []).contains {
+      (try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/fd/" + $0)) == path
+    }
+  }
+
+  @Test("A forked child keeps none of its parent's locks, so that damaged data can be replaced while it lives")
+  func forkedChild() async throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    fixture.store.store(fixture.response("http://a.example/"))
+    fixture.drain()
+    fixture.close()
+    await #expect(processExitsWith: .success) { [directory = fixture.directory as String] in
+      var store: ResponseStore? = try .open(directory: directory, options: quietOptions(capacity: 16 << 20))
+      var ends: [CInt] = [-1, -1]
+      guard pipe(&ends) == 0 else { exit(3) }
+      let child = forkNow()
+      if child == 0 {
+        _ = write(ends[1], "x", 1)
+        while true { pause() }
+      }
+      // `fork` returns to the parent before it has done its work in the child.
+      var byte: UInt8 = 0
+      guard read(ends[0], &byte, 1) == 1 else { exit(4) }
+      defer {
+        kill(child, SIGKILL)
+        waitpid(child, nil, 0)
+      }
+      for name in try FileManager.default.contentsOfDirectory(atPath: "/proc/\(child)/fd") {
+        let path = try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/\(child)/fd/" + name)
+        for locked in ["/users.lock", "/open.lock", "/" + RemovalLog.name, ""] where path == directory + locked {
+          kill(child, SIGKILL)
+          exit(2)
+        }
+      }
+      store?.condemn("a test said so")
+      store?.close()
+      store = nil
+      let anew = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20))
+      anew.store(childResponse("http://b.example/"))
+      while anew.writePending() {}
+      anew.close()
+    }
+    try fixture.open()
+    #expect(fixture.body("http://a.example/") == nil)
+    #expect(fixture.body("http://b.example/") != nil)
+  }
+}

@@ -1,0 +1,190 @@
+import Foundation
+import Glibc
+import HTTPCaching
+import Testing
+
+@testable import ResponseStore
+
+@Suite("Opening after a crash")
+struct OpeningAfterCrashTests {
+  private static let capacity = 48 << 20
+
+  private static func url(_ number: Int) -> String { "http://a.example/\(number)" }
+
+  /// A closed store with so many responses of 15 pages each.
+  private func filledFixture(count: Int) throws -> StoreFixture {
+    let fixture = try StoreFixture(capacity: Self.capacity)
+    let body = pseudorandomData(60_000, seed: 1)
+    for number in 0..<count {
+      fixture.store.store(fixture.response(Self.url(number), body: body))
+      fixture.store.writePending()
+    }
+    fixture.drain()
+    #expect(fixture.store.entryCount == UInt64(count))
+    fixture.close()
+    return fixture
+  }
+
+  /// Has a child open the store and be killed, which leaves a read transaction behind where it is wanted.
+  private func killChild(_ directory: String, inTransaction: Bool) async {
+    await #expect(processExitsWith: .signal(SIGKILL)) {
+      [directory = directory as String, inTransaction = inTransaction as Bool] in
+      let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: Self.capacity))
+      if inTransaction {
+        _ = store.withResponse(RequestKey(urlString: Self.url(0))!) { _ in kill(getpid(), SIGKILL) }
+      }
+      kill(getpid(), SIGKILL)
+    }
+  }
+
+  /// The bytes that opening the store reads in a process of its own, which does not close it well either.
+  private func byteCountOfOpening(_ directory: String) async throws -> Int {
+    await #expect(processExitsWith: .signal(SIGKILL)) { [directory = directory as String] in
+      func readByteCount() -> Int {
+        let text = (try? String(contentsOfFile: "/proc/self/io", encoding: .utf8)) ?? ""
+        return text.split(separator: "\n").first.flatMap { Int($0.dropFirst("rchar: ".count)) } ?? -1
+      }
+      let before = readByteCount()
+      let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: Self.capacity))
+      let after = readByteCount()
+      guard before >= 0, store.lookup(RequestKey(urlString: Self.url(0))!) != nil else { exit(2) }
+      try "\(after - before)".write(toFile: directory + ".read", atomically: false, encoding: .utf8)
+      kill(getpid(), SIGKILL)
+    }
+    defer { unlink(directory + ".read") }
+    return try #require(Int(String(contentsOfFile: directory + ".read", encoding: .utf8)))
+  }
+
+  private func isUnchecked(_ store: ResponseStore) -> Bool { store.isStructureUnchecked.load(ordering: .relaxed) }
+
+  @Test("After a kill, opening reads no more of a store with four times as many responses", arguments: [false, true])
+  func constant(inTransaction: Bool) async throws {
+    var byteCounts: [Int] = []
+    for count in [150, 600] {
+      let fixture = try filledFixture(count: count)
+      defer { fixture.finish() }
+      await killChild(fixture.directory, inTransaction: inTransaction)
+      byteCounts.append(try await byteCountOfOpening(fixture.directory))
+      try fixture.open()
+      #expect(fixture.store.entryCount == UInt64(count))
+      #expect(fixture.body(Self.url(count - 1))?.count == 60_000)
+      // Only who ended within a transaction may have been ended by the data.
+      #expect((fixture.store.storeDirectory.reasonToCheck != nil) == inTransaction)
+      #expect(isUnchecked(fixture.store) == inTransaction)
+      fixture.drain()
+      #expect(fixture.store.storeDirectory.reasonToCheck == nil)
+      #expect(!isUnchecked(fixture.store))
+    }
+    #expect(abs(byteCounts[1] - byteCounts[0]) < 64 << 10, "\(byteCounts)")
+  }
+
+  /// Zeroes leaves that hold request keys; with `inner` not the first and the last one of a table, at which opening looks.
+  private func zeroLeaves(in fixture: StoreFixture, inner: Bool) throws {
+    let path = fixture.path("data.mdb")
+    let pages = [UInt8](try Data(contentsOf: URL(fileURLWithPath: path)))
+    func number(_ offset: Int) -> Int { Int(pages[offset]) + Int(pages[offset + 1]) << 8 }
+    var leaves: [Bool: [(page: Int, firstKey: [UInt8])]] = [:]
+    for page in stride(from: 2 * 4096, to: pages.count, by: 4096) where number(page + 10) == 2 {
+      // Between the list of nodes and the nodes lies what was in liblmdb's memory before.
+      let nodes = Data(pages[(page + min(number(page + 14), 4096))..<(page + 4096)])
+      guard nodes.range(of: Data("a.example".utf8)) != nil else { continue }
+      let node = page + number(page + 16)
+      let key = pages[(node + 8)..<(node + 8 + number(node + 6))]
+      leaves[key.count == 8, default: []].append((page, Array(key)))
+    }
+    let descriptor = open(path, O_RDWR)
+    defer { close(descriptor) }
+    let zeros = [UInt8](repeating: 0, count: 4096)
+    var count = 0
+    for table in leaves.values {
+      let inOrder = table.sorted { $0.firstKey.lexicographicallyPrecedes($1.firstKey) }
+      // Some are older versions of others.
+      let keys = inOrder.map(\.firstKey)
+      let outer = keys.prefix(3) + keys.suffix(3)
+      for leaf in inOrder where !inner || !outer.contains(leaf.firstKey) {
+        #expect(pwrite(descriptor, zeros, zeros.count, off_t(leaf.page)) == zeros.count)
+        count += 1
+      }
+    }
+    #expect(count > 0)
+  }
+
+  @Test("While a large file is checked, a lookup that meets a broken page misses, and the store begins anew")
+  func checkedLookups() async throws {
+    let fixture = try filledFixture(count: 150)
+    defer { fixture.finish() }
+    await killChild(fixture.directory, inTransaction: true)
+    try zeroLeaves(in: fixture, inner: true)
+    await #expect(processExitsWith: .success) { [directory = fixture.directory as String] in
+      let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: Self.capacity))
+      // liblmdb would end the process on a zeroed page.
+      for number in 0..<150 {
+        let found = store.lookup(RequestKey(urlString: Self.url(number))!)
+        guard found == nil || found?.body.count == 60_000 else { exit(2) }
+      }
+      guard store.isGivenUp else { exit(3) }
+      for number in 0..<150 { store.store(childResponse(Self.url(number))) }
+      while store.writePending() {}
+    }
+    try fixture.open()
+    for number in 0..<150 { #expect(fixture.body(Self.url(number)) == nil) }
+    fixture.store.store(fixture.response(Self.url(0)))
+    fixture.drain()
+    #expect(fixture.body(Self.url(0)) != nil)
+    #expect(FileManager.default.fileExists(atPath: fixture.path("data.mdb.damaged")))
+  }
+
+  @Test("The check in the background finds what no lookup has met, and gives the store up")
+  func background() async throws {
+    let fixture = try filledFixture(count: 150)
+    defer { fixture.finish() }
+    await killChild(fixture.directory, inTransaction: true)
+    try fixture.open()
+    #expect(fixture.store.entryCount == 150)
+    try zeroLeaves(in: fixture, inner: true)
+    fixture.drain()
+    #expect(fixture.store.isGivenUp)
+    try fixture.reopen()
+    #expect(fixture.store.entryCount == 0)
+  }
+
+  @Test("A check that did not end is taken up by the next process, and by another one beside it")
+  func takenUp() async throws {
+    let fixture = try filledFixture(count: 150)
+    defer { fixture.finish() }
+    await killChild(fixture.directory, inTransaction: true)
+    try fixture.open()
+    fixture.store.maintain()
+    try fixture.reopen()
+    #expect(fixture.store.storeDirectory.reasonToCheck != nil)
+    // As if another process had it under way, which is no more.
+    let flag = try #require(fixture.store.storeDirectory.condemnedFlag)
+    #expect(flag.replaceChecker(UInt64(getpid()), with: 1))
+    #expect(!fixture.store.storeDirectory.claimCheck())
+    #expect(flag.replaceChecker(1, with: 1 << 22 + 1))
+    #expect(fixture.store.storeDirectory.claimCheck())
+    fixture.drain()
+    #expect(fixture.store.storeDirectory.reasonToCheck == nil)
+    try fixture.reopen()
+    #expect(fixture.store.storeDirectory.reasonToCheck == nil)
+    #expect(fixture.body(Self.url(149)) != nil)
+  }
+
+  @Test("After the machine was started anew, the pages that lead to records are checked", arguments: [false, true])
+  func anotherBoot(isBroken: Bool) throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    for number in 0..<40 { fixture.store.store(fixture.response(Self.url(number))) }
+    fixture.drain()
+    try #require(fixture.store.storeDirectory.condemnedFlag).boot.0 += 1
+    fixture.close()
+    if isBroken { try zeroLeaves(in: fixture, inner: false) }
+    try fixture.open()
+    #expect(fixture.store.entryCount == (isBroken ? 0 : 40))
+    #expect(fixture.logged.all.contains { $0.contains("the machine was started anew") } == isBroken)
+    let count = fixture.logged.all.count
+    try fixture.reopen()
+    #expect(fixture.store.entryCount == (isBroken ? 0 : 40))
+    #expect(fixture.logged.all.count == count)
+  }
+}
