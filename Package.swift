@@ -40,8 +40,10 @@ let package = Package(
     .testTarget(
       name: "LoopbackOriginTests", dependencies: ["LoopbackOrigin"], swiftSettings: settings),
     .testTarget(name: "HTTPCachingTests", dependencies: ["HTTPCaching"], swiftSettings: settings),
+    // Disks that fail: it stands between the test process and the C library.
+    .target(name: "CDiskFaults", path: "Tests/CDiskFaults"),
     .testTarget(
-      name: "ResponseStoreTests", dependencies: ["ResponseStore", "HTTPCaching", "LMDB"],
+      name: "ResponseStoreTests", dependencies: ["ResponseStore", "HTTPCaching", "LMDB", "CDiskFaults"],
       // Directories of released storage formats, which the tests copy.
       exclude: ["Golden"], swiftSettings: settings),
     .testTarget(

@@ -31,6 +31,7 @@ extension Environment {
       EnvironmentRegistry.releaseDamageHandler(of: pointer)
       // Whoever is stopped while it opens or closes does no harm meanwhile, and must not keep this process from going on.
       DirectoryLock.whileHolding(directoryLock) { _ in mdb_env_close(pointer) }
+      Glibc.close(syncDescriptor)
       directoryLock.close()
     }
   }

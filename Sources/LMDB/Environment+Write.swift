@@ -49,6 +49,12 @@ extension Environment {
         writeLock.unlock()
         throw LMDBError(code: .panic, function: "mdb_txn_begin")
       }
+      do throws(LMDBError) {
+        if syncFailures.isLossPossible { try synchronizeFile() }
+      } catch {
+        writeLock.unlock()
+        throw error
+      }
       var transaction: OpaquePointer?
       let rc = mdb_txn_begin(pointer, nil, 0, &transaction)
       if rc == 0, let transaction {
@@ -68,6 +74,8 @@ extension Environment {
   @usableFromInline
   func commitWrite(_ handle: TransactionHandle) throws(LMDBError) {
     let rc = mdb_txn_commit(handle.pointer)
+    // A code of the operating system: perhaps that of the sync.
+    if rc > 0 { syncFailures.note() }
     endWrite()
     guard rc == 0 else { throw LMDBError(rc, "mdb_txn_commit") }
   }
@@ -84,14 +92,4 @@ extension Environment {
     endCall()
   }
 
-  /// Returns when every commit so far is safe on disk, the last one included. `mdb_env_sync` with force.
-  ///
-  /// - Throws: ``LMDBError``: ``LMDBError/Code/inputOutput`` and other reasons of the operating system.
-  public func synchronize() throws(LMDBError) {
-    guard !isForked else { throw LMDBError(code: .forked, function: "mdb_env_sync") }
-    try beginCall("mdb_env_sync")
-    defer { endCall() }
-    let rc = mdb_env_sync(pointer, 1)
-    guard rc == 0 else { throw LMDBError(rc, "mdb_env_sync") }
-  }
 }

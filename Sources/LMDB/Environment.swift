@@ -32,6 +32,9 @@ public final class Environment: @unchecked Sendable {
   @usableFromInline let serial: UInt
 
   let pointer: OpaquePointer
+  /// The data file, opened once more for ``synchronize()``.
+  let syncDescriptor: CInt
+  let syncFailures = SyncFailures()
   let identity: DirectoryIdentity
   let dataFileIdentity: DirectoryIdentity
   /// Kept open, so that the directory's inode number is not given to another directory, and for `flock`.
@@ -80,10 +83,11 @@ public final class Environment: @unchecked Sendable {
 
   /// Takes over an environment that is open.
   init(
-    opened pointer: OpaquePointer, identity: DirectoryIdentity, dataFileIdentity: DirectoryIdentity,
-    directoryLock: LockDescriptor, serial: UInt
+    opened pointer: OpaquePointer, syncDescriptor: CInt, identity: DirectoryIdentity,
+    dataFileIdentity: DirectoryIdentity, directoryLock: LockDescriptor, serial: UInt
   ) {
     self.pointer = pointer
+    self.syncDescriptor = syncDescriptor
     self.identity = identity
     self.dataFileIdentity = dataFileIdentity
     self.directoryLock = directoryLock

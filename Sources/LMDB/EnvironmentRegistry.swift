@@ -83,9 +83,16 @@ enum EnvironmentRegistry {
     let serial = takeSerial()
     do throws(LMDBError) {
       let pointer = try openNew(directory: directory, directoryLock, options: options)
+      let syncDescriptor = FileDescriptor.open("\(directory)/\(DataFile.name)", O_RDWR | O_CLOEXEC | O_NOFOLLOW)
+      guard syncDescriptor >= 0 else {
+        let error = LMDBError.system("open")
+        releaseDamageHandler(of: pointer)
+        mdb_env_close(pointer)
+        throw error
+      }
       let environment = Environment(
-        opened: pointer, identity: identity, dataFileIdentity: dataFileIdentity(of: pointer),
-        directoryLock: directoryLock, serial: serial)
+        opened: pointer, syncDescriptor: syncDescriptor, identity: identity,
+        dataFileIdentity: dataFileIdentity(of: pointer), directoryLock: directoryLock, serial: serial)
       endTurn(identity, Entry(environment: environment, serial: serial, forkGeneration: generation))
       return environment
     } catch {
@@ -172,8 +179,7 @@ enum EnvironmentRegistry {
     mdb_env_get_path(pointer, &path)
     let directory = path.map { String(cString: $0) } ?? "?"
     let text = message.map { String(cString: $0) } ?? "?"
-    let line = "LMDB: the data file in \(directory) is damaged; liblmdb ends the process: \(text)\n"
-    _ = line.utf8.withContiguousStorageIfAvailable { write(STDERR_FILENO, $0.baseAddress, $0.count) }
+    StandardError.writeLine("LMDB: the data file in \(directory) is damaged; liblmdb ends the process: \(text)")
     if let pointer, let context = mdb_env_get_userctx(pointer) {
       Unmanaged<DamageHandler>.fromOpaque(context).takeUnretainedValue().body()
     }

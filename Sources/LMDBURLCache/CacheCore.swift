@@ -21,6 +21,8 @@ final class CacheCore: Sendable {
   /// Changes of the disk capacity, and opening anew, take turns.
   let resizing = Mutex<Void>(())
   let recovery = Mutex(Recovery())
+  /// Up to where ``flush()`` has told what was lost.
+  private let flushMark: Atomic<UInt64>
 
   struct Settings: Sendable {
     var minCacheInterval: Double = 300
@@ -35,6 +37,7 @@ final class CacheCore: Sendable {
     memory = MemoryTier(capacityByteCount: memoryCapacity)
     settings = Mutex(Settings())
     diskLimit = Atomic(diskCapacity)
+    flushMark = Atomic(store?.acceptedNumber ?? 0)
     if let store { openStore.set(store) }
   }
 
@@ -73,6 +76,7 @@ final class CacheCore: Sendable {
       do {
         let store = try ResponseStore.open(
           directory: directory, options: options.storeOptions(diskCapacity: capacity))
+        flushMark.store(store.acceptedNumber, ordering: .sequentiallyConsistent)
         openStore.set(store)
       } catch {
         options.log("LMDBURLCache: The cache works in memory alone. \(error)")
@@ -263,6 +267,6 @@ final class CacheCore: Sendable {
   func flush() throws {
     guard let store = openStore.load() else { return }
     defer { recoverIfGivenUp(store) }
-    try store.flush()
+    try store.flush(since: flushMark)
   }
 }

@@ -1,6 +1,7 @@
 import CachingClient
 import Foundation
 import HTTPCaching
+import LMDB
 import ResponseStore
 
 #if canImport(FoundationNetworking)
@@ -40,9 +41,10 @@ extension LMDBURLCache {
     public var verifiesEveryRead = false
     /// What tells the time. The system's clock by default.
     public var clock: @Sendable () -> Date = { Date() }
-    /// Gets a line for each kind of trouble; no line holds a query, a header value or a body. Standard error by default.
-    /// Called on the thread that met the trouble; it must not use the cache.
-    public var log: @Sendable (String) -> Void = { line in FileHandle.standardError.write(Data((line + "\n").utf8)) }
+    /// Gets a line for each kind of trouble; no line holds a query, a header value or a body. Standard error by
+    /// default; a line is dropped when standard error is closed, full or has no reader. Called on the thread that met
+    /// the trouble; it must not use the cache.
+    public var log: @Sendable (String) -> Void = { line in StandardError.writeLine(line) }
 
     /// Options at their defaults.
     public init() {}

@@ -46,7 +46,10 @@ extension LMDBURLCache {
   /// Returns when all that was stored is safe on disk, also against a power cut. Background revalidations are not waited for;
   /// see ``finishBackgroundWork()``. Without a disk tier it does nothing.
   ///
-  /// - Returns: False if the disk failed; the log says why.
+  /// Answers for everything that the disk tier accepted since this cache's last flush, also if the disk works again by
+  /// now or an empty store was begun in the place of a damaged one.
+  ///
+  /// - Returns: False if any of it was lost or could not be made safe; the log says why.
   @discardableResult
   public func flush() -> Bool {
     do {

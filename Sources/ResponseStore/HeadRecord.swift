@@ -241,4 +241,13 @@ struct HeadLayout {
     keyByteCount == key.count
       && key.withUnsafeBytes { memcmp(raw.baseAddress! + HeadRecord.fixedByteCount, $0.baseAddress!, key.count) == 0 }
   }
+  func hasSameKey(as other: HeadLayout) -> Bool { Self.areEqual(key, other.key) }
+  func hasSameVary(as other: HeadLayout) -> Bool { Self.areEqual(vary, other.vary) }
+
+  private static func areEqual(_ one: UnsafeRawBufferPointer, _ other: UnsafeRawBufferPointer) -> Bool {
+    guard one.count == other.count, let first = one.baseAddress, let second = other.baseAddress else {
+      return one.count == other.count
+    }
+    return memcmp(first, second, one.count) == 0
+  }
 }

@@ -1,5 +1,3 @@
-import Glibc
-
 /// Sees to it that each kind of trouble is logged once.
 final class Log: Sendable {
   enum Trouble: Hashable, Sendable {
@@ -10,13 +8,5 @@ final class Log: Sendable {
 
   func isFirst(_ trouble: Trouble) -> Bool {
     seen.withLock { $0.insert(trouble).inserted }
-  }
-
-  static func writeToStandardError(_ line: String) {
-    var text = line + "\n"
-    text.withUTF8 { bytes in
-      // A log line that cannot be written has nowhere to be reported.
-      _ = write(STDERR_FILENO, bytes.baseAddress, bytes.count)
-    }
   }
 }

@@ -1,5 +1,6 @@
 import FoundationEssentials
 import LMDB
+import Synchronization
 
 extension ResponseStore {
   /// Checks the whole file, after writing what is queued (in a store that is only looked at nothing is): every record and body against its checksum, every row of every
@@ -12,7 +13,8 @@ extension ResponseStore {
     var violations: [String] = []
     // To write what others removed would wait for who writes.
     if !options.opensExistingOnly {
-      do throws(StoreError) { try flush() } catch { violations.append("\(error)") }
+      // What was lost is for a flush to tell; here it counts what is stored.
+      do throws(StoreError) { try flush(since: Atomic(acceptedNumber)) } catch { violations.append("\(error)") }
     }
     do {
       violations += try file.environment.read { (transaction) throws(LMDBError) in

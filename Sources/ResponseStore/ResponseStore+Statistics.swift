@@ -16,6 +16,7 @@ extension ResponseStore {
       stores: counts.stores.load(ordering: .relaxed),
       updates: counts.updates.load(ordering: .relaxed),
       droppedStores: counts.droppedStores.load(ordering: .relaxed),
+      supersededStores: counts.supersededStores.load(ordering: .relaxed),
       removals: counts.removalCounts,
       damagedRecords: counts.damagedRecords.load(ordering: .relaxed),
       fullMaps: counts.fullMaps.load(ordering: .relaxed),

@@ -3,7 +3,8 @@ import HTTPCaching
 import LMDB
 
 extension ResponseStore {
-  /// Stores a response, in place of the one that was stored for the same key and Vary selection.
+  /// Stores a response, in place of the one that was stored for the same key and Vary selection. One that still waits
+  /// for the writer is not written any more, and its memory is freed.
   ///
   /// Returns at once: the response can be looked up in this process from now on, and is committed within
   /// ``Options/commitDelay``. When more than ``Options/queueByteCount`` bytes wait for the writer, the call waits for
@@ -69,7 +70,7 @@ extension ResponseStore {
       inlineByteCount: file.inlineByteCount)
     // It takes few bytes, and finds room where a response has found none.
     let limit = options.queueByteCount + options.queueByteCount / 8
-    if case .queued(true, _)? = queue.withLock({ enqueue(staged, in: &$0, limit: limit) }) { queue.wakeAll() }
+    if case .queued(true, _, _)? = queue.withLock({ enqueue(staged, in: &$0, limit: limit) }) { queue.wakeAll() }
   }
 
   /// The largest body that can be stored beside anything else: half of what the capacity leaves for live pages.
@@ -94,7 +95,7 @@ extension ResponseStore {
       inlineByteCount: file.inlineByteCount)
     guard staged.headByteCount <= largestHeadByteCount, hasTarget(staged), !wasRemoved(staged) else { return false }
     if !options.runsInBackground {
-      while !queue.withLock({ $0.hasRoom(for: staged, limit: options.queueByteCount) }), writePending() {}
+      while queue.withLock({ isFull($0, for: staged, staging.rivals(of: staged, in: $0)) }), writePending() {}
     }
     let limit = options.queueByteCount
     let result =
@@ -102,7 +103,7 @@ extension ResponseStore {
       ? queue.wait(timeout: options.fullQueueTimeout) { enqueue(staged, in: &$0, limit: limit) }
       : queue.withLock { enqueue(staged, in: &$0, limit: limit) }
     switch result {
-    case .queued(let wakesWriter, _):
+    case .queued(let wakesWriter, _, _):
       if wakesWriter { queue.wakeAll() }
       return true
     case .refused:
@@ -134,72 +135,50 @@ extension ResponseStore {
   }
 
   private enum Enqueued {
-    case queued(wakesWriter: Bool, letGo: (StagedResponse?, StagedResponse?))
+    /// With what is no longer needed, to be released without the queue's lock.
+    case queued(wakesWriter: Bool, superseded: StagedResponse?, written: (StagedResponse?, StagedResponse?))
     case refused
   }
 
   /// Puts a response at once into the staging area and the queue, so that both have one order; nil if there is no room.
   private func enqueue(_ staged: StagedResponse, in queue: inout WriteQueue, limit: Int) -> Enqueued? {
     guard !queue.isClosing else { return .refused }
-    guard queue.hasRoom(for: staged, limit: limit) else { return queue.isStalled ? .refused : nil }
-    if case .replaceHead = staged.purpose, let newest = staging.newest(of: staged.key, vary: staged.vary),
-      !newest.isSameRecord(as: staged)
-    {
-      // A later response waits already: what was validated is no longer stored.
-      return .refused
+    let rivals = staging.rivals(of: staged, in: queue)
+    if isFull(queue, for: staged, rivals, limit: limit) { return queue.isStalled ? .refused : nil }
+    // Only the newest of a variant is committed. The writer has what it has taken.
+    let superseded = rivals.queued(in: queue)
+    if case .replaceHead = staged.purpose, let newest = rivals.sameVariant {
+      // If a later response waits already, what was validated is no longer stored.
+      guard newest.isSameRecord(as: staged) else { return .refused }
+      if let superseded, case .insert = superseded.purpose {
+        // The record that is updated has no row yet. From now on this one is the record, which removals find by its own
+        // groups.
+        guard !wasRemoved(superseded) else { return .refused }
+        staged.becomeRecord()
+      }
     }
-    staging.insert(staged)
+    staging.insert(staged, inPlaceOf: superseded)
+    if let superseded, !superseded.isDiscard { counts.supersededStores.add(1, ordering: .relaxed) }
     let isFirst = !queue.hasStores
-    queue.append(staged)
-    return .queued(wakesWriter: isFirst || queue.storeByteCount >= wakeByteCount, letGo: queue.takeWritten())
+    queue.add(staged, inPlaceOf: superseded)
+    return .queued(
+      wakesWriter: isFirst || queue.storeByteCount >= wakeByteCount, superseded: superseded,
+      written: queue.takeWritten())
+  }
+
+  /// Whether the queue has no room for a response, or waits with as many variants of its key as are kept.
+  private func isFull(
+    _ queue: WriteQueue, for staged: StagedResponse, _ rivals: StagingArea.Rivals, limit: Int? = nil
+  ) -> Bool {
+    let superseded = rivals.queued(in: queue)
+    if case .insert = staged.purpose, superseded == nil, rivals.queuedCount >= StorageFormat.mostVariantsOfOneKey {
+      return true
+    }
+    return !queue.hasRoom(for: staged, inPlaceOf: superseded, limit: limit ?? options.queueByteCount)
   }
 
   /// So much waiting ends the writer's wait for more.
   var wakeByteCount: Int { limits.withLock { $0.batchByteCount } }
-
-  /// Returns when all that was stored before is safe on disk, also against a power cut, and what was removed before is
-  /// deleted or, if it is much, marked.
-  ///
-  /// - Throws: ``StoreError`` when the disk failed, the store was given up (``StoreError/Code/givenUp``), or nothing could be
-  ///   written for ``Options/stallTimeout`` (``StoreError/Code/busy``). Responses that could not be written for lack of room
-  ///   are dropped and counted, without an error.
-  public func flush() throws(StoreError) {
-    var isDone = true
-    if isUsable, !isForked {
-      let target = queue.update { queue -> UInt64 in
-        queue.flushCount += 1
-        return queue.queuedCount
-      }
-      if options.runsInBackground {
-        // Also while the store is being closed: everything queued is done with in the end.
-        let removal = removalLog.sequence
-        isDone =
-          waitUnlessStalled(queue) { queue -> Bool? in
-            // What cannot be taken over now stays hidden by the log.
-            let isAdopted = removalLog.adopted >= removal || queue.adoptionPausedUntil != nil
-            return queue.doneCount >= target && isAdopted ? true : nil
-          } != nil
-      } else {
-        while queue.withLock({ $0.doneCount < target }) || hasRemovalsToAdopt, writePending() {}
-      }
-      queue.withLock { $0.flushCount -= 1 }
-    }
-    if isCondemned {
-      throw StoreError(
-        .givenUp, directory: directory, reason: "the store was given up, and what was stored in it is lost",
-        remedy: "Open the directory again, unless a cache does; it starts empty")
-    }
-    guard isDone else {
-      throw StoreError(
-        .busy, directory: directory, reason: "nothing could be written for too long",
-        remedy: "See whether a process that uses the directory is stopped, and let it go on or end it")
-    }
-    do throws(LMDBError) {
-      try file.environment.synchronize()
-    } catch {
-      throw .storage(error, directory: directory, doing: "Flushing")
-    }
-  }
 
   /// A keyed digest of a credential, for `VarySelection`: equal values have equal digests in this store and no other, and
   /// the value itself is not written. It is no cryptographic hash: who can read the store's directory can test guesses.

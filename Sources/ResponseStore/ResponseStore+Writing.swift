@@ -25,13 +25,6 @@ extension ResponseStore {
     var pageCountBefore = 0
     /// The last removal that was taken over from the log.
     var adoptedRemoval: UInt64 = 0
-
-    /// The row that an update is for, whose record may have been written earlier in the same transaction.
-    func rowID(of update: StagedResponse) -> UInt64 {
-      let rowID = update.rowID
-      // Only what is updated as soon as it is stored is still without one, and then it is among the last.
-      return rowID != 0 ? rowID : rows.last { $0.response.record === update.record }?.rowID ?? 0
-    }
   }
 
   /// Commits the next group of what is queued; false if nothing was. The writer thread does this by itself; a store
@@ -68,7 +61,7 @@ extension ResponseStore {
   /// False if it failed.
   func carryOut(_ batch: Batch, byteLimit: Int) -> Bool {
     guard !isCondemned, !isForked else {
-      counts.droppedStores.add(batch.stores.count, ordering: .relaxed)
+      noteLoss(of: batch.stores, nil)
       return false
     }
     var batch = batch
@@ -275,7 +268,9 @@ extension ResponseStore {
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) {
     if case .replaceHead = staged.purpose {
-      let rowID = outcome.rowID(of: staged)
+      // An update that waited together with its record has taken its place, so the record has a row by now, or was
+      // dropped.
+      let rowID = staged.rowID
       if try file.replaceHead(
         of: rowID, with: staged.head, body: staged.bodyApart, counters: &counters, in: transaction)
       {
@@ -304,8 +299,13 @@ extension ResponseStore {
 
   // MARK: Failure
 
+  private func noteLoss(of stores: [StagedResponse], _ cause: LMDBError?) {
+    counts.droppedStores.add(stores.count { !$0.isDiscard }, ordering: .relaxed)
+    queue.withLock { $0.noteLoss(of: stores, cause) }
+  }
+
   private func writeFailed(_ error: LMDBError, _ batch: Batch) {
-    counts.droppedStores.add(batch.stores.count, ordering: .relaxed)
+    noteLoss(of: batch.stores, error)
     if error.isDamage {
       condemn("\(error)")
       return

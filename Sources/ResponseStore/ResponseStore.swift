@@ -66,8 +66,8 @@ public final class ResponseStore: Sendable {
     /// the other processes. 5 s by default.
     var idleReadTimeout: Duration = .seconds(5)
     /// Gets a line for each kind of trouble, on the thread that met it; it must not use the store. By default it goes to
-    /// standard error.
-    public var log: @Sendable (String) -> Void = { line in Log.writeToStandardError(line) }
+    /// standard error, or nowhere when standard error is closed, full or has no reader.
+    public var log: @Sendable (String) -> Void = { line in StandardError.writeLine(line) }
 
     /// Options with everything but the capacity at its default.
     public init(capacityByteCount: Int) {
@@ -98,6 +98,8 @@ public final class ResponseStore: Sendable {
   let uses: Lent<UseTableFile>
   let staging = StagingArea()
   let queue = Monitor(WriteQueue())
+  /// Up to where ``flush()`` has told what was lost.
+  let flushMark = Atomic<UInt64>(0)
   let maintenance = Monitor(MaintenanceState())
   let removalLog: RemovalLog
   let removals: RemovalView

@@ -18,7 +18,8 @@ final class StagedResponse: Sendable {
   /// let go of memory that the caller's processor has at hand.
   let bodyApart: Data
   let storedAt: Date
-  let purpose: Purpose
+  /// Changed only by ``becomeRecord()``.
+  nonisolated(unsafe) private(set) var purpose: Purpose
   /// Of an update: the response that is on its way to the disk as the record; of one laid out anew: that one.
   private let original: StagedResponse?
   /// Where it stands, unless that is known by the original.
@@ -29,13 +30,19 @@ final class StagedResponse: Sendable {
   /// The key's, which tells its place in the staging area.
   let digest: UInt64
 
-  /// An older response at the same place. Touched only with the staging area's lock of the place, which makes it safe to share; so
-  /// no look for other accesses is needed.
+  /// An older response of the same key. Touched only with the lock of the staging area's shard, which makes it safe to
+  /// share; so no look for other accesses is needed.
   @exclusivity(unchecked) nonisolated(unsafe) var next: StagedResponse?
+
+  /// Its place in the write queue. Touched only with the queue's lock.
+  @exclusivity(unchecked) nonisolated(unsafe) var queuePosition: UInt64 = 0
+
+  /// Its number among all that were accepted. Written with the queue's lock, before the writer sees this object.
+  @exclusivity(unchecked) nonisolated(unsafe) var number: UInt64 = 0
 
   /// glibc collects freed pieces of up to 128 bytes, and clears all of them at once with the lock that its other users wait for: for
   /// 43 to 62 ms, when a long queue had been written. Larger ones it clears one by one; this makes them larger.
-  private let padding: (UInt64, UInt64, UInt64, UInt64) = (0, 0, 0, 0)
+  private let padding: (UInt64, UInt64) = (0, 0)
 
   /// - Parameters:
   ///   - rowID: where the record stands that is to be updated, if that is known.
@@ -80,12 +87,19 @@ final class StagedResponse: Sendable {
     ownRowID = Atomic(0)
     snapshot = other.snapshot
     digest = other.digest
+    number = other.number
   }
 
   /// The same response for a data file that has free pages, but few of them in a row.
   var inSinglePages: StagedResponse {
     guard case .insert = purpose, !head.isBodyInline else { return self }
     return StagedResponse(inSinglePages: self)
+  }
+
+  /// Makes an update a record of its own, where it takes the place of the record that it updates. Only before anybody
+  /// else knows this object.
+  func becomeRecord() {
+    purpose = .insert
   }
 
   /// The bytes that writing it copies; what a batch is limited by.
@@ -109,6 +123,17 @@ final class StagedResponse: Sendable {
     let rowID = rowID
     return (record === other.record || (rowID != 0 && rowID == other.rowID)) && storedAt == other.storedAt
       && head.checksums.body == other.head.checksums.body
+  }
+
+  func hasKey(_ key: RequestKey) -> Bool { head.layout { $0.hasKey(key.bytes) } }
+
+  func hasSameKey(as other: StagedResponse) -> Bool {
+    head.layout { head in other.head.layout { head.hasSameKey(as: $0) } }
+  }
+
+  /// For two responses of one key: whether they have the same Vary selection.
+  func hasSameVariant(as other: StagedResponse) -> Bool {
+    head.layout { head in other.head.layout { head.hasSameVary(as: $0) } }
   }
 
   func isCovered(by scope: RemovalScope) -> Bool {

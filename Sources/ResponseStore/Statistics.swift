@@ -38,6 +38,9 @@ public struct StoreStatistics: Sendable, Hashable {
   /// Responses that were handed in and not written: too large, removed before they were written, a full queue, a full disk,
   /// or an update of a response that has gone.
   public var droppedStores: Int
+  /// Responses and updates in whose place a newer one for the same key and Vary selection was queued, before they were
+  /// written.
+  public var supersededStores: Int
   /// Entries that left the store, by reason.
   public var removals: [RemovalReason: Int]
   /// Records whose bytes did not match their checksum.
@@ -65,6 +68,7 @@ final class StatisticsCounters: Sendable {
   let stores = Atomic<Int>(0)
   let updates = Atomic<Int>(0)
   let droppedStores = Atomic<Int>(0)
+  let supersededStores = Atomic<Int>(0)
   let damagedRecords = Atomic<Int>(0)
   let fullMaps = Atomic<Int>(0)
   let commits = Atomic<Int>(0)

@@ -56,12 +56,14 @@ final class StoreRegistry: Sendable {
           .busy, directory: path, reason: "this process has it open without threads, for a look",
           remedy: "Close that before a cache is opened on the directory")
       }
+      if let givenUp { store.takeOverLoss(of: givenUp) }
       if !options.opensExistingOnly { store.capacityByteCount = options.capacityByteCount }
       return store
     }
     let store = try StoreOpening(
       directory: directory, options: options, counts: counts ?? StatisticsCounters()
     ).open()
+    if let before = existing ?? givenUp { store.takeOverLoss(of: before) }
     try store.startThreads()
     stores.withLock { $0[directory.identity] = Entry(store: store, queue: store.queue, processID: processID) }
     return store

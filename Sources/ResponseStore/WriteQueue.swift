@@ -1,4 +1,5 @@
 import Glibc
+import LMDB
 
 /// What waits for the writer. Stores are limited by their bytes.
 struct WriteQueue {
@@ -10,9 +11,12 @@ struct WriteQueue {
   var adoptionPausedUntil: MonotonicTime?
   /// Records found damaged, to be removed.
   var damagedRowIDs: Set<UInt64> = []
-  /// How many stores were queued, and how many of them are done with, ever.
+  /// How many places in the queue were taken, and how many of them are done with, ever.
   private(set) var queuedCount: UInt64 = 0
   private(set) var doneCount: UInt64 = 0
+  /// The number of the latest store that was accepted; see ``Loss``.
+  private(set) var acceptedNumber: UInt64 = 0
+  private(set) var loss: Loss?
   /// When the oldest waiting store was queued.
   private(set) var oldestQueuedAt = MonotonicTime.now
   /// Flushes want what is queued now, at once.
@@ -29,6 +33,13 @@ struct WriteQueue {
   /// All that was taken in is written, and the threads are gone.
   var isClosed = false
 
+  /// Stores that were accepted and then lost: what a flush has to tell.
+  struct Loss {
+    /// The number of the latest of them.
+    var number: UInt64
+    var cause: LMDBError?
+  }
+
   var isEmpty: Bool { stores.isEmpty && damagedRowIDs.isEmpty }
   /// Whether removals may be taken over now.
   var mayAdopt: Bool { adoptionPausedUntil.map { $0 <= .now } ?? true }
@@ -36,16 +47,36 @@ struct WriteQueue {
   /// The bytes that stores hold in memory until they are committed.
   var heldByteCount: Int { storeByteCount + inFlightByteCount }
 
+  /// The place of the store that is taken next.
+  private var firstPosition: UInt64 { queuedCount - UInt64(stores.count) }
+
+  /// Whether a store that was queued still waits, and the writer has not taken it.
+  func isQueued(_ response: StagedResponse) -> Bool { response.queuePosition >= firstPosition }
+
   /// Whether a response fits; one that is larger than the whole queue goes in alone.
-  func hasRoom(for response: StagedResponse, limit: Int) -> Bool {
-    heldByteCount == 0 || heldByteCount + response.byteCount <= limit
+  ///
+  /// - Parameter superseded: A store whose place it takes.
+  func hasRoom(for response: StagedResponse, inPlaceOf superseded: StagedResponse? = nil, limit: Int) -> Bool {
+    let rest = heldByteCount - (superseded?.byteCount ?? 0)
+    return rest == 0 || rest + response.byteCount <= limit
   }
 
-  mutating func append(_ response: StagedResponse) {
-    if !hasStores { oldestQueuedAt = .now }
-    stores.append(response)
+  /// Queues a store, at the end or in the place of one that still waits. It stays there however often it is superseded
+  /// in turn: so it is written when its turn comes, and a flush that waits for the older one waits for the newer one.
+  mutating func add(_ response: StagedResponse, inPlaceOf superseded: StagedResponse?) {
+    acceptedNumber += 1
+    response.number = acceptedNumber
     storeByteCount += response.byteCount
-    queuedCount += 1
+    guard let superseded else {
+      if !hasStores { oldestQueuedAt = .now }
+      response.queuePosition = queuedCount
+      stores.append(response)
+      queuedCount += 1
+      return
+    }
+    response.queuePosition = superseded.queuePosition
+    storeByteCount -= superseded.byteCount
+    stores[Int(superseded.queuePosition - firstPosition)] = response
   }
 
   /// The next stores in order: at least one, and no more than `byteLimit` bytes beyond it, nor `countLimit` in all. The caller
@@ -77,6 +108,19 @@ struct WriteQueue {
     storeByteCount -= byteCount
     inFlightByteCount += byteCount
     return batch
+  }
+
+  /// Notes that stores could not be committed. Before they count as done with, so that no flush misses it.
+  mutating func noteLoss(of stores: [StagedResponse], _ cause: LMDBError?) {
+    guard let number = stores.map(\.number).max(), number > loss?.number ?? 0 else { return }
+    loss = Loss(number: number, cause: cause)
+  }
+
+  /// Notes that all stores up to a number are lost, with the response store that had accepted them. Numbers go on from
+  /// there.
+  mutating func noteLoss(upTo number: UInt64) {
+    acceptedNumber = max(acceptedNumber, number)
+    if number > loss?.number ?? 0 { loss = Loss(number: number) }
   }
 
   /// The writer is done with a batch of so many bytes, for which it gets what is left of the one before, to let go of it without the

@@ -85,6 +85,29 @@ struct RecoveryTests {
     await fixture.finish()
   }
 
+  @Test("A flush tells once, to each cache, what was lost with the store before, also when another works by then")
+  func lossBefore() async throws {
+    let fixture = try CacheFixture(memory: 0)
+    let cache = fixture.cache
+    store(cache)
+    #expect(cache.flush())
+    let second = try LMDBURLCache(directory: fixture.directory, memoryCapacity: 0, diskCapacity: 16 << 20)
+    let old = cache.core.store
+    try FileManager.default.removeItem(at: fixture.directory)
+    store(cache, URL(string: "http://example.com/b")!)
+    let patience = ContinuousClock.now + .seconds(30)
+    while old?.isGivenUp == false, ContinuousClock.now < patience { try await Task.sleep(for: .milliseconds(1)) }
+    try await waitForRecovery(cache)
+    try await waitForRecovery(second)
+    #expect(!cache.flush())
+    #expect(cache.flush())
+    #expect(!second.flush())
+    store(second)
+    #expect(second.flush())
+    #expect(cache.isCached(Self.url))
+    await fixture.finish()
+  }
+
   @Test("The background thread notices a deleted directory where nothing is stored or removed")
   func deletedBehindMemory() async throws {
     let fixture = try CacheFixture()

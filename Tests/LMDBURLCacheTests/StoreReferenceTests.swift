@@ -1,0 +1,72 @@
+import Foundation
+import ResponseStore
+import Synchronization
+import Testing
+
+@testable import LMDBURLCache
+
+@Suite("The reference to a cache's store")
+struct StoreReferenceTests {
+  private final class Stores: Sendable {
+    let root = FileManager.default.temporaryDirectory.appendingPathComponent("reference-\(UUID().uuidString)")
+
+    func open(_ number: Int) throws -> ResponseStore {
+      var options = ResponseStore.Options(capacityByteCount: 1 << 20)
+      options.runsInBackground = false
+      return try ResponseStore.open(directory: root.path + "/\(number)", options: options)
+    }
+
+    // Nothing there is of use any more.
+    deinit { try? FileManager.default.removeItem(at: root) }
+  }
+
+  @Test("A store that was replaced is released when no reader uses it any more, and not before")
+  func release() throws {
+    let stores = Stores()
+    let reference = StoreReference()
+    reference.set(try stores.open(0))
+    weak let first = reference.load()
+    let second = try stores.open(1)
+    reference.use { _ in
+      // The reader stays, so this goes on without it.
+      reference.set(second)
+      #expect(first != nil && first?.entryCount == 0)
+    }
+    #expect(reference.load() === second)
+    // The next one releases what was left.
+    let third = try stores.open(2)
+    reference.set(third)
+    #expect(first == nil)
+    reference.set(third)
+    #expect(reference.load() === third)
+  }
+
+  @Test("Readers on many threads find a live store while it is replaced again and again")
+  func readers() throws {
+    let stores = Stores()
+    let reference = OnHeap()
+    reference.reference.set(try stores.open(0))
+    let isDone = Atomic<Bool>(false)
+    withExtendedLifetime(reference) {
+      DispatchQueue.concurrentPerform(iterations: 4) { thread in
+        if thread == 0 {
+          for number in 1..<15 {
+            do { reference.reference.set(try stores.open(number)) } catch { Issue.record(error) }
+          }
+          isDone.store(true, ordering: .sequentiallyConsistent)
+        }
+        while !isDone.load(ordering: .sequentiallyConsistent) {
+          let count = reference.reference.use { $0.capacityByteCount }
+          guard count == 1 << 20 else {
+            Issue.record("\(count ?? -1)")
+            return
+          }
+        }
+      }
+    }
+  }
+
+  private final class OnHeap: Sendable {
+    let reference = StoreReference()
+  }
+}

@@ -1,0 +1,169 @@
+import Foundation
+import Glibc
+import HTTPCaching
+import LMDB
+import Testing
+
+@testable import ResponseStore
+
+@Suite("A flush on a disk that fails")
+struct FlushTests {
+  /// A store with one response that is safe, on a disk whose syncs can fail.
+  private func withStore(
+    background: Bool = false, _ body: (StoreFixture, FailingDisk) throws -> Void
+  ) throws {
+    let fixture = try StoreFixture(background: background)
+    defer { fixture.finish() }
+    fixture.store.store(fixture.response(url(0)))
+    try fixture.store.flush()
+    let disk = try FailingDisk(path: fixture.path("data.mdb"))
+    defer { disk.remove() }
+    try body(fixture, disk)
+  }
+
+  private func url(_ number: Int) -> String { "http://a.example/\(number)" }
+
+  @Test("It tells that a response was dropped before, once, and that all is well afterwards")
+  func dropped() throws {
+    try withStore { fixture, disk in
+      let store = fixture.store
+      disk.failNextSyncs(1)
+      store.store(fixture.response(url(1)))
+      fixture.drain()
+      #expect(disk.failuresToCome == 0)
+      #expect(fixture.body(url(1)) == nil && store.statistics.droppedStores == 1)
+      #expect { try store.flush() } throws: { ($0 as? StoreError)?.code == .storage }
+      try store.flush()
+      store.store(fixture.response(url(2)))
+      try store.flush()
+      #expect(fixture.body(url(0)) != nil && fixture.body(url(2)) != nil)
+    }
+  }
+
+  @Test("It tells that a response was dropped while it waited", arguments: [false, true])
+  func droppedMeanwhile(background: Bool) throws {
+    try withStore(background: background) { fixture, disk in
+      disk.failNextSyncs(1)
+      fixture.store.store(fixture.response(url(1)))
+      #expect(throws: StoreError.self) { try fixture.store.flush() }
+      #expect(disk.failuresToCome == 0 && fixture.store.statistics.droppedStores == 1)
+      try fixture.store.flush()
+    }
+  }
+
+  @Test("It tells that its own sync failed; the next one makes good for it")
+  func ownSync() throws {
+    try withStore { fixture, disk in
+      fixture.store.store(fixture.response(url(1)))
+      fixture.drain()
+      disk.failNextSyncs(1)
+      #expect(throws: StoreError.self) { try fixture.store.flush() }
+      try fixture.store.flush()
+      try expectSafe(disk, fixture, [0, 1])
+    }
+  }
+
+  @Test("Flushes that run at once are all told, and so is the next one of what was stored after they began")
+  func concurrent() throws {
+    try withStore(background: true) { fixture, disk in
+      let store = fixture.store
+      let results = Monitor<[Bool]>([])
+      let threads = try store.file.environment.write { (_) throws(LMDBError) -> [Thread] in
+        // The writer waits for this transaction to end.
+        store.store(fixture.response(url(1)))
+        let threads = (0..<2).map { _ in
+          Thread { [store] in
+            let isSafe = (try? store.flush()) != nil
+            results.update { $0.append(isSafe) }
+          }
+        }
+        for thread in threads { thread.start() }
+        while store.queue.withLock({ $0.flushCount }) < 2 { usleep(100) }
+        store.store(fixture.response(url(2)))
+        disk.failNextSyncs(2)
+        return threads
+      }
+      withExtendedLifetime(threads) {
+        #expect(results.wait(timeout: .seconds(60)) { $0.count == 2 ? $0 : nil } == [false, false])
+      }
+      while store.queue.withLock({ $0.doneCount < $0.queuedCount }) { usleep(100) }
+      // Both were in one group or in two.
+      disk.failNextSyncs(0)
+      if fixture.body(url(2)) == nil { #expect(throws: StoreError.self) { try store.flush() } }
+      try store.flush()
+    }
+  }
+
+  // MARK: The sync that lost a meta page
+
+  @Test("What it calls safe survives a power cut, also after a sync that failed and lost what was written before")
+  func lostMetaPage() throws {
+    try withStore { fixture, disk in
+      let store = fixture.store
+      store.store(fixture.response(url(1)))
+      // Its meta page is synced with the next commit, which fails.
+      fixture.drain()
+      store.store(fixture.response(url(2)))
+      disk.failNextSyncs(1)
+      fixture.drain()
+      #expect(fixture.body(url(1)) != nil && fixture.body(url(2)) == nil)
+      #expect(throws: StoreError.self) { try store.flush() }
+      try store.flush()
+      try expectSafe(disk, fixture, [0, 1])
+    }
+  }
+
+  @Test("Commits after a failed sync overwrite nothing that a power cut would lead back to")
+  func overwrites() throws {
+    try withStore { fixture, disk in
+      let store = fixture.store
+      func storeAll(_ round: Int) {
+        for number in 0..<20 {
+          store.store(fixture.response(url(number), body: pseudorandomData(3000, seed: UInt64(round * 20 + number))))
+        }
+        fixture.drain()
+      }
+      for round in 0..<4 { storeAll(round) }
+      disk.keepImages()
+      disk.failNextSyncs(1)
+      for round in 4..<12 { storeAll(round) }
+      #expect(disk.images.count >= 8)
+      for image in disk.images {
+        try withImage(image, fixture) { store in
+          #expect(store.checkInvariants() == [])
+          for number in 0..<20 {
+            let body = store.lookup(fixture.key(url(number)))?.body
+            let right = (0..<12).map { pseudorandomData(3000, seed: UInt64($0 * 20 + number)) }
+            // What is damaged counts as missing.
+            #expect(body.map { right.contains($0) } == true, "\(number)")
+          }
+        }
+      }
+    }
+  }
+
+  /// Cuts the power, and expects these responses to be there.
+  private func expectSafe(
+    _ disk: FailingDisk, _ fixture: StoreFixture, _ numbers: [Int], sourceLocation: SourceLocation = #_sourceLocation
+  ) throws {
+    try withImage(disk.safeBytes, fixture) { store in
+      for number in numbers {
+        #expect(store.lookup(fixture.key(url(number))) != nil, "\(number)", sourceLocation: sourceLocation)
+      }
+      #expect(store.checkInvariants() == [], sourceLocation: sourceLocation)
+    }
+  }
+
+  /// Opens a store on a copy of the directory with these bytes as its data.
+  private func withImage(_ bytes: [UInt8], _ fixture: StoreFixture, _ body: (ResponseStore) throws -> Void) throws {
+    let copy = fixture.directory + ".copy"
+    try FileManager.default.copyItem(atPath: fixture.directory, toPath: copy)
+    defer { try? FileManager.default.removeItem(atPath: copy) }
+    for name in ["lock.mdb", "users.lock"] { unlink(copy + "/" + name) }
+    try Data(bytes).write(to: URL(fileURLWithPath: copy + "/data.mdb"))
+    chmod(copy + "/data.mdb", 0o600)
+    let store = try ResponseStore.open(directory: copy, options: fixture.options)
+    defer { store.close() }
+    try body(store)
+  }
+}
