@@ -22,10 +22,11 @@ extension CachingClient {
     switch storability {
     case .refuse(let rule): return .refuse(rule)
     case .store(let fields, let facts):
+      var facts = request.overrides.applied(to: facts, status: head.status)
+      if arrival.response.isContentDecoded { facts.flags.insert(.decoded) }
       return .store(
         StorageProposal(
-          status: head.status, fields: kept(fields), body: Data(),
-          facts: request.overrides.applied(to: facts, status: head.status),
+          status: head.status, fields: kept(fields), body: Data(), facts: facts,
           vary: VarySelection(
             request: request.head, response: head.fields, credentialDigest: storage.credentialDigest)))
     }

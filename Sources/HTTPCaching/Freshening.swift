@@ -28,6 +28,7 @@ public enum Freshening: Sendable, Hashable {
   ) -> Freshening {
     // 9111 5.2.1.5: no part of this answer is kept.
     if RequestDirectives(request.fields).noStore { return .reuseUnchanged(.requestNoStore) }
+    guard response.fields.isStorable else { return .unrelated(.tooManyFields) }
     switch identify(response.fields, stored.fields, isOnlyEntry: isOnlyEntry) {
     case .updates(let rule):
       return update(
@@ -71,6 +72,7 @@ public enum Freshening: Sendable, Hashable {
     responseTime: Date, options: CachingOptions
   ) -> Freshening {
     if RequestDirectives(request.fields).noStore { return .unrelated(.requestNoStore) }
+    guard response.fields.isStorable else { return .unrelated(.tooManyFields) }
     // 9111 4.3.5 speaks of a 200, and of what is one or a part of one.
     guard response.status == 200, stored.status == 200 || stored.status == 206 else {
       return .unrelated(.headNotUsable)
@@ -134,7 +136,8 @@ public enum Freshening: Sendable, Hashable {
         request: effective, response: merged, directives: directives, requestTime: requestTime,
         responseTime: responseTime, options: options)
     else { return .unrelated(rule) }
-    if stored.facts.flags.contains(.incomplete) { facts.flags.insert(.incomplete) }
+    // What is true of the body stays true.
+    facts.flags.formUnion(stored.facts.flags.intersection([.incomplete, .decoded]))
     if let refusal = Storability.refusal(ofUpdated: merged, request: effective, options: options) {
       return .updateAndRemove(fields: fields, facts: facts, refusal)
     }

@@ -50,6 +50,8 @@ public struct FreshnessFacts: Sendable, Hashable {
     public static let dateAssumed = Flags(rawValue: 1 << 14)
     /// The response has a `Cache-Groups` field. RFC 9875.
     public static let hasGroups = Flags(rawValue: 1 << 15)
+    /// The body is not coded as `Content-Encoding` says: whoever brought it has undone that.
+    public static let decoded = Flags(rawValue: 1 << 16)
   }
 
   /// The largest number of seconds that is distinguished: 2^31, about 68 years. RFC 9111, 1.3.

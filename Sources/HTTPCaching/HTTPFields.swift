@@ -109,6 +109,24 @@ public struct HTTPFields: Sendable {
   }
 }
 
+extension HTTPFields {
+  /// The most lines that a stored response has: 1,000. Servers and browsers stop at a few hundred.
+  public static let maximumStoredCount = 1000
+  /// The most bytes that the names and values of a stored response take together: 256 KiB, as much as browsers take.
+  public static let maximumStoredByteCount = 256 << 10
+
+  /// Whether these fields are few and short enough to be stored. Some decisions compare each field with each other one,
+  /// which takes seconds for tens of thousands.
+  ///
+  /// - Complexity: Linear in the number of lines; constant for too many.
+  var isStorable: Bool {
+    guard lines.count <= Self.maximumStoredCount else { return false }
+    var byteCount = 0
+    for line in lines { byteCount += line.name.utf8.count + line.value.utf8.count }
+    return byteCount <= Self.maximumStoredByteCount
+  }
+}
+
 extension HTTPFields: RandomAccessCollection {
   /// One line.
   public typealias Element = (name: String, value: String)

@@ -22,6 +22,8 @@ extension Rule {
   public static let partNotUsable = Rule("part-not-usable", "9111 3.3", "partial content without a usable range")
   /// A field name or value holds bytes that do not belong there.
   public static let malformedField = Rule("malformed-field", "9110 5.5", "a field holds CR, LF, NUL or a bad name")
+  /// The response has more fields than are stored, or longer ones.
+  public static let tooManyFields = Rule("too-many-fields", "9110 5.4", "more or longer fields than the cache keeps")
   /// The request says `no-store`.
   public static let requestNoStore = Rule("request-no-store", "9111 5.2.1.5", "the request says no-store")
   /// The response says `no-store`.

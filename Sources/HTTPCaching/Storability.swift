@@ -17,6 +17,7 @@ public enum Storability: Sendable, Hashable {
   public static func decide(
     request: RequestHead, response: ResponseHead, requestTime: Date, responseTime: Date, options: CachingOptions
   ) -> Storability {
+    guard response.fields.isStorable else { return .refuse(.tooManyFields) }
     let directives = ResponseDirectives(response.fields, targetedFieldNames: options.targetedFieldNames)
     if let rule = refusal(ofRequest: request) ?? refusal(of: response, for: request, options: options)
       ?? refusal(ofPost: request, answeredBy: response, directives, options)
@@ -138,6 +139,7 @@ public enum Storability: Sendable, Hashable {
 
   /// The refusal that what a 304 or HEAD made of a stored response would meet.
   static func refusal(ofUpdated response: ResponseHead, request: RequestHead, options: CachingOptions) -> Rule? {
+    if !response.fields.isStorable { return .tooManyFields }
     let directives = ResponseDirectives(response.fields, targetedFieldNames: options.targetedFieldNames)
     if !response.fields.isWellFormed { return .malformedField }
     if VarySelection.names(in: response.fields) == nil { return .varyStar }

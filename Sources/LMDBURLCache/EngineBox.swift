@@ -16,7 +16,7 @@ final class EngineBox: Sendable {
   func context(of cache: LMDBURLCache) -> SessionContext {
     if let context = contextReference.load() { return context }
     // Without the cache in it: the context is only asked for the configuration and the session inside.
-    return contextReference.storeIfNil(SessionContext(configuration: .default))
+    return contextReference.storeIfNil(SessionContext(configuration: cache.core.options.loadConfiguration))
   }
 
   var engineInUse: CachingClient<CacheStorage>? { reference.load() }

@@ -28,8 +28,13 @@ struct FoundationFields {
   private(set) var fields = [String: String](minimumCapacity: 12)
   /// A bit for each length and first letter that names had: only names that share it can be the same.
   private var shapes: UInt64 = 0
+  /// The spelling of each name's first line, by the name in lower case. Among many names a search would take too long.
+  private var spellings: [String: String] = [:]
+  /// With as many names as this, `spellings` holds all of them.
+  private static let manyCount = 64
 
   mutating func append(name: String, value: String) {
+    guard fields.count < Self.manyCount else { return appendAmongMany(name: name, value: value) }
     let shape: UInt64 = 1 << (UInt64(name.utf8.count &* 8 &+ Int((name.utf8.first ?? 0) & 0x1f)) & 63)
     if shapes & shape != 0, let first = fields.keys.first(where: { $0.isSameFieldName(as: name) }) {
       fields[first, default: ""] += ", " + value
@@ -38,9 +43,27 @@ struct FoundationFields {
       fields[name] = value
     }
   }
+
+  private mutating func appendAmongMany(name: String, value: String) {
+    if spellings.isEmpty {
+      for first in fields.keys { spellings[first.lowercasedFieldName] = first }
+    }
+    let lowercased = name.lowercasedFieldName
+    if let first = spellings[lowercased] {
+      fields[first, default: ""] += ", " + value
+    } else {
+      spellings[lowercased] = name
+      fields[name] = value
+    }
+  }
 }
 
 extension String {
+  /// Equal for names of one field.
+  fileprivate var lowercasedFieldName: String {
+    String(decoding: utf8.map { $0 &- 0x41 < 26 ? $0 | 0x20 : $0 }, as: UTF8.self)
+  }
+
   /// Whether both name one field: ASCII letters count without regard to case (RFC 9110, 5.1). Comparing them through
   /// Foundation takes longer than all the rest of building a response.
   fileprivate func isSameFieldName(as other: String) -> Bool {

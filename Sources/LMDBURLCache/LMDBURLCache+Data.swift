@@ -9,7 +9,7 @@ import HTTPCaching
 /// Loads that need no `URLSession` for a hit: what is fresh in the cache is answered on the caller's thread, many times faster
 /// than a session's task, of which all in a process share one queue.
 extension LMDBURLCache {
-  /// Loads a request through the cache; misses go over a session of the cache's own.
+  /// Loads a request through the cache; misses go over a session of the cache's own (see ``Options/transport``).
   ///
   /// Redirects are followed, each hop cached under its own URL. The same rules hold as for a session with
   /// ``FoundationNetworking/URLSessionConfiguration/caching(with:)``.

@@ -34,6 +34,17 @@ extension LMDBURLCache {
     /// A body is held in memory until it is stored. One beyond this size, or beyond 5% of the larger of the two capacities, is
     /// handed on as it comes, and not held. Bodies stored by hand, with `storeCachedResponse(_:for:)`, are not limited by this.
     public var maximumStoredBodyByteCount = 64 << 20
+    /// What carries the requests of ``LMDBURLCache/data(for:)`` and ``LMDBURLCache/load(_:)`` to the origin.
+    ///
+    /// Nil, the default, stands for sessions with Foundation's default configuration, whose cookies and credentials all
+    /// callers in the process share. A shared cache (`caching.mode = .shared`) then sends and keeps neither: they are
+    /// one user's, and its requests come from many. A configuration given here is taken as it is, with its cookie
+    /// storage.
+    ///
+    ///     options.transport = .urlSession(configuration)
+    public var transport: Transport? {
+      didSet { transport = transport?.copied }
+    }
     /// Whether the directory may be a symbolic link or belong to another user. False by default.
     public var allowsUntrustedDirectory = false
     /// Whether checksums are compared at every read from disk, not only at a record's first in this process. False by
@@ -48,6 +59,31 @@ extension LMDBURLCache {
 
     /// Options at their defaults.
     public init() {}
+
+    /// What carries requests to the origin.
+    public enum Transport: Sendable {
+      /// Sessions of the cache's own with this configuration. Changes that are made to it later do not count.
+      case urlSession(URLSessionConfiguration)
+
+      fileprivate var copied: Transport {
+        switch self {
+        case .urlSession(let configuration):
+          .urlSession(configuration.copy() as? URLSessionConfiguration ?? configuration)
+        }
+      }
+    }
+
+    /// The configuration of loads without a session.
+    var loadConfiguration: URLSessionConfiguration {
+      if case .urlSession(let configuration)? = transport { return configuration }
+      let configuration = URLSessionConfiguration.default
+      guard caching.mode == .shared else { return configuration }
+      configuration.httpCookieStorage = nil
+      configuration.httpShouldSetCookies = false
+      configuration.httpCookieAcceptPolicy = .never
+      configuration.urlCredentialStorage = nil
+      return configuration
+    }
 
     func storeOptions(diskCapacity: Int) -> ResponseStore.Options {
       var options = ResponseStore.Options(capacityByteCount: diskCapacity)

@@ -22,7 +22,7 @@ import ResponseStore
 open class LMDBURLCache: URLCache, @unchecked Sendable {
   let core: CacheCore
   private let engineBox: EngineBox
-  /// What ``data(for:)`` goes by: Foundation's default configuration.
+  /// What ``data(for:)`` goes by: the configuration of the options.
   var ownContext: SessionContext { engineBox.context(of: self) }
 
   // MARK: Making one

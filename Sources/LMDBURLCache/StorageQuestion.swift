@@ -59,7 +59,10 @@ struct StorageQuestion: @unchecked Sendable {
       request: request, response: new.head, responseTime: proposal.facts.responseTime, options: options)
     proposal.status = new.statusCode
     proposal.fields = direct.fields
+    let isDecoded = proposal.facts.flags.contains(.decoded)
     proposal.facts = direct.facts
+    // Delegates see bodies as they come from the session.
+    if isDecoded { proposal.facts.flags.insert(.decoded) }
     proposal.vary = VarySelection(
       request: request, response: direct.fields, credentialDigest: credentialDigest)
     return proposal

@@ -38,14 +38,20 @@ enum TaskReflection {
   static func isDelegateDriven(_ task: URLSessionTask, in session: URLSession) -> Bool {
     let registry = Mirror(reflecting: session).children.first { $0.label == "taskRegistry" }?.value
     let behaviours = registry.flatMap { Mirror(reflecting: $0).children.first { $0.label == "behaviours" }?.value }
-    guard let behaviours else { return false }
-    for child in Mirror(reflecting: behaviours).children {
-      // A dictionary's children are (key, value) tuples.
-      let pair = Array(Mirror(reflecting: child.value).children)
-      guard pair.count == 2, pair[0].value as? Int == task.taskIdentifier else { continue }
-      // The one behaviour without a payload is "call the delegate".
-      return Mirror(reflecting: pair[1].value).children.isEmpty
+    guard let table = behaviours as? any TaskTable, let behaviour = table.entry(of: task.taskIdentifier) else {
+      return false
     }
-    return false
+    // The one behavior without a payload is "call the delegate".
+    return Mirror(reflecting: behaviour).children.isEmpty
   }
+}
+
+/// A dictionary by task identifier whose values are of a type that has no name here. A session may have thousands of
+/// tasks, and each asks once: walking over all of them for each would hold up every session of the process.
+private protocol TaskTable {
+  func entry(of identifier: Int) -> Any?
+}
+
+extension Dictionary: TaskTable where Key == Int {
+  fileprivate func entry(of identifier: Int) -> Any? { self[identifier] }
 }

@@ -32,7 +32,11 @@ enum GetCommand: Command {
         name: "header", placeholder: "FIELD", help: "A header field to send, such as 'Accept: text/html'.",
         isRepeatable: true),
       Option(name: "policy", placeholder: "NAME", help: "How what is stored may be used; see above."),
-      Option(name: "output", placeholder: "FILE", help: "Writes the bodies to a file instead."),
+      Option(
+        name: "output", placeholder: "FILE",
+        help:
+          "Writes the bodies to a file instead. It is replaced when every URL had a\nresponse, and else stays as it is."
+      ),
       Option(
         name: "json",
         help: "Makes each line on standard error a JSON object; times are in seconds but for\nmicroseconds."),
@@ -47,6 +51,7 @@ enum GetCommand: Command {
     let policy = try policy(arguments.value("policy") ?? "protocol")
     let cache = try open(arguments.value("directory") ?? LMDBURLCache.defaultCachePath)
     let body = try BodyOutput(file: arguments.value("output"))
+    defer { body.discard() }
     var isComplete = true
     var end: (any Error)?
     do {
@@ -78,6 +83,7 @@ enum GetCommand: Command {
     await cache.finishBackgroundWork()
     let isSafe = cache.flush()
     if let end { throw end }
+    if isComplete { try body.commit() }
     return isComplete && isSafe ? .success : .failure
   }
 
@@ -191,26 +197,5 @@ enum GetCommand: Command {
       default: detail.isEmpty ? "Loading failed with error \(error.code.rawValue)" : "Loading failed"
       }
     return error.code == .resourceUnavailable ? sentence : sentence + detail
-  }
-}
-
-/// Where bodies go.
-private struct BodyOutput {
-  private let descriptor: CInt
-  private let name: String
-
-  init(file: String?) throws {
-    guard let file, file != "-" else {
-      descriptor = STDOUT_FILENO
-      name = "standard output"
-      return
-    }
-    name = file
-    descriptor = Glibc.open(file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o666)
-    guard descriptor >= 0 else { throw ToolError("\(file) cannot be written: \(String(cString: strerror(errno))).") }
-  }
-
-  func write(_ data: Data) throws {
-    try Output.write(data, to: descriptor, name: name)
   }
 }

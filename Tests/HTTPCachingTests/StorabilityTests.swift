@@ -234,4 +234,26 @@ struct StorabilityTests {
     let exchange = Exchange(response: [("Cache-Control", "max-age=60, no-cache=\"Vary\""), ("ETag", "\"a\"")])
     #expect(exchange.then() == "revalidate:no-cache")
   }
+
+  @Test("A response with more than 1,000 fields, or more than 256 KiB of them, is refused before they are compared.")
+  func limits() {
+    func decide(_ fields: Lines) -> Storability {
+      Storability.decide(
+        request: RequestHead(method: "GET", url: URL(string: "http://a.example/")!, fields: HTTPFields()),
+        response: ResponseHead(status: 200, fields: HTTPFields(fields)), requestTime: Date(), responseTime: Date(),
+        options: CachingOptions())
+    }
+    func isStored(_ fields: Lines) -> Bool {
+      if case .store = decide(fields) { return true }
+      return false
+    }
+    let lines = Self.fresh
+    let byteCount = lines.reduce(0) { $0 + $1.0.utf8.count + $1.1.utf8.count }
+    let most = lines + (lines.count..<1000).map { ("x-\($0)", "v") }
+    #expect(isStored(most))
+    #expect(decide(most + [("x", "v")]) == .refuse(.tooManyFields))
+    let longest = lines + [("x", String(repeating: "v", count: (256 << 10) - byteCount - 1))]
+    #expect(isStored(longest))
+    #expect(decide(longest + [("y", "")]) == .refuse(.tooManyFields))
+  }
 }

@@ -99,6 +99,64 @@ struct ConfigurationTests {
     }
   }
 
+  @Test("The cookies and credentials of the process stay out of a shared cache's requests.")
+  func sharedCookies() async throws {
+    try await withCache(configure: { $0.caching.mode = .shared }) { request in
+      Reply(200, [("Set-Cookie", "lmdburlcache-user=\(request.path.dropFirst()); Path=/")], request["Cookie"] ?? "none")
+    } _: { (fixture, origin) async throws in
+      for path in ["/alice", "/bob"] {
+        #expect(try await fixture.cache.data(from: origin.url(path)).0.text == "none")
+      }
+      let kept = HTTPCookieStorage.shared.cookies(for: origin.url("/")) ?? []
+      #expect(!kept.contains { $0.name == "lmdburlcache-user" })
+    }
+  }
+
+  @Test("The options' configuration holds for loads without a session, as it was when it was given.")
+  func transport() async throws {
+    let configuration = URLSessionConfiguration.ephemeral
+    configuration.httpAdditionalHeaders = ["X-Tenant": "blue"]
+    try await withCache(configure: { options in
+      options.caching.mode = .shared
+      options.transport = .urlSession(configuration)
+      configuration.httpAdditionalHeaders = ["X-Tenant": "red"]
+    }) { request in
+      Reply(200, [("Set-Cookie", "c=1; Path=/")], "\(request["X-Tenant"] ?? "none") \(request["Cookie"] ?? "none")")
+    } _: { (fixture, origin) async throws in
+      #expect(try await fixture.cache.data(from: origin.url("/")).0.text == "blue none")
+      // Its cookie storage is the caller's choice.
+      #expect(try await fixture.cache.data(from: origin.url("/")).0.text == "blue c=1")
+      #expect(try await fixture.cache.load(URLRequest(url: origin.url("/"))).data.text == "blue c=1")
+    }
+  }
+
+  @Test("A record says whether its body was decoded, also on disk and after a confirmation.")
+  func decoded() async throws {
+    let coded = try #require(Data(base64Encoded: "H4sIAAAAAAACA8tIzcnJBwCGphA2BQAAAA=="))
+    try await withCache { request in
+      let isCoded = request.path == "/coded"
+      let fields =
+        [("Cache-Control", "max-age=60"), ("ETag", "\"1\"")] + (isCoded ? [("Content-Encoding", "gzip")] : [])
+      if request["If-None-Match"] != nil { return Reply(304, fields) }
+      return Reply(200, fields, body: isCoded ? coded : Data("hello".utf8))
+    } _: { (fixture, origin) async throws in
+      func isDecoded(_ path: String) throws -> Bool {
+        let found = fixture.cache.cachedResponse(for: URLRequest(url: origin.url(path)))
+        let stored = try #require(found as? StoredURLResponse)
+        return stored.record.facts.flags.contains(.decoded)
+      }
+      fixture.cache.minCacheInterval = 0
+      for round in 0..<3 {
+        for path in ["/coded", "/plain"] {
+          #expect(try await fixture.cache.data(from: origin.url(path)).0.text == "hello")
+          #expect(try isDecoded(path) == (path == "/coded"), "round \(round)")
+        }
+        if round == 0 { try fixture.reopen() } else { fixture.clock.advance(by: 100) }
+      }
+      #expect(fixture.cache.statistics.requests.revalidations == 2)
+    }
+  }
+
   @Test("overrides hold on every way: lifetime, ignored fields, ignored query parameters")
   func overrides() async throws {
     try await withCache(configure: { options in

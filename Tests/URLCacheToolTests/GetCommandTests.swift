@@ -130,6 +130,34 @@ struct GetCommandTests {
     #expect(sources(try tool.run("get", url, "--policy", policy, "--directory", directory).errors) == [line])
   }
 
+  @Test("A file that --output names stays as it was when a fetch fails, and nothing is left beside it.")
+  func failedOutput() throws {
+    let origin = try origin()
+    let fresh = origin.url("/fresh").absoluteString
+    defer { origin.stop() }
+    let gone = try LoopbackOrigin { _ in Reply(200) }
+    let url = gone.url("/gone").absoluteString
+    gone.stop()
+    let tool = try Tool()
+    let folder = tool.path("out")
+    try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+    try Data("before".utf8).write(to: URL(fileURLWithPath: folder + "/body"))
+    try FileManager.default.createSymbolicLink(atPath: tool.path("link"), withDestinationPath: "out/body")
+    func body() throws -> String { try String(contentsOfFile: folder + "/body", encoding: .utf8) }
+    for urls in [[url], [fresh, url]] {
+      let result = try tool.run(["get"] + urls + ["--output", folder + "/body", "--directory", tool.path("cache")])
+      #expect(result.status == 1)
+      #expect(try body() == "before")
+    }
+    // Through a link the file is replaced, and the link stays.
+    #expect(try tool.run("get", fresh, "--output", tool.path("link"), "--directory", tool.path("cache")).status == 0)
+    #expect(try body() == "fresh\n")
+    #expect(try FileManager.default.destinationOfSymbolicLink(atPath: tool.path("link")) == "out/body")
+    #expect(try FileManager.default.contentsOfDirectory(atPath: folder) == ["body"])
+    // A device is written as it is.
+    #expect(try tool.run("get", fresh, "--output", "/dev/null", "--directory", tool.path("cache")).status == 0)
+  }
+
   @Test("--output writes a file")
   func output() throws {
     let origin = try origin()

@@ -1,0 +1,71 @@
+import Foundation
+import Glibc
+
+/// Where bodies go: standard output, or a file that is replaced as a whole at the end.
+final class BodyOutput {
+  private let descriptor: CInt
+  private let name: String
+  /// The file that is written, and the one whose place it takes; nil for what is written directly.
+  private var replacement: (path: String, target: String)?
+  /// Whether the file is still to be emptied, before the first byte.
+  private var truncates = false
+
+  /// - Parameter file: A path; nil or `-` for standard output.
+  /// - Throws: `ToolError` if the file cannot be written.
+  init(file: String?) throws {
+    guard let file, file != "-" else {
+      descriptor = STDOUT_FILENO
+      name = "standard output"
+      return
+    }
+    name = file
+    var information = stat()
+    let exists = stat(file, &information) == 0
+    // A device or a pipe has no place that another could take.
+    if !exists || information.st_mode & S_IFMT == S_IFREG {
+      // Behind a symbolic link it is the file that is replaced, not the link.
+      let target = exists ? realpath(file, nil).map { Self.string(consuming: $0) } ?? file : file
+      let path = "\(target).\(getpid()).partial"
+      let made = Glibc.open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, exists ? information.st_mode & 0o777 : 0o666)
+      if made >= 0 {
+        descriptor = made
+        replacement = (path, target)
+        return
+      }
+    }
+    // A folder in which nothing can be made may hold a file that can be written.
+    descriptor = Glibc.open(file, O_WRONLY | (exists ? 0 : O_CREAT) | O_CLOEXEC, 0o666)
+    guard descriptor >= 0 else { throw ToolError("\(file) cannot be written: \(String(cString: strerror(errno))).") }
+    truncates = exists && information.st_mode & S_IFMT == S_IFREG
+  }
+
+  private static func string(consuming text: UnsafeMutablePointer<CChar>) -> String {
+    defer { free(text) }
+    return String(cString: text)
+  }
+
+  /// Writes one more body.
+  func write(_ data: Data) throws {
+    if truncates, ftruncate(descriptor, 0) != 0 {
+      throw ToolError("\(name) cannot be written: \(String(cString: strerror(errno))).")
+    }
+    truncates = false
+    try Output.write(data, to: descriptor, name: name)
+  }
+
+  /// Puts what was written in the place of the file.
+  func commit() throws {
+    guard let replacement else { return }
+    guard rename(replacement.path, replacement.target) == 0 else {
+      throw ToolError("\(name) cannot be written: \(String(cString: strerror(errno))).")
+    }
+    self.replacement = nil
+  }
+
+  /// Removes what was written and not committed.
+  func discard() {
+    guard let replacement else { return }
+    unlink(replacement.path)
+    self.replacement = nil
+  }
+}

@@ -1,0 +1,64 @@
+import Foundation
+import FoundationNetworking
+import HTTPCaching
+import LoopbackOrigin
+import Testing
+
+@testable import LMDBURLCache
+
+/// Responses with very many header fields, and sessions with very many tasks.
+@Suite("Very many")
+struct FieldLimitTests {
+  @Test("A response with more fields than are stored reaches its caller, and leaves what is stored as it is.")
+  func manyFields() async throws {
+    let many = (0..<16_000).map { ("x-\($0)", "v") }
+    try await withCache { request in
+      let fields = [("Cache-Control", "max-age=60"), ("ETag", "\"1\"")]
+      if request["If-None-Match"] != nil { return Reply(304, fields + many) }
+      return Reply(200, request.path == "/many" ? fields + many : fields, request.path)
+    } _: { (fixture, origin) async throws in
+      let cache = fixture.cache
+      let session = fixture.session()
+      for usesSession in [false, true] {
+        let request = URLRequest(url: origin.url("/many"))
+        let (data, response) = try await usesSession ? session.data(for: request) : cache.data(for: request)
+        #expect(data.text == "/many")
+        #expect(response.field("X-15999") == "v")
+        #expect(!cache.isCached(origin.url("/many")))
+      }
+      // A confirmation with that many is none: the response is fetched anew.
+      let few = origin.url("/few")
+      #expect(try await cache.data(from: few).0.text == "/few")
+      fixture.clock.advance(by: 100)
+      let count = origin.requestCount
+      #expect(try await cache.data(from: few).0.text == "/few")
+      #expect(origin.requestCount == count + 2)
+      #expect(cache.cachedResponse(for: URLRequest(url: few))?.response.field("X-1") == nil)
+    }
+  }
+
+  @Test("Lines of one name are joined under the spelling of the first, also among very many.", arguments: [3, 200])
+  func joinedFields(_ count: Int) {
+    var joined = FoundationFields()
+    for number in 0..<count { joined.append(name: "X-Name-\(number)", value: "a") }
+    for number in 0..<count { joined.append(name: "x-nAME-\(number)", value: "b") }
+    #expect(joined.fields.count == count)
+    #expect(joined.fields["X-Name-\(count - 1)"] == "a, b")
+    #expect(joined.fields["X-Name-0"] == "a, b")
+  }
+
+  @Test("A task among thousands of one session finds out who gets its data.")
+  func manyTasks() async throws {
+    let delegate = RecordingDelegate()
+    let session = URLSession(configuration: .ephemeral, delegate: delegate, delegateQueue: nil)
+    let url = try #require(URL(string: "http://127.0.0.1:1/"))
+    for _ in 0..<3000 { _ = session.dataTask(with: url) }
+    let (driven, handled) = (session.dataTask(with: url), session.dataTask(with: url) { _, _, _ in })
+    // The session enters them on its queue, after this call's own place there.
+    await withCheckedContinuation { continuation in session.getAllTasks { _ in continuation.resume() } }
+    for _ in 0..<1000 {
+      #expect(TaskReflection.isDelegateDriven(driven, in: session))
+      #expect(!TaskReflection.isDelegateDriven(handled, in: session))
+    }
+  }
+}
