@@ -217,7 +217,7 @@ final class TierProcess: Sendable {
   private func purge(_ random: inout SeededRandom) {
     let cache = random.below(caches.count)
     usleep(UInt32(random.below(scenario.purgePause) + 1))
-    let purge = TierPurge.random(&random, content, tick: expectations.tick)
+    let purge = TierPurge.random(&random, content, tick: expectations.tick, isWide: scenario.purgesWidely)
     let began = now()
     expectations.purge(purge, of: content, process: number) {
       purge.run(on: caches[cache], store: store, content)

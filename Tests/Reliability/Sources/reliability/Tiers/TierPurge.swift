@@ -33,17 +33,20 @@ enum TierPurge: Sendable {
     }
   }
 
-  static func random(_ random: inout SeededRandom, _ content: TierContent, tick: UInt64) -> TierPurge {
+  /// - Parameter isWide: Whether it covers much.
+  static func random(
+    _ random: inout SeededRandom, _ content: TierContent, tick: UInt64, isWide: Bool = false
+  ) -> TierPurge {
     // A key first, so that what is purged exists.
     let key = random.below(content.keyCount)
     let host = content.host(of: key)
-    switch random.below(16) {
-    case 0..<2: return .all
-    case 2..<4: return .since(tick - min(tick, UInt64(random.below(2000))))
-    case 4..<6: return .host(host)
-    case 6..<9: return .prefix(host: host, content.prefix(of: key))
-    case 9..<12: return .group(host: host, content.group(of: key))
-    case 12..<14: return .url(key)
+    switch random.below(isWide ? 3 : 16) {
+    case 0: return .all
+    case 1: return .since(tick - min(tick, UInt64(random.below(200))))
+    case 2: return .host(host)
+    case 3..<6: return .prefix(host: host, content.prefix(of: key))
+    case 6..<9: return .group(host: host, content.group(of: key))
+    case 9..<12: return .url(key)
     default: return .key(key)
     }
   }

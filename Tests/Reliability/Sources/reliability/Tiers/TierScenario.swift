@@ -19,6 +19,8 @@ struct TierScenario: Sendable {
   var purgeThreadCount = 1
   /// The longest time between two purges of a thread, in microseconds.
   var purgePause = 1500
+  /// Whether all purges cover much.
+  var purgesWidely = false
   /// The longest time between two stores of a thread, in microseconds.
   var storePause = 3000
   /// Whether a key is stored again only when a purge has covered it.
@@ -41,11 +43,11 @@ struct TierScenario: Sendable {
     // Many threads meet a removal on the same few entries of the memory tier.
     TierScenario(
       name: "hits", memoryCapacities: [1 << 20], storedKeyCount: 4, sizes: .small, lookupThreadCount: 8,
-      purgePause: 300, storePause: 500, storesAfterPurges: true),
+      purgePause: 300, purgesWidely: true, storePause: 500, storesAfterPurges: true),
     // The memory tier rejects or trims a response that is still on its way to the disk.
     TierScenario(
       name: "replacements", processCount: 1, memoryCapacities: [1 << 20, 0], storedKeyCount: 8, sizes: .upToFourMiB,
-      lookupThreadCount: 4, purgePause: 50_000, storePause: 50_000),
+      lookupThreadCount: 4, purgePause: 300_000, storePause: 50_000),
     // Other processes, the tool and the other cache of the process purge while the origin is slow.
     TierScenario(
       name: "fetches", fetchedKeyCount: 24, sizes: .small, storeThreadCount: 0, fetchTaskCount: 12,
@@ -58,7 +60,7 @@ struct TierScenario: Sendable {
   private static func together(_ name: String, _ disk: Disk = .healthy) -> TierScenario {
     TierScenario(
       name: name, processCount: 3, memoryCapacities: [1 << 20, 4 << 20, 0], storedKeyCount: 40, fetchedKeyCount: 24,
-      lookupThreadCount: 3, storeThreadCount: 2, fetchTaskCount: 6, purgePause: 10_000, storePause: 20_000,
+      lookupThreadCount: 3, storeThreadCount: 2, fetchTaskCount: 6, purgePause: 30_000, storePause: 8_000,
       usesTool: true, originDelay: 40, disk: disk)
   }
 }
