@@ -235,7 +235,8 @@ final class TierProcess: Sendable {
   ) {
     guard
       let (violation, text) = checks.violation(
-        body, url: url, before, source: source, checksOrder: !trouble.isLogged.load(ordering: .sequentiallyConsistent))
+        body, url: url, before, source: source,
+        checksOrder: scenario.disk != .failing || !trouble.isLogged.load(ordering: .sequentiallyConsistent))
     else { return }
     let count = counts.withLock { counts -> Int in
       counts.violations[violation, default: 0] += 1

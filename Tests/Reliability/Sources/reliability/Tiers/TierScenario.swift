@@ -42,7 +42,7 @@ struct TierScenario: Sendable {
   static let all: [TierScenario] = [
     // Many threads meet a removal on the same few entries of the memory tier.
     TierScenario(
-      name: "hits", memoryCapacities: [1 << 20], storedKeyCount: 4, sizes: .small, lookupThreadCount: 8,
+      name: "hits", memoryCapacities: [1 << 20], storedKeyCount: 4, sizes: .small, lookupThreadCount: 24,
       purgePause: 300, purgesWidely: true, storePause: 500, storesAfterPurges: true),
     // The memory tier rejects or trims a response that is still on its way to the disk.
     TierScenario(
