@@ -288,7 +288,7 @@ struct RemovalReachInMemoryTests {
       let path = ProcessInfo.processInfo.environment["LMDBURLCACHE_TEST_DIRECTORY"]!
       let directory = try CacheDirectory(existingAt: URL(fileURLWithPath: path))
       guard directory.capacityByteCount == 12 << 20 else { exit(1) }
-      directory.remove(.all)
+      try directory.remove(.all)
     }
     #expect(!cache.isCached(url))
     await fixture.finish()
