@@ -86,15 +86,6 @@ extension URLRequest {
   /// Foundation sends the name of the process where a request has no User-Agent, and its own version, which is left out here.
   private static let defaultUserAgent = ProcessInfo.processInfo.processName + " (unknown version)"
 
-  /// Whether a `Host` field names another host than the URL.
-  func namesOtherHost(than url: URL) -> Bool {
-    guard let fields = allHTTPHeaderFields, !fields.isEmpty else { return false }
-    for (name, value) in fields where name.isSameFieldName(as: "Host") {
-      if RequestHead(url: url, fields: [name: value]).namesOtherHost { return true }
-    }
-    return false
-  }
-
   /// This request with another URL, method and fields.
   func replacing(_ head: RequestHead) -> URLRequest {
     var request = self
@@ -143,5 +134,15 @@ extension RequestPolicy {
       case .reloadRevalidatingCacheData: .reloadRevalidatingCacheData
       @unknown default: .useProtocolCachePolicy
       }
+  }
+}
+
+extension URL {
+  /// Whether a `Host` among header fields names another host than the URL.
+  func isOtherHost(thanIn fields: [String: String]) -> Bool {
+    for (name, value) in fields where name.isSameFieldName(as: "Host") {
+      if RequestHead(url: self, fields: [name: value]).namesOtherHost { return true }
+    }
+    return false
   }
 }

@@ -18,21 +18,39 @@ extension LMDBURLCache {
     request.url.flatMap { key(for: request, url: $0) }
   }
 
+  /// What can select among the variants of a key, as a first look at the request shows it.
+  struct SelectingParts {
+    var hasUser = false
+    var hasFields = false
+  }
+
   /// The key of a request whose URL is at hand; nil for one that is not cached because its `Host` is not that of the URL.
   func key(for request: URLRequest, url: URL) -> RequestKey? {
-    guard !request.namesOtherHost(than: url) else { return nil }
+    var parts = SelectingParts()
+    return key(for: request, url: url, parts: &parts)
+  }
+
+  /// The same; also tells what may select among the variants, as a lookup needs both and should look once.
+  func key(for request: URLRequest, url: URL, parts: inout SelectingParts) -> RequestKey? {
+    if let fields = request.allHTTPHeaderFields, !fields.isEmpty {
+      guard !url.isOtherHost(thanIn: fields) else { return nil }
+      parts.hasFields = true
+    }
     var url = url
     if let overrides = core.options.overrides { url = overrides(request).keyURL(for: url) }
-    return RequestKey(url: url, method: request.httpMethod ?? "GET", partition: core.options.partition(request))
+    return RequestKey(
+      urlString: url.absoluteString, method: request.httpMethod ?? "GET", partition: core.options.partition(request),
+      hasUser: &parts.hasUser)
   }
 
   func credentialDigest(_ value: String) -> String {
     core.store?.credentialDigest(value) ?? ResponseStore.credentialDigestInProcess(value)
   }
 
-  func matches(_ vary: VarySelection, _ request: URLRequest, url: URL) -> Bool {
+  func matches(_ vary: VarySelection, _ request: URLRequest, parts: SelectingParts) -> Bool {
     if vary.selectors.isEmpty {
-      return request.value(forHTTPHeaderField: "Authorization") == nil && !url.hasUserInformation
+      guard !parts.hasUser else { return false }
+      return !parts.hasFields || request.value(forHTTPHeaderField: "Authorization") == nil
     }
     return request.head.map { vary.matches($0, credentialDigest: credentialDigest) } ?? false
   }

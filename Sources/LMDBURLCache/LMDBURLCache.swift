@@ -176,9 +176,10 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   /// - Returns: The response, or nil. What cannot be read is nil.
   /// - Complexity: A search in memory, or on disk and a copy of the body; the response object is built when it is asked for.
   open override func cachedResponse(for request: URLRequest) -> CachedURLResponse? {
-    guard let url = request.url, let key = key(for: request, url: url) else { return nil }
+    var parts = SelectingParts()
+    guard let url = request.url, let key = key(for: request, url: url, parts: &parts) else { return nil }
     let cache = Lent(self)
-    return core.find(key, url: url) { vary in cache.use { $0.matches(vary, request, url: url) } }
+    return core.find(key, url: url) { vary in cache.use { $0.matches(vary, request, parts: parts) } }
   }
 
   /// Stores a response for a request, in place of the one stored for the same variant.

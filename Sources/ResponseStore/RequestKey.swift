@@ -27,9 +27,16 @@ public struct RequestKey: Sendable, Hashable {
 
   /// Makes the key from the text of an absolute URL; otherwise like ``init(url:method:partition:)``.
   public init?(urlString: String, method: String = "GET", partition: String = "") {
+    var hasUser = false
+    self.init(urlString: urlString, method: method, partition: partition, hasUser: &hasUser)
+  }
+
+  /// Makes the key, and tells whether the URL names a user, which is no part of the key. A lookup wants to know both.
+  package init?(urlString: String, method: String, partition: String, hasUser: inout Bool) {
     var text = urlString
     let bytes = text.withUTF8 { utf8 -> [UInt8]? in
       guard let parts = URLParts(utf8) else { return nil }
+      hasUser = parts.hasUser
       // Written on the stack first: an array that is made of bytes at hand costs less than one that is filled.
       let byteCount = utf8.count + method.utf8.count + partition.utf8.count + 64
       return withUnsafeTemporaryAllocation(of: UInt8.self, capacity: byteCount) { buffer in
@@ -136,6 +143,8 @@ private struct URLParts {
   var host: Range<Int>
   var port: Range<Int>
   var target: Range<Int>
+  /// Whether the authority has a user, or a user and a password (RFC 3986, section 3.2.1).
+  private(set) var hasUser = false
   /// False for `data:` and the like, whose target is taken as it stands.
   var isHierarchical = false
   /// Of the scheme; nil unless that is one of HTTP's.
@@ -174,6 +183,7 @@ private struct URLParts {
       authorityEnd += 1
     }
     target = authorityEnd..<end
+    if let at { hasUser = at > start }
     host = (at.map { $0 + 1 } ?? start)..<(portColon ?? authorityEnd)
     port = (portColon.map { $0 + 1 } ?? authorityEnd)..<authorityEnd
     if host.isEmpty, defaultPort != nil { return nil }
