@@ -31,12 +31,22 @@ extension CachingClient {
     var isCounted = false
     defer { if isCounted { counters.waiting.wrappingSubtract(1, ordering: .relaxed) } }
     let asked = clock()
-    let outcome = try await flight.outcome(
-      number: flights.makeNumber(), canUse: { self.decideSharing($0, plan.request, asked: asked) != nil }
-    ) {
-      // Only now: from here on the fetch is kept up for this request, even if its leader goes.
-      counters.waiting.count()
-      isCounted = true
+    let number = flights.makeNumber()
+    let watch = plan.request.timeLimit.map { flight.watch(number, limit: $0) }
+    defer { watch?.cancel() }
+    let outcome: Flight<Storage.Entry>.Outcome
+    do {
+      outcome = try await flight.outcome(
+        number: number, canUse: { self.decideSharing($0, plan.request, asked: asked) != nil }
+      ) {
+        // Only now: from here on the fetch is kept up for this request, even if its leader goes.
+        counters.waiting.count()
+        isCounted = true
+      }
+    } catch let error as CachingClientError {
+      // As if the request's own fetch had timed out.
+      guard let answer = staleAnswer(plan, after: .unreachable, of: flight) else { throw error }
+      return .answer(answer)
     }
     switch outcome {
     case .shared(let shared):

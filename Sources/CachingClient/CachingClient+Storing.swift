@@ -85,6 +85,7 @@ extension CachingClient {
     do {
       for try await chunk in body {
         received += chunk.count
+        flight.noteProgress()
         if isCollecting, !collector.append(chunk) {
           isCollecting = false
           counters.refuse(.bodyTooLarge)

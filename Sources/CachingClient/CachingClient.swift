@@ -147,10 +147,16 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
         looks += 1
         goesAlone = looks >= 8
       case .follow(let flight):
+        let joined = ContinuousClock.now
         switch try await follow(flight, plan) {
         case .answer(let answer): return answer
         case .goOnAlone: goesAlone = true
         case .leaderFailed:
+          // The origin was silent for most of the time that this request has: a fetch of its own would take a whole limit
+          // more than without the cache.
+          if let limit = request.timeLimit, (ContinuousClock.now - joined) * 2 > limit {
+            throw CachingClientError.timedOut
+          }
           // One of those who waited takes over. If that fails too, the rest try at once: in a queue they would wait for one
           // time-out after another.
           failures += 1

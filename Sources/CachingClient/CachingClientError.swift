@@ -5,6 +5,9 @@ public enum CachingClientError: Error, Sendable, Hashable, CustomStringConvertib
   /// What arrived was handed on chunk by chunk, and nothing of it was kept as a complete response.
   case incompleteBody(expectedByteCount: Int, receivedByteCount: Int)
 
+  /// Nothing came of another request's fetch for as long as ``ClientRequest/timeLimit``.
+  case timedOut
+
   /// ``ResponseBody/collect(upTo:)`` met more bytes than its caller accepts.
   case bodyTooLarge(limit: Int)
 
@@ -13,6 +16,8 @@ public enum CachingClientError: Error, Sendable, Hashable, CustomStringConvertib
     switch self {
     case .incompleteBody(let expected, let received):
       "The response ended early: \(received) of \(expected) bytes arrived. Nothing was stored; send the request again."
+    case .timedOut:
+      "Nothing came of the fetch that the request shared within its time limit. Send it again, or allow more time."
     case .bodyTooLarge(let limit):
       "The response is larger than the \(limit) bytes its reader accepts. Read it in chunks, or raise the limit."
     }

@@ -37,6 +37,11 @@ public struct ClientRequest: Sendable {
   /// response, get it without. Only the request that is actually sent asks its hook.
   public var willStore: StorageHook?
 
+  /// How long the request waits for another request's fetch of which nothing comes; `nil`, the default, for as long as
+  /// that fetch lasts. Each piece that comes begins the time anew. The limits of the request's own fetch are the
+  /// transport's.
+  public var timeLimit: Duration?
+
   /// The URL that stands for this request in the store: ``head``'s without the query parameters that the overrides ignore.
   public private(set) var keyURL: URL
 

@@ -55,6 +55,14 @@ final class Flight<Entry: StoredResponseView & Sendable>: Sendable {
     state = Mutex(State(hasLeader: !isBackground))
   }
 
+  /// How often something has come of the fetch.
+  private let progress = Atomic<Int>(0)
+
+  /// Something has come, so that followers wait on.
+  func noteProgress() {
+    progress.wrappingAdd(1, ordering: .relaxed)
+  }
+
   // MARK: The task
 
   /// Starts the fetch. A leader has nothing to do but wait for it, so it begins on his thread and saves a hop; a background fetch
@@ -172,8 +180,26 @@ final class Flight<Entry: StoredResponseView & Sendable>: Sendable {
     giveUpIfForsaken()
   }
 
+  /// Ends the wait of a follower once nothing has come for as long as `limit`. To be cancelled when the wait is over.
+  func watch(_ number: UInt64, limit: Duration) -> Task<Void, Never> {
+    Task { [weak self] in
+      while let seen = self?.progress.load(ordering: .relaxed) {
+        do { try await Task.sleep(for: limit) } catch { return }
+        guard let self, progress.load(ordering: .relaxed) == seen else { continue }
+        return timeOut(number)
+      }
+    }
+  }
+
+  private func timeOut(_ number: UInt64) {
+    guard let follower = state.withLock({ $0.followers.removeValue(forKey: number) }) else { return }
+    follower.continuation.resume(throwing: CachingClientError.timedOut)
+    giveUpIfForsaken()
+  }
+
   /// The head of a response that may be shared has come: the followers that cannot use it need not wait for the body.
   func releaseFollowers(notServedBy head: SharedResponse) {
+    noteProgress()
     let waiting = state.withLock { state in
       state.head = head
       return state.followers

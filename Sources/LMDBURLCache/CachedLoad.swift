@@ -54,9 +54,10 @@ struct CachedLoad: @unchecked Sendable {
     var request = first
     let transport = transport
     for hop in 0...Self.mostRedirects {
-      guard let url = request.url, let asked = clientRequest(request, isFirst: hop == 0) else {
+      guard let url = request.url, var asked = clientRequest(request, isFirst: hop == 0) else {
         throw URLError(.badURL)
       }
+      asked.timeLimit = context.timeLimit(of: request)
       let hasCookiesFromJar = context.hasCookiesFromJar(request)
       let answer = try await respond(to: asked, over: transport)
       guard

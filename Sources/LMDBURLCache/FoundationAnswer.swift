@@ -22,6 +22,7 @@ enum FoundationAnswer {
   static func error(for error: any Error) -> any Error {
     switch error {
     case is CancellationError: URLError(.cancelled)
+    case CachingClientError.timedOut: URLError(.timedOut)
     // What a session says of a transfer that ended before its announced length.
     case is CachingClientError: URLError(.networkConnectionLost)
     default: error

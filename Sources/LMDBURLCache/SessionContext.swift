@@ -97,6 +97,13 @@ final class SessionContext: @unchecked Sendable {
     return request
   }
 
+  /// How long a request waits while nothing comes: as long as the session inside would.
+  func timeLimit(of request: URLRequest) -> Duration {
+    let seconds = request.ownTimeLimit ?? configuration.timeoutIntervalForRequest
+    // A limit that is no number of seconds is none.
+    return .seconds(seconds < 1e9 ? max(1, seconds.rounded(.down)) : 1e9)
+  }
+
   /// The request to which a redirect leads, with the cookies that the jar has now for its URL. The redirect itself may
   /// have set or deleted some.
   ///

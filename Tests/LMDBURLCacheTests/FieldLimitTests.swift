@@ -11,7 +11,7 @@ import Testing
 struct FieldLimitTests {
   @Test("A response with more fields than are stored reaches its caller, and leaves what is stored as it is.")
   func manyFields() async throws {
-    let many = (0..<16_000).map { ("x-\($0)", "v") }
+    let many = (0..<1_100).map { ("x-\($0)", "v") }
     try await withCache { request in
       let fields = [("Cache-Control", "max-age=60"), ("ETag", "\"1\"")]
       if request["If-None-Match"] != nil { return Reply(304, fields + many) }
@@ -23,7 +23,7 @@ struct FieldLimitTests {
         let request = URLRequest(url: origin.url("/many"))
         let (data, response) = try await usesSession ? session.data(for: request) : cache.data(for: request)
         #expect(data.text == "/many")
-        #expect(response.field("X-15999") == "v")
+        #expect(response.field("X-1099") == "v")
         #expect(!cache.isCached(origin.url("/many")))
       }
       // A confirmation with that many is none: the response is fetched anew.

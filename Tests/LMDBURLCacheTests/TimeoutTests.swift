@@ -62,4 +62,44 @@ struct TimeoutTests {
       session.open()
     }
   }
+
+  @Test("A request that waits for another one's fetch keeps its own time limit, and the fetch goes on.")
+  func followerLimit() async throws {
+    let gate = Gate()
+    try await withCache { _ in
+      Reply(200, [("Cache-Control", "max-age=600")], "late").held(at: gate)
+    } _: { (fixture, origin) async throws in
+      let cache = fixture.cache
+      let url = origin.url("/a")
+      async let leader = cache.data(from: url)
+      await gate.waitForArrivals()
+      var short = URLRequest(url: url)
+      short.timeoutInterval = 1
+      for way in [Way.plainSession, .task] {
+        #expect(await errorCode(short, way, cache, sessionLimit: 100) == .timedOut)
+      }
+      #expect(origin.requestCount == 1)
+      gate.open()
+      #expect(try await leader.0.text == "late")
+      #expect(cache.isCached(url))
+    }
+  }
+
+  @Test("A request that has waited for most of its time limit when the shared fetch times out does not begin another.")
+  func leaderTimesOut() async throws {
+    let gate = Gate()
+    try await withCache { _ in
+      Reply(200, [("Cache-Control", "max-age=600")], "late").held(at: gate)
+    } _: { (fixture, origin) async throws in
+      let cache = fixture.cache
+      var request = URLRequest(url: origin.url("/a"))
+      request.timeoutInterval = 2
+      async let leader = errorCode(request, .plainSession, cache, sessionLimit: 100)
+      await gate.waitForArrivals()
+      #expect(await errorCode(request, .plainSession, cache, sessionLimit: 100) == .timedOut)
+      #expect(await leader == .timedOut)
+      #expect(origin.requestCount == 1)
+      gate.open()
+    }
+  }
 }
