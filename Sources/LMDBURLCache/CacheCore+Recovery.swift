@@ -49,7 +49,7 @@ extension CacheCore {
   /// Removes from the store. Where that was given up, another process may have begun anew already, and have what is to be removed:
   /// so the removal is made in the store that is opened anew.
   func removeFromStore(_ remove: (ResponseStore) -> Void) {
-    guard var store = openStore.load() else { return }
+    guard var store = storeToRemoveFrom() else { return }
     remove(store)
     while store.isGivenUp {
       guard store.mayHaveSuccessor else { return recoverIfGivenUp(store) }
@@ -57,6 +57,56 @@ extension CacheCore {
       store = anew
       remove(store)
     }
+  }
+
+  // MARK: A disk tier that others keep from being opened
+
+  /// After a lookup or a store without a disk tier: whether it is waited for. Where it is time to, another thread tries again.
+  @discardableResult
+  func openDiskIfWaiting() -> Bool {
+    guard isWaitingForDisk.load(ordering: .relaxed), usesDisk else { return false }
+    guard let directory, recovery.withLock({ $0.begin(at: .now) }) else { return true }
+    Thread.detachNewThread { [weak self] in
+      guard let self else { return }
+      resizing.withLock { _ in
+        guard openStore.load() == nil else { return }
+        do {
+          try openDisk(directory)
+          options.log("LMDBURLCache: The disk tier could be opened, and responses are kept (\(directory))")
+        } catch {
+          // It was said that it is tried again.
+        }
+      }
+      recovery.withLock { $0.end(at: .now) }
+    }
+    return true
+  }
+
+  /// Opens the disk tier for the first time. What was removed while it could not be opened is not known any more: then all is.
+  func openDisk(_ directory: String) throws(StoreError) {
+    let store = try ResponseStore.open(
+      directory: directory, options: options.storeOptions(diskCapacity: diskCapacity))
+    if hasMissedRemoval.exchange(false, ordering: .sequentiallyConsistent) { store.removeAll() }
+    flushMark.store(store.acceptedNumber, ordering: .sequentiallyConsistent)
+    openStore.set(store)
+    isWaitingForDisk.store(false, ordering: .sequentiallyConsistent)
+  }
+
+  /// The store; nil if there is none, and then a removal is made up for when it is opened.
+  private func storeToRemoveFrom() -> ResponseStore? {
+    if let store = openStore.load() { return store }
+    guard isWaitingForDisk.load(ordering: .sequentiallyConsistent) else { return nil }
+    hasMissedRemoval.store(true, ordering: .sequentiallyConsistent)
+    openDiskIfWaiting()
+    // It may have been opened since, by a thread that did not see this.
+    return openStore.load()
+  }
+
+  /// What is logged when the disk tier cannot be opened.
+  static func line(on error: StoreError) -> String {
+    error.isInUseByOthers
+      ? "LMDBURLCache: Nothing is cached until the directory can be opened, which is tried again. \(error)"
+      : "LMDBURLCache: The cache works in memory alone. \(error)"
   }
 
   /// Opens the directory anew, unless another thread has; nil if that cannot be done now.
@@ -121,5 +171,15 @@ extension CacheCore {
     let store = try open(existing)
     defer { store.close() }
     return store.capacityByteCount
+  }
+}
+
+extension StoreError {
+  /// Whether other processes keep the directory from being opened. They may remove what this one would keep, and it could not tell.
+  var isInUseByOthers: Bool {
+    switch code {
+    case .busy, .damagedAndInUse, .otherVersionInUse, .otherProcessNamespace: true
+    default: false
+    }
   }
 }

@@ -22,7 +22,11 @@ final class CacheCore: Sendable {
   let resizing = Mutex<Void>(())
   let recovery = Mutex(Recovery())
   /// Up to where ``flush()`` has told what was lost.
-  private let flushMark: Atomic<UInt64>
+  let flushMark: Atomic<UInt64>
+  /// Whether others keep the directory from being opened now. Until it is, nothing is kept: nobody could tell what they remove.
+  let isWaitingForDisk: Atomic<Bool>
+  /// Whether something was to be removed meanwhile.
+  let hasMissedRemoval = Atomic(false)
 
   struct Settings: Sendable {
     var minCacheInterval: Double = 300
@@ -30,7 +34,8 @@ final class CacheCore: Sendable {
   }
 
   init(
-    directory: String?, store: ResponseStore?, memoryCapacity: Int, diskCapacity: Int, options: LMDBURLCache.Options
+    directory: String?, store: ResponseStore?, isWaitingForDisk: Bool = false, memoryCapacity: Int, diskCapacity: Int,
+    options: LMDBURLCache.Options
   ) {
     self.directory = directory
     self.options = options
@@ -38,6 +43,7 @@ final class CacheCore: Sendable {
     settings = Mutex(Settings())
     diskLimit = Atomic(diskCapacity)
     flushMark = Atomic(store?.acceptedNumber ?? 0)
+    self.isWaitingForDisk = Atomic(isWaitingForDisk)
     if let store { openStore.set(store) }
   }
 
@@ -74,12 +80,12 @@ final class CacheCore: Sendable {
       recoverIfGivenUp(store)
     } else if isUsable, let directory {
       do {
-        let store = try ResponseStore.open(
-          directory: directory, options: options.storeOptions(diskCapacity: capacity))
-        flushMark.store(store.acceptedNumber, ordering: .sequentiallyConsistent)
-        openStore.set(store)
+        try openDisk(directory)
       } catch {
-        options.log("LMDBURLCache: The cache works in memory alone. \(error)")
+        options.log(Self.line(on: error))
+        guard error.isInUseByOthers else { return }
+        isWaitingForDisk.store(true, ordering: .sequentiallyConsistent)
+        memory.removeAll { _ in true }
       }
     }
   }
@@ -118,6 +124,7 @@ final class CacheCore: Sendable {
     if usesMemory, let entry = memory.find(key, where: matches), use(entry) { return entry.response }
     guard let store else {
       openStore.use { recoverIfGivenUp($0) }
+      openDiskIfWaiting()
       return nil
     }
     // Both are read before the disk, so that whatever happens meanwhile shows.
@@ -183,6 +190,7 @@ final class CacheCore: Sendable {
     let record = response.record
     let token = token ?? removalToken
     guard let store else {
+      if openDiskIfWaiting() { return }
       let entry = MemoryTier.Entry(response, isOnDisk: false, removalToken: token)
       return memory.insert(entry, unlessChangedSince: nil, unless: isVoid)
     }

@@ -56,7 +56,8 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   }
 
   /// `URLCache`'s own initializer. It cannot fail: where the path cannot be used, the cache works in memory alone and says
-  /// so in a line on standard error.
+  /// so in a line on standard error. Where other processes keep the directory from being opened, it says so too, and keeps
+  /// nothing until the directory can be opened, which lookups and stores set off: it could not tell what others remove.
   ///
   /// - Parameters:
   ///   - memoryCapacity: Bytes for the memory tier; 0 for none. Negative values trap.
@@ -68,11 +69,13 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
     let options = Options()
     let path = Self.resolve(path)
     var store: ResponseStore?
+    var isWaiting = false
     if diskCapacity >= ResponseStore.smallestCapacityByteCount {
       do {
         store = try ResponseStore.open(directory: path, options: options.storeOptions(diskCapacity: diskCapacity))
       } catch {
-        options.log("LMDBURLCache: The cache works in memory alone. \(error)")
+        options.log(CacheCore.line(on: error))
+        isWaiting = error.isInUseByOthers
       }
     } else if diskCapacity > 0 {
       options.log(
@@ -82,7 +85,8 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
       store = CacheCore.openForRemovals(directory: path, options: options)
     }
     core = CacheCore(
-      directory: path, store: store, memoryCapacity: memoryCapacity, diskCapacity: diskCapacity, options: options)
+      directory: path, store: store, isWaitingForDisk: isWaiting, memoryCapacity: memoryCapacity,
+      diskCapacity: diskCapacity, options: options)
     engineBox = EngineBox()
     // The superclass makes the folder it is given; a path that we could not use must not be used by it either.
     super.init(
