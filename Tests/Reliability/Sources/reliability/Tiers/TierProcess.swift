@@ -26,7 +26,7 @@ final class TierProcess: Sendable {
   private let trouble = LoggedTrouble()
   private let counts = Mutex(Counts())
 
-  /// Notes whether the caches have logged anything. A store that was dropped is logged first: from then on an older
+  /// Notes whether the caches have logged anything. What a failing disk drops is logged first: from then on an older
   /// response may rightly be found.
   private final class LoggedTrouble: Sendable {
     let isLogged = Atomic<Bool>(false)
@@ -221,6 +221,8 @@ final class TierProcess: Sendable {
     let began = now()
     expectations.purge(purge, of: content, process: number) {
       purge.run(on: caches[cache], store: store, content)
+      // A store that was used without a cache does not open again by itself, so it removes nothing after a failure.
+      if case .url = purge { return !store.isGivenUp }
       return true
     }
     let taken = now() - began

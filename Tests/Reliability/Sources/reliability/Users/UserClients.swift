@@ -60,19 +60,17 @@ final class UserClients: Sendable {
     sharedCache = try LMDBURLCache(
       directory: URL(fileURLWithPath: directory + "/shared"), memoryCapacity: 8 << 20, diskCapacity: 64 << 20,
       options: options)
-    let configuration = URLSessionConfiguration.ephemeral
-    configuration.urlCache = nil
-    configuration.httpCookieStorage = nil
-    configuration.urlCredentialStorage = nil
-    configuration.httpMaximumConnectionsPerHost = 64
+    let configuration = Self.configuration
     let cachingConfiguration = configuration.caching(with: cache)
     plain = URLSession(configuration: configuration)
     plainDelegated = URLSession(configuration: configuration, delegate: collector, delegateQueue: nil)
     caching = URLSession(configuration: cachingConfiguration)
     delegated = URLSession(configuration: cachingConfiguration, delegate: collector, delegateQueue: nil)
     challenged = Dictionary(
-      uniqueKeysWithValues: User.challenged.map { user in
+      uniqueKeysWithValues: User.challenged.map { [cache] user in
         let delegate = Answering(user: user.name)
+        let configuration = Self.configuration
+        let cachingConfiguration = configuration.caching(with: cache)
         return (
           user.name,
           (
@@ -81,6 +79,15 @@ final class UserClients: Sendable {
           )
         )
       })
+  }
+
+  /// With a credential storage of its own, since sessions that share one share what is in it.
+  private static var configuration: URLSessionConfiguration {
+    let configuration = URLSessionConfiguration.ephemeral
+    configuration.urlCache = nil
+    configuration.httpCookieStorage = nil
+    configuration.httpMaximumConnectionsPerHost = 64
+    return configuration
   }
 
   // MARK: Asking

@@ -102,8 +102,8 @@ struct UserRounds: Sendable {
     let (first, second) = (User.challenged[0], User.challenged[1])
     await challenge(first, target, byDataFrom: true)
     await withTaskGroup(of: Void.self) { group in
-      // Not by data(for:from:): a plain session without credentials never ends a task that gets a 401.
-      for way in [Way.data, .session, .handler, .delegate] {
+      // Not by sessions: with a cache or without, one that has no credentials never ends a task that gets a 401.
+      for way in [Way.data, .data, .dataFromPlain] {
         group.addTask {
           let outcome = await ask(Call(user: .nobody, way: way), target)
           guard let page = UserPage(body: outcome.body) else {
