@@ -20,20 +20,42 @@ extension CachingClient {
   }
 
   /// Fetches for the caller, and for whoever joins.
-  func lead(_ flight: Flight<Storage.Entry>, _ plan: Plan, over transport: some Transport) async throws -> Response {
+  ///
+  /// - Parameter deadline: When a caller that has waited for another's fetch before no longer waits for the head; nil if
+  ///   only the transport's limits count.
+  func lead(
+    _ flight: Flight<Storage.Entry>, _ plan: Plan, over transport: some Transport,
+    until deadline: ContinuousClock.Instant? = nil
+  ) async throws -> Response {
     if plan.conditional.isEmpty { counters.misses.count() }
     flight.start { await self.carryOut(plan, in: flight, over: transport) }
-    return try await flight.answer()
+    let watch = deadline.map { flight.watchLeader(until: $0) }
+    defer { watch?.cancel() }
+    do {
+      return try await flight.answer()
+    } catch CachingClientError.timedOut {
+      guard let answer = staleAnswer(plan, after: .unreachable, of: flight) else { throw CachingClientError.timedOut }
+      return answer
+    }
   }
 
   /// Waits for another request's fetch.
-  func follow(_ flight: Flight<Storage.Entry>, _ plan: Plan) async throws -> Followed {
+  ///
+  /// - Parameter deadline: How long it waits while nothing comes; moved on when something has come.
+  func follow(
+    _ flight: Flight<Storage.Entry>, _ plan: Plan, until deadline: inout ContinuousClock.Instant?
+  ) async throws -> Followed {
     var isCounted = false
     defer { if isCounted { counters.waiting.wrappingSubtract(1, ordering: .relaxed) } }
     let asked = clock()
     let number = flights.makeNumber()
-    let watch = plan.request.timeLimit.map { flight.watch(number, limit: $0) }
-    defer { watch?.cancel() }
+    let seen = flight.progressCount
+    let limit = plan.request.timeLimit
+    let watch = limit.map { flight.watch(number, until: deadline ?? .now + $0, limit: $0) }
+    defer {
+      watch?.cancel()
+      if let limit, flight.progressCount != seen { deadline = .now + limit }
+    }
     let outcome: Flight<Storage.Entry>.Outcome
     do {
       outcome = try await flight.outcome(

@@ -128,6 +128,8 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
     var goesAlone = !request.isShareable
     var failures = 0
     var looks = 0
+    // Set once the request has waited for another's fetch: that time counts as time of its own.
+    var deadline: ContinuousClock.Instant?
     while true {
       let endedCount = flights.endedCount
       let plan: FetchPlan<Storage.Entry>
@@ -138,25 +140,22 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
       case .bypass(let rule): return try await forward(request, over: transport, because: rule)
       case .fetch(let made): plan = made
       }
-      guard !goesAlone else { return try await lead(flights.enterAlone(plan.key), plan, over: transport) }
+      guard !goesAlone else {
+        return try await lead(flights.enterAlone(plan.key), plan, over: transport, until: deadline)
+      }
 
       switch flights.enter(SharingKey(plan.key, of: request.head), endedCount: endedCount, now: clock()) {
-      case .lead(let flight): return try await lead(flight, plan, over: transport)
+      case .lead(let flight): return try await lead(flight, plan, over: transport, until: deadline)
       case .lookAgain:
         // Only a very busy server ends fetches faster than this one looks; it then takes the risk of one fetch too many.
         looks += 1
         goesAlone = looks >= 8
       case .follow(let flight):
-        let joined = ContinuousClock.now
-        switch try await follow(flight, plan) {
+        if deadline == nil, let limit = request.timeLimit { deadline = .now + limit }
+        switch try await follow(flight, plan, until: &deadline) {
         case .answer(let answer): return answer
         case .goOnAlone: goesAlone = true
         case .leaderFailed:
-          // The origin was silent for most of the time that this request has: a fetch of its own would take a whole limit
-          // more than without the cache.
-          if let limit = request.timeLimit, (ContinuousClock.now - joined) * 2 > limit {
-            throw CachingClientError.timedOut
-          }
           // One of those who waited takes over. If that fails too, the rest try at once: in a queue they would wait for one
           // time-out after another.
           failures += 1

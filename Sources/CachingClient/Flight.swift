@@ -58,6 +58,8 @@ final class Flight<Entry: StoredResponseView & Sendable>: Sendable {
   /// How often something has come of the fetch.
   private let progress = Atomic<Int>(0)
 
+  var progressCount: Int { progress.load(ordering: .relaxed) }
+
   /// Something has come, so that followers wait on.
   func noteProgress() {
     progress.wrappingAdd(1, ordering: .relaxed)
@@ -180,15 +182,41 @@ final class Flight<Entry: StoredResponseView & Sendable>: Sendable {
     giveUpIfForsaken()
   }
 
-  /// Ends the wait of a follower once nothing has come for as long as `limit`. To be cancelled when the wait is over.
-  func watch(_ number: UInt64, limit: Duration) -> Task<Void, Never> {
+  /// Ends the wait of a follower if nothing has come by `deadline`, nor for as long as `limit` since something came. The
+  /// caller cancels it when the wait is over.
+  func watch(_ number: UInt64, until deadline: ContinuousClock.Instant, limit: Duration) -> Task<Void, Never> {
     Task { [weak self] in
-      while let seen = self?.progress.load(ordering: .relaxed) {
-        do { try await Task.sleep(for: limit) } catch { return }
-        guard let self, progress.load(ordering: .relaxed) == seen else { continue }
+      var deadline = deadline
+      while let seen = self?.progressCount {
+        do { try await Task.sleep(until: deadline, clock: .continuous) } catch { return }
+        guard let self, progressCount == seen else {
+          deadline = .now + limit
+          continue
+        }
         return timeOut(number)
       }
     }
+  }
+
+  /// Ends the wait of the leader if the head has not come by `deadline`. The caller cancels it when the wait is over.
+  func watchLeader(until deadline: ContinuousClock.Instant) -> Task<Void, Never> {
+    Task { [weak self] in
+      do { try await Task.sleep(until: deadline, clock: .continuous) } catch { return }
+      self?.timeOutLeader()
+    }
+  }
+
+  private func timeOutLeader() {
+    let leader = state.withLock { state in
+      // Without one the head has come, and its body is being read.
+      guard let leader = state.leader else { return nil as CheckedContinuation<Response, any Error>? }
+      state.leader = nil
+      state.hasLeader = false
+      return leader
+    }
+    guard let leader else { return }
+    leader.resume(throwing: CachingClientError.timedOut)
+    giveUpIfForsaken()
   }
 
   private func timeOut(_ number: UInt64) {
