@@ -166,9 +166,18 @@ extension CachingClient {
     }
     flights.detach(flight)
     flight.resolve(flight.ticket.isVoid ? .alone : .shared(SharedResponse(proposal)))
-    let pending = PendingStore(self, plan, flight)
-    willStore(proposal) { pending.decide($0) }
+    let wait = DecisionWait()
+    ask(willStore, about: proposal, PendingStore(self, plan, flight, wait))
+    // The followers have the response by now. The caller's body ends a moment later where the hook takes its time.
+    await wait.wait(atMost: .milliseconds(200))
     return true
+  }
+
+  /// Not within the function that waits, as that would keep a hook's answer alive which the hook has dropped.
+  private func ask(
+    _ willStore: ClientRequest.StorageHook, about proposal: StorageProposal, _ pending: PendingStore<Storage>
+  ) {
+    willStore(proposal) { pending.decide($0) }
   }
 
   /// What became of a response that was to be stored.

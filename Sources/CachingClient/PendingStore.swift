@@ -10,8 +10,14 @@ final class PendingStore<Storage: ResponseStorage>: Sendable {
   private let plan: FetchPlan<Storage.Entry>
   private let flight: Flight<Storage.Entry>
   private let isDecided = Atomic<Bool>(false)
+  /// Ended when the hook has decided.
+  private let wait: DecisionWait
 
-  init(_ client: CachingClient<Storage>, _ plan: FetchPlan<Storage.Entry>, _ flight: Flight<Storage.Entry>) {
+  init(
+    _ client: CachingClient<Storage>, _ plan: FetchPlan<Storage.Entry>, _ flight: Flight<Storage.Entry>,
+    _ wait: DecisionWait
+  ) {
+    self.wait = wait
     self.client = client
     self.plan = plan
     self.flight = flight
@@ -19,11 +25,13 @@ final class PendingStore<Storage: ResponseStorage>: Sendable {
 
   deinit {
     if !isDecided.load(ordering: .relaxed) { client.flights.leave(flight) }
+    wait.end()
   }
 
   /// Stores what the hook makes of the response; `nil` stores nothing. Only the first call counts.
   func decide(_ proposal: StorageProposal?) {
     guard !isDecided.exchange(true, ordering: .relaxed) else { return }
+    defer { wait.end() }
     guard let proposal else {
       client.counters.refuse(.refusedByCaller)
       return client.flights.leave(flight)
