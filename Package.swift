@@ -11,6 +11,7 @@ let package = Package(
   products: [
     .library(name: "LMDBURLCache", targets: ["LMDBURLCache"]),
     .library(name: "CachingClient", targets: ["CachingClient"]),
+    .library(name: "CurlTransport", targets: ["CurlTransport"]),
     .library(name: "ResponseStore", targets: ["ResponseStore"]),
     .library(name: "HTTPCaching", targets: ["HTTPCaching"]),
     .library(name: "LMDB", targets: ["LMDB"]),
@@ -19,6 +20,8 @@ let package = Package(
   targets: [
     .systemLibrary(name: "CLMDB", pkgConfig: "lmdb", providers: [.apt(["liblmdb-dev"])]),
     .systemLibrary(name: "CXXHash", pkgConfig: "libxxhash", providers: [.apt(["libxxhash-dev"])]),
+    .systemLibrary(name: "CCurl", pkgConfig: "libcurl", providers: [.apt(["libcurl4-openssl-dev"])]),
+    .systemLibrary(name: "CZlib", pkgConfig: "zlib", providers: [.apt(["zlib1g-dev"])]),
     .target(name: "LMDB", dependencies: ["CLMDB"], swiftSettings: settings),
     .target(name: "HTTPCaching", swiftSettings: settings),
     .target(
@@ -28,8 +31,11 @@ let package = Package(
       name: "CachingClient", dependencies: ["HTTPCaching", "ResponseStore"],
       swiftSettings: settings),
     .target(
+      name: "CurlTransport", dependencies: ["CachingClient", "HTTPCaching", "CCurl", "CZlib"],
+      swiftSettings: settings),
+    .target(
       name: "LMDBURLCache",
-      dependencies: ["CachingClient", "HTTPCaching", "ResponseStore", "LMDB"],
+      dependencies: ["CachingClient", "CurlTransport", "HTTPCaching", "ResponseStore", "LMDB"],
       swiftSettings: settings),
     .executableTarget(
       name: "urlcache", dependencies: ["LMDBURLCache", "LoopbackOrigin"], swiftSettings: settings),
@@ -43,7 +49,7 @@ let package = Package(
     // Disks that fail: it stands between the test process and the C library.
     .target(name: "CDiskFaults", path: "Tests/CDiskFaults"),
     .testTarget(
-      name: "ResponseStoreTests", dependencies: ["ResponseStore", "HTTPCaching", "LMDB", "CDiskFaults"],
+      name: "ResponseStoreTests", dependencies: ["ResponseStore", "HTTPCaching", "LMDB", "CXXHash", "CDiskFaults"],
       // Directories of released storage formats, which the tests copy.
       exclude: ["Golden"], swiftSettings: settings),
     .testTarget(
@@ -51,11 +57,18 @@ let package = Package(
       dependencies: ["CachingClient", "HTTPCaching", "ResponseStore", "LoopbackOrigin"],
       swiftSettings: settings),
     .testTarget(
-      name: "LMDBURLCacheTests",
-      dependencies: ["LMDBURLCache", "CachingClient", "ResponseStore", "HTTPCaching", "LMDB", "LoopbackOrigin"],
+      name: "CurlTransportTests",
+      dependencies: ["CurlTransport", "CachingClient", "HTTPCaching", "ResponseStore", "LoopbackOrigin", "CZlib"],
       swiftSettings: settings),
     .testTarget(
-      name: "URLCacheToolTests", dependencies: ["urlcache", "LMDBURLCache", "LMDB", "LoopbackOrigin"],
+      name: "LMDBURLCacheTests",
+      dependencies: [
+        "LMDBURLCache", "CachingClient", "CurlTransport", "ResponseStore", "HTTPCaching", "LMDB", "LoopbackOrigin",
+      ],
+      swiftSettings: settings),
+    .testTarget(
+      name: "URLCacheToolTests",
+      dependencies: ["urlcache", "LMDBURLCache", "ResponseStore", "HTTPCaching", "LMDB", "LoopbackOrigin"],
       swiftSettings: settings),
   ]
 )

@@ -39,11 +39,11 @@ let package = Package(
         "CAllocationCount",
       ],
       swiftSettings: settings),
-    // Replays a trace of requests through the type by which the store chooses its victims.
+    // Replays a trace of requests through the types by which the store chooses its victims: they are compiled in by symbolic links.
     .executableTarget(
       name: "EvictionReplay", dependencies: [.product(name: "ResponseStore", package: "LMDBURLCache")],
       swiftSettings: settings),
-    // The index outside LMDB, which no store uses yet: its folder is compiled in by a symbolic link.
+    // The index outside LMDB by itself: its folder is compiled in by a symbolic link.
     .executableTarget(
       name: "IndexBench", dependencies: [.product(name: "LMDB", package: "LMDBURLCache"), "CRawLMDB"],
       swiftSettings: settings),

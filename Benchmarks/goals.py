@@ -86,4 +86,37 @@ def goals(rows):
         add("churn: disk, % of the capacity", value, 110, False)
     ratio("churn: last tenth by first", values("churn", "last tenth", STORE), values("churn", "first tenth", STORE), 1.6,
           atLeast=False)
+    scaleGoals(values, add, ratio)
     return results
+
+
+def scaleGoals(values, add, ratio):
+    """What a full disk with many entries may cost. Rows that a run does not have are left out."""
+    mine = lambda measure: values("scale", measure, STORE)
+    filling, full = mine("stores while filling, last tenth"), mine("stores when full")
+    if filling:
+        ratio("full disk: stores a second by those while filling", full, filling, 0.8)
+        ratio("full disk: lookups beside, p99, by those beside filling", mine("lookup when full, p99"),
+              mine("lookup while filling, p99"), 1.5, atLeast=False)
+    for text, measure, wanted, atLeast, unit in [
+        ("filling: written for each byte stored", "written for each byte stored while filling", 2.5, False, ""),
+        ("full disk: written for each byte stored", "written for each byte stored when full", 3, False, ""),
+        ("full disk: entries kept, % of the first full moment", "entries kept when full", 97, True, ""),
+        ("full disk: evicted for one stored", "evicted for one stored, the worst tenth", 1.2, False, ""),
+        ("full disk: longest store call", "longest store call when full", 50, False, " ms"),
+        ("a cold hit reads beside its body", "a cold hit reads", 17.4, False, " KB"),
+        ("purge of everything: deleted", "purge of everything: deleted", 15, False, " s"),
+        ("purge of everything: written", "purge of everything: written", 150, False, " MB"),
+        ("purge of a tenth by date: deleted", "purge of a tenth, by date: deleted", 3, False, " s"),
+        ("purge of a tenth by date: written", "purge of a tenth, by date: written", 100, False, " MB"),
+        ("purge of a tenth by host: deleted", "purge of a tenth, by host: deleted", 8, False, " s"),
+        ("purge of a tenth by host: written", "purge of a tenth, by host: written", 200, False, " MB"),
+        ("open after a clean close, cold", "open after a clean close, cold", 100, False, " ms"),
+        ("open after kill -9, cold", "open after kill -9, cold", 100, False, " ms"),
+        ("open with half the capacity", "open with half the capacity", 100, False, " ms"),
+        ("`urlcache stats`, cold", "urlcache stats, cold", 0.5, False, " s"),
+        ("`urlcache list | head -5`, cold", "urlcache list | head -5, cold", 0.5, False, " s"),
+        ("`urlcache verify`: memory", "urlcache verify, cold, memory", 64, False, " MB"),
+    ]:
+        for scenario, value in mine(measure).items():
+            add(f"{text}, {scenario}", value, wanted, atLeast, unit)

@@ -5,6 +5,7 @@ import os
 from html import escape
 
 COLOURS = ["#1b6ca8", "#e07b39", "#5b9a4f", "#b1487a", "#8c6bb1", "#7f7f7f", "#c7a33a", "#3aa6a0", "#555555"]
+SCALE_RATES = ("stores while filling, last tenth", "stores when full")
 WIDTH, LEFT, RIGHT, TOP, BAR = 860, 250, 90, 56, 18
 
 
@@ -55,6 +56,8 @@ def draw_all(rows, folder):
         ("sessions", lambda row: row["suite"] == "sessions" and row["unit"] == "ns", "As Foundation sees it, nanoseconds"),
         ("writes", lambda row: row["measure"] == "durable store", "A durable store, microseconds"),
         ("purge", lambda row: row["measure"] in ("since, 1 %", "since, 50 %"), "A purge since a date, milliseconds"),
+        ("scale", lambda row: row["suite"] == "scale" and row["measure"] in SCALE_RATES,
+         "Stores a second: while filling, and on a full disk"),
         ("server", lambda row: row["suite"] == "server" and row["measure"] == "requests", "Requests a second, 95 % hits"),
     ]
     names = []
@@ -62,7 +65,7 @@ def draw_all(rows, folder):
         chosen = [dict(row) for row in rows if belongs(row) and row["median"] > 0]
         if not chosen:
             continue
-        if name in ("sessions", "purge"):
+        if name in ("sessions", "purge", "scale"):
             for row in chosen:
                 row["scenario"] = f"{row['measure']}, {row['scenario']}"
         draw(chosen, title, os.path.join(folder, name + ".svg"))

@@ -21,6 +21,7 @@ extension CachingClient {
       options: options)
     switch storability {
     case .refuse(let rule): return .refuse(rule)
+    case .store where arrival.response.endsWithConnection: return .refuse(.unprovenEnd)
     case .store(let fields, let facts):
       var facts = request.overrides.applied(to: facts, status: head.status)
       if arrival.response.isContentDecoded { facts.flags.insert(.decoded) }

@@ -38,8 +38,8 @@ public struct ClientRequest: Sendable {
   public var willStore: StorageHook?
 
   /// How long the request waits for another request's fetch of which nothing comes; `nil`, the default, for as long as
-  /// that fetch lasts. Each piece that comes begins the time anew. The limits of the request's own fetch are the
-  /// transport's.
+  /// that fetch lasts. Each piece that comes begins the time anew. The request's own fetch gets it as
+  /// ``OutgoingRequest/timeLimit``.
   public var timeLimit: Duration?
 
   /// The URL that stands for this request in the store: ``head``'s without the query parameters that the overrides ignore.
@@ -119,6 +119,6 @@ extension ClientRequest {
     if policy != .useProtocolCachePolicy, !head.fields.contains("Cache-Control") {
       for (name, value) in policy.requestFields { head.fields.set(name, value) }
     }
-    return OutgoingRequest(head: head, body: body, context: context)
+    return OutgoingRequest(head: head, body: body, context: context, timeLimit: timeLimit)
   }
 }

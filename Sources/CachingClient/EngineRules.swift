@@ -6,6 +6,9 @@ extension Rule {
   public static let bodyTooLarge = Rule("body-too-large", "9111 3", "the body is larger than the cache keeps")
   /// The body's length is not what Content-Length says.
   public static let incompleteBody = Rule("incomplete-body", "9111 3.3", "the body is not as long as announced")
+  /// Only the end of the connection marks the end of the body, which may have been cut.
+  public static let unprovenEnd = Rule(
+    "unproven-end", "9112 6.3", "nothing but the end of the connection marks the end of the body")
   /// A stream of events is for one subscriber.
   public static let eventStream = Rule("event-stream", "9111 3", "a stream of events is for one subscriber")
   /// Something was changed while the response was on its way.

@@ -14,6 +14,8 @@ final class FlightTable<Entry: StoredResponseView & Sendable>: Sendable {
     var byKey: [RequestKey: Identified] = [:]
     var background: Identified = [:]
     var unshareable = UnshareableKeys()
+    /// How many requests under way keep responses of a key from being stored.
+    var barred: [RequestKey: Int] = [:]
   }
 
   /// What a request does that needs the origin.
@@ -133,6 +135,21 @@ final class FlightTable<Entry: StoredResponseView & Sendable>: Sendable {
     for flight in flights where flight !== spared { flight.ticket.void() }
   }
 
+  /// Keeps whatever is fetched under a key from being stored: by fetches under way, and by those that begin before
+  /// ``unbar(_:)``. Later requests do not join them.
+  func bar(_ key: RequestKey) {
+    state.withLock { $0.barred[key, default: 0] += 1 }
+    _ = void(key)
+  }
+
+  /// Ends one ``bar(_:)``.
+  func unbar(_ key: RequestKey) {
+    state.withLock { state in
+      guard let count = state.barred[key] else { return }
+      state.barred[key] = count > 1 ? count - 1 : nil
+    }
+  }
+
   /// The background fetches under way.
   var backgroundFlights: [Flight<Entry>] {
     state.withLock { Array($0.background.values) }
@@ -142,6 +159,7 @@ final class FlightTable<Entry: StoredResponseView & Sendable>: Sendable {
 extension FlightTable.State {
   fileprivate mutating func add(_ flight: Flight<Entry>) {
     byKey[flight.key, default: [:]][ObjectIdentifier(flight)] = flight
+    guard barred[flight.key] == nil else { return flight.ticket.void() }
     if let key = flight.sharingKey { joinable[key] = flight }
   }
 

@@ -1,5 +1,7 @@
 import FoundationEssentials
 public import HTTPCaching
+import ResponseStore
+import Synchronization
 
 /// A request on its way to the origin past the store, whoever carries it. Its answer may change what is stored: an unsafe
 /// method invalidates (RFC 9111 section 4.4), and what a POST brings may answer a later GET (RFC 9110 section 9.3.3).
@@ -17,6 +19,8 @@ public final class ForwardedRequest<Storage: ResponseStorage>: Sendable {
   private let requestTime: Date
   /// Filed before the request is sent: a change by another request that overtakes this one keeps its answer out of the store.
   private let flight: Flight<Storage.Entry>?
+  /// The key that ``expectUnseenResponse()`` has barred.
+  private let barredKey = Mutex<RequestKey?>(nil)
 
   /// A request that is about to be sent.
   public init(_ request: ClientRequest, past client: CachingClient<Storage>) {
@@ -29,6 +33,7 @@ public final class ForwardedRequest<Storage: ResponseStorage>: Sendable {
 
   deinit {
     if let flight { client.flights.leave(flight) }
+    unbar()
   }
 
   /// Lets the answer invalidate what the request changed. An answer to a safe method, and an error, changes nothing.
@@ -40,6 +45,40 @@ public final class ForwardedRequest<Storage: ResponseStorage>: Sendable {
   /// Whether ``invalidate(answeredBy:)`` has anything to do.
   public func invalidates(answeredBy head: ResponseHead) -> Bool {
     !Invalidation.targets(request: request.head, response: head).isEmpty
+  }
+
+  /// Prepares for a request that is sent again where its response is not seen in time, as `URLSession` does once a
+  /// challenge is answered.
+  ///
+  /// Removes what is stored for the request's URL. Until ``unseenResponseHasCome(_:)``, or until this object is released,
+  /// nothing that is fetched from that URL is stored. A safe method changes nothing.
+  public func expectUnseenResponse() async {
+    // As a success without fields.
+    let targets = Invalidation.targets(request: request.head, response: ResponseHead(status: 204, fields: HTTPFields()))
+    guard !targets.isEmpty, let key = request.key else { return }
+    let isFirst = barredKey.withLock { barredKey in
+      defer { barredKey = key }
+      return barredKey == nil
+    }
+    if isFirst { client.flights.bar(key) }
+    await client.invalidate(targets, for: request)
+  }
+
+  /// Ends what ``expectUnseenResponse()`` began.
+  ///
+  /// - Parameter head: The response, if one is known; what it invalidates is removed.
+  public func unseenResponseHasCome(_ head: ResponseHead?) async {
+    // Other processes may have stored meanwhile.
+    if let head { await invalidate(answeredBy: head) }
+    unbar()
+  }
+
+  private func unbar() {
+    let key = barredKey.withLock { barredKey in
+      defer { barredKey = nil }
+      return barredKey
+    }
+    if let key { client.flights.unbar(key) }
   }
 
   /// Stores the answer to a POST for a later GET, if it permits that. To be called after ``invalidate(answeredBy:)``.

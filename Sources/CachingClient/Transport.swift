@@ -14,6 +14,7 @@ public import HTTPCaching
 /// - Redirects are not followed: each hop is a request of its own to the engine.
 /// - Interim responses (1xx) are skipped: what is returned is the final head.
 /// - A body that ends early **throws**; one that just ends is taken as complete unless its Content-Length says otherwise.
+///   Where the transport cannot tell, it says so by ``IncomingResponse/endsWithConnection``.
 /// - No cache of its own is used, and header fields are sent as given. Fields a transport adds by itself (cookies, language)
 ///   are unknown to the engine: if a response can vary by them, put them into ``ClientRequest/head`` first.
 /// - Credentials that a transport adds by itself are marked by ``IncomingResponse/usedUnseenCredentials``.
@@ -36,12 +37,17 @@ public struct OutgoingRequest: Sendable {
   public var body: RequestBody?
   /// What the caller put into ``ClientRequest/context``.
   public var context: (any Sendable)?
+  /// How long the transport waits while nothing comes; nil, the default, for as long as it does without being told.
+  public var timeLimit: Duration?
 
   /// A request to be sent.
-  public init(head: RequestHead, body: RequestBody? = nil, context: (any Sendable)? = nil) {
+  public init(
+    head: RequestHead, body: RequestBody? = nil, context: (any Sendable)? = nil, timeLimit: Duration? = nil
+  ) {
     self.head = head
     self.body = body
     self.context = context
+    self.timeLimit = timeLimit
   }
 }
 
@@ -66,6 +72,10 @@ public struct IncomingResponse: Sendable {
   /// Whether the transport dropped the content that `head` describes, as `URLSession` does with that of a redirect it cannot
   /// follow. The default is no. The response then counts as one without content, and its length is not compared.
   public var lacksContent = false
+  /// Whether nothing but the end of the connection marks the end of the content (RFC 9112 section 6.3). The default is no.
+  ///
+  /// A connection that is lost looks the same, so such a response is handed on and not stored.
+  public var endsWithConnection = false
   /// Whether the transport sent credentials that its request does not show, as a `URLSession` does whose delegate
   /// answers a challenge. The default is no. What came by them is given to that one caller: it is neither stored nor
   /// shared, and changes nothing that is stored for a safe method.

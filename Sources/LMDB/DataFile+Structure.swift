@@ -70,7 +70,7 @@ extension DataFile {
     return withWalk(descriptor: descriptor, body)
   }
 
-  fileprivate static func withWalk(
+  static func withWalk(
     descriptor: CInt, _ body: (inout StructureWalk) throws(BrokenStructure) -> StructureFinding
   ) -> StructureFinding {
     var walk = StructureWalk(descriptor: descriptor, pageByteCount: Int(getpagesize()))
@@ -109,17 +109,19 @@ extension Environment {
   /// - Parameters:
   ///   - position: Where the step before left off.
   ///   - pageCount: The pages to read, about.
+  ///   - table: The name of the only table to walk over; all by default.
   /// - Throws: ``LMDBError``: `mdb_txn_begin`, `mdb_env_get_fd`.
   /// - Complexity: O(`pageCount`).
   public func findBrokenStructure(
-    from position: DataFile.StructurePosition, pageCount: Int
+    from position: DataFile.StructurePosition, pageCount: Int, inTable table: String? = nil
   ) throws(LMDBError) -> DataFile.StructureFinding {
     try read { (transaction) throws(LMDBError) in
       DataFile.withWalk(descriptor: try dataDescriptor()) {
         (walk: inout StructureWalk) throws(BrokenStructure) -> DataFile.StructureFinding in
         // Two commits since the transaction began: another time.
         guard let meta = try walk.meta(ofCommit: transaction.id) else { return .unfinished(position) }
-        return try walk.step(from: position, meta: meta, pageCount: pageCount)
+        return try walk.step(
+          from: position, meta: meta, pageCount: pageCount, table: table.map { Array($0.utf8) })
       }
     }
   }
@@ -150,7 +152,7 @@ extension Environment {
   }
 
   /// To be called within a transaction, which keeps the environment open.
-  private func dataDescriptor() throws(LMDBError) -> CInt {
+  func dataDescriptor() throws(LMDBError) -> CInt {
     var descriptor: CInt = -1
     let rc = mdb_env_get_fd(pointer, &descriptor)
     guard rc == 0 else { throw LMDBError(rc, "mdb_env_get_fd") }

@@ -100,11 +100,11 @@ extension Environment {
       slots.release(slot)
       throw LMDBError(code: .forked, function: "mdb_txn_begin")
     }
-    var rc = begin(&slot.pointee.transaction)
+    var rc = beginTransaction(of: slot)
     if rc == MDB_READERS_FULL {
       // Slots of processes that died stay taken until someone looks.
       var dead: CInt = 0
-      if mdb_reader_check(pointer, &dead) == 0, dead > 0 { rc = begin(&slot.pointee.transaction) }
+      if mdb_reader_check(pointer, &dead) == 0, dead > 0 { rc = beginTransaction(of: slot) }
     }
     if rc == 0, let transaction = slot.pointee.transaction {
       return ReaderLease(transaction: transaction, slot: slot)
@@ -112,10 +112,11 @@ extension Environment {
     return try beginReadAfterFailure(LMDBError(rc, "mdb_txn_begin"), slot)
   }
 
-  private func begin(_ transaction: inout OpaquePointer?) -> CInt {
+  private func beginTransaction(of slot: UnsafeMutablePointer<ReaderSlot>) -> CInt {
+    // Not within the slot itself: other threads look at its owner meanwhile.
     var begun: OpaquePointer?
     let rc = mdb_txn_begin(pointer, nil, UInt32(MDB_RDONLY), &begun)
-    if rc == 0 { transaction = begun }
+    if rc == 0 { slot.pointee.transaction = begun }
     return rc
   }
 
@@ -163,7 +164,7 @@ extension Environment {
   /// As ``beginRead()``, but every failure is final.
   private func beginReadOnce() throws(LMDBError) -> ReaderLease {
     let slot = try enter("mdb_txn_begin", waits: false)
-    let rc = slot.pointee.transaction.map { mdb_txn_renew($0) } ?? begin(&slot.pointee.transaction)
+    let rc = slot.pointee.transaction.map { mdb_txn_renew($0) } ?? beginTransaction(of: slot)
     if rc == 0, let transaction = slot.pointee.transaction {
       return ReaderLease(transaction: transaction, slot: slot)
     }

@@ -84,9 +84,9 @@ struct StructureWalk {
     for page in freePages { try claim(page) }
   }
 
-  /// Some leaves behind a position, and the pages that lead to them.
+  /// Some leaves behind a position, and the pages that lead to them; of one table, if one is named.
   mutating func step(
-    from position: DataFile.StructurePosition, meta: StructurePage, pageCount limit: Int
+    from position: DataFile.StructurePosition, meta: StructurePage, pageCount limit: Int, table: [UInt8]? = nil
   ) throws(BrokenStructure) -> DataFile.StructureFinding {
     try begin(meta)
     try walkWhole(TreeRecord(meta, at: 88), kind: .main)
@@ -95,7 +95,8 @@ struct StructureWalk {
     var key = position.key
     while number < 2 + tables.count {
       // The table of tables is walked over anyway.
-      if number != 1 {
+      let isWanted = table == nil ? number != 1 : number > 1 && tables[number - 2].name == table
+      if isWanted {
         let tree = number == 0 ? try TreeRecord(meta, at: 40) : tables[number - 2].tree
         startKey = key
         lastKey = nil
@@ -159,6 +160,45 @@ struct StructureWalk {
       }
     }
     return nil
+  }
+
+  /// The pages of a table from a key on, in the order of its keys, as ``PageExtents`` asks for them. Of the leaves only those are
+  /// read that are to tell where large values are.
+  mutating func find(_ extents: inout PageExtents, table name: [UInt8], meta: StructurePage) throws(BrokenStructure) {
+    try begin(meta)
+    try walkWhole(TreeRecord(meta, at: 88), kind: .main)
+    guard let tree = tables.first(where: { $0.name == name })?.tree, tree.root != .max else { return }
+    try collect(&extents, page: tree.root, level: try checkedDepth(tree), bounds: Bounds())
+  }
+
+  private mutating func collect(
+    _ extents: inout PageExtents, page number: UInt64, level: Int, bounds: Bounds
+  ) throws(BrokenStructure) {
+    if level == 1 {
+      try claim(number)
+      extents.append(number, count: 1)
+      guard extents.includesLargeValues else { return }
+    }
+    let (page, nodes) = try readNodes(of: number, level: level, kind: .table, bounds: bounds)
+    for (index, node) in nodes.enumerated() {
+      if level == 1 {
+        guard try page.load(node.offset + 4, as: UInt16.self) == 1 else { continue }
+        let byteCount = Int(try page.load(node.offset, as: UInt32.self))
+        let first: UInt64 = try page.load(node.key.upperBound)
+        let count = UInt64((byteCount + 16 + pageByteCount - 1) / pageByteCount)
+        try claim(first, count: count)
+        extents.append(first, count: count)
+      } else {
+        let childBounds = childBounds(of: page, nodes, index, within: bounds)
+        if let end = childBounds.end, isInOrder(end[...], extents.start, .table, orSame: true) { continue }
+        if extents.isComplete {
+          extents.next = childBounds.first
+          return
+        }
+        try collect(&extents, page: try child(of: page, node), level: level - 1, bounds: childBounds)
+        if extents.next != nil { return }
+      }
+    }
   }
 
   private mutating func begin(_ meta: StructurePage) throws(BrokenStructure) {

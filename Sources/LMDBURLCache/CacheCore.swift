@@ -138,7 +138,8 @@ final class CacheCore: Sendable {
     if usesMemory, !stored.hasOtherVariants {
       // With several variants, only the disk knows which of those that match is the newest.
       memory.insertCopy(
-        MemoryTier.Entry(response, isOnDisk: true, removalToken: token), unlessChangedSince: changeCount)
+        MemoryTier.Entry(response, useDigest: store.useDigest(of: key), removalToken: token),
+        unlessChangedSince: changeCount)
     }
     return response
   }
@@ -191,7 +192,7 @@ final class CacheCore: Sendable {
     let token = token ?? removalToken
     guard let store else {
       if openDiskIfWaiting() { return }
-      let entry = MemoryTier.Entry(response, isOnDisk: false, removalToken: token)
+      let entry = MemoryTier.Entry(response, useDigest: nil, removalToken: token)
       return memory.insert(entry, unlessChangedSince: nil, unless: isVoid)
     }
     let changeCount = memory.changeCount(for: record.key)
@@ -202,7 +203,8 @@ final class CacheCore: Sendable {
       // What lies on disk is older, and must not come back once memory lets go of this one.
       store.discard(record.newResponse)
     }
-    let entry = MemoryTier.Entry(response, isOnDisk: isOnDisk, removalToken: token)
+    let entry = MemoryTier.Entry(
+      response, useDigest: isOnDisk ? store.useDigest(of: record.key) : nil, removalToken: token)
     memory.insert(entry, unlessChangedSince: changeCount, unless: isVoid)
     recoverIfGivenUp(store)
   }
@@ -229,7 +231,8 @@ final class CacheCore: Sendable {
     memory.replace(
       inMemory,
       with: MemoryTier.Entry(
-        updated, isOnDisk: onDisk != nil, removalToken: inMemory.removalToken.load(ordering: .relaxed)))
+        updated, useDigest: onDisk == nil ? nil : store?.useDigest(of: record.key),
+        removalToken: inMemory.removalToken.load(ordering: .relaxed)))
   }
 
   /// Whether a response may go to disk, by its freshness: SDURLCache's rule that spares the disk what will not live long.

@@ -37,7 +37,7 @@ public final class CacheDirectory: Sendable {
     /// The partition, by which a cache keeps users apart; empty by default.
     public let partition: String
     private let facts: FreshnessFacts
-    fileprivate let rowID: UInt64
+    private let rowID: UInt64
     private let keyBytes: [UInt8]
 
     fileprivate init(_ entry: StoredEntry) {
@@ -104,17 +104,42 @@ public final class CacheDirectory: Sendable {
   /// The bytes of the stored heads and bodies, without the store's own.
   public var payloadByteCount: Int { store.statistics.payloadByteCount }
 
-  /// Calls `body` with each stored response, oldest first, until it answers false.
+  /// How many responses are stored, those that a purge hides and has still to delete included. Constant time.
+  public var entryCount: Int { store.entryCount }
+
+  /// When the oldest and the newest response were stored; nil when there is none. O(log entries).
+  public var storedTimes: ClosedRange<Date>? { store.storedTimes }
+
+  /// The bytes on disk beyond the capacity and its 10 %, as after the capacity was lowered; the cache works them off.
+  public var excessByteCount: Int { store.excessByteCount }
+
+  /// How many purges hide responses that the cache has still to delete from the disk.
+  public var pendingPurgeCount: Int { store.pendingRemovalCount }
+
+  /// Calls `body` with each stored response until it returns false.
   ///
+  /// Holds a bounded number of entries, and nothing between two calls: `body` may take its time.
+  ///
+  /// - Parameters:
+  ///   - order: By the time of storing, oldest first, by default.
+  ///   - body: Is called with each response, and returns whether to go on.
+  /// - Throws: What `body` throws.
   /// - Complexity: O(entries).
-  public func forEachEntry(_ body: (Entry) -> Bool) {
-    store.forEachEntry { body(Entry($0)) }
+  public func forEachEntry<E: Error>(
+    in order: EntryOrder = .time, _ body: (Entry) throws(E) -> Bool
+  ) throws(E) {
+    try store.forEachEntry(in: order) { (entry) throws(E) in try body(Entry(entry)) }
   }
 
   /// Checks the whole store: all checksums, every table against the others, sizes and counts.
   ///
-  /// - Returns: A sentence for each thing that is wrong; empty when all is well.
-  /// - Complexity: O(bytes stored).
+  /// - Parameter progress: Gets the responses checked so far, and how many there are, now and then.
+  /// - Complexity: O(bytes stored). Memory does not grow with them.
+  public func verify(progress: (_ done: Int, _ total: Int) -> Void = { _, _ in }) -> StoreVerification {
+    store.verify(progress: progress)
+  }
+
+  /// The violations that ``verify(progress:)`` finds: a sentence for each thing that is wrong.
   public func checkInvariants() -> [String] { store.checkInvariants() }
 
   /// Removes a selection. When it returns, no thread and no process reads what was selected, also not after a crash.
@@ -122,25 +147,26 @@ public final class CacheDirectory: Sendable {
   /// The room on the disk is free for new responses as well, unless another process keeps the right to write for longer than a
   /// second; then whoever writes next frees it.
   ///
-  /// - Returns: How many entries went, and the bytes of their bodies. Nil for a URL that cannot be cached, of which nothing can
-  ///   be stored. What others removed at the same moment is counted in.
+  /// - Returns: How many entries went, the bytes of their bodies, and how many entries stay, as counted right before. Nil for a URL
+  ///   that cannot be cached, of which nothing can be stored.
   /// - Throws: `StoreError` of the module `ResponseStore`: the removal could not be written down. Nothing was removed then.
   /// - Complexity: O(entries), for the counting.
   @discardableResult
-  public func remove(_ selection: Selection) throws -> (entryCount: Int, byteCount: Int)? {
+  public func remove(_ selection: Selection) throws -> (entryCount: Int, byteCount: Int, keptCount: Int)? {
     guard let scope = selection.scope else { return nil }
-    var sizes: [UInt64: Int] = [:]
-    forEachEntry { entry in
-      sizes[entry.rowID] = entry.bodyByteCount
+    var count = (entryCount: 0, byteCount: 0, keptCount: 0)
+    store.forEachEntry(coveredBy: scope) { entry, isCovered in
+      if isCovered {
+        count.entryCount += 1
+        count.byteCount += entry.bodyByteCount
+      } else {
+        count.keptCount += 1
+      }
       return true
     }
     try store.removeOrThrow(scope)
-    forEachEntry { entry in
-      sizes[entry.rowID] = nil
-      return true
-    }
     store.applyRemovals()
-    return (sizes.count, sizes.values.reduce(0, +))
+    return count
   }
 
   /// Removes a selection from a directory that cannot be opened, as other processes have all reader slots: as ``remove(_:)``,

@@ -23,7 +23,9 @@ struct CachedLoad: @unchecked Sendable {
   /// What the session's lookup found.
   var prefetched: CachedURLResponse?
   /// Reaches the origin.
-  private var transport: URLSessionTransport { task == nil ? context.loadTransport(for: session) : context.transport }
+  private var transport: LoadTransport {
+    task == nil ? context.loadTransport(of: session) : .session(context.transport)
+  }
 
   /// As Foundation's, which mirrors Apple's.
   private static let mostRedirects = 20
@@ -73,7 +75,7 @@ struct CachedLoad: @unchecked Sendable {
     throw URLError(.httpTooManyRedirects)
   }
 
-  private func respond(to asked: ClientRequest, over transport: URLSessionTransport) async throws -> Answer {
+  private func respond(to asked: ClientRequest, over transport: LoadTransport) async throws -> Answer {
     let answer = try await cache.engine.respond(to: asked, over: transport)
     guard mayGetMore(than: answer) else { return answer }
     var again = asked
@@ -109,14 +111,15 @@ struct CachedLoad: @unchecked Sendable {
 
   /// Asks the delegate whether, and with what request, to follow.
   private func permitted(
-    _ next: URLRequest, after answer: Answer, to request: URLRequest, over transport: URLSessionTransport
+    _ next: URLRequest, after answer: Answer, to request: URLRequest, over transport: LoadTransport
   ) async throws -> URLRequest? {
     guard let session, let delegate = task == nil ? session.delegate as? any URLSessionTaskDelegate : task?.delegate,
       let url = request.url, let response = HTTPURLResponse.make(url: url, head: answer.head)
     else { return next }
     let question = RedirectQuestion(session: session, delegate: delegate, response: response, next: next)
     if let task { return try await question.ask(about: task) }
-    // The delegate wants a task, and this load has none.
+    // The delegate wants a task, and this load has none. Only the load of a session has a delegate.
+    guard case .session(let transport) = transport else { return next }
     return try await transport.withIdleTask(for: request) { try await question.ask(about: $0) }
   }
 }

@@ -244,6 +244,7 @@ final class CachingURLProtocol: URLProtocol {
     let this = WeakReference(self)
     let observer = ForwardingClient(
       client, forwarded: forwarded(request, task, context),
+      afterRedirects: { this.urlProtocol?.forwarded($0, task, context) },
       bodyLimit: request.httpMethod == "POST" ? context.cache?.engine.maximumBodyByteCount ?? 0 : 0
     ) { finish in await this.urlProtocol?.onTaskQueue(isLast: true) { _ in finish() } }
     let builtIn = AnyThread(urlProtocol: builtInClass.init(task: task, cachedResponse: nil, client: observer))

@@ -16,7 +16,9 @@ final class EngineBox: Sendable {
   func context(of cache: LMDBURLCache) -> SessionContext {
     if let context = contextReference.load() { return context }
     // Without the cache in it: the context is only asked for the configuration and the session inside.
-    return contextReference.storeIfNil(SessionContext(configuration: cache.core.options.loadConfiguration))
+    let options = cache.core.options
+    return contextReference.storeIfNil(
+      SessionContext(configuration: options.loadConfiguration, curl: options.curlConfiguration))
   }
 
   var engineInUse: CachingClient<CacheStorage>? { reference.load() }

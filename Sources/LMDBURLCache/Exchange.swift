@@ -37,16 +37,30 @@ final class Exchange: Sendable {
     var reader: CheckedContinuation<Data?, any Error>?
     var task: URLSessionDataTask?
     var challenge: Challenge?
+    var startedAt = ContinuousClock.now
+    var pause: TransferPause?
+    var isPaused = false
+    /// Whether a timer lets a chunk through now and then.
+    var hasTimer = false
   }
+
+  /// The transfer is paused while at least this many bytes are unread.
+  static let unreadByteLimit = 1 << 20
 
   private let state = Mutex(State())
   private let holdsUnauthorized: Bool
+  private let timeLimit: TimeInterval
 
-  /// - Parameter holdsUnauthorized: Whether a 401 is delivered only at its end, when it is known whether it holds a
-  ///   challenge.
-  init(holdsUnauthorized: Bool) {
+  /// - Parameters:
+  ///   - holdsUnauthorized: Whether a 401 is delivered only at its end, when it is known whether it holds a challenge.
+  ///   - timeLimit: The seconds without data after which Foundation ends the task.
+  init(holdsUnauthorized: Bool, timeLimit: TimeInterval) {
     self.holdsUnauthorized = holdsUnauthorized
+    self.timeLimit = timeLimit.asTimeLimit
   }
+
+  /// The bytes that have come and are not read yet.
+  var unreadByteCount: Int { state.withLock { $0.unread.count } }
 
   /// The challenge that the response holds.
   var challenge: Challenge? { state.withLock { $0.challenge } }
@@ -65,7 +79,10 @@ final class Exchange: Sendable {
       SessionCalls.queue.async {
         guard self.state.withLock({ $0.end == nil }) else { return }
         let task = make()
-        self.state.withLock { $0.task = task }
+        self.state.withLock { state in
+          state.task = task
+          state.startedAt = .now
+        }
         task.resume()
       }
     }
@@ -107,27 +124,81 @@ final class Exchange: Sendable {
 
   func receive(_ data: Data, of task: URLSessionTask) {
     if let response = task.response { receive(response) }
-    let reader = state.withLock { state -> CheckedContinuation<Data?, any Error>? in
-      guard state.end == nil else { return nil }
+    typealias Next = (reader: CheckedContinuation<Data?, any Error>?, isFull: Bool)
+    let next = state.withLock { state -> Next in
+      guard state.end == nil else { return (nil, false) }
       guard let reader = state.reader else {
         state.unread.append(data)
-        return nil
+        return (nil, state.unread.count >= Self.unreadByteLimit && !state.isPaused)
       }
       state.reader = nil
-      return reader
+      return (reader, false)
     }
-    reader?.resume(returning: data)
+    next.reader?.resume(returning: data)
+    if next.isFull { pause(task) }
   }
+
+  // MARK: Pauses
+
+  /// Pauses the transfer until the unread bytes have been read. Called on the task's queue.
+  private func pause(_ task: URLSessionTask) {
+    guard let pause = state.withLock({ $0.pause }) ?? TransferPause(of: task) else { return }
+    let startsTimer = state.withLock { state -> Bool? in
+      // The reader may have come meanwhile. From here on it sees the pause.
+      guard state.end == nil, state.unread.count >= Self.unreadByteLimit else { return nil }
+      state.pause = pause
+      state.isPaused = true
+      defer { state.hasTimer = true }
+      return !state.hasTimer
+    }
+    guard let startsTimer else { return }
+    pause.begin()
+    if startsTimer { startTimer(on: pause.queue) }
+  }
+
+  /// Ends a pause. Called on the task's queue.
+  private func endPause() {
+    let pause = state.withLock { state in
+      defer { state.isPaused = false }
+      return state.isPaused && state.end == nil ? state.pause : nil
+    }
+    pause?.end()
+  }
+
+  /// Lets a chunk through now and then while the transfer is paused: Foundation's time limit counts from the last one.
+  private func startTimer(on queue: DispatchQueue) {
+    queue.asyncAfter(deadline: .now() + min(timeLimit, 3600) / 2) { [weak self] in
+      guard let self else { return }
+      let isPaused = state.withLock { state in
+        state.hasTimer = state.isPaused && state.end == nil
+        return state.hasTimer
+      }
+      guard isPaused else { return }
+      endPause()
+      startTimer(on: queue)
+    }
+  }
+
+  // MARK: Redirects
 
   /// Refuses a redirect, unless the exchange has ended.
   ///
   /// Foundation takes the answer on the task's queue, and stops the process if the task is no longer waiting for it.
   /// The end of an exchange is noted under this lock before its task is cancelled, so an answer that is given here
-  /// comes first.
-  func refuseRedirect(_ refuse: () -> Void) {
-    state.withLock { state in
-      if state.end == nil { refuse() }
+  /// comes first. A time limit that has passed on the same queue would come before it: so late, nothing is answered and
+  /// the task is cancelled. The redirect then has no content.
+  func refuseRedirect(_ response: HTTPURLResponse, _ refuse: () -> Void) {
+    let isRefused = state.withLock { state in
+      guard state.end == nil else { return true }
+      // Foundation begins the limit anew with each line and each chunk, so it has not passed yet.
+      guard state.startedAt.duration(to: .now) < .seconds(timeLimit / 2) else { return false }
+      refuse()
+      return true
     }
+    guard !isRefused else { return }
+    receive(response, isOver: true)
+    finish(.success(()))
+    SessionCalls.queue.async { self.state.withLock { $0.task }?.cancel() }
   }
 
   func complete(_ task: URLSessionTask, _ challenge: URLAuthenticationChallenge) {
@@ -136,6 +207,12 @@ final class Exchange: Sendable {
   }
 
   func complete(_ task: URLSessionTask, _ error: (any Error)?) {
+    // Released here, on the queue on which the transfer is used.
+    let pause = state.withLock { state in
+      defer { state.pause = nil }
+      return state.pause
+    }
+    defer { withExtendedLifetime(pause) {} }
     // A redirect's head comes only with its end.
     if error == nil, let response = task.response { receive(response, isOver: true) }
     finish(error.map { .failure($0) } ?? .success(()))
@@ -172,19 +249,20 @@ final class Exchange: Sendable {
   /// The next chunk, or nil at the end; throws if the transfer ended early.
   func nextChunk() async throws -> Data? {
     try await withCheckedThrowingContinuation { continuation in
-      let now = state.withLock { state -> Result<Data?, any Error>? in
+      let (now, queue) = state.withLock { state -> (Result<Data?, any Error>?, DispatchQueue?) in
         if !state.unread.isEmpty {
           defer { state.unread = Data() }
-          return .success(state.unread)
+          return (.success(state.unread), state.isPaused ? state.pause?.queue : nil)
         }
         switch state.end {
-        case .success?: return .success(nil)
-        case .failure(let error)?: return .failure(error)
+        case .success?: return (.success(nil), nil)
+        case .failure(let error)?: return (.failure(error), nil)
         case nil:
           state.reader = continuation
-          return nil
+          return (nil, nil)
         }
       }
+      if let queue { queue.async { self.endPause() } }
       if let now { continuation.resume(with: now) }
     }
   }

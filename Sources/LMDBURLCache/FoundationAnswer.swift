@@ -1,4 +1,5 @@
 import CachingClient
+import CurlTransport
 import Foundation
 import HTTPCaching
 
@@ -18,10 +19,11 @@ enum FoundationAnswer {
     return response
   }
 
-  /// The error as a session's callers know it; those of the session inside are passed on as they are.
+  /// The error as a session's callers know it; those of a session inside are passed on as they are.
   static func error(for error: any Error) -> any Error {
     switch error {
     case is CancellationError: URLError(.cancelled)
+    case let error as CurlTransportError: URLError(error)
     case CachingClientError.timedOut: URLError(.timedOut)
     // What a session says of a transfer that ended before its announced length.
     case is CachingClientError: URLError(.networkConnectionLost)

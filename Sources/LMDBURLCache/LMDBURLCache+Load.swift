@@ -42,8 +42,8 @@ extension LMDBURLCache {
         data: data, response: response, source: answer.source, age: answer.age,
         timeLeft: timeLeft(answer, context.complete(request, addsCookies: true), url), reason: answer.reason,
         refusal: answer.refusal)
-    } catch is CancellationError {
-      throw URLError(.cancelled)
+    } catch {
+      throw FoundationAnswer.error(for: error)
     }
   }
 

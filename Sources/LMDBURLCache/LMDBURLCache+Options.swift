@@ -1,4 +1,5 @@
 import CachingClient
+import CurlTransport
 import Foundation
 import HTTPCaching
 import LMDB
@@ -42,6 +43,11 @@ extension LMDBURLCache {
     /// storage.
     ///
     ///     options.transport = .urlSession(configuration)
+    ///     options.transport = .curl(CurlTransport.Configuration())
+    ///
+    /// libcurl carries many times more requests per second than sessions, which all share one queue. It follows no
+    /// challenge, so that a 401 is the response, and stores nothing whose end is not proven. Cookies are sent and kept as
+    /// with nil.
     public var transport: Transport? {
       didSet { transport = transport?.copied }
     }
@@ -64,9 +70,13 @@ extension LMDBURLCache {
     public enum Transport: Sendable {
       /// Sessions of the cache's own with this configuration. Changes that are made to it later do not count.
       case urlSession(URLSessionConfiguration)
+      /// libcurl, with these settings. Requests with content from a stream, and with user information in their URL, go over
+      /// sessions with Foundation's default configuration all the same.
+      case curl(CurlTransport.Configuration)
 
       fileprivate var copied: Transport {
         switch self {
+        case .curl: self
         case .urlSession(let configuration):
           .urlSession(configuration.copy() as? URLSessionConfiguration ?? configuration)
         }
@@ -83,6 +93,11 @@ extension LMDBURLCache {
       configuration.httpCookieAcceptPolicy = .never
       configuration.urlCredentialStorage = nil
       return configuration
+    }
+
+    /// How loads without a session go over libcurl; nil if they go over a session.
+    var curlConfiguration: CurlTransport.Configuration? {
+      if case .curl(let configuration)? = transport { configuration } else { nil }
     }
 
     func storeOptions(diskCapacity: Int) -> ResponseStore.Options {

@@ -34,8 +34,8 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   ///     others, share what is stored.
   ///   - memoryCapacity: Bytes for the memory tier; 0 for none. Negative values trap.
   ///   - diskCapacity: Bytes that the directory may take on disk; it is exceeded by at most 10 %. 0 for no disk tier, as for
-  ///     anything below ``smallestDiskCapacity``; what others remove from a store in the directory is then still not
-  ///     answered from memory. Negative values trap.
+  ///     anything below ``smallestDiskCapacity``; if the directory holds a store when the cache is made, what others
+  ///     remove from it is still not answered from memory. Negative values trap.
   ///   - options: Choices that hold for the life of the cache.
   /// - Throws: `StoreError` of the module `ResponseStore`, which says what failed, why, and what to do: the directory cannot
   ///   be used, holds a file that is not ours, or is in use by another version of this library.

@@ -16,7 +16,7 @@ final class MemoryTier: Sendable {
     let vary: VarySelection
     /// The point in the order of removals up to which none covers it. Moved by lookups that have found that to be so.
     let removalToken: Atomic<RemovalToken>
-    /// What the store's table of uses knows it by.
+    /// What the store's index knows it by.
     let useDigest: UInt64
     /// Whether the store has it too.
     let isOnDisk: Bool
@@ -24,11 +24,12 @@ final class MemoryTier: Sendable {
     let wasUsed = Atomic<Bool>(false)
     let byteCount: Int
 
-    init(_ response: StoredURLResponse, isOnDisk: Bool, removalToken: RemovalToken) {
+    /// - Parameter useDigest: Of the store that has it too; nil if none does.
+    init(_ response: StoredURLResponse, useDigest: UInt64?, removalToken: RemovalToken) {
       self.response = response
       vary = response.record.vary
-      self.isOnDisk = isOnDisk
-      useDigest = isOnDisk ? ResponseStore.useDigest(of: response.record.key, vary: response.record.vary) : 0
+      isOnDisk = useDigest != nil
+      self.useDigest = useDigest ?? 0
       self.removalToken = Atomic(removalToken)
       byteCount =
         Self.overheadByteCount + response.record.key.bytes.count + response.record.body.count

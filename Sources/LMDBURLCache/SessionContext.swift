@@ -1,4 +1,5 @@
 import CachingClient
+import CurlTransport
 import Foundation
 import HTTPCaching
 import Synchronization
@@ -18,16 +19,23 @@ final class SessionContext: @unchecked Sendable {
   let configuration: URLSessionConfiguration
   let additionalFields: [(name: String, value: String)]
   private let sessionPolicy: RequestPolicy
+  /// What carries loads without a session over libcurl; nil if a session carries them.
+  private let curlTransport: FoundationCurlTransport?
   private let transportReference = OnceReference<URLSessionTransport>()
   private let loadTransportReference = OnceReference<URLSessionTransport>()
 
-  init(configuration: URLSessionConfiguration) {
+  /// - Parameters:
+  ///   - configuration: That of the session, or of loads without one.
+  ///   - curl: How loads without a session go over libcurl; nil if they go over a session.
+  init(configuration: URLSessionConfiguration, curl: CurlTransport.Configuration? = nil) {
     sessionCache = configuration.urlCache as? LMDBURLCache
     guard let copy = configuration.copy() as? URLSessionConfiguration else {
       preconditionFailure("A copy of a configuration is a configuration")
     }
     copy.urlCache = nil
+    if let curl { copy.timeoutIntervalForRequest = curl.timeout / .seconds(1) }
     self.configuration = copy
+    curlTransport = curl.map { FoundationCurlTransport($0, configuration: copy) }
     sessionPolicy = RequestPolicy(copy.requestCachePolicy)
     additionalFields = (copy.httpAdditionalHeaders ?? [:]).compactMap { name, value in
       (name.base as? String).map { ($0, value as? String ?? "\(value)") }
@@ -58,6 +66,12 @@ final class SessionContext: @unchecked Sendable {
     let challenges = ChallengeResponder(session: session)
     return loadTransportReference.storeIfNil(
       URLSessionTransport(configuration: insideConfiguration, challenges: challenges))
+  }
+
+  /// Carries the requests of a load without a session as the options of its cache say, and those of others over a session.
+  func loadTransport(of session: URLSession?) -> LoadTransport {
+    if let curlTransport { return .curl(curlTransport, else: self) }
+    return .session(loadTransport(for: session))
   }
 
   private var insideConfiguration: URLSessionConfiguration {
@@ -99,9 +113,7 @@ final class SessionContext: @unchecked Sendable {
 
   /// How long a request waits while nothing comes: as long as the session inside would.
   func timeLimit(of request: URLRequest) -> Duration {
-    let seconds = request.ownTimeLimit ?? configuration.timeoutIntervalForRequest
-    // A limit that is no number of seconds is none.
-    return .seconds(seconds < 1e9 ? max(1, seconds.rounded(.down)) : 1e9)
+    .seconds((request.ownTimeLimit ?? configuration.timeoutIntervalForRequest).asTimeLimit.rounded(.down))
   }
 
   /// The request to which a redirect leads, with the cookies that the jar has now for its URL. The redirect itself may

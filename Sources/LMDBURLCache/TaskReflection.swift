@@ -24,6 +24,23 @@ enum TaskReflection {
     properties(of: task)?.first { $0.label == "workQueue" }?.value as? DispatchQueue
   }
 
+  /// The object that runs the task's transfer. Call this on the task's queue, while the task has a protocol of
+  /// Foundation's.
+  static func transfer(of task: URLSessionTask) -> AnyObject? {
+    guard let storage = properties(of: task)?.first(where: { $0.label == "_protocolStorage" })?.value,
+      let urlProtocol = Mirror(reflecting: storage).children.first?.value as? URLProtocol
+    else { return nil }
+    var mirror: Mirror? = Mirror(reflecting: urlProtocol)
+    while let current = mirror {
+      if let handle = current.children.first(where: { $0.label == "easyHandle" })?.value {
+        // An optional, by its declaration.
+        return Mirror(reflecting: handle).children.first.map { $0.value as AnyObject }
+      }
+      mirror = current.superclassMirror
+    }
+    return nil
+  }
+
   /// The stored properties of `URLSessionTask`, whichever subclass it is.
   private static func properties(of task: URLSessionTask) -> Mirror.Children? {
     var mirror: Mirror? = Mirror(reflecting: task)
@@ -38,9 +55,12 @@ enum TaskReflection {
   static func isDelegateDriven(_ task: URLSessionTask, in session: URLSession) -> Bool {
     let registry = Mirror(reflecting: session).children.first { $0.label == "taskRegistry" }?.value
     let behaviours = registry.flatMap { Mirror(reflecting: $0).children.first { $0.label == "behaviours" }?.value }
-    guard let table = behaviours as? any TaskTable, let behaviour = table.entry(of: task.taskIdentifier) else {
-      return false
-    }
+    return behaviours.map { isDelegateDriven(task.taskIdentifier, among: $0) } ?? false
+  }
+
+  /// Whether the behavior of a task, in the table of its session's tasks, is to call the delegate.
+  static func isDelegateDriven(_ taskIdentifier: Int, among behaviors: Any) -> Bool {
+    guard let table = behaviors as? any TaskTable, let behaviour = table.entry(of: taskIdentifier) else { return false }
     // The one behavior without a payload is "call the delegate".
     return Mirror(reflecting: behaviour).children.isEmpty
   }
@@ -48,10 +68,10 @@ enum TaskReflection {
 
 /// A dictionary by task identifier whose values are of a type that has no name here. A session may have thousands of
 /// tasks, and each asks once: walking over all of them for each would hold up every session of the process.
-private protocol TaskTable {
+protocol TaskTable {
   func entry(of identifier: Int) -> Any?
 }
 
 extension Dictionary: TaskTable where Key == Int {
-  fileprivate func entry(of identifier: Int) -> Any? { self[identifier] }
+  func entry(of identifier: Int) -> Any? { self[identifier] }
 }

@@ -17,6 +17,8 @@ public final class URLSessionTransport: Transport {
   private let switchboard = Switchboard()
   /// Who answers challenges; nil if a 401 is simply the response.
   private let challenges: ChallengeResponder?
+  /// In seconds, of requests without a time limit of their own.
+  private let sessionTimeLimit: TimeInterval
 
   /// A transport with the configuration of a session, whose delegate answers challenges.
   ///
@@ -39,12 +41,16 @@ public final class URLSessionTransport: Transport {
 
   init(configuration: URLSessionConfiguration, challenges: ChallengeResponder?) {
     self.challenges = challenges
+    sessionTimeLimit = configuration.timeoutIntervalForRequest.asTimeLimit
     session = URLSession(configuration: configuration, delegate: switchboard, delegateQueue: ImmediateQueue())
   }
 
   deinit {
     session.finishTasksAndInvalidate()
   }
+
+  /// The bytes of all bodies that have come and are not read yet.
+  var unreadByteCount: Int { switchboard.unreadByteCount }
 
   /// Whether somebody may have credentials for an origin that asks for them.
   var hasCredentials: Bool { challenges?.hasCredentials(session.configuration.urlCredentialStorage) ?? false }
@@ -58,8 +64,7 @@ public final class URLSessionTransport: Transport {
     var outgoing = (context?.request ?? URLRequest(url: request.head.url)).replacing(request.head)
     outgoing.cachePolicy = .useProtocolCachePolicy
     if case .bytes(let data) = request.body { outgoing.httpBody = data }
-    // Foundation makes a millisecond of less than a second.
-    if let limit = outgoing.ownTimeLimit, limit < 1 { outgoing.timeoutInterval = 1 }
+    if let limit = outgoing.ownTimeLimit { outgoing.timeoutInterval = limit.asTimeLimit }
     guard let challenges else { return try await exchange(outgoing, holdsUnauthorized: false).response }
 
     var login = ChallengeResponder.Login()
@@ -83,7 +88,8 @@ public final class URLSessionTransport: Transport {
   private func exchange(
     _ request: URLRequest, holdsUnauthorized: Bool
   ) async throws -> (response: IncomingResponse, challenge: Exchange.Challenge?) {
-    let exchange = Exchange(holdsUnauthorized: holdsUnauthorized)
+    let exchange = Exchange(
+      holdsUnauthorized: holdsUnauthorized, timeLimit: request.ownTimeLimit ?? sessionTimeLimit)
     return try await withTaskCancellationHandler {
       try Task.checkCancellation()
       let response = try await exchange.start { [session, switchboard] in
@@ -124,6 +130,10 @@ private final class ImmediateQueue: OperationQueue, @unchecked Sendable {
 private final class Switchboard: NSObject, URLSessionDataDelegate {
   private let exchanges = Mutex<[Int: Exchange]>([:])
 
+  var unreadByteCount: Int {
+    exchanges.withLock { Array($0.values) }.reduce(0) { $0 + $1.unreadByteCount }
+  }
+
   func connect(_ exchange: Exchange, to task: URLSessionTask) {
     exchanges.withLock { $0[task.taskIdentifier] = exchange }
   }
@@ -157,7 +167,7 @@ private final class Switchboard: NSObject, URLSessionDataDelegate {
     _ session: URLSession, task: URLSessionTask, willPerformHTTPRedirection response: HTTPURLResponse,
     newRequest request: URLRequest, completionHandler: @escaping (URLRequest?) -> Void
   ) {
-    exchange(task)?.refuseRedirect { completionHandler(nil) }
+    exchange(task)?.refuseRedirect(response) { completionHandler(nil) }
   }
 
   func urlSession(
@@ -180,8 +190,7 @@ extension URLSessionConfiguration {
     let others = (protocolClasses ?? []).filter(isOther)
     // Without any class Foundation would ask all that are registered, ours included.
     protocolClasses = others.isEmpty ? URLSessionConfiguration.ephemeral.protocolClasses?.filter(isOther) : others
-    // Foundation makes a millisecond of less than a second.
-    timeoutIntervalForRequest = max(1, timeoutIntervalForRequest)
+    timeoutIntervalForRequest = timeoutIntervalForRequest.asTimeLimit
   }
 }
 
@@ -196,4 +205,10 @@ extension URLRequest {
     }
     return isSet ?? (timeoutInterval != 60) ? timeoutInterval : nil
   }
+}
+
+extension TimeInterval {
+  /// A time limit that Foundation can count: it makes a millisecond of less than a second, and stops the process where
+  /// the milliseconds are no integer.
+  var asTimeLimit: TimeInterval { self < 1e9 ? Swift.max(1, self) : 1e9 }
 }

@@ -65,8 +65,15 @@ extension ResponseStore {
       return found.withHead { head in found.withBody { body(BorrowedResponse(head, first: $0)) } }
     }
     do throws(LMDBError) {
-      let isFound = try read { (transaction) throws(LMDBError) in
-        try lend(key, in: transaction, where: matches, body)
+      var isFound = false
+      var isOutdated = true
+      var tries = 0
+      while !isFound, isOutdated, tries < 4 {
+        isOutdated = false
+        tries += 1
+        isFound = try read { (transaction) throws(LMDBError) in
+          try lend(key, in: transaction, isOutdated: &isOutdated, where: matches, body)
+        }
       }
       counts.lookups.count(isHit: isFound)
     } catch {
@@ -76,16 +83,18 @@ extension ResponseStore {
 
   /// False if there is nothing to lend.
   private func lend(
-    _ key: RequestKey, in transaction: borrowing ReadTransaction, where matches: (VarySelection) -> Bool,
-    _ body: (borrowing BorrowedResponse) -> Void
+    _ key: RequestKey, in transaction: borrowing ReadTransaction, isOutdated: inout Bool,
+    where matches: (VarySelection) -> Bool, _ body: (borrowing BorrowedResponse) -> Void
   ) throws(LMDBError) -> Bool {
-    guard let chosen = try choose(key, above: nil, in: transaction, where: matches) else { return false }
+    guard let chosen = try choose(key, above: nil, in: transaction, isOutdated: &isOutdated, where: matches) else {
+      return false
+    }
     let head = chosen.head
     if !isVerified(head, rowID: chosen.rowID), try copy(chosen, in: transaction) == nil {
       reportDamage(chosen.rowID)
       return false
     }
-    noteUse(of: head.useDigest)
+    noteUse(of: chosen)
     let chunks = file.chunks(of: head)
     guard chunks.count > 0 else {
       body(BorrowedResponse(head, first: head.isBodyInline ? head.inlineBody : .empty))

@@ -16,6 +16,9 @@ struct Counters: Sendable, Equatable {
   var knownRemoval: UInt64 = 0
   /// The transaction that last added or finished a purge.
   var lastPurgeChange: UInt64 = 0
+  /// From this row ID on a record may have an older one of the same key and variant, which no index has found yet: the first
+  /// that could be stored while the index is rebuilt. 0 when the index is complete.
+  var firstUnindexedRowID: UInt64 = 0
 
   /// How many pages the transaction may still free by removing records; those of a body that is too much for it come free later. Not
   /// stored.
@@ -36,7 +39,7 @@ struct Counters: Sendable, Equatable {
     guard let nextRowID = reader.read(UInt64.self), let entryCount = reader.read(UInt64.self),
       let payloadByteCount = reader.read(UInt64.self), let capacityByteCount = reader.read(UInt64.self),
       let adoptedRemoval = reader.read(UInt64.self), let knownRemoval = reader.read(UInt64.self),
-      let lastPurgeChange = reader.read(UInt64.self)
+      let lastPurgeChange = reader.read(UInt64.self), let firstUnindexedRowID = reader.read(UInt64.self)
     else { return nil }
     self.nextRowID = nextRowID
     self.entryCount = entryCount
@@ -45,12 +48,14 @@ struct Counters: Sendable, Equatable {
     self.adoptedRemoval = adoptedRemoval
     self.knownRemoval = knownRemoval
     self.lastPurgeChange = lastPurgeChange
+    self.firstUnindexedRowID = firstUnindexedRowID
   }
 
   var encoded: [UInt8] {
     var writer = ByteWriter()
     for number in [
       nextRowID, entryCount, payloadByteCount, capacityByteCount, adoptedRemoval, knownRemoval, lastPurgeChange,
+      firstUnindexedRowID,
     ] {
       writer.append(number)
     }
@@ -138,7 +143,8 @@ struct FormatRecord: Sendable, Equatable {
 enum MetaKey {
   static let format = Array("format".utf8)
   static let counters = Array("counters".utf8)
-  /// A removal whose entries are hidden already and still to be deleted: `purge`, its number in the log of removals.
+  /// A removal whose entries are hidden already and still to be deleted: `purge`, its number in the log of removals; or the
+  /// highest number and the digest of a key that is hidden while the index is rebuilt.
   static let purgePrefix = Array("purge/".utf8)
   /// A body that is being written or removed over several transactions: `partial`, row id.
   static let partialPrefix = Array("partial/".utf8)

@@ -29,12 +29,11 @@ struct HeadRecord: Sendable {
     static let date = 80
     static let staleWhileRevalidate = 88
     static let staleIfError = 96
-    static let useDigest = 104
-    static let removalSequence = 112
+    static let removalSequence = 104
   }
 
-  static let fixedByteCount = 120
-  static let recordVersion: UInt8 = 1
+  static let fixedByteCount = 112
+  static let recordVersion: UInt8 = 2
 
   struct Flags: OptionSet {
     let rawValue: UInt8
@@ -88,7 +87,6 @@ struct HeadRecord: Sendable {
       put(response.facts.date.timeIntervalSinceReferenceDate, Offset.date)
       put(response.facts.staleWhileRevalidate, Offset.staleWhileRevalidate)
       put(response.facts.staleIfError, Offset.staleIfError)
-      put(RecordUse.digest(key: key, vary: vary), Offset.useDigest)
       put(removalSequence, Offset.removalSequence)
       count = Self.fixedByteCount
       func append(_ part: UnsafeRawBufferPointer) {
@@ -128,7 +126,6 @@ struct HeadRecord: Sendable {
   var fields: HTTPFields { layout { FieldCoding.decodeFields($0.fields) } }
   var attachment: [UInt8]? { layout { $0.hasAttachment ? [UInt8]($0.attachment) : nil } }
   var varyBytes: [UInt8] { layout { [UInt8]($0.vary) } }
-  var useDigest: UInt64 { layout { $0.useDigest } }
   var expiry: Date? { layout { $0.expiry } }
   /// The head's own checksum, the body's, and how many bytes that one covers.
   var checksums: (head: UInt64, body: UInt64, bodyByteCount: Int) {
@@ -199,8 +196,6 @@ struct HeadLayout {
   var hasSinglePageChunks: Bool { flags.contains(.singlePageChunks) }
   var bodyByteCount: Int { Int(load(HeadRecord.Offset.bodyByteCount) as UInt64) }
   var bodyChecksum: UInt64 { load(HeadRecord.Offset.bodyChecksum) }
-  /// What the table of uses knows the record by.
-  var useDigest: UInt64 { load(HeadRecord.Offset.useDigest) }
   /// The last removal before it was stored; only later ones cover it.
   var removalSequence: UInt64 { load(HeadRecord.Offset.removalSequence) }
   var storedAt: Date { date(HeadRecord.Offset.storedAt) }
@@ -215,6 +210,10 @@ struct HeadLayout {
 
   var key: UnsafeRawBufferPointer { part(HeadRecord.fixedByteCount, keyByteCount) }
   var vary: UnsafeRawBufferPointer { part(HeadRecord.fixedByteCount + keyByteCount, varyByteCount) }
+  /// Stands for key and variant, which are stored side by side.
+  var nameDigest: UInt64 {
+    XXHash.digest64(part(HeadRecord.fixedByteCount, keyByteCount + varyByteCount)) &+ UInt64(keyByteCount)
+  }
   var fields: UnsafeRawBufferPointer {
     part(HeadRecord.fixedByteCount + keyByteCount + varyByteCount, fieldsByteCount)
   }

@@ -14,6 +14,8 @@ struct Limits: Sendable, Equatable {
   let batchCount: Int
   /// The writer makes room rather than let live pages pass this.
   let livePageCount: Int
+  /// Above this far more is in use than ever comes of storing: a lower capacity is being applied.
+  let shrinkingPageCount: Int
   /// The eviction thread starts above this…
   let highPageCount: Int
   /// …and stops below this, so that the writer finds room.
@@ -25,6 +27,13 @@ struct Limits: Sendable, Equatable {
   let freeablePageCount: Int
   /// The most records that one transaction deletes behind a purge.
   let purgeCount: Int
+  /// The most records that the index has room for.
+  let entryCount: Int
+  /// Above this a lower capacity is being applied.
+  let shrinkingEntryCount: Int
+  /// The eviction thread starts above this many records, and stops below the second number.
+  let highEntryCount: Int
+  let lowEntryCount: Int
 
   /// - Parameters:
   ///   - filePageCount: How many pages the data file has.
@@ -46,6 +55,7 @@ struct Limits: Sendable, Equatable {
     let isLargeChunk = StorageFormat.isLarge(chunkByteCount: chunkByteCount, pageByteCount: pageByteCount)
     let share = isLargeChunk || isFileLong ? 8 : 16
     livePageCount = min(roomPageCount - headroom, roomPageCount - roomPageCount / share)
+    shrinkingPageCount = livePageCount + (roomPageCount - livePageCount) / 6
     startPageCount = roomPageCount - (roomPageCount - livePageCount) / 3
     // A record changes three or four pages, and the copies of three transactions must find room beside one another. A few more are
     // no harm where the map is the ceiling: what does not fit is tried again.
@@ -62,5 +72,10 @@ struct Limits: Sendable, Equatable {
     // Where chunks are large there mostly are pages in a row, to write the numbers of many.
     freeablePageCount = isLargeChunk ? 2048 : Counters().freeablePageCount
     purgeCount = isFileLong ? evictionRecordCount : 4 * evictionRecordCount
+    entryCount = IndexFile.maximumRecordCount(
+      byteCount: StorageFormat.indexByteCount(capacityByteCount: capacityByteCount))
+    shrinkingEntryCount = entryCount + entryCount / 16
+    highEntryCount = entryCount - entryCount / 16
+    lowEntryCount = highEntryCount - entryCount / 32
   }
 }

@@ -141,6 +141,8 @@ final class RemovalLog: @unchecked Sendable {
   /// Removals up to this number stand in the data, safe from a power cut; their slots may be used anew.
   var adopted: UInt64 { word(Offset.adopted).pointee.load(ordering: .acquiring) }
 
+  var hasRemovalsToAdopt: Bool { sequence > adopted }
+
   func noteAdopted(_ number: UInt64) {
     word(Offset.adopted).pointee.max(number, ordering: .acquiringAndReleasing)
   }

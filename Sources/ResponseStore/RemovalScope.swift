@@ -41,6 +41,24 @@ public enum RemovalScope: Sendable, Hashable {
     return covers(key: key.bytes, storedAt: .distantFuture) { [] }
   }
 
+  /// Whether what it covers is found by a pass over the index.
+  var needsHostPass: Bool {
+    switch self {
+    case .prefix, .target, .group, .digested: true
+    case .everything, .since, .key: false
+    }
+  }
+
+  /// The beginning of the keys that it covers; nil if it covers others.
+  var hostPrefix: [UInt8]? {
+    switch self {
+    case .prefix(let bytes), .target(let bytes), .key(let bytes), .group(let bytes, _),
+      .digested(let bytes, _, _, _, _):
+      bytes
+    case .everything, .since: nil
+    }
+  }
+
   private static func digest(of bytes: [UInt8]) -> (high: UInt64, low: UInt64) {
     bytes.withUnsafeBytes { XXHash.digest128($0) }
   }

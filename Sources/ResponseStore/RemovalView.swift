@@ -51,10 +51,17 @@ final class RemovalView: Sendable {
   /// What hides records in a transaction; usually nothing, and then without a lock.
   func purges<T: Transaction & ~Copyable>(in transaction: borrowing T) throws(LMDBError) -> [Purge] {
     let id = transaction.id
-    if log.sequence == sequence.load(ordering: .acquiring), id >= settledIn.load(ordering: .acquiring) { return [] }
+    let settled = settledIn.load(ordering: .acquiring)
+    if log.sequence == sequence.load(ordering: .acquiring), id >= settled, settled >= lastMark { return [] }
     let hiding = known.withLock { $0.hiding }
     if hiding.transactionID == id, hiding.sequence == log.sequence { return hiding.purges }
     return try purgesNow(in: transaction)
+  }
+
+  /// The last transaction that may have made a mark without the log.
+  @inline(__always)
+  private var lastMark: UInt64 {
+    file.index.unretained?._withUnsafeGuaranteedRef { $0[IndexLayout.Word.lastMark] } ?? .max
   }
 
   private func purgesNow<T: Transaction & ~Copyable>(in transaction: borrowing T) throws(LMDBError) -> [Purge] {
@@ -74,7 +81,8 @@ final class RemovalView: Sendable {
         known.marksChange = change
         known.marks = marks
       }
-      if purges.isEmpty, id < settledIn.load(ordering: .relaxed) { settledIn.store(id, ordering: .releasing) }
+      let settled = settledIn.load(ordering: .relaxed)
+      if purges.isEmpty, id < settled || settled < lastMark { settledIn.store(id, ordering: .releasing) }
       return purges
     }
   }

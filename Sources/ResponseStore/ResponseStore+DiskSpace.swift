@@ -42,7 +42,8 @@ extension ResponseStore {
   /// What the directory takes when all of the map is in use.
   var diskCeiling: Int {
     StorageFormat.mapByteCount(capacityByteCount: capacityByteCount, pageByteCount: file.pageByteCount)
-      + StorageFormat.otherFilesByteCount + StorageFormat.lockFileByteCount(capacityByteCount: capacityByteCount)
+      + StorageFormat.otherFilesByteCount + capacityByteCount / 32
+      + StorageFormat.lockFileByteCount(capacityByteCount: capacityByteCount)
   }
 
   /// A write transaction. With a file from a time of a larger capacity, whose map is no ceiling, it begins only when the disk has room
@@ -52,7 +53,7 @@ extension ResponseStore {
     var attempt = 0
     while true {
       // Looked at with the write lock: nobody else writes in between.
-      let result = try file.environment.write { (transaction) throws(LMDBError) -> R? in
+      let result = try file.write { (transaction) throws(LMDBError) -> R? in
         try hasRoom(isLastAttempt: attempt == 2, in: transaction) ? try body(transaction) : nil
       }
       if let result { return result }
@@ -78,11 +79,18 @@ extension ResponseStore {
     }
     let pageCount = storeDirectory.allocatedDataByteCount / file.pageByteCount
     if pageCount <= limits.startPageCount { return true }
-    // While a lower capacity is being applied, and only then, far more is in use than may be: to evict it is the way to room.
-    let most = limits.livePageCount + (limits.roomPageCount - limits.livePageCount) / 6
-    if try file.environment.livePageCount(in: transaction) > most { return true }
+    // While a lower capacity is being applied, to evict is the way to room, and then to give it back; stores go on meanwhile.
+    if try file.environment.livePageCount(in: transaction) > limits.shrinkingPageCount { return true }
+    if maintenance.withLock({ $0.wantsSmallerFile }) { return true }
     guard isLastAttempt else { return false }
     throw LMDBError(code: .mapFull, function: "mdb_put")
+  }
+
+  /// After a capacity was applied, when what it has no room for is evicted.
+  func shrinkFileIfWanted() {
+    guard maintenance.withLock({ $0.wantsSmallerFile }) else { return }
+    shrinkFile()
+    maintenance.withLock { $0.wantsSmallerFile = false }
   }
 
   /// Has the directory take less after the capacity was lowered: data that was set aside goes, and the free pages of a file
@@ -98,7 +106,7 @@ extension ResponseStore {
       if storeDirectory.allocatedDataByteCount / file.pageByteCount > roomPageCount {
         try clearEndOfFile(from: roomPageCount)
       }
-      while diskByteCount > ceiling, try giveRoomBack(maximumPageCount: 4096) {}
+      while diskByteCount > ceiling, !isClosing, try giveRoomBack(maximumPageCount: 1024) { noteProgress() }
     } catch {
       log(.failedWrite, "Room could not be given back to the file system: \(error)")
     }
@@ -112,8 +120,8 @@ extension ResponseStore {
   private func clearEndOfFile(from limit: Int) throws(LMDBError) {
     // Where there are enough free pages in front, each pass leaves less behind.
     for _ in 0..<8 where try livePageCount() < limit {
+      if isClosing { return }
       var moved = try movePages(of: file.heads, from: limit)
-      moved += try movePages(of: file.keys, from: limit)
       moved += try movePages(of: file.bodies, from: limit)
       moved += try movePages(of: file.dates, from: limit)
       moved += try movePages(of: file.expiries, from: limit)
@@ -125,12 +133,13 @@ extension ResponseStore {
   private func movePages<K, V>(of table: Table<K, V>, from limit: Int) throws(LMDBError) -> Int {
     var start: [UInt8]?
     var moved = 0
-    while true {
+    while !isClosing {
+      noteProgress()
       let found = try file.environment.read { [start] (transaction) throws(LMDBError) in
         try table.keysOfLeafPages(from: limit, startingAt: start, maximumCount: 512, in: transaction)
       }
       if !found.keys.isEmpty {
-        try file.environment.write { (transaction) throws(LMDBError) in
+        try file.write { (transaction) throws(LMDBError) in
           for key in found.keys {
             // Gone by now, or replaced: then its page has been moved anyway.
             let value = try withBytes(of: key) { (key) throws(LMDBError) in
@@ -152,7 +161,11 @@ extension ResponseStore {
       guard let next = found.next else { return moved }
       start = next
     }
+    return moved
   }
+
+  /// Whoever closes the store does not wait for all of it; the next one to open it goes on.
+  private var isClosing: Bool { maintenance.withLock { $0.isClosing } }
 
   /// Frees what is not needed when the disk is full; true if there was something.
   func freeDiskSpace() -> Bool {

@@ -13,64 +13,132 @@ extension ResponseStore {
     }
   }
 
-  /// Evicts until `pageCount` more pages may be written.
-  func makeRoom(pageCount: Int) throws(LMDBError) {
-    try adoptCapacity()
-    let limits = limits.withLock { $0 }
-    while true {
-      let excess = try livePageCount() + pageCount - limits.livePageCount
-      // What was removed and is still to be deleted goes before what is of use.
-      if excess > 0, try sweepLostBodies() { continue }
-      if excess > 0, try deleteBehindPurge() { continue }
-      if excess > 16 * limits.evictionRecordCount, try evictMany(pageCount: excess) { continue }
-      guard excess > 0, try evict(pageCount: min(limits.evictionPageCount, excess)) > 0 else { return }
+  /// The pages that hold something now, and the records.
+  func usage() throws(LMDBError) -> (pageCount: Int, entryCount: Int) {
+    try file.environment.read { (transaction) throws(LMDBError) in
+      (
+        try file.environment.livePageCount(in: transaction), try file.heads.statistics(in: transaction).entryCount
+      )
     }
   }
 
-  /// Removes entries in one transaction, until about `pageCount` pages are free: those that are of no use any more, then
-  /// those that the table of uses does not know, oldest first, then those that it thinks least of. Returns how many.
+  /// Evicts until `pageCount` more pages and so many more records may be written. While a lower capacity is being applied it evicts only
+  /// what makes up for them: the rest is for the eviction thread, and stores go on meanwhile.
+  func makeRoom(pageCount: Int, entryCount: Int = 0) throws(LMDBError) {
+    try adoptCapacity()
+    let limits = limits.withLock { $0 }
+    var usage = try self.usage()
+    if usage.pageCount > limits.shrinkingPageCount {
+      maintenance.update { $0.isWanted = true }
+      try evictSome(pageCount: 2 * pageCount)
+      return
+    }
+    if usage.entryCount > limits.shrinkingEntryCount {
+      maintenance.update { $0.isWanted = true }
+      _ = try evict(pageCount: .max, entryCount: 2 * max(entryCount, 1))
+      return
+    }
+    while true {
+      let excess = usage.pageCount + pageCount - limits.livePageCount
+      let excessEntries = usage.entryCount + entryCount - limits.entryCount
+      guard excess > 0 || excessEntries > 0 else { return }
+      // What was removed and is still to be deleted goes before what is of use.
+      var hasHelped = try sweepLostBodies()
+      if !hasHelped { hasHelped = try deleteBehindPurge() }
+      if !hasHelped, excess > 0 { hasHelped = try evict(pageCount: min(limits.evictionPageCount, excess)) > 0 }
+      if !hasHelped { hasHelped = try evict(pageCount: .max, entryCount: max(excessEntries, 1)) > 0 }
+      guard hasHelped else { return }
+      usage = try self.usage()
+    }
+  }
+
+  /// Evicts some entries in one transaction, so that at most about `pageCount` pages come free; false if there was nothing to evict.
+  @discardableResult
+  func evictSome(pageCount: Int) throws(LMDBError) -> Bool {
+    let limits = limits.withLock { $0 }
+    if pageCount > 16 * limits.evictionRecordCount, try evictMany(pageCount: pageCount) { return true }
+    return try evict(pageCount: max(min(limits.evictionPageCount, pageCount), 1)) > 0
+  }
+
+  /// Removes entries in one transaction, until about `pageCount` pages are free or so many entries are gone: those that are of no
+  /// use any more, then those of the lowest priority. While the index is rebuilt the oldest. Returns how many.
   ///
   /// - Parameter isCautious: Whether no pages in a row may be free, as after a full map.
-  func evict(pageCount: Int, isCautious: Bool = false) throws(LMDBError) -> Int {
+  func evict(pageCount: Int, entryCount: Int = .max, isCautious: Bool = false) throws(LMDBError) -> Int {
     let now = OrderedTime.encode(options.clock())
     let limits = limits.withLock { $0 }
     let (removed, strays) = try commit { (transaction) throws(LMDBError) -> ([RemovalReason: Int], Int) in
-      file.uses.follow()
       var counters = try file.counters(in: transaction)
       if !isCautious { counters.freeablePageCount = limits.freeablePageCount }
+      var chosen: Set<UInt64> = []
       let start = try file.environment.livePageCount(in: transaction)
       var removed: [RemovalReason: Int] = [:]
       var strays = 0
       // Small records share leaves, which merge late: their number bounds the transaction, too.
-      for _ in 0..<max(min(pageCount, limits.evictionRecordCount), 1) {
-        guard let choice = try chooseVictim(counters: counters, now: now, in: transaction) else { break }
+      for _ in 0..<max(min(pageCount, entryCount, limits.evictionRecordCount), 1) {
+        guard let choice = try chooseVictim(except: chosen, now: now, in: transaction) else { break }
+        chosen.insert(choice.rowID)
         let isThere = try file.removeRecord(
           choice.rowID, use: choice.reason == .expired ? .forget : .remember, counters: &counters, freesRow: true,
           in: transaction)
         if isThere { removed[choice.reason, default: 0] += 1 } else { strays += 1 }
         // Whatever named it must name it no more, or eviction would not come past it.
-        if let row = choice.dateRow { try file.dates.remove(row, in: transaction) }
         if let row = choice.expiryRow { try file.expiries.remove(row, in: transaction) }
-        if let victim = choice.victim { file.uses.table?.remove(victim, remembering: isThere) }
+        if let entry = choice.entry, !isThere { try file.removeStray(entry, counters: &counters, in: transaction) }
         let freed = try start - file.environment.livePageCount(in: transaction) + counters.deferredPageCount
         if freed >= pageCount || counters.freeablePageCount <= 0 { break }
       }
-      if !removed.isEmpty { try file.setCounters(counters, in: transaction) }
+      if !removed.isEmpty || strays > 0 { try file.setCounters(counters, in: transaction) }
       return (removed, strays)
     }
     for (reason, count) in removed { counts.countRemovals(count, reason) }
     return removed.values.reduce(strays, +)
   }
 
-  /// Evicts much at once, as a lower capacity wants it: the victims are chosen together and removed in the order of their
-  /// rows, so that what lies in one page goes in one transaction. Frees a little less than `pageCount` pages, or false if
-  /// one by one is the better way: while there are expired records, which go first, and where there is little room to work
-  /// in.
+  /// Evicts some of a great many, as a lower capacity wants it: victims are chosen together and removed in the order of their rows, so
+  /// that what lies in one page goes in one transaction. One call removes what one transaction may hold; the other victims wait for the
+  /// next. False if one by one is the better way: while there are expired records, which go first, and where there is little room to
+  /// work in.
   private func evictMany(pageCount: Int) throws(LMDBError) -> Bool {
-    let now = OrderedTime.encode(options.clock())
     let live = try livePageCount()
+    var victims = maintenance.withLock { $0.victims }
+    if victims.isEmpty {
+      victims = try chooseVictims(pageCount: pageCount, live: live)
+      guard !victims.isEmpty else { return false }
+    }
+    let batch = victims.prefix(Self.victimsPerTransaction)
+    let (removed, looked) = try commit { (transaction) throws(LMDBError) -> (Int, Int) in
+      var counters = try file.counters(in: transaction)
+      // The index may have been lost since.
+      guard file.isIndexComplete else { return (0, batch.count) }
+      counters.freeablePageCount = .max
+      var removed = 0
+      var looked = 0
+      for victim in batch {
+        // Large ones free enough long before a batch is through.
+        if looked % 16 == 15, try live - file.environment.livePageCount(in: transaction) >= pageCount { break }
+        looked += 1
+        let isThere = try file.removeRecord(victim.rowID, use: .remember, counters: &counters, in: transaction)
+        if isThere {
+          removed += 1
+        } else {
+          try file.removeStray(victim, counters: &counters, in: transaction)
+        }
+      }
+      try file.setCounters(counters, in: transaction)
+      return (removed, looked)
+    }
+    maintenance.withLock { $0.victims = victims.dropFirst(looked) }
+    counts.countRemovals(removed, .overCapacity)
+    return true
+  }
+
+  /// The victims for `pageCount` pages, or for an eighth of what is stored: uses change until all of them are gone. None where one by
+  /// one is the better way.
+  private func chooseVictims(pageCount: Int, live: Int) throws(LMDBError) -> ArraySlice<IndexEntry> {
+    let now = OrderedTime.encode(options.clock())
     let (isFitting, entryCount) = try file.environment.read { (transaction) throws(LMDBError) -> (Bool, UInt64) in
-      let expired = try firstRow(of: file.expiries, in: transaction).map { $0.time <= now } ?? false
+      let expired = try firstExpiry(in: transaction).map { $0.time <= now } ?? false
       return (!expired, try file.counters(in: transaction).entryCount)
     }
     // While a lower capacity is being applied, what is in use of the file may stay so until that is done.
@@ -78,37 +146,11 @@ extension ResponseStore {
     let isTooMuch = live > limits.livePageCount
     let pageCountInAll =
       isTooMuch ? file.environment.information.mapByteCount / file.pageByteCount : limits.roomPageCount
-    let freePageCount = pageCountInAll - live
-    guard isFitting, freePageCount > 32 * Self.victimsPerTransaction, let table = file.uses.table,
-      UInt64(table.recordCount) >= entryCount
-    else { return false }
-    // The table's bytes leave out what the indexes take: a share of the pages is the same share of the bytes.
-    let share = min(Double(pageCount) / Double(max(live, 1)), 1) * 0.95
-    let victims = table.chooseVictims(share: share)
-    var start = victims.startIndex
-    var removed = 0
-    while start < victims.endIndex, try live - livePageCount() < pageCount {
-      let end = min(start + Self.victimsPerTransaction, victims.endIndex)
-      let batch = victims[start..<end]
-      start = end
-      removed += try commit { (transaction) throws(LMDBError) -> Int in
-        file.uses.follow()
-        var counters = try file.counters(in: transaction)
-        counters.freeablePageCount = .max
-        var removed = 0
-        for (index, victim) in batch.enumerated() {
-          // Large ones free enough long before a batch is through.
-          if index % 16 == 15, try live - file.environment.livePageCount(in: transaction) >= pageCount { break }
-          let isThere = try file.removeRecord(victim.rowID, use: .remember, counters: &counters, in: transaction)
-          file.uses.table?.remove(victim, remembering: isThere)
-          if isThere { removed += 1 }
-        }
-        try file.setCounters(counters, in: transaction)
-        return removed
-      }
-    }
-    counts.countRemovals(removed, .overCapacity)
-    return removed > 0
+    guard isFitting, pageCountInAll - live > 32 * Self.victimsPerTransaction, let index = file.index.current,
+      index.isComplete, UInt64(index.recordCount) >= entryCount
+    else { return [] }
+    // The records' bytes leave out what the dates take: a share of the pages is the same share of the bytes.
+    return sampler.choose(share: min(Double(pageCount) / Double(max(live, 1)), 0.125) * 0.95, from: index)[...]
   }
 
   /// Each changes three or four pages, which lie in memory until the commit.
@@ -126,18 +168,25 @@ extension ResponseStore {
     guard capacity != limits.withLock({ $0.capacityByteCount }), capacity >= Self.smallestCapacityByteCount else {
       return
     }
+    let isLower = capacity < limits.withLock { $0.capacityByteCount }
     setLimits(capacityByteCount: capacity)
+    if isLower { maintenance.withLock { $0.wantsSmallerFile = true } }
   }
 
   func setLimits(capacityByteCount: Int) {
     limits.withLock { $0 = Self.limits(capacityByteCount: capacityByteCount, file: file, removalLog: removalLog) }
+    setIndexLimit(capacityByteCount: capacityByteCount)
+  }
+
+  func setIndexLimit(capacityByteCount: Int) {
+    file.index.setMaximumByteCount(StorageFormat.indexByteCount(capacityByteCount: capacityByteCount))
   }
 
   static func limits(capacityByteCount: Int, file: StoreFile, removalLog: RemovalLog) -> Limits {
     Limits(
       capacityByteCount: capacityByteCount, filePageCount: file.environment.information.lastPageNumber + 1,
       // Three small files of a page each. The lock file has 64 bytes for each reader, and a header.
-      otherByteCount: removalLog.byteCount + UseTableFile.largestByteCount(capacityByteCount: capacityByteCount)
+      otherByteCount: removalLog.byteCount + StorageFormat.indexByteCount(capacityByteCount: capacityByteCount) * 3 / 2
         + 64 * file.environment.information.maximumReaders + 4 * file.pageByteCount,
       chunkByteCount: file.chunkByteCount, pageByteCount: file.pageByteCount)
   }
@@ -150,7 +199,10 @@ extension ResponseStore {
       state.isWanted = true
       return state.setCapacityCount
     }
-    guard options.runsInBackground else { return applyWantedCapacity() }
+    guard options.runsInBackground else {
+      while maintainNext() {}
+      return
+    }
     let isDone = waitUnlessStalled(maintenance) { state -> Bool? in
       state.appliedCapacityCount >= order || state.isClosing ? true : nil
     }
@@ -159,18 +211,28 @@ extension ResponseStore {
     }
   }
 
+  /// Begins with a capacity that was set. What is too much for it goes in the steps that follow.
   func applyWantedCapacity() {
-    let (capacity, order) = maintenance.withLock { state -> (Int?, UInt64) in
+    let capacity = maintenance.withLock { state -> Int? in
       defer { state.wantedCapacityByteCount = nil }
-      return (state.wantedCapacityByteCount, state.setCapacityCount)
+      if state.wantedCapacityByteCount != nil { state.begunCapacityCount = state.setCapacityCount }
+      return state.wantedCapacityByteCount
     }
     guard let capacity else { return }
     do throws(LMDBError) {
       try applyCapacity(capacity)
     } catch {
       log(.resized, "The capacity could not be set: \(error)")
+      noteAppliedCapacity()
     }
-    maintenance.update { $0.appliedCapacityCount = order }
+  }
+
+  /// When nothing is left that is too much.
+  func noteAppliedCapacity() {
+    maintenance.update { state in
+      // One that was set meanwhile has its own steps.
+      state.appliedCapacityCount = max(state.appliedCapacityCount, state.begunCapacityCount)
+    }
   }
 
   /// Gives the map the size that goes with a capacity, unless it is larger already.
@@ -181,7 +243,8 @@ extension ResponseStore {
     }
   }
 
-  /// Writes the capacity down, fits the map to it, and evicts what is too much.
+  /// Writes the capacity down and fits the map to it. What is too much is evicted by the steps of ``maintain()``, and the file then takes
+  /// less: both may take minutes.
   func applyCapacity(_ capacity: Int) throws(LMDBError) {
     try growMap(toCapacity: capacity)
     let stored = try file.environment.read { (transaction) throws(LMDBError) in
@@ -196,14 +259,14 @@ extension ResponseStore {
       }
     }
     setLimits(capacityByteCount: capacity)
-    do throws(LMDBError) {
-      try makeRoom(pageCount: 0)
-    } catch {
-      guard error.code == .mapFull, recoverFromFullMap() else { throw error }
-      try makeRoom(pageCount: 0)
+    let limits = limits.withLock { $0 }
+    let usage = try self.usage()
+    let isTooMuch = usage.pageCount > limits.livePageCount || usage.entryCount > limits.highEntryCount
+    guard isTooMuch || file.index.isTooLarge || diskByteCount > diskCeiling else { return }
+    maintenance.update { state in
+      state.wantsSmallerFile = true
+      state.isWanted = true
     }
-    try shrinkUses()
-    shrinkFile()
   }
 
   private func writeCapacity(_ capacity: Int) throws(LMDBError) {
@@ -278,7 +341,7 @@ extension ResponseStore {
 
   /// Commits something, so that pages freed before come nearer to use. For a page or two there is always room.
   func touch() throws(LMDBError) {
-    try file.environment.write { (transaction) throws(LMDBError) in
+    try file.write { (transaction) throws(LMDBError) in
       try file.setCounters(try file.counters(in: transaction), in: transaction)
     }
     noteCommit()

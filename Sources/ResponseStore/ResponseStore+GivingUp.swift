@@ -43,6 +43,8 @@ extension ResponseStore {
     isStructureUnchecked.store(true, ordering: .relaxed)
     maintenance.update { state in
       state.structurePosition = .start
+      state.datesPosition = nil
+      state.areDatesChecked = false
       state.isWanted = true
     }
   }

@@ -30,7 +30,7 @@ extension ResponseStore {
     var next = 0
     while next < chunkCount, isStillWanted(staged) {
       let range = next..<min(next + chunksPerTransaction, chunkCount)
-      try makeRoom(pageCount: range.count * file.pageCount(ofChunk: chunkByteCount) + 16)
+      try makeRoom(pageCount: range.count * file.pageCount(ofChunk: chunkByteCount) + 16, entryCount: 1)
       let known = rowID
       rowID = try commit { (transaction) throws(LMDBError) -> UInt64 in
         let rowID = try known != 0 ? known : reserveRow(in: transaction)

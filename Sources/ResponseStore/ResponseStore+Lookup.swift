@@ -49,7 +49,9 @@ extension ResponseStore {
       let rank = Rank(vary: staged.vary, date: staged.facts.date)
       if best.map({ $0.rank < rank }) ?? true { best = (staged, rank) }
     }
-    let onDisk = findOnDisk(key, above: best?.rank) { vary in !stagedVariants.contains(vary) && matches(vary) }
+    let onDisk = findOnDisk(key, above: best?.rank, besides: stagedVariants.count) { vary in
+      !stagedVariants.contains(vary) && matches(vary)
+    }
     return onDisk ?? best.map { StoredResponse($0.response) }
   }
 
@@ -69,18 +71,27 @@ extension ResponseStore {
     }
   }
 
-  private func findOnDisk(
-    _ key: RequestKey, above staged: Rank?, where matches: (VarySelection) -> Bool
+  /// - Parameter stagedCount: How many variants of the key wait for the writer: they are others of what is found.
+  func findOnDisk(
+    _ key: RequestKey, above staged: Rank?, besides stagedCount: Int = 0, where matches: (VarySelection) -> Bool
   ) -> StoredResponse? {
     do throws(LMDBError) {
-      return try read { (transaction) throws(LMDBError) in
-        guard let chosen = try choose(key, above: staged, in: transaction, where: matches) else { return nil }
-        noteUse(of: chosen.head.useDigest)
-        guard let record = try copy(chosen, in: transaction) else {
-          reportDamage(chosen.rowID)
-          return nil
+      var tries = 0
+      while true {
+        var isOutdated = false
+        let found = try read { (transaction) throws(LMDBError) -> StoredResponse? in
+          let choice = try choose(key, above: staged, in: transaction, isOutdated: &isOutdated, where: matches)
+          guard var chosen = choice else { return nil }
+          if stagedCount > 0 { chosen.hasOthers = true }
+          noteUse(of: chosen)
+          guard let record = try copy(chosen, in: transaction) else {
+            reportDamage(chosen.rowID)
+            return nil
+          }
+          return StoredResponse(record)
         }
-        return StoredResponse(record)
+        tries += 1
+        guard found == nil, isOutdated, tries < 4 else { return found }
       }
     } catch {
       readFailed(error)
@@ -100,6 +111,8 @@ extension ResponseStore {
   struct Chosen {
     var rowID: UInt64
     var head: HeadLayout
+    /// Where it was found; nil without an index.
+    var slot: IndexSlot?
     /// Whether other records are stored for the key.
     var hasOthers: Bool
     /// The last removal before it was looked for.
@@ -107,44 +120,104 @@ extension ResponseStore {
   }
 
   /// The best of the records that a key has and that `matches` accepts, if it is above what is staged.
+  ///
+  /// - Parameter isOutdated: Set if nothing was found, and a newer snapshot or index may have it.
   func choose(
-    _ key: RequestKey, above staged: Rank?, in transaction: borrowing ReadTransaction,
+    _ key: RequestKey, above staged: Rank?, in transaction: borrowing ReadTransaction, isOutdated: inout Bool,
     where matches: (VarySelection) -> Bool
   ) throws(LMDBError) -> Chosen? {
     if isStructureUnchecked.load(ordering: .relaxed) { try checkPaths(to: key.bytes, in: transaction) }
     // Before the removals are looked at, so that what comes later is compared with the copy.
     let snapshot = removalLog.sequence
     let purges = try removals.purges(in: transaction)
-    let rowIDs = try StorageFormat.withTableKey(of: key.bytes) { (tableKey) throws(LMDBError) in
-      try file.keys.withValue(forBytes: tableKey, in: transaction) { (list) throws(LMDBError) in
-        list.withUnsafeBytes { $0 }
+    var best = Best(rank: staged, snapshot: snapshot)
+    guard let index = index.use({ $0.unretained }) else {
+      try chooseWithoutIndex(key, &best, purges, in: transaction, where: matches)
+      return best.chosen
+    }
+    var hasMissing = false
+    let digest = key.bytes.withUnsafeBytes { file.keyDigest(of: $0) }
+    var slots = index._withUnsafeGuaranteedRef { $0.matches(of: digest) }
+    while let match = slots.next() {
+      let isThere = try consider(match.rowID, (index, match), key, &best, purges, in: transaction, where: matches)
+      if !isThere { hasMissing = true }
+    }
+    if best.chosen == nil {
+      // The row may have been replaced since the snapshot was taken, and the index since it was looked at.
+      isOutdated =
+        hasMissing && file.environment.lastTransactionID != transaction.id
+        || self.index.use { $0.unretained?.toOpaque() != index.toOpaque() }
+      if !isOutdated, options.opensExistingOnly,
+        index._withUnsafeGuaranteedRef({ !$0.isComplete || $0.hasJournal })
+      {
+        try chooseWithoutIndex(key, &best, purges, in: transaction, where: matches)
       }
     }
-    guard let rowIDs else { return nil }
-    let count = rowIDs.count / 8
+    return best.chosen
+  }
+
+  typealias IndexSlot = (index: Unmanaged<RecordIndex>, match: RecordIndex.Match)
+
+  /// What a lookup has found so far.
+  private struct Best {
+    var rank: Rank?
+    let snapshot: UInt64
     var chosen: Chosen?
-    var best = staged
-    // The newest first, which is nearly always the best.
-    for index in (0..<count).reversed() {
-      let rowID = UInt64(littleEndian: rowIDs.loadUnaligned(fromByteOffset: index * 8, as: UInt64.self))
-      let record = try file.heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
-        record.withUnsafeBytes { $0 }
-      }
-      // A key may also name a record which is not there.
-      guard let record, let head = HeadLayout(record), isIntact(head, rowID: rowID) else {
-        reportDamage(rowID)
-        continue
-      }
-      guard head.hasKey(key.bytes) else { continue }
-      if !purges.isEmpty, purges.contains(where: { $0.covers(rowID: rowID, layout: head) }) { continue }
-      let vary = head.vary.isEmpty ? VarySelection(selectors: []) : FieldCoding.decodeVary(head.vary)
-      guard matches(vary) else { continue }
-      let rank = Rank(vary: vary, date: head.facts.date)
-      if let best, !(best < rank) { continue }
-      best = rank
-      chosen = Chosen(rowID: rowID, head: head, hasOthers: count > 1, snapshot: snapshot)
+    var count = 0
+
+    init(rank: Rank?, snapshot: UInt64) {
+      self.rank = rank
+      self.snapshot = snapshot
     }
-    return chosen
+  }
+
+  /// Compares a record with the best one so far. False if its row is not there: the index is a hint, and may name a row that is
+  /// gone or not yet there.
+  @inline(__always)
+  private func consider(
+    _ rowID: UInt64, _ slot: IndexSlot?, _ key: RequestKey, _ best: inout Best, _ purges: [Purge],
+    in transaction: borrowing ReadTransaction, where matches: (VarySelection) -> Bool
+  ) throws(LMDBError) -> Bool {
+    let record = try file.heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
+      record.withUnsafeBytes { $0 }
+    }
+    guard let record else { return false }
+    guard let head = HeadLayout(record), isIntact(head, rowID: rowID) else {
+      reportDamage(rowID)
+      return true
+    }
+    guard head.hasKey(key.bytes) else { return true }
+    best.count += 1
+    best.chosen?.hasOthers = true
+    if !purges.isEmpty, purges.contains(where: { $0.covers(rowID: rowID, layout: head) }) { return true }
+    let vary = head.vary.isEmpty ? VarySelection(selectors: []) : FieldCoding.decodeVary(head.vary)
+    guard matches(vary) else { return true }
+    let rank = Rank(vary: vary, date: head.facts.date)
+    if let other = best.rank, !(other < rank) {
+      // Of equal ones the row that was stored later.
+      guard !(rank < other), let chosen = best.chosen, chosen.rowID < rowID else { return true }
+    }
+    best.rank = rank
+    best.chosen = Chosen(rowID: rowID, head: head, slot: slot, hasOthers: best.count > 1, snapshot: best.snapshot)
+    return true
+  }
+
+  /// For a store that is only looked at, whose index nobody makes: a walk over the dates.
+  private func chooseWithoutIndex(
+    _ key: RequestKey, _ best: inout Best, _ purges: [Purge], in transaction: borrowing ReadTransaction,
+    where matches: (VarySelection) -> Bool
+  ) throws(LMDBError) {
+    guard options.opensExistingOnly, !isStructureUnchecked.load(ordering: .relaxed) else { return }
+    for rowID in try file.rowIDs(withTag: IndexEntry.tag(of: file.keyDigest(of: key.bytes)), in: transaction) {
+      _ = try consider(rowID, nil, key, &best, purges, in: transaction, where: matches)
+    }
+  }
+
+  /// Notes that a record was used.
+  @inline(__always)
+  func noteUse(of chosen: Chosen) {
+    guard let slot = chosen.slot else { return }
+    slot.index._withUnsafeGuaranteedRef { $0.noteUse(of: slot.match) }
   }
 
   /// Whether a head matches its checksum; looked at once in a process, and again when the head changes.

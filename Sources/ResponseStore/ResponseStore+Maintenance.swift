@@ -4,14 +4,21 @@ import LMDB
 struct MaintenanceState {
   /// How far the deletion behind each purge has come, by its row in `meta`.
   var positions: [[UInt8]: WalkPosition] = [:]
-  /// Up to where a search for records that the table of uses does not know has come; nil for the beginning.
-  var searchedUpTo: DateKey?
-  /// The next row to enter into a table of uses that is new; nil when all are.
-  var nextRowToEnter: UInt64?
-  /// A capacity that was set and is still to be applied; how often one was set, and up to which time it is done.
+  /// Purges by host that are worked off together, and when the next pass over the index may begin.
+  var hostPurges: HostPurges?
+  var nextHostPass = MonotonicTime.now
+  /// How far the check of the pages that lead to dates has come, and whether it is done.
+  var datesPosition: DataFile.StructurePosition?
+  var areDatesChecked = false
+  /// A capacity that was set and is still to be applied; how often one was set, and up to which time that is begun and done.
   var wantedCapacityByteCount: Int?
   var setCapacityCount: UInt64 = 0
+  var begunCapacityCount: UInt64 = 0
   var appliedCapacityCount: UInt64 = 0
+  /// Whether the file is still to take less, after what a lower capacity has no room for is evicted.
+  var wantsSmallerFile = false
+  /// Chosen to be evicted, and still there.
+  var victims: ArraySlice<IndexEntry> = []
   /// How far the check of the pages that lead to records has come; nil when there is nothing to check.
   var structurePosition: DataFile.StructurePosition?
   /// Somebody asked the thread to look.
@@ -44,6 +51,7 @@ extension ResponseStore {
     if isIdleCheckDue() { file.environment.endIdleReads() }
     if isDirectoryCheckDue() { giveUpIfMoved() }
     guard isUsable, !isForked else { return false }
+    noteProgress()
     applyWantedCapacity()
     do throws(LMDBError) {
       let hasMore = try maintainOnce()
@@ -65,12 +73,14 @@ extension ResponseStore {
     let isChecking = try checkStructure()
     guard isUsable else { return false }
     if try sweepLostBodies() { return true }
+    let isRebuilding = try rebuildIndex()
     if try deleteBehindPurge() { return true }
-    if try enterUses() { return true }
     if try evictAhead() { return true }
-    try shrinkUses()
+    try shrinkIndex()
+    shrinkFileIfWanted()
+    noteAppliedCapacity()
     try checkRegularly()
-    return try giveRoomBack() || isChecking
+    return try giveRoomBack() || isChecking || isRebuilding
   }
 
   /// A few tries; then the thread waits for its next turn rather than spin.
@@ -86,70 +96,55 @@ extension ResponseStore {
   private func evictAhead() throws(LMDBError) -> Bool {
     try adoptCapacity()
     let limits = limits.withLock { $0 }
-    let live = try livePageCount()
+    let (live, entryCount) = try usage()
     let (wasEvicting, isEvicting) = maintenance.withLock { state -> (Bool, Bool) in
       let wasEvicting = state.isEvicting
-      state.isEvicting = live > (wasEvicting ? limits.lowPageCount : limits.highPageCount)
+      state.isEvicting =
+        wasEvicting
+        ? live > limits.lowPageCount || entryCount > limits.lowEntryCount
+        : live > limits.highPageCount || entryCount > limits.highEntryCount
       return (wasEvicting, state.isEvicting)
     }
-    guard isEvicting else { return false }
+    guard isEvicting else {
+      maintenance.withLock { $0.victims = [] }
+      return false
+    }
     if !wasEvicting {
       // Another process may have left a body to be swept, and been stopped.
       try notePartialBodies(isAlone: false)
       if try sweepLostBodies() { return true }
     }
-    return try evict(pageCount: min(limits.evictionPageCount, live - limits.lowPageCount)) > 0
+    guard live > limits.lowPageCount else {
+      return try evict(pageCount: .max, entryCount: entryCount - limits.lowEntryCount) > 0
+    }
+    return try evictSome(pageCount: live - limits.lowPageCount)
   }
 
-  /// Deletes some of what a purge hides; false if there is none.
-  func deleteBehindPurge() throws(LMDBError) -> Bool {
-    let purge = try file.environment.read { (transaction) throws(LMDBError) in
-      try removals.marks(in: transaction).first
+  /// Adds some records to an index that lacks them; true if there are more.
+  func rebuildIndex() throws(LMDBError) -> Bool {
+    guard !file.isIndexComplete else { return false }
+    if !file.index.isReady {
+      // Where there was no space for one there may be now.
+      try file.write { (_) throws(LMDBError) in }
+      guard file.index.isReady else { return false }
     }
-    guard let purge else { return false }
-    do throws(LMDBError) {
-      try deleteSome(behind: purge)
-    } catch {
-      guard error.code == .mapFull else { throw error }
-      try deleteSome(behind: purge, isCautious: true)
+    if case .rows? = file.index.current?.rebuildPosition {
+      guard !isStructureUnchecked.load(ordering: .relaxed) else { return false }
+    } else if try !checkDates() {
+      return isUsable
     }
-    return true
+    return try file.write { (transaction) throws(LMDBError) in
+      try file.rebuildIndex(limit: Self.rebuildStepCount, in: transaction)
+    }
   }
 
-  /// - Parameter isCautious: Whether no pages in a row may be free, as after a full map.
-  private func deleteSome(behind purge: Purge, isCautious: Bool = false) throws(LMDBError) {
-    let position = maintenance.withLock { $0.positions[purge.metaKey] } ?? .start
-    let limits = limits.withLock { $0 }
-    let (removed, end) = try commit { (transaction) throws(LMDBError) -> (Int, WalkPosition?) in
-      // Another process may have finished it.
-      guard try file.meta.contains(purge.metaKey, in: transaction) else { return (0, nil) }
-      var counters = try file.counters(in: transaction)
-      if !isCautious { counters.freeablePageCount = limits.freeablePageCount }
-      let walk = try file.collect(purge, limit: limits.purgeCount, from: position, in: transaction)
-      var removed = 0
-      var end = walk.end
-      // Writers wait meanwhile. Neighbours go in one page; what lies far apart takes more time, and copies more pages.
-      let deadline = MonotonicTime.now + .milliseconds(4)
-      for (index, rowID) in walk.rows.enumerated() {
-        if try file.removeRecord(rowID, counters: &counters, in: transaction) { removed += 1 }
-        let isEnough = counters.hasFreedEnough || (index % 16 == 15 && MonotonicTime.now > deadline)
-        if isEnough, index + 1 < walk.rows.count {
-          end = position
-          break
-        }
-      }
-      if end == nil {
-        _ = try file.meta.remove(purge.metaKey, in: transaction)
-        counters.lastPurgeChange = transaction.id
-      }
-      try file.setCounters(counters, in: transaction)
-      return (removed, end)
-    }
-    counts.countRemovals(removed, .requested)
-    maintenance.withLock { state in
-      state.positions[purge.metaKey] = end
-      if end == nil { state.wantsRelease = true }
-    }
+  /// Writers wait a millisecond or two.
+  static let rebuildStepCount = 4096
+
+  /// Has the index take no more than its share, after the capacity was lowered.
+  func shrinkIndex() throws(LMDBError) {
+    guard file.index.isTooLarge else { return }
+    try file.write { (_) throws(LMDBError) in file.index.shrink() }
   }
 
   /// Every few seconds, whatever else there is to do.
@@ -182,6 +177,7 @@ extension ResponseStore {
     try file.environment.clearStaleReaders()
     try notePartialBodies(isAlone: false)
     followStructureCheck()
+    file.index.followReplacement()
     // What a process removed before it was killed.
     if hasRemovalsToAdopt { wakeWriter() }
   }

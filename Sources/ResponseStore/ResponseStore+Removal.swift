@@ -113,7 +113,7 @@ extension ResponseStore {
   }
 
   /// Whether the log of removals has something that the data has not taken over, and may be now.
-  var hasRemovalsToAdopt: Bool { removalLog.sequence > removalLog.adopted }
+  var hasRemovalsToAdopt: Bool { removalLog.hasRemovalsToAdopt }
 
   // MARK: For copies that others hold
 
@@ -136,7 +136,7 @@ extension ResponseStore {
     isOnItsOwn: @autoclosure () -> Bool = false, since snapshot: inout RemovalToken
   ) -> Bool {
     guard var number = removalNumber(in: snapshot) else { return true }
-    guard isUsable || (isOnItsOwn() && !mayHaveSuccessor) else { return true }
+    guard isUsable || (isOnItsOwn() && !mayMissRemovals) else { return true }
     defer { snapshot = number | snapshotMark }
     return removals.wasRemoved(after: &number) { $0.covers(key: key().bytes, storedAt: storedAt(), groups: groups) }
   }
@@ -147,13 +147,16 @@ extension ResponseStore {
   /// - Parameter url: Nil if it cannot be told; then any removal may cover the response.
   package func mayBeRemoved(_ url: URL?, partition: String, since snapshot: inout RemovalToken) -> Bool {
     guard var number = removalNumber(in: snapshot) else { return true }
-    // Of a store that was given up nothing is removed any more, but others may have begun anew.
-    guard isUsable || !mayHaveSuccessor else { return true }
+    guard isUsable || !mayMissRemovals else { return true }
     defer { snapshot = number | snapshotMark }
     return removals.wasRemoved(after: &number) { scope in
       url.flatMap { RequestKey(url: $0, partition: partition) }.map { scope.mayCover($0) } ?? true
     }
   }
+
+  /// Whether others may remove what this store, which was given up, cannot tell: they may have begun anew, or know as it does
+  /// that nothing is found in the data any more, and so have no place to note a removal.
+  private var mayMissRemovals: Bool { mayHaveSuccessor || storeDirectory.condemnedFlag?.isSet == true }
 
   /// Whether a removal has covered what waits for the writer, or it only hides what is on disk.
   func wasRemoved(_ staged: StagedResponse) -> Bool {

@@ -24,7 +24,25 @@ extension ResponseStore {
       entryCount: counters.map { Int(clamping: $0.entryCount) } ?? 0,
       payloadByteCount: counters.map { Int(clamping: $0.payloadByteCount) } ?? 0,
       diskByteCount: diskByteCount,
+      excessByteCount: excessByteCount,
+      pendingRemovalCount: pendingRemovalCount,
       queuedByteCount: queue.withLock { $0.heldByteCount })
+  }
+
+  /// The bytes on disk beyond the capacity and its 10 %: more than 0 while a lower capacity is being applied. Constant time.
+  public var excessByteCount: Int {
+    max(0, diskByteCount - StorageFormat.boundByteCount(capacityByteCount: capacityByteCount))
+  }
+
+  /// How many removals, of all processes, hide entries that are still to be deleted from the disk. Constant time.
+  public var pendingRemovalCount: Int {
+    guard isUsable else { return 0 }
+    do throws(LMDBError) {
+      return try file.environment.read { (transaction) throws(LMDBError) in try removals.purges(in: transaction).count }
+    } catch {
+      readFailed(error)
+      return 0
+    }
   }
 
   private func committedCounters() -> Counters? {

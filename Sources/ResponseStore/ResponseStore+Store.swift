@@ -9,8 +9,9 @@ extension ResponseStore {
   /// Returns at once: the response can be looked up in this process from now on, and is committed within
   /// ``Options/commitDelay``. When more than ``Options/queueByteCount`` bytes wait for the writer, the call waits for
   /// room, and after ``Options/fullQueueTimeout`` the response is dropped and counted. A response larger than what the
-  /// store may hold is dropped and counted, too. Where one is dropped, the one that it was to replace goes all the
-  /// same: an older response must not come back. Safe from any thread.
+  /// store may hold is dropped and counted, too. Where one is dropped, or cannot be committed, the one that it was to
+  /// replace goes all the same: an older response must not come back. (Unless so many are dropped while nothing can be
+  /// written that the notes of them alone take ``Options/queueByteCount``.) Safe from any thread.
   ///
   /// - Parameters:
   ///   - token: For what an origin was asked for: ``snapshot``, taken before it was asked. A removal that came since
@@ -60,17 +61,53 @@ extension ResponseStore {
   /// Has this process find nothing any more where a response would stand, and the writer delete what is there: a newer
   /// response exists, and is not to be stored. Returns at once, and costs a lookup where nothing is stored.
   package func discard(_ newer: NewResponse) {
-    var isStored = false
+    // While the index is rebuilt, what is stored may be found later.
+    var isStored = !file.isIndexComplete
     forEachVariant(of: newer.key) { if $0 == newer.vary { isStored = true } }
     guard isStored, !isForked else { return }
-    let nothing = NewResponse(
-      key: newer.key, status: 0, fields: HTTPFields(), body: Data(), facts: newer.facts, vary: newer.vary)
     let staged = StagedResponse(
-      nothing, storedAt: options.clock(), purpose: .discard, snapshot: removalLog.sequence,
-      inlineByteCount: file.inlineByteCount)
+      discarding: newer.vary, of: newer.key, facts: newer.facts, storedAt: options.clock(),
+      snapshot: removalLog.sequence)
     // It takes few bytes, and finds room where a response has found none.
-    let limit = options.queueByteCount + options.queueByteCount / 8
-    if case .queued(true, _, _)? = queue.withLock({ enqueue(staged, in: &$0, limit: limit) }) { queue.wakeAll() }
+    let result = queue.withLock { enqueue(staged, in: &$0, limit: discardLimit) }
+    if case .queued(true, _, _)? = result { queue.wakeAll() }
+  }
+
+  /// Up to so many bytes wait with the discards among them.
+  private var discardLimit: Int { 2 * options.queueByteCount }
+
+  /// Has this process go on to miss, and the writer delete later, what is on disk in the place of responses that could not be
+  /// written: an older one must not come back. To be called before these go from the staging area.
+  func discardWhatStays(behind failed: [StagedResponse]) {
+    guard isUsable, !isForked else { return }
+    let replacing = failed.filter { isOlderStored(than: $0) }
+    queue.withLock { queue in
+      guard !queue.isClosing else { return }
+      for failed in replacing where staging.rivals(of: failed, in: queue).queued(in: queue) == nil {
+        // A newer one that waits would take the old one's place, or come here itself.
+        let discard = StagedResponse(
+          discarding: failed.vary, of: failed.key, facts: failed.facts, storedAt: failed.storedAt,
+          snapshot: failed.snapshot)
+        guard queue.hasRoom(for: discard, limit: discardLimit) else { return }
+        staging.insert(discard)
+        queue.add(discard, insteadOf: failed, pause: options.runsInBackground ? .seconds(1) : .zero)
+      }
+    }
+  }
+
+  // Not complete: what is committed and not yet in the index is not found here, and may come back on a disk that fails.
+  private func isOlderStored(than failed: StagedResponse) -> Bool {
+    switch failed.purpose {
+    case .discard: return true
+    case .replaceHead: return false
+    case .insert:
+      var isStored = !file.isIndexComplete
+      let vary = failed.vary
+      _ = findOnDisk(failed.key, above: nil) {
+        if $0 == vary { isStored = true }; return false
+      }
+      return isStored
+    }
   }
 
   /// The largest body that can be stored beside anything else: half of what the capacity leaves for live pages.
@@ -159,7 +196,8 @@ extension ResponseStore {
     }
     staging.insert(staged, inPlaceOf: superseded)
     if let superseded, !superseded.isDiscard { counts.supersededStores.add(1, ordering: .relaxed) }
-    let isFirst = !queue.hasStores
+    // Of what is tried again the writer takes no notice until it is time.
+    let isFirst = !queue.hasStores || queue.retriesAt != nil
     queue.add(staged, inPlaceOf: superseded)
     return .queued(
       wakesWriter: isFirst || queue.storeByteCount >= wakeByteCount, superseded: superseded,

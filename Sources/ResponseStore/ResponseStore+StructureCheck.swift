@@ -17,8 +17,8 @@ extension ResponseStore {
     followStructureCheck()
     guard isStructureUnchecked.load(ordering: .relaxed) else { return }
     let names = [
-      StorageFormat.keysTable, StorageFormat.headsTable, StorageFormat.bodiesTable, StorageFormat.datesTable,
-      StorageFormat.expiriesTable, StorageFormat.metaTable,
+      StorageFormat.headsTable, StorageFormat.bodiesTable, StorageFormat.datesTable, StorageFormat.expiriesTable,
+      StorageFormat.metaTable,
     ]
     try file.environment.read { (transaction) throws(LMDBError) in
       for name in names {
@@ -75,20 +75,25 @@ extension ResponseStore {
 
   // MARK: While it is under way
 
+  /// Whether the pages that lead to dates have been checked, from which the index is rebuilt. Checks some of them if not.
+  func checkDates() throws(LMDBError) -> Bool {
+    guard isStructureUnchecked.load(ordering: .relaxed) else { return true }
+    let (position, isDone) = maintenance.withLock { ($0.datesPosition ?? .start, $0.areDatesChecked) }
+    if isDone { return true }
+    switch try file.environment.findBrokenStructure(
+      from: position, pageCount: 8 * Self.stepPageCount, inTable: StorageFormat.datesTable)
+    {
+    case .broken(let reason): condemn(reason)
+    case .sound: maintenance.withLock { $0.areDatesChecked = true }
+    case .unfinished(let next): maintenance.withLock { $0.datesPosition = next }
+    }
+    return false
+  }
+
   /// Checks the pages that lead to all that is stored for a key.
   /// - Throws: ``LMDBError``: ``LMDBError/Code/corrupted`` if one is broken.
   func checkPaths(to key: [UInt8], in transaction: borrowing ReadTransaction) throws(LMDBError) {
-    let rowIDs = try StorageFormat.withTableKey(of: key) { (tableKey) throws(LMDBError) in
-      try checkPath(to: tableKey, inTable: StorageFormat.keysTable, transaction)
-      return try file.keys.withValue(forBytes: tableKey, in: transaction) { (list) throws(LMDBError) in
-        list.withUnsafeBytes { [UInt8]($0) }
-      }
-    }
-    guard let rowIDs else { return }
-    for index in 0..<rowIDs.count / 8 {
-      let rowID = rowIDs.withUnsafeBytes {
-        UInt64(littleEndian: $0.loadUnaligned(fromByteOffset: index * 8, as: UInt64.self))
-      }
+    for rowID in file.indexedRows(of: file.keyDigest(of: key)) {
       try BigEndianUInt64.withEncoded(rowID) { (key) throws(LMDBError) in
         try checkPath(to: key, inTable: StorageFormat.headsTable, transaction)
       }

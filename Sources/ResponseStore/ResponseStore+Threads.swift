@@ -8,14 +8,18 @@ extension ResponseStore {
     let queue = queue
     let maintenance = maintenance
     let delay = options.commitDelay
+    let (file, storeDirectory, removalLog) = (file, storeDirectory, removalLog)
     let writer = BackgroundThread { [weak self] in
-      let hasRemovals = { [weak self] in self?.hasRemovalsToAdopt ?? false }
+      // Asked with the queue's lock, which a store that goes away wants, too: so not of the store.
+      let hasRemovals = { removalLog.hasRemovalsToAdopt }
       while Self.waitForWork(
         queue, delay: delay, hasRemovals: hasRemovals, wakeByteCount: { [weak self] in self?.wakeByteCount ?? 0 })
       {
         guard let store = self else { return }
         store.writePending()
       }
+      // Here, as it may wait for another process that writes.
+      Self.closeIndex(of: file, in: storeDirectory)
     }
     let eviction = BackgroundThread { [weak self] in
       while Self.waitForMaintenance(maintenance) {
@@ -47,9 +51,14 @@ extension ResponseStore {
   ) -> Bool {
     // Nobody stores now who would do it.
     _ = queue.withLock { $0.isEmpty ? $0.takeAllWritten() : [] }
-    let isOpen = queue.wait { queue -> Bool? in
-      if !queue.isEmpty || (queue.mayAdopt && hasRemovals()) { return true }
-      return queue.isClosing ? false : nil
+    var isOpen: Bool?
+    while isOpen == nil {
+      // Nobody wakes the writer for what it tries again.
+      let pause = queue.withLock { $0.retriesAt }.map { MonotonicTime.now.duration(to: $0) }
+      isOpen = queue.wait(timeout: pause) { queue -> Bool? in
+        if queue.mayWrite || (queue.mayAdopt && hasRemovals()) { return true }
+        return queue.isClosing ? false : nil
+      }
     }
     guard isOpen == true else { return false }
     let limit = wakeByteCount()
@@ -76,10 +85,13 @@ extension ResponseStore {
 
   /// Lets the eviction thread look: after removals, and when live pages pass the upper watermark.
   func wakeMaintenanceIfNeeded(afterRemoval: Bool) {
-    let high = limits.withLock { $0.highPageCount }
-    var isNeeded = afterRemoval || !file.lostBodies.isEmpty
+    let (high, highEntryCount) = limits.withLock { ($0.highPageCount, $0.highEntryCount) }
+    var isNeeded = afterRemoval || !file.lostBodies.isEmpty || !file.isIndexComplete
     do throws(LMDBError) {
-      if !isNeeded { isNeeded = try livePageCount() > high }
+      if !isNeeded {
+        let usage = try self.usage()
+        isNeeded = usage.pageCount > high || usage.entryCount > highEntryCount
+      }
     } catch {
       // The eviction thread will meet the same trouble, and knows what to do.
       isNeeded = true
@@ -90,20 +102,35 @@ extension ResponseStore {
 
   // MARK: Waiting
 
-  /// Waits like `Monitor.wait`, but gives up (nil) when no process has committed anything for ``Options/stallTimeout``.
+  /// Something that takes long has come a step further.
+  func noteProgress() {
+    progress.add(1, ordering: .relaxed)
+  }
+
+  /// Waits like `Monitor.wait`, but returns nil when for ``Options/stallTimeout`` no process has committed anything, and no thread of this
+  /// one has come a step further: to choose what to evict, or to give room back, may take longer.
   func waitUnlessStalled<State, R>(
     _ monitor: Monitor<State>, timeout: Duration? = nil, for body: (inout State) -> R?
   ) -> R? {
-    var last = file.environment.lastTransactionID
+    func state() -> (UInt64, UInt64) { (file.environment.lastTransactionID, progress.load(ordering: .relaxed)) }
+    var last = state()
     while true {
       if let result = monitor.wait(timeout: timeout ?? options.stallTimeout, for: body) { return result }
-      let newest = file.environment.lastTransactionID
+      let newest = state()
       if newest == last { return nil }
       last = newest
     }
   }
 
   // MARK: Closing
+
+  /// Marks the index as clean, if the data is still in use where it was.
+  private static func closeIndex(of file: StoreFile, in directory: StoreDirectory) {
+    guard directory.condemnedFlag?.isSet != true, file.environment.isDataFile(ofDirectory: directory.path) else {
+      return
+    }
+    file.closeIndex()
+  }
 
   /// Writes what is queued, stops the threads and gives the directory up, when every caller of
   /// ``open(directory:options:)`` in this process has closed it. Whoever uses the store afterwards traps. A store that is
@@ -148,6 +175,7 @@ extension ResponseStore {
     if areDone {
       // Without a writer thread, or when this is the writer itself.
       while writePending() {}
+      if running.isEmpty, !options.opensExistingOnly { Self.closeIndex(of: file, in: storeDirectory) }
     } else {
       log(.failedWrite, "Closing did not wait any longer for the right to write; what was queued is lost")
     }

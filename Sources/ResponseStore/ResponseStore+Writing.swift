@@ -46,9 +46,11 @@ extension ResponseStore {
       return batch
     }
     let isDone = batch.isEmpty || carryOut(batch, byteLimit: byteLimit)
+    if !isDone { discardWhatStays(behind: batch.stores) }
     staging.remove(batch.stores)
     let byteCount = batch.stores.reduce(0) { $0 + $1.byteCount }
-    let hasMore = !batch.isEmpty && (isDone || !batch.stores.isEmpty)
+    // What is tried again is no reason to go on at once.
+    let hasMore = !batch.isEmpty && (isDone || batch.stores.contains { !$0.isDiscard })
     queue.update { queue in
       queue.finish(&batch.stores, byteCount: byteCount)
       guard batch.adoptsRemovals else { return }
@@ -82,8 +84,8 @@ extension ResponseStore {
   private func commit(_ batch: Batch) throws(LMDBError) -> Outcome {
     if isStructureUnchecked.load(ordering: .relaxed) { try checkPaths(of: batch) }
     if !batch.stores.isEmpty {
-      try makeRoom(pageCount: pageCount(for: batch.stores))
-      try file.freedRows.survey(file)
+      try makeRoom(pageCount: pageCount(for: batch.stores), entryCount: batch.stores.count)
+      try surveyFreedRows()
     }
     return try commit { (transaction) throws(LMDBError) -> Outcome in
       try perform(batch, in: transaction)
@@ -99,23 +101,30 @@ extension ResponseStore {
       var bodyByteCount = staged.bodyApart.count
       if case .replaceHead = staged.purpose { bodyByteCount = 0 }
       let room = file.room(
-        keyByteCount: staged.head.layout { $0.key.count }, recordByteCount: staged.head.bytes.count,
-        bodyByteCount: bodyByteCount)
+        recordByteCount: staged.head.bytes.count, bodyByteCount: bodyByteCount)
       pageCount += room.pageCount
       sharedByteCount += room.sharedByteCount
     }
     return pageCount + sharedByteCount / (file.pageByteCount - 16) * 9 / 8
   }
 
-  /// How many stores go into one transaction at most. Each copies a leaf of `keys`, as keys come in no order, and one of `heads`
-  /// where it fills room that others left; and the copies of a few transactions, which stay until the next but one or until a reader is done, must fit into the headroom.
+  /// Row IDs between others are given again only while no mark covers them, and the index tells which of two records is newer.
+  private func surveyFreedRows() throws(LMDBError) {
+    let marks = try file.environment.read { (transaction) throws(LMDBError) in try removals.marks(in: transaction) }
+    if marks.isEmpty, file.isIndexComplete { try file.freedRows.survey(file) } else { file.freedRows.forgetLeaves() }
+  }
+
+  /// How many stores go into one transaction at most. Each may copy a leaf of `heads`, where it fills room that others left or
+  /// replaces a record, and one of `expiries`; and the copies of a few transactions, which stay until the next but one or until a
+  /// reader is done, must fit into the headroom. What each changes must fit into the index's journal, with removals beside it.
   private func batchCountLimit() -> Int {
-    let limit = limits.withLock { $0.batchCount }
+    let journalLimit = (max(file.index.journalCapacity, IndexLayout.minimumJournalCapacity) - 512) / 2
+    let limit = min(limits.withLock { $0.batchCount }, journalLimit)
     do throws(LMDBError) {
       let leafPageCount = try file.environment.read { (transaction) throws(LMDBError) in
-        try file.keys.statistics(in: transaction).leafPageCount
+        try file.heads.statistics(in: transaction).leafPageCount
       }
-      return leafPageCount <= limit ? .max : limit
+      return leafPageCount <= limit ? journalLimit : limit
     } catch {
       // The transaction will meet the same trouble, and knows what to do.
       return limit
@@ -211,7 +220,6 @@ extension ResponseStore {
       outcome.removed[.damaged] = try file.removeDamaged(batch.damagedRowIDs, counters: &counters, in: transaction)
     }
     if batch.adoptsRemovals { try adoptRemovals(counters: &counters, outcome: &outcome, in: transaction) }
-    if !batch.stores.isEmpty { file.uses.follow() }
     for staged in batch.stores {
       guard isStillWanted(staged) else {
         if !staged.isDiscard { outcome.dropped += 1 }
@@ -220,7 +228,6 @@ extension ResponseStore {
       }
       try write(staged, rowID: nil, counters: &counters, outcome: &outcome, in: transaction)
     }
-    if !batch.stores.isEmpty { file.uses.growIfCrowded(capacityByteCount: capacityByteCount) }
     counters.knownRemoval = max(counters.knownRemoval, removalLog.sequence)
     try file.setCounters(counters, in: transaction)
     return outcome
@@ -306,6 +313,7 @@ extension ResponseStore {
 
   private func writeFailed(_ error: LMDBError, _ batch: Batch) {
     noteLoss(of: batch.stores, error)
+    giveUpIfMoved()
     if error.isDamage {
       condemn("\(error)")
       return

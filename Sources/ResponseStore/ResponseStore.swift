@@ -44,7 +44,8 @@ public final class ResponseStore: Sendable {
     public var allowsUntrustedDirectory = false
     /// How long a store may wait for others to be committed with it. 10 ms by default.
     public var commitDelay: Duration = .milliseconds(10)
-    /// The bytes that may wait for the writer. 32 MiB by default. A store that finds no room waits for it. The memory of the last group
+    /// The bytes that may wait for the writer. 32 MiB by default. A store that finds no room waits for it. Notes of what was dropped
+    /// may take as much again. The memory of the last group
     /// that was written may be held beside them, until others store or nothing more is to be written.
     public var queueByteCount = 32 << 20
     /// How long a store waits for room in the queue before it is dropped and counted. 1 s by default.
@@ -95,12 +96,15 @@ public final class ResponseStore: Sendable {
   /// Of `file`.
   let environment: Lent<Environment>
   /// Of `file`.
-  let uses: Lent<UseTableFile>
+  let index: Lent<IndexFile>
+  let sampler = VictimSampler()
   let staging = StagingArea()
   let queue = Monitor(WriteQueue())
   /// Up to where ``flush()`` has told what was lost.
   let flushMark = Atomic<UInt64>(0)
   let maintenance = Monitor(MaintenanceState())
+  /// Counts steps of whatever takes long; see ``noteProgress()``.
+  let progress = Atomic<UInt64>(0)
   let removalLog: RemovalLog
   let removals: RemovalView
   let verified = VerifiedRecords()
@@ -141,11 +145,12 @@ public final class ResponseStore: Sendable {
     storeDirectory = directory
     self.file = file
     environment = Lent(file.environment)
-    uses = Lent(file.uses)
+    index = Lent(file.index)
     self.removalLog = removalLog
     removals = RemovalView(file: file, log: removalLog)
     limits = Monitor(
       Self.limits(capacityByteCount: options.capacityByteCount, file: file, removalLog: removalLog))
+    setIndexLimit(capacityByteCount: options.capacityByteCount)
   }
 
   deinit {
@@ -164,8 +169,9 @@ public final class ResponseStore: Sendable {
   ///
   /// - Throws: ``StoreError`` if the directory cannot be used, holds a file that is not ours, or is in use by another
   ///   version of this library.
-  /// - Complexity: Constant; it does not depend on the number of entries, unless the capacity is lower than before. After a power
-  ///   cut, or where damage may have ended a process, the pages that lead to records are checked in the background.
+  /// - Complexity: Constant; it does not depend on the number of entries. What a lower capacity has no room for is evicted in the
+  ///   background; ``StoreStatistics/excessByteCount`` says how much is left. After a power cut, or where damage may have ended a
+  ///   process, the pages that lead to records are checked there, too.
   public static func open(directory: String, options: Options) throws(StoreError) -> ResponseStore {
     if options.capacityByteCount < smallestCapacityByteCount { Trap.capacityTooSmall(options.capacityByteCount) }
     return try StoreRegistry.shared.open(directory: directory, options: options)

@@ -64,6 +64,14 @@ final class StagedResponse: Sendable {
     bodyApart = head.isBodyInline ? Data() : response.body
   }
 
+  /// Nothing, in the place of what is on disk for a variant.
+  convenience init(
+    discarding vary: VarySelection, of key: RequestKey, facts: FreshnessFacts, storedAt: Date, snapshot: UInt64
+  ) {
+    let nothing = NewResponse(key: key, status: 0, fields: HTTPFields(), body: Data(), facts: facts, vary: vary)
+    self.init(nothing, storedAt: storedAt, purpose: .discard, snapshot: snapshot, inlineByteCount: 0)
+  }
+
   /// Whether it only hides what is on disk, and has the writer delete that.
   var isDiscard: Bool { if case .discard = purpose { true } else { false } }
 

@@ -58,6 +58,10 @@ public struct StoreStatistics: Sendable, Hashable {
   public var payloadByteCount: Int
   /// Bytes of the directory's files on disk.
   public var diskByteCount: Int
+  /// Bytes on disk beyond the capacity and its 10 %, as after the capacity was lowered. The eviction thread works them off.
+  public var excessByteCount: Int
+  /// Removals whose entries are hidden and still to be deleted from the disk.
+  public var pendingRemovalCount: Int
   /// Bytes waiting to be written.
   public var queuedByteCount: Int
 }

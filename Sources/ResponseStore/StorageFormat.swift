@@ -4,9 +4,8 @@ import LMDB
 /// version with them.
 enum StorageFormat {
   /// Stored in `meta`; a file with another number is set aside.
-  static let version: UInt32 = 4
+  static let version: UInt32 = 5
 
-  static let keysTable = "keys"
   static let headsTable = "heads"
   static let bodiesTable = "bodies"
   static let datesTable = "dates"
@@ -36,8 +35,15 @@ enum StorageFormat {
   /// The map's size: the hard ceiling of `data.mdb`. It leaves room within capacity + 10 % for the other files.
   static func mapByteCount(capacityByteCount: Int, pageByteCount: Int) -> Int {
     let capacity = min(capacityByteCount, largestCapacityByteCount)
-    return (capacity + capacity / 1000 * 65 - otherFilesByteCount) / pageByteCount * pageByteCount
+    return (capacity + capacity / 1000 * 38 - otherFilesByteCount) / pageByteCount * pageByteCount
   }
+
+  /// The most bytes of the index file. While it grows to that, one of half the size is beside it.
+  static func indexByteCount(capacityByteCount: Int) -> Int {
+    min(capacityByteCount, largestCapacityByteCount) / 32 + smallestIndexByteCount
+  }
+
+  private static let smallestIndexByteCount = 24 << 10
 
   /// What the directory may take.
   static func boundByteCount(capacityByteCount: Int) -> Int {
@@ -45,9 +51,8 @@ enum StorageFormat {
     return capacity + capacity / 10
   }
 
-  /// What the smallest log of removals, the markers and a beginning of the lock file take; the table of uses takes a 48th of
-  /// the capacity at most.
-  static let otherFilesByteCount = 64 << 10
+  /// What the smallest log of removals, the markers and the beginnings of lock file and index take.
+  static let otherFilesByteCount = 100 << 10
 
   /// How many reader slots the lock file has, of 64 bytes each, behind a header: a 160th of the capacity, as all of it takes
   /// room on the disk, and not more than 256 KiB.
@@ -81,37 +86,6 @@ enum StorageFormat {
     return max(bytes / pageByteCount, min(384, 64 + pages / 10))
   }
 
-  /// Keys longer than this are cut and end in a digest of the whole.
-  static let longestKeyByteCount = 511
-  static let keyDigestByteCount = 16
-
-  /// The bytes under which a request key stands in `keys`: itself, or its beginning and a digest of all of it.
-  static func withTableKey<R>(
-    of key: [UInt8], _ body: (UnsafeRawBufferPointer) throws(LMDBError) -> R
-  ) throws(LMDBError) -> R {
-    try withBytes(of: key) { (key) throws(LMDBError) in try withTableKey(of: key, body) }
-  }
-
-  static func withTableKey<R>(
-    of key: UnsafeRawBufferPointer, _ body: (UnsafeRawBufferPointer) throws(LMDBError) -> R
-  ) throws(LMDBError) -> R {
-    if key.count <= longestKeyByteCount { return try body(key) }
-    return try withBytes(of: tableKey(ofLong: key), body)
-  }
-
-  static func tableKey(of key: [UInt8]) -> [UInt8] {
-    key.count <= longestKeyByteCount ? key : key.withUnsafeBytes { tableKey(ofLong: $0) }
-  }
-
-  private static func tableKey(ofLong key: UnsafeRawBufferPointer) -> [UInt8] {
-    let digest = XXHash.digest128(key)
-    var short = Array(key[..<(longestKeyByteCount - keyDigestByteCount)])
-    for word in [digest.high, digest.low] {
-      withUnsafeBytes(of: word.bigEndian) { short.append(contentsOf: $0) }
-    }
-    return short
-  }
-
   /// More variants of one key than this push out the oldest.
   static let mostVariantsOfOneKey = 128
 }
@@ -127,6 +101,20 @@ func withBytes<R>(
 struct ChunkKey: Hashable {
   var rowID: UInt64
   var index: UInt32
+}
+
+/// Eight bytes, the least significant first.
+enum LittleEndianUInt64: ValueCodec {
+  static func withEncoded<R>(
+    _ value: UInt64, _ body: (UnsafeRawBufferPointer) throws(LMDBError) -> R
+  ) throws(LMDBError) -> R {
+    try withRawBytes(of: value.littleEndian, body)
+  }
+
+  static func decode(_ bytes: RawSpan) -> UInt64? {
+    guard bytes.byteCount == 8 else { return nil }
+    return UInt64(littleEndian: bytes.unsafeLoadUnaligned(as: UInt64.self))
+  }
 }
 
 /// The key of `dates`: when stored, which record. Big endian, so that byte order is time order.

@@ -10,7 +10,7 @@ import LMDB
 /// | `LMDBURLCache.store` | says that the directory is ours; renamed to `.condemned` when the data must not be used again |
 /// | `LMDBURLCache.opening` | there while a process opens the data; found twice, it has crashed openers, and the data goes |
 /// | `LMDBURLCache.removals` | ``RemovalLog`` |
-/// | `LMDBURLCache.uses` | ``UseTable`` |
+/// | `LMDBURLCache.index` | ``RecordIndex`` |
 /// | `open.lock` | held (`flock`) while a process opens, so that no two do at once |
 /// | `users.lock` | held shared while a process has the data open; held alone, the data may be replaced. Its first page is the ``SharedFlag`` |
 ///
@@ -237,6 +237,9 @@ final class StoreDirectory: @unchecked Sendable {
       throw .unusable(path, doing: "setting the damaged data aside", errno)
     }
     unlink(path(of: "lock.mdb"))
+    unlink(path(of: IndexLayout.fileName))
+    // Of format 4 and before.
+    unlink(path(of: "LMDBURLCache.uses"))
     condemnedFlag?.clearSuspect()
     endCheck()
   }
@@ -248,7 +251,7 @@ final class StoreDirectory: @unchecked Sendable {
 
   private static let fileNames =
     [DataFile.name, "lock.mdb", "users.lock", "open.lock"]
-    + ["store", "condemned", "opening", "removals", "uses"].map { "LMDBURLCache." + $0 }
+    + ["store", "condemned", "opening", "removals", "index"].map { "LMDBURLCache." + $0 }
     + asideSuffixes.map { DataFile.name + "." + $0 }
 
   /// The bytes that the directory's files take on disk: their allocated blocks.

@@ -4,48 +4,6 @@ import LMDB
 
 /// Records as rows of all tables together: whoever adds or removes one goes through here, so that the tables agree.
 extension StoreFile {
-  /// The row ids that a key has, oldest first.
-  func rowIDs<T: Transaction & ~Copyable>(
-    forTableKey tableKey: UnsafeRawBufferPointer, in transaction: borrowing T
-  ) throws(LMDBError) -> [UInt64] {
-    try keys.withValue(forBytes: tableKey, in: transaction) { (list) throws(LMDBError) in
-      list.withUnsafeBytes { Self.rowIDs(in: $0) }
-    } ?? []
-  }
-
-  static func rowIDs(in list: UnsafeRawBufferPointer) -> [UInt64] {
-    (0..<(list.count / 8)).map {
-      UInt64(littleEndian: list.loadUnaligned(fromByteOffset: $0 * 8, as: UInt64.self))
-    }
-  }
-
-  func setRowIDs(
-    _ rowIDs: [UInt64], forKey key: [UInt8], in transaction: borrowing WriteTransaction
-  ) throws(LMDBError) {
-    let tableKey = StorageFormat.tableKey(of: key)
-    if rowIDs.isEmpty {
-      _ = try keys.remove(tableKey, in: transaction)
-    } else if rowIDs.count == 1 {
-      try withBytes(of: tableKey) { (tableKey) throws(LMDBError) in
-        _ = try putOnlyRowID(rowIDs[0], forTableKey: tableKey, mode: .upsert, in: transaction)
-      }
-    } else {
-      var writer = ByteWriter()
-      for rowID in rowIDs { writer.append(rowID) }
-      _ = try keys.put(writer.bytes, for: tableKey, in: transaction)
-    }
-  }
-
-  /// Returns whether it was stored: false only with ``PutMode/insert``, when the key has rows.
-  private func putOnlyRowID(
-    _ rowID: UInt64, forTableKey tableKey: UnsafeRawBufferPointer, mode: PutMode,
-    in transaction: borrowing WriteTransaction
-  ) throws(LMDBError) -> Bool {
-    try withRawBytes(of: rowID.littleEndian) { (list) throws(LMDBError) in
-      try keys.put(bytes: list, forBytes: tableKey, in: transaction, mode: mode)
-    }
-  }
-
   // MARK: Adding
 
   /// The number for a new record: that of one that is gone and left room for it, else the next. A body that may be removed piece by
@@ -54,7 +12,10 @@ extension StoreFile {
     for head: HeadRecord, counters: inout Counters, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> UInt64 {
     let byteCount = head.bytes.count
-    if byteCount <= inlineByteCount, head.layout({ pageCount(of: chunks(of: $0)) }) <= Self.mostPagesRemovedAtOnce {
+    // While the index is rebuilt, a higher number must tell the newer of two records.
+    if byteCount <= inlineByteCount, isIndexComplete,
+      head.layout({ pageCount(of: chunks(of: $0)) }) <= Self.mostPagesRemovedAtOnce
+    {
       while let rowID = freedRows.take(byteCount: byteCount) {
         if try !heads.contains(rowID, in: transaction) { return rowID }
       }
@@ -68,85 +29,68 @@ extension StoreFile {
   func insert(
     head: HeadRecord, rowID: UInt64, counters: inout Counters, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> (replaced: Int, pushedOut: Int) {
-    // Most keys are new: then one search both finds that out and enters the row.
-    let isNew = try withBytes(of: head.bytes) { (record) throws(LMDBError) in
-      try StorageFormat.withTableKey(of: HeadLayout(checked: record).key) { (tableKey) throws(LMDBError) in
-        try putOnlyRowID(rowID, forTableKey: tableKey, mode: .insert, in: transaction)
-      }
-    }
-    let others =
-      isNew
-      ? (replaced: 0, pushedOut: 0)
-      : try replaceVariant(of: head, by: rowID, counters: &counters, in: transaction)
+    let digest = head.layout { keyDigest(of: $0.key) }
+    let others = try replaceVariant(of: head, digest: digest, counters: &counters, in: transaction)
     _ = try heads.put(head.bytes, for: rowID, in: transaction, mode: .append)
+    let entry = head.layout { indexEntry(of: $0, rowID: rowID, digest: digest) }
     let date = DateKey(time: OrderedTime.encode(head.storedAt), rowID: rowID)
-    _ = try dates.put((), for: date, in: transaction, mode: .append)
+    _ = try dates.put(entry.facts, for: date, in: transaction, mode: .append)
     if let expiry = head.expiry {
       try expiries.put((), for: DateKey(time: OrderedTime.encode(expiry), rowID: rowID), in: transaction, mode: .insert)
     }
-    uses.table?.insert(head.useDigest, rowID: rowID, byteCount: diskByteCount(of: head))
+    try noteInsertion(of: entry, digest: digest, replacing: others.replacedRow)
     counters.add(byteCount: head.bytes.count + (head.isBodyInline ? 0 : head.bodyByteCount))
-    return others
+    return (others.replaced, others.pushedOut)
   }
 
-  /// Enters a row for a key that has rows already: the same variant's record goes, and the oldest one where there are too
-  /// many.
+  /// Makes way for a record: the one of the same variant goes, and the oldest one of a key that has too many. The row whose uses
+  /// the new record takes over is one that was replaced.
   private func replaceVariant(
-    of head: HeadRecord, by rowID: UInt64, counters: inout Counters, in transaction: borrowing WriteTransaction
-  ) throws(LMDBError) -> (replaced: Int, pushedOut: Int) {
+    of head: HeadRecord, digest: UInt64, counters: inout Counters, in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) -> (replaced: Int, pushedOut: Int, replacedRow: UInt64?) {
+    let rows = candidateRows(of: digest)
+    if rows.isEmpty { return (0, 0, nil) }
     let key = head.key.bytes
     let vary = head.varyBytes
-    var kept: [UInt64] = []
-    var ofThisKey: [UInt64] = []
+    var others: [UInt64] = []
     var replaced = 0
-    for other in try rowIDs(ofKey: key, in: transaction) {
+    var replacedRow: UInt64?
+    for other in rows {
       let match = try heads.withValue(for: other, in: transaction) { (record) throws(LMDBError) in
-        record.withUnsafeBytes { record -> (sameKey: Bool, sameVary: Bool) in
-          // One that cannot be read is replaced by whatever comes.
-          guard let layout = HeadLayout(record) else { return (true, true) }
+        record.withUnsafeBytes { record -> (sameKey: Bool, sameVary: Bool)? in
+          guard let layout = HeadLayout(record) else { return nil }
           let sameKey = layout.key.elementsEqual(key)
           return (sameKey, sameKey && layout.vary.elementsEqual(vary))
         }
       }
-      guard let match else { continue }
+      // One that cannot be read is left to the next lookup.
+      guard case .some(.some(let match)) = match, match.sameKey else { continue }
       if match.sameVary {
+        let isFirst = replacedRow == nil
         try removeRecord(
-          other, use: .passOn, counters: &counters, leavingKeyRow: true, freesRow: true, in: transaction)
+          other, use: isFirst ? .passOn : .forget, counters: &counters, freesRow: true, in: transaction)
+        if isFirst { replacedRow = other }
         replaced += 1
       } else {
-        kept.append(other)
-        if match.sameKey { ofThisKey.append(other) }
+        others.append(other)
       }
     }
     var pushedOut = 0
-    while ofThisKey.count >= StorageFormat.mostVariantsOfOneKey {
-      let oldest = ofThisKey.removeFirst()
-      try removeRecord(oldest, counters: &counters, leavingKeyRow: true, in: transaction)
-      kept.removeAll { $0 == oldest }
+    // While the index is rebuilt, an older record of the same variant would come back.
+    while others.count >= StorageFormat.mostVariantsOfOneKey, isIndexComplete {
+      try removeRecord(others.removeFirst(), counters: &counters, in: transaction)
       pushedOut += 1
     }
-    try setRowIDs(kept + [rowID], forKey: key, in: transaction)
-    return (replaced, pushedOut)
+    return (replaced, pushedOut, replacedRow)
   }
 
   /// What a record takes: its own bytes, where it shares a page, else whole pages.
-  private func diskByteCount(of head: HeadRecord) -> Int {
-    var byteCount = head.bytes.count
+  func diskByteCount(of head: HeadLayout) -> Int {
+    var byteCount = head.raw.count
     if byteCount > inlineByteCount { byteCount = pageCount(ofChunk: byteCount) * pageByteCount }
     guard !head.isBodyInline else { return byteCount }
     let body = bodyRoom(byteCount: head.bodyByteCount)
     return byteCount + body.pageCount * pageByteCount + body.sharedByteCount
-  }
-
-  func rowIDs<T: Transaction & ~Copyable>(
-    ofKey key: [UInt8], in transaction: borrowing T
-  ) throws(LMDBError) -> [UInt64] {
-    let tableKey = StorageFormat.tableKey(of: key)
-    var list: [UInt64] = []
-    _ = try keys.withValue(for: tableKey, in: transaction) { (bytes) throws(LMDBError) in
-      list = bytes.withUnsafeBytes { Self.rowIDs(in: $0) }
-    }
-    return list
   }
 
   /// Writes chunks of a body: those in `range`, or all.

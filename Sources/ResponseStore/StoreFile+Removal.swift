@@ -23,9 +23,10 @@ struct Purge: Sendable, Equatable {
 /// Where a walk over what a scope covers goes on.
 enum WalkPosition: Sendable, Equatable {
   case start
-  case key([UInt8])
   case date(DateKey)
   case row(UInt64)
+  /// What a pass over the index has found.
+  case found(HostPass)
 }
 
 /// Removals: at once when little is covered, by a mark and a walk behind it when it is much.
@@ -40,9 +41,9 @@ extension StoreFile {
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> Int {
     let purge = Purge(sequence: sequence, scope: scope, lastRowID: counters.nextRowID &- 1)
-    let walk = try budget > 0 ? collect(purge, limit: budget, from: .start, in: transaction) : nil
+    let position = budget > 0 ? directPosition(of: scope) : nil
     var removed = 0
-    if let walk, walk.end == nil {
+    if let position, let walk = try collect(purge, limit: budget, from: position, in: transaction), walk.end == nil {
       budget -= walk.rows.count
       var rest = walk.rows[...]
       while let rowID = rest.first, !counters.hasFreedEnough {
@@ -51,12 +52,38 @@ extension StoreFile {
       }
       if rest.isEmpty { return removed }
     }
+    try putMark(purge, for: MetaKey.purge(sequence), counters: &counters, in: transaction)
+    return removed
+  }
+
+  /// Where a walk within the writer's transaction begins; nil if it would take too long, or deletion must wait.
+  private func directPosition(of scope: RemovalScope) -> WalkPosition? {
+    guard let index = index.current, index.isComplete else { return nil }
+    guard scope.needsHostPass else { return .start }
+    guard index.slotCount <= HostPass.directSlotCount else { return nil }
+    return HostPass(over: self.index, hostTags: scope.hostPrefix.flatMap { hostTag(ofPrefix: $0) }.map { [$0] })
+      .map { .found($0) }
+  }
+
+  private func putMark(
+    _ purge: Purge, for key: [UInt8], counters: inout Counters, in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) {
     var writer = ByteWriter()
     writer.append(purge.lastRowID)
-    writer.bytes += scope.encoded
-    try meta.put(Checksummed.encode(writer.bytes), for: MetaKey.purge(sequence), in: transaction)
+    writer.bytes += purge.scope.encoded
+    try meta.put(Checksummed.encode(writer.bytes), for: key, in: transaction)
     counters.lastPurgeChange = transaction.id
-    return removed
+  }
+
+  /// Hides all that is stored for a key now by a mark, until the index is complete.
+  func hide(
+    _ key: [UInt8], counters: inout Counters, in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) {
+    let purge = Purge(sequence: .max, scope: RemovalScope.key(key).abbreviated, lastRowID: counters.nextRowID &- 1)
+    // No removal of the log has this number; the digest tells several marks apart.
+    let metaKey = MetaKey.purge(.max) + withUnsafeBytes(of: keyDigest(of: key).bigEndian) { Array($0) }
+    try putMark(purge, for: metaKey, counters: &counters, in: transaction)
+    index.current?[IndexLayout.Word.lastMark] = transaction.id
   }
 
   /// The marks of purges in the data.
@@ -88,32 +115,44 @@ extension StoreFile {
   }
 
   /// Rows that a purge covers, from `position` on; `limit` bounds how many are looked at. `end` is where to go on, or nil
-  /// when all have been seen.
+  /// when all have been seen. Nil if the index must be passed over first.
   func collect(
     _ purge: Purge, limit: Int, from position: WalkPosition, in transaction: borrowing WriteTransaction
-  ) throws(LMDBError) -> (rows: [UInt64], end: WalkPosition?) {
+  ) throws(LMDBError) -> (rows: [UInt64], end: WalkPosition?)? {
     let candidates: [UInt64]
     var end: WalkPosition?
-    switch purge.scope {
-    case .everything:
+    switch (purge.scope, position) {
+    case (.everything, _):
       (candidates, end) = try rows(limit: limit, from: position, in: transaction)
-    case .since(let date):
+    case (.since(let date), _):
       (candidates, end) = try rows(since: date, limit: limit, from: position, in: transaction)
-    case .key(let key):
-      // All rows of one key, however many other keys begin alike.
-      candidates = try rowIDs(ofKey: key, in: transaction)
-    case .prefix(let prefix), .target(let prefix), .group(let prefix, _), .digested(let prefix, _, _, _, _):
-      (candidates, end) = try rows(withPrefix: prefix, limit: limit, from: position, in: transaction)
+    case (.key(let key), _):
+      // All rows of one key.
+      candidates = candidateRows(of: keyDigest(of: key))
+    case (_, .found(var pass)):
+      candidates = Array(pass.upcoming(limit))
+      pass.advance(by: limit)
+      end = pass.isDone ? nil : .found(pass)
+    default:
+      return nil
     }
     var covered: [UInt64] = []
-    for rowID in candidates where rowID <= purge.lastRowID {
-      let isCovered = try heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
-        // What cannot be read is no loss.
-        record.withUnsafeBytes { record in HeadLayout(record).map { purge.covers(rowID: rowID, layout: $0) } ?? true }
-      }
-      if isCovered == true { covered.append(rowID) }
-    }
+    for rowID in candidates where try covers([purge], rowID: rowID, in: transaction) { covered.append(rowID) }
     return (covered, end)
+  }
+
+  /// Whether one of several purges covers a row.
+  func covers(
+    _ purges: [Purge], rowID: UInt64, in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) -> Bool {
+    guard purges.contains(where: { rowID <= $0.lastRowID }) else { return false }
+    return try heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
+      // What cannot be read is no loss.
+      record.withUnsafeBytes { record in
+        guard let head = HeadLayout(record) else { return true }
+        return purges.contains { $0.covers(rowID: rowID, layout: head) }
+      }
+    } ?? false
   }
 
   private func rows(
@@ -155,35 +194,6 @@ extension StoreFile {
           return
         }
         rows.append(key.rowID)
-        more = try cursor.next()
-      }
-    }
-    return (rows, end)
-  }
-
-  private func rows(
-    withPrefix prefix: [UInt8], limit: Int, from position: WalkPosition, in transaction: borrowing WriteTransaction
-  ) throws(LMDBError) -> (rows: [UInt64], end: WalkPosition?) {
-    // A long key stands under its beginning and a digest: all that begins alike is looked at, and the full key decides.
-    let cut = StorageFormat.longestKeyByteCount - StorageFormat.keyDigestByteCount
-    let tablePrefix = Array(prefix.prefix(cut))
-    var start = tablePrefix
-    if case .key(let key) = position { start = key }
-    if start.isEmpty { start = [0] }
-    var rows: [UInt64] = []
-    var end: WalkPosition?
-    try keys.withCursor(in: transaction) { (cursor) throws(LMDBError) in
-      var more = try cursor.seek(atOrAfter: start)
-      while more {
-        let key = try cursor.checkedKey()
-        guard key.starts(with: tablePrefix) else { return }
-        if rows.count >= limit {
-          end = .key(key)
-          return
-        }
-        rows += try cursor.withValue { (bytes) throws(LMDBError) in
-          bytes.withUnsafeBytes { Self.rowIDs(in: $0) }
-        }
         more = try cursor.next()
       }
     }

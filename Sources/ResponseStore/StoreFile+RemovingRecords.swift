@@ -6,16 +6,15 @@ extension StoreFile {
   /// A body of no more pages is always removed with its head.
   static let mostPagesRemovedAtOnce = 16
 
-  /// Removes a record and all that belongs to it. With `leavingKeyRow` the caller rewrites the key's row, with `freesRow` a new
-  /// record may get the number. A record that is gone, or whose head is damaged, is no error; returns whether there was one.
+  /// Removes a record and all that belongs to it. With `freesRow` a new record may get the number. A record that is gone, or whose
+  /// head is damaged, is no error; returns whether there was one.
   @discardableResult
   func removeRecord(
-    _ rowID: UInt64, use: RecordUse.AfterRemoval = .forget, counters: inout Counters, leavingKeyRow: Bool = false,
-    freesRow: Bool = false, in transaction: borrowing WriteTransaction
+    _ rowID: UInt64, use: RecordUse.AfterRemoval = .forget, counters: inout Counters, freesRow: Bool = false,
+    in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> Bool {
     struct Head {
-      var key: [UInt8]
-      var useDigest: UInt64
+      var digest: UInt64
       var expiry: Date?
       var storedAt: Date
       var chunkCount: Int
@@ -27,7 +26,7 @@ extension StoreFile {
         guard let layout = HeadLayout(record), layout.checksum == HeadLayout.checksum(of: record) else { return nil }
         let chunks = chunks(of: layout)
         return Head(
-          key: [UInt8](layout.key), useDigest: layout.useDigest, expiry: layout.expiry, storedAt: layout.storedAt,
+          digest: keyDigest(of: layout.key), expiry: layout.expiry, storedAt: layout.storedAt,
           chunkCount: chunks.count, bodyPageCount: pageCount(of: chunks),
           byteCount: record.count + (layout.isBodyInline ? 0 : layout.bodyByteCount))
       }
@@ -53,28 +52,28 @@ extension StoreFile {
     if let expiry = head.expiry {
       try expiries.remove(DateKey(time: OrderedTime.encode(expiry), rowID: rowID), in: transaction)
     }
-    // What stands there under the digest may be a newer record of the same key.
-    if use != .passOn, let table = uses.table, table.rowID(of: head.useDigest) == UseTable.keptBits(of: rowID) {
-      table.remove(head.useDigest, remembering: use == .remember)
+    if use != .passOn {
+      try noteRemoval(tag: IndexEntry.tag(of: head.digest), rowID: rowID, remembering: use == .remember)
     }
     _ = try heads.removeChecked(rowID, in: transaction)
     if freesRow { freedRows.note(rowID) }
-    if !leavingKeyRow {
-      let remaining = try rowIDs(ofKey: head.key, in: transaction).filter { $0 != rowID }
-      try setRowIDs(remaining, forKey: head.key, in: transaction)
-    }
     counters.remove(byteCount: head.byteCount)
     return true
   }
 
-  /// Removes what is stored for the same key and Vary selection; returns how many records that were.
+  /// Removes what is stored for the same key and Vary selection; returns how many records that were. While the index is rebuilt a
+  /// mark hides all variants of the key instead, as some may be found later.
   func removeVariant(
     of head: HeadRecord, counters: inout Counters, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> Int {
     let key = head.key.bytes
+    guard isIndexComplete else {
+      try hide(key, counters: &counters, in: transaction)
+      return 0
+    }
     let vary = head.varyBytes
     var removed = 0
-    for rowID in try rowIDs(ofKey: key, in: transaction) {
+    for rowID in candidateRows(of: keyDigest(of: key)) {
       let isSame = try heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
         record.withUnsafeBytes { record -> Bool in
           guard let layout = HeadLayout(record) else { return false }
@@ -86,10 +85,12 @@ extension StoreFile {
     return removed
   }
 
-  /// Removes records that were found damaged; returns how many were still there.
+  /// Removes records that were found damaged; returns how many were still there. None while the index is rebuilt, since older
+  /// ones of the same keys would come back: the next lookup finds them again.
   func removeDamaged(
     _ rowIDs: Set<UInt64>, counters: inout Counters, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> Int {
+    guard isIndexComplete else { return 0 }
     var removed = 0
     var unreliable: Set<UInt64> = []
     for rowID in rowIDs {
@@ -107,6 +108,17 @@ extension StoreFile {
     return removed
   }
 
+  /// Takes a record out of the index whose row is not there, and what else damage has left of it.
+  func removeStray(
+    _ entry: IndexEntry, counters: inout Counters, in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) {
+    try noteRemoval(tag: entry.tag, rowID: entry.rowID, remembering: false)
+    let headCount = try heads.statistics(in: transaction).entryCount
+    if try dates.statistics(in: transaction).entryCount > headCount {
+      try removeByWalk([entry.rowID], counters: &counters, in: transaction)
+    }
+  }
+
   /// Removes records whose heads are missing or say nothing reliable: every row that names them is searched for. Costs a
   /// walk over the tables, which damage alone is worth.
   private func removeByWalk(
@@ -120,28 +132,27 @@ extension StoreFile {
         try removeChunks(of: rowID, in: transaction)
       }
     }
-    for table in [dates, expiries] {
-      var dateKeys: [DateKey] = []
-      try table.withCursor(in: transaction) { (cursor) throws(LMDBError) in
-        while try cursor.next() {
-          let key = try cursor.checkedKey()
-          if rowIDs.contains(key.rowID) { dateKeys.append(key) }
-        }
-      }
-      for key in dateKeys { try table.remove(key, in: transaction) }
+    try removeDates(of: rowIDs, from: dates, in: transaction)
+    try removeDates(of: rowIDs, from: expiries, in: transaction)
+    var entries: [IndexEntry] = []
+    index.current.map {
+      $0.forEachEntry(in: 0..<$0.allSlotCount) { if rowIDs.contains($0.rowID) { entries.append($0) } }
     }
-    var rows: [(key: [UInt8], rowIDs: [UInt64])] = []
-    try keys.withCursor(in: transaction) { (cursor) throws(LMDBError) in
-      while try cursor.next() {
-        let list = try cursor.withValue { (bytes) throws(LMDBError) in bytes.withUnsafeBytes { Self.rowIDs(in: $0) } }
-        if list.contains(where: { rowIDs.contains($0) }) { rows.append((try cursor.checkedKey(), list)) }
-      }
-    }
-    for row in rows {
-      // The row's key is a table key already; it is never longer than one.
-      try setRowIDs(row.rowIDs.filter { !rowIDs.contains($0) }, forKey: row.key, in: transaction)
-    }
+    for entry in entries { try noteRemoval(tag: entry.tag, rowID: entry.rowID, remembering: false) }
     try recount(&counters, in: transaction)
+  }
+
+  private func removeDates<V>(
+    of rowIDs: Set<UInt64>, from table: Table<DateKeyCodec, V>, in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) {
+    var dateKeys: [DateKey] = []
+    try table.withCursor(in: transaction) { (cursor) throws(LMDBError) in
+      while try cursor.next() {
+        let key = try cursor.checkedKey()
+        if rowIDs.contains(key.rowID) { dateKeys.append(key) }
+      }
+    }
+    for key in dateKeys { try table.remove(key, in: transaction) }
   }
 
   /// Leaves a body whose head goes for transactions to come.

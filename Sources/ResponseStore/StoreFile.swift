@@ -1,25 +1,27 @@
 import Glibc
 import LMDB
 
-/// The open data file: LMDB's environment, the six tables, and the numbers that follow from page and chunk size.
+/// The open data file: LMDB's environment, the five tables, the index beside them, and the numbers that follow from page and chunk size.
 ///
-/// Immutable after opening, so any thread may use it.
-final class StoreFile: Sendable {
+/// Immutable after opening but for what the write lock guards, so any thread may use it.
+///
+/// `@unchecked Sendable`: `digestSecret` is never changed.
+final class StoreFile: @unchecked Sendable {
   let environment: Environment
-  /// Request key (or its beginning and a digest) → row ids of its variants, oldest first, 8 bytes each, little endian.
-  let keys: Table<BytesCodec, BytesCodec>
   /// Row id → ``HeadRecord``.
   let heads: Table<BigEndianUInt64, BytesCodec>
   /// Row id and chunk number → bytes of the body.
   let bodies: Table<ChunkKeyCodec, BytesCodec>
-  /// Stored time and row id → nothing.
-  let dates: Table<DateKeyCodec, Empty>
+  /// Stored time and row ID → ``IndexEntry/facts``: what the index is rebuilt from.
+  let dates: Table<DateKeyCodec, LittleEndianUInt64>
   /// When a response that cannot be validated stops being of use, and its row id → nothing.
   let expiries: Table<DateKeyCodec, Empty>
   /// See ``MetaKey``.
   let meta: Table<BytesCodec, BytesCodec>
-  /// How much each record is used: what eviction goes by.
-  let uses: UseTableFile
+  /// From request keys to row IDs, with the uses of each record, which eviction goes by.
+  let index: IndexFile
+  /// Of the write transaction under way; touched only with the write lock.
+  var addedRows: [UInt64: AddedRows] = [:]
   /// Row ids that may be used again.
   let freedRows = FreedRows()
   /// Bodies without a head, which nobody writes: to be swept. As with ``freedRows`` the transaction that made one so may have failed.
@@ -33,6 +35,8 @@ final class StoreFile: Sendable {
   /// For bodies that are stored while no pages in a row are free.
   let singlePageChunkByteCount: Int
   let inlineByteCount: Int
+  /// A copy of the secret in ``format`` that lookups read without counting a reference.
+  let digestSecret: UnsafeRawBufferPointer
 
   /// Whether an open file is one of ours.
   enum Contents {
@@ -42,17 +46,16 @@ final class StoreFile: Sendable {
   }
 
   private init(
-    environment: Environment, keys: Table<BytesCodec, BytesCodec>, heads: Table<BigEndianUInt64, BytesCodec>,
-    bodies: Table<ChunkKeyCodec, BytesCodec>, dates: Table<DateKeyCodec, Empty>,
-    expiries: Table<DateKeyCodec, Empty>, meta: Table<BytesCodec, BytesCodec>, uses: UseTableFile, format: FormatRecord
+    environment: Environment, heads: Table<BigEndianUInt64, BytesCodec>, bodies: Table<ChunkKeyCodec, BytesCodec>,
+    dates: Table<DateKeyCodec, LittleEndianUInt64>, expiries: Table<DateKeyCodec, Empty>,
+    meta: Table<BytesCodec, BytesCodec>, index: IndexFile, format: FormatRecord
   ) {
     self.environment = environment
-    self.keys = keys
     self.heads = heads
     self.bodies = bodies
     self.dates = dates
     self.expiries = expiries
-    self.uses = uses
+    self.index = index
     self.meta = meta
     self.format = format
     owner = format.owner
@@ -60,6 +63,13 @@ final class StoreFile: Sendable {
     chunkByteCount = Int(format.chunkByteCount)
     singlePageChunkByteCount = environment.pageByteCount - 16
     inlineByteCount = StorageFormat.inlineRecordByteCount(pageByteCount: pageByteCount)
+    let secret = UnsafeMutableRawBufferPointer.allocate(byteCount: format.secret.count, alignment: 16)
+    secret.copyBytes(from: format.secret)
+    digestSecret = UnsafeRawBufferPointer(secret)
+  }
+
+  deinit {
+    digestSecret.deallocate()
   }
 
   /// Opens the file and its tables; a new, empty file gets them and its format record, unless it is to stay as it is. Then
@@ -99,15 +109,16 @@ final class StoreFile: Sendable {
       }
       format = record
     }
-    guard let keys = try table(StorageFormat.keysTable, BytesCodec.self, BytesCodec.self),
-      let heads = try table(StorageFormat.headsTable, BigEndianUInt64.self, BytesCodec.self),
+    guard let heads = try table(StorageFormat.headsTable, BigEndianUInt64.self, BytesCodec.self),
       let bodies = try table(StorageFormat.bodiesTable, ChunkKeyCodec.self, BytesCodec.self),
-      let dates = try table(StorageFormat.datesTable, DateKeyCodec.self, Empty.self),
+      let dates = try table(StorageFormat.datesTable, DateKeyCodec.self, LittleEndianUInt64.self),
       let expiries = try table(StorageFormat.expiriesTable, DateKeyCodec.self, Empty.self)
     else { return .foreign }
     let file = StoreFile(
-      environment: environment, keys: keys, heads: heads, bodies: bodies, dates: dates, expiries: expiries, meta: meta,
-      uses: UseTableFile(path: directory + "/" + UseTableFile.name, owner: format.owner), format: format)
+      environment: environment, heads: heads, bodies: bodies, dates: dates, expiries: expiries, meta: meta,
+      index: IndexFile(
+        path: directory + "/" + IndexLayout.fileName, owner: format.owner,
+        isInPlace: { environment.isDataFile(ofDirectory: directory) }), format: format)
     if stored == nil {
       let isNew = try environment.write { (transaction) throws(LMDBError) in
         // Whoever made the tables may have died before this. A file with anything else in it belongs to someone else.
@@ -124,10 +135,10 @@ final class StoreFile: Sendable {
   }
 
   private func hasOnlyEmptyTables(in transaction: borrowing WriteTransaction) throws(LMDBError) -> Bool {
-    guard try environment.mainTableStatistics(in: transaction).entryCount == 6 else { return false }
+    guard try environment.mainTableStatistics(in: transaction).entryCount == 5 else { return false }
     let rowCount =
-      try keys.statistics(in: transaction).entryCount + heads.statistics(in: transaction).entryCount
-      + bodies.statistics(in: transaction).entryCount + dates.statistics(in: transaction).entryCount
+      try heads.statistics(in: transaction).entryCount + bodies.statistics(in: transaction).entryCount
+      + dates.statistics(in: transaction).entryCount
       + expiries.statistics(in: transaction).entryCount + meta.statistics(in: transaction).entryCount
     return rowCount == 0
   }
@@ -175,11 +186,11 @@ final class StoreFile: Sendable {
 
   /// An upper estimate of what storing a record takes, index rows included: whole pages, and bytes in leaves that it shares.
   func room(
-    keyByteCount: Int, recordByteCount: Int, bodyByteCount: Int
+    recordByteCount: Int, bodyByteCount: Int
   ) -> (pageCount: Int, sharedByteCount: Int) {
     // A row in a leaf costs 16 bytes more. Leaves that are not appended to are half full at worst.
     var (pageCount, sharedByteCount) = bodyRoom(byteCount: bodyByteCount)
-    sharedByteCount += 2 * (min(keyByteCount, StorageFormat.longestKeyByteCount) + 24) + 32 + 2 * 32
+    sharedByteCount += 40 + 2 * 32
     if recordByteCount <= inlineByteCount {
       sharedByteCount += recordByteCount + 32
     } else {

@@ -51,6 +51,7 @@ extension StoreOpening {
         directory: directory, file: file, removalLog: log, options: options, counts: counts)
       try store.beginCheckedReads()
       try store.growMap(toCapacity: capacity)
+      file.index.attach(lastTransactionID: file.environment.lastTransactionID)
       return store
     } catch {
       throw failed(error)

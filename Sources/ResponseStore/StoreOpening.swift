@@ -166,7 +166,9 @@ struct StoreOpening {
       try store.beginCheckedReads()
       _ = try file.environment.clearStaleReaders()
       try store.notePartialBodies(isAlone: isAlone)
-      try store.openUses()
+      try file.openIndex()
+      // A small store is complete at once.
+      if !store.isStructureUnchecked.load(ordering: .relaxed) { _ = try store.rebuildIndex() }
       try store.applyCapacity(options.capacityByteCount)
     } catch {
       // What is stored can be read on a full disk, too.

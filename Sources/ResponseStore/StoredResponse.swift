@@ -78,11 +78,11 @@ public struct StoredResponse: Sendable, StoredResponseView {
     withBody { body($0.bytes) }
   }
 
-  /// Whether other variants are stored for the key.
+  /// Whether other variants are stored for the key, or may be.
   public var hasOtherVariants: Bool {
     switch source {
     // What lies on disk beside it is not known here.
-    case .staged(let response): !response.vary.selectors.isEmpty
+    case .staged: true
     case .copied(let record): record.origin.hasOthers
     }
   }

@@ -28,6 +28,8 @@ struct WriteQueue {
   private(set) var inFlightByteCount = 0
   /// What the writer is done with, whose memory is still to be given back.
   private var written: [StagedResponse] = []
+  /// When the writer tries again what it could not do; until then it waits for something new.
+  private(set) var retriesAt: MonotonicTime?
   /// No more is taken in.
   var isClosing = false
   /// All that was taken in is written, and the threads are gone.
@@ -43,6 +45,10 @@ struct WriteQueue {
   var isEmpty: Bool { stores.isEmpty && damagedRowIDs.isEmpty }
   /// Whether removals may be taken over now.
   var mayAdopt: Bool { adoptionPausedUntil.map { $0 <= .now } ?? true }
+  /// Whether there is something for the writer to do now.
+  var mayWrite: Bool {
+    !isEmpty && (retriesAt.map { $0 <= .now } ?? true || flushCount > 0 || isClosing)
+  }
   var hasStores: Bool { !stores.isEmpty }
   /// The bytes that stores hold in memory until they are committed.
   var heldByteCount: Int { storeByteCount + inFlightByteCount }
@@ -66,17 +72,28 @@ struct WriteQueue {
   mutating func add(_ response: StagedResponse, inPlaceOf superseded: StagedResponse?) {
     acceptedNumber += 1
     response.number = acceptedNumber
+    retriesAt = nil
+    guard let superseded else { return append(response) }
     storeByteCount += response.byteCount
-    guard let superseded else {
-      if !hasStores { oldestQueuedAt = .now }
-      response.queuePosition = queuedCount
-      stores.append(response)
-      queuedCount += 1
-      return
-    }
     response.queuePosition = superseded.queuePosition
     storeByteCount -= superseded.byteCount
     stores[Int(superseded.queuePosition - firstPosition)] = response
+  }
+
+  /// Queues a discard in the place of a store that could not be written, to be tried after a pause. It keeps that one's
+  /// number: a flush tells of one loss.
+  mutating func add(_ discard: StagedResponse, insteadOf failed: StagedResponse, pause: Duration) {
+    discard.number = failed.number
+    retriesAt = .now + pause
+    append(discard)
+  }
+
+  private mutating func append(_ response: StagedResponse) {
+    if !hasStores { oldestQueuedAt = .now }
+    storeByteCount += response.byteCount
+    response.queuePosition = queuedCount
+    stores.append(response)
+    queuedCount += 1
   }
 
   /// The next stores in order: at least one, and no more than `byteLimit` bytes beyond it, nor `countLimit` in all. The caller

@@ -12,6 +12,10 @@ enum XXHash {
     secret.withUnsafeBytes { XXH3_64bits_withSecret(bytes.baseAddress, bytes.count, $0.baseAddress, $0.count) }
   }
 
+  static func digest64(_ bytes: UnsafeRawBufferPointer, secret: UnsafeRawBufferPointer) -> UInt64 {
+    XXH3_64bits_withSecret(bytes.baseAddress, bytes.count, secret.baseAddress, secret.count)
+  }
+
   /// `XXH3_128bits` of the bytes, high word first.
   static func digest128(_ bytes: UnsafeRawBufferPointer) -> (high: UInt64, low: UInt64) {
     let hash = XXH3_128bits(bytes.baseAddress, bytes.count)
@@ -24,5 +28,24 @@ enum XXHash {
       let hash = XXH3_128bits_withSecret(bytes.baseAddress, bytes.count, secret.baseAddress, secret.count)
       return (hash.high64, hash.low64)
     }
+  }
+
+  /// `XXH3_64bits` of bytes that come in parts.
+  struct Stream: ~Copyable {
+    private let state: OpaquePointer
+
+    init() {
+      guard let state = XXH3_createState() else { fatalError("libxxhash has no memory for a state") }
+      self.state = state
+      XXH3_64bits_reset(state)
+    }
+
+    deinit { XXH3_freeState(state) }
+
+    func append(_ bytes: UnsafeRawBufferPointer) {
+      XXH3_64bits_update(state, bytes.baseAddress, bytes.count)
+    }
+
+    var digest: UInt64 { XXH3_64bits_digest(state) }
   }
 }

@@ -1,4 +1,5 @@
 import Foundation
+import Glibc
 
 /// Numbers for people: with units, and no more digits than mean something.
 enum Format {
@@ -68,10 +69,15 @@ enum Format {
 
   /// `2026-11-21 14:05:09`, in the local time zone.
   static func localTime(_ date: Date) -> String {
-    let parts = Calendar(identifier: .gregorian).dateComponents(in: .current, from: date)
-    return String(
-      format: "%04d-%02d-%02d %02d:%02d:%02d", parts.year ?? 0, parts.month ?? 0, parts.day ?? 0, parts.hour ?? 0,
-      parts.minute ?? 0, parts.second ?? 0)
+    var seconds = time_t(min(max(date.timeIntervalSince1970.rounded(.down), -1e11), 1e11))
+    var parts = tm()
+    localtime_r(&seconds, &parts)
+    func digits(_ number: CInt, _ count: Int = 2) -> String {
+      let text = String(number)
+      return String(repeating: "0", count: max(0, count - text.count)) + text
+    }
+    return "\(digits(parts.tm_year + 1900, 4))-\(digits(parts.tm_mon + 1))-\(digits(parts.tm_mday)) "
+      + "\(digits(parts.tm_hour)):\(digits(parts.tm_min)):\(digits(parts.tm_sec))"
   }
 
   /// `2026-11-21T13:05:09.123Z`.
@@ -90,8 +96,18 @@ enum Format {
 
   /// Columns, as wide as they need to be; those in `rightAligned` end together. The last column is not padded.
   static func table(_ rows: [[String]], rightAligned: Set<Int>) -> String {
-    let columns = rows.map(\.count).max() ?? 0
-    let widths = (0..<columns).map { column in rows.map { column < $0.count ? $0[column].count : 0 }.max() ?? 0 }
+    var widths: [Int] = []
+    return table(rows, rightAligned: rightAligned, widths: &widths)
+  }
+
+  /// A part of a table that is written in parts: `widths` are those of the parts before, and become those of this one.
+  static func table(_ rows: [[String]], rightAligned: Set<Int>, widths: inout [Int]) -> String {
+    for row in rows {
+      for (column, cell) in row.enumerated() {
+        if column == widths.count { widths.append(0) }
+        widths[column] = max(widths[column], cell.count)
+      }
+    }
     return rows.map { row in
       let cells = row.enumerated().map { column, cell in
         if rightAligned.contains(column) { return cell.aligned(to: widths[column]) }

@@ -5,6 +5,7 @@ enum JSON: ExpressibleByStringLiteral, ExpressibleByIntegerLiteral, ExpressibleB
   ExpressibleByDictionaryLiteral, ExpressibleByNilLiteral
 {
   case null
+  case bool(Bool)
   case number(Int)
   case decimal(Double)
   case string(String)
@@ -31,6 +32,7 @@ enum JSON: ExpressibleByStringLiteral, ExpressibleByIntegerLiteral, ExpressibleB
   var compact: String {
     switch self {
     case .null: "null"
+    case .bool(let value): String(value)
     case .number(let number): String(number)
     case .decimal(let number): number.isFinite ? "\(number)" : "null"
     case .string(let text): Self.quoted(text)

@@ -5,58 +5,157 @@ import LMDBURLCache
 enum ListCommand: Command {
   static let manual = Manual(
     name: "list", summary: "Lists the responses in a cache's directory.",
-    usage: ["DIR [--sort url|time|size] [--host HOST] [--json]"],
+    usage: ["DIR [--sort time|url|size] [--limit COUNT] [--host HOST] [--json]"],
     discussion: """
       Lists the responses that the cache in DIR holds: when each was stored (local time), its size, its age, how long it
       stays fresh, its status, the request fields that it varies by, and its URL. URLs are shown whole, with their queries,
       which may hold secrets. A process may be using the cache meanwhile. Nothing is changed, and nothing is made where no
       cache is.
+
+      In the order of time the first line is printed at once, and few responses are in memory. To sort by URL or size, all
+      that is listed must be read first, and is held in memory: about 1 KiB each. With --limit only so many are held.
       """,
     operandName: "the directory", operandCount: 1...1,
     options: [
       Option(
         name: "sort", placeholder: "ORDER",
-        help: "url (by host, then URL; the default), time (oldest first) or size (largest first)."),
+        help: "time (oldest first; the default), url (by host, then URL) or size (largest first)."),
+      Option(name: "limit", placeholder: "COUNT", help: "Lists only the first so many."),
       Option(name: "host", placeholder: "HOST", help: "Lists only what is stored for this host."),
       Option(
         name: "json", help: "Prints a JSON object; sizes are in bytes, ages in seconds, dates in UTC."),
     ],
     failure: "there is no cache in DIR, or it cannot be read")
 
+  private static let maximumLimit = 1_000_000_000
+
   static func run(_ arguments: Arguments) async throws -> ExitCode {
-    let order = arguments.value("sort") ?? "url"
-    guard ["url", "time", "size"].contains(order) else {
-      throw UsageError("--sort takes url, time or size, not '\(order)'")
+    let order = arguments.value("sort") ?? "time"
+    guard ["time", "url", "size"].contains(order) else {
+      throw UsageError("--sort takes time, url or size, not '\(order)'")
     }
+    let limit = try arguments.number("limit", in: 1...Self.maximumLimit, default: Self.maximumLimit)
     let directory = try CacheDirectory(existingAt: URL(fileURLWithPath: arguments.operands[0]))
     let host = arguments.value("host")?.lowercased()
-    var entries: [CacheDirectory.Entry] = []
-    directory.forEachEntry { entry in
-      if host == nil || entry.host == host { entries.append(entry) }
-      return true
-    }
-    switch order {
-    case "time": entries.sort { $0.storedAt == $1.storedAt ? $0.precedes($1) : $0.storedAt < $1.storedAt }
-    case "size":
-      entries.sort { $0.bodyByteCount == $1.bodyByteCount ? $0.precedes($1) : $0.bodyByteCount > $1.bodyByteCount }
-    default: entries.sort { $0.precedes($1) }
-    }
-    let now = Date()
-    if arguments.has("json") {
-      try Output.write(
-        JSON.object([
-          ("directory", .string(directory.path)), ("entries", .array(entries.map { json($0, now) })),
-        ]).pretty)
-    } else if entries.isEmpty {
-      try Output.write("No responses are stored\(host.map { " for \($0)" } ?? "").\n")
+    let total = directory.entryCount
+    var writer = EntryWriter(
+      isJSON: arguments.has("json"), directory: directory.path,
+      nothing: "No responses are stored\(host.map { " for \($0)" } ?? "").\n")
+    var readCount = 0
+    if order == "time" {
+      var bar = ProgressBar("Listing", sharesTerminal: true)
+      var count = 0
+      try directory.forEachEntry { entry throws in
+        readCount += 1
+        bar.update(done: readCount, total: total)
+        guard host == nil || entry.host == host else {
+          try writer.flushIfDue()
+          return true
+        }
+        try writer.append(entry)
+        count += 1
+        return count < limit
+      }
     } else {
-      let header = ["STORED", "SIZE", "AGE", "LEFT", "STATUS", "VARY", "URL"]
-      try Output.write(Format.table([header] + entries.map { row($0, now) }, rightAligned: [1, 2, 3, 4]))
+      var selection = Selection(limit: limit, isBySize: order == "size")
+      var bar = ProgressBar("Sorting")
+      directory.forEachEntry(in: .stored) { entry in
+        readCount += 1
+        bar.update(done: readCount, total: total)
+        if host == nil || entry.host == host { selection.insert(entry) }
+        return true
+      }
+      bar.end()
+      for entry in selection.sorted() { try writer.append(entry) }
     }
+    try writer.end()
     return .success
   }
+}
 
-  private static func row(_ entry: CacheDirectory.Entry, _ now: Date) -> [String] {
+/// The first entries in an order. Holds at most twice as many as it is to give.
+private struct Selection {
+  private let limit: Int
+  /// Largest first, else by URL.
+  private let isBySize: Bool
+  private var entries: [CacheDirectory.Entry] = []
+
+  init(limit: Int, isBySize: Bool) {
+    self.limit = limit
+    self.isBySize = isBySize
+  }
+
+  mutating func insert(_ entry: CacheDirectory.Entry) {
+    entries.append(entry)
+    if entries.count >= 2 * limit { entries = sorted() }
+  }
+
+  func sorted() -> [CacheDirectory.Entry] {
+    let sorted = entries.sorted { one, other in
+      isBySize && one.bodyByteCount != other.bodyByteCount
+        ? one.bodyByteCount > other.bodyByteCount : one.precedes(other)
+    }
+    return Array(sorted.prefix(limit))
+  }
+}
+
+/// Writes entries as they come: as a table in blocks of rows, or as one JSON object.
+private struct EntryWriter {
+  private static let blockRowCount = 256
+  private static let interval = Duration.milliseconds(200)
+
+  private let isJSON: Bool
+  private let directory: String
+  private let nothing: String
+  private let now = Date()
+  private var rows: [CacheDirectory.Entry] = []
+  private var widths: [Int] = []
+  private var hasWritten = false
+  private var nextFlush = ContinuousClock.now + Self.interval
+
+  /// - Parameter nothing: What is printed in place of an empty table.
+  init(isJSON: Bool, directory: String, nothing: String) {
+    self.isJSON = isJSON
+    self.directory = directory
+    self.nothing = nothing
+  }
+
+  mutating func append(_ entry: CacheDirectory.Entry) throws {
+    rows.append(entry)
+    if rows.count == Self.blockRowCount { try flush() } else { try flushIfDue() }
+  }
+
+  /// Rows that are found one now and one then need not wait for a whole block.
+  mutating func flushIfDue() throws {
+    if !rows.isEmpty, ContinuousClock.now > nextFlush { try flush() }
+  }
+
+  mutating func end() throws {
+    try flush()
+    if isJSON {
+      let nothing = JSON.object([("directory", .string(directory)), ("entries", [])])
+      try Output.write(hasWritten ? "\n  ]\n}\n" : nothing.pretty)
+    } else if !hasWritten {
+      try Output.write(nothing)
+    }
+  }
+
+  private mutating func flush() throws {
+    nextFlush = .now + Self.interval
+    guard !rows.isEmpty else { return }
+    defer { rows.removeAll(keepingCapacity: true) }
+    if isJSON {
+      let head = "{\n  \"directory\": \(JSON.string(directory).compact),\n  \"entries\": [\n"
+      let lines = rows.map { "    " + json($0).compact }.joined(separator: ",\n")
+      try Output.write((hasWritten ? ",\n" : head) + lines)
+    } else {
+      let header = hasWritten ? [] : [["STORED", "SIZE", "AGE", "LEFT", "STATUS", "VARY", "URL"]]
+      try Output.write(Format.table(header + rows.map(cells), rightAligned: [1, 2, 3, 4], widths: &widths))
+    }
+    hasWritten = true
+  }
+
+  private func cells(_ entry: CacheDirectory.Entry) -> [String] {
     [
       Format.localTime(entry.storedAt), Format.bytes(entry.bodyByteCount), Format.duration(entry.age(at: now)),
       Format.timeLeft(entry.timeLeft(at: now)), entry.status == 0 ? "-" : String(entry.status),
@@ -65,7 +164,7 @@ enum ListCommand: Command {
     ]
   }
 
-  private static func json(_ entry: CacheDirectory.Entry, _ now: Date) -> JSON {
+  private func json(_ entry: CacheDirectory.Entry) -> JSON {
     [
       "url": .string(entry.url),
       "method": .string(entry.method),

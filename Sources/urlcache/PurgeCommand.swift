@@ -37,18 +37,11 @@ enum PurgeCommand: Command {
   static func run(_ arguments: Arguments) async throws -> ExitCode {
     let (selection, words) = try selection(arguments)
     let url = URL(fileURLWithPath: arguments.operands[0])
-    var removed: (entryCount: Int, byteCount: Int)?
-    var kept: Int?
+    var removed: (entryCount: Int, byteCount: Int, keptCount: Int)?
     do {
       let directory = try CacheDirectory(existingAt: url)
       removed = try directory.remove(selection)
       guard removed != nil else { throw UsageError("nothing can be stored for that URL") }
-      var count = 0
-      directory.forEachEntry { _ in
-        count += 1
-        return true
-      }
-      kept = count
     } catch  where CacheDirectory.isOutOfReaderSlots(error) {
       // It holds all the same; only what there was and is cannot be counted.
       guard try CacheDirectory.remove(selection, fromDirectoryInUse: url) else {
@@ -59,12 +52,12 @@ enum PurgeCommand: Command {
       let json: JSON = [
         "removedCount": removed.map { .number($0.entryCount) } ?? .null,
         "removedBodyByteCount": removed.map { .number($0.byteCount) } ?? .null,
-        "keptCount": kept.map { .number($0) } ?? .null,
+        "keptCount": removed.map { .number($0.keptCount) } ?? .null,
       ]
       try Output.write(json.pretty)
-    } else if let removed, let kept {
+    } else if let removed {
       let count = "\(Format.count(removed.entryCount, "response")) (\(Format.bytes(removed.byteCount)))"
-      try Output.write("Removed \(words): \(count). \(Format.count(kept, "response")) left.\n")
+      try Output.write("Removed \(words): \(count). \(Format.count(removed.keptCount, "response")) left.\n")
     } else {
       try Output.write("Removed \(words). Other processes have all reader slots, so nothing could be counted.\n")
     }

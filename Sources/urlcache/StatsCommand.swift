@@ -4,82 +4,136 @@ import LMDBURLCache
 /// `urlcache stats`: what a directory holds, in a few numbers.
 enum StatsCommand: Command {
   static let manual = Manual(
-    name: "stats", summary: "Shows what a cache's directory holds, in numbers.", usage: ["DIR [--json]"],
+    name: "stats", summary: "Shows what a cache's directory holds, in numbers.", usage: ["DIR [--details] [--json]"],
     discussion: """
-      Shows how many responses the cache in DIR holds, fresh and stale, the bytes of their bodies and on disk, and the
-      capacity. A process may be using the cache meanwhile. Nothing is changed, and nothing is made where no cache is.
+      Shows how many responses the cache in DIR holds, their bytes and those on disk, the capacity, and when the oldest and
+      the newest response were stored. The cache keeps these numbers, so this is quick however many responses there are.
+      Responses that a purge has removed count until they are deleted. Where a purge or a lower capacity is still being worked
+      off, it says how much is left. A process may be using the cache meanwhile. Nothing is changed, and nothing is made where
+      no cache is.
       """,
     operandName: "the directory", operandCount: 1...1,
-    options: [Option(name: "json", help: "Prints a JSON object; sizes are in bytes, dates in UTC.")],
+    options: [
+      Option(
+        name: "details",
+        help:
+          "Reads all responses, and counts the fresh ones, hosts, statuses and bytes of\nbodies. Takes longer the more there are."
+      ),
+      Option(
+        name: "json",
+        help: "Prints a JSON object; sizes are in bytes, dates in UTC. What takes --details is\nnull without."),
+    ],
     failure: "there is no cache in DIR, or it cannot be read")
 
   static func run(_ arguments: Arguments) async throws -> ExitCode {
     let directory = try CacheDirectory(existingAt: URL(fileURLWithPath: arguments.operands[0]))
-    let numbers = Numbers(directory, now: Date())
+    let numbers = Numbers(directory, details: arguments.has("details") ? Details(directory, now: Date()) : nil)
     try Output.write(arguments.has("json") ? numbers.json.pretty : numbers.text)
     return .success
   }
 }
 
-/// What one walk over the entries tells.
-private struct Numbers {
-  let directory: CacheDirectory
-  private var entryCount = 0
-  private var freshCount = 0
-  private var bodyByteCount = 0
-  private var hosts: Set<String> = []
-  private var statuses: [Int: Int] = [:]
-  private var oldest: Date?
-  private var newest: Date?
+/// What only a walk over all entries tells.
+private struct Details {
+  var entryCount = 0
+  var freshCount = 0
+  var bodyByteCount = 0
+  var hosts: Set<String> = []
+  var statuses: [Int: Int] = [:]
 
   init(_ directory: CacheDirectory, now: Date) {
-    self.directory = directory
-    directory.forEachEntry { entry in
+    let total = directory.entryCount
+    var bar = ProgressBar("Counting")
+    directory.forEachEntry(in: .stored) { entry in
       entryCount += 1
       if entry.isFresh(at: now) { freshCount += 1 }
       bodyByteCount += entry.bodyByteCount
       hosts.insert(entry.host)
       statuses[entry.status, default: 0] += 1
-      oldest = min(oldest ?? entry.storedAt, entry.storedAt)
-      newest = max(newest ?? entry.storedAt, entry.storedAt)
+      bar.update(done: entryCount, total: total)
       return true
     }
+    bar.end()
+  }
+}
+
+private struct Numbers {
+  private let path: String
+  private let entryCount: Int
+  private let payloadByteCount: Int
+  private let diskByteCount: Int
+  private let capacityByteCount: Int
+  private let excessByteCount: Int
+  private let pendingPurgeCount: Int
+  private let storedTimes: ClosedRange<Date>?
+  private let details: Details?
+
+  init(_ directory: CacheDirectory, details: Details?) {
+    path = directory.path
+    entryCount = details?.entryCount ?? directory.entryCount
+    payloadByteCount = directory.payloadByteCount
+    diskByteCount = directory.diskByteCount
+    capacityByteCount = directory.capacityByteCount
+    excessByteCount = directory.excessByteCount
+    pendingPurgeCount = directory.pendingPurgeCount
+    storedTimes = directory.storedTimes
+    self.details = details
   }
 
   var json: JSON {
     [
-      "directory": .string(directory.path),
+      "directory": .string(path),
       "entryCount": .number(entryCount),
-      "freshCount": .number(freshCount),
-      "staleCount": .number(entryCount - freshCount),
-      "hostCount": .number(hosts.count),
-      "statuses": .object(statuses.sorted { $0.key < $1.key }.map { (String($0.key), .number($0.value)) }),
-      "bodyByteCount": .number(bodyByteCount),
-      "payloadByteCount": .number(directory.payloadByteCount),
-      "diskByteCount": .number(directory.diskByteCount),
-      "capacityByteCount": .number(directory.capacityByteCount),
-      "oldestStoredAt": .date(oldest),
-      "newestStoredAt": .date(newest),
+      "freshCount": .number(details?.freshCount),
+      "staleCount": .number(details.map { $0.entryCount - $0.freshCount }),
+      "hostCount": .number(details?.hosts.count),
+      "statuses": details.map { details in
+        .object(details.statuses.sorted { $0.key < $1.key }.map { (String($0.key), .number($0.value)) })
+      } ?? .null,
+      "bodyByteCount": .number(details?.bodyByteCount),
+      "payloadByteCount": .number(payloadByteCount),
+      "diskByteCount": .number(diskByteCount),
+      "capacityByteCount": .number(capacityByteCount),
+      "excessByteCount": .number(excessByteCount),
+      "pendingPurgeCount": .number(pendingPurgeCount),
+      "oldestStoredAt": .date(storedTimes?.lowerBound),
+      "newestStoredAt": .date(storedTimes?.upperBound),
     ]
   }
 
   var text: String {
-    let disk = directory.diskByteCount
-    let capacity = directory.capacityByteCount
-    var rows = [
-      ["Directory", directory.path],
-      [
-        "Responses",
-        "\(Format.count(entryCount)) (\(Format.count(freshCount)) fresh) of \(Format.count(hosts.count, "host"))",
-      ],
-      ["Bodies", Format.bytes(bodyByteCount)],
-      ["On disk", "\(Format.bytes(disk)) of \(Format.bytes(capacity)) (\(disk * 100 / capacity) %)"],
-    ]
-    if let oldest, let newest {
-      let counts = statuses.sorted { $0.key < $1.key }.map { "\($0.key) (\(Format.count($0.value)))" }
+    var rows = [["Directory", path]]
+    if let details {
+      let hosts = Format.count(details.hosts.count, "host")
+      rows.append(["Responses", "\(Format.count(entryCount)) (\(Format.count(details.freshCount)) fresh) of \(hosts)"])
+      rows.append(["Bodies", Format.bytes(details.bodyByteCount)])
+    } else {
+      rows.append(["Responses", Format.count(entryCount)])
+    }
+    rows.append(["Data", Format.bytes(payloadByteCount)])
+    rows.append([
+      "On disk",
+      "\(Format.bytes(diskByteCount)) of \(Format.bytes(capacityByteCount)) (\(diskByteCount * 100 / capacityByteCount) %)",
+    ])
+    if excessByteCount > 0 {
+      rows.append([
+        "Too much", "\(Format.bytes(excessByteCount)) beyond the capacity, still to be evicted or given back",
+      ])
+    }
+    if pendingPurgeCount > 0 {
+      rows.append(["Purges", "\(Format.count(pendingPurgeCount)) whose responses are still to be deleted"])
+    }
+    if let details, !details.statuses.isEmpty {
+      let counts = details.statuses.sorted { $0.key < $1.key }.map { "\($0.key) (\(Format.count($0.value)))" }
       rows.append(["Statuses", counts.joined(separator: ", ")])
-      rows.append(["Stored", "\(Format.localTime(oldest)) to \(Format.localTime(newest))"])
+    }
+    if let times = storedTimes {
+      rows.append(["Stored", "\(Format.localTime(times.lowerBound)) to \(Format.localTime(times.upperBound))"])
     }
     return Format.table(rows, rightAligned: [])
   }
+}
+
+extension JSON {
+  fileprivate static func number(_ number: Int?) -> JSON { number.map { .number($0) } ?? .null }
 }

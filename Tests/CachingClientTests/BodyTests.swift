@@ -31,6 +31,37 @@ struct BodyTests {
     #expect(fixture.storage.entryCount == 0)
   }
 
+  @Test("unproven-end: a body that ends with its connection is handed on and not stored", arguments: [true, false])
+  func unprovenEnd(isAtHand: Bool) async throws {
+    let fixture = Fixture()
+    let transport = ScriptedTransport { _, number in
+      var response = fixture.ok("body \(number)", fresh)
+      response.endsWithConnection = number > 1
+      if !isAtHand { response.body = .chunks(["body ", "\(number)"]) }
+      return response
+    }
+    _ = try await fixture.client.respond(to: get(), over: transport).text()
+    #expect(fixture.storage.entryCount == 1)
+    fixture.clock.advance(by: 100)
+    #expect(try await fixture.client.respond(to: get(), over: transport).text() == "body 2")
+    #expect(fixture.client.statistics.refused["unproven-end"] == 1)
+    // What was stored is older than what came.
+    #expect(fixture.storage.entryCount == 0)
+    #expect(try await fixture.client.respond(to: get(), over: transport).text() == "body 3")
+    #expect(fixture.storage.entryCount == 0)
+  }
+
+  @Test("The time limit of a request is its transport's")
+  func timeLimit() async throws {
+    let fixture = Fixture()
+    let transport = ScriptedTransport { _, _ in fixture.ok() }
+    var request = get()
+    request.timeLimit = .seconds(7)
+    _ = try await fixture.client.respond(to: request, over: transport)
+    #expect(transport.requests.map(\.timeLimit) == [.seconds(7)])
+  }
+
+  // Issue 15, item 13.
   // Guarantee: past the limit a slow reader slows the transfer; the engine does not pile the body up.
   @Test("body-back-pressure: an unread large body is taken from the transport only as far as a pipe holds")
   func backPressure() async throws {

@@ -140,6 +140,35 @@ struct InvalidationTests {
     #expect(fixture.client.statistics.stored == 0)
   }
 
+  // RFC 9111 section 4.4, for a request that its session sends again, with credentials.
+  @Test("Until the unseen response to an unsafe request has come, nothing that is fetched from its URL is stored")
+  func unseenResponse() async throws {
+    let fixture = Fixture()
+    let transport = ScriptedTransport { _, number in fixture.ok("\(number)", fresh) }
+    func fetch(_ url: String = "http://example.com/a") async throws -> String {
+      try await fixture.client.respond(to: get(url), over: transport).text()
+    }
+    #expect(try await fetch() == "1")
+    let requests =
+      [ForwardedRequest(get(method: "POST"), past: fixture.client)] + [
+        ForwardedRequest(get(method: "DELETE"), past: fixture.client)
+      ]
+    for request in requests { await request.expectUnseenResponse() }
+    #expect(try await fetch() == "2")
+    #expect(try await fetch() == "3")
+    #expect(try await fetch("http://example.com/b") == "4")
+    #expect(try await fetch("http://example.com/b") == "4")
+    await requests[0].unseenResponseHasCome(ResponseHead(status: 200, fields: ["Location": "/b"]))
+    #expect(try await fetch() == "5")
+    #expect(try await fetch("http://example.com/b") == "6")
+    await requests[1].unseenResponseHasCome(nil)
+    #expect(try await fetch() == "7")
+    #expect(try await fetch() == "7")
+    // A safe request changes nothing.
+    await ForwardedRequest(get(method: "OPTIONS"), past: fixture.client).expectUnseenResponse()
+    #expect(try await fetch() == "7")
+  }
+
   @Test("void-fetches: a purge from outside overtakes the fetches it names, and no others")
   func voidFetches() async throws {
     let fixture = Fixture()

@@ -7,6 +7,7 @@ import Testing
 /// A request that waits for another's fetch is never served later than it would be without the cache.
 @Suite("The client releases followers", .timeLimit(.minutes(1)))
 struct ReleaseTests {
+  // Issue 15, item 10.
   // Guarantee: nobody waits for the body of a response that he cannot use.
   //
   //   leader                      | follower
@@ -43,6 +44,7 @@ struct ReleaseTests {
     #expect(try await leader.text() == "1")
   }
 
+  // Issue 15, item 10.
   @Test("A request that arrives while a body that it cannot reuse is on its way does not wait for it")
   func afterTheHead() async throws {
     let fixture = Fixture()
@@ -56,6 +58,7 @@ struct ReleaseTests {
     #expect(try await leader.text() == "1")
   }
 
+  // Issue 15, item 10.
   @Test("A response that is fresh when its head comes is shared though its body takes longer than its lifetime")
   func slowBody() async throws {
     let fixture = Fixture()
@@ -100,6 +103,7 @@ struct ReleaseTests {
     }
   }
 
+  // Issue 15, item 10.
   @Test("Requests for a URL whose responses cannot be shared do not wait for each other, for a minute")
   func remembered() async throws {
     let fixture = Fixture()
@@ -114,6 +118,7 @@ struct ReleaseTests {
     #expect(try await concurrentFetches(fixture, [fresh]) == 1)
   }
 
+  // Issue 15, item 10.
   @Test("A server error does not make the requests for its URL independent")
   func errorsAreNotRemembered() async throws {
     let fixture = Fixture()
@@ -122,6 +127,7 @@ struct ReleaseTests {
     #expect(try await concurrentFetches(fixture, [fresh]) == 1)
   }
 
+  // Issue 15, item 11.
   // Guarantee: a hook that does not answer keeps its own response out of the store, and nobody waiting.
   @Test("A hook that never answers keeps neither its caller nor followers from the response", arguments: [true, false])
   func silentHook(isAtHand: Bool) async throws {
@@ -153,6 +159,7 @@ struct ReleaseTests {
     #expect(fixture.client.statistics.stored == 1)
   }
 
+  // Issue 15, item 11.
   @Test("An invalidation overtakes a response while its hook thinks, and a hook may let go of its answer")
   func overtakenInHook() async throws {
     let fixture = Fixture()
@@ -172,6 +179,7 @@ struct ReleaseTests {
     #expect(fixture.storage.entryCount == 0)
   }
 
+  // Issue 15, item 10.
   @Test("A request that is not to be coalesced waits for no other")
   func optOut() async throws {
     let fixture = Fixture()

@@ -17,6 +17,7 @@ struct UserSeparationTests {
     }
   }
 
+  // Issue 15, item 1.
   @Test("Requests with different users in their URLs do not share a fetch")
   func fetches() async throws {
     let fixture = Fixture()
@@ -36,6 +37,7 @@ struct UserSeparationTests {
     #expect(transport.count == 3)
   }
 
+  // Issue 15, item 1.
   @Test("A response stored for the user of a URL is a hit for that user alone")
   func stored() async throws {
     let directory = FileManager.default.temporaryDirectory.appending(path: "users-\(UUID().uuidString)")
@@ -64,6 +66,7 @@ struct UserSeparationTests {
     store.close()
   }
 
+  // Issue 15, item 1.
   @Test("A shared cache stores a response to credentials in the URL only where it may be shared")
   func sharedMode() async throws {
     var options = CachingOptions()
@@ -77,6 +80,7 @@ struct UserSeparationTests {
     #expect(fixture.storage.entryCount == 1)
   }
 
+  // Issue 15, item 4.
   @Test("A Host field for another host than the URL's keeps a request out of the cache")
   func hostField() async throws {
     let fixture = Fixture()
@@ -98,6 +102,7 @@ struct UserSeparationTests {
     #expect(try await fixture.client.respond(to: other, over: transport).text() == "b.example")
   }
 
+  // Issue 15, item 4.
   // Guarantee: a request with a Host of its own neither follows a fetch nor is followed.
   @Test("A Host field for another host keeps a request from sharing a fetch")
   func hostFieldInFlight() async throws {
@@ -122,6 +127,7 @@ struct UserSeparationTests {
     #expect(transport.count == 3)
   }
 
+  // Issue 15, item 6.
   @Test("A 304 that adds a field to Vary keeps the response from requests with other values of that field")
   func varyAddedBy304() async throws {
     let fixture = Fixture()
@@ -140,6 +146,7 @@ struct UserSeparationTests {
     #expect(try await fixture.client.respond(to: bob, over: transport).text() == "bob")
   }
 
+  // Issue 15, item 6.
   @Test("A 304 that forbids storing answers its own request alone, not those that wait for it")
   func storingForbiddenBy304() async throws {
     var options = CachingOptions()
@@ -163,6 +170,7 @@ struct UserSeparationTests {
     #expect(fixture.client.storedAnswer(to: get()) == nil)
   }
 
+  // Issue 15, item 7.
   // Guarantee: a change of a group overtakes the fetches of its origin, whatever their partition.
   @Test("A group's invalidation overtakes fetches under way in every partition")
   func groupsInAllPartitions() async throws {
@@ -184,6 +192,7 @@ struct UserSeparationTests {
     #expect(fixture.storage.entryCount == 0)
   }
 
+  // Issue 15, item 7.
   @Test("A change of a URI overtakes the fetches of all its users")
   func changeOvertakesUsers() async throws {
     let fixture = Fixture()

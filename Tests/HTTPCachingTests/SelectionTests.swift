@@ -56,6 +56,7 @@ struct SelectionTests {
     Case("normalise-order-unknown", rows: [32], vary: ["Foo"], [("Foo", "1, 2")], [("Foo", "2, 1")], matches: false),
     Case(
       "normalise-not-in-quotes", rows: [32], vary: ["Foo"], [("Foo", "\"1,2\"")], [("Foo", "\"1, 2\"")], matches: false),
+    // Issue 15, item 7.
     Case(
       "language-order-is-preference", "9110 12.5.4", rows: [29, 32], vary: ["Accept-Language"], en,
       [("Accept-Language", "de, en")], matches: false),

@@ -235,6 +235,7 @@ struct StorabilityTests {
     #expect(exchange.then() == "revalidate:no-cache")
   }
 
+  // Issue 15, item 14.
   @Test("A response with more than 1,000 fields, or more than 256 KiB of them, is refused before they are compared.")
   func limits() {
     func decide(_ fields: Lines) -> Storability {

@@ -150,6 +150,7 @@ struct MapSizeTests {
   //                                                          reads, and looks at numbers
   //  }
   //                              returns
+  // Issue 14, item 8.
   @Test("Reads go on while the map waits for a writer")
   func whileWriterRuns() async {
     await #expect(processExitsWith: .success) {

@@ -1,3 +1,4 @@
+import CurlTransport
 import Foundation
 import FoundationNetworking
 import LoopbackOrigin
@@ -31,6 +32,10 @@ final class CacheFixture {
     var options = LMDBURLCache.Options()
     options.clock = { [clock] in clock.now }
     options.log = { [logged] in logged.append($0) }
+    // The tests of loads without a session hold for either transport.
+    if ProcessInfo.processInfo.environment["TRANSPORT"] == "curl" {
+      options.transport = .curl(CurlTransport.Configuration())
+    }
     configure(&options)
     self.options = options
     cache = try LMDBURLCache(directory: directory, memoryCapacity: memory, diskCapacity: disk, options: options)

@@ -54,6 +54,7 @@ struct ChallengeTests {
     URLSession(configuration: configuration, delegate: LoginDelegate(answer), delegateQueue: nil)
   }
 
+  // Issue 15, item 2.
   @Test("What came after a challenge was answered is given to nobody else.", arguments: [false, true])
   func answered(_ isCaching: Bool) async throws {
     try await withCache { request in
@@ -80,6 +81,7 @@ struct ChallengeTests {
     }
   }
 
+  // Issue 15, item 2.
   @Test("Requests that wait for one whose challenge is answered fetch on their own.")
   func followers() async throws {
     let gate = Gate()
@@ -103,6 +105,7 @@ struct ChallengeTests {
     }
   }
 
+  // Issue 15, item 2.
   @Test("A response that everybody may have is not updated by what came after a challenge.")
   func confirmed() async throws {
     let isProtected = Atomic(false)
@@ -128,6 +131,7 @@ struct ChallengeTests {
     }
   }
 
+  // Issue 15, item 2.
   @Test("The answer to a POST that was sent again with credentials answers no GET.")
   func post() async throws {
     try await withCache { request in
@@ -140,6 +144,50 @@ struct ChallengeTests {
       #expect(try await fixture.cache.data(for: post, from: session(.login("alice"))).0.text == "alice")
       #expect(origin.requests.map(\.body.text) == ["x", "x"])
       #expect(!fixture.cache.isCached(url))
+    }
+  }
+
+  // RFC 9111 section 4.4. Foundation sends the second request where the cache does not see it.
+  @Test("A POST that succeeds after its challenge removes what is stored for its URL.", arguments: Way.allCases)
+  func postInvalidates(_ way: Way) async throws {
+    let version = Atomic(1)
+    let gate = Gate()
+    try await withCache { request in
+      if request.method == "POST" {
+        guard Self.user(of: request) != nil else { return Self.whoAreYou }
+        version.store(2, ordering: .relaxed)
+        return Reply(200, [], "posted")
+      }
+      let page = Reply(200, [("Cache-Control", "max-age=600")], "version \(version.load(ordering: .relaxed))")
+      return request.number == 1 ? page.held(at: gate) : page
+    } _: { (fixture, origin) async throws in
+      let cache = fixture.cache
+      let url = origin.url("/a")
+      #expect(try await cache.data(from: url).0.text == "version 1")
+      async let old = cache.data(for: URLRequest(url, policy: .reloadIgnoringLocalCacheData))
+      await gate.waitForArrivals()
+      let session = session(.login("alice"), .ephemeral.caching(with: cache))
+      var post = URLRequest(url, method: "POST")
+      post.httpBody = Data("x".utf8)
+      #expect(try await send(post, way, session, cache) == "posted")
+      #expect(!cache.isCached(url))
+      gate.open()
+      #expect(try await old.0.text == "version 1")
+      #expect(!cache.isCached(url))
+      #expect(try await session.data(from: url).0.text == "version 2")
+    }
+  }
+
+  enum Way: CaseIterable { case task, upload, direct, directFromSession }
+
+  func send(_ post: URLRequest, _ way: Way, _ session: URLSession, _ cache: LMDBURLCache) async throws -> String {
+    var upload = post
+    upload.httpBody = nil
+    return switch way {
+    case .task: try await session.data(for: post).0.text
+    case .upload: try await session.upload(for: upload, from: post.httpBody ?? Data()).0.text
+    case .direct: try await cache.data(for: post, from: self.session(.login("alice"))).0.text
+    case .directFromSession: try await cache.data(for: post, from: session).0.text
     }
   }
 
@@ -175,6 +223,7 @@ struct ChallengeTests {
     }
   }
 
+  // Issue 15, item 2.
   @Test("A stored 401 does not keep a session with credentials out.")
   func storedRefusal() async throws {
     try await withCache { request in

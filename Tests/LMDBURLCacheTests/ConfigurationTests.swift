@@ -99,6 +99,7 @@ struct ConfigurationTests {
     }
   }
 
+  // Issue 15, item 5.
   @Test("The cookies and credentials of the process stay out of a shared cache's requests.")
   func sharedCookies() async throws {
     try await withCache(configure: { $0.caching.mode = .shared }) { request in
@@ -109,9 +110,12 @@ struct ConfigurationTests {
       }
       let kept = HTTPCookieStorage.shared.cookies(for: origin.url("/")) ?? []
       #expect(!kept.contains { $0.name == "lmdburlcache-user" })
+      #expect(fixture.cache.core.options.loadConfiguration.urlCredentialStorage == nil)
+      #expect(LMDBURLCache.Options().loadConfiguration.urlCredentialStorage === URLCredentialStorage.shared)
     }
   }
 
+  // Issue 15, item 5.
   @Test("The options' configuration holds for loads without a session, as it was when it was given.")
   func transport() async throws {
     let configuration = URLSessionConfiguration.ephemeral
@@ -130,6 +134,7 @@ struct ConfigurationTests {
     }
   }
 
+  // Issue 15, item 16.
   @Test("A record says whether its body was decoded, also on disk and after a confirmation.")
   func decoded() async throws {
     let coded = try #require(Data(base64Encoded: "H4sIAAAAAAACA8tIzcnJBwCGphA2BQAAAA=="))

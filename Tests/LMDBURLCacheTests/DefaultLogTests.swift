@@ -6,6 +6,7 @@ import Testing
 
 @Suite("The default log of a cache")
 struct DefaultLogTests {
+  // Issue 14, item 11.
   @Test("A closed or full standard error, or one without a reader, does not end the process", arguments: [0, 1, 2])
   func survives(trouble: Int) async {
     await #expect(processExitsWith: .success) { [trouble = trouble as Int] in

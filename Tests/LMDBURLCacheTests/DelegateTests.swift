@@ -203,4 +203,75 @@ struct DelegateTests {
       gate.open()
     }
   }
+
+  @Test("may cancel its task in each of its callbacks", arguments: CancellingDelegate.Moment.allCases)
+  func cancelsItself(_ moment: CancellingDelegate.Moment) async throws {
+    try await withCache { request in
+      guard request.path == "/from" else { return Reply(200, [("Cache-Control", "max-age=600")], "body") }
+      return Reply(302, [("Location", "/to?\(request.query ?? "")")], "moved")
+    } _: { (fixture, origin) async throws in
+      let delegate = CancellingDelegate(moment)
+      let session = fixture.session(delegate: delegate)
+      for number in 0..<20 {
+        let end = try #require(await delegate.run(session.dataTask(with: origin.url("/from?\(number)"))))
+        // The body may have come by then.
+        #expect(end == .cancelled || moment != .redirect && end == nil)
+      }
+      #expect(try await fixture.cache.data(from: origin.url("/other"), by: session).text == "body")
+      #expect(delegate.endCount.load(ordering: .relaxed) == 20)
+    }
+  }
+}
+
+/// Cancels each task when it is told of something.
+final class CancellingDelegate: NSObject, URLSessionDataDelegate {
+  enum Moment: CaseIterable { case redirect, response, data, question }
+
+  private let moment: Moment
+  private let ends = AsyncStream<URLError.Code?>.makeStream()
+  let endCount = Atomic(0)
+
+  init(_ moment: Moment) {
+    self.moment = moment
+  }
+
+  /// Runs a task to its end.
+  func run(_ task: URLSessionTask) async -> URLError.Code?? {
+    task.resume()
+    var iterator = ends.stream.makeAsyncIterator()
+    return await iterator.next()
+  }
+
+  func urlSession(
+    _ session: URLSession, task: URLSessionTask, willPerformHTTPRedirection response: HTTPURLResponse,
+    newRequest request: URLRequest, completionHandler: @escaping (URLRequest?) -> Void
+  ) {
+    if moment == .redirect { task.cancel() }
+    completionHandler(request)
+  }
+
+  func urlSession(
+    _ session: URLSession, dataTask: URLSessionDataTask, didReceive response: URLResponse,
+    completionHandler: @escaping (URLSession.ResponseDisposition) -> Void
+  ) {
+    if moment == .response { dataTask.cancel() }
+    completionHandler(.allow)
+  }
+
+  func urlSession(_ session: URLSession, dataTask: URLSessionDataTask, didReceive data: Data) {
+    if moment == .data { dataTask.cancel() }
+  }
+
+  func urlSession(
+    _ session: URLSession, dataTask: URLSessionDataTask, willCacheResponse proposedResponse: CachedURLResponse,
+    completionHandler: @escaping (CachedURLResponse?) -> Void
+  ) {
+    if moment == .question { dataTask.cancel() }
+    completionHandler(proposedResponse)
+  }
+
+  func urlSession(_ session: URLSession, task: URLSessionTask, didCompleteWithError error: (any Error)?) {
+    endCount.add(1, ordering: .relaxed)
+    ends.continuation.yield((error as? URLError)?.code)
+  }
 }

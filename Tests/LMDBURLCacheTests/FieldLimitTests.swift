@@ -2,6 +2,7 @@ import Foundation
 import FoundationNetworking
 import HTTPCaching
 import LoopbackOrigin
+import Synchronization
 import Testing
 
 @testable import LMDBURLCache
@@ -9,6 +10,7 @@ import Testing
 /// Responses with very many header fields, and sessions with very many tasks.
 @Suite("Very many")
 struct FieldLimitTests {
+  // Issue 15, item 14.
   @Test("A response with more fields than are stored reaches its caller, and leaves what is stored as it is.")
   func manyFields() async throws {
     let many = (0..<1_100).map { ("x-\($0)", "v") }
@@ -37,6 +39,7 @@ struct FieldLimitTests {
     }
   }
 
+  // Issue 15, item 14.
   @Test("Lines of one name are joined under the spelling of the first, also among very many.", arguments: [3, 200])
   func joinedFields(_ count: Int) {
     var joined = FoundationFields()
@@ -47,6 +50,41 @@ struct FieldLimitTests {
     #expect(joined.fields["X-Name-0"] == "a, b")
   }
 
+  /// The tasks of a session, which counts how often it is looked into.
+  private struct CountedTable: TaskTable, CustomReflectable {
+    enum Behavior { case callDelegate }
+
+    final class Looks: Sendable {
+      let count = Atomic(0)
+    }
+
+    let looks = Looks()
+
+    func entry(of identifier: Int) -> Any? {
+      looks.count.add(1, ordering: .relaxed)
+      return identifier < 10_000 ? Behavior.callDelegate : nil
+    }
+
+    var customMirror: Mirror {
+      let entries = (0..<10_000).lazy.map { [looks] identifier -> Any in
+        looks.count.add(1, ordering: .relaxed)
+        return (key: identifier, value: Behavior.callDelegate)
+      }
+      return Mirror(self, unlabeledChildren: entries)
+    }
+  }
+
+  // Issue 15, item 14.
+  @Test("To find out who gets a task's data takes one look, however many tasks the session has.")
+  func oneLook() {
+    let table = CountedTable()
+    #expect(TaskReflection.isDelegateDriven(9_999, among: table))
+    #expect(table.looks.count.load(ordering: .relaxed) == 1)
+    #expect(!TaskReflection.isDelegateDriven(10_000, among: table))
+    #expect(table.looks.count.load(ordering: .relaxed) == 2)
+  }
+
+  // Issue 15, item 14.
   @Test("A task among thousands of one session finds out who gets its data.")
   func manyTasks() async throws {
     let delegate = RecordingDelegate()

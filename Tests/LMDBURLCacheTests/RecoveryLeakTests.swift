@@ -19,6 +19,7 @@ struct RecoveryLeakTests {
     return [descriptors.count, maps.split(separator: "\n").count { $0.contains(directory.path) }]
   }
 
+  // Issue 14, item 15.
   @Test("Once ten recoveries are over, no more descriptors and mappings are held than before, and no older store")
   func recoveries() async throws {
     let fixture = try CacheFixture()

@@ -27,6 +27,7 @@ struct RedirectTests {
   /// A delegate that is asked nothing about tasks.
   private final class SessionDelegate: NSObject, URLSessionDelegate {}
 
+  // Issue 15, item 3.
   @Test(
     "Over any session each hop is stored under its own URL, and credentials stay with their origin.",
     arguments: Kind.allCases)
@@ -55,6 +56,7 @@ struct RedirectTests {
     }
   }
 
+  // Issue 15, item 3.
   @Test(
     "A session's delegate may refuse a redirect, and the answer is the redirect.",
     arguments: [Kind.taskDelegate, .caching])
@@ -78,6 +80,32 @@ struct RedirectTests {
     }
   }
 
+  // Issue 15, item 8: Foundation stops the process when the answer to a redirect comes after the time limit.
+  @Test("A redirect that comes when half of the time limit has passed is handed on without its content.")
+  func late() async throws {
+    try await withCache { request in
+      guard request.path == "/from" else { return Reply(200, [], "there") }
+      let reply = Reply(302, [("Location", "/to")], "moved")
+      guard request.query == "late" else { return reply }
+      let gate = Gate()
+      DispatchQueue.global().asyncAfter(deadline: .now() + 0.55) { gate.open() }
+      return reply.held(at: gate)
+    } _: { (fixture, origin) async throws in
+      let (refusing, following) = (RecordingDelegate(follow: { _ in nil }), RecordingDelegate())
+      for (query, content) in [("?soon", "moved"), ("?late", "")] {
+        var request = URLRequest(url: origin.url("/from" + query))
+        request.timeoutInterval = 1
+        let (data, response) = try await fixture.cache.data(for: request, from: fixture.session(delegate: refusing))
+        #expect(response.status == 302)
+        #expect(response.field("Location") == "/to")
+        #expect(data.text == content)
+        let session = fixture.session(delegate: following)
+        #expect(try await session.data(for: request).0.text == "there")
+      }
+    }
+  }
+
+  // Issue 15, item 12.
   @Test("A cookie that a redirect sets goes out with the next hop of the same origin.", arguments: [true, false])
   func cookies(_ usesTask: Bool) async throws {
     try await withCache { request in
@@ -100,6 +128,7 @@ struct RedirectTests {
     }
   }
 
+  // Issue 15, item 12.
   @Test("A cookie that is gone after a redirect does not go out again; one that the caller set by hand does.")
   func deletedCookies() async throws {
     let configuration = URLSessionConfiguration.ephemeral
@@ -123,6 +152,7 @@ struct RedirectTests {
     }
   }
 
+  // Issue 15, item 8.
   @Test("Loads that are cancelled while their redirect arrives leave the process running.")
   func cancelled() async {
     await #expect(processExitsWith: .success) {

@@ -31,6 +31,7 @@ struct RemovalReachTests {
     }
   }
 
+  // Issue 14, item 1.
   @Test("A response in memory that one lookup finds removed is removed for all that have found it too")
   func memoryEntry() async throws {
     let fixture = try CacheFixture()
@@ -46,6 +47,7 @@ struct RemovalReachTests {
     await fixture.finish()
   }
 
+  // Issue 14, item 1.
   @Test("No thread is served from memory what a second cache has removed")
   func manyThreads() async throws {
     let fixture = try CacheFixture()
@@ -79,6 +81,7 @@ struct RemovalReachTests {
     await fixture.finish()
   }
 
+  // Issue 14, item 3.
   @Test("What a fetch brings that began before a removal is not stored", arguments: Remover.allCases, [true, false])
   func fetchInFlight(_ remover: Remover, inSession: Bool) async throws {
     let gate = Gate()
@@ -101,6 +104,7 @@ struct RemovalReachTests {
     }
   }
 
+  // Issue 14, item 3.
   @Test("A fetch that began before a removal leaves nothing behind", arguments: Remover.allCases)
   func nothingIsLeft(_ remover: Remover) async throws {
     let gate = Gate()
@@ -250,6 +254,7 @@ struct RemovalReachTests {
 struct RemovalReachInMemoryTests {
   private let url = URL(string: "http://example.com/a")!
 
+  // Issue 14, item 4.
   @Test("A removal by another cache reaches memory after the disk capacity was set to 0")
   func capacityTakenLater() async throws {
     let fixture = try CacheFixture()
@@ -267,6 +272,7 @@ struct RemovalReachInMemoryTests {
     await fixture.finish()
   }
 
+  // Issue 14, item 4.
   @Test("A removal by another process reaches a cache that never had a disk capacity; the store keeps its own")
   func neverACapacity() async throws {
     let fixture = try CacheFixture(disk: 0)

@@ -224,6 +224,23 @@ struct SessionTests {
     }
   }
 
+  // RFC 9111 section 4.4: the request that follows a 307 is an unsafe one as well.
+  @Test("A POST that is redirected with its method removes what is stored for both URLs", arguments: [307, 308, 302])
+  func redirectedPosts(_ status: Int) async throws {
+    try await withCache { request in
+      if request.method == "POST", request.path == "/from" { return Reply(status, [("Location", "/to")]) }
+      return Reply(200, [("Cache-Control", "max-age=600")], request.method)
+    } _: { (fixture, origin) async throws in
+      let (cache, session) = (fixture.cache, fixture.session())
+      let (from, to) = (origin.url("/from"), origin.url("/to"))
+      for url in [from, to] { _ = try await cache.data(from: url) }
+      let isKept = status != 302
+      #expect(try await session.data(for: URLRequest(from, method: "POST")).0.text == (isKept ? "POST" : "GET"))
+      #expect(!cache.isCached(from))
+      #expect(cache.isCached(to) == !isKept)
+    }
+  }
+
   @Test("errors are those of a session that does not cache")
   func errors() async throws {
     let gate = Gate()

@@ -27,6 +27,7 @@ private final class SilentDelegate: NSObject, URLSessionDataDelegate {
 
 @Suite("A delegate that never answers", .timeLimit(.minutes(1)))
 struct SilentDelegateTests {
+  // Issue 15, item 11.
   @Test("keeps neither its own task nor any other caller from the response")
   func neverAnswers() async throws {
     let gate = Gate()

@@ -19,6 +19,7 @@ struct TierOrderTests {
       data: Data(repeating: version, count: byteCount))
   }
 
+  // Issue 14, item 2.
   @Test("Once a store has returned, no lookup finds an older response", arguments: [3 << 20, 5 << 20])
   func newestVersion(memory: Int) async throws {
     let fixture = try CacheFixture(memory: memory, disk: 64 << 20)
@@ -52,6 +53,7 @@ struct TierOrderTests {
     await fixture.finish()
   }
 
+  // Issue 14, item 5.
   @Test("A newer variant that is too large for memory answers in place of an older one that is in memory")
   func tooLargeVariant() async throws {
     let fixture = try CacheFixture(memory: 1 << 20, disk: 64 << 20)

@@ -34,6 +34,7 @@ struct TimeoutTests {
     } catch { return (error as? URLError)?.code }
   }
 
+  // Issue 15, item 9.
   @Test("A request's time limit goes before its session's, be it shorter or longer.", arguments: Way.allCases)
   func ownLimit(_ way: Way) async throws {
     let (short, long, session) = (Gate(), Gate(), Gate())
@@ -64,6 +65,23 @@ struct TimeoutTests {
     }
   }
 
+  @Test(
+    "A time limit that is no number of seconds is none; one below a second is a second.",
+    arguments: [0, -1, 0.001, 1e12, .infinity, .nan] as [TimeInterval])
+  func oddLimits(_ limit: TimeInterval) async throws {
+    try await withCache { request in
+      Reply(200, [], request.path)
+    } _: { (fixture, origin) async throws in
+      for way in Way.allCases {
+        var request = URLRequest(url: origin.url("/own"))
+        #expect(try await load(request, way, fixture.cache, sessionLimit: limit) == "/own")
+        request.timeoutInterval = limit
+        #expect(try await load(request, way, fixture.cache, sessionLimit: 100) == "/own")
+      }
+    }
+  }
+
+  // Issue 15, item 9.
   @Test("A request that waits for another one's fetch keeps its own time limit, and the fetch goes on.")
   func followerLimit() async throws {
     let gate = Gate()
@@ -86,6 +104,7 @@ struct TimeoutTests {
     }
   }
 
+  // Issue 15, item 9.
   @Test("After the shared fetch has timed out, a request that waited for it has the rest of its time limit.")
   func leaderTimesOut() async throws {
     let gate = Gate()

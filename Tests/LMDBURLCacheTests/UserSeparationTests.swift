@@ -18,6 +18,7 @@ struct UserSeparationTests {
     user.map { "Basic " + Data("\($0):pw".utf8).base64EncodedString() } ?? "nobody"
   }
 
+  // Issue 15, item 1.
   @Test("Users of one URL, asking at the same time and then again, get their own pages", arguments: [true, false])
   func usersOfURL(usesSession: Bool) async throws {
     let gate = Gate()
@@ -45,6 +46,7 @@ struct UserSeparationTests {
     }
   }
 
+  // Issue 15, item 1.
   @Test("Only a keyed digest of a URL's user reaches the disk")
   func digest() async throws {
     try await withCache { _ in
@@ -66,6 +68,7 @@ struct UserSeparationTests {
     }
   }
 
+  // Issue 15, item 1.
   @Test("Without a disk, too, a credential is known by a digest only")
   func digestInMemory() throws {
     let cache = LMDBURLCache(memoryCapacity: 1 << 20, diskCapacity: 0, diskPath: nil)
@@ -73,6 +76,7 @@ struct UserSeparationTests {
     #expect(!cache.credentialDigest("value").contains("value"))
   }
 
+  // Issue 15, item 1.
   @Test("A response stored by hand for one user of a URL is not another's")
   func byHand() async throws {
     try await withCache { _ in
@@ -89,6 +93,7 @@ struct UserSeparationTests {
     }
   }
 
+  // Issue 15, item 7.
   @Test("An unsafe request with a user in its URL removes what is stored for everybody else")
   func unsafe() async throws {
     try await withCache { _ in
@@ -102,6 +107,7 @@ struct UserSeparationTests {
     }
   }
 
+  // Issue 15, item 4.
   @Test("Requests with different Host fields never get each other's pages")
   func hostFields() async throws {
     try await withCache { request in
@@ -123,6 +129,7 @@ struct UserSeparationTests {
     }
   }
 
+  // Issue 15, item 7.
   /// The origin is sent a User-Agent with the name of this process, which the request's own fields do not show.
   @Test("A response that varies by User-Agent is for processes of the same name, unless the request has the field")
   func userAgent() async throws {

@@ -106,6 +106,7 @@ struct WaitingTests {
     }
   }
 
+  // Issue 14, item 6.
   @Test("Neither a removal nor another store waits for a store that finds the queue full")
   func fullQueue() async throws {
     try await withSmallQueue { fixture in
@@ -152,6 +153,7 @@ struct WaitingTests {
     }
   }
 
+  // Issue 14, item 7.
   @Test(
     "A task whose response finds the queue full goes on at once; the response is dropped, and nothing older comes back")
   func fullQueueInTasks() async throws {
@@ -184,6 +186,7 @@ struct WaitingTests {
     origin.stop()
   }
 
+  // Issue 14, item 7.
   @Test("While tasks wait for removals to be written down, other tasks run, and the removals hold when the tasks go on")
   func removalsInTasks() async throws {
     let origin = try LoopbackOrigin { request in

@@ -6,6 +6,7 @@ import Testing
 
 @Suite("File descriptors")
 struct DescriptorTests {
+  // Issue 14, item 17.
   @Test("With the standard descriptors closed, what a program prints is written into none of the store's files")
   func closedStandardDescriptors() async throws {
     let fixture = try StoreFixture()

@@ -126,6 +126,7 @@ struct DiskFullTests {
     }
   }
 
+  // Issue 14, item 12.
   @Test("More threads than ever look up at once on a full disk, and the process lives")
   func readers() async throws {
     let disk = try #require(SmallDisk(byteCount: 12 << 20))
@@ -153,6 +154,7 @@ struct DiskFullTests {
     }
   }
 
+  // Issue 14, item 12.
   @Test("A store is not opened on a disk that has no room for the files that it maps")
   func noRoomToOpen() throws {
     let disk = try #require(SmallDisk(byteCount: 4 << 20))

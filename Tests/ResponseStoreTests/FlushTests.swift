@@ -23,6 +23,7 @@ struct FlushTests {
 
   private func url(_ number: Int) -> String { "http://a.example/\(number)" }
 
+  // Issue 14, item 14.
   @Test("It tells that a response was dropped before, once, and that all is well afterwards")
   func dropped() throws {
     try withStore { fixture, disk in
@@ -96,6 +97,7 @@ struct FlushTests {
 
   // MARK: The sync that lost a meta page
 
+  // Issue 14, item 18.
   @Test("What it calls safe survives a power cut, also after a sync that failed and lost what was written before")
   func lostMetaPage() throws {
     try withStore { fixture, disk in
@@ -128,9 +130,12 @@ struct FlushTests {
       disk.failNextSyncs(1)
       for round in 4..<12 { storeAll(round) }
       #expect(disk.images.count >= 8)
+      var emptyCount = 0
       for image in disk.images {
         try withImage(image, fixture) { store in
           #expect(store.checkInvariants() == [])
+          // After the failure the older responses are deleted, as newer ones could not take their place.
+          guard store.entryCount > 0 else { return emptyCount += 1 }
           for number in 0..<20 {
             let body = store.lookup(fixture.key(url(number)))?.body
             let right = (0..<12).map { pseudorandomData(3000, seed: UInt64($0 * 20 + number)) }
@@ -139,6 +144,7 @@ struct FlushTests {
           }
         }
       }
+      #expect(emptyCount <= 1)
     }
   }
 

@@ -18,7 +18,7 @@ struct GivingUpTests {
     fixture.store.store(fixture.response(Self.url))
     try fixture.store.flush()
     let file = fixture.store.file
-    try file.environment.write { (transaction) throws(LMDBError) in
+    try file.write { (transaction) throws(LMDBError) in
       _ = try file.meta.put([UInt8](repeating: 0xFF, count: 64), for: MetaKey.counters, in: transaction)
     }
     return fixture
@@ -68,6 +68,18 @@ struct GivingUpTests {
     #expect(anew.lookup(fixture.key(Self.url)) != nil)
     try expectPrivate(fixture.directory)
     #expect(fixture.logged.all.count { $0.contains("is given up") } == 1)
+  }
+
+  @Test("What is under way may be removed once the data was given up: others cannot note what they remove")
+  func underWay() throws {
+    let fixture = try damagedFixture()
+    defer { fixture.finish() }
+    let store = fixture.store
+    var token = store.snapshot
+    #expect(!store.mayBeRemoved(URL(string: Self.url), partition: "", since: &token))
+    store.condemn("a test said so")
+    #expect(store.mayBeRemoved(URL(string: Self.url), partition: "", since: &token))
+    try fixture.open()
   }
 
   @Test("As long as another process has not let go of the data, it is not begun anew")

@@ -56,12 +56,16 @@ struct GoldenStoreTests {
 
   private static func body(_ count: Int) -> Data { Data((0..<count).map { UInt8($0 % 251) }) }
 
-  @Test("The store of format 4 opens, holds every response with its content, and keeps all invariants")
-  func format4() throws {
+  private func openCopy(of name: String) throws -> StoreFixture {
     let directory = FileManager.default.temporaryDirectory.appendingPathComponent("golden-\(UUID().uuidString)").path
-    try FileManager.default.copyItem(atPath: Self.folder.appendingPathComponent("format-4").path, toPath: directory)
+    try FileManager.default.copyItem(atPath: Self.folder.appendingPathComponent(name).path, toPath: directory)
     chmod(directory, 0o700)
-    let fixture = try StoreFixture(capacity: Self.capacity, directory: directory)
+    return try StoreFixture(capacity: Self.capacity, directory: directory)
+  }
+
+  @Test("The store of format 5 opens, holds every response with its content, and keeps all invariants")
+  func format5() throws {
+    let fixture = try openCopy(of: "format-5")
     defer { fixture.finish() }
     #expect(fixture.logged.all == [])
     #expect(try unfinished(fixture.store) == [1, 1, 1], "a removal in the log, a mark, and a body without a head")
@@ -74,6 +78,19 @@ struct GoldenStoreTests {
     let memberCount = (0..<Self.groupCount).count(where: Self.isMember)
     #expect(fixture.store.entryCount == Self.responses(fixture).count + 1 + Self.groupCount - memberCount)
     #expect(try unfinished(fixture.store) == [0, 0, 0])
+  }
+
+  @Test("A store of format 4 is set aside, and an empty one takes its place")
+  func format4() throws {
+    let fixture = try openCopy(of: "format-4")
+    defer { fixture.finish() }
+    #expect(fixture.logged.all.contains { $0.contains("format 4") })
+    #expect(fixture.store.entryCount == 0)
+    #expect(FileManager.default.fileExists(atPath: fixture.path("data.mdb.other-version")))
+    #expect(!FileManager.default.fileExists(atPath: fixture.path("LMDBURLCache.uses")))
+    fixture.store.store(fixture.response(Self.replacedURL))
+    fixture.drain()
+    #expect(fixture.body(Self.replacedURL) != nil)
   }
 
   /// How many removals stand in the log alone, how many hide what is not deleted yet, and how many bodies have no head.
@@ -142,7 +159,7 @@ struct GoldenStoreTests {
 
   /// A chunk without a head, as the removal of a large body leaves it under way.
   private func addPartialBody(to file: StoreFile) throws {
-    try file.environment.write { (transaction) throws(LMDBError) in
+    try file.write { (transaction) throws(LMDBError) in
       var counters = try file.counters(in: transaction)
       let rowID = counters.nextRowID
       counters.nextRowID += StorageFormat.rowIDStep

@@ -21,6 +21,7 @@ struct LockTests {
     case directory = ""
   }
 
+  // Issue 14, item 18.
   @Test("A directory that another process keeps locked does not keep this one from others", arguments: Held.allCases)
   func others(_ held: Held) async throws {
     let locked = try StoreFixture()
@@ -63,6 +64,7 @@ struct LockTests {
     }
   }
 
+  // Issue 14, item 18.
   @Test("A forked child keeps none of its parent's locks, so that damaged data can be replaced while it lives")
   func forkedChild() async throws {
     let fixture = try StoreFixture()

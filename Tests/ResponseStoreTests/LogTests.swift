@@ -43,6 +43,7 @@ struct LogTests {
     }
   }
 
+  // Issue 14, item 11.
   @Test("A line that standard error does not take is dropped, and the process goes on", arguments: Trouble.allCases)
   func survives(_ trouble: Trouble) async {
     await #expect(processExitsWith: .success) { [trouble = trouble as Trouble] in

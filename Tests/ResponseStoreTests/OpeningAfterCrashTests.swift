@@ -57,6 +57,7 @@ struct OpeningAfterCrashTests {
 
   private func isUnchecked(_ store: ResponseStore) -> Bool { store.isStructureUnchecked.load(ordering: .relaxed) }
 
+  // Issue 14, item 16.
   @Test("After a kill, opening reads no more of a store with four times as many responses", arguments: [false, true])
   func constant(inTransaction: Bool) async throws {
     var byteCounts: [Int] = []

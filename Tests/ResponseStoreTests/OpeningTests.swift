@@ -225,7 +225,7 @@ struct OpeningTests {
     defer { fixture.finish() }
     fixture.store.store(fixture.response("http://a.example/"))
     fixture.drain()
-    try fixture.store.file.environment.write { [meta = fixture.store.file.meta] (transaction) throws(LMDBError) in
+    try fixture.store.file.write { [meta = fixture.store.file.meta] (transaction) throws(LMDBError) in
       try meta.put([9, 0, 0, 0, 1, 2, 3], for: MetaKey.format, in: transaction)
     }
     fixture.close()
@@ -274,7 +274,7 @@ struct OpeningTests {
       try {
         let environment = try Environment.open(directory: path, options: .init(mapByteCount: 1 << 20))
         _ = try environment.table("meta", key: BytesCodec.self, value: BytesCodec.self)
-        _ = try environment.table("keys", key: BytesCodec.self, value: BytesCodec.self)
+        _ = try environment.table("heads", key: BytesCodec.self, value: BytesCodec.self)
       }()
       let store = try ResponseStore.open(directory: path, options: quietOptions())
       #expect(store.checkInvariants() == [])

@@ -20,6 +20,7 @@ struct ProcessNamespaceTests {
     }
   }
 
+  // Issue 14, item 19.
   @Test("A directory that processes of another PID namespace have open is refused, and is free when they are gone")
   func refused() async throws {
     let fixture = try StoreFixture()

@@ -16,6 +16,7 @@ private func nest(_ depth: Int, in environment: Environment, _ body: () -> Void)
 struct ReaderSlotTests {
   private static let smallest = ResponseStore.smallestCapacityByteCount
 
+  // Issue 14, item 13.
   @Test("Two thousand threads look up at once, and each finds what is there")
   func crowd() throws {
     let fixture = try StoreFixture()
@@ -49,6 +50,7 @@ struct ReaderSlotTests {
     #expect(fixture.logged.all == [])
   }
 
+  // Issue 14, item 13.
   @Test("A store that nobody reads from any more leaves all slots to other processes")
   func givenBack() async throws {
     let fixture = try StoreFixture(capacity: Self.smallest) { $0.idleReadTimeout = .zero }
@@ -67,6 +69,7 @@ struct ReaderSlotTests {
     #expect(fixture.body("http://a.example/") != nil)
   }
 
+  // Issue 14, item 13.
   @Test("A removal needs no slot, neither in an open store nor in one that cannot be opened for lack of one")
   func removal() async throws {
     let fixture = try StoreFixture(capacity: Self.smallest)

@@ -59,7 +59,7 @@ struct RecordIndexTests {
 
     func noteRemoval(_ key: UInt64) {
       guard let old = row(of: key) else { return }
-      #expect(file.note(.remove(digest: digest(key), rowID: old)))
+      #expect(file.note(.remove(tag: IndexEntry.tag(of: digest(key)), rowID: old)))
       rows[old] = nil
     }
 
@@ -73,13 +73,18 @@ struct RecordIndexTests {
     }
 
     func rebuild() -> RebuildProgress {
-      file.current?.rebuild(limit: 5) { below in
-        rows.filter { $0.key < below }.max { $0.key < $1.key }.map { entry($0.value, $0.key) }
+      guard let index = file.current else { return .full }
+      let progress = index.rebuild(limit: 5) { position in
+        guard case .rows(let below) = position else { return nil }
+        return rows.filter { $0.key < below }.max { $0.key < $1.key }
+          .map { (entry($0.value, $0.key), .rows(below: $0.key)) }
       } areSameResponse: {
         rows[$0] == rows[$1]
       } remove: {
         rows[$0] = nil
-      } ?? .full
+      }
+      if progress == .done { index.setRebuildPosition(nil) }
+      return progress
     }
 
     /// What a lookup finds: the rows that have the key.
@@ -190,7 +195,7 @@ struct RecordIndexTests {
       other.begin()
       // Noted, and never committed.
       model.begin()
-      #expect(model.file.note(.remove(digest: model.digest(3), rowID: 4)))
+      #expect(model.file.note(.remove(tag: IndexEntry.tag(of: model.digest(3)), rowID: 4)))
       #expect(model.file.note(.insert(model.entry(99, 21))))
       #expect(other.begin())
       other.expectExact()
@@ -346,7 +351,7 @@ struct RecordIndexTests {
 }
 
 extension SplitMix64 {
-  fileprivate static func mixed(_ value: UInt64) -> UInt64 {
+  static func mixed(_ value: UInt64) -> UInt64 {
     var generator = SplitMix64(state: value)
     return generator.next()
   }

@@ -60,6 +60,7 @@ struct StoppedWriter: Codable, Sendable {
 struct StoppedWriterTests {
   private static let url = "http://a.example/"
 
+  // Issue 14, item 8.
   @Test("The capacity is raised: lookups go on, and what waits for the writer returns in time")
   func raisedCapacity() async throws {
     let fixture = try StoreFixture(background: true) { $0.stallTimeout = .milliseconds(100) }
@@ -100,6 +101,7 @@ struct StoppedWriterTests {
     #expect(fixture.body("http://a.example/2") != nil)
   }
 
+  // Issue 14, item 9.
   @Test("A look at a store waits for nobody, nor does a removal, which holds")
   func look() async throws {
     let fixture = try StoreFixture()

@@ -1,3 +1,4 @@
+import CXXHash
 import Foundation
 import HTTPCaching
 import LMDB
@@ -74,40 +75,51 @@ struct StorageFormatTests {
       store.writePending()
 
       let key = Array("example.com\0http:80\0/a?q=1\0GET\0".utf8)
-      let keyRows = try rows("keys")
-      #expect(keyRows.map(\.key) == [key])
-      #expect(keyRows.map(\.value) == [little(UInt64(1))])
+      let headRows = try rows("heads")
+      #expect(headRows.map(\.key) == [big(UInt64(1))])
+      let record = try #require(headRows.first).value
 
       let dateRows = try rows("dates")
       let ordered = Self.storedAt.timeIntervalSinceReferenceDate.bitPattern | 1 << 63
       #expect(dateRows.map(\.key) == [big(ordered) + big(UInt64(1))])
-      #expect(dateRows.map(\.value) == [[]])
+      #expect(dateRows.map(\.value) == [try facts(of: key, host: "example.com", rows, recordByteCount: record.count)])
 
       #expect(try rows("bodies").isEmpty)
       #expect(try rows("expiries").isEmpty, "a response with a validator does not expire")
 
-      let headRows = try rows("heads")
-      #expect(headRows.map(\.key) == [big(UInt64(1))])
-      let record = try #require(headRows.first).value
       let vary = counted("a") + little(UInt32.max) + counted("accept") + counted("*/*")
       let fields = counted("ETag") + counted("\"v\"") + counted("Vary") + counted("Accept, A")
-      #expect(record.count == 120 + key.count + vary.count + fields.count + 3 + 5)
+      #expect(record.count == 112 + key.count + vary.count + fields.count + 3 + 5)
       // Versions, flags and sizes: offsets 8 to 39.
-      var expected: [UInt8] = [1, 1 | 2]
+      var expected: [UInt8] = [2, 1 | 2]
       expected += little(UInt16(200)) + little(UInt32(1 << 5 | 1 << 10))
       expected += little(UInt32(key.count)) + little(UInt32(vary.count)) + little(UInt32(fields.count))
       expected += little(UInt32(3)) + little(UInt64(5))
       #expect(Array(record[8..<40]) == expected)
-      // Times: offsets 48 to 119.
+      // Times: offsets 48 to 111.
       expected = little(Self.storedAt) + little(Self.storedAt - 1) + little(2.0) + little(60.0)
       expected += little(Self.storedAt - 3) + little(4.0) + little(-1.0)
-      expected += little(ResponseStore.useDigest(of: stored.key, vary: stored.vary)) + [UInt8](repeating: 0, count: 8)
-      #expect(Array(record[48..<120]) == expected)
-      #expect(Array(record[120...]) == key + vary + fields + [7, 8, 9] + Array("hello".utf8))
+      expected += [UInt8](repeating: 0, count: 8)
+      #expect(Array(record[48..<112]) == expected)
+      #expect(Array(record[112...]) == key + vary + fields + [7, 8, 9] + Array("hello".utf8))
     }
   }
 
-  @Test("a body in chunks, and a key too long for a row")
+  /// The facts of a new record in the index, as the value of its date has them.
+  private func facts(
+    of key: [UInt8], host: String, _ rows: (String) throws -> [Row], recordByteCount: Int
+  ) throws -> [UInt8] {
+    let secret = Array(try #require(rows("meta").last).value[8..<200])
+    func digest(_ bytes: [UInt8]) -> UInt64 {
+      secret.withUnsafeBytes { secret in
+        bytes.withUnsafeBytes { XXH3_64bits_withSecret($0.baseAddress, $0.count, secret.baseAddress, secret.count) }
+      }
+    }
+    let size = UInt64(log2(Double(recordByteCount) / 64) * 8)
+    return little((digest(key) >> 24) << 24 | (digest(Array(host.utf8)) >> 52) << 12 | 1 << 8 | size)
+  }
+
+  @Test("a body in chunks, and a long key")
   func chunksAndLongKey() throws {
     try withStore { store, rows in
       let chunk = 4 * Int(getpagesize()) - 16
@@ -120,12 +132,10 @@ struct StorageFormatTests {
       #expect(bodyRows.map(\.value.count) == [chunk, chunk, 10])
       #expect(Data(bodyRows.flatMap(\.value)) == body)
 
-      let key = try #require(rows("keys").first).key
-      #expect(key.count == 511)
-      #expect(Array(key[..<495]) == Array(("h\0http:80\0/" + String(repeating: "x", count: 484)).utf8))
-
       let record = try #require(rows("heads").first).value
       #expect(record[9] == 2, "the body is not in the record")
+      let key = Array(("h\0http:80\0/" + String(repeating: "x", count: 600) + "\0GET\0").utf8)
+      #expect(Array(record[112..<(112 + key.count)]) == key)
     }
   }
 
@@ -145,6 +155,31 @@ struct StorageFormatTests {
     }
   }
 
+  @Test("the index")
+  func index() throws {
+    try withStore { store, rows in
+      store.store(try response("http://h/a", body: Data("hello".utf8)))
+      store.writePending()
+      let file = try Data(contentsOf: URL(fileURLWithPath: store.directory + "/LMDBURLCache.index"))
+      func word(_ offset: Int) -> UInt64 {
+        file.withUnsafeBytes { $0.loadUnaligned(fromByteOffset: offset, as: UInt64.self) }
+      }
+      #expect(file.prefix(8) == Data("LMBCIDX2".utf8))
+      let secret = try #require(rows("meta").last).value[8..<200]
+      #expect(word(8) == Array(secret).withUnsafeBytes { XXH3_64bits($0.baseAddress, $0.count) })
+      let slotCount = Int(word(16))
+      let journal = 24 << 10
+      #expect(file.count == 4096 + journal + (slotCount + 512) * 16 + slotCount / 4 * 8)
+      #expect(word(152) == 0, "it is complete")
+
+      let facts = try #require(rows("dates").first).value
+      let tag = facts.withUnsafeBytes { $0.loadUnaligned(as: UInt64.self) } >> 24
+      let slot = 4096 + journal + Int((tag * UInt64(slotCount)) >> 40) * 16
+      #expect(Array(file[slot..<(slot + 8)]) == facts)
+      #expect(word(slot + 8) & (1 << 44 - 1) == 1, "the row ID")
+    }
+  }
+
   @Test("the rows of meta")
   func meta() throws {
     try withStore { store, rows in
@@ -154,11 +189,11 @@ struct StorageFormatTests {
       #expect(metaRows.map { String(decoding: $0.key, as: UTF8.self) } == ["counters", "format"])
       let format = metaRows[1].value
       #expect(format.count == 4 + 4 + 192 + 8)
-      #expect(Array(format[..<8]) == little(UInt32(4)) + little(UInt32(4 * Int(getpagesize()) - 16)))
+      #expect(Array(format[..<8]) == little(UInt32(5)) + little(UInt32(4 * Int(getpagesize()) - 16)))
 
       let recordByteCount = try #require(rows("heads").first).value.count
       var expected = little(UInt64(5)) + little(UInt64(1)) + little(UInt64(recordByteCount))
-      expected += little(UInt64(Self.capacity)) + [UInt8](repeating: 0, count: 24)
+      expected += little(UInt64(Self.capacity)) + [UInt8](repeating: 0, count: 32)
       #expect(Array(metaRows[0].value.dropLast(8)) == expected)
 
       store.removeResponses(forHost: "h")
@@ -185,7 +220,7 @@ struct StorageFormatTests {
       store.store(try response("http://h/new", body: Data("hello".utf8)))
       store.writePending()
       let record = try #require(rows("heads").last).value
-      #expect(Array(record[112..<120]) == little(UInt64(1)), "it was stored after removal 1")
+      #expect(Array(record[104..<112]) == little(UInt64(1)), "it was stored after removal 1")
 
       let log = [UInt8](try Data(contentsOf: URL(fileURLWithPath: store.directory + "/LMDBURLCache.removals")))
       #expect(log.count == 4096 + 256 * 512)

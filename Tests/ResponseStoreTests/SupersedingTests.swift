@@ -13,6 +13,7 @@ struct SupersedingTests {
     VarySelection(selectors: [.init(name: "x-number", value: "\(number)")])
   }
 
+  // Issue 14, item 10.
   @Test("Of many writes of one key only the newest waits, and only it is committed")
   func hotKey() throws {
     let fixture = try StoreFixture()

@@ -28,6 +28,23 @@ struct VariantTests {
     #expect(fixture.store.lookup(fixture.key(Self.url)) { _ in false } == nil)
   }
 
+  // Issue 14, item 5.
+  @Test("What is found tells that there are other variants, on disk or on their way to it")
+  func others() throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    func find(_ language: String) -> StoredResponse? {
+      fixture.store.lookup(fixture.key(Self.url)) { $0 == vary(language) }
+    }
+    fixture.store.store(fixture.response(Self.url, vary: vary("de")))
+    fixture.drain()
+    #expect(find("de")?.hasOtherVariants == false)
+    fixture.store.store(fixture.response(Self.url, vary: vary("en")))
+    #expect(find("de")?.hasOtherVariants == true && find("en")?.hasOtherVariants == true)
+    fixture.drain()
+    #expect(find("de")?.hasOtherVariants == true && find("en")?.hasOtherVariants == true)
+  }
+
   @Test("One that varies is taken before a newer one that does not", arguments: [false, true])
   func varyingFirst(isCommitted: Bool) throws {
     let fixture = try StoreFixture()

@@ -54,39 +54,40 @@ struct VictimTests {
   }
 
   @Test(
-    "Uses are known after a restart, and a lost or spoilt table is filled anew", arguments: ["kept", "lost", "spoilt"])
-  func restart(_ table: String) throws {
+    "Uses are known after a restart, and a lost or spoilt index is rebuilt", arguments: ["kept", "lost", "spoilt"])
+  func restart(_ state: String) throws {
     let fixture = try StoreFixture(capacity: 4 << 20)
     defer { fixture.finish() }
     let favourites = (0..<20).map { "http://a.example/favourite/\($0)" }
     fill(fixture, favourites)
     for _ in 0..<6 { for url in favourites { #expect(fixture.body(url) != nil) } }
-    let path = fixture.directory + "/" + UseTableFile.name
-    fixture.store.close()
-    switch table {
+    let path = fixture.path(IndexLayout.fileName)
+    fixture.close()
+    switch state {
     case "lost": try FileManager.default.removeItem(atPath: path)
-    case "spoilt": try Data(repeating: 0x5a, count: 14_336).write(to: URL(fileURLWithPath: path))
+    case "spoilt": try Data(repeating: 0x5a, count: 40_960).write(to: URL(fileURLWithPath: path))
     default: break
     }
     try fixture.open()
-    fixture.drain()
-    #expect(fixture.store.file.uses.table?.recordCount == 20)
-    if table != "kept" { for _ in 0..<6 { for url in favourites { #expect(fixture.body(url) != nil) } } }
+    for url in favourites { #expect(fixture.body(url) != nil, "a small store is complete when it is open") }
+    if state != "kept" { for _ in 0..<6 { for url in favourites { #expect(fixture.body(url) != nil) } } }
     fill(fixture, (0..<250).map { "http://a.example/once/\($0)" })
     for url in favourites { #expect(fixture.body(url) != nil) }
   }
 
-  @Test("A table that would outgrow its share leaves records unknown, and they go first")
-  func unknownFirst() throws {
+  @Test("Records are evicted when the index has no room for more, and it stays within its share")
+  func indexShare() throws {
     let fixture = try StoreFixture(capacity: 1 << 20)
     defer { fixture.finish() }
-    for number in 0..<1500 {
+    for number in 0..<3000 {
       fixture.store.store(fixture.response("http://a.example/\(number)", body: Data()))
       if number % 50 == 0 { fixture.drain() }
     }
     fixture.drain()
-    let table = try #require(fixture.store.file.uses.table)
-    #expect(UseTable.byteCount(slotCount: table.slotCount) <= (1 << 20) / 48)
+    let index = try #require(fixture.store.file.index.current)
+    #expect(index.byteCount <= StorageFormat.indexByteCount(capacityByteCount: 1 << 20))
     #expect(fixture.store.statistics.droppedStores == 0)
+    #expect(fixture.store.entryCount > 500)
+    #expect(fixture.body("http://a.example/2999") != nil)
   }
 }

@@ -17,7 +17,7 @@ struct CommandLineTests {
       (["list", "a", "--sort"], "urlcache list: --sort needs a value, ORDER\nTry 'urlcache list --help'.\n"),
       (
         ["list", "a", "--sort", "x"],
-        "urlcache list: --sort takes url, time or size, not 'x'\nTry 'urlcache list --help'.\n"
+        "urlcache list: --sort takes time, url or size, not 'x'\nTry 'urlcache list --help'.\n"
       ),
       (["get"], "urlcache get: a URL is missing\nTry 'urlcache get --help'.\n"),
       (

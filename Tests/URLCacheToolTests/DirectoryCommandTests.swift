@@ -1,5 +1,9 @@
 import Foundation
+import HTTPCaching
+import ResponseStore
 import Testing
+
+@testable import urlcache
 
 @Suite("Commands that look at a directory")
 struct DirectoryCommandTests {
@@ -11,37 +15,104 @@ struct DirectoryCommandTests {
     Tool.Stored(url: "https://a.example/1", status: 404, delay: 20),
   ]
 
-  @Test("stats: exact lines")
+  @Test("stats: exact lines, with and without what only a walk tells")
   func stats() throws {
     let tool = try Tool()
     let directory = try tool.makeCache(Self.responses)
-    let result = try tool.run("stats", directory)
-    #expect(result.status == 0)
-    #expect(result.errors == "")
-    let lines = result.output.split(separator: "\n").map(String.init)
-    try #require(lines.count == 6)
-    #expect(lines[0] == "Directory  \(directory)")
-    #expect(lines[1] == "Responses  3 (0 fresh) of 2 hosts")
-    #expect(lines[2] == "Bodies     20 KiB")
-    #expect(lines[3].contains(" of 20 MiB ("))
-    #expect(lines[4] == "Statuses   200 (2), 404 (1)")
-    #expect(lines[5] == "Stored     2026-01-02 03:04:05 to 2026-01-02 03:04:25")
+    func lines(_ arguments: String...) throws -> [String] {
+      let result = try tool.run(["stats", directory] + arguments)
+      #expect(result.status == 0)
+      #expect(result.errors == "")
+      return result.output.split(separator: "\n").map(String.init)
+    }
+    let quick = try lines()
+    try #require(quick.count == 5)
+    #expect(quick[0] == "Directory  \(directory)")
+    #expect(quick[1] == "Responses  3")
+    #expect(quick[2].hasPrefix("Data       2"))
+    #expect(quick[3].contains(" of 20 MiB ("))
+    #expect(quick[4] == "Stored     2026-01-02 03:04:05 to 2026-01-02 03:04:25")
+    let details = try lines("--details")
+    try #require(details.count == 7)
+    #expect(details[1] == "Responses  3 (0 fresh) of 2 hosts")
+    #expect(details[2] == "Bodies     20 KiB")
+    #expect(details[5] == "Statuses   200 (2), 404 (1)")
+    #expect([details[0], details[3], details[4], details[6]] == [quick[0], quick[2], quick[3], quick[4]])
   }
 
   @Test("stats --json: the keys, and numbers that are right")
   func statsJSON() throws {
     let tool = try Tool()
-    let json = try tool.run("stats", tool.makeCache(Self.responses), "--json").json()
+    let directory = try tool.makeCache(Self.responses)
+    let json = try tool.run("stats", directory, "--details", "--json").json()
     #expect(
       Set(json.keys) == [
         "directory", "entryCount", "freshCount", "staleCount", "hostCount", "statuses", "bodyByteCount",
-        "payloadByteCount", "diskByteCount", "capacityByteCount", "oldestStoredAt", "newestStoredAt",
+        "payloadByteCount", "diskByteCount", "capacityByteCount", "excessByteCount", "pendingPurgeCount",
+        "oldestStoredAt", "newestStoredAt",
       ])
     #expect(json["entryCount"] as? Int == 3)
     #expect(json["bodyByteCount"] as? Int == 20_009)
     #expect(json["capacityByteCount"] as? Int == 20 << 20)
     #expect(json["oldestStoredAt"] as? String == "2026-01-02T03:04:05.000Z")
     #expect(json["statuses"] as? [String: Int] == ["200": 2, "404": 1])
+    #expect(json["excessByteCount"] as? Int == 0)
+    #expect(json["pendingPurgeCount"] as? Int == 0)
+    let quick = try tool.run("stats", directory, "--json").json()
+    #expect(Set(quick.keys) == Set(json.keys))
+    let unknown = ["freshCount", "staleCount", "hostCount", "statuses", "bodyByteCount"]
+    for (key, value) in quick { #expect((value is NSNull) == unknown.contains(key), "\(key)") }
+    #expect(quick["entryCount"] as? Int == 3)
+  }
+
+  @Test("stats tells what is still to be worked off of a lower capacity and of a purge")
+  func statsOfWorkThatIsLeft() throws {
+    let tool = try Tool()
+    let directory = tool.path("cache")
+    var options = ResponseStore.Options(capacityByteCount: 16 << 20)
+    options.runsInBackground = false
+    let date = Date()
+    func store(_ count: Int) throws -> ResponseStore {
+      let store = try ResponseStore.open(directory: directory, options: options)
+      for number in 0..<count {
+        let key = try #require(RequestKey(urlString: "http://a.example/\(number)"))
+        let facts = FreshnessFacts(
+          responseTime: date, initialAge: 0, lifetime: 60, date: date, staleWhileRevalidate: -1, staleIfError: -1,
+          flags: [])
+        store.store(
+          NewResponse(
+            key: key, status: 200, fields: HTTPFields([]), body: Data(repeating: 1, count: 30_000), facts: facts,
+            vary: VarySelection(selectors: [])))
+      }
+      while store.writePending() {}
+      return store
+    }
+    try store(400).close()
+    options.capacityByteCount = 2 << 20
+    let store = try store(0)
+    store.removeAll()
+    let output = try tool.run("stats", directory).output
+    #expect(output.contains(/\nToo much   \d+ MiB beyond the capacity, still to be evicted or given back\n/))
+    #expect(output.contains("\nPurges     1 whose responses are still to be deleted\n"))
+    let json = try tool.run("stats", directory, "--json").json()
+    #expect(try #require(json["excessByteCount"] as? Int) > 8 << 20)
+    #expect(json["pendingPurgeCount"] as? Int == 1)
+    while store.maintain() {}
+    let after = try tool.run("stats", directory, "--json").json()
+    #expect(after["excessByteCount"] as? Int == 0)
+    #expect(after["pendingPurgeCount"] as? Int == 0)
+    store.close()
+  }
+
+  @Test("stats of an empty cache")
+  func statsOfNothing() throws {
+    let tool = try Tool()
+    let directory = try tool.makeCache(Self.responses)
+    #expect(try tool.run("purge", directory, "--all").status == 0)
+    #expect(try tool.run("stats", directory).output.split(separator: "\n").count == 4)
+    let json = try tool.run("stats", directory, "--json").json()
+    #expect(json["entryCount"] as? Int == 0)
+    #expect(json["oldestStoredAt"] is NSNull)
   }
 
   @Test("list: header, order and columns")
@@ -52,19 +123,59 @@ struct DirectoryCommandTests {
     #expect(result.status == 0)
     let lines = result.output.split(separator: "\n").map { $0.split(separator: " ").map(String.init) }
     try #require(lines.count == 4)
-    #expect(lines.map(\.last) == ["URL", "http://a.example/2", "https://a.example/1", "http://b.example/x?user=1"])
+    #expect(lines.map(\.last) == ["URL", "http://a.example/2", "http://b.example/x?user=1", "https://a.example/1"])
     #expect(lines[0] == ["STORED", "SIZE", "AGE", "LEFT", "STATUS", "VARY", "URL"])
     #expect(Array(lines[1].prefix(4)) == ["2026-01-02", "03:04:05", "20", "KiB"])
     #expect(Array(lines[1].suffix(3)) == ["200", "accept,accept-language", "http://a.example/2"])
-    #expect(Array(lines[2].suffix(3)) == ["404", "-", "https://a.example/1"])
-    #expect(lines[3].contains("stale"))
+    #expect(Array(lines[3].suffix(3)) == ["404", "-", "https://a.example/1"])
+    #expect(lines[2].contains("stale"))
     let orders = ["url": [1, 2, 0], "time": [1, 0, 2], "size": [1, 0, 2]]
     for (order, numbers) in orders {
-      #expect(try tool.urls(in: directory, sortedBy: order) == numbers.map { Self.responses[$0].url })
+      let urls = numbers.map { Self.responses[$0].url }
+      #expect(try tool.urls(in: directory, sortedBy: order) == urls)
+      for limit in 1...4 {
+        #expect(try tool.urls(in: directory, sortedBy: order, "--limit", "\(limit)") == Array(urls.prefix(limit)))
+      }
     }
     let one = try tool.run("list", directory, "--host", "B.example")
     #expect(one.output.split(separator: "\n").count == 2)
     #expect(try tool.run("list", directory, "--host", "c.example").output == "No responses are stored for c.example.\n")
+  }
+
+  @Test("list: blocks of a long table have the same columns, and a reader that leaves ends it quietly")
+  func longList() throws {
+    let tool = try Tool()
+    // More than a pipe holds.
+    let directory = try tool.makeCache(count: 1500)
+    let result = try tool.run("list", directory)
+    let lines = result.output.split(separator: "\n")
+    #expect(lines.count == 1501)
+    let column = try #require(lines[0].range(of: "URL")).lowerBound.utf16Offset(in: lines[0])
+    for (number, line) in lines.dropFirst().enumerated() {
+      #expect(line.dropFirst(column) == "http://a.example/\(number)")
+    }
+    let entries = try tool.run("list", directory, "--json").json()["entries"] as? [[String: Any]]
+    #expect(entries?.count == 1500)
+    for arguments in [[], ["--json"], ["--sort", "url"]] {
+      let pipe = Pipe()
+      let errors = Pipe()
+      let process = try tool.start(["list", directory] + arguments, standardOutput: pipe, standardError: errors)
+      let start = try pipe.fileHandleForReading.read(upToCount: 100)
+      #expect(start?.isEmpty == false)
+      try pipe.fileHandleForReading.close()
+      process.waitUntilExit()
+      #expect(process.terminationReason == .exit)
+      #expect(process.terminationStatus == 0)
+      #expect(try errors.fileHandleForReading.readToEnd() == nil)
+    }
+  }
+
+  @Test("A progress bar is for terminals, and shows how far it is")
+  func progressBar() {
+    #expect(ProgressBar.line("Counting", done: 0, total: 0) == "Counting [####################] 100% (0 of 0)")
+    let quarter = ProgressBar.line("Counting", done: 1000, total: 4000)
+    #expect(quarter == "Counting [#####               ]  25% (1,000 of 4,000)")
+    #expect(ProgressBar.line("Counting", done: 9, total: 4) == "Counting [####################] 100% (4 of 4)")
   }
 
   @Test("list --json: the keys of an entry")
@@ -91,6 +202,8 @@ struct DirectoryCommandTests {
     #expect(result.output == "All is well: 3 responses, 20 KiB of bodies.\n")
     let json = try tool.run("verify", directory, "--json").json()
     #expect(json["violations"] as? [String] == [])
+    #expect(json["entryCount"] as? Int == 3)
+    #expect(json["hasComparedSums"] as? Bool == true)
   }
 
   @Test("verify: a line for what is wrong, exit code 1, and the file is left as it is")

@@ -130,6 +130,7 @@ struct GetCommandTests {
     #expect(sources(try tool.run("get", url, "--policy", policy, "--directory", directory).errors) == [line])
   }
 
+  // Issue 15, item 16.
   @Test("A file that --output names stays as it was when a fetch fails, and nothing is left beside it.")
   func failedOutput() throws {
     let origin = try origin()

@@ -22,6 +22,7 @@ struct ProcessNamespaceTests {
   /// Making a namespace needs a right that not every user has, nor every container.
   private static let canMakeNamespace: Bool = (try? runInNamespace(["--version"]).status == 0) ?? false
 
+  // Issue 14, item 19.
   @Test(
     "The tool is refused with a remedy, and may look when nobody else does",
     .enabled(if: canMakeNamespace, "unshare --pid is not permitted here"))

@@ -129,9 +129,31 @@ final class Tool {
     return directory
   }
 
+  /// Makes a cache that holds many small responses of one host, stored one after the other; returns its directory.
+  func makeCache(count: Int) throws -> String {
+    let directory = path("cache")
+    let now = Mutex(Self.epoch)
+    var options = LMDBURLCache.Options()
+    options.clock = { now.withLock { $0 } }
+    let cache = try LMDBURLCache(
+      directory: URL(fileURLWithPath: directory), memoryCapacity: 1 << 20, diskCapacity: 64 << 20, options: options)
+    for number in 0..<count {
+      now.withLock { $0 += 1 }
+      let url = try #require(URL(string: "http://a.example/\(number)"))
+      let head = try #require(
+        HTTPURLResponse(
+          url: url, statusCode: 200, httpVersion: "HTTP/1.1", headerFields: ["Cache-Control": "max-age=86400"]))
+      cache.storeCachedResponse(
+        CachedURLResponse(response: head, data: Data("\(number)".utf8)), for: URLRequest(url: url))
+    }
+    #expect(cache.flush())
+    return directory
+  }
+
   /// The URLs that `list` shows, in its order.
-  func urls(in directory: String, sortedBy order: String = "url") throws -> [String] {
-    let entries = try run("list", directory, "--sort", order, "--json").json()["entries"] as? [[String: Any]]
+  func urls(in directory: String, sortedBy order: String = "url", _ arguments: String...) throws -> [String] {
+    let entries =
+      try run(["list", directory, "--sort", order, "--json"] + arguments).json()["entries"] as? [[String: Any]]
     return try #require(entries).compactMap { $0["url"] as? String }
   }
 }

@@ -9,11 +9,14 @@ import ResponseStore
 struct Fixture: Sendable {
   let count: Int
   let bodyByteCount: Int
+  /// Whether the URLs come in no order and from ten hosts in turn, as the requests of many users do.
+  let isScattered: Bool
   private var entries: Entries?
 
-  init(count: Int, bodyByteCount: Int) {
+  init(count: Int, bodyByteCount: Int, isScattered: Bool = false) {
     self.count = count
     self.bodyByteCount = bodyByteCount
+    self.isScattered = isScattered
   }
 
   /// With all heads, bodies and responses in memory: for measures of storing, which are not to count their making.
@@ -41,7 +44,13 @@ struct Fixture: Sendable {
     count >= 1 << 20 ? "\(count >> 20) MB" : count >= 1 << 10 ? "\(count >> 10) KB" : "\(count) B"
   }
 
+  static func host(_ number: Int) -> String { "assets\(number).example.com" }
+
   func url(_ index: Int) -> String {
+    if isScattered {
+      // An odd factor makes each number below 2^32 another one.
+      return "http://\(Self.host(index % 10))/images/\(UInt32(truncatingIfNeeded: index) &* 0x9E37_79B1)/photo.webp"
+    }
     let digits = String(index)
     return "http://assets.example.com/images/" + String(repeating: "0", count: 10 - digits.count) + digits
       + "/photo.webp"

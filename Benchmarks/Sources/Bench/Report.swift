@@ -36,7 +36,9 @@ final class Report {
       suite: suite, measure: measure, scenario: scenario, peer: peer, unit: unit, median: median(sorted),
       least: sorted[0], most: sorted[sorted.count - 1], rounds: sorted.count, lessIsBetter: lessIsBetter)
     rows.append(row)
-    func column(_ text: String, _ width: Int) -> String { text.padding(toLength: width, withPad: " ", startingAt: 0) }
+    func column(_ text: String, _ width: Int) -> String {
+      text.count < width ? text.padding(toLength: width, withPad: " ", startingAt: 0) : text
+    }
     let line = [column(suite, 8), column(measure, 24), column(scenario, 20), column(peer, 34)].joined(separator: " ")
     let figures = String(format: " %14.1f %@  (%.1f to %.1f)\n", row.median, unit, row.least, row.most)
     FileHandle.standardOutput.write(Data((line + figures).utf8))

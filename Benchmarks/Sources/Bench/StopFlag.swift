@@ -23,3 +23,9 @@ final class EntryClock: Sendable {
   /// The next entry's time.
   func next() -> Date { Self.start + Double(ticks.wrappingAdd(1, ordering: .relaxed).newValue) }
 }
+
+/// Counts from 1 on.
+final class StepCounter: Sendable {
+  private let count = Atomic<Int>(0)
+  func next() -> Int { count.wrappingAdd(1, ordering: .relaxed).newValue }
+}

@@ -3,14 +3,15 @@ import Foundation
 let usage = """
   Usage: Bench [--quick] [--output FILE] [--scratch FOLDER] [SUITE...]
 
-  Suites, all by default: \(Suite.allCases.map(\.rawValue).joined(separator: " "))
+  Suites, all by default but for scale: \(Suite.allCases.map(\.rawValue).joined(separator: " "))
+  --entries COUNT and --tool FILE are for scale: how many entries, and the built urlcache.
 
   """
 
 enum Suite: String, CaseIterable {
-  case reads, sessions, writes, purge, evict, open, server, churn
+  case reads, sessions, writes, purge, evict, open, server, churn, scale
 
-  func run(_ report: Report, _ scratch: Scratch) async throws {
+  func run(_ report: Report, _ scratch: Scratch, _ scale: Scale.Options) async throws {
     switch self {
     case .reads: try Reads(report: report, scratch: scratch).run()
     case .sessions: try await Sessions(report: report, scratch: scratch).run()
@@ -20,6 +21,7 @@ enum Suite: String, CaseIterable {
     case .open: try Opening(report: report, scratch: scratch).run()
     case .server: try await Servers(report: report, scratch: scratch).run()
     case .churn: try Churn(report: report, scratch: scratch).run()
+    case .scale: try Scale(report: report, scratch: scratch, options: scale).run()
     }
   }
 }
@@ -29,12 +31,16 @@ func run(_ words: [String]) async throws {
   var output = "results.json"
   var folder = NSTemporaryDirectory()
   var isQuick = false
+  var scale = Scale.Options()
   var rest = words[...]
+  if words.first == ScaleWriter.command { return try ScaleWriter.run(Array(words.dropFirst())) }
   while let word = rest.popFirst() {
     switch word {
     case "--quick": isQuick = true
     case "--output": output = rest.popFirst() ?? output
     case "--scratch": folder = rest.popFirst() ?? folder
+    case "--entries": scale.count = rest.popFirst().flatMap(Int.init) ?? scale.count
+    case "--tool": scale.tool = rest.popFirst()
     default:
       guard let suite = Suite(rawValue: word) else { throw BenchError("there is no suite \(word)") }
       suites.append(suite)
@@ -42,8 +48,8 @@ func run(_ words: [String]) async throws {
   }
   let report = Report(isQuick: isQuick)
   let scratch = try Scratch(below: folder)
-  for suite in suites.isEmpty ? Suite.allCases : suites {
-    try await suite.run(report, scratch)
+  for suite in suites.isEmpty ? Suite.allCases.filter({ $0 != .scale }) : suites {
+    try await suite.run(report, scratch, scale)
     // After each, so that what was measured is not lost when a later one fails.
     try report.write(to: output)
   }

@@ -1,6 +1,6 @@
 #include "internal.h"
 
-/* The two tables' handles are opened by name, as the store does; see the storage format. */
+/* The tables' handles are opened by name, as the store does; see the storage format. */
 static raw_store *open_environment(const char *directory, size_t map_byte_count, unsigned int flags) {
   raw_store *store = calloc(1, sizeof *store);
   if (!store) return NULL;
@@ -17,13 +17,48 @@ static raw_store *open_environment(const char *directory, size_t map_byte_count,
   return store;
 }
 
+/* Offsets of a head record's fixed part, and its size. */
+enum { record_flags = 9, key_byte_count = 16, body_byte_count = 32, fixed_byte_count = 112 };
+
+/* The store finds its rows by an index outside LMDB. The loop has a table in the copy instead, made of the heads: from the key
+   to the row's number. */
+static int add_keys(raw_store *store) {
+  MDB_txn *txn;
+  int rc = mdb_txn_begin(store->environment, NULL, 0, &txn);
+  if (rc) return rc;
+  MDB_cursor *cursor = NULL;
+  rc = mdb_dbi_open(txn, "heads", 0, &store->heads);
+  /* A copy of something else has it. */
+  if (!rc && !mdb_dbi_open(txn, "keys", 0, &store->keys)) return mdb_txn_commit(txn);
+  if (!rc) rc = mdb_dbi_open(txn, "keys", MDB_CREATE, &store->keys);
+  if (!rc) rc = mdb_cursor_open(txn, store->heads, &cursor);
+  MDB_val row_key, head;
+  while (!rc && !(rc = mdb_cursor_get(cursor, &row_key, &head, MDB_NEXT))) {
+    uint32_t count;
+    memcpy(&count, (const char *)head.mv_data + key_byte_count, 4);
+    uint64_t row;
+    memcpy(&row, row_key.mv_data, 8);
+    /* Little endian in the list, and big endian as a key. */
+    row = __builtin_bswap64(row);
+    MDB_val key = {count, (char *)head.mv_data + fixed_byte_count}, list = {8, &row};
+    rc = mdb_put(txn, store->keys, &key, &list, 0);
+  }
+  if (cursor) mdb_cursor_close(cursor);
+  if (rc == MDB_NOTFOUND) return mdb_txn_commit(txn);
+  mdb_txn_abort(txn);
+  return rc;
+}
+
 raw_store *raw_open(const char *directory, size_t map_byte_count) {
+  char path[4096];
+  struct stat status;
+  snprintf(path, sizeof path, "%s/data.mdb", directory);
+  if (!map_byte_count && stat(path, &status) == 0) map_byte_count = (size_t)status.st_size / 2 * 3 + (64 << 20);
   raw_store *store = open_environment(directory, map_byte_count, 0);
   if (!store) return NULL;
   MDB_txn *txn;
-  int rc = mdb_txn_begin(store->environment, NULL, 0, &txn);
-  if (!rc) rc = mdb_dbi_open(txn, "keys", 0, &store->keys);
-  if (!rc) rc = mdb_dbi_open(txn, "heads", 0, &store->heads);
+  int rc = add_keys(store);
+  if (!rc) rc = mdb_txn_begin(store->environment, NULL, 0, &txn);
   if (!rc) rc = mdb_dbi_open(txn, "bodies", 0, &store->bodies);
   if (!rc) rc = mdb_txn_commit(txn);
   if (rc) {
@@ -41,9 +76,6 @@ void raw_close(raw_store *store) {
 
 /* Makes the compiler believe that the memory is read: it would leave the copies out. */
 static inline void keep(void *memory) { __asm__ volatile("" : : "r"(memory) : "memory"); }
-
-/* Offsets of a head record's fixed part. */
-enum { record_flags = 9, body_byte_count = 32 };
 
 uint64_t raw_read(raw_store *store, raw_keys keys, const uint32_t *picks, size_t count, raw_copies copies) {
   MDB_txn *txn;

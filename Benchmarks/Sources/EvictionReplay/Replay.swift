@@ -11,13 +11,15 @@ struct Outcome: Encodable {
   var hitByteCount = 0
   /// By a whole store: too large for it, or for want of room.
   var refusedStores: Int?
+  /// Bytes that eviction appended again, per byte stored.
+  var rewrittenShare: Double?
 
   var objectHitRatio: Double { requests == 0 ? 0 : Double(hits) / Double(requests) }
   var byteHitRatio: Double { requestedByteCount == 0 ? 0 : Double(hitByteCount) / Double(requestedByteCount) }
 
   private enum Key: String, CodingKey {
     case trace, policy, capacityByteCount, requests, hits, requestedByteCount, hitByteCount, refusedStores,
-      objectHitRatio, byteHitRatio
+      rewrittenShare, objectHitRatio, byteHitRatio
   }
 
   func encode(to encoder: any Encoder) throws {
@@ -30,6 +32,7 @@ struct Outcome: Encodable {
     try container.encode(requestedByteCount, forKey: .requestedByteCount)
     try container.encode(hitByteCount, forKey: .hitByteCount)
     try container.encodeIfPresent(refusedStores, forKey: .refusedStores)
+    try container.encodeIfPresent(rewrittenShare, forKey: .rewrittenShare)
     try container.encode(objectHitRatio, forKey: .objectHitRatio)
     try container.encode(byteHitRatio, forKey: .byteHitRatio)
   }
@@ -38,10 +41,10 @@ struct Outcome: Encodable {
 /// Runs a trace against a cache of a given size, from empty: every request counts, and an object larger than the cache is
 /// not kept.
 enum Replay {
-  /// Through ``ResponseStore/UseTable``, as the store uses it: one digest per key, rows numbered as they are stored.
+  /// Through ``RecordIndex`` and ``VictimSampler``, as the store uses them: one digest per key, rows numbered as they are stored.
   ///
   /// - Parameters:
-  ///   - restartsHalfway: Loses the table in the middle of the trace; the records stay.
+  ///   - restartsHalfway: Loses the index in the middle of the trace; the records stay.
   ///   - chargesPages: Charges what an object takes on the disk, not the bytes of its body.
   static func store(
     _ trace: Trace, capacityByteCount: Int, restartsHalfway: Bool = false, chargesPages: Bool = false
@@ -49,7 +52,7 @@ enum Replay {
     var outcome = Outcome(
       trace: trace.name, policy: restartsHalfway ? "store, restarted" : chargesPages ? "store, in pages" : "store",
       capacityByteCount: capacityByteCount)
-    var table = UseTable(slotCount: UseTable.smallestSlotCount)
+    var known = KnownUses(slotCount: IndexLayout.minimumSlotCount)
     var resident: [UInt64: Int] = [:]
     var keys: [UInt64: UInt64] = [:]
     var rows: [UInt64: UInt64] = [:]
@@ -59,11 +62,10 @@ enum Replay {
       let charge = chargesPages ? pageByteCount(ofBody: request.byteCount) : request.byteCount
       if restartsHalfway, number == trace.requests.count / 2 {
         // As after the loss of the file: the records are entered again, in the order of their rows, without their uses.
-        let entered = UseTable(slotCount: table.slotCount)
+        known = KnownUses(slotCount: known.slotCount)
         for (rowID, key) in keys.sorted(by: { $0.key < $1.key }) {
-          entered.insert(mix(key), rowID: rowID, byteCount: resident[key, default: 0])
+          known.insert(mix(key), rowID: rowID, byteCount: resident[key, default: 0])
         }
-        table = entered
       }
       outcome.requests += 1
       outcome.requestedByteCount += request.byteCount
@@ -71,22 +73,16 @@ enum Replay {
       if resident[request.key] != nil {
         outcome.hits += 1
         outcome.hitByteCount += request.byteCount
-        table.noteUse(of: digest)
+        known.noteUse(of: digest)
         continue
       }
       guard charge <= capacityByteCount else { continue }
-      while used + charge > capacityByteCount, let victim = table.chooseVictim() {
-        table.remove(victim, remembering: true)
+      while used + charge > capacityByteCount, let victim = known.evict() {
         if let key = keys.removeValue(forKey: victim.rowID), let byteCount = resident.removeValue(forKey: key) {
           used -= byteCount
         }
       }
-      if table.isCrowded {
-        let larger = UseTable(slotCount: table.slotCount * 2)
-        table.copy(into: larger)
-        table = larger
-      }
-      table.insert(digest, rowID: nextRowID, byteCount: charge)
+      known.insert(digest, rowID: nextRowID, byteCount: charge)
       rows[request.key] = nextRowID
       nextRowID += 1
       resident[request.key] = charge
@@ -139,7 +135,7 @@ enum Replay {
   }
 
   /// Spreads a key over 64 bits, as the store's digests are.
-  private static func mix(_ key: UInt64) -> UInt64 {
+  static func mix(_ key: UInt64) -> UInt64 {
     var z = key &+ 0x9e37_79b9_7f4a_7c15
     z = (z ^ (z >> 30)) &* 0xbf58_476d_1ce4_e5b9
     z = (z ^ (z >> 27)) &* 0x94d0_49bb_1331_11eb

@@ -3,7 +3,7 @@ import Foundation
 /// What was asked for on the command line.
 struct Arguments {
   static let usage = """
-    Replays traces of requests through the type by which the store chooses what to evict.
+    Replays traces of requests through the types by which the store chooses what to evict.
 
     Usage: EvictionReplay FILE... [--capacity BYTES|PERCENT%]... [--whole-store] [--json]
 
@@ -116,14 +116,17 @@ func run(_ arguments: Arguments) throws {
   // Whole stores take minutes: each line as soon as it is known.
   func tell(_ outcome: Outcome) {
     if outcomes.isEmpty, !arguments.isJSON {
-      print(column("trace", 18), column("capacity B", 12), column("policy", 18), "objects %  bytes %  refused")
+      print(
+        column("trace", 18), column("capacity B", 12), column("policy", 18),
+        "objects %  bytes %  refused  rewritten %")
     }
     outcomes.append(outcome)
     guard !arguments.isJSON else { return }
     print(
       column(outcome.trace, 18), column(String(outcome.capacityByteCount), 12), column(outcome.policy, 18),
       String(format: "%8.2f %8.2f", outcome.objectHitRatio * 100, outcome.byteHitRatio * 100),
-      outcome.refusedStores.map { "  \($0)" } ?? "")
+      outcome.refusedStores.map { "  \($0)" } ?? "",
+      outcome.rewrittenShare.map { String(format: "           %11.2f", $0 * 100) } ?? "")
     fflush(nil)
   }
   for file in arguments.files {
@@ -140,6 +143,7 @@ func run(_ arguments: Arguments) throws {
       let byteCount = capacity.byteCount(of: trace)
       tell(Replay.leastRecentlyUsed(trace, capacityByteCount: byteCount))
       tell(Replay.store(trace, capacityByteCount: byteCount))
+      tell(Replay.segments(trace, capacityByteCount: byteCount))
       tell(Replay.store(trace, capacityByteCount: byteCount, restartsHalfway: true))
       if arguments.usesWholeStore {
         tell(Replay.store(trace, capacityByteCount: byteCount, chargesPages: true))

@@ -28,8 +28,9 @@ enum Changes {
     start = processorTime()
     while let index = other.current {
       let begun = processorTime()
-      let progress = index.rebuild(limit: 2000) { rowID in
-        rowID > filler.oldest ? IndexFiller.entry(rowID - 1) : nil
+      let progress = index.rebuild(limit: 2000) { position in
+        guard case .rows(let rowID) = position, rowID > filler.oldest else { return nil }
+        return (IndexFiller.entry(rowID - 1), .rows(below: rowID - 1))
       } areSameResponse: { _, _ in
         false
       } remove: { _ in

@@ -64,7 +64,7 @@ struct IndexFiller {
       filler.add(count)
       for _ in 0..<count {
         precondition(
-          filler.file.note(.remove(digest: Self.digest(filler.oldest), rowID: filler.oldest)),
+          filler.file.note(.remove(tag: IndexEntry.tag(of: Self.digest(filler.oldest)), rowID: filler.oldest)),
           "The journal is full")
         filler.oldest += 1
       }

@@ -57,6 +57,11 @@ final class FreedRows: Sendable {
     }
   }
 
+  /// Forgets what the last survey found.
+  func forgetLeaves() {
+    state.withLock { $0.leaves = [] }
+  }
+
   /// Looks for leaves with room, for the next records.
   func survey(_ file: StoreFile) throws(LMDBError) {
     let rowIDs = state.withLock { $0.takeCandidates() }

@@ -1,39 +1,34 @@
 import FoundationEssentials
 import HTTPCaching
 
-/// What a record is known by in the table of uses, and what happens to that when the record goes.
+/// What happens to what is known of a record's use when the record goes.
 enum RecordUse {
   /// What becomes of a record's uses when it is removed.
   enum AfterRemoval {
-    /// Forgotten: nobody wants it back.
+    /// Forgotten: no request wants it back.
     case forget
-    /// Kept for its return: it had to make room.
+    /// Kept for its return: it was evicted.
     case remember
     /// Passed on to the record that takes its place.
     case passOn
-  }
-
-  /// Stands for a key and a variant.
-  static func digest(key: [UInt8], vary: [UInt8]) -> UInt64 {
-    let ofKey = key.withUnsafeBytes { XXHash.digest64($0) }
-    guard !vary.isEmpty else { return ofKey }
-    let ofVary = vary.withUnsafeBytes { XXHash.digest64($0) }
-    return ofKey ^ (ofVary << 17 | ofVary >> 47)
   }
 }
 
 extension ResponseStore {
   /// Notes that a response was used without a lookup, by a memory tier in front of the store. Costs tens of nanoseconds.
   ///
-  /// - Parameter digest: ``useDigest(of:vary:)`` of the response.
+  /// It counts for all variants of the key.
+  /// - Parameter digest: ``useDigest(of:)`` of the key.
   public func noteUse(of digest: UInt64) {
-    uses.use { $0.noteUse(of: digest) }
+    index.use { file in
+      guard let index = file.current else { return }
+      var matches = index.matches(of: digest)
+      while let match = matches.next() { index.noteUse(of: match) }
+    }
   }
 
-  /// What ``noteUse(of:)`` knows a response by.
-  public static func useDigest(of key: RequestKey, vary: VarySelection) -> UInt64 {
-    RecordUse.digest(key: key.bytes, vary: FieldCoding.encode(vary))
-  }
+  /// What ``noteUse(of:)`` knows a response by. It holds for this store alone.
+  public func useDigest(of key: RequestKey) -> UInt64 { file.keyDigest(of: key.bytes) }
 }
 
 extension HeadLayout {

@@ -12,10 +12,14 @@ final class IndexFile: @unchecked Sendable {
   private let path: String
   private let owner: UInt64
   private let boot: Boot
+  /// Whether the directory is still the data's; else its index is another store's.
+  private let isInPlace: @Sendable () -> Bool
   /// Takes a file's space; returns 0 or an error number.
   private let allocate: @Sendable (CInt, Int) -> CInt
   private let pointer = Atomic<UnsafeRawPointer?>(nil)
   private let indexes = Mutex(Mapped())
+  /// The most slots that a file may get: a share of the capacity.
+  private let slotLimit = Atomic(IndexLayout.maximumSlotCount)
 
   private struct Mapped {
     /// Every index that was mapped, since a lookup may still be in an older one. Those take no memory any more.
@@ -28,15 +32,17 @@ final class IndexFile: @unchecked Sendable {
   ///   - path: Of the file.
   ///   - owner: What ties the index to its data.
   ///   - boot: The present boot of the machine.
+  ///   - isInPlace: Whether the path still is in the data's directory, so that a file there may be replaced.
   ///   - allocate: Takes a file's space. `posix_fallocate` by default: a page of a mapped file that finds no space later is
   ///     a signal, not an error.
   init(
-    path: String, owner: UInt64, boot: Boot = .current,
+    path: String, owner: UInt64, boot: Boot = .current, isInPlace: @escaping @Sendable () -> Bool = { true },
     allocate: @escaping @Sendable (CInt, Int) -> CInt = { posix_fallocate($0, 0, $1) }
   ) {
     self.path = path
     self.owner = owner
     self.boot = boot
+    self.isInPlace = isInPlace
     self.allocate = allocate
   }
 
@@ -50,6 +56,15 @@ final class IndexFile: @unchecked Sendable {
     return index.isSuperseded ? followed : index
   }
 
+  /// The same without counting a reference, for lookups: an index lives as long as this object.
+  @inline(__always)
+  var unretained: Unmanaged<RecordIndex>? {
+    guard let index = pointer.load(ordering: .acquiring).map({ Unmanaged<RecordIndex>.fromOpaque($0) }) else {
+      return nil
+    }
+    return index._withUnsafeGuaranteedRef { $0.isSuperseded } ? current.map { Unmanaged.passUnretained($0) } : index
+  }
+
   @inline(__always)
   private var loaded: RecordIndex? {
     pointer.load(ordering: .acquiring).map { Unmanaged<RecordIndex>.fromOpaque($0)._withUnsafeGuaranteedRef { $0 } }
@@ -58,6 +73,33 @@ final class IndexFile: @unchecked Sendable {
   private var followed: RecordIndex? {
     _ = follow()
     return loaded
+  }
+
+  /// Maps the file in place if it can be trusted as it is, for a process that must not wait for the write lock. It may lack
+  /// what a process committed that has died before it could publish.
+  ///
+  /// - Parameter lastTransactionID: The number of the last commit.
+  func attach(lastTransactionID: UInt64) {
+    guard follow(), let index = loaded else { return }
+    let isOfThisBoot = index[IndexLayout.Word.boot] == boot.high && index[IndexLayout.Word.boot + 1] == boot.low
+    let isClean = index[IndexLayout.Word.clean] == lastTransactionID + 1
+    let isOlder = index[IndexLayout.Word.transaction] < lastTransactionID
+    if isOlder || !(isOfThisBoot || isClean) { forgetMapping() }
+  }
+
+  /// Maps the file in place, if another one has taken the place of the one that is mapped.
+  func followReplacement() {
+    if loaded != nil { _ = follow() }
+  }
+
+  /// The most bytes that the file may get. While a larger one takes its place, half as many come on top.
+  func setMaximumByteCount(_ byteCount: Int) {
+    slotLimit.store(IndexLayout.slotCount(forByteCount: byteCount), ordering: .relaxed)
+  }
+
+  /// How many records a file of the maximum size holds.
+  static func maximumRecordCount(byteCount: Int) -> Int {
+    IndexLayout.slotCount(forByteCount: byteCount) * IndexLayout.fullPercent / 100
   }
 
   // MARK: With the write lock
@@ -72,7 +114,7 @@ final class IndexFile: @unchecked Sendable {
   /// - Returns: False if there is no space for an index. Then the transaction must not add any record.
   func begin(transactionID: UInt64, recordCount: Int, nextRowID: UInt64) -> Bool {
     // A process that died while it made a larger one has left it.
-    if loaded == nil { unlink(path + ".new") }
+    if loaded == nil, isInPlace() { unlink(path + ".new") }
     if follow(), let index = loaded, isTrusted(index, transactionID: transactionID) {
       if index.isSuperseded { index[IndexLayout.Word.isSuperseded] = 0 }
       while true {
@@ -81,7 +123,7 @@ final class IndexFile: @unchecked Sendable {
         case .full:
           // What finds no place even so is left to a rebuild, when there is space.
           guard grow(to: index.slotCount * 2) else {
-            index[IndexLayout.Word.firstIndexedRow] = nextRowID
+            index.setRebuildPosition(.rows(below: nextRowID))
             index[IndexLayout.Word.carriedOutCount] += 1
             continue
           }
@@ -91,19 +133,34 @@ final class IndexFile: @unchecked Sendable {
         break
       }
     }
+    guard isInPlace() else { return false }
     // The space of what cannot be used is free before the new one takes its own.
     discard()
-    let slotCount = IndexLayout.slotCount(forRecordCount: recordCount)
+    let slotCount = fittingSlotCount(IndexLayout.slotCount(forRecordCount: recordCount))
     let isMade = create(slotCount: slotCount) { index in
       index[IndexLayout.Word.owner] = owner
       index[IndexLayout.Word.boot] = boot.high
       index[IndexLayout.Word.boot + 1] = boot.low
-      index[IndexLayout.Word.firstIndexedRow] = recordCount == 0 ? 1 : nextRowID
+      index.setRebuildPosition(recordCount == 0 ? nil : .rows(below: nextRowID))
       index[IndexLayout.Word.transaction] = transactionID
+      index[IndexLayout.Word.lastMark] = transactionID
       return true
     }
     return isMade
   }
+
+  /// Carries out what the last transaction noted, in a transaction that changes nothing. What is not in order is left to the next
+  /// ``begin(transactionID:recordCount:nextRowID:)``.
+  func publish(transactionID: UInt64) {
+    guard let index = loaded, !index.isSuperseded else { return }
+    _ = index.settle(transactionID: transactionID)
+  }
+
+  /// Whether there is an index to note changes in.
+  var isReady: Bool { loaded != nil }
+
+  /// Whether changes wait for the next holder of the write lock.
+  var hasJournal: Bool { loaded?.hasJournal ?? false }
 
   /// The number of changes that a write transaction can note; 0 without an index.
   var journalCapacity: Int { loaded?.journalCapacity ?? 0 }
@@ -111,14 +168,26 @@ final class IndexFile: @unchecked Sendable {
   /// Notes a change of the write transaction; see ``RecordIndex/note(_:)``.
   func note(_ change: IndexChange) -> Bool { loaded?.note(change) ?? false }
 
-  /// Makes sure that so many records more find a place. False if they do not, since there is no space for a larger file: then
-  /// the old one stays.
+  /// Makes sure that so many records more find a place, with those that the transaction has noted. False if they do not, since
+  /// there is no space for a larger file: then the old one stays.
   func reserve(_ count: Int) -> Bool {
     guard let index = loaded else { return false }
-    let needed = index.recordCount + count
+    let needed = index.recordCount + Int(index[IndexLayout.Word.changeCount]) + count
     guard needed * 100 > index.slotCount * IndexLayout.growthPercent else { return true }
     return grow(to: max(index.slotCount * 2, IndexLayout.slotCount(forRecordCount: needed)))
       || needed * 100 <= index.slotCount * IndexLayout.fullPercent
+  }
+
+  /// Whether the file is larger than it may be, as after the capacity was lowered.
+  var isTooLarge: Bool { loaded.map { $0.slotCount > slotLimit.load(ordering: .relaxed) } ?? false }
+
+  /// Puts a smaller file in the place of one that is too large, if the records find room in it.
+  func shrink() {
+    let limit = slotLimit.load(ordering: .relaxed)
+    guard let index = loaded, index.slotCount > limit,
+      index.recordCount * 100 <= limit * IndexLayout.fullPercent
+    else { return }
+    _ = replace(index, slotCount: limit)
   }
 
   /// Marks the index as clean, so that it can be used after a reboot. Waits until the file is on the disk. The next write
@@ -152,7 +221,21 @@ final class IndexFile: @unchecked Sendable {
 
   /// Puts a larger index in the place of the present one.
   private func grow(to slotCount: Int) -> Bool {
-    guard let old = loaded, slotCount <= IndexLayout.maximumSlotCount else { return false }
+    guard let old = loaded else { return false }
+    let newCount = fittingSlotCount(slotCount)
+    // Not for a little, as both files take space meanwhile.
+    guard newCount >= old.slotCount / 4 * 5 else { return false }
+    return replace(old, slotCount: newCount)
+  }
+
+  /// The limit, a half of it, a quarter and so on: so that with the largest file there is one of half its size at most.
+  private func fittingSlotCount(_ wanted: Int) -> Int {
+    var count = slotLimit.load(ordering: .relaxed)
+    while count / 2 >= max(wanted, IndexLayout.minimumSlotCount) { count /= 2 }
+    return count
+  }
+
+  private func replace(_ old: RecordIndex, slotCount: Int) -> Bool {
     old.advise(MADV_SEQUENTIAL)
     let isMade = create(slotCount: slotCount) { index in
       guard old.copy(into: index) else { return false }
@@ -169,6 +252,7 @@ final class IndexFile: @unchecked Sendable {
 
   /// Makes an index under another name and moves it into place, so that no process sees half a one.
   private func create(slotCount: Int, fill: (RecordIndex) -> Bool) -> Bool {
+    let old = loaded
     let temporary = path + ".new"
     unlink(temporary)
     let descriptor = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0o600)
@@ -189,6 +273,7 @@ final class IndexFile: @unchecked Sendable {
       return false
     }
     reachedIndexStep()
+    old?.releaseSlots()
     // Not mapped anew: nothing may fail once the file is in place.
     indexes.withLock { use(index, inode: UInt64(status.st_ino), &$0) }
     return true
@@ -205,9 +290,14 @@ final class IndexFile: @unchecked Sendable {
   }
 
   /// Gives up an index that cannot be trusted, in all processes.
-  private func discard() {
+  func discard() {
     loaded?[IndexLayout.Word.isSuperseded] = 1
     unlink(path)
+    loaded?.releaseSlots()
+    forgetMapping()
+  }
+
+  private func forgetMapping() {
     indexes.withLock { mapped in
       pointer.store(nil, ordering: .releasing)
       mapped.all.last?.retire()

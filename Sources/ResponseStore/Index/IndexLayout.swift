@@ -1,13 +1,13 @@
 import Glibc
 
-/// The bytes of the index file, in the machine's byte order: a page of header, the journal, and the slots.
+/// The bytes of the index file, in the machine's byte order: a page of header, the journal, the slots, and the ghosts.
 ///
 /// Every word is read and written atomically. The page cache keeps them when a process dies, and nothing syncs them while
 /// the store is open: after a power failure the file is not used.
 enum IndexLayout {
   static let fileName = "LMDBURLCache.index"
-  /// `LMBCIDX1` on a little-endian machine. The last digit is the version of this layout.
-  static let magic: UInt64 = 0x3158_4449_4342_4d4c
+  /// `LMBCIDX2` on a little-endian machine. The last digit is the version of this layout.
+  static let magic: UInt64 = 0x3258_4449_4342_4d4c
   static let pageByteCount = 4096
 
   /// The words of the header. Each line of 64 bytes has words that change together, so that lookups do not wait for the
@@ -25,6 +25,8 @@ enum IndexLayout {
     static let clean = 6
     /// The inflation of eviction, an f64.
     static let inflation = 8
+    /// The transaction that made the file, or a later one that hid a key by a mark which no other process was told of.
+    static let lastMark = 9
     /// The number of slots in use in the upper half; in the lower one the slot whose content is void, plus one, or 0.
     static let occupancy = 16
     /// The write transaction that the journal belongs to.
@@ -32,8 +34,11 @@ enum IndexLayout {
     /// The number of changes in the journal, and of those that are carried out.
     static let changeCount = 18
     static let carriedOutCount = 20
-    /// Every record from this row ID on is in the index; of those below, the ones that a rebuild has still to add are not.
-    static let firstIndexedRow = 19
+    /// How far a rebuild has come: 0 when every record is in the index, else a ``RebuildPosition``, of which the other two
+    /// words are the row ID and the time.
+    static let rebuildStage = 19
+    static let rebuildRow = 21
+    static let rebuildTime = 22
   }
 
   /// A slot is the words ``IndexEntry/facts``, which is 0 for a free slot, and ``IndexEntry/place``.
@@ -41,6 +46,7 @@ enum IndexLayout {
   /// A change is the facts of its record, the new row ID or 0, and the old row ID or 0.
   static let wordsPerChange = 3
   static let moveFlag: UInt64 = 1 << 63
+  static let rememberFlag: UInt64 = 1 << 62
 
   /// A record stands at most this many slots behind its home. So many slots follow the last home.
   static let maximumProbeLength = 512
@@ -57,15 +63,31 @@ enum IndexLayout {
   static let fullPercent = 75
 
   /// The number of changes that one write transaction can make.
-  static func journalCapacity(slotCount: Int) -> Int { min(slotCount, 8192) }
+  static func journalCapacity(slotCount: Int) -> Int { min(max(slotCount / 4, minimumJournalCapacity), 8192) }
+  static let minimumJournalCapacity = 1024
 
   static func journalByteCount(slotCount: Int) -> Int {
     let byteCount = journalCapacity(slotCount: slotCount) * wordsPerChange * 8
     return (byteCount + pageByteCount - 1) / pageByteCount * pageByteCount
   }
 
+  /// A ghost is a u32: the lower 28 bits of an evicted record's tag, and its use count. Newer ones overwrite older ones.
+  static func ghostCount(slotCount: Int) -> Int { slotCount / 4 * 2 }
+
   static func byteCount(slotCount: Int) -> Int {
     pageByteCount + journalByteCount(slotCount: slotCount) + (slotCount + maximumProbeLength) * wordsPerSlot * 8
+      + ghostCount(slotCount: slotCount) * 4
+  }
+
+  /// The most slots of a file with so many bytes; at least ``minimumSlotCount``.
+  static func slotCount(forByteCount byteCount: Int) -> Int {
+    var range = minimumSlotCount...maximumSlotCount
+    while range.count > 1 {
+      let middle = (range.lowerBound + range.upperBound + 1) / 2
+      range =
+        self.byteCount(slotCount: middle) <= byteCount ? middle...range.upperBound : range.lowerBound...(middle - 1)
+    }
+    return range.lowerBound
   }
 }
 
@@ -89,7 +111,7 @@ struct IndexEntry: Hashable {
 
   init(digest: UInt64, hostDigest: UInt64, rowID: UInt64, byteCount: Int, useCount: UInt64 = 1, inflation: Double = 0) {
     tag = Self.tag(of: digest)
-    hostTag = hostDigest >> 52
+    hostTag = Self.hostTag(of: hostDigest)
     self.useCount = min(useCount, Self.maximumUseCount)
     sizeCode = UInt64(min(log2(Double(max(byteCount, 64)) / 64) * 8, 255))
     self.rowID = rowID
@@ -121,6 +143,7 @@ struct IndexEntry: Hashable {
   private static let inflationBias: UInt32 = 87 << 14
 
   static func tag(of digest: UInt64) -> UInt64 { max(digest >> 24, 1) }
+  static func hostTag(of digest: UInt64) -> UInt64 { digest >> 52 }
   static func tag(inFacts facts: UInt64) -> UInt64 { facts >> 24 }
   static func rowID(inPlace place: UInt64) -> UInt64 { place & maximumRowID }
 }

@@ -45,9 +45,10 @@ extension RecordIndex {
     return true
   }
 
-  /// Takes a record out, if it is there.
-  func remove(tag: UInt64, rowID: UInt64) {
+  /// Takes a record out, if it is there; with `remembering` its use count is kept as a ghost.
+  func remove(tag: UInt64, rowID: UInt64, remembering: Bool = false) {
     guard let slot = slot(of: tag, rowID: rowID) else { return }
+    if remembering { putGhost(tag: tag, useCount: IndexEntry(facts: facts(slot), place: 0).useCount) }
     occupancy.voidSlot = slot
     freeVoidSlot()
   }
@@ -72,16 +73,19 @@ extension RecordIndex {
     occupancy = (max(occupancy.count - 1, 0), nil)
   }
 
-  /// Copies everything but the sizes into a new file's index, which nobody else sees yet. False if it does not fit.
+  /// Copies everything but the sizes into a new file's index, which nobody else sees yet. False if it does not fit. Ghosts stay
+  /// behind: an index grows while it fills, before records are evicted.
   func copy(into other: RecordIndex) -> Bool {
     for word in [
       IndexLayout.Word.owner, IndexLayout.Word.boot, IndexLayout.Word.boot + 1, IndexLayout.Word.inflation,
+      IndexLayout.Word.lastMark,
       IndexLayout.Word.transaction, IndexLayout.Word.changeCount, IndexLayout.Word.carriedOutCount,
-      IndexLayout.Word.firstIndexedRow,
+      IndexLayout.Word.rebuildStage, IndexLayout.Word.rebuildRow, IndexLayout.Word.rebuildTime,
     ] {
       other[word] = self[word]
     }
     let changeCount = min(self[IndexLayout.Word.changeCount], UInt64(journalCapacity))
+    guard changeCount <= other.journalCapacity else { return false }
     let changeWordCount = Int(changeCount) * IndexLayout.wordsPerChange
     for word in 0..<changeWordCount {
       other.journal[word].store(journal[word].load(ordering: .relaxed), ordering: .relaxed)

@@ -4,8 +4,8 @@ enum IndexChange: Equatable {
   case insert(IndexEntry, replacing: UInt64? = nil)
   /// A record gets another row.
   case move(IndexEntry, from: UInt64)
-  /// A record is deleted.
-  case remove(digest: UInt64, rowID: UInt64)
+  /// A record is deleted; with `remembering` its use count is kept for its return.
+  case remove(tag: UInt64, rowID: UInt64, remembering: Bool = false)
 }
 
 /// The journal: what a write transaction changes stands in the index file before the transaction commits, and is carried out
@@ -29,7 +29,8 @@ extension RecordIndex {
       switch change {
       case .insert(let entry, let replaced): (entry.facts, entry.rowID, replaced ?? 0)
       case .move(let entry, let old): (entry.facts, entry.rowID, old | IndexLayout.moveFlag)
-      case .remove(let digest, let rowID): (IndexEntry.tag(of: digest) << 24, 0, rowID)
+      case .remove(let tag, let rowID, let isRemembered):
+        (tag << 24, 0, rowID | (isRemembered ? IndexLayout.rememberFlag : 0))
       }
     guard count < journalCapacity, newRow <= IndexEntry.maximumRowID else { return false }
     let words = journal + Int(count) * IndexLayout.wordsPerChange
@@ -78,16 +79,20 @@ extension RecordIndex {
     let words = journal + number * IndexLayout.wordsPerChange
     let newRow = words[1].load(ordering: .relaxed)
     let oldWord = words[2].load(ordering: .relaxed)
-    let oldRow = oldWord & ~IndexLayout.moveFlag
+    let oldRow = oldWord & ~(IndexLayout.moveFlag | IndexLayout.rememberFlag)
     var entry = IndexEntry(facts: words[0].load(ordering: .relaxed), place: newRow)
     guard newRow != 0 else {
-      remove(tag: entry.tag, rowID: oldRow)
+      remove(tag: entry.tag, rowID: oldRow, remembering: oldWord & IndexLayout.rememberFlag != 0)
       return true
     }
     entry.inflation = inflation
-    guard oldRow != 0, let slot = slot(of: entry.tag, rowID: oldRow) else { return insert(entry) }
+    guard oldRow != 0, let slot = slot(of: entry.tag, rowID: oldRow) else {
+      guard self.slot(of: entry.tag, rowID: newRow) == nil else { return true }
+      entry.useCount = min(takeGhost(tag: entry.tag) + 1, IndexEntry.maximumUseCount)
+      return insert(entry)
+    }
     let old = IndexEntry(facts: facts(slot), place: place(slot))
-    let isMove = oldWord != oldRow
+    let isMove = oldWord & IndexLayout.moveFlag != 0
     entry.useCount = isMove ? old.useCount : min(old.useCount + 1, IndexEntry.maximumUseCount)
     if isMove { entry.inflation = old.inflation }
     return replace(rowID: oldRow, with: entry)

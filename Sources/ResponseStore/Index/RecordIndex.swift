@@ -2,7 +2,7 @@ import Glibc
 import Synchronization
 
 /// An index of the stored records in a file that all processes map: from the digest of a key to row IDs, with the use count
-/// and the size of each record. No part of the store uses it yet.
+/// and the size of each record.
 ///
 /// It is a hint, and the database is the truth. A lookup takes the row IDs that stand here for a digest, reads each record in
 /// its own snapshot, and compares the whole key. A row that is not there, or has another key, is a miss.
@@ -29,6 +29,8 @@ final class RecordIndex: @unchecked Sendable {
   private let header: UnsafeMutablePointer<Word>
   let journal: UnsafeMutablePointer<Word>
   private let slots: UnsafeMutablePointer<Word>
+  private let ghosts: UnsafeMutablePointer<Atomic<UInt32>>
+  private let ghostCount: Int
 
   /// Takes over a mapping of ``IndexLayout/byteCount(slotCount:)`` bytes.
   init(mapped memory: UnsafeMutableRawPointer, slotCount: Int) {
@@ -39,6 +41,17 @@ final class RecordIndex: @unchecked Sendable {
     header = memory.bindMemory(to: Word.self, capacity: byteCount / 8)
     journal = header + IndexLayout.pageByteCount / 8
     slots = journal + IndexLayout.journalByteCount(slotCount: slotCount) / 8
+    ghostCount = IndexLayout.ghostCount(slotCount: slotCount)
+    ghosts = UnsafeMutableRawPointer(slots + allSlotCount * IndexLayout.wordsPerSlot)
+      .bindMemory(to: Atomic<UInt32>.self, capacity: ghostCount)
+  }
+
+  /// An index in memory of this process alone.
+  convenience init(slotCount: Int) {
+    let byteCount = IndexLayout.byteCount(slotCount: slotCount)
+    let memory = mmap(nil, byteCount, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+    guard let memory, memory != MAP_FAILED else { fatalError("No memory for an index of \(slotCount) slots") }
+    self.init(mapped: memory, slotCount: slotCount)
   }
 
   deinit {
@@ -59,6 +72,8 @@ final class RecordIndex: @unchecked Sendable {
   func facts(_ slot: Int) -> UInt64 { slots[slot * IndexLayout.wordsPerSlot].load(ordering: .acquiring) }
   func place(_ slot: Int) -> UInt64 { slots[slot * IndexLayout.wordsPerSlot + 1].load(ordering: .acquiring) }
 
+  func entry(in slot: Int) -> IndexEntry { IndexEntry(facts: facts(slot), place: place(slot)) }
+
   func setFacts(_ slot: Int, _ facts: UInt64) {
     reachedIndexStep()
     slots[slot * IndexLayout.wordsPerSlot].store(facts, ordering: .releasing)
@@ -71,7 +86,11 @@ final class RecordIndex: @unchecked Sendable {
 
   /// The inflation of eviction: a record that is used gets the present one.
   var inflation: Double {
-    get { Double(bitPattern: self[IndexLayout.Word.inflation]) }
+    get {
+      let value = Double(bitPattern: self[IndexLayout.Word.inflation])
+      // Damage may make it anything.
+      return value.isFinite ? max(value, 0) : 0
+    }
     set { self[IndexLayout.Word.inflation] = newValue.bitPattern }
   }
 
@@ -81,7 +100,7 @@ final class RecordIndex: @unchecked Sendable {
   var recordCount: Int { min(Int(self[IndexLayout.Word.occupancy] >> 32), allSlotCount) }
 
   /// Whether every record of the database is in the index; not while it is rebuilt.
-  var isComplete: Bool { self[IndexLayout.Word.firstIndexedRow] <= 1 }
+  var isComplete: Bool { self[IndexLayout.Word.rebuildStage] == 0 }
 
   // MARK: Looking up
 
@@ -94,7 +113,8 @@ final class RecordIndex: @unchecked Sendable {
 
   /// The slots that may be of a digest's records. Not to be used after the index is gone.
   struct Matches: IteratorProtocol {
-    fileprivate unowned(unsafe) let index: RecordIndex
+    /// Not the index: to count references to it would have all threads write to one place.
+    fileprivate let slots: UnsafeMutablePointer<Word>
     fileprivate let tag: UInt64
     fileprivate let home: Int
     fileprivate var slot: Int
@@ -103,9 +123,11 @@ final class RecordIndex: @unchecked Sendable {
     mutating func next() -> Match? {
       while slot > home {
         slot -= 1
-        let facts = index.facts(slot)
+        let words = slots + slot * IndexLayout.wordsPerSlot
+        let facts = words[0].load(ordering: .acquiring)
         if IndexEntry.tag(inFacts: facts) == tag {
-          return Match(rowID: IndexEntry.rowID(inPlace: index.place(slot)), slot: slot, facts: facts)
+          let place = words[1].load(ordering: .acquiring)
+          return Match(rowID: IndexEntry.rowID(inPlace: place), slot: slot, facts: facts)
         }
       }
       return nil
@@ -117,7 +139,7 @@ final class RecordIndex: @unchecked Sendable {
   func matches(of digest: UInt64) -> Matches {
     let tag = IndexEntry.tag(of: digest)
     let home = home(of: tag)
-    return Matches(index: self, tag: tag, home: home, slot: firstFreeSlot(from: home))
+    return Matches(slots: slots, tag: tag, home: home, slot: firstFreeSlot(from: home))
   }
 
   /// Notes that a record was used. From any thread of any process.
@@ -152,14 +174,47 @@ final class RecordIndex: @unchecked Sendable {
     return slot
   }
 
-  /// Calls `body` with each record in these slots, in the order of the slots.
+  /// Calls `body` with each record in these slots, from the last slot to the first.
   ///
-  /// While another process changes the index, a record that moves may be met twice or not at all.
+  /// Records only ever move to slots in front. So a pass over all slots meets each record that stays, also while another
+  /// process changes the index; it may meet a record that moves twice.
   func forEachEntry(in range: Range<Int>, _ body: (IndexEntry) -> Void) {
-    for slot in range {
+    for slot in range.reversed() {
       let facts = facts(slot)
       if facts != 0 { body(IndexEntry(facts: facts, place: place(slot))) }
     }
+  }
+
+  // MARK: Ghosts
+
+  /// Remembers the use count of an evicted record.
+  func putGhost(tag: UInt64, useCount: UInt64) {
+    let word = UInt32(truncatingIfNeeded: (tag << 4) | min(useCount, IndexEntry.maximumUseCount))
+    ghosts[ghostPlace(of: tag)].store(word, ordering: .relaxed)
+  }
+
+  /// The use count of an evicted record that comes back; it is forgotten then. 0 if it is not known.
+  func takeGhost(tag: UInt64) -> UInt64 {
+    let ghost = ghosts + ghostPlace(of: tag)
+    let word = ghost.pointee.load(ordering: .relaxed)
+    guard word >> 4 == UInt32(truncatingIfNeeded: tag << 4) >> 4 else { return 0 }
+    if word & 15 != 0 { ghost.pointee.store(0, ordering: .relaxed) }
+    return UInt64(word & 15)
+  }
+
+  private func ghostPlace(of tag: UInt64) -> Int {
+    Int(truncatingIfNeeded: (tag << 24).multipliedFullWidth(by: UInt64(ghostCount)).high)
+  }
+
+  // MARK: Memory
+
+  /// Gives the space of the slots back to the file system, whichever processes still have the file mapped: they find nothing in
+  /// it, and see that it is superseded, and not complete.
+  func releaseSlots() {
+    // First this: who finds nothing must not take it for the whole truth.
+    setRebuildPosition(.rows(below: .max))
+    // Where the file system cannot, the space comes free when the last process unmaps the file.
+    madvise(memory + IndexLayout.pageByteCount, byteCount - IndexLayout.pageByteCount, MADV_REMOVE)
   }
 
   /// Has the memory read as zeros, and gives the file's space back as far as this mapping holds it. Nothing is found from

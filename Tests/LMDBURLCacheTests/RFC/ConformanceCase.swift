@@ -67,7 +67,7 @@ struct ConformanceCase: Sendable, CustomTestStringConvertible {
   /// The ways it is driven.
   var paths: [ConformancePath] {
     let isPure = settings.isPure && steps.allSatisfy { $0.shape == nil }
-    let paths: [ConformancePath] = isPure ? ConformancePath.allCases : [.session, .data]
+    let paths: [ConformancePath] = isPure ? ConformancePath.allCases : [.session, .data, .curl]
     return paths.filter { !settings.excluded.contains($0) }
   }
 }

@@ -1,3 +1,4 @@
+import CurlTransport
 import Foundation
 import FoundationNetworking
 import LoopbackOrigin
@@ -88,6 +89,7 @@ struct ConformanceRunner {
     options.caching.mode = test.settings.caching == .shared ? .shared : .private
     options.caching.cacheStatusName = test.settings.cacheStatusName
     options.caching.targetedFieldNames = test.settings.targetedFieldNames
+    if path == .curl { options.transport = .curl(CurlTransport.Configuration()) }
     if let partition = test.settings.partition { options.partition = partition }
     return try LMDBURLCache(
       directory: directory, memoryCapacity: path == .session ? 4 << 20 : 0, diskCapacity: 8 << 20, options: options)

@@ -54,6 +54,8 @@ enum ConformancePath: String, Sendable, CaseIterable {
   case session = "URLSession"
   /// `data(for:)`, disk alone.
   case data = "data(for:)"
+  /// The same, with requests over libcurl.
+  case curl = "data(for:) over libcurl"
   /// The decisions alone.
   case decision = "the decisions"
 }

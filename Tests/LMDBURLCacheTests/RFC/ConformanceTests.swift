@@ -14,8 +14,8 @@ enum ConformanceTables {
   static let runCount = all.reduce(0) { $0 + $1.paths.count }
 }
 
-/// RFC 9111 and its companions, end to end: each case over a `URLSession` and over `data(for:)`, and by the decisions alone
-/// where nothing but these is concerned. When all have run, the numbers of required and recommended ones met are printed.
+/// RFC 9111 and its companions, end to end: each case over a `URLSession` and over `data(for:)`, whose requests go over
+/// sessions and over libcurl, and by the decisions alone where nothing but these is concerned. When all have run, the numbers of required and recommended ones met are printed.
 ///
 /// One after the other: each case has an origin, sessions and stores of its own, and some hundred of them side by side wait for
 /// each other until requests time out.

@@ -2,8 +2,8 @@ import CRawLMDB
 import Foundation
 
 /// What a loop in C reaches on a copy of the store's file. It does the lookups of a store's hit, each a mdb_get: the key in
-/// `keys`, which gives the row's number, the head in `heads`, which up to 1.9 KB holds the body too, and each chunk of a
-/// larger body in `bodies`. Then it copies head and body. One transaction is renewed and reset for each.
+/// a table `keys`, which it has in place of the store's index and which gives the row's number, the head in `heads`, which up
+/// to 1.9 KB holds the body too, and each chunk of a larger body in `bodies`. Then it copies head and body. One transaction is renewed and reset for each.
 final class RawPeer {
   private let store: OpaquePointer
   let keys: KeyBytes

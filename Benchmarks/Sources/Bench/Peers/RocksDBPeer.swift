@@ -125,6 +125,17 @@ final class RocksDBPeer: Peer {
     try check(error)
   }
 
+  /// Removes entries whose keys lie apart: one by one, in one batch.
+  func removeEach(_ range: Range<Int>) throws {
+    let batch = rocksdb_writebatch_create()
+    defer { rocksdb_writebatch_destroy(batch) }
+    for index in range { withKey(index) { rocksdb_writebatch_delete(batch, $0, $1) } }
+    rocksdb_writeoptions_set_sync(writeOptions, 1)
+    var error: UnsafeMutablePointer<CChar>?
+    rocksdb_write(database, writeOptions, batch, &error)
+    try check(error)
+  }
+
   func close() {
     rocksdb_close(database)
     rocksdb_readoptions_destroy(readOptions)

@@ -147,6 +147,35 @@ enum BadInput {
       "\(count) URLs of one host: stored in \(Int(storing * 1000)) ms, a lookup takes \(Int(reading)) us, "
         + "a purge of the host returns after \(Int(removed * 1e6)) us")
   }
+
+  /// Stores one URL again and again, and as many URLs once each.
+  static func hotKey(_ directory: String, count: Int) throws(StoreError) {
+    func storing(_ urls: some Sequence<String>, in store: ResponseStore) throws(StoreError) -> Double {
+      let began = now()
+      var number: UInt64 = 0
+      for url in urls {
+        store.store(response(url, body: bytes(64, seed: number), at: .now))
+        number += 1
+      }
+      try store.flush()
+      return now() - began
+    }
+    let store = try open(directory, max(64 << 20, count * 1200), clock: Tick())
+    let url = "http://a.example/hot"
+    let oneKey = try storing(repeatElement(url, count: count), in: store)
+    let found = store.lookup(RequestKey(urlString: url)!)
+    expect(found?.body == bytes(64, seed: UInt64(count - 1)), "the newest response of the hot key is not found")
+    let statistics = store.statistics
+    expect(statistics.droppedStores == 0, "\(statistics.droppedStores) stores of the hot key were dropped")
+    expect(
+      statistics.stores + statistics.supersededStores == UInt64(count), "not every store of the hot key is counted")
+    let manyKeys = try storing((0..<count).lazy.map { "http://a.example/\($0)" }, in: store)
+    expect(store.entryCount == UInt64(count) + 1, "\(store.entryCount) of \(count + 1) are there")
+    expect(store.checkInvariants().isEmpty, "\(store.checkInvariants())")
+    say(
+      "\(count) stores of one URL, with a flush: \(Int(oneKey * 1000)) ms, \(statistics.stores) of them committed; "
+        + "of as many URLs: \(Int(manyKeys * 1000)) ms")
+  }
 }
 
 /// A clock that is set by hand.

@@ -21,7 +21,8 @@ let series: [String: @Sendable (Setting) -> Bool] = [
     var isGood = reportScene("input: sizes", setting, "sizes", [setting.isQuick ? "20000000" : "100000000"])
     isGood = reportScene("input: variants", setting, "variants", [setting.isQuick ? "2000" : "10000"]) && isGood
     isGood = reportScene("input: clocks", setting, "clocks", []) && isGood
-    return reportScene("input: one host", setting, "one-host", [setting.isQuick ? "40000" : "1000000"]) && isGood
+    isGood = reportScene("input: one host", setting, "one-host", [setting.isQuick ? "40000" : "1000000"]) && isGood
+    return reportScene("input: hot key", setting, "hot-key", [setting.isQuick ? "4000" : "80000"]) && isGood
   },
   "processes": { setting in
     ProcessesSeries(setting: setting, directory: setting.scratch + "/processes").run(
@@ -122,6 +123,7 @@ func runChild(_ arguments: [String]) -> Never {
   case "sizes": runScene { () throws(StoreError) in try BadInput.sizes(next(), largest: number()) }
   case "variants": runScene { () throws(StoreError) in try BadInput.variants(next(), count: number()) }
   case "clocks": runScene { () throws(StoreError) in try BadInput.clocks(next()) }
+  case "hot-key": runScene { () throws(StoreError) in try BadInput.hotKey(next(), count: number()) }
   case "one-host": runScene { () throws(StoreError) in try BadInput.oneHost(next(), count: number()) }
   case "tiers":
     let name = next()

@@ -57,7 +57,7 @@ struct DamageSeries {
     removeTree(storePath)
     makeDirectory(storePath)
     let names = [
-      "data.mdb", "LMDBURLCache.store", "LMDBURLCache.removals", "LMDBURLCache.uses", "users.lock", "open.lock",
+      "data.mdb", "LMDBURLCache.store", "LMDBURLCache.removals", "LMDBURLCache.index", "users.lock", "open.lock",
       "lock.mdb",
     ]
     for name in names {
@@ -188,7 +188,7 @@ struct DamageSeries {
 
   private func lockFiles(_ tally: inout Tally) {
     let garbage = [UInt8]((0..<9000).map { UInt8(truncatingIfNeeded: SeededRandom.mixed($0)) })
-    for name in ["lock.mdb", "users.lock", "open.lock", "LMDBURLCache.uses", "LMDBURLCache.removals"] {
+    for name in ["lock.mdb", "users.lock", "open.lock", "LMDBURLCache.index", "LMDBURLCache.removals"] {
       attempt("no \(name)", &tally) { unlink(storePath + "/" + name) }
       attempt("an empty \(name)", &tally) { DiskImage().write(to: storePath + "/" + name) }
       attempt("garbage in \(name)", &tally) { DiskImage(bytes: garbage).write(to: storePath + "/" + name) }

@@ -106,7 +106,7 @@ struct IndexPrototype {
       for key in keys {
         guard let old = try row(of: key, in: transaction)?.rowID else { continue }
         try rows.remove(old, in: transaction)
-        guard file.note(.remove(digest: digest(key), rowID: old)) else { fail("the journal is full") }
+        guard file.note(.remove(tag: IndexEntry.tag(of: digest(key)), rowID: old)) else { fail("the journal is full") }
       }
     }
     return isReady && isDone
@@ -118,10 +118,13 @@ struct IndexPrototype {
     let isReady = try write(adding: 0) { (transaction, _) throws(LMDBError) in
       guard let index = file.current else { return }
       progress = try rows.withCursor(in: transaction) { (cursor) throws(LMDBError) in
-        try index.rebuild(limit: limit) { (rowID) throws(LMDBError) -> IndexEntry? in
+        try index.rebuild(limit: limit) {
+          (position) throws(LMDBError) -> (entry: IndexEntry, next: RebuildPosition)? in
+          guard case .rows(let rowID) = position else { return nil }
           _ = try cursor.seek(atOrAfter: rowID)
           guard try cursor.previous(), let rowID = cursor.key else { return nil }
-          return entry(try cursor.withValue { (row) throws(LMDBError) in Self.decode(row).key }, rowID: rowID)
+          let key = try cursor.withValue { (row) throws(LMDBError) in Self.decode(row).key }
+          return (entry(key, rowID: rowID), .rows(below: rowID))
         } areSameResponse: { (rowID, other) throws(LMDBError) -> Bool in
           let keys = try (decoded(rowID, in: transaction)?.key, decoded(other, in: transaction)?.key)
           return keys.0 != nil && keys.0 == keys.1
@@ -129,6 +132,7 @@ struct IndexPrototype {
           try rows.remove(rowID, in: transaction)
         }
       }
+      if progress == .done { index.setRebuildPosition(nil) }
     }
     return isReady && progress != .done
   }

@@ -26,8 +26,8 @@ final class TierProcess: Sendable {
   private let trouble = LoggedTrouble()
   private let counts = Mutex(Counts())
 
-  /// Notes whether the caches have logged anything. What a failing disk drops is logged first: from then on an older
-  /// response may rightly be found.
+  /// Notes whether the caches have logged anything. What a failing disk drops is logged first: from then on the order is not
+  /// checked, as an older response is still found now and then (seed 13, "failing disk").
   private final class LoggedTrouble: Sendable {
     let isLogged = Atomic<Bool>(false)
 

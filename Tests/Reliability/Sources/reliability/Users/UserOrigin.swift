@@ -73,6 +73,7 @@ final class UserOrigin: Sendable {
     let words = request.path.split(separator: "/")
     let size = random.below(20) == 0 ? 300_000 : random.below(20_000)
     let page = UserPage(user: user, path: request.path, serial: serial, size: size)
+    // Of late redirects, microseconds.
     let milliseconds = request.query.flatMap { Int($0) } ?? 0
     switch words.first {
     case "page", "landed":
@@ -86,6 +87,10 @@ final class UserOrigin: Sendable {
       let port = words.first == "away" ? otherPort : port
       let target = "http://127.0.0.1:\(port)/landed/\(words.last ?? "")"
       return Reply(302, [("Location", target), ("Cache-Control", "max-age=60")], "")
+    case "late":
+      // Ends with its connection, so that nothing comes between the head and the end.
+      let fields = [("Location", "/landed/\(words.last ?? "")")]
+      return Reply(302, fields, "").untilClose().held(at: Reply.gate(microseconds: milliseconds), afterBodyBytes: 0)
     case "events":
       let type = ("Content-Type", "text/event-stream")
       let fields = [type, ("Cache-Control", serial % 2 == 0 ? "no-store" : "no-cache")]
@@ -119,9 +124,11 @@ extension Reply {
     held(at: Self.gate(milliseconds), afterBodyBytes: 1)
   }
 
-  private static func gate(_ milliseconds: Int) -> Gate {
+  private static func gate(_ milliseconds: Int) -> Gate { gate(microseconds: milliseconds * 1000) }
+
+  fileprivate static func gate(microseconds: Int) -> Gate {
     let gate = Gate()
-    DispatchQueue.global().asyncAfter(deadline: .now() + .milliseconds(milliseconds)) { gate.open() }
+    DispatchQueue.global().asyncAfter(deadline: .now() + .microseconds(microseconds)) { gate.open() }
     return gate
   }
 }

@@ -20,6 +20,7 @@ struct UserRounds: Sendable {
     case .pages: await pages(number, &random)
     case .challenges: await challenges(number)
     case .redirects: await redirects(number, &random)
+    case .lateRedirects: await lateRedirects(number, &random)
     case .streams: await random.below(2) == 0 ? streams(number) : slow(number, &random)
     case .timeouts: await timeouts(number, &random)
     case .cancels: await cancels(number, &random)
@@ -156,6 +157,24 @@ struct UserRounds: Sendable {
     for (call, outcome) in await ask(calls, target) {
       // Credentials go along to the same origin at most.
       await expectPage(outcome, call, target, path: "/landed/\(number)", alsoFor: User.nobody.name)
+    }
+  }
+
+  /// Either end is right, but the process goes on and each request ends.
+  private func lateRedirects(_ number: Int, _ random: inout SeededRandom) async {
+    let targets = (0..<40).map { index in
+      (way: way(&random), target: "/late/\(number)-\(index)?\(998_500 + random.below(4_000))")
+    }
+    await withTaskGroup(of: Void.self) { group in
+      for (way, target) in targets {
+        group.addTask {
+          let call = Call(user: .nobody, way: way, timeout: 1)
+          let outcome = await ask(call, target)
+          if outcome.isTimedOut { return }
+          let path = "/landed/" + target.dropFirst("/late/".count).prefix { $0 != "?" }
+          await expectPage(outcome, call, target, path: path)
+        }
+      }
     }
   }
 

@@ -9,6 +9,8 @@ struct UserScenario: Sendable {
     case challenges
     /// A redirect to this or to another origin; callers cancel and time out while it arrives.
     case redirects
+    /// A redirect that ends at the moment when its callers' time limit passes.
+    case lateRedirects
     /// Event streams, and slow responses that cannot be shared.
     case streams
     /// The origin is slower than some callers wait.
@@ -30,6 +32,7 @@ struct UserScenario: Sendable {
     UserScenario(name: "pages", rounds: [.pages]),
     UserScenario(name: "challenges", rounds: [.challenges]),
     UserScenario(name: "redirects", rounds: [.redirects], width: 6),
+    UserScenario(name: "late redirects", rounds: [.lateRedirects], width: 8),
     UserScenario(name: "streams", rounds: [.streams]),
     UserScenario(name: "timeouts", rounds: [.timeouts]),
     UserScenario(name: "together", rounds: Round.allCases, width: 4),

@@ -1,0 +1,148 @@
+import Foundation
+import Synchronization
+
+/// What has been read from and written to a disk, by everything that uses it: best on a machine that does nothing else. The counts
+/// that the kernel keeps for each process are no measure here: they take the whole of a large folio for one page of it.
+struct DiskTraffic {
+  var readByteCount = 0
+  var writtenByteCount = 0
+
+  /// Of the disk that a folder is on: `/sys/dev/block/…/stat`, in sectors of 512 bytes. Nothing where there are no such counts.
+  init(of folder: String) {
+    var status = stat()
+    guard stat(folder, &status) == 0 else { return }
+    // As the macros major and minor of glibc.
+    let device = UInt64(status.st_dev)
+    let (major, minor) = (device >> 8 & 0xFFF | device >> 32 & ~0xFFF, device & 0xFF | device >> 12 & ~0xFF)
+    let path = "/sys/dev/block/\(major):\(minor)/stat"
+    let text = String(decoding: FileManager.default.contents(atPath: path) ?? Data(), as: UTF8.self)
+    let fields = text.split(whereSeparator: { $0.isWhitespace }).compactMap { Int($0) }
+    guard fields.count > 6 else { return }
+    (readByteCount, writtenByteCount) = (fields[2] * 512, fields[6] * 512)
+  }
+
+  private init(readByteCount: Int, writtenByteCount: Int) {
+    self.readByteCount = readByteCount
+    self.writtenByteCount = writtenByteCount
+  }
+
+  static func - (left: DiskTraffic, right: DiskTraffic) -> DiskTraffic {
+    DiskTraffic(
+      readByteCount: left.readByteCount - right.readByteCount,
+      writtenByteCount: left.writtenByteCount - right.writtenByteCount)
+  }
+}
+
+/// Has the kernel forget the pages of a store's data that no process has mapped, so that the next reads come from the disk. Not of
+/// `lock.mdb`, which nobody else in the process may open.
+func dropPageCache(of folder: String) {
+  let descriptor = open(folder + "/data.mdb", O_RDONLY)
+  guard descriptor >= 0 else { fatalError("there is no data in \(folder)") }
+  fsync(descriptor)
+  posix_fadvise(descriptor, 0, 0, POSIX_FADV_DONTNEED)
+  close(descriptor)
+}
+
+/// A command that ran to its end.
+struct FinishedCommand {
+  var milliseconds: Double
+  /// The most memory that it had, pages of mapped files included.
+  var peakMegabytes: Double
+  var status: CInt
+
+  /// Runs a program. Its output is read to the end, or up to a number of lines; then the pipe is closed.
+  static func run(_ path: String, _ arguments: [String], lines: Int? = nil) throws -> FinishedCommand {
+    var ends: [CInt] = [0, 0]
+    guard pipe(&ends) == 0 else { throw BenchError("pipe: \(errno)") }
+    var actions = posix_spawn_file_actions_t()
+    posix_spawn_file_actions_init(&actions)
+    defer { posix_spawn_file_actions_destroy(&actions) }
+    posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO)
+    posix_spawn_file_actions_addclose(&actions, ends[0])
+    posix_spawn_file_actions_addclose(&actions, ends[1])
+    var words: [UnsafeMutablePointer<CChar>?] = ([path] + arguments).map { strdup($0) } + [nil]
+    defer { words.forEach { free($0) } }
+    var process: pid_t = 0
+    let start = now()
+    let rc = posix_spawn(&process, path, &actions, nil, &words, environ)
+    close(ends[1])
+    guard rc == 0 else {
+      close(ends[0])
+      throw BenchError("\(path) cannot be started: \(rc)")
+    }
+    var left = lines ?? .max
+    var buffer = [UInt8](repeating: 0, count: 1 << 16)
+    var peak = 0
+    while left > 0 {
+      peak = max(peak, peakKilobytes(of: process))
+      var waiting = pollfd(fd: ends[0], events: Int16(POLLIN), revents: 0)
+      guard poll(&waiting, 1, 2) > 0 else { continue }
+      let count = read(ends[0], &buffer, buffer.count)
+      guard count > 0 else { break }
+      left -= buffer[..<count].count { $0 == UInt8(ascii: "\n") }
+    }
+    close(ends[0])
+    var status: CInt = 0
+    while waitpid(process, &status, WNOHANG) == 0 {
+      peak = max(peak, peakKilobytes(of: process))
+      usleep(500)
+    }
+    return FinishedCommand(
+      milliseconds: Double(now() - start) / 1e6, peakMegabytes: Double(peak) / 1024, status: status)
+  }
+
+  /// As the kernel keeps it while the process runs. What `wait4` tells of it begins with this process's own memory.
+  private static func peakKilobytes(of process: pid_t) -> Int {
+    let text = String(
+      decoding: FileManager.default.contents(atPath: "/proc/\(process)/status") ?? Data(), as: UTF8.self)
+    let line = text.split(separator: "\n").first { $0.hasPrefix("VmHWM:") }
+    return line.flatMap { Int($0.filter(\.isNumber)) } ?? 0
+  }
+}
+
+/// Looks entries up at a steady pace on a thread of its own, and keeps how long each took.
+final class PacedReader: Sendable {
+  private let stop = StopFlag()
+  private let thread = DispatchGroup()
+  private let samples = Samples()
+
+  private final class Samples: Sendable {
+    let values = Mutex<[Double]>([])
+  }
+
+  /// - Parameter lookUp: A lookup, of whatever it likes.
+  init(perSecond: Int, _ lookUp: @escaping @Sendable () -> Void) {
+    let stop = stop
+    let thread = thread
+    thread.enter()
+    let body = Thread { [samples] in
+      let interval = UInt64(1_000_000_000 / perSecond)
+      var next = now()
+      while !stop.isSet {
+        let start = now()
+        lookUp()
+        let elapsed = Double(now() - start) / 1000
+        samples.values.withLock { $0.append(elapsed) }
+        next += interval
+        let present = now()
+        if next > present { usleep(UInt32((next - present) / 1000)) } else { next = present }
+      }
+      thread.leave()
+    }
+    body.stackSize = 1 << 20
+    body.start()
+  }
+
+  /// The microseconds of all lookups since the last call, in order of size.
+  func take() -> [Double] {
+    samples.values.withLock { samples in
+      defer { samples = [] }
+      return samples.sorted()
+    }
+  }
+
+  func end() {
+    stop.set()
+    thread.wait()
+  }
+}

@@ -1,0 +1,302 @@
+import Foundation
+import ResponseStore
+import Synchronization
+
+/// The part of ``Scale`` that this project's store does.
+final class ScaleStore {
+  private let report: Report
+  private let fixture: Fixture
+  private let scenario: String
+  private let count: Int
+  private let capacityByteCount: Int
+  private let tool: String?
+  private let folder: String
+  private let clock = IndexClock()
+  private var opened: ResponseStore?
+  /// The next entry to store.
+  private var next = 0
+
+  /// A clock that stands at the entry that is stored: one second for each.
+  private final class IndexClock: Sendable {
+    private let index = Atomic<Int>(0)
+    var now: Date { Self.date(of: index.load(ordering: .relaxed)) }
+    func set(_ index: Int) { self.index.store(index, ordering: .relaxed) }
+    static func date(of index: Int) -> Date { Date(timeIntervalSince1970: 1_700_000_000) + Double(index) }
+  }
+
+  /// What storing a number of entries took.
+  private struct Run {
+    var seconds: Double
+    var writtenByteCount: Int
+    var longestCall: Double
+    var evictions: Int
+    /// The fewest entries at the end of any hundredth of it.
+    var leastEntries: Int
+    /// The most entries evicted for one stored, over any tenth of it.
+    var mostEvictedPerStore: Double
+    /// Microseconds, in order of size.
+    var lookups: [Double]
+  }
+
+  init(report: Report, scratch: Scratch, count: Int, capacityByteCount: Int, tool: String?) throws {
+    self.report = report
+    self.count = count
+    self.capacityByteCount = capacityByteCount
+    self.tool = tool
+    fixture = Fixture(count: .max, bodyByteCount: 1 << 10, isScattered: true)
+    scenario = Fixture(count: count, bodyByteCount: 1 << 10).name
+    folder = try scratch.folder("scale")
+    try open(capacityByteCount)
+  }
+
+  private var store: ResponseStore {
+    guard let opened else { fatalError("the store is closed") }
+    return opened
+  }
+
+  private func open(_ capacity: Int) throws {
+    var options = ResponseStore.Options(capacityByteCount: capacity)
+    options.clock = { [clock] in clock.now }
+    options.fullQueueTimeout = .seconds(600)
+    options.stallTimeout = .seconds(600)
+    opened = try ResponseStore.open(directory: folder, options: options)
+  }
+
+  /// Closes the store, and releases its map: pages that are mapped stay in the page cache.
+  private func close() {
+    store.close()
+    opened = nil
+  }
+
+  func run() throws {
+    try fillAndTurnOver()
+    try purge("a tenth, by date", entryCount: store.entryCount / 10) { [self] in
+      store.removeResponses(since: IndexClock.date(of: next - store.entryCount / 10))
+    }
+    refill()
+    try purge("a tenth, by host", entryCount: store.entryCount / 10) { [self] in
+      store.removeResponses(forHost: Fixture.host(3))
+    }
+    refill()
+    try openings()
+    try tools()
+    try open(capacityByteCount)
+    try purge("everything", entryCount: store.entryCount) { [self] in store.removeAll() }
+    _ = storing(count)
+    close()
+    try lowerCapacity()
+    close()
+  }
+
+  // MARK: Storing
+
+  private func fillAndTurnOver() throws {
+    // The last tenth before the store is full is compared with the full state.
+    let last = count - count / 10
+    _ = storing(last)
+    let filling = storing(count - last)
+    let payload = Double(store.statistics.payloadByteCount) / Double(store.entryCount)
+    add("stores while filling, last tenth", "a second", Double(count - last) / filling.seconds, lessIsBetter: false)
+    add(
+      "written for each byte stored while filling", "bytes",
+      Double(filling.writtenByteCount) / Double(count - last) / payload)
+    addLookups("while filling", filling.lookups)
+    // Up to the first moment at which it is full.
+    let before = store.statistics.evictions
+    while store.statistics.evictions == before { _ = storing(count / 100) }
+    let entryCount = store.entryCount
+    add("entries at the first full moment", "entries", Double(entryCount), lessIsBetter: false)
+    let full = storing(entryCount)
+    add("stores when full", "a second", Double(entryCount) / full.seconds, lessIsBetter: false)
+    add("written for each byte stored when full", "bytes", Double(full.writtenByteCount) / Double(entryCount) / payload)
+    addLookups("when full", full.lookups)
+    add("longest store call when full", "ms", full.longestCall)
+    add(
+      "entries kept when full", "% of the first full moment", Double(full.leastEntries) / Double(entryCount) * 100,
+      lessIsBetter: false)
+    add("evicted for one stored, the worst tenth", "entries", full.mostEvictedPerStore)
+    add("disk when full", "% of capacity", Double(store.diskByteCount) / Double(capacityByteCount) * 100)
+  }
+
+  /// Stores until the room that a purge left is taken again.
+  private func refill() {
+    let before = store.statistics.evictions
+    while store.statistics.evictions == before { _ = storing(max(count / 100, 1)) }
+  }
+
+  private func storing(_ number: Int) -> Run {
+    let reader = pacedReader()
+    defer { reader.end() }
+    let traffic = DiskTraffic(of: folder)
+    let evictions = store.statistics.evictions
+    var run = Run(
+      seconds: 0, writtenByteCount: 0, longestCall: 0, evictions: 0, leastEntries: .max, mostEvictedPerStore: 0,
+      lookups: [])
+    var tenth = evictions
+    let start = now()
+    for step in 1...number {
+      clock.set(next)
+      let response = fixture.response(next)
+      let call = now()
+      store.store(response)
+      run.longestCall = max(run.longestCall, Double(now() - call) / 1e6)
+      next += 1
+      if step % max(number / 100, 1) == 0 { run.leastEntries = min(run.leastEntries, store.entryCount) }
+      if step % max(number / 10, 1) == 0 {
+        let present = store.statistics.evictions
+        run.mostEvictedPerStore = max(run.mostEvictedPerStore, Double(present - tenth) / Double(max(number / 10, 1)))
+        tenth = present
+      }
+    }
+    do throws(StoreError) { try store.flush() } catch { fatalError("\(error)") }
+    run.seconds = Double(now() - start) / 1e9
+    run.writtenByteCount = (DiskTraffic(of: folder) - traffic).writtenByteCount
+    run.evictions = store.statistics.evictions - evictions
+    run.lookups = reader.take()
+    return run
+  }
+
+  /// Asks for entries of all ages, 1,000 a second.
+  private func pacedReader() -> PacedReader {
+    let store = store
+    let fixture = fixture
+    let newest = max(next, 1)
+    let span = count
+    let steps = StepCounter()
+    return PacedReader(perSecond: 1000) {
+      var random = SplitMix64(state: UInt64(steps.next()))
+      let age = Int(random.next() % UInt64(span))
+      _ = store.lookup(fixture.key(max(newest - 1 - age, 0)))
+    }
+  }
+
+  // MARK: Purging
+
+  /// How long the call takes, until the entries are deleted and nothing more is committed, and what is written meanwhile.
+  private func purge(_ name: String, entryCount: Int, _ body: () -> Void) throws {
+    try store.flush()
+    settle()
+    let traffic = DiskTraffic(of: folder)
+    let before = store.entryCount
+    let start = now()
+    body()
+    add("purge of \(name): returns", "ms", Double(now() - start) / 1e6)
+    let end = settle()
+    add("purge of \(name): deleted", "s", Double(end - start) / 1e9)
+    let written = (DiskTraffic(of: folder) - traffic).writtenByteCount
+    add("purge of \(name): written", "MB", Double(written) / 1e6)
+    let removed = before - store.entryCount
+    guard removed > entryCount / 2 else { throw BenchError("the purge of \(name) removed \(removed) of \(before)") }
+  }
+
+  /// Waits until this process has committed and given back nothing for half a second; returns when the last of it was seen.
+  @discardableResult
+  private func settle() -> UInt64 {
+    var last = now()
+    var commits = store.statistics.commits
+    var disk = store.diskByteCount
+    while now() < last + 500_000_000 {
+      usleep(1000)
+      let present = store.statistics.commits
+      let presentDisk = store.diskByteCount
+      guard present != commits || presentDisk != disk else { continue }
+      (commits, disk, last) = (present, presentDisk, now())
+    }
+    return last
+  }
+
+  // MARK: Opening
+
+  private func openings() throws {
+    func open(_ name: String) throws {
+      let elapsed = try nanoseconds { try self.open(capacityByteCount) }
+      add("open \(name)", "ms", elapsed / 1e6)
+    }
+    close()
+    try open("after a clean close, warm")
+    close()
+    dropPageCache(of: folder)
+    try open("after a clean close, cold")
+    try coldHits()
+    close()
+    try ScaleWriter.leaveKilled(folder, capacityByteCount: capacityByteCount, first: next)
+    next += 10_000
+    try open("after kill -9, warm")
+    settle()
+    close()
+    try ScaleWriter.leaveKilled(folder, capacityByteCount: capacityByteCount, first: next)
+    next += 10_000
+    dropPageCache(of: folder)
+    try open("after kill -9, cold")
+    settle()
+    close()
+  }
+
+  /// What a hit reads from the disk beyond its body, of records that are far apart.
+  private func coldHits() throws {
+    dropPageCache(of: folder)
+    var hits = 0
+    let traffic = DiskTraffic(of: folder)
+    for step in 0..<min(500, count / 40) where store.lookup(fixture.key(next - 1 - step * (count / 2 / 500 + 1))) != nil
+    {
+      hits += 1
+    }
+    let read = (DiskTraffic(of: folder) - traffic).readByteCount
+    if hits > 0 { add("a cold hit reads", "KB", Double(read) / Double(hits) / 1000) }
+  }
+
+  /// The store is opened with half its capacity, and shrinks while it is used.
+  private func lowerCapacity() throws {
+    let half = capacityByteCount / 2
+    let entryCount = entryCountOfClosed()
+    let elapsed = try nanoseconds { try open(half) }
+    add("open with half the capacity", "ms", elapsed / 1e6)
+    add("entries evicted within that open", "entries", Double(entryCount - store.entryCount))
+    let start = now()
+    let used = storing(max(count / 100, 1000))
+    let bound = half + half / 10
+    while store.diskByteCount > bound, now() < start + 600_000_000_000 { usleep(10_000) }
+    add("half the capacity: reached after", "s", Double(now() - start) / 1e9)
+    add("half the capacity: disk", "% of capacity", Double(store.diskByteCount) / Double(half) * 100)
+    add(
+      "half the capacity: stores meanwhile", "a second", Double(max(count / 100, 1000)) / used.seconds,
+      lessIsBetter: false)
+    addLookups("while shrinking", used.lookups)
+    settle()
+  }
+
+  private func entryCountOfClosed() -> Int {
+    guard let closed = try? ResponseStore.open(directory: folder, options: .existing) else { return 0 }
+    defer { closed.close() }
+    return closed.entryCount
+  }
+
+  // MARK: The tool
+
+  private func tools() throws {
+    guard let tool else { return }
+    let commands: [(name: String, arguments: [String], lines: Int?)] = [
+      ("stats", ["stats", folder], nil), ("list | head -5", ["list", folder], 5),
+      ("list", ["list", folder], nil), ("verify", ["verify", folder], nil),
+    ]
+    for command in commands {
+      for state in ["warm", "cold"] {
+        if state == "cold" { dropPageCache(of: folder) }
+        let finished = try FinishedCommand.run(tool, command.arguments, lines: command.lines)
+        guard finished.status == 0 else { throw BenchError("urlcache \(command.name): status \(finished.status)") }
+        add("urlcache \(command.name), \(state)", "s", finished.milliseconds / 1000)
+        add("urlcache \(command.name), \(state), memory", "MB", finished.peakMegabytes)
+      }
+    }
+  }
+
+  private func addLookups(_ state: String, _ samples: [Double]) {
+    add("lookup \(state), p50", "us", percentile(samples, 0.5))
+    add("lookup \(state), p99", "us", percentile(samples, 0.99))
+  }
+
+  private func add(_ measure: String, _ unit: String, _ value: Double, lessIsBetter: Bool = true) {
+    guard value.isFinite else { return }
+    report.add("scale", measure, scenario, "ResponseStore", unit: unit, [value], lessIsBetter: lessIsBetter)
+  }
+}

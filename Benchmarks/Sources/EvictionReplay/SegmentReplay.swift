@@ -1,0 +1,128 @@
+import Glibc
+
+/// A cache in memory that evicts by segments: through the types that the store uses, which are compiled in.
+struct SegmentReplay {
+  private struct Row {
+    var key: UInt64
+    var byteCount: Int
+  }
+
+  private let capacityByteCount: Int
+  private let closingByteCount: Int
+  private var index = SegmentReplay.index(slotCount: IndexLayout.minimumSlotCount)
+  private var ghosts = GhostTable(slotCount: IndexLayout.minimumSlotCount)
+  private var open = OpenSegments()
+  private var closed: [Segment] = []
+  /// Of each band, in ascending order; deleted rows are among them until their segment is freed.
+  private var rowIDs = [[UInt64]](repeating: [], count: Band.count)
+  private var rows: [UInt64: Row] = [:]
+  private var rowIDOfKey: [UInt64: UInt64] = [:]
+  private var nextRowID = Band.rowIDStep
+  private var usedByteCount = 0
+  private var random: UInt64 = 1
+  private(set) var storedByteCount = 0
+  private(set) var rewrittenByteCount = 0
+
+  init(capacityByteCount: Int) {
+    self.capacityByteCount = capacityByteCount
+    closingByteCount = Segment.closingByteCount(capacityByteCount: capacityByteCount)
+  }
+
+  private static func index(slotCount: Int) -> RecordIndex {
+    let memory = mmap(
+      nil, IndexLayout.byteCount(slotCount: slotCount), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+    guard let memory, memory != MAP_FAILED else { fatalError("No memory for \(slotCount) records") }
+    return RecordIndex(mapped: memory, slotCount: slotCount)
+  }
+
+  /// True after a hit.
+  func use(_ key: UInt64) -> Bool {
+    guard let rowID = rowIDOfKey[key] else { return false }
+    var matches = index.matches(of: Replay.mix(key))
+    while let match = matches.next() {
+      if match.rowID == rowID { index.noteUse(of: match) }
+    }
+    return true
+  }
+
+  mutating func store(_ key: UInt64, byteCount: Int) {
+    let digest = Replay.mix(key)
+    let useCount = ghosts.takeUseCount(digest: digest) + 1
+    while usedByteCount + byteCount > capacityByteCount { evict() }
+    if (index.recordCount + 1) * 100 > index.slotCount * IndexLayout.growthPercent {
+      let larger = Self.index(slotCount: index.slotCount * 2)
+      precondition(index.copy(into: larger))
+      index = larger
+      // An index grows while the cache fills, before there are ghosts.
+      ghosts = GhostTable(slotCount: larger.slotCount)
+    }
+    var entry = IndexEntry(
+      digest: digest, hostDigest: 0, rowID: 0, byteCount: byteCount, useCount: useCount, inflation: index.inflation)
+    append(&entry, Row(key: key, byteCount: byteCount))
+    precondition(index.insert(entry), "The index is full")
+    usedByteCount += byteCount
+    storedByteCount += byteCount
+  }
+
+  private mutating func append(_ entry: inout IndexEntry, _ row: Row) {
+    let band = entry.band(inflation: index.inflation)
+    entry.rowID = band.rowID(nextRowID)
+    nextRowID += Band.rowIDStep
+    let full = open.append(
+      rowID: entry.rowID, byteCount: Int(entry.byteCount), closingByteCount: closingByteCount)
+    if let full { closed.append(full) }
+    rowIDs[band.number].append(entry.rowID)
+    rows[entry.rowID] = row
+    rowIDOfKey[row.key] = entry.rowID
+  }
+
+  private mutating func evict() {
+    let segments = (closed + open.all).sorted { $0.firstRowID < $1.firstRowID }
+    random = Replay.mix(random)
+    guard let plan = EvictionPlan(segments: segments, index: index, random: random),
+      let band = Band(rowID: plan.segment.firstRowID)
+    else { fatalError("There is nothing to evict") }
+    closed.removeAll { $0 == plan.segment }
+    _ = open.close(plan.segment.firstRowID)
+    index.inflation = plan.inflation
+    let range = plan.segment.firstRowID..<(plan.end ?? .max)
+    let victims = rowIDs[band.number].filter { range.contains($0) }
+    rowIDs[band.number].removeAll { range.contains($0) }
+    for rowID in victims {
+      guard let row = rows.removeValue(forKey: rowID) else { continue }
+      let tag = IndexEntry.tag(of: Replay.mix(row.key))
+      guard let slot = index.slot(of: tag, rowID: rowID) else { fatalError("The index lacks a record") }
+      var entry = IndexEntry(facts: index.facts(slot), place: index.place(slot))
+      if plan.keeps(entry) {
+        append(&entry, row)
+        rewrittenByteCount += row.byteCount
+        precondition(index.replace(rowID: rowID, with: entry))
+      } else {
+        ghosts.remember(entry)
+        index.remove(tag: tag, rowID: rowID)
+        rowIDOfKey[row.key] = nil
+        usedByteCount -= row.byteCount
+      }
+    }
+  }
+}
+
+extension Replay {
+  /// Through the types by which the store evicts whole segments.
+  static func segments(_ trace: Trace, capacityByteCount: Int) -> Outcome {
+    var outcome = Outcome(trace: trace.name, policy: "segments", capacityByteCount: capacityByteCount)
+    var cache = SegmentReplay(capacityByteCount: capacityByteCount)
+    for request in trace.requests {
+      outcome.requests += 1
+      outcome.requestedByteCount += request.byteCount
+      if cache.use(request.key) {
+        outcome.hits += 1
+        outcome.hitByteCount += request.byteCount
+      } else if request.byteCount <= capacityByteCount {
+        cache.store(request.key, byteCount: request.byteCount)
+      }
+    }
+    outcome.rewrittenShare = Double(cache.rewrittenByteCount) / Double(max(cache.storedByteCount, 1))
+    return outcome
+  }
+}

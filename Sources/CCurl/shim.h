@@ -1,0 +1,116 @@
+#ifndef CCURL_SHIM_H
+#define CCURL_SHIM_H
+
+/* Swift imports no variadic functions, and curl's type checks would hide them behind macros. */
+#define CURL_DISABLE_TYPECHECK
+#include <curl/curl.h>
+
+/* Swift's Glibc module has neither. */
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#if LIBCURL_VERSION_NUM < 0x075700
+#error "libcurl 7.87 or newer is needed"
+#endif
+
+/* curl_easy_setopt, by the type of the argument. */
+
+static inline CURLcode ccurl_set_long(CURL *easy, CURLoption option, long value) {
+  return curl_easy_setopt(easy, option, value);
+}
+
+static inline CURLcode ccurl_set_offset(CURL *easy, CURLoption option, curl_off_t value) {
+  return curl_easy_setopt(easy, option, value);
+}
+
+/* libcurl copies the string; NULL unsets the option. */
+static inline CURLcode ccurl_set_string(CURL *easy, CURLoption option, const char *value) {
+  return curl_easy_setopt(easy, option, value);
+}
+
+static inline CURLcode ccurl_set_pointer(CURL *easy, CURLoption option, void *value) {
+  return curl_easy_setopt(easy, option, value);
+}
+
+static inline CURLcode ccurl_set_url(CURL *easy, CURLU *url) { return curl_easy_setopt(easy, CURLOPT_CURLU, url); }
+
+static inline CURLcode ccurl_set_fields(CURL *easy, struct curl_slist *fields) {
+  return curl_easy_setopt(easy, CURLOPT_HTTPHEADER, fields);
+}
+
+/* CURLOPT_HEADERFUNCTION and CURLOPT_WRITEFUNCTION. */
+static inline CURLcode ccurl_set_receiver(CURL *easy, CURLoption option, curl_write_callback callback) {
+  return curl_easy_setopt(easy, option, callback);
+}
+
+static inline CURLcode ccurl_set_socket_opener(CURL *easy, curl_opensocket_callback callback) {
+  return curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, callback);
+}
+
+static inline CURLcode ccurl_set_socket_closer(CURL *easy, curl_closesocket_callback callback) {
+  return curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, callback);
+}
+
+static inline CURLcode ccurl_set_request_guard(CURL *easy, curl_prereq_callback callback) {
+  return curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, callback);
+}
+
+/* curl_easy_getinfo, by the type of the result. */
+
+static inline CURLcode ccurl_get_long(CURL *easy, CURLINFO info, long *value) {
+  return curl_easy_getinfo(easy, info, value);
+}
+
+static inline CURLcode ccurl_get_offset(CURL *easy, CURLINFO info, curl_off_t *value) {
+  return curl_easy_getinfo(easy, info, value);
+}
+
+static inline CURLcode ccurl_get_pointer(CURL *easy, CURLINFO info, void **value) {
+  return curl_easy_getinfo(easy, info, value);
+}
+
+/* curl_multi_setopt and curl_share_setopt. */
+
+static inline CURLMcode ccurl_multi_set_long(CURLM *multi, CURLMoption option, long value) {
+  return curl_multi_setopt(multi, option, value);
+}
+
+static inline CURLMcode ccurl_multi_set_pointer(CURLM *multi, CURLMoption option, void *value) {
+  return curl_multi_setopt(multi, option, value);
+}
+
+static inline CURLMcode ccurl_multi_set_socket_callback(CURLM *multi, curl_socket_callback callback) {
+  return curl_multi_setopt(multi, CURLMOPT_SOCKETFUNCTION, callback);
+}
+
+static inline CURLMcode ccurl_multi_set_timer_callback(CURLM *multi, curl_multi_timer_callback callback) {
+  return curl_multi_setopt(multi, CURLMOPT_TIMERFUNCTION, callback);
+}
+
+static inline CURLSHcode ccurl_share(CURLSH *share, curl_lock_data data) {
+  return curl_share_setopt(share, CURLSHOPT_SHARE, data);
+}
+
+/* Looks at all transfers. Deprecated, and the only way to make some versions try the next address of a host at once. */
+static inline CURLMcode ccurl_act_on_all(CURLM *multi, int *running) {
+  CURL_IGNORE_DEPRECATION(return curl_multi_socket_all(multi, running);)
+}
+
+/* The next transfer that has ended, and how; NULL if there is none. CURLMsg holds a union, and dies with its
+   transfer. */
+static inline CURL *ccurl_next_finished(CURLM *multi, CURLcode *result) {
+  int left;
+  CURLMsg *message;
+  while ((message = curl_multi_info_read(multi, &left))) {
+    if (message->msg != CURLMSG_DONE) continue;
+    *result = message->data.result;
+    return message->easy_handle;
+  }
+  return 0;
+}
+
+/* Macros that Swift cannot import. */
+static inline curl_socket_t ccurl_timeout_socket(void) { return CURL_SOCKET_TIMEOUT; }
+static inline size_t ccurl_pause_writing(void) { return CURL_WRITEFUNC_PAUSE; }
+
+#endif

@@ -1,0 +1,126 @@
+import CCurl
+import Glibc
+
+/// What libcurl calls on the I/O thread, within a call that the thread makes.
+///
+/// No callback calls back into libcurl except for information and options of its own transfer, and none wakes a task:
+/// both happen after the call has returned.
+enum Callbacks {
+  private static func transfer(_ pointer: UnsafeMutableRawPointer?) -> Transfer {
+    // Set with the handle; the pool holds the transfer while libcurl has it.
+    Unmanaged<Transfer>.fromOpaque(pointer!).takeUnretainedValue()
+  }
+
+  private static func pool(_ pointer: UnsafeMutableRawPointer?) -> ConnectionPool {
+    Unmanaged<ConnectionPool>.fromOpaque(pointer!).takeUnretainedValue()
+  }
+
+  /// `CURLOPT_HEADERFUNCTION`
+  static let line: curl_write_callback = { bytes, size, count, user in
+    let transfer = transfer(user)
+    transfer.pool.noteActivity(of: transfer)
+    let goesOn = transfer.receive(line: UnsafeRawBufferPointer(start: bytes, count: size * count))
+    return goesOn ? size * count : 0
+  }
+
+  /// `CURLOPT_WRITEFUNCTION`
+  static let content: curl_write_callback = { bytes, size, count, user in
+    let transfer = transfer(user)
+    transfer.pool.noteActivity(of: transfer)
+    return switch transfer.receive(content: UnsafeRawBufferPointer(start: bytes, count: size * count)) {
+    case .goOn: size * count
+    case .pause: ccurl_pause_writing()
+    case .stop: 0
+    }
+  }
+
+  /// `CURLOPT_OPENSOCKETFUNCTION`: libcurl's own would leave the descriptor to child processes.
+  static let openSocket: curl_opensocket_callback = { user, _, address in
+    guard let address = address?.pointee else { return -1 }
+    let descriptor = socket(
+      address.family, address.socktype | CInt(SOCK_CLOEXEC.rawValue), address.protocol)
+    let transfer = transfer(user)
+    if descriptor >= 0 { transfer.pool.opened(descriptor, for: transfer) }
+    return descriptor
+  }
+
+  /// `CURLOPT_CLOSESOCKETFUNCTION`
+  static let closeSocket: curl_closesocket_callback = { user, descriptor in
+    pool(user).closed(descriptor)
+    return close(descriptor)
+  }
+
+  /// `CURLOPT_PREREQFUNCTION`
+  static let guardConnection: curl_prereq_callback = { user, peer, local, peerPort, localPort in
+    guard let peer, let local else { return CURL_PREREQFUNC_ABORT }
+    let ends = ConnectionEnds(
+      peer: String(cString: peer), peerPort: peerPort, local: String(cString: local), localPort: localPort)
+    let transfer = transfer(user)
+    let isUsable = transfer.pool.mayUse(ends, for: transfer)
+    return isUsable ? CURL_PREREQFUNC_OK : CURL_PREREQFUNC_ABORT
+  }
+
+  /// `CURLMOPT_SOCKETFUNCTION`
+  static let socketInterest: curl_socket_callback = { _, descriptor, wanted, user, _ in
+    pool(user).watch(descriptor, for: wanted)
+    return 0
+  }
+
+  /// `CURLMOPT_TIMERFUNCTION`
+  static let timer: curl_multi_timer_callback = { _, milliseconds, user in
+    pool(user).setTimer(milliseconds: milliseconds)
+    return 0
+  }
+}
+
+/// The addresses and ports by which libcurl names a connection.
+struct ConnectionEnds: Hashable {
+  let peer: String
+  let peerPort: CInt
+  let local: String
+  let localPort: CInt
+}
+
+/// The sockets of the connections that a pool has, by their ends. libcurl does not tell the socket of a kept connection
+/// when it is about to be used. Used by the I/O thread alone.
+struct KnownConnections {
+  private var descriptors: [ConnectionEnds: CInt] = [:]
+  private var ends: [CInt: ConnectionEnds] = [:]
+
+  /// Remembers a new connection.
+  ///
+  /// - Parameter sockets: The sockets that were made for it; all but one belong to addresses that were tried in vain.
+  mutating func add(_ connection: ConnectionEnds, among sockets: [CInt]) {
+    for descriptor in sockets where Self.localPort(of: descriptor) == connection.localPort {
+      descriptors[connection] = descriptor
+      ends[descriptor] = connection
+    }
+  }
+
+  mutating func remove(_ descriptor: CInt) {
+    guard let connection = ends.removeValue(forKey: descriptor) else { return }
+    // Another socket may have the same ends by now.
+    if descriptors[connection] == descriptor { descriptors[connection] = nil }
+  }
+
+  /// Whether a kept connection has nothing to be read. What came without being asked for would be taken for the
+  /// response to the next request.
+  func isSilent(_ connection: ConnectionEnds) -> Bool {
+    guard let descriptor = descriptors[connection] else { return false }
+    var state = pollfd(fd: descriptor, events: CShort(POLLIN), revents: 0)
+    return poll(&state, 1, 0) == 0
+  }
+
+  private static func localPort(of descriptor: CInt) -> CInt? {
+    var address = sockaddr_storage()
+    var length = socklen_t(MemoryLayout<sockaddr_storage>.size)
+    let isKnown = withUnsafeMutableBytes(of: &address) { bytes in
+      bytes.withMemoryRebound(to: sockaddr.self) { getsockname(descriptor, $0.baseAddress, &length) == 0 }
+    }
+    // The port has the same place in IPv4 and IPv6 addresses.
+    guard isKnown, address.ss_family == AF_INET || address.ss_family == AF_INET6 else { return nil }
+    return withUnsafeBytes(of: &address) { bytes in
+      CInt(UInt16(bigEndian: bytes.loadUnaligned(fromByteOffset: 2, as: UInt16.self)))
+    }
+  }
+}

@@ -1,0 +1,146 @@
+import CZlib
+import FoundationEssentials
+
+/// Undoes one content coding, piece by piece, and checks that the content has come to its end.
+///
+/// Not thread-safe: one reader at a time uses it.
+struct ContentDecoder: ~Copyable {
+  /// A coding that this can undo.
+  enum Coding: Sendable, Hashable {
+    case gzip
+    case deflate
+
+    /// The coding that a response's Content-Encoding names; nil if there is none, or none that can be undone.
+    init?(contentEncoding values: [String]) {
+      guard values.count == 1 else { return nil }
+      switch values[0].lowercased() {
+      case "gzip", "x-gzip": self = .gzip
+      case "deflate": self = .deflate
+      default: return nil
+      }
+    }
+  }
+
+  /// The maximum number of bytes that one call decodes.
+  static let maximumPieceByteCount = 64 << 10
+  /// Content below this decoded size may be any number of times larger than it came.
+  static let uncheckedByteCount = 16 << 20
+
+  private let coding: Coding
+  private let maximumExpansionFactor: Int
+  /// On the heap: zlib keeps a pointer to it.
+  private let stream: UnsafeMutablePointer<z_stream>
+  private var isInitialized = false
+  private var hasEnded = false
+  /// What has come and is not decoded yet, from `firstIndex` on.
+  private var input = Data()
+  private var firstIndex = 0
+  private var encodedByteCount = 0
+  private var decodedByteCount = 0
+
+  init(_ coding: Coding, maximumExpansionFactor: Int) {
+    self.coding = coding
+    self.maximumExpansionFactor = max(1, maximumExpansionFactor)
+    stream = .allocate(capacity: 1)
+    stream.initialize(to: z_stream())
+  }
+
+  deinit {
+    if isInitialized { inflateEnd(stream) }
+    stream.deallocate()
+  }
+
+  /// Takes a piece of the encoded content. The pieces before have been decoded.
+  mutating func append(_ piece: Data) {
+    encodedByteCount += piece.count
+    if firstIndex == input.count {
+      input = piece.startIndex == 0 ? piece : Data(piece)
+    } else {
+      var rest = Data(input[firstIndex...])
+      rest.append(piece)
+      input = rest
+    }
+    firstIndex = 0
+  }
+
+  /// The next piece of the decoded content; nil if more of the encoded content is needed.
+  ///
+  /// - Throws: `CurlTransportError` if the content is not what its coding says, or grows too much.
+  mutating func next() throws(CurlTransportError) -> Data? {
+    while firstIndex < input.count || isInitialized && !hasEnded {
+      if hasEnded { try startNextMember() }
+      guard try start() else { return nil }
+      let piece = try inflatePiece()
+      decodedByteCount += piece.count
+      guard decodedByteCount <= Self.uncheckedByteCount || decodedByteCount / maximumExpansionFactor <= encodedByteCount
+      else {
+        throw CurlTransportError(.excessiveExpansion, "the decoded content is too much larger than what came")
+      }
+      if !piece.isEmpty { return piece }
+      if firstIndex == input.count { return nil }
+    }
+    return nil
+  }
+
+  /// Checks that the content is at its end. Content without a byte is: it has been left out, coding and all.
+  ///
+  /// - Throws: `CurlTransportError` if something is missing.
+  func checkEnd() throws(CurlTransportError) {
+    guard encodedByteCount == 0 || hasEnded && firstIndex == input.count else {
+      throw CurlTransportError(.undecodableContent, "the encoded content ended early")
+    }
+  }
+
+  /// Makes the stream ready, if it is not yet; false if that takes more bytes.
+  private mutating func start() throws(CurlTransportError) -> Bool {
+    if isInitialized { return true }
+    var windowBits = 15 + 16
+    if coding == .deflate {
+      guard input.count >= 2 else { return false }
+      // Some servers send the bare format of RFC 1951, without the header of RFC 1950 that "deflate" asks for.
+      let header = UInt16(input[0]) << 8 | UInt16(input[1])
+      windowBits = header & 0x0f00 == 0x0800 && header % 31 == 0 ? 15 : -15
+    }
+    guard czlib_inflate_init(stream, CInt(windowBits)) == Z_OK else {
+      throw CurlTransportError(.unavailable, "there is no memory for decoding")
+    }
+    isInitialized = true
+    return true
+  }
+
+  /// gzip content may have several members (RFC 1952 section 2.2). Anything else behind the end is a mistake.
+  private mutating func startNextMember() throws(CurlTransportError) {
+    guard coding == .gzip, input[firstIndex] == 0x1f, inflateReset(stream) == Z_OK else {
+      throw CurlTransportError(.undecodableContent, "something follows the encoded content")
+    }
+    hasEnded = false
+  }
+
+  private mutating func inflatePiece() throws(CurlTransportError) -> Data {
+    var output = Data(count: Self.maximumPieceByteCount)
+    var result = Z_OK
+    let first = firstIndex
+    let stream = stream
+    let (consumed, produced) = input.withUnsafeBytes { source in
+      output.withUnsafeMutableBytes { target in
+        let count = source.count - first
+        let bytes = source.baseAddress.map { $0.advanced(by: first).assumingMemoryBound(to: Bytef.self) }
+        stream.pointee.next_in = UnsafeMutablePointer(mutating: bytes)
+        stream.pointee.avail_in = uInt(count)
+        stream.pointee.next_out = target.baseAddress?.assumingMemoryBound(to: Bytef.self)
+        stream.pointee.avail_out = uInt(target.count)
+        result = inflate(stream, Z_NO_FLUSH)
+        return (count - Int(stream.pointee.avail_in), target.count - Int(stream.pointee.avail_out))
+      }
+    }
+    firstIndex += consumed
+    switch result {
+    case Z_STREAM_END: hasEnded = true
+    // Z_BUF_ERROR: nothing can be done without more input. That is no failure.
+    case Z_OK, Z_BUF_ERROR: break
+    default: throw CurlTransportError(.undecodableContent, "the content is not what its Content-Encoding says")
+    }
+    // Copied if it is small: a reader that gathers pieces would keep the whole buffer of each.
+    return produced < output.count / 2 ? Data(output.prefix(produced)) : output.prefix(produced)
+  }
+}

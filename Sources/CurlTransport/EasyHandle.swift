@@ -1,0 +1,153 @@
+import CCurl
+
+/// One of libcurl's transfers, which serves one request after another. Used by the I/O thread alone.
+final class EasyHandle {
+  /// The `CURL`.
+  let curl: UnsafeMutableRawPointer
+  private let errorBuffer: UnsafeMutablePointer<CChar>
+
+  /// - Returns: nil if there is no memory.
+  init?() {
+    guard let curl = curl_easy_init() else { return nil }
+    self.curl = curl
+    errorBuffer = .allocate(capacity: Int(CURL_ERROR_SIZE))
+    errorBuffer.initialize(repeating: 0, count: Int(CURL_ERROR_SIZE))
+  }
+
+  deinit {
+    curl_easy_cleanup(curl)
+    errorBuffer.deallocate()
+  }
+
+  /// libcurl's text about the failure of the present transfer; empty if there is none.
+  private var errorText: String { String(cString: errorBuffer) }
+
+  /// Whether the present transfer made no connection of its own.
+  var hasReusedConnection: Bool { long(CURLINFO_NUM_CONNECTS) == 0 }
+
+  /// The `errno` of the present transfer. It may be that of an address which was tried in vain.
+  private var systemError: Int { long(CURLINFO_OS_ERRNO) }
+
+  /// Whether a proxy has refused to connect to the origin.
+  private var wasRefusedByProxy: Bool { long(CURLINFO_HTTP_CONNECTCODE) >= 300 }
+
+  /// The number of bytes of content that the present transfer has sent.
+  var sentByteCount: Int {
+    var count: curl_off_t = 0
+    ccurl_get_offset(curl, CURLINFO_SIZE_UPLOAD_T, &count)
+    return Int(count)
+  }
+
+  /// The failure that libcurl's code stands for.
+  func error(_ result: CURLcode) -> CurlTransportError {
+    if wasRefusedByProxy, result == CURLE_RECV_ERROR {
+      return CurlTransportError(.cannotConnect, errorText, curlCode: Int(result.rawValue))
+    }
+    return CurlTransportError(result, systemError: systemError, text: errorText)
+  }
+
+  private func long(_ info: CURLINFO) -> Int {
+    var value = 0
+    ccurl_get_long(curl, info, &value)
+    return value
+  }
+
+  /// Sets it up for a request. Nothing of an earlier one is left, except TLS sessions.
+  func prepare(
+    _ transfer: Transfer, of pool: ConnectionPool, _ configuration: CurlTransport.Configuration,
+    share: UnsafeMutableRawPointer
+  ) {
+    curl_easy_reset(curl)
+    errorBuffer.pointee = 0
+    setConnection(transfer, configuration, share)
+    setRequest(transfer.request)
+
+    let transferPointer = Unmanaged.passUnretained(transfer).toOpaque()
+    let poolPointer = Unmanaged.passUnretained(pool).toOpaque()
+    set(CURLOPT_PRIVATE, transferPointer)
+    set(CURLOPT_HEADERDATA, transferPointer)
+    ccurl_set_receiver(curl, CURLOPT_HEADERFUNCTION, Callbacks.line)
+    set(CURLOPT_WRITEDATA, transferPointer)
+    ccurl_set_receiver(curl, CURLOPT_WRITEFUNCTION, Callbacks.content)
+    set(CURLOPT_OPENSOCKETDATA, transferPointer)
+    ccurl_set_socket_opener(curl, Callbacks.openSocket)
+    // A connection outlives the transfer that made it.
+    set(CURLOPT_CLOSESOCKETDATA, poolPointer)
+    ccurl_set_socket_closer(curl, Callbacks.closeSocket)
+    set(CURLOPT_PREREQDATA, transferPointer)
+    ccurl_set_request_guard(curl, Callbacks.guardConnection)
+    set(CURLOPT_ERRORBUFFER, errorBuffer)
+  }
+
+  private func setConnection(
+    _ transfer: Transfer, _ configuration: CurlTransport.Configuration, _ share: UnsafeMutableRawPointer
+  ) {
+    set(CURLOPT_NOSIGNAL, 1)
+    // Without this a cancelled lookup of a silent name server blocks the thread until the server's time is up.
+    set(CURLOPT_QUICK_EXIT, 1)
+    set(CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1)
+    set(CURLOPT_PROTOCOLS_STR, "http,https")
+    set(CURLOPT_HTTPAUTH, 0)
+    set(CURLOPT_TCP_KEEPALIVE, 1)
+    set(CURLOPT_CONNECTTIMEOUT_MS, min(configuration.connectTimeout, transfer.timeout).positiveMilliseconds)
+    set(CURLOPT_MAXAGE_CONN, configuration.idleConnectionTimeout.positiveSeconds)
+    set(CURLOPT_MAXLIFETIME_CONN, configuration.maximumConnectionAge.positiveSeconds)
+    // libcurl sends any request again that gets no answer on a kept connection. Only a new one is safe from that.
+    if transfer.isRepeated || !transfer.request.isIdempotent { set(CURLOPT_FRESH_CONNECT, 1) }
+
+    set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1)
+    switch configuration.proxy {
+    case .environment: break
+    case .none: set(CURLOPT_PROXY, "")
+    case .server(let url, let bypassing):
+      set(CURLOPT_PROXY, url)
+      set(CURLOPT_NOPROXY, bypassing.joined(separator: ","))
+    }
+
+    set(CURLOPT_SHARE, share)
+    if let file = configuration.certificateAuthorityFile {
+      set(CURLOPT_CAINFO, file)
+      set(CURLOPT_CAPATH, nil as String?)
+    } else if Self.hasCertificateBundle {
+      // With a folder next to it the parsed bundle is not kept, and each connection takes the thread 25 ms.
+      set(CURLOPT_CAPATH, nil as String?)
+    }
+    if let certificate = configuration.clientCertificate {
+      set(CURLOPT_SSLCERT, certificate.certificateFile)
+      set(CURLOPT_SSLKEY, certificate.keyFile)
+      set(CURLOPT_KEYPASSWD, certificate.keyPassword)
+    }
+  }
+
+  private func setRequest(_ request: PreparedRequest) {
+    ccurl_set_url(curl, request.url)
+    set(CURLOPT_PATH_AS_IS, 1)
+    ccurl_set_fields(curl, request.fields)
+    if let content = request.content {
+      set(CURLOPT_POSTFIELDS, content.baseAddress)
+      ccurl_set_offset(curl, CURLOPT_POSTFIELDSIZE_LARGE, curl_off_t(content.count))
+      set(CURLOPT_CUSTOMREQUEST, request.method)
+    } else if request.method == "HEAD" {
+      set(CURLOPT_NOBODY, 1)
+    } else if request.method != "GET" {
+      set(CURLOPT_CUSTOMREQUEST, request.method)
+    }
+  }
+
+  /// Whether libcurl knows one file with all of the system's certificates.
+  private static let hasCertificateBundle = curl_version_info(CURLVERSION_SEVENTH).pointee.cainfo != nil
+
+  // libcurl refuses a value only for lack of memory, and then the transfer fails as well.
+
+  private func set(_ option: CURLoption, _ value: Int) {
+    ccurl_set_long(curl, option, value)
+  }
+
+  private func set(_ option: CURLoption, _ value: String?) {
+    ccurl_set_string(curl, option, value)
+  }
+
+  private func set(_ option: CURLoption, _ value: UnsafeMutableRawPointer?) {
+    ccurl_set_pointer(curl, option, value)
+  }
+}

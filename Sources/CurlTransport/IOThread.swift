@@ -1,0 +1,124 @@
+import CCurl
+import Glibc
+import Synchronization
+
+/// The thread that carries all transfers of the process: the only one that calls libcurl's easy and multi functions.
+///
+/// It runs while a ``ConnectionPoolHandle`` exists. `@unchecked Sendable`: `inbox` has a lock; the rest is the thread's
+/// own.
+final class IOThread: @unchecked Sendable {
+  /// What other threads want.
+  enum Command: Sendable {
+    case start(Transfer)
+    case cancel(Transfer)
+    case readOn(Transfer)
+    case open(ConnectionPool)
+    case close(ConnectionPool)
+    /// The process ends. Nothing is cleaned up.
+    case stop
+  }
+
+  private struct Inbox {
+    var commands: [Command] = []
+    var isClosed = false
+  }
+
+  private let inbox = Mutex(Inbox())
+  private let wakeUp: CInt
+  private let poller: SocketPoller
+  private let clock = LoopClock()
+  private var pools: [ConnectionPool] = []
+  private var commands: [Command] = []
+  private var isStopped = false
+
+  init() throws(CurlTransportError) {
+    let wakeUp = eventfd(0, CInt(EFD_NONBLOCK | EFD_CLOEXEC))
+    guard wakeUp >= 0, let poller = SocketPoller(wakeUp: wakeUp) else {
+      if wakeUp >= 0 { Glibc.close(wakeUp) }
+      throw CurlTransportError(.unavailable, "the process has no descriptor left")
+    }
+    self.wakeUp = wakeUp
+    self.poller = poller
+  }
+
+  deinit {
+    Glibc.close(wakeUp)
+  }
+
+  // MARK: Other threads
+
+  /// Passes a command on. Only the first of several writes to the descriptor that wakes the thread.
+  ///
+  /// - Returns: false if the thread has stopped, as the process ends.
+  @discardableResult
+  func post(_ command: Command) -> Bool {
+    inbox.withLock { inbox in
+      guard !inbox.isClosed else { return false }
+      inbox.commands.append(command)
+      if inbox.commands.count == 1 {
+        var one: UInt64 = 1
+        _ = write(wakeUp, &one, MemoryLayout<UInt64>.size)
+      }
+      return true
+    }
+  }
+
+  /// A pool that this thread serves from now on.
+  func makePool(_ configuration: CurlTransport.Configuration) -> ConnectionPool {
+    let pool = ConnectionPool(configuration, poller: poller, clock: clock)
+    post(.open(pool))
+    return pool
+  }
+
+  // MARK: The loop
+
+  /// Serves the pools until the last of them is closed, or the process ends.
+  func run() {
+    while !isStopped {
+      var next = MonotonicTime.never
+      for pool in pools { next = min(next, pool.nextTime) }
+      let eventCount = poller.wait(milliseconds: next.milliseconds(after: .now))
+      clock.update()
+      for index in 0..<eventCount where poller.handle(event: index) {
+        var count: UInt64 = 0
+        _ = read(wakeUp, &count, MemoryLayout<UInt64>.size)
+      }
+      // Nothing is left to be done before the next wait, or it might wait for good.
+      repeat {
+        takeCommands()
+        for pool in pools { pool.runTimers() }
+      } while finishTransfers() || publish()
+    }
+    inbox.withLock { $0.isClosed = true }
+  }
+
+  private func finishTransfers() -> Bool {
+    var hasFinished = false
+    for pool in pools where pool.finishTransfers() { hasFinished = true }
+    return hasFinished
+  }
+
+  private func publish() -> Bool {
+    var goesOn = false
+    for pool in pools where pool.publish() { goesOn = true }
+    return goesOn
+  }
+
+  private func takeCommands() {
+    inbox.withLock { swap(&$0.commands, &commands) }
+    for command in commands {
+      switch command {
+      case .start(let transfer): transfer.pool.start(transfer)
+      case .cancel(let transfer): transfer.pool.cancel(transfer)
+      case .readOn(let transfer): transfer.pool.readOn(transfer)
+      case .open(let pool): pools.append(pool)
+      case .close(let pool):
+        pool.close()
+        pools.removeAll { $0 === pool }
+        if IOThread.endUse(of: self) { isStopped = true }
+      case .stop: isStopped = true
+      }
+    }
+    commands.removeAll(keepingCapacity: true)
+  }
+}

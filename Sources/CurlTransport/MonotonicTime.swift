@@ -1,0 +1,59 @@
+import Glibc
+
+/// A moment of the monotonic clock, in nanoseconds.
+struct MonotonicTime: Comparable {
+  private let nanoseconds: Int64
+
+  /// Later than all others.
+  static let never = MonotonicTime(nanoseconds: .max)
+
+  private init(nanoseconds: Int64) {
+    self.nanoseconds = nanoseconds
+  }
+
+  static var now: MonotonicTime {
+    var time = timespec()
+    clock_gettime(CLOCK_MONOTONIC, &time)
+    return MonotonicTime(nanoseconds: Int64(time.tv_sec) * 1_000_000_000 + Int64(time.tv_nsec))
+  }
+
+  static func < (left: Self, right: Self) -> Bool { left.nanoseconds < right.nanoseconds }
+
+  /// The moment so much later; ``never`` if there is none.
+  func advanced(by duration: Duration) -> MonotonicTime {
+    let (sum, overflow) = nanoseconds.addingReportingOverflow(duration.clampedNanoseconds)
+    return overflow ? .never : MonotonicTime(nanoseconds: sum)
+  }
+
+  /// The milliseconds from another moment until this, rounded up, for `epoll_wait`; -1 for ``never``.
+  func milliseconds(after now: MonotonicTime) -> CInt {
+    if self == .never { return -1 }
+    guard nanoseconds > now.nanoseconds else { return 0 }
+    return CInt(clamping: (nanoseconds - now.nanoseconds + 999_999) / 1_000_000)
+  }
+}
+
+extension Duration {
+  fileprivate var clampedNanoseconds: Int64 {
+    let (seconds, attoseconds) = components
+    let (product, overflow) = seconds.multipliedReportingOverflow(by: 1_000_000_000)
+    if overflow { return seconds < 0 ? .min : .max }
+    let (sum, carry) = product.addingReportingOverflow(attoseconds / 1_000_000_000)
+    return carry ? .max : sum
+  }
+
+  /// Whole milliseconds, at least 1.
+  var positiveMilliseconds: Int { max(1, Int(clamping: clampedNanoseconds / 1_000_000)) }
+
+  /// Whole seconds, rounded up, at least 1.
+  var positiveSeconds: Int { max(1, Int(clamping: components.seconds) + (components.attoseconds > 0 ? 1 : 0)) }
+}
+
+/// The time as the I/O thread sees it within a round of its loop. Used by that thread alone.
+final class LoopClock {
+  private(set) var now = MonotonicTime.now
+
+  func update() {
+    now = .now
+  }
+}

@@ -1,0 +1,169 @@
+import CCurl
+import CachingClient
+import FoundationEssentials
+import Glibc
+import HTTPCaching
+
+/// A validated request in libcurl's terms, made by the caller's thread to keep that work off the thread of all
+/// transfers.
+///
+/// `@unchecked Sendable`: nothing changes after `init`; the I/O thread alone hands the memory to libcurl.
+final class PreparedRequest: @unchecked Sendable {
+  /// The method; never empty.
+  let method: String
+  /// The scheme, host and port.
+  let origin: String
+  /// The parsed URL, a `CURLU`.
+  let url: OpaquePointer
+  /// The lines of the fields.
+  let fields: UnsafeMutablePointer<curl_slist>?
+  /// The content, which may be empty; nil if the request has none.
+  let content: UnsafeMutableRawBufferPointer?
+  /// Whether it may be sent twice (RFC 9110 section 9.2.2).
+  let isIdempotent: Bool
+
+  /// - Throws: `CurlTransportError` if the URL, the method, a field or the content cannot be sent as it is.
+  init(_ request: OutgoingRequest, decodesContent: Bool) throws(CurlTransportError) {
+    let head = request.head
+    method = head.method
+    try Self.validate(head)
+    switch request.body {
+    // Without it, servers wait for content that these methods announce (RFC 9110 section 8.6).
+    case nil where ["POST", "PUT", "PATCH"].contains(method): content = Self.copy(Data())
+    case nil: content = nil
+    case .bytes(let bytes)?:
+      guard method != "HEAD" else { throw CurlTransportError(.invalidRequest, "a HEAD request must not have content") }
+      content = Self.copy(bytes)
+    case .inContext?: throw CurlTransportError(.invalidRequest, "the content is not given as bytes")
+    }
+    isIdempotent = ["GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE"].contains(method)
+    fields = Self.lines(of: head, hasContent: content != nil, decodesContent: decodesContent)
+    do {
+      (url, origin) = try Self.parse(head.url)
+    } catch {
+      // A class that throws in its initializer is not deinitialized.
+      curl_slist_free_all(fields)
+      content?.deallocate()
+      throw error
+    }
+  }
+
+  deinit {
+    curl_url_cleanup(url)
+    curl_slist_free_all(fields)
+    content?.deallocate()
+  }
+
+  private static func copy(_ bytes: Data) -> UnsafeMutableRawBufferPointer {
+    let copy = UnsafeMutableRawBufferPointer.allocate(byteCount: max(1, bytes.count), alignment: 1)
+    _ = bytes.copyBytes(to: copy)
+    return UnsafeMutableRawBufferPointer(rebasing: copy[..<bytes.count])
+  }
+
+  // MARK: Head
+
+  private static func validate(_ head: RequestHead) throws(CurlTransportError) {
+    guard !head.method.isEmpty, head.method.utf8.allSatisfy(\.isTokenByte), head.method != "CONNECT" else {
+      throw CurlTransportError(.invalidRequest, "the method cannot be sent")
+    }
+    // libcurl would send what follows a line end as further lines.
+    guard head.fields.isWellFormed else {
+      throw CurlTransportError(.invalidRequest, "a field's name is no token, or its value has a line end or a NUL")
+    }
+  }
+
+  /// The lines as libcurl wants them. Without a value, `Name:` would remove a field that libcurl adds; `Name;` sends
+  /// it.
+  private static func lines(
+    of head: RequestHead, hasContent: Bool, decodesContent: Bool
+  ) -> UnsafeMutablePointer<curl_slist>? {
+    var list: UnsafeMutablePointer<curl_slist>?
+    func append(_ line: String) { list = curl_slist_append(list, line) }
+    var given: Set<GivenField> = []
+    for (name, value) in head.fields {
+      if let field = GivenField(name) {
+        given.insert(field)
+        // libcurl sends these by the content that it has. It would wait for a server that never says "continue".
+        if field == .framing { continue }
+      }
+      append(value.utf8.allSatisfy { $0 == 0x20 || $0 == 0x09 } ? "\(name);" : "\(name): \(value)")
+    }
+    if !given.contains(.accept) { append("Accept:") }
+    if !given.contains(.userAgent), let userAgent = head.defaultUserAgent { append("User-Agent: \(userAgent)") }
+    if decodesContent, !given.contains(.acceptEncoding), !given.contains(.range) {
+      append("Accept-Encoding: gzip, deflate")
+    }
+    if hasContent {
+      append("Expect:")
+      if !given.contains(.contentType) { append("Content-Type:") }
+    }
+    return list
+  }
+
+  /// Fields of a request for which libcurl, or this transport, has a default.
+  private enum GivenField {
+    case accept, acceptEncoding, contentType, range, userAgent, framing
+
+    init?(_ name: String) {
+      switch name.lowercased() {
+      case "accept": self = .accept
+      case "accept-encoding": self = .acceptEncoding
+      case "content-type": self = .contentType
+      case "range": self = .range
+      case "user-agent": self = .userAgent
+      case "content-length", "transfer-encoding", "expect": self = .framing
+      default: return nil
+      }
+    }
+  }
+
+  // MARK: URL
+
+  private static func parse(_ url: URL) throws(CurlTransportError) -> (OpaquePointer, origin: String) {
+    guard let scheme = url.scheme?.lowercased(), scheme == "http" || scheme == "https" else {
+      throw CurlTransportError(.unsupportedScheme, "the URL is neither http nor https")
+    }
+    guard let host = url.host?.lowercased(), !host.isEmpty else {
+      throw CurlTransportError(.invalidURL, "the URL has no host")
+    }
+    guard url.user == nil, url.password == nil else {
+      throw CurlTransportError(.invalidURL, "the URL has user information")
+    }
+    guard let parsed = curl_url() else { throw CurlTransportError(.unavailable, "there is no memory for a URL") }
+    let result = curl_url_set(parsed, CURLUPART_URL, url.absoluteString, CUnsignedInt(CURLU_PATH_AS_IS))
+    // Both parsers must see the same origin: what is stored under one must not come from another.
+    guard result == CURLUE_OK, part(CURLUPART_HOST, of: parsed)?.lowercased().withoutBrackets == host.withoutBrackets,
+      part(CURLUPART_PORT, of: parsed).map({ Int($0) }) ?? nil == url.port, part(CURLUPART_USER, of: parsed) == nil
+    else {
+      curl_url_cleanup(parsed)
+      throw CurlTransportError(.invalidURL, "the URL cannot be parsed, or not without doubt")
+    }
+    return (parsed, "\(scheme)://\(host):\(url.port ?? (scheme == "https" ? 443 : 80))")
+  }
+
+  private static func part(_ part: CURLUPart, of url: OpaquePointer) -> String? {
+    var text: UnsafeMutablePointer<CChar>?
+    guard curl_url_get(url, part, &text, 0) == CURLUE_OK, let text else { return nil }
+    defer { curl_free(text) }
+    return String(cString: text)
+  }
+}
+
+extension String {
+  /// The address of a literal IPv6 host.
+  fileprivate var withoutBrackets: Substring {
+    hasPrefix("[") && hasSuffix("]") ? dropFirst().dropLast() : self[...]
+  }
+}
+
+extension UInt8 {
+  /// `tchar` of RFC 9110 section 5.6.2.
+  fileprivate var isTokenByte: Bool {
+    switch self {
+    case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+      UInt8(ascii: "0")...UInt8(ascii: "9"):
+      true
+    default: "!#$%&'*+-.^_`|~".utf8.contains(self)
+    }
+  }
+}

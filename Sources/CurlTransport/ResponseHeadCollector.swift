@@ -1,0 +1,236 @@
+import FoundationEssentials
+import HTTPCaching
+
+/// How the end of a response's content is known (RFC 9112 section 6.3).
+enum ContentFraming: Sendable, Hashable {
+  /// There is none: by the request's method, or by the status.
+  case noContent
+  /// `Content-Length`, with the number of bytes.
+  case length(Int)
+  /// `Transfer-Encoding: chunked`; libcurl checks its end.
+  case chunked
+  /// Nothing but the end of the connection, which may have come early.
+  case untilClose
+
+  /// Whether the end of the content can be told from a connection that was lost.
+  var hasProvableEnd: Bool { self != .untilClose }
+}
+
+/// A final head as it came: its status, and the lines of its fields.
+///
+/// The lines are taken apart by the caller's thread, not by the thread that serves all transfers.
+struct ReceivedHead: Sendable {
+  let status: Int
+  let framing: ContentFraming
+  /// The lines of the fields, without their ends; a folded line is one.
+  let lines: [UInt8]
+  /// Where each line ends in ``lines``.
+  let lineEnds: [Int]
+
+  /// The fields in their order and spelling.
+  var fields: HTTPFields {
+    var fields = HTTPFields()
+    fields.reserveCapacity(lineEnds.count)
+    lines.withUnsafeBytes { bytes in
+      var start = 0
+      for end in lineEnds {
+        let line = bytes[start..<end]
+        start = end
+        guard let colon = line.firstIndex(of: UInt8(ascii: ":")) else { continue }
+        fields.append(name: Self.text(line[..<colon]), value: Self.text(line[(colon + 1)...].trimmingBlanks()))
+      }
+    }
+    return fields
+  }
+
+  /// UTF-8 if it is; otherwise each byte is a character of ISO 8859-1 (RFC 9110 section 5.5).
+  private static func text(_ bytes: Slice<UnsafeRawBufferPointer>) -> String {
+    if let text = String(validating: bytes, as: UTF8.self) { return text }
+    var text = ""
+    for byte in bytes { text.unicodeScalars.append(Unicode.Scalar(byte)) }
+    return text
+  }
+}
+
+/// Gathers the lines that libcurl hands over into the final head of a response.
+///
+/// Interim responses (1xx) are dropped, and so are trailers: a trailer must not be taken for a field of the head (RFC
+/// 9110 section 6.5.1).
+struct ResponseHeadCollector {
+  /// The maximum number of interim responses before the final one. libcurl limits only the bytes of all heads together.
+  static let maximumInterimCount = 100
+
+  private enum State {
+    case beforeStatusLine
+    case inFields
+    case complete
+  }
+
+  private let isHEAD: Bool
+  private var state = State.beforeStatusLine
+  private var status = 0
+  private var isHTTP10 = false
+  private var interimCount = 0
+  private var lines: [UInt8] = []
+  private var lineEnds: [Int] = []
+
+  /// Whether anything of a head has come.
+  private(set) var hasBegun = false
+  /// Whether the final head is complete.
+  var isComplete: Bool { state == .complete }
+  /// Whether the connection must not be used again after this response, as its framing is odd.
+  private(set) var hasOddFraming = false
+
+  init(method: String) {
+    isHEAD = method == "HEAD"
+  }
+
+  /// Takes one line, with its line end.
+  ///
+  /// - Returns: the final head if this line completes it.
+  /// - Throws: `CurlTransportError` if the head is malformed.
+  mutating func append(_ line: UnsafeRawBufferPointer) throws(CurlTransportError) -> ReceivedHead? {
+    hasBegun = true
+    var line = line[...]
+    if line.last == UInt8(ascii: "\n") { line.removeLast() }
+    if line.last == UInt8(ascii: "\r") { line.removeLast() }
+    switch state {
+    case .complete: return nil
+    case .beforeStatusLine:
+      try begin(line)
+      return nil
+    case .inFields:
+      if line.isEmpty { return try end() }
+      try appendField(line)
+      return nil
+    }
+  }
+
+  private mutating func begin(_ line: Slice<UnsafeRawBufferPointer>) throws(CurlTransportError) {
+    // libcurl has checked the form: a version, a blank, three digits.
+    let parts = line.split(separator: UInt8(ascii: " "), maxSplits: 2, omittingEmptySubsequences: true)
+    guard parts.count >= 2, parts[1].count == 3,
+      parts[1].allSatisfy({ (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) })
+    else { throw Self.malformed("its status line") }
+    status = parts[1].reduce(0) { $0 * 10 + Int($1 - UInt8(ascii: "0")) }
+    isHTTP10 = parts[0].elementsEqual("HTTP/1.0".utf8)
+    guard isHTTP10 || parts[0].elementsEqual("HTTP/1.1".utf8) else { throw Self.malformed("its version") }
+    state = .inFields
+    lines.removeAll(keepingCapacity: true)
+    lineEnds.removeAll(keepingCapacity: true)
+  }
+
+  private mutating func appendField(_ line: Slice<UnsafeRawBufferPointer>) throws(CurlTransportError) {
+    if line.first == UInt8(ascii: " ") || line.first == UInt8(ascii: "\t") {
+      // A folded line continues the one before (RFC 9112 section 5.2).
+      guard !lineEnds.isEmpty, !line.contains(UInt8(ascii: "\r")) else { throw Self.malformed("a folded field") }
+      lines.append(UInt8(ascii: " "))
+      lines.append(contentsOf: line.trimmingBlanks())
+      lineEnds[lineEnds.count - 1] = lines.count
+      return
+    }
+    // A blank before the colon hides a name from some recipients (RFC 9112 section 5.1), and a bare CR ends a line for
+    // some.
+    guard let colon = line.firstIndex(of: UInt8(ascii: ":")), let last = line[..<colon].last,
+      last != UInt8(ascii: " "), last != UInt8(ascii: "\t"), !line.contains(UInt8(ascii: "\r"))
+    else { throw Self.malformed("a field") }
+    lines.append(contentsOf: line)
+    lineEnds.append(lines.count)
+  }
+
+  private mutating func end() throws(CurlTransportError) -> ReceivedHead? {
+    guard status >= 200 else {
+      // The transport asks for no upgrade, so what would follow is not HTTP.
+      guard status != 101 else { throw CurlTransportError(.badServerResponse, "the server switched protocols") }
+      interimCount += 1
+      guard interimCount <= Self.maximumInterimCount else {
+        throw CurlTransportError(.badServerResponse, "too many interim responses came before the response")
+      }
+      state = .beforeStatusLine
+      return nil
+    }
+    let framing = try framing()
+    state = .complete
+    return ReceivedHead(status: status, framing: framing, lines: lines, lineEnds: lineEnds)
+  }
+
+  /// - Throws: `CurlTransportError` for a framing on which this and libcurl, or others on the way, might not agree.
+  private mutating func framing() throws(CurlTransportError) -> ContentFraming {
+    var length: Int?
+    var isChunked = false
+    var start = 0
+    for end in lineEnds {
+      let line = lines[start..<end]
+      start = end
+      if let value = line.value(of: "content-length") {
+        for element in value.split(separator: UInt8(ascii: ","), omittingEmptySubsequences: false) {
+          guard let count = Self.number(element.trimmingBlanks()), length == nil || length == count else {
+            throw Self.malformed("its Content-Length")
+          }
+          hasOddFraming = hasOddFraming || length != nil
+          length = count
+        }
+      } else if let value = line.value(of: "transfer-encoding") {
+        guard !isChunked, value.equalsIgnoringCase("chunked") else { throw Self.malformed("its Transfer-Encoding") }
+        isChunked = true
+      }
+    }
+    if isChunked, length != nil || isHTTP10 { hasOddFraming = true }
+    if status == 204 || status == 304 {
+      if isChunked || status == 204 && length ?? 0 != 0 { hasOddFraming = true }
+      return .noContent
+    }
+    if isHEAD { return .noContent }
+    if isChunked { return .chunked }
+    return length.map { .length($0) } ?? .untilClose
+  }
+
+  /// The number that these digits are; nil if there is anything else, or nothing, or if it is too large.
+  private static func number(_ digits: ArraySlice<UInt8>) -> Int? {
+    guard !digits.isEmpty else { return nil }
+    var number = 0
+    for digit in digits {
+      guard (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(digit) else { return nil }
+      let (tens, overflow) = number.multipliedReportingOverflow(by: 10)
+      let (sum, carry) = tens.addingReportingOverflow(Int(digit - UInt8(ascii: "0")))
+      if overflow || carry { return nil }
+      number = sum
+    }
+    return number
+  }
+
+  private static func malformed(_ part: String) -> CurlTransportError {
+    CurlTransportError(.badServerResponse, "the head of the response is malformed in \(part)")
+  }
+}
+
+extension BidirectionalCollection<UInt8> where SubSequence == Self {
+  /// Without the blanks and tabs around it.
+  func trimmingBlanks() -> Self {
+    let isBlank = { (byte: UInt8) in byte == UInt8(ascii: " ") || byte == UInt8(ascii: "\t") }
+    var rest = drop(while: isBlank)
+    while let last = rest.last, isBlank(last) { rest = rest.dropLast() }
+    return rest
+  }
+
+  /// Whether these bytes are the text, whose letters are lower-case ASCII, in any case.
+  func equalsIgnoringCase(_ lowercased: StaticString) -> Bool {
+    guard count == lowercased.utf8CodeUnitCount else { return false }
+    var expected = lowercased.utf8Start
+    for byte in self {
+      let folded = byte &- 0x41 < 26 ? byte | 0x20 : byte
+      guard folded == expected.pointee else { return false }
+      expected += 1
+    }
+    return true
+  }
+
+  /// The value of this field line if the field has this name, which is in lower case.
+  func value(of name: StaticString) -> Self? {
+    let nameCount = name.utf8CodeUnitCount
+    guard count > nameCount else { return nil }
+    let end = index(startIndex, offsetBy: nameCount)
+    guard self[end] == UInt8(ascii: ":"), self[..<end].equalsIgnoringCase(name) else { return nil }
+    return self[index(after: end)...].trimmingBlanks()
+  }
+}

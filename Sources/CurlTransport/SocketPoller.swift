@@ -1,0 +1,141 @@
+import CCurl
+import Glibc
+
+/// The sockets of all transfers, watched by epoll for what libcurl wants to know of them. Used by the I/O thread alone.
+///
+/// Changes are gathered within a round and applied before the next wait, where most of them cancel out. libcurl reuses
+/// the numbers of closed descriptors within a round, and closes some without a word, so only sockets that are known to
+/// be open are treated like that: those that were made here and not closed since.
+final class SocketPoller {
+  private struct Entry {
+    /// Whom the socket belongs to, which lives as long as its sockets; nil if to no pool.
+    var pool: Unmanaged<ConnectionPool>?
+    /// What libcurl wants to know, and what epoll watches for: `CURL_POLL_IN`, `CURL_POLL_OUT`, both, or 0.
+    var wanted: CInt = 0
+    var watched: CInt = 0
+    /// Whether the socket was made here and is open.
+    var isOwn = false
+    var isChanged = false
+  }
+
+  private let epoll: CInt
+  private let wakeUp: CInt
+  private var entries: [Entry] = []
+  private var changed: [CInt] = []
+  private var events = [epoll_event](repeating: epoll_event(), count: 256)
+
+  /// - Parameter wakeUp: A descriptor that ends the wait when it is readable.
+  /// - Returns: nil if the process has no descriptor left.
+  init?(wakeUp: CInt) {
+    epoll = epoll_create1(CInt(EPOLL_CLOEXEC))
+    self.wakeUp = wakeUp
+    guard epoll >= 0 else { return nil }
+    control(EPOLL_CTL_ADD, wakeUp, CURL_POLL_IN)
+  }
+
+  deinit {
+    if epoll >= 0 { close(epoll) }
+  }
+
+  // MARK: Sockets
+
+  /// A new socket is watched for nothing, whatever its number was before.
+  func opened(_ descriptor: CInt) {
+    reset(descriptor)
+    entries[Int(descriptor)].isOwn = true
+  }
+
+  /// A closed socket leaves epoll by itself.
+  func closed(_ descriptor: CInt) {
+    reset(descriptor)
+  }
+
+  private func reset(_ descriptor: CInt) {
+    makeEntry(descriptor)
+    let isChanged = entries[Int(descriptor)].isChanged
+    entries[Int(descriptor)] = Entry(isChanged: isChanged)
+  }
+
+  /// Watches a socket for something else.
+  ///
+  /// - Parameter wanted: `CURL_POLL_IN`, `CURL_POLL_OUT`, `CURL_POLL_INOUT` or `CURL_POLL_REMOVE`.
+  /// - Returns: whether it was a socket made here that was waiting to be connected, and is no longer watched.
+  func watch(_ descriptor: CInt, for wanted: CInt, of pool: ConnectionPool) -> Bool {
+    makeEntry(descriptor)
+    let wanted = wanted == CURL_POLL_REMOVE ? 0 : wanted
+    let before = entries[Int(descriptor)]
+    entries[Int(descriptor)].wanted = wanted
+    entries[Int(descriptor)].pool = wanted == 0 ? nil : Unmanaged.passUnretained(pool)
+    if !before.isOwn {
+      apply(descriptor)
+    } else if !before.isChanged {
+      entries[Int(descriptor)].isChanged = true
+      changed.append(descriptor)
+    }
+    return before.isOwn && before.wanted == CURL_POLL_OUT && wanted == 0
+  }
+
+  /// Forgets a pool whose sockets are all closed. Some of them may have been closed without a word.
+  func forget(_ pool: ConnectionPool) {
+    let pointer = Unmanaged.passUnretained(pool).toOpaque()
+    for index in entries.indices where entries[index].pool?.toOpaque() == pointer { reset(CInt(index)) }
+  }
+
+  private func makeEntry(_ descriptor: CInt) {
+    while entries.count <= Int(descriptor) { entries.append(Entry()) }
+  }
+
+  // MARK: epoll
+
+  /// Waits for events, at most so long.
+  ///
+  /// - Parameter milliseconds: -1 waits until there is an event.
+  /// - Returns: the number of events, which ``handle(event:)`` then takes one by one.
+  func wait(milliseconds: CInt) -> Int {
+    for descriptor in changed {
+      entries[Int(descriptor)].isChanged = false
+      if entries[Int(descriptor)].wanted != entries[Int(descriptor)].watched { apply(descriptor) }
+    }
+    changed.removeAll(keepingCapacity: true)
+    return max(0, Int(epoll_wait(epoll, &events, CInt(events.count), milliseconds)))
+  }
+
+  /// Tells the pool of a socket about the event that happened to it.
+  ///
+  /// - Returns: whether the event was the one that wakes the thread up.
+  func handle(event index: Int) -> Bool {
+    let descriptor = events[index].data.fd
+    if descriptor == wakeUp { return true }
+    // An earlier event of the round may have ended the interest.
+    guard entries[Int(descriptor)].wanted != 0, let pool = entries[Int(descriptor)].pool else { return false }
+    let happened = events[index].events
+    var condition: CInt = 0
+    if happened & EPOLLIN.rawValue != 0 { condition |= CURL_CSELECT_IN }
+    if happened & EPOLLOUT.rawValue != 0 { condition |= CURL_CSELECT_OUT }
+    if happened & (EPOLLERR.rawValue | EPOLLHUP.rawValue) != 0 { condition |= CURL_CSELECT_ERR }
+    pool.takeUnretainedValue().act(on: descriptor, condition)
+    return false
+  }
+
+  private func apply(_ descriptor: CInt) {
+    let wanted = entries[Int(descriptor)].wanted
+    // The table may be wrong about a socket that was closed without a word, in either direction.
+    if wanted == 0 {
+      control(EPOLL_CTL_DEL, descriptor, 0)
+    } else if entries[Int(descriptor)].watched == 0 {
+      if !control(EPOLL_CTL_ADD, descriptor, wanted), errno == EEXIST { control(EPOLL_CTL_MOD, descriptor, wanted) }
+    } else if !control(EPOLL_CTL_MOD, descriptor, wanted), errno == ENOENT {
+      control(EPOLL_CTL_ADD, descriptor, wanted)
+    }
+    entries[Int(descriptor)].watched = wanted
+  }
+
+  @discardableResult
+  private func control(_ operation: CInt, _ descriptor: CInt, _ wanted: CInt) -> Bool {
+    var event = epoll_event()
+    if wanted & CURL_POLL_IN != 0 { event.events |= EPOLLIN.rawValue }
+    if wanted & CURL_POLL_OUT != 0 { event.events |= EPOLLOUT.rawValue }
+    event.data.fd = descriptor
+    return epoll_ctl(epoll, operation, descriptor, &event) == 0
+  }
+}

@@ -1,0 +1,44 @@
+import Glibc
+
+/// A bar on standard error for work that takes longer than a second. Nothing is shown if standard error is not a terminal.
+struct ProgressBar: ~Copyable {
+  private static let delay = Duration.seconds(1)
+  private static let interval = Duration.milliseconds(100)
+
+  private let title: String
+  private let isEnabled: Bool
+  private var nextUpdate: ContinuousClock.Instant
+  private var isShown = false
+
+  /// - Parameter sharesTerminal: Whether other output goes to the terminal meanwhile, so that a bar would be in its way.
+  init(_ title: String, sharesTerminal: Bool = false) {
+    self.title = title
+    isEnabled = isatty(STDERR_FILENO) == 1 && !(sharesTerminal && isatty(STDOUT_FILENO) == 1)
+    nextUpdate = .now + Self.delay
+  }
+
+  deinit {
+    if isShown { Output.error("\r\u{1B}[K") }
+  }
+
+  /// Removes the bar, before other output.
+  consuming func end() {}
+
+  /// To be called often: mostly it only looks at the clock.
+  mutating func update(done: Int, total: Int) {
+    guard isEnabled, case let now = ContinuousClock.now, now >= nextUpdate else { return }
+    nextUpdate = now + Self.interval
+    isShown = true
+    Output.error("\r\u{1B}[K" + Self.line(title, done: done, total: total))
+  }
+
+  /// `Checking [#####               ]  25% (1,000 of 4,000)`.
+  static func line(_ title: String, done: Int, total: Int) -> String {
+    let width = 20
+    let done = min(max(done, 0), max(total, 0))
+    let filled = total > 0 ? done * width / total : width
+    let percent = total > 0 ? done * 100 / total : 100
+    let bar = String(repeating: "#", count: filled).padded(to: width)
+    return "\(title) [\(bar)] \(String(percent).aligned(to: 3))% (\(Format.count(done)) of \(Format.count(total)))"
+  }
+}

@@ -1,0 +1,195 @@
+import CurlTransport
+import FoundationEssentials
+import HTTPCaching
+import LoopbackOrigin
+import Synchronization
+import Testing
+
+/// Which connection carries a request, and how often it is sent.
+@Suite("Connections of curl's transport", .timeLimit(.minutes(1)))
+struct ConnectionTests {
+  @Test("Requests one after another share a connection")
+  func reuse() async throws {
+    try await withOrigin { _ in
+      Reply(200, [], "hello")
+    } _: { origin in
+      let transport = directTransport()
+      for _ in 0..<20 { #expect(await transport.outcome(origin.url()) == .complete(200, "hello")) }
+      #expect(origin.connectionCount == 1)
+    }
+  }
+
+  @Test("Transports share no connection")
+  func separation() async throws {
+    try await withOrigin { _ in
+      Reply(200)
+    } _: { origin in
+      for _ in 0..<3 { _ = try await directTransport().get(origin.url()) }
+      #expect(origin.connectionCount == 3)
+    }
+  }
+
+  @Test(
+    "Bytes that came on an idle connection are not taken for the next response",
+    arguments: [
+      "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", "HTTP/1.1 304 Not Modified\r\nContent-Length: 44\r\n\r\n",
+    ])
+  func strayBytes(_ first: String) async throws {
+    let poison = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison"
+    let (sent, hold) = (Gate(), Gate())
+    let handler: LoopbackOrigin.Handler = { request in
+      guard request.number == 0 else { return Reply(200, [], "connection \(request.connection)") }
+      // The poison has arrived when the thread has come to the second gate: loopback delivers within the call that
+      // sends.
+      return .raw([.text(first), .hold(sent), .text(poison), .hold(hold)], closes: false)
+    }
+    try await withOrigin(handler) { origin in
+      let transport = directTransport()
+      _ = try await transport.get(origin.url()).text()
+      sent.open()
+      await hold.waitForArrivals()
+      #expect(await transport.outcome(origin.url()) == .complete(200, "connection 1"))
+      hold.open()
+    }
+  }
+
+  @Test(
+    "An idempotent request is sent again when its kept connection is dead", arguments: ["GET", "HEAD", "PUT", "DELETE"])
+  func repetition(_ method: String) async throws {
+    let handler: LoopbackOrigin.Handler = { request in
+      // The second request finds a connection that dies without a byte.
+      request.number == 1 ? .nothing : Reply(200, [], "hello")
+    }
+    try await withOrigin(handler) { origin in
+      let transport = directTransport()
+      _ = try await transport.get(origin.url()).text()
+      let outcome = await transport.outcome(origin.url(), method: method)
+      #expect(outcome == .complete(200, method == "HEAD" ? "" : "hello"))
+      #expect(origin.requests.map(\.connection) == [0, 0, 1])
+    }
+  }
+
+  @Test(
+    "A request that is not idempotent is sent once, on a connection of its own", arguments: ["POST", "PATCH", "PURGE"])
+  func noRepetition(_ method: String) async throws {
+    let handler: LoopbackOrigin.Handler = { request in request.method == "GET" ? Reply(200) : .nothing }
+    try await withOrigin(handler) { origin in
+      let transport = directTransport()
+      _ = try await transport.get(origin.url())
+      #expect(await transport.outcome(origin.url(), method: method) == .failure(.badServerResponse))
+      #expect(origin.requests.map(\.method) == ["GET", method])
+      #expect(origin.requests.map(\.connection) == [0, 1])
+    }
+  }
+
+  @Test("A request on a new connection is sent once")
+  func noRepetitionOnNewConnection() async throws {
+    try await withOrigin { _ in
+      .nothing
+    } _: { origin in
+      #expect(await directTransport().outcome(origin.url()) == .failure(.badServerResponse))
+      #expect(origin.requestCount == 1)
+    }
+  }
+
+  @Test("A response that has begun is not asked for again")
+  func noRepetitionAfterHead() async throws {
+    let handler: LoopbackOrigin.Handler = { request in
+      request.number == 0 ? Reply(200) : .raw([.text("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel"), .reset])
+    }
+    try await withOrigin(handler) { origin in
+      let transport = directTransport()
+      _ = try await transport.get(origin.url())
+      #expect(await transport.outcome(origin.url()) == .failure(.connectionLost))
+      #expect(origin.requestCount == 2)
+    }
+  }
+
+  @Test(
+    "A connection with odd framing is not used again",
+    arguments: [
+      "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+      "HTTP/1.1 200 OK\r\nContent-Length: 5, 5\r\n\r\nhello", "HTTP/1.1 204 No\r\nContent-Length: 5\r\n\r\n",
+      "HTTP/1.1 204 No\r\nTransfer-Encoding: chunked\r\n\r\n",
+      "HTTP/1.1 304 Not\r\nTransfer-Encoding: chunked\r\n\r\n",
+    ])
+  func oddFraming(_ bytes: String) async throws {
+    let handler: LoopbackOrigin.Handler = { $0.number == 0 ? .raw(bytes, closes: false) : Reply(200) }
+    try await withOrigin(handler) { origin in
+      let transport = directTransport()
+      _ = try await transport.get(origin.url()).text()
+      _ = try await transport.get(origin.url())
+      #expect(origin.requests.map(\.connection) == [0, 1])
+    }
+  }
+
+  @Test("No more requests are under way to one origin, or in all, than the limits allow")
+  func limits() async throws {
+    let gate = Gate()
+    try await withOrigin { _ in
+      Reply(200).held(at: gate)
+    } _: { one in
+      try await withOrigin { _ in
+        Reply(200).held(at: gate)
+      } _: { other in
+        let transport = directTransport {
+          $0.maximumConnectionsPerOrigin = 3
+          $0.maximumConnections = 5
+        }
+        await withTaskGroup(of: Outcome.self) { group in
+          for number in 0..<40 {
+            group.addTask { await transport.outcome((number < 20 ? one : other).url()) }
+          }
+          // Three of one and two of the other have places; they wait at the gate.
+          await gate.waitForArrivals(count: 5)
+          #expect(one.requestCount + other.requestCount == 5)
+          #expect(max(one.requestCount, other.requestCount) == 3)
+          gate.open()
+          for await outcome in group { #expect(outcome == .complete(200, "")) }
+        }
+      }
+    }
+  }
+
+  @Test("An origin that does not answer keeps no other from being asked")
+  func fairness() async throws {
+    let gate = Gate()
+    try await withOrigin { _ in
+      Reply(200).held(at: gate)
+    } _: { slow in
+      try await withOrigin { _ in
+        Reply(200, [], "hello")
+      } _: { quick in
+        let transport = directTransport { $0.maximumConnectionsPerOrigin = 2 }
+        await withTaskGroup(of: Outcome.self) { group in
+          for _ in 0..<20 { group.addTask { await transport.outcome(slow.url()) } }
+          await gate.waitForArrivals(count: 2)
+          for _ in 0..<20 { #expect(await transport.outcome(quick.url()) == .complete(200, "hello")) }
+          #expect(slow.requestCount == 2)
+          gate.open()
+          for await outcome in group { #expect(outcome == .complete(200, "")) }
+        }
+      }
+    }
+  }
+
+  @Test("Many callers at once get their own responses")
+  func manyCallers() async throws {
+    let handler: LoopbackOrigin.Handler = { Reply(200, [], String(repeating: $0.target, count: 200)) }
+    try await withOrigin(handler) { origin in
+      let transport = directTransport { $0.maximumConnectionsPerOrigin = 16 }
+      await withTaskGroup(of: Void.self) { group in
+        for caller in 0..<32 {
+          group.addTask {
+            for number in 0..<20 {
+              let target = "/\(caller)-\(number)"
+              let outcome = await transport.outcome(origin.url(target))
+              #expect(outcome == .complete(200, String(repeating: target, count: 200)))
+            }
+          }
+        }
+      }
+      #expect(origin.connectionCount <= 16)
+    }
+  }
+}

@@ -1,0 +1,271 @@
+import CachingClient
+import FoundationEssentials
+import Glibc
+import HTTPCaching
+import LoopbackOrigin
+import Testing
+
+@testable import CurlTransport
+
+/// Slow readers, slow servers, and callers who leave.
+@Suite("Flow of curl's transport", .timeLimit(.minutes(1)))
+struct FlowTests {
+  /// The most that may wait for a reader: the limit, and libcurl's last piece.
+  private static let maximumUnreadByteCount = Exchange.pausingByteCount + (16 << 10)
+
+  /// An exchange that can be looked into, and the rest of `send`.
+  private func start(
+    _ url: URL, over connections: ConnectionPoolHandle
+  ) async throws -> (exchange: Exchange, content: Data?, reader: ResponseReader) {
+    let request = try PreparedRequest(OutgoingRequest(head: RequestHead(url: url)), decodesContent: false)
+    let transfer = Transfer(request, in: connections.pool, timeout: .seconds(60))
+    let arrival = try await transfer.exchange.arrival { connections.post(.start(transfer)) }
+    return (transfer.exchange, arrival.wholeContent, ResponseReader(transfer, over: connections, decoder: nil))
+  }
+
+  private func openConnections() throws -> ConnectionPoolHandle {
+    var configuration = CurlTransport.Configuration()
+    configuration.proxy = .none
+    return try ConnectionPoolHandle(configuration)
+  }
+
+  @Test("A slow reader pauses the transfer, and what waits for it stays bounded")
+  func backPressure() async throws {
+    let byteCount = 24 << 20
+    try await withOrigin { _ in
+      Reply(200, [], body: Data(repeating: 120, count: byteCount))
+    } _: { origin in
+      let (exchange, _, reader) = try await start(origin.url(), over: try openConnections())
+      var received = 0
+      var pauseCount = 0
+      while received < byteCount {
+        // Until nothing more comes: the transfer has paused, or all of it has come.
+        while !exchange.isPaused, received + exchange.unreadByteCount < byteCount { await Task.yield() }
+        #expect(exchange.unreadByteCount <= Self.maximumUnreadByteCount)
+        if exchange.isPaused { pauseCount += 1 }
+        received += try #require(try await reader.next()).count
+      }
+      #expect(received == byteCount)
+      #expect(try await reader.next() == nil)
+      #expect(pauseCount >= byteCount / Self.maximumUnreadByteCount - 1)
+    }
+  }
+
+  @Test("A paused transfer does not hold up the others")
+  func neighbors() async throws {
+    let handler: LoopbackOrigin.Handler = { $0.path == "/endless" ? .endless() : Reply(200, [], "hello") }
+    try await withOrigin(handler) { origin in
+      let connections = try openConnections()
+      let (exchange, _, reader) = try await start(origin.url("/endless"), over: connections)
+      await wait { exchange.isPaused }
+      for _ in 0..<50 {
+        let (_, content, neighbor) = try await start(origin.url("/a"), over: connections)
+        var text = content ?? Data()
+        while let piece = try await neighbor.next() { text += piece }
+        #expect(text == Data("hello".utf8))
+      }
+      #expect(try await reader.next()?.isEmpty == false)
+    }
+  }
+
+  @Test("All of a large body comes, in order")
+  func largeBody() async throws {
+    var content = Data()
+    for number in 0..<(1 << 18) { withUnsafeBytes(of: UInt64(number)) { content.append(contentsOf: $0) } }
+    try await withOrigin { [content] _ in
+      Reply(200, [], body: content).chunked(byteCount: 1000)
+    } _: { origin in
+      let response = try await directTransport().get(origin.url())
+      #expect(try await response.data() == content)
+    }
+  }
+
+  @Test("A reader that goes away ends the transfer")
+  func abandonedReader() async throws {
+    try await withOrigin { _ in
+      .endless()
+    } _: { origin in
+      let transport = directTransport()
+      var response: IncomingResponse? = try await transport.get(origin.url())
+      #expect(response?.head.status == 200)
+      response = nil
+      #expect(await origin.waitForAbandonedReplies())
+    }
+  }
+
+  @Test("Cancelling ends a request that waits for its head")
+  func cancelWaiting() async throws {
+    let gate = Gate()
+    try await withOrigin { _ in
+      Reply(200).held(at: gate)
+    } _: { origin in
+      let transport = directTransport()
+      let task = Task { try await transport.get(origin.url()) }
+      await gate.waitForArrivals()
+      task.cancel()
+      await #expect(throws: CancellationError.self) { try await task.value }
+      #expect(await origin.waitForAbandonedReplies())
+    }
+  }
+
+  @Test("Cancelling ends a response that is being read")
+  func cancelReading() async throws {
+    let gate = Gate()
+    try await withOrigin { _ in
+      Reply(200, [], "hello").held(at: gate, afterBodyBytes: 2)
+    } _: { origin in
+      let transport = directTransport()
+      let task = Task { try await transport.get(origin.url()).text() }
+      await gate.waitForArrivals()
+      task.cancel()
+      await #expect(throws: CancellationError.self) { try await task.value }
+      #expect(await origin.waitForAbandonedReplies())
+    }
+  }
+
+  @Test("Cancelling ends a request that waits in the queue, and its place goes to the next")
+  func cancelQueued() async throws {
+    let gate = Gate()
+    try await withOrigin {
+      $0.path == "/held" ? Reply(200).held(at: gate) : Reply(200, [], "hello")
+    } _: { origin in
+      let transport = directTransport { $0.maximumConnectionsPerOrigin = 1 }
+      let holder = Task { await transport.outcome(origin.url("/held")) }
+      await gate.waitForArrivals()
+      let cancelled = (0..<100).map { number in Task { try await transport.get(origin.url("/\(number)")) } }
+      for task in cancelled { task.cancel() }
+      for task in cancelled { await #expect(throws: CancellationError.self) { try await task.value } }
+      let last = Task { await transport.outcome(origin.url("/last")) }
+      gate.open()
+      #expect(await holder.value == .complete(200, ""))
+      #expect(await last.value == .complete(200, "hello"))
+      #expect(origin.requests.map(\.path) == ["/held", "/last"])
+    }
+  }
+
+  @Test("A task that is cancelled already sends nothing")
+  func cancelledBefore() async throws {
+    try await withOrigin { _ in
+      Reply(200)
+    } _: { origin in
+      let transport = directTransport()
+      let task = Task {
+        withUnsafeCurrentTask { $0?.cancel() }
+        return try await transport.get(origin.url())
+      }
+      await #expect(throws: CancellationError.self) { try await task.value }
+      #expect(origin.requestCount == 0)
+    }
+  }
+
+  @Test("Requests that are cancelled at any moment leave no descriptor and no place behind")
+  func cancelMany() async throws {
+    try await withOrigin { _ in
+      Reply(200, [], String(repeating: "a", count: 20_000))
+    } _: { origin in
+      let transport = directTransport { $0.maximumConnectionsPerOrigin = 4 }
+      _ = try await transport.get(origin.url())
+      for round in 0..<20 {
+        let tasks = (0..<20).map { _ in Task { try await transport.get(origin.url()).data() } }
+        for (number, task) in tasks.enumerated() where (number + round) % 3 != 0 {
+          if number % 2 == 0 { await Task.yield() }
+          task.cancel()
+        }
+        for task in tasks {
+          // Those that were cancelled too late have their response.
+          if case .success(let data) = await task.result { #expect(data.count == 20_000) }
+        }
+      }
+      #expect(await transport.outcome(origin.url()) == .complete(200, String(repeating: "a", count: 20_000)))
+      #expect(openSocketCount(to: origin.port) <= 4)
+    }
+  }
+
+  @Test("A server that never answers lets the request time out")
+  func silentServer() async throws {
+    let gate = Gate()
+    try await withOrigin { _ in
+      Reply(200).held(at: gate)
+    } _: { origin in
+      let outcome = await directTransport().outcome(origin.url(), timeLimit: .milliseconds(100))
+      #expect(outcome == .failure(.timedOut))
+      #expect(await origin.waitForAbandonedReplies())
+    }
+  }
+
+  @Test("A body that stops coming lets its reader time out")
+  func silentBody() async throws {
+    let gate = Gate()
+    try await withOrigin { _ in
+      Reply(200, [], "hello").held(at: gate, afterBodyBytes: 2)
+    } _: { origin in
+      let outcome = await directTransport { $0.timeout = .milliseconds(100) }.outcome(origin.url())
+      #expect(outcome == .failure(.timedOut))
+    }
+  }
+
+  @Test("A request that gets no place lets its caller time out")
+  func silentQueue() async throws {
+    let gate = Gate()
+    try await withOrigin { _ in
+      Reply(200).held(at: gate)
+    } _: { origin in
+      let transport = directTransport { $0.maximumConnectionsPerOrigin = 1 }
+      let holder = Task { await transport.outcome(origin.url()) }
+      await gate.waitForArrivals()
+      #expect(await transport.outcome(origin.url(), timeLimit: .milliseconds(50)) == .failure(.timedOut))
+      gate.open()
+      #expect(await holder.value == .complete(200, ""))
+      #expect(origin.requestCount == 1)
+    }
+  }
+
+  @Test("A reader that takes longer than the time limit loses nothing")
+  func slowReader() async throws {
+    try await withOrigin { _ in
+      Reply(200, [], body: Data(repeating: 120, count: 8 << 20))
+    } _: { origin in
+      let request = try PreparedRequest(OutgoingRequest(head: RequestHead(url: origin.url())), decodesContent: false)
+      let connections = try openConnections()
+      let transfer = Transfer(request, in: connections.pool, timeout: .milliseconds(100))
+      _ = try await transfer.exchange.arrival { connections.post(.start(transfer)) }
+      await wait { transfer.exchange.isPaused }
+      // Another request with the same limit times out meanwhile, so the time has passed.
+      let gate = Gate()
+      let silent = try LoopbackOrigin { _ in Reply(200).held(at: gate) }
+      defer { silent.stop() }
+      #expect(await directTransport().outcome(silent.url(), timeLimit: .milliseconds(200)) == .failure(.timedOut))
+      let reader = ResponseReader(transfer, over: connections, decoder: nil)
+      var received = 0
+      while let piece = try await reader.next() { received += piece.count }
+      #expect(received == 8 << 20)
+    }
+  }
+
+  @Test("A connection that is not accepted in time lets the request time out")
+  func silentAddress() async throws {
+    let backlog = try SilentListener(isFull: true)
+    let transport = directTransport { $0.connectTimeout = .milliseconds(100) }
+    #expect(await transport.outcome(backlog.url()) == .failure(.timedOut))
+    // Cancelling does not wait for the connection.
+    let patient = directTransport()
+    let task = Task { try await patient.get(backlog.url()) }
+    await Task.yield()
+    task.cancel()
+    await #expect(throws: CancellationError.self) { try await task.value }
+  }
+}
+
+/// The number of this process's sockets that are connected to a port of this machine.
+func openSocketCount(to port: UInt16) -> Int {
+  var count = 0
+  for descriptor in 0..<CInt(1024) {
+    var address = sockaddr_in()
+    var length = socklen_t(MemoryLayout<sockaddr_in>.size)
+    let isConnected = withUnsafeMutablePointer(to: &address) { pointer in
+      pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { getpeername(descriptor, $0, &length) == 0 }
+    }
+    if isConnected, address.sin_family == AF_INET, UInt16(bigEndian: address.sin_port) == port { count += 1 }
+  }
+  return count
+}

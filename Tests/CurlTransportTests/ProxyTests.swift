@@ -1,0 +1,95 @@
+import CurlTransport
+import FoundationEssentials
+import Glibc
+import LoopbackOrigin
+import Testing
+
+/// Requests through proxies, or past them.
+@Suite("Proxies of curl's transport", .timeLimit(.minutes(1)))
+struct ProxyTests {
+  private func transport(_ proxy: CurlTransport.Configuration.Proxy) -> CurlTransport {
+    directTransport { $0.proxy = proxy }
+  }
+
+  @Test("A request for http goes to the proxy as a whole, except for hosts that bypass it")
+  func http() async throws {
+    try await withOrigin { _ in
+      Reply(200, [], "by proxy")
+    } _: { proxy in
+      try await withOrigin { _ in
+        Reply(200, [], "direct")
+      } _: { origin in
+        let url = "http://127.0.0.1:\(proxy.port)"
+        #expect(await transport(.server(url)).outcome(origin.url("/a")) == .complete(200, "by proxy"))
+        #expect(proxy.requests.map(\.target) == ["http://127.0.0.1:\(origin.port)/a"])
+        let bypassing = transport(.server(url, bypassing: ["example.com", "127.0.0.1"]))
+        #expect(await bypassing.outcome(origin.url("/a")) == .complete(200, "direct"))
+      }
+    }
+  }
+
+  @Test(
+    "A proxy that refuses a tunnel fails the request, and its response is not the origin's", arguments: [407, 502, 200])
+  func refusedTunnel(_ status: Int) async throws {
+    let handler: LoopbackOrigin.Handler = { _ in
+      status == 200
+        ? .raw("HTTP/1.1 200 OK\r\n\r\nno TLS at all") : Reply(status, [("X-Proxy", "1")], "refused").closing()
+    }
+    try await withOrigin(handler) { proxy in
+      let url = URL(string: "https://origin.test/")!
+      let outcome = await transport(.server("http://127.0.0.1:\(proxy.port)")).outcome(url, ["X-Origin": "1"])
+      #expect(outcome == .failure(status == 200 ? .secureConnectionFailed : .cannotConnect))
+      let request = try #require(proxy.requests.first)
+      #expect(request.method == "CONNECT")
+      #expect(request.target == "origin.test:443")
+      #expect(request["X-Origin"] == nil)
+      #expect(proxy.requestCount == 1)
+    }
+  }
+
+  @Test("A proxy that cannot be reached fails the request")
+  func unreachable() async throws {
+    try await withOrigin { _ in
+      Reply(200)
+    } _: { origin in
+      #expect(await transport(.server("http://127.0.0.1:1")).outcome(origin.url()) == .failure(.cannotConnect))
+      #expect(origin.requestCount == 0)
+    }
+  }
+
+  @Test("The proxy of the environment is used, unless the configuration says no")
+  func environment() async {
+    await #expect(processExitsWith: .success) {
+      let proxy = try LoopbackOrigin { _ in Reply(200, [], "by proxy") }
+      let origin = try LoopbackOrigin { _ in Reply(200, [], "direct") }
+      setenv("http_proxy", "http://127.0.0.1:\(proxy.port)", 1)
+      unsetenv("no_proxy")
+      unsetenv("NO_PROXY")
+      #expect(await CurlTransport().outcome(origin.url()) == .complete(200, "by proxy"))
+      #expect(await directTransport().outcome(origin.url()) == .complete(200, "direct"))
+      setenv("no_proxy", "127.0.0.1", 1)
+      #expect(await CurlTransport().outcome(origin.url()) == .complete(200, "direct"))
+    }
+  }
+
+  @Test("Bytes that a proxy sends unasked are not taken for another origin's response")
+  func strayBytes() async throws {
+    let (sent, hold) = (Gate(), Gate())
+    let handler: LoopbackOrigin.Handler = { request in
+      guard request.number == 0 else { return Reply(200, [], request.target) }
+      let poison = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison"
+      return .raw(
+        [.text("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"), .hold(sent), .text(poison), .hold(hold)],
+        closes: false)
+    }
+    try await withOrigin(handler) { proxy in
+      let transport = transport(.server("http://127.0.0.1:\(proxy.port)"))
+      #expect(await transport.outcome(URL(string: "http://one.test/")!) == .complete(200, "hello"))
+      sent.open()
+      await hold.waitForArrivals()
+      let other = await transport.outcome(URL(string: "http://other.test/a")!)
+      #expect(other == .complete(200, "http://other.test/a"))
+      hold.open()
+    }
+  }
+}

@@ -1,0 +1,188 @@
+import CachingClient
+import CurlTransport
+import FoundationEssentials
+import HTTPCaching
+import LoopbackOrigin
+import Testing
+
+/// What goes out, and what does not.
+@Suite("Requests of curl's transport", .timeLimit(.minutes(1)))
+struct RequestTests {
+  @Test("Fields go out in their order, spelling and number, and nothing is added to them")
+  func fields() async throws {
+    try await withOrigin { _ in
+      Reply(200)
+    } _: { origin in
+      let fields: HTTPFields = [
+        "x-B": "1", "If-None-Match": "\"e\"", "A-A": "2", "x-B": "3", "Cookie": "a=1", "Cookie": "b=2", "X-Empty": "",
+        "X-Blank": " ", "X-Text": "café", "Accept-Encoding": "br", "X-Semicolon": ";", "User-Agent": "me",
+      ]
+      let outcome = await directTransport().outcome(origin.url("/a?b=c"), fields)
+      #expect(outcome == .complete(200, ""))
+      let request = try #require(origin.requests.first)
+      #expect(request.target == "/a?b=c")
+      #expect(
+        request.headerLines == [
+          "Host: 127.0.0.1:\(origin.port)", "x-B: 1", "If-None-Match: \"e\"", "A-A: 2", "x-B: 3", "Cookie: a=1",
+          "Cookie: b=2", "X-Empty:", "X-Blank:", "X-Text: café", "Accept-Encoding: br", "X-Semicolon: ;",
+          "User-Agent: me",
+        ])
+    }
+  }
+
+  @Test("A request without fields asks for codings that are decoded, and has the default User-Agent of its head")
+  func defaults() async throws {
+    try await withOrigin { _ in
+      Reply(200)
+    } _: { origin in
+      var head = RequestHead(url: origin.url())
+      _ = try await directTransport().send(OutgoingRequest(head: head))
+      head.defaultUserAgent = "program"
+      _ = try await directTransport { $0.decodesContent = false }.send(OutgoingRequest(head: head))
+      head.fields = ["Range": "bytes=0-1"]
+      head.defaultUserAgent = nil
+      _ = try await directTransport().send(OutgoingRequest(head: head))
+      let host = "Host: 127.0.0.1:\(origin.port)"
+      #expect(
+        origin.requests.map(\.headerLines) == [
+          [host, "Accept-Encoding: gzip, deflate"], [host, "User-Agent: program"], [host, "Range: bytes=0-1"],
+        ])
+    }
+  }
+
+  @Test("A Host field replaces the one of the URL")
+  func host() async throws {
+    try await withOrigin { _ in
+      Reply(200)
+    } _: { origin in
+      _ = try await directTransport().get(origin.url(), ["Host": "other.test"])
+      #expect(origin.requests.first?.values(of: "Host") == ["other.test"])
+    }
+  }
+
+  @Test(
+    "Content goes out with its length, whatever the method",
+    arguments: ["POST", "PUT", "PATCH", "GET", "DELETE", "PURGE"])
+  func content(_ method: String) async throws {
+    try await withOrigin { _ in
+      Reply(200)
+    } _: { origin in
+      let content = Data([104, 0, 105, 13, 10])
+      let fields: HTTPFields = ["Content-Length": "77", "Transfer-Encoding": "chunked", "Expect": "100-continue"]
+      #expect(
+        await directTransport().outcome(origin.url(), method: method, fields, content: content) == .complete(200, ""))
+      let request = try #require(origin.requests.first)
+      #expect(request.method == method)
+      #expect(request.body == content)
+      #expect(request.values(of: "Content-Length") == ["5"])
+      #expect(request["Transfer-Encoding"] == nil)
+      #expect(request["Expect"] == nil)
+      #expect(request["Content-Type"] == nil)
+    }
+  }
+
+  @Test("Content of 2 MB goes out without being asked for first")
+  func largeContent() async throws {
+    try await withOrigin { _ in
+      Reply(200)
+    } _: { origin in
+      let content = Data(repeating: 7, count: 2 << 20)
+      let outcome = await directTransport().outcome(
+        origin.url(), method: "POST", ["Content-Type": "a/b"], content: content)
+      #expect(outcome == .complete(200, ""))
+      #expect(origin.requests.first?.body == content)
+      #expect(origin.requests.first?["Content-Type"] == "a/b")
+    }
+  }
+
+  @Test("Methods that announce content send an empty one, and others none")
+  func noContent() async throws {
+    try await withOrigin { _ in
+      Reply(200)
+    } _: { origin in
+      let transport = directTransport()
+      for method in ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "GET", "HEAD", "PURGE"] {
+        #expect(await transport.outcome(origin.url(), method: method) == .complete(200, ""))
+      }
+      #expect(origin.requests.map { $0["Content-Length"] } == ["0", "0", "0", nil, nil, nil, nil, nil])
+      #expect(origin.requests.map(\.method) == ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "GET", "HEAD", "PURGE"])
+    }
+  }
+
+  @Test("What would be more than one line of a request is refused")
+  func injection() async throws {
+    try await withOrigin { _ in
+      Reply(200)
+    } _: { origin in
+      let transport = directTransport()
+      let refused = Outcome.failure(.invalidRequest)
+      for value in ["a\r\nX-Injected: 1", "a\nX-Injected: 1", "a\rb", "a\0b"] {
+        #expect(await transport.outcome(origin.url(), ["X-A": value]) == refused)
+      }
+      for name in ["", "X A", "X:A", "X\r\nA", "X-Ä", "X\0"] {
+        #expect(await transport.outcome(origin.url(), HTTPFields([(name, "1")])) == refused)
+      }
+      for method in ["", "GE T", "GET / HTTP/1.1\r\nX-Injected: 1\r\n", "CONNECT", "Ä"] {
+        #expect(await transport.outcome(origin.url(), method: method) == refused)
+      }
+      #expect(await transport.outcome(origin.url(), method: "HEAD", content: Data("a".utf8)) == refused)
+      #expect(origin.requestCount == 0)
+    }
+  }
+
+  @Test("Content that only another transport can read is refused")
+  func contentInContext() async throws {
+    let request = OutgoingRequest(head: RequestHead(url: URL(string: "http://127.0.0.1/")!), body: .inContext)
+    let error = await #expect(throws: CurlTransportError.self) { try await directTransport().send(request) }
+    #expect(error?.code == .invalidRequest)
+  }
+
+  @Test(
+    "A URL that is not http, or means another host to some, is refused",
+    arguments: [
+      ("file:///etc/passwd", CurlTransportError.Code.unsupportedScheme), ("ftp://127.0.0.1/", .unsupportedScheme),
+      ("gopher://127.0.0.1/", .unsupportedScheme), ("about:blank", .unsupportedScheme),
+      ("/relative", .unsupportedScheme),
+      ("http:/127.0.0.1/", .invalidURL), ("http:///127.0.0.1/", .invalidURL), ("http://", .invalidURL),
+      ("http://user@127.0.0.1/", .invalidURL), ("http://user:password@127.0.0.1/", .invalidURL),
+      ("http://127.1/", .invalidURL), ("http://2130706433/", .invalidURL), ("http://0177.0.0.1/", .invalidURL),
+    ])
+  func badURL(_ text: String, _ code: CurlTransportError.Code) async throws {
+    // Some of them are none for Foundation.
+    guard let url = URL(string: text) else { return }
+    #expect(await directTransport().outcome(url) == .failure(code))
+  }
+
+  @Test("Path and query go out as they are, and a fragment does not")
+  func target() async throws {
+    try await withOrigin { _ in
+      Reply(200)
+    } _: { origin in
+      let transport = directTransport()
+      for target in ["/a/../b/./c", "/%2e%2e/a", "/a?", "/a?b=c&d=%20", "//a", "/a;b=c", "/%C3%A4"] {
+        _ = try await transport.get(origin.url(target))
+      }
+      _ = try await transport.get(URL(string: origin.url("/a?b").absoluteString + "#fragment")!)
+      _ = try await transport.get(URL(string: "http://127.0.0.1:\(origin.port)")!)
+      #expect(
+        origin.requests.map(\.target) == [
+          "/a/../b/./c", "/%2e%2e/a", "/a?", "/a?b=c&d=%20", "//a", "/a;b=c", "/%C3%A4", "/a?b", "/",
+        ])
+    }
+  }
+
+  @Test("An error tells what to do, and nothing of the request")
+  func errorText() async throws {
+    let url = URL(string: "http://127.0.0.1:1/secret-path?token=secret-query")!
+    let error = await #expect(throws: CurlTransportError.self) {
+      try await directTransport().get(url, ["Authorization": "secret-value"])
+    }
+    #expect(error?.code == .cannotConnect)
+    #expect(error?.curlCode == 7)
+    #expect(error?.description.contains("secret") == false)
+    #expect(error?.description.contains("Check the address") == true)
+    for code in CurlTransportError.Code.allCases {
+      #expect(CurlTransportError(code, "reason").description.hasPrefix("The request failed: reason. "))
+    }
+  }
+}

@@ -1,0 +1,177 @@
+import CurlTransport
+import Foundation
+import Glibc
+import LoopbackOrigin
+import Testing
+
+/// Certificates, good and bad, with `openssl s_server` as the server.
+@Suite("TLS of curl's transport", .timeLimit(.minutes(1)))
+struct TLSTests {
+  private let lab: CertificateLab
+
+  init() throws {
+    lab = try CertificateLab()
+  }
+
+  private func outcome(
+    _ server: TLSServer, _ path: String = "hello", _ configure: (inout CurlTransport.Configuration) -> Void = { _ in }
+  ) async -> Outcome {
+    let transport = directTransport {
+      $0.certificateAuthorityFile = lab.path("ca.pem")
+      configure(&$0)
+    }
+    return await transport.outcome(server.url(path))
+  }
+
+  @Test("A certificate of the given authority is trusted")
+  func ownAuthority() async throws {
+    let server = try TLSServer(lab, certificate: "server")
+    #expect(await outcome(server) == .complete(200, "hello"))
+  }
+
+  @Test("A certificate of an unknown authority is not trusted")
+  func unknownAuthority() async throws {
+    let server = try TLSServer(lab, certificate: "server")
+    #expect(
+      await outcome(server) { $0.certificateAuthorityFile = lab.path("other.pem") } == .failure(.untrustedCertificate))
+    // The system's certificates may be missing where the tests run.
+    let bySystem = await outcome(server) { $0.certificateAuthorityFile = nil }
+    #expect([.failure(.untrustedCertificate), .failure(.secureConnectionFailed)].contains(bySystem))
+  }
+
+  @Test(
+    "An expired certificate, one for another host, and one without an authority are not trusted",
+    arguments: ["expired", "wrong", "other"])
+  func badCertificate(_ certificate: String) async throws {
+    let server = try TLSServer(lab, certificate: certificate)
+    #expect(await outcome(server) == .failure(.untrustedCertificate))
+  }
+
+  @Test("A certificate file that cannot be read fails the request")
+  func missingFiles() async throws {
+    let server = try TLSServer(lab, certificate: "server")
+    let failure = Outcome.failure(.secureConnectionFailed)
+    #expect(await outcome(server) { $0.certificateAuthorityFile = lab.path("nothing.pem") } == failure)
+    #expect(
+      await outcome(server) {
+        $0.clientCertificate = .init(certificateFile: lab.path("nothing.pem"), keyFile: lab.path("nothing.key"))
+      } == failure)
+  }
+
+  @Test("The client identifies itself with its certificate")
+  func clientCertificate() async throws {
+    let server = try TLSServer(
+      lab, certificate: "server", "-Verify", "1", "-verify_return_error", "-CAfile", lab.path("ca.pem"))
+    let identified = await outcome(server) {
+      $0.clientCertificate = .init(certificateFile: lab.path("client.pem"), keyFile: lab.path("client.key"))
+    }
+    #expect(identified == .complete(200, "hello"))
+    let anonymous = await outcome(server)
+    #expect([.failure(.secureConnectionFailed), .failure(.connectionLost)].contains(anonymous))
+  }
+
+  @Test("A response that is cut under TLS is an error, and one without a length has no proven end")
+  func cut() async throws {
+    let server = try TLSServer(lab, certificate: "server")
+    #expect(await outcome(server, "cut") == .failure(.connectionLost))
+    #expect(await outcome(server, "cut-head") == .failure(.connectionLost))
+    #expect(await outcome(server, "no-length") == .unproven(200, "hello"))
+  }
+
+  @Test("A server that does not speak TLS, or does not answer, fails the request")
+  func clearText() async throws {
+    let talkative = try SilentListener()
+    let url = talkative.url("https")
+    let outcome = Task { await directTransport().outcome(url) }
+    await talkative.answer("220 mail.test ESMTP\r\n")
+    #expect(await outcome.value == .failure(.secureConnectionFailed))
+    let silent = try SilentListener()
+    #expect(
+      await directTransport { $0.connectTimeout = .milliseconds(100) }.outcome(silent.url("https"))
+        == .failure(.timedOut))
+  }
+}
+
+/// A folder with certificates, and with responses that a server sends byte for byte.
+final class CertificateLab {
+  private let folder: URL
+
+  init() throws {
+    folder = FileManager.default.temporaryDirectory.appendingPathComponent("certificates-\(UUID().uuidString)")
+    try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
+    let script = """
+      set -e
+      key() { openssl ecparam -genkey -name prime256v1 -noout -out $1.key; }
+      key ca; openssl req -x509 -new -key ca.key -out ca.pem -days 30 -subj '/CN=authority'
+      key other
+      openssl req -x509 -new -key other.key -out other.pem -days 30 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1
+      sign() { openssl x509 -req -CA ca.pem -CAkey ca.key -CAcreateserial -days 30 -in $1.csr -extfile $2 -out $1.pem; }
+      echo subjectAltName=IP:127.0.0.1 > right; echo subjectAltName=DNS:other.test > left
+      for name in server wrong client expired; do
+        key $name; openssl req -new -key $name.key -out $name.csr -subj /CN=localhost
+      done
+      sign server right; sign wrong left; sign client right
+      mkdir db; : > db/index; echo 01 > db/serial
+      printf '[ca]\\ndefault_ca=a\\n[a]\\ndatabase=db/index\\nnew_certs_dir=db\\nserial=db/serial\\ndefault_md=sha256\\npolicy=p\\n[p]\\ncommonName=supplied\\n' > ca.cnf
+      openssl ca -batch -config ca.cnf -cert ca.pem -keyfile ca.key -in expired.csr -out expired.pem -startdate 20200101000000Z -enddate 20200201000000Z -extfile right
+      printf 'HTTP/1.1 200 OK\\r\\nContent-Length: 5\\r\\n\\r\\nhello' > hello
+      printf 'HTTP/1.1 200 OK\\r\\nContent-Length: 9\\r\\n\\r\\nhello' > cut
+      printf 'HTTP/1.1 200 OK\\r\\nContent-Length: 5\\r\\n' > cut-head
+      printf 'HTTP/1.1 200 OK\\r\\n\\r\\nhello' > no-length
+      """
+    let shell = Process()
+    shell.executableURL = URL(fileURLWithPath: "/bin/sh")
+    shell.arguments = ["-c", script]
+    shell.currentDirectoryURL = folder
+    shell.standardInput = FileHandle.nullDevice
+    let output = Pipe()
+    shell.standardOutput = output
+    shell.standardError = output
+    try shell.run()
+    let text = output.fileHandleForReading.readDataToEndOfFile()
+    shell.waitUntilExit()
+    try #require(shell.terminationStatus == 0, "openssl: \(String(decoding: text, as: UTF8.self))")
+  }
+
+  deinit {
+    // What is left in the folder for temporary files does no harm.
+    try? FileManager.default.removeItem(at: folder)
+  }
+
+  func path(_ name: String) -> String { folder.appendingPathComponent(name).path }
+}
+
+/// `openssl s_server`, which answers with the files of a folder.
+final class TLSServer {
+  private let process = Process()
+  private let output = Pipe()
+  private let port: Int
+
+  init(_ lab: CertificateLab, certificate: String, _ options: String...) throws {
+    process.executableURL = URL(fileURLWithPath: "/usr/bin/env")
+    process.arguments =
+      ["openssl", "s_server", "-HTTP", "-accept", "127.0.0.1:0", "-cert", lab.path("\(certificate).pem")]
+      + ["-key", lab.path("\(certificate).key")] + options
+    process.currentDirectoryURL = URL(fileURLWithPath: lab.path(""))
+    process.standardInput = FileHandle.nullDevice
+    process.standardOutput = output
+    process.standardError = FileHandle.nullDevice
+    try process.run()
+    var text = ""
+    while !text.contains("ACCEPT 127.0.0.1:") || !text.hasSuffix("\n") {
+      let bytes = output.fileHandleForReading.availableData
+      try #require(!bytes.isEmpty, "openssl s_server ended: \(text)")
+      text += String(decoding: bytes, as: UTF8.self)
+    }
+    let digits = text.components(separatedBy: "ACCEPT 127.0.0.1:")[1].prefix { $0.isNumber }
+    port = try #require(Int(digits))
+  }
+
+  deinit {
+    // A child may have inherited that SIGTERM is blocked.
+    kill(process.processIdentifier, SIGKILL)
+    process.waitUntilExit()
+  }
+
+  func url(_ path: String) -> URL { URL(string: "https://127.0.0.1:\(port)/\(path)")! }
+}

@@ -1,0 +1,136 @@
+import Foundation
+import Glibc
+import Testing
+
+@testable import LMDB
+
+@Suite("Reading ahead")
+struct ReadAheadTests {
+  /// The pages of a table's keys, and the first pages of its large values, in the order of its keys.
+  private func pages(of fixture: Fixture, from start: UInt64) throws -> (leaves: [UInt64], values: [UInt64]) {
+    var leaves: [UInt64] = []
+    var values: [UInt64] = []
+    func number(of span: RawSpan) -> UInt64 {
+      // A page begins with its number.
+      span.withUnsafeBytes { bytes in
+        let page = UInt(bitPattern: bytes.baseAddress) & ~UInt(getpagesize() - 1)
+        return UnsafeRawPointer(bitPattern: page)?.load(as: UInt64.self) ?? 0
+      }
+    }
+    try fixture.environment.read { (transaction) throws(LMDBError) in
+      try fixture.table.withCursor(in: transaction) { (cursor) throws(LMDBError) in
+        var more = try cursor.seek(atOrAfter: start)
+        while more {
+          let leaf = try cursor.withKey { (key) throws(LMDBError) in number(of: key) }
+          if leaves.last != leaf { leaves.append(leaf) }
+          let value = try cursor.withValue { (value) throws(LMDBError) in number(of: value) }
+          if value != leaf { values.append(value) }
+          more = try cursor.next()
+        }
+      }
+    }
+    return (leaves, values)
+  }
+
+  /// Window after window, to the end.
+  private func windows(
+    of fixture: Fixture, from start: UInt64, pageCount: Int, includesLargeValues: Bool = false
+  ) throws -> [PageExtents] {
+    var windows: [PageExtents] = []
+    var next: [UInt8]? = withUnsafeBytes(of: start.bigEndian) { [UInt8]($0) }
+    while let key = next {
+      var extents = PageExtents(start: key, pageCount: pageCount, includesLargeValues: includesLargeValues)
+      let descriptor = try fixture.environment.dataDescriptor()
+      let finding = DataFile.withWalk(descriptor: descriptor) {
+        (walk: inout StructureWalk) throws(BrokenStructure) -> DataFile.StructureFinding in
+        try walk.find(&extents, table: Array("table".utf8), meta: try walk.newestMeta())
+        return .sound
+      }
+      #expect(finding == .sound)
+      windows.append(extents)
+      next = extents.next
+    }
+    return windows
+  }
+
+  @Test("The windows name each leaf behind a key once, in parts of the size that is asked for", arguments: [0, 1234])
+  func leaves(start: UInt64) throws {
+    let fixture = try Fixture(mapByteCount: 16 << 20)
+    // In no order, so that neighbors are apart in the file.
+    for part in 0..<7 as Range<UInt64> { try fixture.put(stride(from: part, to: 6000, by: 7), byteCount: 400) }
+    let expected = try pages(of: fixture, from: start).leaves
+    let windows = try windows(of: fixture, from: start, pageCount: 50)
+    #expect(windows.count > 8)
+    #expect(windows.flatMap { $0.runs.flatMap(Array.init) }.sorted() == expected.sorted())
+    for window in windows {
+      #expect(window.runs.reduce(0) { $0 + $1.count } <= 50)
+      #expect(zip(window.runs, window.runs.dropFirst()).allSatisfy { $0.upperBound < $1.lowerBound })
+    }
+  }
+
+  @Test("Large values are named with their leaves")
+  func largeValues() throws {
+    let fixture = try Fixture(mapByteCount: 16 << 20)
+    try fixture.put(0..<300, byteCount: 9000)
+    try fixture.put(stride(from: 7, to: 300, by: 50), byteCount: 30)
+    let expected = try pages(of: fixture, from: 0)
+    let named = try windows(of: fixture, from: 0, pageCount: 64, includesLargeValues: true).flatMap {
+      $0.runs.flatMap(Array.init)
+    }
+    // 9,000 bytes and a header take three pages.
+    #expect(named.sorted() == (expected.leaves + expected.values.flatMap { [$0, $0 + 1, $0 + 2] }).sorted())
+  }
+
+  @Test("A walk that reads ahead goes through all windows, and tables that are empty or missing are no trouble")
+  func advance() throws {
+    let fixture = try Fixture(mapByteCount: 16 << 20)
+    try fixture.put(0..<200, byteCount: 400)
+    _ = try fixture.environment.table("empty", key: BigEndianUInt64.self, value: BytesCodec.self)
+    try fixture.environment.read { (transaction) throws(LMDBError) in
+      for name in ["table", "empty", "missing"] {
+        var readAhead = ReadAhead(table: name, windowPageCount: 4)
+        for key in 0..<250 as Range<UInt64> {
+          let bytes = withUnsafeBytes(of: key.bigEndian) { [UInt8]($0) }
+          readAhead.advance(to: bytes, in: fixture.environment, transaction)
+        }
+      }
+    }
+    #expect(try fixture.keys().count == 200)
+  }
+
+  @Test("Pages that are released are read again where they are used")
+  func release() throws {
+    let fixture = try Fixture(mapByteCount: 16 << 20)
+    try fixture.put(0..<2000, byteCount: 1000)
+    func residentByteCount() throws -> Int {
+      // In kB, of the mapping of the data file. `String(contentsOfFile:)` ends at the first page of such a file.
+      let file = try #require(fopen("/proc/self/smaps", "re"))
+      defer { fclose(file) }
+      var text = [UInt8]()
+      var buffer = [UInt8](repeating: 0, count: 1 << 16)
+      while case let count = fread(&buffer, 1, buffer.count, file), count > 0 { text += buffer[..<count] }
+      let lines = String(decoding: text, as: UTF8.self).split(separator: "\n")
+      var status = stat()
+      #expect(stat(fixture.directory.dataFile, &status) == 0)
+      let start = try #require(lines.firstIndex { $0.contains("s 00000000 ") && $0.contains(" \(status.st_ino) ") })
+      let line = try #require(lines[start...].first { $0.hasPrefix("Rss:") })
+      return try #require(Int(line.filter(\.isNumber)))
+    }
+    func sum() throws -> Int {
+      try fixture.environment.read { (transaction) throws(LMDBError) in
+        try fixture.table.withCursor(in: transaction) { (cursor) throws(LMDBError) in
+          var sum = 0
+          while try cursor.next() { sum += Int(cursor.value?.first ?? 0) }
+          return sum
+        }
+      }
+    }
+    let before = try sum()
+    #expect(try residentByteCount() > 1000)
+    try fixture.environment.read { (transaction) throws(LMDBError) in
+      fixture.environment.releaseResidentPages(transaction)
+    }
+    #expect(try residentByteCount() < 200)
+    #expect(try sum() == before)
+  }
+}

@@ -1,0 +1,224 @@
+import Foundation
+import HTTPCaching
+import LMDB
+import Testing
+
+@testable import ResponseStore
+
+@Suite("A store whose index was lost")
+struct IndexRebuildTests {
+  private static let count = 20
+
+  private func url(_ number: Int) -> String { "http://host\(number % 2).example/\(number)" }
+
+  private func fixtureWithRecords() throws -> StoreFixture {
+    let fixture = try StoreFixture(capacity: 4 << 20)
+    for number in 0..<Self.count {
+      store(number, "older", in: fixture)
+      fixture.clock.advance(by: 1)
+    }
+    return fixture
+  }
+
+  private func store(_ number: Int, _ text: String, in fixture: StoreFixture) {
+    fixture.store.store(fixture.response(url(number), body: Data(text.utf8)))
+    fixture.store.writePending()
+  }
+
+  private func text(_ number: Int, in fixture: StoreFixture) -> String? {
+    fixture.body(url(number)).map { String(decoding: $0, as: UTF8.self) }
+  }
+
+  /// As after a power cut: a new index, without any record.
+  private func loseIndex(of fixture: StoreFixture) throws {
+    let file = fixture.store.file
+    try file.write { (_) throws(LMDBError) in file.index.discard() }
+    try file.write { (_) throws(LMDBError) in }
+    #expect(!file.isIndexComplete)
+  }
+
+  private func step(_ fixture: StoreFixture, limit: Int) throws -> Bool {
+    let file = fixture.store.file
+    return try file.write { (transaction) throws(LMDBError) in
+      try file.rebuildIndex(limit: limit, in: transaction)
+    }
+  }
+
+  private func markCount(_ fixture: StoreFixture) throws -> Int {
+    let file = fixture.store.file
+    return try file.environment.read { (transaction) throws(LMDBError) in try file.purges(in: transaction).count }
+  }
+
+  @Test(
+    "Records are misses until they are met, the latest first; of a key that is stored meanwhile the newer one stays")
+  func rebuilding() throws {
+    let fixture = try fixtureWithRecords()
+    defer { fixture.finish() }
+    try loseIndex(of: fixture)
+    for number in 0..<Self.count { #expect(text(number, in: fixture) == nil) }
+    store(3, "newer", in: fixture)
+    #expect(text(3, in: fixture) == "newer")
+    #expect(try step(fixture, limit: 6))
+    // The newer one is met first, and is in the index already.
+    for number in 0..<Self.count where number != 3 { #expect((text(number, in: fixture) != nil) == (number >= 15)) }
+    while try step(fixture, limit: 6) { #expect(text(3, in: fixture) == "newer") }
+    #expect(fixture.store.entryCount == Self.count)
+    for number in 0..<Self.count { #expect(text(number, in: fixture) == (number == 3 ? "newer" : "older")) }
+    #expect(fixture.store.statistics.damagedRecords == 0)
+  }
+
+  @Test("When it is lost again meanwhile, no lookup finds the older of two responses", arguments: [1, 3, 50])
+  func lostTwice(limit: Int) throws {
+    let fixture = try fixtureWithRecords()
+    defer { fixture.finish() }
+    try loseIndex(of: fixture)
+    // By its date it would be met last.
+    fixture.clock.advance(by: -1000)
+    store(3, "newer", in: fixture)
+    _ = try step(fixture, limit: 2)
+    try loseIndex(of: fixture)
+    while true {
+      let hasMore = try step(fixture, limit: limit)
+      #expect(text(3, in: fixture) != "older")
+      guard hasMore else { break }
+    }
+    #expect(text(3, in: fixture) == "newer")
+    #expect(fixture.store.entryCount == Self.count)
+    for number in 0..<Self.count where number != 3 { #expect(text(number, in: fixture) == "older") }
+  }
+
+  enum Removal: CaseIterable {
+    case key, host, since, target
+  }
+
+  @Test("A removal holds while the index is rebuilt, and its mark stays until then", arguments: Removal.allCases)
+  func removal(_ removal: Removal) throws {
+    let fixture = try fixtureWithRecords()
+    defer { fixture.finish() }
+    try loseIndex(of: fixture)
+    fixture.clock.advance(by: 1)
+    let date = fixture.clock.now
+    fixture.clock.advance(by: 1)
+    store(4, "newer", in: fixture)
+    let last = url(4)
+    switch removal {
+    case .key: fixture.store.remove(fixture.key(last))
+    case .host: fixture.store.removeResponses(forHost: "host0.example")
+    case .since: fixture.store.removeResponses(since: date)
+    case .target: fixture.store.removeResponses(for: URL(string: last)!)
+    }
+    #expect(text(4, in: fixture) == nil)
+    #expect(try markCount(fixture) == 1)
+    #expect(try !fixture.store.deleteBehindPurge())
+    while try step(fixture, limit: 7) { #expect(text(4, in: fixture) == nil) }
+    #expect(text(4, in: fixture) == nil)
+    fixture.drain()
+    #expect(text(4, in: fixture) == nil)
+    #expect(try markCount(fixture) == 0)
+    #expect(fixture.store.entryCount == (removal == .host ? Self.count / 2 : Self.count - 1))
+    store(4, "newest", in: fixture)
+    #expect(text(4, in: fixture) == "newest")
+  }
+
+  @Test("A response that is not to be stored leaves no older one behind, also while the index is rebuilt")
+  func discarded() throws {
+    let fixture = try fixtureWithRecords()
+    defer { fixture.finish() }
+    try loseIndex(of: fixture)
+    store(4, "newer", in: fixture)
+    fixture.store.discard(fixture.response(url(4)))
+    fixture.store.writePending()
+    #expect(text(4, in: fixture) == nil)
+    fixture.drain()
+    #expect(text(4, in: fixture) == nil)
+    #expect(text(5, in: fixture) == "older")
+    #expect(fixture.store.checkInvariants() == [])
+    #expect(fixture.store.entryCount == Self.count - 1)
+  }
+
+  @Test("Eviction takes the oldest rows while the index is rebuilt")
+  func eviction() throws {
+    let fixture = try fixtureWithRecords()
+    defer { fixture.finish() }
+    try loseIndex(of: fixture)
+    #expect(try fixture.store.evict(pageCount: .max, entryCount: 5) == 5)
+    fixture.drain()
+    for number in 0..<Self.count { #expect((text(number, in: fixture) == nil) == (number < 5)) }
+  }
+
+  @Test("Without space for an index nothing is stored and found; when there is space, everything is again")
+  func noSpace() throws {
+    let fixture = try fixtureWithRecords()
+    defer { fixture.finish() }
+    fixture.close()
+    try FileManager.default.removeItem(atPath: fixture.path(IndexLayout.fileName))
+    // In the way of the new file.
+    let obstacle = fixture.path(IndexLayout.fileName + ".new")
+    try FileManager.default.createDirectory(atPath: obstacle, withIntermediateDirectories: false)
+    try fixture.open()
+    #expect(text(7, in: fixture) == nil)
+    store(30, "refused", in: fixture)
+    #expect(text(30, in: fixture) == nil)
+    #expect(fixture.store.statistics.droppedStores == 1)
+    fixture.store.remove(fixture.key(url(8)))
+    fixture.drain()
+    try FileManager.default.removeItem(atPath: obstacle)
+    fixture.drain()
+    for number in 0..<Self.count { #expect(text(number, in: fixture) == (number == 8 ? nil : "older")) }
+    store(30, "stored", in: fixture)
+    #expect(text(30, in: fixture) == "stored")
+  }
+
+  @Test("Records whose dates are lost are found by a walk over all rows")
+  func lostDates() throws {
+    let fixture = try fixtureWithRecords()
+    defer { fixture.remove() }
+    let file = fixture.store.file
+    try file.write { (transaction) throws(LMDBError) in
+      for _ in 0..<5 {
+        try file.dates.withCursor(in: transaction) { (cursor) throws(LMDBError) in
+          if try cursor.first() { try cursor.remove() }
+        }
+      }
+    }
+    try loseIndex(of: fixture)
+    fixture.drain()
+    for number in 0..<Self.count { #expect(text(number, in: fixture) == "older") }
+    #expect(file.isIndexComplete)
+    fixture.close()
+  }
+
+  @Test("An index that has not as many records as the data is rebuilt when the store is opened")
+  func inexact() throws {
+    let fixture = try fixtureWithRecords()
+    defer { fixture.finish() }
+    let index = try #require(fixture.store.file.index.current)
+    let tag = IndexEntry.tag(of: fixture.store.useDigest(of: fixture.key(url(7))))
+    index.remove(tag: tag, rowID: try #require(fixture.store.lookup(fixture.key(url(7)))).rowID)
+    #expect(text(7, in: fixture) == nil)
+    try fixture.reopen()
+    #expect(text(7, in: fixture) == "older")
+  }
+
+  @Test("A pass over the index finds the rows of the wanted hosts in order, in several passes if there are many")
+  func hostPass() throws {
+    let fixture = try fixtureWithRecords()
+    defer { fixture.finish() }
+    let file = fixture.store.file
+    let tag = try #require(file.hostTag(ofPrefix: RequestKey.prefix(host: "host0.example")))
+    let rows = stride(from: 0, to: Self.count, by: 2).map { fixture.store.lookup(fixture.key(url($0)))?.rowID ?? 0 }
+    for limit in [3, 100] {
+      var pass = try #require(HostPass(over: file.index, hostTags: [tag], limit: limit))
+      var found: [UInt64] = []
+      while true {
+        let next = Array(pass.upcoming(2))
+        found += next
+        pass.advance(by: 2)
+        if pass.isDone { break }
+        if pass.isExhausted { pass = try #require(pass.next(over: file.index)) }
+      }
+      #expect(found == rows)
+    }
+    #expect(file.hostTag(ofPrefix: Array("host".utf8)) == nil, "a prefix of several hosts")
+  }
+}

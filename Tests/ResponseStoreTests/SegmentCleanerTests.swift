@@ -1,0 +1,254 @@
+import Foundation
+import LMDB
+import Testing
+
+@testable import ResponseStore
+
+/// Segments in a real database with a real index, without the rest of a store.
+@Suite("Freeing segments")
+struct SegmentCleanerTests {
+  private final class Fixture {
+    let directory = FileManager.default.temporaryDirectory.appendingPathComponent("segments-\(UUID().uuidString)").path
+    let environment: Environment
+    let logs: RecordLogs
+    let file: IndexFile
+    let cleaner = SegmentCleaner(seed: 1)
+    var open = OpenSegments()
+    var nextRowID = Band.rowIDStep
+    /// Row ID → key, and how the other tables of a store would change.
+    var rows: [UInt64: UInt64] = [:]
+    var evicted: [UInt64] = []
+
+    struct Abort: Error {}
+
+    init() throws {
+      try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
+      let environment = try Environment.open(
+        directory: directory, options: Environment.Options(mapByteCount: 64 << 20))
+      self.environment = environment
+      let logs = try RecordLogs { (name) throws(LMDBError) in
+        try environment.table(name, key: BigEndianUInt64.self, value: BytesCodec.self)
+      } segments: { (name) throws(LMDBError) in
+        try environment.table(name, key: BigEndianUInt64.self, value: BigEndianPair.self)
+      }
+      self.logs = try #require(logs)
+      file = IndexFile(path: directory + "/" + IndexLayout.fileName, owner: 1)
+      try write { (_) throws(LMDBError) in }
+    }
+
+    func remove() {
+      // The directory is one for temporary files.
+      try? FileManager.default.removeItem(atPath: directory)
+    }
+
+    var index: RecordIndex { file.current! }
+
+    func write(_ body: (borrowing WriteTransaction) throws(LMDBError) -> Void) throws {
+      func begin(_ transaction: borrowing WriteTransaction) {
+        #expect(file.begin(transactionID: transaction.id, recordCount: rows.count, nextRowID: nextRowID))
+      }
+      try environment.write { (transaction) throws(LMDBError) in
+        begin(transaction)
+        try body(transaction)
+      }
+      try environment.write { (transaction) throws(LMDBError) in begin(transaction) }
+    }
+
+    func record(_ key: UInt64, byteCount: Int) -> [UInt8] {
+      withUnsafeBytes(of: key) { Array($0) } + [UInt8](repeating: UInt8(key & 0xff), count: byteCount - 8)
+    }
+
+    func store(_ keys: Range<UInt64>, byteCount: (UInt64) -> Int) throws {
+      try write { (transaction) throws(LMDBError) in
+        for key in keys {
+          var entry = IndexEntry(
+            digest: SplitMix64.mixed(key), hostDigest: 0, rowID: 0, byteCount: byteCount(key),
+            inflation: index.inflation)
+          entry.rowID = entry.band(inflation: index.inflation).rowID(nextRowID)
+          nextRowID += Band.rowIDStep
+          try logs.append(
+            record(key, byteCount: byteCount(key)), entry: entry, closingByteCount: 40_000, open: &open,
+            in: transaction)
+          #expect(file.note(.insert(entry)))
+          rows[entry.rowID] = key
+        }
+      }
+    }
+
+    /// A step of a cleaner; nil if there is nothing to evict.
+    func clean(
+      _ cleaner: SegmentCleaner? = nil, limit: Int = 20, aborts: Bool = false, mayKeep: (UInt64) -> Bool = { _ in true }
+    ) throws -> SegmentCleaner.Step? {
+      let cleaner = cleaner ?? self.cleaner
+      let isPrepared = try environment.read { (transaction) throws(LMDBError) in
+        try cleaner.prepare(logs, open: open, index: index, limit: limit, in: transaction)
+      }
+      guard isPrepared else { return nil }
+      let before = (open, nextRowID, rows, evicted)
+      var step: SegmentCleaner.Step?
+      var removed: [IndexEntry] = []
+      do {
+        try write { (transaction) throws(LMDBError) in
+          step = try cleaner.clean(
+            logs, index: file, limit: limit, byteCount: 1 << 20, closingByteCount: 40_000, open: &open,
+            nextRowID: &nextRowID, in: transaction
+          ) { record in
+            SplitMix64.mixed(record.loadUnaligned(as: UInt64.self))
+          } mayKeep: { row in
+            mayKeep(rows[row.rowID]!)
+          } evict: { row in
+            if let entry = row.entry { removed.append(entry) }
+            evicted.append(rows.removeValue(forKey: row.rowID)!)
+            return true
+          } move: { (row, newRowID) in
+            rows[newRowID] = rows.removeValue(forKey: row.rowID)
+          }
+          if aborts { throw LMDBError(code: .mapFull, function: "mdb_put") }
+        }
+      } catch {
+        (open, nextRowID, rows, evicted) = before
+        return step
+      }
+      for entry in removed { index.remove(tag: entry.tag, rowID: entry.rowID) }
+      if let step { cleaner.finish(step) }
+      return step
+    }
+
+    /// Logs, index, segments and what the other tables have agree.
+    func check(_ location: SourceLocation = #_sourceLocation) throws {
+      try write { (_) throws(LMDBError) in }
+      var found: [UInt64: UInt64] = [:]
+      var firstRowIDs: [UInt64] = []
+      try environment.read { (transaction) throws(LMDBError) in
+        firstRowIDs = try logs.segments(open: open, in: transaction).map(\.firstRowID)
+        for band in Band.all {
+          try logs.forEachRow(of: band, in: transaction) { (rowID, record) in
+            let key = record.loadUnaligned(as: UInt64.self)
+            found[rowID] = key
+            return record[8...].allSatisfy { $0 == UInt8(key & 0xff) }
+          }
+        }
+      }
+      #expect(found == rows, sourceLocation: location)
+      var indexed: [UInt64: UInt64] = [:]
+      index.forEachEntry(in: 0..<index.allSlotCount) { indexed[$0.rowID] = $0.tag }
+      #expect(indexed == rows.mapValues { IndexEntry.tag(of: SplitMix64.mixed($0)) }, sourceLocation: location)
+      let strays = rows.keys.filter { row in !firstRowIDs.contains { $0 <= row && $0 % 8 == row % 8 } }
+      #expect(strays.isEmpty, sourceLocation: location)
+    }
+  }
+
+  private static func byteCount(_ key: UInt64) -> Int { 200 + Int(SplitMix64.mixed(key) % 3) * 900 }
+
+  @Test("Steps free one segment after the other until nothing is left")
+  func everything() throws {
+    let fixture = try Fixture()
+    defer { fixture.remove() }
+    for start in stride(from: UInt64(0), to: 600, by: 100) {
+      try fixture.store(start..<(start + 100), byteCount: Self.byteCount)
+    }
+    try fixture.check()
+    var steps = 0
+    while let step = try fixture.clean(), steps < 1000 {
+      #expect(step.evictedCount + step.movedCount <= 20)
+      steps += 1
+      if steps % 7 == 0 { try fixture.check() }
+    }
+    #expect(fixture.rows.isEmpty)
+    #expect(Set(fixture.evicted) == Set(0..<600))
+    #expect(fixture.evicted.count == 600)
+    #expect(fixture.index.recordCount == 0)
+    try fixture.check()
+  }
+
+  /// Has a record be used so often, each time found anew.
+  private func use(_ key: UInt64, times: Int, in fixture: Fixture) {
+    for _ in 0..<times {
+      var matches = fixture.index.matches(of: SplitMix64.mixed(key))
+      while let match = matches.next() { fixture.index.noteUse(of: match) }
+    }
+  }
+
+  @Test("Used records are appended again with what is known of their use, the others make way")
+  func survivors() throws {
+    let fixture = try Fixture()
+    defer { fixture.remove() }
+    try fixture.store(0..<400, byteCount: { _ in 1000 })
+    let favorites: [UInt64] = stride(from: 0, to: 400, by: 20).map { $0 }
+    for key in favorites { use(key, times: 5, in: fixture) }
+    var next: UInt64 = 1000
+    for _ in 0..<100 {
+      try fixture.store(next..<(next + 10), byteCount: { _ in 1000 })
+      next += 10
+      while fixture.rows.count > 400 { _ = try fixture.clean() }
+    }
+    try fixture.check()
+    #expect(favorites.allSatisfy { fixture.rows.values.contains($0) })
+    for key in favorites {
+      var matches = fixture.index.matches(of: SplitMix64.mixed(key))
+      #expect(matches.next().map { IndexEntry(facts: $0.facts, place: 0).useCount } == 6)
+    }
+    // The best are not evicted twice over: about as many go as come.
+    #expect(fixture.evicted.count < 1100)
+  }
+
+  @Test("A record that may not be kept is evicted, however often it was used")
+  func mayNotBeKept() throws {
+    let fixture = try Fixture()
+    defer { fixture.remove() }
+    try fixture.store(0..<400, byteCount: { _ in 1000 })
+    for key in 0..<UInt64(400) where key % 40 == 0 { use(key, times: 5, in: fixture) }
+    while fixture.rows.count > 100 { _ = try fixture.clean(mayKeep: { $0 % 80 != 0 }) }
+    try fixture.check()
+    #expect(fixture.rows.values.count { $0 % 80 == 40 } == 5)
+    #expect(fixture.rows.values.count { $0 % 80 == 0 && fixture.evicted.contains($0) } == 0)
+    #expect(fixture.evicted.count { $0 % 80 == 0 } >= 3)
+  }
+
+  @Test("A transaction that is aborted changes nothing, and the next one repeats its step")
+  func aborted() throws {
+    let fixture = try Fixture()
+    defer { fixture.remove() }
+    try fixture.store(0..<300, byteCount: Self.byteCount)
+    for number in 0..<40 {
+      let before = fixture.rows
+      if number % 2 == 0 {
+        _ = try fixture.clean(aborts: true)
+        #expect(fixture.rows == before)
+      } else {
+        _ = try fixture.clean()
+      }
+      try fixture.check()
+    }
+    #expect(fixture.evicted.count > 100)
+  }
+
+  @Test("Two processes may free the same segment", arguments: [1, 2, 3] as [UInt64])
+  func twoCleaners(seed: UInt64) throws {
+    let fixture = try Fixture()
+    defer { fixture.remove() }
+    var random = SplitMix64(state: seed)
+    let cleaners = [SegmentCleaner(seed: 1), SegmentCleaner(seed: 1)]
+    var next: UInt64 = 0
+    for _ in 0..<60 {
+      try fixture.store(next..<(next + 30), byteCount: Self.byteCount)
+      next += 30
+      while fixture.rows.count > 300 {
+        _ = try fixture.clean(cleaners.randomElement(using: &random)!, limit: Int.random(in: 1...40, using: &random))
+      }
+    }
+    try fixture.check()
+    #expect(fixture.evicted.count + fixture.rows.count == Int(next), "seed \(seed)")
+  }
+
+  @Test("Records that the index lacks are evicted")
+  func unknown() throws {
+    let fixture = try Fixture()
+    defer { fixture.remove() }
+    try fixture.store(0..<50, byteCount: { _ in 1000 })
+    let unknown = fixture.rows.filter { $0.value < 10 }
+    for (rowID, key) in unknown { fixture.index.remove(tag: IndexEntry.tag(of: SplitMix64.mixed(key)), rowID: rowID) }
+    while fixture.rows.contains(where: { $0.value < 10 }) { _ = try #require(try fixture.clean()) }
+    try fixture.check()
+  }
+}

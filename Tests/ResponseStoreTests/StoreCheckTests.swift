@@ -1,0 +1,172 @@
+import Foundation
+import HTTPCaching
+import LMDB
+import Testing
+
+@testable import ResponseStore
+
+@Suite("The check of a whole store")
+struct StoreCheckTests {
+  /// Something wrong in one table, and what the check says of it.
+  enum Damage: String, CaseIterable, Sendable {
+    case missingDate, strayDate, foreignDate, missingExpiry, strayExpiry, missingSlot, straySlot, strayChunk
+    case missingChunk, head
+    case body, entryCount, payload
+
+    var complaint: String {
+      switch self {
+      case .missingDate: "has no date"
+      case .strayDate: "The date of row 99999 is not its head's"
+      case .missingExpiry: "lacks its expiry"
+      case .strayExpiry: "The expiry of row 99999 is not its head's"
+      case .foreignDate: "names another key"
+      case .missingSlot: "is not in the index under its key"
+      case .straySlot: "The index names row 99999, which has no head"
+      case .strayChunk: "Chunk 3 of row 99999 has no head"
+      case .missingChunk: "is incomplete"
+      case .head: "is malformed or does not match its checksum"
+      case .body: "does not match its checksum"
+      case .entryCount: "The counters say 7 entries, there are 40"
+      case .payload: "The counters say 7 bytes"
+      }
+    }
+  }
+
+  private func filled(_ count: Int = 40) throws -> StoreFixture {
+    let fixture = try StoreFixture()
+    for number in 0..<count {
+      let body = pseudorandomData(number.isMultiple(of: 4) ? 30_000 : 300, seed: UInt64(number))
+      fixture.store.store(fixture.response("http://a.example/\(number)", body: body))
+      fixture.clock.advance(by: 1)
+    }
+    fixture.drain()
+    return fixture
+  }
+
+  private func inflict(_ damage: Damage, on file: StoreFile, row: UInt64, key: [UInt8]) throws {
+    let stray = DateKey(time: OrderedTime.encode(Date(timeIntervalSince1970: 1_900_000_000)), rowID: 99_999)
+    let index = try #require(file.index.current)
+    try file.write { (transaction) throws(LMDBError) in
+      let head = try file.heads.value(for: row, in: transaction) ?? []
+      let layout = head.withUnsafeBytes { bytes in
+        HeadLayout(bytes).map { (OrderedTime.encode($0.storedAt), $0.expiry.map(OrderedTime.encode)) }
+      }
+      switch damage {
+      case .missingDate:
+        try file.dates.remove(DateKey(time: layout?.0 ?? 0, rowID: row), in: transaction)
+      case .strayDate: try file.dates.put(1 << 24, for: stray, in: transaction)
+      case .foreignDate:
+        try file.dates.put(1 << 24, for: DateKey(time: layout?.0 ?? 0, rowID: row), in: transaction)
+      case .missingExpiry:
+        try file.expiries.remove(DateKey(time: layout?.1 ?? 0, rowID: row), in: transaction)
+      case .strayExpiry: try file.expiries.put((), for: stray, in: transaction)
+      case .missingSlot: index.remove(tag: IndexEntry.tag(of: file.keyDigest(of: key)), rowID: row)
+      case .straySlot: _ = index.insert(IndexEntry(digest: 77, hostDigest: 0, rowID: 99_999, byteCount: 1000))
+      case .strayChunk: try file.bodies.put([1], for: ChunkKey(rowID: 99_999, index: 3), in: transaction)
+      case .missingChunk: try file.bodies.remove(ChunkKey(rowID: row, index: 1), in: transaction)
+      case .head:
+        var head = head
+        head[150] ^= 1
+        try file.heads.put(head, for: row, in: transaction)
+      case .body:
+        var chunk = try file.bodies.value(for: ChunkKey(rowID: row, index: 0), in: transaction) ?? []
+        chunk[100] ^= 1
+        try file.bodies.put(chunk, for: ChunkKey(rowID: row, index: 0), in: transaction)
+      case .entryCount, .payload:
+        var counters = try file.counters(in: transaction)
+        if damage == .entryCount { counters.entryCount = 7 } else { counters.payloadByteCount = 7 }
+        try file.setCounters(counters, in: transaction)
+      }
+    }
+  }
+
+  @Test("Whatever is wrong is named, and nothing else", arguments: Damage.allCases)
+  func damage(damage: Damage) throws {
+    let fixture = try filled()
+    defer { fixture.remove() }
+    let url = "http://a.example/8"
+    let row = try #require(fixture.store.lookup(fixture.key(url))).rowID
+    #expect(fixture.store.checkInvariants() == [])
+    try inflict(damage, on: fixture.store.file, row: row, key: fixture.key(url).bytes)
+    let violations = fixture.store.verify().violations
+    #expect(violations.contains { $0.contains(damage.complaint) }, "\(violations)")
+    let isAboutOthers = violations.contains { $0.contains("ow ") && !$0.contains("ow \(row)") && !$0.contains("99999") }
+    #expect(!isAboutOthers, "\(violations)")
+  }
+
+  @Test("While others write, every row is still looked at in both directions", arguments: Damage.allCases)
+  func damageWhileOthersWrite(damage: Damage) throws {
+    // The bytes in all can only be compared with a sum of the same moment.
+    guard damage != .payload else { return }
+    let fixture = try filled(600)
+    defer { fixture.remove() }
+    let url = "http://a.example/8"
+    let row = try #require(fixture.store.lookup(fixture.key(url))).rowID
+    if damage != .entryCount { try inflict(damage, on: fixture.store.file, row: row, key: fixture.key(url).bytes) }
+    var count = 0
+    let result = fixture.store.verify(maximumSnapshotAge: .zero) { _, _ in
+      count += 1
+      fixture.store.store(fixture.response("http://a.example/new\(count)"))
+      fixture.store.writePending()
+      if damage == .entryCount {
+        #expect(throws: Never.self) {
+          try inflict(damage, on: fixture.store.file, row: row, key: fixture.key(url).bytes)
+        }
+      }
+    }
+    #expect(count > 2)
+    #expect(!result.hasComparedSums)
+    let complaint = damage == .entryCount ? "The counters say 7 entries, there are 60" : damage.complaint
+    #expect(result.violations.contains { $0.contains(complaint) }, "\(result.violations)")
+  }
+
+  @Test("A sound store stays sound while others write, and no snapshot is kept once they have")
+  func renewsItsSnapshot() throws {
+    let fixture = try filled(1000)
+    defer { fixture.finish() }
+    let environment = fixture.store.file.environment
+    var commits: [UInt64] = []
+    let result = fixture.store.verify(maximumSnapshotAge: .zero) { _, _ in
+      // The one before last was made before the snapshot began that is in use now.
+      if let last = commits.dropLast().last { #expect(environment.oldestSnapshot() >= last) }
+      fixture.store.store(fixture.response("http://b.example/\(commits.count)"))
+      fixture.store.writePending()
+      commits.append(environment.lastTransactionID)
+    }
+    #expect(commits.count > 3)
+    #expect(result.violations == [])
+    #expect(!result.hasComparedSums)
+    #expect(result.entryCount > 1000)
+  }
+
+  @Test("Entries and bytes are those that a lookup can find, and progress goes to the end")
+  func counts() throws {
+    let fixture = try filled(600)
+    defer { fixture.finish() }
+    var progress: [Int] = []
+    let result = fixture.store.verify {
+      progress.append($0)
+      #expect($1 == 600)
+    }
+    #expect(result.violations == [])
+    #expect(result.hasComparedSums)
+    #expect(result.entryCount == 600)
+    #expect(result.bodyByteCount == 150 * 30_000 + 450 * 300)
+    #expect(progress == [0, 256, 512])
+  }
+
+  @Test("A thousand violations are told, the rest is counted")
+  func manyViolations() throws {
+    let fixture = try filled(4)
+    defer { fixture.remove() }
+    let file = fixture.store.file
+    try file.write { (transaction) throws(LMDBError) in
+      for row in 50_000..<52_500 as Range<UInt64> {
+        try file.bodies.put([1], for: ChunkKey(rowID: row, index: 0), in: transaction)
+      }
+    }
+    let violations = fixture.store.checkInvariants()
+    #expect(violations.count == 1001)
+    #expect(violations.last == "There are 1500 violations more")
+  }
+}
