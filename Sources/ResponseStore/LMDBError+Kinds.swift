@@ -20,6 +20,9 @@ extension LMDBError {
     code == .fileTooLarge || code == .invalidArgument && function == "mdb_txn_commit"
   }
 
+  /// Whether other commits have replaced the snapshot whose pages were to be checked.
+  var isOutdatedSnapshot: Bool { code == .temporarilyUnavailable && function == "mdb_get" }
+
   /// Whether the disk, the quota or the map has no room. LMDB reports a disk that ran full in mid-write as `EIO`.
   var isLackOfRoom: Bool {
     switch code {

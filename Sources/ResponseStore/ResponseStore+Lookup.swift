@@ -126,7 +126,14 @@ extension ResponseStore {
     _ key: RequestKey, above staged: Rank?, in transaction: borrowing ReadTransaction, isOutdated: inout Bool,
     where matches: (VarySelection) -> Bool
   ) throws(LMDBError) -> Chosen? {
-    if isStructureUnchecked.load(ordering: .relaxed) { try checkPaths(to: key.bytes, in: transaction) }
+    if isStructureUnchecked.load(ordering: .relaxed) {
+      do throws(LMDBError) {
+        try checkPaths(to: key.bytes, in: transaction)
+      } catch where error.isOutdatedSnapshot {
+        isOutdated = true
+        return nil
+      }
+    }
     // Before the removals are looked at, so that what comes later is compared with the copy.
     let snapshot = removalLog.sequence
     let purges = try removals.purges(in: transaction)

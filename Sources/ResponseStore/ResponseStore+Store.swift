@@ -80,11 +80,11 @@ extension ResponseStore {
   /// written: an older one must not come back. To be called before these go from the staging area.
   func discardWhatStays(behind failed: [StagedResponse]) {
     guard isUsable, !isForked else { return }
-    let replacing = failed.filter { isOlderStored(than: $0) }
     queue.withLock { queue in
       guard !queue.isClosing else { return }
-      for failed in replacing where staging.rivals(of: failed, in: queue).queued(in: queue) == nil {
-        // A newer one that waits would take the old one's place, or come here itself.
+      for failed in failed where !failed.isUpdate && staging.rivals(of: failed, in: queue).queued(in: queue) == nil {
+        // A newer one that waits would take the old one's place, or come here itself. Whether anything is stored is not looked up: a
+        // record is on disk a moment before the index has it.
         let discard = StagedResponse(
           discarding: failed.vary, of: failed.key, facts: failed.facts, storedAt: failed.storedAt,
           snapshot: failed.snapshot)
@@ -92,21 +92,6 @@ extension ResponseStore {
         staging.insert(discard)
         queue.add(discard, insteadOf: failed, pause: options.runsInBackground ? .seconds(1) : .zero)
       }
-    }
-  }
-
-  // Not complete: what is committed and not yet in the index is not found here, and may come back on a disk that fails.
-  private func isOlderStored(than failed: StagedResponse) -> Bool {
-    switch failed.purpose {
-    case .discard: return true
-    case .replaceHead: return false
-    case .insert:
-      var isStored = !file.isIndexComplete
-      let vary = failed.vary
-      _ = findOnDisk(failed.key, above: nil) {
-        if $0 == vary { isStored = true }; return false
-      }
-      return isStored
     }
   }
 

@@ -20,10 +20,10 @@ extension ResponseStore {
       StorageFormat.headsTable, StorageFormat.bodiesTable, StorageFormat.datesTable, StorageFormat.expiriesTable,
       StorageFormat.metaTable,
     ]
-    try file.environment.read { (transaction) throws(LMDBError) in
-      for name in names {
-        for byte in [UInt8.min, .max] {
-          try withBytes(of: [UInt8](repeating: byte, count: 32)) { (key) throws(LMDBError) in
+    for name in names {
+      for byte in [UInt8.min, .max] {
+        try withBytes(of: [UInt8](repeating: byte, count: 32)) { (key) throws(LMDBError) in
+          try inOneSnapshot { (transaction) throws(LMDBError) in
             let reason = try file.environment.findBrokenPath(to: key, inTable: name, transaction)
             if reason != nil { throw LMDBError(code: .corrupted, function: "mdb_get") }
           }
@@ -114,8 +114,23 @@ extension ResponseStore {
 
   /// Checks the pages that lead to what a group of stores replaces, and to where they go.
   func checkPaths(of batch: Batch) throws(LMDBError) {
-    try file.environment.read { (transaction) throws(LMDBError) in
-      for staged in batch.stores { try checkPaths(to: staged.key.bytes, in: transaction) }
+    for staged in batch.stores {
+      try inOneSnapshot { (transaction) throws(LMDBError) in try checkPaths(to: staged.key.bytes, in: transaction) }
+    }
+  }
+
+  /// Runs a check of a few pages, and begins anew while other commits replace the snapshot that it looks at.
+  private func inOneSnapshot(
+    _ check: (borrowing ReadTransaction) throws(LMDBError) -> Void
+  ) throws(LMDBError) {
+    var tryCount = 1
+    while true {
+      do throws(LMDBError) {
+        return try file.environment.read(check)
+      } catch {
+        guard error.isOutdatedSnapshot, tryCount < 1000 else { throw error }
+      }
+      tryCount += 1
     }
   }
 

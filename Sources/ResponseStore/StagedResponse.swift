@@ -75,6 +75,9 @@ final class StagedResponse: Sendable {
   /// Whether it only hides what is on disk, and has the writer delete that.
   var isDiscard: Bool { if case .discard = purpose { true } else { false } }
 
+  /// Whether it only changes the head of a record that stays.
+  var isUpdate: Bool { if case .replaceHead = purpose { true } else { false } }
+
   // Made at each call, of the head's bytes.
   var key: RequestKey { head.key }
   var vary: VarySelection { head.vary }

@@ -80,15 +80,34 @@ struct FailedWriteTests {
     }
   }
 
-  @Test("Where nothing older is stored, nothing is left to delete")
+  @Test("Where nothing older is stored, the note to delete it goes with the next commit")
   func nothingOlder() throws {
     try withStore { fixture, disk in
       disk.failNextSyncs(1)
       fixture.store.store(fixture.response("http://b.example/"))
       fixture.store.writePending()
       #expect(fixture.body("http://b.example/") == nil)
+      fixture.drain()
       #expect(fixture.store.staging.isEmpty && fixture.store.statistics.queuedByteCount == 0)
-      #expect(fixture.body(Self.url) == Data("first".utf8))
+      #expect(fixture.body(Self.url) == Data("first".utf8) && fixture.store.entryCount == 1)
+    }
+  }
+
+  // Issue 14, item 2.
+  @Test("An older response that is on disk and not in the index does not come back")
+  func notInIndex() throws {
+    try withStore { fixture, disk in
+      let index = try #require(fixture.store.file.index.current)
+      let tag = IndexEntry.tag(of: fixture.store.file.keyDigest(of: fixture.key(Self.url).bytes))
+      let slot = try #require((0..<index.allSlotCount).first { IndexEntry.tag(inFacts: index.facts($0)) == tag })
+      let entry = index.entry(in: slot)
+      index.remove(tag: tag, rowID: entry.rowID)
+      disk.failNextSyncs(1)
+      write("second", fixture)
+      #expect(index.insert(entry))
+      #expect(fixture.body(Self.url) == nil)
+      fixture.drain()
+      #expect(fixture.body(Self.url) == nil && fixture.store.entryCount == 0)
     }
   }
 

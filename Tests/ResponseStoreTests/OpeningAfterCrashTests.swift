@@ -1,6 +1,7 @@
 import Foundation
 import Glibc
 import HTTPCaching
+import LMDB
 import Testing
 
 @testable import ResponseStore
@@ -77,6 +78,37 @@ struct OpeningAfterCrashTests {
       #expect(!isUnchecked(fixture.store))
     }
     #expect(abs(byteCounts[1] - byteCounts[0]) < 64 << 10, "\(byteCounts)")
+  }
+
+  // Issue 14, item 16.
+  @Test("While pages are being checked, nothing is lost to commits of others")
+  func commitsOfOthers() throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    let file = fixture.store.file
+    for number in 0..<1000 { fixture.store.store(fixture.response(Self.url(number))) }
+    fixture.drain()
+    fixture.store.isStructureUnchecked.store(true, ordering: .relaxed)
+    let isDone = Monitor(false)
+    let committer = Thread {
+      while !isDone.withLock({ $0 }) {
+        // A commit that fails is none, and the next one comes.
+        try? file.write { (transaction) throws(LMDBError) in
+          try file.setCounters(try file.counters(in: transaction), in: transaction)
+        }
+      }
+      isDone.update { $0 = false }
+    }
+    committer.start()
+    let body = Data("newer".utf8)
+    for number in 0..<1000 { fixture.store.store(fixture.response(Self.url(number), body: body)) }
+    fixture.drain()
+    let foundCount = (0..<1000).count { fixture.body(Self.url($0)) == body }
+    isDone.update { $0 = true }
+    isDone.wait { $0 ? nil : () }
+    #expect(fixture.store.statistics.droppedStores == 0 && foundCount == 1000)
+    #expect(fixture.logged.all == [])
+    fixture.store.isStructureUnchecked.store(false, ordering: .relaxed)
   }
 
   /// Zeroes leaves that hold request keys; with `inner` not the first and the last one of a table, at which opening looks.

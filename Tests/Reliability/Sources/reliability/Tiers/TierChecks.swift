@@ -41,11 +41,9 @@ struct TierChecks: Sendable {
       newest: expectations.newest(key, list: list), tick: expectations.tick)
   }
 
-  /// - Parameters:
-  ///   - source: Where the response came from, if a load told.
-  ///   - checksOrder: Whether the check for older responses is made.
+  /// - Parameter source: Where the response came from, if a load told.
   func violation(
-    _ body: Data, url: URL?, _ before: Before, source: String?, checksOrder: Bool
+    _ body: Data, url: URL?, _ before: Before, source: String?
   ) -> (Violation, String)? {
     let key = before.key
     guard let identity = content.identity(of: body, for: key), url == nil || url == content.url(key) else {
@@ -77,7 +75,7 @@ struct TierChecks: Sendable {
       }
     }
     let ended = expectations.ended(version)
-    if checksOrder, version < before.newest, identity.process == process, ended > 0,
+    if version < before.newest, identity.process == process, ended > 0,
       ended < expectations.began(before.newest),
       !expectations.mayBeRevoked(key, since: expectations.began(before.newest))
     {

@@ -23,19 +23,7 @@ final class TierProcess: Sendable {
   private let deadline: Double
   private let start: Double
   private let running = Atomic<Int>(0)
-  private let trouble = LoggedTrouble()
   private let counts = Mutex(Counts())
-
-  /// Notes whether the caches have logged anything. What a failing disk drops is logged first: from then on the order is not
-  /// checked, as an older response is still found now and then (seed 13, "failing disk").
-  private final class LoggedTrouble: Sendable {
-    let isLogged = Atomic<Bool>(false)
-
-    func log(_ line: String) {
-      isLogged.store(true, ordering: .sequentiallyConsistent)
-      say("log: \(line)")
-    }
-  }
 
   struct Counts {
     var lookups = 0
@@ -65,7 +53,7 @@ final class TierProcess: Sendable {
     checks = TierChecks(expectations: expectations, content: content, process: number)
     var options = LMDBURLCache.Options()
     options.clock = { TierExpectations.date(expectations.tick) }
-    options.log = { [trouble] in trouble.log($0) }
+    options.log = { say("log: \($0)") }
     var storeOptions = ResponseStore.Options(capacityByteCount: scenario.diskCapacity)
     storeOptions.clock = options.clock
     storeOptions.log = options.log
@@ -236,9 +224,7 @@ final class TierProcess: Sendable {
     _ body: Data, url: URL?, _ before: TierChecks.Before, source: String?, _ call: String, cache: Int
   ) {
     guard
-      let (violation, text) = checks.violation(
-        body, url: url, before, source: source,
-        checksOrder: scenario.disk != .failing || !trouble.isLogged.load(ordering: .sequentiallyConsistent))
+      let (violation, text) = checks.violation(body, url: url, before, source: source)
     else { return }
     let count = counts.withLock { counts -> Int in
       counts.violations[violation, default: 0] += 1
