@@ -129,7 +129,7 @@ extension ResponseStore {
     if isStructureUnchecked.load(ordering: .relaxed) {
       do throws(LMDBError) {
         try checkPaths(to: key.bytes, in: transaction)
-      } catch where error.isOutdatedSnapshot {
+      } catch  where error.isOutdatedSnapshot {
         isOutdated = true
         return nil
       }
