@@ -119,7 +119,7 @@ extension HTTPFields {
   /// which takes seconds for tens of thousands.
   ///
   /// - Complexity: Linear in the number of lines; constant for too many.
-  var isStorable: Bool {
+  public var isStorable: Bool {
     guard lines.count <= Self.maximumStoredCount else { return false }
     var byteCount = 0
     for line in lines { byteCount += line.name.utf8.count + line.value.utf8.count }

@@ -209,6 +209,12 @@ final class CacheCore: Sendable {
     recoverIfGivenUp(store)
   }
 
+  /// Keeps nothing of a response, and lets nothing older take its place.
+  func discard(_ record: CachedRecord) {
+    store?.discard(record.newResponse)
+    memory.remove(record.key)
+  }
+
   /// Gives a response other fields and facts, after a 304, in whatever tier has it; nothing happens if it is gone, or replaced.
   /// Does not wait for room in the store's queue.
   func update(_ old: StoredURLResponse, fields: HTTPFields, facts: FreshnessFacts) {

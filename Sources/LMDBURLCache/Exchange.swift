@@ -31,8 +31,10 @@ final class Exchange: Sendable {
 
   private struct State {
     var head = Head.awaited(nil)
-    /// What has come and is not read yet.
-    var unread = Data()
+    /// What has come and is not read yet. The one who reads joins it: on the queue of all sessions a copy would hold up
+    /// every transfer.
+    var unread: [Data] = []
+    var unreadByteCount = 0
     var end: Result<Void, any Error>?
     var reader: CheckedContinuation<Data?, any Error>?
     var task: URLSessionDataTask?
@@ -42,6 +44,10 @@ final class Exchange: Sendable {
     var isPaused = false
     /// Whether a timer lets a chunk through now and then.
     var hasTimer = false
+
+    var isHeadAwaited: Bool {
+      if case .awaited = head { true } else { false }
+    }
   }
 
   /// The transfer is paused while at least this many bytes are unread.
@@ -60,7 +66,7 @@ final class Exchange: Sendable {
   }
 
   /// The bytes that have come and are not read yet.
-  var unreadByteCount: Int { state.withLock { $0.unread.count } }
+  var unreadByteCount: Int { state.withLock { $0.unreadByteCount } }
 
   /// The challenge that the response holds.
   var challenge: Challenge? { state.withLock { $0.challenge } }
@@ -123,13 +129,14 @@ final class Exchange: Sendable {
   }
 
   func receive(_ data: Data, of task: URLSessionTask) {
-    if let response = task.response { receive(response) }
+    if state.withLock({ $0.isHeadAwaited }), let response = task.response { receive(response) }
     typealias Next = (reader: CheckedContinuation<Data?, any Error>?, isFull: Bool)
     let next = state.withLock { state -> Next in
       guard state.end == nil else { return (nil, false) }
       guard let reader = state.reader else {
         state.unread.append(data)
-        return (nil, state.unread.count >= Self.unreadByteLimit && !state.isPaused)
+        state.unreadByteCount += data.count
+        return (nil, state.unreadByteCount >= Self.unreadByteLimit && !state.isPaused)
       }
       state.reader = nil
       return (reader, false)
@@ -145,7 +152,7 @@ final class Exchange: Sendable {
     guard let pause = state.withLock({ $0.pause }) ?? TransferPause(of: task) else { return }
     let startsTimer = state.withLock { state -> Bool? in
       // The reader may have come meanwhile. From here on it sees the pause.
-      guard state.end == nil, state.unread.count >= Self.unreadByteLimit else { return nil }
+      guard state.end == nil, state.unreadByteCount >= Self.unreadByteLimit else { return nil }
       state.pause = pause
       state.isPaused = true
       defer { state.hasTimer = true }
@@ -249,9 +256,12 @@ final class Exchange: Sendable {
   /// The next chunk, or nil at the end; throws if the transfer ended early.
   func nextChunk() async throws -> Data? {
     try await withCheckedThrowingContinuation { continuation in
-      let (now, queue) = state.withLock { state -> (Result<Data?, any Error>?, DispatchQueue?) in
+      let (now, queue) = state.withLock { state -> (Result<[Data]?, any Error>?, DispatchQueue?) in
         if !state.unread.isEmpty {
-          defer { state.unread = Data() }
+          defer {
+            state.unread = []
+            state.unreadByteCount = 0
+          }
           return (.success(state.unread), state.isPaused ? state.pause?.queue : nil)
         }
         switch state.end {
@@ -263,8 +273,15 @@ final class Exchange: Sendable {
         }
       }
       if let queue { queue.async { self.endPause() } }
-      if let now { continuation.resume(with: now) }
+      if let now { continuation.resume(with: now.map { $0.map(Self.joined) }) }
     }
+  }
+
+  private static func joined(_ chunks: [Data]) -> Data {
+    if chunks.count == 1 { return chunks[0] }
+    var all = Data(capacity: chunks.reduce(0) { $0 + $1.count })
+    for chunk in chunks { all.append(chunk) }
+    return all
   }
 
   /// The end of a body that is read: when nobody reads it any more, the transfer is ended.

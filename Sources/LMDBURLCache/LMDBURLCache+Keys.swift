@@ -56,9 +56,11 @@ extension LMDBURLCache {
   }
 
   /// Makes a response that a caller stores by hand one of ours.
+  ///
+  /// - Returns: The response, whether it may go to disk, and whether its fields are few enough to be kept at all.
   func adopt(
     _ cached: CachedURLResponse, for request: URLRequest, _ key: RequestKey
-  ) -> (response: StoredURLResponse, mayReachDisk: Bool) {
+  ) -> (response: StoredURLResponse, mayReachDisk: Bool, isStorable: Bool) {
     let attachment = ResponseAttachment(cached, keyURL: key.urlString)?.bytes
     guard let response = cached.response as? HTTPURLResponse, let head = request.head else {
       let vary = request.head.map {
@@ -67,11 +69,12 @@ extension LMDBURLCache {
       let record = CachedRecord(
         key: key, status: 0, fields: HTTPFields(), body: cached.data, facts: .unknown(at: core.now),
         vary: vary ?? VarySelection(selectors: []), attachment: attachment, storedAt: core.now)
-      return (StoredURLResponse(record, copying: cached), true)
+      return (StoredURLResponse(record, copying: cached), true, true)
     }
     let overrides = overrides(for: request)
+    let judged = overrides.judged(response.head)
     let direct = DirectStorage(
-      request: head, response: overrides.judged(response.head), responseTime: core.now, options: core.options.caching)
+      request: head, response: judged, responseTime: core.now, options: core.options.caching)
     let record = CachedRecord(
       key: key, status: response.statusCode, fields: direct.fields, body: cached.data,
       facts: overrides.applied(to: direct.facts, status: response.statusCode),
@@ -79,7 +82,7 @@ extension LMDBURLCache {
       attachment: attachment, storedAt: core.now)
     let mayReachDisk =
       !direct.forbidsStoring && core.livesLongEnough(record.facts) { direct.hasExplicitLifetime }
-    return (StoredURLResponse(record, copying: cached), mayReachDisk)
+    return (StoredURLResponse(record, copying: cached), mayReachDisk, judged.fields.isStorable)
   }
 
   /// Whether one of ours may go to disk, apart from its storage policy.

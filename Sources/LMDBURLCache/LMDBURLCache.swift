@@ -190,13 +190,15 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   ///
   /// The storage policy decides the tiers: `.allowed` both, `.allowedInMemoryOnly` memory (see
   /// ``ignoreMemoryOnlyStoragePolicy``), `.notAllowed` none. `no-store`, and a lifetime shorter than ``minCacheInterval``
-  /// without a validator, keep a response off the disk. The response can be looked up at once; it is on disk some ten
+  /// without a validator, keep a response off the disk. More than 1,000 header fields, or 256 KiB of them, are not stored,
+  /// and what was stored before is gone. The response can be looked up at once; it is on disk some ten
   /// milliseconds later. Returns at once, unless the disk is behind by 32 MiB: then it waits for up to a second.
   open override func storeCachedResponse(_ cachedResponse: CachedURLResponse, for request: URLRequest) {
     guard cachedResponse.storagePolicy != .notAllowed, let key = key(for: request) else { return }
     let isMemoryOnly = cachedResponse.storagePolicy == .allowedInMemoryOnly && !ignoreMemoryOnlyStoragePolicy
     guard let ours = cachedResponse as? StoredURLResponse, ours.record.key == key else {
-      let (response, mayReachDisk) = adopt(cachedResponse, for: request, key)
+      let (response, mayReachDisk, isStorable) = adopt(cachedResponse, for: request, key)
+      guard isStorable else { return core.discard(response.record) }
       return keep(response, reachesDisk: mayReachDisk && !isMemoryOnly)
     }
     switch ours.order {

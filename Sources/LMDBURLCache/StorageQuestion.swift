@@ -48,12 +48,13 @@ struct StorageQuestion: @unchecked Sendable {
 
   private func change(
     _ proposal: StorageProposal, to changed: CachedURLResponse, from response: HTTPURLResponse
-  ) -> StorageProposal {
+  ) -> StorageProposal? {
     var proposal = proposal
     proposal.body = changed.data
     proposal.isMemoryOnly = changed.storagePolicy == .allowedInMemoryOnly
     proposal.attachment = ChangedResponse(cached: changed)
     guard let new = changed.response as? HTTPURLResponse, new !== response else { return proposal }
+    guard new.head.fields.isStorable else { return nil }
     // Other fields may give it another lifetime and other variants.
     let direct = DirectStorage(
       request: request, response: new.head, responseTime: proposal.facts.responseTime, options: options)

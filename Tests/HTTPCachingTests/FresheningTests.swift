@@ -236,6 +236,27 @@ struct FresheningTests {
     }
   }
 
+  // Issue 15, item 14.
+  @Test("A 304 or HEAD with more fields than are stored updates nothing; one that leads to more removes the response")
+  func fieldLimits() throws {
+    func lines(_ count: Int, _ prefix: String) -> Lines { (0..<count).map { ("x-\(prefix)-\($0)", "v") } }
+    func head(_ stored: Stored, _ new: Lines) -> String {
+      word(
+        Freshening.decide(
+          head: ResponseHead(status: 200, fields: fields(new)), request: RequestHead(method: "HEAD", url: target),
+          stored: stored, requestTime: Self.later, responseTime: Self.later, options: CachingOptions()))
+    }
+    let few = try #require(Self.exchange(Self.strong).stored)
+    let tooMany = Self.strong + lines(1000, "new")
+    #expect(word(Self.freshen(few, with: tooMany)) == "unrelated:too-many-fields")
+    #expect(head(few, tooMany) == "unrelated:too-many-fields")
+    let many = try #require(Self.exchange(Self.strong + lines(990, "old")).stored)
+    let more = Self.strong + lines(20, "new")
+    #expect(word(Self.freshen(many, with: more)) == "remove:too-many-fields")
+    #expect(head(many, more) == "remove:too-many-fields")
+    #expect(word(Self.freshen(few, with: more)) == "update:validator-matches")
+  }
+
   private func word(_ decision: ReuseDecision) -> String { HTTPCachingTests.word(decision) }
   private func word(_ freshening: Freshening) -> String { HTTPCachingTests.word(freshening) }
 }

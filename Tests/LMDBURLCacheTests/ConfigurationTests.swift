@@ -159,6 +159,14 @@ struct ConfigurationTests {
         if round == 0 { try fixture.reopen() } else { fixture.clock.advance(by: 100) }
       }
       #expect(fixture.cache.statistics.requests.revalidations == 2)
+      // A delegate that changes the response sees the decoded body.
+      let delegate = RecordingDelegate(willCache: {
+        let fields = ["Cache-Control": "max-age=60", "Content-Encoding": "gzip", "X-Mine": "1"]
+        return CachedURLResponse(response: httpResponse($0.response.url!, fields), data: $0.data)
+      })
+      await delegate.run(fixture.session(delegate: delegate).dataTask(with: origin.url("/coded?changed")))
+      #expect(delegate.events.questions.map(\.text) == ["hello"])
+      #expect(try isDecoded("/coded?changed"))
     }
   }
 

@@ -40,6 +40,31 @@ struct FieldLimitTests {
   }
 
   // Issue 15, item 14.
+  @Test("A response with more fields than are stored is not stored by hand, nor by a delegate that adds them.")
+  func manyFieldsByHand() async throws {
+    try await withCache { _ in
+      Reply(200, [("Cache-Control", "max-age=600")], "body")
+    } _: { (fixture, origin) async throws in
+      @Sendable func stored(_ url: URL, _ count: Int) -> CachedURLResponse {
+        let fields = Dictionary(uniqueKeysWithValues: (1..<count).map { ("X-\($0)", "v") })
+        return cached(url, "changed", fields.merging(["Cache-Control": "max-age=600"]) { $1 })
+      }
+      for count in [1000, 1001, 16_000] {
+        let url = origin.url("/hand/\(count)")
+        fixture.cache.storeCachedResponse(stored(url, 10), for: URLRequest(url: url))
+        fixture.cache.storeCachedResponse(stored(url, count), for: URLRequest(url: url))
+        let found = fixture.cache.cachedResponse(for: URLRequest(url: url))?.response.field("X-999")
+        #expect(found == (count == 1000 ? "v" : nil), "\(count) fields")
+        let other = origin.url("/delegate/\(count)")
+        let delegate = RecordingDelegate(willCache: { _ in stored(other, count) })
+        await delegate.run(fixture.session(delegate: delegate).dataTask(with: other))
+        #expect(delegate.body.text == "body")
+        #expect(fixture.cache.isCached(other) == (count == 1000), "\(count) fields")
+      }
+    }
+  }
+
+  // Issue 15, item 14.
   @Test("Lines of one name are joined under the spelling of the first, also among very many.", arguments: [3, 200])
   func joinedFields(_ count: Int) {
     var joined = FoundationFields()

@@ -119,7 +119,7 @@ struct WaitingTests {
       let isStored = DispatchSemaphore(value: 0)
       Thread.detachNewThread { [self] in
         let key = cache.key(for: URLRequest(url: url(2)))!
-        let (response, _) = cache.adopt(large(2), for: URLRequest(url: url(2)), key)
+        let response = cache.adopt(large(2), for: URLRequest(url: url(2)), key).response
         cache.core.keep(response, reachesDisk: true) {
           isStoring.signal()
           return false
