@@ -15,6 +15,8 @@ final class UserChecks: Sendable {
     var timed = 0
     var counts: [Violation: Int] = [:]
     var pending: [Int: String] = [:]
+    /// Time and processor time relative to the same request without the cache, by the way in.
+    var ratios: [String: [(time: Double, cpu: Double)]] = [:]
     var next = 0
   }
 
@@ -89,15 +91,38 @@ final class UserChecks: Sendable {
     report(.waited, "\(text()): \(taken), without the cache \(String(format: "%.2f", plain)) s")
   }
 
+  /// Notes the time and the processor time of a request, and those of the same request without the cache.
+  func compare(_ time: Double, _ cpu: Double, with plainTime: Double, _ plainCPU: Double, _ way: String) {
+    guard plainTime > 0, plainCPU > 0 else { return }
+    state.withLock { state in
+      state.timed += 1
+      state.ratios[way, default: []].append((time / plainTime, cpu / plainCPU))
+    }
+  }
+
   // MARK: The outcome
+
+  /// The medians of what was compared, for each way in; nil if nothing was.
+  var comparison: String? {
+    let texts = state.withLock { state in
+      state.ratios.sorted { $0.key < $1.key }.map { way, ratios in
+        String(format: "\(way) %.2f× (CPU %.2f×)", Self.median(ratios.map(\.time)), Self.median(ratios.map(\.cpu)))
+      }
+    }
+    return texts.isEmpty ? nil : "relative to a plain session: " + texts.joined(separator: ", ")
+  }
 
   /// Asked, timed, and each kind of violation.
   var numbers: [Int] {
     state.withLock { state in [state.asked, state.timed] + Violation.allCases.map { state.counts[$0] ?? 0 } }
   }
 
+  private static func median(_ values: [Double]) -> Double { values.sorted()[values.count / 2] }
+
   var isGood: Bool {
     state.withLock { state in
+      // The median, since other processes delay single requests.
+      guard state.ratios.values.allSatisfy({ Self.median($0.map(\.time)) < 2 }) else { return false }
       let slow = state.counts[.waited] ?? 0
       let isSlow = slow > Self.toleratedSlowCount && Double(slow) > Double(state.timed) * Self.toleratedSlowShare
       return !isSlow && state.counts.allSatisfy { $0.key == .waited || $0.value == 0 }

@@ -30,6 +30,20 @@ final class UserOrigin: Sendable {
   var requestCount: Int { main.requestCount + other.requestCount }
   var violations: [String] { state.withLock { $0.violations } }
 
+  /// Beyond the 64 MiB that are stored at most.
+  static let largeByteCount = 200_000_000
+  private static let largeBody = Data(count: largeByteCount)
+
+  /// How a large body comes.
+  enum LargeForm: Int, CaseIterable, Sendable {
+    /// The length shows at the head that it is not to be stored.
+    case announced
+    /// It is gathered up to the limit.
+    case chunked
+    /// The fields forbid to store it.
+    case noStore
+  }
+
   // MARK: Who asks
 
   private static func user(_ request: RecordedRequest) -> String {
@@ -103,6 +117,11 @@ final class UserOrigin: Sendable {
     case "cookie":
       let fields = [("Cache-Control", "max-age=60"), ("Set-Cookie", "session=\(request[User.callerField] ?? "?")")]
       return Reply(200, fields, body: page.body)
+    case "large":
+      let form = LargeForm(rawValue: milliseconds) ?? .announced
+      let reply = Reply(
+        200, [("Cache-Control", form == .noStore ? "no-store" : "max-age=60")], body: Self.largeBody)
+      return form == .chunked ? reply.chunked(byteCount: 16 << 10) : reply
     default: return Reply(404)
     }
   }

@@ -1,4 +1,5 @@
 import Foundation
+import Glibc
 
 #if canImport(FoundationNetworking)
   import FoundationNetworking
@@ -26,6 +27,7 @@ struct UserRounds: Sendable {
     case .cancels: await cancels(number, &random)
     case .cuts: await cuts(number, &random)
     case .cookies: await cookies(number)
+    case .largeBodies: await largeBodies(number, &random)
     }
   }
 
@@ -250,5 +252,38 @@ struct UserRounds: Sendable {
       checks.time(
         outcome.total - 1.5, plain: max(0, plain.total - 1.5), delay: 1.5, "\(target) over \(call.way.rawValue)")
     }
+  }
+
+  // MARK: Large bodies
+
+  /// Each way in turn, in random order: together they would share the processors, and time is what is compared.
+  private func largeBodies(_ number: Int, _ random: inout SeededRandom) async {
+    let form = UserOrigin.LargeForm.allCases[random.below(UserOrigin.LargeForm.allCases.count)]
+    let target = "/large/\(number)?\(form.rawValue)"
+    var loads: [(outcome: Outcome, cpu: Double)] = []
+    for way in ([.plain] + Way.caching).shuffled(using: &random) {
+      // Opens a connection, so that none of them has to.
+      _ = await ask(Call(user: .nobody, way: way), "/page/\(number)-\(way)")
+      let before = processorTime()
+      let outcome = await ask(Call(user: .nobody, way: way), target)
+      loads.append((outcome, processorTime() - before))
+    }
+    guard let plain = loads.first(where: { $0.outcome.way == .plain }), plain.outcome.error == nil else { return }
+    for (outcome, cpu) in loads where outcome.way != .plain {
+      let text = "\(target) over \(outcome.way.rawValue)"
+      if let error = outcome.error {
+        checks.report(.failed, "\(text): \(error)")
+      } else if outcome.status != 200 || outcome.body.count != UserOrigin.largeByteCount {
+        checks.report(.different, "\(text): \(outcome.body.count) bytes")
+      }
+      checks.compare(outcome.total, cpu, with: plain.outcome.total, plain.cpu, outcome.way.rawValue)
+    }
+  }
+
+  /// The processor time of this process in seconds.
+  private func processorTime() -> Double {
+    var time = timespec()
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time)
+    return Double(time.tv_sec) + Double(time.tv_nsec) / 1e9
   }
 }

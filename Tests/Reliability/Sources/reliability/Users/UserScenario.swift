@@ -21,6 +21,8 @@ struct UserScenario: Sendable {
     case cuts
     /// The origin sets a cookie for each user of a shared cache.
     case cookies
+    /// Bodies too large to be stored, one caller at a time, whose times are compared with those without the cache.
+    case largeBodies
   }
 
   var name: String
@@ -35,6 +37,7 @@ struct UserScenario: Sendable {
     UserScenario(name: "late redirects", rounds: [.lateRedirects], width: 8),
     UserScenario(name: "streams", rounds: [.streams]),
     UserScenario(name: "timeouts", rounds: [.timeouts]),
-    UserScenario(name: "together", rounds: Round.allCases, width: 4),
+    UserScenario(name: "large bodies", rounds: [.largeBodies], width: 1),
+    UserScenario(name: "together", rounds: Round.allCases.filter { $0 != .largeBodies }, width: 4),
   ]
 }

@@ -41,6 +41,7 @@ struct UsersSeries {
       lines.last { $0.hasPrefix("numbers ") }?.split(separator: " ").dropFirst().compactMap { Int($0) } ?? []
     let found = zip(UserChecks.Violation.allCases, numbers.dropFirst(2)).filter { $0.1 > 0 }
     var outcomes = found.map { "\($0.1) times \($0.0.rawValue)" }
+    if let comparison = lines.last(where: { $0.hasPrefix("relative ") }) { outcomes.append(String(comparison)) }
     if !origin.violations.isEmpty {
       outcomes.append("\(origin.violations.count) requests that the origin must not get")
     }
@@ -89,6 +90,7 @@ struct UsersSeries {
         exit(4)
       }
     }
+    if let comparison = checks.comparison { say(comparison) }
     say("numbers \(checks.numbers.map { "\($0)" }.joined(separator: " "))")
     exit(checks.isGood ? 0 : 1)
   }
