@@ -53,17 +53,23 @@ final class UserClients: Sendable {
     var options = LMDBURLCache.Options()
     options.log = log
     options.partition = { $0.value(forHTTPHeaderField: User.partitionField) ?? "" }
+    // As many connections as the sessions have: with the default of 6, requests would wait for those of late redirects.
+    let configuration = URLSessionConfiguration.default
+    configuration.httpMaximumConnectionsPerHost = Self.connectionCount
+    options.transport = .urlSession(configuration)
     cache = try LMDBURLCache(
       directory: URL(fileURLWithPath: directory + "/private"), memoryCapacity: 8 << 20, diskCapacity: 64 << 20,
       options: options)
+    // Its default keeps users' cookies apart.
+    options.transport = nil
     options.caching.mode = .shared
     sharedCache = try LMDBURLCache(
       directory: URL(fileURLWithPath: directory + "/shared"), memoryCapacity: 8 << 20, diskCapacity: 64 << 20,
       options: options)
-    let configuration = Self.configuration
-    let cachingConfiguration = configuration.caching(with: cache)
-    plain = URLSession(configuration: configuration)
-    plainDelegated = URLSession(configuration: configuration, delegate: collector, delegateQueue: nil)
+    let plainConfiguration = Self.configuration
+    let cachingConfiguration = plainConfiguration.caching(with: cache)
+    plain = URLSession(configuration: plainConfiguration)
+    plainDelegated = URLSession(configuration: plainConfiguration, delegate: collector, delegateQueue: nil)
     caching = URLSession(configuration: cachingConfiguration)
     delegated = URLSession(configuration: cachingConfiguration, delegate: collector, delegateQueue: nil)
     challenged = Dictionary(
@@ -81,12 +87,14 @@ final class UserClients: Sendable {
       })
   }
 
+  private static let connectionCount = 64
+
   /// With a credential storage of its own, since sessions that share one share what is in it.
   private static var configuration: URLSessionConfiguration {
     let configuration = URLSessionConfiguration.ephemeral
     configuration.urlCache = nil
     configuration.httpCookieStorage = nil
-    configuration.httpMaximumConnectionsPerHost = 64
+    configuration.httpMaximumConnectionsPerHost = connectionCount
     return configuration
   }
 
