@@ -59,56 +59,6 @@ extension CacheCore {
     }
   }
 
-  // MARK: A disk tier that others keep from being opened
-
-  /// After a lookup or a store without a disk tier: whether it is waited for. Where it is time to, another thread tries again.
-  @discardableResult
-  func openDiskIfWaiting() -> Bool {
-    guard isWaitingForDisk.load(ordering: .relaxed), usesDisk else { return false }
-    guard let directory, recovery.withLock({ $0.begin(at: .now) }) else { return true }
-    Thread.detachNewThread { [weak self] in
-      guard let self else { return }
-      resizing.withLock { _ in
-        guard openStore.load() == nil else { return }
-        do {
-          try openDisk(directory)
-          options.log("LMDBURLCache: The disk tier could be opened, and responses are kept (\(directory))")
-        } catch {
-          // It was said that it is tried again.
-        }
-      }
-      recovery.withLock { $0.end(at: .now) }
-    }
-    return true
-  }
-
-  /// Opens the disk tier for the first time. What was removed while it could not be opened is not known any more: then all is.
-  func openDisk(_ directory: String) throws(StoreError) {
-    let store = try ResponseStore.open(
-      directory: directory, options: options.storeOptions(diskCapacity: diskCapacity))
-    if hasMissedRemoval.exchange(false, ordering: .sequentiallyConsistent) { store.removeAll() }
-    flushMark.store(store.acceptedNumber, ordering: .sequentiallyConsistent)
-    openStore.set(store)
-    isWaitingForDisk.store(false, ordering: .sequentiallyConsistent)
-  }
-
-  /// The store; nil if there is none, and then a removal is made up for when it is opened.
-  private func storeToRemoveFrom() -> ResponseStore? {
-    if let store = openStore.load() { return store }
-    guard isWaitingForDisk.load(ordering: .sequentiallyConsistent) else { return nil }
-    hasMissedRemoval.store(true, ordering: .sequentiallyConsistent)
-    openDiskIfWaiting()
-    // It may have been opened since, by a thread that did not see this.
-    return openStore.load()
-  }
-
-  /// What is logged when the disk tier cannot be opened.
-  static func line(on error: StoreError) -> String {
-    error.isInUseByOthers
-      ? "LMDBURLCache: Nothing is cached until the directory can be opened, which is tried again. \(error)"
-      : "LMDBURLCache: The cache works in memory alone. \(error)"
-  }
-
   /// Opens the directory anew, unless another thread has; nil if that cannot be done now.
   private func recover(from store: ResponseStore) -> ResponseStore? {
     resizing.withLock { _ in
@@ -133,7 +83,7 @@ extension CacheCore {
     }
   }
 
-  /// Opens what others have begun in the place of a store, as ``openForRemovals(directory:options:)`` does.
+  /// Opens what others have begun in the place of a store, as ``storeForRemovals(directory:options:)`` does.
   private func attach(_ store: ResponseStore) throws(StoreError) -> ResponseStore {
     let capacity = try Self.capacity(options: options) { existing throws(StoreError) in
       try store.openAnew(options: existing)
@@ -142,27 +92,8 @@ extension CacheCore {
       directory: store.directory, options: options.storeOptions(diskCapacity: capacity))
   }
 
-  /// Opens a store for a cache that does not use the disk, if there is one in the directory: other processes may use
-  /// it, and their removals are to reach what this cache has in memory. The store keeps its capacity, and nothing is
-  /// made in the directory.
-  ///
-  /// - Returns: Nil where there is none, or it cannot be opened; the log says why.
-  static func openForRemovals(directory: String, options: LMDBURLCache.Options) -> ResponseStore? {
-    do throws(StoreError) {
-      let capacity = try capacity(options: options) { existing throws(StoreError) in
-        try ResponseStore.open(directory: directory, options: existing)
-      }
-      return try ResponseStore.open(directory: directory, options: options.storeOptions(diskCapacity: capacity))
-    } catch {
-      if error.code != .missing {
-        options.log("LMDBURLCache: Removals by other processes do not reach this cache. \(error)")
-      }
-      return nil
-    }
-  }
-
   /// The capacity of the store that there is. It is closed again when this returns.
-  private static func capacity(
+  static func capacity(
     options: LMDBURLCache.Options, open: (ResponseStore.Options) throws(StoreError) -> ResponseStore
   ) throws(StoreError) -> Int {
     var existing = ResponseStore.Options.existing
@@ -171,15 +102,5 @@ extension CacheCore {
     let store = try open(existing)
     defer { store.close() }
     return store.capacityByteCount
-  }
-}
-
-extension StoreError {
-  /// Whether other processes keep the directory from being opened. They may remove what this one would keep, and it could not tell.
-  var isInUseByOthers: Bool {
-    switch code {
-    case .busy, .damagedAndInUse, .otherVersionInUse, .otherProcessNamespace: true
-    default: false
-    }
   }
 }

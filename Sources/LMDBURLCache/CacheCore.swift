@@ -15,7 +15,8 @@ final class CacheCore: Sendable {
   /// Where the store is, or would be; nil if it is never to be opened.
   let directory: String?
   /// Where removals by others are seen, and, with a disk capacity, what is stored.
-  /// Set by the initializer, or when a disk capacity is first given; replaced when the store was given up and opened anew.
+  /// Set by the initializer, when a disk capacity is first given, or when a store appears in the directory; replaced when
+  /// the store was given up and opened anew.
   let openStore = StoreReference()
   private let diskLimit: Atomic<Int>
   /// Changes of the disk capacity, and opening anew, take turns.
@@ -23,18 +24,22 @@ final class CacheCore: Sendable {
   let recovery = Mutex(Recovery())
   /// Up to where ``flush()`` has told what was lost.
   let flushMark: Atomic<UInt64>
-  /// Whether others keep the directory from being opened now. Until it is, nothing is kept: nobody could tell what they remove.
+  /// Whether there is a store to be opened, which has not been done yet or is not possible now. Until it is open, nothing is
+  /// kept: removals by other processes could not be seen.
   let isWaitingForDisk: Atomic<Bool>
   /// Whether something was to be removed meanwhile.
   let hasMissedRemoval = Atomic(false)
+  /// The data file that cannot be opened, and next to which the cache therefore works in memory alone.
+  let unusableFile: Mutex<DataFileMark?>
 
   struct Settings: Sendable {
     var minCacheInterval: Double = 300
     var ignoresMemoryOnlyPolicy = false
   }
 
+  /// - Parameter failure: Why the directory could not be opened.
   init(
-    directory: String?, store: ResponseStore?, isWaitingForDisk: Bool = false, memoryCapacity: Int, diskCapacity: Int,
+    directory: String?, store: ResponseStore?, failure: StoreError? = nil, memoryCapacity: Int, diskCapacity: Int,
     options: LMDBURLCache.Options
   ) {
     self.directory = directory
@@ -43,7 +48,12 @@ final class CacheCore: Sendable {
     settings = Mutex(Settings())
     diskLimit = Atomic(diskCapacity)
     flushMark = Atomic(store?.acceptedNumber ?? 0)
-    self.isWaitingForDisk = Atomic(isWaitingForDisk)
+    isWaitingForDisk = Atomic(failure?.isInUseByOthers == true)
+    unusableFile = Mutex(failure.flatMap { DataFileMark(directory: directory, leftAloneAfter: $0) })
+    if let failure {
+      options.log(Self.line(on: failure, usesDisk: diskCapacity >= ResponseStore.smallestCapacityByteCount))
+      recovery.withLock { $0.hasLoggedFailure = failure.isInUseByOthers }
+    }
     if let store { openStore.set(store) }
   }
 
@@ -82,7 +92,7 @@ final class CacheCore: Sendable {
       do {
         try openDisk(directory)
       } catch {
-        options.log(Self.line(on: error))
+        options.log(Self.line(on: error, usesDisk: true))
         guard error.isInUseByOthers else { return }
         isWaitingForDisk.store(true, ordering: .sequentiallyConsistent)
         memory.removeAll { _ in true }
@@ -104,12 +114,20 @@ final class CacheCore: Sendable {
 
   // MARK: Removal tokens
 
-  /// The present point in the order of removals, by whatever process; zero without a store.
-  var removalToken: RemovalToken { openStore.use { $0.snapshot } ?? 0 }
+  /// The token of responses that were asked for or kept while no store was open. As soon as there is one, they count as
+  /// removed: what was removed before from a store that appeared meanwhile is not known.
+  static let tokenWithoutStore = RemovalToken.max
+
+  /// The present point in the order of removals by all processes.
+  var removalToken: RemovalToken {
+    if let token = openStore.use({ $0.snapshot }) { return token }
+    _ = worksAlone()
+    return Self.tokenWithoutStore
+  }
 
   /// Whether a removal since a token may cover what comes from a URL now. The token is moved to now.
   func mayBeRemoved(_ url: URL?, _ partition: String, since token: inout RemovalToken) -> Bool {
-    openStore.load()?.mayBeRemoved(url, partition: partition, since: &token) ?? false
+    openStore.load()?.mayBeRemoved(url, partition: partition, since: &token) ?? !worksAlone()
   }
 
   // MARK: Finding
@@ -162,7 +180,7 @@ final class CacheCore: Sendable {
       // Eviction from disk is to know what is used, by whatever tier.
       if entry.isOnDisk, usesDisk { store.noteUse(of: entry.useDigest) }
       return true
-    } ?? true
+    } ?? worksAlone()
   }
 
   /// How many variants are stored for a key.
@@ -191,7 +209,7 @@ final class CacheCore: Sendable {
     let record = response.record
     let token = token ?? removalToken
     guard let store else {
-      if openDiskIfWaiting() { return }
+      guard openStore.use({ _ in true }) ?? worksAlone() else { return }
       let entry = MemoryTier.Entry(response, useDigest: nil, removalToken: token)
       return memory.insert(entry, unlessChangedSince: nil, unless: isVoid)
     }
@@ -275,7 +293,7 @@ final class CacheCore: Sendable {
   /// have begun anew.
   func holds(_ key: RequestKey) -> Bool {
     if !memory.variants(of: key).isEmpty { return true }
-    guard let store = openStore.load() else { return false }
+    guard let store = openStore.load() else { return !worksAlone() }
     var isHeld = store.isGivenUp
     store.forEachVariant(of: key) { _ in isHeld = true }
     return isHeld

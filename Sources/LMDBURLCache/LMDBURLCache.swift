@@ -34,8 +34,8 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   ///     others, share what is stored.
   ///   - memoryCapacity: Bytes for the memory tier; 0 for none. Negative values trap.
   ///   - diskCapacity: Bytes that the directory may take on disk; it is exceeded by at most 10 %. 0 for no disk tier, as for
-  ///     anything below ``smallestDiskCapacity``; if the directory holds a store when the cache is made, what others
-  ///     remove from it is still not answered from memory. Negative values trap.
+  ///     anything below ``smallestDiskCapacity``; what others remove from a store in the directory is still not answered
+  ///     from memory. Negative values trap.
   ///   - options: Choices that hold for the life of the cache.
   /// - Throws: `StoreError` of the module `ResponseStore`, which says what failed, why, and what to do: the directory cannot
   ///   be used, holds a file that is not ours, or is in use by another version of this library.
@@ -43,13 +43,15 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
     Self.check(memoryCapacity: memoryCapacity, diskCapacity: diskCapacity)
     let path = directory.path
     var store: ResponseStore?
+    var failure: StoreError?
     if diskCapacity >= ResponseStore.smallestCapacityByteCount {
       store = try ResponseStore.open(directory: path, options: options.storeOptions(diskCapacity: diskCapacity))
     } else {
-      store = CacheCore.openForRemovals(directory: path, options: options)
+      (store, failure) = Self.openForRemovals(directory: path, options: options)
     }
     core = CacheCore(
-      directory: path, store: store, memoryCapacity: memoryCapacity, diskCapacity: diskCapacity, options: options)
+      directory: path, store: store, failure: failure, memoryCapacity: memoryCapacity, diskCapacity: diskCapacity,
+      options: options)
     engineBox = EngineBox()
     // The superclass makes the folder it is given, which without a disk tier nobody asked for.
     super.init(memoryCapacity: 0, diskCapacity: 0, diskPath: store == nil ? NSTemporaryDirectory() : path)
@@ -69,24 +71,23 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
     let options = Options()
     let path = Self.resolve(path)
     var store: ResponseStore?
-    var isWaiting = false
+    var failure: StoreError?
     if diskCapacity >= ResponseStore.smallestCapacityByteCount {
       do {
         store = try ResponseStore.open(directory: path, options: options.storeOptions(diskCapacity: diskCapacity))
       } catch {
-        options.log(CacheCore.line(on: error))
-        isWaiting = error.isInUseByOthers
+        failure = error
       }
     } else if diskCapacity > 0 {
       options.log(
         "LMDBURLCache: The cache works in memory alone: the least disk capacity is \(Self.smallestDiskCapacity)")
     }
     if diskCapacity < ResponseStore.smallestCapacityByteCount {
-      store = CacheCore.openForRemovals(directory: path, options: options)
+      (store, failure) = Self.openForRemovals(directory: path, options: options)
     }
     core = CacheCore(
-      directory: path, store: store, isWaitingForDisk: isWaiting, memoryCapacity: memoryCapacity,
-      diskCapacity: diskCapacity, options: options)
+      directory: path, store: store, failure: failure, memoryCapacity: memoryCapacity, diskCapacity: diskCapacity,
+      options: options)
     engineBox = EngineBox()
     // The superclass makes the folder it is given; a path that we could not use must not be used by it either.
     super.init(
@@ -104,6 +105,17 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
 
   /// Where a cache without a path keeps its data: `LMDBURLCache` in the user's caches directory.
   public static var defaultCachePath: String { resolve("LMDBURLCache") }
+
+  /// The store that there is in the directory of a cache without a disk tier, or why it cannot be opened.
+  private static func openForRemovals(
+    directory: String, options: Options
+  ) -> (store: ResponseStore?, failure: StoreError?) {
+    do throws(StoreError) {
+      return (try CacheCore.storeForRemovals(directory: directory, options: options), nil)
+    } catch {
+      return (nil, error.code == .missing ? nil : error)
+    }
+  }
 
   private static func resolve(_ path: String?) -> String {
     guard let path, !path.isEmpty else { return defaultCachePath }

@@ -277,10 +277,7 @@ struct RemovalReachInMemoryTests {
   func neverACapacity() async throws {
     let fixture = try CacheFixture(disk: 0)
     #expect(fixture.cache.core.openStore.load() == nil)
-    setenv("LMDBURLCACHE_TEST_DIRECTORY", fixture.directory.path, 1)
-    defer { unsetenv("LMDBURLCACHE_TEST_DIRECTORY") }
-    await #expect(processExitsWith: .success) {
-      let path = ProcessInfo.processInfo.environment["LMDBURLCACHE_TEST_DIRECTORY"]!
+    await #expect(processExitsWith: .success) { [path = fixture.directory.path as String] in
       let other = try LMDBURLCache(
         directory: URL(fileURLWithPath: path), memoryCapacity: 0, diskCapacity: 12 << 20)
       guard other.flush() else { exit(1) }
@@ -290,8 +287,7 @@ struct RemovalReachInMemoryTests {
     cache.storeCachedResponse(cached(url), for: URLRequest(url: url))
     #expect(cache.isCached(url))
     #expect(cache.statistics.disk == nil)
-    await #expect(processExitsWith: .success) {
-      let path = ProcessInfo.processInfo.environment["LMDBURLCACHE_TEST_DIRECTORY"]!
+    await #expect(processExitsWith: .success) { [path = fixture.directory.path as String] in
       let directory = try CacheDirectory(existingAt: URL(fileURLWithPath: path))
       guard directory.capacityByteCount == 12 << 20 else { exit(1) }
       try directory.remove(.all)
@@ -313,6 +309,150 @@ struct RemovalReachInMemoryTests {
     #expect(cache.isCached(url))
     #expect(!FileManager.default.fileExists(atPath: fixture.directory.path))
     cache.removeCachedResponse(for: URLRequest(url: url))
+    #expect(!cache.isCached(url))
+    await fixture.finish()
+  }
+
+  /// Who makes a store in the directory of a cache that has none.
+  enum Maker: CaseIterable {
+    case cacheWithDisk, throwingWithoutDisk, process
+
+    /// Makes the store if need be, and removes everything.
+    func removeAll(in directory: URL) async throws {
+      switch self {
+      case .cacheWithDisk:
+        try LMDBURLCache(directory: directory, memoryCapacity: 0, diskCapacity: 16 << 20).removeAllCachedResponses()
+      case .throwingWithoutDisk:
+        // The store of the first, which is closed by then, is all that the second has.
+        _ = try LMDBURLCache(directory: directory, memoryCapacity: 0, diskCapacity: 16 << 20)
+        try LMDBURLCache(directory: directory, memoryCapacity: 0, diskCapacity: 0).removeAllCachedResponses()
+      case .process:
+        await #expect(processExitsWith: .success) { [path = directory.path as String] in
+          try LMDBURLCache(directory: URL(fileURLWithPath: path), memoryCapacity: 0, diskCapacity: 16 << 20)
+            .removeAllCachedResponses()
+        }
+      }
+    }
+  }
+
+  /// Waits until a cache has opened the store in its directory, which lookups set off.
+  private func waitForStore(_ cache: LMDBURLCache) async throws {
+    let patience = ContinuousClock.now + .seconds(30)
+    while cache.core.openStore.load() == nil, ContinuousClock.now < patience {
+      _ = cache.core.removalToken
+      try await Task.sleep(for: .milliseconds(2))
+    }
+    #expect(cache.core.openStore.load() != nil)
+  }
+
+  // Issue 14, item 4.
+  @Test("A removal reaches a cache without a disk tier whose store was made later", arguments: Maker.allCases)
+  func storeMadeLater(_ maker: Maker) async throws {
+    let fixture = try CacheFixture(disk: 0)
+    let cache = fixture.cache
+    cache.storeCachedResponse(cached(url), for: URLRequest(url: url))
+    #expect(cache.isCached(url))
+    try await maker.removeAll(in: fixture.directory)
+    #expect(!cache.isCached(url))
+    // From then on the cache keeps responses, and each removal is compared with them.
+    try await waitForStore(cache)
+    #expect(!cache.isCached(url))
+    cache.storeCachedResponse(cached(url), for: URLRequest(url: url))
+    #expect(cache.isCached(url))
+    try CacheDirectory(existingAt: fixture.directory).remove(.host("example.org"))
+    #expect(cache.isCached(url))
+    try CacheDirectory(existingAt: fixture.directory).remove(.all)
+    #expect(!cache.isCached(url))
+    #expect(fixture.logged.all == [])
+    await fixture.finish()
+  }
+
+  @Test("A removal by a cache without a disk tier is made in a store that was made later")
+  func ownRemoval() async throws {
+    let fixture = try CacheFixture(disk: 0)
+    let second = try LMDBURLCache(directory: fixture.directory, memoryCapacity: 1 << 20, diskCapacity: 16 << 20)
+    second.storeCachedResponse(cached(url), for: URLRequest(url: url))
+    fixture.cache.removeCachedResponse(for: URLRequest(url: url))
+    #expect(!second.isCached(url))
+    #expect(fixture.cache.core.openStore.load() != nil)
+    await fixture.finish()
+  }
+
+  @Test("What a fetch brings is not kept if a store was made, and cleared, while the fetch was under way")
+  func fetchInFlight() async throws {
+    let gate = Gate()
+    try await withCache(disk: 0) { request in
+      let reply = Reply(200, [("Cache-Control", "max-age=600")], "\(request.number)")
+      return request.number > 0 ? reply : reply.held(at: gate)
+    } _: { (fixture, origin) async throws in
+      let (url, cache) = (origin.url("/a"), fixture.cache)
+      async let early = cache.data(from: url)
+      await gate.waitForArrivals()
+      try await Maker.cacheWithDisk.removeAll(in: fixture.directory)
+      // A request that comes after the removal does not wait for the old fetch.
+      #expect(try await cache.data(from: url).0.text == "1")
+      gate.open()
+      #expect(try await early.0.text == "0")
+      #expect(try await cache.data(from: url).0.text != "0")
+      try await waitForStore(cache)
+      #expect(try await cache.data(from: url).0.text != "0")
+    }
+  }
+
+  @Test("Threads that store and look up while a store is made are not served what is removed from it")
+  func manyThreads() async throws {
+    for _ in 0..<10 {
+      let fixture = try CacheFixture(disk: 0)
+      let cache = fixture.cache
+      let isStoring = Atomic(true)
+      let isOver = Atomic(false)
+      let isRemoved = Atomic(false)
+      let violationCount = Atomic(0)
+      let (storer, readers) = (DispatchGroup(), DispatchGroup())
+      DispatchQueue(label: "storer").async(group: storer) {
+        while isStoring.load(ordering: .relaxed) {
+          cache.storeCachedResponse(cached(url), for: URLRequest(url: url))
+        }
+      }
+      for _ in 0..<2 {
+        DispatchQueue(label: "reader").async(group: readers) {
+          while !isOver.load(ordering: .relaxed) {
+            let wasRemoved = isRemoved.load(ordering: .acquiring)
+            if cache.isCached(url), wasRemoved { violationCount.add(1, ordering: .relaxed) }
+          }
+        }
+      }
+      let second = try LMDBURLCache(directory: fixture.directory, memoryCapacity: 0, diskCapacity: 4 << 20)
+      isStoring.store(false, ordering: .relaxed)
+      await withCheckedContinuation { continuation in storer.notify(queue: .global()) { continuation.resume() } }
+      second.removeAllCachedResponses()
+      isRemoved.store(true, ordering: .releasing)
+      try await Task.sleep(for: .milliseconds(5))
+      isOver.store(true, ordering: .relaxed)
+      await withCheckedContinuation { continuation in readers.notify(queue: .global()) { continuation.resume() } }
+      #expect(violationCount.load(ordering: .relaxed) == 0)
+      await fixture.finish()
+    }
+  }
+
+  @Test("Memory goes on by itself next to a file that is no store, and reaches a store that takes its place")
+  func foreignFile() async throws {
+    let fixture = try CacheFixture(disk: 0)
+    let cache = fixture.cache
+    cache.storeCachedResponse(cached(url), for: URLRequest(url: url))
+    try FileManager.default.createDirectory(at: fixture.directory, withIntermediateDirectories: true)
+    let file = fixture.directory.appendingPathComponent("data.mdb")
+    try Data("not a store".utf8).write(to: file)
+    let patience = ContinuousClock.now + .seconds(30)
+    while !cache.isCached(url), ContinuousClock.now < patience {
+      cache.storeCachedResponse(cached(url), for: URLRequest(url: url))
+      try await Task.sleep(for: .milliseconds(2))
+    }
+    #expect(cache.isCached(url))
+    #expect(fixture.logged.all.count == 1)
+    #expect(fixture.logged.all.first?.contains("Removals by other processes do not reach this cache") == true)
+    try FileManager.default.moveItem(at: file, to: fixture.directory.appendingPathComponent("moved"))
+    try await Maker.cacheWithDisk.removeAll(in: fixture.directory)
     #expect(!cache.isCached(url))
     await fixture.finish()
   }
