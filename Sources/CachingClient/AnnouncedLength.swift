@@ -6,7 +6,7 @@ enum AnnouncedLength: Sendable, Hashable {
   /// Nothing that could be compared: the transport knows the end of the body by other means.
   case unknown
   case exactly(Int)
-  /// Several lengths, or none that is a number: the end of the body cannot be relied on.
+  /// Several lengths, or none that is a number or fits one: the end of the body cannot be relied on.
   case malformed
 
   /// Whether a body of this length is complete.
@@ -52,7 +52,8 @@ extension IncomingResponse {
     return announced.map { .exactly($0) } ?? .malformed
   }
 
-  /// The digits of one Content-Length, between optional spaces; `nil` if there is anything else, or nothing.
+  /// The digits of one Content-Length, between optional spaces; `nil` if there is anything else, or nothing, or a number
+  /// beyond `Int`: HTTP clients take such a length for none and read to the end of the connection.
   private static func byteCount(_ element: Substring.UTF8View) -> Int? {
     let isSpace = { (byte: UInt8) in byte == UInt8(ascii: " ") || byte == UInt8(ascii: "\t") }
     var digits = element.drop(while: isSpace)
@@ -63,8 +64,8 @@ extension IncomingResponse {
       guard (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte) else { return nil }
       let (tens, overflow) = count.multipliedReportingOverflow(by: 10)
       let (sum, carry) = tens.addingReportingOverflow(Int(byte - UInt8(ascii: "0")))
-      // A number beyond Int is a length no body reaches.
-      count = overflow || carry ? Int.max : sum
+      guard !overflow, !carry else { return nil }
+      count = sum
     }
     return count
   }

@@ -175,6 +175,11 @@ struct ResponseHeadCollector {
         isChunked = true
       }
     }
+    if length == Self.lengthBeyondNumbers {
+      // libcurl reads to the end of the connection then, and so does URLSession.
+      hasOddFraming = true
+      length = nil
+    }
     if isChunked, length != nil || isHTTP10 { hasOddFraming = true }
     if status == 204 || status == 304 {
       if isChunked || status == 204 && length ?? 0 != 0 { hasOddFraming = true }
@@ -185,18 +190,22 @@ struct ResponseHeadCollector {
     return length.map { .length($0) } ?? .untilClose
   }
 
-  /// The number that these digits are; nil if there is anything else, or nothing, or if it is too large.
+  /// A Content-Length that is a number, but fits none.
+  private static let lengthBeyondNumbers = -1
+
+  /// The number that these digits are, or ``lengthBeyondNumbers``; nil if there is anything else, or nothing.
   private static func number(_ digits: ArraySlice<UInt8>) -> Int? {
     guard !digits.isEmpty else { return nil }
     var number = 0
+    var isBeyond = false
     for digit in digits {
       guard (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(digit) else { return nil }
       let (tens, overflow) = number.multipliedReportingOverflow(by: 10)
       let (sum, carry) = tens.addingReportingOverflow(Int(digit - UInt8(ascii: "0")))
-      if overflow || carry { return nil }
+      isBeyond = isBeyond || overflow || carry
       number = sum
     }
-    return number
+    return isBeyond ? lengthBeyondNumbers : number
   }
 
   private static func malformed(_ part: String) -> CurlTransportError {

@@ -138,7 +138,7 @@ struct BodyTests {
       ("short", "10", "five5", true), ("empty", "10", "", true), ("long", "3", "five5", false),
       ("two-lengths", "5, 6", "five5", false), ("no-number", "many", "five5", false),
       ("negative", "-5", "five5", false),
-      ("huge", "99999999999999999999999", "five5", true),
+      ("huge", "9223372036854775807", "five5", true), ("overflow", "99999999999999999999999", "five5", false),
     ], [true, false])
   func incomplete(row: (id: String, length: String, body: String, throwsError: Bool), isAtHand: Bool) async throws {
     let fixture = Fixture()

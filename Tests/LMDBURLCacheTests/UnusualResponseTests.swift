@@ -1,0 +1,58 @@
+import Foundation
+import FoundationNetworking
+import LoopbackOrigin
+import Testing
+
+@testable import LMDBURLCache
+
+/// Responses that break rules of HTTP, and that a session without a cache delivers.
+@Suite("Unusual responses", .timeLimit(.minutes(1)))
+struct UnusualResponseTests {
+  enum Way: CaseIterable {
+    case data, dataFromSession, session, delegate
+
+    func load(_ request: URLRequest, _ fixture: CacheFixture) async throws -> (Data, URLResponse?) {
+      switch self {
+      case .data: return try await fixture.cache.data(for: request)
+      case .dataFromSession:
+        return try await fixture.cache.data(for: request, from: URLSession(configuration: .ephemeral))
+      case .session: return try await fixture.session().data(for: request)
+      case .delegate:
+        let delegate = RecordingDelegate()
+        let task = fixture.session(delegate: delegate).dataTask(with: request)
+        await delegate.run(task)
+        if let code = delegate.events.completions.last ?? nil { throw URLError(code) }
+        return (delegate.body, task.response)
+      }
+    }
+  }
+
+  private static let content = String(repeating: "hello body ", count: 100)
+
+  /// Loads twice by each way, and compares with a session without a cache.
+  private func compare(_ head: String, method: String) async throws {
+    try await withCache { _ in
+      .raw("HTTP/1.1 \(head)\r\nCache-Control: max-age=600\r\n\r\n\(Self.content)")
+    } _: { (fixture, origin) async throws in
+      for way in Way.allCases {
+        let request = URLRequest(origin.url("/\(way)"), method: method)
+        let (plainData, plainResponse) = try await URLSession(configuration: .ephemeral).data(for: request)
+        #expect(plainData.count == 1_100)
+        let count = origin.requestCount
+        for _ in 0..<2 {
+          let (data, response) = try await way.load(request, fixture)
+          #expect(data == plainData, "\(way)")
+          #expect(response?.status == plainResponse.status, "\(way)")
+        }
+        #expect(origin.requestCount == count + 2, "\(way)")
+        #expect(!fixture.cache.isCached(request.url!))
+      }
+    }
+  }
+
+  // Issue 15.
+  @Test("A response whose Content-Length is beyond 64 bits reaches its caller, unstored", arguments: ["GET", "POST"])
+  func hugeLength(_ method: String) async throws {
+    try await compare("200 OK\r\nContent-Length: 99999999999999999999999", method: method)
+  }
+}
