@@ -12,7 +12,7 @@ public import HTTPCaching
 ///
 /// What the engine relies on:
 /// - Redirects are not followed: each hop is a request of its own to the engine.
-/// - Interim responses (1xx) are skipped: what is returned is the final head.
+/// - Interim responses (1xx) are skipped: what is returned is the final head. A switch of protocols (101) is one.
 /// - A body that ends early **throws**; one that just ends is taken as complete unless its Content-Length says otherwise.
 ///   Where the transport cannot tell, it says so by ``IncomingResponse/endsWithConnection``.
 /// - No cache of its own is used, and header fields are sent as given. Fields a transport adds by itself (cookies, language)

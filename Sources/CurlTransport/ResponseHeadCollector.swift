@@ -54,7 +54,7 @@ struct ReceivedHead: Sendable {
 
 /// Gathers the lines that libcurl hands over into the final head of a response.
 ///
-/// Interim responses (1xx) are dropped, and so are trailers: a trailer must not be taken for a field of the head (RFC
+/// Interim responses (1xx but 101) are dropped, and so are trailers: a trailer must not be taken for a field of the head (RFC
 /// 9110 section 6.5.1).
 struct ResponseHeadCollector {
   /// The maximum number of interim responses before the final one. libcurl limits only the bytes of all heads together.
@@ -139,9 +139,8 @@ struct ResponseHeadCollector {
   }
 
   private mutating func end() throws(CurlTransportError) -> ReceivedHead? {
-    guard status >= 200 else {
-      // The transport asks for no upgrade, so what would follow is not HTTP.
-      guard status != 101 else { throw CurlTransportError(.badServerResponse, "the server switched protocols") }
+    // Nothing of HTTP follows a switch of protocols, so it is the final head.
+    guard status >= 200 || status == 101 else {
       interimCount += 1
       guard interimCount <= Self.maximumInterimCount else {
         throw CurlTransportError(.badServerResponse, "too many interim responses came before the response")
@@ -186,6 +185,10 @@ struct ResponseHeadCollector {
       return .noContent
     }
     if isHEAD { return .noContent }
+    if status == 101 {
+      hasOddFraming = true
+      return .untilClose
+    }
     if isChunked { return .chunked }
     return length.map { .length($0) } ?? .untilClose
   }

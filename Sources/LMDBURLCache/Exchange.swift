@@ -116,7 +116,7 @@ final class Exchange: Sendable {
 
   /// - Parameter isOver: whether the task has ended, so that no content follows.
   func receive(_ response: URLResponse, isOver: Bool = false) {
-    guard let response = response as? HTTPURLResponse, response.statusCode >= 200 else { return }
+    guard let response = response as? HTTPURLResponse, !response.isInterim else { return }
     if holdsUnauthorized, response.statusCode == 401, !isOver { return }
     let continuation = state.withLock { state -> CheckedContinuation<Arrival, any Error>? in
       guard case .awaited(let continuation?) = state.head else { return nil }
@@ -307,6 +307,10 @@ final class Exchange: Sendable {
 }
 
 extension HTTPURLResponse {
+  /// Whether another response follows. After a switch of protocols, which Foundation asks for only where its caller does,
+  /// none does.
+  fileprivate var isInterim: Bool { statusCode < 200 && statusCode != 101 }
+
   /// Whether Foundation takes it for a redirect, with a Location or without.
   fileprivate var isRedirect: Bool { (300..<400).contains(statusCode) && statusCode != 304 }
 }

@@ -55,4 +55,10 @@ struct UnusualResponseTests {
   func hugeLength(_ method: String) async throws {
     try await compare("200 OK\r\nContent-Length: 99999999999999999999999", method: method)
   }
+
+  // Issue 15.
+  @Test("A switch of protocols that nobody asked for reaches its caller", arguments: ["GET", "POST", "OPTIONS", "PUT"])
+  func switchOfProtocols(_ method: String) async throws {
+    try await compare("101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade", method: method)
+  }
 }
