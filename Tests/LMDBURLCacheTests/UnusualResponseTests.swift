@@ -61,4 +61,24 @@ struct UnusualResponseTests {
   func switchOfProtocols(_ method: String) async throws {
     try await compare("101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade", method: method)
   }
+
+  @Test(
+    "A redirect to other than HTTP is the response, and nothing else is asked for",
+    arguments: ["file:///etc/passwd", "data:text/plain,hi", "ftp://127.0.0.1/x"])
+  func redirectToOtherScheme(_ location: String) async throws {
+    try await withCache { _ in
+      Reply(302, [("Cache-Control", "max-age=600"), ("Location", location)], Self.content)
+    } _: { (fixture, origin) async throws in
+      for way in Way.allCases {
+        let request = URLRequest(origin.url("/\(way)"))
+        for _ in 0..<2 {
+          let (data, response) = try await way.load(request, fixture)
+          #expect(data.count == 1_100, "\(way)")
+          #expect(response?.status == 302, "\(way)")
+          #expect(response?.url == request.url, "\(way)")
+        }
+      }
+      #expect(origin.requestCount == Way.allCases.count)
+    }
+  }
 }
