@@ -312,6 +312,7 @@ extension ResponseStore {
   }
 
   private func writeFailed(_ error: LMDBError, _ batch: Batch) {
+    let error = file.index.cause(of: error)
     noteLoss(of: batch.stores, error)
     giveUpIfMoved()
     if error.isDamage {

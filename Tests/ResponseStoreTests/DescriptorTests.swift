@@ -51,4 +51,32 @@ struct DescriptorTests {
     try fixture.open()
     #expect(fixture.body("http://a.example/") != nil)
   }
+
+  @Test("Without a descriptor for a larger index, the log names the call that failed and why")
+  func noDescriptorForIndex() async throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    fixture.close()
+    await #expect(processExitsWith: .success) { [directory = fixture.directory as String] in
+      let lines = LogLines()
+      let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20, log: lines))
+      var limit = rlimit()
+      getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+      // The next free one.
+      let descriptor = open("/dev/null", O_RDONLY)
+      close(descriptor)
+      limit.rlim_cur = rlim_t(descriptor)
+      setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+      for number in 0..<600 {
+        store.store(childResponse("http://a.example/\(number)"))
+        store.writePending()
+      }
+      guard let line = lines.all.first(where: { $0.contains("not be stored") || $0.contains("not stored") }) else {
+        exit(11)
+      }
+      guard line.contains("open failed: "), line.contains("(\(EMFILE))") else { exit(12) }
+      guard !line.contains("The disk is full"), !line.contains("MDB_MAP_FULL") else { exit(13) }
+    }
+    try fixture.open()
+  }
 }

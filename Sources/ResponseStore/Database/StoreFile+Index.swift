@@ -144,7 +144,7 @@ extension StoreFile {
   func noteInsertion(of entry: IndexEntry, digest: UInt64, replacing replaced: UInt64?) throws(LMDBError) {
     guard index.reserve(1) else {
       // To evict helps where there is an index: it frees places in it.
-      throw LMDBError(code: index.isReady ? .mapFull : .noSpace, function: "posix_fallocate")
+      throw LMDBError(code: index.isReady ? .mapFull : .noSpace, function: IndexFile.reservation)
     }
     guard index.note(.insert(entry, replacing: replaced)) else { throw Self.fullJournal }
     if addedRows[digest] == nil {

@@ -1,4 +1,5 @@
 import Glibc
+import LMDB
 import Synchronization
 
 /// The index file of a directory: opening it, telling whether it can be trusted, and putting a larger one in its place. See
@@ -18,6 +19,8 @@ final class IndexFile: @unchecked Sendable {
   private let allocate: @Sendable (CInt, Int) -> CInt
   private let pointer = Atomic<UnsafeRawPointer?>(nil)
   private let indexes = Mutex(Mapped())
+  /// Why the last file could not be made; nil if none was tried, as it would have been too large.
+  private let failure = Mutex<LMDBError?>(nil)
   /// The most slots that a file may get: a share of the capacity.
   private let slotLimit = Atomic(IndexLayout.maximumSlotCount)
 
@@ -174,8 +177,17 @@ final class IndexFile: @unchecked Sendable {
     guard let index = loaded else { return false }
     let needed = index.recordCount + Int(index[IndexLayout.Word.changeCount]) + count
     guard needed * 100 > index.slotCount * IndexLayout.growthPercent else { return true }
+    failure.withLock { $0 = nil }
     return grow(to: max(index.slotCount * 2, IndexLayout.slotCount(forRecordCount: needed)))
       || needed * 100 <= index.slotCount * IndexLayout.fullPercent
+  }
+
+  /// What ``reserve(_:)`` failed for, so that a record found no place.
+  static let reservation = "IndexFile.reserve"
+
+  /// The failed system call behind an error of ``reservation``; any other error as it is.
+  func cause(of error: LMDBError) -> LMDBError {
+    error.function == Self.reservation ? failure.withLock { $0 } ?? error : error
   }
 
   /// Whether the file is larger than it may be, as after the capacity was lowered.
@@ -256,12 +268,12 @@ final class IndexFile: @unchecked Sendable {
     let temporary = path + ".new"
     unlink(temporary)
     let descriptor = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0o600)
-    guard descriptor >= 0 else { return false }
+    guard descriptor >= 0 else { return fail("open", errno) }
     defer { close(descriptor) }
     reachedIndexStep()
-    guard allocate(descriptor, IndexLayout.byteCount(slotCount: slotCount)) == 0,
-      let index = Self.map(descriptor, slotCount: slotCount)
-    else {
+    let allocation = allocate(descriptor, IndexLayout.byteCount(slotCount: slotCount))
+    guard allocation == 0, let index = Self.map(descriptor, slotCount: slotCount) else {
+      _ = allocation == 0 ? fail("mmap", errno) : fail("posix_fallocate", allocation)
       unlink(temporary)
       return false
     }
@@ -277,6 +289,12 @@ final class IndexFile: @unchecked Sendable {
     // Not mapped anew: nothing may fail once the file is in place.
     indexes.withLock { use(index, inode: UInt64(status.st_ino), &$0) }
     return true
+  }
+
+  /// False, for a system call that failed.
+  private func fail(_ function: String, _ number: CInt) -> Bool {
+    failure.withLock { $0 = LMDBError(code: LMDBError.Code(rawValue: number), function: function) }
+    return false
   }
 
   private func use(_ index: RecordIndex, inode: UInt64, _ mapped: inout Mapped) {
