@@ -86,7 +86,7 @@ final class CacheCore: Sendable {
     diskLimit.store(capacity, ordering: .relaxed)
     let isUsable = capacity >= ResponseStore.smallestCapacityByteCount
     if let store = openStore.load() {
-      if isUsable { store.capacityByteCount = capacity } else { emptyDisk(store) }
+      if isUsable { setCapacity(capacity, of: store) } else { emptyDisk(store) }
       recoverIfGivenUp(store)
     } else if isUsable, let directory {
       do {
@@ -98,6 +98,13 @@ final class CacheCore: Sendable {
         memory.removeAll { _ in true }
       }
     }
+  }
+
+  private func setCapacity(_ capacity: Int, of store: ResponseStore) {
+    store.capacityByteCount = capacity
+    // One that could not be applied, of which the log says why, leaves the former one in force.
+    guard !store.isGivenUp, !store.isApplyingCapacity else { return }
+    diskLimit.store(store.capacityByteCount, ordering: .relaxed)
   }
 
   /// Removes everything from the store and leaves memory: what is there passes this removal, unless another comes

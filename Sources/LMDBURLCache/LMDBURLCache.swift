@@ -170,7 +170,8 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   }
 
   /// The bytes that the directory may take on disk, for all processes that use it. A smaller value evicts before the
-  /// assignment returns; one below ``smallestDiskCapacity`` empties the disk tier. Negative values trap.
+  /// assignment returns; one below ``smallestDiskCapacity`` empties the disk tier. One that cannot be applied is logged and
+  /// leaves the former one in force. Negative values trap.
   open override var diskCapacity: Int {
     get { core.diskCapacity }
     set {

@@ -70,4 +70,9 @@ extension ResponseStore {
       setCapacity(newValue)
     }
   }
+
+  /// Whether a capacity that was set is still being applied.
+  package var isApplyingCapacity: Bool {
+    maintenance.withLock { $0.appliedCapacityCount < $0.setCapacityCount }
+  }
 }

@@ -1,5 +1,6 @@
 import Foundation
 import FoundationNetworking
+import Glibc
 import LoopbackOrigin
 import Testing
 
@@ -137,6 +138,32 @@ struct CapacityTests {
       fixture.cache.diskCapacity = 2 << 20
       _ = try await session.data(from: origin.url("/large"))
       #expect(fixture.cache.isCached(origin.url("/large")))
+    }
+  }
+
+  @Test("a disk capacity that cannot be applied leaves the former one in force")
+  func tooLittleAddressSpace() async {
+    await #expect(processExitsWith: .success) {
+      let lines = LogLines()
+      let fixture = try CacheFixture { $0.log = { lines.append($0) } }
+      let cache = fixture.cache
+      let pages = try String(contentsOfFile: "/proc/self/statm", encoding: .utf8).prefix { $0.isNumber }
+      let byteCount = (Int(pages) ?? 0) * Int(getpagesize())
+      var limit = rlimit()
+      getrlimit(__rlimit_resource_t(RLIMIT_AS.rawValue), &limit)
+      limit.rlim_cur = rlim_t(byteCount + (256 << 20))
+      setrlimit(__rlimit_resource_t(RLIMIT_AS.rawValue), &limit)
+      cache.diskCapacity = 4 << 30
+      guard cache.diskCapacity == 16 << 20 else { exit(11) }
+      guard lines.all.contains(where: { $0.contains("The capacity could not be set") }) else { exit(12) }
+      limit.rlim_cur = limit.rlim_max
+      setrlimit(__rlimit_resource_t(RLIMIT_AS.rawValue), &limit)
+      cache.diskCapacity = 32 << 20
+      guard cache.diskCapacity == 32 << 20 else { exit(13) }
+      let url = URL(string: "http://example.com/a")!
+      cache.storeCachedResponse(cached(url), for: URLRequest(url: url))
+      guard cache.flush(), cache.isCached(url) else { exit(14) }
+      await fixture.finish()
     }
   }
 
