@@ -100,14 +100,15 @@ extension ResponseStore {
       body(BorrowedResponse(head, first: head.isBodyInline ? head.inlineBody : .empty))
       return true
     }
-    guard let first = try chunk(0, of: chosen.rowID, chunks, in: transaction) else {
+    let bodyID = head.bodyID(ofRow: chosen.rowID)
+    guard let first = try chunk(0, of: bodyID, chunks, in: transaction) else {
       reportDamage(chosen.rowID)
       return false
     }
     var rest: [UnsafeRawBufferPointer] = []
     rest.reserveCapacity(chunks.count - 1)
     for index in 1..<chunks.count {
-      guard let piece = try chunk(index, of: chosen.rowID, chunks, in: transaction) else {
+      guard let piece = try chunk(index, of: bodyID, chunks, in: transaction) else {
         reportDamage(chosen.rowID)
         return false
       }

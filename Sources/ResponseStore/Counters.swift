@@ -2,8 +2,9 @@ import LMDB
 
 /// The numbers that the store keeps in `meta`, read and written in each write transaction.
 struct Counters: Sendable, Equatable {
-  /// The number that the next record gets. Numbers are never used twice.
-  var nextRowID: UInt64 = 1
+  /// From which the row ID of the next record is made, and the ID of the next body: a multiple of ``Band/rowIDStep``. Numbers are
+  /// never used twice.
+  var nextRowID = Band.rowIDStep
   /// How many records there are, those that a pending purge covers included.
   var entryCount: UInt64 = 0
   /// The bytes of all records and chunks, without LMDB's own.
@@ -19,6 +20,10 @@ struct Counters: Sendable, Equatable {
   /// From this row ID on a record may have an older one of the same key and variant, which no index has found yet: the first
   /// that could be stored while the index is rebuilt. 0 when the index is complete.
   var firstUnindexedRowID: UInt64 = 0
+  /// The size from which a segment takes no more records. Not stored.
+  var closingByteCount: Int { Segment.closingByteCount(capacityByteCount: Int(clamping: capacityByteCount)) }
+  /// The segments that take new records.
+  var openSegments = OpenSegments()
 
   /// How many pages the transaction may still free by removing records; those of a body that is too much for it come free later. Not
   /// stored.
@@ -26,6 +31,8 @@ struct Counters: Sendable, Equatable {
   /// At the commit LMDB writes down what came free as one value. The numbers of 509 pages fit into one page; more take pages in a
   /// row, which there may be none, however many are free.
   var freeablePageCount = 448
+  /// What came free in leaves that are not yet counted as pages. Not stored.
+  private var freedByteCount = 0
   /// The pages of bodies that were left for later. Not stored.
   var deferredPageCount = 0
   /// Whether the transaction has freed as much as it should.
@@ -49,6 +56,13 @@ struct Counters: Sendable, Equatable {
     self.knownRemoval = knownRemoval
     self.lastPurgeChange = lastPurgeChange
     self.firstUnindexedRowID = firstUnindexedRowID
+    var segments: [Segment] = []
+    while let firstRowID = reader.read(UInt64.self) {
+      guard let byteCount = reader.read(UInt64.self), let recordCount = reader.read(UInt64.self) else { return nil }
+      segments.append(
+        Segment(firstRowID: firstRowID, byteCount: Int(clamping: byteCount), recordCount: Int(clamping: recordCount)))
+    }
+    openSegments = OpenSegments(segments)
   }
 
   var encoded: [UInt8] {
@@ -59,7 +73,25 @@ struct Counters: Sendable, Equatable {
     ] {
       writer.append(number)
     }
+    for segment in openSegments.all {
+      writer.append(segment.firstRowID)
+      writer.append(UInt64(segment.byteCount))
+      writer.append(UInt64(segment.recordCount))
+    }
     return Checksummed.encode(writer.bytes)
+  }
+
+  /// The next number, for a record or a body.
+  mutating func takeNumber() -> UInt64 {
+    defer { nextRowID += Band.rowIDStep }
+    return nextRowID
+  }
+
+  /// Counts bytes that come free in leaves next to one another.
+  mutating func countFreed(byteCount: Int, pageByteCount: Int) {
+    freedByteCount += byteCount
+    freeablePageCount -= freedByteCount / pageByteCount
+    freedByteCount %= pageByteCount
   }
 
   mutating func add(byteCount: Int) {
@@ -146,15 +178,15 @@ enum MetaKey {
   /// A removal whose entries are hidden already and still to be deleted: `purge`, its number in the log of removals; or the
   /// highest number and the digest of a key that is hidden while the index is rebuilt.
   static let purgePrefix = Array("purge/".utf8)
-  /// A body that is being written or removed over several transactions: `partial`, row id.
+  /// A body that is being written or removed over several transactions: `partial`, its ID.
   static let partialPrefix = Array("partial/".utf8)
 
   static func purge(_ sequence: UInt64) -> [UInt8] {
     purgePrefix + bigEndian(sequence)
   }
 
-  static func partial(_ rowID: UInt64) -> [UInt8] {
-    partialPrefix + bigEndian(rowID)
+  static func partial(_ bodyID: UInt64) -> [UInt8] {
+    partialPrefix + bigEndian(bodyID)
   }
 
   /// The number behind a prefix.

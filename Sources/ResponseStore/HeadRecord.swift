@@ -30,10 +30,11 @@ struct HeadRecord: Sendable {
     static let staleWhileRevalidate = 88
     static let staleIfError = 96
     static let removalSequence = 104
+    static let bodyID = 112
   }
 
-  static let fixedByteCount = 112
-  static let recordVersion: UInt8 = 2
+  static let fixedByteCount = 120
+  static let recordVersion: UInt8 = 3
 
   struct Flags: OptionSet {
     let rawValue: UInt8
@@ -110,9 +111,28 @@ struct HeadRecord: Sendable {
   var inSinglePages: HeadRecord {
     var bytes = bytes
     bytes[Offset.recordFlags] |= Flags.singlePageChunks.rawValue
-    let checksum = bytes.withUnsafeBytes { HeadLayout.checksum(of: $0) }
-    withUnsafeBytes(of: checksum.littleEndian) { bytes.replaceSubrange(0..<8, with: $0) }
+    Self.renewChecksum(of: &bytes)
     return HeadRecord(bytes: bytes)
+  }
+
+  /// The same head with the ID of a body whose chunks stand in `bodies`.
+  func withBody(_ bodyID: UInt64) -> HeadRecord {
+    var bytes = bytes
+    Self.setBodyID(bodyID, of: &bytes)
+    return HeadRecord(bytes: bytes)
+  }
+
+  /// Names the body of a record whose checksum is right.
+  static func setBodyID(_ bodyID: UInt64, of record: inout [UInt8]) {
+    withUnsafeBytes(of: bodyID.littleEndian) {
+      record.replaceSubrange(Offset.bodyID..<Offset.bodyID + 8, with: $0)
+    }
+    renewChecksum(of: &record)
+  }
+
+  private static func renewChecksum(of record: inout [UInt8]) {
+    let checksum = record.withUnsafeBytes { HeadLayout.checksum(of: $0) }
+    withUnsafeBytes(of: checksum.littleEndian) { record.replaceSubrange(0..<8, with: $0) }
   }
 
   /// Whether the body stands in the record itself.
@@ -198,6 +218,12 @@ struct HeadLayout {
   var bodyChecksum: UInt64 { load(HeadRecord.Offset.bodyChecksum) }
   /// The last removal before it was stored; only later ones cover it.
   var removalSequence: UInt64 { load(HeadRecord.Offset.removalSequence) }
+  /// What the keys of the body's chunks begin with, where the body is not inline: the ID of the record, or another one if the record
+  /// has been moved or the body was written first.
+  func bodyID(ofRow rowID: UInt64) -> UInt64 {
+    let stored: UInt64 = load(HeadRecord.Offset.bodyID)
+    return stored == 0 ? rowID : stored
+  }
   var storedAt: Date { date(HeadRecord.Offset.storedAt) }
   var facts: FreshnessFacts {
     FreshnessFacts(
@@ -226,12 +252,11 @@ struct HeadLayout {
     part(raw.count - bodyByteCount, bodyByteCount)
   }
 
-  /// Whether `head` is this record's, or one to take its place: an update keeps key, time and body. Row ids are used again, so they
-  /// alone do not tell.
+  /// Whether `head` is this record's, or one to take its place: an update keeps key, time, variant and body.
   func isSameRecord(as head: HeadRecord) -> Bool {
     head.layout { head in
       bodyByteCount == head.bodyByteCount && bodyChecksum == head.bodyChecksum && storedAt == head.storedAt
-        && key.elementsEqual(head.key)
+        && hasSameKey(as: head) && hasSameVary(as: head)
     }
   }
 

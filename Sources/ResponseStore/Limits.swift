@@ -20,9 +20,13 @@ struct Limits: Sendable, Equatable {
   let highPageCount: Int
   /// …and stops below this, so that the writer finds room.
   let lowPageCount: Int
-  /// The pages that one eviction transaction frees, roughly, unless it comes to the most records first that it removes.
-  let evictionPageCount: Int
+  /// The most records that one transaction evicts one by one.
   let evictionRecordCount: Int
+  /// The most records of a segment that one transaction looks at, and about how many bytes they have.
+  let cleaningRecordCount: Int
+  let cleaningByteCount: Int
+  /// The pages that one transaction frees, roughly, after a full map.
+  let cautiousPageCount: Int
   /// The pages that it, or one that deletes behind a purge, may free; of larger bodies only the heads go at once.
   let freeablePageCount: Int
   /// The most records that one transaction deletes behind a purge.
@@ -66,9 +70,11 @@ struct Limits: Sendable, Equatable {
     highPageCount = livePageCount - margin
     lowPageCount = highPageCount - margin
     evictionRecordCount = min(256, max(isFileLong ? 4 : 16, recordCount))
-    // Else all that lies between the two watermarks: each transaction writes the leaves that its entries share. Not with a small
-    // capacity, whose few free pages must do for the pages that an eviction copies.
-    evictionPageCount = isLargeChunk && !isFileLong ? max(evictionRecordCount, margin) : evictionRecordCount
+    // Neighbors in a segment share leaves. Some of them are written again, before anything that is freed can be used.
+    let room = roomPageCount - livePageCount
+    cleaningRecordCount = isFileLong ? 4 * evictionRecordCount : min(max(4 * recordCount, 32), 4096)
+    cleaningByteCount = max(min(batchByteCount, room * pageByteCount / 8), 32 << 10)
+    cautiousPageCount = evictionRecordCount
     // Where chunks are large there mostly are pages in a row, to write the numbers of many.
     freeablePageCount = isLargeChunk ? 2048 : Counters().freeablePageCount
     purgeCount = isFileLong ? evictionRecordCount : 4 * evictionRecordCount

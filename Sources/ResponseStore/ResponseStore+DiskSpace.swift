@@ -121,8 +121,8 @@ extension ResponseStore {
     // Where there are enough free pages in front, each pass leaves less behind.
     for _ in 0..<8 where try livePageCount() < limit {
       if isClosing { return }
-      var moved = try movePages(of: file.heads, from: limit)
-      moved += try movePages(of: file.bodies, from: limit)
+      var moved = try movePages(of: file.bodies, from: limit)
+      for band in Band.all { moved += try movePages(of: file.heads[band], from: limit) }
       moved += try movePages(of: file.dates, from: limit)
       moved += try movePages(of: file.expiries, from: limit)
       if moved < 64 { return }

@@ -4,7 +4,7 @@ import LMDB
 
 /// What the store tells of an entry without its body.
 public struct StoredEntry: Sendable {
-  /// The record's number. It says nothing about its age, as numbers are used again.
+  /// The record's number. It says nothing about its age: eviction gives another one to a record that it keeps.
   public let rowID: UInt64
   /// What the response answers.
   public let key: RequestKey
@@ -101,7 +101,7 @@ struct EntryWalk {
   private var batchCount = 64
   private var nextRowID: UInt64? = 0
   private var nextDate: DateKey? = DateKey(time: 0, rowID: 0)
-  private var headReadAhead = ReadAhead(table: StorageFormat.headsTable)
+  private var headReadAhead = Band.all.map { ReadAhead(table: RecordLogs.table(of: $0)) }
   private var dateReadAhead = ReadAhead(table: StorageFormat.datesTable, windowPageCount: 64)
 
   init(file: StoreFile, removals: RemovalView, order: EntryOrder, scope: Purge, isAlone: Bool) {
@@ -130,17 +130,16 @@ struct EntryWalk {
     let start = nextRowID ?? 0
     try readAheadOfHeads(from: start, transaction)
     var entries: [Element] = []
-    nextRowID = try file.heads.withCursor(in: transaction) { (cursor) throws(LMDBError) -> UInt64? in
-      var more = try cursor.seek(atOrAfter: start)
-      for _ in 0..<batchCount where more {
-        let rowID = try cursor.checkedKey()
-        let entry = try cursor.withValue { (record) throws(LMDBError) in
-          record.withUnsafeBytes { element(rowID, $0, hiddenBy: purges) }
-        }
-        if let entry { entries.append(entry) }
-        more = try cursor.next()
+    var rowCount = 0
+    nextRowID = nil
+    try file.heads.forEachRow(from: start, in: transaction) { (rowID, record) in
+      guard rowCount < batchCount else {
+        nextRowID = rowID
+        return false
       }
-      return more ? try cursor.checkedKey() : nil
+      rowCount += 1
+      if let element = element(rowID, record, hiddenBy: purges) { entries.append(element) }
+      return true
     }
     return entries
   }
@@ -161,16 +160,16 @@ struct EntryWalk {
       }
       return more ? try cursor.checkedKey() : nil
     }
-    // Most rows have the order of their times.
-    if let first = rowIDs.first { try readAheadOfHeads(from: first, transaction) }
+    // In each log most rows have the order of their times.
+    for band in Band.all {
+      if let first = rowIDs.first(where: { Band(rowID: $0) == band }) { try readAheadOfHeads(from: first, transaction) }
+    }
     var entries: [Element] = []
-    try file.heads.withCursor(in: transaction) { (cursor) throws(LMDBError) in
-      for rowID in rowIDs where try cursor.seek(to: rowID) {
-        let entry = try cursor.withValue { (record) throws(LMDBError) in
-          record.withUnsafeBytes { element(rowID, $0, hiddenBy: purges) }
-        }
-        if let entry { entries.append(entry) }
+    for rowID in rowIDs {
+      let entry = try file.heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
+        record.withUnsafeBytes { element(rowID, $0, hiddenBy: purges) }
       }
+      if case .some(.some(let entry)) = entry { entries.append(entry) }
     }
     return entries
   }
@@ -178,8 +177,8 @@ struct EntryWalk {
   private mutating func readAheadOfHeads(
     from rowID: UInt64, _ transaction: borrowing ReadTransaction
   ) throws(LMDBError) {
-    guard batchCount == Self.maximumBatchCount else { return }
-    headReadAhead.advance(to: try BigEndianUInt64.bytes(of: rowID), in: file.environment, transaction)
+    guard batchCount == Self.maximumBatchCount, let band = Band(rowID: rowID)?.number else { return }
+    headReadAhead[band].advance(to: try BigEndianUInt64.bytes(of: rowID), in: file.environment, transaction)
   }
 
   /// Nil for a record that is damaged or hidden.

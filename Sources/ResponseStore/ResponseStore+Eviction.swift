@@ -3,8 +3,7 @@ import LMDB
 
 /// Room: the eviction thread works ahead of the writer, and the writer makes room itself when that was not enough.
 ///
-/// Everything here runs in small transactions, since a page must be copied before it can be freed and the pages of a
-/// transaction come free only two transactions later.
+/// Everything here runs in bounded transactions, since the pages of a transaction come free only two transactions later.
 extension ResponseStore {
   /// The pages that hold something now. Costs a few hundred nanoseconds.
   func livePageCount() throws(LMDBError) -> Int {
@@ -17,7 +16,8 @@ extension ResponseStore {
   func usage() throws(LMDBError) -> (pageCount: Int, entryCount: Int) {
     try file.environment.read { (transaction) throws(LMDBError) in
       (
-        try file.environment.livePageCount(in: transaction), try file.heads.statistics(in: transaction).entryCount
+        try file.environment.livePageCount(in: transaction),
+        Int(clamping: try file.counters(in: transaction).entryCount)
       )
     }
   }
@@ -30,7 +30,7 @@ extension ResponseStore {
     var usage = try self.usage()
     if usage.pageCount > limits.shrinkingPageCount {
       maintenance.update { $0.isWanted = true }
-      try evictSome(pageCount: 2 * pageCount)
+      _ = try evict(pageCount: 2 * pageCount)
       return
     }
     if usage.entryCount > limits.shrinkingEntryCount {
@@ -45,116 +45,12 @@ extension ResponseStore {
       // What was removed and is still to be deleted goes before what is of use.
       var hasHelped = try sweepLostBodies()
       if !hasHelped { hasHelped = try deleteBehindPurge() }
-      if !hasHelped, excess > 0 { hasHelped = try evict(pageCount: min(limits.evictionPageCount, excess)) > 0 }
+      if !hasHelped, excess > 0 { hasHelped = try evict(pageCount: excess) > 0 }
       if !hasHelped { hasHelped = try evict(pageCount: .max, entryCount: max(excessEntries, 1)) > 0 }
       guard hasHelped else { return }
       usage = try self.usage()
     }
   }
-
-  /// Evicts some entries in one transaction, so that at most about `pageCount` pages come free; false if there was nothing to evict.
-  @discardableResult
-  func evictSome(pageCount: Int) throws(LMDBError) -> Bool {
-    let limits = limits.withLock { $0 }
-    if pageCount > 16 * limits.evictionRecordCount, try evictMany(pageCount: pageCount) { return true }
-    return try evict(pageCount: max(min(limits.evictionPageCount, pageCount), 1)) > 0
-  }
-
-  /// Removes entries in one transaction, until about `pageCount` pages are free or so many entries are gone: those that are of no
-  /// use any more, then those of the lowest priority. While the index is rebuilt the oldest. Returns how many.
-  ///
-  /// - Parameter isCautious: Whether no pages in a row may be free, as after a full map.
-  func evict(pageCount: Int, entryCount: Int = .max, isCautious: Bool = false) throws(LMDBError) -> Int {
-    let now = OrderedTime.encode(options.clock())
-    let limits = limits.withLock { $0 }
-    let (removed, strays) = try commit { (transaction) throws(LMDBError) -> ([RemovalReason: Int], Int) in
-      var counters = try file.counters(in: transaction)
-      if !isCautious { counters.freeablePageCount = limits.freeablePageCount }
-      var chosen: Set<UInt64> = []
-      let start = try file.environment.livePageCount(in: transaction)
-      var removed: [RemovalReason: Int] = [:]
-      var strays = 0
-      // Small records share leaves, which merge late: their number bounds the transaction, too.
-      for _ in 0..<max(min(pageCount, entryCount, limits.evictionRecordCount), 1) {
-        guard let choice = try chooseVictim(except: chosen, now: now, in: transaction) else { break }
-        chosen.insert(choice.rowID)
-        let isThere = try file.removeRecord(
-          choice.rowID, use: choice.reason == .expired ? .forget : .remember, counters: &counters, freesRow: true,
-          in: transaction)
-        if isThere { removed[choice.reason, default: 0] += 1 } else { strays += 1 }
-        // Whatever named it must name it no more, or eviction would not come past it.
-        if let row = choice.expiryRow { try file.expiries.remove(row, in: transaction) }
-        if let entry = choice.entry, !isThere { try file.removeStray(entry, counters: &counters, in: transaction) }
-        let freed = try start - file.environment.livePageCount(in: transaction) + counters.deferredPageCount
-        if freed >= pageCount || counters.freeablePageCount <= 0 { break }
-      }
-      if !removed.isEmpty || strays > 0 { try file.setCounters(counters, in: transaction) }
-      return (removed, strays)
-    }
-    for (reason, count) in removed { counts.countRemovals(count, reason) }
-    return removed.values.reduce(strays, +)
-  }
-
-  /// Evicts some of a great many, as a lower capacity wants it: victims are chosen together and removed in the order of their rows, so
-  /// that what lies in one page goes in one transaction. One call removes what one transaction may hold; the other victims wait for the
-  /// next. False if one by one is the better way: while there are expired records, which go first, and where there is little room to
-  /// work in.
-  private func evictMany(pageCount: Int) throws(LMDBError) -> Bool {
-    let live = try livePageCount()
-    var victims = maintenance.withLock { $0.victims }
-    if victims.isEmpty {
-      victims = try chooseVictims(pageCount: pageCount, live: live)
-      guard !victims.isEmpty else { return false }
-    }
-    let batch = victims.prefix(Self.victimsPerTransaction)
-    let (removed, looked) = try commit { (transaction) throws(LMDBError) -> (Int, Int) in
-      var counters = try file.counters(in: transaction)
-      // The index may have been lost since.
-      guard file.isIndexComplete else { return (0, batch.count) }
-      counters.freeablePageCount = .max
-      var removed = 0
-      var looked = 0
-      for victim in batch {
-        // Large ones free enough long before a batch is through.
-        if looked % 16 == 15, try live - file.environment.livePageCount(in: transaction) >= pageCount { break }
-        looked += 1
-        let isThere = try file.removeRecord(victim.rowID, use: .remember, counters: &counters, in: transaction)
-        if isThere {
-          removed += 1
-        } else {
-          try file.removeStray(victim, counters: &counters, in: transaction)
-        }
-      }
-      try file.setCounters(counters, in: transaction)
-      return (removed, looked)
-    }
-    maintenance.withLock { $0.victims = victims.dropFirst(looked) }
-    counts.countRemovals(removed, .overCapacity)
-    return true
-  }
-
-  /// The victims for `pageCount` pages, or for an eighth of what is stored: uses change until all of them are gone. None where one by
-  /// one is the better way.
-  private func chooseVictims(pageCount: Int, live: Int) throws(LMDBError) -> ArraySlice<IndexEntry> {
-    let now = OrderedTime.encode(options.clock())
-    let (isFitting, entryCount) = try file.environment.read { (transaction) throws(LMDBError) -> (Bool, UInt64) in
-      let expired = try firstExpiry(in: transaction).map { $0.time <= now } ?? false
-      return (!expired, try file.counters(in: transaction).entryCount)
-    }
-    // While a lower capacity is being applied, what is in use of the file may stay so until that is done.
-    let limits = limits.withLock { $0 }
-    let isTooMuch = live > limits.livePageCount
-    let pageCountInAll =
-      isTooMuch ? file.environment.information.mapByteCount / file.pageByteCount : limits.roomPageCount
-    guard isFitting, pageCountInAll - live > 32 * Self.victimsPerTransaction, let index = file.index.current,
-      index.isComplete, UInt64(index.recordCount) >= entryCount
-    else { return [] }
-    // The records' bytes leave out what the dates take: a share of the pages is the same share of the bytes.
-    return sampler.choose(share: min(Double(pageCount) / Double(max(live, 1)), 0.125) * 0.95, from: index)[...]
-  }
-
-  /// Each changes three or four pages, which lie in memory until the commit.
-  private static let victimsPerTransaction = 1024
 
   // MARK: Capacity
 
@@ -298,7 +194,7 @@ extension ResponseStore {
       }
       let target = max(start - max(limits.livePageCount / 32, 16), limits.livePageCount / 2)
       guard start > target else { return false }
-      var pageCount = limits.evictionPageCount
+      var pageCount = limits.cautiousPageCount
       while case let live = try livePageCount(), live > target {
         if try sweepLostBodies() { continue }
         do throws(LMDBError) {

@@ -129,7 +129,8 @@ extension ResponseStore {
     if isStructureUnchecked.load(ordering: .relaxed) {
       do throws(LMDBError) {
         try checkPaths(to: key.bytes, in: transaction)
-      } catch  where error.isOutdatedSnapshot {
+      } catch {
+        guard error.isOutdatedSnapshot else { throw error }
         isOutdated = true
         return nil
       }
@@ -146,14 +147,22 @@ extension ResponseStore {
     let digest = key.bytes.withUnsafeBytes { file.keyDigest(of: $0) }
     var slots = index._withUnsafeGuaranteedRef { $0.matches(of: digest) }
     while let match = slots.next() {
-      let isThere = try consider(match.rowID, (index, match), key, &best, purges, in: transaction, where: matches)
-      if !isThere { hasMissing = true }
+      if try consider(match.rowID, (index, match), key, &best, purges, in: transaction, where: matches) { continue }
+      // Eviction may have moved the record, and the index not yet tell.
+      if let moved = index._withUnsafeGuaranteedRef({ $0.rowID(movedFrom: match.rowID) }),
+        try consider(moved, nil, key, &best, purges, in: transaction, where: matches)
+      {
+        continue
+      }
+      hasMissing = true
+      if !index._withUnsafeGuaranteedRef({ $0.hasRow(of: match) }) { isOutdated = true }
     }
+    if hasMissing, file.environment.lastTransactionID != transaction.id { isOutdated = true }
+    // A record that was not found may be the newer one.
+    if isOutdated { return nil }
     if best.chosen == nil {
-      // The row may have been replaced since the snapshot was taken, and the index since it was looked at.
-      isOutdated =
-        hasMissing && file.environment.lastTransactionID != transaction.id
-        || self.index.use { $0.unretained?.toOpaque() != index.toOpaque() }
+      // The index may have been replaced since it was looked at.
+      isOutdated = self.index.use { $0.unretained?.toOpaque() != index.toOpaque() }
       if !isOutdated, options.opensExistingOnly,
         index._withUnsafeGuaranteedRef({ !$0.isComplete || $0.hasJournal })
       {
@@ -201,8 +210,10 @@ extension ResponseStore {
     guard matches(vary) else { return true }
     let rank = Rank(vary: vary, date: head.facts.date)
     if let other = best.rank, !(other < rank) {
-      // Of equal ones the row that was stored later.
-      guard !(rank < other), let chosen = best.chosen, chosen.rowID < rowID else { return true }
+      // Of equal ones the one that was stored later.
+      guard !(rank < other), let chosen = best.chosen,
+        (chosen.head.storedAt, chosen.rowID) < (head.storedAt, rowID)
+      else { return true }
     }
     best.rank = rank
     best.chosen = Chosen(rowID: rowID, head: head, slot: slot, hasOthers: best.count > 1, snapshot: best.snapshot)
@@ -242,17 +253,18 @@ extension ResponseStore {
     _ chosen: Chosen, in transaction: borrowing ReadTransaction
   ) throws(LMDBError) -> CopiedRecord? {
     let (rowID, head) = (chosen.rowID, chosen.head)
+    let bodyID = head.bodyID(ofRow: rowID)
     let chunks = file.chunks(of: head)
     // A damaged head may claim any size. With its last chunk there, it claims what can be.
     var last: UnsafeRawBufferPointer?
     if chunks.count > 0 {
-      last = try chunk(chunks.count - 1, of: rowID, chunks, in: transaction)
+      last = try chunk(chunks.count - 1, of: bodyID, chunks, in: transaction)
       if last == nil { return nil }
     }
     let record = CopiedRecord(head, rowID: rowID, snapshot: chosen.snapshot, hasOthers: chosen.hasOthers)
     for index in 0..<chunks.count {
       let isLast = index == chunks.count - 1
-      guard let chunk = isLast ? last : try chunk(index, of: rowID, chunks, in: transaction) else { return nil }
+      guard let chunk = isLast ? last : try chunk(index, of: bodyID, chunks, in: transaction) else { return nil }
       (record.bodyMemory + chunks.range(index).lowerBound).copyMemory(from: chunk.baseAddress!, byteCount: chunk.count)
     }
     if !isVerified(head, rowID: rowID) {
@@ -264,9 +276,9 @@ extension ResponseStore {
 
   /// A chunk of a body, where it lies in the map as long as the transaction lasts; nil if it is missing or has the wrong size.
   func chunk(
-    _ index: Int, of rowID: UInt64, _ chunks: BodyChunks, in transaction: borrowing ReadTransaction
+    _ index: Int, of bodyID: UInt64, _ chunks: BodyChunks, in transaction: borrowing ReadTransaction
   ) throws(LMDBError) -> UnsafeRawBufferPointer? {
-    let key = ChunkKey(rowID: rowID, index: UInt32(truncatingIfNeeded: index))
+    let key = ChunkKey(bodyID: bodyID, index: UInt32(truncatingIfNeeded: index))
     let chunk = try file.bodies.withValue(for: key, in: transaction) { (chunk) throws(LMDBError) in
       chunk.withUnsafeBytes { $0 }
     }

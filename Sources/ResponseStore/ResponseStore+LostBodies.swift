@@ -3,7 +3,7 @@ import LMDB
 
 /// A row of `meta` for a body that is being written or removed over several transactions.
 struct PartialBody: Sendable, Equatable {
-  var rowID: UInt64
+  var bodyID: UInt64
   /// The process that writes it; 0 for one that is being removed, which is everybody's.
   var processID: Int32
 
@@ -26,20 +26,20 @@ extension ResponseStore {
     let partial = try file.environment.read { (transaction) throws(LMDBError) in
       try partialBodies(in: transaction)
     }
-    for body in partial where isAlone || body.isLost { file.lostBodies.note(body.rowID) }
+    for body in partial where isAlone || body.isLost { file.lostBodies.note(body.bodyID) }
   }
 
   /// Removes chunks of one lost body; false if there is none.
   func sweepLostBodies() throws(LMDBError) -> Bool {
-    guard let rowID = file.lostBodies.first else { return false }
+    guard let bodyID = file.lostBodies.first else { return false }
     let isGone = try commit { (transaction) throws(LMDBError) -> Bool in
       // Nothing to do for one whose head was committed after all, or still stands.
-      guard try file.meta.contains(MetaKey.partial(rowID), in: transaction) else { return true }
+      guard try file.meta.contains(MetaKey.partial(bodyID), in: transaction) else { return true }
       let pageCount = try file.counters(in: transaction).freeablePageCount
-      guard try file.removeChunks(of: rowID, pageCount: pageCount, in: transaction) else { return false }
-      return try file.meta.remove(MetaKey.partial(rowID), in: transaction)
+      guard try file.removeChunks(of: bodyID, pageCount: pageCount, in: transaction) else { return false }
+      return try file.meta.remove(MetaKey.partial(bodyID), in: transaction)
     }
-    if isGone { file.lostBodies.forget(rowID) }
+    if isGone { file.lostBodies.forget(bodyID) }
     return true
   }
 
@@ -48,14 +48,14 @@ extension ResponseStore {
     try file.meta.withCursor(in: transaction) { (cursor) throws(LMDBError) in
       var more = try cursor.seek(atOrAfter: MetaKey.partialPrefix)
       while more {
-        guard let rowID = MetaKey.number(in: try cursor.checkedKey(), after: MetaKey.partialPrefix) else { return }
+        guard let bodyID = MetaKey.number(in: try cursor.checkedKey(), after: MetaKey.partialPrefix) else { return }
         let processID = try cursor.withValue { (bytes) throws(LMDBError) in
           bytes.withUnsafeBytes { bytes -> UInt64 in
             var reader = ByteReader(bytes)
             return reader.read(UInt64.self) ?? 0
           }
         }
-        bodies.append(PartialBody(rowID: rowID, processID: Int32(truncatingIfNeeded: processID)))
+        bodies.append(PartialBody(bodyID: bodyID, processID: Int32(truncatingIfNeeded: processID)))
         more = try cursor.next()
       }
     }

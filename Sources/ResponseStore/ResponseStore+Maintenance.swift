@@ -17,8 +17,6 @@ struct MaintenanceState {
   var appliedCapacityCount: UInt64 = 0
   /// Whether the file is still to take less, after what a lower capacity has no room for is evicted.
   var wantsSmallerFile = false
-  /// Chosen to be evicted, and still there.
-  var victims: ArraySlice<IndexEntry> = []
   /// How far the check of the pages that lead to records has come; nil when there is nothing to check.
   var structurePosition: DataFile.StructurePosition?
   /// Somebody asked the thread to look.
@@ -105,10 +103,7 @@ extension ResponseStore {
         : live > limits.highPageCount || entryCount > limits.highEntryCount
       return (wasEvicting, state.isEvicting)
     }
-    guard isEvicting else {
-      maintenance.withLock { $0.victims = [] }
-      return false
-    }
+    guard isEvicting else { return false }
     if !wasEvicting {
       // Another process may have left a body to be swept, and been stopped.
       try notePartialBodies(isAlone: false)
@@ -117,7 +112,7 @@ extension ResponseStore {
     guard live > limits.lowPageCount else {
       return try evict(pageCount: .max, entryCount: entryCount - limits.lowEntryCount) > 0
     }
-    return try evictSome(pageCount: live - limits.lowPageCount)
+    return try evict(pageCount: live - limits.lowPageCount) > 0
   }
 
   /// Adds some records to an index that lacks them; true if there are more.

@@ -146,9 +146,7 @@ extension ResponseStore {
     guard rowID != 0 else { return false }
     do {
       return try file.environment.read { (transaction) throws(LMDBError) in
-        try file.heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
-          record.withUnsafeBytes { HeadLayout($0)?.isSameRecord(as: staged.head) ?? false }
-        } ?? false
+        try file.row(of: staged.head, lastKnownAs: rowID, in: transaction) != nil
       }
     } catch {
       readFailed(error)

@@ -16,10 +16,11 @@ extension ResponseStore {
   func beginCheckedReads() throws(LMDBError) {
     followStructureCheck()
     guard isStructureUnchecked.load(ordering: .relaxed) else { return }
-    let names = [
-      StorageFormat.headsTable, StorageFormat.bodiesTable, StorageFormat.datesTable, StorageFormat.expiriesTable,
-      StorageFormat.metaTable,
-    ]
+    let names =
+      Band.all.map(RecordLogs.table) + [
+        RecordLogs.segmentsTable, StorageFormat.bodiesTable, StorageFormat.datesTable, StorageFormat.expiriesTable,
+        StorageFormat.metaTable,
+      ]
     for name in names {
       for byte in [UInt8.min, .max] {
         try withBytes(of: [UInt8](repeating: byte, count: 32)) { (key) throws(LMDBError) in
@@ -94,17 +95,19 @@ extension ResponseStore {
   /// - Throws: ``LMDBError``: ``LMDBError/Code/corrupted`` if one is broken.
   func checkPaths(to key: [UInt8], in transaction: borrowing ReadTransaction) throws(LMDBError) {
     for rowID in file.indexedRows(of: file.keyDigest(of: key)) {
+      guard let band = Band(rowID: rowID) else { continue }
       try BigEndianUInt64.withEncoded(rowID) { (key) throws(LMDBError) in
-        try checkPath(to: key, inTable: StorageFormat.headsTable, transaction)
+        try checkPath(to: key, inTable: RecordLogs.table(of: band), transaction)
       }
-      let chunkCount = try file.heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
-        record.withUnsafeBytes { record -> Int in
-          guard let head = HeadLayout(record), head.hasRightChecksum else { return 0 }
-          return file.chunks(of: head).count
+      let body = try file.heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
+        record.withUnsafeBytes { record -> (id: UInt64, chunkCount: Int)? in
+          guard let head = HeadLayout(record), head.hasRightChecksum else { return nil }
+          return (head.bodyID(ofRow: rowID), file.chunks(of: head).count)
         }
       }
-      for chunk in 0..<(chunkCount ?? 0) {
-        let key = ChunkKey(rowID: rowID, index: UInt32(truncatingIfNeeded: chunk))
+      guard case .some(.some(let body)) = body else { continue }
+      for chunk in 0..<body.chunkCount {
+        let key = ChunkKey(bodyID: body.id, index: UInt32(truncatingIfNeeded: chunk))
         try ChunkKeyCodec.withEncoded(key) { (key) throws(LMDBError) in
           try checkPath(to: key, inTable: StorageFormat.bodiesTable, transaction)
         }

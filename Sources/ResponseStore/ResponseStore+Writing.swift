@@ -85,7 +85,6 @@ extension ResponseStore {
     if isStructureUnchecked.load(ordering: .relaxed) { try checkPaths(of: batch) }
     if !batch.stores.isEmpty {
       try makeRoom(pageCount: pageCount(for: batch.stores), entryCount: batch.stores.count)
-      try surveyFreedRows()
     }
     return try commit { (transaction) throws(LMDBError) -> Outcome in
       try perform(batch, in: transaction)
@@ -108,13 +107,7 @@ extension ResponseStore {
     return pageCount + sharedByteCount / (file.pageByteCount - 16) * 9 / 8
   }
 
-  /// Row IDs between others are given again only while no mark covers them, and the index tells which of two records is newer.
-  private func surveyFreedRows() throws(LMDBError) {
-    let marks = try file.environment.read { (transaction) throws(LMDBError) in try removals.marks(in: transaction) }
-    if marks.isEmpty, file.isIndexComplete { try file.freedRows.survey(file) } else { file.freedRows.forgetLeaves() }
-  }
-
-  /// How many stores go into one transaction at most. Each may copy a leaf of `heads`, where it fills room that others left or
+  /// How many stores go into one transaction at most. Each may copy a leaf of a log, where it
   /// replaces a record, and one of `expiries`; and the copies of a few transactions, which stay until the next but one or until a
   /// reader is done, must fit into the headroom. What each changes must fit into the index's journal, with removals beside it.
   private func batchCountLimit() -> Int {
@@ -122,7 +115,7 @@ extension ResponseStore {
     let limit = min(limits.withLock { $0.batchCount }, journalLimit)
     do throws(LMDBError) {
       let leafPageCount = try file.environment.read { (transaction) throws(LMDBError) in
-        try file.heads.statistics(in: transaction).leafPageCount
+        try file.heads.leafPageCount(in: transaction)
       }
       return leafPageCount <= limit ? journalLimit : limit
     } catch {
@@ -226,7 +219,7 @@ extension ResponseStore {
         try removeWhatItReplaces(staged, counters: &counters, outcome: &outcome, in: transaction)
         continue
       }
-      try write(staged, rowID: nil, counters: &counters, outcome: &outcome, in: transaction)
+      try write(staged, bodyID: nil, counters: &counters, outcome: &outcome, in: transaction)
     }
     counters.knownRemoval = max(counters.knownRemoval, removalLog.sequence)
     try file.setCounters(counters, in: transaction)
@@ -269,17 +262,16 @@ extension ResponseStore {
       of: staged.head, counters: &counters, in: transaction)
   }
 
-  /// Writes one response; with `rowID` its chunks are there already.
+  /// Writes one response; with `bodyID` its chunks are there already.
   func write(
-    _ staged: StagedResponse, rowID reservedRowID: UInt64?, counters: inout Counters, outcome: inout Outcome,
+    _ staged: StagedResponse, bodyID: UInt64?, counters: inout Counters, outcome: inout Outcome,
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) {
     if case .replaceHead = staged.purpose {
       // An update that waited together with its record has taken its place, so the record has a row by now, or was
       // dropped.
-      let rowID = staged.rowID
-      if try file.replaceHead(
-        of: rowID, with: staged.head, body: staged.bodyApart, counters: &counters, in: transaction)
+      if let rowID = try file.replaceHead(
+        of: staged.rowID, with: staged.head, body: staged.bodyApart, counters: &counters, in: transaction)
       {
         outcome.rows.append((staged, rowID))
         outcome.updates += 1
@@ -288,17 +280,9 @@ extension ResponseStore {
       }
       return
     }
-    let rowID: UInt64
-    if let reservedRowID {
-      rowID = reservedRowID
-    } else {
-      rowID = try file.takeRowID(for: staged.head, counters: &counters, in: transaction)
-      if !staged.head.isBodyInline {
-        try file.putChunks(of: staged.bodyApart, head: staged.head, rowID: rowID, in: transaction)
-      }
-    }
-    let inserted = try file.insert(head: staged.head, rowID: rowID, counters: &counters, in: transaction)
-    outcome.rows.append((staged, rowID))
+    let inserted = try file.insert(
+      head: staged.head, body: staged.bodyApart, writtenBodyID: bodyID, counters: &counters, in: transaction)
+    outcome.rows.append((staged, inserted.rowID))
     outcome.stores += 1
     if inserted.replaced > 0 { outcome.removed[.replaced, default: 0] += inserted.replaced }
     if inserted.pushedOut > 0 { outcome.removed[.tooManyVariants, default: 0] += inserted.pushedOut }

@@ -97,7 +97,8 @@ public final class ResponseStore: Sendable {
   let environment: Lent<Environment>
   /// Of `file`.
   let index: Lent<IndexFile>
-  let sampler = VictimSampler()
+  /// Frees segments; the lock is held for a step.
+  let cleaner = Monitor(SegmentCleaner())
   let staging = StagingArea()
   let queue = Monitor(WriteQueue())
   /// Up to where ``flush()`` has told what was lost.

@@ -6,18 +6,10 @@ enum StorageFormat {
   /// Stored in `meta`; a file with another number is set aside.
   static let version: UInt32 = 5
 
-  static let headsTable = "heads"
   static let bodiesTable = "bodies"
   static let datesTable = "dates"
   static let expiriesTable = "expiries"
   static let metaTable = "meta"
-
-  /// How far apart the row ids of records are that are stored one after the other. Those between are for records that fill the
-  /// room which others leave in a leaf.
-  static let rowIDStep: UInt64 = 4
-
-  /// Whether a row id is one of those that are given in order, from 1 on, each once.
-  static func isInOrder(rowID: UInt64) -> Bool { rowID % rowIDStep == 1 }
 
   /// A value chunk that fills overflow pages to the last byte leaves room for the page header (16 bytes).
   static func chunkByteCount(capacityByteCount: Int, pageByteCount: Int) -> Int {
@@ -97,9 +89,9 @@ func withBytes<R>(
   try array.withUnsafeBufferPointer { (bytes) throws(LMDBError) in try body(UnsafeRawBufferPointer(bytes)) }
 }
 
-/// The key of `bodies`: which record, which of its chunks. Big endian, so that a body's chunks lie in order.
+/// The key of `bodies`: which body, which of its chunks. Big endian, so that a body's chunks lie in order.
 struct ChunkKey: Hashable {
-  var rowID: UInt64
+  var bodyID: UInt64
   var index: UInt32
 }
 
@@ -124,13 +116,13 @@ struct DateKey: Hashable {
   var rowID: UInt64
 }
 
-/// Twelve bytes: row id and chunk number, big endian.
+/// Twelve bytes: the body's ID and the chunk's number, big endian.
 enum ChunkKeyCodec: KeyCodec {
   static func withEncoded<R>(
     _ value: ChunkKey, _ body: (UnsafeRawBufferPointer) throws(LMDBError) -> R
   ) throws(LMDBError) -> R {
     let bytes: InlineArray<3, UInt32> = [
-      UInt32(truncatingIfNeeded: value.rowID >> 32).bigEndian, UInt32(truncatingIfNeeded: value.rowID).bigEndian,
+      UInt32(truncatingIfNeeded: value.bodyID >> 32).bigEndian, UInt32(truncatingIfNeeded: value.bodyID).bigEndian,
       value.index.bigEndian,
     ]
     return try withRawBytes(of: bytes, body)
@@ -139,7 +131,7 @@ enum ChunkKeyCodec: KeyCodec {
   static func decode(_ bytes: RawSpan) -> ChunkKey? {
     guard bytes.byteCount == 12 else { return nil }
     let words = (0..<3).map { UInt32(bigEndian: bytes.unsafeLoadUnaligned(fromByteOffset: $0 * 4, as: UInt32.self)) }
-    return ChunkKey(rowID: UInt64(words[0]) << 32 | UInt64(words[1]), index: words[2])
+    return ChunkKey(bodyID: UInt64(words[0]) << 32 | UInt64(words[1]), index: words[2])
   }
 }
 

@@ -3,10 +3,10 @@ import LMDB
 
 /// A check of all tables against each other, in steps that hold a bounded number of rows.
 ///
-/// No step needs a set of the rows that were seen. Each head is looked up in `dates`, `expiries` and the index, and merged with its
-/// chunks, which have its order. A row of another table that belongs to no head then shows in the counts: each head has a row of its
-/// own there, so equal counts leave none over. Only where counts differ, or belong to no single snapshot, the other table is walked
-/// and each of its rows is looked up in `heads`.
+/// No step needs a set of the rows that were seen. The rows of each head are looked up in the other tables. A row of another table
+/// that belongs to no head then shows in the counts: each head has a row of its own there, so equal counts leave none over. Only where
+/// counts differ, or belong to no single snapshot, `dates` and `expiries` are walked and each of their rows is looked up. A chunk does
+/// not tell its head, so chunks that belong to none are only counted, and only in a single snapshot.
 ///
 /// The index follows the last commit and not a snapshot. So what seems wrong with it is looked at again in a snapshot of the last
 /// commit. One that is being rebuilt is not checked.
@@ -28,7 +28,7 @@ struct StoreCheck {
   private var unindexedRows: Set<UInt64> = []
   private var strayEntries: Set<IndexEntry> = []
   private var walked = Sums()
-  private var headReadAhead = ReadAhead(table: StorageFormat.headsTable)
+  private var headReadAhead = Band.all.map { ReadAhead(table: RecordLogs.table(of: $0)) }
   private var bodyReadAhead = ReadAhead(table: StorageFormat.bodiesTable, includesLargeValues: true)
 
   private enum Phase {
@@ -47,6 +47,7 @@ struct StoreCheck {
     var entryCount = 0
     var payloadByteCount = 0
     var expiryCount = 0
+    var chunkCount = 0
   }
 
   /// A record as far as the other tables repeat it.
@@ -56,6 +57,7 @@ struct StoreCheck {
     var storedAt: UInt64
     var removalSequence: UInt64
     var expiry: UInt64?
+    var bodyID: UInt64
     var chunks: BodyChunks
     var bodyByteCount: Int
     var bodyChecksum: UInt64
@@ -136,41 +138,31 @@ struct StoreCheck {
   ) throws(LMDBError) -> Bool {
     let counters = try file.counters(in: transaction)
     let purges = try store.removals.purges(in: transaction)
-    let partialRowIDs = Set(try store.partialBodies(in: transaction).map(\.rowID))
-    let total = try file.heads.statistics(in: transaction).entryCount
+    let total = try file.heads.rowCount(in: transaction)
     var newestRemoval: UInt64 = 0
-    let isDone = try file.heads.withCursor(in: transaction) { (heads) throws(LMDBError) -> Bool in
-      try file.bodies.withCursor(in: transaction) { (bodies) throws(LMDBError) -> Bool in
-        var hasHead = try heads.seek(atOrAfter: nextRowID)
-        var hasChunk = try bodies.seek(atOrAfter: ChunkKey(rowID: nextRowID, index: 0))
-        var stepCount = 0
-        while hasHead {
-          let rowID = try heads.checkedKey()
-          if stepCount.isMultiple(of: 256) {
-            if stepCount > 0, !mayGoOn() { return false }
-            progress(walked.entryCount, max(total, walked.entryCount))
-            headReadAhead.advance(to: try BigEndianUInt64.bytes(of: rowID), in: file.environment, transaction)
-          }
-          stepCount += 1
-          try reportStrayChunks(before: rowID, &bodies, &hasChunk, partialRowIDs)
-          let found = try heads.withValue { (record) throws(LMDBError) -> Head? in
-            record.withUnsafeBytes { head(in: $0, rowID, hiddenBy: purges) }
-          }
-          if let head = found {
-            count(head)
-            newestRemoval = max(newestRemoval, head.removalSequence)
-            try checkRows(of: head, rowID, in: transaction)
-            try checkBody(of: head, rowID, &bodies, &hasChunk, transaction)
-            noteRead(head.recordByteCount, transaction)
-          } else {
-            walked.entryCount += 1
-            result.report("Head \(rowID) is malformed or does not match its checksum")
-            try skipChunks(of: rowID, &bodies, &hasChunk) { _, _ in }
-          }
-          nextRowID = rowID &+ 1
-          hasHead = try heads.next()
+    var isDone = true
+    try file.bodies.withCursor(in: transaction) { (bodies) throws(LMDBError) in
+      var stepCount = 0
+      try file.heads.forEachRow(from: nextRowID, in: transaction) { (rowID, record) throws(LMDBError) in
+        if stepCount.isMultiple(of: 256) {
+          nextRowID = rowID
+          isDone = stepCount == 0 || mayGoOn()
+          guard isDone else { return false }
+          progress(walked.entryCount, max(total, walked.entryCount))
+          let band = Band(rowID: rowID)?.number ?? 0
+          headReadAhead[band].advance(to: try BigEndianUInt64.bytes(of: rowID), in: file.environment, transaction)
         }
-        try reportStrayChunks(before: .max, &bodies, &hasChunk, partialRowIDs)
+        stepCount += 1
+        guard let head = head(in: record, rowID, hiddenBy: purges) else {
+          walked.entryCount += 1
+          result.report("Head \(rowID) is malformed or does not match its checksum")
+          return true
+        }
+        count(head)
+        newestRemoval = max(newestRemoval, head.removalSequence)
+        try checkRows(of: head, rowID, in: transaction)
+        try checkBody(of: head, rowID, &bodies, transaction)
+        noteRead(head.recordByteCount, transaction)
         return true
       }
     }
@@ -188,7 +180,8 @@ struct StoreCheck {
       entry: file.indexEntry(of: layout, rowID: rowID), nameDigest: layout.nameDigest,
       storedAt: OrderedTime.encode(layout.storedAt),
       removalSequence: layout.removalSequence, expiry: layout.expiry.map(OrderedTime.encode),
-      chunks: file.chunks(of: layout), bodyByteCount: layout.bodyByteCount, bodyChecksum: layout.bodyChecksum,
+      bodyID: layout.bodyID(ofRow: rowID), chunks: file.chunks(of: layout), bodyByteCount: layout.bodyByteCount,
+      bodyChecksum: layout.bodyChecksum,
       inlineBodyChecksum: layout.isBodyInline ? XXHash.digest64(layout.inlineBody) : nil, recordByteCount: record.count,
       isHidden: purges.contains { $0.covers(rowID: rowID, layout: layout) })
   }
@@ -227,64 +220,39 @@ struct StoreCheck {
   }
 
   private mutating func checkBody(
-    of head: Head, _ rowID: UInt64, _ bodies: inout Cursor<ChunkKeyCodec, BytesCodec>, _ hasChunk: inout Bool,
+    of head: Head, _ rowID: UInt64, _ bodies: inout Cursor<ChunkKeyCodec, BytesCodec>,
     _ transaction: borrowing ReadTransaction
   ) throws(LMDBError) {
     if let checksum = head.inlineBodyChecksum, checksum != head.bodyChecksum {
       result.report("The body in head \(rowID) does not match its checksum")
     }
+    guard head.chunks.count > 0 else { return }
+    let first = ChunkKey(bodyID: head.bodyID, index: 0)
+    bodyReadAhead.advance(to: try ChunkKeyCodec.bytes(of: first), in: file.environment, transaction)
+    let hash = XXHash.Stream()
     var isComplete = true
-    if head.chunks.count > 0 {
-      bodyReadAhead.advance(
-        to: try ChunkKeyCodec.bytes(of: ChunkKey(rowID: rowID, index: 0)), in: file.environment, transaction)
-      let hash = XXHash.Stream()
-      for index in 0..<head.chunks.count {
-        guard hasChunk, try bodies.checkedKey() == ChunkKey(rowID: rowID, index: UInt32(index)) else {
-          result.report("Row \(rowID) lacks chunk \(index)")
-          isComplete = false
-          break
-        }
-        let range = head.chunks.range(index)
-        let byteCount = try bodies.withValue { (chunk) throws(LMDBError) in
-          chunk.withUnsafeBytes { bytes -> Int in
-            hash.append(bytes)
-            return bytes.count
-          }
-        }
-        if byteCount != range.count { isComplete = false }
-        noteRead(byteCount, transaction)
-        hasChunk = try bodies.next()
+    var hasChunk = try bodies.seek(atOrAfter: first)
+    for index in 0..<head.chunks.count {
+      guard hasChunk, try bodies.checkedKey() == ChunkKey(bodyID: head.bodyID, index: UInt32(index)) else {
+        result.report("Row \(rowID) lacks chunk \(index)")
+        isComplete = false
+        break
       }
-      if !isComplete {
-        result.report("The body of row \(rowID) is incomplete")
-      } else if hash.digest != head.bodyChecksum {
-        result.report("The body of row \(rowID) does not match its checksum")
+      let byteCount = try bodies.withValue { (chunk) throws(LMDBError) in
+        chunk.withUnsafeBytes { bytes -> Int in
+          hash.append(bytes)
+          return bytes.count
+        }
       }
-    }
-    try skipChunks(of: rowID, &bodies, &hasChunk) { result, index in
-      if isComplete { result.report("Row \(rowID) has chunk \(index), and needs \(head.chunks.count)") }
-    }
-  }
-
-  private mutating func skipChunks(
-    of rowID: UInt64, _ bodies: inout Cursor<ChunkKeyCodec, BytesCodec>, _ hasChunk: inout Bool,
-    _ report: (inout StoreVerification, UInt32) -> Void
-  ) throws(LMDBError) {
-    while hasChunk, case let key = try bodies.checkedKey(), key.rowID == rowID {
-      report(&result, key.index)
+      walked.chunkCount += 1
+      if byteCount != head.chunks.range(index).count { isComplete = false }
+      noteRead(byteCount, transaction)
       hasChunk = try bodies.next()
     }
-  }
-
-  private mutating func reportStrayChunks(
-    before rowID: UInt64, _ bodies: inout Cursor<ChunkKeyCodec, BytesCodec>, _ hasChunk: inout Bool,
-    _ partialRowIDs: Set<UInt64>
-  ) throws(LMDBError) {
-    while hasChunk, case let key = try bodies.checkedKey(), key.rowID < rowID {
-      if !partialRowIDs.contains(key.rowID) {
-        result.report("Chunk \(key.index) of row \(key.rowID) has no head")
-      }
-      hasChunk = try bodies.next()
+    if !isComplete {
+      result.report("The body of row \(rowID) is incomplete")
+    } else if hash.digest != head.bodyChecksum {
+      result.report("The body of row \(rowID) does not match its checksum")
     }
   }
 
@@ -292,10 +260,7 @@ struct StoreCheck {
 
   private mutating func compareSums(in transaction: borrowing ReadTransaction) throws(LMDBError) {
     let counters = try file.counters(in: transaction)
-    let lastRowID = try file.heads.withCursor(in: transaction) { (cursor) throws(LMDBError) -> UInt64? in
-      try cursor.last() ? try cursor.checkedKey() : nil
-    }
-    if let lastRowID, lastRowID >= counters.nextRowID {
+    if let lastRowID = try file.heads.rowID(below: .max, in: transaction), lastRowID >= counters.nextRowID {
       result.report("Row \(lastRowID) is not below the next row's number \(counters.nextRowID)")
     }
     if counters.adoptedRemoval > counters.knownRemoval {
@@ -303,18 +268,37 @@ struct StoreCheck {
     }
     result.hasComparedSums = isOneSnapshot
     // Where others wrote meanwhile, LMDB's own count is of the same moment as the counters.
-    let entryCount = isOneSnapshot ? walked.entryCount : try file.heads.statistics(in: transaction).entryCount
+    let entryCount = isOneSnapshot ? walked.entryCount : try file.heads.rowCount(in: transaction)
     if counters.entryCount != UInt64(entryCount) {
       result.report("The counters say \(counters.entryCount) entries, there are \(entryCount)")
     }
     if isOneSnapshot, counters.payloadByteCount != UInt64(walked.payloadByteCount) {
       result.report("The counters say \(counters.payloadByteCount) bytes, there are \(walked.payloadByteCount)")
     }
+    if isOneSnapshot { try compareChunks(in: transaction) }
     let dateCount = try file.dates.statistics(in: transaction).entryCount
     let expiryCount = try file.expiries.statistics(in: transaction).entryCount
     if !isOneSnapshot || dateCount != entryCount { phases.append(.dates) }
     if !isOneSnapshot || expiryCount != walked.expiryCount { phases.append(.expiries) }
     phases += [isOneSnapshot ? .indexCount : .index, .indexAgain]
+  }
+
+  /// Those of a body that is being written or removed belong to no head yet, or no more.
+  private mutating func compareChunks(in transaction: borrowing ReadTransaction) throws(LMDBError) {
+    var partialCount = 0
+    for body in try store.partialBodies(in: transaction) {
+      try file.bodies.withCursor(in: transaction) { (cursor) throws(LMDBError) in
+        var more = try cursor.seek(atOrAfter: ChunkKey(bodyID: body.bodyID, index: 0))
+        while more, try cursor.checkedKey().bodyID == body.bodyID {
+          partialCount += 1
+          more = try cursor.next()
+        }
+      }
+    }
+    let count = try file.bodies.statistics(in: transaction).entryCount
+    if count > walked.chunkCount + partialCount {
+      result.report("\(count - walked.chunkCount - partialCount) chunks belong to no head")
+    }
   }
 
   // MARK: From the other tables to heads

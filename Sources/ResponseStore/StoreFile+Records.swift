@@ -6,41 +6,87 @@ import LMDB
 extension StoreFile {
   // MARK: Adding
 
-  /// The number for a new record: that of one that is gone and left room for it, else the next. A body that may be removed piece by
-  /// piece must have one that is never given out again.
-  func takeRowID(
-    for head: HeadRecord, counters: inout Counters, in transaction: borrowing WriteTransaction
-  ) throws(LMDBError) -> UInt64 {
-    let byteCount = head.bytes.count
-    // While the index is rebuilt, a higher number must tell the newer of two records.
-    if byteCount <= inlineByteCount, isIndexComplete,
-      head.layout({ pageCount(of: chunks(of: $0)) }) <= Self.mostPagesRemovedAtOnce
-    {
-      while let rowID = freedRows.take(byteCount: byteCount) {
-        if try !heads.contains(rowID, in: transaction) { return rowID }
-      }
-    }
-    defer { counters.nextRowID += StorageFormat.rowIDStep }
-    return counters.nextRowID
-  }
-
-  /// Adds a record whose chunks are written already or in the record itself, in place of the same variant, if there is
-  /// one. Returns how many records it replaced and how many it pushed out.
+  /// Adds a record in place of the same variant, if there is one.
+  ///
+  /// - Parameters:
+  ///   - body: What stands in `bodies`; empty if the head has the body.
+  ///   - writtenBodyID: The ID of a body whose chunks are there already.
+  /// - Returns: The row ID, and how many records it replaced and how many it pushed out.
   func insert(
-    head: HeadRecord, rowID: UInt64, counters: inout Counters, in transaction: borrowing WriteTransaction
-  ) throws(LMDBError) -> (replaced: Int, pushedOut: Int) {
+    head: HeadRecord, body: Data, writtenBodyID: UInt64? = nil, counters: inout Counters,
+    in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) -> (rowID: UInt64, replaced: Int, pushedOut: Int) {
     let digest = head.layout { keyDigest(of: $0.key) }
     let others = try replaceVariant(of: head, digest: digest, counters: &counters, in: transaction)
-    _ = try heads.put(head.bytes, for: rowID, in: transaction, mode: .append)
-    let entry = head.layout { indexEntry(of: $0, rowID: rowID, digest: digest) }
-    let date = DateKey(time: OrderedTime.encode(head.storedAt), rowID: rowID)
+    let head = writtenBodyID.map { head.withBody($0) } ?? head
+    var entry = head.layout { indexEntry(of: $0, rowID: 0, digest: digest) }
+    entry.rowID = band(for: entry, replacing: others.replacedRow).rowID(counters.takeNumber())
+    if writtenBodyID == nil, !head.isBodyInline {
+      try putChunks(of: body, head: head, bodyID: entry.rowID, in: transaction)
+    }
+    try append(head.bytes, entry, counters: &counters, in: transaction)
+    let date = DateKey(time: OrderedTime.encode(head.storedAt), rowID: entry.rowID)
     _ = try dates.put(entry.facts, for: date, in: transaction, mode: .append)
     if let expiry = head.expiry {
-      try expiries.put((), for: DateKey(time: OrderedTime.encode(expiry), rowID: rowID), in: transaction, mode: .insert)
+      let row = DateKey(time: OrderedTime.encode(expiry), rowID: entry.rowID)
+      try expiries.put((), for: row, in: transaction, mode: .insert)
     }
     try noteInsertion(of: entry, digest: digest, replacing: others.replacedRow)
     counters.add(byteCount: head.bytes.count + (head.isBodyInline ? 0 : head.bodyByteCount))
-    return (others.replaced, others.pushedOut)
+    return (entry.rowID, others.replaced, others.pushedOut)
+  }
+
+  /// The band of a new record. The index counts its uses when the transaction is committed; this is what it will come to.
+  private func band(for entry: IndexEntry, replacing replaced: UInt64?) -> Band {
+    guard let index = index.current else { return entry.band(inflation: 0) }
+    var entry = entry
+    entry.inflation = index.inflation
+    let slot = replaced.flatMap { index.slot(of: entry.tag, rowID: $0) }
+    let useCount = slot.map { IndexEntry(facts: index.facts($0), place: 0).useCount } ?? index.ghost(tag: entry.tag)
+    entry.useCount = min(useCount + 1, IndexEntry.maximumUseCount)
+    return entry.band(inflation: index.inflation)
+  }
+
+  /// Appends a record to its log. With each segment that is full some that are empty are forgotten.
+  private func append(
+    _ record: [UInt8], _ entry: IndexEntry, counters: inout Counters, in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) {
+    let openCount = counters.openSegments.all.count
+    try heads.append(
+      record, entry: entry, closingByteCount: counters.closingByteCount, open: &counters.openSegments, in: transaction)
+    guard counters.openSegments.all.count < openCount else { return }
+    nextEmptySegment = try heads.removeEmptySegments(from: nextEmptySegment, in: transaction)
+  }
+
+  /// Appends a record again that eviction keeps. Its body stays where it is.
+  ///
+  /// - Parameters:
+  ///   - record: Its bytes, whose checksum is right.
+  ///   - entry: The record as the index has it; its row is freed.
+  func move(
+    _ record: [UInt8], _ entry: IndexEntry, counters: inout Counters, in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) {
+    let oldRow = entry.rowID
+    var entry = entry
+    let inflation = index.current?.inflation ?? 0
+    entry.rowID = entry.band(inflation: inflation).rowID(counters.takeNumber())
+    var record = record
+    let times = record.withUnsafeBytes { record -> (storedAt: Date, expiry: Date?, bodyID: UInt64?) in
+      let layout = HeadLayout(checked: record)
+      return (layout.storedAt, layout.expiry, layout.isBodyInline ? nil : layout.bodyID(ofRow: oldRow))
+    }
+    if let bodyID = times.bodyID { HeadRecord.setBodyID(bodyID, of: &record) }
+    try append(record, entry, counters: &counters, in: transaction)
+    try heads.removeChecked(oldRow, in: transaction)
+    let storedAt = OrderedTime.encode(times.storedAt)
+    let facts = try dates.value(for: DateKey(time: storedAt, rowID: oldRow), in: transaction) ?? entry.facts
+    try dates.remove(DateKey(time: storedAt, rowID: oldRow), in: transaction)
+    try dates.put(facts, for: DateKey(time: storedAt, rowID: entry.rowID), in: transaction)
+    if let expiry = times.expiry.map(OrderedTime.encode) {
+      try expiries.remove(DateKey(time: expiry, rowID: oldRow), in: transaction)
+      try expiries.put((), for: DateKey(time: expiry, rowID: entry.rowID), in: transaction)
+    }
+    guard index.note(.move(entry, from: oldRow)) else { throw Self.fullJournal }
   }
 
   /// Makes way for a record: the one of the same variant goes, and the oldest one of a key that has too many. The row whose uses
@@ -52,33 +98,34 @@ extension StoreFile {
     if rows.isEmpty { return (0, 0, nil) }
     let key = head.key.bytes
     let vary = head.varyBytes
-    var others: [UInt64] = []
+    var others: [(storedAt: Date, rowID: UInt64)] = []
     var replaced = 0
     var replacedRow: UInt64?
     for other in rows {
       let match = try heads.withValue(for: other, in: transaction) { (record) throws(LMDBError) in
-        record.withUnsafeBytes { record -> (sameKey: Bool, sameVary: Bool)? in
+        record.withUnsafeBytes { record -> (sameKey: Bool, sameVary: Bool, storedAt: Date)? in
           guard let layout = HeadLayout(record) else { return nil }
           let sameKey = layout.key.elementsEqual(key)
-          return (sameKey, sameKey && layout.vary.elementsEqual(vary))
+          return (sameKey, sameKey && layout.vary.elementsEqual(vary), layout.storedAt)
         }
       }
       // One that cannot be read is left to the next lookup.
       guard case .some(.some(let match)) = match, match.sameKey else { continue }
       if match.sameVary {
         let isFirst = replacedRow == nil
-        try removeRecord(
-          other, use: isFirst ? .passOn : .forget, counters: &counters, freesRow: true, in: transaction)
+        try removeRecord(other, use: isFirst ? .passOn : .forget, counters: &counters, in: transaction)
         if isFirst { replacedRow = other }
         replaced += 1
       } else {
-        others.append(other)
+        others.append((match.storedAt, other))
       }
     }
     var pushedOut = 0
+    // Rows that eviction has moved are not in the order of storing.
+    if others.count >= StorageFormat.mostVariantsOfOneKey { others.sort { $0.storedAt < $1.storedAt } }
     // While the index is rebuilt, an older record of the same variant would come back.
     while others.count >= StorageFormat.mostVariantsOfOneKey, isIndexComplete {
-      try removeRecord(others.removeFirst(), counters: &counters, in: transaction)
+      try removeRecord(others.removeFirst().rowID, counters: &counters, in: transaction)
       pushedOut += 1
     }
     return (replaced, pushedOut, replacedRow)
@@ -95,14 +142,14 @@ extension StoreFile {
 
   /// Writes chunks of a body: those in `range`, or all.
   func putChunks(
-    _ range: Range<Int>? = nil, of body: Data, head: HeadRecord, rowID: UInt64,
+    _ range: Range<Int>? = nil, of body: Data, head: HeadRecord, bodyID: UInt64,
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) {
     let chunks = head.layout { self.chunks(of: $0) }
     for index in range ?? 0..<chunks.count {
       let part = chunks.range(index)
       try bodies.reserve(
-        byteCount: part.count, for: ChunkKey(rowID: rowID, index: UInt32(index)), in: transaction, mode: .append
+        byteCount: part.count, for: ChunkKey(bodyID: bodyID, index: UInt32(index)), in: transaction, mode: .append
       ) { destination in
         body.withUnsafeBytes { source in
           destination.copyMemory(from: UnsafeRawBufferPointer(rebasing: source[part]))
@@ -112,28 +159,35 @@ extension StoreFile {
   }
 
   /// Puts another head in a record's place; the body stays what it is, though a small one may move into the record or
-  /// out of it. False if the record is gone.
+  /// out of it. Nil if the record is gone, else its row: eviction may have moved it.
   func replaceHead(
     of rowID: UInt64, with head: HeadRecord, body: Data, counters: inout Counters,
     in transaction: borrowing WriteTransaction
-  ) throws(LMDBError) -> Bool {
+  ) throws(LMDBError) -> UInt64? {
+    guard let rowID = try row(of: head, lastKnownAs: rowID, in: transaction) else { return nil }
+    struct Old {
+      var byteCount: Int
+      var isBodyInline: Bool
+      var isInSinglePages: Bool
+      var expiry: Date?
+      var bodyID: UInt64
+    }
     let old = try heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
-      record.withUnsafeBytes { record -> (byteCount: Int, isBodyInline: Bool, isInSinglePages: Bool, expiry: Date?)? in
-        guard let layout = HeadLayout(record), layout.hasRightChecksum, layout.isSameRecord(as: head) else {
-          return nil
-        }
-        return (
-          record.count + (layout.isBodyInline ? 0 : layout.bodyByteCount), layout.isBodyInline,
-          layout.hasSinglePageChunks, layout.expiry
-        )
+      record.withUnsafeBytes { record -> Old? in
+        guard let layout = HeadLayout(record), layout.hasRightChecksum else { return nil }
+        return Old(
+          byteCount: record.count + (layout.isBodyInline ? 0 : layout.bodyByteCount), isBodyInline: layout.isBodyInline,
+          isInSinglePages: layout.hasSinglePageChunks, expiry: layout.expiry, bodyID: layout.bodyID(ofRow: rowID))
       }
     }
-    guard case .some(.some(let old)) = old else { return false }
-    let head = old.isInSinglePages && !head.isBodyInline ? head.inSinglePages : head
+    guard case .some(.some(let old)) = old else { return nil }
+    var head = old.isInSinglePages && !head.isBodyInline ? head.inSinglePages : head
     if old.isBodyInline, !head.isBodyInline {
-      try putChunks(of: body, head: head, rowID: rowID, in: transaction)
+      try putChunks(of: body, head: head, bodyID: rowID, in: transaction)
     } else if !old.isBodyInline, head.isBodyInline {
-      try removeChunks(of: rowID, in: transaction)
+      try removeChunks(of: old.bodyID, in: transaction)
+    } else if !old.isBodyInline, old.bodyID != rowID {
+      head = head.withBody(old.bodyID)
     }
     try heads.put(head.bytes, for: rowID, in: transaction)
     if old.expiry != head.expiry {
@@ -146,6 +200,27 @@ extension StoreFile {
     }
     counters.replace(
       byteCount: old.byteCount, with: head.bytes.count + (head.isBodyInline ? 0 : head.bodyByteCount))
-    return true
+    return rowID
+  }
+
+  /// The row of the record that an update is for; nil if it is gone.
+  ///
+  /// - Parameter rowID: Where it stood when it was looked up or stored.
+  func row(
+    of head: HeadRecord, lastKnownAs rowID: UInt64, in transaction: borrowing some Transaction & ~Copyable
+  ) throws(LMDBError) -> UInt64? {
+    if try isRecord(of: head, rowID, in: transaction) { return rowID }
+    for other in indexedRows(of: head.layout({ keyDigest(of: $0.key) })) where other != rowID {
+      if try isRecord(of: head, other, in: transaction) { return other }
+    }
+    return nil
+  }
+
+  private func isRecord(
+    of head: HeadRecord, _ rowID: UInt64, in transaction: borrowing some Transaction & ~Copyable
+  ) throws(LMDBError) -> Bool {
+    try heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
+      record.withUnsafeBytes { HeadLayout($0)?.isSameRecord(as: head) ?? false }
+    } ?? false
   }
 }

@@ -24,6 +24,7 @@ struct Purge: Sendable, Equatable {
 enum WalkPosition: Sendable, Equatable {
   case start
   case date(DateKey)
+  /// Logs are walked through one after the other.
   case row(UInt64)
   /// What a pass over the index has found.
   case found(HostPass)
@@ -162,17 +163,13 @@ extension StoreFile {
     if case .row(let rowID) = position { start = rowID }
     var rows: [UInt64] = []
     var end: WalkPosition?
-    try heads.withCursor(in: transaction) { (cursor) throws(LMDBError) in
-      var more = try cursor.seek(atOrAfter: start)
-      while more {
-        let rowID = try cursor.checkedKey()
-        if rows.count == limit {
-          end = .row(rowID)
-          return
-        }
-        rows.append(rowID)
-        more = try cursor.next()
+    try heads.forEachRow(from: start, in: transaction) { (rowID, _) in
+      guard rows.count < limit else {
+        end = .row(rowID)
+        return false
       }
+      rows.append(rowID)
+      return true
     }
     return (rows, end)
   }

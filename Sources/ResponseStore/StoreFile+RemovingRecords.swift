@@ -5,20 +5,27 @@ import LMDB
 extension StoreFile {
   /// A body of no more pages is always removed with its head.
   static let mostPagesRemovedAtOnce = 16
+  /// What the rows of a record take in leaves of `dates`, `expiries` and `bodies`, with those of records that were stored at another
+  /// time.
+  private static let sharedByteCountOfRows = 400
 
-  /// Removes a record and all that belongs to it. With `freesRow` a new record may get the number. A record that is gone, or whose
-  /// head is damaged, is no error; returns whether there was one.
+  /// Removes a record and all that belongs to it. A record that is gone, or whose head is damaged, is no error; returns whether there
+  /// was one.
+  ///
+  /// - Parameter isInRun: Whether the records next to it go in the same transaction: then they share the leaves that it changes.
   @discardableResult
   func removeRecord(
-    _ rowID: UInt64, use: RecordUse.AfterRemoval = .forget, counters: inout Counters, freesRow: Bool = false,
-    in transaction: borrowing WriteTransaction
+    _ rowID: UInt64, use: RecordUse.AfterRemoval = .forget, counters: inout Counters,
+    isInRun: Bool = false, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> Bool {
     struct Head {
       var digest: UInt64
       var expiry: Date?
       var storedAt: Date
+      var bodyID: UInt64
       var chunkCount: Int
       var bodyPageCount: Int
+      var recordByteCount: Int
       var byteCount: Int
     }
     let head = try heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
@@ -27,7 +34,8 @@ extension StoreFile {
         let chunks = chunks(of: layout)
         return Head(
           digest: keyDigest(of: layout.key), expiry: layout.expiry, storedAt: layout.storedAt,
-          chunkCount: chunks.count, bodyPageCount: pageCount(of: chunks),
+          bodyID: layout.bodyID(ofRow: rowID), chunkCount: chunks.count, bodyPageCount: pageCount(of: chunks),
+          recordByteCount: record.count,
           byteCount: record.count + (layout.isBodyInline ? 0 : layout.bodyByteCount))
       }
     }
@@ -36,18 +44,21 @@ extension StoreFile {
       try removeByWalk([rowID], counters: &counters, in: transaction)
       return true
     }
-    let isTooMuch = head.bodyPageCount > max(counters.freeablePageCount, Self.mostPagesRemovedAtOnce)
-    if isTooMuch, StorageFormat.isInOrder(rowID: rowID) {
-      try leaveBody(of: rowID, in: transaction)
+    if head.bodyPageCount > max(counters.freeablePageCount, Self.mostPagesRemovedAtOnce) {
+      try leaveBody(head.bodyID, in: transaction)
       counters.deferredPageCount += head.bodyPageCount
     } else {
       for index in 0..<head.chunkCount {
-        _ = try bodies.removeChecked(ChunkKey(rowID: rowID, index: UInt32(index)), in: transaction)
+        _ = try bodies.removeChecked(ChunkKey(bodyID: head.bodyID, index: UInt32(index)), in: transaction)
       }
       counters.freeablePageCount -= head.bodyPageCount
     }
-    // A leaf of each table may be copied, whose old page comes free, too.
-    counters.freeablePageCount -= 3 + (head.expiry == nil ? 0 : 1) + (head.chunkCount == 0 ? 0 : 1)
+    if isInRun {
+      counters.countFreed(byteCount: head.recordByteCount + Self.sharedByteCountOfRows, pageByteCount: pageByteCount)
+    } else {
+      // A leaf of each table may be copied, whose old page comes free, too.
+      counters.freeablePageCount -= 3 + (head.expiry == nil ? 0 : 1) + (head.chunkCount == 0 ? 0 : 1)
+    }
     _ = try dates.remove(DateKey(time: OrderedTime.encode(head.storedAt), rowID: rowID), in: transaction)
     if let expiry = head.expiry {
       try expiries.remove(DateKey(time: OrderedTime.encode(expiry), rowID: rowID), in: transaction)
@@ -56,7 +67,6 @@ extension StoreFile {
       try noteRemoval(tag: IndexEntry.tag(of: head.digest), rowID: rowID, remembering: use == .remember)
     }
     _ = try heads.removeChecked(rowID, in: transaction)
-    if freesRow { freedRows.note(rowID) }
     counters.remove(byteCount: head.byteCount)
     return true
   }
@@ -113,24 +123,19 @@ extension StoreFile {
     _ entry: IndexEntry, counters: inout Counters, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) {
     try noteRemoval(tag: entry.tag, rowID: entry.rowID, remembering: false)
-    let headCount = try heads.statistics(in: transaction).entryCount
+    let headCount = try heads.rowCount(in: transaction)
     if try dates.statistics(in: transaction).entryCount > headCount {
       try removeByWalk([entry.rowID], counters: &counters, in: transaction)
     }
   }
 
-  /// Removes records whose heads are missing or say nothing reliable: every row that names them is searched for. Costs a
-  /// walk over the tables, which damage alone is worth.
+  /// Removes records whose heads are missing or say nothing reliable: every row that names them is searched for, and every body that
+  /// no head names is left to be swept. Costs a walk over the tables, which damage alone is worth.
   private func removeByWalk(
     _ rowIDs: Set<UInt64>, counters: inout Counters, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) {
     for rowID in rowIDs {
       try heads.removeChecked(rowID, in: transaction)
-      if StorageFormat.isInOrder(rowID: rowID) {
-        try leaveBody(of: rowID, in: transaction)
-      } else {
-        try removeChunks(of: rowID, in: transaction)
-      }
     }
     try removeDates(of: rowIDs, from: dates, in: transaction)
     try removeDates(of: rowIDs, from: expiries, in: transaction)
@@ -156,24 +161,24 @@ extension StoreFile {
   }
 
   /// Leaves a body whose head goes for transactions to come.
-  private func leaveBody(of rowID: UInt64, in transaction: borrowing WriteTransaction) throws(LMDBError) {
-    try meta.put(PartialBody.encode(processID: 0), for: MetaKey.partial(rowID), in: transaction)
-    lostBodies.note(rowID)
+  private func leaveBody(_ bodyID: UInt64, in transaction: borrowing WriteTransaction) throws(LMDBError) {
+    try meta.put(PartialBody.encode(processID: 0), for: MetaKey.partial(bodyID), in: transaction)
+    lostBodies.note(bodyID)
   }
 
-  /// Removes whatever chunks there are of a record, or so many that about `pageCount` pages come free; true if none is left.
+  /// Removes whatever chunks there are of a body, or so many that about `pageCount` pages come free; true if none is left.
   @discardableResult
   func removeChunks(
-    of rowID: UInt64, pageCount limit: Int = .max, in transaction: borrowing WriteTransaction
+    of bodyID: UInt64, pageCount limit: Int = .max, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> Bool {
     var chunkKeys: [ChunkKey] = []
     var pageCount = 0
     var more = false
     try bodies.withCursor(in: transaction) { (cursor) throws(LMDBError) in
-      more = try cursor.seek(atOrAfter: ChunkKey(rowID: rowID, index: 0))
+      more = try cursor.seek(atOrAfter: ChunkKey(bodyID: bodyID, index: 0))
       while more {
         let key = try cursor.checkedKey()
-        more = key.rowID == rowID
+        more = key.bodyID == bodyID
         guard more, pageCount < limit else { break }
         chunkKeys.append(key)
         pageCount += try cursor.withValue { (chunk) throws(LMDBError) in self.pageCount(ofChunk: chunk.byteCount) }
@@ -189,20 +194,37 @@ extension StoreFile {
   ) throws(LMDBError) {
     var entryCount: UInt64 = 0
     var byteCount: UInt64 = 0
-    try heads.withCursor(in: transaction) { (cursor) throws(LMDBError) in
-      var more = try cursor.first()
-      while more {
+    var bodyIDs: [UInt64] = []
+    for band in Band.all {
+      try heads.forEachRow(of: band, in: transaction) { (rowID, record) throws(LMDBError) in
         entryCount += 1
-        byteCount += try cursor.withValue { (record) throws(LMDBError) in
-          record.withUnsafeBytes { record in
-            guard let layout = HeadLayout(record) else { return UInt64(record.count) }
-            return UInt64(record.count + (layout.isBodyInline ? 0 : layout.bodyByteCount))
-          }
-        }
-        more = try cursor.next()
+        let layout = HeadLayout(record)
+        if let layout, !layout.isBodyInline { bodyIDs.append(layout.bodyID(ofRow: rowID)) }
+        byteCount += UInt64(record.count + (layout.map { $0.isBodyInline ? 0 : $0.bodyByteCount } ?? 0))
+        return true
       }
     }
     counters.entryCount = entryCount
     counters.payloadByteCount = byteCount
+    for bodyID in try self.bodyIDs(except: bodyIDs.sorted(), in: transaction) {
+      // One that is being written or removed has such a row already.
+      if try !meta.contains(MetaKey.partial(bodyID), in: transaction) { try leaveBody(bodyID, in: transaction) }
+    }
+  }
+
+  /// The bodies that are not among these, which ascend.
+  private func bodyIDs(
+    except known: [UInt64], in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) -> [UInt64] {
+    var others: [UInt64] = []
+    var next = known[...]
+    try bodies.withCursor(in: transaction) { (cursor) throws(LMDBError) in
+      while try cursor.next() {
+        let bodyID = try cursor.checkedKey().bodyID
+        next = next.drop { $0 < bodyID }
+        if next.first != bodyID, others.last != bodyID { others.append(bodyID) }
+      }
+    }
+    return others
   }
 }

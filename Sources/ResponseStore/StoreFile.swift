@@ -1,16 +1,16 @@
 import Glibc
 import LMDB
 
-/// The open data file: LMDB's environment, the five tables, the index beside them, and the numbers that follow from page and chunk size.
+/// The open data file: LMDB's environment, the tables, the index beside them, and the numbers that follow from page and chunk size.
 ///
 /// Immutable after opening but for what the write lock guards, so any thread may use it.
 ///
 /// `@unchecked Sendable`: `digestSecret` is never changed.
 final class StoreFile: @unchecked Sendable {
   let environment: Environment
-  /// Row id → ``HeadRecord``.
-  let heads: Table<BigEndianUInt64, BytesCodec>
-  /// Row id and chunk number → bytes of the body.
+  /// Row ID → ``HeadRecord``.
+  let heads: RecordLogs
+  /// ID of a body and chunk number → bytes of the body.
   let bodies: Table<ChunkKeyCodec, BytesCodec>
   /// Stored time and row ID → ``IndexEntry/facts``: what the index is rebuilt from.
   let dates: Table<DateKeyCodec, LittleEndianUInt64>
@@ -22,9 +22,9 @@ final class StoreFile: @unchecked Sendable {
   let index: IndexFile
   /// Of the write transaction under way; touched only with the write lock.
   var addedRows: [UInt64: AddedRows] = [:]
-  /// Row ids that may be used again.
-  let freedRows = FreedRows()
-  /// Bodies without a head, which nobody writes: to be swept. As with ``freedRows`` the transaction that made one so may have failed.
+  /// Where the next look for segments without records begins; touched only with the write lock.
+  var nextEmptySegment: UInt64 = 0
+  /// Bodies without a head, which nobody writes: to be swept. The transaction that made one so may have failed.
   let lostBodies = LostBodies()
 
   let format: FormatRecord
@@ -46,7 +46,7 @@ final class StoreFile: @unchecked Sendable {
   }
 
   private init(
-    environment: Environment, heads: Table<BigEndianUInt64, BytesCodec>, bodies: Table<ChunkKeyCodec, BytesCodec>,
+    environment: Environment, heads: RecordLogs, bodies: Table<ChunkKeyCodec, BytesCodec>,
     dates: Table<DateKeyCodec, LittleEndianUInt64>, expiries: Table<DateKeyCodec, Empty>,
     meta: Table<BytesCodec, BytesCodec>, index: IndexFile, format: FormatRecord
   ) {
@@ -109,7 +109,12 @@ final class StoreFile: @unchecked Sendable {
       }
       format = record
     }
-    guard let heads = try table(StorageFormat.headsTable, BigEndianUInt64.self, BytesCodec.self),
+    let heads = try RecordLogs { (name) throws(LMDBError) in
+      try table(name, BigEndianUInt64.self, BytesCodec.self)
+    } segments: { (name) throws(LMDBError) in
+      try table(name, BigEndianUInt64.self, BigEndianPair.self)
+    }
+    guard let heads,
       let bodies = try table(StorageFormat.bodiesTable, ChunkKeyCodec.self, BytesCodec.self),
       let dates = try table(StorageFormat.datesTable, DateKeyCodec.self, LittleEndianUInt64.self),
       let expiries = try table(StorageFormat.expiriesTable, DateKeyCodec.self, Empty.self)
@@ -135,9 +140,12 @@ final class StoreFile: @unchecked Sendable {
   }
 
   private func hasOnlyEmptyTables(in transaction: borrowing WriteTransaction) throws(LMDBError) -> Bool {
-    guard try environment.mainTableStatistics(in: transaction).entryCount == 5 else { return false }
+    let tableCount = RecordLogs.tableCount + 4
+    guard try environment.mainTableStatistics(in: transaction).entryCount == tableCount,
+      try heads.hasNoSegments(in: transaction)
+    else { return false }
     let rowCount =
-      try heads.statistics(in: transaction).entryCount + bodies.statistics(in: transaction).entryCount
+      try heads.rowCount(in: transaction) + bodies.statistics(in: transaction).entryCount
       + dates.statistics(in: transaction).entryCount
       + expiries.statistics(in: transaction).entryCount + meta.statistics(in: transaction).entryCount
     return rowCount == 0

@@ -43,7 +43,7 @@ extension StoreOpening {
       directory.synchronize()
     }
     let isReadable = try log.recover(adopted: counters.adoptedRemoval, known: counters.knownRemoval)
-    let isMissing = present == nil && counters.nextRowID > 1
+    let isMissing = present == nil && counters.nextRowID > Counters().nextRowID
     guard isMissing || !isReadable else { return log }
     self.log("The log of removals is missing or damaged; so that nothing comes back that was removed, everything is")
     // In a log that is full the damage itself stands among what is in force, and is read as a removal of everything.

@@ -177,7 +177,7 @@ extension CapacityTests {
 
   @Test(
     "A reader that does not end costs stores, not the bound, in a file or a map from a time of a larger capacity",
-    arguments: [(900, 8), (20, 150)])
+    arguments: [(900, 24), (20, 150)])
   func stuckReaderInALongerFile(filled: Int, count: Int) throws {
     let capacity = 4 << 20
     let fixture = try StoreFixture(capacity: 4 * capacity)

@@ -149,7 +149,7 @@ struct DamageTests {
     let file = fixture.store.file
     let rowID = try #require(fixture.store.lookup(fixture.key(Self.url))).rowID
     try file.write { (transaction) throws(LMDBError) in
-      try file.heads.remove(rowID, in: transaction)
+      try file.heads.removeChecked(rowID, in: transaction)
     }
     #expect(!fixture.store.checkInvariants().isEmpty)
     #expect(fixture.body(Self.url) == nil)
@@ -171,7 +171,7 @@ struct DamageTests {
     let rowID = try #require(fixture.store.lookup(fixture.key(Self.url))).rowID
     for index: UInt32 in [2, 5, 0] {
       try file.write { (transaction) throws(LMDBError) in
-        try file.bodies.remove(ChunkKey(rowID: rowID, index: index), in: transaction)
+        try file.bodies.remove(ChunkKey(bodyID: rowID, index: index), in: transaction)
       }
       #expect(fixture.body(Self.url) == nil)
     }

@@ -212,18 +212,4 @@ struct EvictionPlanTests {
     #expect(closedAgain == [nil, Segment(firstRowID: 32, byteCount: 1, recordCount: 1)])
     #expect(open == OpenSegments())
   }
-
-  @Test("A ghost entry keeps the use count of an evicted record, once")
-  func ghosts() {
-    let table = GhostTable(slotCount: 2048)
-    for digest in 1...UInt64(200) {
-      table.remember(
-        IndexEntry(
-          digest: SplitMix64.mixed(digest), hostDigest: 0, rowID: 8, byteCount: 100, useCount: digest % 15 + 1))
-    }
-    let known = (1...UInt64(200)).filter { table.takeUseCount(digest: SplitMix64.mixed($0)) == $0 % 15 + 1 }
-    // Some have the same place.
-    #expect(known.count > 150)
-    for digest in 1...UInt64(400) { #expect(table.takeUseCount(digest: SplitMix64.mixed(digest)) == 0) }
-  }
 }

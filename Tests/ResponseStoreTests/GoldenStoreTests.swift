@@ -161,10 +161,9 @@ struct GoldenStoreTests {
   private func addPartialBody(to file: StoreFile) throws {
     try file.write { (transaction) throws(LMDBError) in
       var counters = try file.counters(in: transaction)
-      let rowID = counters.nextRowID
-      counters.nextRowID += StorageFormat.rowIDStep
-      try file.meta.put(PartialBody.encode(processID: 0), for: MetaKey.partial(rowID), in: transaction)
-      try file.bodies.put(Array(Self.body(2000)), for: ChunkKey(rowID: rowID, index: 3), in: transaction)
+      let bodyID = counters.takeNumber()
+      try file.meta.put(PartialBody.encode(processID: 0), for: MetaKey.partial(bodyID), in: transaction)
+      try file.bodies.put(Array(Self.body(2000)), for: ChunkKey(bodyID: bodyID, index: 3), in: transaction)
       try file.setCounters(counters, in: transaction)
     }
   }

@@ -274,7 +274,7 @@ struct OpeningTests {
       try {
         let environment = try Environment.open(directory: path, options: .init(mapByteCount: 1 << 20))
         _ = try environment.table("meta", key: BytesCodec.self, value: BytesCodec.self)
-        _ = try environment.table("heads", key: BytesCodec.self, value: BytesCodec.self)
+        _ = try environment.table("heads0", key: BytesCodec.self, value: BytesCodec.self)
       }()
       let store = try ResponseStore.open(directory: path, options: quietOptions())
       #expect(store.checkInvariants() == [])

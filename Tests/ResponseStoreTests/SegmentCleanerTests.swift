@@ -12,9 +12,8 @@ struct SegmentCleanerTests {
     let environment: Environment
     let logs: RecordLogs
     let file: IndexFile
-    let cleaner = SegmentCleaner(seed: 1)
-    var open = OpenSegments()
-    var nextRowID = Band.rowIDStep
+    var cleaners = [SegmentCleaner(seed: 1), SegmentCleaner(seed: 1)]
+    var counters = Counters()
     /// Row ID → key, and how the other tables of a store would change.
     var rows: [UInt64: UInt64] = [:]
     var evicted: [UInt64] = []
@@ -33,6 +32,7 @@ struct SegmentCleanerTests {
       }
       self.logs = try #require(logs)
       file = IndexFile(path: directory + "/" + IndexLayout.fileName, owner: 1)
+      counters.capacityByteCount = 40_000 * 64
       try write { (_) throws(LMDBError) in }
     }
 
@@ -45,7 +45,7 @@ struct SegmentCleanerTests {
 
     func write(_ body: (borrowing WriteTransaction) throws(LMDBError) -> Void) throws {
       func begin(_ transaction: borrowing WriteTransaction) {
-        #expect(file.begin(transactionID: transaction.id, recordCount: rows.count, nextRowID: nextRowID))
+        #expect(file.begin(transactionID: transaction.id, recordCount: rows.count, nextRowID: counters.nextRowID))
       }
       try environment.write { (transaction) throws(LMDBError) in
         begin(transaction)
@@ -64,53 +64,68 @@ struct SegmentCleanerTests {
           var entry = IndexEntry(
             digest: SplitMix64.mixed(key), hostDigest: 0, rowID: 0, byteCount: byteCount(key),
             inflation: index.inflation)
-          entry.rowID = entry.band(inflation: index.inflation).rowID(nextRowID)
-          nextRowID += Band.rowIDStep
-          try logs.append(
-            record(key, byteCount: byteCount(key)), entry: entry, closingByteCount: 40_000, open: &open,
-            in: transaction)
+          entry.rowID = entry.band(inflation: index.inflation).rowID(counters.takeNumber())
+          try append(record(key, byteCount: byteCount(key)), entry, in: transaction)
           #expect(file.note(.insert(entry)))
           rows[entry.rowID] = key
         }
       }
     }
 
+    private func append(
+      _ record: [UInt8], _ entry: IndexEntry, in transaction: borrowing WriteTransaction
+    ) throws(LMDBError) {
+      try logs.append(
+        record, entry: entry, closingByteCount: counters.closingByteCount, open: &counters.openSegments,
+        in: transaction)
+    }
+
     /// A step of a cleaner; nil if there is nothing to evict.
     func clean(
-      _ cleaner: SegmentCleaner? = nil, limit: Int = 20, aborts: Bool = false, mayKeep: (UInt64) -> Bool = { _ in true }
+      by number: Int = 0, limit: Int = 20, aborts: Bool = false, mayKeep: (UInt64) -> Bool = { _ in true }
     ) throws -> SegmentCleaner.Step? {
-      let cleaner = cleaner ?? self.cleaner
-      let isPrepared = try environment.read { (transaction) throws(LMDBError) in
-        try cleaner.prepare(logs, open: open, index: index, limit: limit, in: transaction)
+      var cleaner = cleaners[number]
+      let isChosen = try environment.read { (transaction) throws(LMDBError) in
+        try cleaner.choose(logs, open: counters.openSegments, index: index, limit: limit, in: transaction)
       }
-      guard isPrepared else { return nil }
-      let before = (open, nextRowID, rows, evicted)
+      guard isChosen else { return nil }
+      cleaners[number] = cleaner
+      let before = (counters, rows, evicted)
       var step: SegmentCleaner.Step?
       var removed: [IndexEntry] = []
       do {
         try write { (transaction) throws(LMDBError) in
+          var counters = self.counters
           step = try cleaner.clean(
-            logs, index: file, limit: limit, byteCount: 1 << 20, closingByteCount: 40_000, open: &open,
-            nextRowID: &nextRowID, in: transaction
+            logs, index: file, limit: limit, byteCount: 1 << 20, counters: &counters, in: transaction
           ) { record in
             SplitMix64.mixed(record.loadUnaligned(as: UInt64.self))
           } mayKeep: { row in
             mayKeep(rows[row.rowID]!)
-          } evict: { row in
+          } evict: { (row, _) throws(LMDBError) in
+            try logs.removeChecked(row.rowID, in: transaction)
             if let entry = row.entry { removed.append(entry) }
             evicted.append(rows.removeValue(forKey: row.rowID)!)
             return true
-          } move: { (row, newRowID) in
-            rows[newRowID] = rows.removeValue(forKey: row.rowID)
+          } move: { (row, entry, counters) throws(LMDBError) in
+            var entry = entry
+            entry.rowID = entry.band(inflation: index.inflation).rowID(counters.takeNumber())
+            try logs.append(
+              row.record, entry: entry, closingByteCount: counters.closingByteCount, open: &counters.openSegments,
+              in: transaction)
+            try logs.removeChecked(row.rowID, in: transaction)
+            #expect(file.note(.move(entry, from: row.rowID)))
+            rows[entry.rowID] = rows.removeValue(forKey: row.rowID)
           }
+          self.counters = counters
           if aborts { throw LMDBError(code: .mapFull, function: "mdb_put") }
         }
       } catch {
-        (open, nextRowID, rows, evicted) = before
+        (counters, rows, evicted) = before
         return step
       }
       for entry in removed { index.remove(tag: entry.tag, rowID: entry.rowID) }
-      if let step { cleaner.finish(step) }
+      if let step { cleaners[number].finish(step) }
       return step
     }
 
@@ -120,7 +135,7 @@ struct SegmentCleanerTests {
       var found: [UInt64: UInt64] = [:]
       var firstRowIDs: [UInt64] = []
       try environment.read { (transaction) throws(LMDBError) in
-        firstRowIDs = try logs.segments(open: open, in: transaction).map(\.firstRowID)
+        firstRowIDs = try logs.segments(open: counters.openSegments, in: transaction).map(\.firstRowID)
         for band in Band.all {
           try logs.forEachRow(of: band, in: transaction) { (rowID, record) in
             let key = record.loadUnaligned(as: UInt64.self)
@@ -228,13 +243,12 @@ struct SegmentCleanerTests {
     let fixture = try Fixture()
     defer { fixture.remove() }
     var random = SplitMix64(state: seed)
-    let cleaners = [SegmentCleaner(seed: 1), SegmentCleaner(seed: 1)]
     var next: UInt64 = 0
     for _ in 0..<60 {
       try fixture.store(next..<(next + 30), byteCount: Self.byteCount)
       next += 30
       while fixture.rows.count > 300 {
-        _ = try fixture.clean(cleaners.randomElement(using: &random)!, limit: Int.random(in: 1...40, using: &random))
+        _ = try fixture.clean(by: Int.random(in: 0...1, using: &random), limit: Int.random(in: 1...40, using: &random))
       }
     }
     try fixture.check()

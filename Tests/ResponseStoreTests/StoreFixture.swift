@@ -1,5 +1,6 @@
 import Foundation
 import HTTPCaching
+import LMDB
 import Testing
 
 @testable import ResponseStore
@@ -27,6 +28,15 @@ final class LogLines: Sendable {
 
   func append(_ line: String) {
     lines.withLock { $0.append(line) }
+  }
+}
+
+extension StoreFile {
+  /// The bytes of a record.
+  func head(_ rowID: UInt64, in transaction: borrowing some Transaction & ~Copyable) throws(LMDBError) -> [UInt8]? {
+    try heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
+      record.withUnsafeBytes { [UInt8]($0) }
+    }
   }
 }
 

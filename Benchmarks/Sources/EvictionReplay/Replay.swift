@@ -41,16 +41,17 @@ struct Outcome: Encodable {
 /// Runs a trace against a cache of a given size, from empty: every request counts, and an object larger than the cache is
 /// not kept.
 enum Replay {
-  /// Through ``RecordIndex`` and ``VictimSampler``, as the store uses them: one digest per key, rows numbered as they are stored.
+  /// Through ``RecordIndex`` and ``VictimSampler``, record by record: what the store did before it evicted segments.
   ///
   /// - Parameters:
   ///   - restartsHalfway: Loses the index in the middle of the trace; the records stay.
   ///   - chargesPages: Charges what an object takes on the disk, not the bytes of its body.
-  static func store(
+  static func oneByOne(
     _ trace: Trace, capacityByteCount: Int, restartsHalfway: Bool = false, chargesPages: Bool = false
   ) -> Outcome {
     var outcome = Outcome(
-      trace: trace.name, policy: restartsHalfway ? "store, restarted" : chargesPages ? "store, in pages" : "store",
+      trace: trace.name,
+      policy: restartsHalfway ? "one by one, restarted" : chargesPages ? "one by one, in pages" : "one by one",
       capacityByteCount: capacityByteCount)
     var known = KnownUses(slotCount: IndexLayout.minimumSlotCount)
     var resident: [UInt64: Int] = [:]

@@ -142,11 +142,11 @@ func run(_ arguments: Arguments) throws {
     for capacity in arguments.capacities {
       let byteCount = capacity.byteCount(of: trace)
       tell(Replay.leastRecentlyUsed(trace, capacityByteCount: byteCount))
-      tell(Replay.store(trace, capacityByteCount: byteCount))
+      tell(Replay.oneByOne(trace, capacityByteCount: byteCount))
       tell(Replay.segments(trace, capacityByteCount: byteCount))
-      tell(Replay.store(trace, capacityByteCount: byteCount, restartsHalfway: true))
+      tell(Replay.oneByOne(trace, capacityByteCount: byteCount, restartsHalfway: true))
       if arguments.usesWholeStore {
-        tell(Replay.store(trace, capacityByteCount: byteCount, chargesPages: true))
+        tell(Replay.oneByOne(trace, capacityByteCount: byteCount, chargesPages: true))
         try replayWholeStore(trace, file, capacity: capacity, tell: tell)
       }
     }

@@ -5,7 +5,6 @@ import Glibc
 let usage = """
   Usage: IndexBench lookups|index DIRECTORY COUNT
          IndexBench rows DIRECTORY DISK COUNT
-         IndexBench segments DIRECTORY COUNT USES-PER-STORE
          IndexBench writeback DIRECTORY DISK COUNT STORES-PER-SECOND HITS-PER-SECOND SECONDS
 
   The directory is to be empty. DISK is the name in /sys/block of the disk it is on, on which nobody else writes.
@@ -15,9 +14,6 @@ func number(_ index: Int) -> Int { Int(arguments[index]) ?? 0 }
 switch (arguments.first, arguments.count) {
 case ("lookups", 3): try Lookups.run(directory: arguments[1], recordCount: number(2))
 case ("index", 3): Changes.index(directory: arguments[1], recordCount: number(2))
-case ("segments", 4):
-  var run = try SegmentRun(directory: arguments[1], recordCount: number(2), usesPerStore: number(3))
-  try run.run()
 case ("rows", 4): try Changes.rows(directory: arguments[1], disk: arguments[2], recordCount: number(3))
 case ("writeback", 7):
   WriteBack(

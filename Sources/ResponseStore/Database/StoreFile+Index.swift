@@ -160,5 +160,5 @@ extension StoreFile {
     }
   }
 
-  private static var fullJournal: LMDBError { LMDBError(code: .transactionFull, function: "IndexFile.note") }
+  static var fullJournal: LMDBError { LMDBError(code: .transactionFull, function: "IndexFile.note") }
 }

@@ -37,35 +37,30 @@ extension StoreFile {
   ) throws(LMDBError) -> RebuildProgress {
     let firstRow = counters.firstUnindexedRowID
     var duplicate: UInt64?
-    let progress = try heads.withCursor(in: transaction) { (rows) throws(LMDBError) in
-      try dates.withCursor(in: transaction) { (dates) throws(LMDBError) in
-        var isStarted = false
-        return try current.rebuild(limit: limit) {
-          (position) throws(LMDBError) -> (entry: IndexEntry, next: RebuildPosition)? in
-          var position = position
-          if case .rows(let rowID) = position {
-            if !isStarted { _ = try rows.seek(atOrAfter: rowID) }
-            isStarted = true
-            if let entry = try self.entry(below: &rows), entry.rowID >= firstRow {
-              return (entry, .rows(below: entry.rowID))
-            }
-            if firstRow == Self.allRows { return nil }
-            position = .newestDate
-            isStarted = false
+    let progress = try dates.withCursor(in: transaction) { (dates) throws(LMDBError) in
+      var isStarted = false
+      return try current.rebuild(limit: limit) {
+        (position) throws(LMDBError) -> (entry: IndexEntry, next: RebuildPosition)? in
+        var position = position
+        if case .rows(let rowID) = position {
+          if let entry = try entry(below: rowID, in: transaction), entry.rowID >= firstRow {
+            return (entry, .rows(below: entry.rowID))
           }
-          if case .dates(let time, let rowID) = position, !isStarted {
-            _ = try dates.seek(atOrAfter: DateKey(time: time, rowID: rowID))
-          }
-          isStarted = true
-          guard try dates.previous() else { return nil }
-          let key = try dates.checkedKey()
-          let entry = IndexEntry(facts: dates.value ?? 0, place: key.rowID)
-          return (entry, .dates(time: key.time, rowID: key.rowID))
-        } areSameResponse: { (rowID, other) throws(LMDBError) -> Bool in
-          try areSameResponse(rowID, other, in: transaction)
-        } remove: { (rowID) throws(LMDBError) in
-          duplicate = rowID
+          if firstRow == Self.allRows { return nil }
+          position = .newestDate
         }
+        if case .dates(let time, let rowID) = position, !isStarted {
+          _ = try dates.seek(atOrAfter: DateKey(time: time, rowID: rowID))
+        }
+        isStarted = true
+        guard try dates.previous() else { return nil }
+        let key = try dates.checkedKey()
+        let entry = IndexEntry(facts: dates.value ?? 0, place: key.rowID)
+        return (entry, .dates(time: key.time, rowID: key.rowID))
+      } areSameResponse: { (rowID, other) throws(LMDBError) -> Bool in
+        try areSameResponse(rowID, other, in: transaction)
+      } remove: { (rowID) throws(LMDBError) in
+        duplicate = rowID
       }
     }
     guard let duplicate else { return progress }
@@ -74,16 +69,17 @@ extension StoreFile {
     return progress
   }
 
-  /// The record below the cursor; what cannot be read is passed by.
+  /// The newest record below a row; what cannot be read is passed by.
   private func entry(
-    below rows: inout Cursor<BigEndianUInt64, BytesCodec>
+    below limit: UInt64, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> IndexEntry? {
-    while try rows.previous() {
-      let rowID = try rows.checkedKey()
-      let entry = try rows.withValue { (record) throws(LMDBError) in
+    var limit = limit
+    while let rowID = try heads.rowID(below: limit, in: transaction) {
+      let entry = try heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
         record.withUnsafeBytes { record in HeadLayout(record).map { indexEntry(of: $0, rowID: rowID) } }
       }
-      if let entry { return entry }
+      if case .some(.some(let entry)) = entry { return entry }
+      limit = rowID
     }
     return nil
   }

@@ -30,6 +30,9 @@ struct RecordLogs: Sendable {
     self.closedSegments = closedSegments
   }
 
+  /// The log of a band.
+  subscript(band: Band) -> Log { logs[band.number] }
+
   // MARK: Records
 
   /// Calls `body` with a record's bytes; nil if there is no such row.
@@ -73,11 +76,23 @@ struct RecordLogs: Sendable {
     return try logs[band.number].removeChecked(rowID, in: transaction)
   }
 
-  /// The pages and rows of all logs.
+  /// The number of records.
   func rowCount(in transaction: borrowing some Transaction & ~Copyable) throws(LMDBError) -> Int {
     var count = 0
-    for band in Band.all { count += try logs[band.number].statistics(in: transaction).entryCount }
+    for band in Band.all { count += try self[band].statistics(in: transaction).entryCount }
     return count
+  }
+
+  /// The number of leaves of all logs.
+  func leafPageCount(in transaction: borrowing some Transaction & ~Copyable) throws(LMDBError) -> Int {
+    var count = 0
+    for band in Band.all { count += try self[band].statistics(in: transaction).leafPageCount }
+    return count
+  }
+
+  /// Whether no segment is closed.
+  func hasNoSegments(in transaction: borrowing some Transaction & ~Copyable) throws(LMDBError) -> Bool {
+    try closedSegments.statistics(in: transaction).entryCount == 0
   }
 
   // MARK: Walks
@@ -95,6 +110,24 @@ struct RecordLogs: Sendable {
           try record.withUnsafeBytes { (record) throws(LMDBError) in try body(rowID, record) }
         }
         if more { more = try cursor.next() }
+      }
+    }
+  }
+
+  /// Calls `body` with the rows of one log after the other, until it returns false.
+  ///
+  /// - Parameter start: The first row; what is in front of it in its log is left out, and logs in front of that.
+  func forEachRow(
+    from start: UInt64, in transaction: borrowing some Transaction & ~Copyable,
+    _ body: (UInt64, UnsafeRawBufferPointer) throws(LMDBError) -> Bool
+  ) throws(LMDBError) {
+    let first = Band(rowID: start)?.number ?? 0
+    var goesOn = true
+    for band in Band.all.dropFirst(first) where goesOn {
+      let start = band.number == first ? start : 0
+      try forEachRow(of: band, from: start, in: transaction) { (rowID, record) throws(LMDBError) in
+        goesOn = try body(rowID, record)
+        return goesOn
       }
     }
   }

@@ -1,17 +1,16 @@
 import LMDB
-import Synchronization
 
-/// Frees segments: chooses one, appends the records that are worth keeping again, and deletes the others. In bounded steps, each
+/// Frees segments: chooses one, has the records appended again that are worth keeping, and the others deleted. In bounded steps, each
 /// within a write transaction of the caller.
 ///
 /// The choice and how far it has come are this process's own. When the process ends within a segment, what is left of the
-/// segment is a smaller one. Called by one thread at a time.
-final class SegmentCleaner: Sendable {
+/// segment is a smaller one.
+struct SegmentCleaner {
   /// A record of the segment that is being freed.
   struct Row {
     let rowID: UInt64
     let record: [UInt8]
-    /// Nil if the index lacks the record, which then is evicted.
+    /// Nil if the record cannot be read or the index lacks it. Then it is evicted.
     let entry: IndexEntry?
   }
 
@@ -23,17 +22,13 @@ final class SegmentCleaner: Sendable {
     fileprivate var next: UInt64?
   }
 
-  private struct State {
-    var plan: EvictionPlan?
-    var position: UInt64 = 0
-    var random: UInt64
-  }
-
-  private let state: Mutex<State>
+  private var plan: EvictionPlan?
+  private var position: UInt64 = 0
+  private var random: UInt64
 
   /// - Parameter seed: Of the choice, so that a run can be repeated.
   init(seed: UInt64 = .random(in: .min ... .max)) {
-    state = Mutex(State(random: seed))
+    random = seed
   }
 
   /// Chooses a segment, unless one is being freed, and has the records of the next step in memory before the write lock is
@@ -41,24 +36,21 @@ final class SegmentCleaner: Sendable {
   ///
   /// - Parameter limit: The number of records of the step.
   /// - Returns: False if there is nothing to evict.
-  func prepare(
+  mutating func choose(
     _ logs: RecordLogs, open: OpenSegments, index: RecordIndex, limit: Int,
     in transaction: borrowing some Transaction & ~Copyable
   ) throws(LMDBError) -> Bool {
-    var (plan, position) = state.withLock { ($0.plan, $0.position) }
     if plan == nil {
       let segments = try logs.segments(open: open, in: transaction)
-      let random = state.withLock { state in
-        // A full period of all 64-bit numbers; the upper bits are random enough to begin at.
-        state.random = state.random &* 6_364_136_223_846_793_005 &+ 1_442_695_040_888_963_407
-        return state.random
-      }
+      // A full period of all 64-bit numbers; the upper bits are random enough to begin at.
+      random = random &* 6_364_136_223_846_793_005 &+ 1_442_695_040_888_963_407
       plan = EvictionPlan(segments: segments, index: index, random: random)
-      position = plan?.segment.firstRowID ?? 0
+      let first = plan?.segment.firstRowID ?? 0
+      // In front of a band's first segment is nothing, or what damage has left of another one.
+      let isFirst = !segments.contains { $0.firstRowID < first && Band(rowID: $0.firstRowID) == Band(rowID: first) }
+      position = isFirst ? 0 : first
     }
-    let chosen = plan
-    state.withLock { ($0.plan, $0.position) = (chosen, position) }
-    guard let chosen, let band = Band(rowID: chosen.segment.firstRowID) else { return false }
+    guard let plan, let band = Band(rowID: plan.segment.firstRowID) else { return false }
     var count = 0
     // To walk over leaves is to read them.
     try logs.forEachRow(of: band, from: position, in: transaction) { (_, _) in
@@ -73,52 +65,41 @@ final class SegmentCleaner: Sendable {
   /// - Parameters:
   ///   - limit: How many records are looked at, at most. Each is a change in the index's journal.
   ///   - byteCount: Of the records, about: what the transaction frees or writes in the logs.
-  ///   - open: The open segments as the transaction sees them; they change with what is appended.
-  ///   - nextRowID: The row ID from which the next is made.
+  ///   - counters: Of the transaction; the open segments among them.
   ///   - digest: The digest of a record's key; nil if the record cannot be read.
   ///   - mayKeep: Whether a record may survive: not one that has expired, or that a purge covers.
-  ///   - evict: Deletes what belongs to a record in other tables, and notes in the index that it goes. Returns false to keep
-  ///     the rest for the next step.
-  ///   - move: Puts the new row ID in the place of the old one in other tables.
+  ///   - evict: Deletes a record. Returns false to keep the rest for the next step.
+  ///   - move: Appends a record again and deletes it in its old place.
   /// - Returns: Pass it to ``finish(_:)`` once the transaction is committed.
   func clean(
-    _ logs: RecordLogs, index: IndexFile, limit: Int, byteCount: Int, closingByteCount: Int, open: inout OpenSegments,
-    nextRowID: inout UInt64, in transaction: borrowing WriteTransaction,
-    digest: (UnsafeRawBufferPointer) -> UInt64?, mayKeep: (Row) throws(LMDBError) -> Bool,
-    evict: (Row) throws(LMDBError) -> Bool, move: (Row, UInt64) throws(LMDBError) -> Void
+    _ logs: RecordLogs, index: IndexFile, limit: Int, byteCount: Int, counters: inout Counters,
+    in transaction: borrowing WriteTransaction, digest: (UnsafeRawBufferPointer) -> UInt64?,
+    mayKeep: (Row) throws(LMDBError) -> Bool, evict: (Row, inout Counters) throws(LMDBError) -> Bool,
+    move: (Row, IndexEntry, inout Counters) throws(LMDBError) -> Void
   ) throws(LMDBError) -> Step {
     var step = Step()
-    let (plan, position) = state.withLock { ($0.plan, $0.position) }
     guard let plan, let current = index.current, let band = Band(rowID: plan.segment.firstRowID) else { return step }
     let first = plan.segment.firstRowID
     // Its rows are freed, so it takes no more.
-    if let closed = open.close(first) { try logs.put(closed, in: transaction) }
-    let segments = try logs.segments(open: open, in: transaction)
+    if let closed = counters.openSegments.close(first) { try logs.put(closed, in: transaction) }
+    let segments = try logs.segments(open: counters.openSegments, in: transaction)
     guard segments.contains(where: { $0.firstRowID == first }) else { return step }
     let end = segments.first { $0.firstRowID > first && Band(rowID: $0.firstRowID) == band }?.firstRowID ?? .max
     if current.inflation < plan.inflation { current.inflation = plan.inflation }
     let rows = try rows(
-      of: band, from: position, to: end, limit: min(limit, current.journalCapacity), byteCount: byteCount, logs,
+      of: band, from: position, to: end, limit: min(limit, current.journalCapacity / 2), byteCount: byteCount, logs,
       current, in: transaction, digest)
     for row in rows.found {
-      if var entry = row.entry, plan.keeps(entry), try mayKeep(row) {
-        entry.rowID = entry.band(inflation: current.inflation).rowID(nextRowID)
-        nextRowID += Band.rowIDStep
-        try logs.append(
-          row.record, entry: entry, closingByteCount: closingByteCount, open: &open, in: transaction)
-        guard index.note(.move(entry, from: row.rowID)) else {
-          throw LMDBError(code: .transactionFull, function: "IndexFile.note")
-        }
-        try move(row, entry.rowID)
+      if let entry = row.entry, plan.keeps(entry), try mayKeep(row) {
+        try move(row, entry, &counters)
         step.movedCount += 1
       } else {
-        guard try evict(row) else {
+        guard try evict(row, &counters) else {
           step.next = row.rowID
           return step
         }
         step.evictedCount += 1
       }
-      try logs.removeChecked(row.rowID, in: transaction)
     }
     step.next = rows.next
     if step.next == nil { try logs.remove(plan.segment, in: transaction) }
@@ -126,15 +107,8 @@ final class SegmentCleaner: Sendable {
   }
 
   /// Notes that the transaction of a step is committed.
-  func finish(_ step: Step) {
-    state.withLock { state in
-      if let next = step.next { state.position = next } else { state.plan = nil }
-    }
-  }
-
-  /// Forgets the choice, for instance when a capacity or a purge has changed what is worth keeping.
-  func cancel() {
-    state.withLock { $0.plan = nil }
+  mutating func finish(_ step: Step) {
+    if let next = step.next { position = next } else { plan = nil }
   }
 
   /// Copies rows out, since the log is changed next; and the row to go on with, if there are more.

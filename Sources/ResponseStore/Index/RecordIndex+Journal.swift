@@ -41,6 +41,17 @@ extension RecordIndex {
     return true
   }
 
+  /// The new row of a record that the transaction under way, or the last one, has moved; nil if it has not, or if the slots tell
+  /// already. From any thread of any process.
+  func rowID(movedFrom rowID: UInt64) -> UInt64? {
+    let count = min(self[IndexLayout.Word.changeCount], UInt64(journalCapacity))
+    for number in 0..<Int(count) {
+      let words = journal + number * IndexLayout.wordsPerChange
+      if words[2].load(ordering: .relaxed) == rowID | IndexLayout.moveFlag { return words[1].load(ordering: .relaxed) }
+    }
+    return nil
+  }
+
   /// What came of the journal at the beginning of a write transaction.
   enum Settlement {
     case done

@@ -142,6 +142,9 @@ final class RecordIndex: @unchecked Sendable {
     return Matches(slots: slots, tag: tag, home: home, slot: firstFreeSlot(from: home))
   }
 
+  /// Whether a slot still names the row that was found in it. A record whose slot has moved counts as changed.
+  func hasRow(of match: Match) -> Bool { IndexEntry.rowID(inPlace: place(match.slot)) == match.rowID }
+
   /// Notes that a record was used. From any thread of any process.
   ///
   /// When another process changes the slot meanwhile, the use is not counted.
@@ -193,13 +196,17 @@ final class RecordIndex: @unchecked Sendable {
     ghosts[ghostPlace(of: tag)].store(word, ordering: .relaxed)
   }
 
+  /// The use count of an evicted record; 0 if it is not known.
+  func ghost(tag: UInt64) -> UInt64 {
+    let word = ghosts[ghostPlace(of: tag)].load(ordering: .relaxed)
+    return word >> 4 == UInt32(truncatingIfNeeded: tag << 4) >> 4 ? UInt64(word & 15) : 0
+  }
+
   /// The use count of an evicted record that comes back; it is forgotten then. 0 if it is not known.
   func takeGhost(tag: UInt64) -> UInt64 {
-    let ghost = ghosts + ghostPlace(of: tag)
-    let word = ghost.pointee.load(ordering: .relaxed)
-    guard word >> 4 == UInt32(truncatingIfNeeded: tag << 4) >> 4 else { return 0 }
-    if word & 15 != 0 { ghost.pointee.store(0, ordering: .relaxed) }
-    return UInt64(word & 15)
+    let useCount = ghost(tag: tag)
+    if useCount != 0 { ghosts[ghostPlace(of: tag)].store(0, ordering: .relaxed) }
+    return useCount
   }
 
   private func ghostPlace(of tag: UInt64) -> Int {

@@ -46,10 +46,12 @@ extension ResponseStore {
       guard file.isIndexComplete || purge.scope == .everything else { return (0, position) }
       var counters = try file.counters(in: transaction)
       if !isCautious { counters.freeablePageCount = limits.freeablePageCount }
-      guard let walk = try file.collect(purge, limit: limits.purgeCount, from: position, in: transaction) else {
+      guard let walk = try file.collect(purge, limit: limits.cleaningRecordCount, from: position, in: transaction)
+      else {
         return (0, nil)
       }
-      let (removed, next) = try remove(walk.rows, counters: &counters, in: transaction)
+      // After a cautious start what comes free may lie anywhere.
+      let (removed, next) = try remove(walk.rows, counters: &counters, isInRun: !isCautious, in: transaction)
       let end = next == nil ? walk.end : position
       if end == nil {
         _ = try file.meta.remove(purge.metaKey, in: transaction)
@@ -67,13 +69,13 @@ extension ResponseStore {
 
   /// Removes rows until the transaction has done enough. Returns how many there were, and the first that is left.
   private func remove(
-    _ rows: [UInt64], counters: inout Counters, in transaction: borrowing WriteTransaction
+    _ rows: [UInt64], counters: inout Counters, isInRun: Bool = false, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> (removed: Int, next: UInt64?) {
-    // Writers wait meanwhile. Neighbors go in one page; what is far apart takes more time, and copies more pages.
-    let deadline = MonotonicTime.now + .milliseconds(4)
+    // The writer waits meanwhile; callers of stores do not. What is far apart takes more time, and copies more pages.
+    let deadline = MonotonicTime.now + .milliseconds(isInRun ? 16 : 4)
     var removed = 0
     for (index, rowID) in rows.enumerated() {
-      if try file.removeRecord(rowID, counters: &counters, in: transaction) { removed += 1 }
+      if try file.removeRecord(rowID, counters: &counters, isInRun: isInRun, in: transaction) { removed += 1 }
       let isEnough = counters.hasFreedEnough || (index % 16 == 15 && MonotonicTime.now > deadline)
       if isEnough, index + 1 < rows.count { return (removed, rows[index + 1]) }
     }

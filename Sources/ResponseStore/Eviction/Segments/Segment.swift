@@ -15,8 +15,12 @@ struct Segment: Hashable, Sendable {
 struct OpenSegments: Hashable, Sendable {
   private var byBand: [Segment?]
 
-  init() {
+  /// Takes at most one segment of each band.
+  init(_ segments: [Segment] = []) {
     byBand = Array(repeating: nil, count: Band.count)
+    for segment in segments {
+      if let band = Band(rowID: segment.firstRowID)?.number { byBand[band] = segment }
+    }
   }
 
   var all: [Segment] { byBand.compactMap { $0 } }

@@ -1,0 +1,170 @@
+import Foundation
+import HTTPCaching
+import LMDB
+import Testing
+
+@testable import ResponseStore
+
+/// Records that eviction appends again are the same to everybody who looks them up, updates or removes them.
+@Suite("Records that eviction moves")
+struct MovedRecordTests {
+  private static func url(_ number: Int) -> String { "http://a.example/\(number)" }
+
+  /// Every third body stands in `bodies`.
+  private static func body(_ number: Int) -> Data {
+    pseudorandomData(number.isMultiple(of: 3) ? 20_000 : 300, seed: UInt64(number))
+  }
+
+  private func filled(_ count: Int, capacity: Int = 16 << 20, background: Bool = false) throws -> StoreFixture {
+    let fixture = try StoreFixture(capacity: capacity, background: background)
+    for number in 0..<count {
+      fixture.store.store(fixture.response(Self.url(number), body: Self.body(number)))
+    }
+    try fixture.store.flush()
+    return fixture
+  }
+
+  /// Appends a record again, as eviction does.
+  private func move(_ number: Int, in fixture: StoreFixture) throws {
+    let file = fixture.store.file
+    let digest = file.keyDigest(of: fixture.key(Self.url(number)).bytes)
+    try file.write { (transaction) throws(LMDBError) in
+      guard let index = file.index.current, let rowID = file.indexedRows(of: digest).first,
+        let slot = index.slot(of: IndexEntry.tag(of: digest), rowID: rowID),
+        let record = try file.head(rowID, in: transaction)
+      else { return }
+      var counters = try file.counters(in: transaction)
+      try file.move(record, index.entry(in: slot), counters: &counters, in: transaction)
+      try file.setCounters(counters, in: transaction)
+    }
+  }
+
+  private func rowID(_ number: Int, in fixture: StoreFixture) -> UInt64? {
+    fixture.store.lookup(fixture.key(Self.url(number)))?.rowID
+  }
+
+  @Test("Content, time and uses stay, also in the next process; a removal takes the body along")
+  func content() throws {
+    let fixture = try filled(30)
+    defer { fixture.finish() }
+    let before = (0..<30).map { rowID($0, in: fixture) }
+    for _ in 0..<2 { for number in 0..<30 { try move(number, in: fixture) } }
+    for number in 0..<30 {
+      #expect(fixture.body(Self.url(number)) == Self.body(number))
+      #expect(rowID(number, in: fixture) != before[number])
+    }
+    #expect(fixture.store.checkInvariants() == [])
+    try fixture.reopen()
+    for number in 0..<30 { #expect(fixture.body(Self.url(number)) == Self.body(number)) }
+    for number in 0..<15 { fixture.store.remove(fixture.key(Self.url(number))) }
+    for number in 15..<30 { fixture.store.store(fixture.response(Self.url(number))) }
+    fixture.drain()
+    #expect(fixture.store.entryCount == 15)
+    #expect(fixture.store.checkInvariants() == [])
+  }
+
+  @Test("An update finds its record where it is now", arguments: [0, 1])
+  func update(number: Int) throws {
+    let fixture = try filled(4)
+    defer { fixture.finish() }
+    let found = try #require(fixture.store.lookup(fixture.key(Self.url(number))))
+    try move(number, in: fixture)
+    #expect(fixture.store.update(found, fields: ["ETag": "\"new\""], facts: fixture.facts()))
+    fixture.drain()
+    let updated = try #require(fixture.store.lookup(fixture.key(Self.url(number))))
+    #expect(updated.fields["ETag"] == "\"new\"")
+    #expect(fixture.body(Self.url(number)) == Self.body(number))
+    #expect(fixture.store.statistics.droppedStores == 0)
+    // And is moved with what the update changed.
+    try move(number, in: fixture)
+    #expect(fixture.store.lookup(fixture.key(Self.url(number)))?.fields["ETag"] == "\"new\"")
+    #expect(fixture.body(Self.url(number)) == Self.body(number))
+  }
+
+  @Test("No lookup misses a record while it is moved")
+  func lookups() throws {
+    let fixture = try filled(8)
+    defer { fixture.finish() }
+    let store = fixture.store
+    let keys = (0..<8).map { fixture.key(Self.url($0)) }
+    let state = Monitor((isDone: false, misses: 0, ended: 0))
+    for _ in 0..<2 {
+      Thread {
+        var misses = 0
+        while !state.withLock({ $0.isDone }) {
+          for key in keys where store.lookup(key) == nil { misses += 1 }
+        }
+        state.update { ($0.misses, $0.ended) = ($0.misses + misses, $0.ended + 1) }
+      }.start()
+    }
+    for round in 0..<400 { try move(round % 8, in: fixture) }
+    state.update { $0.isDone = true }
+    let misses = state.wait { $0.ended == 2 ? $0.misses : nil }
+    #expect(misses == 0)
+  }
+
+  @Test("What is moved and not yet in the slots of the index is found by its journal")
+  func journal() throws {
+    let fixture = try filled(4)
+    defer { fixture.finish() }
+    let file = fixture.store.file
+    let before = try #require(rowID(1, in: fixture))
+    let digest = file.keyDigest(of: fixture.key(Self.url(1)).bytes)
+    let index = try #require(file.index.current)
+    let entry = try #require(index.slot(of: IndexEntry.tag(of: digest), rowID: before).map { index.entry(in: $0) })
+    // A commit that is not published, as when another process has the write lock next.
+    try file.environment.write { (transaction) throws(LMDBError) in
+      var counters = try file.counters(in: transaction)
+      _ = file.index.begin(
+        transactionID: transaction.id, recordCount: Int(counters.entryCount), nextRowID: counters.nextRowID)
+      try file.move(file.head(before, in: transaction)!, entry, counters: &counters, in: transaction)
+      try file.setCounters(counters, in: transaction)
+    }
+    #expect(file.index.hasJournal && file.indexedRows(of: digest) == [before])
+    let now = try #require(rowID(1, in: fixture))
+    #expect(now != before && fixture.body(Self.url(1)) == Self.body(1))
+    try file.write { (_) throws(LMDBError) in }
+    #expect(file.indexedRows(of: digest) == [now] && fixture.body(Self.url(1)) == Self.body(1))
+  }
+
+  @Test("What a purge hides does not come back by being moved")
+  func purged() throws {
+    let count = 2 * StoreFile.directRemovalLimit
+    let fixture = try filled(count)
+    defer { fixture.finish() }
+    for _ in 0..<5 { for number in 0..<count where number % 5 == 0 { _ = fixture.body(Self.url(number)) } }
+    for number in 0..<50 { fixture.store.store(fixture.response("http://b.example/\(number)")) }
+    fixture.store.removeResponses(forHost: "a.example")
+    while fixture.store.writePending() {}
+    let marks = try fixture.store.file.environment.read { (transaction) throws(LMDBError) in
+      try fixture.store.removals.marks(in: transaction)
+    }
+    #expect(marks.count == 1)
+    // Eviction comes before the deletion behind the mark is done.
+    for _ in 0..<20 { _ = try fixture.store.evict(pageCount: 16) }
+    for number in 0..<count { #expect(fixture.body(Self.url(number)) == nil) }
+    fixture.drain()
+    for number in 0..<count { #expect(fixture.body(Self.url(number)) == nil) }
+  }
+
+  @Test("A full store keeps what is used, whole turnovers long, and every body is the right one")
+  func turnovers() throws {
+    let fixture = try StoreFixture(capacity: 4 << 20)
+    defer { fixture.finish() }
+    let favorites = 0..<40
+    for number in favorites { fixture.store.store(fixture.response(Self.url(number), body: Self.body(number))) }
+    for number in 1000..<6000 {
+      fixture.store.store(fixture.response(Self.url(number), body: Self.body(number)))
+      let favorite = number % favorites.count
+      if let body = fixture.body(Self.url(favorite)) { #expect(body == Self.body(favorite)) }
+      if number.isMultiple(of: 50) { fixture.drain() }
+    }
+    fixture.drain()
+    let statistics = fixture.store.statistics
+    #expect(statistics.evictions > 1000, "\(statistics)")
+    #expect(statistics.droppedStores == 0)
+    // Those that are rarely among the best of their segment may go.
+    #expect(favorites.count { fixture.body(Self.url($0)) == Self.body($0) } >= 36)
+    #expect(fixture.store.checkInvariants() == [])
+  }
+}
