@@ -56,13 +56,11 @@ struct Counters: Sendable, Equatable {
     self.knownRemoval = knownRemoval
     self.lastPurgeChange = lastPurgeChange
     self.firstUnindexedRowID = firstUnindexedRowID
-    var segments: [Segment] = []
     while let firstRowID = reader.read(UInt64.self) {
       guard let byteCount = reader.read(UInt64.self), let recordCount = reader.read(UInt64.self) else { return nil }
-      segments.append(
+      openSegments.insert(
         Segment(firstRowID: firstRowID, byteCount: Int(clamping: byteCount), recordCount: Int(clamping: recordCount)))
     }
-    openSegments = OpenSegments(segments)
   }
 
   var encoded: [UInt8] {
@@ -73,7 +71,7 @@ struct Counters: Sendable, Equatable {
     ] {
       writer.append(number)
     }
-    for segment in openSegments.all {
+    openSegments.forEach { segment in
       writer.append(segment.firstRowID)
       writer.append(UInt64(segment.byteCount))
       writer.append(UInt64(segment.recordCount))

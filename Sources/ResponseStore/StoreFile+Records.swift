@@ -51,10 +51,9 @@ extension StoreFile {
   private func append(
     _ record: [UInt8], _ entry: IndexEntry, counters: inout Counters, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) {
-    let openCount = counters.openSegments.all.count
-    try heads.append(
+    let isFull = try heads.append(
       record, entry: entry, closingByteCount: counters.closingByteCount, open: &counters.openSegments, in: transaction)
-    guard counters.openSegments.all.count < openCount else { return }
+    guard isFull else { return }
     nextEmptySegment = try heads.removeEmptySegments(from: nextEmptySegment, in: transaction)
   }
 

@@ -59,14 +59,18 @@ struct RecordLogs: Sendable {
   /// Appends a record to the open segment of its band, and notes the segment if it is full with it.
   ///
   /// - Parameter entry: The record as the index gets it, with a row ID higher than all others.
+  /// - Returns: Whether a segment is full.
+  @discardableResult
   func append(
     _ record: [UInt8], entry: IndexEntry, closingByteCount: Int, open: inout OpenSegments,
     in transaction: borrowing WriteTransaction
-  ) throws(LMDBError) {
+  ) throws(LMDBError) -> Bool {
     try put(record, for: entry.rowID, in: transaction)
     let full = open.append(
       rowID: entry.rowID, byteCount: Int(entry.byteCount), closingByteCount: closingByteCount)
-    if let full { try put(full, in: transaction) }
+    guard let full else { return false }
+    try put(full, in: transaction)
+    return true
   }
 
   /// Removes a record; false if it is not there.
