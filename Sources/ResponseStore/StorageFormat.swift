@@ -135,7 +135,7 @@ enum ChunkKeyCodec: KeyCodec {
   }
 }
 
-/// Sixteen bytes: ordered time and row id, big endian.
+/// Sixteen bytes: ordered time and row ID, big endian.
 enum DateKeyCodec: KeyCodec {
   static func withEncoded<R>(
     _ value: DateKey, _ body: (UnsafeRawBufferPointer) throws(LMDBError) -> R

@@ -14,7 +14,7 @@ final class StoreFile: @unchecked Sendable {
   let bodies: Table<ChunkKeyCodec, BytesCodec>
   /// Stored time and row ID → ``IndexEntry/facts``: what the index is rebuilt from.
   let dates: Table<DateKeyCodec, LittleEndianUInt64>
-  /// When a response that cannot be validated stops being of use, and its row id → nothing.
+  /// When a response that cannot be validated stops being of use, and its row ID → nothing.
   let expiries: Table<DateKeyCodec, Empty>
   /// See ``MetaKey``.
   let meta: Table<BytesCodec, BytesCodec>
