@@ -39,31 +39,36 @@ let package = Package(
       swiftSettings: settings),
     .executableTarget(
       name: "urlcache", dependencies: ["LMDBURLCache", "LoopbackOrigin"], swiftSettings: settings),
-    // An HTTP/1.1 origin on loopback for the demo and the tests; it can misbehave byte for byte,
-    // which no ready-made server does.
+    // An HTTP/1.1 origin on loopback for the demo and the tests. It can send any malformed response, which no
+    // ready-made server does.
     .target(name: "LoopbackOrigin", swiftSettings: settings),
     .testTarget(name: "LMDBTests", dependencies: ["LMDB", "CLMDB"], swiftSettings: settings),
     .testTarget(
       name: "LoopbackOriginTests", dependencies: ["LoopbackOrigin"], swiftSettings: settings),
     .testTarget(name: "HTTPCachingTests", dependencies: ["HTTPCaching"], swiftSettings: settings),
-    // Disks that fail: it stands between the test process and the C library.
+    // Simulates disk errors: replaces functions of the C library in the test process.
     .target(name: "CDiskFaults", path: "Tests/CDiskFaults"),
     .testTarget(
       name: "ResponseStoreTests", dependencies: ["ResponseStore", "HTTPCaching", "LMDB", "CXXHash", "CDiskFaults"],
-      // Directories of released storage formats, which the tests copy.
+      // Directories in released storage formats, which the tests copy.
       exclude: ["Golden"], swiftSettings: settings),
     .testTarget(
       name: "CachingClientTests",
       dependencies: ["CachingClient", "HTTPCaching", "ResponseStore", "LoopbackOrigin"],
       swiftSettings: settings),
+    // Simulates slow name servers: replaces functions of the C library in the test process.
+    .target(name: "CSlowNames", path: "Tests/CSlowNames"),
     .testTarget(
       name: "CurlTransportTests",
-      dependencies: ["CurlTransport", "CachingClient", "HTTPCaching", "ResponseStore", "LoopbackOrigin", "CZlib"],
+      dependencies: [
+        "CurlTransport", "CachingClient", "HTTPCaching", "ResponseStore", "LoopbackOrigin", "CZlib", "CSlowNames",
+      ],
       swiftSettings: settings),
     .testTarget(
       name: "LMDBURLCacheTests",
       dependencies: [
         "LMDBURLCache", "CachingClient", "CurlTransport", "ResponseStore", "HTTPCaching", "LMDB", "LoopbackOrigin",
+        "CDiskFaults",
       ],
       swiftSettings: settings),
     .testTarget(

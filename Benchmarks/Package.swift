@@ -7,31 +7,33 @@ let package = Package(
   name: "Benchmarks",
   dependencies: [.package(name: "LMDBURLCache", path: "..")],
   targets: [
-    // What the decision on a hit costs; fails if it allocates more than it may.
+    // Time and allocations of the decision on a hit. Fails if it allocates more than allowed.
     .executableTarget(
       name: "Decision",
       dependencies: ["CAllocationCount", .product(name: "HTTPCaching", package: "LMDBURLCache")],
       swiftSettings: settings),
-    // The peers' libraries; `Scripts/bench` installs them.
+    // Libraries of the other implementations, which `Scripts/bench` installs.
     .systemLibrary(name: "CSQLite", pkgConfig: "sqlite3", providers: [.apt(["libsqlite3-dev"])]),
     .systemLibrary(name: "CRocksDB", pkgConfig: "rocksdb", providers: [.apt(["librocksdb-dev"])]),
     .systemLibrary(name: "CHiredis", providers: [.apt(["libhiredis-dev"])]),
-    // The limits: loops in C on liblmdb.
+    // The C baselines: programs on liblmdb and libcurl alone.
     .target(name: "CRawLMDB", linkerSettings: [.linkedLibrary("lmdb")]),
-    // Everything side by side; see `Scripts/bench`.
+    .target(name: "CRawCurl", linkerSettings: [.linkedLibrary("curl")]),
+    // The benchmark suites; see `Scripts/bench`.
     .executableTarget(
       name: "Bench",
       dependencies: [
         .product(name: "ResponseStore", package: "LMDBURLCache"),
         .product(name: "LMDBURLCache", package: "LMDBURLCache"),
         .product(name: "HTTPCaching", package: "LMDBURLCache"),
-        "CSQLite", "CRocksDB", "CHiredis", "CRawLMDB",
+        .product(name: "CurlTransport", package: "LMDBURLCache"),
+        "CSQLite", "CRocksDB", "CHiredis", "CRawLMDB", "CRawCurl",
       ],
       swiftSettings: settings),
-    // Counts what the hot calls allocate, and how many instructions they take.
+    // Counts the allocations and instructions of the hot calls.
     .target(name: "CAllocationCount"),
     .executableTarget(
-      name: "Guard",
+      name: "HotPathBudget",
       dependencies: [
         .product(name: "ResponseStore", package: "LMDBURLCache"),
         .product(name: "LMDBURLCache", package: "LMDBURLCache"),
@@ -39,11 +41,11 @@ let package = Package(
         "CAllocationCount",
       ],
       swiftSettings: settings),
-    // Replays a trace of requests through the types by which the store chooses its victims: they are compiled in by symbolic links.
+    // Replays request traces through the store's types that choose victims. Symbolic links compile them in.
     .executableTarget(
       name: "EvictionReplay", dependencies: [.product(name: "ResponseStore", package: "LMDBURLCache")],
       swiftSettings: settings),
-    // The index outside LMDB by itself: its folder is compiled in by a symbolic link.
+    // The index file without a store. A symbolic link compiles its folder in.
     .executableTarget(
       name: "IndexBench", dependencies: [.product(name: "LMDB", package: "LMDBURLCache"), "CRawLMDB"],
       swiftSettings: settings),

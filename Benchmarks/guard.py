@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Compares allocations and instructions of the hot calls with what is committed.
+"""Compares the allocations and instructions of the hot calls with the committed thresholds.
 
-Usage: guard.py GUARD-EXECUTABLE THRESHOLDS.json [--update]
+Usage: guard.py HOT-PATH-BUDGET-EXECUTABLE THRESHOLDS.json [--update]
 
-Allocations may rise by 2 %, which is less than one in the calls that take few, and instructions by 10 %, for what another
-compiler or C library makes of the same code. Both are counts, so they do not depend on the machine's load; --update
-writes what was counted as the new thresholds.
+Allocations may rise by 2%, which is less than one in most calls. Instructions may rise by 10%, for other compilers and
+C libraries. Both are counts and do not depend on the machine's load. --update writes the counts as the new thresholds.
 """
 
 import glob
@@ -16,10 +15,10 @@ import subprocess
 import sys
 import tempfile
 
-CALLS = 1000  # what Guard repeats each call
-ROOM = 1.10
-ALLOCATION_ROOM = 1.02
-# Else Foundation's dictionaries have another order in each process, and two or four allocations more or less.
+CALLS = 1000  # How often HotPathBudget repeats each call.
+INSTRUCTION_TOLERANCE = 1.10
+ALLOCATION_TOLERANCE = 1.02
+# Without this, the order of Foundation's dictionaries differs between processes, and so do a few allocations.
 ENVIRONMENT = {**os.environ, "SWIFT_DETERMINISTIC_HASHING": "1"}
 
 
@@ -68,14 +67,14 @@ def main():
             print(f"{name:28} has no threshold; see guard --update")
             failed = True
             continue
-        most = round(allowed["instructions"] * ROOM)
-        # Now and then a table grows within the thousand calls.
-        mostAllocations = allowed["allocations"] * ALLOCATION_ROOM + 0.1
-        isOver = now["allocations"] > mostAllocations or now["instructions"] > most
-        failed = failed or isOver
+        maximum = round(allowed["instructions"] * INSTRUCTION_TOLERANCE)
+        # Sometimes a table grows during the thousand calls.
+        maximum_allocations = allowed["allocations"] * ALLOCATION_TOLERANCE + 0.1
+        is_over = now["allocations"] > maximum_allocations or now["instructions"] > maximum
+        failed = failed or is_over
         print(
-            f"{name:28} {now['allocations']:12.1f} {allowed['allocations']:8.1f} {now['instructions']:13,} {most:9,}"
-            f"{'  over' if isOver else ''}"
+            f"{name:28} {now['allocations']:12.1f} {allowed['allocations']:8.1f} {now['instructions']:13,} {maximum:9,}"
+            f"{'  over' if is_over else ''}"
         )
     for name in thresholds.keys() - counted.keys():
         print(f"{name:28} was not counted")

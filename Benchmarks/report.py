@@ -1,51 +1,73 @@
 #!/usr/bin/env python3
-"""Draws the plots and refreshes the tables of RESULTS.md between its markers.
+"""Draws the charts and writes the tables of RESULTS.md between its markers.
 
 Usage: report.py RESULTS.json FOLDER     FOLDER has RESULTS.md and gets results.json and Plots/*.svg
 
-Results of suites that this run left out are kept from FOLDER/results.json.
+Keeps the results in FOLDER/results.json of suites that this run did not measure.
 """
 
 import json
 import os
 import sys
 
-from goals import goals
+import labels
 from plots import draw_all
+from targets import targets
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
-PEER_FIRST = ("ResponseStore", "LMDBURLCache")
+OWN = ("ResponseStore", "LMDBURLCache")
 
 
 def merge(new, old):
-    """The new rows, and the old ones of suites that were not run, unless one of both was a quick run."""
+    """Adds the old rows of the suites that are not in the new results, if machine and kind of run are the same."""
     suites = {row["suite"] for row in new["rows"]}
     if old and old["isQuick"] == new["isQuick"] and old["machine"] == new["machine"]:
         new["rows"] = [row for row in old["rows"] if row["suite"] not in suites] + new["rows"]
     return new
 
 
-def number(value):
-    if value == 0:
-        return "0"
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+def table_row(*cells):
+    # A bar in a cell would begin another one, also within code.
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def tables(rows):
-    """One table for each suite: a line for each measure, scenario and peer, in the order in which they were measured."""
+    """One table for each suite: a line for each metric, scenario and implementation, in the order of measuring."""
     text = []
-    for suite in dict.fromkeys(row["suite"] for row in rows):
-        text += [f"### {suite}", "", "| measure | what | who | median | unit | least to most |", "|---|---|---|--:|---|--:|"]
+    measured = dict.fromkeys(row["suite"] for row in rows)
+    for suite in [suite for suite in labels.SUITES if suite in measured] + list(measured.keys() - labels.SUITES.keys()):
+        text += [f"### {labels.SUITES.get(suite, suite)}", ""]
+        text += ["| Metric | Scenario | Implementation | Median | Unit | Min–max |", "|---|---|---|--:|---|--:|"]
         previous = None
         for row in (row for row in rows if row["suite"] == suite):
-            place = (row["measure"], row["scenario"])
-            measure, scenario = place if place != previous else ("", "")
+            place = (labels.metric(row["measure"]), labels.scenario(row["scenario"]))
+            metric, scenario = place if place != previous else ("", "")
             previous = place
-            who = f"**{row['peer']}**" if row["peer"].startswith(PEER_FIRST) else row["peer"]
-            spread = "" if row["rounds"] == 1 else f"{number(row['least'])} to {number(row['most'])}"
-            text.append(f"| {measure} | {scenario} | {who} | {number(row['median'])} | {row['unit']} | {spread} |")
+            name = labels.implementation(row["peer"])
+            if row["peer"].startswith(OWN):
+                name = f"**{name}**"
+            factor, unit = labels.quantity(row)
+            least, median, most = (labels.number(row[key] * factor) for key in ("least", "median", "most"))
+            spread = "" if row["rounds"] == 1 else f"{least}–{most}"
+            text.append(table_row(metric, scenario, name, median, unit, spread))
         text.append("")
     return text
+
+
+def report(results, charts):
+    """The generated part of RESULTS.md."""
+    text = [BEGIN, "", f"Measured on {results['date']}: {results['machine']}."]
+    if results["isQuick"]:
+        text.append("A quick run: small sizes, few rounds.")
+    text += ["", "## Targets", "", "| Metric | Scenario | Target | Measured | Met |", "|---|---|--:|--:|---|"]
+    # The report of one suite leaves out the targets of the others.
+    is_single = len({row["suite"] for row in results["rows"]}) == 1
+    text += [table_row(*target) for target in targets(results["rows"]) if not is_single or target.measured != "–"]
+    text += ["", "## Charts", ""]
+    for title, name in charts:
+        text += [f"![{title}](Plots/{name})", ""]
+    text += ["## All measurements", ""] + tables(results["rows"]) + [END]
+    return "\n".join(text)
 
 
 def main():
@@ -64,23 +86,12 @@ def main():
 
     plots = os.path.join(folder, "Plots")
     os.makedirs(plots, exist_ok=True)
-    names = draw_all(results["rows"], plots)
-
-    text = [BEGIN, "", f"Measured on {results['date']}: {results['machine']}."]
-    if results["isQuick"]:
-        text.append("A quick run: small sizes, few rounds.")
-    text += ["", "## Goals", "", "| goal | wanted | measured | |", "|---|--:|--:|---|"]
-    # A suite that is run by itself says nothing of the goals of others.
-    isWhole = {row["suite"] for row in results["rows"]} != {"scale"}
-    for goal in (goal for goal in goals(results["rows"]) if isWhole or goal.verdict != "not measured"):
-        text.append(f"| {goal.text} | {goal.wanted} | {goal.measured} | {goal.verdict} |")
-    text += ["", "## Plots", ""] + [f"![{title}](Plots/{name})" for title, name in names]
-    text += ["", "## All figures", ""] + tables(results["rows"]) + [END]
+    charts = draw_all(results["rows"], plots)
     path = os.path.join(folder, "RESULTS.md")
     with open(path, encoding="utf-8") as file:
         before, _, rest = file.read().partition(BEGIN)
     with open(path, "w", encoding="utf-8") as file:
-        file.write(before + "\n".join(text) + rest.partition(END)[2])
+        file.write(before + report(results, charts) + rest.partition(END)[2])
 
 
 main()

@@ -1,12 +1,13 @@
-// Shows ThreadSanitizer how a contended Mutex of Swift's Synchronization module is handed over. Linked into the tests by
-// `Scripts/test --sanitize`, and into nothing else.
+// Tells ThreadSanitizer how threads hand over a contended Mutex of Swift's Synchronization module. Only
+// `Scripts/test --sanitize` and `Scripts/reliability --sanitize` link it.
 //
-// On Linux the uncontended lock and unlock are inlined into the instrumented code, so ThreadSanitizer sees them. The contended ones are
-// calls into a library without instrumentation, where the kernel writes the lock word (a priority-inheriting futex). ThreadSanitizer
-// sees no order between the one who unlocks and the one who was waiting, and reports a race on all that the mutex guards.
+// On Linux, uncontended locking and unlocking are inlined into the instrumented code, so ThreadSanitizer sees them.
+// Contended ones are calls into a library without instrumentation, where the kernel writes the lock word (a
+// priority-inheriting futex). ThreadSanitizer then sees no order between the unlocking and the waiting thread, and
+// reports a race on all data that the mutex guards.
 //
-// The functions below stand before the library's own, call them, and name the lock word, which is where the handle starts, as what
-// orders the two. Nothing is suppressed: an access outside the lock is still reported.
+// The functions below wrap those of the library, and report the lock word, at the start of the handle, as the address
+// that orders the two threads. Nothing is suppressed: an access outside the lock is still reported.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -27,7 +28,7 @@ extern void __tsan_release(void *address);
 
 static void *library_function(const char *name) {
   void *function = dlsym(RTLD_NEXT, name);
-  // Another version of the library, with other names: better no run than one that reports what is not there.
+  // Another version of the library has other names. Abort rather than report false races.
   if (function == NULL) abort();
   return function;
 }

@@ -1,11 +1,11 @@
 #ifndef CCURL_SHIM_H
 #define CCURL_SHIM_H
 
-/* Swift imports no variadic functions, and curl's type checks would hide them behind macros. */
+/* Swift does not import variadic functions. curl's type checks would hide them behind macros. */
 #define CURL_DISABLE_TYPECHECK
 #include <curl/curl.h>
 
-/* Swift's Glibc module has neither. */
+/* Swift's Glibc module lacks both. */
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
@@ -13,7 +13,7 @@
 #error "libcurl 7.87 or newer is needed"
 #endif
 
-/* curl_easy_setopt, by the type of the argument. */
+/* curl_easy_setopt, one function per argument type. */
 
 static inline CURLcode ccurl_set_long(CURL *easy, CURLoption option, long value) {
   return curl_easy_setopt(easy, option, value);
@@ -38,7 +38,7 @@ static inline CURLcode ccurl_set_fields(CURL *easy, struct curl_slist *fields) {
   return curl_easy_setopt(easy, CURLOPT_HTTPHEADER, fields);
 }
 
-/* CURLOPT_HEADERFUNCTION and CURLOPT_WRITEFUNCTION. */
+/* For CURLOPT_HEADERFUNCTION and CURLOPT_WRITEFUNCTION. */
 static inline CURLcode ccurl_set_receiver(CURL *easy, CURLoption option, curl_write_callback callback) {
   return curl_easy_setopt(easy, option, callback);
 }
@@ -55,7 +55,7 @@ static inline CURLcode ccurl_set_request_guard(CURL *easy, curl_prereq_callback 
   return curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, callback);
 }
 
-/* curl_easy_getinfo, by the type of the result. */
+/* curl_easy_getinfo, one function per result type. */
 
 static inline CURLcode ccurl_get_long(CURL *easy, CURLINFO info, long *value) {
   return curl_easy_getinfo(easy, info, value);
@@ -91,13 +91,13 @@ static inline CURLSHcode ccurl_share(CURLSH *share, curl_lock_data data) {
   return curl_share_setopt(share, CURLSHOPT_SHARE, data);
 }
 
-/* Looks at all transfers. Deprecated, and the only way to make some versions try the next address of a host at once. */
+/* Examines all transfers. Deprecated, but the only way to make some versions try the next address of a host at once. */
 static inline CURLMcode ccurl_act_on_all(CURLM *multi, int *running) {
   CURL_IGNORE_DEPRECATION(return curl_multi_socket_all(multi, running);)
 }
 
-/* The next transfer that has ended, and how; NULL if there is none. CURLMsg holds a union, and dies with its
-   transfer. */
+/* Returns the next finished transfer and its result; NULL if there is none. CURLMsg contains a union, and is freed with
+   its transfer. */
 static inline CURL *ccurl_next_finished(CURLM *multi, CURLcode *result) {
   int left;
   CURLMsg *message;

@@ -1,13 +1,12 @@
 import Dispatch
 
-/// Runs work that waits for the disk on a thread that may block, while the task is suspended.
+/// Runs blocking work, such as a disk read, on a thread that may block, and suspends the task until it returns.
 ///
-/// The threads that run Swift's tasks are as many as there are processors: one that sleeps keeps other tasks from
-/// running.
+/// Swift runs tasks on one thread per processor. If one of these threads blocks, other tasks cannot run.
 package func onBlockingThread<Result: Sendable>(_ work: @escaping @Sendable () -> Result) async -> Result {
   await withCheckedContinuation { continuation in
-    // Each on a serial queue of its own: Dispatch has threads for these beside those that run tasks. So nobody waits
-    // for another's work either, until some hundred wait at once.
+    // Each call has its own serial queue, so that calls do not wait for each other. Dispatch runs these queues on
+    // other threads than tasks, and limits them only beyond some hundred blocked threads.
     DispatchQueue(label: "LMDBURLCache.blocking-work").async { continuation.resume(returning: work()) }
   }
 }

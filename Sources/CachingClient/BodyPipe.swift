@@ -1,11 +1,11 @@
 import FoundationEssentials
 import Synchronization
 
-/// Hands chunks from the task that receives a response to the one caller that reads it.
+/// A pipe for the chunks of a response, from the task that receives them to the caller that reads them.
 ///
-/// One sender, one reader. While a response is being collected the sender never waits: what lies in the pipe is the same memory
-/// that is being collected, so the collection's limit bounds it. Afterwards `send` waits for room, and a slow reader slows the
-/// transfer as it would without a cache.
+/// It has one sender and one reader. While the response is being collected for the store, the sender does not wait. The
+/// pipe and the collector then share the chunks' memory, so the collector's limit bounds the pipe too. Otherwise `send`
+/// waits until the pipe has space, and a slow reader slows the transfer as it would without a cache.
 final class BodyPipe: Sendable {
   private struct State {
     var chunks: [Data] = []
@@ -23,7 +23,7 @@ final class BodyPipe: Sendable {
       chunks[firstIndex] = Data()
       firstIndex += 1
       byteCount -= chunk.count
-      // Moving the rest down once half is used up keeps the cost per chunk constant.
+      // Remove read chunks only when they are more than half of the array. This keeps the cost per chunk constant.
       if firstIndex * 2 > chunks.count {
         chunks.removeFirst(firstIndex)
         firstIndex = 0
@@ -32,21 +32,23 @@ final class BodyPipe: Sendable {
     }
   }
 
-  /// A sender that must wait does so while at least this many bytes are unread.
+  /// The number of unread bytes from which a sender waits, unless the response is being collected.
   static let unreadByteLimit = 256 * 1024
 
   private let state = Mutex(State())
   private let whenAbandoned: @Sendable () -> Void
 
-  /// - Parameter whenAbandoned: called once, without any lock, if the reader goes away before the end.
+  /// - Parameter whenAbandoned: Called once, without locks held, if the reader is cancelled or released before
+  ///   ``finish(throwing:)``.
   init(whenAbandoned: @escaping @Sendable () -> Void) {
     self.whenAbandoned = whenAbandoned
   }
 
-  /// Adds a chunk; with `waitingForRoom`, returns once there is room for more or nobody reads any longer.
+  /// Sends a chunk to the reader.
   ///
-  /// - Returns: `false` if nobody reads any longer.
-  func send(_ chunk: Data, waitingForRoom: Bool) async -> Bool {
+  /// - Parameter waitingForSpace: Whether to wait until the pipe has space for more or is abandoned.
+  /// - Returns: Whether the pipe still has a reader.
+  func send(_ chunk: Data, waitingForSpace: Bool) async -> Bool {
     let (reader, isRead) = state.withLock { state -> (CheckedContinuation<Data?, any Error>?, Bool) in
       guard !state.isAbandoned else { return (nil, false) }
       if let reader = state.reader {
@@ -58,7 +60,7 @@ final class BodyPipe: Sendable {
       return (nil, true)
     }
     reader?.resume(returning: chunk)
-    guard isRead, waitingForRoom, reader == nil else { return isRead }
+    guard isRead, waitingForSpace, reader == nil else { return isRead }
 
     await withCheckedContinuation { continuation in
       let resumesNow = state.withLock { state in
@@ -71,7 +73,7 @@ final class BodyPipe: Sendable {
     return state.withLock { !$0.isAbandoned }
   }
 
-  /// Ends the body; with an error, reading throws it after the chunks sent before.
+  /// Ends the body. With an error, the reader receives the chunks sent before and then the error.
   func finish(throwing failure: (any Error)? = nil) {
     let reader = state.withLock { state in
       guard !state.isEnded else { return nil as CheckedContinuation<Data?, any Error>? }
@@ -83,7 +85,9 @@ final class BodyPipe: Sendable {
     if let failure { reader?.resume(throwing: failure) } else { reader?.resume(returning: nil) }
   }
 
-  /// The body that reads from this pipe. To be taken once: the pipe is abandoned when it and its iterators are gone.
+  /// Creates the body that reads from this pipe. Call this once.
+  ///
+  /// The pipe is abandoned when the body and its iterators are released.
   func makeBody() -> ResponseBody {
     let reader = Reader(pipe: self)
     return ResponseBody(next: { try await reader.next() })
@@ -132,7 +136,7 @@ final class BodyPipe: Sendable {
     if wasReadable { whenAbandoned() }
   }
 
-  /// Stands for the reading side: its end is the end of all interest in the body.
+  /// The reading side. The pipe is abandoned when this object is released.
   private final class Reader: Sendable {
     let pipe: BodyPipe
 

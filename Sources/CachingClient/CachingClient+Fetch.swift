@@ -4,126 +4,135 @@ import HTTPCaching
 extension CachingClient {
   typealias Plan = FetchPlan<Storage.Entry>
 
-  /// A response with the times its age is reckoned from (RFC 9111 section 4.2.3).
+  /// A response from the origin and the times from which its age is computed (RFC 9111 section 4.2.3).
   struct Arrival: Sendable {
     let response: IncomingResponse
     let requestTime: Date
     let responseTime: Date
   }
 
-  /// What came of waiting for another request's fetch.
-  enum Followed {
-    case answer(Response)
-    case goOnAlone
+  /// The result of waiting for another request's fetch.
+  enum FollowResult {
+    case response(Response)
+    /// The request must fetch its own response.
+    case fetchIndependently
+    /// The fetch failed and no stale response can be served.
     case leaderFailed
+    /// The fetch was abandoned. Look the request up again.
     case lookAgain
   }
 
-  /// Fetches for the caller, and for whoever joins.
+  /// Fetches a response for the caller and for the followers that join.
   ///
-  /// - Parameter deadline: When a caller that has waited for another's fetch before no longer waits for the head; nil if
-  ///   only the transport's limits count.
+  /// - Parameter deadline: The time limit for the head, if the caller has waited for another fetch before. Nil if only
+  ///   the transport's limits apply.
   func lead(
-    _ flight: Flight<Storage.Entry>, _ plan: Plan, over transport: some Transport,
+    _ fetch: InFlightFetch<Storage.Entry>, _ plan: Plan, over transport: some Transport,
     until deadline: ContinuousClock.Instant? = nil
   ) async throws -> Response {
     if plan.conditional.isEmpty { counters.misses.count() }
-    flight.start { await self.carryOut(plan, in: flight, over: transport) }
-    let watch = deadline.map { flight.watchLeader(until: $0) }
+    fetch.start { await self.performFetch(plan, in: fetch, over: transport) }
+    let watch = deadline.map { fetch.watchLeader(until: $0) }
     defer { watch?.cancel() }
     do {
-      return try await flight.answer()
+      return try await fetch.response()
     } catch CachingClientError.timedOut {
-      guard let answer = staleAnswer(plan, after: .unreachable, of: flight) else { throw CachingClientError.timedOut }
-      return answer
+      guard let response = staleResponse(plan, after: .unreachable, of: fetch) else {
+        throw CachingClientError.timedOut
+      }
+      return response
     }
   }
 
   /// Waits for another request's fetch.
   ///
-  /// - Parameter deadline: How long it waits while nothing comes; moved on when something has come.
+  /// - Parameter deadline: The time at which the wait ends unless the fetch makes progress. Progress advances it.
   func follow(
-    _ flight: Flight<Storage.Entry>, _ plan: Plan, until deadline: inout ContinuousClock.Instant?
-  ) async throws -> Followed {
+    _ fetch: InFlightFetch<Storage.Entry>, _ plan: Plan, until deadline: inout ContinuousClock.Instant?
+  ) async throws -> FollowResult {
     var isCounted = false
     defer { if isCounted { counters.waiting.wrappingSubtract(1, ordering: .relaxed) } }
-    let asked = clock()
-    let number = flights.makeNumber()
-    let seen = flight.progressCount
+    let requestedAt = clock()
+    let number = inFlightFetches.makeNumber()
+    let seen = fetch.progressCount
     let limit = plan.request.timeLimit
-    let watch = limit.map { flight.watch(number, until: deadline ?? .now + $0, limit: $0) }
+    let watch = limit.map { fetch.watch(number, until: deadline ?? .now + $0, limit: $0) }
     defer {
       watch?.cancel()
-      if let limit, flight.progressCount != seen { deadline = .now + limit }
+      if let limit, fetch.progressCount != seen { deadline = .now + limit }
     }
-    let outcome: Flight<Storage.Entry>.Outcome
+    let outcome: InFlightFetch<Storage.Entry>.Outcome
     do {
-      outcome = try await flight.outcome(
-        number: number, canUse: { self.decideSharing($0, plan.request, asked: asked) != nil }
+      outcome = try await fetch.outcome(
+        number: number, canUse: { self.decideSharing($0, plan.request, requestedAt: requestedAt) != nil }
       ) {
-        // Only now: from here on the fetch is kept up for this request, even if its leader goes.
+        // Count the request only now: from here on the fetch continues for it, even if the leader is cancelled.
         counters.waiting.count()
         isCounted = true
       }
     } catch let error as CachingClientError {
-      // As if the request's own fetch had timed out.
-      guard let answer = staleAnswer(plan, after: .unreachable, of: flight) else { throw error }
-      return .answer(answer)
+      // Handle this like a timeout of the request's own fetch.
+      guard let response = staleResponse(plan, after: .unreachable, of: fetch) else { throw error }
+      return .response(response)
     }
     switch outcome {
     case .shared(let shared):
-      guard let answer = sharedAnswer(plan, from: shared, asked: asked) else { return .goOnAlone }
+      guard let response = coalescedResponse(plan, from: shared, requestedAt: requestedAt) else {
+        return .fetchIndependently
+      }
       counters.coalesced.count()
-      return .answer(answer)
-    case .alone: return .goOnAlone
+      return .response(response)
+    case .notShareable: return .fetchIndependently
     case .failed(let failure):
-      guard let answer = staleAnswer(plan, after: failure, of: flight) else { return .leaderFailed }
-      return .answer(answer)
-    case .gone: return .lookAgain
+      guard let response = staleResponse(plan, after: failure, of: fetch) else { return .leaderFailed }
+      return .response(response)
+    case .abandoned: return .lookAgain
     }
   }
 
-  /// Checks a stale entry that has just been served, unless a fetch of it is under way already (RFC 5861 section 3).
+  /// Revalidates a stale entry that was served, unless a fetch for it is already in flight (RFC 5861 section 3).
   func revalidateInBackground(_ request: ClientRequest, _ entry: Storage.Entry, over transport: some Transport) {
-    let request = request.forWholeResource
-    guard let key = request.key, let flight = flights.enterInBackground(SharingKey(key, of: request.head)) else {
+    let request = request.unconditional
+    guard let key = request.fetchKey,
+      let fetch = inFlightFetches.startInBackground(CoalescingKey(key, of: request.head))
+    else {
       return
     }
     let plan = Plan(
       request: request, key: key, entry: entry, conditional: Reuse.validation(of: entry),
       rule: .staleWhileRevalidate, forward: .stale)
-    flight.start { await self.carryOut(plan, in: flight, over: transport) }
+    fetch.start { await self.performFetch(plan, in: fetch, over: transport) }
   }
 
-  /// The whole life of a fetch. It ends with its result filed and everybody let go.
-  func carryOut(_ plan: Plan, in flight: Flight<Storage.Entry>, over transport: some Transport) async {
+  /// Performs a fetch: sends the request, stores the result, and resumes the leader and all followers.
+  func performFetch(_ plan: Plan, in fetch: InFlightFetch<Storage.Entry>, over transport: some Transport) async {
     var plan = plan
     do {
       var arrival = try await send(plan, over: transport)
       if arrival.response.usedUnseenCredentials {
-        // A confirmation, or the rest of a part, must not be joined to what is stored for others.
+        // A 304 or a missing range must not be combined with a response that is stored for other users.
         if !plan.conditional.isEmpty, [206, 304, 412, 416].contains(arrival.response.head.status) {
           plan = plan.unconditional
           arrival = try await send(plan, over: transport)
         }
       } else if plan.isCompletion {
-        if try await complete(by: arrival, plan, in: flight) { return }
-        // Only a 200 is an answer to the request as its caller made it.
+        if try await complete(by: arrival, plan, in: fetch) { return }
+        // Any response except a 200 may be due to the cache's own range and conditions.
         if arrival.response.head.status != 200 {
           plan = plan.unconditional
           arrival = try await send(plan, over: transport)
         }
       } else if arrival.response.head.status == 304, let entry = plan.entry, !plan.conditional.isEmpty {
-        switch await confirm(entry, by: arrival, plan, in: flight) {
+        switch await confirm(entry, by: arrival, plan, in: fetch) {
         case .done: return
         case .askAgain:
           plan = plan.unconditional
           arrival = try await send(plan, over: transport)
         }
       }
-      await receive(arrival, plan, in: flight)
+      await receive(arrival, plan, in: fetch)
     } catch {
-      fail(error, plan, in: flight)
+      fail(error, plan, in: fetch)
     }
   }
 
@@ -133,67 +142,71 @@ extension CachingClient {
     return Arrival(response: response, requestTime: requestTime, responseTime: clock())
   }
 
-  /// Goes on once a final head other than a confirmation has come.
-  private func receive(_ arrival: Arrival, _ plan: Plan, in flight: Flight<Storage.Entry>) async {
+  /// Handles a final head, unless it updated or completed a stored response.
+  private func receive(_ arrival: Arrival, _ plan: Plan, in fetch: InFlightFetch<Storage.Entry>) async {
     let incoming = arrival.response
     let status = incoming.head.status
     if incoming.usedUnseenCredentials {
       counters.refuse(.unseenCredentials)
-      return passThrough(incoming, plan, refused: .unseenCredentials, in: flight)
+      return passThrough(incoming, plan, refused: .unseenCredentials, in: fetch)
     }
-    if let answer = staleAnswer(plan, after: .status(status), of: flight) {
-      flights.leave(flight)
-      flight.deliver(.success(answer))
-      flight.resolve(.failed(.status(status)))
+    if let response = staleResponse(plan, after: .status(status), of: fetch) {
+      inFlightFetches.finish(fetch)
+      fetch.deliver(.success(response))
+      fetch.resolve(.failed(.status(status)))
       return
     }
-    let judged = plan.request.overrides.judged(incoming.head)
+    let judged = plan.request.overrides.applied(to: incoming.head)
     if plan.request.head.method == "HEAD" {
-      await freshen(by: judged, arrival, plan, in: flight)
-      return passThrough(incoming, plan, refused: .headOnlyUpdates, in: flight)
+      await freshen(by: judged, arrival, plan, in: fetch)
+      return passThrough(incoming, plan, refused: .headOnlyUpdates, in: fetch)
     }
-    switch judge(judged, arrival, plan.request, sentAs: plan.outgoing.head) {
+    switch decideStorage(judged, arrival, plan.request, sentAs: plan.outgoing.head) {
     case .refuse(let rule):
       counters.refuse(rule)
-      // A request's own no-store says nothing of what is stored.
+      // The request's no-store does not make the stored response outdated.
       if rule != .requestNoStore { await dropOutdated(plan, status: status) }
-      passThrough(incoming, plan, refused: rule, in: flight)
-    case .store(let proposal): await collect(incoming, as: proposal, plan, in: flight)
+      passThrough(incoming, plan, refused: rule, in: fetch)
+    case .store(let proposal): await storeWhileStreaming(incoming, as: proposal, plan, in: fetch)
     }
   }
 
-  /// Hands a response on that is not kept. Whoever waits for it goes on alone.
+  /// Delivers a response that is not stored. The followers fetch on their own.
   func passThrough(
-    _ incoming: IncomingResponse, _ plan: Plan, refused refusal: Rule, in flight: Flight<Storage.Entry>
+    _ incoming: IncomingResponse, _ plan: Plan, refused refusal: Rule, in fetch: InFlightFetch<Storage.Entry>
   ) {
-    noteSharing(false, plan, status: incoming.head.status)
-    flights.leave(flight)
-    let body = incoming.checkedBody(for: plan.request)
-    flight.deliver(.success(networkAnswer(incoming, body: body, plan.rule, plan.forward, refused: refusal)))
-    flight.resolve(.alone)
+    recordShareability(false, plan, status: incoming.head.status)
+    inFlightFetches.finish(fetch)
+    let body = incoming.lengthCheckedBody(for: plan.request)
+    fetch.deliver(.success(networkResponse(incoming, body: body, plan.rule, plan.forward, refused: refusal)))
+    fetch.resolve(.notShareable)
   }
 
-  /// Remembers whether what a key is answered with can be shared. An error of the server says nothing of that, and a moment of
-  /// them is not the one to give up sharing.
-  func noteSharing(_ isShareable: Bool, _ plan: Plan, status: Int) {
+  /// Records whether responses to the plan's key can be shared.
+  ///
+  /// A server error (5xx) or 429 does not disable coalescing: it says nothing about other responses, and an overloaded
+  /// server needs coalescing most.
+  func recordShareability(_ isShareable: Bool, _ plan: Plan, status: Int) {
     guard plan.request.isShareable, isShareable || status < 500 && status != 429 else { return }
-    flights.note(plan.key, isShareable: isShareable, now: clock())
+    inFlightFetches.recordShareability(plan.key, isShareable: isShareable, now: clock())
   }
 
-  /// No response came, or it broke off before anything of it was handed on.
-  func fail(_ error: any Error, _ plan: Plan, in flight: Flight<Storage.Entry>) {
-    // A fetch that was called off says nothing about the origin.
+  /// Ends a fetch that failed before its response was delivered, with a stale response if permitted.
+  func fail(_ error: any Error, _ plan: Plan, in fetch: InFlightFetch<Storage.Entry>) {
+    // A cancelled fetch does not mean that the origin is unreachable.
     let isCancelled = error is CancellationError || Task.isCancelled
-    let stale = isCancelled ? nil : staleAnswer(plan, after: .unreachable, of: flight)
-    flights.leave(flight)
-    if let stale { flight.deliver(.success(stale)) } else { flight.deliver(.failure(error)) }
-    flight.resolve(.failed(.unreachable))
+    let stale = isCancelled ? nil : staleResponse(plan, after: .unreachable, of: fetch)
+    inFlightFetches.finish(fetch)
+    if let stale { fetch.deliver(.success(stale)) } else { fetch.deliver(.failure(error)) }
+    fetch.resolve(.failed(.unreachable))
   }
 
-  /// A successful answer that cannot be stored supersedes what is stored all the same: the old response must not come back.
+  /// Removes the stored response if the new one supersedes it but cannot be stored.
+  ///
+  /// Otherwise the outdated response would be served again.
   func dropOutdated(_ plan: Plan, status: Int) async {
     guard let entry = plan.entry else { return }
-    // A 206 says nothing of the rest, other errors nothing of the resource.
+    // A 206 does not replace the complete response. Errors other than 404 and 410 do not concern the resource.
     let supersedes = (200..<400).contains(status) && status != 206 && status != 304 || status == 404 || status == 410
     guard supersedes else { return }
     await storage.remove(entry, for: plan.request)

@@ -3,59 +3,59 @@ import HTTPCaching
 public import ResponseStore
 
 extension CachingClient {
-  /// Sends a request that the store has no part in, and lets its answer invalidate what it changed (RFC 9111 section 4.4).
+  /// Sends a request past the storage, and removes the stored responses that its response invalidates (RFC 9111
+  /// section 4.4).
   func forward(_ request: ClientRequest, over transport: some Transport, because rule: Rule) async throws -> Response {
     let forwarded = ForwardedRequest(request, past: self)
     let incoming = try await transport.send(request.outgoing())
     await forwarded.invalidate(answeredBy: incoming.head)
-    if let answer = try await forwarded.collect(incoming, because: rule) { return answer }
+    if let response = try await forwarded.collect(incoming, because: rule) { return response }
     let refusal: Rule? =
       switch request.head.method {
       case "GET", "HEAD": nil
       case "POST": .postNotCached
       default: .methodNotCached
       }
-    return networkAnswer(
-      incoming, body: incoming.checkedBody(for: request), rule, refusal == nil ? .bypass : .method,
+    return networkResponse(
+      incoming, body: incoming.lengthCheckedBody(for: request), rule, refusal == nil ? .bypass : .method,
       refused: refusal ?? rule)
   }
 
-  /// Fetches first, storage second: whatever is stored before the fetches lose their right is removed here, and nothing is
-  /// stored afterwards.
+  /// Removes stored responses and revokes the permits of the fetches that could store them again.
   ///
-  /// - Parameter spared: the fetch whose own answer invalidates.
+  /// The permits are revoked first. The removal then covers all responses that these fetches have stored until then.
+  ///
+  /// - Parameter spared: The fetch whose own response invalidates; it keeps its permit.
   func invalidate(
-    _ targets: Invalidation, for request: ClientRequest, sparing spared: Flight<Storage.Entry>? = nil
+    _ targets: Invalidation, for request: ClientRequest, sparing spared: InFlightFetch<Storage.Entry>? = nil
   ) async {
     let urls = targets.urls.map { request.overrides.keyURL(for: $0) }
-    var overtakesFetches = false
-    for url in urls {
-      guard let key = RequestKey(url: url, partition: request.partition) else { continue }
-      if flights.void(key, sparing: spared) { overtakesFetches = true }
-    }
-    // Which groups a response belongs to is known only when its head has come, so all fetches from that origin are
-    // overtaken, in all partitions as what is stored is.
-    if let group = targets.groups.first, let scope = RemovalScope.group(group, ofOrigin: request.head.url) {
-      flights.void(sparing: spared) { scope.mayCover($0) }
-    }
+    let keys = urls.compactMap { RequestKey(url: $0, partition: request.partition) }
+    var revokesPermits = false
+    for key in keys where inFlightFetches.revokePermits(key, sparing: spared) { revokesPermits = true }
+    // The groups of a response are known only when its head has come. So all fetches from that origin lose their
+    // permits, in all partitions.
+    let scopes = targets.groups.compactMap { RemovalScope.group($0, ofOrigin: request.head.url) }
+    if let scope = scopes.first { inFlightFetches.revokePermits(sparing: spared) { scope.mayCover($0) } }
     let invalidation = StorageInvalidation(
-      urls: urls, groups: targets.groups, origin: targets.origin, overtakesFetches: overtakesFetches)
-    // Whatever was removed up to the token of the spared one does not cover what its answer brings; nor does what is
-    // removed here.
-    let ticket = spared.flatMap { $0.ticket.isVoid ? nil : $0.ticket }
-    let known = ticket?.token ?? storage.removalToken
+      urls: urls, keys: keys, groups: targets.groups, scopes: scopes, origin: targets.origin,
+      revokesPermits: revokesPermits)
+    // The removals up to the spared fetch's token do not cover its response, nor do the removals made here. So advance
+    // the token past them.
+    let permit = spared.flatMap { $0.permit.isRevoked ? nil : $0.permit }
+    let known = permit?.token ?? storage.removalToken
     var token = known
     await storage.invalidate(invalidation, for: request, movingPast: &token)
-    ticket?.advance(from: known, to: token)
+    permit?.advance(from: known, to: token)
   }
 
-  /// Keeps fetches that are under way from storing what they bring; their callers get it all the same.
+  /// Revokes the store permits of in-flight fetches. Their callers still receive the responses.
   ///
-  /// To be called **before** responses are removed from the storage by any other way than through this client: a purge is then
-  /// not undone by a response that was asked for before it.
+  /// Call this **before** you remove responses from the storage other than through this client. Otherwise a response
+  /// that was requested before the purge could be stored after it.
   ///
-  /// - Parameter matches: which keys are meant, of what the responses would be stored under; by default all.
-  public func voidFetches(where matches: (RequestKey) -> Bool = { _ in true }) {
-    flights.void(where: matches)
+  /// - Parameter matches: Returns whether to revoke the permit for a cache key. The default is all keys.
+  public func revokeStorePermits(where matches: (RequestKey) -> Bool = { _ in true }) {
+    inFlightFetches.revokePermits(where: matches)
   }
 }

@@ -2,17 +2,19 @@ import FoundationEssentials
 import HTTPCaching
 
 extension CachingClient {
-  /// What is to be stored of a response whose body may still be on its way, or why nothing is.
-  enum Judgement {
-    case store(StorageProposal)
+  /// The response to store, whose body may still be in flight, or the rule that refuses it.
+  enum StorageDecision {
+    case store(ProposedResponse)
     case refuse(Rule)
   }
 
-  /// Judges a response whose head is as the overrides want it seen.
-  func judge(
+  /// Decides whether to store a response.
+  ///
+  /// - Parameter head: The head of the response after the request's overrides.
+  func decideStorage(
     _ head: ResponseHead, _ arrival: Arrival, _ request: ClientRequest, sentAs sent: RequestHead
-  ) -> Judgement {
-    // One subscriber's events are not for another, and the stream has no end that storing could wait for.
+  ) -> StorageDecision {
+    // A stream of events is for one subscriber, and storing would wait for an end that may never come.
     if let type = head.fields["Content-Type"]?.lowercased(), type.hasPrefix("text/event-stream") {
       return .refuse(.eventStream)
     }
@@ -26,33 +28,34 @@ extension CachingClient {
       var facts = request.overrides.applied(to: facts, status: head.status)
       if arrival.response.isContentDecoded { facts.flags.insert(.decoded) }
       return .store(
-        StorageProposal(
-          status: head.status, fields: kept(fields), body: Data(), facts: facts,
-          vary: VarySelection(
-            request: request.head, response: head.fields, credentialDigest: storage.credentialDigest)))
+        ProposedResponse(
+          status: head.status, fields: fieldsToStore(fields), body: Data(), facts: facts,
+          vary: VaryKey(
+            request: request.head, response: head.fields, options: options, credentialDigest: storage.credentialDigest))
+      )
     }
   }
 
-  /// Hands a storable response to its caller while gathering its body, and files it when it is complete.
-  func collect(
-    _ incoming: IncomingResponse, as proposal: StorageProposal, _ plan: Plan, in flight: Flight<Storage.Entry>
+  /// Delivers a storable response to its caller, and stores it when its body is complete.
+  func storeWhileStreaming(
+    _ incoming: IncomingResponse, as proposal: ProposedResponse, _ plan: Plan, in fetch: InFlightFetch<Storage.Entry>
   ) async {
     let arrival = proposal.facts.responseTime
-    let announced = incoming.announcedByteCount(for: plan.request)
+    let announced = incoming.declaredByteCount(for: plan.request)
     if let refusal = announced.refusal(limit: maximumBodyByteCount) {
       counters.refuse(refusal)
-      // A broken transfer ends nothing: what is stored may still stand in on error.
+      // After a malformed length the stored response stays, because it may still be served on error.
       if refusal == .bodyTooLarge { await dropOutdated(plan, status: proposal.status) }
-      return passThrough(incoming, plan, refused: refusal, in: flight)
+      return passThrough(incoming, plan, refused: refusal, in: fetch)
     }
     if proposal.facts.flags.contains(.incomplete) {
-      flights.close(flight)
-      flight.resolve(.alone)
+      inFlightFetches.close(fetch)
+      fetch.resolve(.notShareable)
     } else {
-      let head = SharedResponse(proposal)
-      let isShareable = decideSharing(head, plan.request, asked: arrival) != nil
-      noteSharing(isShareable, plan, status: proposal.status)
-      flight.releaseFollowers(notServedBy: head)
+      let head = proposal.response
+      let isShareable = decideSharing(head, plan.request, requestedAt: arrival) != nil
+      recordShareability(isShareable, plan, status: proposal.status)
+      fetch.releaseFollowers(notServedBy: head)
     }
     let age = proposal.facts.wholeAge(at: clock())
 
@@ -61,24 +64,24 @@ extension CachingClient {
         let refusal: Rule = bytes.count > maximumBodyByteCount ? .bodyTooLarge : .incompleteBody
         counters.refuse(refusal)
         if refusal == .bodyTooLarge { await dropOutdated(plan, status: proposal.status) }
-        return passThrough(incoming, plan, refused: refusal, in: flight)
+        return passThrough(incoming, plan, refused: refusal, in: fetch)
       }
-      let isStored = await finish(proposal, body: bytes, plan, in: flight)
-      return flight.deliver(
-        .success(networkAnswer(incoming, body: incoming.body, plan.rule, plan.forward, isStored: isStored, age: age)))
+      let isStored = await finish(proposal, body: bytes, plan, in: fetch)
+      return fetch.deliver(
+        .success(networkResponse(incoming, body: incoming.body, plan.rule, plan.forward, isStored: isStored, age: age)))
     }
 
-    // Weak: the pipe belongs to the reader, who may keep it longer than the fetch lasts.
-    let pipe = BodyPipe(whenAbandoned: { [weak flight] in flight?.leaderLeft() })
-    flight.deliver(
-      .success(networkAnswer(incoming, body: pipe.makeBody(), plan.rule, plan.forward, isStored: true, age: age)))
-    await pump(incoming.body, into: pipe, announced, proposal, plan, in: flight)
+    // Weak, because the reader may keep the pipe longer than the fetch lasts.
+    let pipe = BodyPipe(whenAbandoned: { [weak fetch] in fetch?.leaderDidCancel() })
+    fetch.deliver(
+      .success(networkResponse(incoming, body: pipe.makeBody(), plan.rule, plan.forward, isStored: true, age: age)))
+    await streamBody(incoming.body, into: pipe, announced, proposal, plan, in: fetch)
   }
 
-  /// Moves the chunks from the transport to the caller, gathering them up to the limit.
-  private func pump(
-    _ body: ResponseBody, into pipe: BodyPipe, _ announced: AnnouncedLength, _ proposal: StorageProposal, _ plan: Plan,
-    in flight: Flight<Storage.Entry>
+  /// Passes the chunks from the transport to the caller, and collects them for the store up to the limit.
+  private func streamBody(
+    _ body: ResponseBody, into pipe: BodyPipe, _ announced: DeclaredLength, _ proposal: ProposedResponse, _ plan: Plan,
+    in fetch: InFlightFetch<Storage.Entry>
   ) async {
     var collector = BodyCollector(limit: maximumBodyByteCount)
     var isCollecting = true
@@ -86,62 +89,65 @@ extension CachingClient {
     do {
       for try await chunk in body {
         received += chunk.count
-        flight.noteProgress()
+        fetch.recordProgress()
         if isCollecting, !collector.append(chunk) {
           isCollecting = false
           counters.refuse(.bodyTooLarge)
-          noteSharing(false, plan, status: proposal.status)
+          recordShareability(false, plan, status: proposal.status)
           await dropOutdated(plan, status: proposal.status)
-          flights.leave(flight)
-          flight.resolve(.alone)
+          inFlightFetches.finish(fetch)
+          fetch.resolve(.notShareable)
         }
-        let isRead = await pipe.send(chunk, waitingForRoom: !isCollecting)
+        let isRead = await pipe.send(chunk, waitingForSpace: !isCollecting)
         if !isRead, !isCollecting { return }
       }
-      // Some sequences just end when their task is cancelled; that is no end of the body.
+      // Some sequences end without an error when their task is cancelled. The body is then incomplete.
       try Task.checkCancellation()
       try announced.check(received)
     } catch {
       if isCollecting { counters.refuse(.incompleteBody) }
-      flights.leave(flight)
+      inFlightFetches.finish(fetch)
       pipe.finish(throwing: error)
-      return flight.resolve(.failed(.unreachable))
+      return fetch.resolve(.failed(.unreachable))
     }
     guard isCollecting else { return pipe.finish() }
     guard announced.allows(received) else {
       counters.refuse(.incompleteBody)
-      flights.leave(flight)
-      flight.resolve(.alone)
+      inFlightFetches.finish(fetch)
+      fetch.resolve(.notShareable)
       return pipe.finish()
     }
-    // The caller's body ends after the store has it, so that the caller's next request finds it.
-    _ = await finish(proposal, body: collector.joined(), plan, in: flight)
+    // Store the response before the caller's body ends, so that the caller's next request finds it.
+    _ = await finish(proposal, body: collector.joined(), plan, in: fetch)
     pipe.finish()
   }
 
-  /// Ends a fetch whose body has come. A part is put together with what is stored, looked up again because another fetch may
-  /// have brought more meanwhile.
+  /// Ends a fetch whose body has arrived.
   ///
-  /// - Returns: whether the response is stored, or will be unless its caller's hook has something against it.
+  /// An incomplete response is combined with the stored one. That is looked up again, because another fetch may have
+  /// extended it in the meantime.
+  ///
+  /// - Returns: Whether the response is stored, or will be unless the caller's hook refuses it.
   private func finish(
-    _ proposal: StorageProposal, body: Data, _ plan: Plan, in flight: Flight<Storage.Entry>
+    _ proposal: ProposedResponse, body: Data, _ plan: Plan, in fetch: InFlightFetch<Storage.Entry>
   ) async -> Bool {
     var proposal = proposal
     proposal.body = body
-    if proposal.facts.flags.contains(.incomplete), let stored = storage.lookup(plan.request) {
+    if proposal.facts.flags.contains(.incomplete), let stored = storage.lookup(plan.request.withBodyAtHand) {
       guard let combined = combine(proposal, with: stored) else {
-        flights.leave(flight)
-        flight.resolve(.alone)
+        inFlightFetches.finish(fetch)
+        fetch.resolve(.notShareable)
         return false
       }
       proposal = combined
     }
-    return await finish(proposal, plan, in: flight)
+    return await finish(proposal, plan, in: fetch)
   }
 
-  /// The fields to keep. A cookie is set for whoever asked: his answer carries it, what a shared cache keeps for others does not
-  /// (RFC 9111 section 7.3).
-  func kept(_ fields: HTTPFields) -> HTTPFields {
+  /// Returns the fields to store. A shared cache leaves out Set-Cookie (RFC 9111 section 7.3).
+  ///
+  /// The cookie is for the user who sent the request, and only that response keeps it.
+  func fieldsToStore(_ fields: HTTPFields) -> HTTPFields {
     guard options.mode == .shared else { return fields }
     var fields = fields
     fields.remove("Set-Cookie")
@@ -149,57 +155,61 @@ extension CachingClient {
     return fields
   }
 
-  /// Ends a fetch whose response is complete: stores it and gives it to those who waited. Only storing waits for the caller's
-  /// hook, if there is one.
+  /// Ends a fetch whose response is complete: stores the response and passes it to the followers.
   ///
-  /// - Returns: whether the response is stored, or will be unless the hook has something against it.
-  func finish(_ proposal: StorageProposal, _ plan: Plan, in flight: Flight<Storage.Entry>) async -> Bool {
+  /// If the caller has a hook, the followers receive the response before the hook decides.
+  ///
+  /// - Returns: Whether the response is stored, or will be unless the hook refuses it.
+  func finish(_ proposal: ProposedResponse, _ plan: Plan, in fetch: InFlightFetch<Storage.Entry>) async -> Bool {
     guard let willStore = plan.request.willStore else {
-      let outcome = keep(proposal, plan, in: flight)
-      if case .overtaken(whileStoring: true) = outcome { await undoIfOvertaken(plan, flight) }
-      flights.leave(flight)
+      let outcome = storeProposal(proposal, plan, in: fetch)
+      if case .invalidatedInFlight(whileStoring: true) = outcome { await removeIfRevoked(plan, fetch) }
+      inFlightFetches.finish(fetch)
       guard case .stored = outcome else {
-        flight.resolve(.alone)
+        fetch.resolve(.notShareable)
         return false
       }
-      flight.resolve(.shared(SharedResponse(proposal)))
+      fetch.resolve(.shared(proposal.response))
       return true
     }
-    flights.detach(flight)
-    flight.resolve(flight.ticket.isVoid ? .alone : .shared(SharedResponse(proposal)))
+    inFlightFetches.detach(fetch)
+    fetch.resolve(fetch.permit.isRevoked ? .notShareable : .shared(proposal.response))
     let wait = DecisionWait()
-    ask(willStore, about: proposal, PendingStore(self, plan, flight, wait))
-    // The followers have the response by now. The caller's body ends a moment later where the hook takes its time.
+    ask(willStore, about: proposal, PendingStore(self, plan, fetch, wait))
+    // The followers have the response. The end of the caller's body waits for the hook, up to this limit.
     await wait.wait(atMost: .milliseconds(200))
     return true
   }
 
-  /// Not within the function that waits, as that would keep a hook's answer alive which the hook has dropped.
+  /// Calls the hook.
+  ///
+  /// A separate function, because the waiting function would retain the callback after the hook has released it.
   private func ask(
-    _ willStore: ClientRequest.StorageHook, about proposal: StorageProposal, _ pending: PendingStore<Storage>
+    _ willStore: ClientRequest.StorageHook, about proposal: ProposedResponse, _ pending: PendingStore<Storage>
   ) {
     willStore(proposal) { pending.decide($0) }
   }
 
-  /// What became of a response that was to be stored.
+  /// The result of storing a response.
   enum StoreOutcome {
     case stored
-    /// An invalidation overtook it. If it came while the response was stored, ``undoIfOvertaken(_:_:)`` is to be called.
-    case overtaken(whileStoring: Bool)
+    /// The permit was revoked. If that happened while the response was being stored, call ``removeIfRevoked(_:_:)``.
+    case invalidatedInFlight(whileStoring: Bool)
   }
 
-  /// Stores a complete response, unless an invalidation overtook it.
-  func keep(_ proposal: StorageProposal, _ plan: Plan, in flight: Flight<Storage.Entry>) -> StoreOutcome {
+  /// Stores a complete response, unless its permit was revoked.
+  func storeProposal(_ proposal: ProposedResponse, _ plan: Plan, in fetch: InFlightFetch<Storage.Entry>) -> StoreOutcome
+  {
     var proposal = proposal
-    proposal.ticket = flight.ticket
-    guard !flight.ticket.isVoid else {
-      counters.refuse(.overtaken)
-      return .overtaken(whileStoring: false)
+    proposal.permit = fetch.permit
+    guard !fetch.permit.isRevoked else {
+      counters.refuse(.invalidatedInFlight)
+      return .invalidatedInFlight(whileStoring: false)
     }
     storage.store(proposal, for: plan.request)
-    guard !flight.ticket.isVoid else {
-      counters.refuse(.overtaken)
-      return .overtaken(whileStoring: true)
+    guard !fetch.permit.isRevoked else {
+      counters.refuse(.invalidatedInFlight)
+      return .invalidatedInFlight(whileStoring: true)
     }
     counters.stored.count()
     return .stored

@@ -1,45 +1,49 @@
 public import FoundationEssentials
 public import HTTPCaching
 
-/// An HTTP cache between a caller and any transport: it looks up, decides by RFC 9111 (``HTTPCaching/Reuse``), fetches,
-/// revalidates and stores.
+/// An HTTP cache in front of any transport.
+///
+/// It looks responses up, decides by RFC 9111 (``HTTPCaching/Reuse``), fetches, revalidates and stores.
 ///
 ///     let client = CachingClient(storage: storage)
-///     if let answer = client.storedAnswer(to: request) { return answer }   // no await, no hop
-///     let answer = try await client.respond(to: request, over: transport)
+///     if let response = client.storedResponse(to: request) { return response }   // does not suspend
+///     let response = try await client.respond(to: request, over: transport)
 ///
-/// - Many identical misses at once make one fetch. Requests that cannot use its response fetch on their own, concurrently, as
-///   soon as its head shows that; for a minute, further requests for that URL do not wait at all.
-/// - A failing or cancelled request never fails another one.
-/// - What a fetch brings is stored only if the body is complete, fits ``maximumBodyByteCount``, and no invalidation overtook it.
+/// - Concurrent identical misses share one fetch. Requests that cannot use its response fetch on their own,
+///   concurrently, as soon as its head has arrived. For a minute, requests with that cache key then do not wait for
+///   each other.
+/// - A failed or cancelled request never fails another.
+/// - A response is stored only if its body is complete, fits ``maximumBodyByteCount``, and was not invalidated in
+///   flight.
 ///
-/// Safe to use from any thread and task. A hit takes no lock of the engine's and creates no task.
+/// All members can be called from any thread and task. A hit takes no lock of the caching client and creates no task.
 public final class CachingClient<Storage: ResponseStorage>: Sendable {
-  /// An answer, with the storage's own entry where it came from the store.
+  /// A response, with the storage's entry if it comes from the store.
   public typealias Response = ClientResponse<Storage.Entry>
 
-  /// Where responses are kept.
+  /// The storage of the responses.
   public let storage: Storage
-  /// The choices RFC 9111 leaves open.
+  /// The choices that RFC 9111 leaves to the cache.
   public let options: CachingOptions
-  /// The largest body in bytes that is collected to be stored. The default is 16 MiB.
+  /// The maximum size in bytes of a body to store; 16 MiB by default.
   ///
-  /// A larger one streams through to its caller, in no more memory than a pipe's, and is not kept; those who wait for it are let
-  /// go as soon as that is clear.
+  /// A larger body is streamed to its caller and not stored. Its followers fetch on their own as soon as the size is
+  /// known.
   public var maximumBodyByteCount: Int { bodyLimit() }
 
   private let bodyLimit: @Sendable () -> Int
   @usableFromInline let clock: @Sendable () -> Date
-  let flights: FlightTable<Storage.Entry>
-  @usableFromInline let counters = Counters()
+  let inFlightFetches: InFlightFetches<Storage.Entry>
+  @usableFromInline let counters = RequestCounters()
 
-  /// An engine.
+  /// Creates a caching client.
   ///
   /// - Parameters:
-  ///   - storage: where responses are kept.
-  ///   - options: whom the cache serves, and what it may do unasked. The default is a private cache that does nothing unasked.
-  ///   - maximumBodyByteCount: see ``maximumBodyByteCount``. Negative values trap.
-  ///   - clock: the current time; a test gives its own.
+  ///   - storage: The storage of the responses.
+  ///   - options: Whether the cache is private or shared, and its optional behavior. The default is a private cache
+  ///     without optional behavior.
+  ///   - maximumBodyByteCount: See ``maximumBodyByteCount``. Negative values trap.
+  ///   - clock: Returns the current time; tests can replace it.
   public convenience init(
     storage: Storage, options: CachingOptions = CachingOptions(), maximumBodyByteCount: Int = 16 << 20,
     clock: @escaping @Sendable () -> Date = { Date() }
@@ -48,9 +52,9 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
     self.init(storage: storage, options: options, bodyLimit: { maximumBodyByteCount }, clock: clock)
   }
 
-  /// An engine whose largest body follows something else, such as a capacity that can be set.
+  /// Creates a caching client whose maximum body size can change, for example with a capacity.
   ///
-  /// - Parameter bodyLimit: what ``maximumBodyByteCount`` is at the moment, asked for each body. Any thread may ask.
+  /// - Parameter bodyLimit: Returns the present ``maximumBodyByteCount``. Called for each body, from any thread.
   public init(
     storage: Storage, options: CachingOptions = CachingOptions(), bodyLimit: @escaping @Sendable () -> Int,
     clock: @escaping @Sendable () -> Date = { Date() }
@@ -59,122 +63,121 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
     self.options = options
     self.bodyLimit = bodyLimit
     self.clock = clock
-    flights = FlightTable { key in
-      StoreTicket(token: storage.removalToken) {
-        storage.wasRemoved(URL(string: key.urlString), key.partition, since: &$0)
+    inFlightFetches = InFlightFetches { key in
+      StorePermit(token: storage.removalToken) {
+        guard storage.hasRemovals(since: $0) else { return false }
+        return storage.wasRemoved(URL(string: key.urlString), key.partition, since: &$0)
       }
     }
   }
 
-  /// What has been done so far. The counts are read one after another, so they need not be of one instant.
+  /// The counts since the client was created.
+  ///
+  /// They are read one after another, so they may be from slightly different times.
   public var statistics: ClientStatistics { counters.snapshot() }
 
-  // MARK: The hit path
+  // MARK: Responses
 
-  /// The answer to a request, if it can be given from the store right now and nobody has to be asked.
+  /// Returns the response to a request if the storage suffices, without suspending.
   ///
-  /// Also given here: 304, 206 and 416 where the stored response decides the request's own conditions and ranges, and 504
-  /// (``ResponseSource/unavailable``) where the request forbids the network. `nil` means: call ``respond(to:over:)``.
+  /// Includes 304, 206 and 416 if the stored response decides the request's own conditions and ranges, and 504
+  /// (``ResponseSource/unavailable``) if the request forbids the network. `nil` means: call ``respond(to:over:)``.
   ///
-  /// - Complexity: one lookup in the storage and one decision; no task, no lock of the engine's.
-  @inlinable  // Compiled for the concrete storage; through witnesses it costs several times as much.
-  public func storedAnswer(to request: ClientRequest) -> Response? {
-    guard request.isAnswerableFromStore else { return nil }
-    guard let entry = storage.lookup(request) else { return answerWithoutEntry(to: request) }
-    let now = clock()
-    let decision = Reuse.decide(
-      request: request.head, stored: entry, policy: request.policy, now: now, options: options)
-    guard case .serve(let age, let rule) = decision, request.head.method == "GET", options.cacheStatusName == nil else {
-      return specialAnswer(to: request, by: decision, from: entry, now: now)
-    }
-    counters.countHit()
-    return Response(
-      status: entry.status, body: ResponseBody(storage.body(of: entry)), source: .store, age: age, reason: rule,
-      entry: entry, content: .entry(.whole), cacheStatus: nil)
+  /// - Complexity: One lookup in the storage and one decision; no task, and no lock of the caching client.
+  @inlinable
+  public func storedResponse(to request: ClientRequest) -> Response? {
+    var other: LookupResult<Storage.Entry>?
+    return storedResponse(to: request, otherwise: &other)
   }
 
-  @usableFromInline
-  func answerWithoutEntry(to request: ClientRequest) -> Response? {
-    guard case .gatewayTimeout(let rule) = decideMiss(request) else { return nil }
-    return unavailable(rule)
-  }
-
-  /// Anything but a plain fresh hit.
-  @usableFromInline
-  func specialAnswer(
-    to request: ClientRequest, by decision: ReuseDecision, from entry: Storage.Entry, now: Date
+  /// Returns the response to a request if the storage suffices.
+  ///
+  /// - Parameter other: Set if nil is returned. Pass it to ``respond(to:over:after:)`` to avoid a second lookup.
+  @inlinable
+  package func storedResponse(
+    to request: ClientRequest, otherwise other: inout LookupResult<Storage.Entry>?
   ) -> Response? {
-    guard !decision.revalidatesInBackground else { return nil }
-    guard let answer = answer(to: request, by: decision, from: entry, now: now) else { return nil }
-    countHit(answer)
-    return answer
+    let result = evaluate(request)
+    guard case .response(let response, revalidating: nil) = result else {
+      other = result
+      return nil
+    }
+    counters.countHit(response.source)
+    return response
   }
 
-  // MARK: The whole way
-
-  /// Answers a request, over the transport where the store does not suffice.
+  /// Returns the response to a request and uses the transport if the storage does not suffice.
   ///
-  /// A hit is answered without suspending. While another task fetches the same resource, this waits for its result if the
-  /// request may share it. A stale response inside its `stale-while-revalidate` window is returned at once and checked in the
-  /// background (see ``finishBackgroundWork()``).
+  /// A hit never suspends. While another task fetches the same resource, this waits for its result if the request may
+  /// share it. Within `stale-while-revalidate` a stale response is returned at once and revalidated in the background
+  /// (see ``finishBackgroundWork()``).
   ///
-  /// - Throws: the transport's error, if nothing stored may stand in; `CancellationError` at once when the calling task is
-  ///   cancelled. An answer of 504 with ``ResponseSource/unavailable`` is not an error here.
+  /// - Throws: The transport's error, if no stored response can be served instead; `CancellationError` at once when the
+  ///   calling task is cancelled. A 504 with ``ResponseSource/unavailable`` is not thrown but returned.
   public func respond(to request: ClientRequest, over transport: some Transport) async throws -> Response {
-    guard request.isAnswerableFromStore else {
-      if case .gatewayTimeout(let rule) = decideMiss(request) { return unavailable(rule) }
-      return try await forward(request, over: transport, because: request.reasonToForward)
-    }
-    var goesAlone = !request.isShareable
-    var failures = 0
-    var looks = 0
-    // Set once the request has waited for another's fetch: that time counts as time of its own.
+    try await respond(to: request, over: transport, after: nil)
+  }
+
+  /// Returns the response to a request.
+  ///
+  /// - Parameter lookup: The result of a lookup that the caller has just made; nil to make one.
+  package func respond(
+    to request: ClientRequest, over transport: some Transport, after lookup: LookupResult<Storage.Entry>?
+  ) async throws -> Response {
+    var lookup = lookup
+    var isUnshared = false
+    var failureCount = 0
+    var repetitionCount = 0
+    // Set once the request has waited for another fetch: that time counts towards its own time limit.
     var deadline: ContinuousClock.Instant?
     while true {
-      let endedCount = flights.endedCount
-      let plan: FetchPlan<Storage.Entry>
-      switch look(for: request) {
-      case .answer(let answer, let checked):
-        if let checked { revalidateInBackground(request, checked, over: transport) }
-        return answer
+      var plan: FetchPlan<Storage.Entry>
+      switch lookup.take() ?? evaluate(request) {
+      case .response(let response, let stale):
+        counters.countHit(response.source)
+        if let stale { revalidateInBackground(request, stale, over: transport) }
+        return response
       case .bypass(let rule): return try await forward(request, over: transport, because: rule)
       case .fetch(let made): plan = made
       }
-      guard !goesAlone else {
-        return try await lead(flights.enterAlone(plan.key), plan, over: transport, until: deadline)
+      // The caller may have completed the request since its lookup.
+      plan.request = request
+      guard !isUnshared, request.isShareable else {
+        return try await lead(inFlightFetches.startUnshared(plan.key), plan, over: transport, until: deadline)
       }
 
-      switch flights.enter(SharingKey(plan.key, of: request.head), endedCount: endedCount, now: clock()) {
-      case .lead(let flight): return try await lead(flight, plan, over: transport, until: deadline)
+      let key = CoalescingKey(plan.key, of: request.head)
+      switch inFlightFetches.joinOrLead(key, endedCount: plan.endedFetchCount, now: clock()) {
+      case .lead(let fetch): return try await lead(fetch, plan, over: transport, until: deadline)
       case .lookAgain:
-        // Only a very busy server ends fetches faster than this one looks; it then takes the risk of one fetch too many.
-        looks += 1
-        goesAlone = looks >= 8
-      case .follow(let flight):
+        // On a very busy server fetches may end faster than this request looks up: it then risks one fetch too many.
+        repetitionCount += 1
+        isUnshared = repetitionCount >= 8
+      case .follow(let fetch):
         if deadline == nil, let limit = request.timeLimit { deadline = .now + limit }
-        switch try await follow(flight, plan, until: &deadline) {
-        case .answer(let answer): return answer
-        case .goOnAlone: goesAlone = true
+        switch try await follow(fetch, plan, until: &deadline) {
+        case .response(let response): return response
+        case .fetchIndependently: isUnshared = true
         case .leaderFailed:
-          // One of those who waited takes over. If that fails too, the rest try at once: in a queue they would wait for one
-          // time-out after another.
-          failures += 1
-          goesAlone = failures >= 2
+          // One follower takes over. If it fails too, the others fetch at once: one after another they would wait for
+          // one time-out each.
+          failureCount += 1
+          isUnshared = failureCount >= 2
         case .lookAgain: continue
         }
       }
     }
   }
 
-  /// Returns when no background revalidation is under way: those that are started meanwhile are waited for too.
+  /// Returns when no background revalidation is in flight, including those that start during the wait.
   ///
-  /// To be called before the storage is closed, so that what they bring is not lost.
+  /// Call this before you close the storage, so that their responses are stored.
   public func finishBackgroundWork() async {
     while true {
-      let running = flights.backgroundFlights
+      let running = inFlightFetches.backgroundFetches
       guard !running.isEmpty else { return }
-      for flight in running { await flight.waitUntilEnded() }
-      // One that is filed but not yet started has nothing to wait for.
+      for fetch in running { await fetch.waitUntilEnded() }
+      // A fetch that is registered but not yet started has no task to wait for.
       await Task.yield()
     }
   }

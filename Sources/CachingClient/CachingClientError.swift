@@ -1,25 +1,32 @@
-/// What can go wrong in the engine itself. A transport's own errors pass through unchanged.
+/// An error of the caching client itself.
+///
+/// A transport's errors are passed on unchanged.
 public enum CachingClientError: Error, Sendable, Hashable, CustomStringConvertible {
-  /// The body ended before the length its Content-Length announced (RFC 9112 section 8).
+  /// The body ended before the length that Content-Length declares (RFC 9112 section 8).
   ///
-  /// What arrived was handed on chunk by chunk, and nothing of it was kept as a complete response.
+  /// The caller received the chunks that arrived. They are not stored as a complete response.
   case incompleteBody(expectedByteCount: Int, receivedByteCount: Int)
 
-  /// Nothing came of another request's fetch for as long as ``ClientRequest/timeLimit``.
+  /// The fetch that the request waited for made no progress within ``ClientRequest/timeLimit``.
   case timedOut
 
-  /// ``ResponseBody/collect(upTo:)`` met more bytes than its caller accepts.
+  /// The body is larger than the limit of ``ResponseBody/collect(upTo:)``.
   case bodyTooLarge(limit: Int)
 
-  /// What happened and what to do about it.
+  /// The stored response was evicted, removed or replaced while its body was being read.
+  case storedBodyLost
+
+  /// The cause and the remedy.
   public var description: String {
     switch self {
     case .incompleteBody(let expected, let received):
-      "The response ended early: \(received) of \(expected) bytes arrived. Nothing was stored; send the request again."
+      "The response ended early: \(received) of \(expected) bytes arrived. Nothing was stored. Send the request again."
     case .timedOut:
-      "Nothing came of the fetch that the request shared within its time limit. Send it again, or allow more time."
+      "The fetch that the request waited for made no progress within its time limit. Try again or raise the limit."
+    case .storedBodyLost:
+      "The stored response was evicted, removed or replaced while its body was read. Send the request again."
     case .bodyTooLarge(let limit):
-      "The response is larger than the \(limit) bytes its reader accepts. Read it in chunks, or raise the limit."
+      "The response is larger than the limit of \(limit) bytes. Read it in chunks or raise the limit."
     }
   }
 }

@@ -1,51 +1,73 @@
 public import FoundationEssentials
 public import HTTPCaching
+public import ResponseStore
 
 /// A request to a ``CachingClient``.
 public struct ClientRequest: Sendable {
-  /// Method, URL and fields as the caller wants them sent.
+  /// The method, URL and fields of the caller's request.
   public var head: RequestHead {
-    didSet { keyURL = overrides.keyURL(for: head.url) }
+    didSet { if head.url != oldValue.url { makeKey() } }
   }
 
-  /// The content, if any. A GET with content is neither answered from the store nor stored: content is not part of the key.
+  /// The content, if any.
+  ///
+  /// A GET with content bypasses the cache, because content is not part of the cache key.
   public var body: RequestBody?
 
-  /// How stored responses may be used. The default follows HTTP.
+  /// The permitted use of stored responses. The default follows HTTP.
   public var policy: RequestPolicy
 
-  /// Whose responses these are. Nothing stored in one partition is seen in another. An invalidation by URL reaches only its own;
-  /// one by cache group the whole origin's, in all partitions. The default is the empty string.
+  /// The partition of the cache, for example a tenant ID; the empty string by default.
+  ///
+  /// Responses are never served across partitions. An invalidation by URL is limited to its partition. An invalidation
+  /// by cache group applies to the origin in all partitions.
   public let partition: String
 
-  /// Where the caller knows better than the server.
+  /// Overrides of HTTP's caching rules.
   public let overrides: RequestOverrides
 
-  /// Anything the transport or the storage wants to see again, for example the `URLRequest` this was made from.
+  /// Any value for the transport or the storage, for example the original `URLRequest`.
   public var context: (any Sendable)?
 
-  /// A question to the caller: what is to be stored of a complete response.
+  /// A hook that decides how a complete response is stored.
   ///
-  /// The hook gives its answer by calling the second argument, at once or later and from any thread; `nil` stores nothing, and
-  /// so does a hook that never answers. It must return at once: it is called before the end of the response is handed on.
+  /// The hook calls its second argument with the proposal to store, or with `nil` to store nothing. It can do so at any
+  /// time and on any thread. If it releases that argument without a call, nothing is stored. The hook must return at
+  /// once, because the end of the caller's body waits for it.
   public typealias StorageHook =
     @Sendable (
-      _ proposal: StorageProposal, _ answer: @escaping @Sendable (StorageProposal?) -> Void
+      _ proposal: ProposedResponse, _ answer: @escaping @Sendable (ProposedResponse?) -> Void
     ) -> Void
 
-  /// Asked what to store once the body is complete. Storing alone waits for the answer: the caller, and requests that share the
-  /// response, get it without. Only the request that is actually sent asks its hook.
+  /// The hook that is called when the body of a storable response is complete.
+  ///
+  /// Followers receive the response before the hook decides. The end of the caller's body waits at most 200 ms for the
+  /// decision. Only the hook of the request that is sent to the origin is called.
   public var willStore: StorageHook?
 
-  /// How long the request waits for another request's fetch of which nothing comes; `nil`, the default, for as long as
-  /// that fetch lasts. Each piece that comes begins the time anew. The request's own fetch gets it as
-  /// ``OutgoingRequest/timeLimit``.
+  /// How long the request waits for another request's fetch that makes no progress.
+  ///
+  /// Each chunk that arrives restarts the time. `nil`, the default, means no limit. The request's own fetch receives
+  /// this value as ``OutgoingRequest/timeLimit``.
   public var timeLimit: Duration?
 
-  /// The URL that stands for this request in the store: ``head``'s without the query parameters that the overrides ignore.
+  /// Whether a large stored body may stay in the store and be read on demand.
+  ///
+  /// The default is false: a body from the store is in memory.
+  public var readsBodyInPieces = false
+
+  /// The URL for the cache key: the URL of ``head`` without the query parameters that the overrides ignore.
   public private(set) var keyURL: URL
 
-  /// A request.
+  /// The cache key for GET, from ``keyURL`` and ``partition``. Nil if the URL cannot be a key.
+  ///
+  /// It is made once per URL, so storages should use it instead of making their own.
+  public private(set) var key: RequestKey?
+
+  /// Whether ``keyURL`` contains user information, which is not part of the key.
+  package private(set) var namesUser = false
+
+  /// Creates a request.
   public init(
     head: RequestHead, body: RequestBody? = nil, policy: RequestPolicy = .useProtocolCachePolicy,
     partition: String = "",
@@ -59,27 +81,34 @@ public struct ClientRequest: Sendable {
     self.overrides = overrides
     self.context = context
     self.willStore = willStore
+    keyURL = head.url
+    makeKey()
+  }
+
+  private mutating func makeKey() {
     keyURL = overrides.keyURL(for: head.url)
+    key = RequestKey(
+      urlString: keyURL.absoluteString, method: "GET", partition: partition, hasUser: &namesUser)
   }
 }
 
 extension ClientRequest {
-  /// Whether a stored response can answer it at all.
+  /// Whether a stored response can satisfy the request.
   @inlinable
   var isAnswerableFromStore: Bool {
     (head.method == "GET" || head.method == "HEAD") && body == nil && !head.namesOtherHost
   }
 
-  /// Why a request that is not answerable from the store goes past it.
+  /// The rule why a request that is not answerable from the store bypasses it.
   var reasonToForward: Rule {
     guard head.method == "GET" || head.method == "HEAD" else { return .writeThrough }
     return body == nil ? .otherHost : .requestWithContent
   }
 
-  /// Whether it can use what an identical request brings, and the other way round.
+  /// Whether the request can share a fetch with identical requests.
   ///
-  /// A request with conditions or ranges of its own, or one that asks for an answer from the origin, gets an answer made for it
-  /// alone; waiting for another's would only cost it time.
+  /// A request with its own conditions or ranges, or one that requires a response from the origin, needs its own
+  /// response. Waiting for another request's response would only delay it.
   var isShareable: Bool {
     guard overrides.allowsCoalescing, head.method == "GET", body == nil,
       policy == .useProtocolCachePolicy || policy == .returnCacheDataElseLoad
@@ -98,12 +127,19 @@ extension ClientRequest {
     return true
   }
 
-  /// The request a background revalidation sends: the whole resource, whatever part, condition or age its caller asked for.
-  var forWholeResource: ClientRequest {
+  /// The request of a background revalidation: a GET without the caller's ranges, conditions and cache directives.
+  var unconditional: ClientRequest {
     var request = self
     request.policy = .useProtocolCachePolicy
     request.head.method = "GET"
     for name in Self.fieldsOfOneUse { request.head.fields.remove(name) }
+    return request
+  }
+
+  /// The same request, for a lookup that needs the body in memory to combine it with another.
+  var withBodyAtHand: ClientRequest {
+    var request = self
+    request.readsBodyInPieces = false
     return request
   }
 
@@ -112,10 +148,10 @@ extension ClientRequest {
     "Pragma",
   ]
 
-  /// The request as it is sent, with the cache's own conditions, if any, in place of the caller's.
+  /// Returns the request to send, with the cache's own conditions, if any, in place of the caller's.
   func outgoing(conditional: HTTPFields = HTTPFields()) -> OutgoingRequest {
     var head = conditional.isEmpty ? head : head.conditional(on: conditional)
-    // A caller who speaks to the caches on the way himself is not contradicted.
+    // Keep the caller's own Cache-Control, if any.
     if policy != .useProtocolCachePolicy, !head.fields.contains("Cache-Control") {
       for (name, value) in policy.requestFields { head.fields.set(name, value) }
     }

@@ -1,6 +1,8 @@
 import Synchronization
 
-/// Lets the end of a body wait a moment for a caller's hook, so that the next request finds what a prompt hook has stored.
+/// A short wait at the end of a body for the caller's hook.
+///
+/// If the hook decides promptly, the response is stored before the caller's next request.
 final class DecisionWait: Sendable {
   private struct State {
     var isOver = false
@@ -9,7 +11,7 @@ final class DecisionWait: Sendable {
 
   private let state = Mutex(State())
 
-  /// Ends the wait, now or when it begins. May be called any number of times.
+  /// Ends the wait, or prevents it if it has not begun. May be called any number of times.
   func end() {
     let waiter = state.withLock { state in
       state.isOver = true
@@ -19,7 +21,7 @@ final class DecisionWait: Sendable {
     waiter?.resume()
   }
 
-  /// Suspends until ``end()``, or until the limit has passed. Called once.
+  /// Suspends until ``end()`` is called or the limit has passed. Call this once.
   func wait(atMost limit: Duration) async {
     let timer = Task {
       do { try await Task.sleep(for: limit) } catch { return }

@@ -1,27 +1,30 @@
 import FoundationEssentials
-import HTTPCaching
+public import HTTPCaching
 import ResponseStore
 
-/// What is to be asked of the origin for one request, and what may be done with the answer.
-struct FetchPlan<Entry: StoredResponseView & Sendable>: Sendable {
-  let request: ClientRequest
+/// The request to the origin for one client request, and the permitted uses of its response.
+@usableFromInline
+package struct FetchPlan<Entry: StoredResponseMetadata & Sendable>: Sendable {
+  var request: ClientRequest
   let key: RequestKey
-  /// The stored response that was looked at; `nil` if there was none.
+  /// The stored response that the lookup found; `nil` if there was none.
   let entry: Entry?
-  /// The fields that ask the origin to confirm `entry`, or to complete it; empty for a plain fetch.
+  /// The number of fetches that had ended before the lookup.
+  var endedFetchCount: UInt64 = 0
+  /// The fields that validate or complete `entry`; empty for an unconditional request.
   var conditional = HTTPFields()
-  /// Whether the rest of a stored part is asked for.
+  /// Whether the request is for the missing range of an incomplete response.
   var isCompletion = false
   var staleOnError: StaleOnError?
   let rule: Rule
   let forward: CacheStatus.Forward
-  /// Lives until the response is stored or dropped.
+  /// An object to retain until the response is stored or dropped.
   var owner: (any AnyObject & Sendable)?
 
-  /// The request as it is sent.
+  /// The request to send.
   var outgoing: OutgoingRequest { request.outgoing(conditional: conditional) }
 
-  /// The same request as its caller made it, for an origin that confirmed something else.
+  /// The same plan without the cache's own conditions, to request a complete response.
   var unconditional: FetchPlan {
     var plan = self
     plan.conditional = HTTPFields()
@@ -30,18 +33,19 @@ struct FetchPlan<Entry: StoredResponseView & Sendable>: Sendable {
   }
 }
 
-/// What a look into the store says about a request.
-enum Look<Entry: StoredResponseView & Sendable> {
-  /// This is the answer; the entry, if given, is to be checked in the background.
-  case answer(ClientResponse<Entry>, revalidating: Entry?)
-  case fetch(FetchPlan<Entry>)
-  /// Ask the origin and leave the store out of it.
+/// The result of a lookup for a request.
+@usableFromInline
+package enum LookupResult<Entry: StoredResponseMetadata & Sendable>: Sendable {
+  /// The response. If an entry is given, revalidate it in the background.
+  case response(ClientResponse<Entry>, revalidating: Entry?)
+  indirect case fetch(FetchPlan<Entry>)
+  /// Forward the request to the origin, past the storage.
   case bypass(Rule)
 }
 
 extension ReuseDecision {
-  /// Whether the stored response answers the request, without the origin.
-  var isAnswer: Bool {
+  /// Whether the stored response satisfies the request without the origin.
+  var needsNoOrigin: Bool {
     switch self {
     case .serve, .serveStale, .notModified, .partial, .unsatisfiableRange: true
     case .revalidate, .fetch, .complete, .gatewayTimeout: false
@@ -58,7 +62,7 @@ extension ReuseDecision {
 }
 
 extension CachingClient {
-  func decide(_ request: ClientRequest, _ stored: some StoredResponseView, now: Date) -> ReuseDecision {
+  func decide(_ request: ClientRequest, _ stored: some StoredResponseMetadata, now: Date) -> ReuseDecision {
     Reuse.decide(request: request.head, stored: stored, policy: request.policy, now: now, options: options)
   }
 
@@ -66,48 +70,88 @@ extension CachingClient {
     Reuse.decideMiss(request: request.head, policy: request.policy, options: options)
   }
 
-  /// Looks into the store and decides. Counts what it answers.
-  func look(for request: ClientRequest) -> Look<Storage.Entry> {
-    guard let entry = storage.lookup(request) else { return lookAfterMiss(request) }
+  /// Looks a request up and decides. Makes one lookup in the storage.
+  @inlinable  // For specialization: through protocol witnesses a hit is several times slower.
+  package func evaluate(_ request: ClientRequest) -> LookupResult<Storage.Entry> {
+    guard request.isAnswerableFromStore else { return resultWithoutLookup(request) }
+    let endedFetchCount = endedFetchCount
+    guard let entry = storage.lookup(request) else { return resultOfMiss(request, endedFetchCount) }
     let now = clock()
-    let decision = decide(request, entry, now: now)
-    if let answer = answer(to: request, by: decision, from: entry, now: now) {
-      countHit(answer)
-      return .answer(answer, revalidating: decision.revalidatesInBackground ? entry : nil)
+    let decision = Reuse.decide(
+      request: request.head, stored: entry, policy: request.policy, now: now, options: options)
+    guard case .serve(let age, let rule) = decision, request.head.method == "GET", options.cacheStatusName == nil else {
+      return result(of: decision, from: entry, request, endedFetchCount, now: now)
     }
-    guard let key = request.key else { return .bypass(.notHTTP) }
+    return .response(
+      Response(
+        status: entry.status, body: wholeBody(of: entry, for: request), source: .store, age: age, reason: rule,
+        entry: entry, content: .entry(.whole), cacheStatus: nil), revalidating: nil)
+  }
+
+  @inlinable
+  func wholeBody(of entry: Storage.Entry, for request: ClientRequest) -> ResponseBody {
+    request.readsBodyInPieces
+      ? storage.chunks(of: entry, in: 0..<entry.bodyByteCount) : ResponseBody(storage.body(of: entry))
+  }
+
+  /// The number of fetches that have ended.
+  ///
+  /// Read this before a lookup: a fetch that ends later may have stored its result after the lookup.
+  @usableFromInline var endedFetchCount: UInt64 { inFlightFetches.endedCount }
+
+  /// The result for a request that no stored response can satisfy.
+  @usableFromInline
+  func resultWithoutLookup(_ request: ClientRequest) -> LookupResult<Storage.Entry> {
+    if case .gatewayTimeout(let rule) = decideMiss(request) { return .response(unavailable(rule), revalidating: nil) }
+    return .bypass(request.reasonToForward)
+  }
+
+  /// The result of any decision except a whole, fresh response to a GET.
+  @usableFromInline
+  func result(
+    of decision: ReuseDecision, from entry: Storage.Entry, _ request: ClientRequest, _ endedFetchCount: UInt64,
+    now: Date
+  ) -> LookupResult<Storage.Entry> {
+    if let response = response(to: request, by: decision, from: entry, now: now) {
+      return .response(response, revalidating: decision.revalidatesInBackground ? entry : nil)
+    }
+    guard let key = request.fetchKey else { return .bypass(.notHTTP) }
+    let isFresh = entry.facts.isFresh(at: now)
     switch decision {
     case .revalidate(let conditional, let staleOnError, let rule):
       return .fetch(
         FetchPlan(
-          request: request, key: key, entry: entry, conditional: conditional, staleOnError: staleOnError,
-          rule: rule, forward: entry.facts.isFresh(at: now) ? .request : .stale))
+          request: request, key: key, entry: entry, endedFetchCount: endedFetchCount, conditional: conditional,
+          staleOnError: staleOnError, rule: rule, forward: isFresh ? .request : .stale))
     case .fetch(let staleOnError, let rule):
       let forward: CacheStatus.Forward =
-        entry.facts.flags.contains(.incomplete) ? .partial : entry.facts.isFresh(at: now) ? .request : .stale
+        entry.facts.flags.contains(.incomplete) ? .partial : isFresh ? .request : .stale
       return .fetch(
         FetchPlan(
-          request: request, key: key, entry: entry, staleOnError: staleOnError, rule: rule, forward: forward))
+          request: request, key: key, entry: entry, endedFetchCount: endedFetchCount, staleOnError: staleOnError,
+          rule: rule, forward: forward))
     case .complete(let fields, let rule):
       return .fetch(
         FetchPlan(
-          request: request, key: key, entry: entry, conditional: fields, isCompletion: true, rule: rule,
-          forward: .partial))
-    default: return lookAfterMiss(request)
+          request: request, key: key, entry: entry, endedFetchCount: endedFetchCount, conditional: fields,
+          isCompletion: true, rule: rule, forward: .partial))
+    default: return resultOfMiss(request, endedFetchCount)
     }
   }
 
-  private func lookAfterMiss(_ request: ClientRequest) -> Look<Storage.Entry> {
+  @usableFromInline
+  func resultOfMiss(_ request: ClientRequest, _ endedFetchCount: UInt64) -> LookupResult<Storage.Entry> {
     switch decideMiss(request) {
-    case .gatewayTimeout(let rule): return .answer(unavailable(rule), revalidating: nil)
+    case .gatewayTimeout(let rule): return .response(unavailable(rule), revalidating: nil)
     case .bypass(let rule): return .bypass(rule)
     case .fetch(let rule):
-      guard let key = request.key else { return .bypass(.notHTTP) }
-      // Only Cache-Status tells the two kinds of miss apart; nobody else pays for the question.
+      guard let key = request.fetchKey else { return .bypass(.notHTTP) }
+      // Only Cache-Status distinguishes the two kinds of miss, so make the second lookup only for it.
       let isVaryMiss = options.cacheStatusName != nil && storage.variantCount(of: request) > 0
       return .fetch(
         FetchPlan(
-          request: request, key: key, entry: nil, rule: rule, forward: isVaryMiss ? .varyMiss : .uriMiss))
+          request: request, key: key, entry: nil, endedFetchCount: endedFetchCount, rule: rule,
+          forward: isVaryMiss ? .varyMiss : .uriMiss))
     }
   }
 }

@@ -3,72 +3,76 @@ public import HTTPCaching
 import ResponseStore
 import Synchronization
 
-/// A request on its way to the origin past the store, whoever carries it. Its answer may change what is stored: an unsafe
-/// method invalidates (RFC 9111 section 4.4), and what a POST brings may answer a later GET (RFC 9110 section 9.3.3).
+/// A request that bypasses the storage, sent by the caching client or by other code.
 ///
-///     let forwarded = ForwardedRequest(request, past: client)   // before it is sent
-///     await forwarded.invalidate(answeredBy: head)              // when the head has come, or the request has failed after it
-///     await forwarded.store(response)                           // when the body is complete, for a POST
+/// Its response can change the storage: an unsafe method invalidates stored responses (RFC 9111 section 4.4), and the
+/// response to a POST can be stored for later GETs (RFC 9110 section 9.3.3).
 ///
-/// Safe to use from any thread.
+///     let forwarded = ForwardedRequest(request, past: client)   // before the request is sent
+///     await forwarded.invalidate(answeredBy: head)              // after the head has arrived, even if the body fails
+///     await forwarded.store(response)                           // for a POST, when the body is complete
+///
+/// All members can be called from any thread.
 public final class ForwardedRequest<Storage: ResponseStorage>: Sendable {
   private typealias Plan = FetchPlan<Storage.Entry>
 
   private let client: CachingClient<Storage>
   private let request: ClientRequest
   private let requestTime: Date
-  /// Filed before the request is sent: a change by another request that overtakes this one keeps its answer out of the store.
-  private let flight: Flight<Storage.Entry>?
-  /// The key that ``expectUnseenResponse()`` has barred.
+  /// Registered before the request is sent, so that an invalidation in the meantime revokes its store permit.
+  private let fetch: InFlightFetch<Storage.Entry>?
+  /// The key for which ``expectUnseenResponse()`` prevents storing.
   private let barredKey = Mutex<RequestKey?>(nil)
 
-  /// A request that is about to be sent.
+  /// Creates a request that will be sent.
   public init(_ request: ClientRequest, past client: CachingClient<Storage>) {
     self.client = client
     self.request = request
     requestTime = client.clock()
     let isStorable = request.head.method == "POST" && !request.head.namesOtherHost
-    flight = isStorable ? request.key.map { client.flights.enterAlone($0) } : nil
+    fetch = isStorable ? request.fetchKey.map { client.inFlightFetches.startUnshared($0) } : nil
   }
 
   deinit {
-    if let flight { client.flights.leave(flight) }
+    if let fetch { client.inFlightFetches.finish(fetch) }
     unbar()
   }
 
-  /// Lets the answer invalidate what the request changed. An answer to a safe method, and an error, changes nothing.
+  /// Removes the stored responses that the response invalidates.
+  ///
+  /// A response to a safe method and an error response invalidate nothing.
   public func invalidate(answeredBy head: ResponseHead) async {
     let targets = Invalidation.targets(request: request.head, response: head)
-    if !targets.isEmpty { await client.invalidate(targets, for: request, sparing: flight) }
+    if !targets.isEmpty { await client.invalidate(targets, for: request, sparing: fetch) }
   }
 
-  /// Whether ``invalidate(answeredBy:)`` has anything to do.
+  /// Returns whether ``invalidate(answeredBy:)`` would remove anything.
   public func invalidates(answeredBy head: ResponseHead) -> Bool {
     !Invalidation.targets(request: request.head, response: head).isEmpty
   }
 
-  /// Prepares for a request that is sent again where its response is not seen in time, as `URLSession` does once a
-  /// challenge is answered.
+  /// Prepares for a repetition of the request whose response is not visible in time.
   ///
-  /// Removes what is stored for the request's URL. Until ``unseenResponseHasCome(_:)``, or until this object is released,
-  /// nothing that is fetched from that URL is stored. A safe method changes nothing.
+  /// `URLSession` repeats a request after an authentication challenge. This removes the stored responses for the
+  /// request's URL. Responses from that URL are not stored until ``unseenResponseHasCome(_:)`` is called or this object
+  /// is released. Does nothing for a safe method.
   public func expectUnseenResponse() async {
-    // As a success without fields.
+    // Assume a successful response without fields.
     let targets = Invalidation.targets(request: request.head, response: ResponseHead(status: 204, fields: HTTPFields()))
-    guard !targets.isEmpty, let key = request.key else { return }
+    guard !targets.isEmpty, let key = request.fetchKey else { return }
     let isFirst = barredKey.withLock { barredKey in
       defer { barredKey = key }
       return barredKey == nil
     }
-    if isFirst { client.flights.bar(key) }
+    if isFirst { client.inFlightFetches.bar(key) }
     await client.invalidate(targets, for: request)
   }
 
-  /// Ends what ``expectUnseenResponse()`` began.
+  /// Allows storing again after ``expectUnseenResponse()``.
   ///
-  /// - Parameter head: The response, if one is known; what it invalidates is removed.
+  /// - Parameter head: The head of the response, if known. The stored responses that it invalidates are removed.
   public func unseenResponseHasCome(_ head: ResponseHead?) async {
-    // Other processes may have stored meanwhile.
+    // Other processes may have stored responses in the meantime.
     if let head { await invalidate(answeredBy: head) }
     unbar()
   }
@@ -78,42 +82,44 @@ public final class ForwardedRequest<Storage: ResponseStorage>: Sendable {
       defer { barredKey = nil }
       return barredKey
     }
-    if let key { client.flights.unbar(key) }
+    if let key { client.inFlightFetches.unbar(key) }
   }
 
-  /// Stores the answer to a POST for a later GET, if it permits that. To be called after ``invalidate(answeredBy:)``.
+  /// Stores the response to a POST for later GETs, if the response permits that.
   ///
-  /// - Parameter response: the complete answer; nothing is stored if its body streams.
+  /// Call this after ``invalidate(answeredBy:)``.
+  ///
+  /// - Parameter response: The complete response. Nothing is stored if its body is a stream.
   public func store(_ response: IncomingResponse) async {
-    guard let flight, let bytes = response.body.bytes, bytes.count <= client.maximumBodyByteCount,
-      response.announcedByteCount(for: request).allows(bytes.count),
+    guard let fetch, let bytes = response.body.bytes, bytes.count <= client.maximumBodyByteCount,
+      response.declaredByteCount(for: request).allows(bytes.count),
       case (let plan, var proposal)? = reusable(response, because: .writeThrough)
     else { return }
     proposal.body = bytes
-    _ = await client.finish(proposal, plan, in: flight)
+    _ = await client.finish(proposal, plan, in: fetch)
   }
 
-  /// The answer to a POST, gathered on its way to the caller; `nil` if it is not to be stored.
+  /// Returns a response to a POST that is stored while the caller reads it; `nil` if it cannot be stored.
   func collect(_ response: IncomingResponse, because rule: Rule) async throws -> ClientResponse<Storage.Entry>? {
-    guard let flight, let (plan, proposal) = reusable(response, because: rule) else { return nil }
-    // Keeps this object, and with it the flight, until the body has come.
-    flight.start { [self] in await client.collect(response, as: proposal, plan, in: flight) }
-    return try await flight.answer()
+    guard let fetch, let (plan, proposal) = reusable(response, because: rule) else { return nil }
+    // Retain this object, and with it the fetch, until the body has arrived.
+    fetch.start { [self] in await client.storeWhileStreaming(response, as: proposal, plan, in: fetch) }
+    return try await fetch.response()
   }
 
-  /// What the answer to a POST is as the answer to a GET, if it may be one.
-  private func reusable(_ response: IncomingResponse, because rule: Rule) -> (Plan, StorageProposal)? {
+  /// Returns the response to a POST as a response to a GET, if it can be stored as such.
+  private func reusable(_ response: IncomingResponse, because rule: Rule) -> (Plan, ProposedResponse)? {
     guard !response.usedUnseenCredentials else { return nil }
     let arrival = CachingClient<Storage>.Arrival(
       response: response, requestTime: requestTime, responseTime: client.clock())
-    let judgement = client.judge(
-      request.overrides.judged(response.head), arrival, request, sentAs: request.outgoing().head)
-    guard case .store(let proposal) = judgement, let flight else { return nil }
+    let judgement = client.decideStorage(
+      request.overrides.applied(to: response.head), arrival, request, sentAs: request.outgoing().head)
+    guard case .store(let proposal) = judgement, let fetch else { return nil }
     var get = request
     get.head.method = "GET"
     get.body = nil
-    var plan = Plan(request: get, key: flight.key, entry: nil, rule: rule, forward: .method)
-    // The flight stays filed as long as this object lives.
+    var plan = Plan(request: get, key: fetch.key, entry: nil, rule: rule, forward: .method)
+    // The fetch stays registered until this object is released.
     plan.owner = self
     return (plan, proposal)
   }

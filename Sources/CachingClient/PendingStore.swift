@@ -1,48 +1,48 @@
 import HTTPCaching
 import Synchronization
 
-/// A complete response of which a caller's hook has yet to say what is to be stored. Nobody waits for that.
+/// A complete response whose storage awaits the decision of the caller's hook.
 ///
-/// The fetch stays filed meanwhile, so that an invalidation reaches it. A hook that lets go of its answer without giving one
-/// stores nothing.
+/// The fetch stays registered until then, so that an invalidation revokes its permit. If the hook releases its callback
+/// without calling it, nothing is stored.
 final class PendingStore<Storage: ResponseStorage>: Sendable {
   private let client: CachingClient<Storage>
   private let plan: FetchPlan<Storage.Entry>
-  private let flight: Flight<Storage.Entry>
+  private let fetch: InFlightFetch<Storage.Entry>
   private let isDecided = Atomic<Bool>(false)
   /// Ended when the hook has decided.
   private let wait: DecisionWait
 
   init(
-    _ client: CachingClient<Storage>, _ plan: FetchPlan<Storage.Entry>, _ flight: Flight<Storage.Entry>,
+    _ client: CachingClient<Storage>, _ plan: FetchPlan<Storage.Entry>, _ fetch: InFlightFetch<Storage.Entry>,
     _ wait: DecisionWait
   ) {
     self.wait = wait
     self.client = client
     self.plan = plan
-    self.flight = flight
+    self.fetch = fetch
   }
 
   deinit {
-    if !isDecided.load(ordering: .relaxed) { client.flights.leave(flight) }
+    if !isDecided.load(ordering: .relaxed) { client.inFlightFetches.finish(fetch) }
     wait.end()
   }
 
-  /// Stores what the hook makes of the response; `nil` stores nothing. Only the first call counts.
-  func decide(_ proposal: StorageProposal?) {
+  /// Stores the hook's proposal; `nil` stores nothing. Only the first call has an effect.
+  func decide(_ proposal: ProposedResponse?) {
     guard !isDecided.exchange(true, ordering: .relaxed) else { return }
     defer { wait.end() }
     guard let proposal else {
       client.counters.refuse(.refusedByCaller)
-      return client.flights.leave(flight)
+      return client.inFlightFetches.finish(fetch)
     }
-    guard case .overtaken(whileStoring: true) = client.keep(proposal, plan, in: flight) else {
-      return client.flights.leave(flight)
+    guard case .invalidatedInFlight(whileStoring: true) = client.storeProposal(proposal, plan, in: fetch) else {
+      return client.inFlightFetches.finish(fetch)
     }
-    // A removal waits for the disk, and the hook's thread is not ours.
+    // A removal waits for the disk, which must not block the hook's thread.
     Task { [self] in
-      await client.undoIfOvertaken(plan, flight)
-      client.flights.leave(flight)
+      await client.removeIfRevoked(plan, fetch)
+      client.inFlightFetches.finish(fetch)
     }
   }
 }

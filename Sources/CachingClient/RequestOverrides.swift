@@ -1,33 +1,32 @@
 import FoundationEssentials
 import HTTPCaching
 
-/// Where the caller knows better than the server, for one request. Everything here is applied before any decision is made.
+/// Overrides of HTTP's caching rules for one request. They are applied before any decision.
 public struct RequestOverrides: Sendable, Hashable {
-  /// For how many seconds a response is fresh, whatever its own fields say. The default, `nil`, leaves it to them, as does a
-  /// negative number.
+  /// The freshness lifetime in seconds, regardless of the response's fields.
   ///
-  /// The stored response then carries `Cache-Control: max-age` of this many seconds in place of its own Cache-Control, Expires,
-  /// Pragma and Age. It makes successful answers, redirects, 404 and 410 storable; other errors keep their own rules, and so
-  /// does a request with `no-store`.
+  /// With `nil`, the default, or a negative number, the response's fields decide. A forced lifetime replaces the stored
+  /// response's Cache-Control, Expires, Pragma and Age by `Cache-Control: max-age`. It makes successful responses,
+  /// redirects, 404 and 410 storable. It does not change the rules for other errors or for a request with `no-store`.
   public var lifetime: Double?
 
-  /// Names of response fields that are taken as not sent, for example `Vary` or `Set-Cookie`. Case does not matter.
+  /// The names of response fields to ignore, for example `Vary` or `Set-Cookie`, in any case.
   ///
-  /// The answer from the network shows them all the same; the stored response does not have them.
+  /// The response from the network keeps these fields. The stored response does not have them.
   public var ignoredResponseFields: [String]
 
-  /// Names of query parameters that do not tell responses apart, for example a token or a tracking id. They are sent, but left
-  /// out of the key. A name is compared as it stands in the URL, percent-encoding included.
+  /// The names of query parameters to leave out of the cache key, for example a token or a tracking ID.
+  ///
+  /// They are sent to the origin. Names are compared as they are in the URL, without percent-decoding.
   public var ignoredQueryParameters: Set<String>
 
-  /// Whether the request may wait for an identical one that is under way and share its response, and the other way round.
-  /// The default is yes.
+  /// Whether the request may share a fetch with identical requests, as leader or follower. The default is true.
   ///
-  /// Without it the request asks the origin itself when nothing usable is stored, as it would without a cache. For a resource
-  /// whose origin answers late on purpose, such as long polling.
+  /// If false, the request fetches its own response when no stored response is usable. Use false for a resource whose
+  /// origin delays its responses on purpose, such as long polling.
   public var allowsCoalescing: Bool
 
-  /// Overrides; with no argument, none.
+  /// Creates overrides; by default none.
   public init(
     lifetime: Double? = nil, ignoredResponseFields: [String] = [], ignoredQueryParameters: Set<String> = [],
     allowsCoalescing: Bool = true
@@ -38,7 +37,7 @@ public struct RequestOverrides: Sendable, Hashable {
     self.allowsCoalescing = allowsCoalescing
   }
 
-  /// The URL without the ignored query parameters; without a query if none is left. What the storage keys by.
+  /// Returns the URL for the cache key: without the ignored query parameters, and without a query if none is left.
   public func keyURL(for url: URL) -> URL {
     guard !ignoredQueryParameters.isEmpty else { return url }
     let text = url.absoluteString
@@ -49,12 +48,12 @@ public struct RequestOverrides: Sendable, Hashable {
       !ignoredQueryParameters.contains(String(parameter.prefix { $0 != "=" }))
     }
     let stripped = beforeFragment[..<mark] + (kept.isEmpty ? "" : "?" + kept.joined(separator: "&"))
-    // Removing whole parameters of a valid URL leaves a valid URL; should that ever fail, the full one is the safe key.
+    // A valid URL stays valid without some of its parameters. If parsing fails all the same, the full URL is safe.
     return URL(string: String(stripped)) ?? url
   }
 
-  /// The response as decisions are to see it.
-  public func judged(_ head: ResponseHead) -> ResponseHead {
+  /// Returns the response head with these overrides, as input for decisions.
+  public func applied(to head: ResponseHead) -> ResponseHead {
     guard lifetime != nil || !ignoredResponseFields.isEmpty else { return head }
     var head = head
     for name in ignoredResponseFields { head.fields.remove(name) }
@@ -65,8 +64,10 @@ public struct RequestOverrides: Sendable, Hashable {
     return head
   }
 
-  /// The facts as the forced lifetime makes them: it counts from receipt, so a server's wrong clock plays no part.
-  public func applied(to facts: FreshnessFacts, status: Int) -> FreshnessFacts {
+  /// Returns the freshness with the forced lifetime.
+  ///
+  /// The lifetime counts from receipt, so a wrong clock of the server has no effect.
+  public func applied(to facts: FreshnessInfo, status: Int) -> FreshnessInfo {
     guard let lifetime = forcedLifetime(for: status) else { return facts }
     var facts = facts
     facts.initialAge = 0
@@ -78,7 +79,7 @@ public struct RequestOverrides: Sendable, Hashable {
   private func forcedLifetime(for status: Int) -> Double? {
     guard let lifetime, lifetime >= 0 else { return nil }
     switch status {
-    case 200..<400, 404, 410: return min(lifetime, FreshnessFacts.maximumSeconds)
+    case 200..<400, 404, 410: return min(lifetime, FreshnessInfo.maximumSeconds)
     default: return nil
     }
   }

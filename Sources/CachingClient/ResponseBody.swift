@@ -1,11 +1,11 @@
 public import FoundationEssentials
 
-/// The body of a response: bytes at hand, or chunks that are still on their way.
+/// The body of a response, as bytes in memory or as a stream of chunks.
 ///
-/// A body from the store (``bytes`` is not `nil`) can be read any number of times. A body from the network can be read once;
-/// reading waits for the next chunk, and dropping the body unread ends the transfer unless other requests wait for its result.
+/// A body from the store can be read any number of times. A body from the network can be read once, and reading waits
+/// for the next chunk. Releasing it unread cancels the transfer, unless other requests wait for the response.
 ///
-/// A transfer that ended before its end **throws**: what was received so far is then not the response.
+/// Reading **throws** if the transfer ends early. The chunks received so far are then not the complete response.
 ///
 ///     for try await chunk in response.body { … }
 ///     let all = try await response.body.collect(upTo: 1 << 20)
@@ -13,7 +13,7 @@ public struct ResponseBody: AsyncSequence, Sendable {
   /// One chunk.
   public typealias Element = Data
 
-  /// Gives the chunk after the last one, or `nil` at the end.
+  /// Returns the next chunk, or `nil` at the end.
   @usableFromInline typealias Next = () async throws -> Data?
 
   @usableFromInline
@@ -24,7 +24,7 @@ public struct ResponseBody: AsyncSequence, Sendable {
 
   @usableFromInline let source: Source
 
-  /// A body whose bytes are at hand.
+  /// Creates a body whose bytes are in memory.
   @inlinable
   public init(_ bytes: Data) {
     source = .bytes(bytes)
@@ -33,15 +33,15 @@ public struct ResponseBody: AsyncSequence, Sendable {
   /// A body without bytes.
   public static let empty = ResponseBody(Data())
 
-  /// A body that asks for its chunks one at a time, which gives the sender back pressure.
+  /// Creates a body that requests its chunks one at a time, which applies back pressure to the sender.
   ///
-  /// - Parameter next: gives the next chunk, `nil` at the end; it throws if the transfer ended early. It is never called again
-  ///   before an earlier call returned.
+  /// - Parameter next: Returns the next chunk, or `nil` at the end; throws if the transfer ended early. A call begins
+  ///   only after the previous call has returned.
   public init(next: @escaping @Sendable () async throws -> Data?) {
     source = .stream { next }
   }
 
-  /// A body made of the chunks of a sequence, for a transport that has one. The sequence throws if the transfer ended early.
+  /// Creates a body from a sequence of chunks, which must throw if the transfer ended early.
   public init<Chunks: AsyncSequence & Sendable>(_ chunks: Chunks) where Chunks.Element == Data {
     source = .stream {
       var iterator = chunks.makeAsyncIterator()
@@ -49,7 +49,7 @@ public struct ResponseBody: AsyncSequence, Sendable {
     }
   }
 
-  /// The bytes, if all of them are at hand; `nil` for a body that is still on its way.
+  /// The bytes, if all of them are in memory; `nil` for a stream of chunks.
   public var bytes: Data? {
     if case .bytes(let bytes) = source { bytes } else { nil }
   }
@@ -62,11 +62,12 @@ public struct ResponseBody: AsyncSequence, Sendable {
     }
   }
 
-  /// The whole body as one value.
+  /// Returns the complete body as one value.
   ///
-  /// - Parameter limit: the largest number of bytes accepted.
-  /// - Throws: ``CachingClientError/bodyTooLarge(limit:)`` as soon as the limit is passed, and whatever ends the transfer early.
-  /// - Complexity: no copy for a body at hand or of one chunk, else one copy of each byte.
+  /// - Parameter limit: The maximum size in bytes.
+  /// - Throws: ``CachingClientError/bodyTooLarge(limit:)`` as soon as the body exceeds the limit; the error that ends
+  ///   the transfer early.
+  /// - Complexity: No copy for a body in memory or of one chunk; otherwise one copy of each byte.
   public func collect(upTo limit: Int) async throws -> Data {
     if let bytes {
       guard bytes.count <= limit else { throw CachingClientError.bodyTooLarge(limit: limit) }
@@ -79,7 +80,7 @@ public struct ResponseBody: AsyncSequence, Sendable {
     return collector.joined()
   }
 
-  /// Walks over the chunks. Not to be shared between tasks.
+  /// An iterator over the chunks. Use it in one task only.
   public struct AsyncIterator: AsyncIteratorProtocol {
     private var bytes: Data?
     private let next: Next?
@@ -89,7 +90,7 @@ public struct ResponseBody: AsyncSequence, Sendable {
       self.next = next
     }
 
-    /// The next chunk, or `nil` at the end.
+    /// Returns the next chunk, or `nil` at the end.
     public mutating func next() async throws -> Data? {
       guard let next else {
         defer { bytes = nil }
@@ -100,7 +101,7 @@ public struct ResponseBody: AsyncSequence, Sendable {
   }
 }
 
-/// Gathers chunks up to a limit; past the limit it lets go of all of them.
+/// A collector of chunks up to a limit. It releases all chunks if the limit is exceeded.
 struct BodyCollector {
   private var chunks: [Data] = []
   private(set) var byteCount = 0
@@ -110,7 +111,7 @@ struct BodyCollector {
     self.limit = limit
   }
 
-  /// Takes one more chunk, or gives all up and returns `false` if the limit would be passed.
+  /// Appends a chunk. If the limit would be exceeded, releases all chunks and returns `false`.
   mutating func append(_ chunk: Data) -> Bool {
     let (sum, overflow) = byteCount.addingReportingOverflow(chunk.count)
     guard !overflow, sum <= limit else {
@@ -123,9 +124,10 @@ struct BodyCollector {
     return true
   }
 
+  /// Returns the chunks as one value.
   func joined() -> Data {
     if chunks.count == 1 { return chunks[0] }
-    // The size is what arrived, never what a Content-Length claimed: a lie must not reserve memory.
+    // Reserve the received size, not the declared one: a false Content-Length must not reserve memory.
     var all = Data(capacity: byteCount)
     for chunk in chunks { all.append(chunk) }
     return all

@@ -2,137 +2,213 @@ public import FoundationEssentials
 public import HTTPCaching
 public import ResponseStore
 
-/// Where a ``CachingClient`` looks responses up and puts them.
+/// The storage of a ``CachingClient``.
 ///
-/// All methods are called from any thread, many at once; none is called while the engine holds a lock. They are called from
-/// Swift tasks, so none may block: a store or an update for which there is no room is dropped. ``remove(_:for:)`` and
-/// ``invalidate(_:for:movingPast:)``, which are rare, suspend until the removal is safe.
+/// All methods are called concurrently from any thread, and never while the caching client holds a lock. They are
+/// called from Swift tasks, so they must not block: a write or update that does not fit is dropped. ``remove(_:for:)``
+/// and ``invalidate(_:for:movingPast:)`` are rare and suspend until the removal is durable.
 ///
-/// The storage keys by ``ClientRequest/keyURL`` without its user, and ``ClientRequest/partition``, always as for a GET: a HEAD is
-/// answered from a stored GET. Users select among the variants of a key (``HTTPCaching/VarySelection``).
+/// The cache key is ``ClientRequest/key``. It is always for GET, so a HEAD is served from a stored GET. It has no user
+/// information, which is part of the Vary key instead (``HTTPCaching/VaryKey``).
 public protocol ResponseStorage: Sendable {
-  /// A stored response as lookups return it.
-  associatedtype Entry: StoredResponseView & Sendable
+  /// A stored response that lookups return.
+  associatedtype Entry: StoredResponseMetadata & Sendable
 
-  /// The newest stored response whose selection matches the request's head, fresh or not; `nil` if there is none.
+  /// Returns the newest stored response whose Vary key matches the request's head, fresh or stale; `nil` if none.
   func lookup(_ request: ClientRequest) -> Entry?
 
-  /// The stored bytes of an entry.
+  /// Returns the body of an entry.
+  ///
+  /// Not called for an entry that was looked up for a request with ``ClientRequest/readsBodyInPieces``.
   func body(of entry: Entry) -> Data
 
-  /// Stores a response in place of what has the same key and selection. It can be looked up when this returns, if it fits.
-  func store(_ proposal: StorageProposal, for request: ClientRequest)
+  /// Returns a range of the body of an entry. The bytes may stay in the store until they are read.
+  ///
+  /// Called if the request sets ``ClientRequest/readsBodyInPieces``. The default implementation uses `body(of:)`.
+  func chunks(of entry: Entry, in range: Range<Int>) -> ResponseBody
 
-  /// Replaces fields and facts of an entry and keeps its body (RFC 9111 section 4.3.4). Nothing happens if it is gone.
-  func update(_ entry: Entry, fields: HTTPFields, facts: FreshnessFacts, for request: ClientRequest)
+  /// Stores a response and replaces the stored one with the same cache key and Vary key.
+  ///
+  /// Lookups find it when this returns, unless it was dropped.
+  func store(_ proposal: ProposedResponse, for request: ClientRequest)
 
-  /// Removes one entry. When it returns, the entry is not found any more; other variants of its key may go with it.
+  /// Replaces the fields and freshness of an entry and keeps its body (RFC 9111 section 4.3.4).
+  ///
+  /// Does nothing if the entry is no longer stored.
+  func update(_ entry: Entry, fields: HTTPFields, facts: FreshnessInfo, for request: ClientRequest)
+
+  /// Removes an entry. When this returns, lookups no longer find it.
+  ///
+  /// Other variants with its cache key may be removed too.
   func remove(_ entry: Entry, for request: ClientRequest) async
 
-  /// Removes what an answer makes invalid (RFC 9111 section 4.4, RFC 9875). When it returns, nothing of that is found
-  /// any more.
+  /// Removes the stored responses that a response invalidates (RFC 9111 section 4.4, RFC 9875).
   ///
-  /// - Parameter token: of an answer that is itself to be stored, as ``removalToken`` gave it. It is moved past the
-  ///   removals that this makes, unless others come between; a storage without tokens leaves it alone.
+  /// When this returns, lookups no longer find them.
+  ///
+  /// - Parameter token: The removal token of the invalidating response, which may itself be stored. It is advanced past
+  ///   the removals made here, unless other removals came in between. A storage without tokens does not change it.
   func invalidate(
     _ invalidation: StorageInvalidation, for request: ClientRequest, movingPast token: inout RemovalToken
   ) async
 
-  /// The present point in the order of removals. The engine takes it before it sends a request. There is a default:
-  /// zero, for a storage from which only its client removes.
+  /// The token of the latest removal.
+  ///
+  /// The caching client reads it before it sends a request. The default implementation returns zero, for a storage from
+  /// which only its caching client removes responses.
   var removalToken: RemovalToken { get }
 
-  /// Whether a removal since a token, by whomever, may cover a response that comes from a URL now. The token is moved
-  /// to now. There is a default: false.
+  /// Returns whether there may have been a removal since a token.
   ///
-  /// - Parameter url: `nil` if the URL cannot be told; then any removal may cover the response.
+  /// If false, ``wasRemoved(_:_:since:)``, which needs a URL, is not called. The default implementation returns true.
+  func hasRemovals(since token: RemovalToken) -> Bool
+
+  /// Returns whether a removal since a token, by any process, may cover a response from a URL.
+  ///
+  /// The default implementation returns false.
+  ///
+  /// - Parameters:
+  ///   - url: The URL; `nil` if it is unknown, so that any removal may cover the response.
+  ///   - partition: The partition of the request.
+  ///   - token: The removal token to compare with. It is advanced to the present.
   func wasRemoved(_ url: URL?, _ partition: String, since token: inout RemovalToken) -> Bool
 
-  /// How many variants are stored under the request's key, matching or not. There is a default: one if `lookup` finds any.
+  /// Returns the number of stored variants of the request's cache key.
+  ///
+  /// The default implementation returns one if `lookup` finds a response.
   func variantCount(of request: ClientRequest) -> Int
 
-  /// A keyed digest that stands for a credential in a ``VarySelection``; the same value always gives the same digest.
+  /// Returns a keyed digest that represents a credential in a ``VaryKey``. Equal values have equal digests.
   func credentialDigest(_ value: String) -> String
 }
 
 extension ResponseStorage {
-  /// One if `lookup` finds any.
+  /// Returns that range of `body(of:)`.
+  public func chunks(of entry: Entry, in range: Range<Int>) -> ResponseBody {
+    ResponseBody(body(of: entry).part(range))
+  }
+
+  /// Returns one if `lookup` finds a response, and zero otherwise.
   public func variantCount(of request: ClientRequest) -> Int {
     lookup(request) == nil ? 0 : 1
   }
 
-  /// Zero: nobody else removes anything.
+  /// Returns true, so that ``wasRemoved(_:_:since:)`` is called.
+  public func hasRemovals(since token: RemovalToken) -> Bool { true }
+
+  /// Zero, because only the caching client removes responses.
   public var removalToken: RemovalToken { 0 }
 
-  /// False: nobody else removes anything.
+  /// Returns false, because only the caching client removes responses.
   public func wasRemoved(_ url: URL?, _ partition: String, since token: inout RemovalToken) -> Bool { false }
 }
 
-/// What is to be removed from a storage because a request has changed it at the origin.
+/// Stored responses to remove because a request has changed their resources at the origin.
 public struct StorageInvalidation: Sendable, Hashable {
-  /// URLs of which every variant in the request's partition is to be removed, as the storage keys them.
-  public var urls: [URL]
-  /// Cache groups of which every member is to be removed, in all partitions.
-  public var groups: [String]
+  /// URLs whose variants in the request's partition are removed, without the query parameters that overrides ignore.
+  public var urls: [URL] {
+    didSet { keys = nil }
+  }
+  /// Cache groups whose members are removed, in all partitions.
+  public var groups: [String] {
+    didSet { groupScopes = nil }
+  }
   /// The origin to which the groups belong.
   public var origin: String
-  /// Whether fetches of the URLs have lost their right to store by this. One may be storing at this moment: then a
-  /// removal is to be made even where nothing is found.
-  public var overtakesFetches: Bool
+  /// Whether store permits for the URLs were revoked.
+  ///
+  /// Their fetches may be storing a response at this moment, so remove the URLs even if a lookup finds no response.
+  public var revokesPermits: Bool
 
-  /// What is to be removed.
-  public init(urls: [URL], groups: [String] = [], origin: String = "", overtakesFetches: Bool = false) {
+  // Set if the caching client has already encoded the keys and scopes for its in-flight fetches.
+  private var keys: [RequestKey]?
+  private var groupScopes: [RemovalScope]?
+
+  /// Returns whether both describe the same responses.
+  public static func == (left: StorageInvalidation, right: StorageInvalidation) -> Bool {
+    left.urls == right.urls && left.groups == right.groups && left.origin == right.origin
+      && left.revokesPermits == right.revokesPermits
+  }
+
+  /// Hashes the description of the responses.
+  public func hash(into hasher: inout Hasher) {
+    hasher.combine(urls)
+    hasher.combine(groups)
+    hasher.combine(origin)
+    hasher.combine(revokesPermits)
+  }
+
+  /// Describes responses to remove.
+  public init(urls: [URL], groups: [String] = [], origin: String = "", revokesPermits: Bool = false) {
     self.urls = urls
     self.groups = groups
     self.origin = origin
-    self.overtakesFetches = overtakesFetches
+    self.revokesPermits = revokesPermits
+  }
+
+  init(
+    urls: [URL], keys: [RequestKey], groups: [String] = [], scopes: [RemovalScope] = [], origin: String = "",
+    revokesPermits: Bool = false
+  ) {
+    self.init(urls: urls, groups: groups, origin: origin, revokesPermits: revokesPermits)
+    self.keys = keys
+    groupScopes = scopes
+  }
+
+  /// The keys of the URLs.
+  package func keys(for request: ClientRequest) -> [RequestKey] {
+    keys ?? urls.compactMap { RequestKey(url: $0, partition: request.partition) }
+  }
+
+  /// The scopes of the groups.
+  package func scopes(for request: ClientRequest) -> [RemovalScope] {
+    groupScopes ?? groups.compactMap { .group($0, ofOrigin: request.head.url) }
   }
 }
 
-/// A response that is about to be stored.
-public struct StorageProposal: Sendable {
-  /// The status to store.
-  public var status: Int
-  /// The fields to store: hop-by-hop fields are left out, and a Date is there (RFC 9111 section 3.1).
-  public var fields: HTTPFields
-  /// The complete body; for a part (`facts.flags.incomplete`) the bytes of that part.
-  public var body: Data
-  /// What was computed from the head for later decisions.
-  public var facts: FreshnessFacts
-  /// The request fields this response was selected by.
-  public var vary: VarySelection
-  /// Bytes of the caller's own, kept with the response.
+/// A response that is proposed for storing.
+///
+/// It has the members of ``CacheableResponse`` too.
+@dynamicMemberLookup
+public struct ProposedResponse: Sendable {
+  /// The response to store.
+  public var response: CacheableResponse
+  /// Bytes of the caller that are stored with the response.
   public var userInfo: Data?
-  /// Whether it is to be kept in memory only.
+  /// Whether to keep the response in memory only.
   public var isMemoryOnly: Bool
-  /// Anything a ``ClientRequest/willStore`` hook wants to hand to the storage along with it.
+  /// Any value that a ``ClientRequest/willStore`` hook passes to the storage.
   public var attachment: (any Sendable)?
 
-  /// The transfer this comes from; `nil` for a proposal made elsewhere.
-  var ticket: StoreTicket?
+  /// The store permit of the fetch; `nil` for a proposal that does not come from a fetch.
+  var permit: StorePermit?
 
-  /// A proposal.
+  /// Creates a proposal.
   public init(
-    status: Int, fields: HTTPFields, body: Data, facts: FreshnessFacts, vary: VarySelection, userInfo: Data? = nil,
+    status: Int, fields: HTTPFields, body: Data, facts: FreshnessInfo, vary: VaryKey, userInfo: Data? = nil,
     isMemoryOnly: Bool = false, attachment: (any Sendable)? = nil
   ) {
-    self.status = status
-    self.fields = fields
-    self.body = body
-    self.facts = facts
-    self.vary = vary
+    response = CacheableResponse(status: status, fields: fields, body: body, facts: facts, vary: vary)
     self.userInfo = userInfo
     self.isMemoryOnly = isMemoryOnly
     self.attachment = attachment
   }
 
-  /// The point in the order of removals at which the origin was asked: a removal that came later covers this response,
-  /// which is to be stored as of then. `nil` for a proposal made elsewhere.
-  public var removalToken: RemovalToken? { ticket?.token }
+  /// A member of the response.
+  public subscript<Value>(dynamicMember member: WritableKeyPath<CacheableResponse, Value>) -> Value {
+    get { response[keyPath: member] }
+    set { response[keyPath: member] = newValue }
+  }
 
-  /// Whether a removal or an invalidation has overtaken this response, so that it must not be stored any more.
+  /// The removal token up to which no removal covers this response.
   ///
-  /// The engine asks before `store`, and removes again what an invalidation overtook meanwhile. A storage that asks once more
-  /// inside its own critical section, the one its removals take too, leaves no instant at which the old response is visible.
-  public var isVoid: Bool { ticket?.isVoid ?? false }
+  /// Pass it to the store, because a later removal may cover the response. `nil` for a proposal that does not come from
+  /// a fetch.
+  public var removalToken: RemovalToken? { permit?.token }
+
+  /// Whether a removal or invalidation revoked the permit to store this response.
+  ///
+  /// The caching client checks it before `store`, and again afterwards to remove an invalidated response. Check it also
+  /// inside the critical section that the storage's removals use, so that an outdated response is never visible.
+  public var isRevoked: Bool { permit?.isRevoked ?? false }
 }

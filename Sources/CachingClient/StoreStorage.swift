@@ -7,60 +7,74 @@ public import ResponseStore
 ///     let store = try ResponseStore.open(directory: path, options: .init(capacityByteCount: 512 << 20))
 ///     let client = CachingClient(store: store)
 ///
-/// Lookups cost what the store's cost. `remove` and `invalidate` return when the removal is safe on disk, as the store's do.
+/// `remove` and `invalidate` return when the removal is durable.
 public struct StoreStorage: ResponseStorage {
-  /// Where responses are kept.
+  /// The store of the responses.
   public let store: ResponseStore
 
-  /// A storage on an open store.
+  /// Creates a storage on an open store.
   public init(_ store: ResponseStore) {
     self.store = store
   }
 
-  private func key(_ request: ClientRequest) -> RequestKey? {
-    RequestKey(url: request.keyURL, partition: request.partition)
-  }
-
-  /// The newest stored response whose selection matches.
+  /// Returns the newest stored response whose Vary key matches.
   public func lookup(_ request: ClientRequest) -> StoredResponse? {
-    guard let key = key(request) else { return nil }
-    return store.lookup(key) { vary in
+    guard let key = request.key else { return nil }
+    let matches = { (vary: VaryKey) -> Bool in
       vary.matches(request.head, credentialDigest: store.credentialDigest)
     }
+    guard request.readsBodyInPieces else { return store.lookup(key, where: matches) }
+    return store.lookup(key, leavingBodiesBeyond: Self.maximumCopiedBodyByteCount, where: matches)
   }
 
-  /// The bytes that were copied out with the entry.
+  /// The maximum size of a body that is copied for a request that reads bodies in pieces.
+  ///
+  /// Larger bodies stay in the store.
+  package static let maximumCopiedBodyByteCount = 1 << 20
+
+  /// Returns the bytes that were copied with the entry.
   public func body(of entry: StoredResponse) -> Data { entry.body }
 
-  /// Hands a response to the store's writer; it is dropped where the queue is full. One that is to be kept in memory
-  /// only is not kept.
-  public func store(_ proposal: StorageProposal, for request: ClientRequest) {
-    guard !proposal.isMemoryOnly, let key = key(request) else { return }
+  /// Returns a range of the bytes that were copied with the entry or are still in the store.
+  public func chunks(of entry: StoredResponse, in range: Range<Int>) -> ResponseBody {
+    guard let stored = entry.storedBody else { return ResponseBody(entry.body.part(range)) }
+    return ResponseBody(stored, in: range)
+  }
+
+  /// Adds a response to the store's write queue, or drops it if the queue is full.
+  ///
+  /// A response for memory only is not stored.
+  public func store(_ proposal: ProposedResponse, for request: ClientRequest) {
+    guard !proposal.isMemoryOnly, let key = request.key else { return }
     store.store(
       NewResponse(
         key: key, status: proposal.status, fields: proposal.fields, body: proposal.body, facts: proposal.facts,
         vary: proposal.vary, attachment: proposal.userInfo.map { [UInt8]($0) }),
-      askedAt: proposal.removalToken, waitsForRoom: false)
+      askedAt: proposal.removalToken, waitsForSpace: false)
   }
 
-  /// Gives an entry new fields and facts.
-  public func update(_ entry: StoredResponse, fields: HTTPFields, facts: FreshnessFacts, for request: ClientRequest) {
-    store.update(entry, fields: fields, facts: facts, waitsForRoom: false)
+  /// Replaces the fields and freshness of an entry.
+  public func update(_ entry: StoredResponse, fields: HTTPFields, facts: FreshnessInfo, for request: ClientRequest) {
+    var entry = entry
+    if entry.storedBody != nil {
+      // The update needs the body, because the pending write must be readable from memory.
+      let (vary, facts) = (entry.vary, entry.facts)
+      guard let whole = store.lookup(entry.key, where: { $0 == vary }), whole.facts == facts else { return }
+      entry = whole
+    }
+    store.update(entry, fields: fields, facts: facts, waitsForSpace: false)
   }
 
-  /// Removes an entry, and its siblings with it: the store removes by key.
+  /// Removes an entry and the other variants with its cache key.
   public func remove(_ entry: StoredResponse, for request: ClientRequest) async {
     await onBlockingThread { [store] in store.remove(entry.key) }
   }
 
-  /// Removes each URL in the request's partition, and the groups in all.
+  /// Removes the URLs in the request's partition and the groups in all partitions.
   public func invalidate(
     _ invalidation: StorageInvalidation, for request: ClientRequest, movingPast token: inout RemovalToken
   ) async {
-    let keys = invalidation.urls.compactMap { RequestKey(url: $0, partition: request.partition) }
-    let scopes =
-      keys.map { .key($0.bytes) }
-      + invalidation.groups.compactMap { RemovalScope.group($0, ofOrigin: request.head.url) }
+    let scopes = invalidation.keys(for: request).map { .key($0.bytes) } + invalidation.scopes(for: request)
     token = await onBlockingThread { [store, token] in
       var token = token
       for scope in scopes { store.remove(scope, movingPast: &token) }
@@ -68,17 +82,20 @@ public struct StoreStorage: ResponseStorage {
     }
   }
 
-  /// The store's.
-  public var removalToken: RemovalToken { store.snapshot }
+  /// The store's removal token.
+  public var removalToken: RemovalToken { store.removalToken }
 
-  /// Whether a removal by any process may cover what comes from a URL now.
+  /// Returns whether any process has removed responses since a token, or the store has failed.
+  public func hasRemovals(since token: RemovalToken) -> Bool { store.hasFailed || store.removalToken != token }
+
+  /// Returns whether a removal by any process since a token may cover a response from a URL.
   public func wasRemoved(_ url: URL?, _ partition: String, since token: inout RemovalToken) -> Bool {
     store.mayBeRemoved(url, partition: partition, since: &token)
   }
 
-  /// Counts the variants that a lookup would choose from.
+  /// Returns the number of variants from which a lookup would select.
   public func variantCount(of request: ClientRequest) -> Int {
-    guard let key = key(request) else { return 0 }
+    guard let key = request.key else { return 0 }
     var count = 0
     _ = store.lookup(key) { _ in
       count += 1
@@ -87,22 +104,23 @@ public struct StoreStorage: ResponseStorage {
     return count
   }
 
-  /// The store's keyed digest.
+  /// Returns the store's keyed digest of a credential.
   public func credentialDigest(_ value: String) -> String {
     store.credentialDigest(value)
   }
 }
 
 extension CachingClient where Storage == StoreStorage {
-  /// An engine on a store.
+  /// Creates a caching client on a store.
   ///
-  /// - Parameter maximumBodyByteCount: the largest body to keep; by default a tenth of what the store takes at most, about 5% of
-  ///   its capacity as with `URLSession`, but not less than 16 MiB where the store takes that, and not more than 64 MiB.
+  /// - Parameter maximumBodyByteCount: The maximum size of a body to store. The default is a tenth of the store's own
+  ///   maximum, which is about 5% of the capacity, as with `URLSession`. It is at least 16 MiB if the store permits
+  ///   that, and at most 64 MiB.
   public convenience init(
     store: ResponseStore, options: CachingOptions = CachingOptions(), maximumBodyByteCount: Int? = nil,
     clock: @escaping @Sendable () -> Date = { Date() }
   ) {
-    let largest = store.largestBodyByteCount
+    let largest = store.maximumBodyByteCount
     self.init(
       storage: StoreStorage(store), options: options,
       maximumBodyByteCount: maximumBodyByteCount ?? min(max(largest / 10, min(largest, 16 << 20)), 64 << 20),

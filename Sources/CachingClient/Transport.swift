@@ -1,46 +1,49 @@
 public import FoundationEssentials
 public import HTTPCaching
 
-/// What carries a request to the origin: one method, so that any HTTP client can stand behind the cache.
+/// Sends requests to the origin.
+///
+/// Any HTTP client can be used as a transport:
 ///
 ///     struct MyTransport: Transport {
 ///       func send(_ request: OutgoingRequest) async throws -> IncomingResponse {
-///         let answer = try await httpClient.execute(request.head, body: request.body)
-///         return IncomingResponse(head: answer.head, body: ResponseBody(answer.chunks))
+///         let response = try await httpClient.execute(request.head, body: request.body)
+///         return IncomingResponse(head: response.head, body: ResponseBody(response.chunks))
 ///       }
 ///     }
 ///
-/// What the engine relies on:
-/// - Redirects are not followed: each hop is a request of its own to the engine.
-/// - Interim responses (1xx) are skipped: what is returned is the final head. A switch of protocols (101) is one.
-/// - A body that ends early **throws**; one that just ends is taken as complete unless its Content-Length says otherwise.
-///   Where the transport cannot tell, it says so by ``IncomingResponse/endsWithConnection``.
-/// - No cache of its own is used, and header fields are sent as given. Fields a transport adds by itself (cookies, language)
-///   are unknown to the engine: if a response can vary by them, put them into ``ClientRequest/head`` first.
-/// - Credentials that a transport adds by itself are marked by ``IncomingResponse/usedUnseenCredentials``.
-/// - Cancelling the calling task ends the transfer.
+/// A transport has these duties:
+/// - Do not follow redirects. Each hop is a separate request to the caching client.
+/// - Skip interim responses (1xx) and return the final head. A switch of protocols (101) is a final head.
+/// - **Throw** if a body ends early. A body that ends without an error counts as complete if it matches Content-Length.
+///   If the transport cannot know whether it is complete, set ``IncomingResponse/endsWithConnection``.
+/// - Do not use a cache, and send the header fields unchanged. The caching client does not know fields that a transport
+///   adds, such as cookies or a language. If responses vary by them, add them to ``ClientRequest/head`` instead.
+/// - Set ``IncomingResponse/usedUnseenCredentials`` if the transport adds credentials.
+/// - Stop the transfer when the calling task is cancelled.
 ///
-/// `send` may be called from many tasks at once.
+/// `send` is called concurrently.
 public protocol Transport: Sendable {
-  /// Sends the request and returns when the final head has arrived; the body may follow.
+  /// Sends a request and returns when the final head has arrived. The body may follow later.
   ///
-  /// - Throws: whatever keeps an answer from coming. The engine takes any error but `CancellationError` as "the origin cannot
-  ///   be reached", which may let a stale response stand in, and passes it on otherwise.
+  /// - Throws: The transport's own error if there is no response. Any error except `CancellationError` means that the
+  ///   origin is unreachable. The caching client then returns a stale response if that is permitted, and otherwise
+  ///   throws the error unchanged.
   func send(_ request: OutgoingRequest) async throws -> IncomingResponse
 }
 
-/// A request as it goes to the origin: the caller's, with validators where a stored response is being checked.
+/// A request to the origin: the caller's request, with validators if it validates a stored response.
 public struct OutgoingRequest: Sendable {
-  /// Method, URL and fields to send.
+  /// The method, URL and fields to send.
   public var head: RequestHead
   /// The content, if the request has any.
   public var body: RequestBody?
-  /// What the caller put into ``ClientRequest/context``.
+  /// The value of ``ClientRequest/context``.
   public var context: (any Sendable)?
-  /// How long the transport waits while nothing comes; nil, the default, for as long as it does without being told.
+  /// How long the transport waits while nothing arrives. Nil, the default, means the transport's own limit.
   public var timeLimit: Duration?
 
-  /// A request to be sent.
+  /// Creates a request to the origin.
   public init(
     head: RequestHead, body: RequestBody? = nil, context: (any Sendable)? = nil, timeLimit: Duration? = nil
   ) {
@@ -53,35 +56,38 @@ public struct OutgoingRequest: Sendable {
 
 /// The content of a request.
 public enum RequestBody: Sendable {
-  /// Bytes at hand.
+  /// Bytes in memory.
   case bytes(Data)
-  /// Content that only the transport can read: it finds it in the request's context.
+  /// Content that only the transport can read, from the request's context.
   case inContext
 }
 
-/// A response as it comes from the origin.
+/// A response from the origin.
 public struct IncomingResponse: Sendable {
   /// The final head.
   public var head: ResponseHead
-  /// The content; it throws when it ends early.
+  /// The content. Reading throws if the content ends early.
   public var body: ResponseBody
-  /// Whether the transport has undone the Content-Encoding that `head` names. The default is no.
+  /// Whether the transport decoded the Content-Encoding that `head` names. The default is false.
   ///
-  /// The length of such a body is not what Content-Length says, so it is not compared.
+  /// The length of decoded content is not compared with Content-Length.
   public var isContentDecoded: Bool
-  /// Whether the transport dropped the content that `head` describes, as `URLSession` does with that of a redirect it cannot
-  /// follow. The default is no. The response then counts as one without content, and its length is not compared.
-  public var lacksContent = false
-  /// Whether nothing but the end of the connection marks the end of the content (RFC 9112 section 6.3). The default is no.
+  /// Whether the transport dropped the content that `head` describes. The default is false.
   ///
-  /// A connection that is lost looks the same, so such a response is handed on and not stored.
+  /// `URLSession` does so for a redirect that it cannot follow. The response then counts as a response without content,
+  /// and the length is not compared with Content-Length.
+  public var lacksContent = false
+  /// Whether only the end of the connection marks the end of the content (RFC 9112 section 6.3). The default is false.
+  ///
+  /// A lost connection looks the same, so the caller receives the response but the cache does not store it.
   public var endsWithConnection = false
-  /// Whether the transport sent credentials that its request does not show, as a `URLSession` does whose delegate
-  /// answers a challenge. The default is no. What came by them is given to that one caller: it is neither stored nor
-  /// shared, and changes nothing that is stored for a safe method.
+  /// Whether the transport sent credentials that are not in the request. The default is false.
+  ///
+  /// A `URLSession` does so if its delegate answers a challenge. The response is only for the caller: it is not stored
+  /// or shared, and if the method is safe, it does not change stored responses.
   public var usedUnseenCredentials = false
 
-  /// A response that has arrived.
+  /// Creates a response.
   public init(head: ResponseHead, body: ResponseBody, isContentDecoded: Bool = false) {
     self.head = head
     self.body = body

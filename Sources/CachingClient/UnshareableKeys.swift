@@ -1,20 +1,22 @@
 import FoundationEssentials
 import ResponseStore
 
-/// The keys whose responses could not be shared a moment ago ("hit-for-miss"): a request that waits for such a response waits in
-/// vain, and longer than it would without the cache.
+/// The keys whose last response could not be shared ("hit-for-miss").
 ///
-/// Bounded in number and time: a key counts for a minute, unless a response that can be shared comes before.
+/// A request that waited for such a response would then have to fetch its own, later than without a cache. A key is
+/// kept for a minute, or until a response to it can be shared. The number of keys is limited.
 struct UnshareableKeys {
   private static let seconds: Double = 60
   private static let maximumCount = 1_024
 
-  /// By digests that nobody else can choose: keys may be long, and to mistake one for another costs sharing for a minute.
+  /// The end of each key's minute, by digest of the key, because keys can be long.
+  ///
+  /// The digest is seeded, so clients cannot force collisions. A collision disables coalescing for a minute.
   private var ends: [UInt64: Date] = [:]
 
   func contains(_ key: RequestKey, at now: Date) -> Bool {
     guard !ends.isEmpty, let end = ends[key.spreadingDigest] else { return false }
-    // A clock that was set back must not make a minute longer.
+    // If the clock was set back, the minute must not become longer.
     return end > now && end.timeIntervalSince(now) <= Self.seconds
   }
 
@@ -22,7 +24,7 @@ struct UnshareableKeys {
     let key = key.spreadingDigest
     if ends.count >= Self.maximumCount, ends[key] == nil {
       ends = ends.filter { $0.value > now }
-      // To forget one early costs a request one wait.
+      // A key that is removed early costs one request a wait.
       if ends.count >= Self.maximumCount { ends.remove(at: ends.startIndex) }
     }
     ends[key] = now + Self.seconds

@@ -1,13 +1,13 @@
 import CCurl
 import Glibc
 
-/// What libcurl calls on the I/O thread, within a call that the thread makes.
+/// The functions that libcurl calls on the I/O thread, within the thread's own calls.
 ///
-/// No callback calls back into libcurl except for information and options of its own transfer, and none wakes a task:
-/// both happen after the call has returned.
+/// No callback calls libcurl, except for information and options of its own transfer, and none resumes a task. Both
+/// happen after libcurl's call has returned.
 enum Callbacks {
   private static func transfer(_ pointer: UnsafeMutableRawPointer?) -> Transfer {
-    // Set with the handle; the pool holds the transfer while libcurl has it.
+    // Set with the handle. The pool retains the transfer while libcurl has it.
     Unmanaged<Transfer>.fromOpaque(pointer!).takeUnretainedValue()
   }
 
@@ -15,7 +15,7 @@ enum Callbacks {
     Unmanaged<ConnectionPool>.fromOpaque(pointer!).takeUnretainedValue()
   }
 
-  /// `CURLOPT_HEADERFUNCTION`
+  /// The callback for `CURLOPT_HEADERFUNCTION`.
   static let line: curl_write_callback = { bytes, size, count, user in
     let transfer = transfer(user)
     transfer.pool.noteActivity(of: transfer)
@@ -23,7 +23,7 @@ enum Callbacks {
     return goesOn ? size * count : 0
   }
 
-  /// `CURLOPT_WRITEFUNCTION`
+  /// The callback for `CURLOPT_WRITEFUNCTION`.
   static let content: curl_write_callback = { bytes, size, count, user in
     let transfer = transfer(user)
     transfer.pool.noteActivity(of: transfer)
@@ -34,7 +34,7 @@ enum Callbacks {
     }
   }
 
-  /// `CURLOPT_OPENSOCKETFUNCTION`: libcurl's own would leave the descriptor to child processes.
+  /// The callback for `CURLOPT_OPENSOCKETFUNCTION`. With libcurl's own, child processes would inherit the descriptor.
   static let openSocket: curl_opensocket_callback = { user, _, address in
     guard let address = address?.pointee else { return -1 }
     let descriptor = socket(
@@ -44,13 +44,13 @@ enum Callbacks {
     return descriptor
   }
 
-  /// `CURLOPT_CLOSESOCKETFUNCTION`
+  /// The callback for `CURLOPT_CLOSESOCKETFUNCTION`.
   static let closeSocket: curl_closesocket_callback = { user, descriptor in
     pool(user).closed(descriptor)
     return close(descriptor)
   }
 
-  /// `CURLOPT_PREREQFUNCTION`
+  /// The callback for `CURLOPT_PREREQFUNCTION`.
   static let guardConnection: curl_prereq_callback = { user, peer, local, peerPort, localPort in
     guard let peer, let local else { return CURL_PREREQFUNC_ABORT }
     let ends = ConnectionEnds(
@@ -60,20 +60,20 @@ enum Callbacks {
     return isUsable ? CURL_PREREQFUNC_OK : CURL_PREREQFUNC_ABORT
   }
 
-  /// `CURLMOPT_SOCKETFUNCTION`
+  /// The callback for `CURLMOPT_SOCKETFUNCTION`.
   static let socketInterest: curl_socket_callback = { _, descriptor, wanted, user, _ in
     pool(user).watch(descriptor, for: wanted)
     return 0
   }
 
-  /// `CURLMOPT_TIMERFUNCTION`
+  /// The callback for `CURLMOPT_TIMERFUNCTION`.
   static let timer: curl_multi_timer_callback = { _, milliseconds, user in
     pool(user).setTimer(milliseconds: milliseconds)
     return 0
   }
 }
 
-/// The addresses and ports by which libcurl names a connection.
+/// The addresses and ports that identify a connection in libcurl.
 struct ConnectionEnds: Hashable {
   let peer: String
   let peerPort: CInt
@@ -81,15 +81,16 @@ struct ConnectionEnds: Hashable {
   let localPort: CInt
 }
 
-/// The sockets of the connections that a pool has, by their ends. libcurl does not tell the socket of a kept connection
-/// when it is about to be used. Used by the I/O thread alone.
+/// The sockets of a pool's connections, by their addresses and ports. Only the I/O thread uses it.
+///
+/// libcurl does not report the socket of an existing connection before using it.
 struct KnownConnections {
   private var descriptors: [ConnectionEnds: CInt] = [:]
   private var ends: [CInt: ConnectionEnds] = [:]
 
-  /// Remembers a new connection.
+  /// Registers a new connection.
   ///
-  /// - Parameter sockets: The sockets that were made for it; all but one belong to addresses that were tried in vain.
+  /// - Parameter sockets: The sockets created for it. All but one belong to addresses that failed.
   mutating func add(_ connection: ConnectionEnds, among sockets: [CInt]) {
     for descriptor in sockets where Self.localPort(of: descriptor) == connection.localPort {
       descriptors[connection] = descriptor
@@ -99,12 +100,13 @@ struct KnownConnections {
 
   mutating func remove(_ descriptor: CInt) {
     guard let connection = ends.removeValue(forKey: descriptor) else { return }
-    // Another socket may have the same ends by now.
+    // Another socket may have the same addresses and ports now.
     if descriptors[connection] == descriptor { descriptors[connection] = nil }
   }
 
-  /// Whether a kept connection has nothing to be read. What came without being asked for would be taken for the
-  /// response to the next request.
+  /// Whether an idle connection has no unread bytes.
+  ///
+  /// Unrequested bytes would be taken for the response to the next request.
   func isSilent(_ connection: ConnectionEnds) -> Bool {
     guard let descriptor = descriptors[connection] else { return false }
     var state = pollfd(fd: descriptor, events: CShort(POLLIN), revents: 0)
@@ -117,7 +119,7 @@ struct KnownConnections {
     let isKnown = withUnsafeMutableBytes(of: &address) { bytes in
       bytes.withMemoryRebound(to: sockaddr.self) { getsockname(descriptor, $0.baseAddress, &length) == 0 }
     }
-    // The port has the same place in IPv4 and IPv6 addresses.
+    // The port is at the same offset in IPv4 and IPv6 addresses.
     guard isKnown, address.ss_family == AF_INET || address.ss_family == AF_INET6 else { return nil }
     return withUnsafeBytes(of: &address) { bytes in
       CInt(UInt16(bigEndian: bytes.loadUnaligned(fromByteOffset: 2, as: UInt16.self)))

@@ -1,10 +1,10 @@
 import CCurl
 
-/// The transfers of one ``CurlTransport``, and its connections: libcurl's multi handle and what belongs to it.
+/// The transfers and connections of a ``CurlTransport``: libcurl's multi handle and its data.
 ///
-/// `@unchecked Sendable`: after `init` it is used by the I/O thread alone; other threads only pass it on.
+/// `@unchecked Sendable`: after `init` only the I/O thread uses it; other threads only pass it on.
 final class ConnectionPool: @unchecked Sendable {
-  /// libcurl's part: a `CURLM`, and a `CURLSH` by which a TLS session that one handle has made serves the others.
+  /// libcurl's objects: a `CURLM`, and a `CURLSH` through which handles share TLS sessions.
   private struct Library {
     let multi: UnsafeMutableRawPointer
     let share: UnsafeMutableRawPointer
@@ -13,31 +13,31 @@ final class ConnectionPool: @unchecked Sendable {
   let configuration: CurlTransport.Configuration
   private let poller: SocketPoller
   private let clock: LoopClock
-  /// Made for the first transfer, and dropped with all connections when there has been none for some time.
+  /// Created for the first transfer, and released with all connections after a time without transfers.
   private var library: Library?
   private var idleHandles: [EasyHandle] = []
   private var active: [Transfer] = []
   private var queues: OriginQueues
   private var connections = KnownConnections()
-  /// Transfers of which something may be published.
+  /// Transfers that may have results to publish.
   private var touched: [Transfer] = []
-  /// Transfers whose small responses are held back until they are complete.
+  /// Transfers with small responses, which are published when they are complete.
   private var held: [Transfer] = []
 
-  /// When libcurl wants to be called.
+  /// The time at which libcurl wants a call.
   private var timer = MonotonicTime.never
-  /// When a transfer may have waited too long.
+  /// The time at which the next transfer may time out.
   private var timeoutCheck = MonotonicTime.never
-  /// When the first of ``held`` is to be published.
+  /// The time at which the transfers of ``held`` are published.
   private var publication = MonotonicTime.never
-  /// When libcurl is to look at connections that are still being made.
+  /// The time at which libcurl examines connections in progress.
   private var nudge = MonotonicTime.never
   private var connectingCount = 0
   private var hasLostConnectingSocket = false
-  /// When all connections are closed, as none has been used.
+  /// The time at which all connections are closed, because none was used.
   private var closing = MonotonicTime.never
 
-  /// Some versions of libcurl go on to the next address of a host only when they are called, for which they do not ask.
+  /// Some versions of libcurl try the next address of a host only when they are called, but do not request the call.
   private static let nudgeInterval = Duration.milliseconds(250)
 
   init(_ configuration: CurlTransport.Configuration, poller: SocketPoller, clock: LoopClock) {
@@ -50,9 +50,9 @@ final class ConnectionPool: @unchecked Sendable {
 
   // MARK: Commands
 
-  /// Takes a transfer, which starts as soon as there is a place for it.
+  /// Accepts a transfer, which starts as soon as its origin and the pool have capacity.
   func start(_ transfer: Transfer) {
-    // One that was cancelled at once may be seen only now.
+    // A transfer that was cancelled immediately may arrive only now.
     guard transfer.phase == .new else { return }
     transfer.phase = .waiting
     transfer.lastActivity = clock.now
@@ -61,7 +61,7 @@ final class ConnectionPool: @unchecked Sendable {
     startWaiting()
   }
 
-  /// Ends a transfer without a word: whoever waited for it knows.
+  /// Cancels a transfer without reporting it, because its waiting task already knows.
   func cancel(_ transfer: Transfer) {
     switch transfer.phase {
     case .ended: break
@@ -76,17 +76,17 @@ final class ConnectionPool: @unchecked Sendable {
     }
   }
 
-  /// Lets a paused transfer receive.
+  /// Resumes receiving of a paused transfer.
   func readOn(_ transfer: Transfer) {
     guard transfer.phase == .active, transfer.isPaused, let handle = transfer.handle else { return }
     transfer.isPaused = false
     transfer.lastActivity = clock.now
     timeoutCheck = min(timeoutCheck, clock.now.advanced(by: transfer.timeout))
-    // Calls the callback for what has been received already, which may pause once more.
+    // Calls the callback for data that was received already, and may pause again.
     curl_easy_pause(handle.curl, CURLPAUSE_CONT)
   }
 
-  /// Ends all transfers, and closes all connections.
+  /// Ends all transfers and closes all connections.
   func close() {
     let error = CurlTransportError(.unavailable, "the transport has ended")
     queues.forEachWaiting { transfer in
@@ -104,17 +104,17 @@ final class ConnectionPool: @unchecked Sendable {
 
   // MARK: The loop
 
-  /// The next time at which ``runTimers()`` has something to do.
+  /// The next time at which ``runTimers()`` has work.
   var nextTime: MonotonicTime { min(timer, timeoutCheck, min(publication, nudge, closing)) }
 
-  /// Tells libcurl what happened to a socket.
+  /// Passes an event of a socket to libcurl.
   func act(on descriptor: CInt, _ condition: CInt) {
     guard let library else { return }
     var running: CInt = 0
     curl_multi_socket_action(library.multi, descriptor, condition, &running)
   }
 
-  /// Does what is due.
+  /// Runs the actions that are due.
   func runTimers() {
     let now = clock.now
     if timer <= now {
@@ -127,9 +127,9 @@ final class ConnectionPool: @unchecked Sendable {
     if closing <= now { closeConnections() }
   }
 
-  /// Ends the transfers with which libcurl is done, and starts those that get their places.
+  /// Ends the transfers that libcurl has finished, and starts waiting ones in their place.
   ///
-  /// - Returns: whether there were any.
+  /// - Returns: Whether any transfer was finished.
   func finishTransfers() -> Bool {
     guard let library else { return false }
     var hasFinished = false
@@ -145,9 +145,9 @@ final class ConnectionPool: @unchecked Sendable {
     return hasFinished
   }
 
-  /// Publishes what the round has brought.
+  /// Publishes the results of the loop's round.
   ///
-  /// - Returns: whether a transfer went on because of it, so that there may be more to do.
+  /// - Returns: Whether a transfer resumed as a result, so that there may be more work.
   func publish() -> Bool {
     guard !touched.isEmpty else { return false }
     var goesOn = false
@@ -170,7 +170,7 @@ final class ConnectionPool: @unchecked Sendable {
     return goesOn
   }
 
-  /// Lets libcurl try the next address of a host when an attempt has failed, or has taken some time.
+  /// Makes libcurl try the next address of a host after a failed or slow attempt.
   private func nudgeConnecting() {
     if connectingCount > 0, nudge <= clock.now || hasLostConnectingSocket, let library {
       nudge = .never
@@ -220,7 +220,7 @@ final class ConnectionPool: @unchecked Sendable {
     }
   }
 
-  /// Ends a transfer that has a place but could not be started.
+  /// Ends a transfer that has left the queue but could not be started.
   private func abandon(_ transfer: Transfer) {
     transfer.phase = .ended
     queues.freePlace(of: transfer)
@@ -235,14 +235,14 @@ final class ConnectionPool: @unchecked Sendable {
     if mayRepeat {
       removeFromActive(transfer)
       transfer.prepareRepetition()
-      // In the same place: it has waited for its turn already.
+      // Restart it without queueing, because it has waited for its turn already.
       return begin(transfer)
     }
     _ = transfer.publish(end: end)
     self.end(transfer)
   }
 
-  /// Takes a transfer from libcurl, which makes no call for it from here on.
+  /// Removes a transfer from libcurl, which makes no further calls for it.
   private func takeBack(_ transfer: Transfer) {
     setConnecting(transfer, false)
     guard let handle = transfer.endAttempt() else { return }
@@ -250,7 +250,7 @@ final class ConnectionPool: @unchecked Sendable {
     if idleHandles.count < configuration.maximumConnections { idleHandles.append(handle) }
   }
 
-  /// Frees the place of a transfer that libcurl no longer has.
+  /// Releases the capacity of a transfer that was removed from libcurl.
   private func end(_ transfer: Transfer) {
     transfer.phase = .ended
     removeFromActive(transfer)
@@ -282,7 +282,7 @@ final class ConnectionPool: @unchecked Sendable {
       if limit <= now { late.append(transfer) } else { next = min(next, limit) }
     }
     for transfer in active where !transfer.isPaused {
-      // libcurl makes no call when content is sent.
+      // libcurl calls no callback when content is sent.
       if let count = transfer.handle?.sentByteCount, count > transfer.sentByteCount {
         transfer.sentByteCount = count
         transfer.lastActivity = now
@@ -290,7 +290,7 @@ final class ConnectionPool: @unchecked Sendable {
       check(transfer)
     }
     queues.forEachWaiting(check)
-    // Not for each of many transfers whose times come one shortly after another.
+    // Limit the rate of checks, because many transfers may time out shortly after each other.
     timeoutCheck = next == .never ? .never : max(next, now.advanced(by: .milliseconds(10)))
     for transfer in late {
       transfer.exchange.fail(CurlTransportError(.timedOut, "nothing came within the time limit"))
@@ -315,7 +315,7 @@ final class ConnectionPool: @unchecked Sendable {
 
   private func closeConnections() {
     guard active.isEmpty, let library else { return }
-    // The handles first: they refer to the share.
+    // Release the handles first, because they refer to the share.
     idleHandles = []
     curl_multi_cleanup(library.multi)
     curl_share_cleanup(library.share)
@@ -327,16 +327,16 @@ final class ConnectionPool: @unchecked Sendable {
     closing = .never
   }
 
-  // MARK: libcurl's calls
+  // MARK: Calls from libcurl
 
-  /// Notes that a transfer has something to publish.
+  /// Marks a transfer as having results to publish.
   func touch(_ transfer: Transfer) {
     guard !transfer.isTouched else { return }
     transfer.isTouched = true
     touched.append(transfer)
   }
 
-  /// Notes that something of a transfer has come.
+  /// Records that a transfer has received data.
   func noteActivity(of transfer: Transfer) {
     transfer.lastActivity = clock.now
     touch(transfer)
@@ -348,7 +348,7 @@ final class ConnectionPool: @unchecked Sendable {
   }
 
   func setTimer(milliseconds: Int) {
-    // Too early a call would be lost.
+    // A call before the deadline would have no effect.
     timer =
       switch milliseconds {
       case ..<0: .never
@@ -367,8 +367,9 @@ final class ConnectionPool: @unchecked Sendable {
     connections.remove(descriptor)
   }
 
-  /// Whether a transfer may send its request on a connection: not on a kept one with unread bytes, which would be taken
-  /// for its response.
+  /// Whether a transfer may send its request on a connection.
+  ///
+  /// It must not use an existing connection with unread bytes, which would be taken for its response.
   func mayUse(_ connection: ConnectionEnds, for transfer: Transfer) -> Bool {
     setConnecting(transfer, false)
     guard let handle = transfer.handle, handle.hasReusedConnection else {

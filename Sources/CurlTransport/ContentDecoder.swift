@@ -1,16 +1,16 @@
 import CZlib
 import FoundationEssentials
 
-/// Undoes one content coding, piece by piece, and checks that the content has come to its end.
+/// Decodes a content coding incrementally, and checks that the content is complete.
 ///
 /// Not thread-safe: one reader at a time uses it.
 struct ContentDecoder: ~Copyable {
-  /// A coding that this can undo.
+  /// A supported coding.
   enum Coding: Sendable, Hashable {
     case gzip
     case deflate
 
-    /// The coding that a response's Content-Encoding names; nil if there is none, or none that can be undone.
+    /// Creates the coding in a response's Content-Encoding; nil if there is none or it is not supported.
     init?(contentEncoding values: [String]) {
       guard values.count == 1 else { return nil }
       switch values[0].lowercased() {
@@ -23,16 +23,16 @@ struct ContentDecoder: ~Copyable {
 
   /// The maximum number of bytes that one call decodes.
   static let maximumPieceByteCount = 64 << 10
-  /// Content below this decoded size may be any number of times larger than it came.
+  /// The decoded size up to which the expansion factor is not checked.
   static let uncheckedByteCount = 16 << 20
 
   private let coding: Coding
   private let maximumExpansionFactor: Int
-  /// On the heap: zlib keeps a pointer to it.
+  /// Allocated on the heap, because zlib keeps a pointer to it.
   private let stream: UnsafeMutablePointer<z_stream>
   private var isInitialized = false
   private var hasEnded = false
-  /// What has come and is not decoded yet, from `firstIndex` on.
+  /// The encoded bytes not decoded yet, from `firstIndex` on.
   private var input = Data()
   private var firstIndex = 0
   private var encodedByteCount = 0
@@ -50,7 +50,7 @@ struct ContentDecoder: ~Copyable {
     stream.deallocate()
   }
 
-  /// Takes a piece of the encoded content. The pieces before have been decoded.
+  /// Appends a part of the encoded content. All previous parts must have been decoded.
   mutating func append(_ piece: Data) {
     encodedByteCount += piece.count
     if firstIndex == input.count {
@@ -63,9 +63,9 @@ struct ContentDecoder: ~Copyable {
     firstIndex = 0
   }
 
-  /// The next piece of the decoded content; nil if more of the encoded content is needed.
+  /// Returns the next part of the decoded content; nil if more encoded content is needed.
   ///
-  /// - Throws: `CurlTransportError` if the content is not what its coding says, or grows too much.
+  /// - Throws: `CurlTransportError` if the content does not match its coding, or expands too much.
   mutating func next() throws(CurlTransportError) -> Data? {
     while firstIndex < input.count || isInitialized && !hasEnded {
       if hasEnded { try startNextMember() }
@@ -82,22 +82,22 @@ struct ContentDecoder: ~Copyable {
     return nil
   }
 
-  /// Checks that the content is at its end. Content without a byte is: it has been left out, coding and all.
+  /// Checks that the content is complete. Content without any byte counts as complete, because it was omitted.
   ///
-  /// - Throws: `CurlTransportError` if something is missing.
+  /// - Throws: `CurlTransportError` if a part is missing.
   func checkEnd() throws(CurlTransportError) {
     guard encodedByteCount == 0 || hasEnded && firstIndex == input.count else {
       throw CurlTransportError(.undecodableContent, "the encoded content ended early")
     }
   }
 
-  /// Makes the stream ready, if it is not yet; false if that takes more bytes.
+  /// Initializes the stream unless it is; returns false if that needs more bytes.
   private mutating func start() throws(CurlTransportError) -> Bool {
     if isInitialized { return true }
     var windowBits = 15 + 16
     if coding == .deflate {
       guard input.count >= 2 else { return false }
-      // Some servers send the bare format of RFC 1951, without the header of RFC 1950 that "deflate" asks for.
+      // Some servers send raw deflate data (RFC 1951) without the zlib header (RFC 1950) that "deflate" requires.
       let header = UInt16(input[0]) << 8 | UInt16(input[1])
       windowBits = header & 0x0f00 == 0x0800 && header % 31 == 0 ? 15 : -15
     }
@@ -108,7 +108,7 @@ struct ContentDecoder: ~Copyable {
     return true
   }
 
-  /// gzip content may have several members (RFC 1952 section 2.2). Anything else behind the end is a mistake.
+  /// Starts the next gzip member (RFC 1952 section 2.2). Any other data after the end is an error.
   private mutating func startNextMember() throws(CurlTransportError) {
     guard coding == .gzip, input[firstIndex] == 0x1f, inflateReset(stream) == Z_OK else {
       throw CurlTransportError(.undecodableContent, "something follows the encoded content")
@@ -136,11 +136,11 @@ struct ContentDecoder: ~Copyable {
     firstIndex += consumed
     switch result {
     case Z_STREAM_END: hasEnded = true
-    // Z_BUF_ERROR: nothing can be done without more input. That is no failure.
+    // Z_BUF_ERROR means that more input is needed.
     case Z_OK, Z_BUF_ERROR: break
     default: throw CurlTransportError(.undecodableContent, "the content is not what its Content-Encoding says")
     }
-    // Copied if it is small: a reader that gathers pieces would keep the whole buffer of each.
+    // Copy a small part, because a reader that collects parts would otherwise keep each whole buffer.
     return produced < output.count / 2 ? Data(output.prefix(produced)) : output.prefix(produced)
   }
 }

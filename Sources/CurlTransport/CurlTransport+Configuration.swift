@@ -1,5 +1,5 @@
 extension CurlTransport {
-  /// The settings of a transport, which do not change once it is made.
+  /// The immutable settings of a transport.
   ///
   ///     var configuration = CurlTransport.Configuration()
   ///     configuration.timeout = .seconds(20)
@@ -7,66 +7,62 @@ extension CurlTransport {
   public struct Configuration: Sendable, Hashable {
     // MARK: Limits
 
-    /// The maximum number of requests under way to one origin (scheme, host and port); 64 by default. Values below 1
-    /// count as 1.
+    /// The maximum number of active requests to one origin (scheme, host and port); 64 by default, at least 1.
     ///
-    /// Each takes a connection. Further requests wait in the origin's own queue, within their time limit. Lower it for
-    /// an origin that asks for fewer connections.
+    /// Each takes a connection. Further requests wait in the origin's queue, within their timeout. Use a lower value
+    /// for an origin that requires fewer connections.
     public var maximumConnectionsPerOrigin = 64
 
-    /// The maximum number of requests under way to all origins, and of connections kept open; 256 by default. Values
-    /// below 1 count as 1.
+    /// The maximum number of active requests to all origins, and of open connections; 256 by default, at least 1.
     ///
-    /// A connection with its request takes about 20 KB of memory, with TLS 80 KB. Raise it, and the process's limit of
-    /// descriptors, for a server that speaks to many slow origins.
+    /// A connection with its request takes about 20 KB of memory, or 80 KB with TLS. Raise this, and the process's
+    /// limit of descriptors, for a server that uses many slow origins.
     public var maximumConnections = 256
 
     // MARK: Times
 
-    /// How long a request waits while nothing comes, if it sets no limit of its own; 60 seconds by default, as
-    /// `URLSessionConfiguration.timeoutIntervalForRequest`.
+    /// The maximum time without progress of a request without its own limit; 60 seconds by default, as in `URLSession`.
     ///
-    /// Each piece that comes or goes begins the time anew. Time in the queue and for connecting counts; time in which
-    /// the response waits for a slow reader does not.
+    /// Each sent or received part restarts the time. Time in the queue and for connecting counts. Time in which the
+    /// response waits for a slow reader does not.
     public var timeout: Duration = .seconds(60)
 
-    /// How long looking up the name, connecting and the TLS handshake may take together; 30 seconds by default.
+    /// The maximum time for name lookup, connecting and the TLS handshake; 30 seconds by default.
     ///
-    /// Lower it where another server could answer instead.
+    /// Use a lower value if another server could respond instead.
     public var connectTimeout: Duration = .seconds(30)
 
-    /// How long a connection without a request may be used again; 60 seconds by default, in whole seconds.
+    /// The time for which an idle connection can be reused; 60 seconds by default, in whole seconds.
     ///
-    /// Set it below the time after which the origin, or a load balancer, drops idle connections. When a transport has
-    /// been idle for this long it closes all of its connections.
+    /// Use a lower value than the idle timeout of the origin or a load balancer. A transport that has been idle for
+    /// this time closes all of its connections.
     public var idleConnectionTimeout: Duration = .seconds(60)
 
-    /// How long a connection may be used again since it was made; 10 minutes by default, in whole seconds.
+    /// The maximum age of a connection for reuse; 10 minutes by default, in whole seconds.
     ///
-    /// A new connection looks up the name again: lower it where names move to other addresses within minutes.
+    /// A new connection looks up the name again. Use a lower value if names change their addresses within minutes.
     public var maximumConnectionAge: Duration = .seconds(600)
 
     // MARK: TLS
 
-    /// A file of certificates in PEM format that are trusted instead of the system's; nil, the default, trusts the
-    /// system's.
+    /// A file with the trusted certificates in PEM format; nil, the default, trusts the system's certificates.
     ///
-    /// Set it for servers with certificates of an authority of your own.
+    /// Set this for servers with certificates of a private authority.
     public var certificateAuthorityFile: String?
 
-    /// The certificate by which the client identifies itself; none by default.
+    /// The certificate that identifies the client; none by default.
     public var clientCertificate: ClientCertificate?
 
     /// A certificate and its key, each in a file in PEM format.
     public struct ClientCertificate: Sendable, Hashable {
-      /// The path of the certificate, followed in its file by the certificates of intermediate authorities, if any.
+      /// The path of the certificate. Certificates of intermediate authorities can follow it in the file.
       public var certificateFile: String
       /// The path of the private key.
       public var keyFile: String
       /// The password of the key; nil if it has none.
       public var keyPassword: String?
 
-      /// A certificate and its key.
+      /// Creates a client certificate.
       public init(certificateFile: String, keyFile: String, keyPassword: String? = nil) {
         self.certificateFile = certificateFile
         self.keyFile = keyFile
@@ -76,36 +72,36 @@ extension CurlTransport {
 
     // MARK: Proxy
 
-    /// Through which proxy requests go; by default what the environment says, as with `URLSession` on Linux.
+    /// The proxy for requests; from the environment by default, like `URLSession` on Linux.
     public var proxy = Proxy.environment
 
     /// The choice of a proxy.
     public enum Proxy: Sendable, Hashable {
-      /// What the variables `http_proxy`, `https_proxy`, `all_proxy` and `no_proxy` say when a request starts.
+      /// The variables `http_proxy`, `https_proxy`, `all_proxy` and `no_proxy`, read when a request starts.
       case environment
-      /// No proxy, whatever the environment says.
+      /// No proxy, regardless of the environment.
       case none
-      /// The proxy at a URL with the scheme `http`, `https`, `socks5` or `socks5h`, for all hosts but those bypassed. A
-      /// host name bypasses itself and its subdomains.
+      /// A proxy URL with the scheme `http`, `https`, `socks5` or `socks5h`, for all hosts except `bypassing`.
+      ///
+      /// A host name in `bypassing` includes its subdomains.
       case server(String, bypassing: [String] = [])
     }
 
     // MARK: Content
 
-    /// Whether `gzip` and `deflate` content is asked for and decoded; true by default.
+    /// Whether `gzip` and `deflate` content is requested and decoded; true by default.
     ///
-    /// If so, requests without an `Accept-Encoding` and a `Range` field are sent with `Accept-Encoding: gzip, deflate`.
-    /// Other codings are delivered as they came. Set it to false to store and serve content as it is encoded.
+    /// Requests without `Accept-Encoding` and `Range` are then sent with `Accept-Encoding: gzip, deflate`. Content in
+    /// other codings is not decoded. Set this to false to store and serve encoded content.
     public var decodesContent = true
 
-    /// How many times larger than it came decoded content may become; 200 by default. Only counts beyond 16 MiB of
-    /// decoded content. Values below 1 count as 1.
+    /// The maximum ratio of decoded to encoded size; 200 by default, at least 1.
     ///
-    /// Protects against content that was made to fill the memory, which grows up to 1,000 times. Text rarely exceeds
-    /// 50.
+    /// Only decoded content above 16 MiB is checked. Protects against content crafted to fill the memory, which can
+    /// expand up to 1,000 times. Text rarely exceeds 50 times.
     public var maximumExpansionFactor = 200
 
-    /// The settings at their defaults.
+    /// Creates the default settings.
     public init() {}
   }
 }

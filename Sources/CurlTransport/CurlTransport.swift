@@ -3,41 +3,42 @@ import FoundationEssentials
 import HTTPCaching
 import Synchronization
 
-/// Sends requests over libcurl, with HTTP/1.1 over TCP and TLS.
+/// A transport over libcurl: HTTP/1.1 over TCP and TLS.
 ///
 /// One thread serves all transports of the process. It runs while there is a transport that has sent a request, or a
-/// response that is being read. Connections are kept and used again within one transport.
+/// response that is being read. Each transport reuses its own connections.
 ///
-/// Redirects are not followed; no cookies, credentials, `User-Agent` or other fields are added, except `Host`,
-/// `Content-Length`, `Accept-Encoding` (see ``Configuration/decodesContent``) and the `User-Agent` that a request's
-/// head gives as its default. Fields go out and come in with their order, lines and spelling. `Content-Length`,
-/// `Transfer-Encoding` and `Expect` of a request are replaced by what its content asks for.
+/// Redirects are not followed. No cookies, credentials, `User-Agent` or other fields are added, except `Host`,
+/// `Content-Length`, `Accept-Encoding` (see ``Configuration/decodesContent``), and the default `User-Agent` of a
+/// request's head. Fields keep their order, lines and spelling in both directions. `Content-Length`,
+/// `Transfer-Encoding` and `Expect` of a request are replaced as its content requires.
 ///
-/// A response ends where its `Content-Length` or its last chunk says; anything else throws, or sets
-/// `IncomingResponse.endsWithConnection`. A request is sent again, once, if a kept connection turns out to be dead and
-/// the method is idempotent.
+/// A response ends as its `Content-Length` or its last chunk says. Any other end throws, or sets
+/// `IncomingResponse.endsWithConnection`. A request is sent again, once, if an existing connection turns out to be dead
+/// and the method is idempotent.
 ///
-/// All members may be called from any thread. In a forked child every request fails.
+/// All members can be called from any thread. In a forked child every request fails.
 ///
 ///     let client = CachingClient(store: store)
 ///     let response = try await client.respond(to: request, over: CurlTransport())
 public final class CurlTransport: Transport {
-  /// The settings that the transport was made with.
+  /// The settings of the transport.
   public let configuration: Configuration
   private let connections = Mutex<ConnectionPoolHandle?>(nil)
 
-  /// A transport. It costs nothing until its first request.
+  /// Creates a transport. It uses no resources until its first request.
   public init(_ configuration: Configuration = Configuration()) {
     self.configuration = configuration
   }
 
-  /// Sends a request and returns when the final head has arrived. A small response is returned with its whole content.
+  /// Sends a request and returns when the final head has arrived.
+  ///
+  /// A small response is returned with its complete content.
   ///
   /// - Parameter request: A request whose content, if any, is `.bytes`. `OutgoingRequest.timeLimit` replaces
   ///   ``Configuration/timeout``.
-  /// - Throws: `CurlTransportError`; `CancellationError` when the calling task is cancelled, which ends the transfer at
-  ///   once.
-  ///   Reading the content throws the same.
+  /// - Throws: `CurlTransportError`; `CancellationError` if the calling task is cancelled, which ends the transfer at
+  ///   once. Reading the content throws the same errors.
   public func send(_ request: OutgoingRequest) async throws -> IncomingResponse {
     let connections = try openConnections()
     let transfer = Transfer(

@@ -1,60 +1,58 @@
 import CCurl
 import Glibc
 
-/// Why a request got no response, or a response no end.
+/// The failure of a request or of its response.
 ///
-/// No description holds a query, the value of a field or content. A cancelled request throws `CancellationError`
+/// No description contains a query, the value of a field, or content. A cancelled request throws `CancellationError`
 /// instead.
 public struct CurlTransportError: Error, Sendable, Hashable, CustomStringConvertible {
-  /// The kinds of failure, each with the `URLError` code that callers of Foundation expect for it.
+  /// The kinds of failure, each with the equivalent `URLError` code.
   public enum Code: Sendable, Hashable, CaseIterable {
     /// The URL has no host, has user information, or cannot be parsed (`badURL`).
     case invalidURL
     /// The URL's scheme is neither `http` nor `https` (`unsupportedURL`).
     case unsupportedScheme
-    /// The method or a field would not be one line of a request, or the request has content that it must not have
-    /// (`badURL`).
+    /// The method or a field is malformed, or the request has content that its method forbids (`badURL`).
     case invalidRequest
-    /// The name of the host or of the proxy was not found (`cannotFindHost`).
+    /// The name of the host or the proxy was not found (`cannotFindHost`).
     case cannotFindHost
-    /// No connection was made, or the proxy refused the tunnel (`cannotConnectToHost`).
+    /// No connection could be made, or the proxy refused the tunnel (`cannotConnectToHost`).
     case cannotConnect
-    /// Nothing came for as long as the time limit, or no connection was made in time (`timedOut`).
+    /// No data arrived within the time limit, or no connection was made in time (`timedOut`).
     case timedOut
-    /// The connection ended before the response did (`networkConnectionLost`).
+    /// The connection ended before the response (`networkConnectionLost`).
     case connectionLost
-    /// What came is no valid HTTP/1.1 response (`badServerResponse`).
+    /// The response is not valid HTTP/1.1 (`badServerResponse`).
     case badServerResponse
     /// The server's certificate is not valid for the host, or its issuer is not trusted (`serverCertificateUntrusted`).
     case untrustedCertificate
-    /// No secure connection was made for another reason, such as a file of certificates that cannot be read
-    /// (`secureConnectionFailed`).
+    /// No secure connection could be made for another reason (`secureConnectionFailed`).
+    ///
+    /// For example, a certificate file cannot be read.
     case secureConnectionFailed
-    /// The content is not what its Content-Encoding says, or ends early (`cannotDecodeContentData`).
+    /// The content does not match its Content-Encoding, or ends early (`cannotDecodeContentData`).
     case undecodableContent
-    /// The content grew beyond ``CurlTransport/Configuration/maximumExpansionFactor`` when it was decoded
-    /// (`dataLengthExceedsMaximum`).
+    /// The decoded content exceeds ``CurlTransport/Configuration/maximumExpansionFactor`` (`dataLengthExceedsMaximum`).
     case excessiveExpansion
-    /// The process has no thread, descriptor or memory left, has been forked, or is about to end
-    /// (`cannotLoadFromNetwork`).
+    /// The process has no thread, descriptor or memory left, was forked, or is exiting (`cannotLoadFromNetwork`).
     case unavailable
   }
 
   /// The kind of failure.
   public let code: Code
-  /// What failed, in a few words.
+  /// A short description of the failure.
   public let reason: String
-  /// libcurl's own code (`CURLcode`); 0 if libcurl found nothing wrong.
+  /// libcurl's own code (`CURLcode`); 0 if libcurl reported no error.
   public let curlCode: Int
 
-  /// A failure. Every code has a sentence that says what to do.
+  /// Creates an error. Its code determines the remedy in the description.
   public init(_ code: Code, _ reason: String, curlCode: Int = 0) {
     self.code = code
     self.reason = reason
     self.curlCode = curlCode
   }
 
-  /// What failed, why, and what to do.
+  /// The failure, its reason and the remedy.
   public var description: String {
     let number = curlCode == 0 ? "" : " (libcurl error \(curlCode))"
     return "The request failed: \(reason)\(number). \(remedy)."
@@ -79,11 +77,11 @@ public struct CurlTransportError: Error, Sendable, Hashable, CustomStringConvert
 }
 
 extension CurlTransportError {
-  /// The meaning of a code that a transfer ended with.
+  /// Creates the error for libcurl's result of a transfer.
   ///
   /// - Parameters:
-  ///   - result: libcurl's code. `CURLE_OK` stands for a transfer that ended without a final head.
-  ///   - systemError: `CURLINFO_OS_ERRNO`. It may be left from an earlier address, so it only counts with some codes.
+  ///   - result: libcurl's code. `CURLE_OK` means that the transfer ended without a final head.
+  ///   - systemError: `CURLINFO_OS_ERRNO`. It may be from an earlier address, so only some codes use it.
   ///   - text: The handle's error buffer; empty if libcurl gave no reason.
   init(_ result: CURLcode, systemError: Int, text: String) {
     let reason = text.isEmpty ? String(cString: curl_easy_strerror(result)) : text
@@ -94,7 +92,7 @@ extension CurlTransportError {
   private static func sentence(_ result: CURLcode, _ reason: String) -> String {
     switch result {
     case CURLE_OK: "the connection ended within the head of the response"
-    // The libcurl that this is tested with gives this code to fields beyond 100 KB.
+    // Tested versions of libcurl return this code for fields above 100 KB.
     case CURLE_OUT_OF_MEMORY: "a field of the response is too large"
     default: reason
     }
@@ -112,7 +110,7 @@ extension CurlTransportError {
       CURLE_SSL_ENGINE_NOTFOUND, CURLE_SSL_ISSUER_ERROR, CURLE_USE_SSL_FAILED:
       .secureConnectionFailed
     case CURLE_SEND_ERROR, CURLE_RECV_ERROR, CURLE_PARTIAL_FILE, CURLE_SEND_FAIL_REWIND: .connectionLost
-    // CURLE_UNSUPPORTED_PROTOCOL: with an http or https URL it is libcurl's word for a response that is not HTTP.
+    // CURLE_UNSUPPORTED_PROTOCOL, for an http or https URL, means that the response is not HTTP.
     default: .badServerResponse
     }
   }

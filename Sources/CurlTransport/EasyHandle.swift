@@ -1,12 +1,14 @@
 import CCurl
 
-/// One of libcurl's transfers, which serves one request after another. Used by the I/O thread alone.
+/// A libcurl handle, which serves one request after another. Only the I/O thread uses it.
 final class EasyHandle {
-  /// The `CURL`.
+  /// libcurl's `CURL`.
   let curl: UnsafeMutableRawPointer
   private let errorBuffer: UnsafeMutablePointer<CChar>
 
-  /// - Returns: nil if there is no memory.
+  /// Creates a handle.
+  ///
+  /// - Returns: Nil if there is no memory.
   init?() {
     guard let curl = curl_easy_init() else { return nil }
     self.curl = curl
@@ -19,26 +21,26 @@ final class EasyHandle {
     errorBuffer.deallocate()
   }
 
-  /// libcurl's text about the failure of the present transfer; empty if there is none.
+  /// libcurl's error text for the present transfer; empty if there is none.
   private var errorText: String { String(cString: errorBuffer) }
 
-  /// Whether the present transfer made no connection of its own.
+  /// Whether the present transfer used an existing connection.
   var hasReusedConnection: Bool { long(CURLINFO_NUM_CONNECTS) == 0 }
 
-  /// The `errno` of the present transfer. It may be that of an address which was tried in vain.
+  /// The `errno` of the present transfer. It may be from an address that failed.
   private var systemError: Int { long(CURLINFO_OS_ERRNO) }
 
-  /// Whether a proxy has refused to connect to the origin.
+  /// Whether a proxy refused to connect to the origin.
   private var wasRefusedByProxy: Bool { long(CURLINFO_HTTP_CONNECTCODE) >= 300 }
 
-  /// The number of bytes of content that the present transfer has sent.
+  /// The number of content bytes that the present transfer has sent.
   var sentByteCount: Int {
     var count: curl_off_t = 0
     ccurl_get_offset(curl, CURLINFO_SIZE_UPLOAD_T, &count)
     return Int(count)
   }
 
-  /// The failure that libcurl's code stands for.
+  /// Returns the error for libcurl's code.
   func error(_ result: CURLcode) -> CurlTransportError {
     if wasRefusedByProxy, result == CURLE_RECV_ERROR {
       return CurlTransportError(.cannotConnect, errorText, curlCode: Int(result.rawValue))
@@ -52,7 +54,7 @@ final class EasyHandle {
     return value
   }
 
-  /// Sets it up for a request. Nothing of an earlier one is left, except TLS sessions.
+  /// Configures the handle for a request. Nothing of an earlier request remains, except TLS sessions.
   func prepare(
     _ transfer: Transfer, of pool: ConnectionPool, _ configuration: CurlTransport.Configuration,
     share: UnsafeMutableRawPointer
@@ -71,7 +73,7 @@ final class EasyHandle {
     ccurl_set_receiver(curl, CURLOPT_WRITEFUNCTION, Callbacks.content)
     set(CURLOPT_OPENSOCKETDATA, transferPointer)
     ccurl_set_socket_opener(curl, Callbacks.openSocket)
-    // A connection outlives the transfer that made it.
+    // A connection lives longer than the transfer that created it.
     set(CURLOPT_CLOSESOCKETDATA, poolPointer)
     ccurl_set_socket_closer(curl, Callbacks.closeSocket)
     set(CURLOPT_PREREQDATA, transferPointer)
@@ -83,7 +85,7 @@ final class EasyHandle {
     _ transfer: Transfer, _ configuration: CurlTransport.Configuration, _ share: UnsafeMutableRawPointer
   ) {
     set(CURLOPT_NOSIGNAL, 1)
-    // Without this a cancelled lookup of a silent name server blocks the thread until the server's time is up.
+    // Otherwise cancelling a lookup from a silent name server blocks the thread until the lookup times out.
     set(CURLOPT_QUICK_EXIT, 1)
     set(CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1)
     set(CURLOPT_PROTOCOLS_STR, "http,https")
@@ -92,7 +94,7 @@ final class EasyHandle {
     set(CURLOPT_CONNECTTIMEOUT_MS, min(configuration.connectTimeout, transfer.timeout).positiveMilliseconds)
     set(CURLOPT_MAXAGE_CONN, configuration.idleConnectionTimeout.positiveSeconds)
     set(CURLOPT_MAXLIFETIME_CONN, configuration.maximumConnectionAge.positiveSeconds)
-    // libcurl sends any request again that gets no answer on a kept connection. Only a new one is safe from that.
+    // libcurl repeats any request that gets no response on an existing connection. A new connection prevents that.
     if transfer.isRepeated || !transfer.request.isIdempotent { set(CURLOPT_FRESH_CONNECT, 1) }
 
     set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1)
@@ -109,7 +111,8 @@ final class EasyHandle {
       set(CURLOPT_CAINFO, file)
       set(CURLOPT_CAPATH, nil as String?)
     } else if Self.hasCertificateBundle {
-      // With a folder next to it the parsed bundle is not kept, and each connection takes the thread 25 ms.
+      // With an additional folder, libcurl does not cache the parsed bundle, and each connection costs the thread 25
+      // ms.
       set(CURLOPT_CAPATH, nil as String?)
     }
     if let certificate = configuration.clientCertificate {
@@ -134,10 +137,10 @@ final class EasyHandle {
     }
   }
 
-  /// Whether libcurl knows one file with all of the system's certificates.
+  /// Whether libcurl has a file with all certificates of the system.
   private static let hasCertificateBundle = curl_version_info(CURLVERSION_SEVENTH).pointee.cainfo != nil
 
-  // libcurl refuses a value only for lack of memory, and then the transfer fails as well.
+  // libcurl rejects a value only if there is no memory. Then the transfer fails as well.
 
   private func set(_ option: CURLoption, _ value: Int) {
     ccurl_set_long(curl, option, value)

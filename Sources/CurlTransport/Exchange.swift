@@ -1,29 +1,28 @@
 import FoundationEssentials
 import Synchronization
 
-/// The response to one request, between the I/O thread that receives it and the tasks that wait for it.
+/// The response to a request, shared by the I/O thread that receives it and the tasks that wait for it.
 ///
-/// The I/O thread publishes what a round of its loop has brought; one caller waits for the head, and then one reader
-/// for each piece. All members may be called from any thread.
+/// The I/O thread publishes the results of each round of its loop. One caller waits for the head, then one reader for
+/// each part. All members can be called from any thread.
 final class Exchange: Sendable {
-  /// The maximum number of bytes that wait for the reader before receiving pauses. libcurl's piece of at most 16 KiB
-  /// may exceed it.
+  /// The number of unread bytes above which receiving pauses. libcurl may exceed it by one part of at most 16 KiB.
   static let pausingByteCount = 256 << 10
-  /// Receiving goes on when fewer bytes than this wait.
+  /// The number of unread bytes below which receiving resumes.
   static let resumingByteCount = 128 << 10
 
-  /// A head, with the content if all of it has come.
+  /// A head, with the content if all of it has arrived.
   struct Arrival: Sendable {
     let head: ReceivedHead
     let wholeContent: Data?
   }
 
-  /// What a round has brought.
+  /// The results of a round.
   struct News {
     var head: ReceivedHead?
     var content = Data()
     var end: Result<Void, any Error>?
-    /// Whether receiving has paused until the reader has taken something.
+    /// Whether receiving is paused until the reader has taken bytes.
     var isPaused = false
   }
 
@@ -40,15 +39,15 @@ final class Exchange: Sendable {
 
   // MARK: The I/O thread
 
-  /// The number of bytes that wait for the reader.
+  /// The number of unread bytes.
   var unreadByteCount: Int { state.withLock { $0.unread.count } }
 
-  /// Whether receiving has paused until the reader has taken something.
+  /// Whether receiving is paused until the reader has taken bytes.
   var isPaused: Bool { state.withLock { $0.isPaused } }
 
-  /// Hands over what has come, and wakes who waits for it. Nothing is taken after the end.
+  /// Publishes results and resumes waiting tasks. Ignores results after the end.
   ///
-  /// - Returns: whether receiving must go on at once, as the reader has taken enough since it paused.
+  /// - Returns: Whether receiving must resume at once, because the reader has taken enough since the pause.
   func publish(_ news: News) -> Bool {
     var head: (CheckedContinuation<Arrival, any Error>, Result<Arrival, any Error>)?
     var piece: (CheckedContinuation<Data?, any Error>, Result<Data?, any Error>)?
@@ -75,9 +74,9 @@ final class Exchange: Sendable {
 
   // MARK: The caller
 
-  /// Waits for the head. Called once.
+  /// Waits for the head. Call this once.
   ///
-  /// - Parameter start: Starts the transfer, unless the exchange has been cancelled.
+  /// - Parameter start: Starts the transfer, unless the exchange was cancelled.
   func arrival(start: () -> Void) async throws -> Arrival {
     try await withCheckedThrowingContinuation { continuation in
       let end = state.withLock { state in
@@ -88,10 +87,10 @@ final class Exchange: Sendable {
     }
   }
 
-  /// Waits for the next piece of the content; nil at its end.
+  /// Waits for the next part of the content; nil at its end.
   ///
-  /// - Parameter readOn: Called if receiving must go on, as enough has been taken.
-  /// - Throws: The reason for which the response ended early.
+  /// - Parameter readOn: Called if receiving must resume, because enough was taken.
+  /// - Throws: The error that ended the response early.
   func nextPiece(readOn: () -> Void) async throws -> Data? {
     var isResumed = false
     defer { if isResumed { readOn() } }
@@ -109,9 +108,9 @@ final class Exchange: Sendable {
     }
   }
 
-  /// Ends the exchange for all who wait, unless it has ended.
+  /// Ends the exchange for all waiting tasks, unless it has ended.
   ///
-  /// - Returns: whether it had not ended.
+  /// - Returns: Whether it had not ended.
   @discardableResult
   func fail(_ error: any Error) -> Bool {
     let waiting = state.withLock {

@@ -2,15 +2,14 @@ import CCurl
 import Glibc
 import Synchronization
 
-/// Keeps a pool, and with it the I/O thread. When the last reference goes, the pool's transfers end and its connections
-/// close.
+/// A handle that keeps a pool and the I/O thread. Releasing it ends the pool's transfers and closes its connections.
 final class ConnectionPoolHandle: Sendable {
   let pool: ConnectionPool
   private let thread: IOThread
 
-  /// Opens a pool, and starts the I/O thread if it does not run.
+  /// Opens a pool, and starts the I/O thread unless it runs.
   ///
-  /// - Throws: `CurlTransportError` if the process has no thread or descriptor left, was forked, or ends.
+  /// - Throws: `CurlTransportError` if the process has no thread or descriptor left, was forked, or is exiting.
   init(_ configuration: CurlTransport.Configuration) throws(CurlTransportError) {
     thread = try IOThread.beginUse()
     pool = thread.makePool(configuration)
@@ -22,18 +21,18 @@ final class ConnectionPoolHandle: Sendable {
 
   /// Passes a command to the I/O thread.
   ///
-  /// - Returns: false if the process is about to end.
+  /// - Returns: False if the process is exiting.
   @discardableResult
   func post(_ command: IOThread.Command) -> Bool { thread.post(command) }
 }
 
 extension IOThread {
   private struct Registry {
-    /// The thread that new pools get.
+    /// The thread for new pools.
     var current: IOThread?
-    /// The number of its pools.
+    /// The number of pools of this thread.
     var useCount = 0
-    /// The threads that have not ended yet. One that is about to end may still be closing connections.
+    /// The running threads. One that is about to end may still be closing connections.
     var running: [pthread_t] = []
     var isExiting = false
   }
@@ -41,17 +40,19 @@ extension IOThread {
   private static let registry = Mutex(Registry())
   private static let isForkedChild = Atomic(false)
 
-  /// The number of I/O threads that have not ended.
+  /// The number of running I/O threads.
   static var runningCount: Int { registry.withLock { $0.running.count } }
 
-  /// - Throws: `CurlTransportError` in a forked child, which has the sockets of its parent, but not the thread.
+  /// Checks that the process was not forked: a child has the sockets of its parent, but not the thread.
+  ///
+  /// - Throws: `CurlTransportError` in a forked child.
   static func checkProcess() throws(CurlTransportError) {
     guard !isForkedChild.load(ordering: .relaxed) else {
       throw CurlTransportError(.unavailable, "the process was forked")
     }
   }
 
-  /// The thread for one more pool. Each call is matched by one of ``endUse(of:)``.
+  /// Returns the thread for a new pool. Each call must be matched by ``endUse(of:)``.
   static func beginUse() throws(CurlTransportError) -> IOThread {
     guard prepareProcess else { throw CurlTransportError(.unavailable, "libcurl could not be set up") }
     try checkProcess()
@@ -73,7 +74,9 @@ extension IOThread {
     }
   }
 
-  /// - Returns: whether the thread has no pool left, and ends.
+  /// Ends a use of the thread.
+  ///
+  /// - Returns: Whether the thread has no pool left, and ends.
   static func endUse(of thread: IOThread) -> Bool {
     registry.withLock { registry in
       guard registry.current === thread else { return false }
@@ -84,13 +87,13 @@ extension IOThread {
     }
   }
 
-  /// Starts the thread; nil if the system has no place for one. Signals are left to the program's own threads.
+  /// Starts the thread, with signals blocked for the program's own threads; nil if the system refuses.
   private func start() -> pthread_t? {
     let reference = Unmanaged.passRetained(self)
     var all = sigset_t()
     var before = sigset_t()
     sigfillset(&all)
-    // A crash belongs to the thread that crashed.
+    // A crash must be delivered to the thread that crashed.
     for signal in [SIGSEGV, SIGBUS, SIGILL, SIGTRAP, SIGFPE, SIGABRT] { sigdelset(&all, signal) }
     pthread_sigmask(SIG_BLOCK, &all, &before)
     defer { pthread_sigmask(SIG_SETMASK, &before, nil) }
@@ -111,7 +114,7 @@ extension IOThread {
     return id
   }
 
-  /// Called at the end of a thread. It is joined only when the process ends.
+  /// Unregisters a thread at its end. Threads are joined only when the process exits.
   private static func noteEnd() {
     registry.withLock { registry in
       guard !registry.isExiting else { return }
@@ -123,11 +126,11 @@ extension IOThread {
 
   // MARK: The process
 
-  /// Sets libcurl up, once, and what must happen when the process forks or ends.
+  /// Initializes libcurl once, and registers handlers for forking and exiting.
   private static let prepareProcess: Bool = {
     guard curl_global_init(Int(CURL_GLOBAL_DEFAULT)) == CURLE_OK else { return false }
     pthread_atfork(nil, nil) { IOThread.isForkedChild.store(true, ordering: .relaxed) }
-    // After libcurl, and so before OpenSSL's own handler takes away what the thread is using.
+    // Register after libcurl's initialization, so that this runs before OpenSSL's handler releases data in use.
     atexit { IOThread.stopAtExit() }
     return true
   }()

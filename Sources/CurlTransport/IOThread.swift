@@ -2,19 +2,19 @@ import CCurl
 import Glibc
 import Synchronization
 
-/// The thread that carries all transfers of the process: the only one that calls libcurl's easy and multi functions.
+/// The thread for all transfers of the process: only this thread calls libcurl's easy and multi functions.
 ///
-/// It runs while a ``ConnectionPoolHandle`` exists. `@unchecked Sendable`: `inbox` has a lock; the rest is the thread's
-/// own.
+/// It runs while a ``ConnectionPoolHandle`` exists. `@unchecked Sendable`: `inbox` has a lock; only the thread uses the
+/// rest.
 final class IOThread: @unchecked Sendable {
-  /// What other threads want.
+  /// A command from another thread.
   enum Command: Sendable {
     case start(Transfer)
     case cancel(Transfer)
     case readOn(Transfer)
     case open(ConnectionPool)
     case close(ConnectionPool)
-    /// The process ends. Nothing is cleaned up.
+    /// The process is exiting. Nothing is cleaned up.
     case stop
   }
 
@@ -47,9 +47,9 @@ final class IOThread: @unchecked Sendable {
 
   // MARK: Other threads
 
-  /// Passes a command on. Only the first of several writes to the descriptor that wakes the thread.
+  /// Queues a command. Only the first queued command writes to the descriptor that wakes the thread.
   ///
-  /// - Returns: false if the thread has stopped, as the process ends.
+  /// - Returns: False if the thread has stopped, because the process is exiting.
   @discardableResult
   func post(_ command: Command) -> Bool {
     inbox.withLock { inbox in
@@ -63,7 +63,7 @@ final class IOThread: @unchecked Sendable {
     }
   }
 
-  /// A pool that this thread serves from now on.
+  /// Creates a pool that this thread serves.
   func makePool(_ configuration: CurlTransport.Configuration) -> ConnectionPool {
     let pool = ConnectionPool(configuration, poller: poller, clock: clock)
     post(.open(pool))
@@ -72,7 +72,7 @@ final class IOThread: @unchecked Sendable {
 
   // MARK: The loop
 
-  /// Serves the pools until the last of them is closed, or the process ends.
+  /// Serves the pools until the last of them is closed, or the process exits.
   func run() {
     while !isStopped {
       var next = MonotonicTime.never
@@ -83,7 +83,7 @@ final class IOThread: @unchecked Sendable {
         var count: UInt64 = 0
         _ = read(wakeUp, &count, MemoryLayout<UInt64>.size)
       }
-      // Nothing is left to be done before the next wait, or it might wait for good.
+      // Do all work before the next wait, which may otherwise never end.
       repeat {
         takeCommands()
         for pool in pools { pool.runTimers() }

@@ -1,10 +1,10 @@
 import Glibc
 
-/// A moment of the monotonic clock, in nanoseconds.
+/// A time of the monotonic clock, in nanoseconds.
 struct MonotonicTime: Comparable {
   private let nanoseconds: Int64
 
-  /// Later than all others.
+  /// Later than any other time.
   static let never = MonotonicTime(nanoseconds: .max)
 
   private init(nanoseconds: Int64) {
@@ -19,13 +19,13 @@ struct MonotonicTime: Comparable {
 
   static func < (left: Self, right: Self) -> Bool { left.nanoseconds < right.nanoseconds }
 
-  /// The moment so much later; ``never`` if there is none.
+  /// Returns the time after a duration; ``never`` if it cannot be represented.
   func advanced(by duration: Duration) -> MonotonicTime {
     let (sum, overflow) = nanoseconds.addingReportingOverflow(duration.clampedNanoseconds)
     return overflow ? .never : MonotonicTime(nanoseconds: sum)
   }
 
-  /// The milliseconds from another moment until this, rounded up, for `epoll_wait`; -1 for ``never``.
+  /// Returns the milliseconds from `now`, rounded up, for `epoll_wait`; -1 for ``never``.
   func milliseconds(after now: MonotonicTime) -> CInt {
     if self == .never { return -1 }
     guard nanoseconds > now.nanoseconds else { return 0 }
@@ -42,14 +42,14 @@ extension Duration {
     return carry ? .max : sum
   }
 
-  /// Whole milliseconds, at least 1.
+  /// The whole milliseconds, at least 1.
   var positiveMilliseconds: Int { max(1, Int(clamping: clampedNanoseconds / 1_000_000)) }
 
-  /// Whole seconds, rounded up, at least 1.
+  /// The whole seconds, rounded up, at least 1.
   var positiveSeconds: Int { max(1, Int(clamping: components.seconds) + (components.attoseconds > 0 ? 1 : 0)) }
 }
 
-/// The time as the I/O thread sees it within a round of its loop. Used by that thread alone.
+/// The I/O thread's time, updated once per round of its loop. Only that thread uses it.
 final class LoopClock {
   private(set) var now = MonotonicTime.now
 

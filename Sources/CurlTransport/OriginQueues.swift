@@ -1,17 +1,16 @@
-/// Which transfer may start next: a queue for each origin, and limits for each origin and for all. Used by the I/O
-/// thread alone.
+/// The order in which transfers start: a queue per origin, with limits per origin and in total.
 ///
-/// The origins that wait take turns, so that one with many requests, or a slow one, does not keep the others from going
-/// out.
+/// Origins take turns, so that an origin with many or slow requests does not delay the others. Only the I/O thread uses
+/// it.
 struct OriginQueues {
   /// The requests to one origin.
   private final class Origin {
     var activeCount = 0
-    /// From `firstIndex` on; some may have ended while they waited.
+    /// The waiting transfers, from `firstIndex` on. Some may have ended.
     var waiting: [Transfer?] = []
     var firstIndex = 0
     var endedCount = 0
-    /// Whether it is among those that take turns.
+    /// Whether the origin is in the list of turns.
     var takesTurns = false
 
     func popFirst() -> Transfer? {
@@ -33,7 +32,7 @@ struct OriginQueues {
 
     var isWaiting: Bool { waiting.count - firstIndex > endedCount }
 
-    /// Called when a transfer that waits has ended.
+    /// Records that a waiting transfer has ended.
     func noteEnded() {
       endedCount += 1
       guard endedCount > 32, endedCount * 2 > waiting.count - firstIndex else { return }
@@ -46,7 +45,7 @@ struct OriginQueues {
   private let maximumPerOrigin: Int
   private let maximum: Int
   private var origins: [String: Origin] = [:]
-  /// The origins that have a request waiting and a place free, in the order of their turns.
+  /// The origins with a waiting request and free capacity, in the order of their turns.
   private var turns: [Origin] = []
   private(set) var activeCount = 0
 
@@ -55,7 +54,7 @@ struct OriginQueues {
     self.maximum = max(1, maximum)
   }
 
-  /// Adds a transfer that waits for its place.
+  /// Adds a waiting transfer.
   mutating func append(_ transfer: Transfer) {
     let name = transfer.request.origin
     let origin: Origin
@@ -69,7 +68,7 @@ struct OriginQueues {
     giveTurn(to: origin)
   }
 
-  /// Takes the transfer that is to start now, with a place for it; nil if none is waiting, or no place is free.
+  /// Removes and returns the transfer to start next; nil if none is waiting, or there is no capacity.
   mutating func popFirst() -> Transfer? {
     while activeCount < maximum, !turns.isEmpty {
       let origin = turns.removeFirst()
@@ -83,7 +82,7 @@ struct OriginQueues {
     return nil
   }
 
-  /// Frees the place of a transfer that was started.
+  /// Releases the capacity of a transfer that was started.
   mutating func freePlace(of transfer: Transfer) {
     let name = transfer.request.origin
     guard let origin = origins[name] else { return }
@@ -93,7 +92,7 @@ struct OriginQueues {
     removeIfUnused(name, origin)
   }
 
-  /// Called when a transfer has ended that was waiting.
+  /// Records that a waiting transfer has ended.
   mutating func noteEnded(_ transfer: Transfer) {
     let name = transfer.request.origin
     guard let origin = origins[name] else { return }
@@ -111,7 +110,7 @@ struct OriginQueues {
     if origin.activeCount == 0, !origin.isWaiting { origins[name] = nil }
   }
 
-  /// Calls `body` with each transfer that waits.
+  /// Calls `body` with each waiting transfer.
   func forEachWaiting(_ body: (Transfer) -> Void) {
     for origin in origins.values {
       for transfer in origin.waiting[origin.firstIndex...] {

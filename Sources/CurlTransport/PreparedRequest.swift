@@ -4,10 +4,9 @@ import FoundationEssentials
 import Glibc
 import HTTPCaching
 
-/// A validated request in libcurl's terms, made by the caller's thread to keep that work off the thread of all
-/// transfers.
+/// A validated request in libcurl's format, created on the caller's thread to save time on the I/O thread.
 ///
-/// `@unchecked Sendable`: nothing changes after `init`; the I/O thread alone hands the memory to libcurl.
+/// `@unchecked Sendable`: nothing changes after `init`, and only the I/O thread passes the memory to libcurl.
 final class PreparedRequest: @unchecked Sendable {
   /// The method; never empty.
   let method: String
@@ -15,20 +14,22 @@ final class PreparedRequest: @unchecked Sendable {
   let origin: String
   /// The parsed URL, a `CURLU`.
   let url: OpaquePointer
-  /// The lines of the fields.
+  /// The field lines.
   let fields: UnsafeMutablePointer<curl_slist>?
   /// The content, which may be empty; nil if the request has none.
   let content: UnsafeMutableRawBufferPointer?
-  /// Whether it may be sent twice (RFC 9110 section 9.2.2).
+  /// Whether the request may be sent twice (RFC 9110 section 9.2.2).
   let isIdempotent: Bool
 
-  /// - Throws: `CurlTransportError` if the URL, the method, a field or the content cannot be sent as it is.
+  /// Validates and converts a request.
+  ///
+  /// - Throws: `CurlTransportError` if the URL, the method, a field or the content cannot be sent unchanged.
   init(_ request: OutgoingRequest, decodesContent: Bool) throws(CurlTransportError) {
     let head = request.head
     method = head.method
     try Self.validate(head)
     switch request.body {
-    // Without it, servers wait for content that these methods announce (RFC 9110 section 8.6).
+    // Without it, servers would wait for the content that these methods announce (RFC 9110 section 8.6).
     case nil where ["POST", "PUT", "PATCH"].contains(method): content = Self.copy(Data())
     case nil: content = nil
     case .bytes(let bytes)?:
@@ -41,7 +42,7 @@ final class PreparedRequest: @unchecked Sendable {
     do {
       (url, origin) = try Self.parse(head.url)
     } catch {
-      // A class that throws in its initializer is not deinitialized.
+      // A class whose initializer throws is not deinitialized.
       curl_slist_free_all(fields)
       content?.deallocate()
       throw error
@@ -66,14 +67,15 @@ final class PreparedRequest: @unchecked Sendable {
     guard !head.method.isEmpty, head.method.utf8.allSatisfy(\.isTokenByte), head.method != "CONNECT" else {
       throw CurlTransportError(.invalidRequest, "the method cannot be sent")
     }
-    // libcurl would send what follows a line end as further lines.
+    // libcurl would send the rest after a line end as further lines.
     guard head.fields.isWellFormed else {
       throw CurlTransportError(.invalidRequest, "a field's name is no token, or its value has a line end or a NUL")
     }
   }
 
-  /// The lines as libcurl wants them. Without a value, `Name:` would remove a field that libcurl adds; `Name;` sends
-  /// it.
+  /// Returns the field lines for libcurl.
+  ///
+  /// For an empty value, `Name:` would remove a field of libcurl; `Name;` sends it.
   private static func lines(
     of head: RequestHead, hasContent: Bool, decodesContent: Bool
   ) -> UnsafeMutablePointer<curl_slist>? {
@@ -83,7 +85,8 @@ final class PreparedRequest: @unchecked Sendable {
     for (name, value) in head.fields {
       if let field = GivenField(name) {
         given.insert(field)
-        // libcurl sends these by the content that it has. It would wait for a server that never says "continue".
+        // libcurl creates these fields from the content. With Expect it would wait for a server that never says
+        // "continue".
         if field == .framing { continue }
       }
       append(value.utf8.allSatisfy { $0 == 0x20 || $0 == 0x09 } ? "\(name);" : "\(name): \(value)")
@@ -100,7 +103,7 @@ final class PreparedRequest: @unchecked Sendable {
     return list
   }
 
-  /// Fields of a request for which libcurl, or this transport, has a default.
+  /// The fields for which libcurl or this transport has a default.
   private enum GivenField {
     case accept, acceptEncoding, contentType, range, userAgent, framing
 
@@ -131,7 +134,7 @@ final class PreparedRequest: @unchecked Sendable {
     }
     guard let parsed = curl_url() else { throw CurlTransportError(.unavailable, "there is no memory for a URL") }
     let result = curl_url_set(parsed, CURLUPART_URL, url.absoluteString, CUnsignedInt(CURLU_PATH_AS_IS))
-    // Both parsers must see the same origin: what is stored under one must not come from another.
+    // Both parsers must agree on the origin: a response stored under one origin must not come from another.
     guard result == CURLUE_OK, part(CURLUPART_HOST, of: parsed)?.lowercased().withoutBrackets == host.withoutBrackets,
       part(CURLUPART_PORT, of: parsed).map({ Int($0) }) ?? nil == url.port, part(CURLUPART_USER, of: parsed) == nil
     else {
@@ -157,7 +160,7 @@ extension String {
 }
 
 extension UInt8 {
-  /// `tchar` of RFC 9110 section 5.6.2.
+  /// Whether the byte is a `tchar` (RFC 9110 section 5.6.2).
   fileprivate var isTokenByte: Bool {
     switch self {
     case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),

@@ -1,33 +1,33 @@
 import FoundationEssentials
 import HTTPCaching
 
-/// How the end of a response's content is known (RFC 9112 section 6.3).
+/// The framing of a response's content, which determines its end (RFC 9112 section 6.3).
 enum ContentFraming: Sendable, Hashable {
-  /// There is none: by the request's method, or by the status.
+  /// No content, because of the request's method or the status.
   case noContent
-  /// `Content-Length`, with the number of bytes.
+  /// `Content-Length` with this number of bytes.
   case length(Int)
   /// `Transfer-Encoding: chunked`; libcurl checks its end.
   case chunked
-  /// Nothing but the end of the connection, which may have come early.
+  /// The content ends with the connection, which may have ended early.
   case untilClose
 
-  /// Whether the end of the content can be told from a connection that was lost.
+  /// Whether a complete content can be distinguished from a lost connection.
   var hasProvableEnd: Bool { self != .untilClose }
 }
 
-/// A final head as it came: its status, and the lines of its fields.
+/// A received final head: its status and its field lines.
 ///
-/// The lines are taken apart by the caller's thread, not by the thread that serves all transfers.
+/// The caller's thread parses the lines, to save time on the I/O thread.
 struct ReceivedHead: Sendable {
   let status: Int
   let framing: ContentFraming
-  /// The lines of the fields, without their ends; a folded line is one.
+  /// The field lines without line ends; a folded line counts as one.
   let lines: [UInt8]
-  /// Where each line ends in ``lines``.
+  /// The end of each line in ``lines``.
   let lineEnds: [Int]
 
-  /// The fields in their order and spelling.
+  /// The fields, in their order and spelling.
   var fields: HTTPFields {
     var fields = HTTPFields()
     fields.reserveCapacity(lineEnds.count)
@@ -43,7 +43,7 @@ struct ReceivedHead: Sendable {
     return fields
   }
 
-  /// UTF-8 if it is; otherwise each byte is a character of ISO 8859-1 (RFC 9110 section 5.5).
+  /// Decodes valid UTF-8, and any other text as ISO 8859-1 (RFC 9110 section 5.5).
   private static func text(_ bytes: Slice<UnsafeRawBufferPointer>) -> String {
     if let text = String(validating: bytes, as: UTF8.self) { return text }
     var text = ""
@@ -52,12 +52,12 @@ struct ReceivedHead: Sendable {
   }
 }
 
-/// Gathers the lines that libcurl hands over into the final head of a response.
+/// Collects the lines from libcurl into the final head of a response.
 ///
-/// Interim responses (1xx but 101) are dropped, and so are trailers: a trailer must not be taken for a field of the head (RFC
-/// 9110 section 6.5.1).
+/// Drops interim responses (1xx except 101) and trailers. A trailer must not be taken for a field of the head (RFC 9110
+/// section 6.5.1).
 struct ResponseHeadCollector {
-  /// The maximum number of interim responses before the final one. libcurl limits only the bytes of all heads together.
+  /// The maximum number of interim responses. libcurl limits only the total size of all heads.
   static let maximumInterimCount = 100
 
   private enum State {
@@ -74,20 +74,20 @@ struct ResponseHeadCollector {
   private var lines: [UInt8] = []
   private var lineEnds: [Int] = []
 
-  /// Whether anything of a head has come.
+  /// Whether a part of a head has arrived.
   private(set) var hasBegun = false
   /// Whether the final head is complete.
   var isComplete: Bool { state == .complete }
-  /// Whether the connection must not be used again after this response, as its framing is odd.
+  /// Whether the connection must not be reused after this response, because its framing is ambiguous.
   private(set) var hasOddFraming = false
 
   init(method: String) {
     isHEAD = method == "HEAD"
   }
 
-  /// Takes one line, with its line end.
+  /// Appends a line, with its line end.
   ///
-  /// - Returns: the final head if this line completes it.
+  /// - Returns: The final head if this line completes it.
   /// - Throws: `CurlTransportError` if the head is malformed.
   mutating func append(_ line: UnsafeRawBufferPointer) throws(CurlTransportError) -> ReceivedHead? {
     hasBegun = true
@@ -107,7 +107,7 @@ struct ResponseHeadCollector {
   }
 
   private mutating func begin(_ line: Slice<UnsafeRawBufferPointer>) throws(CurlTransportError) {
-    // libcurl has checked the form: a version, a blank, three digits.
+    // libcurl has checked the form: a version, a space, three digits.
     let parts = line.split(separator: UInt8(ascii: " "), maxSplits: 2, omittingEmptySubsequences: true)
     guard parts.count >= 2, parts[1].count == 3,
       parts[1].allSatisfy({ (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) })
@@ -122,15 +122,15 @@ struct ResponseHeadCollector {
 
   private mutating func appendField(_ line: Slice<UnsafeRawBufferPointer>) throws(CurlTransportError) {
     if line.first == UInt8(ascii: " ") || line.first == UInt8(ascii: "\t") {
-      // A folded line continues the one before (RFC 9112 section 5.2).
+      // A folded line continues the previous one (RFC 9112 section 5.2).
       guard !lineEnds.isEmpty, !line.contains(UInt8(ascii: "\r")) else { throw Self.malformed("a folded field") }
       lines.append(UInt8(ascii: " "))
       lines.append(contentsOf: line.trimmingBlanks())
       lineEnds[lineEnds.count - 1] = lines.count
       return
     }
-    // A blank before the colon hides a name from some recipients (RFC 9112 section 5.1), and a bare CR ends a line for
-    // some.
+    // A space before the colon hides a name from some recipients (RFC 9112 section 5.1), and some treat a bare CR as a
+    // line end.
     guard let colon = line.firstIndex(of: UInt8(ascii: ":")), let last = line[..<colon].last,
       last != UInt8(ascii: " "), last != UInt8(ascii: "\t"), !line.contains(UInt8(ascii: "\r"))
     else { throw Self.malformed("a field") }
@@ -139,7 +139,7 @@ struct ResponseHeadCollector {
   }
 
   private mutating func end() throws(CurlTransportError) -> ReceivedHead? {
-    // Nothing of HTTP follows a switch of protocols, so it is the final head.
+    // No HTTP follows a switch of protocols, so 101 is a final head.
     guard status >= 200 || status == 101 else {
       interimCount += 1
       guard interimCount <= Self.maximumInterimCount else {
@@ -153,7 +153,9 @@ struct ResponseHeadCollector {
     return ReceivedHead(status: status, framing: framing, lines: lines, lineEnds: lineEnds)
   }
 
-  /// - Throws: `CurlTransportError` for a framing on which this and libcurl, or others on the way, might not agree.
+  /// Determines the framing.
+  ///
+  /// - Throws: `CurlTransportError` for a framing that libcurl or an intermediary might interpret differently.
   private mutating func framing() throws(CurlTransportError) -> ContentFraming {
     var length: Int?
     var isChunked = false
@@ -175,7 +177,7 @@ struct ResponseHeadCollector {
       }
     }
     if length == Self.lengthBeyondNumbers {
-      // libcurl reads to the end of the connection then, and so does URLSession.
+      // Then libcurl reads to the end of the connection, like URLSession.
       hasOddFraming = true
       length = nil
     }
@@ -193,10 +195,10 @@ struct ResponseHeadCollector {
     return length.map { .length($0) } ?? .untilClose
   }
 
-  /// A Content-Length that is a number, but fits none.
+  /// A placeholder for a Content-Length that is too large for an `Int`.
   private static let lengthBeyondNumbers = -1
 
-  /// The number that these digits are, or ``lengthBeyondNumbers``; nil if there is anything else, or nothing.
+  /// Parses digits; ``lengthBeyondNumbers`` if the number is too large, nil if there are other characters or none.
   private static func number(_ digits: ArraySlice<UInt8>) -> Int? {
     guard !digits.isEmpty else { return nil }
     var number = 0
@@ -217,7 +219,7 @@ struct ResponseHeadCollector {
 }
 
 extension BidirectionalCollection<UInt8> where SubSequence == Self {
-  /// Without the blanks and tabs around it.
+  /// Returns the bytes without spaces and tabs at both ends.
   func trimmingBlanks() -> Self {
     let isBlank = { (byte: UInt8) in byte == UInt8(ascii: " ") || byte == UInt8(ascii: "\t") }
     var rest = drop(while: isBlank)
@@ -225,7 +227,7 @@ extension BidirectionalCollection<UInt8> where SubSequence == Self {
     return rest
   }
 
-  /// Whether these bytes are the text, whose letters are lower-case ASCII, in any case.
+  /// Whether these bytes equal a text in lowercase ASCII, in any case.
   func equalsIgnoringCase(_ lowercased: StaticString) -> Bool {
     guard count == lowercased.utf8CodeUnitCount else { return false }
     var expected = lowercased.utf8Start
@@ -237,7 +239,7 @@ extension BidirectionalCollection<UInt8> where SubSequence == Self {
     return true
   }
 
-  /// The value of this field line if the field has this name, which is in lower case.
+  /// Returns the value of this field line if the field has this lowercase name.
   func value(of name: StaticString) -> Self? {
     let nameCount = name.utf8CodeUnitCount
     guard count > nameCount else { return nil }

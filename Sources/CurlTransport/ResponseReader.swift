@@ -1,19 +1,20 @@
 import FoundationEssentials
 
-/// Reads the content of one response, decoding it on the reader's thread. When nobody holds it any longer, a transfer
-/// that has not ended is cancelled.
+/// Reads the content of a response, and decodes it on the reader's thread. Releasing it cancels an unfinished transfer.
 ///
-/// `@unchecked Sendable`: a `ResponseBody` has one reader, which asks for a piece only after the one before has come;
-/// the decoder is used by that reader alone.
+/// `@unchecked Sendable`: a `ResponseBody` has one reader, which requests a part only after the previous one has
+/// arrived. Only that reader uses the decoder.
 final class ResponseReader: @unchecked Sendable {
   private let transfer: Transfer
   private let connections: ConnectionPoolHandle
   private var decoder: ContentDecoder?
-  /// What has been decoded ahead of the reader, and why no more was.
+  /// Content that was decoded ahead of the reader, and the error that ended the decoding.
   private var decoded = Data()
   private var failure: CurlTransportError?
 
-  /// - Parameter received: What has been taken of the exchange's content already.
+  /// Creates a reader.
+  ///
+  /// - Parameter received: Content that was already taken from the exchange.
   init(
     _ transfer: Transfer, over connections: ConnectionPoolHandle, decoder: consuming ContentDecoder?,
     received: Data = Data()
@@ -28,9 +29,10 @@ final class ResponseReader: @unchecked Sendable {
     cancel()
   }
 
-  /// The next piece; nil at the proven or, for a response that only ends with its connection, the assumed end.
+  /// Returns the next part; nil at the end.
   ///
-  /// - Throws: `CurlTransportError` if the response ended early or cannot be decoded, `CancellationError`.
+  /// For a response that ends with its connection, the end is not proven.
+  /// - Throws: `CurlTransportError` if the response ended early or cannot be decoded; `CancellationError`.
   func next() async throws -> Data? {
     if !decoded.isEmpty {
       defer { decoded = Data() }
@@ -48,10 +50,9 @@ final class ResponseReader: @unchecked Sendable {
     }
   }
 
-  /// Decodes all of the content, which has come as a whole.
+  /// Decodes the content after all of it has arrived.
   ///
-  /// - Returns: nil if it is large, or not what it should be; ``next()`` then gives it piece by piece, and tells what is
-  ///   wrong.
+  /// - Returns: Nil if the content is large or invalid. Then ``next()`` returns its parts, and throws the error.
   func decodeAtOnce() -> Data? {
     do throws(CurlTransportError) {
       while let piece = try decoder?.next() {

@@ -1,19 +1,19 @@
 import CCurl
 import Glibc
 
-/// The sockets of all transfers, watched by epoll for what libcurl wants to know of them. Used by the I/O thread alone.
+/// The sockets of all transfers, watched with epoll for libcurl. Only the I/O thread uses it.
 ///
-/// Changes are gathered within a round and applied before the next wait, where most of them cancel out. libcurl reuses
-/// the numbers of closed descriptors within a round, and closes some without a word, so only sockets that are known to
-/// be open are treated like that: those that were made here and not closed since.
+/// Changes are collected in a round and applied before the next wait, because most of them cancel each other. libcurl
+/// reuses the numbers of closed descriptors within a round, and closes some without notice. Only sockets that are known
+/// to be open are therefore treated like this: sockets created here and not closed since.
 final class SocketPoller {
   private struct Entry {
-    /// Whom the socket belongs to, which lives as long as its sockets; nil if to no pool.
+    /// The pool of the socket, which lives as long as its sockets; nil without a pool.
     var pool: Unmanaged<ConnectionPool>?
-    /// What libcurl wants to know, and what epoll watches for: `CURL_POLL_IN`, `CURL_POLL_OUT`, both, or 0.
+    /// The events for libcurl, and the events watched by epoll: `CURL_POLL_IN`, `CURL_POLL_OUT`, both, or 0.
     var wanted: CInt = 0
     var watched: CInt = 0
-    /// Whether the socket was made here and is open.
+    /// Whether the socket was created here and is open.
     var isOwn = false
     var isChanged = false
   }
@@ -24,8 +24,10 @@ final class SocketPoller {
   private var changed: [CInt] = []
   private var events = [epoll_event](repeating: epoll_event(), count: 256)
 
+  /// Creates a poller.
+  ///
   /// - Parameter wakeUp: A descriptor that ends the wait when it is readable.
-  /// - Returns: nil if the process has no descriptor left.
+  /// - Returns: Nil if the process has no descriptor left.
   init?(wakeUp: CInt) {
     epoll = epoll_create1(CInt(EPOLL_CLOEXEC))
     self.wakeUp = wakeUp
@@ -39,13 +41,13 @@ final class SocketPoller {
 
   // MARK: Sockets
 
-  /// A new socket is watched for nothing, whatever its number was before.
+  /// Registers a new socket without events, and forgets any earlier socket with this number.
   func opened(_ descriptor: CInt) {
     reset(descriptor)
     entries[Int(descriptor)].isOwn = true
   }
 
-  /// A closed socket leaves epoll by itself.
+  /// Forgets a closed socket, which leaves epoll by itself.
   func closed(_ descriptor: CInt) {
     reset(descriptor)
   }
@@ -56,10 +58,10 @@ final class SocketPoller {
     entries[Int(descriptor)] = Entry(isChanged: isChanged)
   }
 
-  /// Watches a socket for something else.
+  /// Changes the watched events of a socket.
   ///
   /// - Parameter wanted: `CURL_POLL_IN`, `CURL_POLL_OUT`, `CURL_POLL_INOUT` or `CURL_POLL_REMOVE`.
-  /// - Returns: whether it was a socket made here that was waiting to be connected, and is no longer watched.
+  /// - Returns: Whether the socket was created here, was waiting for its connection, and is no longer watched.
   func watch(_ descriptor: CInt, for wanted: CInt, of pool: ConnectionPool) -> Bool {
     makeEntry(descriptor)
     let wanted = wanted == CURL_POLL_REMOVE ? 0 : wanted
@@ -75,7 +77,7 @@ final class SocketPoller {
     return before.isOwn && before.wanted == CURL_POLL_OUT && wanted == 0
   }
 
-  /// Forgets a pool whose sockets are all closed. Some of them may have been closed without a word.
+  /// Forgets a pool whose sockets are all closed. libcurl may have closed some of them without notice.
   func forget(_ pool: ConnectionPool) {
     let pointer = Unmanaged.passUnretained(pool).toOpaque()
     for index in entries.indices where entries[index].pool?.toOpaque() == pointer { reset(CInt(index)) }
@@ -87,10 +89,10 @@ final class SocketPoller {
 
   // MARK: epoll
 
-  /// Waits for events, at most so long.
+  /// Waits for events.
   ///
-  /// - Parameter milliseconds: -1 waits until there is an event.
-  /// - Returns: the number of events, which ``handle(event:)`` then takes one by one.
+  /// - Parameter milliseconds: The maximum wait; -1 waits for an event.
+  /// - Returns: The number of events. Pass each to ``handle(event:)``.
   func wait(milliseconds: CInt) -> Int {
     for descriptor in changed {
       entries[Int(descriptor)].isChanged = false
@@ -100,13 +102,13 @@ final class SocketPoller {
     return max(0, Int(epoll_wait(epoll, &events, CInt(events.count), milliseconds)))
   }
 
-  /// Tells the pool of a socket about the event that happened to it.
+  /// Passes an event to the pool of its socket.
   ///
-  /// - Returns: whether the event was the one that wakes the thread up.
+  /// - Returns: Whether the event was a wake-up of the thread.
   func handle(event index: Int) -> Bool {
     let descriptor = events[index].data.fd
     if descriptor == wakeUp { return true }
-    // An earlier event of the round may have ended the interest.
+    // An earlier event of the round may have removed the interest.
     guard entries[Int(descriptor)].wanted != 0, let pool = entries[Int(descriptor)].pool else { return false }
     let happened = events[index].events
     var condition: CInt = 0
@@ -119,7 +121,7 @@ final class SocketPoller {
 
   private func apply(_ descriptor: CInt) {
     let wanted = entries[Int(descriptor)].wanted
-    // The table may be wrong about a socket that was closed without a word, in either direction.
+    // If a socket was closed without notice, this table may be wrong in either direction.
     if wanted == 0 {
       control(EPOLL_CTL_DEL, descriptor, 0)
     } else if entries[Int(descriptor)].watched == 0 {

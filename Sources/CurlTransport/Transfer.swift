@@ -2,17 +2,17 @@ import CCurl
 import FoundationEssentials
 import HTTPCaching
 
-/// One request on its way: what the I/O thread knows of it, and what libcurl's callbacks gather.
+/// A request in progress: its state on the I/O thread, and the data collected by libcurl's callbacks.
 ///
-/// `@unchecked Sendable`: the constants are set once. The variables are the I/O thread's alone; other threads only pass
+/// `@unchecked Sendable`: the constants are set once. Only the I/O thread uses the variables; other threads only pass
 /// the transfer on to it.
 final class Transfer: @unchecked Sendable {
   enum Phase {
-    /// The pool has not seen it.
+    /// The pool has not received the transfer yet.
     case new
-    /// Waits for a place.
+    /// The transfer waits in a queue.
     case waiting
-    /// libcurl has it.
+    /// libcurl processes the transfer.
     case active
     case ended
   }
@@ -20,51 +20,51 @@ final class Transfer: @unchecked Sendable {
   enum Hold {
     case none
     case wanted
-    /// The pool knows of it.
+    /// The pool has listed it.
     case listed
   }
 
   let request: PreparedRequest
   let pool: ConnectionPool
   let exchange = Exchange()
-  /// How long it waits while nothing comes.
+  /// The maximum time without progress.
   let timeout: Duration
 
   var phase = Phase.new
-  /// Where it is among the pool's active transfers.
+  /// Its index in the pool's list of active transfers.
   var activeIndex = 0
-  /// libcurl's handle, while it is active.
+  /// libcurl's handle while it is active.
   private(set) var handle: EasyHandle?
-  /// When something last came or went.
+  /// The time of the last progress.
   var lastActivity = MonotonicTime.never
-  /// The number of bytes of content sent when that was last looked at.
+  /// The number of content bytes sent, when last checked.
   var sentByteCount = 0
   /// Whether libcurl has no connection for it yet.
   var isConnecting = false
-  /// Whether receiving has paused until the reader has taken something.
+  /// Whether receiving is paused until the reader has taken bytes.
   var isPaused = false
   /// Whether this is the second attempt.
   private(set) var isRepeated = false
-  /// Whether a connection of the pool was not used because it had unread bytes.
+  /// Whether an existing connection was rejected because it had unread bytes.
   var isRefusedByGuard = false
-  /// The sockets that were made for this attempt.
+  /// The sockets created for this attempt.
   var sockets: [CInt] = []
-  /// Why this transfer stopped libcurl.
+  /// The reason why this transfer stopped libcurl.
   private var failure: CurlTransportError?
-  /// What has come and is not published yet.
+  /// Results that are not published yet.
   private var news = Exchange.News()
-  /// Whether the pool knows that there is something to publish.
+  /// Whether the pool knows that there are results to publish.
   var isTouched = false
-  /// Whether a small response is held back, to be published as a whole.
+  /// Whether a small response is held until it is complete.
   var hold = Hold.none
 
   private var head: ResponseHeadCollector
   private var framing: ContentFraming?
   private var receivedByteCount = 0
 
-  /// Content up to this size is worth waiting a moment for, so that its caller is woken once.
+  /// The maximum content size of a response that is held until it is complete, so that its caller is resumed once.
   static let smallByteCount = 64 << 10
-  /// How long it is waited for. The caller of a slow response gets its head after this.
+  /// The maximum time to hold a response. After this, the caller of a slow response receives its head.
   static let holdingTime = Duration.milliseconds(5)
 
   init(_ request: PreparedRequest, in pool: ConnectionPool, timeout: Duration) {
@@ -76,21 +76,21 @@ final class Transfer: @unchecked Sendable {
 
   // MARK: Attempts
 
-  /// Begins an attempt with a handle that is set up for it.
+  /// Begins an attempt with a handle that was prepared for it.
   func begin(with handle: EasyHandle) {
     phase = .active
     self.handle = handle
     isConnecting = true
   }
 
-  /// Ends an attempt; the handle may be used for others.
+  /// Ends an attempt, and returns its handle for reuse.
   func endAttempt() -> EasyHandle? {
     defer { handle = nil }
     isPaused = false
     return handle
   }
 
-  /// Makes it ready for the second attempt, after a first one that brought nothing.
+  /// Prepares the second attempt, after a first one without any response.
   func prepareRepetition() {
     isRepeated = true
     isRefusedByGuard = false
@@ -100,7 +100,7 @@ final class Transfer: @unchecked Sendable {
     head = ResponseHeadCollector(method: request.method)
   }
 
-  /// Whether a second attempt can do no harm, and may do better (RFC 9112 section 9.3.1).
+  /// Whether a second attempt is harmless and can succeed (RFC 9112 section 9.3.1).
   func mayRepeat(after result: CURLcode, onReusedConnection: Bool) -> Bool {
     guard !isRepeated, request.isIdempotent, !head.hasBegun else { return false }
     if isRefusedByGuard { return true }
@@ -111,12 +111,12 @@ final class Transfer: @unchecked Sendable {
     }
   }
 
-  /// How the response has ended by libcurl's account; an error if its end is missing.
+  /// Returns the result of the response; an error if its end is missing.
   ///
-  /// - Parameter error: The error that libcurl's code stands for.
+  /// - Parameter error: Returns the error for libcurl's code.
   func end(after result: CURLcode, _ error: () -> CurlTransportError) -> Result<Void, any Error> {
     if let failure { return .failure(failure) }
-    // libcurl takes a connection that ends within a head for a complete response.
+    // libcurl treats a connection that ends within a head as a complete response.
     guard result == CURLE_OK, let framing else { return .failure(error()) }
     if case .length(let length) = framing, length != receivedByteCount {
       return .failure(CurlTransportError(.connectionLost, "the response is not as long as announced"))
@@ -126,9 +126,9 @@ final class Transfer: @unchecked Sendable {
 
   // MARK: Callbacks
 
-  /// Takes a line of a head, or of trailers.
+  /// Processes a line of a head or of trailers.
   ///
-  /// - Returns: whether libcurl is to go on.
+  /// - Returns: Whether libcurl should continue.
   func receive(line: UnsafeRawBufferPointer) -> Bool {
     do {
       guard let head = try head.append(line) else { return true }
@@ -146,15 +146,15 @@ final class Transfer: @unchecked Sendable {
     }
   }
 
-  /// What libcurl is to do after a piece of the content.
-  enum Answer {
+  /// The instruction to libcurl after a part of the content.
+  enum ContentAction {
     case goOn
     case pause
     case stop
   }
 
-  /// Takes a piece of the content.
-  func receive(content: UnsafeRawBufferPointer) -> Answer {
+  /// Processes a part of the content.
+  func receive(content: UnsafeRawBufferPointer) -> ContentAction {
     guard let framing, framing != .noContent else {
       failure = CurlTransportError(.badServerResponse, "content came where there can be none")
       return .stop
@@ -170,10 +170,10 @@ final class Transfer: @unchecked Sendable {
 
   // MARK: Publishing
 
-  /// Hands what has come to whoever waits for it.
+  /// Passes the results to the waiting task.
   ///
-  /// - Parameter end: The end, if it has come.
-  /// - Returns: whether receiving must go on at once.
+  /// - Parameter end: The result, if the response has ended.
+  /// - Returns: Whether receiving must resume at once.
   func publish(end: Result<Void, any Error>? = nil) -> Bool {
     hold = .none
     var news = news

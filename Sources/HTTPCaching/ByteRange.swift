@@ -1,11 +1,11 @@
-/// A non-empty span of bytes of a representation, both ends included, as `Content-Range` writes it. RFC 9110, 14.
+/// A non-empty range of bytes of a representation, both ends included, as in `Content-Range` (RFC 9110, section 14).
 public struct ByteRange: Sendable, Hashable {
-  /// The first byte's position; not negative.
+  /// The position of the first byte; not negative.
   public let first: Int
-  /// The last byte's position; not less than `first`, less than `Int.max`.
+  /// The position of the last byte; at least `first`, and less than `Int.max`.
   public let last: Int
 
-  /// A span; `nil` unless `0 <= first <= last < Int.max`.
+  /// Creates a range; `nil` unless `0 <= first <= last < Int.max`.
   public init?(first: Int, last: Int) {
     guard first >= 0, first <= last, last < Int.max else { return nil }
     self.first = first
@@ -15,24 +15,24 @@ public struct ByteRange: Sendable, Hashable {
   /// The number of bytes.
   public var count: Int { last - first + 1 }
 
-  /// Whether `other` lies wholly inside.
+  /// Whether `other` is completely within this range.
   public func contains(_ other: ByteRange) -> Bool { first <= other.first && other.last <= last }
 }
 
 /// The value of a `Content-Range` field in bytes. RFC 9110, 14.4.
 public struct ContentRange: Sendable, Hashable {
-  /// The span enclosed; `nil` in a 416 (`bytes */1234`).
+  /// The enclosed range; `nil` in a 416 (`bytes */1234`).
   public let range: ByteRange?
-  /// The length of the whole; `nil`: not known (`bytes 0-9/*`).
+  /// The length of the complete representation; `nil` if unknown (`bytes 0-9/*`).
   public let completeLength: Int?
 
-  /// A value made of its parts.
+  /// Creates a value from its parts.
   public init(range: ByteRange?, completeLength: Int?) {
     self.range = range
     self.completeLength = completeLength
   }
 
-  /// The value of a field; `nil` if it is malformed, contradicts itself, or counts in another unit than bytes.
+  /// Parses a field value; `nil` if it is malformed, contradictory, or in another unit than bytes.
   public init?(_ value: String) {
     let text = value.trimmingFieldSpace()
     let words = text.utf8.split(separator: 0x20, maxSplits: 1, omittingEmptySubsequences: false)
@@ -57,20 +57,20 @@ public struct ContentRange: Sendable, Hashable {
     self.init(range: range, completeLength: length)
   }
 
-  /// The value as a field holds it.
+  /// The field value.
   public var rendered: String {
     let span = range.map { "\($0.first)-\($0.last)" } ?? "*"
     return "bytes \(span)/\(completeLength.map(String.init) ?? "*")"
   }
 }
 
-/// What a `Range` field asks for. RFC 9110, 14.1.2 and 14.2.
+/// The request in a `Range` field (RFC 9110, sections 14.1.2 and 14.2).
 enum RangeRequest: Hashable {
-  /// No range, another unit, or malformed: the field is ignored.
+  /// No range, another unit, or a malformed value: the field is ignored.
   case none
-  /// From a first byte to a last one or to the end.
+  /// From a first byte to a last byte, or to the end.
   case from(Int, through: Int?)
-  /// That many bytes at the end.
+  /// This many bytes at the end.
   case suffix(Int)
   case multiple
 
@@ -97,7 +97,7 @@ enum RangeRequest: Hashable {
     guard let spec = specs.first else { return }
     let ends = spec.utf8.split(separator: UInt8(ascii: "-"), omittingEmptySubsequences: false)
     guard ends.count == 2 else { return }
-    // A number too large for an Int lies outside any body: it saturates.
+    // A number too large for an Int saturates. It is outside any body.
     let first = saturatingPosition(ends[0])
     let last = saturatingPosition(ends[1])
     switch (first, last, ends[0].isEmpty, ends[1].isEmpty) {
@@ -111,11 +111,11 @@ enum RangeRequest: Hashable {
   enum Resolution: Hashable {
     case span(ByteRange)
     case outside
-    /// The length of the whole is not known and would be needed.
+    /// The length of the complete representation is needed and unknown.
     case unknown
   }
 
-  /// The span of a whole of `length` bytes (`nil`: not known). Not for `none` and `multiple`.
+  /// Returns the range within a representation of `length` bytes (`nil`: unknown). Not for `none` and `multiple`.
   func resolved(length: Int?) -> Resolution {
     switch self {
     case .none, .multiple: return .unknown
@@ -134,13 +134,13 @@ enum RangeRequest: Hashable {
   }
 }
 
-/// Digits only; `nil` if it is anything else or does not fit.
+/// Parses digits; `nil` for other characters or a number that is too large.
 private func position(_ digits: Substring.UTF8View) -> Int? {
   guard !digits.isEmpty, digits.allSatisfy(\.isDigit) else { return nil }
   return Int(Substring(digits))
 }
 
-/// Digits only; what does not fit counts as the largest position.
+/// Parses digits; a number that is too large becomes the highest position.
 private func saturatingPosition(_ digits: Substring.UTF8View) -> Int? {
   guard !digits.isEmpty, digits.allSatisfy(\.isDigit) else { return nil }
   return Int(Substring(digits)) ?? Int.max - 1

@@ -1,17 +1,18 @@
-/// The cache directives of a response, from `Cache-Control` or a targeted field. RFC 9111, 5.2.2.
+/// The cache directives of a response, from `Cache-Control` or a targeted field (RFC 9111, section 5.2.2).
 ///
-/// Where a directive comes more than once the strictest counts; a malformed lifetime counts as zero, so that the response
-/// is stale (4.2.1); a malformed list of field names counts as none given, which is stricter; unknown ones are ignored.
+/// If a directive is repeated, the strictest one counts. A malformed lifetime counts as zero, so that the response is
+/// stale (section 4.2.1). A malformed list of field names counts as no list, which is stricter. Unknown directives are
+/// ignored.
 public struct ResponseDirectives: Sendable, Hashable {
   /// `no-store`.
   public var noStore = false
   /// `no-cache` without field names.
   public var noCache = false
-  /// The names in `no-cache="…"`, in lower case.
+  /// The names in `no-cache="…"`, in lowercase.
   public var noCacheFields: [String] = []
   /// `private` without field names.
   public var isPrivate = false
-  /// The names in `private="…"`, in lower case.
+  /// The names in `private="…"`, in lowercase.
   public var privateFields: [String] = []
   /// `public`.
   public var isPublic = false
@@ -33,16 +34,17 @@ public struct ResponseDirectives: Sendable, Hashable {
   public var staleWhileRevalidate: Double?
   /// `stale-if-error` in seconds. RFC 5861.
   public var staleIfError: Double?
-  /// Whether they come from a targeted field, so that `Cache-Control` and `Expires` count for nothing. RFC 9213, 2.2.
+  /// Whether they come from a targeted field, so that `Cache-Control` and `Expires` are ignored (RFC 9213, 2.2).
   public var isTargeted = false
 
   init() {}
 
-  /// The directives that bind a cache which listens to `targetedFieldNames`: those of the first of these fields that is
-  /// present, not empty and well-formed, else those of `Cache-Control`.
+  /// Parses the directives for a cache that listens to `targetedFieldNames`.
+  ///
+  /// Uses the first of these fields that is present, not empty and well-formed, otherwise `Cache-Control`.
   public init(_ fields: HTTPFields, targetedFieldNames: [String] = []) {
     for name in targetedFieldNames where fields.contains(name) {
-      // RFC 9213, 2.1: an empty or malformed field is ignored as a whole.
+      // RFC 9213, section 2.1: an empty or malformed field is ignored as a whole.
       guard let members = StructuredFields.dictionary(fields.values(of: name)), !members.isEmpty else { continue }
       isTargeted = true
       for member in members { take(member.key, member.value) }
@@ -82,7 +84,7 @@ public struct ResponseDirectives: Sendable, Hashable {
     }
   }
 
-  /// A member of a targeted field. RFC 9213, 2.1: parameters are ignored, values of a wrong type are not used.
+  /// Applies a member of a targeted field. Parameters and values of a wrong type are ignored (RFC 9213, section 2.1).
   private mutating func take(_ name: String, _ value: StructuredFields.Value) {
     if case .item(.boolean(false)) = value { return }
     switch name {
@@ -99,7 +101,7 @@ public struct ResponseDirectives: Sendable, Hashable {
       }
     case "max-age", "s-maxage", "stale-while-revalidate", "stale-if-error":
       guard case .item(.integer(let number)) = value, number >= 0 else { return }
-      let seconds = min(Double(number), FreshnessFacts.maximumSeconds)
+      let seconds = min(Double(number), FreshnessInfo.maximumSeconds)
       switch name {
       case "max-age": maxAge = seconds
       case "s-maxage": sharedMaxAge = seconds
@@ -111,16 +113,16 @@ public struct ResponseDirectives: Sendable, Hashable {
   }
 }
 
-/// The cache directives of a request. RFC 9111, 5.2.1 and 5.4.
+/// The cache directives of a request (RFC 9111, sections 5.2.1 and 5.4).
 ///
-/// Where one comes more than once the strictest counts; a malformed `max-age` counts as zero, a malformed `min-fresh` or
-/// `max-stale` as not given.
+/// If a directive is repeated, the strictest one counts. A malformed `max-age` counts as zero. A malformed `min-fresh`
+/// or `max-stale` is ignored.
 public struct RequestDirectives: Sendable, Hashable {
   /// `no-store`.
   public var noStore = false
   /// `no-cache`.
   public var noCache = false
-  /// `Pragma: no-cache`, where no `Cache-Control` is sent.
+  /// `Pragma: no-cache` in a request without `Cache-Control`.
   public var pragmaNoCache = false
   /// `only-if-cached`.
   public var onlyIfCached = false
@@ -130,12 +132,12 @@ public struct RequestDirectives: Sendable, Hashable {
   public var maxAge: Double?
   /// `min-fresh` in seconds.
   public var minFresh: Double?
-  /// `max-stale` in seconds; without a value as many as there are.
+  /// `max-stale` in seconds; the maximum without a value.
   public var maxStale: Double?
   /// `stale-if-error` in seconds. RFC 5861.
   public var staleIfError: Double?
 
-  /// The directives in the fields of a request.
+  /// Parses the directives in the fields of a request.
   public init(_ fields: HTTPFields) {
     let lines = fields.values(of: "cache-control")
     for directive in DirectiveScanner.directives(in: lines) {
@@ -147,7 +149,7 @@ public struct RequestDirectives: Sendable, Hashable {
       case "max-age": maxAge = min(maxAge ?? .infinity, directive.seconds ?? 0)
       case "min-fresh": minFresh = max(minFresh ?? 0, directive.seconds ?? 0)
       case "max-stale":
-        let seconds = directive.argument == .none ? FreshnessFacts.maximumSeconds : directive.seconds ?? -1
+        let seconds = directive.argument == .none ? FreshnessInfo.maximumSeconds : directive.seconds ?? -1
         maxStale = min(maxStale ?? .infinity, seconds)
       case "stale-if-error": staleIfError = min(staleIfError ?? .infinity, directive.seconds ?? -1)
       default: break

@@ -1,14 +1,16 @@
-/// Groups of stored responses of one origin. RFC 9875.
+/// Cache groups: groups of stored responses of one origin (RFC 9875).
 public enum CacheGroups {
-  /// The groups in the `Cache-Groups` of a response, each once; empty if it has none or it is malformed.
+  /// Returns the groups in `Cache-Groups` of a response without duplicates; empty if there is none or it is malformed.
   public static func groups(of response: HTTPFields) -> [String] { strings("cache-groups", in: response) }
 
-  /// The groups in the `Cache-Group-Invalidation` of a response, each once; empty if it has none or it is malformed.
+  /// Returns the groups in `Cache-Group-Invalidation` of a response, like ``groups(of:)``.
   public static func invalidated(by response: HTTPFields) -> [String] {
     strings("cache-group-invalidation", in: response)
   }
 
-  /// RFC 9875, 2 and 3: a list of strings; parameters are ignored, a member of another type makes the field invalid.
+  /// Parses a list of strings.
+  ///
+  /// Parameters are ignored; a member of another type invalidates the field (RFC 9875, 2 and 3).
   private static func strings(_ name: String, in fields: HTTPFields) -> [String] {
     let lines = fields.values(of: name)
     guard !lines.isEmpty, let members = StructuredFields.list(lines) else { return [] }

@@ -1,26 +1,25 @@
-/// How a cache handled a request: one member of a `Cache-Status` field. RFC 9211.
+/// The handling of a request by a cache: one member of a `Cache-Status` field (RFC 9211).
 public struct CacheStatus: Sendable, Hashable {
-  /// Why a request went forward (RFC 9211, 2.2).
+  /// The reason why a request was forwarded (RFC 9211, section 2.2).
   public enum Forward: String, Sendable, Hashable, CaseIterable {
-    /// The cache was told not to handle the request.
+    /// The cache was configured not to handle the request.
     case bypass
-    /// The method's semantics ask for it.
+    /// The semantics of the method require it.
     case method
-    /// Nothing was stored for the URI.
+    /// No response was stored for the URI.
     case uriMiss = "uri-miss"
-    /// Something was stored for the URI, but for other selecting fields.
+    /// Responses were stored for the URI, but none with a matching Vary key.
     case varyMiss = "vary-miss"
-    /// Nothing suitable was stored, cause not known.
+    /// No suitable response was stored, for an unknown reason.
     case miss
-    /// The request's directives ask for it.
+    /// The directives of the request require it.
     case request
-    /// What was stored is stale.
+    /// The stored response was stale.
     case stale
-    /// What was stored is only a part of what is needed.
+    /// The stored response is incomplete.
     case partial
 
-    /// What the reason of a decision means in these terms. A miss stays `miss`: whether the URI or the selecting fields
-    /// missed is known to whoever looked.
+    /// Converts the reason of a decision. A miss stays `miss`, because only the lookup knows whether the URI missed.
     public init(reason: Rule) {
       switch reason {
       case .requestNoStore, .notHTTP: self = .bypass
@@ -34,30 +33,31 @@ public struct CacheStatus: Sendable, Hashable {
     }
   }
 
-  /// The cache's name.
+  /// The name of the cache.
   public var name: String
-  /// Why the request went forward; `nil`: it was a hit.
+  /// The reason for forwarding the request; `nil` for a hit.
   public var forward: Forward?
-  /// The status of the answer to the forwarded request, if it differs from the answer given.
+  /// The status of the response to the forwarded request, if it differs from the response to the client.
   public var forwardStatus: Int?
-  /// The seconds of freshness left; negative: stale.
+  /// The remaining freshness lifetime (TTL) in seconds; negative when stale.
   public var timeToLive: Int?
-  /// Whether the answer to the forwarded request was stored.
+  /// Whether the response to the forwarded request was stored.
   public var isStored = false
-  /// Whether the request was joined with another one that went forward.
+  /// Whether the request was coalesced with another forwarded request.
   public var isCollapsed = false
-  /// Free words, off by default as they can help an attacker (RFC 9211, 6).
+  /// Additional text; none by default, because it can help an attacker (RFC 9211, section 6).
   public var detail: String?
 
-  /// A status.
+  /// Creates a status.
   public init(name: String, forward: Forward? = nil, timeToLive: Int? = nil) {
     self.name = name
     self.forward = forward
     self.timeToLive = timeToLive
   }
 
-  /// The member as the field holds it: the name as a token or string, then `hit` or `fwd` and never both; `fwd-status`,
-  /// `stored` and `collapsed` only with `fwd` (RFC 9211, 2).
+  /// The member as in the field: the name as a token or string, then either `hit` or `fwd`.
+  ///
+  /// `fwd-status`, `stored` and `collapsed` occur only with `fwd` (RFC 9211, section 2).
   public var rendered: String {
     var text = StructuredFields.tokenOrString(name)
     if let forward {
@@ -73,13 +73,12 @@ public struct CacheStatus: Sendable, Hashable {
     return text
   }
 
-  /// Appends the member to the `Cache-Status` of `fields`, after those of caches nearer to the origin, whose lines stay as
-  /// they are.
+  /// Appends the member to the `Cache-Status` of `fields`, after those of caches closer to the origin.
   public func append(to fields: inout HTTPFields) {
     fields.append(name: "Cache-Status", value: rendered)
   }
 
-  /// An integer of a structured field has at most 15 digits.
+  /// Limits an integer to the 15 digits of structured fields.
   private static func clamped(_ value: Int) -> Int {
     max(-999_999_999_999_999, min(999_999_999_999_999, value))
   }

@@ -1,40 +1,54 @@
-/// The choices RFC 9111 leaves to a cache. The defaults make a private cache that does nothing the origin did not allow.
+/// The choices that RFC 9111 leaves to a cache. By default the cache is private and does only what the origin allows.
 ///
-/// Lifetimes are computed when a response is stored, so another choice holds for what is stored from then on. A response that
-/// was stored in the other mode is validated before it is used.
+/// Lifetimes are computed when a response is stored, so a changed option affects only responses stored afterwards. A
+/// response that was stored in the other mode is validated before use.
 public struct CachingOptions: Sendable, Hashable {
-  /// Whom the cache serves.
+  /// The users of the cache.
   public enum Mode: Sendable, Hashable {
-    /// One user: `private` may be stored, `s-maxage` and `proxy-revalidate` do not bind.
+    /// One user: `private` responses can be stored; `s-maxage` and `proxy-revalidate` are ignored.
     case `private`
-    /// Many users: RFC 9111's rules for shared caches hold.
+    /// Many users: the rules of RFC 9111 for shared caches apply.
     case shared
   }
 
-  /// Whom the cache serves. Default: one user.
+  /// The users of the cache; one user by default.
   public var mode = Mode.private
-  /// The share of the time between `Last-Modified` and `Date` that counts as lifetime when the origin gave none.
-  /// Default: 0.1; 0 turns heuristics off. RFC 9111, 4.2.2.
+  /// Whether a shared cache reuses responses to requests with `Authorization` for other credentials; true by default.
+  ///
+  /// The origin must permit it with `public`, `s-maxage` or `must-revalidate` (RFC 9111, section 3.5). Requests without
+  /// credentials then also match.
+  ///
+  /// Set this to false if origins send `public` for responses meant for one user. `Vary: Authorization` always
+  /// separates users. No effect in a private cache, which never returns such a response to another user.
+  public var reusesAuthorizedResponses = true
+  /// The fraction of the time from `Last-Modified` to `Date` used as heuristic lifetime; 0.1 by default, 0 disables it.
+  ///
+  /// It applies if the origin declares no lifetime (RFC 9111, section 4.2.2).
   public var heuristicFraction = 0.1
-  /// The longest heuristic lifetime in seconds. Default: seven days.
+  /// The maximum heuristic lifetime in seconds; seven days by default.
   public var heuristicMaximum: Double = 7 * 86_400
-  /// The lifetime in seconds of a heuristically cacheable response that carries neither a lifetime nor `Last-Modified`.
-  /// Default: none, such a response is validated before each use.
+  /// The lifetime in seconds of a heuristically cacheable response without lifetime and `Last-Modified`.
+  ///
+  /// None by default.
+  /// Without a default lifetime, such a response is validated before each use.
   public var defaultLifetime: Double?
-  /// The targeted fields that concern this cache, most specific first, for example `["CDN-Cache-Control"]`.
-  /// Default: none. RFC 9213.
+  /// The targeted fields for this cache, most specific first; none by default (RFC 9213).
+  ///
+  /// For example `["CDN-Cache-Control"]`.
   public var targetedFieldNames: [String] = []
-  /// For how many seconds past its lifetime a response may be served when the origin fails, where nothing forbids it
-  /// and the origin gave no `stale-if-error`. Default: none. RFC 5861, 4.
+  /// The seconds for which a stale response can be served if the origin fails; none by default.
+  ///
+  /// Used for responses without `stale-if-error`, if no directive forbids it (RFC 5861, section 4).
   public var staleIfErrorByDefault: Double?
-  /// Whether a stale response may be served when the origin cannot be reached at all, where nothing forbids it.
-  /// RFC 9111, 4.2.4 allows it; default: no, an error is an error.
+  /// Whether a stale response can be served while the origin is unreachable; false by default.
+  ///
+  /// Only if no directive forbids it (RFC 9111, section 4.2.4).
   public var servesStaleWhenUnreachable = false
-  /// Whether 206 responses are stored and combined. Default: yes. RFC 9111, 3.3 and 3.4.
+  /// Whether 206 responses are stored and combined; true by default (RFC 9111, sections 3.3 and 3.4).
   public var storesPartialContent = true
-  /// The name under which answers carry a `Cache-Status` member. Default: none, the field is not added. RFC 9211.
+  /// The cache name in a `Cache-Status` field added to responses; no field by default (RFC 9211).
   public var cacheStatusName: String?
 
-  /// The defaults.
+  /// Creates the default options.
   public init() {}
 }

@@ -1,32 +1,32 @@
-/// One directive of `Cache-Control` or `Pragma`: a name with or without an argument. RFC 9111, 5.2.
+/// A directive of `Cache-Control` or `Pragma`: a name with an optional argument (RFC 9111, section 5.2).
 struct Directive: Hashable {
   enum Argument: Hashable {
     case none
     /// A token, or the text of a quoted string.
     case text(String)
-    /// Neither: it must not be taken for anything.
+    /// Invalid; it must not be interpreted.
     case malformed
   }
 
-  /// In lower case.
+  /// The name in lowercase.
   let name: String
   let argument: Argument
 }
 
-/// Cuts field lines into directives, in time linear in their length whatever they hold.
+/// Splits field lines into directives, in linear time for any input.
 ///
-/// A line is a list; an element that is no directive is skipped up to the next comma outside a quoted string. A quoted
-/// string without an end hides nothing: from there on quotes are ordinary bytes, so that a `no-store` behind it counts.
+/// A line is a list. An element that is not a directive is skipped up to the next comma outside a quoted string. After
+/// a quoted string without an end, quotes are ordinary bytes, so that a `no-store` in the rest of the line counts.
 struct DirectiveScanner {
   private let bytes: [UInt8]
   private var at = 0
-  private var honoursQuotes = true
+  private var honorsQuotes = true
 
   private init(_ line: String) {
     bytes = Array(line.utf8)
   }
 
-  /// The directives of all lines, in order.
+  /// Returns the directives of all lines, in order.
   static func directives(in lines: [String]) -> [Directive] {
     var found: [Directive] = []
     for line in lines {
@@ -58,10 +58,10 @@ struct DirectiveScanner {
   private mutating func argument() -> Directive.Argument {
     guard at < bytes.count, bytes[at] == UInt8(ascii: "=") else { return .none }
     at += 1
-    if at < bytes.count, bytes[at] == UInt8(ascii: "\""), honoursQuotes {
+    if at < bytes.count, bytes[at] == UInt8(ascii: "\""), honorsQuotes {
       let open = at
       if let text = quotedString() { return .text(text) }
-      honoursQuotes = false
+      honorsQuotes = false
       at = open + 1
       return .malformed
     }
@@ -70,7 +70,7 @@ struct DirectiveScanner {
     return at > start ? .text(String(decoding: bytes[start..<at], as: UTF8.self)) : .malformed
   }
 
-  /// Reads a quoted string and leaves `at` behind it; `nil`: it has no end.
+  /// Reads a quoted string and moves `at` past it; `nil` if it has no end.
   private mutating func quotedString() -> String? {
     at += 1
     var text: [UInt8] = []
@@ -98,10 +98,10 @@ struct DirectiveScanner {
   private mutating func skipPastComma() {
     while at < bytes.count {
       let byte = bytes[at]
-      if byte == UInt8(ascii: "\""), honoursQuotes {
+      if byte == UInt8(ascii: "\""), honorsQuotes {
         let open = at
         if quotedString() == nil {
-          honoursQuotes = false
+          honorsQuotes = false
           at = open + 1
         }
         continue
@@ -113,13 +113,13 @@ struct DirectiveScanner {
 }
 
 extension Directive {
-  /// The argument as `delta-seconds`: digits only, at most `FreshnessFacts.maximumSeconds`; `nil` if it is anything else.
+  /// The argument as `delta-seconds`: digits only, at most `FreshnessInfo.maximumSeconds`; `nil` otherwise.
   var seconds: Double? {
     guard case .text(let text) = argument else { return nil }
     return deltaSeconds(text)
   }
 
-  /// The field names in the argument, in lower case; empty if there is none or it names nothing usable.
+  /// The field names in the argument, in lowercase; empty if there are none or one is invalid.
   var fieldNames: [String] {
     guard case .text(let text) = argument else { return [] }
     let names = text.utf8.split(separator: UInt8(ascii: ",")).map {
@@ -130,13 +130,13 @@ extension Directive {
   }
 }
 
-/// `delta-seconds` of RFC 9111, 1.2.2: digits only; more than 2^31 counts as 2^31.
+/// Parses `delta-seconds` (RFC 9111, section 1.2.2): digits only, limited to 2^31.
 func deltaSeconds(_ text: String) -> Double? {
   guard !text.isEmpty else { return nil }
   var value = 0
   for byte in text.utf8 {
     guard byte.isDigit else { return nil }
-    // Saturating at each digit keeps the sum far below overflow, however many digits follow.
+    // Limiting the value at each digit prevents overflow for any number of digits.
     value = min(value * 10 + Int(byte &- UInt8(ascii: "0")), 2_147_483_648)
   }
   return Double(value)

@@ -1,8 +1,8 @@
-/// An entity tag. RFC 9110, 8.8.3.
+/// An entity tag (RFC 9110, section 8.8.3).
 public struct EntityTag: Sendable, Hashable {
-  /// Whether it is marked weak.
+  /// Whether it is marked as weak.
   public let isWeak: Bool
-  /// The opaque part with its quotes.
+  /// The opaque part, with its quotes.
   public let opaque: String
 
   init(isWeak: Bool, opaque: String) {
@@ -10,15 +10,16 @@ public struct EntityTag: Sendable, Hashable {
     self.opaque = opaque
   }
 
-  /// The tag in the value of an `ETag` field; `nil` if it is malformed.
+  /// Parses the value of an `ETag` field; `nil` if it is malformed.
   public init?(_ value: String) {
     let tags = Self.list(value)
     guard let tags, tags.count == 1 else { return nil }
     self = tags[0]
   }
 
-  /// The stored tag of a response. One without quotes, which many servers send, is taken as weak: it validates, but
-  /// nothing is combined by it.
+  /// Parses the tag of a stored response. A tag without quotes, which many servers send, counts as weak.
+  ///
+  /// A weak tag can validate a response, but not combine parts.
   init?(stored fields: HTTPFields) {
     guard let value = fields.single("etag")?.trimmingFieldSpace(), !value.isEmpty else { return nil }
     if let tag = EntityTag(value) {
@@ -31,18 +32,18 @@ public struct EntityTag: Sendable, Hashable {
     }
   }
 
-  /// The tag as a field holds it.
+  /// The tag as in a field.
   public var rendered: String {
     isWeak && opaque.utf8.first == UInt8(ascii: "\"") ? "W/" + opaque : opaque
   }
 
-  /// Both strong and equal (RFC 9110, 8.8.3.2).
+  /// Whether both tags are strong and equal: strong comparison (RFC 9110, section 8.8.3.2).
   public func matchesStrongly(_ other: EntityTag) -> Bool { !isWeak && !other.isWeak && opaque == other.opaque }
 
-  /// Equal but for weakness.
+  /// Whether the opaque parts are equal: weak comparison.
   public func matchesWeakly(_ other: EntityTag) -> Bool { opaque == other.opaque }
 
-  /// The tags of a list, empty elements left out; `nil` if it is malformed. Linear.
+  /// Parses a list of tags in linear time, skipping empty elements; `nil` if it is malformed.
   static func list(_ value: String) -> [EntityTag]? {
     let bytes = Array(value.utf8)
     var tags: [EntityTag] = []
@@ -59,7 +60,7 @@ public struct EntityTag: Sendable, Hashable {
       let start = at
       at += 1
       while at < bytes.count, bytes[at] != UInt8(ascii: "\"") {
-        // `etagc`: visible bytes but the quote, and bytes above ASCII.
+        // `etagc`: visible bytes except the quote, and bytes above ASCII.
         guard bytes[at] > 0x20, bytes[at] != 0x7F else { return nil }
         at += 1
       }

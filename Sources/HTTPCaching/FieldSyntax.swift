@@ -1,5 +1,5 @@
 extension UInt8 {
-  /// `tchar` of RFC 9110, 5.6.2.
+  /// Whether the byte is a `tchar` (RFC 9110, section 5.6.2).
   var isTokenByte: Bool {
     switch self {
     case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
@@ -15,15 +15,15 @@ extension UInt8 {
 
   var isDigit: Bool { self >= UInt8(ascii: "0") && self <= UInt8(ascii: "9") }
 
-  /// `OWS` of RFC 9110, 5.6.3: space or horizontal tab.
+  /// Whether the byte is `OWS`: space or horizontal tab (RFC 9110, section 5.6.3).
   var isFieldSpace: Bool { self == 0x20 || self == 0x09 }
 
-  /// The lower-case form of an ASCII letter; every other byte unchanged.
+  /// The lowercase form of an ASCII letter; any other byte unchanged.
   var asciiLowercase: UInt8 { self >= 0x41 && self <= 0x5A ? self | 0x20 : self }
 }
 
 extension String {
-  /// Equality without regard to the case of ASCII letters, without allocation.
+  /// Compares without regard to the case of ASCII letters, and without allocating.
   func equalsIgnoringCase(_ other: String) -> Bool {
     let left = utf8
     let right = other.utf8
@@ -36,13 +36,13 @@ extension String {
     return true
   }
 
-  /// The string with ASCII letters in lower case. Not locale-dependent, other letters unchanged.
+  /// Returns the string with ASCII letters in lowercase, independent of the locale.
   func asciiLowercased() -> String {
     guard utf8.contains(where: { $0 >= 0x41 && $0 <= 0x5A }) else { return self }
     return String(decoding: utf8.map(\.asciiLowercase), as: UTF8.self)
   }
 
-  /// The string without the spaces and tabs at both ends (`OWS`).
+  /// Returns the string without spaces and tabs at both ends (`OWS`).
   func trimmingFieldSpace() -> String {
     guard let first = utf8.first, let last = utf8.last, first.isFieldSpace || last.isFieldSpace else { return self }
     var bytes = utf8[...]

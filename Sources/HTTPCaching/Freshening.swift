@@ -4,29 +4,30 @@
   public import Foundation
 #endif
 
-/// What a 304, or the answer to a HEAD, does to a stored response (RFC 9111, 4.3.4, 4.3.5 and 3.2).
+/// The effect of a 304, or of a response to HEAD, on a stored response (RFC 9111, sections 3.2, 4.3.4 and 4.3.5).
 public enum Freshening: Sendable, Hashable {
-  /// It is about the stored response: put these in place of its fields and facts, then use it.
-  case update(fields: HTTPFields, facts: FreshnessFacts, Rule)
+  /// Replace the fields and the freshness of the stored response with these, then use it.
+  case update(fields: HTTPFields, facts: FreshnessInfo, Rule)
   /// The stored response may be used for this request, but nothing of it is updated.
   case reuseUnchanged(Rule)
-  /// As `update`, but for this request only: remove the stored response afterwards (the 304 says `no-store`, or its `Vary`
-  /// names fields that the stored response was not selected by).
-  case updateAndRemove(fields: HTTPFields, facts: FreshnessFacts, Rule)
-  /// It is not about the stored response, which stays as it is. After a 304: ask again without conditions.
+  /// Like `update`, but only for this request: remove the stored response afterwards.
+  ///
+  /// The 304 has `no-store`, or its `Vary` names fields that are not in the Vary key of the stored response.
+  case updateAndRemove(fields: HTTPFields, facts: FreshnessInfo, Rule)
+  /// Leave the unrelated stored response unchanged. After a 304, send the request without conditions.
   case unrelated(Rule)
-  /// The stored response is out of date: put these facts in place, so that its next use validates it.
-  case markStale(facts: FreshnessFacts, Rule)
+  /// Replace the freshness of the outdated stored response with this, so that its next use validates it.
+  case markStale(facts: FreshnessInfo, Rule)
 
-  /// What a 304 does to `stored`, whose validators were sent in the conditional request.
+  /// Decides the effect of a 304 on `stored`, whose validators were in the conditional request.
   /// - Parameters:
-  ///   - request: the request that was answered; its conditions play no part.
-  ///   - isOnlyEntry: whether `stored` is the only response stored for the URI.
+  ///   - request: The request; its conditions are ignored.
+  ///   - isOnlyEntry: Whether `stored` is the only stored response of the URI.
   public static func decide(
-    notModified response: ResponseHead, request: RequestHead, stored: some StoredResponseView, isOnlyEntry: Bool,
+    notModified response: ResponseHead, request: RequestHead, stored: some StoredResponseMetadata, isOnlyEntry: Bool,
     requestTime: Date, responseTime: Date, options: CachingOptions
   ) -> Freshening {
-    // 9111 5.2.1.5: no part of this answer is kept.
+    // 9111 5.2.1.5: store no part of this response.
     if RequestDirectives(request.fields).noStore { return .reuseUnchanged(.requestNoStore) }
     guard response.fields.isStorable else { return .unrelated(.tooManyFields) }
     switch identify(response.fields, stored.fields, isOnlyEntry: isOnlyEntry) {
@@ -45,7 +46,7 @@ public enum Freshening: Sendable, Hashable {
     case another(Rule)
   }
 
-  /// 9111 4.3.4: by a strong validator those that share it; else by weak ones; else the only one, if it has none.
+  /// Compares validators as in RFC 9111, section 4.3.4: strong, then weak, then the only stored response without any.
   private static func identify(_ new: HTTPFields, _ old: HTTPFields, isOnlyEntry: Bool) -> Identity {
     let oldTag = EntityTag(stored: old)
     if let newTag = EntityTag(stored: new) {
@@ -53,7 +54,7 @@ public enum Freshening: Sendable, Hashable {
         if newTag.isWeak ? newTag.matchesWeakly(oldTag) : newTag.matchesStrongly(oldTag) {
           return .updates(.validatorMatches)
         }
-        // The origin compared weakly and found no difference: the response may be used, but is not the one to update.
+        // The origin compared weakly and found no difference. The response can be used, but must not be updated.
         return newTag.matchesWeakly(oldTag) ? .confirms(.noValidator) : .another(.validatorDiffers)
       }
       return new.single("last-modified") == old.single("last-modified")
@@ -66,14 +67,14 @@ public enum Freshening: Sendable, Hashable {
     return !hasValidator && isOnlyEntry ? .updates(.onlyEntry) : .confirms(.noValidator)
   }
 
-  /// What the answer to a HEAD does to `stored`, a response to GET that suits the same request.
+  /// Decides the effect of a response to HEAD on `stored`, a response to GET that matches the same request.
   public static func decide(
-    head response: ResponseHead, request: RequestHead, stored: some StoredResponseView, requestTime: Date,
+    head response: ResponseHead, request: RequestHead, stored: some StoredResponseMetadata, requestTime: Date,
     responseTime: Date, options: CachingOptions
   ) -> Freshening {
     if RequestDirectives(request.fields).noStore { return .unrelated(.requestNoStore) }
     guard response.fields.isStorable else { return .unrelated(.tooManyFields) }
-    // 9111 4.3.5 speaks of a 200, and of what is one or a part of one.
+    // 9111 4.3.5 covers 200 responses, and stored 200 responses or parts of one.
     guard response.status == 200, stored.status == 200 || stored.status == 206 else {
       return .unrelated(.headNotUsable)
     }
@@ -89,45 +90,46 @@ public enum Freshening: Sendable, Hashable {
       responseTime: responseTime, options: options)
   }
 
-  /// Validators received equal those stored, and so does the length.
-  private static func headAgrees(_ new: HTTPFields, _ stored: some StoredResponseView) -> Bool {
+  /// Whether the received validators and the received length equal the stored ones.
+  private static func headAgrees(_ new: HTTPFields, _ stored: some StoredResponseMetadata) -> Bool {
     let old = stored.fields
     for name in ["etag", "last-modified"] where new.contains(name) {
       guard let value = new.single(name), value == old.single(name) else { return false }
     }
     guard new.contains("content-length") else { return true }
     guard let length = new.single("content-length")?.trimmingFieldSpace() else { return false }
-    // The stored field first: a body kept decoded has another length than its coded form.
+    // Prefer the stored field, because a body that was stored decoded has another length than its encoded form.
     if !stored.facts.flags.contains(.incomplete), let storedLength = old.single("content-length") {
       return storedLength.trimmingFieldSpace() == length
     }
     return PartialContent.completeLength(of: stored).map { String($0) == length } ?? true
   }
 
-  /// Whether the `Vary` of `stored` names every field that the one of `updated` names.
+  /// Whether the `Vary` of `stored` names every field that the `Vary` of `updated` names.
   private static func isSelected(_ stored: HTTPFields, byAllThatSelect updated: HTTPFields) -> Bool {
-    guard let names = VarySelection.names(in: stored), let needed = VarySelection.names(in: updated) else {
+    guard let names = VaryKey.names(in: stored), let needed = VaryKey.names(in: updated) else {
       return false
     }
     return needed.isSubset(of: names)
   }
 
-  /// 9111 3.2: fields that the stored body's processing depends on stay.
+  /// Fields that the processing of the stored body depends on; an update keeps them (9111 3.2).
   private static let kept: Set<String> = ["content-encoding", "content-length", "content-range"]
 
   private static func update(
-    from response: ResponseHead, request: RequestHead, stored: some StoredResponseView, rule: Rule, requestTime: Date,
+    from response: ResponseHead, request: RequestHead, stored: some StoredResponseMetadata, rule: Rule,
+    requestTime: Date,
     responseTime: Date, options: CachingOptions
   ) -> Freshening {
     var old = stored.fields
-    // Both describe the older answer: without their own successors they would count against the new one.
+    // Both describe the older response. They would affect the new one if it lacks its own.
     old.remove("Age")
     old.remove("Date")
     let merged = ResponseHead(
       status: stored.status, fields: old.updated(from: response.fields.sanitized().withoutHopByHop(), except: kept))
     let directives = ResponseDirectives(merged.fields, targetedFieldNames: options.targetedFieldNames)
     var effective = request
-    // A validation carries the credentials of the request it serves; the answer was stored under the same ones.
+    // A validation has the credentials of its request, and the response was stored under the same ones.
     if stored.facts.flags.contains(.authorized), !effective.hasCredentials {
       effective.fields.set("Authorization", "")
     }
@@ -136,12 +138,12 @@ public enum Freshening: Sendable, Hashable {
         request: effective, response: merged, directives: directives, requestTime: requestTime,
         responseTime: responseTime, options: options)
     else { return .unrelated(rule) }
-    // What is true of the body stays true.
+    // Properties of the body do not change.
     facts.flags.formUnion(stored.facts.flags.intersection([.incomplete, .decoded]))
     if let refusal = Storability.refusal(ofUpdated: merged, request: effective, options: options) {
       return .updateAndRemove(fields: fields, facts: facts, refusal)
     }
-    // 9111 4.1: it is stored under the fields that its Vary named before, and would answer requests that differ in others.
+    // 9111 4.1: its Vary key has only the fields named before, so it would match requests that differ in the others.
     guard isSelected(stored.fields, byAllThatSelect: merged.fields) else {
       return .updateAndRemove(fields: fields, facts: facts, .varyExtended)
     }

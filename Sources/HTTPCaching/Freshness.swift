@@ -4,12 +4,12 @@
   import Foundation
 #endif
 
-/// Computes the facts of a response. RFC 9111, 4.2.
+/// Computes the freshness of a response (RFC 9111, section 4.2).
 enum Freshness {
-  /// Statuses that a cache may keep without explicit permission. RFC 9110, 15.1.
+  /// The statuses that can be stored without explicit permission (RFC 9110, section 15.1).
   static let heuristicallyCacheable: Set<Int> = [200, 203, 204, 206, 300, 301, 308, 404, 405, 410, 414, 501]
 
-  /// Statuses whose caching this module understands (RFC 9111, 5.2.2.3): what RFC 9110 defines.
+  /// Whether this module understands the caching of a status (RFC 9111, section 5.2.2.3): those of RFC 9110.
   static func understands(_ status: Int) -> Bool {
     switch status {
     case 200...206, 300...305, 307, 308, 400...417, 421, 422, 426, 500...505: true
@@ -17,7 +17,7 @@ enum Freshness {
     }
   }
 
-  /// `Age`: the first member of the first line; malformed: ignored (RFC 9111, 5.1).
+  /// Returns `Age`: the first member of the first line; 0 if it is malformed (RFC 9111, section 5.1).
   static func age(of fields: HTTPFields) -> Double {
     guard let line = fields.first("age") else { return 0 }
     let first = line.utf8.split(separator: UInt8(ascii: ","), maxSplits: 1, omittingEmptySubsequences: false).first
@@ -27,15 +27,15 @@ enum Freshness {
   static func facts(
     request: RequestHead, response: ResponseHead, directives: ResponseDirectives, requestTime: Date,
     responseTime: Date, options: CachingOptions
-  ) -> FreshnessFacts {
+  ) -> FreshnessInfo {
     let fields = response.fields
-    var flags: FreshnessFacts.Flags = []
+    var flags: FreshnessInfo.Flags = []
     let sentDate = fields.single("date").flatMap { HTTPDate.parse($0, now: responseTime) }
     if sentDate == nil { flags.insert(.dateAssumed) }
     let date = sentDate ?? responseTime
 
-    // 4.2.3: corrected_age_value counts from the start of the request, apparent_age from Date. Date has whole seconds, so
-    // what is less than one is no age: it would make a short-lived response stale as it comes.
+    // 4.2.3: corrected_age_value counts from the start of the request, apparent_age from Date. Date has whole seconds,
+    // so less than one second is no age. Otherwise a short-lived response would be stale on arrival.
     let delay = bounded(responseTime.timeIntervalSince(requestTime))
     let apparentAge = bounded(responseTime.timeIntervalSince(date).rounded(.down))
     let initialAge = bounded(max(apparentAge, age(of: fields) + delay))
@@ -49,7 +49,7 @@ enum Freshness {
     let isShared = options.mode == .shared
     if directives.noCache { flags.insert(.noCache) }
     if directives.mustRevalidate { flags.insert(.mustRevalidate) }
-    // 5.2.2.10: to a shared cache s-maxage means proxy-revalidate too.
+    // 5.2.2.10: for a shared cache, s-maxage implies proxy-revalidate.
     if directives.proxyRevalidate || (isShared && directives.sharedMaxAge != nil) { flags.insert(.proxyRevalidate) }
     if directives.noTransform { flags.insert(.noTransform) }
     if directives.immutable, isTrustworthyImmutable(request: request, fields: fields) { flags.insert(.immutable) }
@@ -61,27 +61,27 @@ enum Freshness {
     if request.hasCredentials { flags.insert(.authorized) }
     if fields.contains("cache-groups") { flags.insert(.hasGroups) }
 
-    return FreshnessFacts(
+    return FreshnessInfo(
       responseTime: responseTime, initialAge: initialAge, lifetime: lifetime, date: date,
       staleWhileRevalidate: directives.staleWhileRevalidate ?? -1, staleIfError: directives.staleIfError ?? -1,
       flags: flags)
   }
 
-  /// 4.2.1, in this order: `s-maxage` (shared), `max-age`, `Expires`, heuristics.
+  /// Returns the lifetime from, in this order: `s-maxage` (shared), `max-age`, `Expires`, heuristics (4.2.1).
   private static func lifetime(
     response: ResponseHead, directives: ResponseDirectives, date: Date, lastModified: Date?, responseTime: Date,
     options: CachingOptions
   ) -> (seconds: Double, isHeuristic: Bool) {
     if options.mode == .shared, let seconds = directives.sharedMaxAge { return (bounded(seconds), false) }
     if let seconds = directives.maxAge { return (bounded(seconds), false) }
-    // RFC 9213, 2.2: beside a targeted field Expires counts for nothing.
+    // RFC 9213, 2.2: Expires is ignored if there is a targeted field.
     if !directives.isTargeted, response.fields.contains("expires") {
-      // 5.3: malformed, "0" above all, means already expired; so do lines that contradict each other (4.2.1).
+      // 5.3: a malformed value, such as "0", means already expired. So do contradictory lines (4.2.1).
       guard let expires = response.fields.single("expires").flatMap({ HTTPDate.parse($0, now: responseTime) })
       else { return (0, false) }
       return (bounded(expires.timeIntervalSince(date)), false)
     }
-    // 4.2.2: only where the status is heuristically cacheable, or the response says public.
+    // 4.2.2: only if the status is heuristically cacheable, or the response is public.
     guard heuristicallyCacheable.contains(response.status) || directives.isPublic else { return (0, false) }
     if let lastModified {
       let share = date.timeIntervalSince(lastModified) * options.heuristicFraction
@@ -90,15 +90,15 @@ enum Freshness {
     return (bounded(options.defaultLifetime ?? 0), true)
   }
 
-  /// RFC 8246, 3: only over a channel nobody can cut, and with a body whose length is certain.
+  /// Whether `immutable` can be trusted: over HTTPS, and with a body of known length (RFC 8246, section 3).
   private static func isTrustworthyImmutable(request: RequestHead, fields: HTTPFields) -> Bool {
     guard request.url.scheme?.asciiLowercased() == "https" else { return false }
     return fields.contains("content-length")
       || (fields["transfer-encoding"]?.asciiLowercased() ?? "").hasSuffix("chunked")
   }
 
-  /// Seconds between 0 and the maximum; not-a-number becomes 0.
+  /// Limits seconds to the range from 0 to the maximum; NaN becomes 0.
   static func bounded(_ seconds: Double) -> Double {
-    seconds > 0 ? min(seconds, FreshnessFacts.maximumSeconds) : 0
+    seconds > 0 ? min(seconds, FreshnessInfo.maximumSeconds) : 0
   }
 }

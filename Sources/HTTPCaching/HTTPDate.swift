@@ -4,11 +4,12 @@
   public import Foundation
 #endif
 
-/// Dates as header fields hold them (RFC 9110, 5.6.7). No locale, no time zone, no shared formatter.
+/// Dates in header fields (RFC 9110, section 5.6.7), without locale, time zone or a shared formatter.
 public enum HTTPDate {
-  /// The date in one of the three formats; `nil` if malformed or in another zone than GMT. Letters may be in any case
-  /// (RFC 9111, 4.2); the name of the day is not compared with the date.
-  /// - Parameter now: what a year of two digits is compared with: more than 50 years ahead means the past century.
+  /// Parses a date in one of the three formats; `nil` if it is malformed or not in GMT.
+  ///
+  /// Letters can have any case (RFC 9111, section 4.2). The name of the day is not compared with the date.
+  /// - Parameter now: The reference for two-digit years: more than 50 years ahead means the past century.
   public static func parse(_ text: String, now: Date) -> Date? {
     var text = text.trimmingFieldSpace()
     return text.withUTF8 { bytes in
@@ -16,8 +17,9 @@ public enum HTTPDate {
     }
   }
 
-  /// The date as IMF-fixdate, for example `Sun, 06 Nov 1994 08:49:37 GMT`, rounded down to whole seconds; years outside
-  /// 0 to 9999 are clamped.
+  /// Formats a date as IMF-fixdate, such as `Sun, 06 Nov 1994 08:49:37 GMT`, rounded down to seconds.
+  ///
+  /// Years outside 0 to 9999 are clamped.
   public static func format(_ date: Date) -> String {
     let civil = CivilTime(date)
     let day = dayNames[civil.weekday].prefix(3)
@@ -35,7 +37,7 @@ public enum HTTPDate {
     return String(repeating: "0", count: max(0, width - digits.utf8.count)) + digits
   }
 
-  /// `Sun, 06 Nov 1994 08:49:37 GMT`
+  /// Parses a date like `Sun, 06 Nov 1994 08:49:37 GMT`.
   private static func parseIMFFixdate(_ bytes: UnsafeBufferPointer<UInt8>) -> Date? {
     guard bytes.count == 29, shortDay(bytes, 0), literal(bytes, 3, ", "), let day = number(bytes, 5, 2),
       literal(bytes, 7, " "), let month = month(bytes, 8), literal(bytes, 11, " "), let year = number(bytes, 12, 4),
@@ -44,7 +46,7 @@ public enum HTTPDate {
     return CivilTime(year: year, month: month, day: day, second: second)?.date
   }
 
-  /// `Sunday, 06-Nov-94 08:49:37 GMT`
+  /// Parses a date like `Sunday, 06-Nov-94 08:49:37 GMT`.
   private static func parseRFC850(_ bytes: UnsafeBufferPointer<UInt8>, now: Date) -> Date? {
     guard let comma = bytes.firstIndex(of: UInt8(ascii: ",")), bytes.count == comma + 24,
       dayNames.contains(where: { $0.utf8.count == comma && literal(bytes, 0, $0.asciiLowercased()) }),
@@ -61,7 +63,7 @@ public enum HTTPDate {
     return CivilTime(year: year, month: month, day: day, second: second)?.date
   }
 
-  /// `Sun Nov  6 08:49:37 1994`
+  /// Parses a date like `Sun Nov  6 08:49:37 1994`.
   private static func parseAsctime(_ bytes: UnsafeBufferPointer<UInt8>) -> Date? {
     guard bytes.count == 24, shortDay(bytes, 0), literal(bytes, 3, " "), let month = month(bytes, 4),
       literal(bytes, 7, " "), let day = literal(bytes, 8, " ") ? number(bytes, 9, 1) : number(bytes, 8, 2),
@@ -70,7 +72,7 @@ public enum HTTPDate {
     return CivilTime(year: year, month: month, day: day, second: second)?.date
   }
 
-  /// Whether the lower-case `text` stands at `at`, in any case.
+  /// Whether the lowercase `text` is at offset `at`, in any case.
   private static func literal(_ bytes: UnsafeBufferPointer<UInt8>, _ at: Int, _ text: String) -> Bool {
     var at = at
     for byte in text.utf8 {
@@ -98,7 +100,7 @@ public enum HTTPDate {
     return value
   }
 
-  /// `08:49:37` as seconds of the day; 60 seconds are a leap second.
+  /// Parses `08:49:37` into seconds of the day; second 60 is a leap second.
   private static func time(_ bytes: UnsafeBufferPointer<UInt8>, _ at: Int) -> Int? {
     guard let hour = number(bytes, at, 2), literal(bytes, at + 2, ":"), let minute = number(bytes, at + 3, 2),
       literal(bytes, at + 5, ":"), let second = number(bytes, at + 6, 2), hour < 24, minute < 60, second <= 60
@@ -107,12 +109,12 @@ public enum HTTPDate {
   }
 }
 
-/// A time in UTC by the Gregorian calendar, computed by counting days; years 0 to 9999.
+/// A UTC time in the Gregorian calendar, computed by counting days; years 0 to 9999.
 private struct CivilTime {
   let year: Int
   let month: Int
   let day: Int
-  /// Of the day.
+  /// The second of the day.
   let second: Int
 
   init?(year: Int, month: Int, day: Int, second: Int) {
@@ -126,12 +128,12 @@ private struct CivilTime {
   }
 
   init(_ date: Date) {
-    // The first second of the year 0 and the last of 9999; comparisons also send NaN to the first.
+    // The first second of year 0 and the last of year 9999. NaN becomes the first.
     let seconds = date.timeIntervalSince1970
     let clamped = seconds >= -62_167_219_200 ? min(seconds, 253_402_300_799) : -62_167_219_200
     let whole = Int(clamped.rounded(.down))
     let days = (whole - (whole % 86_400 + 86_400) % 86_400) / 86_400
-    // Days since 1 March of the year 0, in eras of 400 years: leap days come last.
+    // Count days from 1 March of year 0 in eras of 400 years, so that leap days come last.
     let shifted = days + 719_468
     let era = (shifted >= 0 ? shifted : shifted - 146_096) / 146_097
     let dayOfEra = shifted - era * 146_097
@@ -144,7 +146,7 @@ private struct CivilTime {
     second = whole - days * 86_400
   }
 
-  /// Days since 1 January 1970.
+  /// The days since 1 January 1970.
   private var days: Int {
     let shiftedYear = month <= 2 ? year - 1 : year
     let era = (shiftedYear >= 0 ? shiftedYear : shiftedYear - 399) / 400
@@ -156,6 +158,6 @@ private struct CivilTime {
 
   var date: Date { Date(timeIntervalSince1970: Double(days * 86_400 + second)) }
 
-  /// 0 is Sunday.
+  /// The day of the week; 0 is Sunday.
   var weekday: Int { ((days + 4) % 7 + 7) % 7 }
 }

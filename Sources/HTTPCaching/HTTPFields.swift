@@ -1,8 +1,8 @@
-/// The header fields of one message: ordered lines whose names compare without regard to case.
+/// The header fields of a message: ordered lines whose names are case-insensitive (RFC 9110, sections 5.1 to 5.3).
 ///
-/// Several lines of one name stay apart until `subscript(_:)` joins them, because a few fields (`Set-Cookie`, `Age`,
-/// dates) change their meaning when joined. A value type; copies share storage. Lookups cost time linear in the number
-/// of lines, which beats hashing for the two dozen lines that messages have. RFC 9110, 5.1 to 5.3.
+/// Lines of one name stay separate until `subscript(_:)` joins them, because joining changes the meaning of a few
+/// fields (`Set-Cookie`, `Age`, dates). A value type; copies share storage. Lookups take time linear in the number of
+/// lines, which beats hashing for typical messages.
 public struct HTTPFields: Sendable {
   @usableFromInline
   struct Line: Sendable, Hashable {
@@ -18,35 +18,37 @@ public struct HTTPFields: Sendable {
 
   @usableFromInline var lines: [Line]
 
-  /// No fields.
+  /// Creates an empty list.
   @inlinable
   public init() {
     lines = []
   }
 
-  /// The given lines in their order. Names and values are taken as they are: `isWellFormed` says whether they may stand
-  /// in a message, and `sanitized()` makes them so.
+  /// Creates fields from lines, in order.
+  ///
+  /// Names and values are not checked: `isWellFormed` checks whether a message may contain them, and `sanitized()`
+  /// repairs them.
   public init(_ lines: [(String, String)]) {
     self.lines = lines.map { Line(name: $0.0, value: $0.1) }
   }
 
-  /// Reserves room for `count` lines.
+  /// Reserves capacity for `count` lines.
   public mutating func reserveCapacity(_ count: Int) {
     lines.reserveCapacity(count)
   }
 
-  /// Adds a line at the end, whatever lines of that name exist.
+  /// Appends a line, even if lines of this name exist.
   @inlinable
   public mutating func append(name: String, value: String) {
     lines.append(Line(name: name, value: value))
   }
 
-  /// Replaces every line of `name` by one line with `value`, in the place of the first, else at the end.
+  /// Replaces all lines of `name` with one line, at the position of the first, or at the end.
   public mutating func set(_ name: String, _ value: String) {
     set(name, values: [value])
   }
 
-  /// Replaces every line of `name` by one line for each of `values`, in the place of the first, else at the end.
+  /// Replaces all lines of `name` with one line per value, at the position of the first, or at the end.
   public mutating func set(_ name: String, values: [String]) {
     let place = lines.firstIndex { $0.name.equalsIgnoringCase(name) }
     let added = values.map { Line(name: name, value: $0) }
@@ -58,24 +60,24 @@ public struct HTTPFields: Sendable {
     lines.insert(contentsOf: added, at: place)
   }
 
-  /// Removes every line of `name`.
+  /// Removes all lines of `name`.
   public mutating func remove(_ name: String) {
     lines.removeAll { $0.name.equalsIgnoringCase(name) }
   }
 
-  /// Removes every line whose name and value satisfy `matches`.
+  /// Removes all lines for which `matches` returns true.
   public mutating func removeAll(where matches: (_ name: String, _ value: String) -> Bool) {
     lines.removeAll { matches($0.name, $0.value) }
   }
 
-  /// The values of all lines of `name`, in order.
+  /// Returns the values of all lines of `name`, in order.
   public func values(of name: String) -> [String] {
     var found: [String] = []
     for line in lines where line.name.equalsIgnoringCase(name) { found.append(line.value) }
     return found
   }
 
-  /// The value of the first line of `name`.
+  /// Returns the value of the first line of `name`.
   public func first(_ name: String) -> String? {
     for line in lines where line.name.equalsIgnoringCase(name) { return line.value }
     return nil
@@ -86,10 +88,10 @@ public struct HTTPFields: Sendable {
     lines.contains { $0.name.equalsIgnoringCase(name) }
   }
 
-  /// The value of `name`: its lines joined with a comma and a space (RFC 9110, 5.3); `nil` without any line. Assigning
-  /// replaces all its lines by one, in the place of the first; assigning `nil` removes them.
+  /// The value of `name`: its lines joined with a comma and a space (RFC 9110, section 5.3); `nil` without a line.
   ///
-  /// Not for `Set-Cookie`, whose lines must not be joined: see `values(of:)`.
+  /// Assigning replaces all its lines with one, at the position of the first. Assigning `nil` removes them. Not for
+  /// `Set-Cookie`, whose lines must not be joined; see `values(of:)`.
   public subscript(name: String) -> String? {
     get {
       var joined: String?
@@ -110,15 +112,16 @@ public struct HTTPFields: Sendable {
 }
 
 extension HTTPFields {
-  /// The most lines that a stored response has: 1,000. Servers and browsers stop at a few hundred.
+  /// The maximum number of lines of a stored response: 1,000. Servers and browsers stop at a few hundred.
   public static let maximumStoredCount = 1000
-  /// The most bytes that the names and values of a stored response take together: 256 KiB, as much as browsers take.
+  /// The maximum size of the names and values of a stored response: 256 KiB, as in browsers.
   public static let maximumStoredByteCount = 256 << 10
 
-  /// Whether these fields are few and short enough to be stored. Some decisions compare each field with each other one,
-  /// which takes seconds for tens of thousands.
+  /// Whether the fields are few and short enough for storing.
   ///
-  /// - Complexity: Linear in the number of lines; constant for too many.
+  /// Some decisions compare each field with every other one, which takes seconds for tens of thousands.
+  ///
+  /// - Complexity: Linear in the number of lines; constant above the maximum.
   public var isStorable: Bool {
     guard lines.count <= Self.maximumStoredCount else { return false }
     var byteCount = 0
@@ -128,7 +131,7 @@ extension HTTPFields {
 }
 
 extension HTTPFields: RandomAccessCollection {
-  /// One line.
+  /// A line.
   public typealias Element = (name: String, value: String)
 
   /// The position of the first line.
@@ -144,7 +147,7 @@ extension HTTPFields: RandomAccessCollection {
 }
 
 extension HTTPFields: Hashable {
-  /// Whether both hold the same lines in the same order, names compared without case.
+  /// Whether both have the same lines in the same order; names are case-insensitive.
   public static func == (left: HTTPFields, right: HTTPFields) -> Bool {
     left.lines.count == right.lines.count
       && zip(left.lines, right.lines).allSatisfy {
@@ -152,7 +155,7 @@ extension HTTPFields: Hashable {
       }
   }
 
-  /// Hashes what `==` compares.
+  /// Hashes the values that `==` compares.
   public func hash(into hasher: inout Hasher) {
     hasher.combine(lines.count)
     for line in lines {
@@ -163,7 +166,7 @@ extension HTTPFields: Hashable {
 }
 
 extension HTTPFields: ExpressibleByDictionaryLiteral {
-  /// The given lines in their order; a name may come twice.
+  /// Creates fields from lines, in order; a name may be repeated.
   public init(dictionaryLiteral elements: (String, String)...) {
     self.init(elements)
   }

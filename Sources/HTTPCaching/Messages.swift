@@ -4,19 +4,22 @@
   public import Foundation
 #endif
 
-/// The head of a request: what a cache decides on.
+/// The head of a request, as far as a cache needs it.
 public struct RequestHead: Sendable, Hashable {
-  /// The method, case-sensitive (RFC 9110, 9.1).
+  /// The method; case-sensitive (RFC 9110, section 9.1).
   public var method: String
-  /// The absolute target URI. A fragment plays no part.
+  /// The absolute target URI. A fragment is ignored.
   public var url: URL
   /// The header fields.
   public var fields: HTTPFields
-  /// What stands for the `User-Agent` that the transport sends where `fields` has none: responses that vary by it are kept
-  /// apart by this. `nil`, the default: the transport adds none.
+  /// The `User-Agent` that the transport sends if `fields` has none.
+  ///
+  /// It is part of the Vary key if `Vary` names the field.
+  ///
+  /// `nil`, the default: the transport adds none.
   public var defaultUserAgent: String?
 
-  /// A request head; `GET` without fields unless told otherwise.
+  /// Creates a request head; by default a `GET` without fields.
   public init(method: String = "GET", url: URL, fields: HTTPFields = HTTPFields()) {
     self.method = method
     self.url = url
@@ -28,25 +31,27 @@ public struct RequestHead: Sendable, Hashable {
 public struct ResponseHead: Sendable, Hashable {
   /// The status code.
   public var status: Int
-  /// The header fields, trailers not among them (RFC 9111, 3.1).
+  /// The header fields, without trailers (RFC 9111, section 3.1).
   public var fields: HTTPFields
 
-  /// A response head.
+  /// Creates a response head.
   public init(status: Int, fields: HTTPFields = HTTPFields()) {
     self.status = status
     self.fields = fields
   }
 }
 
-/// What a decision reads of a stored response. `facts`, `status` and `bodyByteCount` should be cheap; `fields` may be
-/// decoded on demand, a plain fresh hit never asks for it.
-public protocol StoredResponseView {
-  /// The stored status code; 206 for a stored part.
+/// The properties of a stored response that a decision reads.
+///
+/// `facts`, `status` and `bodyByteCount` should be cheap. `fields` can be decoded on demand; a plain fresh hit never
+/// reads it.
+public protocol StoredResponseMetadata {
+  /// The stored status code; 206 for an incomplete response.
   var status: Int { get }
-  /// What was computed when the response was stored.
-  var facts: FreshnessFacts { get }
+  /// The freshness, computed when the response was stored.
+  var facts: FreshnessInfo { get }
   /// The stored header fields.
   var fields: HTTPFields { get }
-  /// The number of stored body bytes: of the part, if `status` is 206.
+  /// The number of stored body bytes; of the part if `status` is 206.
   var bodyByteCount: Int { get }
 }

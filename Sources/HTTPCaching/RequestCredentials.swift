@@ -5,21 +5,22 @@
 #endif
 
 extension RequestHead {
-  /// The credentials that the request carries: its `Authorization`, and the user of its URL, which clients send as one.
-  /// `nil` without any. Not to be written anywhere but as a keyed digest.
+  /// The credentials of the request: its `Authorization`, and the user of its URL; `nil` without any.
+  ///
+  /// Clients send the user of a URL as `Authorization`. Write credentials only as a keyed digest.
   package var credentials: String? {
     let field = fields["authorization"]?.trimmingFieldSpace()
     guard let user = url.userInformation else { return field }
-    // No field value holds a line feed, so that no field equals a user.
+    // A field value contains no line feed, so no field equals a user.
     return (field ?? "") + "\n" + user
   }
 
-  /// Whether the request carries credentials, in a field or in its URL.
+  /// Whether the request has credentials, in a field or in its URL.
   var hasCredentials: Bool { fields.contains("authorization") || url.hasUserInformation }
 
-  /// Whether its `Host` field names another host than its URL, so that the answer is not that of the URL (RFC 9110, 7.2).
+  /// Whether its `Host` field names another host than its URL, so that the response is for another URL (RFC 9110, 7.2).
   ///
-  /// - Complexity: a look at the length of each field name.
+  /// - Complexity: Linear in the number of fields; compares the lengths of their names.
   public var namesOtherHost: Bool {
     for line in fields.lines where line.name.utf8.count == 4 && line.name.equalsIgnoringCase("host") {
       let value = line.value.trimmingFieldSpace()
@@ -31,7 +32,7 @@ extension RequestHead {
     return false
   }
 
-  /// Whether a byte cannot stand in a host with its port.
+  /// Whether a byte cannot occur in a host with port.
   private static func endsHost(_ byte: UInt8) -> Bool {
     switch byte {
     case UInt8(ascii: "/"), UInt8(ascii: "?"), UInt8(ascii: "#"), UInt8(ascii: "@"), UInt8(ascii: "\\"): true
@@ -41,7 +42,7 @@ extension RequestHead {
 }
 
 extension URL {
-  /// The user and password of the authority as they stand in the text; `nil` if there are none (RFC 3986, 3.2.1).
+  /// The user and password of the authority as in the text; `nil` if there are none (RFC 3986, section 3.2.1).
   var userInformation: String? {
     var text = absoluteString
     return text.withUTF8 { text in
@@ -51,13 +52,13 @@ extension URL {
 
   /// Whether ``userInformation`` is not `nil`.
   ///
-  /// - Complexity: a pass over the authority.
+  /// - Complexity: One pass over the authority.
   package var hasUserInformation: Bool {
     var text = absoluteString
     return text.withUTF8 { Self.userInformation(in: $0) != nil }
   }
 
-  /// Where it lies: from behind `//` to the last `@` before the path.
+  /// Returns the range from after `//` to the last `@` before the path.
   private static func userInformation(in text: UnsafeBufferPointer<UInt8>) -> Range<Int>? {
     guard let colon = text.firstIndex(of: UInt8(ascii: ":")), text.count > colon + 2,
       text[colon + 1] == UInt8(ascii: "/"), text[colon + 2] == UInt8(ascii: "/")

@@ -1,16 +1,17 @@
-/// How a request wants stored responses used: the six of `URLRequest.CachePolicy`, with the raw values of
-/// Apple's systems; Foundation's on Linux are others, so convert by name.
+/// The use of stored responses by a request: the six values of `URLRequest.CachePolicy`.
+///
+/// The raw values are those of Apple's systems. Foundation on Linux has others, so convert by name.
 public enum RequestPolicy: UInt, Sendable, Hashable, CaseIterable {
-  /// HTTP's rules. The default.
+  /// Follows the rules of HTTP. The default.
   case useProtocolCachePolicy = 0
-  /// The origin's answer only; what is stored is not used. The answer may be stored.
+  /// Loads from the origin without using stored responses. The response may be stored.
   case reloadIgnoringLocalCacheData = 1
-  /// Any stored answer, whatever its age; else the origin's.
+  /// Uses a stored response of any age; without one, loads from the origin.
   case returnCacheDataElseLoad = 2
-  /// Any stored answer, whatever its age; else none: the network is not asked.
+  /// Uses a stored response of any age, and never the network.
   case returnCacheDataDontLoad = 3
-  /// As `reloadIgnoringLocalCacheData`, and caches on the way are told so too (`Cache-Control: no-cache`).
+  /// Like `reloadIgnoringLocalCacheData`; also tells other caches (`Cache-Control: no-cache`).
   case reloadIgnoringLocalAndRemoteCacheData = 4
-  /// A stored answer only after the origin confirmed it.
+  /// Uses a stored response only after successful validation.
   case reloadRevalidatingCacheData = 5
 }

@@ -4,23 +4,23 @@
   public import Foundation
 #endif
 
-/// Decides how a request is answered (RFC 9111, 4).
+/// Decides how to respond to a request (RFC 9111, section 4).
 public enum Reuse {
-  /// How to answer `request` when `stored` was selected for it by key and `VarySelection`.
+  /// Decides how to respond to `request` if `stored` matches its cache key and `VaryKey` (RFC 9111, 4 and 5.2.1).
   ///
-  /// `stored` is a response to GET; it answers GET and, without its body, HEAD. A plain fresh hit (a request without
-  /// caching-relevant fields) reads only `stored.facts` and allocates nothing. RFC 9111, 4 and 5.2.1.
+  /// `stored` is a response to GET, for GET requests and, without its body, for HEAD requests. A plain fresh hit (for a
+  /// request without caching-related fields) reads only `stored.facts` and allocates nothing.
   /// - Parameters:
-  ///   - request: the client's request, its own conditions and ranges included.
-  ///   - stored: the selected response. Its `fields` are read only where the decision needs them.
-  ///   - policy: what the client's API asks for beyond the request's fields.
-  ///   - now: the current time, by the clock that gave the stored facts theirs.
-  ///   - options: those that the response was stored under; one judged for the other mode is validated.
+  ///   - request: The client's request, including its conditions and ranges.
+  ///   - stored: The matching response. Its `fields` are read only if the decision needs them.
+  ///   - policy: The policy from the client's API, in addition to the request's fields.
+  ///   - now: The current time, from the same clock as the stored freshness.
+  ///   - options: The options of the cache. A response that was stored in the other mode is validated.
   public static func decide(
-    request: RequestHead, stored: some StoredResponseView, policy: RequestPolicy, now: Date, options: CachingOptions
+    request: RequestHead, stored: some StoredResponseMetadata, policy: RequestPolicy, now: Date, options: CachingOptions
   ) -> ReuseDecision {
     let facts = stored.facts
-    // The plain fresh hit: nothing in the request or the facts asks for a closer look.
+    // The plain fresh hit: neither the request nor the freshness flags require a full evaluation.
     if policy == .useProtocolCachePolicy, request.method == "GET", facts.flags.isDisjoint(with: .needsCloserLook),
       facts.flags.contains(.sharedMode) == (options.mode == .shared), facts.isFresh(at: now),
       !request.fields.hasCachingFields
@@ -32,8 +32,10 @@ public enum Reuse {
     return evaluation.decide(stored)
   }
 
-  /// How to go on when nothing usable is stored: fetch, or 504 where the policy or `only-if-cached` forbids the network
-  /// (RFC 9111, 5.2.1.7), or fetch past the cache for methods and requests that it does not answer.
+  /// Decides what to do if no usable response is stored.
+  ///
+  /// Fetch; or respond with 504 if the policy or `only-if-cached` forbids the network (RFC 9111, section 5.2.1.7); or
+  /// bypass the cache for requests that it does not handle.
   public static func decideMiss(request: RequestHead, policy: RequestPolicy, options: CachingOptions) -> MissDecision {
     if policy == .returnCacheDataDontLoad { return .gatewayTimeout(.doNotLoad) }
     // 9111 4: unsafe and unknown methods are written through.
@@ -47,19 +49,22 @@ public enum Reuse {
     return .fetch(.miss)
   }
 
-  /// How to answer `request` from `stored` once its use is permitted: after a 304, or in place of an error. The client's
-  /// conditions and range are evaluated. One of `serve`, `notModified`, `partial`, `unsatisfiableRange`; `fetch` (with the
-  /// request as it is) if the stored part does not hold what is asked for.
-  /// - Parameter rule: the reason that the answer gives when it is the whole response.
+  /// Decides how to respond from `stored` once its use is permitted: after a 304, or in place of an error.
+  ///
+  /// Evaluates the client's conditions and range. Returns `serve`, `notModified`, `partial` or `unsatisfiableRange`; or
+  /// `fetch`, with the unchanged request, if the incomplete response lacks the range.
+  /// - Parameter rule: The reason to report if the response is complete.
   public static func answer(
-    request: RequestHead, stored: some StoredResponseView, now: Date, rule: Rule
+    request: RequestHead, stored: some StoredResponseMetadata, now: Date, rule: Rule
   ) -> ReuseDecision {
-    StoredAnswer(request: request, now: now, rule: rule, isStale: false, revalidatesInBackground: false).decide(stored)
+    PreconditionEvaluation(request: request, now: now, rule: rule, isStale: false, revalidatesInBackground: false)
+      .decide(stored)
   }
 
-  /// The fields that make a validation of `stored`: `If-None-Match`, `If-Modified-Since` (9111 4.3.1). Empty: it has no
-  /// validator. For a validation in the background, set them on a copy of the request that was stored or served.
-  public static func validation(of stored: some StoredResponseView) -> HTTPFields {
+  /// Returns the fields that validate `stored`: `If-None-Match` and `If-Modified-Since` (9111 4.3.1).
+  ///
+  /// Empty if it has no validator. For a background validation, use ``RequestHead/validating(_:)``.
+  public static func validation(of stored: some StoredResponseMetadata) -> HTTPFields {
     var conditional = HTTPFields()
     let fields = stored.fields
     if let tag = EntityTag(stored: fields) { conditional.set("If-None-Match", tag.rendered) }
@@ -71,8 +76,10 @@ public enum Reuse {
 }
 
 extension RequestHead {
-  /// The request with the cache's own conditions in place of the client's (`If-None-Match` and `If-Modified-Since`), which
-  /// are evaluated afterwards: mixed, a 304 would not tell whose condition it answers.
+  /// Returns the request with the cache's conditions in place of the client's `If-None-Match` and `If-Modified-Since`.
+  ///
+  /// The client's conditions are evaluated afterwards. If they were mixed, a 304 would not show which condition it is
+  /// for.
   public func conditional(on fields: HTTPFields) -> RequestHead {
     var request = self
     request.fields.remove("If-None-Match")
@@ -81,9 +88,11 @@ extension RequestHead {
     return request
   }
 
-  /// The GET that validates `stored` in the background, made of a request that it served: the same target and selecting
-  /// fields, no range, no conditions or cache directives of the client. RFC 9111, 4.3.1.
-  public func validating(_ stored: some StoredResponseView) -> RequestHead {
+  /// Returns a GET that validates `stored` in the background, based on a request that it was served for.
+  ///
+  /// It has the same target and selecting fields, but no range, conditions or cache directives of the client (RFC 9111,
+  /// 4.3.1).
+  public func validating(_ stored: some StoredResponseMetadata) -> RequestHead {
     var request = self
     request.method = "GET"
     for name in [
@@ -95,17 +104,17 @@ extension RequestHead {
   }
 }
 
-extension FreshnessFacts.Flags {
-  /// Facts with which even a plain request needs more than the comparison of age and lifetime.
-  static let needsCloserLook: FreshnessFacts.Flags = [.noCache, .incomplete, .stale]
+extension FreshnessInfo.Flags {
+  /// The flags with which even a plain request needs a full evaluation.
+  static let needsCloserLook: FreshnessInfo.Flags = [.noCache, .incomplete, .stale]
 }
 
 extension HTTPFields {
-  /// Whether a field is present that a decision depends on: `Cache-Control`, `Pragma`, `Range`, or a condition.
+  /// Whether there is a field that a decision depends on: `Cache-Control`, `Pragma`, `Range`, or a condition.
   var hasCachingFields: Bool {
     for line in lines {
       let name = line.name
-      // The length sorts out nearly every other field.
+      // Comparing the length first excludes nearly all other fields.
       let found =
         switch name.utf8.count {
         case 5: name.equalsIgnoringCase("range")
@@ -123,9 +132,10 @@ extension HTTPFields {
 }
 
 extension RequestPolicy {
-  /// The fields to add to a request that goes to the origin under this policy, unless it has its own `Cache-Control`, so
-  /// that caches on the way obey too: `no-cache` and `Pragma` for `reloadIgnoringLocalAndRemoteCacheData`, `max-age=0`
-  /// for `reloadRevalidatingCacheData`.
+  /// The fields that make other caches follow this policy. Add them to a forwarded request without `Cache-Control`.
+  ///
+  /// `no-cache` and `Pragma` for `reloadIgnoringLocalAndRemoteCacheData`, `max-age=0` for
+  /// `reloadRevalidatingCacheData`.
   public var requestFields: HTTPFields {
     switch self {
     case .reloadIgnoringLocalAndRemoteCacheData: ["Cache-Control": "no-cache", "Pragma": "no-cache"]

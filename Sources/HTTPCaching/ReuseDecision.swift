@@ -1,34 +1,40 @@
-/// What to do with a request for which a response is stored. Ages are whole seconds.
+/// The decision for a request with a stored response. Ages are whole seconds.
 public enum ReuseDecision: Sendable, Hashable {
-  /// Answer with the stored response, without asking anybody.
+  /// Serve the stored response without contacting the origin.
   case serve(age: Int, Rule)
-  /// Answer with the stored response though it is stale; if `revalidateInBackground`, ask the origin meanwhile with
-  /// `request.validating(_:)`.
+  /// Serve the stored response although it is stale.
+  ///
+  /// If `revalidateInBackground`, also send `request.validating(_:)` to the origin.
   case serveStale(age: Int, revalidateInBackground: Bool, Rule)
-  /// Ask the origin with `request.conditional(on:)` made of these fields; if it fails, `staleOnError` says whether the
-  /// stored response may stand in. A 304 goes to `Freshening`, then `Reuse.answer`.
+  /// Send `request.conditional(on:)` with these fields.
+  ///
+  /// If the origin fails, see `staleOnError` for the stored response.
+  ///
+  /// Pass a 304 to `Freshening`, then call `Reuse.answer`.
   case revalidate(conditional: HTTPFields, staleOnError: StaleOnError, Rule)
-  /// Ask the origin with the request as it is; if it fails, `staleOnError` says whether the stored response may stand in.
+  /// Send the unchanged request. If the origin fails, see `staleOnError` for the stored response.
   case fetch(staleOnError: StaleOnError, Rule)
-  /// Answer 304: the client's own condition says that it has what is stored.
+  /// Respond with 304: the client's own condition shows that it has the stored response.
   case notModified(age: Int, revalidateInBackground: Bool, Rule)
-  /// Answer 206 with this part of the whole representation.
+  /// Respond with 206 and this range of the complete representation.
   case partial(ByteRange, age: Int, revalidateInBackground: Bool, Rule)
-  /// Answer 416: the stored representation is this long, and the range lies outside it.
+  /// Respond with 416: the range is outside the stored representation, which has this length.
   case unsatisfiableRange(completeLength: Int, age: Int, Rule)
-  /// Ask the origin for the bytes that the stored part lacks, with `request.conditional(on:)` made of these fields
-  /// (`Range`, `If-Range`). A 206 is combined with `PartialContent.combine`, whose result answers the request; a 200 replaces.
+  /// Request the missing bytes of the incomplete response, with `request.conditional(on:)` and these fields.
+  ///
+  /// The fields are `Range` and `If-Range`. Combine a 206 with `PartialContent.combine`, and serve the result. A 200
+  /// replaces the stored response.
   case complete(fields: HTTPFields, Rule)
-  /// Answer 504: the network must not be asked.
+  /// Respond with 504: the network must not be used.
   case gatewayTimeout(Rule)
 }
 
-/// What to do with a request for which nothing usable is stored.
+/// The decision for a request without a usable stored response.
 public enum MissDecision: Sendable, Hashable {
-  /// Ask the origin; the answer may be stored as `Storability` says.
+  /// Send the request. The response may be stored if `Storability` permits it.
   case fetch(Rule)
-  /// Answer 504: the network must not be asked.
+  /// Respond with 504: the network must not be used.
   case gatewayTimeout(Rule)
-  /// Ask the origin, and leave the cache out: not a method or request a cache answers.
+  /// Send the request without the cache, which does not handle such methods or requests.
   case bypass(Rule)
 }

@@ -4,9 +4,9 @@
   import Foundation
 #endif
 
-/// The full decision on one request and one stored response: one question after the other.
+/// The full decision for a request and a stored response, in a sequence of checks.
 struct ReuseEvaluation {
-  /// Whether the stored response may be used without asking the origin.
+  /// Whether the stored response may be used without contacting the origin.
   private enum Permission {
     case fresh(Rule)
     case stale(revalidatesInBackground: Bool, Rule)
@@ -14,7 +14,7 @@ struct ReuseEvaluation {
   }
 
   private let request: RequestHead
-  private let facts: FreshnessFacts
+  private let facts: FreshnessInfo
   private let status: Int
   private let policy: RequestPolicy
   private let now: Date
@@ -23,7 +23,7 @@ struct ReuseEvaluation {
   private let age: Double
 
   init(
-    request: RequestHead, facts: FreshnessFacts, status: Int, policy: RequestPolicy, now: Date, options: CachingOptions
+    request: RequestHead, facts: FreshnessInfo, status: Int, policy: RequestPolicy, now: Date, options: CachingOptions
   ) {
     self.request = request
     self.facts = facts
@@ -35,7 +35,7 @@ struct ReuseEvaluation {
     age = facts.currentAge(at: now)
   }
 
-  mutating func decide(_ stored: some StoredResponseView) -> ReuseDecision {
+  mutating func decide(_ stored: some StoredResponseMetadata) -> ReuseDecision {
     // 9111 4: unsafe and unknown methods are written through.
     guard request.method == "GET" || request.method == "HEAD" else {
       return policy == .returnCacheDataDontLoad ? .gatewayTimeout(.doNotLoad) : forward(.writeThrough)
@@ -45,9 +45,9 @@ struct ReuseEvaluation {
     case .useProtocolCachePolicy, .returnCacheDataElseLoad, .returnCacheDataDontLoad, .reloadRevalidatingCacheData:
       break
     }
-    // 9111 5.2.1.5: who wants no trace kept is not served from traces either.
+    // 9111 5.2.1.5: a request that forbids storing is not served from storage either.
     if directives.noStore { return asking(forward(.requestNoStore)) }
-    // 9111 4.3.2: only the origin evaluates these two.
+    // 9111 4.3.2: only the origin can evaluate these two conditions.
     if request.fields.contains("if-match") || request.fields.contains("if-unmodified-since") {
       return asking(forward(.precondition))
     }
@@ -59,12 +59,12 @@ struct ReuseEvaluation {
     }
   }
 
-  // MARK: may it be used?
+  // MARK: Permission to use the stored response
 
   private func permission() -> Permission {
-    // A shared cache must not use what was judged by a private one's rules, nor the other way round its lifetimes.
+    // Responses stored in private mode must not be used in a shared cache; in the other case the lifetimes differ.
     if facts.flags.contains(.sharedMode) != (options.mode == .shared) { return .askOrigin(.modeChanged) }
-    // The caller's own contract (9111 4.2.4): any age, no condition of the origin counts.
+    // The caller accepts any age (9111 4.2.4), so no condition of the origin applies.
     if policy == .returnCacheDataElseLoad || policy == .returnCacheDataDontLoad { return anyAge() }
     // 9111 5.2.2.4
     if facts.flags.contains(.noCache) { return .askOrigin(.noCache) }
@@ -74,11 +74,11 @@ struct ReuseEvaluation {
 
     let isFresh = facts.isFresh(at: now)
     if policy == .reloadRevalidatingCacheData {
-      // 8246 2: a reload does not validate what is fresh and immutable.
+      // 8246 2: a reload does not validate a fresh immutable response.
       return isFresh && facts.flags.contains(.immutable) ? .fresh(.immutable) : .askOrigin(.revalidate)
     }
     guard isFresh else { return stalePermission(staleness: age - facts.lifetime, rule: .stale) }
-    // 9111 5.2.1.1. max-age=0 is what a reload sends: 8246 2 and 2.1.
+    // 9111 5.2.1.1. Reloads send max-age=0: 8246 2 and 2.1.
     if let maximum = directives.maxAge, maximum == 0 || age > maximum {
       if maximum == 0, facts.flags.contains(.immutable) { return .fresh(.immutable) }
       guard let maxStale = directives.maxStale, age - maximum <= maxStale else { return .askOrigin(.requestMaxAge) }
@@ -97,16 +97,16 @@ struct ReuseEvaluation {
   private func stalePermission(staleness: Double, rule: Rule) -> Permission {
     // 9111 5.2.2.2, 5.2.2.8 and 5.2.2.10
     if let forbidding = Self.staleForbidden(facts, options) { return .askOrigin(forbidding) }
-    // What was marked stale is known to be outdated, not only old.
+    // A response marked as stale is known to be outdated, not only old.
     if facts.flags.contains(.stale) { return .askOrigin(rule) }
-    // 9111 5.2.1.2, within what the request's max-age allows.
+    // 9111 5.2.1.2, within the limit of the request's max-age.
     if let maxStale = directives.maxStale {
       let limit = directives.maxAge.map { min($0, facts.lifetime) } ?? facts.lifetime
       if age - limit <= maxStale, directives.minFresh == nil {
         return .stale(revalidatesInBackground: false, .maxStale)
       }
     }
-    // 5861 3, unless the request asks for fresher.
+    // 5861 3, unless the request requires a fresher response.
     if facts.staleWhileRevalidate >= 0, staleness <= facts.staleWhileRevalidate,
       directives.maxAge.map({ age <= $0 }) ?? true,
       directives.minFresh == nil
@@ -116,17 +116,17 @@ struct ReuseEvaluation {
     return .askOrigin(rule)
   }
 
-  /// The rule that forbids stale answers, however the origin fares.
-  static func staleForbidden(_ facts: FreshnessFacts, _ options: CachingOptions) -> Rule? {
+  /// Returns the rule that forbids stale responses even if the origin fails.
+  static func staleForbidden(_ facts: FreshnessInfo, _ options: CachingOptions) -> Rule? {
     if facts.flags.contains(.noCache) { return .noCache }
     if facts.flags.contains(.mustRevalidate) { return .mustRevalidate }
     if options.mode == .shared, facts.flags.contains(.proxyRevalidate) { return .proxyRevalidate }
     return nil
   }
 
-  // MARK: what is asked of the origin
+  // MARK: Requests to the origin
 
-  /// `decision`, which asks the origin, if the client permits the network; else 504.
+  /// Returns `decision`, which contacts the origin, if the client permits the network; otherwise 504.
   private func asking(_ decision: ReuseDecision) -> ReuseDecision {
     if policy == .returnCacheDataDontLoad { return .gatewayTimeout(.doNotLoad) }
     // 9111 5.2.1.7
@@ -137,11 +137,14 @@ struct ReuseEvaluation {
     .fetch(staleOnError: .forbidden, rule)
   }
 
-  private func validate(_ stored: some StoredResponseView, _ rule: Rule) -> ReuseDecision {
-    // A part answers only ranges inside it; for the whole the rest is fetched, and If-Range validates what is held.
+  private func validate(_ stored: some StoredResponseMetadata, _ rule: Rule) -> ReuseDecision {
+    // An incomplete response satisfies only ranges within it. For the rest, request it; If-Range validates the stored
+    // part.
     if facts.flags.contains(.incomplete) {
-      switch StoredAnswer(request: request, now: now, rule: rule, isStale: true, revalidatesInBackground: false)
-        .decide(stored)
+      switch PreconditionEvaluation(
+        request: request, now: now, rule: rule, isStale: true, revalidatesInBackground: false
+      )
+      .decide(stored)
       {
       case .partial, .notModified, .unsatisfiableRange: break
       default:
@@ -155,12 +158,12 @@ struct ReuseEvaluation {
       : .revalidate(conditional: conditional, staleOnError: staleOnError, rule)
   }
 
-  // MARK: answering
+  // MARK: Responding
 
   private func answer(
-    _ stored: some StoredResponseView, _ rule: Rule, isStale: Bool, inBackground: Bool
+    _ stored: some StoredResponseMetadata, _ rule: Rule, isStale: Bool, inBackground: Bool
   ) -> ReuseDecision {
-    let answer = StoredAnswer(
+    let answer = PreconditionEvaluation(
       request: request, now: now, rule: rule, isStale: isStale, revalidatesInBackground: inBackground
     ).decide(stored)
     guard case .fetch(_, let reason) = answer else { return answer }
@@ -172,27 +175,27 @@ struct ReuseEvaluation {
 }
 
 extension StaleOnError {
-  /// No permission.
+  /// Permission for neither case.
   public static let forbidden = StaleOnError(untilAfterError: nil, untilWhenUnreachable: nil, rule: .staleForbidden)
 
-  /// 9111 4.2.4 and 5861 4.
-  init(facts: FreshnessFacts, directives: RequestDirectives, policy: RequestPolicy, options: CachingOptions) {
+  /// Computes the permission (9111 4.2.4 and 5861 4).
+  init(facts: FreshnessInfo, directives: RequestDirectives, policy: RequestPolicy, options: CachingOptions) {
     self = .forbidden
     if let rule = ReuseEvaluation.staleForbidden(facts, options) {
       self.rule = rule
       return
     }
-    // The client asks for the origin's word, or the response is known to be outdated.
+    // The client requires validation, or the response is known to be outdated.
     guard !directives.noCache, !directives.pragmaNoCache, policy != .reloadRevalidatingCacheData,
       !facts.flags.contains(.stale), facts.flags.contains(.sharedMode) == (options.mode == .shared)
     else { return }
-    // The request's own word comes before the origin's, and that before the option.
+    // The request's directive takes precedence over the response's, which takes precedence over the option.
     let window =
       directives.staleIfError
       ?? (facts.staleIfError >= 0 ? facts.staleIfError : options.staleIfErrorByDefault ?? -1)
     if window >= 0 {
       let staleAt = facts.responseTime.addingTimeInterval(facts.lifetime - facts.initialAge)
-      let until = staleAt.addingTimeInterval(min(window, FreshnessFacts.maximumSeconds))
+      let until = staleAt.addingTimeInterval(min(window, FreshnessInfo.maximumSeconds))
       self = StaleOnError(untilAfterError: until, untilWhenUnreachable: until, rule: .staleIfError)
     }
     if options.servesStaleWhenUnreachable {

@@ -1,13 +1,13 @@
-/// The reason of a decision: a stable id for logs and tests, the section that asks for it, and a few words.
+/// The reason for a decision: a stable ID for logs and tests, the RFC section, and a short text.
 public struct Rule: Sendable, CustomStringConvertible {
-  /// A stable id, for example `fresh`.
+  /// A stable ID, such as `fresh`.
   public let id: String
-  /// The RFC and section, for example `9111 4.2`.
+  /// The RFC and the section, such as `9111 4.2`.
   public let section: String
-  /// What it says, in a few words.
+  /// A short text.
   public let summary: String
 
-  /// A reason of one's own; the ones of this module are static members.
+  /// Creates a custom rule. This module's own rules are static members.
   @inlinable
   public init(_ id: String, _ section: String, _ summary: String) {
     self.id = id
@@ -15,14 +15,14 @@ public struct Rule: Sendable, CustomStringConvertible {
     self.summary = summary
   }
 
-  /// The id, the section and the words.
+  /// The ID, the section and the text.
   public var description: String { "\(id) (RFC \(section)): \(summary)" }
 }
 
 extension Rule: Hashable {
-  /// Whether both have the same id.
+  /// Whether both have the same ID.
   public static func == (left: Rule, right: Rule) -> Bool { left.id == right.id }
 
-  /// Hashes the id.
+  /// Hashes the ID.
   public func hash(into hasher: inout Hasher) { hasher.combine(id) }
 }

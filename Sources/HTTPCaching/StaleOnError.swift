@@ -4,31 +4,31 @@
   public import Foundation
 #endif
 
-/// Whether a stored response may stand in for an origin that fails (RFC 9111, 4.2.4; RFC 5861, 4).
+/// Whether a stored response may replace the response of a failed origin (RFC 9111, 4.2.4; RFC 5861, 4).
 public struct StaleOnError: Sendable, Hashable {
-  /// How the origin failed.
+  /// The failure of the origin.
   public enum Failure: Sendable, Hashable {
-    /// It answered with this status.
+    /// The origin responded with this status.
     case status(Int)
-    /// No answer came: no connection, a broken one, or a time-out.
+    /// No response arrived: no connection, a broken one, or a timeout.
     case unreachable
   }
 
-  /// Until when a stored response may stand in for an error answer; `nil`: never.
+  /// The time until which a stored response may replace an error response; `nil`: never.
   public var untilAfterError: Date?
-  /// Until when it may if the origin cannot be reached; `nil`: never.
+  /// The time until which it may be served if the origin is unreachable; `nil`: never.
   public var untilWhenUnreachable: Date?
-  /// Why.
+  /// The reason.
   public var rule: Rule
 
-  /// A permission.
+  /// Creates a permission.
   public init(untilAfterError: Date?, untilWhenUnreachable: Date?, rule: Rule) {
     self.untilAfterError = untilAfterError
     self.untilWhenUnreachable = untilWhenUnreachable
     self.rule = rule
   }
 
-  /// Whether the stored response may be served at `now` after `failure`. An error answer is one of 500, 502, 503 and 504.
+  /// Whether the stored response may be served at `now` after `failure`. Error statuses are 500, 502, 503 and 504.
   public func mayServe(after failure: Failure, now: Date) -> Bool {
     switch failure {
     case .status(500), .status(502), .status(503), .status(504): untilAfterError.map { now <= $0 } ?? false

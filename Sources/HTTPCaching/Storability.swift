@@ -4,16 +4,17 @@
   public import Foundation
 #endif
 
-/// Whether a response may be stored, and what of it (RFC 9111, 3).
+/// Whether a response may be stored, and which parts (RFC 9111, section 3).
 public enum Storability: Sendable, Hashable {
-  /// Store these fields, with these facts; the body follows. An entry with `facts.flags.incomplete` is a part.
-  case store(fields: HTTPFields, facts: FreshnessFacts)
-  /// Store nothing, for this reason.
+  /// Store these fields and this freshness; the body follows. With `facts.flags.incomplete` the response is incomplete.
+  case store(fields: HTTPFields, facts: FreshnessInfo)
+  /// Do not store the response, for this reason.
   case refuse(Rule)
 
-  /// Decides for the answer to `request`, sent at `requestTime` and received at `responseTime`. The request is the one
-  /// sent on the wire. Nothing is said about the body: whoever receives it drops a whole response whose body broke off,
-  /// and keeps of a part what arrived.
+  /// Decides whether to store the response to `request`, sent at `requestTime` and received at `responseTime`.
+  ///
+  /// `request` is the request as sent. The decision does not cover the body: the receiver drops a complete response
+  /// whose body was truncated, and keeps the received bytes of an incomplete one.
   public static func decide(
     request: RequestHead, response: ResponseHead, requestTime: Date, responseTime: Date, options: CachingOptions
   ) -> Storability {
@@ -31,13 +32,13 @@ public enum Storability: Sendable, Hashable {
   }
 
   private static func refusal(ofRequest request: RequestHead) -> Rule? {
-    // 9111 3: a method whose caching rules are implemented. 4.3.5: HEAD only updates.
+    // 9111 3: the caching rules of the method are implemented. 4.3.5: HEAD only updates.
     switch request.method {
     case "GET", "POST": break
     case "HEAD": return .headOnlyUpdates
     default: return .methodNotCached
     }
-    // 9110 4.2: the key is made of scheme, host, port, path and query.
+    // 9110 4.2: the cache key has scheme, host, port, path and query.
     guard let scheme = request.url.scheme?.asciiLowercased(), scheme == "http" || scheme == "https",
       let host = request.url.host(), !host.isEmpty
     else { return .notHTTP }
@@ -46,8 +47,10 @@ public enum Storability: Sendable, Hashable {
     return nil
   }
 
-  /// 9110 9.3.3: what a POST was answered with may answer a later GET if it has an explicit lifetime, and says by
-  /// Content-Location (9110 8.7) that it is what the URL itself stands for.
+  /// Returns the refusal for a response to POST (9110 9.3.3).
+  ///
+  /// It can be used for a later GET if it has an explicit lifetime, and if its Content-Location (9110 8.7) equals the
+  /// URL.
   private static func refusal(
     ofPost request: RequestHead, answeredBy response: ResponseHead, _ directives: ResponseDirectives,
     _ options: CachingOptions
@@ -65,16 +68,16 @@ public enum Storability: Sendable, Hashable {
   }
 
   private static func refusal(of response: ResponseHead, for request: RequestHead, options: CachingOptions) -> Rule? {
-    // 9111 3: final responses only.
+    // 9111 3: only final responses.
     if response.status < 200 { return .interim }
     switch response.status {
-    // 9111 3, 4.3.4: a 304 updates.
+    // 9111 3, 4.3.4: a 304 only updates.
     case 304: return .notModifiedNotStored
-    // 9110 15.5.13, 15.5.17 and 15.5.18 depend on conditions, ranges and expectations of the request, which no key holds;
-    // 9110 15.5.8 speaks of the proxy; RFC 6585 forbids storing 428, 429, 431 and 511.
+    // 9110 15.5.13, 15.5.17 and 15.5.18 depend on conditions, ranges and expectations of the request, which are not in
+    // the key; 9110 15.5.8 concerns the proxy; RFC 6585 forbids storing 428, 429, 431 and 511.
     case 407, 412, 416, 417, 428, 429, 431, 511: return .statusNotCached
     case 600...: return .statusNotCached
-    // 9111 3.3; 9110 15.3.7: a single range of bytes that was asked for.
+    // 9111 3.3; 9110 15.3.7: a single byte range that was requested.
     case 206:
       guard options.storesPartialContent, request.fields.contains("range"),
         let range = response.fields.single("content-range").flatMap({ ContentRange($0) }), range.range != nil,
@@ -84,8 +87,8 @@ public enum Storability: Sendable, Hashable {
     }
     // 9110 5.5
     if !response.fields.isWellFormed { return .malformedField }
-    // 9111 4.1: it would never match.
-    if VarySelection.names(in: response.fields) == nil { return .varyStar }
+    // 9111 4.1: the response would never match.
+    if VaryKey.names(in: response.fields) == nil { return .varyStar }
     return nil
   }
 
@@ -93,7 +96,7 @@ public enum Storability: Sendable, Hashable {
     by directives: ResponseDirectives, request: RequestHead, response: ResponseHead, options: CachingOptions
   ) -> Rule? {
     let isShared = options.mode == .shared
-    // 9111 5.2.2.3: must-understand overrides no-store where the status is understood.
+    // 9111 5.2.2.3: must-understand overrides no-store if the status is understood.
     if directives.mustUnderstand {
       if !Freshness.understands(response.status) { return .mustUnderstand }
     } else if directives.noStore {
@@ -109,7 +112,7 @@ public enum Storability: Sendable, Hashable {
     {
       return .authorization
     }
-    // 9111 3: at least one ground.
+    // 9111 3: at least one of these is required.
     guard
       directives.isPublic || (!isShared && directives.isPrivate) || directives.maxAge != nil
         || (isShared && directives.sharedMaxAge != nil)
@@ -119,7 +122,7 @@ public enum Storability: Sendable, Hashable {
     return nil
   }
 
-  /// The fields to keep (9111 3.1) and the facts.
+  /// Returns the fields to store (9111 3.1) and the freshness.
   static func kept(
     request: RequestHead, response: ResponseHead, directives: ResponseDirectives, requestTime: Date,
     responseTime: Date, options: CachingOptions
@@ -127,9 +130,9 @@ public enum Storability: Sendable, Hashable {
     var facts = Freshness.facts(
       request: request, response: response, directives: directives, requestTime: requestTime,
       responseTime: responseTime, options: options)
-    // 5.2.2.4: a field that needs validation before each use, and that decisions rest on, makes the whole need it.
+    // 5.2.2.4: if a decisive field requires validation before each use, the whole response requires it.
     if !HTTPFields.decisive.isDisjoint(with: directives.noCacheFields) { facts.flags.insert(.noCache) }
-    // 5.2.2.4 and 5.2.2.7: named fields are dropped, so that they cannot be reused.
+    // 5.2.2.4 and 5.2.2.7: the named fields are dropped, so that they cannot be reused.
     let dropped = directives.noCacheFields + (options.mode == .shared ? directives.privateFields : [])
     var fields = response.fields.withoutHopByHop(and: dropped)
     // 9110 6.6.1
@@ -137,12 +140,12 @@ public enum Storability: Sendable, Hashable {
     return .store(fields: fields, facts: facts)
   }
 
-  /// The refusal that what a 304 or HEAD made of a stored response would meet.
+  /// Returns the refusal that applies to a stored response after an update by a 304 or a response to HEAD.
   static func refusal(ofUpdated response: ResponseHead, request: RequestHead, options: CachingOptions) -> Rule? {
     if !response.fields.isStorable { return .tooManyFields }
     let directives = ResponseDirectives(response.fields, targetedFieldNames: options.targetedFieldNames)
     if !response.fields.isWellFormed { return .malformedField }
-    if VarySelection.names(in: response.fields) == nil { return .varyStar }
+    if VaryKey.names(in: response.fields) == nil { return .varyStar }
     return refusal(by: directives, request: request, response: response, options: options)
   }
 }

@@ -1,7 +1,7 @@
-// Which fields of a response are kept (RFC 9111, 3.1), and which may stand in a message at all (RFC 9110, 5.5).
+// The stored fields of a response (RFC 9111, section 3.1), and valid fields (RFC 9110, section 5.5).
 
 extension HTTPFields {
-  /// Whether every name is a token and no value holds CR, LF or NUL.
+  /// Whether every name is a token and no value contains CR, LF or NUL.
   public var isWellFormed: Bool {
     lines.allSatisfy { line in
       !line.name.isEmpty && line.name.utf8.allSatisfy(\.isTokenByte)
@@ -9,7 +9,7 @@ extension HTTPFields {
     }
   }
 
-  /// The fields without lines whose name is no token, and with CR, LF and NUL in values replaced by spaces.
+  /// Returns the fields without lines with invalid names, and with CR, LF and NUL in values replaced by spaces.
   public func sanitized() -> HTTPFields {
     guard !isWellFormed else { return self }
     var clean = HTTPFields()
@@ -20,20 +20,21 @@ extension HTTPFields {
     return clean
   }
 
-  /// Fields that end at the next hop, or speak of a proxy (RFC 9111, 3.1; RFC 9110, 7.6.1).
+  /// Fields for the next hop only, or for a proxy (RFC 9111, section 3.1; RFC 9110, section 7.6.1).
   private static let hopByHop: Set<String> = [
     "connection", "keep-alive", "proxy-authenticate", "proxy-authentication-info", "proxy-authorization",
     "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
   ]
 
-  /// Fields on which later decisions rest. No directive and no `Connection` takes them out: a response without its `Vary`
-  /// would be served to everybody.
+  /// Fields that later decisions need. No directive and no `Connection` removes them.
+  ///
+  /// Without its `Vary`, for example, a response would be served to all users.
   static let decisive: Set<String> = [
     "age", "cache-control", "content-encoding", "content-length", "content-range", "content-type", "date", "etag",
     "expires", "last-modified", "vary",
   ]
 
-  /// The fields without hop-by-hop ones, those named by `Connection`, and those in `names` (lower case).
+  /// Returns the fields without hop-by-hop fields, fields named by `Connection`, and the lowercase `names`.
   func withoutHopByHop(and names: [String] = []) -> HTTPFields {
     var removed = Self.hopByHop
     for value in values(of: "connection") {
@@ -48,7 +49,7 @@ extension HTTPFields {
     return kept
   }
 
-  /// The value of a field that must come once: of its only line, or of several that say the same; `nil` otherwise.
+  /// Returns the value of a field that must be unique: of its lines if all are equal; `nil` otherwise.
   func single(_ name: String) -> String? {
     let values = values(of: name)
     guard let first = values.first, values.dropFirst().allSatisfy({ $0 == first }) else { return nil }

@@ -1,14 +1,15 @@
-/// As much of Structured Fields as caching fields use: reading lists and dictionaries, writing tokens and strings.
-/// RFC 9651. Time linear in the length; anything malformed makes the whole field fail, as the RFC asks.
+/// The subset of Structured Fields that caching needs: parsing lists and dictionaries, and writing tokens and strings.
+///
+/// Parsing takes linear time. A malformed part makes the whole field fail, as RFC 9651 requires.
 enum StructuredFields {
   enum BareItem: Hashable {
     case integer(Int)
-    /// Kept as text: no caching field uses its value.
+    /// The text of the number, because no caching field uses its value.
     case decimal(String)
     case string(String)
     case token(String)
     case boolean(Bool)
-    /// Bytes, dates and display strings: read for their syntax only.
+    /// Bytes, dates and display strings; only their syntax is checked.
     case other(String)
   }
 
@@ -17,26 +18,28 @@ enum StructuredFields {
     case innerList([BareItem])
   }
 
-  /// The members of a list without their parameters; `nil` if malformed.
+  /// Parses a list into members without parameters; `nil` if it is malformed.
   static func list(_ lines: [String]) -> [Value]? {
     var parser = StructuredFieldParser(lines)
     return parser.list()
   }
 
-  /// The members of a dictionary without their parameters, each key once with its last value; `nil` if malformed.
+  /// Parses a dictionary into members without parameters; `nil` if it is malformed.
+  ///
+  /// Each key occurs once, with its last value.
   static func dictionary(_ lines: [String]) -> [(key: String, value: Value)]? {
     var parser = StructuredFieldParser(lines)
     return parser.dictionary()
   }
 
-  /// A name as a token if it is one, else as a string; bytes that a string cannot hold become `?`.
+  /// Returns a token if the text is one, otherwise a string. Bytes that a string cannot contain become `?`.
   static func tokenOrString(_ text: String) -> String {
     let bytes = Array(text.utf8)
     if let first = bytes.first, first.isSFTokenStart, bytes.allSatisfy(\.isSFTokenByte) { return text }
     return string(text)
   }
 
-  /// A string item; bytes that it cannot hold become `?`.
+  /// Returns a string item. Bytes that it cannot contain become `?`.
   static func string(_ text: String) -> String {
     var bytes: [UInt8] = [UInt8(ascii: "\"")]
     for byte in text.utf8 {
@@ -60,7 +63,7 @@ extension UInt8 {
   fileprivate var isSFTokenByte: Bool { isTokenByte || self == UInt8(ascii: ":") || self == UInt8(ascii: "/") }
 }
 
-/// Recursive only to a fixed depth: an inner list holds items, not lists.
+/// The parser. Its recursion depth is fixed, because an inner list contains items, not lists.
 private struct StructuredFieldParser {
   private let bytes: [UInt8]
   private var at = 0
@@ -112,7 +115,7 @@ private struct StructuredFieldParser {
     return order.map { ($0, members[$0] ?? .item(.boolean(true))) }
   }
 
-  /// After a member: true if another follows, false at the end, `nil` if neither.
+  /// Reads the end of a member. Returns true if another member follows, false at the end, `nil` otherwise.
   private mutating func separator() -> Bool? {
     skipOptionalSpace()
     guard current != nil else { return false }
@@ -206,7 +209,7 @@ private struct StructuredFieldParser {
     return nil
   }
 
-  /// A byte sequence; only its alphabet is checked.
+  /// Parses a byte sequence; only its alphabet is checked.
   private mutating func delimited(by end: UInt8) -> StructuredFields.BareItem? {
     at += 1
     let start = at
@@ -221,7 +224,7 @@ private struct StructuredFieldParser {
     return take(end) ? .other(text) : nil
   }
 
-  /// At most 15 digits, or 12 and 3 behind the point: nothing overflows.
+  /// Parses a number of at most 15 digits, or 12 and 3 decimals, so that nothing overflows.
   private mutating func number() -> StructuredFields.BareItem? {
     let start = at
     let isNegative = take(UInt8(ascii: "-"))

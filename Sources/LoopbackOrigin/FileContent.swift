@@ -6,17 +6,17 @@ import Glibc
   import Foundation
 #endif
 
-/// The bytes of a regular file, with what tells this version of it from another.
+/// The content of a regular file, and the properties that identify its version.
 struct FileContent: Sendable {
   let bytes: Data
-  /// When the file was last changed, in seconds since 1970.
+  /// The time of the last change, in seconds since 1970.
   let modified: Int
-  /// The nanoseconds beyond `modified`.
+  /// The nanoseconds in addition to `modified`.
   let nanoseconds: Int
 
-  /// Reads a file; nil when it is not there, not regular, or not readable.
+  /// Reads a file; nil if it does not exist, is not a regular file, or is not readable.
   init?(path: String) {
-    // O_NONBLOCK: opening a pipe must not wait for somebody to write into it.
+    // O_NONBLOCK: opening a pipe must not wait for a writer.
     let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
     guard descriptor >= 0 else { return nil }
     defer { close(descriptor) }
@@ -37,7 +37,7 @@ struct FileContent: Sendable {
     nanoseconds = status.st_mtim.tv_nsec
   }
 
-  /// A strong entity tag: size, time of change and a hash (FNV-1a, 64 bits) of the bytes.
+  /// A strong entity tag from size, time of change and a hash (FNV-1a, 64 bits) of the bytes.
   var entityTag: String {
     let hash = bytes.withUnsafeBytes { buffer in
       var hash: UInt64 = 0xcbf2_9ce4_8422_2325

@@ -6,30 +6,31 @@ import Glibc
   import Foundation
 #endif
 
-/// An origin that serves the regular files below a folder, with what a cache needs: a strong `ETag`, `Last-Modified`, `Date`, and
-/// `Cache-Control: max-age`.
+/// An origin that serves the regular files in a folder, with the fields that a cache needs.
 ///
-/// It answers GET and HEAD, with 304 where `If-None-Match` or else `If-Modified-Since` allows it (RFC 9110 section 13), 404 for all that is not a
-/// regular file below the folder, and 405 for other methods. Symbolic links count as what they lead to, and are not followed out of the folder.
-/// Files are read anew for each request, so a change shows at once.
+/// The fields are a strong `ETag`, `Last-Modified`, `Date` and `Cache-Control: max-age`. The origin handles GET and
+/// HEAD, and responds with 405 to other methods. It responds with 304 if `If-None-Match`, or else `If-Modified-Since`,
+/// permits it (RFC 9110 section 13). It responds with 404 to a path that is not a regular file in the folder. Symbolic
+/// links are followed, but not out of the folder. Files are read for each request, so a change is visible at once.
 ///
-/// All members may be called from any thread.
+/// All members can be called from any thread.
 public final class FileOrigin: Sendable {
-  /// The origin underneath, with its counts, waits and recorded requests.
+  /// The underlying origin, with its counts, waits and recorded requests.
   public let origin: LoopbackOrigin
 
-  /// The folder, free of symbolic links.
+  /// The folder, without symbolic links.
   private let root: String
 
   /// Starts to serve a folder.
   ///
   /// - Parameters:
-  ///   - folder: the folder's path.
-  ///   - recordsRequests: whether `origin.requests` is kept; false by default, since a demonstration makes many.
-  ///   - clock: the time that `Date` fields give, in seconds since 1970; the system's by default. Whoever moves a cache's clock
-  ///     moves the origin's with it.
-  ///   - maximumAge: the seconds that a response stays fresh, asked for each one with the path relative to the folder.
-  /// - Throws: `OriginError` when the folder cannot be found, or the origin cannot start.
+  ///   - folder: The folder's path.
+  ///   - recordsRequests: Whether `origin.requests` is recorded; false by default, because a demonstration makes many
+  ///     requests.
+  ///   - clock: The time in `Date` fields, in seconds since 1970; the system's by default. If a cache uses another
+  ///     clock, use the same clock here.
+  ///   - maximumAge: Returns how many seconds a response stays fresh, for a path relative to the folder.
+  /// - Throws: `OriginError` if the folder does not exist, or the origin cannot start.
   public init(
     folder: String, recordsRequests: Bool = false, clock: @escaping @Sendable () -> Int = { time(nil) },
     maximumAge: @escaping @Sendable (_ path: String) -> Int
@@ -41,23 +42,23 @@ public final class FileOrigin: Sendable {
     }
   }
 
-  /// Starts to serve a folder whose every file stays fresh for `maximumAge` seconds.
+  /// Starts to serve a folder whose files all stay fresh for `maximumAge` seconds.
   ///
-  /// - Throws: `OriginError` as the other initializer.
+  /// - Throws: `OriginError`, like the other initializer.
   public convenience init(folder: String, recordsRequests: Bool = false, maximumAge: Int = 60) throws(OriginError) {
     try self.init(folder: folder, recordsRequests: recordsRequests) { _ in maximumAge }
   }
 
-  /// The URL of a file.
+  /// Returns the URL of a file.
   ///
-  /// - Parameter path: the path relative to the folder, not percent-encoded.
+  /// - Parameter path: The path relative to the folder, not percent-encoded.
   public func url(forFile path: String) -> URL {
     origin.url("/" + percentEncoded(path))
   }
 
-  /// The paths, relative to the folder and in the order of their bytes, of the files of a size in `byteCounts`; symbolic links are left out.
+  /// Returns the paths of the files with a size in `byteCounts`, relative to the folder and sorted by their bytes.
   ///
-  /// Walks the whole folder.
+  /// Skips symbolic links. Scans the whole folder.
   public func files(byteCounts: ClosedRange<Int> = 0...Int.max) throws -> [String] {
     try FileManager.default.subpathsOfDirectory(atPath: root).filter { path in
       var status = stat()
@@ -67,7 +68,7 @@ public final class FileOrigin: Sendable {
     }.sorted { $0.utf8.lexicographicallyPrecedes($1.utf8) }
   }
 
-  /// Stops as `LoopbackOrigin.stop()` does.
+  /// Stops the origin, like `LoopbackOrigin.stop()`.
   public func stop() {
     origin.stop()
   }
@@ -92,7 +93,7 @@ private func reply(
   return Reply(200, fields, body: content.bytes)
 }
 
-/// Whether the client's conditions say that it has this version already.
+/// Whether the client's conditions show that it has this version.
 private func isUnchanged(_ request: RecordedRequest, _ entityTag: String, _ modified: Int) -> Bool {
   if let known = request["If-None-Match"] {
     let tags = known.split(separator: ",").map { trimmed($0) }
@@ -102,7 +103,7 @@ private func isUnchanged(_ request: RecordedRequest, _ entityTag: String, _ modi
   return modified <= date
 }
 
-/// The path that a request's path means, relative to the folder; nil when it cannot mean a file below it.
+/// Returns the file path of a request's path, relative to the folder; nil if no file can have it.
 private func relativePath(_ path: String) -> String? {
   guard path.hasPrefix("/"), let decoded = percentDecoded(path.dropFirst()), !decoded.contains("\0")
   else {
@@ -112,14 +113,14 @@ private func relativePath(_ path: String) -> String? {
   return names.contains { ["", ".", ".."].contains($0) } ? nil : decoded
 }
 
-/// The absolute path without symbolic links, or nil (with `errno`) when there is no such file.
+/// Returns the absolute path without symbolic links; nil (with `errno`) if there is no such file.
 private func resolved(_ path: String) -> String? {
   guard let resolved = realpath(path, nil) else { return nil }
   defer { free(resolved) }
   return String(cString: resolved)
 }
 
-/// `text` without percent-encoding (RFC 3986 section 2.1), or nil when it is broken or no UTF-8.
+/// Decodes percent-encoding (RFC 3986 section 2.1); nil if it is invalid or not UTF-8.
 private func percentDecoded(_ text: Substring) -> String? {
   var bytes: [UInt8] = []
   var rest = Array(text.utf8)[...]
@@ -137,7 +138,7 @@ private func percentDecoded(_ text: Substring) -> String? {
   return String(validating: bytes, as: UTF8.self)
 }
 
-/// `path` with all but the unreserved characters and slashes percent-encoded (RFC 3986 section 2.3).
+/// Percent-encodes all characters except unreserved ones and slashes (RFC 3986 section 2.3).
 private func percentEncoded(_ path: String) -> String {
   let kept = Set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~/".utf8)
   return path.utf8.map { byte in

@@ -1,8 +1,9 @@
 import Synchronization
 
-/// A gate that holds replies until it is opened, so that a test orders events without sleeping.
+/// A gate that holds replies until it is opened, so that a test can order events without sleeping.
 ///
-/// A gate is closed when it is made, opens once, and stays open. One gate may hold any number of replies. All members may be called from any thread.
+/// A new gate is closed. It opens once and stays open. One gate can hold any number of replies. All members can be
+/// called from any thread.
 public final class Gate: Sendable {
   private struct State {
     var isOpen = false
@@ -13,16 +14,16 @@ public final class Gate: Sendable {
   private let arrived = Milestone()
   private let opened = Milestone()
 
-  /// Makes a closed gate.
+  /// Creates a closed gate.
   public init() {}
 
   /// Whether `open()` was called.
   public var isOpen: Bool { state.withLock { $0.isOpen } }
 
-  /// How many replies have come to this gate so far, those that found it open included.
+  /// The number of replies that have reached this gate, including those that found it open.
   public var arrivals: Int { arrived.count }
 
-  /// Lets every reply pass, those held now and those still to come. Opening an open gate does nothing.
+  /// Opens the gate for all present and later replies. Opening an open gate does nothing.
   public func open() {
     let held: [Waker]? = state.withLock { state in
       if state.isOpen { return nil }
@@ -36,23 +37,23 @@ public final class Gate: Sendable {
     opened.advance()
   }
 
-  /// Waits until `count` replies have come to this gate.
+  /// Waits until `count` replies have reached this gate.
   ///
-  /// - Returns: false if the task was cancelled first.
+  /// - Returns: False if the task was cancelled first.
   @discardableResult
   public func waitForArrivals(count: Int = 1) async -> Bool {
     await arrived.wait(for: count)
   }
 
-  /// Waits, as a task, until the gate is open.
+  /// Waits until the gate is open.
   ///
-  /// - Returns: false if the task was cancelled first.
+  /// - Returns: False if the task was cancelled first.
   @discardableResult
   public func waitUntilOpen() async -> Bool {
     await opened.wait(for: 1)
   }
 
-  /// Notes an arrival; `waker` is woken when the gate opens, unless it is open already.
+  /// Records an arrival. Opening the gate then wakes `waker`, unless the gate is already open.
   func arrive(_ waker: Waker) {
     state.withLock { state in
       if !state.isOpen { state.held.append(waker) }
@@ -60,7 +61,7 @@ public final class Gate: Sendable {
     arrived.advance()
   }
 
-  /// Takes back `arrive(_:)` for a connection that ended while it was held.
+  /// Reverts `arrive(_:)` for a connection that ended while it was held.
   func leave(_ waker: Waker) {
     state.withLock { state in
       state.held.removeAll { $0 === waker }

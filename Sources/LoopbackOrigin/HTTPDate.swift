@@ -1,13 +1,13 @@
 import Glibc
 
-/// Dates in the one form that HTTP lets a sender use (RFC 9110 section 5.6.7), whatever the process's locale.
+/// Dates in the format that HTTP requires of senders (RFC 9110 section 5.6.7), independent of the locale.
 enum HTTPDate {
   private static let days = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"]
   private static let months = [
     "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
   ]
 
-  /// `Sun, 06 Nov 1994 08:49:37 GMT` for seconds since 1970.
+  /// Formats seconds since 1970 like `Sun, 06 Nov 1994 08:49:37 GMT`.
   static func text(_ seconds: Int) -> String {
     var time = time_t(seconds)
     var parts = tm()
@@ -17,7 +17,7 @@ enum HTTPDate {
     return "\(days[Int(parts.tm_wday)]), \(date) \(clock) GMT"
   }
 
-  /// The seconds since 1970 of a date in that form, or nil.
+  /// Parses a date in this format into seconds since 1970, or nil.
   static func seconds(_ text: String) -> Int? {
     let words = text.split(separator: " ")
     guard words.count == 6, words[5] == "GMT", let month = months.firstIndex(of: String(words[2])),

@@ -4,11 +4,12 @@
   import Foundation
 #endif
 
-/// An HTTP/1.1 origin on 127.0.0.1 whose answers are scripted request by request, down to the byte.
+/// An HTTP/1.1 origin on 127.0.0.1 with a scripted reply, down to the byte, for each request.
 ///
-/// It takes any number of connections, one thread each, keeps them open between requests, answers pipelined requests in order, reads bodies sent with
-/// `Content-Length` or in chunks, and answers `Expect: 100-continue` by itself. It is made for tests and demonstrations: it trusts its clients with
-/// its memory, and records all that comes in.
+/// It accepts any number of connections, with one thread each, and keeps them open between requests. It replies to
+/// pipelined requests in order, reads bodies sent with `Content-Length` or in chunks, and handles `Expect:
+/// 100-continue`. It is for tests and demonstrations: it does not limit the memory that clients use, and records all
+/// requests.
 ///
 /// ```swift
 /// let origin = try LoopbackOrigin { request in
@@ -18,31 +19,32 @@
 /// let (data, _) = try await URLSession.shared.data(from: origin.url("/a"))
 /// ```
 ///
-/// All members may be called from any thread. The origin stops by itself when its last reference goes.
+/// All members can be called from any thread. The origin stops when its last reference is released.
 public final class LoopbackOrigin: Sendable {
-  /// Answers one request. It runs on the thread of the request's connection, so for several connections at the same time.
+  /// Returns the reply to a request. Called on the thread of the connection, so concurrently for several connections.
   public typealias Handler = @Sendable (RecordedRequest) -> Reply
 
-  /// The port it listens on.
+  /// The port that it listens on.
   public let port: UInt16
 
   private let server: Server
 
-  /// Starts to listen; requests are answered from here on.
+  /// Starts to listen and to reply to requests.
   ///
   /// - Parameters:
-  ///   - port: the port, or 0 (the default) to let the system choose one. A port that an origin has just left can be taken again at once.
-  ///   - recordsRequests: whether `requests` is kept; true by default. Counts are kept always.
-  ///   - handler: answers each request. A handler that holds the origin itself keeps it from stopping on its own.
-  /// - Throws: `OriginError` when the port is taken, or the process has no descriptor or thread left.
+  ///   - port: The port; 0, the default, lets the system choose one. The port of a stopped origin can be reused at
+  ///     once.
+  ///   - recordsRequests: Whether `requests` is recorded; true by default. Requests are always counted.
+  ///   - handler: Returns the reply to each request. If it retains the origin, the origin does not stop by itself.
+  /// - Throws: `OriginError` if the port is in use, or the process has no descriptor or thread left.
   public init(port: UInt16 = 0, recordsRequests: Bool = true, handler: @escaping Handler) throws(OriginError) {
     server = try Server(port: port, recordsRequests: recordsRequests, handler: handler)
     self.port = server.port
   }
 
-  /// Starts an origin that answers the first request with the first reply, and so on; when none is left, with status 500.
+  /// Starts an origin that sends one reply after the other, and status 500 after the last one.
   ///
-  /// - Throws: `OriginError` as the other initializer.
+  /// - Throws: `OriginError`, like the other initializer.
   public convenience init(replies: [Reply]) throws(OriginError) {
     try self.init { request in
       request.number < replies.count
@@ -54,9 +56,9 @@ public final class LoopbackOrigin: Sendable {
     server.stop()
   }
 
-  /// The URL of a target on this origin.
+  /// Returns the URL of a target on this origin.
   ///
-  /// - Parameter target: path and query, starting with `/`, percent-encoded where it must be.
+  /// - Parameter target: The path and query, starting with `/`, percent-encoded where necessary.
   public func url(_ target: String = "/") -> URL {
     guard target.hasPrefix("/"), let url = URL(string: "http://127.0.0.1:\(port)\(target)") else {
       preconditionFailure("a target starts with / and is percent-encoded; this is none: \(target)")
@@ -64,21 +66,23 @@ public final class LoopbackOrigin: Sendable {
     return url
   }
 
-  /// All requests so far, in order of arrival; each is here before its handler is asked. Empty if the origin does not record.
+  /// All requests so far, in order of arrival.
+  ///
+  /// A request is recorded before its handler is called. Empty without recording.
   public var requests: [RecordedRequest] { server.requests }
 
-  /// How many requests have come in so far.
+  /// The number of requests so far.
   public var requestCount: Int { server.requestMilestone.count }
 
-  /// How many connections were made so far, those now closed included.
+  /// The number of connections so far, including closed ones.
   public var connectionCount: Int { server.connectionMilestone.count }
 
-  /// How many replies the client did not wait for the end of: it closed or reset the connection first.
+  /// The number of replies during which the client closed or reset the connection.
   public var abandonedReplyCount: Int { server.abandonedMilestone.count }
 
-  /// Waits until `count` requests have come in since the start.
+  /// Waits until `count` requests have arrived since the start.
   ///
-  /// - Returns: false if the task was cancelled or the origin stopped before.
+  /// - Returns: False if the task was cancelled or the origin stopped first.
   @discardableResult
   public func waitForRequests(count: Int) async -> Bool {
     await server.requestMilestone.wait(for: count)
@@ -86,29 +90,32 @@ public final class LoopbackOrigin: Sendable {
 
   /// Waits until `count` connections were made since the start.
   ///
-  /// - Returns: false if the task was cancelled or the origin stopped before.
+  /// - Returns: False if the task was cancelled or the origin stopped first.
   @discardableResult
   public func waitForConnections(count: Int) async -> Bool {
     await server.connectionMilestone.wait(for: count)
   }
 
-  /// Waits until clients have left `count` replies before their end. The origin notices when it writes, and while it is held at a gate.
+  /// Waits until clients have abandoned `count` replies.
   ///
-  /// - Returns: false if the task was cancelled or the origin stopped before.
+  /// The origin notices this while writing, and while held at a gate.
+  ///
+  /// - Returns: False if the task was cancelled or the origin stopped first.
   @discardableResult
   public func waitForAbandonedReplies(count: Int = 1) async -> Bool {
     await server.abandonedMilestone.wait(for: count)
   }
 
-  /// Answers with another handler from the next request on.
+  /// Uses another handler from the next request on.
   public func answer(with handler: @escaping Handler) {
     server.setHandler(handler)
   }
 
-  /// Closes the port and every connection, held replies included, and returns when all threads have ended. Further calls return at once. It waits
-  /// for a handler that is at work.
+  /// Closes the port and all connections, including held replies, and waits for all threads.
   ///
-  /// Must not be called from a handler: it would wait for itself, and traps instead.
+  /// Later calls return at once.
+  ///
+  /// Waits for a running handler. Do not call this from a handler: it would wait for itself, so it traps.
   public func stop() {
     server.stop()
   }

@@ -1,6 +1,6 @@
 import Synchronization
 
-/// A count that only grows, and that tasks can wait for without polling.
+/// A count that only increases, and that tasks can wait for without polling.
 final class Milestone: Sendable {
   private struct Waiter {
     let threshold: Int
@@ -19,7 +19,7 @@ final class Milestone: Sendable {
 
   var count: Int { state.withLock { $0.count } }
 
-  /// Adds one and wakes those who waited for the new count.
+  /// Adds one, and resumes the tasks that wait for the new count.
   func advance() {
     let reached = state.withLock { state in
       state.count += 1
@@ -30,7 +30,7 @@ final class Milestone: Sendable {
     for continuation in reached { continuation.resume(returning: true) }
   }
 
-  /// Ends every wait, present and future, whose count was not reached.
+  /// Ends all present and later waits whose count was not reached.
   func close() {
     let left = state.withLock { state in
       state.isClosed = true
@@ -41,7 +41,7 @@ final class Milestone: Sendable {
     for continuation in left { continuation.resume(returning: false) }
   }
 
-  /// Returns true once the count is at least `threshold`; false when the task was cancelled or the milestone closed before.
+  /// Waits for a count of at least `threshold`; false if the task was cancelled or the milestone closed first.
   func wait(for threshold: Int) async -> Bool {
     let number = state.withLock { state in
       state.nextWaiter += 1
@@ -50,18 +50,18 @@ final class Milestone: Sendable {
     defer { state.withLock { _ = $0.cancelled.remove(number) } }
     return await withTaskCancellationHandler {
       await withCheckedContinuation { continuation in
-        let answer: Bool? = state.withLock { state in
+        let result: Bool? = state.withLock { state in
           if state.count >= threshold { return true }
           if state.isClosed || state.cancelled.contains(number) { return false }
           state.waiters[number] = Waiter(threshold: threshold, continuation: continuation)
           return nil
         }
-        if let answer { continuation.resume(returning: answer) }
+        if let result { continuation.resume(returning: result) }
       }
     } onCancel: {
       let waiter = state.withLock { state in
         let waiter = state.waiters.removeValue(forKey: number)
-        // Cancelled before the wait began: the wait finds this note.
+        // The task was cancelled before the wait began. The wait checks this set.
         if waiter == nil { state.cancelled.insert(number) }
         return waiter
       }

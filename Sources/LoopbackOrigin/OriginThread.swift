@@ -1,6 +1,6 @@
 import Glibc
 
-/// A thread that somebody joins.
+/// A thread that must be joined.
 struct OriginThread: Sendable {
   private final class Work: Sendable {
     let body: @Sendable () -> Void
@@ -11,21 +11,21 @@ struct OriginThread: Sendable {
 
   static var currentID: pthread_t { pthread_self() }
 
-  /// Starts `body` on a new thread.
+  /// Runs `body` on a new thread.
   ///
-  /// - Throws: `OriginError` when the system has no thread left.
+  /// - Throws: `OriginError` if the system has no thread left.
   init(_ body: @escaping @Sendable () -> Void) throws(OriginError) {
     var attributes = pthread_attr_t()
     pthread_attr_init(&attributes)
     defer { pthread_attr_destroy(&attributes) }
-    // Hundreds of these may run: a megabyte is much for a handler, and little of the address space.
+    // Hundreds of threads may run. One megabyte is enough for a handler, and little address space.
     pthread_attr_setstacksize(&attributes, 1 << 20)
     var id = pthread_t()
     let work = Unmanaged.passRetained(Work(body))
     let failure = pthread_create(
       &id, &attributes,
       { work in
-        // Never nil: it is the pointer passed below.
+        // Never nil, because it is the pointer passed below.
         if let work { Unmanaged<Work>.fromOpaque(work).takeRetainedValue().body() }
         return nil
       }, work.toOpaque())
@@ -36,7 +36,7 @@ struct OriginThread: Sendable {
     self.id = id
   }
 
-  /// Waits for the end of the thread; to be called once.
+  /// Waits for the end of the thread. Call this once.
   func join() {
     pthread_join(id, nil)
   }

@@ -4,12 +4,12 @@
   import Foundation
 #endif
 
-/// A request as it came in.
+/// A received request.
 public struct RecordedRequest: Sendable {
-  /// Place in the order of arrival over all connections, from 0.
+  /// The number of the request in the order of arrival over all connections, from 0.
   public let number: Int
 
-  /// Which connection it came on, from 0 in the order of connecting: two requests with one number shared a connection.
+  /// The number of its connection in the order of connecting, from 0.
   public let connection: Int
 
   /// The method as sent, such as `GET`.
@@ -24,10 +24,10 @@ public struct RecordedRequest: Sendable {
   /// Each header line as sent, in order, without its line end.
   public let headerLines: [String]
 
-  /// The body with any chunked coding removed; empty if there was none.
+  /// The body without chunked coding; empty if there was none.
   public let body: Data
 
-  /// The header lines taken apart at the first colon, values without surrounding white space.
+  /// The header lines, split at the first colon; values without surrounding spaces and tabs.
   public var fields: [(name: String, value: String)] {
     headerLines.map { line in
       let name = line.prefix { $0 != ":" }
@@ -38,25 +38,25 @@ public struct RecordedRequest: Sendable {
   /// The part of the target before `?`.
   public var path: String { String(target.prefix { $0 != "?" }) }
 
-  /// The part of the target after the first `?`, or nil if there is none.
+  /// The part of the target after the first `?`; nil without one.
   public var query: String? {
     target.firstIndex(of: "?").map { String(target[target.index(after: $0)...]) }
   }
 
-  /// The values of all fields of this name, joined with `", "`; nil if there is none. Names compare without case.
+  /// The values of all fields of this case-insensitive name, joined with `", "`; nil if there is none.
   public subscript(name: String) -> String? {
     let values = values(of: name)
     return values.isEmpty ? nil : values.joined(separator: ", ")
   }
 
-  /// The values of all fields of this name, in order. Names compare without case.
+  /// Returns the values of all fields of this case-insensitive name, in order.
   public func values(of name: String) -> [String] {
     let wanted = name.lowercased()
     return fields.filter { $0.name.lowercased() == wanted }.map(\.value)
   }
 }
 
-/// `text` without the spaces and tabs around it.
+/// Returns `text` without spaces and tabs at both ends.
 func trimmed(_ text: Substring) -> String {
   let isBlank: (Character) -> Bool = { $0 == " " || $0 == "\t" }
   let start = text.drop(while: isBlank)

@@ -4,15 +4,15 @@
   import Foundation
 #endif
 
-/// What a connection does to send a reply: only bytes, holds, endless bytes and ends are left.
+/// The actions that send a reply on a connection.
 struct WireScript {
   var parts: [Reply.Part] = []
-  /// Whether the connection is closed when all parts are done.
+  /// Whether the connection is closed after all parts.
   var closes = false
 }
 
 extension Reply {
-  /// The reply to a request with this method, as it goes out.
+  /// Returns the actions for the reply to a request with this method.
   func wireScript(for method: String) -> WireScript {
     if isRaw { return WireScript(parts: parts, closes: closes) }
     var script = WireScript(closes: closes)
@@ -42,14 +42,14 @@ extension Reply {
     return script
   }
 
-  /// The length of the body if every part of it is bytes or a hold.
+  /// The length of the body in bytes; nil if a part is endless.
   private var bodyByteCount: Int? {
     var count = 0
     for part in parts {
       switch part {
       case .bytes(let bytes): count += bytes.count
       case .hold: break
-      // The length announced is that of the bytes up to here and after: the rest is what the script is about.
+      // The declared length is that of all bytes before and after this part: the script ends the body early.
       case .close, .reset, .brokenChunk: break
       case .endless: return nil
       }
@@ -126,7 +126,7 @@ extension Reply {
   }
 }
 
-/// `parts` cut in two after `count` bytes. A hold at the cut stays in front.
+/// Splits `parts` after `count` bytes. A hold at that position stays in the first half.
 func split(_ parts: [Reply.Part], after count: Int) -> (before: [Reply.Part], after: [Reply.Part]) {
   var before: [Reply.Part] = []
   var left = count

@@ -4,9 +4,9 @@
   import Foundation
 #endif
 
-/// Reads one request after another from a connection.
+/// Reads successive requests from a connection.
 struct RequestReader {
-  /// What was read of a request, before it gets its number.
+  /// A request before it gets its number.
   struct Message {
     var method = ""
     var target = ""
@@ -15,10 +15,10 @@ struct RequestReader {
     var body = Data()
   }
 
-  /// Longest head read, in bytes: room for a URL of 100,000 characters and some very long fields.
+  /// The maximum size of a head in bytes, enough for a URL of 100,000 characters and some very long fields.
   static let maximumHeadByteCount = 4 << 20
 
-  /// Longest body read, in bytes.
+  /// The maximum size of a body in bytes.
   static let maximumBodyByteCount = 1 << 30
 
   private let socket: StreamSocket
@@ -30,7 +30,7 @@ struct RequestReader {
     self.socket = socket
   }
 
-  /// The next request, or nil when the client closed the connection between two requests.
+  /// Reads the next request; nil if the client closed the connection between two requests.
   mutating func next() throws(ConnectionEnd) -> Message? {
     var message = Message()
     var budget = Self.maximumHeadByteCount
@@ -95,7 +95,7 @@ struct RequestReader {
 
   // MARK: Bytes
 
-  /// The first line of a request, past any empty lines before it (RFC 9112 section 2.2); nil at the end of the bytes.
+  /// Reads the first line of a request, after any empty lines (RFC 9112 section 2.2); nil at the end of the data.
   private mutating func firstLine(_ budget: inout Int) throws(ConnectionEnd) -> String? {
     while true {
       if start == end {
@@ -147,7 +147,7 @@ struct RequestReader {
     }
   }
 
-  /// Reads more into the empty buffer; false at the end of the client's bytes.
+  /// Reads into the empty buffer; false at the end of the client's data.
   private mutating func fill() throws(ConnectionEnd) -> Bool {
     start = 0
     end = 0

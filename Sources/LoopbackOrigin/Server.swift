@@ -7,20 +7,20 @@ import Synchronization
   import Foundation
 #endif
 
-/// The running part of an origin: what the threads share. It outlives the `LoopbackOrigin` only until its threads have ended.
+/// The state that the threads of an origin share. It outlives the `LoopbackOrigin` until its threads have ended.
 final class Server: Sendable {
   private struct State {
     var handler: LoopbackOrigin.Handler
     var requestCount = 0
     var requests: [RecordedRequest] = []
     var isStopping = false
-    /// The connections whose thread runs.
+    /// The connections whose threads are running.
     var sockets: [Int: StreamSocket] = [:]
-    /// The threads that run a conversation, as each of them has noted itself.
+    /// The threads that serve a connection; each adds itself.
     var conversing: Set<pthread_t> = []
-    /// The threads not joined yet.
+    /// The threads that are not joined yet.
     var threads: [Int: OriginThread] = [:]
-    /// Those of `threads` that have nothing left to do.
+    /// The numbers of `threads` that have finished.
     var finished: [Int] = []
   }
 
@@ -65,7 +65,7 @@ final class Server: Sendable {
         return
       }
       guard descriptor >= 0 else {
-        // A client that left at once, or no descriptor free: the next connection may do better.
+        // The client disconnected at once, or there is no free descriptor. The next connection may succeed.
         if failure == EMFILE || failure == ENFILE { sched_yield() }
         continue
       }
@@ -92,14 +92,14 @@ final class Server: Sendable {
       }
       state.withLock { $0.threads[number] = thread }
     } catch {
-      // No descriptor or thread left: this client is turned away, the others are served.
+      // There is no descriptor or thread left. Refuse this client and continue with the others.
       state.withLock { $0.sockets[number] = nil }
       close(descriptor)
     }
   }
 
   private func joinFinished() {
-    // A thread can finish before its handle is kept; it is kept by the time that this, on the accepting thread, runs again.
+    // A thread can finish before its handle is stored. The accepting thread stores it before it calls this again.
     let threads = state.withLock { state in
       let threads = state.finished.compactMap { state.threads.removeValue(forKey: $0) }
       state.finished = []
@@ -108,7 +108,7 @@ final class Server: Sendable {
     for thread in threads { thread.join() }
   }
 
-  // MARK: Answering
+  // MARK: Replying
 
   private func converse(on socket: StreamSocket, connection: Int) {
     var isReplying = false
@@ -124,7 +124,7 @@ final class Server: Sendable {
       }
       socket.finish()
     } catch ConnectionEnd.malformed(let reason) {
-      // The answer is a courtesy: a client that is gone does not miss it.
+      // Ignore errors, because the client may be gone.
       _ = try? send(Reply(400, [], reason).closing(), to: nil, on: socket)
       socket.finish()
     } catch ConnectionEnd.clientLeft {
@@ -148,7 +148,7 @@ final class Server: Sendable {
     }
   }
 
-  /// Sends the reply and tells whether the connection is kept.
+  /// Sends the reply. Returns whether the connection stays open.
   private func send(
     _ reply: Reply, to request: RecordedRequest?, on socket: StreamSocket
   ) throws(ConnectionEnd) -> Bool {
@@ -185,7 +185,7 @@ final class Server: Sendable {
       state.isStopping = true
       return true
     }
-    // Whoever comes second waits here for the first to be done.
+    // A concurrent second call waits here until the first one is finished.
     acceptThread.withLock { thread in
       guard isFirst else { return }
       shutdown(listener, CInt(SHUT_RDWR))  // ends the accept that is waiting
@@ -200,7 +200,7 @@ final class Server: Sendable {
   }
 }
 
-/// Opens a listening socket on 127.0.0.1 and tells its port.
+/// Opens a listening socket on 127.0.0.1, and returns it with its port.
 private func listen(port: UInt16) throws(OriginError) -> (CInt, UInt16) {
   let type = CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue)
   let descriptor = socket(AF_INET, type, 0)

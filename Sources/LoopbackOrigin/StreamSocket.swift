@@ -7,19 +7,19 @@ import Synchronization
   import Foundation
 #endif
 
-/// Why a connection ends before its time.
+/// The reason why a connection ends early.
 enum ConnectionEnd: Error {
   /// The client closed or reset the connection.
   case clientLeft
   /// The origin was stopped.
   case stopped
-  /// The reply's script says so.
+  /// The script of the reply ends it.
   case scripted
-  /// What came is not an HTTP/1.1 request; the text says why.
+  /// The data is not an HTTP/1.1 request, for this reason.
   case malformed(String)
 }
 
-/// A connected socket: one thread reads and writes it, any thread may abort it.
+/// A connected socket. One thread reads and writes; any thread may abort it.
 final class StreamSocket: Sendable {
   private enum Condition {
     case open
@@ -34,12 +34,12 @@ final class StreamSocket: Sendable {
   init(descriptor: CInt) throws(OriginError) {
     self.descriptor = descriptor
     waker = try Waker()
-    // Small writes are tests' bread: without this a second one waits for the first one's acknowledgement.
+    // Tests make many small writes. Without this, a second one waits for the acknowledgement of the first.
     var enabled: CInt = 1
     setsockopt(descriptor, CInt(IPPROTO_TCP), TCP_NODELAY, &enabled, socklen_t(MemoryLayout<CInt>.size))
   }
 
-  /// Ends every present and future wait of the connection's thread. Callable from any thread, also after `finish`.
+  /// Ends all present and later waits of the connection's thread. Any thread can call this, also after `finish`.
   func abort() {
     condition.withLock { condition in
       guard case .open = condition else { return }
@@ -49,7 +49,7 @@ final class StreamSocket: Sendable {
     waker.wake()
   }
 
-  /// Closes the descriptor; with `reset`, unsent bytes are dropped and the client sees a reset instead of an end.
+  /// Closes the descriptor. With `reset`, drops unsent bytes, and the client sees a reset instead of an end.
   func finish(reset: Bool = false) {
     condition.withLock { condition in
       if case .closed = condition { return }
@@ -66,7 +66,7 @@ final class StreamSocket: Sendable {
     condition.withLock { if case .aborted = $0 { true } else { false } }
   }
 
-  /// Reads what is there into the front of `buffer`, at least one byte; 0 at the end of the client's bytes.
+  /// Reads at least one byte into the beginning of `buffer`; returns 0 at the end of the client's data.
   func read(into buffer: inout [UInt8]) throws(ConnectionEnd) -> Int {
     while true {
       let count = recv(descriptor, &buffer, buffer.count, 0)
@@ -76,7 +76,7 @@ final class StreamSocket: Sendable {
     }
   }
 
-  /// Writes all of `data`, waiting for the client to take it.
+  /// Writes all of `data`, and waits for the client to accept it.
   func write(_ data: Data) throws(ConnectionEnd) {
     let result: Result<Void, ConnectionEnd> = data.withUnsafeBytes { bytes in
       Result { () throws(ConnectionEnd) in try write(bytes) }
@@ -97,7 +97,7 @@ final class StreamSocket: Sendable {
     }
   }
 
-  /// Waits at a gate until it opens, the client closes its end, or the origin stops.
+  /// Waits at a gate until it opens, the client closes the connection, or the origin stops.
   func wait(at gate: Gate) throws(ConnectionEnd) {
     gate.arrive(waker)
     defer { gate.leave(waker) }

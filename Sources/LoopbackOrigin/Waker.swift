@@ -1,11 +1,13 @@
 import Glibc
 
-/// Wakes a thread that waits in `poll` for its socket: by a gate that opens, or by the origin that stops.
+/// Wakes a thread that waits in `poll` for its socket, when a gate opens or the origin stops.
 final class Waker: Sendable {
   private let sending: CInt
   private let receiving: CInt
 
-  /// - Throws: `OriginError` when the process has no descriptor left.
+  /// Creates a waker.
+  ///
+  /// - Throws: `OriginError` if the process has no descriptor left.
   init() throws(OriginError) {
     var pair: [CInt] = [-1, -1]
     let type = CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue)
@@ -19,15 +21,15 @@ final class Waker: Sendable {
     close(receiving)
   }
 
-  /// Ends the present or the next `wait(besides:)`. A full socket buffer means that a wake is pending already.
+  /// Ends the present or the next `wait(besides:)`. If the socket buffer is full, a wake-up is already pending.
   func wake() {
     var byte: UInt8 = 1
     _ = send(sending, &byte, 1, CInt(MSG_NOSIGNAL))
   }
 
-  /// Waits until somebody wakes it or the peer of `socket` closes its end.
+  /// Waits until another thread calls ``wake()`` or the peer of `socket` closes the connection.
   ///
-  /// - Returns: whether the peer has closed.
+  /// - Returns: Whether the peer has closed.
   func wait(besides socket: CInt) -> Bool {
     // POLLRDHUP (0x2000) is not in Swift's Glibc module: it is declared for _GNU_SOURCE only.
     let peerClosed: CShort = 0x2000

@@ -1,203 +1,357 @@
 import FoundationEssentials
-import Glibc
+import HTTPCaching
 import LMDB
 import Synchronization
 
-/// Stored HTTP responses in a directory, on LMDB.
+/// A bounded store of HTTP responses in one directory, shared by threads and processes.
 ///
-/// What to rely on:
+/// - **Bound.** `capacityByteCount` is bytes on disk. The directory exceeds it by at most 10%. The eviction thread
+///   works ahead of the writer: it evicts expired records first, then those of lowest priority.
+/// - **Reads** run on the calling thread, never wait for the writer and return copies. A record that cannot be read, or
+///   does not match its checksum, is a miss.
+/// - **Writes** are readable at once by this process, and committed in groups by one writer thread within
+///   ``Options/commitDelay``. `kill -9` loses writes that are not committed; a power failure loses one commit more at
+///   most. ``flush()`` makes them durable.
+/// - **Removals** return when no thread or process can read a removed response, even after a crash.
+/// - **Sharing.** Any number of threads and processes may use one directory on a local file system. Opening it twice in
+///   one process returns the same object.
+/// - **Failures** at run time are misses and dropped writes, each kind counted and logged once; see
+///   ``StoreStatistics``.
 ///
-/// - **Bound.** `capacityByteCount` is bytes on disk. The directory never takes more than that and 10 %: the map's size
-///   is the ceiling, live pages are the measure, and the eviction thread works ahead of the writer: what has
-///   expired first, then what is worth least.
-/// - **Reads** run on the caller's thread, take no lock across disk work, never wait for the writer, and return copies.
-///   Whatever cannot be read, or does not match its checksum, is a miss.
-/// - **Stores** return at once and are readable at once by this process. They are committed by one writer thread, in
-///   groups, within ``Options/commitDelay``; kill -9 loses what was not committed, a power cut at most one commit more.
-///   ``flush()`` returns when all is safe.
-/// - **Removals** return when nothing that they cover can be read again, by any thread or process, nor after a crash.
-/// - **Sharing.** Any number of threads and processes may use one directory, on a local file system. Opening it twice in
-///   one process gives the same object.
-/// - **Failures** while running are misses and dropped stores, counted and logged once each; see ``StoreStatistics``.
+/// After ``close()`` every use traps. In a forked child nothing is found and nothing is stored; the child may reopen
+/// the directory.
 ///
-/// After ``close()`` every use traps. In a child that was forked nothing is found and nothing is stored; the child may
-/// open the directory anew.
+/// The store wires its components and forwards to them; each owns its state. ``StoreContext`` is common to all of them.
 public final class ResponseStore: Sendable {
-  /// How a store is opened.
-  public struct Options: Sendable {
-    /// The bytes that the directory may take on disk. The least that works is ``ResponseStore/smallestCapacityByteCount``.
-    /// All processes share one capacity: the latest to open or set it decides.
-    public var capacityByteCount: Int
-    /// What tells the time at which something is stored. The system's clock by default.
-    public var clock: @Sendable () -> Date = { Date() }
-    /// Whether only a store that is there is opened, as it is: nothing is made, repaired or set aside, and its own capacity
-    /// is taken in place of ``capacityByteCount``. It waits for nobody who writes. Its data is not written to, also not by
-    /// ``ResponseStore/writePending()`` and ``ResponseStore/maintain()``; only removals are made. False by default; for tools
-    /// that look at a store.
-    public var opensExistingOnly = false
-    /// Whether threads write and evict. True by default; without them ``ResponseStore/writePending()`` and
-    /// ``ResponseStore/maintain()`` do one step each, for tests.
-    public var runsInBackground = true
-    /// Whether checksums are compared at every read, not only at the first of a record by this process. False by default.
-    public var verifiesEveryRead = false
-    /// Whether a directory may be a symbolic link or belong to another user. False by default.
-    public var allowsUntrustedDirectory = false
-    /// How long a store may wait for others to be committed with it. 10 ms by default.
-    public var commitDelay: Duration = .milliseconds(10)
-    /// The bytes that may wait for the writer. 32 MiB by default. A store that finds no room waits for it. Notes of what was dropped
-    /// may take as much again. The memory of the last group
-    /// that was written may be held beside them, until others store or nothing more is to be written.
-    public var queueByteCount = 32 << 20
-    /// How long a store waits for room in the queue before it is dropped and counted. 1 s by default.
-    public var fullQueueTimeout: Duration = .seconds(1)
-    /// How long opening waits for another process that is opening or closing. 5 s by default.
-    public var openTimeout: Duration = .seconds(5)
-    /// How long a flush, closing or a new capacity waits while no process commits anything, and a removal for the log of
-    /// removals: the disk hangs, or a process was stopped in the middle of writing. 10 s by default. A flush then throws;
-    /// closing leaves behind what is queued; a new capacity takes effect later; a removal gives the store up, as nothing else
-    /// would hide what it covers from all processes.
-    public var stallTimeout: Duration = .seconds(10)
-    /// Whether the threads of a store that was given up let go of its files, so that the directory can be opened anew: for whoever
-    /// looks at ``ResponseStore/isGivenUp`` after each removal, and makes it once more in the store that is opened anew.
-    package var letsGoWhenGivenUp = false
-    /// How often the eviction thread looks whether the directory is still where it was opened: not more often than this, nor than
-    /// it wakes, which is every five seconds. 4 s by default.
-    var directoryCheckInterval: Duration = .seconds(4)
-    /// How long a read transaction that is kept for the next lookup stays unused, at least, before its reader slot goes back to
-    /// the other processes. 5 s by default.
-    var idleReadTimeout: Duration = .seconds(5)
-    /// Gets a line for each kind of trouble, on the thread that met it; it must not use the store. By default it goes to
-    /// standard error, or nowhere when standard error is closed, full or has no reader.
-    public var log: @Sendable (String) -> Void = { line in StandardError.writeLine(line) }
+  /// The smallest capacity that works: 1 MiB. Below it LMDB's own pages leave no space.
+  public static let minimumCapacityByteCount = 1 << 20
 
-    /// Options with everything but the capacity at its default.
-    public init(capacityByteCount: Int) {
-      self.capacityByteCount = capacityByteCount
-    }
-
-    /// Options for a look at a store that is there; see ``opensExistingOnly``. No threads run, so nothing changes by itself.
-    public static var existing: Options {
-      var options = Options(capacityByteCount: smallestCapacityByteCount)
-      options.opensExistingOnly = true
-      options.runsInBackground = false
-      return options
-    }
-  }
-
-  /// The smallest capacity that works: 1 MiB. Below it LMDB's own pages leave no room.
-  public static let smallestCapacityByteCount = 1 << 20
-
-  /// The store's directory.
-  public let directory: String
-
-  let options: Options
-  let storeDirectory: StoreDirectory
-  let file: StoreFile
-  /// Of `file`.
-  let environment: Lent<Environment>
-  /// Of `file`.
-  let index: Lent<IndexFile>
-  /// Frees segments; the lock is held for a step.
-  let cleaner = Monitor(SegmentCleaner())
-  let staging = StagingArea()
+  let context: StoreContext
   let queue = Monitor(WriteQueue())
-  /// Up to where ``flush()`` has told what was lost.
-  let flushMark = Atomic<UInt64>(0)
-  let maintenance = Monitor(MaintenanceState())
-  /// Counts steps of whatever takes long; see ``noteProgress()``.
-  let progress = Atomic<UInt64>(0)
-  let removalLog: RemovalLog
-  let removals: RemovalView
-  let verified = VerifiedRecords()
-  /// Those of the store in whose place this was opened go on.
-  let counts: StatisticsCounters
-  let limits: Monitor<Limits>
-  let troubles = Log()
-  let threads = Monitor<[BackgroundThread]>([])
-  let state = Atomic<State.RawValue>(State.open.rawValue)
-  /// Whether the pages that lead to records are still to be checked; until then a lookup checks those that it goes through.
-  let isStructureUnchecked = Atomic(false)
-  /// How many callers of `open` share this object and have not closed it.
+  let pendingWrites = PendingWrites()
+  let checker: StructureChecker
+  let indexMaintainer: IndexMaintainer
+  let space: DiskSpace
+  let purger: Purger
+  let evictor: Evictor
+  let capacity: CapacityController
+  let writer: Writer
+  let flusher: Flusher
+  let reader: Reader
+  /// ``reader``, without reference counting by lookups.
+  private let unretainedReader: Unretained<Reader>
+  let intake: WriteIntake
+  let maintainer: Maintainer
+  let remover: Remover
+  let threads: BackgroundThreads
+  /// The number of callers of `open` that have not closed this object.
   let openCount = Monitor(1)
-  /// Whether a thread applies removals to the data of a store that has none of its own.
-  let applying = Monitor(false)
-  /// Whether the files of a store that was given up are closed.
-  let hasLetGo = Monitor(false)
-  /// Sets the numbers of removals apart from those of a store in whose place this was opened; in the upper bits of a snapshot.
-  let snapshotMark: UInt64
 
-  enum State: UInt8 {
-    case open
-    /// Damage was found, a removal could not be made durable, or the directory has gone: everything misses until the store is
-    /// opened anew.
-    case condemned
-    /// The process is exiting: what its other threads still ask misses.
-    case exiting
-    case closed
-  }
-
-  init(
-    directory: StoreDirectory, file: StoreFile, removalLog: RemovalLog, options: Options, counts: StatisticsCounters
-  ) {
-    self.directory = directory.path
-    self.counts = counts
-    snapshotMark = Self.currentSnapshotMark
-    self.options = options
-    storeDirectory = directory
-    self.file = file
-    environment = Lent(file.environment)
-    index = Lent(file.index)
-    self.removalLog = removalLog
-    removals = RemovalView(file: file, log: removalLog)
-    limits = Monitor(
-      Self.limits(capacityByteCount: options.capacityByteCount, file: file, removalLog: removalLog))
-    setIndexLimit(capacityByteCount: options.capacityByteCount)
+  init(_ context: StoreContext) {
+    self.context = context
+    checker = StructureChecker(context)
+    indexMaintainer = IndexMaintainer(context, checker: checker)
+    space = DiskSpace(context)
+    let puncher = HolePuncher(context, space: space)
+    purger = Purger(context, space: space, puncher: puncher)
+    evictor = Evictor(context, space: space, purger: purger)
+    capacity = CapacityController(context, space: space, evictor: evictor)
+    writer = Writer(
+      context, queue: queue, pendingWrites: pendingWrites, space: space, evictor: evictor, purger: purger,
+      puncher: puncher, checker: checker)
+    flusher = Flusher(context, queue: queue, writer: writer)
+    reader = Reader(context, pendingWrites: pendingWrites, queue: queue, checker: checker)
+    unretainedReader = Unretained(reader)
+    intake = WriteIntake(
+      context, queue: queue, pendingWrites: pendingWrites, space: space, reader: reader, writer: writer)
+    maintainer = Maintainer(
+      context, checker: checker, indexMaintainer: indexMaintainer, purger: purger, evictor: evictor,
+      capacity: capacity, puncher: puncher, queue: queue)
+    remover = Remover(context, queue: queue, writer: writer, maintainer: maintainer)
+    threads = BackgroundThreads(
+      context, queue: queue, space: space, writer: writer, maintainer: maintainer, capacity: capacity)
   }
 
   deinit {
-    // Threads hold the store only while they work, so the last reference may be theirs; `close` copes with that.
-    closeNow(as: .closed)
+    threads.close(as: .closed)
   }
 
-  /// Opens the store in a directory, which is made if it is missing.
+  // MARK: Opening and closing
+
+  /// Opens the store in a directory and creates the directory if needed.
   ///
-  /// A directory that this process has open already gives the same object; its options stay, the capacity is set anew
-  /// (unless ``Options/opensExistingOnly``). In place of one that was given up (``isGivenUp``) a new one is opened.
-  /// Data that is damaged, or of another version, is set aside when nobody else uses it, and the store starts empty. A
-  /// store that was closed uses its directory until its last reference is gone.
+  /// A directory that this process has open already returns the same object. Its options stay, and its capacity is set
+  /// (unless ``Options/opensExistingOnly``). A failed store (``hasFailed``) is replaced by a new one. Data that is
+  /// corrupt, or of another version, is quarantined if no other process uses it, and the store starts empty. A closed
+  /// store uses its directory until its last reference is released.
   ///
-  /// Traps if the capacity is below ``smallestCapacityByteCount``.
+  /// Traps if the capacity is below ``minimumCapacityByteCount``.
   ///
-  /// - Throws: ``StoreError`` if the directory cannot be used, holds a file that is not ours, or is in use by another
-  ///   version of this library.
-  /// - Complexity: Constant; it does not depend on the number of entries. What a lower capacity has no room for is evicted in the
-  ///   background; ``StoreStatistics/excessByteCount`` says how much is left. After a power cut, or where damage may have ended a
-  ///   process, the pages that lead to records are checked there, too.
+  /// - Throws: ``StoreError`` if the directory cannot be used, holds a foreign file, or is in use by another version of
+  ///   this library.
+  /// - Complexity: Constant; it does not depend on the number of entries. If the capacity is lower, the surplus is
+  ///   evicted in the background; ``StoreStatistics/excessByteCount`` shows the rest. After a power failure or a crash,
+  ///   the pages that lead to records are checked in the background, too.
   public static func open(directory: String, options: Options) throws(StoreError) -> ResponseStore {
-    if options.capacityByteCount < smallestCapacityByteCount { Trap.capacityTooSmall(options.capacityByteCount) }
+    if options.capacityByteCount < minimumCapacityByteCount { Trap.capacityTooSmall(options.capacityByteCount) }
     return try StoreRegistry.shared.open(directory: directory, options: options)
   }
 
-  /// Whether reads and writes go on.
-  var isUsable: Bool {
-    switch state.load(ordering: .relaxed) {
-    case State.open.rawValue:
-      if storeDirectory.condemnedFlag?.isSet == true {
-        condemn("another process gave it up")
-        return false
-      }
-      return true
-    case State.closed.rawValue: Trap.usedAfterClose(directory)
-    default: return false
+  /// The store's directory.
+  public var directory: String { context.directory }
+
+  /// Whether the store failed: corruption, a removal that could not be logged, or a directory that was deleted or
+  /// moved.
+  ///
+  /// Lookups miss, writes and removals do nothing. Open the directory again to get an empty store.
+  public var hasFailed: Bool { context.hasFailed }
+
+  /// Reopens the directory in place of this failed store. Its statistics go on.
+  ///
+  /// - Throws: ``StoreError``, also while other processes have the failed data open.
+  package func reopen(options: Options) throws(StoreError) -> ResponseStore {
+    try StoreRegistry.shared.open(directory: directory, options: options, inPlaceOf: self)
+  }
+
+  /// Whether another process may have reopened the directory since this store failed.
+  package var mayHaveBeenReplaced: Bool { context.storeDirectory.mayHoldOtherData }
+
+  /// Writes the queue, ends the threads and releases the directory, once every caller of ``open(directory:options:)``
+  /// in this process has closed the store. Later uses trap.
+  ///
+  /// A store closes by itself when its last reference is released, and when the process exits. Traps if it is called
+  /// more often than the store was opened.
+  public func close() {
+    let isLast = openCount.withLock { count -> Bool in
+      if count == 0 { Trap.closedTwice(directory) }
+      count -= 1
+      return count == 0
+    }
+    if isLast { threads.close(as: .closed) }
+  }
+
+  /// Commits the next group of queued writes; returns false if there was none.
+  ///
+  /// The writer thread does this. Call it for a store without background threads.
+  @discardableResult
+  public func writePending() -> Bool { writer.writePending() }
+
+  /// Does one step of the eviction thread; returns true if there may be more to do.
+  ///
+  /// The eviction thread does this. Call it for a store without background threads.
+  @discardableResult
+  public func maintain() -> Bool { maintainer.maintain() }
+
+  // MARK: Lookups
+
+  /// The stored response for a key: of the variants that `matches` accepts, one that varies before one that does not
+  /// (RFC 9111, section 4.1), then the newest by its Date (section 4).
+  ///
+  /// Ignores freshness. Corruption and I/O errors are misses. Safe from any thread; waits only for the disk.
+  ///
+  /// - Complexity: O(log entries) and a copy of the record.
+  public func lookup(
+    _ key: RequestKey, where matches: (VaryKey) -> Bool = { _ in true }
+  ) -> StoredResponse? {
+    unretainedReader.use { $0.lookup(key, where: matches) }
+  }
+
+  /// The stored response for a key as from ``lookup(_:where:)``, but a complete body of more than `limit` bytes stays
+  /// in the store (``StoredResponse/storedBody``).
+  ///
+  /// This process's first read of a record reads the whole body, in pieces, to compare its checksum. Pending bodies are
+  /// in memory and are returned as such.
+  ///
+  /// - Complexity: O(log entries) and a copy of the record header.
+  public func lookup(
+    _ key: RequestKey, leavingBodiesBeyond limit: Int, where matches: (VaryKey) -> Bool = { _ in true }
+  ) -> StoredResponse? {
+    unretainedReader.use { $0.lookup(key, leavingBodiesBeyond: limit, in: self, where: matches) }
+  }
+
+  /// Whether ``lookup(_:leavingBodiesBeyond:where:)`` would read a whole body. Does not count as a lookup.
+  package func hasUnverifiedBody(
+    _ key: RequestKey, beyond limit: Int, where matches: (VaryKey) -> Bool
+  ) -> Bool {
+    reader.hasUnverifiedBody(key, beyond: limit, where: matches)
+  }
+
+  /// Calls `body` with a zero-copy view of a stored response; returns nil on a miss.
+  ///
+  /// Selects the response as ``lookup(_:where:)`` does. Keep `body` short: while it runs, no process can reuse pages
+  /// freed by the writer. This process's first read of a record copies it to compare its checksum; with
+  /// ``Options/verifiesEveryRead`` every read does.
+  ///
+  /// - Complexity: O(log entries) for each chunk of the body.
+  @inlinable
+  public func withResponse<R>(
+    _ key: RequestKey, where matches: (VaryKey) -> Bool = { _ in true }, _ body: (borrowing BorrowedResponse) -> R
+  ) -> R? {
+    // Only this part is specialized for each `R`.
+    var result: R?
+    borrow(key, where: matches) { result = body($0) }
+    return result
+  }
+
+  @usableFromInline
+  func borrow(_ key: RequestKey, where matches: (VaryKey) -> Bool, _ body: (borrowing BorrowedResponse) -> Void) {
+    unretainedReader.use { $0.borrow(key, where: matches, body) }
+  }
+
+  /// Calls `body` with the Vary key of each variant that a lookup of a key would consider. Copies no record, and is not
+  /// counted.
+  package func forEachVariant(of key: RequestKey, _ body: (VaryKey) -> Void) {
+    reader.forEachVariant(of: key, body)
+  }
+
+  /// Counts a use of a response without a lookup, by a memory tier in front of the store. Costs tens of nanoseconds.
+  ///
+  /// Counts for all variants of the key.
+  /// - Parameter digest: ``useDigest(of:)`` of the key.
+  public func recordUse(of digest: UInt64) {
+    context.index.use { file in
+      guard let index = file.current else { return }
+      var matches = index.matches(of: digest)
+      while let match = matches.next() { index.recordUse(of: match) }
     }
   }
 
-  var isCondemned: Bool { state.load(ordering: .relaxed) == State.condemned.rawValue }
+  /// The digest of a key for ``recordUse(of:)``. Only this store understands it.
+  public func useDigest(of key: RequestKey) -> UInt64 { context.database.keyDigest(of: key.bytes) }
 
-  /// In a child that was forked nothing works, as the threads and LMDB's reader slots are the parent's.
-  var isForked: Bool { getpid() != file.environment.openedProcessID }
+  // MARK: Writes
 
-  func log(_ trouble: Log.Trouble, _ text: @autoclosure () -> String) {
-    if troubles.isFirst(trouble) { options.log("LMDBURLCache: \(text()) (\(directory))") }
+  /// Stores a response, and replaces the stored one with the same key and Vary key. A replaced write that is still
+  /// queued is not written.
+  ///
+  /// Returns at once: the response is readable in this process, and committed within ``Options/commitDelay``. If the
+  /// queue is full, the call waits up to ``Options/fullQueueTimeout``; then the response is dropped and counted. A
+  /// response that is too large for the store is dropped and counted, too. When a response is dropped or cannot be
+  /// committed, the older response that it replaces is deleted all the same, unless notes of dropped responses alone
+  /// fill ``Options/queueByteCount``. Safe from any thread.
+  ///
+  /// - Parameters:
+  ///   - token: The ``removalToken`` from before the origin was asked. A later removal covers the response: it is
+  ///     dropped and counted, or hidden. Nil, the default, for a response that did not exist before.
+  ///   - waitsForSpace: False for a thread that must not block: if the queue is full, the response is dropped at once.
+  /// - Returns: Whether the response was accepted; false if it was dropped.
+  @discardableResult
+  public func store(
+    _ response: NewResponse, askedAt token: RemovalToken? = nil, waitsForSpace: Bool = true
+  ) -> Bool {
+    intake.store(response, askedAt: token, waitsForSpace: waitsForSpace, by: nil)
+  }
+
+  /// Stores a response for a holder of copies, which replaces its own copy itself. All others have dropped theirs on
+  /// return.
+  package func store(
+    _ response: NewResponse, askedAt token: RemovalToken?, waitsForSpace: Bool, by writer: (any CopyHolder)?
+  ) -> Bool {
+    intake.store(response, askedAt: token, waitsForSpace: waitsForSpace, by: writer)
+  }
+
+  /// Replaces the header fields and freshness of a stored response, after a 304 (RFC 9111, section 4.3.4). Key, body
+  /// and stored time stay.
+  ///
+  /// Returns at once, like ``store(_:askedAt:waitsForSpace:)``. If the response was removed, evicted or replaced since
+  /// it was looked up, the update is dropped and counted: a removed response must not reappear.
+  ///
+  /// - Parameter waitsForSpace: As for ``store(_:askedAt:waitsForSpace:)``.
+  /// - Returns: Whether the update was accepted; false if it was dropped.
+  @discardableResult
+  public func update(
+    _ stored: StoredResponse, fields: HTTPFields, facts: FreshnessInfo, waitsForSpace: Bool = true
+  ) -> Bool {
+    intake.update(stored, fields: fields, facts: facts, waitsForSpace: waitsForSpace, by: nil)
+  }
+
+  /// Updates a response for a holder of copies, which replaces its own copy itself. All others have dropped theirs on
+  /// return.
+  @discardableResult
+  package func update(
+    _ stored: StoredResponse, fields: HTTPFields, facts: FreshnessInfo, waitsForSpace: Bool,
+    by writer: (any CopyHolder)?
+  ) -> Bool {
+    intake.update(stored, fields: fields, facts: facts, waitsForSpace: waitsForSpace, by: writer)
+  }
+
+  /// Deletes the stored response that a newer one replaces, which itself is not stored.
+  ///
+  /// Returns at once: this process misses the older response, and the writer deletes it. Costs a lookup if nothing is
+  /// stored.
+  ///
+  /// - Parameter writer: A holder of copies that replaces its own copy itself. All others have dropped theirs on
+  ///   return.
+  package func discard(_ newer: NewResponse, by writer: (any CopyHolder)? = nil) {
+    intake.discard(newer, by: writer)
+  }
+
+  /// Adds a holder of copies, before it holds the first one. It is not retained.
+  package func add(_ holder: any CopyHolder) { intake.add(holder) }
+
+  /// The largest body that can be stored: half of the live pages that the capacity allows.
+  public var maximumBodyByteCount: Int { space.maximumBodyByteCount }
+
+  /// Makes everything stored so far durable. Removed responses are deleted or, if there are many, hidden by a
+  /// tombstone.
+  ///
+  /// Reports all writes that were accepted since the last flush, and lost since, even if the disk works again. Each
+  /// loss is reported once: to all flushes under way, and to the next flush of writes that were accepted after they
+  /// began. Responses that ``store(_:)`` dropped at once, and updates of responses that no longer exist, are only
+  /// counted in ``StoreStatistics/droppedWrites``.
+  ///
+  /// - Throws: ``StoreError`` if responses could not be written because the disk is full or failing
+  ///   (``StoreError/Code/storage``), if the store failed (``StoreError/Code/failed``), or if no process commits for
+  ///   ``Options/stallTimeout`` (``StoreError/Code/busy``).
+  public func flush() throws(StoreError) { try flusher.flush() }
+
+  /// Flushes for a caller to whom losses are reported separately.
+  ///
+  /// - Parameter mark: The number up to which losses are reported to the caller, beginning with ``acceptedNumber``. It
+  ///   is moved on.
+  package func flush(since mark: borrowing Atomic<UInt64>) throws(StoreError) { try flusher.flush(since: mark) }
+
+  /// The number of the latest write that was accepted.
+  package var acceptedNumber: UInt64 { flusher.acceptedNumber }
+
+  // MARK: Capacity
+
+  /// The capacity of the directory in bytes on disk; see ``Options/capacityByteCount``.
+  ///
+  /// Setting it holds for all processes that use the directory. A smaller value evicts before the call returns, unless
+  /// no process commits for ``Options/stallTimeout``: then the call logs that and returns, and the value takes effect
+  /// when writing is possible again.
+  public var capacityByteCount: Int {
+    get { space.capacityByteCount }
+    set {
+      if newValue < Self.minimumCapacityByteCount { Trap.capacityTooSmall(newValue) }
+      guard context.isUsable, !context.isForked else { return }
+      capacity.set(newValue) { maintainer.maintainNext() }
+    }
+  }
+
+  /// Whether a capacity that was set is still being applied.
+  package var isApplyingCapacity: Bool { capacity.isApplying }
+
+  // MARK: Credentials
+
+  /// A keyed digest of a credential, for `VaryKey`: equal values have equal digests in this store and no other.
+  ///
+  /// The value itself is not written. The digest is not cryptographic: a process that can read the directory can test
+  /// guesses.
+  public func credentialDigest(_ value: String) -> String {
+    Self.digest(of: value, secret: context.database.format.secret)
+  }
+
+  /// A keyed digest of a credential for a cache without a store: equal values have equal digests in this process and no
+  /// other.
+  public static func credentialDigestInProcess(_ value: String) -> String {
+    digest(of: value, secret: RequestKey.secret)
+  }
+
+  private static func digest(of value: String, secret: [UInt8]) -> String {
+    var value = value
+    let digest = value.withUTF8 { XXHash.digest128(UnsafeRawBufferPointer($0), secret: secret) }
+    return String(digest.high, radix: 16) + "-" + String(digest.low, radix: 16)
   }
 }

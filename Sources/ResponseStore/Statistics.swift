@@ -1,22 +1,22 @@
 import Glibc
 import Synchronization
 
-/// Why an entry left the store.
+/// The reason why an entry left the store.
 public enum RemovalReason: String, Sendable, CaseIterable {
-  /// A newer response took its place.
+  /// A newer response replaced the entry.
   case replaced
-  /// Room was needed.
+  /// The entry was evicted for space.
   case overCapacity
-  /// Room was needed, and it could neither be served nor validated any more.
+  /// The entry was evicted for space, and could be neither served nor validated.
   case expired
   /// Its key had too many variants.
   case tooManyVariants
-  /// It was removed or purged on demand.
+  /// The entry was removed or purged on request.
   case requested
   /// Its bytes did not match their checksum.
   case damaged
 
-  /// Whether the store removed it by itself, for room.
+  /// Whether the store evicted the entry by itself, for space.
   public var isEviction: Bool {
     switch self {
     case .overCapacity, .expired, .tooManyVariants: true
@@ -25,56 +25,58 @@ public enum RemovalReason: String, Sendable, CaseIterable {
   }
 }
 
-/// What the store has done in this process, and what it holds.
+/// The store's activity in this process, and its contents.
 public struct StoreStatistics: Sendable, Hashable {
   /// Lookups that found a response.
   public var hits: Int
-  /// Lookups that found none.
+  /// Lookups that found no response.
   public var misses: Int
   /// Responses committed.
   public var stores: Int
-  /// Heads updated after a validation.
+  /// Record headers updated after a validation.
   public var updates: Int
-  /// Responses that were handed in and not written: too large, removed before they were written, a full queue, a full disk,
-  /// or an update of a response that has gone.
-  public var droppedStores: Int
-  /// Responses and updates in whose place a newer one for the same key and Vary selection was queued, before they were
-  /// written.
+  /// Responses that were accepted and not written.
+  ///
+  /// They were too large, were removed first, found the queue or the disk full, or updated a response that was gone.
+  public var droppedWrites: Int
+  /// Writes that a newer write for the same cache key and Vary key replaced in the queue.
   public var supersededStores: Int
   /// Entries that left the store, by reason.
   public var removals: [RemovalReason: Int]
   /// Records whose bytes did not match their checksum.
-  public var damagedRecords: Int
-  /// Transactions that met a full map and were tried again after evicting.
-  public var fullMaps: Int
+  public var corruptRecords: Int
+  /// Transactions that failed with `MDB_MAP_FULL` and were retried after evicting.
+  public var mapFullRetries: Int
   /// Write transactions committed.
   public var commits: Int
-  /// Entries that left the store to make room.
+  /// Entries that left the store for space.
   public var evictions: Int { removals.reduce(0) { $0 + ($1.key.isEviction ? $1.value : 0) } }
 
-  /// Entries on disk now, of all processes.
+  /// Entries on disk now, stored by all processes.
   public var entryCount: Int
-  /// Bytes of their heads and bodies, without the store's own.
+  /// Bytes of their records, without LMDB's overhead.
   public var payloadByteCount: Int
-  /// Bytes of the directory's files on disk.
+  /// Bytes on disk of all files in the directory.
   public var diskByteCount: Int
-  /// Bytes on disk beyond the capacity and its 10 %, as after the capacity was lowered. The eviction thread works them off.
+  /// Bytes on disk above the capacity + 10%, for example after the capacity was lowered.
+  ///
+  /// The eviction thread reduces them.
   public var excessByteCount: Int
-  /// Removals whose entries are hidden and still to be deleted from the disk.
+  /// Removals that are in force, but whose entries are not yet deleted from disk.
   public var pendingRemovalCount: Int
-  /// Bytes waiting to be written.
+  /// Bytes in the write queue.
   public var queuedByteCount: Int
 }
 
-/// The counts behind ``StoreStatistics``. Each is exact; together they are no snapshot.
-final class StatisticsCounters: Sendable {
-  let lookups = LookupCounts()
+/// The counters behind ``StoreStatistics``. Each is exact, but they are not read as one snapshot.
+final class StoreCounters: Sendable {
+  let lookups = StripedLookupCounter()
   let stores = Atomic<Int>(0)
   let updates = Atomic<Int>(0)
-  let droppedStores = Atomic<Int>(0)
+  let droppedWrites = Atomic<Int>(0)
   let supersededStores = Atomic<Int>(0)
-  let damagedRecords = Atomic<Int>(0)
-  let fullMaps = Atomic<Int>(0)
+  let corruptRecords = Atomic<Int>(0)
+  let mapFullRetries = Atomic<Int>(0)
   let commits = Atomic<Int>(0)
   private let removals = Monitor<[RemovalReason: Int]>([:])
 
@@ -90,15 +92,17 @@ final class StatisticsCounters: Sendable {
   var removalCounts: [RemovalReason: Int] { removals.withLock { $0 } }
 }
 
-/// Hits and misses. Every lookup of every thread counts one, so a single counter would travel between the processors'
-/// caches all the time: there are several, each on cache lines of its own, and threads are spread over them.
+/// Counts of hits and misses, in several stripes.
 ///
-/// `@unchecked Sendable`: the pointer is constant, and what it leads to is atomic.
-struct LookupCounts: @unchecked Sendable {
+/// Every lookup of every thread counts, and a single counter would move between the processors' caches all the time.
+/// Each stripe has cache lines of its own, and threads are spread over the stripes.
+///
+/// `@unchecked Sendable`: the pointer is constant, and its memory is atomic.
+struct StripedLookupCounter: @unchecked Sendable {
   private struct Stripe: ~Copyable {
     let hits = Atomic<Int>(0)
     let misses = Atomic<Int>(0)
-    // Two lines of 64 bytes, as processors fetch them in pairs.
+    // Two lines of 64 bytes, because processors fetch them in pairs.
     private let padding = InlineArray<14, Int>(repeating: 0)
   }
 
@@ -113,14 +117,14 @@ struct LookupCounts: @unchecked Sendable {
     for index in 0..<count { (stripes + index).initialize(to: Stripe()) }
   }
 
-  /// Frees the memory; nobody may count any more.
+  /// Frees the memory. No thread may count afterwards.
   func destroy() {
     stripes.deinitialize(count: 1 << Self.stripeCountBits)
     UnsafeMutableRawPointer(stripes).deallocate()
   }
 
   func count(isHit: Bool) {
-    // A thread is known by an address; multiplying spreads what differs over the upper bits.
+    // A thread's handle is an address. Multiplying spreads the bits that differ over the upper bits.
     let thread = UInt(pthread_self()) &* 0x9E37_79B9_7F4A_7C15
     let stripe = stripes + Int(thread >> (64 - UInt(Self.stripeCountBits)))
     if isHit {

@@ -1,46 +1,46 @@
 import LMDB
 
-/// Why a store cannot be opened or flushed: what failed, why, what to do now, and where.
+/// An error from opening or flushing a store: the directory, what failed, why, and what to do.
 ///
 /// Its description names the directory but never a URL, a header field or a body.
 public struct StoreError: Error, Sendable, Hashable {
-  /// The kind of failure, to switch on. More may come.
+  /// The kind of failure. Later versions may add cases.
   public enum Code: Sendable, Hashable {
-    /// The directory cannot be made, is not a directory, or may not be written.
+    /// The directory cannot be created, is not a directory, or is not writable.
     case unusableDirectory
-    /// The directory is a symbolic link or belongs to someone else.
+    /// The directory is a symbolic link or belongs to another user.
     case untrustedDirectory
-    /// `data.mdb` is there and is not a store of this project.
-    case foreignFile
-    /// There is no store, and none was to be made: ``ResponseStore/Options/opensExistingOnly``.
+    /// `data.mdb` exists and is not a store of this library.
+    case notAStore
+    /// There is no store, and ``ResponseStore/Options/opensExistingOnly`` forbids creating one.
     case missing
-    /// The data is damaged, and was not to be set aside: ``ResponseStore/Options/opensExistingOnly``.
+    /// The data is corrupt, and ``ResponseStore/Options/opensExistingOnly`` forbids quarantining it.
     case damaged
-    /// The data has another version, and was not to be set aside: ``ResponseStore/Options/opensExistingOnly``.
-    case otherVersion
+    /// The data has another version, and ``ResponseStore/Options/opensExistingOnly`` forbids quarantining it.
+    case unsupportedFormat
     /// Another process uses the directory with another version of the format.
     case otherVersionInUse
-    /// A process of another PID namespace, as of another container, uses the directory.
+    /// A process in another PID namespace, such as another container, uses the directory.
     case otherProcessNamespace
-    /// Another process uses the directory, and its file is damaged.
+    /// Another process uses the directory, and its data file is corrupt.
     case damagedAndInUse
-    /// Another process kept the directory locked for too long while opening it.
+    /// Another process held the lock for opening the directory for too long.
     case busy
-    /// The store was given up while it was open, after damage or a removal that could not be written down.
-    case givenUp
+    /// The store failed while it was open: its data is corrupt, or a removal could not be logged.
+    case failed
     /// LMDB or the file system failed.
     case storage
   }
 
   /// The kind of failure.
   public let code: Code
-  /// The directory of the store.
+  /// The path of the store's directory.
   public let directory: String
-  /// What failed and why.
+  /// The operation that failed, and why.
   public let reason: String
-  /// What to do now.
+  /// Advice on how to solve the problem.
   public let remedy: String
-  /// The failing LMDB call, if there was one.
+  /// The failed LMDB call, if any.
   public let cause: LMDBError?
 
   init(_ code: Code, directory: String, reason: String, remedy: String, cause: LMDBError? = nil) {
@@ -53,16 +53,16 @@ public struct StoreError: Error, Sendable, Hashable {
 }
 
 extension StoreError: CustomStringConvertible {
-  /// One sentence each for what failed and what to do, and the failing call.
+  /// One sentence for the failure, one for the remedy, and the failed call.
   public var description: String {
-    var text = "The response store at \(directory) failed: \(reason). \(remedy)."
+    var text = "Cannot use the response store at \(directory): \(reason). \(remedy)."
     if let cause { text += " (\(cause))" }
     return text
   }
 }
 
 extension StoreError {
-  /// An LMDB call failed while the store was opened or flushed.
+  /// Returns the error for an LMDB call that failed while the store was opened or flushed.
   static func storage(_ cause: LMDBError, directory: String, doing what: String) -> StoreError {
     switch cause.code {
     case .accessDenied:
@@ -73,16 +73,16 @@ extension StoreError {
     case .readersFull:
       StoreError(
         .busy, directory: directory, reason: "\(what) found no reader slot: other processes have all of them",
-        remedy: "See whether processes that use the directory are stopped, and let them go on or end them", cause: cause
+        remedy: "Resume or end suspended processes that use the directory", cause: cause
       )
     case .temporarilyUnavailable where cause.function == "flock":
       StoreError(
         .busy, directory: directory, reason: "another process has been opening or closing it for too long",
-        remedy: "See whether a process that uses the directory is stopped, and let it go on or end it", cause: cause)
-    case _ where cause.isLackOfRoom:
+        remedy: "Resume or end suspended processes that use the directory", cause: cause)
+    case _ where cause.isOutOfSpace:
       StoreError(
-        .storage, directory: directory, reason: "\(what) met a full or failing disk",
-        remedy: "Make room or choose another disk", cause: cause)
+        .storage, directory: directory, reason: "\(what) failed because the disk is full or failing",
+        remedy: "Free space or choose another disk", cause: cause)
     default:
       StoreError(
         .storage, directory: directory, reason: "\(what) failed",

@@ -1,19 +1,21 @@
 /// An option of a command line: `--name`, or `--name VALUE` if it has a placeholder.
 struct Option {
   let name: String
-  /// What stands for the value in the manual; nil for an option without one.
+  /// The placeholder of the value in the manual; nil for an option without a value.
   var placeholder: String?
   let help: String
   var isRepeatable = false
 }
 
-/// A parsed command line. Options may stand anywhere; `--` ends them.
+/// A parsed command line. Options can be anywhere; `--` ends them.
 struct Arguments {
   private(set) var operands: [String] = []
   private var values: [String: [String]] = [:]
 
-  /// - Throws: `UsageError` for what the manual does not know.
-  init(_ arguments: [String], for manual: Manual) throws {
+  /// Parses a command line.
+  ///
+  /// - Throws: `UsageError` for arguments that are not in the manual.
+  init(_ arguments: [String], for manual: CommandHelp) throws {
     var rest = arguments[...]
     while let argument = rest.popFirst() {
       if argument == "--" {
@@ -39,7 +41,7 @@ struct Arguments {
   }
 
   private mutating func parseOption(
-    _ text: Substring, _ rest: inout ArraySlice<String>, _ manual: Manual
+    _ text: Substring, _ rest: inout ArraySlice<String>, _ manual: CommandHelp
   ) throws {
     let parts = text.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
     let name = String(parts[0])
@@ -59,16 +61,16 @@ struct Arguments {
     values[name, default: []].append(value ?? "")
   }
 
-  /// Whether the option was given.
+  /// Whether an option was given.
   func has(_ name: String) -> Bool { values[name] != nil }
 
-  /// The option's value, if it was given.
+  /// Returns the value of an option; nil if it was not given.
   func value(_ name: String) -> String? { values[name]?.first }
 
-  /// All values of a repeatable option.
+  /// Returns all values of a repeatable option.
   func all(_ name: String) -> [String] { values[name] ?? [] }
 
-  /// The option's value as a whole number within a range.
+  /// Returns the value of an option as a whole number within a range.
   func number(_ name: String, in range: ClosedRange<Int>, default standard: Int) throws -> Int {
     guard let text = value(name) else { return standard }
     guard let number = Int(text), range.contains(number) else {

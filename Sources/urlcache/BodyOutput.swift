@@ -1,15 +1,17 @@
 import Foundation
 import Glibc
 
-/// Where bodies go: standard output, or a file that is replaced as a whole at the end.
+/// The destination of bodies: standard output, or a file that is replaced at the end.
 final class BodyOutput {
   private let descriptor: CInt
   private let name: String
-  /// The file that is written, and the one whose place it takes; nil for what is written directly.
+  /// The temporary file and the file that it replaces; nil if the output is written directly.
   private var replacement: (path: String, target: String)?
-  /// Whether the file is still to be emptied, before the first byte.
+  /// Whether to truncate the file before the first byte.
   private var truncates = false
 
+  /// Opens the output.
+  ///
   /// - Parameter file: A path; nil or `-` for standard output.
   /// - Throws: `ToolError` if the file cannot be written.
   init(file: String?) throws {
@@ -21,9 +23,9 @@ final class BodyOutput {
     name = file
     var information = stat()
     let exists = stat(file, &information) == 0
-    // A device or a pipe has no place that another could take.
+    // A device or a pipe cannot be replaced.
     if !exists || information.st_mode & S_IFMT == S_IFREG {
-      // Behind a symbolic link it is the file that is replaced, not the link.
+      // Replace the target of a symbolic link, not the link.
       let target = exists ? realpath(file, nil).map { Self.string(consuming: $0) } ?? file : file
       let path = "\(target).\(getpid()).partial"
       let made = Glibc.open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, exists ? information.st_mode & 0o777 : 0o666)
@@ -33,7 +35,7 @@ final class BodyOutput {
         return
       }
     }
-    // A folder in which nothing can be made may hold a file that can be written.
+    // A file can be writable in a folder that is not.
     descriptor = Glibc.open(file, O_WRONLY | (exists ? 0 : O_CREAT) | O_CLOEXEC, 0o666)
     guard descriptor >= 0 else { throw ToolError("\(file) cannot be written: \(String(cString: strerror(errno))).") }
     truncates = exists && information.st_mode & S_IFMT == S_IFREG
@@ -44,7 +46,7 @@ final class BodyOutput {
     return String(cString: text)
   }
 
-  /// Writes one more body.
+  /// Writes another body.
   func write(_ data: Data) throws {
     if truncates, ftruncate(descriptor, 0) != 0 {
       throw ToolError("\(name) cannot be written: \(String(cString: strerror(errno))).")
@@ -53,7 +55,7 @@ final class BodyOutput {
     try Output.write(data, to: descriptor, name: name)
   }
 
-  /// Puts what was written in the place of the file.
+  /// Replaces the file with the output.
   func commit() throws {
     guard let replacement else { return }
     guard rename(replacement.path, replacement.target) == 0 else {
@@ -62,7 +64,7 @@ final class BodyOutput {
     self.replacement = nil
   }
 
-  /// Removes what was written and not committed.
+  /// Removes output that was not committed.
   func discard() {
     guard let replacement else { return }
     unlink(replacement.path)

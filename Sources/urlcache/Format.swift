@@ -1,9 +1,9 @@
 import Foundation
 import Glibc
 
-/// Numbers for people: with units, and no more digits than mean something.
+/// Formatting of numbers and times for people, with units and only significant digits.
 enum Format {
-  /// `1,234,567`.
+  /// Formats like `1,234,567`.
   static func count(_ number: Int) -> String {
     var text = ""
     for (index, digit) in String(number.magnitude).reversed().enumerated() {
@@ -13,12 +13,12 @@ enum Format {
     return (number < 0 ? "-" : "") + String(text.reversed())
   }
 
-  /// `1 response`, `2 responses`.
+  /// Formats like `1 response`, `2 responses`.
   static func count(_ number: Int, _ noun: String) -> String {
     "\(count(number)) \(noun)\(number == 1 ? "" : "s")"
   }
 
-  /// `812 B`, `5.3 KiB`, `34 MiB`.
+  /// Formats like `812 B`, `5.3 KiB`, `34 MiB`.
   static func bytes(_ count: Int) -> String {
     guard count >= 1024 else { return "\(count) B" }
     var value = Double(count)
@@ -30,7 +30,7 @@ enum Format {
     return "\(digits(value)) \(unit)"
   }
 
-  /// `850 ns`, `12 µs`, `1.2 ms`, `3.4 s`.
+  /// Formats like `850 ns`, `12 µs`, `1.2 ms`, `3.4 s`.
   static func latency(_ nanoseconds: Int) -> String {
     switch Double(nanoseconds) {
     case ..<999.5: "\(nanoseconds) ns"
@@ -40,12 +40,12 @@ enum Format {
     }
   }
 
-  /// Two digits at least, no fraction from 10 on.
+  /// Formats at least two digits, without a fraction from 10 on.
   private static func digits(_ value: Double) -> String {
     value < 9.95 ? String(format: "%.1f", value) : String(format: "%.0f", value)
   }
 
-  /// `12 s`, `5 min`, `3 h 20 min`, `2 d 4 h`, `68 y`.
+  /// Formats like `12 s`, `5 min`, `3 h 20 min`, `2 d 4 h`, `68 y`.
   static func duration(_ seconds: Double) -> String {
     guard seconds.isFinite else { return "?" }
     let whole = Int(min(max(seconds, 0), 1e12).rounded())
@@ -61,13 +61,13 @@ enum Format {
     }
   }
 
-  /// The freshness left, or for how long there has been none.
-  static func timeLeft(_ seconds: Double) -> String {
+  /// Formats the remaining freshness lifetime, or the time since it ended.
+  static func timeToLive(_ seconds: Double) -> String {
     if seconds > 0 { return duration(seconds) }
     return seconds > -1 ? "stale" : "stale \(duration(-seconds))"
   }
 
-  /// `2026-11-21 14:05:09`, in the local time zone.
+  /// Formats like `2026-11-21 14:05:09`, in the local time zone.
   static func localTime(_ date: Date) -> String {
     var seconds = time_t(min(max(date.timeIntervalSince1970.rounded(.down), -1e11), 1e11))
     var parts = tm()
@@ -80,27 +80,29 @@ enum Format {
       + "\(digits(parts.tm_hour)):\(digits(parts.tm_min)):\(digits(parts.tm_sec))"
   }
 
-  /// `2026-11-21T13:05:09.123Z`.
+  /// Formats like `2026-11-21T13:05:09.123Z`.
   static func timestamp(_ date: Date) -> String {
-    // Rounded down, as the seconds of a clock are.
+    // Rounded down, like the seconds of a clock.
     let milliseconds = (date.timeIntervalSince1970 * 1000).rounded(.down)
     return Date(timeIntervalSince1970: milliseconds / 1000)
       .formatted(.iso8601.year().month().day().time(includingFractionalSeconds: true).timeZone(separator: .omitted))
   }
 
-  /// Text of others, for a terminal: without what would move its cursor.
+  /// Replaces control characters of external text, which could control a terminal.
   static func visible(_ text: String) -> String {
     guard text.unicodeScalars.contains(where: \.isControl) else { return text }
     return String(String.UnicodeScalarView(text.unicodeScalars.map { $0.isControl ? "?" : $0 }))
   }
 
-  /// Columns, as wide as they need to be; those in `rightAligned` end together. The last column is not padded.
+  /// Formats a table with columns of the required width. The columns in `rightAligned` are aligned to the right.
+  ///
+  /// The last column is not padded.
   static func table(_ rows: [[String]], rightAligned: Set<Int>) -> String {
     var widths: [Int] = []
     return table(rows, rightAligned: rightAligned, widths: &widths)
   }
 
-  /// A part of a table that is written in parts: `widths` are those of the parts before, and become those of this one.
+  /// Formats a part of a table: `widths` are the widths of the previous parts, and are updated.
   static func table(_ rows: [[String]], rightAligned: Set<Int>, widths: inout [Int]) -> String {
     for row in rows {
       for (column, cell) in row.enumerated() {

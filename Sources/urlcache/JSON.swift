@@ -1,6 +1,6 @@
 import Foundation
 
-/// A JSON document whose keys keep their order, so that output can be compared and read.
+/// A JSON document whose keys stay in order, so that output can be compared and read.
 enum JSON: ExpressibleByStringLiteral, ExpressibleByIntegerLiteral, ExpressibleByArrayLiteral,
   ExpressibleByDictionaryLiteral, ExpressibleByNilLiteral
 {
@@ -18,17 +18,17 @@ enum JSON: ExpressibleByStringLiteral, ExpressibleByIntegerLiteral, ExpressibleB
   init(arrayLiteral elements: JSON...) { self = .array(elements) }
   init(dictionaryLiteral elements: (String, JSON)...) { self = .object(elements) }
 
-  /// A moment in ISO 8601, in UTC, with milliseconds.
+  /// Returns a time in ISO 8601, in UTC, with milliseconds.
   static func date(_ date: Date?) -> JSON {
     date.map { .string(Format.timestamp($0)) } ?? .null
   }
 
-  /// Seconds, to the millisecond.
+  /// Returns seconds, rounded to milliseconds.
   static func seconds(_ seconds: Double) -> JSON {
     .decimal((seconds * 1000).rounded() / 1000)
   }
 
-  /// In one line.
+  /// The document in one line.
   var compact: String {
     switch self {
     case .null: "null"
@@ -42,7 +42,7 @@ enum JSON: ExpressibleByStringLiteral, ExpressibleByIntegerLiteral, ExpressibleB
     }
   }
 
-  /// With a line for each member, two levels deep.
+  /// The document with a line for each member, two levels deep.
   var pretty: String { pretty(depth: 2, indentation: "") + "\n" }
 
   private func pretty(depth: Int, indentation: String) -> String {

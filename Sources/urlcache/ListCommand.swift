@@ -1,27 +1,26 @@
 import Foundation
 import LMDBURLCache
 
-/// `urlcache list`: what a directory holds, one by one.
+/// `urlcache list`: lists the responses in a directory.
 enum ListCommand: Command {
-  static let manual = Manual(
+  static let manual = CommandHelp(
     name: "list", summary: "Lists the responses in a cache's directory.",
     usage: ["DIR [--sort time|url|size] [--limit COUNT] [--host HOST] [--json]"],
     discussion: """
-      Lists the responses that the cache in DIR holds: when each was stored (local time), its size, its age, how long it
-      stays fresh, its status, the request fields that it varies by, and its URL. URLs are shown whole, with their queries,
-      which may hold secrets. A process may be using the cache meanwhile. Nothing is changed, and nothing is made where no
-      cache is.
+      Lists the responses in the cache in DIR: when each was stored (local time), its size, its age, how long it stays
+      fresh, its status, the request fields in its Vary key, and its URL. URLs include their queries, which may contain
+      secrets. Other processes can use the cache at the same time. Nothing is changed, and no cache is created.
 
-      In the order of time the first line is printed at once, and few responses are in memory. To sort by URL or size, all
-      that is listed must be read first, and is held in memory: about 1 KiB each. With --limit only so many are held.
+      Sorted by time, the first line is printed at once, and few responses are in memory. To sort by URL or size, all
+      responses must be read first, and are kept in memory: about 1 KiB each. With --limit only so many are kept.
       """,
     operandName: "the directory", operandCount: 1...1,
     options: [
       Option(
         name: "sort", placeholder: "ORDER",
         help: "time (oldest first; the default), url (by host, then URL) or size (largest first)."),
-      Option(name: "limit", placeholder: "COUNT", help: "Lists only the first so many."),
-      Option(name: "host", placeholder: "HOST", help: "Lists only what is stored for this host."),
+      Option(name: "limit", placeholder: "COUNT", help: "Lists only the first COUNT responses."),
+      Option(name: "host", placeholder: "HOST", help: "Lists only responses of this host."),
       Option(
         name: "json", help: "Prints a JSON object; sizes are in bytes, ages in seconds, dates in UTC."),
     ],
@@ -73,10 +72,10 @@ enum ListCommand: Command {
   }
 }
 
-/// The first entries in an order. Holds at most twice as many as it is to give.
+/// The first entries in an order. Keeps at most twice as many as needed.
 private struct Selection {
   private let limit: Int
-  /// Largest first, else by URL.
+  /// Whether to sort by size, largest first, instead of by URL.
   private let isBySize: Bool
   private var entries: [CacheDirectory.Entry] = []
 
@@ -99,7 +98,7 @@ private struct Selection {
   }
 }
 
-/// Writes entries as they come: as a table in blocks of rows, or as one JSON object.
+/// Writes entries in order: as a table in blocks of rows, or as a JSON object.
 private struct EntryWriter {
   private static let blockRowCount = 256
   private static let interval = Duration.milliseconds(200)
@@ -113,7 +112,9 @@ private struct EntryWriter {
   private var hasWritten = false
   private var nextFlush = ContinuousClock.now + Self.interval
 
-  /// - Parameter nothing: What is printed in place of an empty table.
+  /// Creates a writer.
+  ///
+  /// - Parameter nothing: The text for an empty list.
   init(isJSON: Bool, directory: String, nothing: String) {
     self.isJSON = isJSON
     self.directory = directory
@@ -125,7 +126,7 @@ private struct EntryWriter {
     if rows.count == Self.blockRowCount { try flush() } else { try flushIfDue() }
   }
 
-  /// Rows that are found one now and one then need not wait for a whole block.
+  /// Writes rows after some time, so that rows that are found slowly do not wait for a complete block.
   mutating func flushIfDue() throws {
     if !rows.isEmpty, ContinuousClock.now > nextFlush { try flush() }
   }
@@ -158,7 +159,7 @@ private struct EntryWriter {
   private func cells(_ entry: CacheDirectory.Entry) -> [String] {
     [
       Format.localTime(entry.storedAt), Format.bytes(entry.bodyByteCount), Format.duration(entry.age(at: now)),
-      Format.timeLeft(entry.timeLeft(at: now)), entry.status == 0 ? "-" : String(entry.status),
+      Format.timeToLive(entry.timeToLive(at: now)), entry.status == 0 ? "-" : String(entry.status),
       entry.varyNames.isEmpty ? "-" : Format.visible(entry.varyNames.joined(separator: ",")),
       Format.visible(entry.method == "GET" ? entry.url : "\(entry.method) \(entry.url)"),
     ]
@@ -172,7 +173,7 @@ private struct EntryWriter {
       "bodyByteCount": .number(entry.bodyByteCount),
       "storedAt": .date(entry.storedAt),
       "age": .seconds(entry.age(at: now)),
-      "timeLeft": .seconds(entry.timeLeft(at: now)),
+      "timeLeft": .seconds(entry.timeToLive(at: now)),
       "vary": .array(entry.varyNames.map { .string($0) }),
       "partition": .string(entry.partition),
     ]

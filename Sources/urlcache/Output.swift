@@ -1,19 +1,19 @@
 import Foundation
 import Glibc
 
-/// Standard output and standard error, without buffers.
+/// Unbuffered standard output and standard error.
 enum Output {
-  /// The reader of standard output has closed it.
-  struct ReaderLeft: Error {}
+  /// Standard output was closed by its reader.
+  struct BrokenPipe: Error {}
 
   /// Writes to standard output.
   ///
-  /// - Throws: `ReaderLeft`, or a `ToolError` when writing fails for another reason.
+  /// - Throws: `BrokenPipe`, or a `ToolError` if writing fails for another reason.
   static func write(_ text: String) throws {
     try write(Data(text.utf8))
   }
 
-  /// Writes to standard output, or to another descriptor that is called `name`.
+  /// Writes to standard output, or to another descriptor with this name.
   static func write(_ data: Data, to descriptor: CInt = STDOUT_FILENO, name: String = "standard output") throws {
     try data.withUnsafeBytes { bytes in
       var rest = bytes[...]
@@ -22,7 +22,7 @@ enum Output {
         if count >= 0 {
           rest = rest.dropFirst(count)
         } else if errno == EPIPE {
-          throw ReaderLeft()
+          throw BrokenPipe()
         } else if errno == EAGAIN {
           var waiting = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
           poll(&waiting, 1, -1)
@@ -33,7 +33,7 @@ enum Output {
     }
   }
 
-  /// Writes to standard error. Where that fails there is nobody left to tell.
+  /// Writes to standard error. A failure is ignored, because it cannot be reported.
   static func error(_ text: String) {
     let bytes = Array(text.utf8)
     _ = Glibc.write(STDERR_FILENO, bytes, bytes.count)

@@ -1,6 +1,6 @@
 import Glibc
 
-/// A bar on standard error for work that takes longer than a second. Nothing is shown if standard error is not a terminal.
+/// A progress bar on standard error for work that takes more than a second. Shown only on a terminal.
 struct ProgressBar: ~Copyable {
   private static let delay = Duration.seconds(1)
   private static let interval = Duration.milliseconds(100)
@@ -10,7 +10,10 @@ struct ProgressBar: ~Copyable {
   private var nextUpdate: ContinuousClock.Instant
   private var isShown = false
 
-  /// - Parameter sharesTerminal: Whether other output goes to the terminal meanwhile, so that a bar would be in its way.
+  /// Creates a progress bar.
+  ///
+  /// - Parameter sharesTerminal: Whether other output is written to the terminal at the same time, so that the bar is
+  ///   hidden.
   init(_ title: String, sharesTerminal: Bool = false) {
     self.title = title
     isEnabled = isatty(STDERR_FILENO) == 1 && !(sharesTerminal && isatty(STDOUT_FILENO) == 1)
@@ -21,10 +24,10 @@ struct ProgressBar: ~Copyable {
     if isShown { Output.error("\r\u{1B}[K") }
   }
 
-  /// Removes the bar, before other output.
+  /// Removes the bar before other output.
   consuming func end() {}
 
-  /// To be called often: mostly it only looks at the clock.
+  /// Updates the bar. Call this often: it usually only reads the clock.
   mutating func update(done: Int, total: Int) {
     guard isEnabled, case let now = ContinuousClock.now, now >= nextUpdate else { return }
     nextUpdate = now + Self.interval
@@ -32,7 +35,7 @@ struct ProgressBar: ~Copyable {
     Output.error("\r\u{1B}[K" + Self.line(title, done: done, total: total))
   }
 
-  /// `Checking [#####               ]  25% (1,000 of 4,000)`.
+  /// Formats like `Checking [#####               ]  25% (1,000 of 4,000)`.
   static func line(_ title: String, done: Int, total: Int) -> String {
     let width = 20
     let done = min(max(done, 0), max(total, 0))

@@ -1,27 +1,28 @@
 import Foundation
 import LMDBURLCache
 
-/// `urlcache stats`: what a directory holds, in a few numbers.
+/// `urlcache stats`: summarizes the contents of a directory.
 enum StatsCommand: Command {
-  static let manual = Manual(
-    name: "stats", summary: "Shows what a cache's directory holds, in numbers.", usage: ["DIR [--details] [--json]"],
+  static let manual = CommandHelp(
+    name: "stats", summary: "Shows statistics of a cache's directory.", usage: ["DIR [--details] [--json]"],
     discussion: """
-      Shows how many responses the cache in DIR holds, their bytes and those on disk, the capacity, and when the oldest and
-      the newest response were stored. The cache keeps these numbers, so this is quick however many responses there are.
-      Responses that a purge has removed count until they are deleted. Where a purge or a lower capacity is still being worked
-      off, it says how much is left. A process may be using the cache meanwhile. Nothing is changed, and nothing is made where
-      no cache is.
+      Shows the number of responses in the cache in DIR, their size and the size on disk, the capacity, and when the
+      oldest and the newest response were stored. The cache maintains these numbers, so this is fast for any number of
+      responses. Purged responses count until they are deleted. If a purge or a lower capacity is still being applied,
+      shows how much is left. Other processes can use the cache at the same time. Nothing is changed, and no cache is
+      created.
       """,
     operandName: "the directory", operandCount: 1...1,
     options: [
       Option(
         name: "details",
         help:
-          "Reads all responses, and counts the fresh ones, hosts, statuses and bytes of\nbodies. Takes longer the more there are."
+          "Reads all responses, and counts the fresh ones, hosts, statuses and bytes of\nbodies. The time depends on the number of responses."
       ),
       Option(
         name: "json",
-        help: "Prints a JSON object; sizes are in bytes, dates in UTC. What takes --details is\nnull without."),
+        help:
+          "Prints a JSON object; sizes are in bytes, dates in UTC. Values that require\n--details are null without it."),
     ],
     failure: "there is no cache in DIR, or it cannot be read")
 
@@ -33,7 +34,7 @@ enum StatsCommand: Command {
   }
 }
 
-/// What only a walk over all entries tells.
+/// The statistics that require reading all entries.
 private struct Details {
   var entryCount = 0
   var freshCount = 0
@@ -113,11 +114,12 @@ private struct Numbers {
     rows.append(["Data", Format.bytes(payloadByteCount)])
     rows.append([
       "On disk",
-      "\(Format.bytes(diskByteCount)) of \(Format.bytes(capacityByteCount)) (\(diskByteCount * 100 / capacityByteCount) %)",
+      "\(Format.bytes(diskByteCount)) of \(Format.bytes(capacityByteCount))"
+        + " (\(diskByteCount * 100 / capacityByteCount)%)",
     ])
     if excessByteCount > 0 {
       rows.append([
-        "Too much", "\(Format.bytes(excessByteCount)) beyond the capacity, still to be evicted or given back",
+        "Excess", "\(Format.bytes(excessByteCount)) above the capacity, still to be evicted or released",
       ])
     }
     if pendingPurgeCount > 0 {

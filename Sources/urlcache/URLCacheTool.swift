@@ -1,7 +1,7 @@
 import Foundation
 import Glibc
 
-/// The command-line tool: finds the subcommand, and turns what it throws into a line and an exit code.
+/// The command-line tool: runs a subcommand, and converts errors into a line and an exit code.
 @main
 enum URLCacheTool {
   static let version = "0.1.0"
@@ -14,15 +14,15 @@ enum URLCacheTool {
   }
 
   static func main() async {
-    occupyStandardDescriptors()
-    // A closed pipe is an error of the write, which is handled there.
+    reserveStandardDescriptors()
+    // Writing to a closed pipe then returns an error, which the writer handles.
     signal(SIGPIPE, SIG_IGN)
     exit(await run(Array(CommandLine.arguments.dropFirst())).rawValue)
   }
 
   private static func run(_ arguments: [String]) async -> ExitCode {
     guard let name = arguments.first else {
-      Output.error(Manual.overview(of: commands))
+      Output.error(CommandHelp.overview(of: commands))
       return .usage
     }
     do {
@@ -30,7 +30,7 @@ enum URLCacheTool {
       case "-h", "--help", "help":
         guard arguments.count > 1, let command = command(named: arguments[1]) else {
           if arguments.count > 1 { throw UsageError("there is no command '\(arguments[1])'") }
-          try Output.write(Manual.overview(of: commands))
+          try Output.write(CommandHelp.overview(of: commands))
           return .success
         }
         try Output.write(command.manual.text)
@@ -66,8 +66,8 @@ enum URLCacheTool {
   private static func report(_ error: any Error, command: String?) -> ExitCode {
     let place = ["urlcache", command].compactMap(\.self).joined(separator: " ")
     switch error {
-    case is Output.ReaderLeft:
-      // Whoever closes the pipe has seen enough.
+    case is Output.BrokenPipe:
+      // The reader of standard output has enough.
       return .success
     case let error as UsageError:
       Output.error("\(place): \(error.message)\nTry '\(place) --help'.\n")
@@ -78,35 +78,37 @@ enum URLCacheTool {
     }
   }
 
-  /// Gives closed standard descriptors something to hold, or the first file that is opened, the store's perhaps, would get
-  /// their number and then what is printed. For reading only, so that printing fails as it should.
-  private static func occupyStandardDescriptors() {
+  /// Opens `/dev/null` for closed standard descriptors, so that no file of the store gets their numbers.
+  ///
+  /// Printed text would otherwise be written into that file. The descriptors are read-only, so that printing still
+  /// fails.
+  private static func reserveStandardDescriptors() {
     for descriptor in CInt(0)...2 where fcntl(descriptor, F_GETFD) == -1 {
       _ = open("/dev/null", O_RDONLY)
     }
   }
 }
 
-/// A subcommand: its manual, and what it does.
+/// A subcommand: its manual and its action.
 protocol Command {
-  static var manual: Manual { get }
+  static var manual: CommandHelp { get }
   static func run(_ arguments: Arguments) async throws -> ExitCode
 }
 
-/// What the tool tells its caller.
+/// The exit code of the tool.
 enum ExitCode: Int32 {
   case success = 0
   case failure = 1
   case usage = 2
 }
 
-/// A command line that makes no sense.
+/// An invalid command line.
 struct UsageError: Error {
   let message: String
   init(_ message: String) { self.message = message }
 }
 
-/// Something that failed, in a sentence.
+/// A failure, described in a sentence.
 struct ToolError: Error, CustomStringConvertible {
   let description: String
   init(_ description: String) { self.description = description }

@@ -1,19 +1,19 @@
 import Foundation
 import LMDBURLCache
 
-/// `urlcache verify`: proves that a store is sound, or says what is not.
+/// `urlcache verify`: checks a store, and reports violations.
 enum VerifyCommand: Command {
-  static let manual = Manual(
-    name: "verify", summary: "Checks that a cache's directory is sound.", usage: ["DIR [--json]"],
+  static let manual = CommandHelp(
+    name: "verify", summary: "Checks a cache's directory.", usage: ["DIR [--json]"],
     discussion: """
-      Checks the store in DIR as a whole: every record and body against its checksum, every table against the others, the
-      counts against the sums, and the files against the capacity. Prints a line for each violation, of the first thousand. A
-      process may be using the cache meanwhile; while it writes, the counts cannot be compared with the sums. Nothing is
-      changed, and nothing is made where no cache is.
+      Checks the whole store in DIR: every record and body against its checksum, the tables against each other, the
+      counters against the sums, and the files against the capacity. Prints a line for each of the first thousand
+      violations. Other processes can use the cache at the same time; while they write, the counters cannot be compared
+      with the sums. Nothing is changed, and no cache is created.
       """,
     operandName: "the directory", operandCount: 1...1,
     options: [Option(name: "json", help: "Prints a JSON object.")],
-    success: "all is well", failure: "there are violations, or there is no cache in DIR")
+    success: "no violations", failure: "there are violations, or there is no cache in DIR")
 
   static func run(_ arguments: Arguments) async throws -> ExitCode {
     let directory = try CacheDirectory(existingAt: URL(fileURLWithPath: arguments.operands[0]))
@@ -29,9 +29,9 @@ enum VerifyCommand: Command {
       try Output.write(json.pretty)
     } else if result.violations.isEmpty {
       let count = Format.count(result.entryCount, "response")
-      try Output.write("All is well: \(count), \(Format.bytes(result.bodyByteCount)) of bodies.\n")
+      try Output.write("OK: \(count), \(Format.bytes(result.bodyByteCount)) of bodies.\n")
       if !result.hasComparedSums {
-        try Output.write("Others wrote meanwhile, so the counts could not be compared with the sums.\n")
+        try Output.write("Other processes wrote during the check, so the counters were not compared with the sums.\n")
       }
     } else {
       try Output.write(result.violations.map { $0 + "\n" }.joined())

@@ -4,17 +4,17 @@ import HTTPCaching
 import Synchronization
 import Testing
 
-/// What of a body is kept, and what a reader sees of it (RFC 9111 section 3.3).
-@Suite("bodies", .timeLimit(.minutes(1)))
+/// Streaming of bodies, and which bodies are stored (RFC 9111, 3.3).
+@Suite("Bodies", .timeLimit(.minutes(1)))
 struct BodyTests {
   @Test(
-    "body-too-large: it streams through whole and is not kept",
-    arguments: [("announced", true), ("unannounced", false)])
-  func tooLarge(id: String, isAnnounced: Bool) async throws {
+    "A body above the limit streams to the caller and is not stored",
+    arguments: [("declared length", true), ("unknown length", false)])
+  func tooLarge(id: String, isDeclared: Bool) async throws {
     let fixture = Fixture(maximumBodyByteCount: 10)
     let chunks = (0..<100).map { "chunk \($0) " }
     let text = chunks.joined()
-    let fields = [fresh] + (isAnnounced ? [("Content-Length", "\(text.utf8.count)")] : [])
+    let fields = [fresh] + (isDeclared ? [("Content-Length", "\(text.utf8.count)")] : [])
     let transport = ScriptedTransport { _, _ in
       IncomingResponse(head: fixture.response(200, "", fields).head, body: .chunks(chunks))
     }
@@ -23,21 +23,21 @@ struct BodyTests {
     #expect(fixture.client.statistics.refused["body-too-large"] == 1)
   }
 
-  @Test("body-too-large-at-hand: bytes at hand beyond the limit are not kept either")
-  func tooLargeAtHand() async throws {
+  @Test("A body in memory above the limit is not stored")
+  func tooLargeInMemory() async throws {
     let fixture = Fixture(maximumBodyByteCount: 3)
     let transport = ScriptedTransport { _, _ in fixture.ok("four", fresh) }
     #expect(try await fixture.client.respond(to: get(), over: transport).text() == "four")
     #expect(fixture.storage.entryCount == 0)
   }
 
-  @Test("unproven-end: a body that ends with its connection is handed on and not stored", arguments: [true, false])
-  func unprovenEnd(isAtHand: Bool) async throws {
+  @Test("A body that ends when its connection closes is delivered and not stored", arguments: [true, false])
+  func unprovenEnd(isInMemory: Bool) async throws {
     let fixture = Fixture()
     let transport = ScriptedTransport { _, number in
       var response = fixture.ok("body \(number)", fresh)
       response.endsWithConnection = number > 1
-      if !isAtHand { response.body = .chunks(["body ", "\(number)"]) }
+      if !isInMemory { response.body = .chunks(["body ", "\(number)"]) }
       return response
     }
     _ = try await fixture.client.respond(to: get(), over: transport).text()
@@ -45,13 +45,13 @@ struct BodyTests {
     fixture.clock.advance(by: 100)
     #expect(try await fixture.client.respond(to: get(), over: transport).text() == "body 2")
     #expect(fixture.client.statistics.refused["unproven-end"] == 1)
-    // What was stored is older than what came.
+    // The stored response is older than the new one.
     #expect(fixture.storage.entryCount == 0)
     #expect(try await fixture.client.respond(to: get(), over: transport).text() == "body 3")
     #expect(fixture.storage.entryCount == 0)
   }
 
-  @Test("The time limit of a request is its transport's")
+  @Test("The time limit of a request is passed to the transport")
   func timeLimit() async throws {
     let fixture = Fixture()
     let transport = ScriptedTransport { _, _ in fixture.ok() }
@@ -61,9 +61,8 @@ struct BodyTests {
     #expect(transport.requests.map(\.timeLimit) == [.seconds(7)])
   }
 
-  // Issue 15, item 13.
-  // Guarantee: past the limit a slow reader slows the transfer; the engine does not pile the body up.
-  @Test("body-back-pressure: an unread large body is taken from the transport only as far as a pipe holds")
+  // Guarantee: above the limit a slow reader slows the transfer down; the caching client does not buffer the body.
+  @Test("A large body is fetched no faster than the caller reads it")
   func backPressure() async throws {
     let fixture = Fixture(maximumBodyByteCount: 1_000)
     let taken = Atomic<Int>(0)
@@ -87,8 +86,8 @@ struct BodyTests {
   }
 
   @Test(
-    "A stored part whose rest is too large to keep is no obstacle: the whole streams through", arguments: [true, false])
-  func restTooLarge(isAnnounced: Bool) async throws {
+    "A missing range above the limit streams to the caller as part of the complete body", arguments: [true, false])
+  func restTooLarge(isDeclared: Bool) async throws {
     let fixture = Fixture(maximumBodyByteCount: 10)
     let whole = "0123456789abcdefghij"
     let transport = ScriptedTransport { request, number in
@@ -101,18 +100,18 @@ struct BodyTests {
       guard let (content, text, length) = range else { return fixture.ok(whole, fresh, ("ETag", "\"1\"")) }
       let fields = [fresh, ("ETag", "\"1\""), ("Content-Range", content)]
       return IncomingResponse(
-        head: fixture.response(206, "", isAnnounced ? fields + [("Content-Length", length)] : fields).head,
+        head: fixture.response(206, "", isDeclared ? fields + [("Content-Length", length)] : fields).head,
         body: .chunks([text]))
     }
     _ = try await fixture.client.respond(to: get("http://example.com/a", ["Range": "bytes=0-4"]), over: transport)
       .text()
     #expect(fixture.storage.entryCount == 1)
-    let answer = try await fixture.client.respond(to: get(), over: transport)
-    #expect(answer.status == 200)
-    #expect(try await answer.text() == whole)
+    let response = try await fixture.client.respond(to: get(), over: transport)
+    #expect(response.status == 200)
+    #expect(try await response.text() == whole)
   }
 
-  @Test("body-too-large-followers: those who wait are let go as soon as it is clear")
+  @Test("Followers fetch independently as soon as the body exceeds the limit")
   func followersOfLarge() async throws {
     let fixture = Fixture(maximumBodyByteCount: 10)
     let (head, never) = (Gate(), Gate())
@@ -133,19 +132,19 @@ struct BodyTests {
   }
 
   @Test(
-    "body-incomplete: a body that is not as long as announced is never stored",
+    "A body that differs from its declared length is never stored",
     arguments: [
       ("short", "10", "five5", true), ("empty", "10", "", true), ("long", "3", "five5", false),
       ("two-lengths", "5, 6", "five5", false), ("no-number", "many", "five5", false),
       ("negative", "-5", "five5", false),
       ("huge", "9223372036854775807", "five5", true), ("overflow", "99999999999999999999999", "five5", false),
     ], [true, false])
-  func incomplete(row: (id: String, length: String, body: String, throwsError: Bool), isAtHand: Bool) async throws {
+  func incomplete(row: (id: String, length: String, body: String, throwsError: Bool), isInMemory: Bool) async throws {
     let fixture = Fixture()
     let transport = ScriptedTransport { _, _ in
       IncomingResponse(
         head: fixture.ok("", fresh, ("Content-Length", row.length)).head,
-        body: isAtHand ? ResponseBody(Data(row.body.utf8)) : .chunks(row.body.isEmpty ? [] : [row.body]))
+        body: isInMemory ? ResponseBody(Data(row.body.utf8)) : .chunks(row.body.isEmpty ? [] : [row.body]))
     }
     let response = try await fixture.client.respond(to: get(), over: transport)
     if row.throwsError {
@@ -157,7 +156,9 @@ struct BodyTests {
     #expect(fixture.client.statistics.stored == 0)
   }
 
-  @Test("body-complete: lengths that agree, repeated or unknown, are stored", arguments: ["5", "5, 5", " 5 ", ""])
+  @Test(
+    "A body is stored if its length agrees with the declared lengths or none is declared",
+    arguments: ["5", "5, 5", " 5 ", ""])
   func complete(length: String) async throws {
     let fixture = Fixture()
     let transport = ScriptedTransport { _, _ in
@@ -165,10 +166,10 @@ struct BodyTests {
       return IncomingResponse(head: fixture.response(200, "", fields).head, body: .chunks(["fi", "ve5"]))
     }
     #expect(try await fixture.client.respond(to: get(), over: transport).text() == "five5")
-    #expect(try await fixture.client.storedAnswer(to: get())?.text() == "five5")
+    #expect(try await fixture.client.storedResponse(to: get())?.text() == "five5")
   }
 
-  @Test("body-decoded: a transport that undoes the content coding is not measured by the coded length")
+  @Test("A decoded body is not compared with the length of its encoded form")
   func decoded() async throws {
     let fixture = Fixture()
     let transport = ScriptedTransport { _, _ in
@@ -177,13 +178,13 @@ struct BodyTests {
       return response
     }
     #expect(try await fixture.client.respond(to: get(), over: transport).text() == "long plain text")
-    #expect(try await fixture.client.storedAnswer(to: get())?.text() == "long plain text")
-    // Its bytes are not those a range counts, so a range gets the whole.
-    let ranged = fixture.client.storedAnswer(to: get("http://example.com/a", ["Range": "bytes=0-1"]))
+    #expect(try await fixture.client.storedResponse(to: get())?.text() == "long plain text")
+    // Ranges count encoded bytes, so the complete body is served.
+    let ranged = fixture.client.storedResponse(to: get("http://example.com/a", ["Range": "bytes=0-1"]))
     #expect(ranged?.status == 200)
   }
 
-  @Test("body-breaks-off: an error in the middle reaches the reader, and nothing is stored")
+  @Test("An error in the middle of a body reaches the reader, and nothing is stored")
   func breaksOff() async throws {
     let fixture = Fixture()
     let transport = ScriptedTransport { _, _ in
@@ -196,7 +197,7 @@ struct BodyTests {
     #expect(fixture.storage.entryCount == 0)
   }
 
-  @Test("body-breaks-off-followers: one of those who wait takes over")
+  @Test("After the leader's body fails, a follower repeats the fetch")
   func breaksOffForFollowers() async throws {
     let fixture = Fixture()
     let gate = Gate()
@@ -214,7 +215,7 @@ struct BodyTests {
     #expect(try await follower.value == "whole")
   }
 
-  @Test("body-dropped: a caller who does not read ends the transfer, and nothing is stored")
+  @Test("A caller that drops the response ends the transfer, and nothing is stored")
   func dropped() async throws {
     let fixture = Fixture()
     let (never, ended) = (Gate(), Gate())
@@ -224,7 +225,7 @@ struct BodyTests {
         body: ResponseBody(next: {
           do { try await never.pass() } catch {
             ended.open()
-            // A sequence that simply ends when its task is cancelled, as AsyncThrowingStream does.
+            // The sequence ends without an error when its task is cancelled, as `AsyncThrowingStream` does.
             return nil
           }
           return nil
@@ -236,7 +237,7 @@ struct BodyTests {
     #expect(try await fixture.client.respond(to: get(), over: transport2).text() == "again")
   }
 
-  @Test("body-read-then-stored: when the caller has read the end, the next request is a hit")
+  @Test("A response is stored before its caller reads the end of the body")
   func readYourWrite() async throws {
     let fixture = Fixture()
     for number in 0..<100 {
@@ -245,11 +246,11 @@ struct BodyTests {
         IncomingResponse(head: fixture.ok("", fresh).head, body: .chunks(["a", "b"]))
       }
       #expect(try await fixture.client.respond(to: request, over: transport).text() == "ab")
-      #expect(fixture.client.storedAnswer(to: request) != nil)
+      #expect(fixture.client.storedResponse(to: request) != nil)
     }
   }
 
-  @Test("body-collect: up to the limit, not beyond")
+  @Test("Collecting a body fails only above the limit")
   func collect() async throws {
     #expect(try await ResponseBody(Data("abc".utf8)).collect(upTo: 3) == Data("abc".utf8))
     #expect(try await ResponseBody.chunks(["ab", "", "c"]).collect(upTo: 3) == Data("abc".utf8))

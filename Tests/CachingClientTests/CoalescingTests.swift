@@ -4,18 +4,18 @@ import HTTPCaching
 import Synchronization
 import Testing
 
-/// One fetch for many identical misses, and nobody harmed by it (RFC 9111 section 4).
-@Suite("coalescing", .timeLimit(.minutes(1)))
+/// Concurrent identical misses share one fetch, and no failure spreads to another request (RFC 9111, 4).
+@Suite("Request coalescing", .timeLimit(.minutes(1)))
 struct CoalescingTests {
-  // Row 28 of the checklist. Guarantee: identical misses reach the origin once, and all get its answer.
+  // Row 28 of the checklist. Guarantee: identical misses reach the origin once, and all get its response.
   //
   //   task 1                      | tasks 2 … 1000
   //   ----------------------------+-----------------------------------
   //   miss, sends                 |
   //                               | miss, wait
-  //   gate: the answer comes      |
-  //   stores, goes on             | all get the same body
-  @Test("coalesce-once: 1,000 concurrent misses reach the transport once")
+  //   gate: response arrives      |
+  //   stores, continues           | all get the same body
+  @Test("1,000 concurrent misses reach the transport once")
   func once() async throws {
     let fixture = Fixture()
     let gate = Gate()
@@ -41,7 +41,7 @@ struct CoalescingTests {
     #expect(fixture.client.statistics.stored == 1)
   }
 
-  @Test("coalesce-no-storage: one fetch serves all even if the storage keeps nothing")
+  @Test("One fetch serves all requests even if the storage keeps nothing")
   func onceWithoutStorage() async throws {
     let fixture = Fixture(storage: MemoryStorage(keeps: false))
     let gate = Gate()
@@ -60,14 +60,14 @@ struct CoalescingTests {
     #expect(transport.count == 1)
   }
 
-  // Guarantee: a fetch that ends between a request's look into the store and its own fetch makes the latter unnecessary.
+  // Guarantee: a request does not fetch if another fetch has stored the response since its lookup.
   //
   //   request                     | other
   //   ----------------------------+-----------------------------------
-  //   looks: nothing              |
-  //                               | looks, sends, stores, ends
-  //   looks again: a hit          |
-  @Test("coalesce-just-ended: a result that was filed a moment ago is not fetched again")
+  //   looks up: nothing           |
+  //                               | looks up, sends, stores, ends
+  //   looks up again: a hit       |
+  @Test("A response that was stored after the lookup is not fetched again")
   func justEnded() async throws {
     let hook = Mutex<(@Sendable () -> Void)?>(nil)
     let storage = MemoryStorage(
@@ -80,14 +80,14 @@ struct CoalescingTests {
       })
     let fixture = Fixture(storage: storage)
     let transport = ScriptedTransport { _, _ in fixture.ok("body", fresh) }
-    // With everything at hand the other request never suspends, so it is over when the hook returns.
+    // The other request never suspends, so that it is complete when the hook returns.
     hook.withLock { $0 = { Task.immediate { try await fixture.client.respond(to: get(), over: transport) } } }
     let response = try await fixture.client.respond(to: get(), over: transport)
     #expect(response.source == .store)
     #expect(transport.count == 1)
   }
 
-  @Test("coalesce-stream: followers get the whole body of a response that streams to its leader")
+  @Test("Followers get the complete body of a response that streams to its leader")
   func streaming() async throws {
     let fixture = Fixture()
     let (head, end) = (Gate(), Gate())
@@ -103,7 +103,7 @@ struct CoalescingTests {
     head.open()
     let response = try await leader
     var iterator = response.body.makeAsyncIterator()
-    // The leader reads while the rest is still on its way.
+    // The leader reads the first chunk before the last one arrives.
     #expect(try await iterator.next() == Data("one ".utf8))
     #expect(fixture.client.statistics.waiting == 1)
     end.open()
@@ -113,7 +113,7 @@ struct CoalescingTests {
     #expect(transport.count == 1)
   }
 
-  // Guarantee: those who cannot use the result go on alone, all at once.
+  // Guarantee: requests that cannot use the shared response fetch on their own, concurrently.
   //
   //   leader                      | followers 1 … 20
   //   ----------------------------+-----------------------------------
@@ -121,7 +121,7 @@ struct CoalescingTests {
   //   gate 1: not storable        | all send; none waits for another:
   //                               | gate 2 opens when all 20 have sent
   @Test(
-    "coalesce-unusable: a result that is not for others lets all of them go at once",
+    "Followers that cannot reuse the response fetch concurrently",
     arguments: [
       ("no-store", [("Cache-Control", "no-store")]), ("no-cache", [("Cache-Control", "no-cache")]),
       ("vary-star", [("Cache-Control", "max-age=60"), ("Vary", "*")]),
@@ -150,7 +150,7 @@ struct CoalescingTests {
     }
   }
 
-  @Test("coalesce-vary: whom the head does not suit goes on before the body has come")
+  @Test("A follower with another Vary key fetches before the leader's body is complete")
   func vary() async throws {
     let fixture = Fixture()
     let (head, end) = (Gate(), Gate())
@@ -170,7 +170,7 @@ struct CoalescingTests {
     async let other = fixture.client.respond(to: french, over: transport)
     await until { fixture.client.statistics.waiting == 2 }
     head.open()
-    // The leader's body is still held back.
+    // The leader's body is still blocked.
     #expect(try await other.text() == "fr")
     end.open()
     #expect(try await same.text() == "de")
@@ -179,36 +179,36 @@ struct CoalescingTests {
   }
 
   @Test(
-    "coalesce-own-way: a request with conditions, a range or no-store of its own does not wait",
+    "A request with a precondition, a range, no-store or no-cache does not wait",
     arguments: [
       "Range: bytes=0-1", "If-None-Match: \"x\"", "Cache-Control: no-store", "Cache-Control: no-cache",
       "Pragma: no-cache",
     ])
-  func ownWay(field: String) async throws {
+  func requestsThatAreNotShared(field: String) async throws {
     let fixture = Fixture()
     let gate = Gate()
     let transport = ScriptedTransport { _, number in
       if number == 1 { try await gate.pass() }
-      return fixture.ok("answer", fresh)
+      return fixture.ok("body", fresh)
     }
     async let leader = fixture.client.respond(to: get(), over: transport)
     await until { transport.count == 1 }
     let parts = field.split(separator: ": ")
-    let alone = get("http://example.com/a", HTTPFields([(String(parts[0]), String(parts[1]))]))
-    #expect(try await fixture.client.respond(to: alone, over: transport).source == .network)
+    let unshared = get("http://example.com/a", HTTPFields([(String(parts[0]), String(parts[1]))]))
+    #expect(try await fixture.client.respond(to: unshared, over: transport).source == .network)
     gate.open()
     _ = try await leader
     #expect(transport.count == 2)
   }
 
-  // Guarantee: a failing leader fails nobody else.
+  // Guarantee: a leader that fails does not fail its followers.
   //
   //   leader                      | followers 1 … 20
   //   ----------------------------+-----------------------------------
   //   sends                       | wait
   //   gate: fails, throws         |
   //                               | one sends, 19 wait for it; all succeed
-  @Test("coalesce-leader-fails: one of the others takes over")
+  @Test("After the leader fails, one follower repeats the fetch")
   func leaderFails() async throws {
     let fixture = Fixture()
     let (first, second) = (Gate(), Gate())
@@ -233,7 +233,7 @@ struct CoalescingTests {
     #expect(transport.count == 2)
   }
 
-  @Test("coalesce-all-fail: with the origin gone everybody gets the error after at most three attempts' time")
+  @Test("If the origin is unreachable, every request gets the error")
   func allFail() async throws {
     let fixture = Fixture()
     let first = Gate()
@@ -253,14 +253,14 @@ struct CoalescingTests {
     #expect(transport.count <= 20)
   }
 
-  // Guarantee: a cancelled leader returns at once, and the fetch goes on for the others.
+  // Guarantee: a cancelled leader returns at once, and the fetch continues for the followers.
   //
   //   leader                      | follower
   //   ----------------------------+-----------------------------------
   //   sends                       | waits
   //   cancelled: throws           |
-  //                               | gate: gets the answer of that fetch
-  @Test("coalesce-leader-cancelled: the fetch outlives its leader")
+  //                               | gate: gets the response of that fetch
+  @Test("A fetch continues for its followers after its leader is cancelled")
   func leaderCancelled() async throws {
     let fixture = Fixture()
     let gate = Gate()
@@ -279,7 +279,7 @@ struct CoalescingTests {
     #expect(transport.count == 1)
   }
 
-  @Test("coalesce-leader-stops-reading: followers get the body all the same")
+  @Test("Followers get the body even if the leader stops reading")
   func leaderStopsReading() async throws {
     let fixture = Fixture()
     let (head, end) = (Gate(), Gate())
@@ -301,14 +301,14 @@ struct CoalescingTests {
     #expect(transport.count == 1)
   }
 
-  @Test("coalesce-all-cancelled: a fetch nobody waits for is called off and stores nothing")
+  @Test("A fetch without observers is cancelled and stores nothing")
   func allCancelled() async throws {
     let fixture = Fixture()
-    let (never, calledOff) = (Gate(), Gate())
+    let (never, cancelled) = (Gate(), Gate())
     let transport = ScriptedTransport { _, number in
       if number > 1 { return fixture.ok("next", fresh) }
       do { try await never.pass() } catch {
-        calledOff.open()
+        cancelled.open()
         throw error
       }
       return fixture.ok("never", fresh)
@@ -321,11 +321,11 @@ struct CoalescingTests {
     await #expect(throws: CancellationError.self) { try await follower.value }
     leader.cancel()
     await #expect(throws: CancellationError.self) { try await leader.value }
-    try await calledOff.pass()
+    try await cancelled.pass()
     #expect(try await fixture.client.respond(to: get(), over: transport).text() == "next")
   }
 
-  @Test("coalesce-follower-cancelled: a cancelled follower returns at once, the others wait on")
+  @Test("A cancelled follower returns at once, and the others keep waiting")
   func followerCancelled() async throws {
     let fixture = Fixture()
     let gate = Gate()
@@ -335,7 +335,7 @@ struct CoalescingTests {
     }
     let tasks = (0..<3).map { _ in Task { try await fixture.client.respond(to: get(), over: transport).text() } }
     await until { fixture.client.statistics.waiting == 2 }
-    // Whichever leads: the one that is cancelled returns while the gate is shut.
+    // Regardless of which request leads, the cancelled one returns while the gate is closed.
     tasks[1].cancel()
     await #expect(throws: CancellationError.self) { try await tasks[1].value }
     gate.open()
@@ -344,19 +344,19 @@ struct CoalescingTests {
     #expect(transport.count == 1)
   }
 
-  @Test("coalesce-authorization: requests with different credentials never share a fetch")
+  @Test("Requests with different credentials never share a fetch")
   func authorization() async throws {
     let fixture = Fixture()
     let gate = Gate()
     let transport = ScriptedTransport { request, _ in
       try await gate.pass()
-      return fixture.ok(request.head.fields["Authorization"] ?? "nobody", fresh)
+      return fixture.ok(request.head.fields["Authorization"] ?? "none", fresh)
     }
     try await withThrowingTaskGroup { group in
-      for user in ["ann", "bob", "nobody"] {
+      for user in ["ann", "bob", "none"] {
         for _ in 0..<5 {
           group.addTask {
-            let fields: HTTPFields = user == "nobody" ? [:] : ["Authorization": user]
+            let fields: HTTPFields = user == "none" ? [:] : ["Authorization": user]
             let response = try await fixture.client.respond(to: get("http://example.com/a", fields), over: transport)
             #expect(try await response.text() == user)
           }

@@ -4,8 +4,8 @@ import HTTPCaching
 import Synchronization
 import Testing
 
-/// Many callers at random against one truth: an origin whose resources have versions.
-@Suite("concurrency model", .timeLimit(.minutes(1)))
+/// Random concurrent callers, compared with an origin whose resources have versions.
+@Suite("Concurrency model", .timeLimit(.minutes(1)))
 struct ConcurrencyModelTests {
   private struct SplitMix: RandomNumberGenerator {
     var state: UInt64
@@ -21,8 +21,8 @@ struct ConcurrencyModelTests {
 
   private final class Origin: Sendable {
     let versions = Mutex([String: Int]())
-    /// Changes whose answers have reached their callers.
-    let answered = Mutex([String: Int]())
+    /// The changes whose responses have reached their callers.
+    let acknowledged = Mutex([String: Int]())
     let random: Mutex<SplitMix>
 
     init(seed: UInt64) {
@@ -38,9 +38,9 @@ struct ConcurrencyModelTests {
     }
   }
 
-  // Guarantee: a GET that starts after a change was answered never gets what was there before it; every call ends; a call
-  // fails only by its own cancellation or by the origin's failure.
-  @Test("model: nobody sees the past, whoever fails, leaves or changes", arguments: UInt64(1)...12)
+  // Guarantee: a GET that starts after the response to a change never gets an older version.
+  // Every call ends. A call fails only if it is cancelled or the origin fails.
+  @Test("No request gets a version older than the last completed change", arguments: UInt64(1)...12)
   func model(seed: UInt64) async throws {
     let fixture = Fixture()
     let origin = Origin(seed: seed)
@@ -53,7 +53,7 @@ struct ConcurrencyModelTests {
         await origin.pause()
         return fixture.response(204)
       }
-      // The version is read at one moment and arrives at a later one.
+      // The origin reads the version before the response arrives.
       let version = origin.versions.withLock { $0[path, default: 0] }
       await origin.pause()
       let tag = "\"\(version)\""
@@ -83,11 +83,11 @@ struct ConcurrencyModelTests {
           await origin.pause()
           let request = get("http://example.com\(path)", method: isChange ? "POST" : "GET")
           let task = Task {
-            let known = origin.answered.withLock { $0[path, default: 0] }
+            let known = origin.acknowledged.withLock { $0[path, default: 0] }
             let response = try await fixture.client.respond(to: request, over: transport)
             let text = try await response.text()
             if isChange {
-              origin.answered.withLock { $0[path, default: 0] += 1 }
+              origin.acknowledged.withLock { $0[path, default: 0] += 1 }
             } else {
               let version = try #require(Int(text))
               #expect(version >= known, "seed \(seed)")
@@ -106,7 +106,7 @@ struct ConcurrencyModelTests {
     await fixture.client.finishBackgroundWork()
     #expect(fixture.client.statistics.waiting == 0)
     for path in 0..<3 {
-      // Whatever was left behind, a request is answered with the present.
+      // After all random requests, the client returns the current version.
       while true {
         do {
           let response = try await fixture.client.respond(to: get("http://example.com/\(path)"), over: transport)

@@ -4,8 +4,8 @@ import HTTPCaching
 import Synchronization
 import Testing
 
-/// Unsafe methods, and results that come too late (RFC 9111 section 4.4, RFC 9875).
-@Suite("invalidation", .timeLimit(.minutes(1)))
+/// Invalidation by unsafe methods, also of responses in flight (RFC 9111, 4.4; RFC 9875).
+@Suite("Invalidation", .timeLimit(.minutes(1)))
 struct InvalidationTests {
   private func stored(_ fixture: Fixture, _ url: String, _ fields: (String, String)...) async throws {
     let transport = ScriptedTransport { _, _ in fixture.response(200, "old", [fresh] + fields) }
@@ -13,7 +13,7 @@ struct InvalidationTests {
   }
 
   @Test(
-    "unsafe: forwarded always, and what a success changed is gone",
+    "An unsafe request is always forwarded, and its success invalidates the target",
     arguments: [
       ("post-200", "POST", 200, true), ("put-204", "PUT", 204, true), ("delete-302", "DELETE", 302, true),
       ("unknown-200", "FROBNICATE", 200, true), ("post-400", "POST", 400, false), ("post-500", "POST", 500, false),
@@ -26,10 +26,10 @@ struct InvalidationTests {
     let response = try await fixture.client.respond(to: get(method: method), over: transport)
     #expect(response.status == status)
     #expect(transport.requests[0].head.method == method)
-    #expect((fixture.client.storedAnswer(to: get()) == nil) == invalidates)
+    #expect((fixture.client.storedResponse(to: get()) == nil) == invalidates)
   }
 
-  @Test("unsafe-location: Location of the same origin goes too, of another origin it stays")
+  @Test("A Location of the same origin is invalidated, one of another origin is not")
   func location() async throws {
     let fixture = Fixture()
     try await stored(fixture, "http://example.com/b")
@@ -38,11 +38,11 @@ struct InvalidationTests {
       let transport = ScriptedTransport { _, _ in fixture.response(201, "", [("Location", location)]) }
       _ = try await fixture.client.respond(to: get("http://example.com/a", method: "POST"), over: transport)
     }
-    #expect(fixture.client.storedAnswer(to: get("http://example.com/b")) == nil)
-    #expect(fixture.client.storedAnswer(to: get("http://other.example/b")) != nil)
+    #expect(fixture.client.storedResponse(to: get("http://example.com/b")) == nil)
+    #expect(fixture.client.storedResponse(to: get("http://other.example/b")) != nil)
   }
 
-  @Test("unsafe-groups: the groups an answer names are gone")
+  @Test("Groups that a response to an unsafe request names are invalidated")
   func groups() async throws {
     let fixture = Fixture()
     try await stored(fixture, "http://example.com/b", ("Cache-Groups", "\"articles\""))
@@ -51,13 +51,13 @@ struct InvalidationTests {
       fixture.response(200, "", [("Cache-Group-Invalidation", "\"articles\"")])
     }
     _ = try await fixture.client.respond(to: get(method: "POST"), over: transport)
-    #expect(fixture.client.storedAnswer(to: get("http://example.com/b")) == nil)
-    #expect(fixture.client.storedAnswer(to: get("http://example.com/c")) != nil)
+    #expect(fixture.client.storedResponse(to: get("http://example.com/b")) == nil)
+    #expect(fixture.client.storedResponse(to: get("http://example.com/c")) != nil)
   }
 
-  /// Row 90: a POST's answer may be a later GET's, but not after a change that overtook its body.
-  @Test("post: its answer answers a later GET, unless a change overtook it", arguments: [false, true])
-  func post(isOvertaken: Bool) async throws {
+  /// Row 90: the response to a POST may serve a later GET, unless it was invalidated in flight.
+  @Test("The response to a POST serves a later GET unless it was invalidated in flight", arguments: [false, true])
+  func post(isInvalidated: Bool) async throws {
     let fixture = Fixture()
     let gate = Gate()
     let posting = ScriptedTransport { _, _ in
@@ -66,31 +66,31 @@ struct InvalidationTests {
         body: .chunks(["posted"], behind: [gate]))
     }
     let url = "http://example.com/a"
-    let answer = try await fixture.client.respond(to: get(url, method: "POST"), over: posting)
-    if isOvertaken {
+    let response = try await fixture.client.respond(to: get(url, method: "POST"), over: posting)
+    if isInvalidated {
       let putting = ScriptedTransport { _, _ in fixture.response(200) }
       _ = try await fixture.client.respond(to: get(url, method: "PUT"), over: putting)
     }
     gate.open()
-    #expect(try await answer.text() == "posted")
-    #expect(try await fixture.client.storedAnswer(to: get(url))?.text() == (isOvertaken ? nil : "posted"))
+    #expect(try await response.text() == "posted")
+    #expect(try await fixture.client.storedResponse(to: get(url))?.text() == (isInvalidated ? nil : "posted"))
   }
 
-  // Guarantee: what was asked for before a change is not stored after it.
+  // Guarantee: a response to a request that was sent before a change is not stored after it.
   //
   //   GET                         | POST
   //   ----------------------------+-----------------------------------
   //   sent                        |
-  //                               | sent, answered: invalidates
+  //                               | sent; the response invalidates
   //   gate: 200 "old", fresh      |
   //   its caller gets "old"       |
   //   nothing is stored           | the next GET is sent
   @Test(
-    "overtaken: a GET in flight does not store its older result",
+    "A GET in flight during an invalidation does not store its response",
     arguments: [
-      ("same", "http://example.com/a?x=1"), ("spelled-otherwise", "HTTP://Example.COM:80/a?x=1#part"),
+      ("same", "http://example.com/a?x=1"), ("other spelling", "HTTP://Example.COM:80/a?x=1#part"),
     ], [false, true])
-  func overtaken(spelling: (id: String, url: String), isStreaming: Bool) async throws {
+  func invalidatedInFlight(spelling: (id: String, url: String), isStreaming: Bool) async throws {
     let fixture = Fixture()
     let gate = Gate()
     let getting = ScriptedTransport { _, number in
@@ -106,12 +106,12 @@ struct InvalidationTests {
     #expect(try await fixture.client.respond(to: get("http://example.com/a?x=1"), over: getting).text() == "new")
     gate.open()
     #expect(try await early.value == "old")
-    #expect(try await fixture.client.storedAnswer(to: get("http://example.com/a?x=1"))?.text() == "new")
+    #expect(try await fixture.client.storedResponse(to: get("http://example.com/a?x=1"))?.text() == "new")
     #expect(fixture.client.statistics.refused["overtaken"] == 1)
   }
 
-  @Test("overtaken-304: a confirmation in flight does not bring the invalidated response back")
-  func overtakenConfirmation() async throws {
+  @Test("A 304 in flight does not restore an invalidated response")
+  func invalidatedDuringValidation() async throws {
     let fixture = Fixture()
     try await stored(fixture, "http://example.com/a", ("ETag", "\"1\""))
     fixture.clock.advance(by: 100)
@@ -126,22 +126,22 @@ struct InvalidationTests {
     _ = try await fixture.client.respond(to: get(method: "POST"), over: posting)
     gate.open()
     #expect(try await early.value == "old")
-    #expect(fixture.client.storedAnswer(to: get()) == nil)
+    #expect(fixture.client.storedResponse(to: get()) == nil)
   }
 
-  @Test("overtaken-while-storing: an invalidation between the last check and the store is repeated")
-  func overtakenWhileStoring() async throws {
+  @Test("An invalidation between the last check of the permit and the store removes the response")
+  func invalidatedWhileStoring() async throws {
     let hook = Mutex<(@Sendable () -> Void)?>(nil)
     let fixture = Fixture(storage: MemoryStorage(asksAgain: false, whenStoring: { hook.withLock { $0 }?() }))
-    hook.withLock { $0 = { fixture.client.voidFetches() } }
+    hook.withLock { $0 = { fixture.client.revokeStorePermits() } }
     let transport = ScriptedTransport { _, _ in fixture.ok("old", fresh) }
     _ = try await fixture.client.respond(to: get(), over: transport)
-    #expect(fixture.client.storedAnswer(to: get()) == nil)
+    #expect(fixture.client.storedResponse(to: get()) == nil)
     #expect(fixture.client.statistics.stored == 0)
   }
 
-  // RFC 9111 section 4.4, for a request that its session sends again, with credentials.
-  @Test("Until the unseen response to an unsafe request has come, nothing that is fetched from its URL is stored")
+  // RFC 9111, 4.4, for a request that its session repeats with credentials.
+  @Test("Until the unseen response to an unsafe request arrives, no response for its URL is stored")
   func unseenResponse() async throws {
     let fixture = Fixture()
     let transport = ScriptedTransport { _, number in fixture.ok("\(number)", fresh) }
@@ -164,13 +164,13 @@ struct InvalidationTests {
     await requests[1].unseenResponseHasCome(nil)
     #expect(try await fetch() == "7")
     #expect(try await fetch() == "7")
-    // A safe request changes nothing.
+    // A safe request invalidates nothing.
     await ForwardedRequest(get(method: "OPTIONS"), past: fixture.client).expectUnseenResponse()
     #expect(try await fetch() == "7")
   }
 
-  @Test("void-fetches: a purge from outside overtakes the fetches it names, and no others")
-  func voidFetches() async throws {
+  @Test("Revoking store permits affects only the fetches that the condition selects")
+  func revokeStorePermits() async throws {
     let fixture = Fixture()
     let gate = Gate()
     let transport = ScriptedTransport { request, _ in
@@ -180,10 +180,10 @@ struct InvalidationTests {
     async let first = fixture.client.respond(to: get("http://one.example/"), over: transport)
     async let second = fixture.client.respond(to: get("http://two.example/"), over: transport)
     await until { transport.count == 2 }
-    fixture.client.voidFetches { $0.host == "one.example" }
+    fixture.client.revokeStorePermits { $0.host == "one.example" }
     gate.open()
     _ = try await (first, second)
-    #expect(fixture.client.storedAnswer(to: get("http://one.example/")) == nil)
-    #expect(fixture.client.storedAnswer(to: get("http://two.example/")) != nil)
+    #expect(fixture.client.storedResponse(to: get("http://one.example/")) == nil)
+    #expect(fixture.client.storedResponse(to: get("http://two.example/")) != nil)
   }
 }

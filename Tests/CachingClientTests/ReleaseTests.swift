@@ -4,11 +4,10 @@ import HTTPCaching
 import Synchronization
 import Testing
 
-/// A request that waits for another's fetch is never served later than it would be without the cache.
-@Suite("The client releases followers", .timeLimit(.minutes(1)))
+/// A request that waits for another's fetch never waits longer than it would without the cache.
+@Suite("Release of followers", .timeLimit(.minutes(1)))
 struct ReleaseTests {
-  // Issue 15, item 10.
-  // Guarantee: nobody waits for the body of a response that he cannot use.
+  // Guarantee: no follower waits for the body of a response that it cannot reuse.
   //
   //   leader                      | follower
   //   ----------------------------+-----------------------------------
@@ -17,7 +16,7 @@ struct ReleaseTests {
   //                               | sends, gets its own response
   //   gate 2: the body            |
   @Test(
-    "A follower goes on at the head of a response that it cannot reuse",
+    "A follower fetches at once if the head shows that it cannot reuse the response",
     arguments: [
       ("no lifetime", []), ("no-cache", [("Cache-Control", "no-cache"), ("ETag", "\"1\"")]),
       (
@@ -44,8 +43,7 @@ struct ReleaseTests {
     #expect(try await leader.text() == "1")
   }
 
-  // Issue 15, item 10.
-  @Test("A request that arrives while a body that it cannot reuse is on its way does not wait for it")
+  @Test("A new request does not wait for the body of a response that it cannot reuse")
   func afterTheHead() async throws {
     let fixture = Fixture()
     let end = Gate()
@@ -58,8 +56,7 @@ struct ReleaseTests {
     #expect(try await leader.text() == "1")
   }
 
-  // Issue 15, item 10.
-  @Test("A response that is fresh when its head comes is shared though its body takes longer than its lifetime")
+  @Test("A response that is fresh when its head arrives is shared even if its body takes longer than its lifetime")
   func slowBody() async throws {
     let fixture = Fixture()
     let (head, end) = (Gate(), Gate())
@@ -82,7 +79,7 @@ struct ReleaseTests {
     #expect(transport.count == 1)
   }
 
-  /// Starts three requests, and tells how many of them the transport has while none of its responses has come.
+  /// Starts three requests and returns how many of them reach the transport before the first response.
   private func concurrentFetches(
     _ fixture: Fixture, _ fields: [(String, String)] = [], overrides: RequestOverrides = RequestOverrides()
   ) async throws -> Int {
@@ -103,8 +100,7 @@ struct ReleaseTests {
     }
   }
 
-  // Issue 15, item 10.
-  @Test("Requests for a URL whose responses cannot be shared do not wait for each other, for a minute")
+  @Test("For a minute, requests for a URL with a response that is not shareable do not wait for each other")
   func remembered() async throws {
     let fixture = Fixture()
     let noStore = [("Cache-Control", "no-store")]
@@ -112,14 +108,13 @@ struct ReleaseTests {
     #expect(try await concurrentFetches(fixture, noStore) == 3)
     fixture.clock.advance(by: 61)
     #expect(try await concurrentFetches(fixture, noStore) == 1)
-    // A response that can be shared ends it at once.
+    // A shareable response ends this at once.
     #expect(try await concurrentFetches(fixture, [fresh]) == 3)
     fixture.clock.advance(by: 61)
     #expect(try await concurrentFetches(fixture, [fresh]) == 1)
   }
 
-  // Issue 15, item 10.
-  @Test("A server error does not make the requests for its URL independent")
+  @Test("A server error does not disable coalescing for its URL")
   func errorsAreNotRemembered() async throws {
     let fixture = Fixture()
     let failing = ScriptedTransport { _, _ in fixture.response(503, "", [("Cache-Control", "no-store")]) }
@@ -127,20 +122,19 @@ struct ReleaseTests {
     #expect(try await concurrentFetches(fixture, [fresh]) == 1)
   }
 
-  // Issue 15, item 11.
-  // Guarantee: a hook that does not answer keeps its own response out of the store, and nobody waiting.
-  @Test("A hook that never answers keeps neither its caller nor followers from the response", arguments: [true, false])
+  // Guarantee: a hook that never replies prevents only the storing of its response.
+  @Test("A hook that never replies delays neither its caller nor the followers", arguments: [true, false])
   func silentHook(isAtHand: Bool) async throws {
     let fixture = Fixture()
     let head = Gate()
-    let held = Mutex<[(StorageProposal, @Sendable (StorageProposal?) -> Void)]>([])
+    let held = Mutex<[(ProposedResponse, @Sendable (ProposedResponse?) -> Void)]>([])
     let transport = ScriptedTransport { _, _ in
       try await head.pass()
       return IncomingResponse(
         head: fixture.ok("", fresh).head, body: isAtHand ? ResponseBody(Data("body".utf8)) : .chunks(["body"]))
     }
     var request = get()
-    request.willStore = { proposal, answer in held.withLock { $0.append((proposal, answer)) } }
+    request.willStore = { proposal, reply in held.withLock { $0.append((proposal, reply)) } }
     let asking = request
     async let leader = fixture.client.respond(to: asking, over: transport).text()
     await until { transport.count == 1 }
@@ -151,24 +145,23 @@ struct ReleaseTests {
     #expect(try await leader == "body")
     #expect(fixture.storage.entryCount == 0)
     #expect(transport.count == 1)
-    // An answer that comes late still counts, once.
-    let (proposal, answer) = try #require(held.withLock { $0.first })
-    answer(proposal)
-    answer(nil)
-    #expect(try await fixture.client.storedAnswer(to: get())?.text() == "body")
+    // A late reply still counts, once.
+    let (proposal, reply) = try #require(held.withLock { $0.first })
+    reply(proposal)
+    reply(nil)
+    #expect(try await fixture.client.storedResponse(to: get())?.text() == "body")
     #expect(fixture.client.statistics.stored == 1)
   }
 
-  // Issue 15, item 11.
-  @Test("An invalidation overtakes a response while its hook thinks, and a hook may let go of its answer")
-  func overtakenInHook() async throws {
+  @Test("A response that is invalidated while its hook decides is not stored; a hook may drop its reply")
+  func invalidatedDuringHook() async throws {
     let fixture = Fixture()
-    let held = Mutex<[(StorageProposal, @Sendable (StorageProposal?) -> Void)]>([])
+    let held = Mutex<[(ProposedResponse, @Sendable (ProposedResponse?) -> Void)]>([])
     let transport = ScriptedTransport { request, _ in
       request.head.method == "GET" ? fixture.ok("body", fresh) : fixture.response(204)
     }
     var request = get()
-    request.willStore = { proposal, answer in held.withLock { $0.append((proposal, answer)) } }
+    request.willStore = { proposal, reply in held.withLock { $0.append((proposal, reply)) } }
     _ = try await fixture.client.respond(to: request, over: transport)
     _ = try await fixture.client.respond(to: get(method: "DELETE"), over: transport)
     held.withLock { $0.forEach { $0.1($0.0) } }
@@ -179,8 +172,7 @@ struct ReleaseTests {
     #expect(fixture.storage.entryCount == 0)
   }
 
-  // Issue 15, item 10.
-  @Test("A request that is not to be coalesced waits for no other")
+  @Test("A request that disables coalescing does not wait for another")
   func optOut() async throws {
     let fixture = Fixture()
     #expect(try await concurrentFetches(fixture, [fresh], overrides: RequestOverrides(allowsCoalescing: false)) == 3)

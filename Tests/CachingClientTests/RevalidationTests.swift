@@ -3,12 +3,12 @@ import FoundationEssentials
 import HTTPCaching
 import Testing
 
-/// Checking what is stored, and doing without the check (RFC 9111 sections 4.2.4 and 4.3, RFC 5861).
-@Suite("revalidation", .timeLimit(.minutes(1)))
+/// Validation, background revalidation, and stale responses (RFC 9111, 4.2.4 and 4.3; RFC 5861).
+@Suite("Revalidation", .timeLimit(.minutes(1)))
 struct RevalidationTests {
   private let etag = ("ETag", "\"1\"")
 
-  /// Stores one response with an ETag, and lets it become stale by ten seconds.
+  /// Stores a response with an `ETag` and advances the clock to 10 seconds after its lifetime.
   private func staleFixture(
     _ fields: [(String, String)] = [("Cache-Control", "max-age=60")], options: CachingOptions = CachingOptions()
   ) async throws -> Fixture {
@@ -19,13 +19,13 @@ struct RevalidationTests {
     return fixture
   }
 
-  @Test("revalidate-304: the stored response is updated and served; the client sees no 304")
+  @Test("A 304 updates the stored response, and the client gets a 200")
   func notModified() async throws {
     let fixture = try await staleFixture()
     let transport = ScriptedTransport { _, _ in
       fixture.response(304, "", [("ETag", "\"1\""), ("Cache-Control", "max-age=100"), ("X-New", "1")])
     }
-    #expect(fixture.client.storedAnswer(to: get()) == nil)
+    #expect(fixture.client.storedResponse(to: get()) == nil)
     let response = try await fixture.client.respond(to: get(), over: transport)
     #expect(transport.requests[0].head.fields["If-None-Match"] == "\"1\"")
     #expect(response.status == 200)
@@ -35,13 +35,13 @@ struct RevalidationTests {
     #expect(fixture.client.statistics.revalidations == 1)
 
     fixture.clock.advance(by: 90)
-    let hit = try #require(fixture.client.storedAnswer(to: get()))
+    let hit = try #require(fixture.client.storedResponse(to: get()))
     #expect(hit.age == 90)
     #expect(hit.head.fields["X-New"] == "1")
     #expect(hit.head.fields["Age"] == "90")
   }
 
-  @Test("revalidate-own-condition: a client whose own tag is the stored one gets its 304")
+  @Test("A client whose own tag is the stored one gets the 304")
   func ownCondition() async throws {
     let fixture = try await staleFixture()
     let transport = ScriptedTransport { _, _ in fixture.response(304, "", [("ETag", "\"1\""), fresh]) }
@@ -49,19 +49,19 @@ struct RevalidationTests {
     let response = try await fixture.client.respond(to: request, over: transport)
     #expect(response.status == 304)
     #expect(try await response.text() == "")
-    #expect(fixture.client.storedAnswer(to: get())?.status == 200)
+    #expect(fixture.client.storedResponse(to: get())?.status == 200)
   }
 
-  @Test("revalidate-replaced: a full response takes the place of the stored one")
+  @Test("A complete response replaces the stored one")
   func replaced() async throws {
     let fixture = try await staleFixture()
     let transport = ScriptedTransport { _, _ in fixture.ok("new", fresh, ("ETag", "\"2\"")) }
     #expect(try await fixture.client.respond(to: get(), over: transport).text() == "new")
-    #expect(try await fixture.client.storedAnswer(to: get())?.text() == "new")
+    #expect(try await fixture.client.storedResponse(to: get())?.text() == "new")
     #expect(fixture.storage.entryCount == 1)
   }
 
-  @Test("revalidate-superseded: a full response that must not be stored still ends the old one")
+  @Test("A complete response that must not be stored still removes the stored one")
   func superseded() async throws {
     let fixture = try await staleFixture()
     let transport = ScriptedTransport { _, _ in fixture.ok("secret", ("Cache-Control", "no-store")) }
@@ -69,7 +69,7 @@ struct RevalidationTests {
     #expect(fixture.storage.entryCount == 0)
   }
 
-  @Test("revalidate-wrong-304: a 304 for something else is followed by a plain request")
+  @Test("After a 304 for another response the client sends an unconditional request")
   func wrongConfirmation() async throws {
     let fixture = try await staleFixture()
     let transport = ScriptedTransport { request, _ in
@@ -80,7 +80,7 @@ struct RevalidationTests {
     #expect(transport.count == 2)
   }
 
-  @Test("revalidate-once: concurrent checks of one stale response make one request")
+  @Test("Concurrent validations of a stale response send one request")
   func once() async throws {
     let fixture = try await staleFixture()
     let gate = Gate()
@@ -100,7 +100,7 @@ struct RevalidationTests {
   }
 
   @Test(
-    "stale-if-error: what the origin's failure leads to",
+    "A stale response is served on an error only if stale-if-error permits it",
     arguments: [
       ("status-allowed", "max-age=60, stale-if-error=30", 503, "stored", ResponseSource.staleOnError),
       ("status-late", "max-age=60, stale-if-error=5", 503, "broken", .network),
@@ -122,14 +122,14 @@ struct RevalidationTests {
     if source == .staleOnError { #expect(response.head.fields["Age"] == "70") }
   }
 
-  @Test("stale-if-error-forbidden: without permission the transport's error arrives")
+  @Test("If stale-if-error does not apply, the transport's error is thrown")
   func unreachableForbidden() async throws {
     let fixture = try await staleFixture([("Cache-Control", "max-age=60, must-revalidate")])
     let transport = ScriptedTransport { _, _ in throw Unreachable() }
     await #expect(throws: Unreachable.self) { try await fixture.client.respond(to: get(), over: transport) }
   }
 
-  @Test("stale-if-error-followers: those who wait get their stale response too")
+  @Test("Followers get the stale response on an error, too")
   func staleForFollowers() async throws {
     let fixture = try await staleFixture([("Cache-Control", "max-age=60, stale-if-error=30")])
     let gate = Gate()
@@ -148,15 +148,16 @@ struct RevalidationTests {
     #expect(transport.count == 1)
   }
 
-  // Guarantee: inside the window everybody is answered at once, one request goes out, and what it brings is not lost.
+  // Guarantee: within stale-while-revalidate all callers get a response at once, and one revalidation is sent and
+  // stored.
   //
   //   callers 1 … 50              | background
   //   ----------------------------+-----------------------------------
-  //   stale, answered at once     | the first one's check is sent
-  //   all 50 have their answer    | gate: 200 "new"
+  //   stale responses at once     | the first one's validation is sent
+  //   all 50 have a response      | gate: 200 "new"
   //   finishBackgroundWork()      | stored
   //   the next is fresh: "new"    |
-  @Test("swr-once: one background revalidation per key at a time")
+  @Test("Only one background revalidation per key runs at a time")
   func staleWhileRevalidate() async throws {
     let fixture = try await staleFixture([("Cache-Control", "max-age=60, stale-while-revalidate=30")])
     let gate = Gate()
@@ -173,17 +174,17 @@ struct RevalidationTests {
     await fixture.client.finishBackgroundWork()
     #expect(transport.count == 1)
     #expect(transport.requests[0].head.fields["If-None-Match"] == "\"1\"")
-    let hit = try #require(fixture.client.storedAnswer(to: get()))
+    let hit = try #require(fixture.client.storedResponse(to: get()))
     #expect(try await hit.text() == "new")
 
-    // Stale again, and checked again: the first check left nothing behind.
+    // A second revalidation runs after the first one has ended.
     fixture.clock.advance(by: 100)
     let miss = try await fixture.client.respond(to: get(), over: transport)
     #expect(miss.source == .network)
     #expect(transport.count == 2)
   }
 
-  @Test("swr-failure: a check that fails changes nothing, and the next answer tries again")
+  @Test("A background revalidation that fails changes nothing, and the next request repeats it")
   func staleWhileRevalidateFails() async throws {
     let fixture = try await staleFixture([("Cache-Control", "max-age=60, stale-while-revalidate=30")])
     let transport = ScriptedTransport { _, _ in throw Unreachable() }
@@ -194,7 +195,7 @@ struct RevalidationTests {
     }
   }
 
-  @Test("swr-cancelled-caller: the check goes on when its caller is cancelled")
+  @Test("A background revalidation continues after its caller is cancelled")
   func staleWhileRevalidateCancelled() async throws {
     let fixture = try await staleFixture([("Cache-Control", "max-age=60, stale-while-revalidate=30")])
     let gate = Gate()
@@ -207,6 +208,6 @@ struct RevalidationTests {
     caller.cancel()
     gate.open()
     await fixture.client.finishBackgroundWork()
-    #expect(fixture.client.storedAnswer(to: get())?.source == .store)
+    #expect(fixture.client.storedResponse(to: get())?.source == .store)
   }
 }

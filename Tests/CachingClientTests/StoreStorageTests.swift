@@ -4,15 +4,15 @@ import HTTPCaching
 import ResponseStore
 import Testing
 
-/// The engine on the store of this package; every test ends with the check of the whole file.
-@Suite("store storage", .timeLimit(.minutes(1)))
+/// The caching client on a `ResponseStore`. Every test ends with a check of the store's invariants.
+@Suite("Caching client on a response store", .timeLimit(.minutes(1)))
 struct StoreStorageTests {
   private func withClient(
     _ body: (CachingClient<StoreStorage>, TestClock) async throws -> Void
   ) async throws {
     let directory = FileManager.default.temporaryDirectory.appending(path: "client-\(UUID().uuidString)")
     defer {
-      // A directory left behind fails no test.
+      // A leftover directory does no harm.
       try? FileManager.default.removeItem(at: directory)
     }
     let store = try ResponseStore.open(directory: directory.path(), options: .init(capacityByteCount: 4 << 20))
@@ -38,23 +38,23 @@ struct StoreStorageTests {
     }
   }
 
-  @Test("store-hit: what was fetched is a hit at once, and after it was written")
+  @Test("A stored response is a hit at once, and after it is committed")
   func hit() async throws {
     try await withClient { client, clock in
       let transport = transport(clock)
       _ = try await client.respond(to: get(), over: transport)
-      #expect(try await client.storedAnswer(to: get())?.text() == "1 - -")
+      #expect(try await client.storedResponse(to: get())?.text() == "1 - -")
       try client.storage.store.flush()
-      let hit = try #require(client.storedAnswer(to: get()))
+      let hit = try #require(client.storedResponse(to: get()))
       #expect(try await hit.text() == "1 - -")
       #expect(hit.isWholeEntry)
-      #expect(client.storedAnswer(to: get(method: "HEAD"))?.status == 200)
-      #expect(client.storedAnswer(to: get("http://example.com/a?x")) == nil)
-      #expect(client.storedAnswer(to: get(partition: "other")) == nil)
+      #expect(client.storedResponse(to: get(method: "HEAD"))?.status == 200)
+      #expect(client.storedResponse(to: get("http://example.com/a?x")) == nil)
+      #expect(client.storedResponse(to: get(partition: "other")) == nil)
     }
   }
 
-  @Test("store-variants: languages and users are kept apart")
+  @Test("Responses for different languages and users are separate variants")
   func variants() async throws {
     try await withClient { client, clock in
       let transport = transport(clock)
@@ -64,30 +64,30 @@ struct StoreStorageTests {
       for request in requests { _ = try await client.respond(to: request, over: transport) }
       try client.storage.store.flush()
       for request in requests {
-        let text = try await client.storedAnswer(to: request)?.text()
+        let text = try await client.storedResponse(to: request)?.text()
         #expect(
           text?.hasSuffix(
             "\(request.head.fields["Accept-Language"] ?? "-") \(request.head.fields["Authorization"] ?? "-")") == true)
       }
       #expect(client.storage.variantCount(of: get()) == 4)
-      #expect(client.storedAnswer(to: get("http://example.com/a", ["Authorization": "eve"])) == nil)
+      #expect(client.storedResponse(to: get("http://example.com/a", ["Authorization": "eve"])) == nil)
     }
   }
 
-  @Test("store-304: a confirmation makes the stored response fresh again")
+  @Test("A 304 makes the stored response fresh again")
   func confirmed() async throws {
     try await withClient { client, clock in
       let transport = transport(clock)
       _ = try await client.respond(to: get(), over: transport)
       try client.storage.store.flush()
       clock.advance(by: 100)
-      #expect(client.storedAnswer(to: get()) == nil)
+      #expect(client.storedResponse(to: get()) == nil)
       #expect(try await client.respond(to: get(), over: transport).source == .revalidated)
-      #expect(client.storedAnswer(to: get())?.age == 0)
+      #expect(client.storedResponse(to: get())?.age == 0)
     }
   }
 
-  @Test("store-invalidate: unsafe methods remove URLs and groups", arguments: [true, false])
+  @Test("Unsafe methods remove URLs and groups from the store", arguments: [true, false])
   func invalidate(byGroup: Bool) async throws {
     try await withClient { client, clock in
       _ = try await client.respond(to: get(), over: transport(clock))
@@ -98,11 +98,11 @@ struct StoreStorageTests {
       }
       let url = byGroup ? "http://example.com/other" : "http://example.com/a"
       _ = try await client.respond(to: get(url, method: "POST"), over: posting)
-      #expect(client.storedAnswer(to: get()) == nil)
+      #expect(client.storedResponse(to: get()) == nil)
     }
   }
 
-  @Test("store-memory-only: a response that is to stay in memory does not reach the disk")
+  @Test("A response for memory only is not written to the store")
   func memoryOnly() async throws {
     try await withClient { client, clock in
       let request = get(willStore: { proposal in
@@ -111,7 +111,7 @@ struct StoreStorageTests {
         return changed
       })
       _ = try await client.respond(to: request, over: transport(clock))
-      #expect(client.storedAnswer(to: get()) == nil)
+      #expect(client.storedResponse(to: get()) == nil)
     }
   }
 }

@@ -3,10 +3,10 @@ import FoundationEssentials
 import HTTPCaching
 import Testing
 
-/// What is stored, for whom, and where the caller has a say.
-@Suite("storing", .timeLimit(.minutes(1)))
+/// Which responses are stored, for which requests, and how callers and options influence it.
+@Suite("Storing", .timeLimit(.minutes(1)))
 struct StoringTests {
-  @Test("will-store-refuse: a hook that returns nil keeps the response out; its caller gets it all the same")
+  @Test("A response for which the hook returns nil is delivered and not stored")
   func refuse() async throws {
     let fixture = Fixture()
     let transport = ScriptedTransport { _, _ in fixture.ok("body", fresh) }
@@ -17,12 +17,12 @@ struct StoringTests {
   }
 
   @Test(
-    "will-store-change: what the hook returns is stored; it is asked with the whole body", arguments: [true, false])
-  func change(isAtHand: Bool) async throws {
+    "The hook gets the complete body, and the response that it returns is stored", arguments: [true, false])
+  func change(isInMemory: Bool) async throws {
     let fixture = Fixture()
     let transport = ScriptedTransport { _, _ in
       IncomingResponse(
-        head: fixture.ok("", fresh).head, body: isAtHand ? ResponseBody(Data("body".utf8)) : .chunks(["bo", "dy"]))
+        head: fixture.ok("", fresh).head, body: isInMemory ? ResponseBody(Data("body".utf8)) : .chunks(["bo", "dy"]))
     }
     let request = get(willStore: { proposal in
       #expect(proposal.body == Data("body".utf8))
@@ -33,14 +33,14 @@ struct StoringTests {
       return changed
     })
     #expect(try await fixture.client.respond(to: request, over: transport).text() == "body")
-    let hit = try #require(fixture.client.storedAnswer(to: get()))
+    let hit = try #require(fixture.client.storedResponse(to: get()))
     #expect(try await hit.text() == "changed")
     #expect(hit.entry?.proposal.userInfo == Data("info".utf8))
     #expect(hit.entry?.proposal.isMemoryOnly == true)
   }
 
   @Test(
-    "override-lifetime: a forced lifetime holds whatever the server says",
+    "A forced lifetime overrides the server's fields",
     arguments: [
       ("no-store", [("Cache-Control", "no-store")], true), ("expired", [("Expires", "0")], true),
       ("old", [("Age", "100000"), ("Cache-Control", "max-age=1")], true), ("nothing", [], true),
@@ -51,16 +51,16 @@ struct StoringTests {
     let transport = ScriptedTransport { _, _ in fixture.response(200, "body", fields) }
     let request = get(overrides: RequestOverrides(lifetime: 300))
     let response = try await fixture.client.respond(to: request, over: transport)
-    // The answer from the network is as the server sent it.
+    // The response from the network is unchanged.
     for (name, value) in fields { #expect(response.head.fields[name] == value) }
     fixture.clock.advance(by: 299)
-    #expect((fixture.client.storedAnswer(to: request) != nil) == isStored)
+    #expect((fixture.client.storedResponse(to: request) != nil) == isStored)
     fixture.clock.advance(by: 2)
-    #expect(fixture.client.storedAnswer(to: request) == nil)
+    #expect(fixture.client.storedResponse(to: request) == nil)
   }
 
   @Test(
-    "override-lifetime-errors: errors keep their own rules, a request's no-store too",
+    "A forced lifetime applies neither to errors nor to a request's no-store",
     arguments: [
       ("error", 500, HTTPFields()), ("forbidden", 403, HTTPFields()),
       ("no-store", 200, HTTPFields([("Cache-Control", "no-store")])),
@@ -73,19 +73,19 @@ struct StoringTests {
     #expect(fixture.storage.entryCount == 0)
   }
 
-  @Test("override-fields: ignored fields play no part and are not stored")
+  @Test("Ignored fields have no effect and are not stored")
   func ignoredFields() async throws {
     let fixture = Fixture()
     let transport = ScriptedTransport { _, _ in fixture.ok("body", fresh, ("Vary", "*"), ("Set-Cookie", "a=b")) }
     let overrides = RequestOverrides(ignoredResponseFields: ["vary", "SET-COOKIE"])
     let response = try await fixture.client.respond(to: get(overrides: overrides), over: transport)
     #expect(response.head.fields["Set-Cookie"] == "a=b")
-    let hit = try #require(fixture.client.storedAnswer(to: get("http://example.com/a", ["Accept": "x/y"])))
+    let hit = try #require(fixture.client.storedResponse(to: get("http://example.com/a", ["Accept": "x/y"])))
     #expect(!hit.head.fields.contains("Set-Cookie"))
   }
 
   @Test(
-    "override-query: ignored parameters are sent but no part of the key",
+    "Ignored query parameters are sent and are not part of the cache key",
     arguments: [
       ("middle", "http://example.com/a?x=1&token=T&y=2", "http://example.com/a?x=1&y=2"),
       ("only", "http://example.com/a?token=T", "http://example.com/a"),
@@ -102,10 +102,10 @@ struct StoringTests {
     #expect(request.keyURL.absoluteString == key)
     _ = try await fixture.client.respond(to: request, over: transport)
     #expect(transport.requests[0].head.url.absoluteString == url)
-    #expect(fixture.client.storedAnswer(to: get(key)) != nil)
+    #expect(fixture.client.storedResponse(to: get(key)) != nil)
   }
 
-  @Test("partition: nothing stored in one is seen, shared or invalidated in another")
+  @Test("Responses are never stored, shared or invalidated across partitions")
   func partition() async throws {
     let fixture = Fixture()
     let gate = Gate()
@@ -119,34 +119,36 @@ struct StoringTests {
     gate.open()
     let (ann, bob) = try await (first.text(), second.text())
     #expect(Set([ann, bob]) == ["1", "2"])
-    #expect(try await fixture.client.storedAnswer(to: get(partition: "ann"))?.text() == ann)
-    #expect(fixture.client.storedAnswer(to: get()) == nil)
+    #expect(try await fixture.client.storedResponse(to: get(partition: "ann"))?.text() == ann)
+    #expect(fixture.client.storedResponse(to: get()) == nil)
     let posting = ScriptedTransport { _, _ in fixture.response(200) }
     _ = try await fixture.client.respond(to: get(method: "POST", partition: "ann"), over: posting)
-    #expect(fixture.client.storedAnswer(to: get(partition: "ann")) == nil)
-    #expect(try await fixture.client.storedAnswer(to: get(partition: "bob"))?.text() == bob)
+    #expect(fixture.client.storedResponse(to: get(partition: "ann")) == nil)
+    #expect(try await fixture.client.storedResponse(to: get(partition: "bob"))?.text() == bob)
   }
 
   @Test(
-    "authorization: a stored response never crosses users, in neither mode",
-    arguments: [CachingOptions.Mode.private, .shared])
-  func authorization(mode: CachingOptions.Mode) async throws {
+    "A stored response serves other users only in a shared cache whose options permit it",
+    arguments: [CachingOptions.Mode.private, .shared], [true, false])
+  func authorization(mode: CachingOptions.Mode, isReused: Bool) async throws {
     var options = CachingOptions()
     options.mode = mode
+    options.reusesAuthorizedResponses = isReused
+    let isForAll = mode == .shared && isReused
     let fixture = Fixture(options: options)
     let transport = ScriptedTransport { request, _ in
-      fixture.ok(request.head.fields["Authorization"] ?? "nobody", ("Cache-Control", "public, max-age=60"))
+      fixture.ok(request.head.fields["Authorization"] ?? "none", ("Cache-Control", "public, max-age=60"))
     }
     for user in ["ann", "bob", nil, "ann", "bob", nil] {
       let fields: HTTPFields = user.map { ["Authorization": $0] } ?? [:]
       let response = try await fixture.client.respond(to: get("http://example.com/a", fields), over: transport)
-      #expect(try await response.text() == user ?? "nobody")
+      #expect(try await response.text() == (isForAll ? "ann" : user ?? "none"))
     }
-    #expect(transport.count == 3)
+    #expect(transport.count == (isForAll ? 1 : 3))
   }
 
   @Test(
-    "set-cookie: in a shared cache a cookie reaches only whoever asked",
+    "In a shared cache Set-Cookie reaches only the request that fetched it",
     arguments: [(CachingOptions.Mode.shared, false), (.private, true)])
   func setCookie(mode: CachingOptions.Mode, isKept: Bool) async throws {
     var options = CachingOptions()
@@ -170,26 +172,26 @@ struct StoringTests {
       } else {
         _ = try await waiting
       }
-      #expect(fixture.client.storedAnswer(to: get())?.head.fields.contains("Set-Cookie") == isKept)
+      #expect(fixture.client.storedResponse(to: get())?.head.fields.contains("Set-Cookie") == isKept)
       fixture.clock.advance(by: 100)
     }
   }
 
-  @Test("content: a GET with content is neither answered from the store nor stored")
+  @Test("A GET with content is neither served from the storage nor stored")
   func content() async throws {
     let fixture = Fixture()
     let transport = ScriptedTransport { request, number in fixture.ok("\(number)", fresh) }
     var request = get()
     request.body = .bytes(Data("query".utf8))
     for number in 1...2 {
-      #expect(fixture.client.storedAnswer(to: request) == nil)
+      #expect(fixture.client.storedResponse(to: request) == nil)
       #expect(try await fixture.client.respond(to: request, over: transport).text() == "\(number)")
     }
     #expect(fixture.storage.entryCount == 0)
   }
 
   @Test(
-    "bad-url: a URL no cache can key by goes through and is not cached",
+    "A request whose URL has no cache key is forwarded and not cached",
     arguments: ["ftp://example.com/a", "data:,x", "http:///a"])
   func badURL(url: String) async throws {
     let fixture = Fixture()
@@ -198,7 +200,7 @@ struct StoringTests {
     #expect(fixture.storage.entryCount == 0)
   }
 
-  @Test("variants: several selections of one URL are kept side by side")
+  @Test("Several variants of a URL are stored")
   func variants() async throws {
     let fixture = Fixture()
     let transport = ScriptedTransport { request, _ in

@@ -17,23 +17,23 @@ struct ClientTransport<Client: HTTPClient>: Transport {
     let head = request.head
     var content: Data?
     if case .bytes(let bytes) = request.body { content = bytes }
-    let answer = try await client.execute(
+    let received = try await client.execute(
       method: head.method, url: head.url, fields: head.fields.map { ($0.name, $0.value) }, body: content)
     return IncomingResponse(
-      head: ResponseHead(status: answer.status, fields: HTTPFields(answer.fields)),
-      body: ResponseBody(answer.chunks))
+      head: ResponseHead(status: received.status, fields: HTTPFields(received.fields)),
+      body: ResponseBody(received.chunks))
   }
 }
 
 /// Loads a URL through a store on disk.
 func load(_ url: URL, over client: some HTTPClient, cachingIn directory: String) async throws -> Data {
   let store = try ResponseStore.open(directory: directory, options: .init(capacityByteCount: 64 << 20))
-  let engine = CachingClient(store: store)
+  let cachingClient = CachingClient(store: store)
   let request = ClientRequest(head: RequestHead(url: url))
 
-  // A fresh hit: no await, no task.
-  if let hit = engine.storedAnswer(to: request), let bytes = hit.body.bytes { return bytes }
+  // A fresh hit needs no await and no task.
+  if let hit = cachingClient.storedResponse(to: request), let bytes = hit.body.bytes { return bytes }
 
-  let answer = try await engine.respond(to: request, over: ClientTransport(client: client))
-  return try await answer.body.collect(upTo: 16 << 20)
+  let response = try await cachingClient.respond(to: request, over: ClientTransport(client: client))
+  return try await response.body.collect(upTo: 16 << 20)
 }

@@ -2,9 +2,9 @@ import Foundation
 import Synchronization
 import Testing
 
-@Suite("The article on transports")
+@Suite("Example in the article on transports")
 struct TransportExampleTests {
-  @Test("has the text of the file that is compiled here")
+  @Test("The article contains the compiled example")
   func matchesItsSource() throws {
     let tests = URL(fileURLWithPath: #filePath).deletingLastPathComponent()
     let root = tests.deletingLastPathComponent().deletingLastPathComponent()
@@ -19,7 +19,7 @@ struct TransportExampleTests {
       "Change WritingATransport.md and TransportExample.swift together")
   }
 
-  /// A client that answers each request with the same two chunks.
+  /// A client that returns the same two chunks for each request.
   private final class TwoChunks: HTTPClient {
     private let count = Atomic<Int>(0)
     var callCount: Int { count.load(ordering: .relaxed) }
@@ -37,10 +37,10 @@ struct TransportExampleTests {
     }
   }
 
-  @Test("shows a transport that works: the second load is a hit, by another engine on the same directory")
+  @Test("With the example's transport a second caching client on the directory gets a hit")
   func works() async throws {
     let directory = FileManager.default.temporaryDirectory.appendingPathComponent("transport-\(UUID().uuidString)")
-    defer { try? FileManager.default.removeItem(at: directory) }  // A leftover in the temporary folder does no harm.
+    defer { try? FileManager.default.removeItem(at: directory) }  // A leftover directory does no harm.
     let client = TwoChunks()
     let url = try #require(URL(string: "http://example.com/a"))
     for _ in 0..<2 {

@@ -4,12 +4,12 @@ import HTTPCaching
 import ResponseStore
 import Testing
 
-/// What one user gets is never given to another, whatever carries the credentials.
-@Suite("The client keeps users apart", .timeLimit(.minutes(1)))
+/// A response for one user never reaches another, regardless of how the credentials are sent.
+@Suite("Separation of users", .timeLimit(.minutes(1)))
 struct UserSeparationTests {
   private static let users = ["http://alice:pw@example.com/a", "http://bob:pw@example.com/a", "http://example.com/a"]
 
-  /// Answers each request with the URL that it was sent to, and its credentials with it.
+  /// Returns each request's URL, including its credentials, as the body.
   private func echo(_ fixture: Fixture, _ cacheControl: String, behind gate: Gate? = nil) -> ScriptedTransport {
     ScriptedTransport { request, _ in
       try await gate?.pass()
@@ -17,7 +17,6 @@ struct UserSeparationTests {
     }
   }
 
-  // Issue 15, item 1.
   @Test("Requests with different users in their URLs do not share a fetch")
   func fetches() async throws {
     let fixture = Fixture()
@@ -37,12 +36,11 @@ struct UserSeparationTests {
     #expect(transport.count == 3)
   }
 
-  // Issue 15, item 1.
-  @Test("A response stored for the user of a URL is a hit for that user alone")
+  @Test("A response stored for the user of a URL is a hit only for that user")
   func stored() async throws {
     let directory = FileManager.default.temporaryDirectory.appending(path: "users-\(UUID().uuidString)")
     defer {
-      // A directory left behind fails no test.
+      // A leftover directory does no harm.
       try? FileManager.default.removeItem(at: directory)
     }
     let store = try ResponseStore.open(directory: directory.path(), options: .init(capacityByteCount: 4 << 20))
@@ -56,18 +54,17 @@ struct UserSeparationTests {
       try store.flush()
     }
     #expect(transport.count == 3)
-    #expect(client.storedAnswer(to: get("http://eve:pw@example.com/a")) == nil)
-    // All of them are variants of one URI, so that one change makes all of them invalid (RFC 9111 section 4.4).
+    #expect(client.storedResponse(to: get("http://eve:pw@example.com/a")) == nil)
+    // All are variants of one URI, so that one change invalidates all of them (RFC 9111, 4.4).
     let posting = ScriptedTransport { _, _ in fixture.response(200) }
     _ = try await client.respond(to: get(Self.users[0], method: "POST"), over: posting)
-    for url in Self.users { #expect(client.storedAnswer(to: get(url)) == nil) }
+    for url in Self.users { #expect(client.storedResponse(to: get(url)) == nil) }
     try store.flush()
     #expect(store.checkInvariants() == [])
     store.close()
   }
 
-  // Issue 15, item 1.
-  @Test("A shared cache stores a response to credentials in the URL only where it may be shared")
+  @Test("A shared cache stores a response to credentials in the URL only if the response permits it")
   func sharedMode() async throws {
     var options = CachingOptions()
     options.mode = .shared
@@ -80,14 +77,13 @@ struct UserSeparationTests {
     #expect(fixture.storage.entryCount == 1)
   }
 
-  // Issue 15, item 4.
-  @Test("A Host field for another host than the URL's keeps a request out of the cache")
+  @Test("A request whose Host field differs from its URL's host bypasses the cache")
   func hostField() async throws {
     let fixture = Fixture()
     let transport = ScriptedTransport { request, _ in fixture.ok(request.head.fields["Host"] ?? "none", fresh) }
     for host in ["a.example", "b.example", "example.com:81", "example.com/x", "a.example"] {
       let request = get("http://example.com/a", ["Host": host])
-      #expect(fixture.client.storedAnswer(to: request) == nil)
+      #expect(fixture.client.storedResponse(to: request) == nil)
       #expect(try await fixture.client.respond(to: request, over: transport).text() == host)
     }
     #expect(fixture.storage.entryCount == 0)
@@ -96,15 +92,14 @@ struct UserSeparationTests {
       _ = try await fixture.client.respond(to: get("http://example.com/a", ["Host": host]), over: transport)
     }
     #expect(transport.count == 6)
-    // What another host's page stores must not be found by a request without the field, and the other way round.
+    // A response for another host is not found by a request without the field, and the reverse.
     #expect(try await fixture.client.respond(to: get(), over: transport).text() == "Example.com")
     let other = get("http://example.com/a", ["Host": "b.example"])
     #expect(try await fixture.client.respond(to: other, over: transport).text() == "b.example")
   }
 
-  // Issue 15, item 4.
-  // Guarantee: a request with a Host of its own neither follows a fetch nor is followed.
-  @Test("A Host field for another host keeps a request from sharing a fetch")
+  // Guarantee: a request with a different Host field neither joins a fetch nor leads one.
+  @Test("A request whose Host field differs from its URL's host does not share a fetch")
   func hostFieldInFlight() async throws {
     let fixture = Fixture()
     let gate = Gate()
@@ -127,8 +122,7 @@ struct UserSeparationTests {
     #expect(transport.count == 3)
   }
 
-  // Issue 15, item 6.
-  @Test("A 304 that adds a field to Vary keeps the response from requests with other values of that field")
+  @Test("After a 304 adds a field to Vary, only requests with the same value of that field match")
   func varyAddedBy304() async throws {
     let fixture = Fixture()
     let transport = ScriptedTransport { request, _ in
@@ -142,12 +136,11 @@ struct UserSeparationTests {
     _ = try await fixture.client.respond(to: alice, over: transport)
     fixture.clock.advance(by: 100)
     #expect(try await fixture.client.respond(to: alice, over: transport).text() == "alice")
-    #expect(fixture.client.storedAnswer(to: bob) == nil)
+    #expect(fixture.client.storedResponse(to: bob) == nil)
     #expect(try await fixture.client.respond(to: bob, over: transport).text() == "bob")
   }
 
-  // Issue 15, item 6.
-  @Test("A 304 that forbids storing answers its own request alone, not those that wait for it")
+  @Test("A 304 that forbids storing serves only the request that fetched it")
   func storingForbiddenBy304() async throws {
     var options = CachingOptions()
     options.mode = .shared
@@ -167,12 +160,11 @@ struct UserSeparationTests {
     gate.open()
     #expect(try await leader.source == .revalidated)
     #expect(try await follower.source != .coalesced)
-    #expect(fixture.client.storedAnswer(to: get()) == nil)
+    #expect(fixture.client.storedResponse(to: get()) == nil)
   }
 
-  // Issue 15, item 7.
-  // Guarantee: a change of a group overtakes the fetches of its origin, whatever their partition.
-  @Test("A group's invalidation overtakes fetches under way in every partition")
+  // Guarantee: an invalidated group revokes the store permits of its origin's fetches in every partition.
+  @Test("Invalidating a group revokes the store permits of fetches in every partition")
   func groupsInAllPartitions() async throws {
     let fixture = Fixture()
     let gate = Gate()
@@ -192,9 +184,8 @@ struct UserSeparationTests {
     #expect(fixture.storage.entryCount == 0)
   }
 
-  // Issue 15, item 7.
-  @Test("A change of a URI overtakes the fetches of all its users")
-  func changeOvertakesUsers() async throws {
+  @Test("A change of a URI revokes the store permits of the fetches of all its users")
+  func changeRevokesPermitsOfAllUsers() async throws {
     let fixture = Fixture()
     let gate = Gate()
     let getting = echo(fixture, "max-age=60", behind: gate)

@@ -5,10 +5,10 @@ import LoopbackOrigin
 import Synchronization
 import Testing
 
-/// Which connection carries a request, and how often it is sent.
-@Suite("Connections of curl's transport", .timeLimit(.minutes(1)))
+/// Tests of connection reuse and repeated requests.
+@Suite("Connections of the curl transport", .timeLimit(.minutes(1)))
 struct ConnectionTests {
-  @Test("Requests one after another share a connection")
+  @Test("Sequential requests share a connection")
   func reuse() async throws {
     try await withOrigin { _ in
       Reply(200, [], "hello")
@@ -19,7 +19,7 @@ struct ConnectionTests {
     }
   }
 
-  @Test("Transports share no connection")
+  @Test("Different transports do not share connections")
   func separation() async throws {
     try await withOrigin { _ in
       Reply(200)
@@ -30,7 +30,7 @@ struct ConnectionTests {
   }
 
   @Test(
-    "Bytes that came on an idle connection are not taken for the next response",
+    "Bytes that arrive on an idle connection are not delivered as the next response",
     arguments: [
       "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", "HTTP/1.1 304 Not Modified\r\nContent-Length: 44\r\n\r\n",
     ])
@@ -39,8 +39,8 @@ struct ConnectionTests {
     let (sent, hold) = (Gate(), Gate())
     let handler: LoopbackOrigin.Handler = { request in
       guard request.number == 0 else { return Reply(200, [], "connection \(request.connection)") }
-      // The poison has arrived when the thread has come to the second gate: loopback delivers within the call that
-      // sends.
+      // The poison has arrived when the origin reaches the second gate, because the loopback device delivers
+      // within the sending call.
       return .raw([.text(first), .hold(sent), .text(poison), .hold(hold)], closes: false)
     }
     try await withOrigin(handler) { origin in
@@ -54,10 +54,11 @@ struct ConnectionTests {
   }
 
   @Test(
-    "An idempotent request is sent again when its kept connection is dead", arguments: ["GET", "HEAD", "PUT", "DELETE"])
+    "An idempotent request is repeated if its reused connection was closed",
+    arguments: ["GET", "HEAD", "PUT", "DELETE"])
   func repetition(_ method: String) async throws {
     let handler: LoopbackOrigin.Handler = { request in
-      // The second request finds a connection that dies without a byte.
+      // The connection is closed without a reply to the second request.
       request.number == 1 ? .nothing : Reply(200, [], "hello")
     }
     try await withOrigin(handler) { origin in
@@ -70,7 +71,7 @@ struct ConnectionTests {
   }
 
   @Test(
-    "A request that is not idempotent is sent once, on a connection of its own", arguments: ["POST", "PATCH", "PURGE"])
+    "A request that is not idempotent is sent once, on a new connection", arguments: ["POST", "PATCH", "PURGE"])
   func noRepetition(_ method: String) async throws {
     let handler: LoopbackOrigin.Handler = { request in request.method == "GET" ? Reply(200) : .nothing }
     try await withOrigin(handler) { origin in
@@ -92,7 +93,7 @@ struct ConnectionTests {
     }
   }
 
-  @Test("A response that has begun is not asked for again")
+  @Test("A request is not repeated after its response has begun")
   func noRepetitionAfterHead() async throws {
     let handler: LoopbackOrigin.Handler = { request in
       request.number == 0 ? Reply(200) : .raw([.text("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel"), .reset])
@@ -106,7 +107,7 @@ struct ConnectionTests {
   }
 
   @Test(
-    "A connection with odd framing is not used again",
+    "A connection with ambiguous framing is not reused",
     arguments: [
       "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
       "HTTP/1.1 200 OK\r\nContent-Length: 5, 5\r\n\r\nhello", "HTTP/1.1 204 No\r\nContent-Length: 5\r\n\r\n",
@@ -123,7 +124,7 @@ struct ConnectionTests {
     }
   }
 
-  @Test("No more requests are under way to one origin, or in all, than the limits allow")
+  @Test("Concurrent requests per origin and in total stay within the limits")
   func limits() async throws {
     let gate = Gate()
     try await withOrigin { _ in
@@ -140,7 +141,7 @@ struct ConnectionTests {
           for number in 0..<40 {
             group.addTask { await transport.outcome((number < 20 ? one : other).url()) }
           }
-          // Three of one and two of the other have places; they wait at the gate.
+          // Three requests of one origin and two of the other have connections; they wait at the gate.
           await gate.waitForArrivals(count: 5)
           #expect(one.requestCount + other.requestCount == 5)
           #expect(max(one.requestCount, other.requestCount) == 3)
@@ -151,7 +152,7 @@ struct ConnectionTests {
     }
   }
 
-  @Test("An origin that does not answer keeps no other from being asked")
+  @Test("An origin that does not respond does not block requests to other origins")
   func fairness() async throws {
     let gate = Gate()
     try await withOrigin { _ in
@@ -173,7 +174,7 @@ struct ConnectionTests {
     }
   }
 
-  @Test("Many callers at once get their own responses")
+  @Test("Concurrent callers get their own responses")
   func manyCallers() async throws {
     let handler: LoopbackOrigin.Handler = { Reply(200, [], String(repeating: $0.target, count: 200)) }
     try await withOrigin(handler) { origin in

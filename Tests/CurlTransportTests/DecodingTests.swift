@@ -6,8 +6,8 @@ import Testing
 
 @testable import CurlTransport
 
-/// Content that is encoded, rightly or not.
-@Suite("Decoding of curl's transport", .timeLimit(.minutes(1)))
+/// Tests of correctly and incorrectly encoded content.
+@Suite("Decoding of the curl transport", .timeLimit(.minutes(1)))
 struct DecodingTests {
   private static let text = String(repeating: "hello ", count: 20_000)
 
@@ -23,7 +23,7 @@ struct DecodingTests {
     return try #require(outcome)
   }
 
-  @Test("gzip and deflate are undone, and the head says so")
+  @Test("gzip and deflate are decoded, and the response says so")
   func codings() async throws {
     let hello = Outcome.complete(200, Self.text)
     for coding in ["gzip", "GZip", "x-gzip"] { #expect(try await outcome(encoded(Self.text, .gzip), coding) == hello) }
@@ -42,7 +42,9 @@ struct DecodingTests {
     }
   }
 
-  @Test("Other codings are delivered as they came", arguments: ["br", "made-up", "identity", "gzip, gzip", "gzip, br"])
+  @Test(
+    "Content with other codings is delivered unchanged",
+    arguments: ["br", "made-up", "identity", "gzip, gzip", "gzip, br"])
   func otherCodings(_ coding: String) async throws {
     try await withOrigin { _ in
       Reply(200, [("Content-Encoding", coding)], "hello")
@@ -54,7 +56,7 @@ struct DecodingTests {
     }
   }
 
-  @Test("Codings on two lines are delivered as they came")
+  @Test("Content with codings on two lines is delivered unchanged")
   func codingsOnTwoLines() async throws {
     let fields = [("Content-Encoding", "gzip"), ("Content-Encoding", "gzip")]
     try await withOrigin { _ in
@@ -64,7 +66,7 @@ struct DecodingTests {
     }
   }
 
-  @Test("A part, and content that nobody wants decoded, are delivered as they came")
+  @Test("A 206 response, and content with decoding turned off, are delivered unchanged")
   func undecoded() async throws {
     let content = encoded("hello", .gzip)
     try await withOrigin { request in
@@ -79,7 +81,7 @@ struct DecodingTests {
     }
   }
 
-  @Test("Encoded content that ends early is an error, although its framing is right", arguments: [1, 4, 8, 12, 100])
+  @Test("Encoded content that ends early is an error, although its framing is correct", arguments: [1, 4, 8, 12, 100])
   func cut(_ missing: Int) async throws {
     let content = encoded(Self.text, .gzip)
     #expect(try await outcome(content.dropLast(missing), "gzip") == .failure(.undecodableContent))
@@ -87,7 +89,7 @@ struct DecodingTests {
     #expect(try await outcome(bare.dropLast(missing), "deflate") == .failure(.undecodableContent))
   }
 
-  @Test("Encoded content is checked when it comes in chunks, too")
+  @Test("Encoded content is also checked when it arrives in chunks")
   func cutInChunks() async throws {
     let content = encoded(Self.text, .gzip)
     for missing in [0, 5] {
@@ -101,7 +103,7 @@ struct DecodingTests {
     }
   }
 
-  @Test("Content that is not what its coding says is an error")
+  @Test("Content that does not match its coding is an error")
   func wrongCoding() async throws {
     let failure = Outcome.failure(.undecodableContent)
     #expect(try await outcome(Data("hello".utf8), "gzip") == failure)
@@ -109,12 +111,12 @@ struct DecodingTests {
     #expect(try await outcome(Data([0x78]), "deflate") == failure)
     #expect(try await outcome(encoded("hello", .gzip) + Data("tail".utf8), "gzip") == failure)
     #expect(try await outcome(encoded("hello", .zlib) + Data("tail".utf8), "deflate") == failure)
-    var damaged = encoded(Self.text, .gzip)
-    damaged[damaged.count - 6] ^= 1
-    #expect(try await outcome(damaged, "gzip") == failure)
+    var corrupt = encoded(Self.text, .gzip)
+    corrupt[corrupt.count - 6] ^= 1
+    #expect(try await outcome(corrupt, "gzip") == failure)
   }
 
-  @Test("Content that was made to fill the memory is an error")
+  @Test("Content that expands beyond the maximum factor is an error")
   func bomb() async throws {
     let bomb = encoded(String(repeating: "\0", count: 64 << 20), .gzip)
     try await withOrigin { _ in
@@ -123,14 +125,15 @@ struct DecodingTests {
       #expect(await directTransport().outcome(origin.url()) == .failure(.excessiveExpansion))
       let trusting = directTransport { $0.maximumExpansionFactor = 2_000 }
       #expect(try await trusting.get(origin.url()).data().count == 64 << 20)
-      // Read in pieces, it takes no memory to speak of: each piece is bounded. The first holds what was decoded at once.
+      // Reading in pieces uses little memory, because each piece is bounded.
+      // The first piece is everything that was decoded so far.
       for try await piece in try await trusting.get(origin.url()).body {
         #expect(piece.count <= Exchange.pausingByteCount + ContentDecoder.maximumPieceByteCount)
       }
     }
   }
 
-  @Test("Any cut into pieces decodes to the same", arguments: [1, 2, 3, 7, 64, 1000])
+  @Test("The decoded content does not depend on the size of the pieces", arguments: [1, 2, 3, 7, 64, 1000])
   func pieces(_ byteCount: Int) throws {
     for format in [Format.gzip, .zlib, .bare] {
       var decoder = ContentDecoder(format == .gzip ? .gzip : .deflate, maximumExpansionFactor: 200)
@@ -147,7 +150,7 @@ struct DecodingTests {
   }
 }
 
-/// How zlib frames what it has compressed.
+/// The framing of compressed data, as zlib's `windowBits`.
 enum Format: CInt {
   case gzip = 31
   case zlib = 15

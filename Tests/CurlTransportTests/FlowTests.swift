@@ -7,13 +7,13 @@ import Testing
 
 @testable import CurlTransport
 
-/// Slow readers, slow servers, and callers who leave.
-@Suite("Flow of curl's transport", .timeLimit(.minutes(1)))
+/// Tests of slow readers, slow servers, cancellation and timeouts.
+@Suite("Flow control of the curl transport", .timeLimit(.minutes(1)))
 struct FlowTests {
-  /// The most that may wait for a reader: the limit, and libcurl's last piece.
+  /// The maximum number of unread bytes: the pause limit and libcurl's last piece.
   private static let maximumUnreadByteCount = Exchange.pausingByteCount + (16 << 10)
 
-  /// An exchange that can be looked into, and the rest of `send`.
+  /// Starts a request like `send`, and returns the exchange too, so that tests can inspect it.
   private func start(
     _ url: URL, over connections: ConnectionPoolHandle
   ) async throws -> (exchange: Exchange, content: Data?, reader: ResponseReader) {
@@ -29,7 +29,7 @@ struct FlowTests {
     return try ConnectionPoolHandle(configuration)
   }
 
-  @Test("A slow reader pauses the transfer, and what waits for it stays bounded")
+  @Test("A slow reader pauses the transfer, and the number of unread bytes stays bounded")
   func backPressure() async throws {
     let byteCount = 24 << 20
     try await withOrigin { _ in
@@ -39,7 +39,7 @@ struct FlowTests {
       var received = 0
       var pauseCount = 0
       while received < byteCount {
-        // Until nothing more comes: the transfer has paused, or all of it has come.
+        // Wait until the transfer has paused or all bytes have arrived.
         while !exchange.isPaused, received + exchange.unreadByteCount < byteCount { await Task.yield() }
         #expect(exchange.unreadByteCount <= Self.maximumUnreadByteCount)
         if exchange.isPaused { pauseCount += 1 }
@@ -51,7 +51,7 @@ struct FlowTests {
     }
   }
 
-  @Test("A paused transfer does not hold up the others")
+  @Test("A paused transfer does not delay other transfers")
   func neighbors() async throws {
     let handler: LoopbackOrigin.Handler = { $0.path == "/endless" ? .endless() : Reply(200, [], "hello") }
     try await withOrigin(handler) { origin in
@@ -68,7 +68,7 @@ struct FlowTests {
     }
   }
 
-  @Test("All of a large body comes, in order")
+  @Test("A large body arrives completely and in order")
   func largeBody() async throws {
     var content = Data()
     for number in 0..<(1 << 18) { withUnsafeBytes(of: UInt64(number)) { content.append(contentsOf: $0) } }
@@ -80,7 +80,7 @@ struct FlowTests {
     }
   }
 
-  @Test("A reader that goes away ends the transfer")
+  @Test("Releasing an unread response ends its transfer")
   func abandonedReader() async throws {
     try await withOrigin { _ in
       .endless()
@@ -93,7 +93,7 @@ struct FlowTests {
     }
   }
 
-  @Test("Cancelling ends a request that waits for its head")
+  @Test("Cancellation ends a request that waits for its response head")
   func cancelWaiting() async throws {
     let gate = Gate()
     try await withOrigin { _ in
@@ -108,7 +108,7 @@ struct FlowTests {
     }
   }
 
-  @Test("Cancelling ends a response that is being read")
+  @Test("Cancellation ends a response that is being read")
   func cancelReading() async throws {
     let gate = Gate()
     try await withOrigin { _ in
@@ -123,7 +123,7 @@ struct FlowTests {
     }
   }
 
-  @Test("Cancelling ends a request that waits in the queue, and its place goes to the next")
+  @Test("Cancellation ends a queued request, and the next request gets the connection")
   func cancelQueued() async throws {
     let gate = Gate()
     try await withOrigin {
@@ -143,7 +143,7 @@ struct FlowTests {
     }
   }
 
-  @Test("A task that is cancelled already sends nothing")
+  @Test("A task that is already cancelled sends nothing")
   func cancelledBefore() async throws {
     try await withOrigin { _ in
       Reply(200)
@@ -158,7 +158,7 @@ struct FlowTests {
     }
   }
 
-  @Test("Requests that are cancelled at any moment leave no descriptor and no place behind")
+  @Test("Requests cancelled at any time leak neither sockets nor connection slots")
   func cancelMany() async throws {
     try await withOrigin { _ in
       Reply(200, [], String(repeating: "a", count: 20_000))
@@ -172,7 +172,7 @@ struct FlowTests {
           task.cancel()
         }
         for task in tasks {
-          // Those that were cancelled too late have their response.
+          // Requests that were cancelled too late have a complete response.
           if case .success(let data) = await task.result { #expect(data.count == 20_000) }
         }
       }
@@ -181,7 +181,7 @@ struct FlowTests {
     }
   }
 
-  @Test("A server that never answers lets the request time out")
+  @Test("A request to a server that never responds times out")
   func silentServer() async throws {
     let gate = Gate()
     try await withOrigin { _ in
@@ -193,7 +193,7 @@ struct FlowTests {
     }
   }
 
-  @Test("A body that stops coming lets its reader time out")
+  @Test("Reading a stalled body times out")
   func silentBody() async throws {
     let gate = Gate()
     try await withOrigin { _ in
@@ -204,7 +204,7 @@ struct FlowTests {
     }
   }
 
-  @Test("A request that gets no place lets its caller time out")
+  @Test("A request that gets no connection times out")
   func silentQueue() async throws {
     let gate = Gate()
     try await withOrigin { _ in
@@ -230,7 +230,7 @@ struct FlowTests {
       let transfer = Transfer(request, in: connections.pool, timeout: .milliseconds(100))
       _ = try await transfer.exchange.arrival { connections.post(.start(transfer)) }
       await wait { transfer.exchange.isPaused }
-      // Another request with the same limit times out meanwhile, so the time has passed.
+      // Wait for another request to time out, so that the limit of the first one has passed.
       let gate = Gate()
       let silent = try LoopbackOrigin { _ in Reply(200).held(at: gate) }
       defer { silent.stop() }
@@ -242,12 +242,12 @@ struct FlowTests {
     }
   }
 
-  @Test("A connection that is not accepted in time lets the request time out")
+  @Test("A request times out if its connection is not accepted in time")
   func silentAddress() async throws {
     let backlog = try SilentListener(isFull: true)
     let transport = directTransport { $0.connectTimeout = .milliseconds(100) }
     #expect(await transport.outcome(backlog.url()) == .failure(.timedOut))
-    // Cancelling does not wait for the connection.
+    // Cancellation does not wait for the connection.
     let patient = directTransport()
     let task = Task { try await patient.get(backlog.url()) }
     await Task.yield()
@@ -256,7 +256,7 @@ struct FlowTests {
   }
 }
 
-/// The number of this process's sockets that are connected to a port of this machine.
+/// Returns the number of this process's sockets that are connected to a local port.
 func openSocketCount(to port: UInt16) -> Int {
   var count = 0
   for descriptor in 0..<CInt(1024) {

@@ -6,10 +6,10 @@ import Testing
 
 @testable import CurlTransport
 
-/// When the I/O thread runs, and what becomes of it.
-@Suite("Lifecycle of curl's transport", .timeLimit(.minutes(1)))
+/// Tests of the I/O thread's lifetime, process exit and fork.
+@Suite("Lifecycle of the curl transport", .timeLimit(.minutes(1)))
 struct LifecycleTests {
-  @Test("The thread runs from the first request until the last transport and the last response are gone")
+  @Test("The I/O thread runs from the first request until the last transport and response are released")
   func thread() async throws {
     await wait { IOThread.runningCount == 0 }
     try await withOrigin { _ in
@@ -23,7 +23,7 @@ struct LifecycleTests {
       #expect(IOThread.runningCount == 1)
       transport = nil
       withExtendedLifetime(other) {}
-      // The response is still read.
+      // The response can still be read.
       var iterator = response?.body.makeAsyncIterator()
       for _ in 0..<10 { #expect(try await iterator?.next()?.isEmpty == false) }
       response = nil
@@ -33,7 +33,7 @@ struct LifecycleTests {
     #expect(IOThread.runningCount == 0)
   }
 
-  @Test("A transport whose last reference goes closes its connections")
+  @Test("Releasing a transport closes its connections")
   func connections() async throws {
     try await withOrigin { _ in
       Reply(200)
@@ -47,7 +47,7 @@ struct LifecycleTests {
     }
   }
 
-  @Test("A transport that is idle closes its connections, and opens others when it is used again")
+  @Test("An idle transport closes its connections and opens new ones for later requests")
   func idleConnections() async throws {
     try await withOrigin { _ in
       Reply(200)
@@ -61,7 +61,7 @@ struct LifecycleTests {
     }
   }
 
-  @Test("A process ends in peace while requests are under way")
+  @Test("A process can exit while requests are in flight")
   func exitDuringRequests() async {
     await #expect(processExitsWith: .success) {
       let gate = Gate()
@@ -74,7 +74,7 @@ struct LifecycleTests {
     }
   }
 
-  @Test("A forked child is refused, and its parent goes on")
+  @Test("A forked child cannot create transports, and its parent is not affected")
   func fork() async {
     await #expect(processExitsWith: .success) {
       let origin = try LoopbackOrigin { _ in Reply(200, [], "hello") }
@@ -82,7 +82,7 @@ struct LifecycleTests {
       #expect(await transport.outcome(origin.url()) == .complete(200, "hello"))
       let child = Glibc.fork()
       if child == 0 {
-        // Nothing but this thread lives on.
+        // Only this thread exists in the child.
         do throws(CurlTransportError) {
           _ = try ConnectionPoolHandle(CurlTransport.Configuration())
           _exit(1)

@@ -4,14 +4,14 @@ import Glibc
 import LoopbackOrigin
 import Testing
 
-/// Requests through proxies, or past them.
-@Suite("Proxies of curl's transport", .timeLimit(.minutes(1)))
+/// Tests of requests that use or bypass a proxy.
+@Suite("Proxies of the curl transport", .timeLimit(.minutes(1)))
 struct ProxyTests {
   private func transport(_ proxy: CurlTransport.Configuration.Proxy) -> CurlTransport {
     directTransport { $0.proxy = proxy }
   }
 
-  @Test("A request for http goes to the proxy as a whole, except for hosts that bypass it")
+  @Test("A request for an http URL is sent to the proxy, except for hosts that bypass it")
   func http() async throws {
     try await withOrigin { _ in
       Reply(200, [], "by proxy")
@@ -29,7 +29,8 @@ struct ProxyTests {
   }
 
   @Test(
-    "A proxy that refuses a tunnel fails the request, and its response is not the origin's", arguments: [407, 502, 200])
+    "A request fails if the proxy refuses the tunnel, and the proxy's response is not delivered",
+    arguments: [407, 502, 200])
   func refusedTunnel(_ status: Int) async throws {
     let handler: LoopbackOrigin.Handler = { _ in
       status == 200
@@ -47,7 +48,7 @@ struct ProxyTests {
     }
   }
 
-  @Test("A proxy that cannot be reached fails the request")
+  @Test("A request fails if its proxy is unreachable")
   func unreachable() async throws {
     try await withOrigin { _ in
       Reply(200)
@@ -57,7 +58,7 @@ struct ProxyTests {
     }
   }
 
-  @Test("The proxy of the environment is used, unless the configuration says no")
+  @Test("The proxy of the environment is used unless the configuration turns proxies off")
   func environment() async {
     await #expect(processExitsWith: .success) {
       let proxy = try LoopbackOrigin { _ in Reply(200, [], "by proxy") }
@@ -72,7 +73,7 @@ struct ProxyTests {
     }
   }
 
-  @Test("Bytes that a proxy sends unasked are not taken for another origin's response")
+  @Test("Unsolicited bytes from a proxy are not delivered as another origin's response")
   func strayBytes() async throws {
     let (sent, hold) = (Gate(), Gate())
     let handler: LoopbackOrigin.Handler = { request in

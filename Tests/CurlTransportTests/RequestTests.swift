@@ -5,10 +5,10 @@ import HTTPCaching
 import LoopbackOrigin
 import Testing
 
-/// What goes out, and what does not.
-@Suite("Requests of curl's transport", .timeLimit(.minutes(1)))
+/// Tests of the requests that are sent and those that are refused.
+@Suite("Requests of the curl transport", .timeLimit(.minutes(1)))
 struct RequestTests {
-  @Test("Fields go out in their order, spelling and number, and nothing is added to them")
+  @Test("Fields are sent in their order, spelling and number, without additions")
   func fields() async throws {
     try await withOrigin { _ in
       Reply(200)
@@ -30,7 +30,7 @@ struct RequestTests {
     }
   }
 
-  @Test("A request without fields asks for codings that are decoded, and has the default User-Agent of its head")
+  @Test("A request without fields gets Accept-Encoding and the default User-Agent")
   func defaults() async throws {
     try await withOrigin { _ in
       Reply(200)
@@ -50,7 +50,7 @@ struct RequestTests {
     }
   }
 
-  @Test("A Host field replaces the one of the URL")
+  @Test("A Host field replaces the host of the URL")
   func host() async throws {
     try await withOrigin { _ in
       Reply(200)
@@ -61,7 +61,7 @@ struct RequestTests {
   }
 
   @Test(
-    "Content goes out with its length, whatever the method",
+    "Content is sent with its length, regardless of the method",
     arguments: ["POST", "PUT", "PATCH", "GET", "DELETE", "PURGE"])
   func content(_ method: String) async throws {
     try await withOrigin { _ in
@@ -81,7 +81,7 @@ struct RequestTests {
     }
   }
 
-  @Test("Content of 2 MB goes out without being asked for first")
+  @Test("Content of 2 MB is sent without Expect: 100-continue")
   func largeContent() async throws {
     try await withOrigin { _ in
       Reply(200)
@@ -95,7 +95,7 @@ struct RequestTests {
     }
   }
 
-  @Test("Methods that announce content send an empty one, and others none")
+  @Test("Requests without content have Content-Length: 0 only for methods that define content")
   func noContent() async throws {
     try await withOrigin { _ in
       Reply(200)
@@ -109,7 +109,7 @@ struct RequestTests {
     }
   }
 
-  @Test("What would be more than one line of a request is refused")
+  @Test("Methods, field names and field values that would break a request line are refused")
   func injection() async throws {
     try await withOrigin { _ in
       Reply(200)
@@ -130,7 +130,7 @@ struct RequestTests {
     }
   }
 
-  @Test("Content that only another transport can read is refused")
+  @Test("Content that another transport provides in its context is refused")
   func contentInContext() async throws {
     let request = OutgoingRequest(head: RequestHead(url: URL(string: "http://127.0.0.1/")!), body: .inContext)
     let error = await #expect(throws: CurlTransportError.self) { try await directTransport().send(request) }
@@ -138,7 +138,7 @@ struct RequestTests {
   }
 
   @Test(
-    "A URL that is not http, or means another host to some, is refused",
+    "URLs that are not http or https, or whose host is ambiguous, are refused",
     arguments: [
       ("file:///etc/passwd", CurlTransportError.Code.unsupportedScheme), ("ftp://127.0.0.1/", .unsupportedScheme),
       ("gopher://127.0.0.1/", .unsupportedScheme), ("about:blank", .unsupportedScheme),
@@ -148,12 +148,12 @@ struct RequestTests {
       ("http://127.1/", .invalidURL), ("http://2130706433/", .invalidURL), ("http://0177.0.0.1/", .invalidURL),
     ])
   func badURL(_ text: String, _ code: CurlTransportError.Code) async throws {
-    // Some of them are none for Foundation.
+    // Foundation does not accept some of these URLs.
     guard let url = URL(string: text) else { return }
     #expect(await directTransport().outcome(url) == .failure(code))
   }
 
-  @Test("Path and query go out as they are, and a fragment does not")
+  @Test("Path and query are sent unchanged, and a fragment is not sent")
   func target() async throws {
     try await withOrigin { _ in
       Reply(200)
@@ -171,7 +171,7 @@ struct RequestTests {
     }
   }
 
-  @Test("An error tells what to do, and nothing of the request")
+  @Test("An error contains a remedy and no part of the request")
   func errorText() async throws {
     let url = URL(string: "http://127.0.0.1:1/secret-path?token=secret-query")!
     let error = await #expect(throws: CurlTransportError.self) {

@@ -4,15 +4,15 @@ import HTTPCaching
 import LoopbackOrigin
 import Testing
 
-/// What comes of each response that a server may send, byte for byte.
-@Suite("Responses of curl's transport", .timeLimit(.minutes(1)))
+/// Tests of the outcome of well-formed and malformed responses, given byte by byte.
+@Suite("Responses of the curl transport", .timeLimit(.minutes(1)))
 struct ResponseTests {
   struct Case: Sendable, CustomTestStringConvertible {
     let name: String
     let bytes: String
     let outcome: Outcome
     var method = "GET"
-    /// Whether the server closes the connection behind the bytes.
+    /// Whether the server closes the connection after the bytes.
     var closes = true
 
     init(_ name: String, _ bytes: String, _ outcome: Outcome, method: String = "GET", closes: Bool = true) {
@@ -30,32 +30,32 @@ struct ResponseTests {
   private static let bad = Outcome.failure(.badServerResponse)
   private static let lost = Outcome.failure(.connectionLost)
 
-  /// A response with the status 200.
+  /// Returns a response with the status 200.
   private static func ok(_ fields: String, _ content: String = "hello") -> String {
     "HTTP/1.1 200 OK\r\n\(fields)\r\n\r\n\(content)"
   }
 
   static let lengths = [
-    Case("a body as long as announced", ok("Content-Length: 5"), hello, closes: false),
+    Case("a body of the declared length", ok("Content-Length: 5"), hello, closes: false),
     Case("a body that ends early", ok("Content-Length: 10"), lost),
-    Case("a body that goes on", ok("Content-Length: 5", "hello, world"), hello),
-    Case("one length twice", ok("Content-Length: 5\r\nContent-Length: 5"), hello),
-    Case("one length as a list", ok("Content-Length: 5, 5"), hello),
-    Case("two lengths", ok("Content-Length: 5\r\nContent-Length: 6"), bad),
-    Case("two lengths as a list", ok("Content-Length: 5, 6"), bad),
+    Case("a body that exceeds its length", ok("Content-Length: 5", "hello, world"), hello),
+    Case("the same length twice", ok("Content-Length: 5\r\nContent-Length: 5"), hello),
+    Case("the same length twice as a list", ok("Content-Length: 5, 5"), hello),
+    Case("two different lengths", ok("Content-Length: 5\r\nContent-Length: 6"), bad),
+    Case("two different lengths as a list", ok("Content-Length: 5, 6"), bad),
     Case("a negative length", ok("Content-Length: -5"), bad),
     Case("a length with a sign", ok("Content-Length: +5"), bad),
     Case("a length of letters", ok("Content-Length: five"), bad),
-    Case("a length with a tail", ok("Content-Length: 5x"), bad),
+    Case("a length followed by a letter", ok("Content-Length: 5x"), bad),
     Case("an empty length", ok("Content-Length: "), bad),
     Case("a length beyond 64 bits", ok("Content-Length: 99999999999999999999999"), .unproven(200, "hello")),
     Case("two lengths, one beyond 64 bits", ok("Content-Length: 5\r\nContent-Length: 99999999999999999999999"), bad),
-    Case("a length behind a blank", ok("Content-Length : 5"), bad),
+    Case("a blank before the colon of a length", ok("Content-Length : 5"), bad),
     Case(
-      "a length in chunks, too", ok("Content-Length: 3\r\nTransfer-Encoding: chunked", "5\r\nhello\r\n0\r\n\r\n"), hello
+      "a length and chunks", ok("Content-Length: 3\r\nTransfer-Encoding: chunked", "5\r\nhello\r\n0\r\n\r\n"), hello
     ),
     Case("no length", "HTTP/1.1 200 OK\r\n\r\nhello", .unproven(200, "hello")),
-    Case("no length, said to end with the connection", ok("Connection: close"), .unproven(200, "hello")),
+    Case("no length, with Connection: close", ok("Connection: close"), .unproven(200, "hello")),
     Case("HTTP/1.0 with a length", "HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello", hello),
     Case("HTTP/1.0 without a length", "HTTP/1.0 200 OK\r\n\r\nhello", .unproven(200, "hello")),
     Case("an empty body", ok("Content-Length: 0", ""), .complete(200, ""), closes: false),
@@ -65,25 +65,25 @@ struct ResponseTests {
     Case("chunks", ok("Transfer-Encoding: chunked", "3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n"), hello, closes: false),
     Case("a chunk extension", ok("Transfer-Encoding: chunked", "5;a=b\r\nhello\r\n0\r\n\r\n"), hello, closes: false),
     Case("no chunk but the last", ok("Transfer-Encoding: chunked", "0\r\n\r\n"), .complete(200, ""), closes: false),
-    Case("chunks cut between two", ok("Transfer-Encoding: chunked", "5\r\nhello\r\n"), lost),
-    Case("chunks cut within one", ok("Transfer-Encoding: chunked", "10\r\nhello"), lost),
-    Case("chunks cut in the last", ok("Transfer-Encoding: chunked", "5\r\nhello\r\n0\r\n"), lost),
+    Case("chunks cut between two chunks", ok("Transfer-Encoding: chunked", "5\r\nhello\r\n"), lost),
+    Case("chunks cut within a chunk", ok("Transfer-Encoding: chunked", "10\r\nhello"), lost),
+    Case("chunks cut in the last chunk", ok("Transfer-Encoding: chunked", "5\r\nhello\r\n0\r\n"), lost),
     Case("chunks cut in a trailer", ok("Transfer-Encoding: chunked", "5\r\nhello\r\n0\r\nX-T: 1"), lost),
-    Case("a chunk of a size that is no number", ok("Transfer-Encoding: chunked", "zz\r\nhello\r\n"), lost),
+    Case("a chunk size that is not a number", ok("Transfer-Encoding: chunked", "zz\r\nhello\r\n"), lost),
     Case(
-      "a chunk of a size beyond 64 bits", ok("Transfer-Encoding: chunked", "fffffffffffffffffff\r\nhello\r\n"), lost),
+      "a chunk size beyond 64 bits", ok("Transfer-Encoding: chunked", "fffffffffffffffffff\r\nhello\r\n"), lost),
     Case("a chunk without its line end", ok("Transfer-Encoding: chunked", "5\r\nhelloXX0\r\n\r\n"), lost),
   ]
 
   static let encodings = [
-    Case("a made-up Transfer-Encoding", ok("Transfer-Encoding: rot13", "uryyb"), bad),
-    Case("a made-up one before chunks", ok("Transfer-Encoding: rot13, chunked", "5\r\nuryyb\r\n0\r\n\r\n"), bad),
-    Case("a made-up one behind chunks", ok("Transfer-Encoding: chunked, rot13", "5\r\nuryyb\r\n0\r\n\r\n"), bad),
-    Case("chunks twice", ok("Transfer-Encoding: chunked, chunked", "5\r\nhello\r\n0\r\n\r\n"), bad),
-    Case("chunks on two lines", ok("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", "0\r\n\r\n"), bad),
+    Case("an unknown Transfer-Encoding", ok("Transfer-Encoding: rot13", "uryyb"), bad),
+    Case("an unknown coding before chunked", ok("Transfer-Encoding: rot13, chunked", "5\r\nuryyb\r\n0\r\n\r\n"), bad),
+    Case("an unknown coding after chunked", ok("Transfer-Encoding: chunked, rot13", "5\r\nuryyb\r\n0\r\n\r\n"), bad),
+    Case("chunked twice", ok("Transfer-Encoding: chunked, chunked", "5\r\nhello\r\n0\r\n\r\n"), bad),
+    Case("chunked on two lines", ok("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", "0\r\n\r\n"), bad),
     Case("identity", ok("Transfer-Encoding: identity\r\nContent-Length: 5"), bad),
     Case("a compressed transfer", ok("Transfer-Encoding: gzip, chunked", "5\r\nhello\r\n0\r\n\r\n"), bad),
-    Case("a made-up Content-Encoding", ok("Content-Encoding: made-up\r\nContent-Length: 5"), hello, closes: false),
+    Case("an unknown Content-Encoding", ok("Content-Encoding: made-up\r\nContent-Length: 5"), hello, closes: false),
     Case("a Content-Encoding of identity", ok("Content-Encoding: identity\r\nContent-Length: 5"), hello, closes: false),
     Case(
       "more codings than any server needs",
@@ -103,16 +103,16 @@ struct ResponseTests {
     Case("1000", "HTTP/1.1 1000 Odd\r\nContent-Length: 5\r\n\r\nhello", bad),
     Case("20", "HTTP/1.1 20 Odd\r\nContent-Length: 5\r\n\r\nhello", bad),
     Case("099", "HTTP/1.1 099 Odd\r\nContent-Length: 5\r\n\r\nhello", bad),
-    Case("no reason", "HTTP/1.1 200\r\nContent-Length: 5\r\n\r\nhello", hello),
+    Case("no reason phrase", "HTTP/1.1 200\r\nContent-Length: 5\r\n\r\nhello", hello),
     Case(
       "a redirect, with its body", "HTTP/1.1 302 Found\r\nLocation: /a\r\nContent-Length: 5\r\n\r\nmoved",
       .complete(302, "moved")),
     Case(
-      "401, without an attempt to log in",
+      "401, without authentication",
       "HTTP/1.1 401 Un\r\nWWW-Authenticate: Basic realm=a\r\nContent-Length: 2\r\n\r\nno", .complete(401, "no")),
     Case("HEAD with a length", ok("Content-Length: 5", ""), .complete(200, ""), method: "HEAD", closes: false),
     Case("HEAD with chunks", ok("Transfer-Encoding: chunked", ""), .complete(200, ""), method: "HEAD", closes: false),
-    Case("HEAD with nothing", "HTTP/1.1 200 OK\r\n\r\n", .complete(200, ""), method: "HEAD", closes: false),
+    Case("HEAD without framing", "HTTP/1.1 200 OK\r\n\r\n", .complete(200, ""), method: "HEAD", closes: false),
   ]
 
   static let interim = [
@@ -140,7 +140,7 @@ struct ResponseTests {
     Case("CR in a folded line", ok("X-A: a\r\n b\rc\r\nContent-Length: 5"), bad),
     Case("a line without a colon", ok("no colon here\r\nContent-Length: 5"), bad),
     Case("a blank before the colon", ok("X-A : b\r\nContent-Length: 5"), bad),
-    Case("no name", ok(": b\r\nContent-Length: 5"), bad),
+    Case("an empty field name", ok(": b\r\nContent-Length: 5"), bad),
     Case("lines that end with LF", "HTTP/1.1 200 OK\nContent-Length: 5\n\nhello", hello),
     Case("HTTP/1.2", "HTTP/1.2 200 OK\r\nContent-Length: 5\r\n\r\nhello", bad),
     Case("HTTP/2 as text", "HTTP/2 200 OK\r\nContent-Length: 5\r\n\r\nhello", bad),
@@ -152,10 +152,10 @@ struct ResponseTests {
     Case("10,000 fields", ok(many(10_000, 1) + "Content-Length: 5"), hello),
     Case("a head of 250 KB", ok(many(250, 1_000) + "Content-Length: 5"), hello),
     Case("a head of 310 KB", ok(many(310, 1_000) + "Content-Length: 5"), lost),
-    Case("a head cut in a line", "HTTP/1.1 200 OK\r\nContent-Le", bad),
+    Case("a head cut within a line", "HTTP/1.1 200 OK\r\nContent-Le", bad),
     Case("a head cut between lines", "HTTP/1.1 200 OK\r\nX-A: 1\r\n", bad),
     Case("a head cut before its empty line", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n", lost),
-    Case("nothing at all", "", bad),
+    Case("an empty reply", "", bad),
   ]
 
   private static func many(_ count: Int, _ byteCount: Int) -> String {
@@ -163,7 +163,7 @@ struct ResponseTests {
     return (0..<count).map { "X-\($0): \(value)\r\n" }.joined()
   }
 
-  @Test("has the outcome that its bytes prove", arguments: lengths + chunks + encodings + statuses + interim + heads)
+  @Test("Each response has the expected outcome", arguments: lengths + chunks + encodings + statuses + interim + heads)
   func outcome(_ example: Case) async throws {
     try await withOrigin { _ in
       .raw(example.bytes, closes: example.closes)
@@ -173,7 +173,7 @@ struct ResponseTests {
   }
 
   @Test(
-    "A connection that is reset is lost",
+    "A reset connection is an error",
     arguments: ["", "HTTP/1.1 200 OK\r\nContent-Le", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel"])
   func reset(_ bytes: String) async throws {
     try await withOrigin { _ in
@@ -183,7 +183,7 @@ struct ResponseTests {
     }
   }
 
-  @Test("An endless head and endless interim responses end with an error")
+  @Test("An endless head and endless interim responses are errors")
   func endlessHead() async throws {
     for bytes in ["X-A: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\n", "\r\nHTTP/1.1 103 Early\r\nLink: </a>\r\n"] {
       try await withOrigin { _ in
@@ -196,7 +196,7 @@ struct ResponseTests {
     }
   }
 
-  @Test("Fields come in their order, spelling and number, and trailers do not come")
+  @Test("Fields are delivered in their order, spelling and number, and trailers are not delivered")
   func fields() async throws {
     let reply = Reply(
       200,
@@ -218,7 +218,7 @@ struct ResponseTests {
     }
   }
 
-  @Test("A value is text in UTF-8, or in ISO 8859-1 where it is not, and a folded one is one line")
+  @Test("Field values are decoded as UTF-8, or else as ISO 8859-1, and folded values are unfolded")
   func values() async throws {
     let head = Data("HTTP/1.1 200 OK\r\nX-A: ".utf8) + Data([0xe4, 0xf6]) + Data("\r\nX-B: ä\r\n".utf8)
     let rest = Data("X-C: one\r\n \t two\r\nContent-Length: 5\r\n\r\nhello".utf8)
@@ -232,7 +232,7 @@ struct ResponseTests {
     }
   }
 
-  @Test("A response that waits for a slow end gives its head first")
+  @Test("The head of a response is delivered before a slow body ends")
   func slowEnd() async throws {
     let gate = Gate()
     try await withOrigin { _ in
@@ -245,7 +245,7 @@ struct ResponseTests {
     }
   }
 
-  @Test("A small response comes as a whole")
+  @Test("A small response is delivered with its complete body")
   func wholeResponse() async throws {
     try await withOrigin { _ in
       Reply(200, [], String(repeating: "a", count: 11_000))

@@ -3,13 +3,15 @@ import FoundationEssentials
 import Glibc
 import Testing
 
-/// A listening socket that says nothing by itself: connections are made by the kernel, or not even that.
+/// A listening socket on which the kernel accepts connections, but which sends nothing by itself.
 final class SilentListener {
   private let listener: CInt
   private var fillers: [CInt] = []
   private let port: UInt16
 
-  /// - Parameter isFull: Whether no more connections are made: they are neither accepted nor refused.
+  /// Opens a listening socket.
+  ///
+  /// - Parameter isFull: Whether the backlog is full, so that connections are neither accepted nor refused.
   init(isFull: Bool = false) throws {
     let listener = socket(AF_INET, CInt(SOCK_STREAM.rawValue), 0)
     self.listener = listener
@@ -25,7 +27,7 @@ final class SilentListener {
     }
     port = UInt16(bigEndian: address.sin_port)
     try #require(isBound, "no listener: errno \(errno)")
-    // A backlog of 0 takes one; the kernel lets the others wait.
+    // A backlog of 0 accepts one connection; the kernel delays the others.
     for _ in 0..<(isFull ? 8 : 0) {
       let filler = socket(AF_INET, CInt(SOCK_STREAM.rawValue | SOCK_NONBLOCK.rawValue), 0)
       fillers.append(filler)
@@ -40,7 +42,7 @@ final class SilentListener {
     close(listener)
   }
 
-  /// Accepts one connection, says this, and closes it.
+  /// Accepts one connection, sends the text and closes the connection.
   func answer(_ text: String) async {
     await withCheckedContinuation { continuation in
       DispatchQueue.global().async { [listener] in

@@ -5,13 +5,13 @@ import Glibc
 import HTTPCaching
 import LoopbackOrigin
 
-/// How a request ended, and what came of its response.
+/// The result of a request.
 enum Outcome: Equatable, CustomStringConvertible {
-  /// The whole response, with a proven end.
+  /// A complete response, whose end the framing proves.
   case complete(Int, String)
-  /// A response of which only the connection tells the end.
+  /// A response that ends with its connection, so that truncation is not detectable.
   case unproven(Int, String)
-  /// An error in place of the response, or within its content.
+  /// An error before or within the response.
   case failure(CurlTransportError.Code)
   case other(String)
 
@@ -59,7 +59,7 @@ extension IncomingResponse {
   func data() async throws -> Data { try await body.collect(upTo: .max) }
 }
 
-/// A transport that uses no proxy, whatever the environment of the tests says.
+/// Returns a transport that uses no proxy, regardless of the environment.
 func directTransport(_ configure: (inout CurlTransport.Configuration) -> Void = { _ in }) -> CurlTransport {
   var configuration = CurlTransport.Configuration()
   configuration.proxy = .none
@@ -67,7 +67,7 @@ func directTransport(_ configure: (inout CurlTransport.Configuration) -> Void = 
   return CurlTransport(configuration)
 }
 
-/// Runs a test on a scripted origin, which is stopped at the end.
+/// Runs `body` with a scripted origin and stops the origin afterwards.
 func withOrigin(
   _ handler: @escaping LoopbackOrigin.Handler, _ body: (LoopbackOrigin) async throws -> Void
 ) async throws {
@@ -76,7 +76,7 @@ func withOrigin(
   try await body(origin)
 }
 
-/// Waits until a condition of another thread's holds, without a time of its own.
+/// Waits without a time limit until another thread makes the condition true.
 func wait(until condition: () -> Bool) async {
   while !condition() { await Task.yield() }
 }

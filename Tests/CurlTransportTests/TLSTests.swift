@@ -4,8 +4,8 @@ import Glibc
 import LoopbackOrigin
 import Testing
 
-/// Certificates, good and bad, with `openssl s_server` as the server.
-@Suite("TLS of curl's transport", .timeLimit(.minutes(1)))
+/// Tests of valid and invalid certificates, with `openssl s_server` as the server.
+@Suite("TLS of the curl transport", .timeLimit(.minutes(1)))
 struct TLSTests {
   private let lab: CertificateLab
 
@@ -23,7 +23,7 @@ struct TLSTests {
     return await transport.outcome(server.url(path))
   }
 
-  @Test("A certificate of the given authority is trusted")
+  @Test("A certificate of the configured authority is trusted")
   func ownAuthority() async throws {
     let server = try TLSServer(lab, certificate: "server")
     #expect(await outcome(server) == .complete(200, "hello"))
@@ -34,20 +34,20 @@ struct TLSTests {
     let server = try TLSServer(lab, certificate: "server")
     #expect(
       await outcome(server) { $0.certificateAuthorityFile = lab.path("other.pem") } == .failure(.untrustedCertificate))
-    // The system's certificates may be missing where the tests run.
+    // The system may have no certificates.
     let bySystem = await outcome(server) { $0.certificateAuthorityFile = nil }
     #expect([.failure(.untrustedCertificate), .failure(.secureConnectionFailed)].contains(bySystem))
   }
 
   @Test(
-    "An expired certificate, one for another host, and one without an authority are not trusted",
+    "An expired certificate, one for another host, and a self-signed one are not trusted",
     arguments: ["expired", "wrong", "other"])
   func badCertificate(_ certificate: String) async throws {
     let server = try TLSServer(lab, certificate: certificate)
     #expect(await outcome(server) == .failure(.untrustedCertificate))
   }
 
-  @Test("A certificate file that cannot be read fails the request")
+  @Test("A request fails if a certificate file cannot be read")
   func missingFiles() async throws {
     let server = try TLSServer(lab, certificate: "server")
     let failure = Outcome.failure(.secureConnectionFailed)
@@ -58,7 +58,7 @@ struct TLSTests {
       } == failure)
   }
 
-  @Test("The client identifies itself with its certificate")
+  @Test("The client authenticates with its certificate")
   func clientCertificate() async throws {
     let server = try TLSServer(
       lab, certificate: "server", "-Verify", "1", "-verify_return_error", "-CAfile", lab.path("ca.pem"))
@@ -70,7 +70,7 @@ struct TLSTests {
     #expect([.failure(.secureConnectionFailed), .failure(.connectionLost)].contains(anonymous))
   }
 
-  @Test("A response that is cut under TLS is an error, and one without a length has no proven end")
+  @Test("A truncated response over TLS is an error, and a response without a length has no proven end")
   func cut() async throws {
     let server = try TLSServer(lab, certificate: "server")
     #expect(await outcome(server, "cut") == .failure(.connectionLost))
@@ -78,12 +78,12 @@ struct TLSTests {
     #expect(await outcome(server, "no-length") == .unproven(200, "hello"))
   }
 
-  @Test("A server that does not speak TLS, or does not answer, fails the request")
+  @Test("A request fails if the server does not use TLS or does not respond")
   func clearText() async throws {
-    let talkative = try SilentListener()
-    let url = talkative.url("https")
+    let plain = try SilentListener()
+    let url = plain.url("https")
     let outcome = Task { await directTransport().outcome(url) }
-    await talkative.answer("220 mail.test ESMTP\r\n")
+    await plain.answer("220 mail.test ESMTP\r\n")
     #expect(await outcome.value == .failure(.secureConnectionFailed))
     let silent = try SilentListener()
     #expect(
@@ -92,7 +92,7 @@ struct TLSTests {
   }
 }
 
-/// A folder with certificates, and with responses that a server sends byte for byte.
+/// A temporary folder with certificates, and with responses that a server sends unchanged.
 final class CertificateLab {
   private let folder: URL
 
@@ -134,14 +134,14 @@ final class CertificateLab {
   }
 
   deinit {
-    // What is left in the folder for temporary files does no harm.
+    // Ignore failures: the system cleans its temporary directory.
     try? FileManager.default.removeItem(at: folder)
   }
 
   func path(_ name: String) -> String { folder.appendingPathComponent(name).path }
 }
 
-/// `openssl s_server`, which answers with the files of a folder.
+/// An `openssl s_server` process, which responds with the files of a folder.
 final class TLSServer {
   private let process = Process()
   private let output = Pipe()
@@ -168,7 +168,7 @@ final class TLSServer {
   }
 
   deinit {
-    // A child may have inherited that SIGTERM is blocked.
+    // The process may have inherited a signal mask that blocks SIGTERM.
     kill(process.processIdentifier, SIGKILL)
     process.waitUntilExit()
   }

@@ -1,6 +1,6 @@
 import Glibc
 
-/// The target that the environment variable FUZZ_TARGET names.
+/// The fuzz target named by the environment variable FUZZ_TARGET.
 private let target: FuzzTarget = {
   let name = getenv("FUZZ_TARGET").map { String(cString: $0) } ?? ""
   guard let target = FuzzTarget.all.first(where: { $0.name == name }) else {
@@ -9,7 +9,7 @@ private let target: FuzzTarget = {
   return target
 }()
 
-/// What libFuzzer calls for each input.
+/// Runs the target on one input; libFuzzer calls this.
 @_cdecl("LLVMFuzzerTestOneInput")
 public func fuzzOneInput(_ start: UnsafePointer<UInt8>?, _ count: Int) -> CInt {
   target.run(UnsafeRawBufferPointer(start: start, count: count))

@@ -3,7 +3,9 @@ import HTTPCaching
 
 @testable import ResponseStore
 
-/// A record read from a damaged file: every member can be read, and fields and selection survive being written again.
+/// Decodes a record as if read from a corrupt file.
+///
+/// Every member can be read. Fields and Vary key stay the same when they are encoded and decoded again.
 @Sendable func records(_ bytes: UnsafeRawBufferPointer) {
   let fields = FieldCoding.decodeFields(bytes)
   precondition(coded(fields) == fields)
@@ -11,7 +13,7 @@ import HTTPCaching
   let again = FieldCoding.encode(vary)
   again.withUnsafeBytes { precondition(FieldCoding.decodeVary($0) == vary) }
 
-  guard let record = HeadLayout(bytes) else { return }
+  guard let record = RecordHeaderView(bytes) else { return }
   let facts = record.facts
   let now = Date(timeIntervalSince1970: 1_800_000_000)
   _ = facts.wholeAge(at: now)

@@ -1,7 +1,7 @@
 import FoundationEssentials
 import HTTPCaching
 
-/// One parser under test. A target returns if all is well; what must not happen traps, which libFuzzer reports.
+/// A parser under test. A violated invariant traps, which libFuzzer reports.
 struct FuzzTarget: Sendable {
   let name: String
   let run: @Sendable (UnsafeRawBufferPointer) -> Void
@@ -16,29 +16,31 @@ struct FuzzTarget: Sendable {
 private let now = Date(timeIntervalSince1970: 1_800_000_000)
 private let url = URL(string: "https://example.com/a")!
 
-/// Input in parts, cut at line ends.
+/// Splits the input into lines, at most `count`.
 func parts(_ bytes: UnsafeRawBufferPointer, atMost count: Int) -> [String] {
   bytes.split(separator: 0x0A, maxSplits: count - 1, omittingEmptySubsequences: false).map {
     String(decoding: $0, as: UTF8.self)
   }
 }
 
-private struct Stored: StoredResponseView {
+private struct Stored: StoredResponseMetadata {
   var status = 200
-  var facts: FreshnessFacts
+  var facts: FreshnessInfo
   var fields: HTTPFields
   var bodyByteCount = 1000
 }
 
-/// Cache-Control lines of a response, and those of a later request: whatever they hold, lifetimes stay within bounds, and a
-/// `no-store` or `no-cache` that stands alone on a line of its own is not hidden by the lines before it.
+/// Checks the `Cache-Control` lines of a response and those of a later request.
+///
+/// For any content, lifetimes stay within bounds. A `no-store` or `no-cache` on its own line is effective
+/// regardless of the lines before it.
 @Sendable private func cacheControl(_ bytes: UnsafeRawBufferPointer) {
   let lines = parts(bytes, atMost: 4)
   var fields = HTTPFields()
   for line in lines.dropLast() { fields.append(name: "Cache-Control", value: line) }
   let directives = ResponseDirectives(fields)
   for seconds in [directives.maxAge, directives.sharedMaxAge] {
-    precondition(seconds.map { (0...FreshnessFacts.maximumSeconds).contains($0) } ?? true)
+    precondition(seconds.map { (0...FreshnessInfo.maximumSeconds).contains($0) } ?? true)
   }
   var forbidden = fields
   forbidden.append(name: "Cache-Control", value: "no-store")
@@ -57,7 +59,7 @@ private struct Stored: StoredResponseView {
       case .store(let kept, let facts) = Storability.decide(
         request: RequestHead(url: url), response: response, requestTime: now, responseTime: now, options: options)
     else { continue }
-    precondition((0...FreshnessFacts.maximumSeconds).contains(facts.lifetime))
+    precondition((0...FreshnessInfo.maximumSeconds).contains(facts.lifetime))
     let stored = Stored(facts: facts, fields: kept)
     let later = now.addingTimeInterval(30)
     _ = Reuse.decide(request: request, stored: stored, policy: .useProtocolCachePolicy, now: later, options: options)
@@ -70,37 +72,40 @@ private struct Stored: StoredResponseView {
   }
 }
 
-/// A date that is read can be written and read again; only the leap second behind the year 9999 has no other form.
+/// Checks that a parsed date can be formatted and parsed again.
+///
+/// The exception is the leap second at the end of the year 9999, which is formatted as the second before it.
 @Sendable private func dates(_ bytes: UnsafeRawBufferPointer) {
   guard let date = HTTPDate.parse(String(decoding: bytes, as: UTF8.self), now: now) else { return }
   let last = Date(timeIntervalSince1970: 253_402_300_799)
   precondition(HTTPDate.parse(HTTPDate.format(date), now: now) == min(date, last))
 }
 
-/// What a request was stored under, it matches; a response that varies by everything matches nothing; and another request
-/// matches if and only if it would have been stored under the same.
+/// Checks that a request matches its own Vary key, unless `Vary` is `*`, which matches no request.
+///
+/// Another request matches if and only if it has the same Vary key.
 @Sendable private func vary(_ bytes: UnsafeRawBufferPointer) {
   let lines = parts(bytes, atMost: 9)
   var request = RequestHead(url: url)
   for (index, name) in ["Accept-Language", "Accept", "Cookie", "X-Foo", "Authorization"].enumerated()
   where index + 1 < lines.count { request.fields.append(name: name, value: lines[index + 1]) }
   let response = HTTPFields([("Vary", lines[0]), ("Vary", "accept-language, accept, x-foo")])
-  let selection = VarySelection(request: request, response: response, credentialDigest: { "digest of " + $0 })
-  let isNever = selection.selectors.contains { $0.name == "*" }
-  precondition(selection.matches(request, credentialDigest: { "digest of " + $0 }) != isNever)
+  let varyKey = VaryKey(request: request, response: response, credentialDigest: { "digest of " + $0 })
+  let matchesNothing = varyKey.fields.contains { $0.name == "*" }
+  precondition(varyKey.matches(request, credentialDigest: { "digest of " + $0 }) != matchesNothing)
   var other = request
   for (index, name) in ["Accept-Language", "Accept", "X-Foo"].enumerated() where index + 6 < lines.count {
     other.fields.set(name, lines[index + 6])
   }
-  let otherSelection = VarySelection(request: other, response: response, credentialDigest: { "digest of " + $0 })
+  let otherVaryKey = VaryKey(request: other, response: response, credentialDigest: { "digest of " + $0 })
   precondition(
-    selection.matches(other, credentialDigest: { "digest of " + $0 }) == (!isNever && otherSelection == selection))
+    varyKey.matches(other, credentialDigest: { "digest of " + $0 }) == (!matchesNothing && otherVaryKey == varyKey))
   if request.fields.contains("Authorization") {
-    precondition(!selection.matches(RequestHead(url: url), credentialDigest: { "digest of " + $0 }))
+    precondition(!varyKey.matches(RequestHead(url: url), credentialDigest: { "digest of " + $0 }))
   }
 }
 
-/// A part that is cut lies inside the body, and combining never names bytes that are not there.
+/// Checks that a served part is within the stored body, and that combined parts are within their sources.
 @Sendable private func range(_ bytes: UnsafeRawBufferPointer) {
   let lines = parts(bytes, atMost: 5)
   func line(_ index: Int) -> String { index < lines.count ? lines[index] : "" }
@@ -134,15 +139,15 @@ private struct Stored: StoredResponseView {
   }
 }
 
-/// Lists of cache groups, and targeted fields.
+/// Checks lists of cache groups, targeted fields and the `Cache-Status` field.
 @Sendable private func structuredFields(_ bytes: UnsafeRawBufferPointer) {
   let lines = parts(bytes, atMost: 2)
   let fields = HTTPFields(lines.flatMap { [("Cache-Groups", $0), ("CDN-Cache-Control", $0)] })
   let groups = CacheGroups.groups(of: fields)
   precondition(Set(groups).count == groups.count)
   let directives = ResponseDirectives(fields, targetedFieldNames: ["CDN-Cache-Control"])
-  precondition(directives.maxAge.map { (0...FreshnessFacts.maximumSeconds).contains($0) } ?? true)
-  var answer = HTTPFields()
-  CacheStatus(name: lines[0], timeToLive: lines[0].count).append(to: &answer)
-  precondition(answer.isWellFormed || !HTTPFields([("X", lines[0])]).isWellFormed)
+  precondition(directives.maxAge.map { (0...FreshnessInfo.maximumSeconds).contains($0) } ?? true)
+  var responseFields = HTTPFields()
+  CacheStatus(name: lines[0], timeToLive: lines[0].count).append(to: &responseFields)
+  precondition(responseFields.isWellFormed || !HTTPFields([("X", lines[0])]).isWellFormed)
 }

@@ -1,7 +1,7 @@
 import HTTPCaching
 import Testing
 
-@Suite("Cache-Status")
+@Suite("Cache-Status field")
 struct CacheStatusTests {
   struct Case: RequirementCase {
     let id: String
@@ -51,21 +51,21 @@ struct CacheStatusTests {
       "C; hit; ttl=-999999999999999"),
   ]
 
-  @Test("Rendering", arguments: cases)
+  @Test("Each status is rendered as RFC 9211 defines it", arguments: cases)
   func renders(_ test: Case) {
     #expect(test.status.rendered == test.text)
   }
 
   /// Row 97; RFC 9211, 2.
   @Test func appendsAtTheEnd() {
-    var answer = fields([("Cache-Status", "Origin; hit"), ("X", "1")])
-    CacheStatus(name: "Mine").append(to: &answer)
-    #expect(answer.values(of: "Cache-Status") == ["Origin; hit", "Mine; hit"])
+    var response = fields([("Cache-Status", "Origin; hit"), ("X", "1")])
+    CacheStatus(name: "Mine").append(to: &response)
+    #expect(response.values(of: "Cache-Status") == ["Origin; hit", "Mine; hit"])
   }
 
   /// Row 99; RFC 9211, 2.2.
   @Test(
-    "Reasons",
+    "Each rule gives the reason that RFC 9211 defines for it",
     arguments: [
       (.stale, .stale), (.requestNoCache, .request), (.minFresh, .request), (.completePart, .partial), (.miss, .miss),
       (.writeThrough, .method), (.requestNoStore, .bypass), (.noCache, .stale),

@@ -2,7 +2,7 @@ import Foundation
 import HTTPCaching
 import Testing
 
-@Suite("Conditions and ranges of the client, validation of our own")
+@Suite("The client's preconditions and ranges, and validation by the cache")
 struct ConditionTests {
   typealias Case = DecisionCase
 
@@ -98,7 +98,7 @@ struct ConditionTests {
       range("bytes=0-1", [("If-Range", "@-59")]), gives: "serve:fresh"),
   ]
 
-  @Test("Decision", arguments: conditions + ranges)
+  @Test("Each request gets the expected decision", arguments: conditions + ranges)
   func decides(_ test: Case) {
     #expect(test.exchange.then(test.request, method: test.method) == test.expected)
   }
@@ -119,14 +119,14 @@ struct ConditionTests {
     #expect(sent.values(of: "If-None-Match") == ["\"a\""])
     #expect(sent.values(of: "If-Modified-Since") == [HTTPDate.format(start.addingTimeInterval(-5000))])
     #expect(sent["X"] == "1")
-    // Row 67: the client's own tag is not mixed in, and evaluated against what came out.
+    // Row 67: the client's own tag is not sent. It is evaluated against the validated response.
     let stored = try #require(stale.stored)
     #expect(word(Reuse.answer(request: request, stored: stored, now: start, rule: .validated)) == "serve:validated")
     let current = RequestHead(url: target, fields: fields(Self.match("\"a\"")))
     #expect(word(Reuse.answer(request: current, stored: stored, now: start, rule: .validated)) == "304")
   }
 
-  /// Row 63: a background check copies the target and the selecting fields, not what the client asked of the cache.
+  /// Row 63: background validation copies the target and the fields that `Vary` names, but no cache directives.
   @Test func backgroundValidation() throws {
     let stored = try #require(Self.tagged.stored)
     let served = RequestHead(
@@ -140,7 +140,7 @@ struct ConditionTests {
     #expect(!check.fields.contains("Range") && !check.fields.contains("Cache-Control"))
   }
 
-  /// Row 63: an unquoted tag validates as it came.
+  /// Row 63: an unquoted tag is sent unchanged.
   @Test func unquotedTag() {
     let exchange = Exchange(response: dated([("Cache-Control", "max-age=0"), ("ETag", "abc")]))
     guard case .revalidate(let conditional, _, _)? = exchange.decision() else {

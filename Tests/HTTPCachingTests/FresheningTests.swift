@@ -2,7 +2,7 @@ import Foundation
 import HTTPCaching
 import Testing
 
-/// What became of the stored response, in a word.
+/// Names the decision and its rule.
 private func word(_ freshening: Freshening) -> String {
   switch freshening {
   case .update(_, _, let rule): "update:\(rule.id)"
@@ -13,15 +13,15 @@ private func word(_ freshening: Freshening) -> String {
   }
 }
 
-@Suite("From 304 or HEAD to the stored response")
+@Suite("Freshening of stored responses by a 304 or a HEAD response")
 struct FresheningTests {
   struct Case: RequirementCase {
     let id: String
     let section: String
     let rows: [Int]
-    /// Validators and more of the stored response.
+    /// Validators and other fields of the stored response.
     let stored: Lines
-    /// Those of the 304 or of the answer to HEAD.
+    /// Fields of the 304 or of the response to HEAD.
     let new: Lines
     var isOnlyEntry: Bool
     var status: Int
@@ -102,7 +102,7 @@ struct FresheningTests {
       isOnlyEntry: isOnlyEntry, requestTime: later, responseTime: later, options: options)
   }
 
-  @Test("304", arguments: cases304)
+  @Test("A 304 updates a stored response if their validators match or both have none", arguments: cases304)
   func notModified(_ test: Case) throws {
     let stored = try #require(Self.exchange(test.stored).stored)
     #expect(word(Self.freshen(stored, with: test.new, isOnlyEntry: test.isOnlyEntry)) == test.expected)
@@ -140,7 +140,7 @@ struct FresheningTests {
     FieldCase("ignore-proxy-authenticate", rows: [11, 72], "Proxy-Authenticate", "a", "b", updated: false),
   ]
 
-  @Test("Which fields a 304 replaces", arguments: fieldCases)
+  @Test("A 304 replaces only the fields that do not depend on the stored body", arguments: fieldCases)
   func replaces(_ test: FieldCase) throws {
     let exchange = Exchange(response: dated([("ETag", "\"a\""), ("Kept", "1"), (test.name, test.old)]))
     let stored = try #require(exchange.stored)
@@ -153,8 +153,8 @@ struct FresheningTests {
     #expect(fields["Kept"] == "1")
   }
 
-  /// Row 72: the age starts anew, the lifetime is the one now in force.
-  @Test func factsAreComputedAnew() throws {
+  /// Row 72: the age is counted from the 304, and the lifetime comes from the updated fields.
+  @Test func freshnessIsRecomputed() throws {
     let stored = try #require(Self.exchange(Self.strong + [("Age", "50")]).stored)
     guard case .update(let fields, let facts, _) = Self.freshen(stored, with: Self.strong) else {
       Issue.record("not updated")
@@ -173,8 +173,8 @@ struct FresheningTests {
     #expect(longer.remaining(at: Self.later) == 591)
   }
 
-  /// Rows 16 and 72: a part stays one, and line breaks in a 304 get no further.
-  @Test func partsStayParts() throws {
+  /// Rows 16 and 72: an incomplete response stays incomplete, and line breaks in a 304 are removed.
+  @Test func incompleteResponsesStayIncomplete() throws {
     let exchange = Exchange(
       request: [("Range", "bytes=0-10")], status: 206,
       response: dated([("Cache-Control", "max-age=60"), ("Content-Range", "bytes 0-10/20")] + Self.strong))
@@ -187,7 +187,7 @@ struct FresheningTests {
     #expect(fields["Content-Range"] == "bytes 0-10/20" && fields["X"] == "a  b")
   }
 
-  /// Rows 6 and 34: what needed permission to be shared still needs it.
+  /// Rows 6 and 34: a response that needs permission to be shared still needs it after a 304.
   @Test func credentialsStayProtected() throws {
     let exchange = Exchange(
       request: [("Authorization", "x")], response: dated([("Cache-Control", "max-age=60, public")] + Self.strong),
@@ -218,7 +218,7 @@ struct FresheningTests {
       gives: "remove:no-store"),
   ]
 
-  @Test("HEAD", arguments: headCases)
+  @Test("A HEAD response updates a stored response or marks it stale", arguments: headCases)
   func head(_ test: Case) throws {
     let stored = try #require(Self.exchange(test.stored).stored)
     let outcome = Freshening.decide(
@@ -236,8 +236,7 @@ struct FresheningTests {
     }
   }
 
-  // Issue 15, item 14.
-  @Test("A 304 or HEAD with more fields than are stored updates nothing; one that leads to more removes the response")
+  @Test("A 304 or HEAD with too many fields updates nothing; a result with too many fields is removed")
   func fieldLimits() throws {
     func lines(_ count: Int, _ prefix: String) -> Lines { (0..<count).map { ("x-\(prefix)-\($0)", "v") } }
     func head(_ stored: Stored, _ new: Lines) -> String {

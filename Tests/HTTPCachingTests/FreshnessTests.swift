@@ -2,7 +2,7 @@ import Foundation
 import HTTPCaching
 import Testing
 
-@Suite("Age and lifetime")
+@Suite("Age and freshness lifetime")
 struct FreshnessTests {
   struct Case: RequirementCase {
     let id: String
@@ -12,7 +12,7 @@ struct FreshnessTests {
     var status = 200
     var options = CachingOptions()
     var delay = 0.0
-    /// Seconds of freshness left at receipt, not below zero.
+    /// The remaining freshness lifetime at receipt, in seconds; at least 0.
     let remaining: Double
 
     init(
@@ -55,7 +55,7 @@ struct FreshnessTests {
       "max-age-two-lines", "9111 4.2.1", rows: [36],
       dated([("Cache-Control", "max-age=1"), ("cache-control", "max-age=1800")]), remaining: 1),
     Case("max-age-inside-quotes", "9111 5.2", rows: [77], lifetime("x=\"max-age=3600\", max-age=1"), remaining: 1),
-    Case("max-age-unknown-beside", "9111 5.2.3", rows: [77], lifetime("foo, max-age=60, bar=\"x,y\""), remaining: 60),
+    Case("max-age-with-unknown", "9111 5.2.3", rows: [77], lifetime("foo, max-age=60, bar=\"x,y\""), remaining: 60),
     Case(
       "max-age-over-expires", "9111 5.3", rows: [35, 45], dated([("Cache-Control", "max-age=60"), ("Expires", "@-9")]),
       remaining: 60),
@@ -151,7 +151,7 @@ struct FreshnessTests {
     Case("age-parameter", "9111 5.1", rows: [50], aged("7200;foo=1"), remaining: 3600),
   ]
 
-  @Test("Freshness left at receipt", arguments: maxAge + expires + heuristics + ages)
+  @Test("The TTL at receipt follows from the fields and the options", arguments: maxAge + expires + heuristics + ages)
   func freshness(_ test: Case) throws {
     let exchange = Exchange(status: test.status, response: test.lines, delay: test.delay, options: test.options)
     let facts = try #require(exchange.stored).facts
@@ -203,12 +203,12 @@ struct FreshnessTests {
       options: privately { $0.targetedFieldNames = ["CDN-Cache-Control"] }, remaining: 60),
   ]
 
-  @Test("Targeted fields", arguments: targetedFields)
+  @Test("Targeted fields determine the TTL", arguments: targetedFields)
   func targetedFreshness(_ test: Case) throws { try freshness(test) }
 
   /// Row 106; RFC 9213, 2.2.
   @Test(
-    "Targeted directives refuse like those of Cache-Control",
+    "Targeted directives prevent storing as those of Cache-Control do",
     arguments: [("no-store", "no-store"), ("private", "private"), ("no-store=?0, max-age=9", nil)]
       as [(String, String?)])
   func targetedRefusal(value: String, refusal: String?) {
@@ -216,7 +216,7 @@ struct FreshnessTests {
     #expect(Exchange(response: lines, options: Self.targeted).refusal == refusal)
   }
 
-  /// Row 48: an age never goes backwards, and a clock that does costs nothing but freshness.
+  /// Row 48: the age never decreases; a clock that is set back cannot make a response younger.
   @Test func ageWithAClockSetBack() throws {
     let facts = try #require(Exchange(response: Self.aged("5")).stored).facts
     #expect(facts.currentAge(at: start.addingTimeInterval(-1000)) == 5)

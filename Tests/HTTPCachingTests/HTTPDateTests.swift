@@ -2,7 +2,7 @@ import Foundation
 import HTTPCaching
 import Testing
 
-@Suite("Dates")
+@Suite("HTTP dates")
 struct HTTPDateTests {
   struct Case: RequirementCase {
     let id: String
@@ -58,12 +58,12 @@ struct HTTPDateTests {
     Case("date-850-past-century", "9110 5.6.7", rows: [43], "Friday, 15-Jan-99 08:00:00 GMT", 916_387_200),
   ]
 
-  @Test("Parsing", arguments: cases)
+  @Test("Valid dates are parsed and all other text is rejected", arguments: cases)
   func parses(_ test: Case) {
     #expect(HTTPDate.parse(test.text, now: start)?.timeIntervalSince1970 == test.seconds)
   }
 
-  /// Row 40; RFC 9111, 4.2: nothing but the text counts, whatever zone the process has.
+  /// Row 40; RFC 9111, 4.2: the time zone of the process has no influence.
   @Test func formatsAndParsesBack() {
     var random = SeededGenerator(seed: 20_270_115)
     for _ in 0..<2000 {

@@ -29,7 +29,7 @@ struct HTTPFieldsTests {
 
   /// Row 91; RFC 9110, 5.5.
   @Test(
-    "Values that cannot stand in a message",
+    "Names and values that a message cannot contain are detected and sanitized",
     arguments: [("A", "1\r\nB: 2"), ("A", "1\n"), ("A", "\0"), ("A B", "1"), ("", "1"), ("A:", "1")])
   func malformed(name: String, value: String) {
     let fields = HTTPFields([("Ok", "yes"), (name, value)])

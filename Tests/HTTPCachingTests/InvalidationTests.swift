@@ -2,7 +2,7 @@ import Foundation
 import HTTPCaching
 import Testing
 
-@Suite("Invalidation and groups")
+@Suite("Invalidation and cache groups")
 struct InvalidationTests {
   struct Case: RequirementCase {
     let id: String
@@ -11,7 +11,7 @@ struct InvalidationTests {
     var method = "POST"
     var status = 200
     var lines: Lines = []
-    /// Beside the target; `nil`: nothing at all.
+    /// The URLs besides the target; nil if nothing becomes invalid.
     let urls: [String]?
     var groups: [String] = []
   }
@@ -58,7 +58,7 @@ struct InvalidationTests {
       lines: [("Cache-Group-Invalidation", "a, b;")], urls: []),
   ]
 
-  @Test("What becomes invalid", arguments: cases)
+  @Test("A successful unsafe request invalidates its target, same-origin locations, and groups", arguments: cases)
   func invalidates(_ test: Case) {
     let result = Invalidation.targets(
       request: RequestHead(method: test.method, url: target),
@@ -93,7 +93,7 @@ struct InvalidationTests {
       groups: (0..<32).map { "\(String(repeating: "x", count: 30))\($0 + 10)" }),
   ]
 
-  @Test("Cache-Groups", arguments: groups)
+  @Test("Cache-Groups is parsed as a structured list of strings", arguments: groups)
   func parsesGroups(_ test: GroupCase) throws {
     let lines: Lines = test.lines.map { ("Cache-Groups", $0) }
     #expect(CacheGroups.groups(of: fields(lines)) == test.groups)

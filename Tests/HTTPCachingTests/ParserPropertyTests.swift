@@ -2,12 +2,12 @@ import Foundation
 import HTTPCaching
 import Testing
 
-/// Hostile input: nothing traps, nothing takes longer than linear time, and what is rendered is parsed back.
+/// Hostile input: no parser traps, each takes at most linear time, and rendered values parse back to the same value.
 @Suite("Parsers on hostile input")
 struct ParserPropertyTests {
   static let seeds: [UInt64] = [1, 9111, 9110, 8246]
 
-  /// Bytes that parsers look at, far more often than chance would give.
+  /// Bytes that are significant to the parsers, so that random text contains many of them.
   private static let alphabet = Array("\"\\,;=-/ \t()*?:@%.0123456789aqWbytesmax-ageno-cache\r\n\0\u{80}é".utf8)
 
   private static func text(_ random: inout SeededGenerator) -> String {
@@ -41,7 +41,7 @@ struct ParserPropertyTests {
   }
 
   /// Rows 36, 37, 86, 87, 91.
-  @Test("Every decision survives random fields", arguments: seeds)
+  @Test("No decision traps on random fields", arguments: seeds)
   func decisionsSurvive(seed: UInt64) {
     var random = SeededGenerator(seed: seed)
     let times = [
@@ -61,11 +61,11 @@ struct ParserPropertyTests {
       let now = times.randomElement(using: &random) ?? start
       _ = Storability.decide(
         request: request, response: response, requestTime: sent, responseTime: received, options: options)
-      var flags = FreshnessFacts.Flags(rawValue: UInt32.random(in: 0...UInt32.max, using: &random))
+      var flags = FreshnessInfo.Flags(rawValue: UInt32.random(in: 0...UInt32.max, using: &random))
       if Bool.random(using: &random) { flags = [] }
       let numbers: [Double] = [0, 1, -1, .infinity, -.infinity, .nan, 1e300]
       func number() -> Double { numbers.randomElement(using: &random) ?? 0 }
-      let facts = FreshnessFacts(
+      let facts = FreshnessInfo(
         responseTime: received, initialAge: number(), lifetime: number(), date: sent, staleWhileRevalidate: number(),
         staleIfError: number(), flags: flags)
       let stored = Stored(
@@ -88,10 +88,10 @@ struct ParserPropertyTests {
         head: response, request: request, stored: stored, requestTime: sent, responseTime: received, options: options)
       _ = PartialContent.combine(fields: request.fields, facts: facts, byteCount: 5, stored: stored)
       _ = Invalidation.targets(request: request, response: response)
-      // Row 29: what a request selected suits that request, unless nothing ever matches.
-      let selection = VarySelection(request: request, response: response.fields, credentialDigest: { "d" + $0 })
-      let matchesNothing = selection.selectors.contains { $0.name == "*" }
-      #expect(selection.matches(request, credentialDigest: { "d" + $0 }) == !matchesNothing, "seed \(seed)")
+      // Row 29: a Vary key matches the request that it was made from, unless it never matches.
+      let varyKey = VaryKey(request: request, response: response.fields, credentialDigest: { "d" + $0 })
+      let matchesNothing = varyKey.fields.contains { $0.name == "*" }
+      #expect(varyKey.matches(request, credentialDigest: { "d" + $0 }) == !matchesNothing, "seed \(seed)")
     }
   }
 
@@ -105,8 +105,8 @@ struct ParserPropertyTests {
     }.joined(separator: [",", ", ", "\t,"].randomElement(using: &random) ?? ",")
   }
 
-  /// Rows 29 and 32: a request matches if and only if it would be stored under the same, whether it is compared in place or not.
-  @Test("Matching agrees with selecting", arguments: seeds)
+  /// Rows 29 and 32: a request matches a Vary key if and only if it has an equal Vary key.
+  @Test("Matching a request agrees with comparing Vary keys", arguments: seeds)
   func matchingAgrees(seed: UInt64) {
     var random = SeededGenerator(seed: seed)
     let name = seed % 2 == 0 ? "Accept-Encoding" : "Accept-Language"
@@ -115,16 +115,16 @@ struct ParserPropertyTests {
     for _ in 0..<5000 {
       let first = head([(name, Self.preferences(&random))])
       let second = head([(name, Self.preferences(&random))])
-      let selection = VarySelection(request: first, response: response, credentialDigest: { $0 })
-      let isSame = VarySelection(request: second, response: response, credentialDigest: { $0 }) == selection
-      #expect(selection.matches(second, credentialDigest: { $0 }) == isSame, "\(first) \(second), seed \(seed)")
-      #expect(selection.matches(first, credentialDigest: { $0 }), "\(first), seed \(seed)")
+      let varyKey = VaryKey(request: first, response: response, credentialDigest: { $0 })
+      let isSame = VaryKey(request: second, response: response, credentialDigest: { $0 }) == varyKey
+      #expect(varyKey.matches(second, credentialDigest: { $0 }) == isSame, "\(first) \(second), seed \(seed)")
+      #expect(varyKey.matches(first, credentialDigest: { $0 }), "\(first), seed \(seed)")
       if isSame { matches += 1 }
     }
     #expect(matches > 50, "seed \(seed)")
   }
 
-  @Test("Single parsers", arguments: seeds)
+  @Test("No parser traps on random text, and valid values are rendered back", arguments: seeds)
   func parsersSurvive(seed: UInt64) {
     var random = SeededGenerator(seed: seed)
     for _ in 0..<500 {
@@ -132,7 +132,7 @@ struct ParserPropertyTests {
       let fields = HTTPFields([("Cache-Control", text), ("Cache-Groups", text)])
       let directives = ResponseDirectives(fields)
       #expect(
-        (directives.maxAge ?? 0) >= 0 && (directives.maxAge ?? 0) <= FreshnessFacts.maximumSeconds, "seed \(seed)")
+        (directives.maxAge ?? 0) >= 0 && (directives.maxAge ?? 0) <= FreshnessInfo.maximumSeconds, "seed \(seed)")
       _ = RequestDirectives(fields)
       _ = ResponseDirectives(fields, targetedFieldNames: ["Cache-Control"])
       _ = CacheGroups.groups(of: fields)
@@ -170,7 +170,7 @@ struct ParserPropertyTests {
       _ = ResponseDirectives(fields, targetedFieldNames: ["Cache-Control"])
       _ = RequestDirectives(fields)
       _ = CacheGroups.groups(of: fields)
-      _ = VarySelection(
+      _ = VaryKey(
         request: RequestHead(url: target, fields: fields),
         response: HTTPFields([("Vary", "Accept, If-None-Match")]), credentialDigest: { $0 })
       _ = Exchange(response: fields.map { ($0.name, $0.value) }).storability()
@@ -182,7 +182,7 @@ struct ParserPropertyTests {
           options: CachingOptions())
       }
     }
-    // Quadratic time would take many times that; the bound leaves room for a busy machine.
+    // Quadratic time would take far longer. The bound allows for a busy machine.
     #expect(duration < .seconds(10))
   }
 }

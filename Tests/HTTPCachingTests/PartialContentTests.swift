@@ -2,9 +2,9 @@ import Foundation
 import HTTPCaching
 import Testing
 
-@Suite("Parts")
+@Suite("Incomplete responses and ranges")
 struct PartialContentTests {
-  /// A stored part, or the whole where `range` is `nil`.
+  /// A stored incomplete response, or a complete one if `range` is nil.
   static func stored(_ range: String?, tag: String? = "\"a\"", count: Int, after elapsed: Double = 1) -> Exchange {
     var lines = dated([("Cache-Control", "max-age=60"), ("X", "old")])
     if let range { lines.append(("Content-Range", range)) }
@@ -71,7 +71,7 @@ struct PartialContentTests {
       gives: "fetch:part-lacks-range"),
   ]
 
-  @Test("Use of a stored part", arguments: uses)
+  @Test("An incomplete response serves the ranges that it contains", arguments: uses)
   func answers(_ test: DecisionCase) {
     #expect(test.exchange.then(test.request, method: test.method, policy: test.policy) == test.expected)
   }
@@ -84,9 +84,9 @@ struct PartialContentTests {
     let range: String
     var tag: String
     let count: Int
-    /// Status and, for a part, the range; or the rule.
+    /// The status and, for a 206, the range; or the rule.
     let expected: String
-    /// `s` for stored, `n` for new.
+    /// The slices of the combined body: `s` for stored bytes, `n` for new ones.
     let pieces: String
 
     init(
@@ -150,7 +150,7 @@ struct PartialContentTests {
       count: 5, gives: "parts-apart"),
   ]
 
-  @Test("Combining", arguments: combinations)
+  @Test("A 206 is combined with a stored response that has the same strong validator", arguments: combinations)
   func combines(_ test: Case) throws {
     let old = try #require(test.old.stored)
     let new = fields(
@@ -164,7 +164,7 @@ struct PartialContentTests {
       let range = fields["Content-Range"]
       #expect((range.map { "\(status) \($0)" } ?? "\(status)") == test.expected)
       #expect(facts.flags.contains(.incomplete) == (status == 206) && facts.lifetime == 99)
-      // Row 19: the new fields count. Row 89: with the right length.
+      // Row 19: the new fields replace the old ones. Row 89: the length is that of the combined body.
       #expect(fields["X"] == "new")
       let total = pieces.reduce(0) { $0 + span($1).count }
       #expect(fields["Content-Length"] == "\(total)")
@@ -207,7 +207,7 @@ struct PartialContentTests {
     ContentRangeCase(id: "content-range-empty", text: "", isValid: false),
   ]
 
-  @Test("Content-Range", arguments: contentRanges)
+  @Test("Content-Range is parsed if it is valid, and rendered back", arguments: contentRanges)
   func contentRange(_ test: ContentRangeCase) {
     let value = ContentRange(test.text)
     #expect((value != nil) == test.isValid)

@@ -2,7 +2,7 @@ import Foundation
 import HTTPCaching
 import Testing
 
-@Suite("From request to answer")
+@Suite("Reuse of stored responses")
 struct ReuseTests {
   typealias Case = DecisionCase
 
@@ -52,7 +52,8 @@ struct ReuseTests {
     Case("request-pragma", "9111 5.4", rows: [81], fresh, [("Pragma", "no-cache")], gives: "revalidate:pragma"),
     Case("request-pragma-other", "9111 5.4", rows: [81], fresh, [("Pragma", "x")], gives: "serve:fresh"),
     Case(
-      "request-pragma-beside", "9111 5.4", rows: [81], fresh, [("Pragma", "no-cache"), ("Cache-Control", "x")],
+      "request-pragma-with-cache-control", "9111 5.4", rows: [81], fresh,
+      [("Pragma", "no-cache"), ("Cache-Control", "x")],
       gives: "serve:fresh"),
     Case(
       "request-max-age", "9111 5.2.1.1", rows: [78], entry("max-age=60", after: 20), control("max-age=10"),
@@ -185,13 +186,13 @@ struct ReuseTests {
       policy: .reloadIgnoringLocalCacheData, gives: "fetch:reload"),
   ]
 
-  @Test("Decision", arguments: plain + requestDirectives + staleService + policies)
+  @Test("Each request gets the expected decision", arguments: plain + requestDirectives + staleService + policies)
   func decides(_ test: Case) {
     #expect(test.exchange.then(test.request, method: test.method, policy: test.policy) == test.expected)
   }
 
-  /// Rows 5 and 51: what one kind of cache stored, the other does not trust.
-  @Test func aChangedModeAsksTheOrigin() throws {
+  /// Rows 5 and 51: a shared cache does not trust responses that a private cache stored, and the reverse.
+  @Test func aChangedModeRequiresValidation() throws {
     let stored = try #require(Self.fresh.stored)
     let decision = Reuse.decide(
       request: RequestHead(url: target), stored: stored, policy: .useProtocolCachePolicy, now: start, options: shared())
@@ -208,7 +209,7 @@ struct ReuseTests {
       return
     }
     #expect(age == 33)
-    #expect(Reuse.answerFields(for: stored, age: age).values(of: "Age") == ["33"])
+    #expect(Reuse.responseFields(for: stored, age: age).values(of: "Age") == ["33"])
   }
 
   struct MissCase: RequirementCase {
@@ -238,7 +239,7 @@ struct ReuseTests {
       expected: .bypass(.requestNoStore)),
   ]
 
-  @Test("Nothing stored", arguments: misses)
+  @Test("Each request gets the expected decision if nothing is stored", arguments: misses)
   func nothingStored(_ test: MissCase) {
     let request = RequestHead(method: test.method, url: target, fields: fields(test.request))
     #expect(Reuse.decideMiss(request: request, policy: test.policy, options: CachingOptions()) == test.expected)
@@ -253,7 +254,7 @@ struct ReuseTests {
     var options = CachingOptions()
     var policy = RequestPolicy.useProtocolCachePolicy
     let failure: StaleOnError.Failure
-    /// Seconds after the response at which the failure comes.
+    /// Seconds between the response and the failure.
     var elapsed = 70.0
     let serves: Bool
   }
@@ -317,7 +318,7 @@ struct ReuseTests {
       failure: .unreachable, serves: false),
   ]
 
-  @Test("Stale when the origin fails", arguments: errors)
+  @Test("A stale response is served on failure only if stale-if-error or an option permits it", arguments: errors)
   func staleOnError(_ test: ErrorCase) {
     let exchange = Self.entry(test.control, after: test.elapsed, options: test.options)
     guard case .revalidate(_, let staleOnError, _)? = exchange.decision(test.request, policy: test.policy) else {
@@ -327,7 +328,7 @@ struct ReuseTests {
     #expect(staleOnError.mayServe(after: test.failure, now: start.addingTimeInterval(test.elapsed)) == test.serves)
   }
 
-  /// Row 22: policies 4 and 5 are told to caches on the way.
+  /// Row 22: the policies that ignore or revalidate remote caches send directives to them.
   @Test func policiesSpeakToOtherCaches() {
     #expect(RequestPolicy.reloadIgnoringLocalAndRemoteCacheData.requestFields["cache-control"] == "no-cache")
     #expect(RequestPolicy.reloadRevalidatingCacheData.requestFields["cache-control"] == "max-age=0")

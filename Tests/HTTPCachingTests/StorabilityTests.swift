@@ -2,14 +2,14 @@ import Foundation
 import HTTPCaching
 import Testing
 
-@Suite("From response to store")
+@Suite("Storability of responses")
 struct StorabilityTests {
   struct Case: RequirementCase {
     let id: String
     let section: String
     let rows: [Int]
     let exchange: Exchange
-    /// The id of the refusal; `nil`: stored.
+    /// The rule that prevents storing; nil if the response is stored.
     let refusal: String?
 
     init(_ id: String, _ section: String, rows: [Int], _ exchange: Exchange, refused refusal: String? = nil) {
@@ -160,7 +160,7 @@ struct StorabilityTests {
       Exchange(status: 202, response: [("Cache-Control", "private=\"x\"")], options: shared()), refused: "no-ground"),
   ]
 
-  @Test("Stored or refused, and why", arguments: methodsAndStatuses + directives)
+  @Test("Each response is stored or refused by the expected rule", arguments: methodsAndStatuses + directives)
   func decides(_ test: Case) {
     #expect(test.exchange.refusal == test.refusal)
   }
@@ -211,7 +211,7 @@ struct StorabilityTests {
       kept: ["CDN-Cache-Control"], dropped: []),
   ]
 
-  @Test("Which fields are kept", arguments: keptFields)
+  @Test("A stored response keeps all fields except those that a cache must drop", arguments: keptFields)
   func keeps(_ test: FieldCase) throws {
     let exchange = Exchange(response: Self.fresh + test.response, options: test.options)
     let stored = try #require(exchange.stored).fields
@@ -220,7 +220,7 @@ struct StorabilityTests {
   }
 
   /// Row 20; RFC 9110, 6.6.1.
-  @Test("The time of receipt stands in for a missing or bad Date", arguments: [nil, "yesterday"] as [String?])
+  @Test("The time of receipt replaces a missing or invalid Date", arguments: [nil, "yesterday"] as [String?])
   func addsDate(date: String?) throws {
     let lines: Lines = [("Cache-Control", "max-age=60")] + (date.map { [("Date", $0)] } ?? [])
     let stored = try #require(Exchange(response: lines).stored)
@@ -229,14 +229,13 @@ struct StorabilityTests {
     #expect(stored.facts.flags.contains(.dateAssumed))
   }
 
-  /// Row 12; RFC 9111, 5.2.2.4: what cannot be dropped makes the whole response need validation.
-  @Test func qualifiedNoCacheOnADecisiveFieldCountsForAll() {
+  /// Row 12; RFC 9111, 5.2.2.4: if a named field cannot be dropped, the whole response requires validation.
+  @Test func qualifiedNoCacheOnVaryAppliesToTheResponse() {
     let exchange = Exchange(response: [("Cache-Control", "max-age=60, no-cache=\"Vary\""), ("ETag", "\"a\"")])
     #expect(exchange.then() == "revalidate:no-cache")
   }
 
-  // Issue 15, item 14.
-  @Test("A response with more than 1,000 fields, or more than 256 KiB of them, is refused before they are compared.")
+  @Test("A response with more than 1,000 fields or 256 KiB of fields is not stored")
   func limits() {
     func decide(_ fields: Lines) -> Storability {
       Storability.decide(
@@ -250,9 +249,9 @@ struct StorabilityTests {
     }
     let lines = Self.fresh
     let byteCount = lines.reduce(0) { $0 + $1.0.utf8.count + $1.1.utf8.count }
-    let most = lines + (lines.count..<1000).map { ("x-\($0)", "v") }
-    #expect(isStored(most))
-    #expect(decide(most + [("x", "v")]) == .refuse(.tooManyFields))
+    let maximum = lines + (lines.count..<1000).map { ("x-\($0)", "v") }
+    #expect(isStored(maximum))
+    #expect(decide(maximum + [("x", "v")]) == .refuse(.tooManyFields))
     let longest = lines + [("x", String(repeating: "v", count: (256 << 10) - byteCount - 1))]
     #expect(isStored(longest))
     #expect(decide(longest + [("y", "")]) == .refuse(.tooManyFields))

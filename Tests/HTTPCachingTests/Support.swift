@@ -2,10 +2,10 @@ import Foundation
 import HTTPCaching
 import Testing
 
-/// A case of a table: what it shows, and which rows of the requirement checklist.
+/// A case of a table, with the rows of the requirement checklist that it shows.
 protocol RequirementCase: Sendable, CustomTestStringConvertible {
   var id: String { get }
-  /// RFC and section.
+  /// The RFC and its section.
   var section: String { get }
   /// Rows of the requirement checklist.
   var rows: [Int] { get }
@@ -17,12 +17,12 @@ extension RequirementCase {
 
 typealias Lines = [(String, String)]
 
-/// The moment at which every first response arrives: Fri, 15 Jan 2027 08:00:00 GMT.
+/// The time at which every first response arrives: Fri, 15 Jan 2027 08:00:00 GMT.
 let start = Date(timeIntervalSince1970: 1_800_000_000)
 
-/// Fields of lines; a value `@-60` is the HTTP date 60 seconds before `start`.
 func head(_ lines: Lines) -> RequestHead { RequestHead(url: target, fields: fields(lines)) }
 
+/// Returns the lines as header fields. A value `@-60` becomes the HTTP date 60 seconds before `start`.
 func fields(_ lines: Lines) -> HTTPFields {
   HTTPFields(
     lines.map { name, value in
@@ -31,19 +31,19 @@ func fields(_ lines: Lines) -> HTTPFields {
     })
 }
 
-/// `lines` and a `Date` of `start`.
+/// Returns the lines after a `Date` field with the time `start`.
 func dated(_ lines: Lines) -> Lines { [("Date", "@0")] + lines }
 
 let target = URL(string: "https://example.com/a?b=1")!
 
-struct Stored: StoredResponseView {
+struct Stored: StoredResponseMetadata {
   var status = 200
-  var facts: FreshnessFacts
+  var facts: FreshnessInfo
   var fields: HTTPFields
   var bodyByteCount = 11
 }
 
-/// A decision in one word, its reason behind a colon.
+/// Names the decision, and its rule after a colon.
 func word(_ decision: ReuseDecision) -> String {
   func mark(_ inBackground: Bool) -> String { inBackground ? "+" : "" }
   return switch decision {
@@ -59,7 +59,7 @@ func word(_ decision: ReuseDecision) -> String {
   }
 }
 
-/// One response, and a later request for the same target.
+/// A response and a later request for the same target.
 struct Exchange: Sendable {
   var url = target
   var method = "GET"
@@ -67,9 +67,9 @@ struct Exchange: Sendable {
   var status = 200
   var response: Lines = []
   var bodyByteCount = 11
-  /// Seconds from sending the first request to its response.
+  /// Seconds between the first request and its response.
   var delay = 0.0
-  /// Seconds from the response to the second request.
+  /// Seconds between the response and the second request.
   var elapsed = 1.0
   var options = CachingOptions()
 
@@ -90,7 +90,7 @@ struct Exchange: Sendable {
     return Stored(status: status, facts: facts, fields: fields, bodyByteCount: bodyByteCount)
   }
 
-  /// What the second request meets, in a word.
+  /// Names the decision for the second request.
   func then(
     _ lines: Lines = [], method: String = "GET", policy: RequestPolicy = .useProtocolCachePolicy
   ) -> String {
@@ -121,7 +121,7 @@ func privately(_ change: (inout CachingOptions) -> Void) -> CachingOptions {
   return options
 }
 
-/// A generator with a seed, so that a failure can be repeated.
+/// A seeded generator; a failure can be reproduced from its seed.
 struct SeededGenerator: RandomNumberGenerator {
   private var state: UInt64
 
@@ -136,7 +136,7 @@ struct SeededGenerator: RandomNumberGenerator {
   }
 }
 
-/// One response, a later request, and what it meets.
+/// A response, a later request, and the decision that it gets.
 struct DecisionCase: RequirementCase {
   let id: String
   let section: String

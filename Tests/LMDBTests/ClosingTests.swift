@@ -3,9 +3,9 @@ import LMDB
 import Synchronization
 import Testing
 
-@Suite("Closing an environment that is still referred to")
+@Suite("Closing an environment that still has references")
 struct ClosingTests {
-  @Test("Whatever is tried afterwards throws; the directory can be opened anew, also with another file in it")
+  @Test("Calls on a closed environment throw, and its directory can be reopened with another data file")
   func closing() throws {
     let fixture = try Fixture()
     let (environment, table) = (fixture.environment, fixture.table)
@@ -20,25 +20,25 @@ struct ClosingTests {
     #expect(throws: LMDBError.self) { try environment.write { _ throws(LMDBError) in } }
     #expect(throws: LMDBError.self) { try environment.synchronize() }
     #expect(throws: LMDBError.self) { try environment.clearStaleReaders() }
-    #expect(throws: LMDBError.self) { try environment.extendShortFile() }
+    #expect(throws: LMDBError.self) { try environment.extendFileToLastPage() }
     #expect(throws: LMDBError.self) { try environment.setMapByteCount(2 << 20) }
     #expect(throws: LMDBError.self) { try environment.releaseFreePages() }
-    #expect(environment.oldestSnapshot() == .max)
+    #expect(environment.oldestReaderTransactionID() == .max)
     #expect(environment.information.mapByteCount == 0)
     try FileManager.default.moveItem(atPath: fixture.directory.dataFile, toPath: fixture.directory.path + "/aside")
     #expect(!environment.isDataFile(ofDirectory: fixture.directory.path))
-    let anew = try fixture.directory.open()
-    #expect(anew !== environment)
-    let other = try anew.table("table", key: BigEndianUInt64.self, value: BytesCodec.self)
-    try anew.read { transaction throws(LMDBError) in
+    let reopened = try fixture.directory.open()
+    #expect(reopened !== environment)
+    let other = try reopened.table("table", key: BigEndianUInt64Codec.self, value: BytesCodec.self)
+    try reopened.read { transaction throws(LMDBError) in
       #expect(try other.value(for: 3, in: transaction) == nil)
     }
-    try anew.write { transaction throws(LMDBError) in try other.put([1], for: 3, in: transaction) }
+    try reopened.write { transaction throws(LMDBError) in try other.put([1], for: 3, in: transaction) }
     #expect(environment.close())
-    #expect(anew.isDataFile(ofDirectory: fixture.directory.path))
+    #expect(reopened.isDataFile(ofDirectory: fixture.directory.path))
   }
 
-  @Test("A reader and a writer keep it open; others cannot begin meanwhile")
+  @Test("Running transactions delay closing, and no other transaction can begin")
   func waiting() throws {
     let fixture = try Fixture()
     let environment = fixture.environment
@@ -76,8 +76,8 @@ struct ClosingTests {
     }
   }
 
-  @Test("Threads that read and write while it is closed get an answer or an error")
-  func crowd() throws {
+  @Test("Threads that read and write during closing get a correct value or an error")
+  func closingDuringTransactions() throws {
     for _ in 0..<20 {
       let fixture = try Fixture()
       let (environment, table) = (fixture.environment, fixture.table)

@@ -3,14 +3,14 @@ import LMDB
 import Synchronization
 import Testing
 
-@Suite("Threads")
+@Suite("Concurrency")
 struct ConcurrencyTests {
-  /// The writer moves amounts between accounts; a reader that saw part of a transaction would find another sum.
-  @Test("Readers see whole transactions, in order, while a writer runs")
+  /// Writers move amounts between accounts. A reader that saw part of a transaction would find another sum.
+  @Test("Readers see complete transactions in order while writers run")
   func readersAndWriter() throws {
     let fixture = try Fixture()
     let environment = fixture.environment
-    let accounts = try environment.table("accounts", key: BigEndianUInt64.self, value: BigEndianUInt64.self)
+    let accounts = try environment.table("accounts", key: BigEndianUInt64Codec.self, value: BigEndianUInt64Codec.self)
     let count: UInt64 = 8
     try environment.write { transaction throws(LMDBError) in
       for account in 0..<count { try accounts.put(1_000, for: account, in: transaction) }
@@ -43,8 +43,8 @@ struct ConcurrencyTests {
               let amount = min(10, try accounts.value(for: from, in: transaction) ?? 0)
               let left = (try accounts.value(for: from, in: transaction) ?? 0) - amount
               try accounts.put(left, for: from, in: transaction)
-              let there = try accounts.value(for: to, in: transaction) ?? 0
-              try accounts.put(there + amount, for: to, in: transaction)
+              let balance = try accounts.value(for: to, in: transaction) ?? 0
+              try accounts.put(balance + amount, for: to, in: transaction)
             }
           }
         }
@@ -61,7 +61,7 @@ struct ConcurrencyTests {
   //         still sees 1
   //  }
   //  read { sees 2 }
-  @Test("A reader never waits for a writer, nor a writer for a reader")
+  @Test("A reader never waits for a writer, and a writer never waits for a reader")
   func noWaiting() throws {
     let fixture = try Fixture()
     try fixture.put([1])
@@ -96,8 +96,8 @@ struct ConcurrencyTests {
     #expect(findings.all == [])
   }
 
-  @Test("More threads read at once than the pool keeps transactions")
-  func crowd() throws {
+  @Test("More threads than the pool has transactions can read at once")
+  func manyReaders() throws {
     let fixture = try Fixture()
     try fixture.put([1])
     let findings = Findings()

@@ -3,10 +3,11 @@ import Testing
 
 @Suite("Cursors")
 struct CursorTests {
-  /// Runs `body` with a cursor in a write transaction on the keys 10, 20 … 10 × `count`.
+  /// Runs `body` with a cursor in a write transaction over the keys 10, 20 … 10 × `count`.
   private func withCursor(
     count: UInt64 = 5, byteCount: Int = 8,
-    _ body: (inout Cursor<BigEndianUInt64, BytesCodec>, Fixture, borrowing WriteTransaction) throws(LMDBError) -> Void
+    _ body: (inout Cursor<BigEndianUInt64Codec, BytesCodec>, Fixture, borrowing WriteTransaction) throws(LMDBError) ->
+      Void
   ) throws -> Fixture {
     let fixture = try Fixture(mapByteCount: 8 << 20)
     try fixture.put((0..<count).map { ($0 + 1) * 10 }, byteCount: byteCount)
@@ -18,7 +19,7 @@ struct CursorTests {
     return fixture
   }
 
-  @Test("Forwards and backwards, over page borders")
+  @Test("A cursor moves forward and backward across pages")
   func bothDirections() throws {
     _ = try withCursor(count: 100, byteCount: 700) { cursor, fixture, _ throws(LMDBError) in
       var keys: [UInt64] = []
@@ -31,7 +32,7 @@ struct CursorTests {
     }
   }
 
-  @Test("A new cursor begins at the end that it moves away from")
+  @Test("The first move of a new cursor starts at the first or the last entry")
   func firstMove() throws {
     _ = try withCursor { cursor, _, _ throws(LMDBError) in
       #expect(try cursor.next())
@@ -43,7 +44,7 @@ struct CursorTests {
     }
   }
 
-  @Test("In an empty table there is nowhere to go")
+  @Test("Every move fails in an empty table")
   func empty() throws {
     _ = try withCursor(count: 0) { cursor, _, _ throws(LMDBError) in
       #expect(try !cursor.first())
@@ -55,7 +56,7 @@ struct CursorTests {
     }
   }
 
-  @Test("Seeking finds the key, or the next one")
+  @Test("Seeking finds the key or the next one")
   func seek() throws {
     _ = try withCursor { cursor, _, _ throws(LMDBError) in
       #expect(try cursor.seek(to: 30))
@@ -78,7 +79,7 @@ struct CursorTests {
     }
   }
 
-  @Test("Borrowed key and value")
+  @Test("A cursor lends its key and value")
   func borrowing() throws {
     _ = try withCursor { cursor, _, _ throws(LMDBError) in
       #expect(try cursor.seek(to: 40))
@@ -87,7 +88,7 @@ struct CursorTests {
     }
   }
 
-  @Test("Removing while going forwards skips nothing", arguments: [8, 900])
+  @Test("Removing entries while moving forward skips no entry", arguments: [8, 900])
   func removeForwards(byteCount: Int) throws {
     let fixture = try withCursor(count: 60, byteCount: byteCount) { cursor, _, _ throws(LMDBError) in
       var seen: [UInt64] = []
@@ -101,7 +102,7 @@ struct CursorTests {
     #expect(try fixture.keys() == (1...60).map { $0 * 10 }.filter { $0 % 20 != 0 })
   }
 
-  @Test("Removing while going backwards skips nothing", arguments: [8, 900])
+  @Test("Removing entries while moving backward skips no entry", arguments: [8, 900])
   func removeBackwards(byteCount: Int) throws {
     let fixture = try withCursor(count: 60, byteCount: byteCount) { cursor, _, _ throws(LMDBError) in
       var seen: [UInt64] = []
@@ -115,7 +116,7 @@ struct CursorTests {
     #expect(try fixture.keys() == (1...60).map { $0 * 10 }.filter { $0 % 30 == 0 })
   }
 
-  @Test("Removing everything leaves an empty table")
+  @Test("Removing all entries leaves an empty table")
   func removeEverything() throws {
     let fixture = try withCursor(count: 200, byteCount: 900) { cursor, _, _ throws(LMDBError) in
       while try cursor.next() { try cursor.remove() }
@@ -124,7 +125,7 @@ struct CursorTests {
     #expect(try fixture.keys() == [])
   }
 
-  @Test("Changes to the table while the cursor stands: it stays with its entry")
+  @Test("A cursor keeps its entry while the table changes")
   func changesUnderneath() throws {
     _ = try withCursor { cursor, fixture, transaction throws(LMDBError) in
       #expect(try cursor.seek(to: 30))
@@ -142,11 +143,11 @@ struct CursorTests {
     }
   }
 
-  @Test("A read cursor and undecodable entries")
+  @Test("A read cursor returns nil for entries that the codecs cannot decode")
   func undecodable() throws {
     let fixture = try Fixture()
     try fixture.put([1], byteCount: 3)
-    let other = try fixture.environment.table("table", key: BigEndianPair.self, value: BigEndianUInt64.self)
+    let other = try fixture.environment.table("table", key: BigEndianPairCodec.self, value: BigEndianUInt64Codec.self)
     try fixture.environment.read { transaction throws(LMDBError) in
       try other.withCursor(in: transaction) { cursor throws(LMDBError) in
         #expect(try cursor.next())

@@ -22,7 +22,7 @@ struct DataFileTests {
     try handle.close()
   }
 
-  @Test("Missing, empty, new and used files can be opened")
+  @Test("Missing, empty, new and used files are usable")
   func usable() throws {
     #expect(inspect() == .missing)
     try write([])
@@ -37,7 +37,7 @@ struct DataFileTests {
     for condition in [DataFile.Condition.missing, .empty, .healthy] { #expect(condition.isUsable) }
   }
 
-  @Test("A cut file is too short, wherever it was cut")
+  @Test("A truncated file is too short, regardless of its length")
   func truncated() throws {
     let byteCount = try Fixture.populated(directory)
     #expect(byteCount > 4 * page)
@@ -51,7 +51,7 @@ struct DataFileTests {
     }
   }
 
-  @Test("Files of other programs are no LMDB files")
+  @Test("Files of other programs are not recognized as LMDB files")
   func foreign() throws {
     for bytes in [
       [UInt8](repeating: 0, count: 20_000), Array("# Notes\n".utf8) + [UInt8](repeating: 0x20, count: 100),
@@ -65,7 +65,7 @@ struct DataFileTests {
     #expect(inspect() == .notRegularFile)
   }
 
-  @Test("Other versions, other page sizes, damaged meta pages")
+  @Test("Other versions, other page sizes and corrupt meta pages are detected")
   func metaPages() throws {
     func condition(_ offset: Int, _ bytes: [UInt8]) throws -> DataFile.Condition {
       let directory = TemporaryDirectory()
@@ -87,13 +87,13 @@ struct DataFileTests {
     #expect(try isImplausible(condition(80, [0xFF, 0xFF, 0, 0, 0, 0, 0, 0])))
     #expect(try isImplausible(condition(136, [0, 0, 0, 0, 0, 0, 0, 0])))
     #expect(try isImplausible(condition(136, [UInt8](repeating: 0xFF, count: 8))))
-    // A commit's number in the wrong page, and one that is not the other's neighbour.
+    // A transaction number in the wrong meta page, and numbers that do not follow the other page's.
     #expect(try isImplausible(condition(144, [5, 0, 0, 0, 0, 0, 0, 0])))
     #expect(try isImplausible(condition(144, [0, 0, 0, 0, 0, 0, 0, 0])))
     #expect(try isImplausible(condition(144, [200, 0, 0, 0, 0, 0, 0, 0])))
   }
 
-  @Test("A file that holds more than the map")
+  @Test("A file that is larger than the map is not usable")
   func largerThanMap() throws {
     let byteCount = try Fixture.populated(directory)
     #expect(DataFile.inspect(path: directory.dataFile, mapByteCount: byteCount) == .healthy)
@@ -102,7 +102,7 @@ struct DataFileTests {
     #expect(!condition.isUsable)
   }
 
-  @Test("Every condition explains itself")
+  @Test("The description of a condition states the reason")
   func descriptions() {
     #expect(
       "\(DataFile.Condition.tooShort(byteCount: 5, neededByteCount: 8192))"
@@ -112,12 +112,12 @@ struct DataFileTests {
     #expect(!DataFile.Condition.otherOwner(7).isUsable)
   }
 
-  @Test("A healthy file can be shorter than it says; extending it makes it tell the truth")
-  func extendShortFile() throws {
+  @Test("A healthy file that is shorter than its last page number is extended")
+  func extendFileToLastPage() throws {
     let environment = try directory.open(mapByteCount: mapByteCount)
-    let table = try environment.table("table", key: BigEndianUInt64.self, value: BytesCodec.self)
-    #expect(try !environment.extendShortFile())
-    // Some history, so that there are free pages to look through before the file's end is used.
+    let table = try environment.table("table", key: BigEndianUInt64Codec.self, value: BytesCodec.self)
+    #expect(try !environment.extendFileToLastPage())
+    // Leave free pages in the middle of the file.
     for key in 0..<6 as Range<UInt64> {
       try environment.write { transaction throws(LMDBError) in
         try table.put(bytes(key, 3_000), for: key, in: transaction)
@@ -134,15 +134,15 @@ struct DataFileTests {
       return
     }
     let commits = environment.lastTransactionID
-    #expect(try environment.extendShortFile())
+    #expect(try environment.extendFileToLastPage())
     #expect(inspect() == .healthy)
-    #expect(try !environment.extendShortFile())
+    #expect(try !environment.extendFileToLastPage())
     #expect(environment.lastTransactionID == commits)
     let value = try environment.read { transaction throws(LMDBError) in try table.value(for: 1, in: transaction) }
     #expect(value == bytes(1))
   }
 
-  @Test("A file that a writer is busy with is healthy")
+  @Test("A file is healthy while a writer changes it")
   func busyFile() throws {
     let fixture = try Fixture()
     let findings = Findings()

@@ -4,21 +4,21 @@ import Testing
 
 @Suite("Environment")
 struct EnvironmentTests {
-  @Test("What is stored is there after closing and opening again")
+  @Test("Stored entries persist after closing and reopening")
   func persistence() throws {
     let directory = TemporaryDirectory()
     do {
       let environment = try directory.open()
-      let table = try environment.table("t", key: UTF8String.self, value: BigEndianUInt64.self)
+      let table = try environment.table("t", key: UTF8Codec.self, value: BigEndianUInt64Codec.self)
       try environment.write { transaction throws(LMDBError) in _ = try table.put(7, for: "seven", in: transaction) }
     }
     let environment = try directory.open()
-    let table = try environment.table("t", key: UTF8String.self, value: BigEndianUInt64.self)
+    let table = try environment.table("t", key: UTF8Codec.self, value: BigEndianUInt64Codec.self)
     let value = try environment.read { transaction throws(LMDBError) in try table.value(for: "seven", in: transaction) }
     #expect(value == 7)
   }
 
-  @Test("One directory is one object, by whatever path, and the second one's options are ignored")
+  @Test("Opening a directory again by any path returns the same object and ignores the options")
   func sharing() throws {
     let directory = TemporaryDirectory()
     let first = try directory.open()
@@ -36,19 +36,19 @@ struct EnvironmentTests {
     #expect(first.information.mapByteCount == 1 << 20)
   }
 
-  /// From the working directory, which the test does not change.
+  /// Returns the path relative to the working directory.
   private func relativePath(to path: String) -> String {
     let depth = FileManager.default.currentDirectoryPath.split(separator: "/").count
     return String(repeating: "../", count: depth) + path.dropFirst()
   }
 
-  @Test("Two directories are two objects")
+  @Test("Two directories have different environments")
   func twoDirectories() throws {
     let (first, second) = (TemporaryDirectory(), TemporaryDirectory())
     #expect(try first.open() !== second.open())
   }
 
-  @Test("The last release closes it: the next open obeys its own options")
+  @Test("Releasing the last reference closes the environment, and the next open uses its own options")
   func closing() throws {
     let directory = TemporaryDirectory()
     weak var former: Environment?
@@ -62,7 +62,7 @@ struct EnvironmentTests {
     #expect(environment.information.mapByteCount == 2 << 20)
   }
 
-  @Test("Threads that open and release one directory never have it open twice")
+  @Test("Threads that open and release one directory concurrently never have it open twice")
   func openingRace() throws {
     let directory = TemporaryDirectory()
     let findings = Findings()
@@ -83,7 +83,7 @@ struct EnvironmentTests {
     #expect(findings.all == [])
   }
 
-  @Test("A data file that was replaced under an open environment is noticed")
+  @Test("Opening fails if the data file of an open environment was replaced")
   func replacedDataFile() throws {
     let directory = TemporaryDirectory()
     let environment = try directory.open()
@@ -94,7 +94,7 @@ struct EnvironmentTests {
     withExtendedLifetime(environment) {}
   }
 
-  @Test("Numbers about the environment")
+  @Test("The environment reports its sizes, limits and last transaction")
   func information() throws {
     let fixture = try Fixture(mapByteCount: (1 << 20) + 100)
     let environment = fixture.environment
@@ -112,7 +112,7 @@ struct EnvironmentTests {
     #expect(try environment.clearStaleReaders() == 0)
   }
 
-  @Test("New files belong to the owner alone, or as asked")
+  @Test("New files are readable by the owner only, unless the options say otherwise")
   func fileMode() throws {
     func mode(_ path: String) throws -> Int? {
       try FileManager.default.attributesOfItem(atPath: path)[.posixPermissions] as? Int
@@ -127,7 +127,7 @@ struct EnvironmentTests {
     withExtendedLifetime((environment, sharedEnvironment)) {}
   }
 
-  @Test("Opening fails with the reason")
+  @Test("A failed open reports the reason")
   func openingFailures() throws {
     let directory = TemporaryDirectory()
     func code(_ path: String) -> LMDBError.Code? {
@@ -145,11 +145,11 @@ struct EnvironmentTests {
     try FileManager.default.createDirectory(atPath: directory.dataFile, withIntermediateDirectories: false)
     #expect(code(directory.path) == .isDirectory)
     try FileManager.default.removeItem(atPath: directory.dataFile)
-    // A failed open leaves nothing behind that would hinder the next.
+    // Failed attempts do not prevent a later open.
     #expect(code(directory.path) == nil)
   }
 
-  @Test("A data file of another version is refused")
+  @Test("A data file of another LMDB version cannot be opened")
   func versionMismatch() throws {
     let directory = TemporaryDirectory()
     _ = try Fixture.populated(directory)
@@ -157,12 +157,12 @@ struct EnvironmentTests {
     #expect(error { () throws(LMDBError) in try directory.open() }?.code == .versionMismatch)
   }
 
-  @Test("Without permission, opening is denied")
+  @Test("Opening a directory without permission fails")
   func accessDenied() async {
     await #expect(processExitsWith: .success) {
       let directory = TemporaryDirectory()
       chmod(directory.path, 0)
-      // Permissions do not bind the superuser.
+      // Permissions do not restrict the superuser.
       let user = geteuid()
       if user == 0 { #expect(seteuid(65_534) == 0) }
       #expect(error { () throws(LMDBError) in try directory.open() }?.code == .accessDenied)

@@ -2,9 +2,9 @@ import Foundation
 import LMDB
 import Testing
 
-@Suite("Fork")
+@Suite("Fork safety")
 struct ForkTests {
-  @Test("A forked child is refused the parent's environment, and may open the directory anew")
+  @Test("A forked child cannot use its parent's environment but can open the directory itself")
   func child() async {
     await #expect(processExitsWith: .success) {
       let fixture = try Fixture()
@@ -14,9 +14,9 @@ struct ForkTests {
 
       let child = fork()
       if child == 0 {
-        // Nothing but this thread lives on; the exit status tells which step failed.
-        func step(_ number: CInt, _ isRight: Bool) {
-          if !isRight { _exit(number) }
+        // Only this thread exists in the child. The exit status is the number of the step that failed.
+        func step(_ number: CInt, _ isPassed: Bool) {
+          if !isPassed { _exit(number) }
         }
         let isForked = { (body: () throws(LMDBError) -> Void) in error(of: body)?.code == .forked }
         step(1, isForked { () throws(LMDBError) in try environment.read { _ throws(LMDBError) in } })
@@ -24,13 +24,13 @@ struct ForkTests {
         step(3, isForked { () throws(LMDBError) in try environment.synchronize() })
         step(4, isForked { () throws(LMDBError) in try environment.setMapByteCount(2 << 20) })
         step(5, isForked { () throws(LMDBError) in _ = try environment.clearStaleReaders() })
-        step(6, isForked { () throws(LMDBError) in _ = try environment.extendShortFile() })
+        step(6, isForked { () throws(LMDBError) in _ = try environment.extendFileToLastPage() })
         step(7, environment.lastTransactionID > 0)
         step(8, environment.openedProcessID == getppid())
         do throws(LMDBError) {
           let own = try fixture.directory.open()
           step(9, own !== environment && own.openedProcessID == getpid())
-          let table = try own.table("table", key: BigEndianUInt64.self, value: BytesCodec.self)
+          let table = try own.table("table", key: BigEndianUInt64Codec.self, value: BytesCodec.self)
           try own.write { transaction throws(LMDBError) in try table.put([3], for: 3, in: transaction) }
           step(10, try own.read { transaction throws(LMDBError) in try table.contains(1, in: transaction) })
         } catch {

@@ -3,7 +3,7 @@ import Testing
 
 @testable import LMDB
 
-@Suite("Free pages go back to the file system")
+@Suite("Releasing free pages to the file system")
 struct FreePagesTests {
   private func blockByteCount(_ directory: String) -> Int {
     var status = stat()
@@ -11,13 +11,14 @@ struct FreePagesTests {
     return Int(status.st_blocks) * 512
   }
 
-  private func withEnvironment(_ body: (Environment, Table<BigEndianUInt64, BytesCodec>, String) throws -> Void) throws
+  private func withEnvironment(_ body: (Environment, Table<BigEndianUInt64Codec, BytesCodec>, String) throws -> Void)
+    throws
   {
     let directory = FileManager.default.temporaryDirectory.appendingPathComponent("pages-\(UUID().uuidString)").path
     try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
     defer { try? FileManager.default.removeItem(atPath: directory) }
     let environment = try Environment.open(directory: directory, options: .init(mapByteCount: 64 << 20))
-    let table = try environment.table("t", key: BigEndianUInt64.self, value: BytesCodec.self)
+    let table = try environment.table("t", key: BigEndianUInt64Codec.self, value: BytesCodec.self)
     try body(environment, table, directory)
   }
 
@@ -25,14 +26,14 @@ struct FreePagesTests {
     [UInt8](repeating: UInt8(truncatingIfNeeded: number), count: 20_000)
   }
 
-  private func fill(_ environment: Environment, _ table: Table<BigEndianUInt64, BytesCodec>) throws {
+  private func fill(_ environment: Environment, _ table: Table<BigEndianUInt64Codec, BytesCodec>) throws {
     try environment.write { (transaction) throws(LMDBError) in
       for number: UInt64 in 0..<500 { try table.put(value(number), for: number, in: transaction) }
     }
   }
 
   private func remove(
-    _ environment: Environment, _ table: Table<BigEndianUInt64, BytesCodec>, where isRemoved: (UInt64) -> Bool
+    _ environment: Environment, _ table: Table<BigEndianUInt64Codec, BytesCodec>, where isRemoved: (UInt64) -> Bool
   ) throws {
     try environment.write { (transaction) throws(LMDBError) in
       for number: UInt64 in 0..<500 where isRemoved(number) { try table.remove(number, in: transaction) }
@@ -44,7 +45,7 @@ struct FreePagesTests {
     }
   }
 
-  @Test("The file takes less room, what is left stays whole, and the holes can be written again")
+  @Test("Releasing free pages shrinks disk usage, keeps the remaining values, and later writes reuse the holes")
   func release() throws {
     try withEnvironment { environment, table, directory in
       try fill(environment, table)
@@ -63,7 +64,7 @@ struct FreePagesTests {
       }
       let lastPage = environment.information.lastPageNumber
       try fill(environment, table)
-      // The hundred that are replaced need new pages until the commit.
+      // The 100 replaced values need new pages until the commit.
       #expect(environment.information.lastPageNumber <= lastPage + 600)
       try environment.read { (transaction) throws(LMDBError) in
         for number: UInt64 in 0..<500 {
@@ -74,15 +75,15 @@ struct FreePagesTests {
     }
   }
 
-  @Test("It goes in steps when asked to")
+  @Test("Free pages can be released in steps")
   func steps() throws {
     try withEnvironment { environment, table, directory in
       try fill(environment, table)
       try remove(environment, table) { $0 % 2 == 0 }
       var steps = 0
       var position: Environment.FreePagePosition? = .start
-      while let here = position {
-        position = try environment.releaseFreePages(from: here, maximumPageCount: 64).next
+      while let start = position {
+        position = try environment.releaseFreePages(from: start, maximumPageCount: 64).next
         steps += 1
       }
       #expect(steps > 5)
@@ -90,7 +91,7 @@ struct FreePagesTests {
     }
   }
 
-  @Test("What a reader's snapshot shows is kept until it ends")
+  @Test("Pages of a reader's snapshot are not released until the read ends")
   func reader() throws {
     try withEnvironment { environment, table, directory in
       try fill(environment, table)
@@ -111,15 +112,15 @@ struct FreePagesTests {
     }
   }
 
-  @Test("A reader in another process is seen, too")
+  @Test("A reader in another process pins its pages")
   func otherProcess() async throws {
     let directory = FileManager.default.temporaryDirectory.appendingPathComponent("pages-\(UUID().uuidString)").path
     try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
     defer { try? FileManager.default.removeItem(atPath: directory) }
     let environment = try Environment.open(directory: directory, options: .init(mapByteCount: 64 << 20))
-    let table = try environment.table("t", key: BigEndianUInt64.self, value: BytesCodec.self)
+    let table = try environment.table("t", key: BigEndianUInt64Codec.self, value: BytesCodec.self)
     try fill(environment, table)
-    // The child's snapshot outlives it: its slot stays in the lock file until somebody clears it.
+    // The child's snapshot outlives the child: its slot stays in the lock file until stale readers are cleared.
     await #expect(processExitsWith: .signal(SIGKILL)) { [directory = directory as String] in
       let environment = try Environment.open(directory: directory, options: .init(mapByteCount: 64 << 20))
       try environment.read { (_) throws(LMDBError) in _ = kill(getpid(), SIGKILL) }
@@ -130,15 +131,15 @@ struct FreePagesTests {
     #expect(try environment.releaseFreePages().byteCount >= 500 * 20_000)
   }
 
-  @Test("Pages in use and free ones add up to the file's, unless the list of free pages is damaged")
-  func lostPages() throws {
+  @Test("No page is leaked, unless the free list is corrupt")
+  func leakedPages() throws {
     try withEnvironment { environment, table, directory in
       try fill(environment, table)
-      #expect(try environment.lostPageCount() == 0)
+      #expect(try environment.leakedPageCount() == 0)
       try remove(environment, table) { $0 % 3 == 0 }
-      #expect(try environment.lostPageCount() == 0)
+      #expect(try environment.leakedPageCount() == 0)
 
-      // A copy whose list's first entry says that it has one page only.
+      // A copy of the directory, in which long entries of the free list claim to have one page.
       let copy = directory + "-damaged"
       try FileManager.default.copyItem(atPath: directory, toPath: copy)
       defer { try? FileManager.default.removeItem(atPath: copy) }
@@ -148,8 +149,8 @@ struct FreePagesTests {
         bytes.withUnsafeBytes { $0.loadUnaligned(fromByteOffset: offset, as: Int.self) }
       }
       let pageByteCount = environment.pageByteCount
-      // The newer of the two meta pages by its transaction, and the leaf that its free list begins and ends with: mdb.c. A value is a
-      // count and the numbers of so many pages, in the leaf or on pages of its own.
+      // Take the meta page with the higher transaction number. Its free list consists of one leaf page: see mdb.c.
+      // A value is a count and as many page numbers, in the leaf or on overflow pages.
       let meta = word(16 + 128) > word(pageByteCount + 16 + 128) ? 16 : pageByteCount + 16
       let leaf = word(meta + 64) * pageByteCount
       let nodeCount =
@@ -159,8 +160,8 @@ struct FreePagesTests {
         let node = bytes.withUnsafeBytes {
           leaf + Int($0.loadUnaligned(fromByteOffset: leaf + 16 + 2 * index, as: UInt16.self))
         }
-        let isApart = bytes[node + 4] & 1 != 0
-        let count = isApart ? word(node + 16) * pageByteCount + 16 : node + 16
+        let isOnOverflowPages = bytes[node + 4] & 1 != 0
+        let count = isOnOverflowPages ? word(node + 16) * pageByteCount + 16 : node + 16
         guard word(count) > 100 else { continue }
         bytes.replaceSubrange(count..<(count + 8), with: withUnsafeBytes(of: 1) { Data($0) })
         shortened += 1
@@ -168,8 +169,8 @@ struct FreePagesTests {
       #expect(shortened > 0)
       try bytes.write(to: URL(fileURLWithPath: path))
       let damaged = try Environment.open(directory: copy, options: .init(mapByteCount: 64 << 20))
-      _ = try damaged.table("t", key: BigEndianUInt64.self, value: BytesCodec.self)
-      #expect(try damaged.lostPageCount() > 100)
+      _ = try damaged.table("t", key: BigEndianUInt64Codec.self, value: BytesCodec.self)
+      #expect(try damaged.leakedPageCount() > 100)
     }
   }
 }

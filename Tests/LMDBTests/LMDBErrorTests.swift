@@ -27,14 +27,14 @@ struct LMDBErrorTests {
     (.badTableHandle, CLMDB.MDB_BAD_DBI, "MDB_BAD_DBI"),
   ]
 
-  @Test("Each code has the number of the C header, and its name in the text", arguments: headerCodes)
+  @Test("Each code has the number of the C header and includes its name in the text", arguments: headerCodes)
   func headerCode(code: LMDBError.Code, number: CInt, name: String) {
     #expect(code.rawValue == number)
     #expect(code.description.hasPrefix("\(name): "))
     #expect(code.description.hasSuffix("(\(number))"))
   }
 
-  @Test("The code that the header lacks stands between the last one and this module's own")
+  @Test("The code that the header lacks follows the last code of the header")
   func problem() {
     #expect(LMDBError.Code.problem.rawValue == CLMDB.MDB_LAST_ERRCODE + 1)
     #expect(LMDBError.Code.problem.description.hasPrefix("MDB_PROBLEM: "))
@@ -53,21 +53,21 @@ struct LMDBErrorTests {
     #expect(code.description == "\(String(cString: strerror(number))) (\(number))")
   }
 
-  @Test("All codes differ")
+  @Test("All codes are distinct")
   func distinct() {
     let own: [LMDBError.Code] = [.problem, .forked, .undecodable, .dataFileReplaced]
     let all = Set(Self.headerCodes.map(\.0) + own)
     #expect(all.count == Self.headerCodes.count + own.count)
   }
 
-  @Test("The description names function and reason")
+  @Test("The description contains the function and the reason")
   func description() {
     let error = LMDBError(code: .mapFull, function: "mdb_put")
     #expect("\(error)" == "mdb_put failed: MDB_MAP_FULL: Environment mapsize limit reached (-30792)")
     #expect("\(LMDBError(code: .init(rawValue: 99_999), function: "f"))".hasPrefix("f failed: Unknown error"))
   }
 
-  @Test("A catch clause selects one code, typed or not")
+  @Test("A catch clause matches one code, with typed and untyped errors")
   func patternMatching() {
     func thrown(_ code: LMDBError.Code) throws { throw LMDBError(code: code, function: "f") }
     func typed(_ code: LMDBError.Code) throws(LMDBError) { throw LMDBError(code: code, function: "f") }
@@ -77,7 +77,7 @@ struct LMDBErrorTests {
     } catch LMDBError.Code.notFound {
       Issue.record("the wrong clause")
     } catch LMDBError.Code.mapFull {
-      // As it should be.
+      // Expected.
     } catch {
       Issue.record("no clause")
     }
@@ -91,7 +91,7 @@ struct LMDBErrorTests {
     }
   }
 
-  @Test("The library loaded is the one whose header was compiled")
+  @Test("The loaded library has the version of the compiled header")
   func version() {
     var major: CInt = 0
     var minor: CInt = 0

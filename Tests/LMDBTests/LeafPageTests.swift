@@ -3,20 +3,20 @@ import Testing
 
 @Suite("Leaf pages")
 struct LeafPageTests {
-  @Test("One key of each leaf page, in order and in parts")
+  @Test("The first keys of all leaf pages are listed in order, at once or in parts")
   func keys() throws {
     let fixture = try Fixture(mapByteCount: 4 << 20)
     try fixture.put(0..<2000, byteCount: 100)
     try fixture.environment.read { (transaction) throws(LMDBError) in
       let pageCount = try fixture.table.statistics(in: transaction).leafPageCount
-      let all = try fixture.table.keysOfLeafPages(
+      let all = try fixture.table.firstKeysOfLeafPages(
         from: 0, startingAt: nil, maximumCount: .max, in: transaction)
       #expect(all.keys.count == pageCount && all.next == nil)
       #expect(zip(all.keys, all.keys.dropFirst()).allSatisfy { $0.lexicographicallyPrecedes($1) })
       var parts: [[UInt8]] = []
       var start: [UInt8]?
       repeat {
-        let part = try fixture.table.keysOfLeafPages(
+        let part = try fixture.table.firstKeysOfLeafPages(
           from: 0, startingAt: start, maximumCount: 7, in: transaction)
         #expect(part.keys.count <= 7)
         parts += part.keys
@@ -24,13 +24,13 @@ struct LeafPageTests {
       } while start != nil
       #expect(parts == all.keys)
       let last = fixture.environment.information.lastPageNumber
-      let behind = try fixture.table.keysOfLeafPages(
+      let beyondEnd = try fixture.table.firstKeysOfLeafPages(
         from: last + 1, startingAt: nil, maximumCount: .max, in: transaction)
-      #expect(behind.keys.isEmpty && behind.next == nil)
+      #expect(beyondEnd.keys.isEmpty && beyondEnd.next == nil)
     }
   }
 
-  @Test("To store a value again moves its page in front, where there is room")
+  @Test("Storing a value again moves its page toward the start of the file if pages are free there")
   func move() throws {
     let fixture = try Fixture(mapByteCount: 4 << 20)
     try fixture.put(0..<4000, byteCount: 100)
@@ -38,22 +38,22 @@ struct LeafPageTests {
       for key: UInt64 in 0..<3000 { try fixture.table.remove(key, in: transaction) }
     }
     for key: UInt64 in 3000..<3002 { try fixture.put([key], byteCount: 100) }
-    func behind(_ limit: Int) throws(LMDBError) -> [[UInt8]] {
+    func keys(fromPage limit: Int) throws(LMDBError) -> [[UInt8]] {
       try fixture.environment.read { (transaction) throws(LMDBError) in
-        try fixture.table.keysOfLeafPages(
+        try fixture.table.firstKeysOfLeafPages(
           from: limit, startingAt: nil, maximumCount: .max, in: transaction
         ).keys
       }
     }
     let limit = fixture.environment.information.lastPageNumber / 2
-    let before = try behind(limit).count
+    let before = try keys(fromPage: limit).count
     #expect(before > 5)
     for _ in 0..<4 {
-      for key in try behind(limit) {
+      for key in try keys(fromPage: limit) {
         let number = key.reduce(UInt64(0)) { $0 << 8 | UInt64($1) }
         try fixture.put([number], byteCount: 100)
       }
     }
-    #expect(try behind(limit).count < before)
+    #expect(try keys(fromPage: limit).count < before)
   }
 }

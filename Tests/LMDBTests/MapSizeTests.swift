@@ -5,7 +5,7 @@ import Testing
 
 @Suite("Map size")
 struct MapSizeTests {
-  @Test("A larger map takes more, a smaller one never less than there is")
+  @Test("A larger map holds more, and a smaller map never holds less than is in use")
   func setting() throws {
     let fixture = try Fixture(mapByteCount: 64 << 10)
     #expect(error { () throws(LMDBError) in try fixture.put([1], byteCount: 100_000) }?.code == .mapFull)
@@ -18,7 +18,7 @@ struct MapSizeTests {
     #expect(try fixture.keys() == [1])
   }
 
-  @Test("A size without room in the address space is refused, and all is as before")
+  @Test("A size that does not fit in the address space fails and changes nothing")
   func tooLarge() throws {
     let fixture = try Fixture()
     try fixture.put([1])
@@ -29,7 +29,7 @@ struct MapSizeTests {
     #expect(try fixture.keys() == [1, 2])
   }
 
-  @Test("The map moves while threads read, write, nest both and look at numbers")
+  @Test("The map can move while threads read and write, nest both and query the environment")
   func whileReadersRun() throws {
     let fixture = try Fixture(mapByteCount: 8 << 20)
     let (environment, table) = (fixture.environment, fixture.table)
@@ -81,19 +81,19 @@ struct MapSizeTests {
     #expect(try fixture.keys().count == 50)
   }
 
-  /// Makes another process enlarge the map of a directory, and the file beyond the map of this one.
+  /// Makes another process enlarge the map of a directory and grow the file beyond this process's map.
   private func growInAnotherProcess(_ path: String) async {
     await #expect(processExitsWith: .success) { [path = path as String] in
       let environment = try Environment.open(directory: path, options: .init(mapByteCount: 8 << 20))
-      let table = try environment.table("table", key: BigEndianUInt64.self, value: BytesCodec.self)
+      let table = try environment.table("table", key: BigEndianUInt64Codec.self, value: BytesCodec.self)
       try environment.write { transaction throws(LMDBError) in
         try table.put(bytes(9, 3 << 20), for: 9, in: transaction)
       }
     }
   }
 
-  @Test("A map that another process made larger is taken over by the next read")
-  func adoptedByRead() async throws {
+  @Test("The next read adopts the map size that another process set")
+  func sizeAdoptedByRead() async throws {
     let fixture = try Fixture()
     try fixture.put([1])
     #expect(try fixture.keys() == [1])
@@ -103,22 +103,22 @@ struct MapSizeTests {
     #expect(fixture.environment.information.mapByteCount == 8 << 20)
   }
 
-  @Test("… by the first read of all")
-  func adoptedByFirstRead() async throws {
+  @Test("The first read of a process adopts the map size that another process set")
+  func sizeAdoptedByFirstRead() async throws {
     let fixture = try Fixture()
     await growInAnotherProcess(fixture.directory.path)
     #expect(try fixture.keys() == [9])
   }
 
-  @Test("… and by the next write")
-  func adoptedByWrite() async throws {
+  @Test("The next write adopts the map size that another process set")
+  func sizeAdoptedByWrite() async throws {
     let fixture = try Fixture()
     await growInAnotherProcess(fixture.directory.path)
     try fixture.put([2])
     #expect(try fixture.keys() == [2, 9])
   }
 
-  @Test("Within a read, the map must stay: a further transaction is refused until it ends")
+  @Test("Nested transactions fail with MDB_MAP_RESIZED while a read keeps the map from moving")
   func refusedWithinRead() async throws {
     let fixture = try Fixture()
     try fixture.put([1])
@@ -147,14 +147,13 @@ struct MapSizeTests {
   //  ------                      -----                       ------
   //  write {
   //                              setMapByteCount: waits
-  //                                                          reads, and looks at numbers
+  //                                                          reads and queries the map size
   //  }
   //                              returns
-  // Issue 14, item 8.
-  @Test("Reads go on while the map waits for a writer")
+  @Test("Reads succeed while a change of the map size waits for a writer")
   func whileWriterRuns() async {
     await #expect(processExitsWith: .success) {
-      // Ends the process if a read waits for the writer, which waits for the read.
+      // End the process if a read and the writer wait for each other.
       alarm(30)
       let fixture = try Fixture()
       let environment = fixture.environment
@@ -176,7 +175,7 @@ struct MapSizeTests {
         findings.check { () throws(LMDBError) in try environment.setMapByteCount(8 << 20) }
       }
       isMoving.wait()
-      // Long enough for the other thread to get to where it waits, which cannot be seen.
+      // Read for long enough that the other thread starts waiting, which cannot be observed.
       let end = Date() + 0.2
       while Date() < end {
         if try fixture.keys() != [1] { findings.add("keys") }
@@ -190,13 +189,13 @@ struct MapSizeTests {
 
   //  this process                another
   //  ------------                -------
-  //                              makes map and file larger
+  //                              enlarges map and file
   //                              write {
   //  write: waits for it
   //  read: MDB_MAP_RESIZED
   //                              }
-  @Test("A larger map is taken over by reads that begin while another process writes")
-  func adoptedWhileAnotherWrites() async throws {
+  @Test("Reads adopt the new map size while another process writes")
+  func sizeAdoptedDuringWriteOfAnotherProcess() async throws {
     let fixture = try Fixture()
     try fixture.put([1])
     let path = fixture.directory.path
@@ -211,8 +210,8 @@ struct MapSizeTests {
         findings.check { () throws(LMDBError) in try fixture.put([2]) }
       }
       isStarted.wait()
-      // When the writer has got to where it waits cannot be seen. Before it has, a read takes the map over; after it has, a
-      // read fails rather than wait.
+      // Whether the writer waits yet cannot be observed. Until it waits, a read adopts the map size.
+      // Afterwards, a read fails instead of waiting.
       usleep(50_000)
       let end = Date() + 0.2
       while Date() < end {
@@ -228,7 +227,7 @@ struct MapSizeTests {
     await #expect(processExitsWith: .success) { [path = path as String] in
       alarm(30)
       let environment = try Environment.open(directory: path, options: .init(mapByteCount: 8 << 20))
-      let table = try environment.table("table", key: BigEndianUInt64.self, value: BytesCodec.self)
+      let table = try environment.table("table", key: BigEndianUInt64Codec.self, value: BytesCodec.self)
       try environment.write { transaction throws(LMDBError) in
         try table.put(bytes(9, 3 << 20), for: 9, in: transaction)
       }

@@ -2,10 +2,10 @@ import Foundation
 import LMDB
 import Testing
 
-/// The lock file's reader slots are few, and shared by all processes.
+/// Tests of the lock file's reader slots, which are limited and shared by all processes.
 @Suite("Reader slots")
 struct ReaderSlotTests {
-  @Test("A thread that finds no slot free waits until another thread ends its read")
+  @Test("A thread that finds no free slot waits until another thread ends its read")
   func waiting() throws {
     let fixture = try Fixture { $0.maximumReaders = 2 }
     let environment = fixture.environment
@@ -31,7 +31,7 @@ struct ReaderSlotTests {
       findings.check { () throws(LMDBError) in try environment.read { _ throws(LMDBError) in } }
     }
     isAsking.wait()
-    // However soon it ends: a thread that does not wait has failed by then, or finds a slot.
+    // The delay only makes a failure more likely: a thread that does not wait fails before a slot becomes free.
     usleep(20_000)
     mayEnd.send()
     third.join()
@@ -45,10 +45,10 @@ struct ReaderSlotTests {
   //  read {                      open
   //                              read: waits for the only slot
   //  }
-  //  ends what is idle
-  //                              read goes on
-  @Test("A process that does not read any more gives its slots back, and another one that waits gets them")
-  func givenBack() async throws {
+  //  ends idle reads
+  //                              read resumes
+  @Test("A process that stops reading releases its slots to a process that waits for one")
+  func releaseOfIdleSlots() async throws {
     let fixture = try Fixture { $0.maximumReaders = 1 }
     let environment = fixture.environment
     try fixture.put([1])
@@ -59,7 +59,7 @@ struct ReaderSlotTests {
     let threads = Threads()
     threads.start {
       close(open(asking, O_RDONLY))
-      // The first call finds what has been used since; the second, that it has not been since.
+      // The first call marks free slots as idle. The second call ends those that are still idle.
       for _ in 0..<2 { environment.endIdleReads() }
     }
     await #expect(processExitsWith: .success) { [path = path as String, asking = asking as String] in
@@ -68,12 +68,12 @@ struct ReaderSlotTests {
       try environment.read { _ throws(LMDBError) in }
     }
     threads.join()
-    // It takes one again as soon as the other process has ended.
+    // This process gets a slot again after the other process has exited.
     #expect(try fixture.keys() == [1])
   }
 
-  @Test("Reads go on while others give idle slots back")
-  func givenBackMeanwhile() throws {
+  @Test("Reads succeed while another thread releases idle slots")
+  func releaseDuringReads() throws {
     let fixture = try Fixture()
     try fixture.put([1])
     let findings = Findings()
@@ -90,7 +90,7 @@ struct ReaderSlotTests {
     #expect(findings.all == [])
   }
 
-  @Test("A process that is alone gives the lock file another number of slots")
+  @Test("A process that has the directory for itself can change the number of slots")
   func number() throws {
     let directory = TemporaryDirectory()
     for count in [100, 5_000, 7] {
@@ -104,7 +104,7 @@ struct ReaderSlotTests {
     #expect(status.st_blocks * 512 >= status.st_size)
   }
 
-  @Test("A process that is not alone leaves the number of slots as it is")
+  @Test("A process cannot change the number of slots while another process uses the directory")
   func numberInUse() async throws {
     let fixture = try Fixture { $0.maximumReaders = 3 }
     let path = fixture.directory.path

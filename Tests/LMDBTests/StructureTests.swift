@@ -2,9 +2,9 @@ import Foundation
 import LMDB
 import Testing
 
-@Suite("Structure of the trees")
+@Suite("B-tree structure check")
 struct StructureTests {
-  /// Walks in steps to the end; calls `between` after each.
+  /// Checks the whole file in steps of `pageCount` pages and calls `between` after each unfinished step.
   private func walk(
     _ environment: Environment, pageCount: Int, between: () throws -> Void = {}
   ) throws -> DataFile.StructureFinding {
@@ -17,7 +17,7 @@ struct StructureTests {
     }
   }
 
-  @Test("A sound file is sound in one walk, in steps, and on the way to each key, while it changes", arguments: 2...3)
+  @Test("An intact file passes the check at once, in steps, during changes and along each key's path", arguments: 2...3)
   func sound(seed: UInt64) throws {
     var random = SeededGenerator(seed: seed)
     let fixture = try Fixture(mapByteCount: 8 << 20)
@@ -53,7 +53,7 @@ struct StructureTests {
     #expect(try fixture.environment.findBrokenStructure(maximumPageCount: 16) == .unfinished(.start))
     try fixture.environment.read { (transaction) throws(LMDBError) in
       for key in stride(from: UInt64(0), to: 3100, by: 7) {
-        try BigEndianUInt64.withEncoded(key) { (key) throws(LMDBError) in
+        try BigEndianUInt64Codec.withEncoded(key) { (key) throws(LMDBError) in
           let reason = try fixture.environment.findBrokenPath(to: key, inTable: "table", transaction)
           #expect(reason == nil)
         }
@@ -62,7 +62,7 @@ struct StructureTests {
   }
 
   @Test(
-    "A page that is zeroed, or that is another one, is found in steps and on the way to a key",
+    "A zeroed or replaced page is found by the check in steps and by the check of a key's path",
     arguments: [true, false])
   func broken(isZeroed: Bool) throws {
     let fixture = try Fixture(mapByteCount: 8 << 20)
@@ -71,7 +71,7 @@ struct StructureTests {
     let pages = [UInt8](try Data(contentsOf: URL(fileURLWithPath: path)))
     let leaves = stride(from: 2 * 4096, to: pages.count, by: 4096).filter { pages[$0 + 10] == 2 && pages[$0 + 12] > 40 }
     try #require(leaves.count > 10)
-    // A leaf in the middle; or a copy of another leaf, under the number of this one.
+    // Overwrite a leaf page in the middle with zeros, or with a copy of another leaf that has this page's number.
     var page = [UInt8](repeating: 0, count: 4096)
     if !isZeroed {
       page = Array(pages[leaves[7]..<(leaves[7] + 4096)])
@@ -82,13 +82,13 @@ struct StructureTests {
     try handle.write(contentsOf: page)
     try handle.close()
     guard case .broken = try walk(fixture.environment, pageCount: 4) else {
-      Issue.record("the walk did not find it")
+      Issue.record("the check did not find the broken page")
       return
     }
     let foundCount = try fixture.environment.read { (transaction) throws(LMDBError) in
       var count = 0
       for key in stride(from: UInt64(0), to: 2000, by: 5) {
-        try BigEndianUInt64.withEncoded(key) { (key) throws(LMDBError) in
+        try BigEndianUInt64Codec.withEncoded(key) { (key) throws(LMDBError) in
           if try fixture.environment.findBrokenPath(to: key, inTable: "table", transaction) != nil { count += 1 }
         }
       }
@@ -97,13 +97,13 @@ struct StructureTests {
     #expect(foundCount > 2 && foundCount < 40)
   }
 
-  @Test("A file that lacks free pages only is made longer, one that was cut is not")
+  @Test("A file that lacks only free pages at its end is extended, and a truncated file is not")
   func shortFile() throws {
     let directory = TemporaryDirectory()
     do {
       let environment = try directory.open()
-      let table = try environment.table("table", key: BigEndianUInt64.self, value: BytesCodec.self)
-      // Some history, so that there are free pages to look through before the file's end is used.
+      let table = try environment.table("table", key: BigEndianUInt64Codec.self, value: BytesCodec.self)
+      // Leave free pages in the middle of the file.
       for key in 0..<6 as Range<UInt64> {
         try environment.write { (transaction) throws(LMDBError) in
           try table.put([UInt8](repeating: 1, count: 3000), for: key, in: transaction)
@@ -122,9 +122,9 @@ struct StructureTests {
     }
     let data = try Data(contentsOf: URL(fileURLWithPath: directory.dataFile))
     #expect(truncate(directory.dataFile, 6 * 4096) == 0)
-    #expect(!DataFile.extendShortFile(path: directory.dataFile, maximumPageCount: 100))
+    #expect(!DataFile.extendFileToLastPage(path: directory.dataFile, maximumPageCount: 100))
     try data.write(to: URL(fileURLWithPath: directory.dataFile))
-    #expect(DataFile.extendShortFile(path: directory.dataFile, maximumPageCount: 100))
+    #expect(DataFile.extendFileToLastPage(path: directory.dataFile, maximumPageCount: 100))
     #expect(DataFile.inspect(path: directory.dataFile, mapByteCount: 1 << 20) == .healthy)
   }
 }

@@ -2,16 +2,18 @@ import Foundation
 import LMDB
 import Synchronization
 
-/// A directory that goes away with its owner.
+/// A temporary directory that is removed when this object is released.
 final class TemporaryDirectory: Sendable {
-  /// Where all of them lie. Exit tests inherit it, and die without clearing up: the first process clears it at its end.
+  /// The parent of all temporary directories.
+  ///
+  /// Exit tests inherit it and end without cleaning up. The first process removes it when it exits.
   static let root: String = {
     let variable = "LMDB_TESTS_ROOT"
     if let inherited = ProcessInfo.processInfo.environment[variable] { return inherited }
     let root = FileManager.default.temporaryDirectory.appendingPathComponent("LMDBTests-\(UUID().uuidString)").path
     setenv(variable, root, 1)
     atexit {
-      // Nothing to do about a directory that stays: the system clears it in time.
+      // Ignore failures: the system cleans its temporary directory.
       try? FileManager.default.removeItem(atPath: TemporaryDirectory.root)
     }
     return root
@@ -29,7 +31,7 @@ final class TemporaryDirectory: Sendable {
   }
 
   deinit {
-    // Nothing to do about a directory that stays: the system clears it in time.
+    // Ignore failures: the system cleans its temporary directory.
     try? FileManager.default.removeItem(atPath: path)
   }
 
@@ -44,16 +46,16 @@ final class TemporaryDirectory: Sendable {
   }
 }
 
-/// An environment in a directory of its own, with one table.
+/// An environment with one table, in a new temporary directory.
 struct Fixture {
   let directory: TemporaryDirectory
   let environment: Environment
-  let table: Table<BigEndianUInt64, BytesCodec>
+  let table: Table<BigEndianUInt64Codec, BytesCodec>
 
   init(mapByteCount: Int = 1 << 20, _ configure: (inout Environment.Options) -> Void = { _ in }) throws(LMDBError) {
     directory = TemporaryDirectory()
     environment = try directory.open(mapByteCount: mapByteCount, configure)
-    table = try environment.table("table", key: BigEndianUInt64.self, value: BytesCodec.self)
+    table = try environment.table("table", key: BigEndianUInt64Codec.self, value: BytesCodec.self)
   }
 
   func put(_ keys: some Sequence<UInt64>, byteCount: Int = 8) throws(LMDBError) {
@@ -77,7 +79,7 @@ func bytes(_ value: UInt64, _ count: Int = 8) -> [UInt8] {
   [UInt8](repeating: UInt8(truncatingIfNeeded: value), count: count)
 }
 
-/// What an expression that should fail throws.
+/// Returns the error that `body` throws, or nil if it throws none.
 func error<R>(of body: () throws(LMDBError) -> R) -> LMDBError? {
   do throws(LMDBError) {
     _ = try body()
@@ -87,7 +89,7 @@ func error<R>(of body: () throws(LMDBError) -> R) -> LMDBError? {
   }
 }
 
-/// SplitMix64: the same numbers for the same seed, everywhere.
+/// A SplitMix64 generator, which produces the same numbers for the same seed on every platform.
 struct SeededGenerator: RandomNumberGenerator {
   private var state: UInt64
 
@@ -104,9 +106,9 @@ struct SeededGenerator: RandomNumberGenerator {
   }
 }
 
-/// Threads of their own, which may block; ``join()`` waits for all.
+/// Threads that may block; ``join()`` waits until all have ended.
 final class Threads: @unchecked Sendable {
-  // Sendable: a dispatch group is made for use by many threads, and is the only property.
+  // Sendable: the only property is a dispatch group, which is thread-safe.
   private let group = DispatchGroup()
 
   func start(_ body: @escaping @Sendable () -> Void) {
@@ -123,9 +125,9 @@ final class Threads: @unchecked Sendable {
   }
 }
 
-/// Lets one thread wait for another, once.
+/// A signal for which one thread waits, once.
 final class Signal: @unchecked Sendable {
-  // Sendable: a semaphore is made for use by many threads, and is the only property.
+  // Sendable: the only property is a semaphore, which is thread-safe.
   private let semaphore = DispatchSemaphore(value: 0)
 
   func send() {
@@ -137,7 +139,7 @@ final class Signal: @unchecked Sendable {
   }
 }
 
-/// Collects what threads find wrong: an expectation outside of the test's task would not be counted.
+/// Collects the failures of threads, because an expectation outside the test's task would not be counted.
 final class Findings: Sendable {
   private let list = Mutex<[String]>([])
 
@@ -153,11 +155,11 @@ final class Findings: Sendable {
 }
 
 extension Fixture {
-  /// A directory with a few entries, closed again; the number of bytes of its data file.
+  /// Writes a few entries to a directory, closes it and returns the size of its data file in bytes.
   static func populated(_ directory: TemporaryDirectory) throws -> Int {
     do {
       let environment = try directory.open()
-      let table = try environment.table("table", key: BigEndianUInt64.self, value: BytesCodec.self)
+      let table = try environment.table("table", key: BigEndianUInt64Codec.self, value: BytesCodec.self)
       for round in 0..<3 as Range<UInt64> {
         try environment.write { transaction throws(LMDBError) in
           for key in 0..<10 { _ = try table.put(bytes(round, 3_000), for: UInt64(key), in: transaction) }

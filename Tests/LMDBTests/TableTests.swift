@@ -4,7 +4,7 @@ import Testing
 
 @Suite("Tables")
 struct TableTests {
-  @Test("Put replaces, insert does not, append takes any order")
+  @Test("Upsert replaces a value, insert does not, and append accepts keys in any order")
   func modes() throws {
     let fixture = try Fixture()
     let table = fixture.table
@@ -16,7 +16,7 @@ struct TableTests {
       #expect(try table.put([4], for: 6, in: transaction, mode: .insert))
 
       #expect(try table.put([5], for: 7, in: transaction, mode: .append))
-      // Neither below the last key nor on it does LMDB append.
+      // LMDB itself appends only keys above the last one.
       #expect(try table.put([6], for: 1, in: transaction, mode: .append))
       #expect(try table.put([7], for: 7, in: transaction, mode: .append))
       #expect(try table.value(for: 1, in: transaction) == [6])
@@ -25,7 +25,7 @@ struct TableTests {
     #expect(try fixture.keys() == [1, 5, 6, 7])
   }
 
-  @Test("Appending fills pages")
+  @Test("Appending fills pages better than inserting")
   func appendingFillsPages() throws {
     func pages(_ mode: PutMode) throws -> Int {
       let fixture = try Fixture(mapByteCount: 4 << 20)
@@ -41,7 +41,7 @@ struct TableTests {
     #expect(try pages(.upsert) > appended)
   }
 
-  @Test("A missing key is nil, false, or not removed")
+  @Test("A missing key has no value, is not contained and is not removed")
   func missing() throws {
     let fixture = try Fixture()
     let table = fixture.table
@@ -57,20 +57,20 @@ struct TableTests {
     }
   }
 
-  @Test("Reserved room is written in place")
+  @Test("Reserved space is written in place")
   func reserve() throws {
     let fixture = try Fixture()
     let table = fixture.table
     func fill(_ byte: UInt8) -> (UnsafeMutableRawBufferPointer) -> Void {
-      { room in _ = room.initializeMemory(as: UInt8.self, repeating: byte) }
+      { space in _ = space.initializeMemory(as: UInt8.self, repeating: byte) }
     }
     try fixture.environment.write { transaction throws(LMDBError) in
       #expect(try table.reserve(byteCount: 10_000, for: 1, in: transaction, fill(1)))
       #expect(try !table.reserve(byteCount: 1, for: 1, in: transaction, mode: .insert, fill(9)))
       #expect(try table.reserve(byteCount: 3, for: 0, in: transaction, mode: .append, fill(2)))
-      var room = -1
-      #expect(try table.reserve(byteCount: 0, for: 2, in: transaction, mode: .append) { room = $0.count })
-      #expect(room == 0)
+      var byteCount = -1
+      #expect(try table.reserve(byteCount: 0, for: 2, in: transaction, mode: .append) { byteCount = $0.count })
+      #expect(byteCount == 0)
     }
     try fixture.environment.read { transaction throws(LMDBError) in
       #expect(try table.value(for: 0, in: transaction) == [2, 2, 2])
@@ -79,7 +79,7 @@ struct TableTests {
     }
   }
 
-  @Test("Keys and values as bytes, past the codecs")
+  @Test("Keys and values can be passed as raw bytes without codecs")
   func rawBytes() throws {
     let fixture = try Fixture()
     let table = try fixture.environment.table("raw", key: BytesCodec.self, value: BytesCodec.self)
@@ -99,7 +99,7 @@ struct TableTests {
     }
   }
 
-  @Test("Borrowed bytes are those stored, small or large")
+  @Test("Borrowed bytes equal the stored bytes of small and large values")
   func borrowing() throws {
     let fixture = try Fixture()
     for byteCount in [0, 1, 2_000, 50_000] {
@@ -113,7 +113,7 @@ struct TableTests {
     }
   }
 
-  @Test("Statistics count entries and pages, and removing all leaves none")
+  @Test("Statistics count entries and pages, and are zero after removing all")
   func statistics() throws {
     let fixture = try Fixture()
     let table = fixture.table
@@ -136,14 +136,14 @@ struct TableTests {
     #expect(empty.pageCount == 0)
   }
 
-  @Test("Live pages are all that the file has, but those on the free list")
+  @Test("Live pages are the pages of the file that are not on the free list")
   func livePages() throws {
     let fixture = try Fixture()
     let environment = fixture.environment
     func live() throws -> Int {
       try environment.read { transaction throws(LMDBError) in try environment.livePageCount(in: transaction) }
     }
-    // The free list is empty at first; then every page of the file is live.
+    // The free list is empty at first, so every page of the file is live.
     try fixture.put(0..<100, byteCount: 3_000)
     let full = try live()
     #expect(full > 102)
@@ -159,10 +159,10 @@ struct TableTests {
     }
   }
 
-  @Test("A key must have 1 to 511 bytes to be stored")
+  @Test("Only keys of 1 to 511 bytes can be stored")
   func keySizes() throws {
     let fixture = try Fixture()
-    let table = try fixture.environment.table("sizes", key: BytesCodec.self, value: Empty.self)
+    let table = try fixture.environment.table("sizes", key: BytesCodec.self, value: EmptyCodec.self)
     for byteCount in [1, 511] {
       try fixture.environment.write { transaction throws(LMDBError) in
         #expect(try table.put((), for: bytes(1, byteCount), in: transaction))
@@ -183,12 +183,12 @@ struct TableTests {
     }
   }
 
-  @Test("Tables are apart, and opening one again is the same one")
+  @Test("Tables are separate, and opening a table again returns the same table")
   func names() throws {
     let fixture = try Fixture { $0.maximumTables = 3 }
     let environment = fixture.environment
-    let other = try environment.table("other", key: BigEndianUInt64.self, value: BytesCodec.self)
-    let again = try environment.table("other", key: BigEndianUInt64.self, value: BytesCodec.self)
+    let other = try environment.table("other", key: BigEndianUInt64Codec.self, value: BytesCodec.self)
+    let again = try environment.table("other", key: BigEndianUInt64Codec.self, value: BytesCodec.self)
     try environment.write { transaction throws(LMDBError) in try other.put([1], for: 1, in: transaction) }
     #expect(try fixture.keys() == [])
     let value = try environment.read { transaction throws(LMDBError) in try again.value(for: 1, in: transaction) }
@@ -207,10 +207,11 @@ struct TableTests {
     #expect(code("third") == nil)
   }
 
-  @Test("Stored bytes that are none of the codec's are an error, not a missing key")
+  @Test("Stored bytes that the codec cannot decode are an error, not a missing key")
   func undecodable() throws {
     let fixture = try Fixture()
-    let numbers = try fixture.environment.table("table", key: BigEndianUInt64.self, value: BigEndianUInt64.self)
+    let numbers = try fixture.environment.table(
+      "table", key: BigEndianUInt64Codec.self, value: BigEndianUInt64Codec.self)
     try fixture.put([1], byteCount: 3)
     let failure = error { () throws(LMDBError) in
       try fixture.environment.read { transaction throws(LMDBError) in
@@ -220,27 +221,28 @@ struct TableTests {
     #expect(failure?.code == .undecodable)
   }
 
-  @Test("A table opened during a read is unknown to that read")
+  @Test("A read cannot use a table that was opened after the read began")
   func tableYoungerThanTransaction() throws {
     let fixture = try Fixture()
     try fixture.environment.read { transaction throws(LMDBError) in
-      let young = try fixture.environment.table("young", key: BigEndianUInt64.self, value: BytesCodec.self)
+      let young = try fixture.environment.table("young", key: BigEndianUInt64Codec.self, value: BytesCodec.self)
       #expect(error { () throws(LMDBError) in try young.contains(1, in: transaction) }?.code == .invalidArgument)
       try fixture.environment.read { inner throws(LMDBError) in #expect(try !young.contains(1, in: inner)) }
     }
   }
 
-  @Test("A value is not removed whose own pages are damaged: nobody knows how many LMDB would free")
+  // LMDB would free as many pages as the corrupt header says.
+  @Test("removeChecked refuses to remove a value whose overflow pages are corrupt")
   func removeChecked() throws {
     let directory = TemporaryDirectory()
     do {
       let environment = try directory.open()
-      let table = try environment.table("table", key: BigEndianUInt64.self, value: BytesCodec.self)
+      let table = try environment.table("table", key: BigEndianUInt64Codec.self, value: BytesCodec.self)
       try environment.write { (transaction) throws(LMDBError) in
         for key: UInt64 in 0..<3 {
           try table.put([UInt8](repeating: 7, count: key == 2 ? 100 : 10_000), for: key, in: transaction)
         }
-        // Also what this transaction has written itself.
+        // Values written in the same transaction are removed as well.
         #expect(try table.removeChecked(0, in: transaction))
         #expect(try !table.removeChecked(0, in: transaction))
       }
@@ -249,7 +251,7 @@ struct TableTests {
       }
     }
     var bytes = try Data(contentsOf: URL(fileURLWithPath: directory.dataFile))
-    // The first of three pages of 10,000 sevens: its header says so.
+    // Find the first of the three pages of 10,000 sevens by its header, and corrupt the page count in it.
     var page = 0
     for start in stride(from: 2 * 4096, to: bytes.count, by: 4096)
     where bytes[start + 12] == 3 && bytes[start + 16] == 7 {
@@ -259,7 +261,7 @@ struct TableTests {
     bytes[page + 14] = 1
     try bytes.write(to: URL(fileURLWithPath: directory.dataFile))
     let environment = try directory.open()
-    let table = try environment.table("table", key: BigEndianUInt64.self, value: BytesCodec.self)
+    let table = try environment.table("table", key: BigEndianUInt64Codec.self, value: BytesCodec.self)
     #expect {
       try environment.write { (transaction) throws(LMDBError) in try table.removeChecked(1, in: transaction) }
     } throws: { ($0 as? LMDBError)?.code == .corrupted }

@@ -4,7 +4,7 @@ import Testing
 
 @Suite("Transactions")
 struct TransactionTests {
-  @Test("A write is numbered as its commit, and a later read shows that number")
+  @Test("A write has the number of its commit, and a later read has the same number")
   func identifiers() throws {
     let fixture = try Fixture()
     let written = try fixture.environment.write { transaction throws(LMDBError) in
@@ -16,7 +16,7 @@ struct TransactionTests {
     #expect(written == fixture.environment.lastTransactionID)
   }
 
-  @Test("A thrown error undoes the write and is thrown on")
+  @Test("An error thrown in a write rolls it back and is rethrown")
   func abort() throws {
     let fixture = try Fixture()
     try fixture.put(1...3)
@@ -28,12 +28,12 @@ struct TransactionTests {
     }
     #expect(thrown == LMDBError(code: .problem, function: "test"))
     #expect(try fixture.keys() == [1, 2, 3])
-    // The writer's lock is free again.
+    // The write lock was released.
     try fixture.put([4])
     #expect(try fixture.keys() == [1, 2, 3, 4])
   }
 
-  @Test("A read sees one snapshot, a read within it a newer one, and a read within a write the last commit")
+  @Test("A read sees one snapshot, a nested read sees a newer one, and a read within a write sees the last commit")
   func snapshots() throws {
     let fixture = try Fixture()
     let (environment, table) = (fixture.environment, fixture.table)
@@ -56,7 +56,7 @@ struct TransactionTests {
     }
   }
 
-  @Test("Reads one after another use one reader slot, nested ones as many as are open at once")
+  @Test("Sequential reads share one reader slot, and nested reads use one slot each")
   func pooling() throws {
     let fixture = try Fixture()
     for _ in 0..<100 { try fixture.environment.read { _ throws(LMDBError) in } }
@@ -66,31 +66,31 @@ struct TransactionTests {
     }
     for _ in 0..<3 { try nest(5) }
     #expect(fixture.environment.information.usedReaders == 5)
-    // Past the pool, transactions come and go.
+    // Transactions beyond the pool are not kept.
     for _ in 0..<3 { try nest(200) }
     #expect(fixture.environment.information.usedReaders <= 200)
   }
 
-  @Test("More simultaneous reads than readers are refused, and the environment goes on")
+  @Test("A nested read beyond the maximum of readers fails, and the environment stays usable")
   func readersFull() throws {
     let fixture = try Fixture { $0.maximumReaders = 2 }
     let environment = fixture.environment
     try environment.read { _ throws(LMDBError) in
       try environment.read { _ throws(LMDBError) in
         #expect(error { () throws(LMDBError) in try environment.read { _ throws(LMDBError) in } }?.code == .readersFull)
-        // It needs no reader of its own.
+        // A write needs no reader slot.
         try environment.write { transaction throws(LMDBError) in _ = transaction.id }
       }
       try environment.read { _ throws(LMDBError) in }
     }
   }
 
-  @Test("When other processes have all readers but ours, a second read is refused, and an idle one of the pool serves")
+  @Test("A nested read fails when no reader slot is left, and threads reuse idle pooled transactions")
   func readersFullOfLockFile() async throws {
     let fixture = try Fixture { $0.maximumReaders = 2 }
     let path = fixture.directory.path
     await #expect(processExitsWith: .success) { [path = path as String] in
-      // The lock file, and so the limit, is the first process's.
+      // The first process created the lock file, which sets the limit.
       let environment = try Environment.open(directory: path, options: .init(mapByteCount: 1 << 20))
       #expect(environment.information.maximumReaders == 2)
       try environment.read { _ throws(LMDBError) in
@@ -99,7 +99,7 @@ struct TransactionTests {
           #expect(thrown?.code == .readersFull)
         }
       }
-      // Threads prefer places of their own; both transactions are in other places than these threads'.
+      // Each new thread prefers a pool slot of its own. Both pooled transactions are in other slots.
       let findings = Findings()
       for _ in 0..<20 {
         let threads = Threads()
@@ -111,7 +111,7 @@ struct TransactionTests {
     withExtendedLifetime(fixture) {}
   }
 
-  @Test("A reader that died is cleared when its slot is needed, or on demand")
+  @Test("A stale reader is cleared when its slot is needed, or on demand")
   func staleReaders() async throws {
     let fixture = try Fixture { $0.maximumReaders = 1 }
     let path = fixture.directory.path
@@ -128,14 +128,14 @@ struct TransactionTests {
     }
   }
 
-  @Test("A writer that died leaves the last commit, and the next writer goes on")
+  @Test("A writer that dies loses only its own transaction, and the next write succeeds")
   func deadWriter() async throws {
     let fixture = try Fixture()
     try fixture.put([1])
     let path = fixture.directory.path
     await #expect(processExitsWith: .signal(SIGKILL)) { [path = path as String] in
       let environment = try Environment.open(directory: path, options: .init(mapByteCount: 1 << 20))
-      let table = try environment.table("table", key: BigEndianUInt64.self, value: BytesCodec.self)
+      let table = try environment.table("table", key: BigEndianUInt64Codec.self, value: BytesCodec.self)
       try environment.write { transaction throws(LMDBError) in
         try table.put([2], for: 2, in: transaction)
         _ = kill(getpid(), SIGKILL)
@@ -146,7 +146,7 @@ struct TransactionTests {
     #expect(try fixture.keys() == [1, 3])
   }
 
-  @Test("A full map ends the transaction; nothing is changed, reads go on, and room can be made")
+  @Test("MDB_MAP_FULL aborts the transaction without changes; reads and removals still work")
   func mapFull() throws {
     let fixture = try Fixture(mapByteCount: 128 << 10)
     try fixture.put(1...4, byteCount: 5_000)
@@ -158,7 +158,7 @@ struct TransactionTests {
     #expect(failure == LMDBError(code: .mapFull, function: "mdb_put"))
     #expect(try fixture.keys() == [1, 2, 3, 4])
 
-    // Swallowing it does not help.
+    // The transaction fails even if the caller ignores the error.
     let atCommit = error { () throws(LMDBError) in
       try fixture.environment.write { transaction throws(LMDBError) in
         _ = error { () throws(LMDBError) in try fixture.table.put(bytes(5, 200_000), for: 5, in: transaction) }
@@ -174,7 +174,7 @@ struct TransactionTests {
     #expect(try fixture.keys() == [2, 3, 4])
   }
 
-  @Test("A file that may not grow fails the commit; the environment goes on")
+  @Test("A file size limit fails the commit, and the environment stays usable")
   func fileSizeLimit() async {
     await #expect(processExitsWith: .success) {
       let fixture = try Fixture(mapByteCount: 8 << 20)

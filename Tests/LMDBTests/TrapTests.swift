@@ -2,20 +2,20 @@ import Foundation
 import LMDB
 import Testing
 
-/// A caller's mistake ends the process. Each case runs in a process of its own.
+/// Tests of programming errors, which end the process. Each case runs in its own process.
 @Suite("Traps")
 struct TrapTests {
   init() {
     _ = TemporaryDirectory.root
   }
 
-  /// Expects the process to have said why it ended.
+  /// Expects the process to have printed the reason for its end.
   private func expect(_ sentence: String, in result: ExitTest.Result?) {
     let text = String(decoding: result?.standardErrorContent ?? [], as: UTF8.self)
     #expect(text.contains(sentence), "\(text.prefix(400))")
   }
 
-  @Test("A write within a write of the same thread")
+  @Test("A write within a write of the same thread traps")
   func nestedWrite() async {
     expect(
       "write(_:) was called within another write(_:)",
@@ -27,7 +27,7 @@ struct TrapTests {
       })
   }
 
-  @Test("Opening a new table within a write")
+  @Test("Opening a new table within a write traps")
   func tableWithinWrite() async {
     expect(
       "write(_:) was called within another write(_:)",
@@ -39,7 +39,7 @@ struct TrapTests {
       })
   }
 
-  @Test("A table with a read transaction of another environment")
+  @Test("Using a table with a read transaction of another environment traps")
   func foreignRead() async {
     expect(
       "belongs to another environment",
@@ -51,7 +51,7 @@ struct TrapTests {
       })
   }
 
-  @Test("A table with a write transaction of another environment")
+  @Test("Using a table with a write transaction of another environment traps")
   func foreignWrite() async {
     expect(
       "belongs to another environment",
@@ -63,7 +63,7 @@ struct TrapTests {
       })
   }
 
-  @Test("A table of an environment that was closed, with a transaction of its successor")
+  @Test("Using a table of a closed environment with a transaction of the reopened one traps")
   func closedEnvironment() async {
     expect(
       "belongs to another environment",
@@ -76,7 +76,7 @@ struct TrapTests {
       })
   }
 
-  @Test("A cursor on a transaction of another environment")
+  @Test("Opening a cursor in a transaction of another environment traps")
   func foreignCursor() async {
     expect(
       "belongs to another environment",
@@ -88,7 +88,7 @@ struct TrapTests {
       })
   }
 
-  @Test("Live pages of another environment's transaction")
+  @Test("Counting live pages in a transaction of another environment traps")
   func foreignLivePages() async {
     expect(
       "belongs to another environment",
@@ -100,7 +100,7 @@ struct TrapTests {
       })
   }
 
-  @Test("Options out of range")
+  @Test("Options out of range trap")
   func options() async {
     expect(
       "map size must be positive",
@@ -124,7 +124,7 @@ struct TrapTests {
       })
   }
 
-  @Test("A map size that is not positive")
+  @Test("Setting a map size that is not positive traps")
   func mapByteCount() async {
     expect(
       "the map size must be positive",
@@ -138,7 +138,7 @@ struct TrapTests {
       })
   }
 
-  @Test("Moving the map within a transaction of the same thread")
+  @Test("Setting the map size within a transaction of the same thread traps")
   func mapWithinTransaction() async {
     expect(
       "setMapByteCount(_:) was called within a transaction",
@@ -154,7 +154,7 @@ struct TrapTests {
       })
   }
 
-  @Test("A write while stored bytes of its transaction are borrowed")
+  @Test("Writing while stored bytes of the transaction are borrowed traps")
   func writeDuringBorrow() async {
     expect(
       "borrows stored bytes",
@@ -169,7 +169,7 @@ struct TrapTests {
       })
   }
 
-  @Test("A write while reserved room is filled")
+  @Test("Writing while reserved space is being filled traps")
   func writeDuringFill() async {
     expect(
       "borrows stored bytes",
@@ -183,7 +183,7 @@ struct TrapTests {
       })
   }
 
-  @Test("Reserving a negative number of bytes")
+  @Test("Reserving a negative number of bytes traps")
   func negativeReserve() async {
     expect(
       "must not be negative",
@@ -195,7 +195,7 @@ struct TrapTests {
       })
   }
 
-  @Test("Removing through a cursor of a read transaction")
+  @Test("Removing through a cursor of a read transaction traps")
   func removeInRead() async {
     expect(
       "cursor of a read transaction",
@@ -211,33 +211,34 @@ struct TrapTests {
       })
   }
 
-  @Test("The entry of a cursor that stands nowhere: new, past the end, after a removal")
+  @Test("Reading the entry of a cursor that is new, past the end, or whose entry was removed traps")
   func unpositionedCursor() async {
     expect(
-      "stands on no entry",
+      "is at no entry",
       in: await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
-        try TrapTests.lookAtCursor { _ throws(LMDBError) in }
+        try TrapTests.readKey { _ throws(LMDBError) in }
       })
     expect(
-      "stands on no entry",
+      "is at no entry",
       in: await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
-        try TrapTests.lookAtCursor { cursor throws(LMDBError) in while try cursor.next() {} }
+        try TrapTests.readKey { cursor throws(LMDBError) in while try cursor.next() {} }
       })
     expect(
-      "stands on no entry",
+      "is at no entry",
       in: await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
-        try TrapTests.lookAtCursor { cursor throws(LMDBError) in
+        try TrapTests.readKey { cursor throws(LMDBError) in
           try cursor.first()
           try cursor.remove()
         }
       })
     await #expect(processExitsWith: .success) {
-      try TrapTests.lookAtCursor { cursor throws(LMDBError) in try cursor.first() }
+      try TrapTests.readKey { cursor throws(LMDBError) in try cursor.first() }
     }
   }
 
-  private static func lookAtCursor(
-    _ move: (inout Cursor<BigEndianUInt64, BytesCodec>) throws(LMDBError) -> Void
+  /// Reads the key of a cursor after moving it.
+  private static func readKey(
+    _ move: (inout Cursor<BigEndianUInt64Codec, BytesCodec>) throws(LMDBError) -> Void
   ) throws {
     let fixture = try Fixture()
     try fixture.put([1])
@@ -249,12 +250,12 @@ struct TrapTests {
     }
   }
 
-  @Test("An inconsistency that liblmdb asserts on is reported before the process ends")
+  @Test("A failed assertion in liblmdb is reported before the process ends")
   func assertion() async {
     let observed = await #expect(processExitsWith: .signal(SIGABRT), observing: [\.standardErrorContent]) {
       let directory = TemporaryDirectory()
       _ = try Fixture.populated(directory)
-      // The table of tables has one entry; a branch page must have two.
+      // Turn the main table's page, which has one entry, into a branch page, which must have two.
       let data = try Data(contentsOf: URL(fileURLWithPath: directory.dataFile))
       let page = Int(getpagesize())
       let newer = data[144] > data[page + 144] ? 0 : page

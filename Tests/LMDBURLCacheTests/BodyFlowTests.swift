@@ -8,13 +8,13 @@ import Testing
 
 @testable import LMDBURLCache
 
-/// A body that is not stored flows through the cache in little memory, however slow its reader is.
-@Suite("The flow of bodies", .timeLimit(.minutes(1)))
+/// A body that is not stored uses little memory in the cache, regardless of its reader's speed.
+@Suite("Flow of bodies", .timeLimit(.minutes(1)))
 struct BodyFlowTests {
-  /// What is held, with the chunk that Foundation delivers while it is told to pause.
+  /// The maximum number of unread bytes, including the chunk that Foundation delivers while the transfer is paused.
   static let maximumByteCount = Exchange.unreadByteLimit + (64 << 10)
 
-  /// Waits until a transfer has been paused, and lets the same session load something else, so that time passes for it.
+  /// Waits until a transfer is paused, and then loads other responses in the same session, so that time passes.
   func fill(_ transport: URLSessionTransport, _ origin: LoopbackOrigin) async throws {
     while transport.unreadByteCount < Exchange.unreadByteLimit { await Task.yield() }
     for _ in 0..<50 {
@@ -32,7 +32,7 @@ struct BodyFlowTests {
   func origin(_ gate: Gate = Gate()) throws -> LoopbackOrigin {
     try LoopbackOrigin(recordsRequests: false) { request in
       switch request.path {
-      // More than is ever held, and little enough to hold by mistake.
+      // More bytes than the cache may hold, and few enough to hold by mistake.
       case "/large": Reply(200, [], body: Data(repeating: 0x78, count: 32 << 20))
       case "/held": Reply(200, [], "late").held(at: gate)
       default: Reply(200, [], "small")
@@ -40,8 +40,7 @@ struct BodyFlowTests {
     }
   }
 
-  // Issue 15, item 13.
-  @Test("The origin waits for a reader that does not read, and the body goes on when it does.")
+  @Test("A transfer is paused while its reader does not read, and continues when it does")
   func unread() async throws {
     let origin = try origin()
     let transport = URLSessionTransport(configuration: .ephemeral)
@@ -60,8 +59,8 @@ struct BodyFlowTests {
     origin.stop()
   }
 
-  // Issue 15, item 13: Foundation counts the time limit from the last chunk that it has delivered.
-  @Test("A transfer that waits for its reader for longer than its time limit goes on all the same.")
+  // Foundation measures the time limit from the last chunk that it delivered.
+  @Test("A transfer that is paused for longer than its time limit continues")
   func timeLimit() async throws {
     let gate = Gate()
     let origin = try origin(gate)
@@ -69,7 +68,7 @@ struct BodyFlowTests {
     let body = try await transport.send(request(origin, "/large", timeLimit: 1)).body
     try await fill(transport, origin)
     for _ in 0..<2 {
-      // Fails after a second.
+      // Fails after one second.
       await #expect(throws: URLError.self) { _ = try await transport.send(request(origin, "/held", timeLimit: 1)) }
     }
     #expect(transport.unreadByteCount <= Self.maximumByteCount + 8 * (16 << 10))
@@ -83,8 +82,7 @@ struct BodyFlowTests {
     origin.stop()
   }
 
-  // Issue 15, item 13.
-  @Test("Of a body too large to be stored, little is held while its task is suspended, and all of it comes once.")
+  @Test("While a task is suspended, little of a body too large for storing is held, and it arrives once")
   func suspended() async throws {
     let bytes = Data((0..<(6 << 20)).map { UInt8(truncatingIfNeeded: $0 &* 31 ^ $0 >> 8) })
     let gate = Gate()
@@ -111,17 +109,16 @@ struct BodyFlowTests {
     }
   }
 
-  // Issue 15, item 13.
-  @Test("A body beyond the limit of the options reaches its caller and is not stored.", arguments: [true, false])
-  func storedLimit(_ isAnnounced: Bool) async throws {
+  @Test("A body above the options' limit reaches its caller and is not stored", arguments: [true, false])
+  func storedLimit(_ isDeclared: Bool) async throws {
     try await withCache(configure: { $0.maximumStoredBodyByteCount = 1000 }) { request in
       let reply = Reply(
-        200, [("Cache-Control", "max-age=600")], body: Data(count: request.path == "/most" ? 1000 : 1001))
-      return isAnnounced ? reply : reply.chunked(byteCount: 300)
+        200, [("Cache-Control", "max-age=600")], body: Data(count: request.path == "/maximum" ? 1000 : 1001))
+      return isDeclared ? reply : reply.chunked(byteCount: 300)
     } _: { (fixture, origin) async throws in
-      for (path, count) in [("/most", 1000), ("/more", 1001)] {
+      for (path, count) in [("/maximum", 1000), ("/more", 1001)] {
         #expect(try await fixture.cache.data(from: origin.url(path)).0.count == count)
-        #expect(fixture.cache.isCached(origin.url(path)) == (path == "/most"))
+        #expect(fixture.cache.isCached(origin.url(path)) == (path == "/maximum"))
       }
     }
     #expect(LMDBURLCache.Options().maximumStoredBodyByteCount == 64 << 20)

@@ -1,4 +1,3 @@
-import CurlTransport
 import Foundation
 import FoundationNetworking
 import LoopbackOrigin
@@ -7,7 +6,7 @@ import Testing
 
 @testable import LMDBURLCache
 
-/// A clock that stands until a test moves it.
+/// A clock that changes only when a test sets it.
 final class ManualClock: Sendable {
   private let time = Mutex(Date(timeIntervalSince1970: 1_800_000_000))
 
@@ -18,7 +17,7 @@ final class ManualClock: Sendable {
   }
 }
 
-/// A cache in a directory of its own. At the end its store is checked, whatever the test did with it, and removed.
+/// A cache in its own directory. At the end its store is checked and the directory removed.
 final class CacheFixture {
   let directory: URL
   let clock = ManualClock()
@@ -32,10 +31,8 @@ final class CacheFixture {
     var options = LMDBURLCache.Options()
     options.clock = { [clock] in clock.now }
     options.log = { [logged] in logged.append($0) }
-    // The tests of loads without a session hold for either transport.
-    if ProcessInfo.processInfo.environment["TRANSPORT"] == "curl" {
-      options.transport = .curl(CurlTransport.Configuration())
-    }
+    // Tests of loads without a session pass with either transport.
+    if ProcessInfo.processInfo.environment["TRANSPORT"] == "urlsession" { options.transport = .urlSession(.default) }
     configure(&options)
     self.options = options
     cache = try LMDBURLCache(directory: directory, memoryCapacity: memory, diskCapacity: disk, options: options)
@@ -44,28 +41,28 @@ final class CacheFixture {
   private let options: LMDBURLCache.Options
 
   deinit {
-    // Of a test that threw before it came to its end; otherwise it has gone.
+    // Only tests that threw leave the directory; `finish()` removes it otherwise.
     try? FileManager.default.removeItem(at: directory)
   }
 
-  /// Another cache on the same directory; the old one lives on for whoever holds it.
+  /// Opens another cache on the same directory. The old one stays valid for its owners.
   func reopen(memory: Int = 4 << 20, disk: Int = 16 << 20) throws {
     cache.flush()
     cache = try LMDBURLCache(directory: directory, memoryCapacity: memory, diskCapacity: disk, options: options)
   }
 
-  /// Every test that stores ends with this.
+  /// Checks the store and removes the directory. Every test that stores ends with this call.
   func finish(sourceLocation: SourceLocation = #_sourceLocation) async {
     await cache.finishBackgroundWork()
     cache.flush()
     if let store = cache.core.store {
       #expect(store.checkInvariants() == [], sourceLocation: sourceLocation)
     }
-    // Some tests remove it themselves.
+    // Some tests have removed the directory already.
     try? FileManager.default.removeItem(at: directory)
   }
 
-  /// A session that caches.
+  /// Returns a session that caches.
   func session(
     delegate: (any URLSessionDelegate)? = nil, _ configure: (URLSessionConfiguration) -> Void = { _ in }
   ) -> URLSession {
@@ -75,7 +72,7 @@ final class CacheFixture {
   }
 }
 
-/// Runs a test on a fixture and an origin.
+/// Runs a test with a fixture and an origin.
 func withCache(
   memory: Int = 4 << 20, disk: Int = 16 << 20, configure: (inout LMDBURLCache.Options) -> Void = { _ in },
   sourceLocation: SourceLocation = #_sourceLocation, origin handler: @escaping LoopbackOrigin.Handler,
@@ -98,7 +95,7 @@ final class LogLines: Sendable {
   func append(_ line: String) { lines.withLock { $0.append(line) } }
 }
 
-/// A response made by hand.
+/// Returns a response with the given fields.
 func httpResponse(_ url: URL, status: Int = 200, _ fields: [String: String] = [:]) -> HTTPURLResponse {
   HTTPURLResponse(url: url, statusCode: status, httpVersion: "HTTP/1.1", headerFields: fields)!
 }
@@ -128,7 +125,7 @@ extension URLResponse {
   var status: Int? { (self as? HTTPURLResponse)?.statusCode }
 }
 
-/// A delegate that notes what it is told, and answers as a test wants.
+/// A delegate that records events and replies as a test specifies.
 final class RecordingDelegate: NSObject, URLSessionDataDelegate {
   struct Events: Sendable {
     var responses: [Int] = []
@@ -142,7 +139,7 @@ final class RecordingDelegate: NSObject, URLSessionDataDelegate {
   private let willCache: @Sendable (CachedURLResponse) -> CachedURLResponse?
   private let follow: @Sendable (URLRequest) -> URLRequest?
   private let progress: AsyncStream<Void>.Continuation
-  /// One element for each event.
+  /// An element for each event.
   let changes: AsyncStream<Void>
 
   init(
@@ -157,18 +154,18 @@ final class RecordingDelegate: NSObject, URLSessionDataDelegate {
   var events: Events { state.withLock { $0 } }
   var body: Data { events.chunks.reduce(into: Data()) { $0.append($1) } }
 
-  private func note(_ change: (inout Events) -> Void) {
+  private func record(_ change: (inout Events) -> Void) {
     state.withLock { change(&$0) }
     progress.yield()
   }
 
-  /// Waits until what happened satisfies `condition`.
+  /// Waits until the events satisfy `condition`.
   func wait(until condition: (Events) -> Bool) async {
     if condition(events) { return }
     for await _ in changes where condition(events) { return }
   }
 
-  /// Starts a task and waits for its end.
+  /// Starts a task and waits for its completion.
   func run(_ task: URLSessionTask) async {
     let count = events.completions.count
     task.resume()
@@ -179,19 +176,19 @@ final class RecordingDelegate: NSObject, URLSessionDataDelegate {
     _ session: URLSession, dataTask: URLSessionDataTask, didReceive response: URLResponse,
     completionHandler: @escaping (URLSession.ResponseDisposition) -> Void
   ) {
-    note { $0.responses.append(response.status ?? 0) }
+    record { $0.responses.append(response.status ?? 0) }
     completionHandler(.allow)
   }
 
   func urlSession(_ session: URLSession, dataTask: URLSessionDataTask, didReceive data: Data) {
-    note { $0.chunks.append(data) }
+    record { $0.chunks.append(data) }
   }
 
   func urlSession(
     _ session: URLSession, dataTask: URLSessionDataTask, willCacheResponse proposedResponse: CachedURLResponse,
     completionHandler: @escaping (CachedURLResponse?) -> Void
   ) {
-    note { $0.questions.append(proposedResponse.data) }
+    record { $0.questions.append(proposedResponse.data) }
     completionHandler(willCache(proposedResponse))
   }
 
@@ -199,11 +196,11 @@ final class RecordingDelegate: NSObject, URLSessionDataDelegate {
     _ session: URLSession, task: URLSessionTask, willPerformHTTPRedirection response: HTTPURLResponse,
     newRequest request: URLRequest, completionHandler: @escaping (URLRequest?) -> Void
   ) {
-    note { $0.redirects.append(request.url!) }
+    record { $0.redirects.append(request.url!) }
     completionHandler(follow(request))
   }
 
   func urlSession(_ session: URLSession, task: URLSessionTask, didCompleteWithError error: (any Error)?) {
-    note { $0.completions.append((error as? URLError)?.code) }
+    record { $0.completions.append((error as? URLError)?.code) }
   }
 }

@@ -23,7 +23,7 @@ struct CapacityTests {
     (0..<count).count { cache.isCached(url($0)) }
   }
 
-  @Test("the memory tier stays within its own, and a smaller one cuts it at once")
+  @Test("The memory tier stays within its capacity, and a smaller capacity evicts at once")
   func memory() async throws {
     let fixture = try CacheFixture(memory: 100_000, disk: 0)
     fill(fixture.cache, count: 100, bodyByteCount: 2_000)
@@ -43,7 +43,7 @@ struct CapacityTests {
     await fixture.finish()
   }
 
-  @Test("what was used lately stays in memory")
+  @Test("Recently used responses stay in the memory tier")
   func usedLately() async throws {
     let fixture = try CacheFixture(memory: 100_000, disk: 0)
     fill(fixture.cache, count: 1, bodyByteCount: 2_000)
@@ -56,7 +56,7 @@ struct CapacityTests {
     await fixture.finish()
   }
 
-  @Test("replacing and removing give the bytes back")
+  @Test("Replacing and removing responses reduces the memory usage")
   func accounting() async throws {
     let fixture = try CacheFixture(disk: 0)
     for size in [10, 100_000, 10, 5_000] {
@@ -73,7 +73,7 @@ struct CapacityTests {
     await fixture.finish()
   }
 
-  @Test("a smaller disk capacity evicts before the assignment returns")
+  @Test("A smaller disk capacity evicts before the assignment returns")
   func disk() async throws {
     let fixture = try CacheFixture(memory: 0, disk: 8 << 20)
     fill(fixture.cache, count: 100, bodyByteCount: 40_000)
@@ -89,7 +89,8 @@ struct CapacityTests {
     await fixture.finish()
   }
 
-  @Test("disk capacity 0, and anything below the least, empties the disk and leaves memory", arguments: [0, 1000])
+  @Test(
+    "A disk capacity of 0 or below the minimum disables the disk tier and keeps the memory tier", arguments: [0, 1000])
   func noDisk(_ capacity: Int) async throws {
     let fixture = try CacheFixture()
     fill(fixture.cache, count: 3, bodyByteCount: 100)
@@ -100,14 +101,14 @@ struct CapacityTests {
     #expect(fixture.cache.currentDiskUsage > 0)
     fixture.cache.memoryCapacity = 0
     #expect(countCached(fixture.cache, of: 3) == 0)
-    fixture.cache.diskCapacity = LMDBURLCache.smallestDiskCapacity
+    fixture.cache.diskCapacity = LMDBURLCache.minimumDiskCapacity
     #expect(countCached(fixture.cache, of: 3) == 0)
     fill(fixture.cache, count: 1, bodyByteCount: 100)
     #expect(countCached(fixture.cache, of: 1) == 1)
     await fixture.finish()
   }
 
-  @Test("a disk capacity given later opens the store")
+  @Test("Setting a disk capacity later opens the store")
   func openedLater() async throws {
     let fixture = try CacheFixture(memory: 0, disk: 0)
     #expect(!FileManager.default.fileExists(atPath: fixture.directory.path))
@@ -120,7 +121,7 @@ struct CapacityTests {
     await fixture.finish()
   }
 
-  @Test("a session's response may take 5 % of the larger one, whatever it is at the moment")
+  @Test("A session's response may use 5% of the larger present capacity")
   func fivePercent() async throws {
     let sizes = ["/small": 49_000, "/large": 55_000]
     try await withCache(memory: 1_000_000, disk: 0) { request in
@@ -141,7 +142,7 @@ struct CapacityTests {
     }
   }
 
-  @Test("a disk capacity that cannot be applied leaves the former one in force")
+  @Test("If a disk capacity cannot be applied, the previous one stays in effect")
   func tooLittleAddressSpace() async {
     await #expect(processExitsWith: .success) {
       let lines = LogLines()
@@ -167,7 +168,7 @@ struct CapacityTests {
     }
   }
 
-  @Test("negative ones trap")
+  @Test("Negative capacities trap")
   func negative() async {
     await #expect(processExitsWith: .failure) {
       _ = LMDBURLCache(memoryCapacity: -1, diskCapacity: 0, diskPath: "/nonexistent")

@@ -6,21 +6,21 @@ import Testing
 
 @testable import LMDBURLCache
 
-/// Answers every challenge in one way.
+/// Replies to every challenge in the same way.
 final class LoginDelegate: NSObject, URLSessionTaskDelegate {
-  enum Answer: Sendable {
+  enum Reaction: Sendable {
     case login(String)
     case defaultHandling
     case cancel
   }
 
-  private let answer: Answer
+  private let reaction: Reaction
   private let failures = Mutex<[Int]>([])
-  /// How many answers to the same request had failed before, for each challenge.
+  /// For each challenge, the number of failed replies to the same request before it.
   var failureCounts: [Int] { failures.withLock { $0 } }
 
-  init(_ answer: Answer) {
-    self.answer = answer
+  init(_ reaction: Reaction) {
+    self.reaction = reaction
   }
 
   func urlSession(
@@ -28,7 +28,7 @@ final class LoginDelegate: NSObject, URLSessionTaskDelegate {
     completionHandler: @escaping @Sendable (URLSession.AuthChallengeDisposition, URLCredential?) -> Void
   ) {
     failures.withLock { $0.append(challenge.previousFailureCount) }
-    switch answer {
+    switch reaction {
     case .login where challenge.previousFailureCount > 1: completionHandler(.performDefaultHandling, nil)
     case .login(let user):
       completionHandler(.useCredential, URLCredential(user: user, password: "pw", persistence: .none))
@@ -38,10 +38,10 @@ final class LoginDelegate: NSObject, URLSessionTaskDelegate {
   }
 }
 
-/// What comes after a session's delegate has answered a challenge belongs to that caller alone.
-@Suite("Challenges")
+/// A response after a challenge that a session's delegate answered is private to that caller.
+@Suite("Authentication challenges")
 struct ChallengeTests {
-  /// The user whom a request names, or nil.
+  /// Returns the user that a request names, or nil.
   static func user(of request: RecordedRequest) -> String? {
     guard let field = request["Authorization"], let bytes = Data(base64Encoded: field.dropFirst("Basic ".count).text)
     else { return nil }
@@ -50,12 +50,12 @@ struct ChallengeTests {
 
   static let whoAreYou = Reply(401, [("WWW-Authenticate", "Basic realm=\"r\"")], "who?")
 
-  func session(_ answer: LoginDelegate.Answer, _ configuration: URLSessionConfiguration = .ephemeral) -> URLSession {
-    URLSession(configuration: configuration, delegate: LoginDelegate(answer), delegateQueue: nil)
+  func session(_ reaction: LoginDelegate.Reaction, _ configuration: URLSessionConfiguration = .ephemeral) -> URLSession
+  {
+    URLSession(configuration: configuration, delegate: LoginDelegate(reaction), delegateQueue: nil)
   }
 
-  // Issue 15, item 2.
-  @Test("What came after a challenge was answered is given to nobody else.", arguments: [false, true])
+  @Test("A response after an answered challenge is returned to no other caller", arguments: [false, true])
   func answered(_ isCaching: Bool) async throws {
     try await withCache { request in
       guard let user = Self.user(of: request) else { return Self.whoAreYou }
@@ -74,15 +74,14 @@ struct ChallengeTests {
         #expect(try await cache.data(from: url, by: bob).text == "bob")
         #expect(try await cache.data(from: url).1.status == 401)
       }
-      // By tasks of the sessions as well.
+      // Also with tasks of the sessions.
       #expect(try await alice.data(from: url).0.text == "alice")
       #expect(try await bob.data(from: url).0.text == "bob")
       #expect(!cache.isCached(url))
     }
   }
 
-  // Issue 15, item 2.
-  @Test("Requests that wait for one whose challenge is answered fetch on their own.")
+  @Test("Followers fetch on their own if the leader's challenge is answered")
   func followers() async throws {
     let gate = Gate()
     try await withCache { request in
@@ -105,8 +104,7 @@ struct ChallengeTests {
     }
   }
 
-  // Issue 15, item 2.
-  @Test("A response that everybody may have is not updated by what came after a challenge.")
+  @Test("A stored response for all users is not updated by a response after a challenge")
   func confirmed() async throws {
     let isProtected = Atomic(false)
     try await withCache { request in
@@ -131,8 +129,7 @@ struct ChallengeTests {
     }
   }
 
-  // Issue 15, item 2.
-  @Test("The answer to a POST that was sent again with credentials answers no GET.")
+  @Test("The response to a POST that was repeated with credentials serves no GET")
   func post() async throws {
     try await withCache { request in
       guard let user = Self.user(of: request) else { return Self.whoAreYou }
@@ -147,8 +144,8 @@ struct ChallengeTests {
     }
   }
 
-  // RFC 9111 section 4.4. Foundation sends the second request where the cache does not see it.
-  @Test("A POST that succeeds after its challenge removes what is stored for its URL.", arguments: Way.allCases)
+  // RFC 9111, 4.4. Foundation repeats the request with credentials without informing the cache.
+  @Test("A POST that succeeds after a challenge invalidates the stored responses of its URL", arguments: Way.allCases)
   func postInvalidates(_ way: Way) async throws {
     let version = Atomic(1)
     let gate = Gate()
@@ -191,7 +188,7 @@ struct ChallengeTests {
     }
   }
 
-  @Test("A delegate is asked until it gives up, and learns how often its answers failed.")
+  @Test("A delegate is asked until it stops replying, and learns how often its replies failed")
   func refused() async throws {
     try await withCache { _ in
       Self.whoAreYou
@@ -206,7 +203,7 @@ struct ChallengeTests {
     }
   }
 
-  @Test("Without credentials the answer is the 401; a delegate that cancels the challenge ends the load.")
+  @Test("Without credentials the response is the 401; a delegate that cancels the challenge cancels the load")
   func unanswered() async throws {
     try await withCache { _ in
       Self.whoAreYou
@@ -223,8 +220,7 @@ struct ChallengeTests {
     }
   }
 
-  // Issue 15, item 2.
-  @Test("A stored 401 does not keep a session with credentials out.")
+  @Test("A stored 401 does not serve a session with credentials")
   func storedRefusal() async throws {
     try await withCache { request in
       if let user = Self.user(of: request) { return Reply(200, [("Cache-Control", "max-age=600")], user) }

@@ -1,3 +1,4 @@
+import CurlTransport
 import Foundation
 import FoundationNetworking
 import LoopbackOrigin
@@ -6,10 +7,10 @@ import Testing
 
 @testable import LMDBURLCache
 
-/// What a session's configuration and a cache's options say holds on every way to the origin.
+/// The session's configuration and the cache's options apply to every way to load a request.
 @Suite("Configurations")
 struct ConfigurationTests {
-  @Test("what is changed after caching(with:) counts")
+  @Test("Changes of the configuration after caching(with:) take effect")
   func changedLater() async throws {
     try await withCache { _ in
       Reply(200, [("Cache-Control", "max-age=600"), ("Vary", "X-Tenant")], "a")
@@ -25,16 +26,16 @@ struct ConfigurationTests {
       }
       #expect(origin.requestCount == 1)
       #expect(origin.requests[0]["X-Tenant"] == "blue")
-      // The variant was stored for the field that the session added.
+      // The Vary key contains the field that the session added.
       #expect(fixture.cache.cachedResponse(for: URLRequest(url, ["X-Tenant": "blue"])) != nil)
       #expect(fixture.cache.cachedResponse(for: URLRequest(url: url)) == nil)
-      // A request's own field goes before the session's.
+      // A request's own field overrides the session's.
       _ = try await session.data(for: URLRequest(url, ["x-tenant": "red"]))
       #expect(origin.requests[1]["X-Tenant"] == "red")
     }
   }
 
-  @Test("a session's additional fields decide about variant, partition and credentials, whoever else asks")
+  @Test("A session's additional fields determine the variant, partition and credentials")
   func additionalFields() async throws {
     try await withCache(configure: { $0.partition = { $0.value(forHTTPHeaderField: "X-User") ?? "" } }) { request in
       Reply(
@@ -58,7 +59,7 @@ struct ConfigurationTests {
     }
   }
 
-  @Test("cookies are sent and kept as without us, on each hop", arguments: [true, false])
+  @Test("Cookies are sent and stored on each hop as without the cache", arguments: [true, false])
   func cookies(_ setsCookies: Bool) async throws {
     let handler: LoopbackOrigin.Handler = { request in
       switch request.path {
@@ -87,7 +88,7 @@ struct ConfigurationTests {
     }
   }
 
-  @Test("cookies are refused where the configuration says so")
+  @Test("Cookies are rejected if the configuration requires it")
   func refusedCookies() async throws {
     try await withCache { _ in
       Reply(200, [("Set-Cookie", "a=1; Path=/")], "a")
@@ -99,10 +100,12 @@ struct ConfigurationTests {
     }
   }
 
-  // Issue 15, item 5.
-  @Test("The cookies and credentials of the process stay out of a shared cache's requests.")
+  @Test("A shared cache does not send the cookies and credentials of the process")
   func sharedCookies() async throws {
-    try await withCache(configure: { $0.caching.mode = .shared }) { request in
+    try await withCache(configure: { options in
+      options.caching.mode = .shared
+      options.transport = .curl(CurlTransport.Configuration())
+    }) { request in
       Reply(200, [("Set-Cookie", "lmdburlcache-user=\(request.path.dropFirst()); Path=/")], request["Cookie"] ?? "none")
     } _: { (fixture, origin) async throws in
       for path in ["/alice", "/bob"] {
@@ -115,8 +118,7 @@ struct ConfigurationTests {
     }
   }
 
-  // Issue 15, item 5.
-  @Test("The options' configuration holds for loads without a session, as it was when it was given.")
+  @Test("Loads without a session use a copy of the configuration in the options")
   func transport() async throws {
     let configuration = URLSessionConfiguration.ephemeral
     configuration.httpAdditionalHeaders = ["X-Tenant": "blue"]
@@ -128,14 +130,13 @@ struct ConfigurationTests {
       Reply(200, [("Set-Cookie", "c=1; Path=/")], "\(request["X-Tenant"] ?? "none") \(request["Cookie"] ?? "none")")
     } _: { (fixture, origin) async throws in
       #expect(try await fixture.cache.data(from: origin.url("/")).0.text == "blue none")
-      // Its cookie storage is the caller's choice.
+      // The caller chose the configuration's cookie storage.
       #expect(try await fixture.cache.data(from: origin.url("/")).0.text == "blue c=1")
       #expect(try await fixture.cache.load(URLRequest(url: origin.url("/"))).data.text == "blue c=1")
     }
   }
 
-  // Issue 15, item 16.
-  @Test("A record says whether its body was decoded, also on disk and after a confirmation.")
+  @Test("A record shows whether its body was decoded, also on disk and after a validation")
   func decoded() async throws {
     let coded = try #require(Data(base64Encoded: "H4sIAAAAAAACA8tIzcnJBwCGphA2BQAAAA=="))
     try await withCache { request in
@@ -147,7 +148,7 @@ struct ConfigurationTests {
     } _: { (fixture, origin) async throws in
       func isDecoded(_ path: String) throws -> Bool {
         let found = fixture.cache.cachedResponse(for: URLRequest(url: origin.url(path)))
-        let stored = try #require(found as? StoredURLResponse)
+        let stored = try #require(found as? LMDBCachedURLResponse)
         return stored.record.facts.flags.contains(.decoded)
       }
       fixture.cache.minCacheInterval = 0
@@ -159,7 +160,7 @@ struct ConfigurationTests {
         if round == 0 { try fixture.reopen() } else { fixture.clock.advance(by: 100) }
       }
       #expect(fixture.cache.statistics.requests.revalidations == 2)
-      // A delegate that changes the response sees the decoded body.
+      // A delegate that changes the response receives the decoded body.
       let delegate = RecordingDelegate(willCache: {
         let fields = ["Cache-Control": "max-age=60", "Content-Encoding": "gzip", "X-Mine": "1"]
         return CachedURLResponse(response: httpResponse($0.response.url!, fields), data: $0.data)
@@ -170,7 +171,7 @@ struct ConfigurationTests {
     }
   }
 
-  @Test("overrides hold on every way: lifetime, ignored fields, ignored query parameters")
+  @Test("Overrides apply to every way to load a request: lifetime, ignored fields, ignored query parameters")
   func overrides() async throws {
     try await withCache(configure: { options in
       options.overrides = { request in
@@ -195,17 +196,17 @@ struct ConfigurationTests {
       #expect(origin.requestCount == 2)
       fixture.cache.removeCachedResponse(for: URLRequest(url: origin.url("/a?token=5&q=x")))
       #expect(!fixture.cache.isCached(origin.url("/a?q=x")))
-      // By hand.
+      // Stored manually.
       let url = origin.url("/b?token=1")
       fixture.cache.storeCachedResponse(cached(url, "hand", [:]), for: URLRequest(url: url))
       #expect(try await fixture.cache.data(from: origin.url("/b?token=2")).0.text == "hand")
-      // Not for others.
+      // Other URLs have no overrides.
       for _ in 0..<2 { _ = try await session.data(from: origin.url("/plain")) }
       #expect(origin.requestCount == 4)
     }
   }
 
-  @Test("background revalidations are waited for")
+  @Test("finishBackgroundWork() waits for background revalidations")
   func backgroundWork() async throws {
     let gate = Gate()
     try await withCache { request in
@@ -225,7 +226,7 @@ struct ConfigurationTests {
     }
   }
 
-  @Test("a WebSocket is left alone")
+  @Test("WebSocket requests are not intercepted")
   func webSocket() async throws {
     try await withCache { _ in
       Reply(400, [], "no")

@@ -4,10 +4,10 @@ import LMDBURLCache
 import LoopbackOrigin
 import Testing
 
-/// The surface that people compile against, line by line.
-@Suite("The contract")
+/// The public interface that callers compile against, line by line.
+@Suite("Public interface")
 struct ContractTests {
-  @Test("compiles as it is written, and does what it says")
+  @Test("The documented calls compile and work")
   func contract() async throws {
     let origin = try LoopbackOrigin { request in
       Reply(200, [("Cache-Control", "max-age=600")], "\(request.target) \(request.number)")
@@ -58,7 +58,7 @@ struct ContractTests {
     #expect(statistics.disk?.entryCount == 0)
   }
 
-  @Test("has URLCache's own initializer, which cannot fail")
+  @Test("URLCache's own initializer exists and cannot fail")
   func drop() {
     let path = FileManager.default.temporaryDirectory.appendingPathComponent("contract-\(UUID().uuidString)").path
     defer { try? FileManager.default.removeItem(atPath: path) }

@@ -6,7 +6,7 @@ import Testing
 
 @testable import LMDBURLCache
 
-/// Loads without a session whose requests go over libcurl.
+/// Loads without a session, over libcurl.
 @Suite("Loads over libcurl", .timeLimit(.minutes(1)))
 struct CurlLoadTests {
   private func withCurl(
@@ -25,7 +25,7 @@ struct CurlLoadTests {
 
   private let kept = [("Cache-Control", "max-age=600")]
 
-  /// What an error of a load says to Foundation's callers.
+  /// Returns the code of the `URLError` that a load throws, or nil.
   private func code(_ body: () async throws -> Void) async -> URLError.Code? {
     do {
       try await body()
@@ -35,18 +35,18 @@ struct CurlLoadTests {
     }
   }
 
-  @Test("A miss goes over libcurl and is stored, and the next request is a hit")
+  @Test("A miss is fetched over libcurl and stored, and the next request is a hit")
   func missAndHit() async throws {
     try await withCurl(origin: { [kept] request in Reply(200, kept, request.headerLines.joined(separator: "|")) }) {
       cache, origin in
       let (data, response) = try await cache.data(for: URLRequest(origin.url("/a"), ["X-A": "1"]))
-      // What a session would send ends with libcurl's version.
+      // The default User-Agent, like a session's, but with libcurl's version.
       #expect(data.text.contains("User-Agent: \(ProcessInfo.processInfo.processName) (unknown version)|"))
       #expect(data.text.contains("Accept-Encoding: gzip, deflate"))
       #expect(response.status == 200)
-      let answer = try await cache.load(URLRequest(origin.url("/a"), ["X-A": "1"]))
-      #expect(answer.data == data)
-      #expect(answer.source == .store)
+      let result = try await cache.load(URLRequest(origin.url("/a"), ["X-A": "1"]))
+      #expect(result.data == data)
+      #expect(result.source == .store)
       #expect(origin.requestCount == 1)
     }
   }
@@ -70,7 +70,7 @@ struct CurlLoadTests {
     }
   }
 
-  @Test("Content goes out as bytes, and from a stream over a session")
+  @Test("Content is sent from memory, and a stream is sent over a session")
   func content() async throws {
     try await withCurl(origin: { Reply(200, [], body: $0.body) }) { cache, origin async throws in
       var request = URLRequest(origin.url("/a"), method: "POST")
@@ -83,24 +83,30 @@ struct CurlLoadTests {
   }
 
   @Test(
-    "The process's cookies go out and are kept, but not those of a shared cache's callers", arguments: [false, true])
-  func cookies(_ isShared: Bool) async throws {
+    "The process's cookies are sent and stored, in shared mode only if enabled",
+    arguments: [(false, nil, true), (false, false, false), (true, nil, false), (true, true, true)])
+  func cookies(isShared: Bool, isEnabled: Bool?, areUsed: Bool) async throws {
     let name = "lmdburlcache-\(UUID().uuidString)"
     let handler: LoopbackOrigin.Handler = { request in
       Reply(200, [("Set-Cookie", "\(name)=1; Path=/"), ("Set-Cookie", "\(name)-2=2; Path=/")], request["Cookie"] ?? "")
     }
-    try await withCurl({ $0.caching.mode = isShared ? .shared : .private }, origin: handler) { cache, origin in
+    try await withCurl(
+      { options in
+        options.caching.mode = isShared ? .shared : .private
+        options.usesProcessCookies = isEnabled
+      }, origin: handler
+    ) { cache, origin in
       _ = try await cache.data(from: origin.url("/a"))
       let sent = try await cache.data(from: origin.url("/b")).0.text
-      #expect(sent.contains("\(name)=1") == !isShared)
-      #expect(sent.contains("\(name)-2=2") == !isShared)
+      #expect(sent.contains("\(name)=1") == areUsed)
+      #expect(sent.contains("\(name)-2=2") == areUsed)
       for cookie in HTTPCookieStorage.shared.cookies ?? [] where cookie.name.hasPrefix(name) {
         HTTPCookieStorage.shared.deleteCookie(cookie)
       }
     }
   }
 
-  @Test("A 401 is the response")
+  @Test("A 401 is returned as the response")
   func unauthorized() async throws {
     let reply = Reply(401, [("WWW-Authenticate", "Basic realm=\"a\"")], "no")
     try await withCurl(origin: { _ in reply }) { cache, origin in
@@ -111,7 +117,7 @@ struct CurlLoadTests {
     }
   }
 
-  @Test("Errors are URL errors, from data(for:) and load(_:)")
+  @Test("data(for:) and load(_:) throw URL errors")
   func errors() async throws {
     let gate = Gate()
     let handler: LoopbackOrigin.Handler = { request in
@@ -145,7 +151,7 @@ struct CurlLoadTests {
     }
   }
 
-  @Test("Each kind of failure has a code that Foundation's callers know")
+  @Test("Each libcurl failure maps to a known URL error code")
   func errorCodes() {
     for code in CurlTransportError.Code.allCases {
       let error = URLError(CurlTransportError(code, "reason"))
@@ -154,7 +160,7 @@ struct CurlLoadTests {
     }
   }
 
-  @Test("A response that ends early is not stored, and one without a proven end is only handed on")
+  @Test("A truncated response is not stored, and one without a proven end is only delivered")
   func incomplete() async throws {
     let handler: LoopbackOrigin.Handler = { [kept] request in
       switch request.path {
@@ -165,14 +171,14 @@ struct CurlLoadTests {
     try await withCurl(origin: handler) { cache, origin in
       let ofCut = await code { _ = try await cache.data(from: origin.url("/cut")) }
       #expect(ofCut == .networkConnectionLost)
-      let answer = try await cache.load(URLRequest(origin.url("/open")))
-      #expect(answer.data.text == "hello")
-      #expect(answer.refusal?.id == "unproven-end")
+      let result = try await cache.load(URLRequest(origin.url("/open")))
+      #expect(result.data.text == "hello")
+      #expect(result.refusal?.id == "unproven-end")
       for path in ["/cut", "/open"] { #expect(!cache.isCached(origin.url(path))) }
     }
   }
 
-  @Test("Requests at the same time share one fetch")
+  @Test("Concurrent requests share one fetch")
   func sharing() async throws {
     let gate = Gate()
     try await withCurl(origin: { [kept] _ in Reply(200, kept, "hello").held(at: gate) }) { cache, origin in

@@ -4,14 +4,13 @@ import Testing
 
 @testable import LMDBURLCache
 
-@Suite("The default log of a cache")
+@Suite("Default log of a cache")
 struct DefaultLogTests {
-  // Issue 14, item 11.
   @Test("A closed or full standard error, or one without a reader, does not end the process", arguments: [0, 1, 2])
-  func survives(trouble: Int) async {
-    await #expect(processExitsWith: .success) { [trouble = trouble as Int] in
+  func survives(obstacle: Int) async {
+    await #expect(processExitsWith: .success) { [obstacle = obstacle as Int] in
       signal(SIGPIPE, SIG_DFL)
-      switch trouble {
+      switch obstacle {
       case 0: close(STDERR_FILENO)
       case 1: dup2(open("/dev/full", O_WRONLY), STDERR_FILENO)
       default:

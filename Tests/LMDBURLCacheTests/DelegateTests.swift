@@ -6,12 +6,13 @@ import Testing
 
 @testable import LMDBURLCache
 
-/// What delegates are told and asked.
-@Suite("A delegate")
+/// Delegate callbacks of caching sessions.
+@Suite("Delegates")
 struct DelegateTests {
-  /// A stream without an end is a head and a body that goes on after any number of bytes. One that really never pauses stops
-  /// every session of the process in Foundation, its own cancellation included.
-  @Test("gets a body without an end chunk by chunk, and can cancel it")
+  /// Simulates an endless stream by a body that pauses after 2 MiB.
+  ///
+  /// A body that never pauses would block every session of the process in Foundation, including its cancellation.
+  @Test("A delegate receives an endless body in chunks and can cancel it")
   func endless() async throws {
     let gate = Gate()
     try await withCache { _ in
@@ -20,7 +21,7 @@ struct DelegateTests {
       let delegate = RecordingDelegate()
       let task = fixture.session(delegate: delegate).dataTask(with: origin.url("/"))
       task.resume()
-      // More than what is collected to be stored.
+      // More bytes than are buffered for storing.
       await delegate.wait { $0.chunks.reduce(0) { $0 + $1.count } == 2 << 20 }
       task.cancel()
       await delegate.wait { !$0.completions.isEmpty }
@@ -32,7 +33,7 @@ struct DelegateTests {
     }
   }
 
-  @Test("gets the head before the body has come, and each part of it as it comes")
+  @Test("A delegate receives the head before the body, and each part of the body as it arrives")
   func streaming() async throws {
     let gate = Gate()
     try await withCache { _ in
@@ -56,7 +57,7 @@ struct DelegateTests {
     }
   }
 
-  @Test("is asked once what to store: as proposed, changed, in memory only, or nothing")
+  @Test("A delegate decides once whether to store the response: proposed, changed, in memory only, or not at all")
   func willCache() async throws {
     try await withCache { _ in
       Reply(200, [("Cache-Control", "max-age=600")], "body")
@@ -91,7 +92,7 @@ struct DelegateTests {
 
       try fixture.reopen()
       #expect(!fixture.cache.isCached(origin.url("/memory")))
-      // A changed lifetime holds.
+      // The changed lifetime applies.
       fixture.clock.advance(by: 8000)
       let count = origin.requestCount
       let (data, response) = try await fixture.cache.data(from: origin.url("/changed"))
@@ -103,7 +104,7 @@ struct DelegateTests {
     }
   }
 
-  @Test("is asked before a redirect is followed, and may refuse or change it")
+  @Test("A delegate can reject or change a redirect before it is followed")
   func redirects() async throws {
     try await withCache { request in
       switch request.path {
@@ -132,7 +133,7 @@ struct DelegateTests {
     }
   }
 
-  @Test("sees no more than 20 redirects, as without us", arguments: [20, 21])
+  @Test("More than 20 redirects fail, as without the cache", arguments: [20, 21])
   func manyRedirects(_ count: Int) async throws {
     try await withCache { request in
       let number = Int(request.path.dropFirst()) ?? 0
@@ -150,7 +151,7 @@ struct DelegateTests {
     }
   }
 
-  @Test("a task that is suspended delivers nothing until it is resumed; one resumed twice is loaded once")
+  @Test("A suspended task delivers nothing until it is resumed, and a task resumed twice loads once")
   func suspension() async throws {
     let gate = Gate()
     try await withCache { _ in
@@ -164,14 +165,14 @@ struct DelegateTests {
       await delegate.wait { $0.chunks.count == 1 }
       task.suspend()
       gate.open()
-      // Another task's whole load shows that time has passed.
+      // A complete load of another task shows that time has passed.
       #expect(try await fixture.cache.data(from: origin.url("/other")).0.text == "firstsecond")
       #expect(delegate.events.completions.isEmpty)
       task.resume()
       await delegate.wait { !$0.completions.isEmpty }
       #expect(delegate.body.text == "firstsecond")
 
-      // Hits, too; not resumed twice, which races with Foundation's own end of the task: DifferencesFromURLCache.md.
+      // The same with a hit. A second resume() would race with Foundation's completion: see DifferencesFromURLCache.md.
       let hit = session.dataTask(with: origin.url("/"))
       hit.resume()
       await delegate.wait { $0.completions.count == 2 }
@@ -184,7 +185,7 @@ struct DelegateTests {
     }
   }
 
-  @Test("a task cancelled while it is suspended ends")
+  @Test("A task that is cancelled while it is suspended completes")
   func cancelledSuspended() async throws {
     let gate = Gate()
     try await withCache { _ in
@@ -204,7 +205,7 @@ struct DelegateTests {
     }
   }
 
-  @Test("may cancel its task in each of its callbacks", arguments: CancellingDelegate.Moment.allCases)
+  @Test("A delegate can cancel its task in each of its callbacks", arguments: CancellingDelegate.Moment.allCases)
   func cancelsItself(_ moment: CancellingDelegate.Moment) async throws {
     try await withCache { request in
       guard request.path == "/from" else { return Reply(200, [("Cache-Control", "max-age=600")], "body") }
@@ -214,7 +215,7 @@ struct DelegateTests {
       let session = fixture.session(delegate: delegate)
       for number in 0..<20 {
         let end = try #require(await delegate.run(session.dataTask(with: origin.url("/from?\(number)"))))
-        // The body may have come by then.
+        // The body may have arrived by then.
         #expect(end == .cancelled || moment != .redirect && end == nil)
       }
       #expect(try await fixture.cache.data(from: origin.url("/other"), by: session).text == "body")
@@ -223,7 +224,7 @@ struct DelegateTests {
   }
 }
 
-/// Cancels each task when it is told of something.
+/// Cancels each task in one of the callbacks.
 final class CancellingDelegate: NSObject, URLSessionDataDelegate {
   enum Moment: CaseIterable { case redirect, response, data, question }
 
@@ -235,7 +236,7 @@ final class CancellingDelegate: NSObject, URLSessionDataDelegate {
     self.moment = moment
   }
 
-  /// Runs a task to its end.
+  /// Runs a task until it completes.
   func run(_ task: URLSessionTask) async -> URLError.Code?? {
     task.resume()
     var iterator = ends.stream.makeAsyncIterator()

@@ -8,10 +8,9 @@ import Testing
 @testable import LMDBURLCache
 
 /// Responses with very many header fields, and sessions with very many tasks.
-@Suite("Very many")
+@Suite("Very many fields and tasks")
 struct FieldLimitTests {
-  // Issue 15, item 14.
-  @Test("A response with more fields than are stored reaches its caller, and leaves what is stored as it is.")
+  @Test("A response with too many fields reaches its caller and changes no stored response")
   func manyFields() async throws {
     let many = (0..<1_100).map { ("x-\($0)", "v") }
     try await withCache { request in
@@ -28,7 +27,7 @@ struct FieldLimitTests {
         #expect(response.field("X-1099") == "v")
         #expect(!cache.isCached(origin.url("/many")))
       }
-      // A confirmation with that many is none: the response is fetched anew.
+      // A 304 with too many fields is ignored, and the response is fetched again.
       let few = origin.url("/few")
       #expect(try await cache.data(from: few).0.text == "/few")
       fixture.clock.advance(by: 100)
@@ -39,8 +38,7 @@ struct FieldLimitTests {
     }
   }
 
-  // Issue 15, item 14.
-  @Test("A response with more fields than are stored is not stored by hand, nor by a delegate that adds them.")
+  @Test("A response with too many fields is not stored, neither manually nor by a delegate that adds them")
   func manyFieldsByHand() async throws {
     try await withCache { _ in
       Reply(200, [("Cache-Control", "max-age=600")], "body")
@@ -64,8 +62,7 @@ struct FieldLimitTests {
     }
   }
 
-  // Issue 15, item 14.
-  @Test("Lines of one name are joined under the spelling of the first, also among very many.", arguments: [3, 200])
+  @Test("Lines with one name are joined under the first spelling, also among very many", arguments: [3, 200])
   func joinedFields(_ count: Int) {
     var joined = FoundationFields()
     for number in 0..<count { joined.append(name: "X-Name-\(number)", value: "a") }
@@ -75,49 +72,47 @@ struct FieldLimitTests {
     #expect(joined.fields["X-Name-0"] == "a, b")
   }
 
-  /// The tasks of a session, which counts how often it is looked into.
+  /// The tasks of a session; counts the accesses.
   private struct CountedTable: TaskTable, CustomReflectable {
     enum Behavior { case callDelegate }
 
-    final class Looks: Sendable {
+    final class Accesses: Sendable {
       let count = Atomic(0)
     }
 
-    let looks = Looks()
+    let accesses = Accesses()
 
     func entry(of identifier: Int) -> Any? {
-      looks.count.add(1, ordering: .relaxed)
+      accesses.count.add(1, ordering: .relaxed)
       return identifier < 10_000 ? Behavior.callDelegate : nil
     }
 
     var customMirror: Mirror {
-      let entries = (0..<10_000).lazy.map { [looks] identifier -> Any in
-        looks.count.add(1, ordering: .relaxed)
+      let entries = (0..<10_000).lazy.map { [accesses] identifier -> Any in
+        accesses.count.add(1, ordering: .relaxed)
         return (key: identifier, value: Behavior.callDelegate)
       }
       return Mirror(self, unlabeledChildren: entries)
     }
   }
 
-  // Issue 15, item 14.
-  @Test("To find out who gets a task's data takes one look, however many tasks the session has.")
-  func oneLook() {
+  @Test("Finding the recipient of a task's data takes one access, regardless of the number of tasks")
+  func oneAccess() {
     let table = CountedTable()
     #expect(TaskReflection.isDelegateDriven(9_999, among: table))
-    #expect(table.looks.count.load(ordering: .relaxed) == 1)
+    #expect(table.accesses.count.load(ordering: .relaxed) == 1)
     #expect(!TaskReflection.isDelegateDriven(10_000, among: table))
-    #expect(table.looks.count.load(ordering: .relaxed) == 2)
+    #expect(table.accesses.count.load(ordering: .relaxed) == 2)
   }
 
-  // Issue 15, item 14.
-  @Test("A task among thousands of one session finds out who gets its data.")
+  @Test("The recipient of a task's data is found among thousands of tasks")
   func manyTasks() async throws {
     let delegate = RecordingDelegate()
     let session = URLSession(configuration: .ephemeral, delegate: delegate, delegateQueue: nil)
     let url = try #require(URL(string: "http://127.0.0.1:1/"))
     for _ in 0..<3000 { _ = session.dataTask(with: url) }
     let (driven, handled) = (session.dataTask(with: url), session.dataTask(with: url) { _, _, _ in })
-    // The session enters them on its queue, after this call's own place there.
+    // The session registers tasks on its queue, before the following block runs there.
     await withCheckedContinuation { continuation in session.getAllTasks { _ in continuation.resume() } }
     for _ in 0..<1000 {
       #expect(TaskReflection.isDelegateDriven(driven, in: session))

@@ -6,26 +6,28 @@ import Testing
 
 @testable import LMDBURLCache
 
-/// What the module relies on in Foundation on Linux. A test that fails here says what to look at after an update.
-@Suite("Facts about Foundation")
+/// Behavior of Foundation on Linux that the module relies on.
+///
+/// If a test fails after an update of Foundation, check the code that relies on the behavior.
+@Suite("Behavior of Foundation")
 struct FoundationFactsTests {
-  /// Answers everything itself, and notes what it can see.
+  /// Serves every request itself and records the visible state.
   class Probe: URLProtocol {
     struct Seen: Sendable {
-      var cached: ObjectIdentifier?
+      var cachedResponseID: ObjectIdentifier?
       var hasSession = false
       var hasQueue = false
       var isDelegateDriven = false
       var order: [String] = []
     }
-    static let seen = Mutex<[String: Seen]>([:])
+    static let records = Mutex<[String: Seen]>([:])
 
-    static func note(_ request: URLRequest, _ change: (inout Seen) -> Void) {
-      seen.withLock { change(&$0[request.url?.path ?? "", default: Seen()]) }
+    static func record(_ request: URLRequest, _ change: (inout Seen) -> Void) {
+      records.withLock { change(&$0[request.url?.path ?? "", default: Seen()]) }
     }
 
     override class func canInit(with request: URLRequest) -> Bool {
-      note(request) { $0.order.append("canInit") }
+      record(request) { $0.order.append("canInit") }
       return request.url?.host == "probe.test"
     }
 
@@ -36,9 +38,9 @@ struct FoundationFactsTests {
       let session = TaskReflection.session(of: task)
       let isDriven = session.map { TaskReflection.isDelegateDriven(task, in: $0) } ?? false
       let hasQueue = TaskReflection.queue(of: task) != nil
-      let cached = cachedResponse.map { ObjectIdentifier($0) }
-      Self.note(request) { seen in
-        seen.cached = cached
+      let cachedResponseID = cachedResponse.map { ObjectIdentifier($0) }
+      Self.record(request) { seen in
+        seen.cachedResponseID = cachedResponseID
         seen.hasSession = session != nil
         seen.hasQueue = hasQueue
         seen.isDelegateDriven = isDriven
@@ -52,15 +54,15 @@ struct FoundationFactsTests {
     override func stopLoading() {}
   }
 
-  /// Says whom it was asked by.
-  final class AskedCache: URLCache, @unchecked Sendable {
-    // Sendable, as its superclass is: what changes is under a lock.
-    let answer: CachedURLResponse
+  /// A cache that records its lookups and writes, and returns one response.
+  final class RecordingCache: URLCache, @unchecked Sendable {
+    // Sendable like its superclass: the mutable state is protected by locks.
+    let response: CachedURLResponse
     let lookups = Mutex(0)
     let stores = Mutex(0)
 
-    init(_ answer: CachedURLResponse) {
-      self.answer = answer
+    init(_ response: CachedURLResponse) {
+      self.response = response
       super.init(memoryCapacity: 0, diskCapacity: 0, diskPath: NSTemporaryDirectory())
     }
 
@@ -68,8 +70,8 @@ struct FoundationFactsTests {
       for dataTask: URLSessionDataTask, completionHandler: @escaping (CachedURLResponse?) -> Void
     ) {
       lookups.withLock { $0 += 1 }
-      if let request = dataTask.currentRequest { Probe.note(request) { $0.order.append("cache") } }
-      completionHandler(answer)
+      if let request = dataTask.currentRequest { Probe.record(request) { $0.order.append("cache") } }
+      completionHandler(response)
     }
 
     override func storeCachedResponse(_ cachedResponse: CachedURLResponse, for dataTask: URLSessionDataTask) {
@@ -87,27 +89,27 @@ struct FoundationFactsTests {
   }
 
   @Test(
-    "a protocol class in front gets the request, its session's cache is asked for data tasks, and the answer is handed over"
+    "Foundation passes the response of the session's cache to the first protocol class"
   )
   func handover() async throws {
     let url = URL(string: "http://probe.test/handover")!
     let marked = MarkedResponse(response: httpResponse(url), data: Data())
-    let cache = AskedCache(marked)
+    let cache = RecordingCache(marked)
     let delegate = RecordingDelegate()
     let session = URLSession(configuration: configuration(cache), delegate: delegate, delegateQueue: nil)
     await delegate.run(session.dataTask(with: url))
-    let seen = try #require(Probe.seen.withLock { $0["/handover"] })
-    #expect(seen.cached == ObjectIdentifier(marked))
+    let seen = try #require(Probe.records.withLock { $0["/handover"] })
+    #expect(seen.cachedResponseID == ObjectIdentifier(marked))
     #expect(cache.lookups.withLock { $0 } == 1)
     #expect(seen.order.contains("cache"))
     #expect(seen.order.last == "start")
-    // Not even what is announced as allowed.
+    // Foundation stores nothing, although the storage policy is `.allowed`.
     #expect(cache.stores.withLock { $0 } == 0)
     #expect(delegate.events.questions.isEmpty)
     session.finishTasksAndInvalidate()
   }
 
-  @Test("a task's session and queue are found, and whether a delegate gets the chunks")
+  @Test("A task's session, its queue, and the recipient of its chunks are found by reflection")
   func reflection() async throws {
     let delegate = RecordingDelegate()
     let session = URLSession(configuration: configuration(nil), delegate: delegate, delegateQueue: nil)
@@ -117,7 +119,7 @@ struct FoundationFactsTests {
       session.dataTask(with: URL(string: "http://probe.test/handler")!) { _, _, _ in continuation.resume() }.resume()
     }
     for (path, isDriven) in [("/delegate", true), ("/async", false), ("/handler", false)] {
-      let seen = try #require(Probe.seen.withLock { $0[path] })
+      let seen = try #require(Probe.records.withLock { $0[path] })
       #expect(seen.hasSession)
       #expect(seen.hasQueue)
       #expect(seen.isDelegateDriven == isDriven, "\(path)")
@@ -125,7 +127,7 @@ struct FoundationFactsTests {
     session.finishTasksAndInvalidate()
   }
 
-  @Test("of several chunks a delegate gets each, a completion handler only the last")
+  @Test("A delegate receives every chunk, and a completion handler only the last one")
   func chunks() async throws {
     let delegate = RecordingDelegate()
     let session = URLSession(configuration: configuration(nil), delegate: delegate, delegateQueue: nil)
@@ -135,9 +137,10 @@ struct FoundationFactsTests {
     session.finishTasksAndInvalidate()
   }
 
-  @Test("a configuration keeps changes made before its session is made, and reads the shared cache")
+  @Test("A session copies its configuration and uses the cache in it")
   func configurations() {
-    let cache = AskedCache(CachedURLResponse(response: httpResponse(URL(string: "http://probe.test/")!), data: Data()))
+    let cache = RecordingCache(
+      CachedURLResponse(response: httpResponse(URL(string: "http://probe.test/")!), data: Data()))
     let configuration = configuration(cache)
     configuration.httpAdditionalHeaders = ["X-A": "1"]
     let session = URLSession(configuration: configuration)
@@ -147,7 +150,7 @@ struct FoundationFactsTests {
     #expect(session.configuration.protocolClasses?.first == Probe.self)
   }
 
-  @Test("a session's additional fields and policy are not in the task's request; its cookies are")
+  @Test("The task's request contains the session's cookies, but not its additional fields and policy")
   func taskRequests() throws {
     let configuration = URLSessionConfiguration.ephemeral
     configuration.httpAdditionalHeaders = ["X-A": "1"]
@@ -163,16 +166,16 @@ struct FoundationFactsTests {
     task.cancel()
   }
 
-  @Test("A request tells whether a time limit was set for it.")
+  @Test("A request shows whether its time limit was set")
   func timeLimits() {
     var request = URLRequest(url: URL(string: "http://probe.test/")!, timeoutInterval: 2)
-    // Foundation counts the initializer's for none.
+    // Foundation ignores the initializer's time limit.
     #expect(request.ownTimeLimit == nil)
     request.timeoutInterval = 60
     #expect(request.ownTimeLimit == 60)
   }
 
-  @Test("a session that does not cache never stores")
+  @Test("A session without this cache never stores a response")
   func neverStores() async throws {
     let origin = try LoopbackOrigin { _ in Reply(200, [("Cache-Control", "max-age=600")], "a") }
     defer { origin.stop() }
@@ -190,12 +193,12 @@ struct FoundationFactsTests {
     let url = URL(string: "http://example.com/")!
     let key = try #require(
       LMDBURLCache(memoryCapacity: 1 << 20, diskCapacity: 0, diskPath: "/nonexistent").key(for: URLRequest(url: url)))
-    let record = CachedRecord(
+    let record = CacheEntry(
       key: key, status: 200, fields: ["Content-Type": "text/plain"], body: Data("b".utf8),
-      facts: .unknown(at: Date()), vary: .init(selectors: []), attachment: nil, storedAt: Date())
-    let stored: CachedURLResponse = StoredURLResponse(record)
+      facts: .unknown(at: Date()), vary: .init(fields: []), attachment: nil, storedAt: Date())
+    let stored: CachedURLResponse = LMDBCachedURLResponse(record)
     #expect(stored.data.text == "b")
     #expect(stored.response.mimeType == "text/plain")
-    #expect(stored == StoredURLResponse(record))
+    #expect(stored == LMDBCachedURLResponse(record))
   }
 }

@@ -5,10 +5,10 @@ import Testing
 
 @testable import LMDBURLCache
 
-/// Nothing is kept alive longer than it is needed.
-@Suite("Lifetimes")
+/// No object lives longer than it is needed.
+@Suite("Object lifetimes")
 struct LifetimeTests {
-  @Test("a cache goes with its last reference, closes its store, and leaves what was stored")
+  @Test("Releasing the last reference to a cache closes its store and keeps the stored responses")
   func cache() async throws {
     let fixture = try CacheFixture()
     let origin = try LoopbackOrigin { _ in Reply(200, [("Cache-Control", "max-age=600")], "a") }
@@ -32,11 +32,11 @@ struct LifetimeTests {
       session.finishTasksAndInvalidate()
       delegated.finishTasksAndInvalidate()
     }
-    // Foundation lets go of a finished task on queues of its own.
-    let patience = ContinuousClock.now + .seconds(5)
-    while weakCache != nil, ContinuousClock.now < patience { await Task.yield() }
+    // Foundation releases a finished task on its own queues.
+    let deadline = ContinuousClock.now + .seconds(5)
+    while weakCache != nil, ContinuousClock.now < deadline { await Task.yield() }
     #expect(weakCache == nil)
-    while weakStore != nil, ContinuousClock.now < patience { await Task.yield() }
+    while weakStore != nil, ContinuousClock.now < deadline { await Task.yield() }
     #expect(weakStore == nil)
     let again = try LMDBURLCache(directory: directory, memoryCapacity: 0, diskCapacity: 8 << 20)
     for path in ["/a", "/b", "/c"] { #expect(again.isCached(origin.url(path)), "\(path)") }
@@ -44,7 +44,7 @@ struct LifetimeTests {
     await fixture.finish()
   }
 
-  @Test("opening and dropping caches of one directory loses nothing")
+  @Test("Opening and releasing caches of one directory loses no response")
   func reopening() async throws {
     let directory = FileManager.default.temporaryDirectory.appendingPathComponent("cache-\(UUID().uuidString)")
     defer { try? FileManager.default.removeItem(at: directory) }
@@ -56,7 +56,7 @@ struct LifetimeTests {
     }
   }
 
-  @Test("a session's context is one as long as the session lives")
+  @Test("A session has one context for its lifetime")
   func contexts() throws {
     let fixture = try CacheFixture()
     let session = fixture.session()

@@ -6,12 +6,12 @@ import Testing
 
 @testable import LMDBURLCache
 
-/// Many at once, and cancellation at any moment.
-@Suite("Under load")
+/// Many concurrent loads, and cancellation at any time.
+@Suite("Concurrent loads")
 struct LoadTests {
   enum Moment: CaseIterable { case beforeStart, beforeHead, inBody, hit }
 
-  @Test("a data task can be cancelled at any moment", arguments: Moment.allCases)
+  @Test("A data task can be cancelled at any time", arguments: Moment.allCases)
   func cancellation(_ moment: Moment) async throws {
     let gate = Gate()
     try await withCache { request in
@@ -36,7 +36,7 @@ struct LoadTests {
       if moment != .hit { #expect(delegate.events.completions == [.cancelled]) }
       if moment == .beforeHead || moment == .inBody { await origin.waitForAbandonedReplies() }
 
-      // The same for a Swift task.
+      // The same with Swift tasks.
       if moment == .beforeHead || moment == .inBody {
         let cache = fixture.cache
         let loads = [Task { try await session.data(from: url) }, Task { try await cache.data(from: url) }]
@@ -49,7 +49,7 @@ struct LoadTests {
     }
   }
 
-  @Test("500 cancelled tasks among others: each ends once, nothing hangs")
+  @Test("Each of many loads completes once if 500 of them are cancelled")
   func manyCancellations() async throws {
     try await withCache { request in
       Reply(200, [("Cache-Control", request.number % 3 == 0 ? "max-age=600" : "no-store")], "body")
@@ -80,7 +80,7 @@ struct LoadTests {
     }
   }
 
-  @Test("identical requests of many tasks make one fetch")
+  @Test("Concurrent identical requests share one fetch")
   func coalescing() async throws {
     let gate = Gate()
     try await withCache { _ in
@@ -104,7 +104,7 @@ struct LoadTests {
     }
   }
 
-  @Test("readers, writers and purges of all kinds at once never give a wrong answer")
+  @Test("Concurrent readers, writers and purges never cause a wrong response")
   func purgesAmongReaders() async throws {
     try await withCache(memory: 200_000, disk: 4 << 20) { request in
       let body = request.path + " " + String(repeating: "x", count: 100 + 37 * (request.number % 50))

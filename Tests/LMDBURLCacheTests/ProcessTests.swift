@@ -6,10 +6,10 @@ import Testing
 
 @testable import LMDBURLCache
 
-/// What concerns a whole process, each in one of its own.
-@Suite("A process")
+/// Tests of a whole process, each in a child process.
+@Suite("Process")
 struct ProcessTests {
-  @Test("that exits without a flush has stored what it was given")
+  @Test("A process that exits without a flush has stored its responses")
   func exitWithoutFlush() async throws {
     let directory = FileManager.default.temporaryDirectory.appendingPathComponent("cache-\(UUID().uuidString)")
     defer { try? FileManager.default.removeItem(at: directory) }
@@ -23,7 +23,7 @@ struct ProcessTests {
         let url = URL(string: "http://example.com/\(number)")!
         cache.storeCachedResponse(cached(url, "\(number)"), for: URLRequest(url: url))
       }
-      // With the cache still in use.
+      // The cache is still in use.
       withExtendedLifetime(cache) { exit(0) }
     }
     let cache = try LMDBURLCache(directory: directory, memoryCapacity: 0, diskCapacity: 8 << 20)
@@ -32,7 +32,7 @@ struct ProcessTests {
     #expect(cache.core.store?.checkInvariants() == [])
   }
 
-  @Test("URLSession.shared caches once installShared was called, and URLCache.shared is the cache")
+  @Test("URLSession.shared caches after installShared, and URLCache.shared is the cache")
   func installShared() async {
     await #expect(processExitsWith: .success) {
       let cache = LMDBURLCache(memoryCapacity: 1 << 20, diskCapacity: 0, diskPath: "/nonexistent")
@@ -45,7 +45,7 @@ struct ProcessTests {
         precondition(data.text == "a")
       }
       precondition(origin.requestCount == 1)
-      // A session of the default configuration takes the shared cache, but does not cache by itself.
+      // A session with the default configuration uses the shared cache, but does not cache by itself.
       precondition(URLSessionConfiguration.default.urlCache === cache)
       _ = try await URLSession(configuration: .default).data(from: origin.url("/b"))
       var post = URLRequest(url: origin.url("/a"))
@@ -57,7 +57,7 @@ struct ProcessTests {
     }
   }
 
-  @Test("finds its caches directory by XDG_CACHE_HOME and HOME; a bare name is a folder in it")
+  @Test("The default directory follows XDG_CACHE_HOME and HOME, and a relative path is below it")
   func paths() async throws {
     let home = FileManager.default.temporaryDirectory.appendingPathComponent("home-\(UUID().uuidString)")
     try FileManager.default.createDirectory(at: home, withIntermediateDirectories: true)
@@ -87,7 +87,7 @@ struct ProcessTests {
     }
   }
 
-  @Test("a path that cannot be used gives a cache in memory and one line; the throwing initializer says what and why")
+  @Test("With an unusable path, one initializer caches in memory and logs one line, and the other throws the reason")
   func unusablePath() async throws {
     let file = FileManager.default.temporaryDirectory.appendingPathComponent("file-\(UUID().uuidString)")
     try Data("a file".utf8).write(to: file)
@@ -112,7 +112,7 @@ struct ProcessTests {
     let lines = String(decoding: result?.standardErrorContent ?? [], as: UTF8.self)
       .split(separator: "\n").filter { $0.hasPrefix("LMDBURLCache:") }
     #expect(lines.count == 1)
-    #expect(lines.first?.contains("in memory alone") == true)
+    #expect(lines.first?.contains("Disk caching is off") == true)
     #expect(try Data(contentsOf: file).text == "a file")
   }
 }

@@ -7,9 +7,10 @@ import Testing
 
 @Suite("Purges")
 struct PurgeTests {
-  /// How to remove what is stored for a URL.
+  /// A way to remove the stored responses of a URL.
   enum Kind: CaseIterable {
     case request, all, since, host, prefix, group, post
+    case asyncAll, asyncSince, asyncHost, asyncPrefix, asyncGroup, asyncURL
 
     func purge(_ cache: LMDBURLCache, _ url: URL) async throws {
       switch self {
@@ -20,11 +21,40 @@ struct PurgeTests {
       case .prefix: cache.removeCachedResponses(withPrefix: url.deletingLastPathComponent())
       case .group: cache.removeCachedResponses(inGroup: "g", origin: url)
       case .post: _ = try await cache.data(for: URLRequest(url, method: "POST"))
+      case .asyncAll: try await cache.purge(.all)
+      case .asyncSince: try await cache.purge(.since(.distantPast))
+      case .asyncHost: try await cache.purge(.host("127.0.0.1"))
+      case .asyncPrefix: try await cache.purge(.prefix(url.deletingLastPathComponent()))
+      case .asyncGroup: try await cache.purge(.group("g", origin: url), mode: .hard)
+      case .asyncURL: try await cache.purge(.url(url))
       }
     }
   }
 
-  @Test("a fetch under way when a purge comes is not stored; its caller gets the answer", arguments: Kind.allCases)
+  @Test("A purge of an invalid URL throws, and a purge keeps responses that it does not cover")
+  func uncovered() async throws {
+    try await withCache { _ in
+      Reply(200, [("Cache-Control", "max-age=600")], "body")
+    } _: { fixture, origin in
+      let cache = fixture.cache
+      _ = try await cache.data(from: origin.url("/a?1"))
+      for scope in [
+        PurgeScope.url(URL(string: "/a")!), .prefix(URL(string: "/a")!), .group("g", origin: URL(string: "/a")!),
+      ] {
+        await #expect(throws: URLError(.badURL)) { try await cache.purge(scope) }
+      }
+      let others: [PurgeScope] = [
+        .url(origin.url("/a")), .prefix(origin.url("/b")), .host("localhost"), .group("g", origin: origin.url("/a?1")),
+        .since(.distantFuture),
+      ]
+      for scope in others { try await cache.purge(scope) }
+      #expect(cache.isCached(origin.url("/a?1")))
+      try await cache.purge(.url(origin.url("/a?1")))
+      #expect(!cache.isCached(origin.url("/a?1")))
+    }
+  }
+
+  @Test("A fetch in flight during a purge returns its response and does not store it", arguments: Kind.allCases)
   func inFlight(_ kind: Kind) async throws {
     let gate = Gate()
     try await withCache { request in
@@ -33,11 +63,11 @@ struct PurgeTests {
     } _: { (fixture, origin) async throws in
       let url = origin.url("/dir/a")
       let session = fixture.session()
-      async let answer = session.data(from: url)
+      async let response = session.data(from: url)
       await gate.waitForArrivals()
       try await kind.purge(fixture.cache, url)
       gate.open()
-      #expect(try await answer.0.text == "GET")
+      #expect(try await response.0.text == "GET")
       #expect(!fixture.cache.isCached(url))
       _ = try await session.data(from: url)
       #expect(fixture.cache.isCached(url))
@@ -46,7 +76,7 @@ struct PurgeTests {
     }
   }
 
-  @Test("a revalidation under way when a purge comes brings nothing back", arguments: Kind.allCases)
+  @Test("A revalidation in flight during a purge does not restore the response", arguments: Kind.allCases)
   func revalidationInFlight(_ kind: Kind) async throws {
     let gate = Gate()
     try await withCache { request in
@@ -59,18 +89,18 @@ struct PurgeTests {
       let cache = fixture.cache
       _ = try await cache.data(from: url)
       fixture.clock.advance(by: 100)
-      async let answer = cache.data(from: url)
+      async let response = cache.data(from: url)
       await gate.waitForArrivals()
       try await kind.purge(cache, url)
       gate.open()
-      #expect(try await answer.0.text == "body")
+      #expect(try await response.0.text == "body")
       #expect(!cache.isCached(url))
       try fixture.reopen()
       #expect(!fixture.cache.isCached(url))
     }
   }
 
-  @Test("what was stored at the date stays, what came after it goes")
+  @Test("A purge since a date keeps responses stored at the date and removes later ones")
   func since() async throws {
     let fixture = try CacheFixture()
     let urls = (0..<3).map { URL(string: "http://example.com/\($0)")! }
@@ -87,7 +117,7 @@ struct PurgeTests {
     await fixture.finish()
   }
 
-  @Test("reach what another cache of the directory has in memory")
+  @Test("A purge reaches the memory tier of another cache of the directory")
   func otherCache() async throws {
     let fixture = try CacheFixture()
     let url = URL(string: "http://example.com/a")!
@@ -107,7 +137,7 @@ struct PurgeTests {
     await fixture.finish()
   }
 
-  @Test("keep to their partition where HTTP asks for them")
+  @Test("Invalidation by a POST applies only to the partition of its request")
   func partitions() async throws {
     try await withCache(configure: { $0.partition = { $0.value(forHTTPHeaderField: "X-User") ?? "" } }) { _ in
       Reply(200, [("Cache-Control", "max-age=600")], "a")

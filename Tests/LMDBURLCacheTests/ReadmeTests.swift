@@ -3,9 +3,9 @@ import LMDBURLCache
 import LoopbackOrigin
 import Testing
 
-@Suite("The README's example")
+@Suite("README example")
 struct ReadmeTests {
-  @Test("is the text of the file that is compiled here")
+  @Test("The README contains the compiled example")
   func matchesItsSource() throws {
     let tests = URL(fileURLWithPath: #filePath).deletingLastPathComponent()
     let root = tests.deletingLastPathComponent().deletingLastPathComponent()
@@ -18,12 +18,12 @@ struct ReadmeTests {
       "Change README.md and ReadmeExample.swift together")
   }
 
-  // In a process of its own: the example changes what all sessions of its process share.
-  @Test("runs, and fetches once")
+  // In a child process, because the example changes the shared session and cache.
+  @Test("The example runs and fetches once")
   func runs() async {
     await #expect(processExitsWith: .success) {
       let directory = FileManager.default.temporaryDirectory.appendingPathComponent("readme-\(UUID().uuidString)")
-      defer { try? FileManager.default.removeItem(at: directory) }  // A leftover in the temporary folder does no harm.
+      defer { try? FileManager.default.removeItem(at: directory) }  // A leftover directory does no harm.
       let origin = try LoopbackOrigin { _ in Reply(200, [("Cache-Control", "max-age=600")], "hello") }
       try await fetch(origin.url("/page"), cachingIn: directory)
       #expect(origin.requestCount == 1)

@@ -5,7 +5,7 @@ import Testing
 
 @testable import LMDBURLCache
 
-/// A disk tier that is lost while the cache is in use comes back by itself.
+/// A disk tier that fails while the cache is in use recovers by itself.
 @Suite("Recovery")
 struct RecoveryTests {
   static let url = URL(string: "http://example.com/a")!
@@ -14,15 +14,15 @@ struct RecoveryTests {
     cache.storeCachedResponse(cached(url, text), for: URLRequest(url: url))
   }
 
-  /// Waits for the cache to be on a store that is not given up.
+  /// Waits until the cache has a store that has not failed.
   private func waitForRecovery(_ cache: LMDBURLCache) async throws {
-    let patience = ContinuousClock.now + .seconds(30)
-    while cache.core.store?.isGivenUp != false, ContinuousClock.now < patience {
-      // A lookup is what sets it off.
+    let deadline = ContinuousClock.now + .seconds(30)
+    while cache.core.store?.hasFailed != false, ContinuousClock.now < deadline {
+      // A lookup triggers the recovery.
       _ = cache.isCached(Self.url)
       try await Task.sleep(for: .milliseconds(5))
     }
-    #expect(cache.core.store?.isGivenUp == false)
+    #expect(cache.core.store?.hasFailed == false)
   }
 
   private func mode(_ path: String) -> mode_t? {
@@ -30,7 +30,7 @@ struct RecoveryTests {
     return lstat(path, &status) == 0 ? status.st_mode & 0o7777 : nil
   }
 
-  @Test("After damage: lookups miss, and soon stores and hits work again in the same cache", arguments: [0, 4 << 20])
+  @Test("After corruption lookups miss, and soon the same cache stores and hits again", arguments: [0, 4 << 20])
   func damage(memory: Int) async throws {
     let fixture = try CacheFixture(memory: memory)
     let cache = fixture.cache
@@ -40,10 +40,10 @@ struct RecoveryTests {
     let stores = cache.statistics.disk?.stores
     let old = cache.core.store
     try damageCounters(of: fixture.directory)
-    // The next commit meets it.
+    // The next commit detects the corruption.
     store(cache, URL(string: "http://example.com/b")!)
     #expect(!cache.flush())
-    #expect(old?.isGivenUp == true)
+    #expect(old?.hasFailed == true)
     #expect(!cache.isCached(Self.url))
     try await waitForRecovery(cache)
     #expect(!cache.isCached(Self.url))
@@ -54,12 +54,12 @@ struct RecoveryTests {
     #expect(cache.statistics.disk?.stores == stores.map { $0 + 1 })
     #expect(mode(fixture.directory.path + "/data.mdb.damaged") == 0o600)
     let lines = fixture.logged.all
-    #expect(lines.count { $0.contains("is given up") } == 1)
-    #expect(lines.count { $0.contains("works again") } == 1)
+    #expect(lines.count { $0.contains("The store failed") } == 1)
+    #expect(lines.count { $0.contains("is on again") } == 1)
     await fixture.finish()
   }
 
-  @Test("A directory that is deleted is made anew, for the owner alone; two caches of it go on sharing")
+  @Test("A deleted directory is created again for the owner only, and two of its caches keep sharing it")
   func deletedDirectory() async throws {
     let fixture = try CacheFixture(memory: 0)
     let cache = fixture.cache
@@ -85,7 +85,7 @@ struct RecoveryTests {
     await fixture.finish()
   }
 
-  @Test("A flush tells once, to each cache, what was lost with the store before, also when another works by then")
+  @Test("A flush reports once, to each cache, that writes were lost with a failed store")
   func lossBefore() async throws {
     let fixture = try CacheFixture(memory: 0)
     let cache = fixture.cache
@@ -95,8 +95,8 @@ struct RecoveryTests {
     let old = cache.core.store
     try FileManager.default.removeItem(at: fixture.directory)
     store(cache, URL(string: "http://example.com/b")!)
-    let patience = ContinuousClock.now + .seconds(30)
-    while old?.isGivenUp == false, ContinuousClock.now < patience { try await Task.sleep(for: .milliseconds(1)) }
+    let deadline = ContinuousClock.now + .seconds(30)
+    while old?.hasFailed == false, ContinuousClock.now < deadline { try await Task.sleep(for: .milliseconds(1)) }
     try await waitForRecovery(cache)
     try await waitForRecovery(second)
     #expect(!cache.flush())
@@ -108,15 +108,15 @@ struct RecoveryTests {
     await fixture.finish()
   }
 
-  @Test("The background thread notices a deleted directory where nothing is stored or removed")
+  @Test("The background thread detects a deleted directory without writes and removals")
   func deletedBehindMemory() async throws {
     let fixture = try CacheFixture()
     let cache = fixture.cache
     store(cache)
     #expect(cache.flush())
     try FileManager.default.removeItem(at: fixture.directory)
-    let patience = ContinuousClock.now + .seconds(30)
-    while cache.isCached(Self.url), ContinuousClock.now < patience { try await Task.sleep(for: .milliseconds(20)) }
+    let deadline = ContinuousClock.now + .seconds(30)
+    while cache.isCached(Self.url), ContinuousClock.now < deadline { try await Task.sleep(for: .milliseconds(20)) }
     #expect(!cache.isCached(Self.url))
     try await waitForRecovery(cache)
     store(cache)
@@ -125,16 +125,16 @@ struct RecoveryTests {
     await fixture.finish()
   }
 
-  @Test("A removal reaches what another process stored after it began anew")
+  @Test("A removal reaches responses that another process stored after recreating the store")
   func removalAfterAnother() async throws {
     let fixture = try CacheFixture()
     let cache = fixture.cache
     store(cache)
     #expect(cache.flush())
     try damageCounters(of: fixture.directory)
-    // This notices the damage, and does not set off a recovery.
+    // Detects the corruption, and does not trigger a recovery.
     _ = cache.core.store?.statistics
-    #expect(cache.core.store?.isGivenUp == true)
+    #expect(cache.core.store?.hasFailed == true)
     setenv("LMDBURLCACHE_TEST_DIRECTORY", fixture.directory.path, 1)
     defer { unsetenv("LMDBURLCACHE_TEST_DIRECTORY") }
     await #expect(processExitsWith: .success) {
@@ -145,7 +145,7 @@ struct RecoveryTests {
           other = try LMDBURLCache(
             directory: URL(fileURLWithPath: path), memoryCapacity: 0, diskCapacity: 16 << 20)
         } catch {
-          // The parent's threads have not let go of the data yet.
+          // The parent's threads have not released the data file yet.
           usleep(10_000)
         }
       }
@@ -157,13 +157,13 @@ struct RecoveryTests {
       exit(0)
     }
     cache.removeCachedResponse(for: URLRequest(url: Self.url))
-    #expect(cache.core.store?.isGivenUp == false)
+    #expect(cache.core.store?.hasFailed == false)
     #expect(!cache.isCached(Self.url))
     #expect(cache.isCached(URL(string: "http://example.com/kept")!))
     await fixture.finish()
   }
 
-  @Test("A process that has the damaged data open keeps others from beginning anew, until it notices by itself")
+  @Test("A process that uses a failed store blocks its recreation until it detects the failure")
   func twoProcesses() async throws {
     let fixture = try CacheFixture(memory: 0)
     let cache = fixture.cache
@@ -180,7 +180,7 @@ struct RecoveryTests {
           directory: URL(fileURLWithPath: path), memoryCapacity: 0, diskCapacity: 16 << 20)
         guard other.isCached(RecoveryTests.url) else { exit(1) }
         close(open(path + ".ready", O_CREAT | O_WRONLY, 0o600))
-        // Idle until the others have begun anew and closed again, then in use again.
+        // Idle until the other process has recreated the store and closed it, then in use again.
         while access(path + ".ready", F_OK) == 0 { usleep(10_000) }
         let url = URL(string: "http://example.com/other")!
         for _ in 0..<1000 where !other.isCached(url) {
@@ -204,9 +204,9 @@ struct RecoveryTests {
     await fixture.finish()
   }
 
-  @Test("Attempts pause for ever longer, up to a minute, and begin anew after an hour without trouble")
+  @Test("Pauses between attempts grow up to a minute, and start again after an hour without failures")
   func pauses() {
-    var recovery = Recovery()
+    var recovery = ReopenBackoff()
     var now = ContinuousClock.now
     var pauses: [Duration] = []
     for _ in 0..<9 {
@@ -225,7 +225,7 @@ struct RecoveryTests {
     #expect(begins && beginsSoon)
   }
 
-  /// Spoils the numbers of the store as a whole, which every commit reads, behind the back of whoever has it open.
+  /// Corrupts the store's counters, which every commit reads, without the knowledge of the processes that use it.
   private func damageCounters(of directory: URL) throws {
     let path = directory.path + "/data.mdb"
     let data = try Data(contentsOf: URL(fileURLWithPath: path))

@@ -6,10 +6,10 @@ import Testing
 
 @testable import LMDBURLCache
 
-/// Redirects over sessions of all kinds.
+/// Redirects over all kinds of sessions.
 @Suite("Redirects")
 struct RedirectTests {
-  /// A session that somebody passes to `data(for:from:)`.
+  /// The kind of a session that is passed to `data(for:from:)`.
   enum Kind: CaseIterable {
     case plain, plainDelegate, taskDelegate, caching
 
@@ -24,12 +24,11 @@ struct RedirectTests {
     }
   }
 
-  /// A delegate that is asked nothing about tasks.
+  /// A delegate without task callbacks.
   private final class SessionDelegate: NSObject, URLSessionDelegate {}
 
-  // Issue 15, item 3.
   @Test(
-    "Over any session each hop is stored under its own URL, and credentials stay with their origin.",
+    "Over any session each hop is stored under its own URL, and credentials stay with their origin",
     arguments: Kind.allCases)
   func hops(_ kind: Kind) async throws {
     let other = try LoopbackOrigin { request in
@@ -56,9 +55,8 @@ struct RedirectTests {
     }
   }
 
-  // Issue 15, item 3.
   @Test(
-    "A session's delegate may refuse a redirect, and the answer is the redirect.",
+    "A session's delegate can reject a redirect, and the response is the redirect",
     arguments: [Kind.taskDelegate, .caching])
   func refused(_ kind: Kind) async throws {
     try await withCache { request in
@@ -75,13 +73,13 @@ struct RedirectTests {
         #expect(delegate.events.redirects == Array(repeating: origin.url("/to"), count: round))
       }
       #expect(origin.requestCount == 1)
-      // It is told nothing of tasks that it did not start.
+      // The delegate is not told of tasks that it did not start.
       #expect(delegate.events.completions.isEmpty)
     }
   }
 
-  // Issue 15, item 8: Foundation stops the process when the answer to a redirect comes after the time limit.
-  @Test("A redirect that comes when half of the time limit has passed is handed on without its content.")
+  // Foundation ends the process if the reply to a redirect comes after the time limit.
+  @Test("After half of the time limit a redirect is delivered without its content")
   func late() async throws {
     try await withCache { request in
       guard request.path == "/from" else { return Reply(200, [], "there") }
@@ -105,8 +103,7 @@ struct RedirectTests {
     }
   }
 
-  // Issue 15, item 12.
-  @Test("A cookie that a redirect sets goes out with the next hop of the same origin.", arguments: [true, false])
+  @Test("A cookie that a redirect sets is sent with the next hop of the same origin", arguments: [true, false])
   func cookies(_ usesTask: Bool) async throws {
     try await withCache { request in
       request.path == "/from"
@@ -128,8 +125,7 @@ struct RedirectTests {
     }
   }
 
-  // Issue 15, item 12.
-  @Test("A cookie that is gone after a redirect does not go out again; one that the caller set by hand does.")
+  @Test("A cookie deleted during a redirect is not sent again, but a Cookie field set by the caller is")
   func deletedCookies() async throws {
     let configuration = URLSessionConfiguration.ephemeral
     let jar = try #require(configuration.httpCookieStorage)
@@ -152,8 +148,7 @@ struct RedirectTests {
     }
   }
 
-  // Issue 15, item 8.
-  @Test("Loads that are cancelled while their redirect arrives leave the process running.")
+  @Test("Loads that are cancelled while their redirect arrives do not end the process")
   func cancelled() async {
     await #expect(processExitsWith: .success) {
       let cache = LMDBURLCache(memoryCapacity: 1 << 20, diskCapacity: 0, diskPath: NSTemporaryDirectory())
@@ -167,11 +162,11 @@ struct RedirectTests {
         let load = Task {
           try await round % 2 == 0 ? cache.data(from: url).0 : cache.data(from: url, by: session)
         }
-        // The origin answers at the same moment.
+        // The origin responds at the same time.
         while origin.requestCount == count { await Task.yield() }
         for _ in 0..<(round % 40) { await Task.yield() }
         load.cancel()
-        // Either end is right.
+        // Both outcomes are valid.
         _ = await load.result
       }
       origin.stop()

@@ -7,10 +7,10 @@ import Testing
 
 @testable import LMDBURLCache
 
-/// Removals that this cache does not make itself reach its memory tier and its fetches in flight.
+/// Removals by other caches and processes reach this cache's memory tier and its in-flight fetches.
 @Suite("Removals by others", .timeLimit(.minutes(1)))
 struct RemovalReachTests {
-  /// Who removes, other than the cache that holds or fetches the response.
+  /// A remover other than the cache that stores or fetches the response.
   enum Remover: CaseIterable {
     case secondCache, directory, process
 
@@ -31,31 +31,29 @@ struct RemovalReachTests {
     }
   }
 
-  // Issue 14, item 1.
-  @Test("A response in memory that one lookup finds removed is removed for all that have found it too")
+  @Test("After one lookup finds a memory entry removed, no thread that holds the entry can use it")
   func memoryEntry() async throws {
     let fixture = try CacheFixture()
     let cache = fixture.cache
     let url = URL(string: "http://example.com/a")!
     cache.storeCachedResponse(cached(url), for: URLRequest(url: url))
-    // What another thread has in hand at this moment, before it compares with the log of removals.
+    // Another thread may hold this entry before it checks the removal log.
     let key = try #require(cache.key(for: URLRequest(url: url)))
-    let entry = try #require(cache.core.memory.find(key) { _ in true })
+    let entry = try #require(cache.core.memory.lookup(key) { _ in true })
     try await Remover.secondCache.removeAll(of: fixture)
     #expect(!cache.isCached(url))
     #expect(!cache.core.use(entry))
     await fixture.finish()
   }
 
-  // Issue 14, item 1.
-  @Test("No thread is served from memory what a second cache has removed")
+  @Test("No thread gets a response from memory that a second cache has removed")
   func manyThreads() async throws {
     let fixture = try CacheFixture()
     let cache = fixture.cache
     let url = URL(string: "http://example.com/a")!
     let second = try LMDBURLCache(directory: fixture.directory, memoryCapacity: 0, diskCapacity: 16 << 20)
     let isOver = Atomic(false)
-    // The last version that a removal covered when it had returned.
+    // The last version covered by a removal that has returned.
     let removedVersion = Atomic(0)
     let violationCount = Atomic(0)
     let readers = DispatchGroup()
@@ -81,8 +79,8 @@ struct RemovalReachTests {
     await fixture.finish()
   }
 
-  // Issue 14, item 3.
-  @Test("What a fetch brings that began before a removal is not stored", arguments: Remover.allCases, [true, false])
+  @Test(
+    "The response of a fetch that began before a removal is not stored", arguments: Remover.allCases, [true, false])
   func fetchInFlight(_ remover: Remover, inSession: Bool) async throws {
     let gate = Gate()
     try await withCache { request in
@@ -94,7 +92,7 @@ struct RemovalReachTests {
       async let early = inSession ? session.data(from: url) : cache.data(from: url)
       await gate.waitForArrivals()
       try await remover.removeAll(of: fixture)
-      // A request that comes after the removal does not wait for the old fetch.
+      // A request after the removal does not join the old fetch.
       #expect(try await cache.data(from: url).0.text == "1")
       gate.open()
       #expect(try await early.0.text == "0")
@@ -104,8 +102,7 @@ struct RemovalReachTests {
     }
   }
 
-  // Issue 14, item 3.
-  @Test("A fetch that began before a removal leaves nothing behind", arguments: Remover.allCases)
+  @Test("A fetch that began before a removal stores nothing", arguments: Remover.allCases)
   func nothingIsLeft(_ remover: Remover) async throws {
     let gate = Gate()
     try await withCache { _ in
@@ -118,14 +115,14 @@ struct RemovalReachTests {
       gate.open()
       #expect(try await early.0.text == "old")
       #expect(!cache.isCached(url))
-      #expect(cache.engine.statistics.refused["overtaken"] == 1)
+      #expect(cache.cachingClient.statistics.refused["overtaken"] == 1)
       cache.flush()
       #expect(cache.core.store?.entryCount == 0)
     }
   }
 
   @Test(
-    "A validation that began before a removal does not carry the stored response past it", arguments: Remover.allCases)
+    "A validation that began before a removal does not restore the response", arguments: Remover.allCases)
   func validationInFlight(_ remover: Remover) async throws {
     let gate = Gate()
     try await withCache { request in
@@ -136,18 +133,18 @@ struct RemovalReachTests {
       let (url, cache) = (origin.url("/a"), fixture.cache)
       _ = try await cache.data(from: url)
       fixture.clock.advance(by: 100)
-      async let answer = cache.data(from: url)
+      async let response = cache.data(from: url)
       await gate.waitForArrivals()
       try await remover.removeAll(of: fixture)
       gate.open()
-      #expect(try await answer.0.text == "body")
+      #expect(try await response.0.text == "body")
       #expect(!cache.isCached(url))
       try fixture.reopen()
       #expect(!fixture.cache.isCached(url))
     }
   }
 
-  @Test("A removed response does not stand in for a failing origin")
+  @Test("A removed response is not served in place of an origin's error")
   func staleOnError() async throws {
     let gate = Gate()
     try await withCache { request in
@@ -157,33 +154,33 @@ struct RemovalReachTests {
       let (url, cache) = (origin.url("/a"), fixture.cache)
       _ = try await cache.data(from: url)
       fixture.clock.advance(by: 100)
-      async let answer = cache.data(from: url)
+      async let response = cache.data(from: url)
       await gate.waitForArrivals()
       try await Remover.secondCache.removeAll(of: fixture)
       gate.open()
-      #expect(try await answer.0.text == "failure")
+      #expect(try await response.0.text == "failure")
     }
   }
 
-  @Test("A removal that does not cover a fetch in flight leaves it its right to store")
+  @Test("A removal that does not cover an in-flight fetch does not revoke its store permit")
   func uncovered() async throws {
     let gate = Gate()
     try await withCache { _ in
       Reply(200, [("Cache-Control", "max-age=600")], "body").held(at: gate)
     } _: { (fixture, origin) async throws in
       let (url, cache) = (origin.url("/a"), fixture.cache)
-      async let answer = cache.data(from: url)
+      async let response = cache.data(from: url)
       await gate.waitForArrivals()
       try CacheDirectory(existingAt: fixture.directory).remove(.host("other.example"))
       gate.open()
-      #expect(try await answer.0.text == "body")
+      #expect(try await response.0.text == "body")
       #expect(cache.isCached(url))
       cache.flush()
       #expect(cache.core.store?.entryCount == 1)
     }
   }
 
-  @Test("The answer to a POST is stored although the POST invalidates what was stored for its URL")
+  @Test("The response to a POST is stored although the POST invalidates its URL")
   func ownInvalidation() async throws {
     try await withCache { request in
       let fields = [("Cache-Control", "max-age=600"), ("Content-Location", request.path)]
@@ -196,7 +193,7 @@ struct RemovalReachTests {
     }
   }
 
-  @Test("The answer to a POST is not stored when another removes while it is under way")
+  @Test("The response to a POST is not stored if another cache removes it in flight")
   func postInFlight() async throws {
     let gate = Gate()
     try await withCache { request in
@@ -206,18 +203,18 @@ struct RemovalReachTests {
     } _: { (fixture, origin) async throws in
       let (url, cache) = (origin.url("/a"), fixture.cache)
       _ = try await cache.data(from: url)
-      async let answer = cache.data(for: URLRequest(url, method: "POST"))
+      async let response = cache.data(for: URLRequest(url, method: "POST"))
       await gate.waitForArrivals()
       try await Remover.secondCache.removeAll(of: fixture)
       gate.open()
-      #expect(try await answer.0.text == "POST")
+      #expect(try await response.0.text == "POST")
       #expect(!cache.isCached(url))
     }
   }
 
-  /// Stores copies, which do not know where they come from, and tells before and after.
+  /// Stores copies, which have no origin information, and calls hooks before and after.
   final class Copying: LMDBURLCache, @unchecked Sendable {
-    // Sendable, as its superclass is: what changes is under a lock.
+    // Sendable like its superclass: the mutable state is protected by locks.
     let whenStoring = Mutex<(@Sendable () -> Void)?>(nil)
     let whenStored = Mutex<(@Sendable () -> Void)?>(nil)
 
@@ -229,14 +226,14 @@ struct RemovalReachTests {
     }
   }
 
-  @Test("A copy that an override stores in the place of a fetched response is as old as the fetch")
+  @Test("A copy that an override stores in place of a fetched response counts as being as old as the fetch")
   func override() async throws {
     let fixture = try CacheFixture()
     let origin = try LoopbackOrigin { _ in Reply(200, [("Cache-Control", "max-age=600")], "old") }
     let cache = try Copying(directory: fixture.directory, memoryCapacity: 1 << 20, diskCapacity: 16 << 20)
     let url = origin.url("/a")
     let wasFound = LogLines()
-    // After the engine has looked for removals for the last time.
+    // Runs after the caching client's last check for removals.
     let second = fixture.cache
     cache.whenStoring.withLock { $0 = { second.removeAllCachedResponses() } }
     cache.whenStored.withLock { $0 = { if cache.isCached(url) { wasFound.append("found") } } }
@@ -249,13 +246,12 @@ struct RemovalReachTests {
   }
 }
 
-/// A cache without a disk tier, in a directory that others use.
-@Suite("Removals by others, without a disk tier", .timeLimit(.minutes(1)))
+/// A cache without a disk tier, in a directory that other caches use.
+@Suite("Removals by others without a disk tier", .timeLimit(.minutes(1)))
 struct RemovalReachInMemoryTests {
   private let url = URL(string: "http://example.com/a")!
 
-  // Issue 14, item 4.
-  @Test("A removal by another cache reaches memory after the disk capacity was set to 0")
+  @Test("A removal by another cache reaches the memory tier after the disk capacity was set to 0")
   func capacityTakenLater() async throws {
     let fixture = try CacheFixture()
     let cache = fixture.cache
@@ -272,8 +268,8 @@ struct RemovalReachInMemoryTests {
     await fixture.finish()
   }
 
-  // Issue 14, item 4.
-  @Test("A removal by another process reaches a cache that never had a disk capacity; the store keeps its own")
+  @Test(
+    "A removal by another process reaches a cache without a disk capacity, and does not change the store's capacity")
   func neverACapacity() async throws {
     let fixture = try CacheFixture(disk: 0)
     #expect(fixture.cache.core.openStore.load() == nil)
@@ -296,16 +292,16 @@ struct RemovalReachInMemoryTests {
     await fixture.finish()
   }
 
-  @Test("Memory goes on by itself when the directory is deleted behind a cache that does not use the disk")
+  @Test("The memory tier continues if the directory of a cache without a disk tier is deleted")
   func directoryDeleted() async throws {
     let fixture = try CacheFixture()
     let cache = fixture.cache
     cache.diskCapacity = 0
     cache.storeCachedResponse(cached(url), for: URLRequest(url: url))
     try FileManager.default.removeItem(at: fixture.directory)
-    // It notices now.
+    // The cache detects the deletion now.
     cache.removeCachedResponses(forHost: "example.org")
-    #expect(cache.core.openStore.load()?.isGivenUp == true)
+    #expect(cache.core.openStore.load()?.hasFailed == true)
     #expect(cache.isCached(url))
     #expect(!FileManager.default.fileExists(atPath: fixture.directory.path))
     cache.removeCachedResponse(for: URLRequest(url: url))
@@ -313,17 +309,17 @@ struct RemovalReachInMemoryTests {
     await fixture.finish()
   }
 
-  /// Who makes a store in the directory of a cache that has none.
+  /// Creates a store in the directory of a cache that has none.
   enum Maker: CaseIterable {
     case cacheWithDisk, throwingWithoutDisk, process
 
-    /// Makes the store if need be, and removes everything.
+    /// Creates the store if needed, and removes everything.
     func removeAll(in directory: URL) async throws {
       switch self {
       case .cacheWithDisk:
         try LMDBURLCache(directory: directory, memoryCapacity: 0, diskCapacity: 16 << 20).removeAllCachedResponses()
       case .throwingWithoutDisk:
-        // The store of the first, which is closed by then, is all that the second has.
+        // The first cache has closed its store, so that only the second refers to it.
         _ = try LMDBURLCache(directory: directory, memoryCapacity: 0, diskCapacity: 16 << 20)
         try LMDBURLCache(directory: directory, memoryCapacity: 0, diskCapacity: 0).removeAllCachedResponses()
       case .process:
@@ -335,18 +331,17 @@ struct RemovalReachInMemoryTests {
     }
   }
 
-  /// Waits until a cache has opened the store in its directory, which lookups set off.
+  /// Waits until lookups have made the cache open the store in its directory.
   private func waitForStore(_ cache: LMDBURLCache) async throws {
-    let patience = ContinuousClock.now + .seconds(30)
-    while cache.core.openStore.load() == nil, ContinuousClock.now < patience {
+    let deadline = ContinuousClock.now + .seconds(30)
+    while cache.core.openStore.load() == nil, ContinuousClock.now < deadline {
       _ = cache.core.removalToken
       try await Task.sleep(for: .milliseconds(2))
     }
     #expect(cache.core.openStore.load() != nil)
   }
 
-  // Issue 14, item 4.
-  @Test("A removal reaches a cache without a disk tier whose store was made later", arguments: Maker.allCases)
+  @Test("A removal reaches a cache without a disk tier whose store was created later", arguments: Maker.allCases)
   func storeMadeLater(_ maker: Maker) async throws {
     let fixture = try CacheFixture(disk: 0)
     let cache = fixture.cache
@@ -354,7 +349,7 @@ struct RemovalReachInMemoryTests {
     #expect(cache.isCached(url))
     try await maker.removeAll(in: fixture.directory)
     #expect(!cache.isCached(url))
-    // From then on the cache keeps responses, and each removal is compared with them.
+    // From now on the cache keeps responses, and each removal is applied to them.
     try await waitForStore(cache)
     #expect(!cache.isCached(url))
     cache.storeCachedResponse(cached(url), for: URLRequest(url: url))
@@ -367,7 +362,7 @@ struct RemovalReachInMemoryTests {
     await fixture.finish()
   }
 
-  @Test("A removal by a cache without a disk tier is made in a store that was made later")
+  @Test("A removal by a cache without a disk tier applies to a store that was created later")
   func ownRemoval() async throws {
     let fixture = try CacheFixture(disk: 0)
     let second = try LMDBURLCache(directory: fixture.directory, memoryCapacity: 1 << 20, diskCapacity: 16 << 20)
@@ -378,7 +373,7 @@ struct RemovalReachInMemoryTests {
     await fixture.finish()
   }
 
-  @Test("What a fetch brings is not kept if a store was made, and cleared, while the fetch was under way")
+  @Test("The response of a fetch is not stored if a store was created and cleared in the meantime")
   func fetchInFlight() async throws {
     let gate = Gate()
     try await withCache(disk: 0) { request in
@@ -389,7 +384,7 @@ struct RemovalReachInMemoryTests {
       async let early = cache.data(from: url)
       await gate.waitForArrivals()
       try await Maker.cacheWithDisk.removeAll(in: fixture.directory)
-      // A request that comes after the removal does not wait for the old fetch.
+      // A request after the removal does not join the old fetch.
       #expect(try await cache.data(from: url).0.text == "1")
       gate.open()
       #expect(try await early.0.text == "0")
@@ -399,7 +394,7 @@ struct RemovalReachInMemoryTests {
     }
   }
 
-  @Test("Threads that store and look up while a store is made are not served what is removed from it")
+  @Test("Concurrent writes and lookups during the creation of a store return no removed response")
   func manyThreads() async throws {
     for _ in 0..<10 {
       let fixture = try CacheFixture(disk: 0)
@@ -435,7 +430,7 @@ struct RemovalReachInMemoryTests {
     }
   }
 
-  @Test("Memory goes on by itself next to a file that is no store, and reaches a store that takes its place")
+  @Test("The memory tier continues next to a foreign file, and is cleared with a store that replaces the file")
   func foreignFile() async throws {
     let fixture = try CacheFixture(disk: 0)
     let cache = fixture.cache
@@ -443,8 +438,8 @@ struct RemovalReachInMemoryTests {
     try FileManager.default.createDirectory(at: fixture.directory, withIntermediateDirectories: true)
     let file = fixture.directory.appendingPathComponent("data.mdb")
     try Data("not a store".utf8).write(to: file)
-    let patience = ContinuousClock.now + .seconds(30)
-    while !cache.isCached(url), ContinuousClock.now < patience {
+    let deadline = ContinuousClock.now + .seconds(30)
+    while !cache.isCached(url), ContinuousClock.now < deadline {
       cache.storeCachedResponse(cached(url), for: URLRequest(url: url))
       try await Task.sleep(for: .milliseconds(2))
     }

@@ -5,12 +5,12 @@ import Testing
 
 @testable import LMDBURLCache
 
-/// A session that caches, in all the ways in which data is asked for.
-@Suite("A session")
+/// A caching session, with every way to load a request.
+@Suite("Sessions")
 struct SessionTests {
   enum Way: CaseIterable { case async, handler, delegate, direct, directFromSession }
 
-  /// Loads once; nil response and data on error.
+  /// Loads a request once; with the delegate, the response may be nil.
   func load(
     _ request: URLRequest, _ way: Way, _ session: URLSession, _ delegate: RecordingDelegate, _ cache: LMDBURLCache
   ) async throws -> (Data, URLResponse?) {
@@ -37,7 +37,7 @@ struct SessionTests {
     }
   }
 
-  @Test("answers from the cache while fresh, revalidates afterwards", arguments: Way.allCases)
+  @Test("Fresh responses come from the cache, and stale ones are revalidated", arguments: Way.allCases)
   func freshThenStale(_ way: Way) async throws {
     try await withCache { request in
       if request["If-None-Match"] == "\"1\"" {
@@ -66,7 +66,7 @@ struct SessionTests {
     }
   }
 
-  @Test("the cache policies of request and configuration", arguments: [false, true])
+  @Test("The cache policies of requests and configurations apply", arguments: [false, true])
   func policies(_ throughConfiguration: Bool) async throws {
     try await withCache { request in
       if request["If-None-Match"] != nil { return Reply(304, [("ETag", "\"1\"")]) }
@@ -82,7 +82,7 @@ struct SessionTests {
       let plain = URLRequest.CachePolicy.useProtocolCachePolicy
       #expect(try await get("/a", plain) == "0")
       #expect(try await get("/a", plain) == "0")
-      // The origin's answer replaces what is stored.
+      // The origin's response replaces the stored one.
       #expect(try await get("/a", .reloadIgnoringLocalCacheData) == "1")
       #expect(try await get("/a", plain) == "1")
       #expect(origin.requests.last?["If-None-Match"] == nil)
@@ -104,7 +104,7 @@ struct SessionTests {
     }
   }
 
-  @Test("only-if-cached without anything stored is 504", arguments: Way.allCases)
+  @Test("only-if-cached returns 504 if nothing is stored", arguments: Way.allCases)
   func onlyIfCached(_ way: Way) async throws {
     try await withCache { _ in
       Reply(200, [], "a")
@@ -118,7 +118,7 @@ struct SessionTests {
     }
   }
 
-  @Test("HEAD is answered from a stored GET; POST, PUT and DELETE remove what they change")
+  @Test("HEAD is served from a stored GET; POST, PUT and DELETE invalidate")
   func methods() async throws {
     try await withCache { request in
       Reply(200, [("Cache-Control", "max-age=600")], "\(request.method) \(request.body.text)")
@@ -134,8 +134,8 @@ struct SessionTests {
       for method in ["POST", "PUT", "DELETE", "PATCH"] {
         var request = URLRequest(url, method: method)
         if method != "DELETE" { request.httpBody = Data("body".utf8) }
-        let answer = try await session.data(for: request).0.text
-        #expect(answer == (method == "DELETE" ? "DELETE " : "\(method) body"))
+        let text = try await session.data(for: request).0.text
+        #expect(text == (method == "DELETE" ? "DELETE " : "\(method) body"))
         #expect(!fixture.cache.isCached(url), "\(method)")
         _ = try await session.data(from: url)
         count += 2
@@ -151,12 +151,12 @@ struct SessionTests {
     }
   }
 
-  @Test("what a POST brought answers a later GET, however it was sent", arguments: Way.allCases)
+  @Test("The response to a POST serves a later GET, regardless of how the POST was sent", arguments: Way.allCases)
   func postThenGet(_ way: Way) async throws {
     try await withCache { request in
       let fields = [("Cache-Control", "max-age=600"), ("Content-Location", request.path)]
       let reply = Reply(200, fields, "\(request.method) \(request.body.text)")
-      // In two pieces, which Foundation hands to a delegate one by one.
+      // In two pieces, which Foundation passes to a delegate one by one.
       return request.path == "/chunked" ? reply.chunked(byteCount: 4) : reply
     } _: { (fixture, origin) async throws in
       let delegate = RecordingDelegate()
@@ -166,14 +166,14 @@ struct SessionTests {
         post.httpBody = Data("x".utf8)
         #expect(try await load(post, way, session, delegate, fixture.cache).0.text == "POST x")
         let (data, response) = try await session.data(from: origin.url(path))
-        // Foundation hands the body to a delegate alone.
+        // Foundation passes the body only to a delegate.
         #expect(data.text == (way == .delegate ? "GET " : "POST x"))
         #expect(response.field("Age") == (way == .delegate ? nil : "0"))
       }
     }
   }
 
-  @Test("what a POST brought is not stored against its delegate, nor over a change that overtook it")
+  @Test("The response to a POST is not stored if a delegate rejects it or it was invalidated in flight")
   func postNotStored() async throws {
     let gates = ["/session": Gate(), "/direct": Gate()]
     try await withCache { request in
@@ -191,17 +191,17 @@ struct SessionTests {
       let (session, cache) = (fixture.session(), fixture.cache)
       for (path, gate) in gates {
         let post = URLRequest(origin.url(path), method: "POST")
-        async let answer = path == "/session" ? session.data(for: post) : cache.data(for: post)
+        async let response = path == "/session" ? session.data(for: post) : cache.data(for: post)
         await gate.waitForArrivals()
         _ = try await session.data(for: URLRequest(origin.url(path), method: "PUT"))
         gate.open()
-        #expect(try await answer.0.text == "POST")
+        #expect(try await response.0.text == "POST")
         #expect(!fixture.cache.isCached(origin.url(path)), "\(path)")
       }
     }
   }
 
-  @Test("a POST that fails changes nothing; one that is redirected does, whatever comes of the redirect")
+  @Test("A failed POST invalidates nothing, and a redirected one invalidates its URL")
   func failedPosts() async throws {
     try await withCache { request in
       if request.method == "POST" {
@@ -224,8 +224,8 @@ struct SessionTests {
     }
   }
 
-  // RFC 9111 section 4.4: the request that follows a 307 is an unsafe one as well.
-  @Test("A POST that is redirected with its method removes what is stored for both URLs", arguments: [307, 308, 302])
+  // RFC 9111, 4.4: the request that follows a 307 is unsafe, too.
+  @Test("A POST that is redirected with its method invalidates both URLs", arguments: [307, 308, 302])
   func redirectedPosts(_ status: Int) async throws {
     try await withCache { request in
       if request.method == "POST", request.path == "/from" { return Reply(status, [("Location", "/to")]) }
@@ -241,7 +241,7 @@ struct SessionTests {
     }
   }
 
-  @Test("errors are those of a session that does not cache")
+  @Test("Errors are those of a session without this cache")
   func errors() async throws {
     let gate = Gate()
     try await withCache { request in
@@ -271,7 +271,7 @@ struct SessionTests {
       }
       let targets = ["/cut", "/nothing", "/held", "/stalled", "/loop", "/garbage"].map { origin.url($0) }
       let cache = fixture.cache
-      // All at once: two of them wait for a time-out.
+      // Concurrently, because two of them wait for a timeout.
       await withTaskGroup(of: Void.self) { group in
         for url in targets + [refused, URL(string: "http://no-such-host.invalid/")!] {
           group.addTask {
@@ -289,7 +289,7 @@ struct SessionTests {
     }
   }
 
-  @Test("a download task ends with an error that says why")
+  @Test("A download task fails with an error that names the reason")
   func downloads() async throws {
     try await withCache { _ in
       Reply(200, [("Cache-Control", "max-age=600")], "a")
@@ -301,13 +301,14 @@ struct SessionTests {
     }
   }
 
-  @Test("a 401 is answered as without us", arguments: ["", "Bearer", "Basic realm=\"r\""])
+  @Test("A 401 is handled as without the cache", arguments: ["", "Bearer", "Basic realm=\"r\""])
   func unauthorized(_ challenge: String) async throws {
     try await withCache { request in
       if request["Authorization"] != nil { return Reply(200, [("Cache-Control", "max-age=600")], "in") }
       return Reply(401, challenge.isEmpty ? [] : [("WWW-Authenticate", challenge)], "who?")
     } _: { (fixture, origin) async throws in
-      // A session without credentials leaves a challenged task unfinished on Linux; without one it gets the answer.
+      // On Linux, a session without credentials never completes a task with a Basic challenge; other challenges return
+      // the 401.
       if challenge != "Basic realm=\"r\"" {
         #expect(try await fixture.session().data(from: origin.url("/a")).1.status == 401)
       }
@@ -320,7 +321,7 @@ struct SessionTests {
     }
   }
 
-  @Test("requests that are not HTTP go the way they would")
+  @Test("Requests of other schemes are loaded as without the cache")
   func otherSchemes() async throws {
     try await withCache { _ in
       Reply(200)

@@ -5,7 +5,7 @@ import Testing
 
 @testable import LMDBURLCache
 
-/// A delegate that is asked before a response is stored, and never answers.
+/// A delegate that is asked before a response is stored, and never replies.
 private final class SilentDelegate: NSObject, URLSessionDataDelegate {
   private let asked = Gate()
   private let ended = Gate()
@@ -25,10 +25,9 @@ private final class SilentDelegate: NSObject, URLSessionDataDelegate {
   }
 }
 
-@Suite("A delegate that never answers", .timeLimit(.minutes(1)))
+@Suite("Delegates that never reply", .timeLimit(.minutes(1)))
 struct SilentDelegateTests {
-  // Issue 15, item 11.
-  @Test("keeps neither its own task nor any other caller from the response")
+  @Test("A delegate that never replies delays neither its own task nor any other caller")
   func neverAnswers() async throws {
     let gate = Gate()
     try await withCache { _ in
@@ -40,13 +39,13 @@ struct SilentDelegateTests {
       await origin.waitForRequests(count: 1)
       let session = fixture.session()
       async let other = session.data(from: origin.url("/x")).0.text
-      while fixture.cache.engine.statistics.waiting < 1 { await Task.yield() }
+      while fixture.cache.cachingClient.statistics.waiting < 1 { await Task.yield() }
       gate.open()
       #expect(try await other == "body")
       await delegate.waitUntilEnded()
       await delegate.waitUntilAsked()
       #expect(origin.requestCount == 1)
-      // Those who come later fetch, and store.
+      // Later requests fetch and store the response.
       #expect(try await fixture.cache.data(from: origin.url("/x")).0.text == "body")
       #expect(fixture.cache.isCached(origin.url("/x")))
     }

@@ -5,7 +5,7 @@ import Testing
 
 @testable import LMDBURLCache
 
-@Suite("The reference to a cache's store")
+@Suite("Reference to a cache's store")
 struct StoreReferenceTests {
   private final class Stores: Sendable {
     let root = FileManager.default.temporaryDirectory.appendingPathComponent("reference-\(UUID().uuidString)")
@@ -16,24 +16,24 @@ struct StoreReferenceTests {
       return try ResponseStore.open(directory: root.path + "/\(number)", options: options)
     }
 
-    // Nothing there is of use any more.
+    // The directory is no longer needed.
     deinit { try? FileManager.default.removeItem(at: root) }
   }
 
-  @Test("A store that was replaced is released when no reader uses it any more, and not before")
+  @Test("A replaced store is released when no reader uses it, and not before")
   func release() throws {
     let stores = Stores()
-    let reference = StoreReference()
+    let reference = AtomicStoreReference()
     reference.set(try stores.open(0))
     weak let first = reference.load()
     let second = try stores.open(1)
     reference.use { _ in
-      // The reader stays, so this goes on without it.
+      // The reader is still active, so that the store is not released yet.
       reference.set(second)
       #expect(first != nil && first?.entryCount == 0)
     }
     #expect(reference.load() === second)
-    // The next one releases what was left.
+    // The next replacement releases the remaining store.
     let third = try stores.open(2)
     reference.set(third)
     #expect(first == nil)
@@ -41,7 +41,7 @@ struct StoreReferenceTests {
     #expect(reference.load() === third)
   }
 
-  @Test("Readers on many threads find a live store while it is replaced again and again")
+  @Test("Readers in many threads find a live store while it is replaced repeatedly")
   func readers() throws {
     let stores = Stores()
     let reference = OnHeap()
@@ -67,6 +67,6 @@ struct StoreReferenceTests {
   }
 
   private final class OnHeap: Sendable {
-    let reference = StoreReference()
+    let reference = AtomicStoreReference()
   }
 }

@@ -5,12 +5,12 @@ import LoopbackOrigin
 import Synchronization
 import Testing
 
-/// Subclasses see every lookup and store.
-@Suite("A subclass")
+/// Subclasses see every lookup and every write.
+@Suite("Subclasses")
 struct SubclassTests {
-  /// Notes what it is asked, and keeps nothing of its own.
+  /// Records its calls and stores nothing itself.
   class Watching: LMDBURLCache, @unchecked Sendable {
-    // Sendable, as its superclass is: what changes is under a lock.
+    // Sendable like its superclass: the mutable state is protected by locks.
     let lookups = Mutex<[String]>([])
     let stores = Mutex<[String]>([])
 
@@ -25,9 +25,9 @@ struct SubclassTests {
     }
   }
 
-  /// Keeps everything in a dictionary of its own, by the task's methods alone.
+  /// Stores everything in its own dictionary, using only the task methods.
   final class ByTask: LMDBURLCache, @unchecked Sendable {
-    // Sendable, as its superclass is: what changes is under a lock.
+    // Sendable like its superclass: the mutable state is protected by locks.
     let kept = Mutex<[URL: CachedURLResponse]>([:])
 
     override func getCachedResponse(
@@ -39,14 +39,14 @@ struct SubclassTests {
 
     override func storeCachedResponse(_ cachedResponse: CachedURLResponse, for dataTask: URLSessionDataTask) {
       guard let url = dataTask.currentRequest?.url else { return }
-      // A copy, as a store of one's own would make.
+      // A copy, as a subclass's own storage would create.
       let copy = CachedURLResponse(response: cachedResponse.response, data: cachedResponse.data)
       kept.withLock { $0[url] = copy }
     }
   }
 
   struct Box: @unchecked Sendable {
-    // Sendable: a cached response does not change.
+    // Sendable because a cached response does not change.
     let value: CachedURLResponse?
     init(_ value: CachedURLResponse?) { self.value = value }
   }
@@ -55,7 +55,7 @@ struct SubclassTests {
     FileManager.default.temporaryDirectory.appendingPathComponent("cache-\(UUID().uuidString)")
   }
 
-  @Test("sees each lookup and store of sessions and direct loads, updates by a 304 included")
+  @Test("A subclass sees each lookup and write of sessions and direct loads, including updates by a 304")
   func watching() async throws {
     let origin = try LoopbackOrigin { request in
       request["If-None-Match"] == nil
@@ -81,7 +81,7 @@ struct SubclassTests {
     #expect(stores == ["/session body", "/session body", "/direct body", "/direct body"])
   }
 
-  @Test("that keeps responses elsewhere has them served while fresh, and revalidated")
+  @Test("Responses that a subclass stores elsewhere are served while fresh, and revalidated")
   func elsewhere() async throws {
     let origin = try LoopbackOrigin { request in
       request["If-None-Match"] == nil
@@ -99,7 +99,7 @@ struct SubclassTests {
     #expect(cache.currentMemoryUsage == 0)
   }
 
-  @Test("may answer with what it makes up")
+  @Test("A subclass can return responses that it creates")
   func madeUp() async throws {
     final class MadeUp: LMDBURLCache, @unchecked Sendable {
       override func cachedResponse(for request: URLRequest) -> CachedURLResponse? {

@@ -8,8 +8,8 @@ import Testing
 @testable import LMDBURLCache
 @testable import ResponseStore
 
-/// Which of several responses a lookup finds while others store.
-@Suite("The order of the tiers", .timeLimit(.minutes(1)))
+/// Which of several responses a lookup finds during writes.
+@Suite("Order of the tiers", .timeLimit(.minutes(1)))
 struct TierOrderTests {
   private func response(_ url: URL, _ version: UInt8, byteCount: Int, _ fields: [String: String] = [:])
     -> CachedURLResponse
@@ -19,8 +19,7 @@ struct TierOrderTests {
       data: Data(repeating: version, count: byteCount))
   }
 
-  // Issue 14, item 2.
-  @Test("Once a store has returned, no lookup finds an older response", arguments: [3 << 20, 5 << 20])
+  @Test("After a write has returned, no lookup finds an older response", arguments: [3 << 20, 5 << 20])
   func newestVersion(memory: Int) async throws {
     let fixture = try CacheFixture(memory: memory, disk: 64 << 20)
     let cache = fixture.cache
@@ -32,14 +31,14 @@ struct TierOrderTests {
     for _ in 0..<2 {
       DispatchQueue(label: "reader").async(group: readers) {
         while !isOver.load(ordering: .relaxed) {
-          let least = stored.load(ordering: .acquiring)
+          let minimum = stored.load(ordering: .acquiring)
           let version = cache.cachedResponse(for: URLRequest(url: url))?.data.first
-          if let version, version < least { violationCount.add(1, ordering: .relaxed) }
+          if let version, version < minimum { violationCount.add(1, ordering: .relaxed) }
         }
       }
     }
     for version in UInt8(1)...24 {
-      // Every other one is larger than the memory tier, or drives the rest out of it.
+      // Every second response exceeds the memory tier or evicts everything else from it.
       let byteCount = version % 2 == 0 ? 4 << 20 : 1 << 20
       cache.storeCachedResponse(response(url, version, byteCount: byteCount), for: URLRequest(url: url))
       stored.store(version, ordering: .releasing)
@@ -53,8 +52,7 @@ struct TierOrderTests {
     await fixture.finish()
   }
 
-  // Issue 14, item 5.
-  @Test("A newer variant that is too large for memory answers in place of an older one that is in memory")
+  @Test("A newer variant too large for memory is preferred to an older one in memory")
   func tooLargeVariant() async throws {
     let fixture = try CacheFixture(memory: 1 << 20, disk: 64 << 20)
     let cache = fixture.cache
@@ -67,21 +65,21 @@ struct TierOrderTests {
       response(url, 2, byteCount: 2 << 20, ["Vary": "Accept-Language", "Date": "Fri, 15 Jan 2027 08:00:10 GMT"]),
       for: request)
     #expect(cache.cachedResponse(for: request)?.data.first == 2)
-    // What only the older one matches is found as before.
+    // A request that only the older variant matches still finds it.
     let other = URLRequest(url, ["Accept": "text/html", "Accept-Language": "fr"])
     #expect(cache.cachedResponse(for: other)?.data.first == 1)
     #expect(cache.cachedResponse(for: request)?.data.first == 2)
     await fixture.finish()
   }
 
-  @Test("A response that the disk does not take leaves no older one behind", arguments: [true, false])
+  @Test("A response that is not stored on disk removes the older one", arguments: [true, false])
   func notOnDisk(isMemoryOnly: Bool) async throws {
     let fixture = try CacheFixture(memory: 20_000, disk: 4 << 20)
     let cache = fixture.cache
     let url = URL(string: "http://example.com/a")!
     cache.storeCachedResponse(response(url, 1, byteCount: 10_000), for: URLRequest(url: url))
     #expect(cache.flush())
-    // For memory alone, or larger than a record may be.
+    // For memory only, or larger than the maximum record.
     let newer = CachedURLResponse(
       response: httpResponse(url, ["Cache-Control": "max-age=600"]),
       data: Data(repeating: 2, count: isMemoryOnly ? 10_000 : 3 << 20), userInfo: nil,
@@ -89,7 +87,7 @@ struct TierOrderTests {
     cache.storeCachedResponse(newer, for: URLRequest(url: url))
     let found = cache.cachedResponse(for: URLRequest(url: url))?.data.first
     #expect(found == (isMemoryOnly ? 2 : nil))
-    // Memory lets go of it.
+    // This evicts the response from memory.
     cache.memoryCapacity = 0
     #expect(!cache.isCached(url))
     cache.flush()

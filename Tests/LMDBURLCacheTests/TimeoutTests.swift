@@ -34,8 +34,7 @@ struct TimeoutTests {
     } catch { return (error as? URLError)?.code }
   }
 
-  // Issue 15, item 9.
-  @Test("A request's time limit goes before its session's, be it shorter or longer.", arguments: Way.allCases)
+  @Test("A request's time limit overrides its session's, whether it is shorter or longer", arguments: Way.allCases)
   func ownLimit(_ way: Way) async throws {
     let (short, long, session) = (Gate(), Gate(), Gate())
     let gates = ["/short": short, "/long": long, "/session": session]
@@ -54,10 +53,10 @@ struct TimeoutTests {
       await long.waitForArrivals()
       async let sessionEnd = errorCode(request("/session", limit: nil), way, cache, sessionLimit: 1)
       #expect(await errorCode(request("/short", limit: 1), way, cache, sessionLimit: 100) == .timedOut)
-      // Not the session's 100 seconds.
+      // Less than the session's 100 seconds.
       #expect(clock.now - start < .seconds(60))
       #expect(await sessionEnd == .timedOut)
-      // Its session's limit has passed for another request, and this one still waits.
+      // The session's limit has passed for the other request, and this one still waits.
       long.open()
       #expect(try await longer == "/long")
       short.open()
@@ -66,7 +65,7 @@ struct TimeoutTests {
   }
 
   @Test(
-    "A time limit that is no number of seconds is none; one below a second is a second.",
+    "Invalid time limits are ignored, and limits below one second count as one second",
     arguments: [0, -1, 0.001, 1e12, .infinity, .nan] as [TimeInterval])
   func oddLimits(_ limit: TimeInterval) async throws {
     try await withCache { request in
@@ -81,8 +80,7 @@ struct TimeoutTests {
     }
   }
 
-  // Issue 15, item 9.
-  @Test("A request that waits for another one's fetch keeps its own time limit, and the fetch goes on.")
+  @Test("A follower has its own time limit, and the fetch continues after a follower times out")
   func followerLimit() async throws {
     let gate = Gate()
     try await withCache { _ in
@@ -104,14 +102,13 @@ struct TimeoutTests {
     }
   }
 
-  // Issue 15, item 9.
-  @Test("After the shared fetch has timed out, a request that waited for it has the rest of its time limit.")
+  @Test("After the leader has timed out, a follower fetches within the rest of its time limit")
   func leaderTimesOut() async throws {
     let gate = Gate()
     let count = Atomic(0)
     try await withCache { _ in
       let reply = Reply(200, [("Cache-Control", "max-age=600")], "late")
-      // The first connection hangs, all others are answered at once.
+      // The first connection blocks, all others get a response at once.
       return count.add(1, ordering: .relaxed).oldValue == 0 ? reply.held(at: gate) : reply
     } _: { (fixture, origin) async throws in
       let cache = fixture.cache

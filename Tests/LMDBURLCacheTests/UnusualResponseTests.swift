@@ -5,7 +5,7 @@ import Testing
 
 @testable import LMDBURLCache
 
-/// Responses that break rules of HTTP, and that a session without a cache delivers.
+/// Responses that violate HTTP and that a session without a cache delivers.
 @Suite("Unusual responses", .timeLimit(.minutes(1)))
 struct UnusualResponseTests {
   enum Way: CaseIterable {
@@ -29,7 +29,7 @@ struct UnusualResponseTests {
 
   private static let content = String(repeating: "hello body ", count: 100)
 
-  /// Loads twice by each way, and compares with a session without a cache.
+  /// Loads twice in each way and compares with a session without a cache.
   private func compare(_ head: String, method: String) async throws {
     try await withCache { _ in
       .raw("HTTP/1.1 \(head)\r\nCache-Control: max-age=600\r\n\r\n\(Self.content)")
@@ -50,20 +50,19 @@ struct UnusualResponseTests {
     }
   }
 
-  // Issue 15.
-  @Test("A response whose Content-Length is beyond 64 bits reaches its caller, unstored", arguments: ["GET", "POST"])
+  @Test(
+    "A response with a Content-Length beyond 64 bits reaches its caller and is not stored", arguments: ["GET", "POST"])
   func hugeLength(_ method: String) async throws {
     try await compare("200 OK\r\nContent-Length: 99999999999999999999999", method: method)
   }
 
-  // Issue 15.
-  @Test("A switch of protocols that nobody asked for reaches its caller", arguments: ["GET", "POST", "OPTIONS", "PUT"])
+  @Test("An unrequested switch of protocols reaches its caller", arguments: ["GET", "POST", "OPTIONS", "PUT"])
   func switchOfProtocols(_ method: String) async throws {
     try await compare("101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade", method: method)
   }
 
   @Test(
-    "A redirect to other than HTTP is the response, and nothing else is asked for",
+    "A redirect to another scheme than HTTP is returned as the response and not followed",
     arguments: ["file:///etc/passwd", "data:text/plain,hi", "ftp://127.0.0.1/x"])
   func redirectToOtherScheme(_ location: String) async throws {
     try await withCache { _ in

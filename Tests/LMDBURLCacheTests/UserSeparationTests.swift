@@ -6,24 +6,23 @@ import Testing
 
 @testable import LMDBURLCache
 
-/// What one user gets is never given to another: over `data(for:)`, over sessions, and through `URLCache`'s own methods.
-@Suite("The cache keeps users apart", .timeLimit(.minutes(1)))
+/// A response for one user never reaches another through `data(for:)`, sessions, or `URLCache`'s own methods.
+@Suite("Separation of users", .timeLimit(.minutes(1)))
 struct UserSeparationTests {
   private func url(_ user: String?, _ origin: LoopbackOrigin, _ path: String = "/x") -> URL {
     URL(string: "http://\(user.map { "\($0):pw@" } ?? "")127.0.0.1:\(origin.port)\(path)")!
   }
 
-  /// What the origin answers to a user of a URL.
+  /// Returns the page that the origin sends to a user of a URL.
   private func page(of user: String?) -> String {
-    user.map { "Basic " + Data("\($0):pw".utf8).base64EncodedString() } ?? "nobody"
+    user.map { "Basic " + Data("\($0):pw".utf8).base64EncodedString() } ?? "none"
   }
 
-  // Issue 15, item 1.
-  @Test("Users of one URL, asking at the same time and then again, get their own pages", arguments: [true, false])
+  @Test("Users of one URL get their own pages, with concurrent requests and from the cache", arguments: [true, false])
   func usersOfURL(usesSession: Bool) async throws {
     let gate = Gate()
     try await withCache { request in
-      Reply(200, [("Cache-Control", "private, max-age=600")], request["Authorization"] ?? "nobody").held(at: gate)
+      Reply(200, [("Cache-Control", "private, max-age=600")], request["Authorization"] ?? "none").held(at: gate)
     } _: { (fixture, origin) async throws in
       let (cache, session) = (fixture.cache, fixture.session())
       @Sendable func load(_ user: String?) async throws -> String {
@@ -37,7 +36,7 @@ struct UserSeparationTests {
             #expect(text == page(of: user))
           }
         }
-        while origin.requestCount + fixture.cache.engine.statistics.waiting < 3 { await Task.yield() }
+        while origin.requestCount + fixture.cache.cachingClient.statistics.waiting < 3 { await Task.yield() }
         gate.open()
         try await group.waitForAll()
       }
@@ -46,38 +45,56 @@ struct UserSeparationTests {
     }
   }
 
-  // Issue 15, item 1.
+  @Test("A response that a shared cache stored for all users serves no other user in a private cache")
+  func sharedThenPrivate() async throws {
+    let shared = try CacheFixture(configure: { $0.caching.mode = .shared })
+    let origin = try LoopbackOrigin {
+      Reply(200, [("Cache-Control", "public, max-age=600")], $0["Authorization"] ?? "")
+    }
+    func request(_ user: String) -> URLRequest { URLRequest(origin.url("/a"), ["Authorization": user]) }
+    for user in ["ann", "bob"] { #expect(try await shared.cache.data(for: request(user)).0.text == "ann") }
+    shared.cache.flush()
+    var options = LMDBURLCache.Options()
+    options.clock = { [clock = shared.clock] in clock.now }
+    let own = try LMDBURLCache(
+      directory: shared.directory, memoryCapacity: 1 << 20, diskCapacity: 16 << 20, options: options)
+    #expect(own.cachedResponse(for: request("bob")) == nil)
+    #expect(try await own.data(for: request("bob")).0.text == "bob")
+    #expect(try await own.data(for: request("ann")).0.text == "ann")
+    #expect(origin.requestCount == 3)
+    origin.stop()
+    await shared.finish()
+  }
+
   @Test("Only a keyed digest of a URL's user reaches the disk")
   func digest() async throws {
     try await withCache { _ in
       Reply(200, [("Cache-Control", "max-age=600")], "body")
     } _: { (fixture, origin) async throws in
       _ = try await fixture.cache.data(from: url("alice", origin))
-      let asked = URLRequest(url: url("alice", origin))
-      let key = try #require(fixture.cache.key(for: asked))
+      let request = URLRequest(url: url("alice", origin))
+      let key = try #require(fixture.cache.key(for: request))
       #expect(key == fixture.cache.key(for: URLRequest(url: url(nil, origin))))
-      let record = try #require(fixture.cache.core.find(key) { _ in true }?.record)
-      #expect(record.vary.selectors.map(\.name) == ["authorization"])
-      let digest = try #require(record.vary.selectors.first?.value ?? nil)
+      let record = try #require(fixture.cache.core.lookup(key) { _ in true }?.record)
+      #expect(record.vary.fields.map(\.name) == ["authorization"])
+      let digest = try #require(record.vary.fields.first?.value ?? nil)
       #expect(!digest.contains("alice"))
       // Another store has another secret.
       let other = try CacheFixture()
-      #expect(fixture.cache.credentialDigest("value") == fixture.cache.credentialDigest("value"))
-      #expect(fixture.cache.credentialDigest("value") != other.cache.credentialDigest("value"))
+      #expect(fixture.cache.core.credentialDigest("value") == fixture.cache.core.credentialDigest("value"))
+      #expect(fixture.cache.core.credentialDigest("value") != other.cache.core.credentialDigest("value"))
       await other.finish()
     }
   }
 
-  // Issue 15, item 1.
-  @Test("Without a disk, too, a credential is known by a digest only")
+  @Test("Without a disk tier only a digest of the credentials is kept, too")
   func digestInMemory() throws {
     let cache = LMDBURLCache(memoryCapacity: 1 << 20, diskCapacity: 0, diskPath: nil)
-    #expect(cache.credentialDigest("value") == cache.credentialDigest("value"))
-    #expect(!cache.credentialDigest("value").contains("value"))
+    #expect(cache.core.credentialDigest("value") == cache.core.credentialDigest("value"))
+    #expect(!cache.core.credentialDigest("value").contains("value"))
   }
 
-  // Issue 15, item 1.
-  @Test("A response stored by hand for one user of a URL is not another's")
+  @Test("A response stored manually for one user of a URL is not returned to another")
   func byHand() async throws {
     try await withCache { _ in
       Reply(200)
@@ -93,8 +110,7 @@ struct UserSeparationTests {
     }
   }
 
-  // Issue 15, item 7.
-  @Test("An unsafe request with a user in its URL removes what is stored for everybody else")
+  @Test("An unsafe request with a user in its URL invalidates the responses of all other users")
   func unsafe() async throws {
     try await withCache { _ in
       Reply(200, [("Cache-Control", "max-age=600")], "body")
@@ -107,7 +123,6 @@ struct UserSeparationTests {
     }
   }
 
-  // Issue 15, item 4.
   @Test("Requests with different Host fields never get each other's pages")
   func hostFields() async throws {
     try await withCache { request in
@@ -129,9 +144,8 @@ struct UserSeparationTests {
     }
   }
 
-  // Issue 15, item 7.
-  /// The origin is sent a User-Agent with the name of this process, which the request's own fields do not show.
-  @Test("A response that varies by User-Agent is for processes of the same name, unless the request has the field")
+  /// The transport adds a User-Agent with the name of this process, which the request's own fields lack.
+  @Test("A response with Vary: User-Agent matches the transport's User-Agent unless the request has its own")
   func userAgent() async throws {
     try await withCache { request in
       Reply(200, [("Cache-Control", "max-age=600"), ("Vary", "User-Agent")], request["User-Agent"] ?? "")
@@ -140,8 +154,8 @@ struct UserSeparationTests {
       #expect(try await fixture.session().data(from: origin.url("/x")).0.text == sent)
       #expect(origin.requestCount == 1)
       let key = try #require(fixture.cache.key(for: URLRequest(url: origin.url("/x"))))
-      let selectors = try #require(fixture.cache.core.find(key) { _ in true }?.record.vary.selectors)
-      let value = try #require(selectors.first { $0.name == "user-agent" }?.value)
+      let fields = try #require(fixture.cache.core.lookup(key) { _ in true }?.record.vary.fields)
+      let value = try #require(fields.first { $0.name == "user-agent" }?.value)
       #expect(value.contains(ProcessInfo.processInfo.processName))
       let named = URLRequest(origin.url("/x"), ["User-Agent": "mine"])
       #expect(try await fixture.cache.data(for: named).0.text == "mine")

@@ -6,7 +6,7 @@ import Testing
 
 @testable import LMDBURLCache
 
-@Suite("A disk tier that others keep from being opened")
+@Suite("A disk tier that cannot be opened because of other processes")
 struct WaitingForDiskTests {
   private func url(_ name: String) -> URL { URL(string: "http://example.com/\(name)")! }
 
@@ -14,20 +14,19 @@ struct WaitingForDiskTests {
     cache.storeCachedResponse(cached(url(name)), for: URLRequest(url: url(name)))
   }
 
-  // Issue 14, item 18.
-  @Test("Nothing is kept until the directory can be opened, and what is removed meanwhile stays so")
+  @Test("Nothing is kept until the directory can be opened, and removals in the meantime take effect")
   func waiting() async throws {
     let directory = FileManager.default.temporaryDirectory.appendingPathComponent("waiting-\(UUID().uuidString)")
-    // What is left in the temporary directory fails no test.
+    // A leftover directory does no harm.
     defer { try? FileManager.default.removeItem(at: directory) }
     do {
       let cache = try LMDBURLCache(directory: directory, memoryCapacity: 0, diskCapacity: 4 << 20)
       store("old", in: cache)
       #expect(cache.flush())
     }
-    // As a process of another PID namespace has it open.
+    // Simulates a process of another PID namespace that has the directory open.
     let others = open(directory.path + "/users.lock", O_RDWR | O_CLOEXEC)
-    // Alone first: the first cache may still be about to close its store.
+    // The exclusive lock first: the first cache may still be closing its store.
     while flock(others, LOCK_EX | LOCK_NB) != 0 { usleep(1000) }
     while flock(others, LOCK_SH | LOCK_NB) != 0 { usleep(1000) }
     var namespace: UInt64 = 1
@@ -37,13 +36,13 @@ struct WaitingForDiskTests {
     #expect(cache.core.store == nil)
     store("new", in: cache)
     #expect(!cache.isCached(url("new")))
-    // Whoever had it open could not have told this cache, nor it them.
+    // A process with the directory open and this cache could not inform each other of removals.
     cache.removeCachedResponse(for: URLRequest(url: url("old")))
 
     close(others)
-    let patience = ContinuousClock.now + .seconds(60)
-    while cache.core.store == nil, ContinuousClock.now < patience {
-      // A lookup is what sets it off.
+    let deadline = ContinuousClock.now + .seconds(60)
+    while cache.core.store == nil, ContinuousClock.now < deadline {
+      // A lookup triggers the next attempt.
       _ = cache.isCached(url("old"))
       try await Task.sleep(for: .milliseconds(5))
     }

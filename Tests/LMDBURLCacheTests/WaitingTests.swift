@@ -9,7 +9,7 @@ import Testing
 @testable import LMDBURLCache
 @testable import ResponseStore
 
-/// Holds LMDB's write lock until it is released, as a writer does whose disk hangs: nothing that is queued is written.
+/// Holds LMDB's write lock until it is released, like a writer whose disk hangs. No queued write is committed.
 final class HeldWriteLock: Sendable {
   private let isHeld = DispatchSemaphore(value: 0)
   private let mayEnd = DispatchSemaphore(value: 0)
@@ -18,7 +18,7 @@ final class HeldWriteLock: Sendable {
   init(_ store: ResponseStore) {
     Thread.detachNewThread { [isHeld, mayEnd, hasEnded] in
       do {
-        try store.file.environment.write { (_) throws(LMDBError) in
+        try store.context.database.environment.write { (_) throws(LMDBError) in
           isHeld.signal()
           mayEnd.wait()
         }
@@ -37,8 +37,7 @@ final class HeldWriteLock: Sendable {
   }
 }
 
-/// Lets go of what a test holds when the test is done with it, or after 20 seconds, so that a test fails that would
-/// wait for ever.
+/// Releases a resource at the end of a test, or after 20 seconds, so that a test fails instead of blocking forever.
 final class Deadline: Sendable {
   private let isDone = DispatchSemaphore(value: 0)
   private let hasReleased = DispatchSemaphore(value: 0)
@@ -52,7 +51,7 @@ final class Deadline: Sendable {
     }
   }
 
-  /// Releases. False if that was done already, as all took too long.
+  /// Releases the resource. Returns false if the time limit has released it before.
   func end() async -> Bool {
     isDone.signal()
     await withCheckedContinuation { continuation in
@@ -65,10 +64,10 @@ final class Deadline: Sendable {
   }
 }
 
-/// Who waits for a full queue, and for whom nobody waits.
-@Suite("Waiting", .timeLimit(.minutes(2)))
+/// Which operations wait for a full queue, and which do not.
+@Suite("Waiting for the write queue", .timeLimit(.minutes(2)))
 struct WaitingTests {
-  /// A cache whose store has a small queue, and waits for room in it for longer than any test takes.
+  /// Runs `body` with a store that has a small queue and waits for space for longer than any test takes.
   private func withSmallQueue(_ body: (CacheFixture) async throws -> Void) async throws {
     let fixture = try CacheFixture(memory: 1 << 20, disk: 0)
     var options = fixture.cache.core.options.storeOptions(diskCapacity: 16 << 20)
@@ -94,7 +93,7 @@ struct WaitingTests {
       response: httpResponse(url(number), ["Cache-Control": "max-age=600"]), data: Data(count: 600_000))
   }
 
-  /// Whether `body`, on a thread of its own, returns although what it must not wait for is held.
+  /// Returns whether `body`, on its own thread, completes within 20 seconds.
   private func returns(_ body: @escaping @Sendable () -> Void) async -> Bool {
     let isDone = DispatchSemaphore(value: 0)
     Thread.detachNewThread {
@@ -106,8 +105,7 @@ struct WaitingTests {
     }
   }
 
-  // Issue 14, item 6.
-  @Test("Neither a removal nor another store waits for a store that finds the queue full")
+  @Test("Neither a removal nor another write waits for a write that blocks on the full queue")
   func fullQueue() async throws {
     try await withSmallQueue { fixture in
       let cache = fixture.cache
@@ -119,8 +117,8 @@ struct WaitingTests {
       let isStored = DispatchSemaphore(value: 0)
       Thread.detachNewThread { [self] in
         let key = cache.key(for: URLRequest(url: url(2)))!
-        let response = cache.adopt(large(2), for: URLRequest(url: url(2)), key).response
-        cache.core.keep(response, reachesDisk: true) {
+        let response = cache.makeEntry(from: large(2), for: URLRequest(url: url(2)), key).response
+        cache.core.insert(response, reachesDisk: true) {
           isStoring.signal()
           return false
         }
@@ -153,9 +151,8 @@ struct WaitingTests {
     }
   }
 
-  // Issue 14, item 7.
   @Test(
-    "A task whose response finds the queue full goes on at once; the response is dropped, and nothing older comes back")
+    "If the queue is full, a task continues without storing its response, and no older one is found")
   func fullQueueInTasks() async throws {
     let origin = try LoopbackOrigin { request in
       Reply(200, [("Cache-Control", "max-age=600")], body: Data(repeating: 2, count: 600_000))
@@ -164,7 +161,7 @@ struct WaitingTests {
       let cache = fixture.cache
       cache.memoryCapacity = 0
       let urls = (0..<16).map { origin.url("/\($0)") }
-      // There is an older one on disk.
+      // An older response is on disk.
       let stale = CachedURLResponse(
         response: httpResponse(urls[0], ["Cache-Control": "max-age=0", "ETag": "\"1\""]), data: Data("old".utf8))
       cache.storeCachedResponse(stale, for: URLRequest(url: urls[0]))
@@ -172,12 +169,12 @@ struct WaitingTests {
       let lock = HeldWriteLock(try #require(cache.core.store))
       let deadline = Deadline { lock.release() }
       cache.storeCachedResponse(large(1), for: URLRequest(url: url(1)))
-      let dropped = try #require(cache.statistics.disk?.droppedStores)
+      let dropped = try #require(cache.statistics.disk?.droppedWrites)
       try await withThrowingTaskGroup(of: Int.self) { group in
         for url in urls { group.addTask { try await cache.data(from: url).0.count } }
         for try await count in group { #expect(count == 600_000) }
       }
-      #expect(cache.statistics.disk?.droppedStores == dropped + urls.count)
+      #expect(cache.statistics.disk?.droppedWrites == dropped + urls.count)
       #expect(!cache.isCached(urls[0]))
       #expect(await deadline.end())
       #expect(cache.flush())
@@ -186,8 +183,7 @@ struct WaitingTests {
     origin.stop()
   }
 
-  // Issue 14, item 7.
-  @Test("While tasks wait for removals to be written down, other tasks run, and the removals hold when the tasks go on")
+  @Test("While removals wait for the removal log, other tasks run; the removals have taken effect when they return")
   func removalsInTasks() async throws {
     let origin = try LoopbackOrigin { request in
       Reply(200, request.method == "POST" ? [] : [("Cache-Control", "max-age=600")], "body")
@@ -198,7 +194,7 @@ struct WaitingTests {
       for url in urls { _ = try await cache.data(from: url) }
       let hit = origin.url("/hit")
       _ = try await cache.data(from: hit)
-      // As a process does that is stopped while it writes a removal down.
+      // Simulates a process that is suspended while it writes to the removal log.
       let descriptor = open(fixture.directory.path + "/LMDBURLCache.removals", O_RDWR)
       #expect(flock(descriptor, LOCK_EX) == 0)
       let deadline = Deadline { _ = close(descriptor) }
@@ -211,7 +207,7 @@ struct WaitingTests {
             return !cache.isCached(url)
           }
         }
-        // Time for the answers to come.
+        // Gives the responses time to arrive.
         for number in 0..<20 {
           _ = try await cache.data(from: origin.url("/other\(number)"))
           for _ in 0..<10 {

@@ -2,7 +2,8 @@ import Foundation
 import LoopbackOrigin
 import Testing
 
-@Suite final class FileOriginTests {
+@Suite("File origin")
+final class FileOriginTests {
   private let folder: URL
   private let secret: URL
 
@@ -20,22 +21,23 @@ import Testing
   }
 
   deinit {
-    // A folder left behind in the temporary directory fails no test.
+    // Ignore failures: the system cleans its temporary directory.
     try? FileManager.default.removeItem(at: folder.deletingLastPathComponent())
   }
 
-  @Test func servesFilesWithWhatACacheNeeds() throws {
+  @Test("Files are served with a type, a length and Cache-Control")
+  func servesFiles() throws {
     let origin = try FileOrigin(folder: folder.path) { path in path == "a.txt" ? 7 : 8 }
     defer { origin.stop() }
     #expect(try origin.files() == ["a.txt", "sub folder/ü%.html"])
     #expect(try origin.files(byteCounts: 4...9) == ["a.txt"])
 
-    let answer = RawClient.exchange(origin.origin, "GET", "/a.txt")
-    #expect(answer.hasPrefix("HTTP/1.1 200 OK\r\n"))
-    #expect(answer.contains("\r\nCache-Control: max-age=7\r\n"))
-    #expect(answer.contains("\r\nContent-Type: text/plain\r\n"))
-    #expect(answer.contains("\r\nContent-Length: 5\r\n"))
-    #expect(answer.hasSuffix("\r\n\r\nhello"))
+    let response = RawClient.exchange(origin.origin, "GET", "/a.txt")
+    #expect(response.hasPrefix("HTTP/1.1 200 OK\r\n"))
+    #expect(response.contains("\r\nCache-Control: max-age=7\r\n"))
+    #expect(response.contains("\r\nContent-Type: text/plain\r\n"))
+    #expect(response.contains("\r\nContent-Length: 5\r\n"))
+    #expect(response.hasSuffix("\r\n\r\nhello"))
     let head = RawClient.exchange(origin.origin, "HEAD", "/a.txt")
     #expect(head.contains("\r\nContent-Length: 5\r\n") && head.hasSuffix("\r\n\r\n"))
 
@@ -45,7 +47,8 @@ import Testing
     #expect(other.contains("\r\nContent-Type: text/html\r\n") && other.contains("max-age=8") && other.hasSuffix("<p>"))
   }
 
-  @Test func revalidates() throws {
+  @Test("Conditional requests are evaluated, and a changed file has another ETag")
+  func revalidates() throws {
     let origin = try FileOrigin(folder: folder.path)
     defer { origin.stop() }
     let file = folder.appendingPathComponent("a.txt")
@@ -64,10 +67,10 @@ import Testing
     ] {
       let client = RawClient(origin.origin)
       client.send("GET /a.txt HTTP/1.1\r\nConnection: close\r\n\(condition)\r\n\r\n")
-      let answer = client.readToEnd().text
-      #expect(answer.hasPrefix("HTTP/1.1 \(status) "), "\(condition)")
-      #expect(answer.contains("\r\nETag: \(tag)\r\n"))
-      #expect(answer.hasSuffix(status == 304 ? "\r\n\r\n" : "hello"))
+      let response = client.readToEnd().text
+      #expect(response.hasPrefix("HTTP/1.1 \(status) "), "\(condition)")
+      #expect(response.contains("\r\nETag: \(tag)\r\n"))
+      #expect(response.hasSuffix(status == 304 ? "\r\n\r\n" : "hello"))
     }
 
     try Data("hallo".utf8).write(to: file)
@@ -76,19 +79,22 @@ import Testing
     #expect(!RawClient.exchange(origin.origin, "GET", "/a.txt").contains("ETag: \(tag)\r\n"), "same size, same time")
   }
 
-  @Test(arguments: [
-    "/absent", "/", "/sub%20folder", "/../secret.txt", "/%2e%2e/secret.txt", "/sub%20folder/..%2F..%2Fsecret.txt",
-    "/out", "//etc/passwd", "/a.txt%00", "/%zz", "/./a.txt", "*",
-  ])
+  @Test(
+    "Targets outside the folder, and targets that are no file, get a 404",
+    arguments: [
+      "/absent", "/", "/sub%20folder", "/../secret.txt", "/%2e%2e/secret.txt", "/sub%20folder/..%2F..%2Fsecret.txt",
+      "/out", "//etc/passwd", "/a.txt%00", "/%zz", "/./a.txt", "*",
+    ])
   func findsNothing(_ target: String) throws {
     let origin = try FileOrigin(folder: folder.path)
     defer { origin.stop() }
-    let answer = RawClient.exchange(origin.origin, "GET", target)
-    #expect(answer.hasPrefix("HTTP/1.1 404 Not Found\r\n"))
-    #expect(!answer.contains("secret\n") && !answer.hasSuffix("secret"))
+    let response = RawClient.exchange(origin.origin, "GET", target)
+    #expect(response.hasPrefix("HTTP/1.1 404 Not Found\r\n"))
+    #expect(!response.contains("secret\n") && !response.hasSuffix("secret"))
   }
 
-  @Test func refusesOtherMethodsAndAbsentFolders() throws {
+  @Test("Other methods get a 405, and a missing folder is an error")
+  func refusesOtherMethodsAndMissingFolders() throws {
     let origin = try FileOrigin(folder: folder.path)
     defer { origin.stop() }
     #expect(RawClient.exchange(origin.origin, "DELETE", "/a.txt").hasPrefix("HTTP/1.1 405 "))

@@ -4,8 +4,10 @@ import LoopbackOrigin
 import Synchronization
 import Testing
 
-@Suite struct LoopbackOriginTests {
-  @Test func recordsWhatCameInOrder() throws {
+@Suite("Loopback origin")
+struct LoopbackOriginTests {
+  @Test("Requests are recorded in order with their fields and bodies")
+  func recordsRequests() throws {
     let origin = try LoopbackOrigin { _ in Reply() }
     defer { origin.stop() }
     let client = RawClient(origin)
@@ -30,7 +32,8 @@ import Testing
     #expect(requests[1].query == nil)
   }
 
-  @Test func asksForABodyThatWaitsToBeAskedFor() throws {
+  @Test("A request with Expect: 100-continue gets a 100 response before its body is read")
+  func sendsContinue() throws {
     let origin = try LoopbackOrigin { request in Reply(200, [], body: request.body).closing() }
     defer { origin.stop() }
     let client = RawClient(origin)
@@ -40,11 +43,13 @@ import Testing
     #expect(client.readToEnd().text.hasSuffix("\r\n\r\nhi"))
   }
 
-  @Test(arguments: [
-    "nonsense\r\n\r\n", "GET /\r\n\r\n", "GET / SMTP/1\r\n\r\n", "GET / HTTP/1.1\r\nno colon\r\n\r\n",
-    "GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", "GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-  ])
-  func refusesWhatIsNoRequest(_ text: String) throws {
+  @Test(
+    "Malformed requests get a 400 and are not recorded",
+    arguments: [
+      "nonsense\r\n\r\n", "GET /\r\n\r\n", "GET / SMTP/1\r\n\r\n", "GET / HTTP/1.1\r\nno colon\r\n\r\n",
+      "GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", "GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    ])
+  func refusesMalformedRequests(_ text: String) throws {
     let origin = try LoopbackOrigin { _ in Reply() }
     defer { origin.stop() }
     let client = RawClient(origin)
@@ -53,14 +58,16 @@ import Testing
     #expect(origin.requestCount == 0)
   }
 
-  @Test func takesATargetOf100000Characters() throws {
+  @Test("A request target can have 100,000 characters")
+  func acceptsLongTargets() throws {
     let origin = try LoopbackOrigin { request in Reply(200, [], String(request.target.utf8.count)) }
     defer { origin.stop() }
     let target = "/" + String(repeating: "x", count: 99_999)
     #expect(RawClient.exchange(origin, "GET", target).hasSuffix("\r\n\r\n100000"))
   }
 
-  @Test func closesAfterHTTP10() throws {
+  @Test("The connection is closed after an HTTP/1.0 request")
+  func closesAfterHTTP10() throws {
     let origin = try LoopbackOrigin { _ in Reply(200, [], "hi") }
     defer { origin.stop() }
     let client = RawClient(origin)
@@ -68,7 +75,8 @@ import Testing
     #expect(client.readToEnd().text.hasSuffix("hi"))
   }
 
-  @Test func givesScriptedRepliesInOrder() throws {
+  @Test("Scripted replies are sent in order, and a 500 after the last one")
+  func sendsScriptedReplies() throws {
     let origin = try LoopbackOrigin(replies: [Reply(200, [], "1"), Reply(404)])
     defer { origin.stop() }
     #expect(RawClient.exchange(origin).hasSuffix("\r\n\r\n1"))
@@ -78,7 +86,8 @@ import Testing
     #expect(RawClient.exchange(origin).hasPrefix("HTTP/1.1 410"))
   }
 
-  @Test func stopEndsWhatIsHeldAndFreesThePort() async throws {
+  @Test("Stopping ends held replies and idle connections, and frees the port")
+  func stopEndsConnections() async throws {
     let gate = Gate()
     let origin = try LoopbackOrigin { _ in Reply(200, [], "hello").held(at: gate, afterBodyBytes: 2) }
     let clients = (0..<8).map { _ in RawClient(origin) }
@@ -100,7 +109,8 @@ import Testing
     #expect(throws: OriginError.self) { try LoopbackOrigin(port: next.port) { _ in Reply() } }
   }
 
-  @Test func aWaitEndsWithItsTask() async throws {
+  @Test("Cancelling a task ends its wait")
+  func cancellationEndsWaits() async throws {
     let origin = try LoopbackOrigin { _ in Reply() }
     defer { origin.stop() }
     let gate = Gate()
@@ -114,7 +124,8 @@ import Testing
     #expect(await gate.waitUntilOpen())
   }
 
-  @Test func trapsWhenAHandlerStopsItsOrigin() async {
+  @Test("Stopping an origin in its own handler traps")
+  func stopInHandlerTraps() async {
     await #expect(processExitsWith: .failure) {
       let origin = Mutex<LoopbackOrigin?>(nil)
       let made = try LoopbackOrigin { _ in
@@ -126,14 +137,16 @@ import Testing
     }
   }
 
-  @Test func trapsOnATargetThatIsNone() async {
+  @Test("An invalid request target traps")
+  func invalidTargetTraps() async {
     await #expect(processExitsWith: .failure) {
       let origin = try LoopbackOrigin { _ in Reply() }
       _ = origin.url("no slash")
     }
   }
 
-  @Test func servesURLSession() async throws {
+  @Test("URLSession gets complete replies over one connection")
+  func servesURLSession() async throws {
     let origin = try LoopbackOrigin { request in
       Reply(201, [("X-Method", request.method)], body: request.body).chunked(byteCount: 1000)
     }
@@ -154,7 +167,8 @@ import Testing
     #expect(Set(origin.requests.map(\.connection)) == [0], "the session keeps its connection")
   }
 
-  @Test func servesHundredsOfConnectionsAtOnce() async throws {
+  @Test("The origin serves 300 connections at once")
+  func servesManyConnections() async throws {
     let gate = Gate()
     let origin = try LoopbackOrigin { request in Reply(200, [], request.target).held(at: gate) }
     defer { origin.stop() }

@@ -9,9 +9,9 @@ final class RawClient {
   init(_ origin: LoopbackOrigin) {
     descriptor = socket(AF_INET, CInt(SOCK_STREAM.rawValue), 0)
     precondition(descriptor >= 0, "no socket: errno \(errno)")
-    // A byte that never comes fails the test instead of hanging it.
-    var patience = timeval(tv_sec: 20, tv_usec: 0)
-    setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &patience, socklen_t(MemoryLayout<timeval>.size))
+    // Fail the test instead of waiting forever for bytes that do not arrive.
+    var timeout = timeval(tv_sec: 20, tv_usec: 0)
+    setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &timeout, socklen_t(MemoryLayout<timeval>.size))
     var address = sockaddr_in()
     address.sin_family = sa_family_t(AF_INET)
     address.sin_port = origin.port.bigEndian
@@ -45,7 +45,7 @@ final class RawClient {
     }
   }
 
-  /// Reads exactly `count` bytes, fewer only at the end.
+  /// Reads `count` bytes, or fewer if the connection ends.
   func read(_ count: Int) -> String {
     var bytes: [UInt8] = []
     while bytes.count < count {
@@ -57,12 +57,12 @@ final class RawClient {
     return String(decoding: bytes, as: UTF8.self)
   }
 
-  /// Reads as many bytes as `text` has, which must be `text`.
+  /// Reads as many bytes as `text` has and expects them to equal `text`.
   func expect(_ text: String, sourceLocation: SourceLocation = #_sourceLocation) {
     #expect(read(text.utf8.count) == text, sourceLocation: sourceLocation)
   }
 
-  /// Reads up to the end of the connection, and tells how it ended: 0 or an `errno`.
+  /// Reads until the connection ends and returns the bytes, and 0 or the `errno` of the failure.
   func readToEnd() -> (text: String, failure: CInt) {
     var bytes: [UInt8] = []
     var buffer = [UInt8](repeating: 0, count: 64 << 10)
@@ -74,7 +74,7 @@ final class RawClient {
     }
   }
 
-  /// Sends one request that asks to close, and reads all that comes.
+  /// Sends one request with `Connection: close` and returns all bytes of the reply.
   static func exchange(_ origin: LoopbackOrigin, _ method: String = "GET", _ target: String = "/") -> String {
     let client = RawClient(origin)
     client.send("\(method) \(target) HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")

@@ -3,8 +3,9 @@ import Glibc
 import LoopbackOrigin
 import Testing
 
-/// What goes out for each kind of reply, byte for byte.
-@Suite struct ReplyTests {
+/// Tests of the bytes that each kind of reply sends.
+@Suite("Replies")
+struct ReplyTests {
   static let kinds: [(name: String, reply: Reply, bytes: String)] = [
     (
       "plain", Reply(200, [("A", "1"), ("B", "2")], "hi"),
@@ -52,7 +53,7 @@ import Testing
     ),
   ]
 
-  @Test(arguments: kinds.indices)
+  @Test("Each kind of reply sends its exact bytes", arguments: kinds.indices)
   func sendsExactly(_ index: Int) throws {
     let kind = Self.kinds[index]
     let origin = try LoopbackOrigin { _ in kind.reply }
@@ -60,21 +61,24 @@ import Testing
     #expect(RawClient.exchange(origin) == kind.bytes, "\(kind.name)")
   }
 
-  @Test func answersHEADWithTheHeadAlone() throws {
+  @Test("The reply to HEAD has no body")
+  func omitsBodyForHEAD() throws {
     let origin = try LoopbackOrigin { _ in Reply(200, [("ETag", "\"1\"")], "hello") }
     defer { origin.stop() }
     #expect(RawClient.exchange(origin, "HEAD") == "HTTP/1.1 200 OK\r\nETag: \"1\"\r\nContent-Length: 5\r\n\r\n")
   }
 
-  @Test func resets() throws {
-    let origin = try LoopbackOrigin { _ in Reply(200, parts: [.text("he"), .reset], framing: .declaredLength(9)) }
+  @Test("A reset part resets the connection")
+  func resets() throws {
+    let origin = try LoopbackOrigin { _ in Reply(200, parts: [.text("st"), .reset], framing: .declaredLength(9)) }
     defer { origin.stop() }
     let client = RawClient(origin)
     client.send("GET / HTTP/1.1\r\n\r\n")
     #expect(client.readToEnd().failure == ECONNRESET)
   }
 
-  @Test func holdsBeforeTheHeadAndInTheBody() async throws {
+  @Test("A reply can be held before its head and within its body")
+  func holdsReplies() async throws {
     let (head, body) = (Gate(), Gate())
     let origin = try LoopbackOrigin { _ in
       Reply(200, [], "hello").preceded(by: 103).held(at: head).held(at: body, afterBodyBytes: 2)
@@ -92,7 +96,8 @@ import Testing
     client.expect("llo")
   }
 
-  @Test func anEndlessBodyEndsWithItsClient() async throws {
+  @Test("An endless body ends when its client disconnects")
+  func endsEndlessBody() async throws {
     let origin = try LoopbackOrigin { _ in .endless(200, [("ETag", "\"1\"")]) }
     defer { origin.stop() }
     let client = RawClient(origin)
@@ -102,7 +107,8 @@ import Testing
     #expect(await origin.waitForAbandonedReplies())
   }
 
-  @Test func aHeldReplyNoticesThatItsClientLeft() async throws {
+  @Test("A held reply is abandoned when its client disconnects")
+  func abandonsHeldReply() async throws {
     let gate = Gate()
     let origin = try LoopbackOrigin { _ in Reply().held(at: gate) }
     defer { origin.stop() }

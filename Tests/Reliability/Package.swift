@@ -7,8 +7,9 @@ let package = Package(
   name: "Reliability",
   dependencies: [.package(name: "LMDBURLCache", path: "../..")],
   targets: [
-    // Kills, cuts, damages and crowds a store, and looks whether it keeps its word. Run it by Scripts/reliability. The folder
-    // Index is the store's own, compiled with steps at which a process can be killed.
+    // Tests a store under kills, power failures, corrupt files and load. Run it with Scripts/reliability.
+    // The folder Index is a symbolic link to the store's own sources. INDEX_STEPS compiles the steps at which a process
+    // can be killed into them.
     .executableTarget(
       name: "reliability",
       dependencies: [
@@ -20,7 +21,7 @@ let package = Package(
         .product(name: "LMDB", package: "LMDBURLCache"),
       ],
       swiftSettings: settings + [.define("INDEX_STEPS")]),
-    // The scripted origin of the package's own tests, by a symbolic link: it is no product of the package.
+    // The scripted origin of the package's tests, through a symbolic link, because it is not a product of the package.
     .target(name: "Origin", swiftSettings: settings),
   ]
 )

@@ -5,13 +5,15 @@ import Testing
 
 @Suite("Borrowed responses")
 struct BorrowedResponseTests {
-  @Test("The pieces of a body are the body, staged and on disk", arguments: [0, 1, 900, 16_368, 16_369, 200_000])
+  @Test(
+    "The pieces of a borrowed body form the body, while the write is pending and from disk",
+    arguments: [0, 1, 900, 16_368, 16_369, 200_000])
   func pieces(byteCount: Int) throws {
     let fixture = try StoreFixture()
     let url = "http://example.com/borrowed"
     let body = pseudorandomData(byteCount, seed: 5)
     fixture.store.store(fixture.response(url, body: body))
-    // Staged; then read from the disk for the first time, and again when its checksums are known.
+    // A pending write, then the first read from disk, then a read with verified checksums.
     for round in 0..<3 {
       var bytes: [UInt8] = []
       let status = fixture.store.withResponse(fixture.key(url)) { response in

@@ -5,20 +5,20 @@ import Testing
 
 @testable import ResponseStore
 
-@Suite("Damage found while running")
+@Suite("Corruption found at run time")
 struct DamageTests {
   static let url = "http://a.example/"
 
-  /// Flips a byte of the data file behind the store's back, where `pattern` stands.
+  /// Flips a byte of the data file at an offset from `pattern`, without the store's knowledge.
   private func flip(_ pattern: Data, at offset: Int, in fixture: StoreFixture) throws {
     let path = fixture.path("data.mdb")
-    let place = try #require(try Data(contentsOf: URL(fileURLWithPath: path)).range(of: pattern)).lowerBound + offset
+    let position = try #require(try Data(contentsOf: URL(fileURLWithPath: path)).range(of: pattern)).lowerBound + offset
     let descriptor = open(path, O_RDWR)
     defer { close(descriptor) }
     var byte: UInt8 = 0
-    #expect(pread(descriptor, &byte, 1, off_t(place)) == 1)
+    #expect(pread(descriptor, &byte, 1, off_t(position)) == 1)
     byte ^= 0x10
-    #expect(pwrite(descriptor, &byte, 1, off_t(place)) == 1)
+    #expect(pwrite(descriptor, &byte, 1, off_t(position)) == 1)
   }
 
   enum Place: String, CaseIterable {
@@ -34,23 +34,24 @@ struct DamageTests {
     defer { fixture.finish() }
     let body = pseudorandomData(place == .chunkedBody ? 100_000 : 300, seed: 77)
     fixture.store.store(
-      fixture.response(Self.url, body: body, fields: HTTPFields([("X-Marked", "here it stands")])))
+      fixture.response(Self.url, body: body, fields: HTTPFields([("X-Marked", "marked value")])))
     for number in 0..<20 { fixture.store.store(fixture.response("http://b.example/\(number)")) }
     fixture.drain()
     try fixture.reopen()
     let key = Data(fixture.key(Self.url).bytes)
     switch place {
     case .inlineBody, .chunkedBody: try flip(body.prefix(64), at: 20, in: fixture)
-    case .fields: try flip(Data("here it stands".utf8), at: 3, in: fixture)
-    // In front of the record's key lies its fixed part, whose first bytes are checksum and version.
+    case .fields: try flip(Data("marked value".utf8), at: 3, in: fixture)
+    // The fixed part of the record header precedes the key. It begins with the checksum and the version.
     case .key: try flip(key + Data([8, 0, 0, 0]), at: 3, in: fixture)
-    case .checksum: try flip(key + Data([8, 0, 0, 0]), at: -HeadRecord.fixedByteCount, in: fixture)
+    case .checksum: try flip(key + Data([8, 0, 0, 0]), at: -RecordHeader.fixedByteCount, in: fixture)
     case .version:
-      try flip(key + Data([8, 0, 0, 0]), at: -HeadRecord.fixedByteCount + HeadRecord.Offset.recordVersion, in: fixture)
+      try flip(
+        key + Data([8, 0, 0, 0]), at: -RecordHeader.fixedByteCount + RecordHeader.Offset.recordVersion, in: fixture)
     }
     #expect(fixture.body(Self.url) == nil)
     #expect(fixture.body(Self.url) == nil)
-    #expect(fixture.store.statistics.damagedRecords == 1)
+    #expect(fixture.store.statistics.corruptRecords == 1)
     #expect(log.all.count == 1)
     #expect(log.all.allSatisfy { !$0.contains("a.example") })
     fixture.store.writePending()
@@ -62,8 +63,9 @@ struct DamageTests {
     #expect(fixture.body(Self.url) == Data("body".utf8))
   }
 
-  /// Swaps the first two entries of every leaf with many, so that their keys are out of order: liblmdb does not see it, and may
-  /// not find what it stores there.
+  /// Swaps the first two entries of every leaf page with many entries, so that their keys are out of order.
+  ///
+  /// liblmdb does not detect this and may not find entries that it inserts into such a page.
   private func disorderLeaves(in fixture: StoreFixture) throws {
     let pages = try Data(contentsOf: URL(fileURLWithPath: fixture.path("data.mdb")))
     let descriptor = open(fixture.path("data.mdb"), O_RDWR)
@@ -82,7 +84,7 @@ struct DamageTests {
     for number in 0..<40 { #expect(fixture.body("http://b.example/\(number)") != nil) }
   }
 
-  /// A store in which one record has been found damaged.
+  /// Returns a store in which a lookup has found one corrupt record.
   private func fixtureWithDamage(_ log: LogLines) throws -> StoreFixture {
     let fixture = try StoreFixture { $0.log = { log.append($0) } }
     let body = pseudorandomData(300, seed: 77)
@@ -94,26 +96,26 @@ struct DamageTests {
     return fixture
   }
 
-  @Test("After a damaged record the trees are looked at, which no checksum guards; broken ones give the store up")
+  @Test("After a corrupt record the store checks its pages and fails if their structure is broken")
   func brokenTrees() throws {
     let log = LogLines()
     let fixture = try fixtureWithDamage(log)
     defer { fixture.finish() }
     try disorderLeaves(in: fixture)
     fixture.drain()
-    #expect(fixture.store.isGivenUp)
+    #expect(fixture.store.hasFailed)
     #expect(log.all.contains { $0.contains("out of order") })
     try fixture.reopen()
     fill(fixture)
   }
 
-  @Test("After a damaged record the next opening looks at the trees again, once")
+  @Test("After a corrupt record the next open checks the pages again, once")
   func brokenLater() throws {
     let log = LogLines()
     let fixture = try fixtureWithDamage(log)
     defer { fixture.finish() }
     fixture.drain()
-    #expect(!fixture.store.isGivenUp)
+    #expect(!fixture.store.hasFailed)
     fixture.close()
     try disorderLeaves(in: fixture)
     try fixture.open()
@@ -126,7 +128,7 @@ struct DamageTests {
     #expect(log.all.count == count)
   }
 
-  @Test("A record that was verified is compared again when every read is to be")
+  @Test("With verifiesEveryRead the checksums of a verified record are compared again")
   func everyRead() throws {
     let fixture = try StoreFixture { $0.verifiesEveryRead = true }
     defer { fixture.finish() }
@@ -139,35 +141,35 @@ struct DamageTests {
     fixture.store.writePending()
   }
 
-  @Test("Rows that lead nowhere are misses, and eviction cleans them away")
+  @Test("Index and date entries without a record are misses, and eviction deletes them")
   func strays() throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
     fixture.store.store(fixture.response(Self.url, body: pseudorandomData(40_000, seed: 1)))
     fixture.store.store(fixture.response("http://b.example/"))
     fixture.drain()
-    let file = fixture.store.file
+    let file = fixture.store.context.database
     let rowID = try #require(fixture.store.lookup(fixture.key(Self.url))).rowID
     try file.write { (transaction) throws(LMDBError) in
       try file.heads.removeChecked(rowID, in: transaction)
     }
     #expect(!fixture.store.checkInvariants().isEmpty)
     #expect(fixture.body(Self.url) == nil)
-    #expect(fixture.store.statistics.damagedRecords == 0, "the index is a hint")
+    #expect(fixture.store.statistics.corruptRecords == 0, "the index is a hint")
     fixture.store.store(fixture.response("http://c.example/"))
     fixture.drain()
-    while try fixture.store.evict(pageCount: 1) > 0 {}
+    while try fixture.store.evictor.evict(pageCount: 1) > 0 {}
     #expect(fixture.store.checkInvariants() == [])
     #expect(fixture.store.entryCount == 0)
   }
 
-  @Test("A missing chunk is damage, not a short body")
+  @Test("A missing chunk is corruption, not a shorter body")
   func missingChunk() throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
     fixture.store.store(fixture.response(Self.url, body: pseudorandomData(100_000, seed: 1)))
     fixture.drain()
-    let file = fixture.store.file
+    let file = fixture.store.context.database
     let rowID = try #require(fixture.store.lookup(fixture.key(Self.url))).rowID
     for index: UInt32 in [2, 5, 0] {
       try file.write { (transaction) throws(LMDBError) in
@@ -179,13 +181,14 @@ struct DamageTests {
     #expect(fixture.store.entryCount == 0)
   }
 
-  @Test("Damaged numbers of the store as a whole give it up, without a trap")
+  @Test("Corrupt counters make the store fail without a trap")
   func counters() throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
     fixture.store.store(fixture.response(Self.url))
     fixture.drain()
-    try fixture.store.file.write { [meta = fixture.store.file.meta] (transaction) throws(LMDBError) in
+    try fixture.store.context.database.write {
+      [meta = fixture.store.context.database.meta] (transaction) throws(LMDBError) in
       try meta.put([UInt8](repeating: 0xFF, count: 72), for: MetaKey.counters, in: transaction)
     }
     #expect(fixture.store.entryCount == 0)
@@ -202,7 +205,7 @@ struct DamageTests {
   }
 
   @Test(
-    "An index of dates that does not fit the records keeps neither eviction nor a purge from their end",
+    "Eviction and removals complete even if the dates table does not match the records",
     arguments: Index.allCases, [true, false])
   func damagedDates(_ damage: Index, hasIndex: Bool) throws {
     let fixture = try StoreFixture(capacity: 4 << 20)
@@ -215,7 +218,7 @@ struct DamageTests {
       try FileManager.default.removeItem(atPath: fixture.path(IndexLayout.fileName))
       try fixture.open()
     }
-    let file = fixture.store.file
+    let file = fixture.store.context.database
     try file.write { (transaction) throws(LMDBError) in
       switch damage {
       case .rowsThatLeadNowhere:
@@ -241,7 +244,7 @@ struct DamageTests {
       fixture.store.writePending()
       if number % 8 == 7 { fixture.drain() }
     }
-    #expect(fixture.store.statistics.droppedStores == 0)
+    #expect(fixture.store.statistics.droppedWrites == 0)
     #expect(fixture.store.statistics.evictions > 300)
     fixture.clock.advance(by: 10)
     fixture.store.store(fixture.response("http://a.example/last"))
@@ -257,13 +260,13 @@ struct DamageTests {
     fixture.close()
   }
 
-  @Test("A mark of a purge that cannot be read hides everything")
+  @Test("A corrupt tombstone hides every record")
   func damagedMark() throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
     fixture.store.store(fixture.response(Self.url))
     fixture.drain()
-    let file = fixture.store.file
+    let file = fixture.store.context.database
     try file.write { (transaction) throws(LMDBError) in
       var counters = try file.counters(in: transaction)
       try file.meta.put([1, 2, 3], for: MetaKey.purge(1), in: transaction)
@@ -275,15 +278,15 @@ struct DamageTests {
     #expect(fixture.store.entryCount == 0)
   }
 
-  @Test("Random bytes are never a head, nor do they trap", arguments: [UInt64](1...4))
+  @Test("Random bytes are not accepted as a record header and do not trap", arguments: [UInt64](1...4))
   func randomHeads(seed: UInt64) {
     var random = SplitMix64(state: seed)
-    let fixtureHead = HeadRecord(
+    let fixtureHead = RecordHeader(
       NewResponse(
         key: RequestKey(urlString: Self.url)!, status: 200, fields: HTTPFields([("A", "b"), ("C", "d")]),
         body: Data("body".utf8),
-        facts: FreshnessFacts(responseTime: Date(), initialAge: 0, lifetime: 1, date: Date()),
-        vary: VarySelection(selectors: [VarySelection.Field(name: "x", value: nil)])),
+        facts: FreshnessInfo(responseTime: Date(), initialAge: 0, lifetime: 1, date: Date()),
+        vary: VaryKey(fields: [VaryKey.Field(name: "x", value: nil)])),
       storedAt: Date(), removalSequence: 7, inlineByteCount: 2000, bodyChecksum: 1)
     for _ in 0..<5000 {
       var bytes = fixtureHead.bytes
@@ -292,7 +295,7 @@ struct DamageTests {
       }
       if Bool.random(using: &random) { bytes.removeLast(Int.random(in: 0..<bytes.count, using: &random)) }
       bytes.withUnsafeBytes { raw in
-        guard let head = HeadLayout(raw) else { return }
+        guard let head = RecordHeaderView(raw) else { return }
         _ = (FieldCoding.decodeFields(head.fields), FieldCoding.decodeVary(head.vary), head.facts, head.status)
         _ = (RequestKey(storedBytes: [UInt8](head.key)).description, [UInt8](head.attachment))
         if head.isBodyInline {

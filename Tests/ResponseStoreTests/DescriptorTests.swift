@@ -6,15 +6,14 @@ import Testing
 
 @Suite("File descriptors")
 struct DescriptorTests {
-  // Issue 14, item 17.
-  @Test("With the standard descriptors closed, what a program prints is written into none of the store's files")
+  @Test("If the standard descriptors are closed, printed text never reaches the store's files")
   func closedStandardDescriptors() async throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
     fixture.close()
     let directory = fixture.directory
     await #expect(processExitsWith: .success) { [directory = directory as String] in
-      /// Prints, and ends the process if the descriptor leads to a file of the store.
+      /// Prints, and ends the process if a standard descriptor refers to a file of the store.
       func check(_ code: CInt) {
         for descriptor in CInt(0)...2 {
           var target = [CChar](repeating: 0, count: 4096)
@@ -29,19 +28,19 @@ struct DescriptorTests {
       for descriptor in CInt(0)...2 { close(descriptor) }
       let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20))
       check(11)
-      // Whoever closes them later gets no file of the store either.
+      // Closing the descriptors later does not assign them to files of the store either.
       for descriptor in CInt(0)...2 { close(descriptor) }
       for number in 0..<2000 { store.store(childResponse("http://a.example/\(number)")) }
       while store.writePending() {}
       check(12)
       for descriptor in CInt(0)...2 { close(descriptor) }
       store.removeAll()
-      store.condemn("a test said so")
-      let anew = try store.openAnew(options: quietOptions(capacity: 16 << 20))
+      store.context.fail("a test said so")
+      let reopened = try store.reopen(options: quietOptions(capacity: 16 << 20))
       check(13)
-      anew.store(childResponse("http://a.example/"))
-      while anew.writePending() {}
-      anew.close()
+      reopened.store(childResponse("http://a.example/"))
+      while reopened.writePending() {}
+      reopened.close()
       check(14)
     }
     for name in try FileManager.default.contentsOfDirectory(atPath: directory) {
@@ -52,7 +51,7 @@ struct DescriptorTests {
     #expect(fixture.body("http://a.example/") != nil)
   }
 
-  @Test("Without a descriptor for a larger index, the log names the call that failed and why")
+  @Test("If no descriptor is left for a larger index, the log names the call that failed and the reason")
   func noDescriptorForIndex() async throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
@@ -62,7 +61,7 @@ struct DescriptorTests {
       let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20, log: lines))
       var limit = rlimit()
       getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
-      // The next free one.
+      // The lowest free descriptor.
       let descriptor = open("/dev/null", O_RDONLY)
       close(descriptor)
       limit.rlim_cur = rlim_t(descriptor)
@@ -71,7 +70,7 @@ struct DescriptorTests {
         store.store(childResponse("http://a.example/\(number)"))
         store.writePending()
       }
-      guard let line = lines.all.first(where: { $0.contains("not be stored") || $0.contains("not stored") }) else {
+      guard let line = lines.all.first(where: { $0.contains("were dropped") }) else {
         exit(11)
       }
       guard line.contains("open failed: "), line.contains("(\(EMFILE))") else { exit(12) }

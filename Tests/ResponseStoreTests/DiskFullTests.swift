@@ -5,11 +5,11 @@ import Testing
 
 @testable import ResponseStore
 
-/// A file system in memory, of a size of its own.
+/// A small file system in memory.
 private struct SmallDisk: Codable, Sendable {
   let path: String
 
-  /// Nil where this process may not mount.
+  /// Returns nil if this process has no permission to mount file systems.
   init?(byteCount: Int) {
     path = FileManager.default.temporaryDirectory.appendingPathComponent("disk-\(UUID().uuidString)").path
     guard mkdir(path, 0o700) == 0 else { return nil }
@@ -30,7 +30,7 @@ private struct SmallDisk: Codable, Sendable {
     rmdir(path)
   }
 
-  /// Takes all room that is left, but for so many bytes.
+  /// Fills the disk except for `byteCount` bytes.
   func fill(leaving byteCount: Int = 0) {
     let descriptor = open(path + "/filler", O_WRONLY | O_CREAT | O_APPEND, 0o600)
     defer { close(descriptor) }
@@ -41,12 +41,12 @@ private struct SmallDisk: Codable, Sendable {
     ftruncate(descriptor, status.st_size - off_t(byteCount))
   }
 
-  func makeRoom() {
+  func freeSpace() {
     unlink(path + "/filler")
   }
 }
 
-@Suite("A full disk", .enabled(if: SmallDisk.isPermitted, "this process may not mount a file system of its own"))
+@Suite("Full disk", .enabled(if: SmallDisk.isPermitted, "this process may not mount a file system of its own"))
 struct DiskFullTests {
   private func withStore(_ body: (SmallDisk, StoreFixture) throws -> Void) throws {
     let disk = try #require(SmallDisk(byteCount: 12 << 20))
@@ -57,13 +57,13 @@ struct DiskFullTests {
     }
     fixture.drain()
     try body(disk, fixture)
-    disk.makeRoom()
+    disk.freeSpace()
     fixture.finish()
   }
 
   private func body10000(_ number: Int) -> Data { pseudorandomData(10_000, seed: UInt64(number)) }
 
-  @Test("Reads go on, stores are dropped and counted, and it works again when there is room")
+  @Test("On a full disk reads continue and writes are dropped and counted, until space is available")
   func stores() throws {
     try withStore { disk, fixture in
       disk.fill()
@@ -72,35 +72,35 @@ struct DiskFullTests {
         fixture.store.store(fixture.response("http://a.example/\(number)", body: body10000(number)))
         fixture.store.writePending()
       }
-      #expect(fixture.store.statistics.droppedStores > before.droppedStores)
+      #expect(fixture.store.statistics.droppedWrites > before.droppedWrites)
       #expect(
-        fixture.store.statistics.droppedStores + fixture.store.statistics.stores
-          == before.droppedStores + before.stores + 100)
+        fixture.store.statistics.droppedWrites + fixture.store.statistics.stores
+          == before.droppedWrites + before.stores + 100)
       for number in 0..<50 { #expect(fixture.body("http://a.example/\(number)") == body10000(number)) }
       #expect(fixture.logged.all.count == 1)
-      disk.makeRoom()
+      disk.freeSpace()
       fixture.store.store(fixture.response("http://a.example/x", body: pseudorandomData(500_000, seed: 1)))
       fixture.drain()
       #expect(fixture.body("http://a.example/x") == pseudorandomData(500_000, seed: 1))
     }
   }
 
-  @Test("A large body that the disk has no room for leaves nothing behind")
+  @Test("A large body that does not fit on the disk leaves nothing behind")
   func largeBody() throws {
     try withStore { disk, fixture in
       disk.fill()
       fixture.store.store(fixture.response("http://a.example/x", body: pseudorandomData(3 << 20, seed: 1)))
       fixture.drain()
       #expect(fixture.body("http://a.example/x") == nil)
-      #expect(fixture.store.statistics.droppedStores == 1)
-      disk.makeRoom()
+      #expect(fixture.store.statistics.droppedWrites == 1)
+      disk.freeSpace()
       fixture.drain()
       #expect(fixture.store.checkInvariants() == [])
       #expect(fixture.store.entryCount == 50)
     }
   }
 
-  @Test("A removal keeps its promise", arguments: [false, true])
+  @Test("A removal takes effect on a full disk, and also after reopening", arguments: [false, true])
   func removal(isReopened: Bool) throws {
     try withStore { disk, fixture in
       disk.fill()
@@ -117,7 +117,7 @@ struct DiskFullTests {
     }
   }
 
-  @Test("A store opens on a full disk, and can be read")
+  @Test("A store opens on a full disk, and its responses are readable")
   func opening() throws {
     try withStore { disk, fixture in
       disk.fill()
@@ -126,12 +126,11 @@ struct DiskFullTests {
     }
   }
 
-  // Issue 14, item 12.
-  @Test("More threads than ever look up at once on a full disk, and the process lives")
+  @Test("On a full disk, more concurrent lookups than ever before do not crash the process")
   func readers() async throws {
     let disk = try #require(SmallDisk(byteCount: 12 << 20))
     defer { disk.remove() }
-    // A page of the lock file without a block would be SIGBUS: the first has room for 62 readers.
+    // A mapped page of the lock file without a disk block would cause SIGBUS. The first page has slots for 62 readers.
     await #expect(processExitsWith: .success) { [disk = disk as SmallDisk] in
       let store = try ResponseStore.open(directory: disk.path + "/cache", options: quietOptions(capacity: 8 << 20))
       store.store(childResponse("http://a.example/"))
@@ -154,9 +153,8 @@ struct DiskFullTests {
     }
   }
 
-  // Issue 14, item 12.
-  @Test("A store is not opened on a disk that has no room for the files that it maps")
-  func noRoomToOpen() throws {
+  @Test("Opening a store throws if the disk has no space for the files that it maps")
+  func noSpaceToOpen() throws {
     let disk = try #require(SmallDisk(byteCount: 4 << 20))
     defer { disk.remove() }
     disk.fill(leaving: 40 << 10)
@@ -166,7 +164,7 @@ struct DiskFullTests {
       guard let error = $0 as? StoreError else { return false }
       return error.code == .storage && error.reason.contains("full")
     }
-    disk.makeRoom()
+    disk.freeSpace()
     let fixture = try StoreFixture(capacity: 2 << 20, directory: disk.path + "/cache")
     fixture.store.store(fixture.response("http://a.example/"))
     fixture.finish()

@@ -5,9 +5,9 @@ import Testing
 
 @testable import ResponseStore
 
-@Suite("Walks over the entries")
+@Suite("Enumerating entries")
 struct EntryWalkTests {
-  @Test("In the order of time, also where records were replaced")
+  @Test("Entries are enumerated in the order of time, also if records were replaced")
   func orderOfTime() throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
@@ -19,7 +19,7 @@ struct EntryWalkTests {
       fixture.drain()
     }
     store(0..<200)
-    // Some take the place of others.
+    // Every third record is replaced.
     store(stride(from: 0, to: 200, by: 3))
     var times: [Date] = []
     var rows: [UInt64] = []
@@ -37,12 +37,13 @@ struct EntryWalkTests {
       inOrderOfRows.append($0.rowID)
       return true
     }
-    // One log after the other.
+    // The rows of one record log after those of the other.
     #expect(inOrderOfRows == rows.sorted { ($0 % Band.rowIDStep, $0) < ($1 % Band.rowIDStep, $1) })
   }
 
   @Test(
-    "A walk holds no more than its largest batch, and its first batch is small", arguments: [EntryOrder.stored, .time])
+    "An enumeration holds at most one maximum batch, and its first batch is small",
+    arguments: [EntryOrder.stored, .time])
   func bound(order: EntryOrder) throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
@@ -50,8 +51,8 @@ struct EntryWalkTests {
     for number in 0..<count { fixture.store.store(fixture.response("http://a.example/\(number)")) }
     fixture.drain()
     var walk = EntryWalk(
-      file: fixture.store.file, removals: fixture.store.removals, order: order,
-      scope: Purge(sequence: .max, scope: .everything, lastRowID: .max), isAlone: true)
+      database: fixture.store.context.database, removals: fixture.store.context.removals, order: order,
+      scope: Tombstone(sequence: .max, scope: .everything, lastRowID: .max), isAlone: true)
     var sizes: [Int] = []
     while let batch = try walk.nextBatch() { sizes.append(batch.count) }
     #expect(sizes.reduce(0, +) == count)
@@ -59,7 +60,7 @@ struct EntryWalkTests {
     #expect(sizes.max() == EntryWalk.maximumBatchCount)
   }
 
-  @Test("No snapshot is held while the caller looks at an entry")
+  @Test("No snapshot is open while the caller processes an entry")
   func holdsNoSnapshot() throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
@@ -68,13 +69,13 @@ struct EntryWalkTests {
     var seen = 0
     fixture.store.forEachEntry { _ in
       seen += 1
-      #expect(fixture.store.file.environment.oldestSnapshot() == .max)
+      #expect(fixture.store.context.database.environment.oldestReaderTransactionID() == .max)
       return seen < 200
     }
     #expect(seen == 200)
   }
 
-  @Test("An error of the caller ends the walk and is passed on")
+  @Test("An error of the caller ends the enumeration and is rethrown")
   func errors() throws {
     struct Enough: Error {}
     let fixture = try StoreFixture()

@@ -3,10 +3,10 @@ import Testing
 
 @testable import ResponseStore
 
-/// The rule itself: each plan is compared with one that is worked out from all records, without sampling and without an index.
+/// Compares each plan with a plan that is computed from all records, without sampling and without an index.
 @Suite("Eviction plans")
 struct EvictionPlanTests {
-  /// A cache of records without bodies, that evicts as a plan says.
+  /// A cache of records without bodies that evicts according to plans.
   private struct Cache {
     let index = EvictionPlanTests.index(slotCount: 2048)
     var segments: [Segment] = []
@@ -36,7 +36,7 @@ struct EvictionPlanTests {
 
     mutating func use(_ entry: IndexEntry) {
       guard let slot = index.slot(of: entry.tag, rowID: entry.rowID) else { return }
-      index.noteUse(of: .init(rowID: entry.rowID, slot: slot, facts: index.facts(slot)))
+      index.recordUse(of: .init(rowID: entry.rowID, slot: slot, facts: index.facts(slot)))
       rows[entry.rowID] = IndexEntry(facts: index.facts(slot), place: index.place(slot))
     }
 
@@ -54,7 +54,7 @@ struct EvictionPlanTests {
       return rows.values.filter { $0.rowID % 8 == band && $0.rowID >= segment.firstRowID && $0.rowID < end ?? .max }
     }
 
-    /// Frees a segment; returns the records that were evicted.
+    /// Frees a segment and returns the evicted records.
     mutating func free(_ plan: EvictionPlan) -> [IndexEntry] {
       let victims = records(of: plan.segment).sorted { $0.rowID < $1.rowID }
       segments.removeAll { $0 == plan.segment }
@@ -70,7 +70,7 @@ struct EvictionPlanTests {
       return evicted
     }
 
-    // MARK: The rule, worked out from all records
+    // MARK: The definition, computed from all records
 
     func priority(_ entry: IndexEntry) -> Double {
       entry.inflation + Double(entry.useCount * entry.useCount) / entry.byteCount
@@ -102,8 +102,8 @@ struct EvictionPlanTests {
     return RecordIndex(mapped: memory, slotCount: slotCount)
   }
 
-  @Test("Each plan is the one that follows from all records", arguments: [1, 2, 3] as [UInt64])
-  func agreesWithTheRule(seed: UInt64) throws {
+  @Test("Each plan is the one that a computation over all records gives", arguments: [1, 2, 3] as [UInt64])
+  func agreesWithTheDefinition(seed: UInt64) throws {
     var random = SplitMix64(state: seed)
     var cache = Cache(closingByteCount: 20_000)
     var planCount = 0
@@ -138,7 +138,7 @@ struct EvictionPlanTests {
     #expect(survivorCount > 10)
   }
 
-  @Test("Records that are used stay, and leave in the end when they are used no longer")
+  @Test("Used records stay, and are evicted after they are no longer used")
   func ages() throws {
     var cache = Cache(closingByteCount: 20_000)
     for digest in 0..<UInt64(20) { cache.store(SplitMix64.mixed(digest), byteCount: 1000, useCount: 1) }
@@ -160,12 +160,12 @@ struct EvictionPlanTests {
     }
     try storeMany(500, usingSome: true)
     #expect(cache.rows.values.count { used.contains($0.tag) } == used.count)
-    // A squared use count of 225 outlasts 225 generations of records that were used once.
+    // A squared use count of 225 protects a record from 225 generations of records that were used once.
     try storeMany(30_000, usingSome: false)
     #expect(cache.rows.values.count { used.contains($0.tag) } == 0)
   }
 
-  @Test("Segments whose records are all deleted go first, and records that the index lacks do not survive")
+  @Test("Segments without live records are freed first, and records that the index lacks do not survive")
   func deletedFirst() throws {
     var cache = Cache(closingByteCount: 10_000)
     for digest in 0..<UInt64(100) { cache.store(SplitMix64.mixed(digest), byteCount: 1000, useCount: 1) }
@@ -177,7 +177,7 @@ struct EvictionPlanTests {
     #expect(EvictionPlan(segments: [], index: cache.index, random: 0) == nil)
   }
 
-  @Test("Large records go to bands of shorter life, and used ones to bands of longer life")
+  @Test("Large records go to bands of shorter life, and used records to bands of longer life")
   func bands() {
     func band(_ byteCount: Int, _ useCount: UInt64 = 1, inflation: Double = 0) -> Int {
       let entry = IndexEntry(
@@ -189,7 +189,7 @@ struct EvictionPlanTests {
     #expect(band(4000, inflation: IndexEntry.rounded(inflation: 0.1)) == 2)
   }
 
-  @Test("Row IDs ascend over all bands and name their band")
+  @Test("Row IDs ascend across bands and determine the band")
   func rowIDs() {
     let rowIDs = Band.all.enumerated().map { $1.rowID(UInt64($0 + 1) * Band.rowIDStep) }
     #expect(rowIDs == rowIDs.sorted())
@@ -197,7 +197,7 @@ struct EvictionPlanTests {
     #expect(Band(rowID: 8 + 6) == nil)
   }
 
-  @Test("A segment closes with the record that fills it, and the next record opens another")
+  @Test("A segment closes with the record that fills it, and the next record opens a new segment")
   func closing() {
     var open = OpenSegments()
     let records: [(rowID: UInt64, byteCount: Int)] = [(8, 900), (17, 5000), (24, 100), (32, 1)]

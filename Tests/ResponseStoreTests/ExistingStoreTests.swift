@@ -4,7 +4,7 @@ import Testing
 
 @testable import ResponseStore
 
-@Suite("Opening what is there")
+@Suite("Opening an existing store")
 struct ExistingStoreTests {
   private func emptyDirectory() throws -> URL {
     let directory = FileManager.default.temporaryDirectory.appendingPathComponent("existing-\(UUID().uuidString)")
@@ -23,16 +23,16 @@ struct ExistingStoreTests {
     }
   }
 
-  @Test("Nothing is made where nothing is")
+  @Test("Opening an existing store creates nothing if there is none")
   func missing() throws {
     let directory = try emptyDirectory()
-    defer { try? FileManager.default.removeItem(at: directory) }  // Its absence fails no test.
+    defer { try? FileManager.default.removeItem(at: directory) }  // A leftover directory does no harm.
     expectFailure(.missing, directory.path)
     expectFailure(.missing, directory.appendingPathComponent("a/b").path)
     #expect(try FileManager.default.contentsOfDirectory(atPath: directory.path) == [])
   }
 
-  @Test("The store's own capacity is taken, and a look leaves the data as it was")
+  @Test("Opening keeps the store's own capacity, and inspection leaves the data unchanged")
   func capacityStays() throws {
     let fixture = try StoreFixture(capacity: 24 << 20)
     defer { fixture.remove() }
@@ -43,16 +43,16 @@ struct ExistingStoreTests {
     let before = try Data(contentsOf: data)
     let store = try ResponseStore.open(directory: fixture.directory, options: .existing)
     #expect(store.capacityByteCount == 24 << 20)
-    #expect(store.file.environment.information.mapByteCount >= 24 << 20)
+    #expect(store.context.database.environment.information.mapByteCount >= 24 << 20)
     #expect(store.entryCount == 1)
     #expect(store.checkInvariants() == [])
-    // A cache cannot do without threads, which a store opened for a look does not have.
+    // A cache requires background threads, which a store that is open for inspection lacks.
     expectFailure(.busy, fixture.directory, options: ResponseStore.Options(capacityByteCount: 8 << 20))
     store.close()
     #expect(try Data(contentsOf: data) == before)
   }
 
-  @Test("Damaged data is told of, and left where it is")
+  @Test("Opening an existing store reports corrupt data and does not move it")
   func damaged() throws {
     let fixture = try StoreFixture()
     defer { fixture.remove() }
@@ -63,18 +63,18 @@ struct ExistingStoreTests {
     #expect(FileManager.default.fileExists(atPath: data))
   }
 
-  @Test("Another program's LMDB file stays as it is, however often a store is tried on it")
+  @Test("Another program's LMDB file is not changed, however often a store is opened on it")
   func foreign() throws {
     let directory = try emptyDirectory()
-    defer { try? FileManager.default.removeItem(at: directory) }  // Its absence fails no test.
+    defer { try? FileManager.default.removeItem(at: directory) }  // A leftover directory does no harm.
     try makeForeignData(directory.path)
     let data = directory.appendingPathComponent("data.mdb")
     let before = try Data(contentsOf: data)
-    expectFailure(.foreignFile, directory.path)
+    expectFailure(.notAStore, directory.path)
     #expect(try FileManager.default.contentsOfDirectory(atPath: directory.path).sorted() == ["data.mdb", "lock.mdb"])
     var options = ResponseStore.Options(capacityByteCount: 16 << 20)
     options.log = { _ in }
-    for _ in 0..<4 { expectFailure(.foreignFile, directory.path, options: options) }
+    for _ in 0..<4 { expectFailure(.notAStore, directory.path, options: options) }
     #expect(try Data(contentsOf: data) == before)
   }
 
@@ -84,13 +84,13 @@ struct ExistingStoreTests {
     try environment.write { (transaction) throws(LMDBError) in _ = try table.put([1], for: [2], in: transaction) }
   }
 
-  @Test("A store whose first opener was killed while he made it is begun anew")
-  func killedWhileMade() throws {
+  @Test("A store is recreated if the process that created it was killed before it finished")
+  func killedDuringCreation() throws {
     let directory = try emptyDirectory()
-    defer { try? FileManager.default.removeItem(at: directory) }  // Its absence fails no test.
-    // As far as such an opener came: marker and table, and no format in it.
-    try StoreDirectory(path: directory.path, allowsUntrusted: false).mark()
-    try makeHalfAStore(directory.path)
+    defer { try? FileManager.default.removeItem(at: directory) }  // A leftover directory does no harm.
+    // The state that such a process leaves: a marker and a table without a format version.
+    try StoreDirectory(path: directory.path, allowsUntrusted: false).writeMarker()
+    try makePartOfAStore(directory.path)
     expectFailure(.damaged, directory.path)
     var options = ResponseStore.Options(capacityByteCount: 16 << 20)
     options.log = { _ in }
@@ -99,7 +99,7 @@ struct ExistingStoreTests {
     store.close()
   }
 
-  private func makeHalfAStore(_ path: String) throws {
+  private func makePartOfAStore(_ path: String) throws {
     let environment = try Environment.open(directory: path, options: Environment.Options(mapByteCount: 1 << 20))
     _ = try environment.table("meta", key: BytesCodec.self, value: BytesCodec.self)
   }

@@ -4,12 +4,12 @@ import Testing
 
 @testable import ResponseStore
 
-/// What a lookup finds after a response could not be written in the place of an older one.
-@Suite("A write that fails")
+/// Lookups after the write of a newer response has failed.
+@Suite("Failed writes")
 struct FailedWriteTests {
   private static let url = "http://a.example/"
 
-  /// A store whose first response is safe, on a disk whose syncs can fail.
+  /// Calls `body` with a store whose first response is durable, on a disk whose syncs can fail.
   private func withStore(
     background: Bool = false, _ body: (StoreFixture, FailingDisk) throws -> Void
   ) throws {
@@ -27,26 +27,29 @@ struct FailedWriteTests {
     fixture.store.writePending()
   }
 
-  // Issue 14, item 2.
-  @Test("The older response does not come back, and is deleted once the disk works", arguments: [0, 1 << 20])
+  @Test(
+    "After a failed write the older response is not found, and is deleted when the disk works again",
+    arguments: [0, 1 << 20])
   func deletedLater(byteCount: Int) throws {
     try withStore { fixture, disk in
       disk.failNextSyncs(3)
       write("second", fixture, byteCount: byteCount)
-      #expect(fixture.store.statistics.droppedStores == 1)
+      #expect(fixture.store.statistics.droppedWrites == 1)
       #expect(fixture.body(Self.url) == nil)
-      // Fails again, and is no reason to go on at once.
+      // The deletion fails again; the writer does not repeat it at once.
       for _ in 0..<2 { #expect(!fixture.store.writePending()) }
       #expect(disk.failuresToCome == 0)
       #expect(fixture.body(Self.url) == nil)
       #expect(throws: StoreError.self) { try fixture.store.flush() }
       #expect(fixture.body(Self.url) == nil && fixture.store.entryCount == 0)
       try fixture.store.flush()
-      #expect(fixture.store.staging.isEmpty && fixture.store.statistics.queuedByteCount == 0)
+      #expect(fixture.store.pendingWrites.isEmpty && fixture.store.statistics.queuedByteCount == 0)
     }
   }
 
-  @Test("A newer response takes its place, before the disk works and after", arguments: [false, true])
+  @Test(
+    "After a failed write a newer response replaces the older one, before and after the disk works again",
+    arguments: [false, true])
   func newer(isStoredFirst: Bool) throws {
     try withStore { fixture, disk in
       disk.failNextSyncs(isStoredFirst ? 2 : 1)
@@ -60,18 +63,18 @@ struct FailedWriteTests {
     }
   }
 
-  @Test("A newer response that waits already is found, and nothing is deleted behind it")
+  @Test("After a failed write a newer pending write is found and is not deleted")
   func newerWaits() throws {
     try withStore { fixture, disk in
       let other = fixture.response("http://b.example/", body: Data(count: 2000))
       fixture.store.store(fixture.response(Self.url, body: Data("second".utf8)))
-      let batch = fixture.store.queue.withLock { $0.takeStores(byteLimit: .max, countLimit: .max) }
+      let batch = fixture.store.queue.withLock { $0.takeWrites(byteLimit: .max, countLimit: .max) }
       fixture.store.store(fixture.response(Self.url, body: Data("third".utf8)))
       fixture.store.store(other)
       disk.failNextSyncs(1)
-      #expect(!fixture.store.carryOut(.init(stores: batch), byteLimit: .max))
-      fixture.store.discardWhatStays(behind: batch)
-      fixture.store.staging.remove(batch)
+      #expect(!fixture.store.writer.process(.init(writes: batch), byteLimit: .max))
+      fixture.store.writer.discardReplacedRecords(of: batch)
+      fixture.store.pendingWrites.remove(batch)
       var written = batch
       fixture.store.queue.update { $0.finish(&written, byteCount: batch.reduce(0) { $0 + $1.byteCount }) }
       #expect(fixture.body(Self.url) == Data("third".utf8))
@@ -80,7 +83,7 @@ struct FailedWriteTests {
     }
   }
 
-  @Test("Where nothing older is stored, the note to delete it goes with the next commit")
+  @Test("If nothing older is stored, the pending deletion ends with the next commit")
   func nothingOlder() throws {
     try withStore { fixture, disk in
       disk.failNextSyncs(1)
@@ -88,17 +91,16 @@ struct FailedWriteTests {
       fixture.store.writePending()
       #expect(fixture.body("http://b.example/") == nil)
       fixture.drain()
-      #expect(fixture.store.staging.isEmpty && fixture.store.statistics.queuedByteCount == 0)
+      #expect(fixture.store.pendingWrites.isEmpty && fixture.store.statistics.queuedByteCount == 0)
       #expect(fixture.body(Self.url) == Data("first".utf8) && fixture.store.entryCount == 1)
     }
   }
 
-  // Issue 14, item 2.
-  @Test("An older response that is on disk and not in the index does not come back")
+  @Test("After a failed write an older response that the index lacks is not found")
   func notInIndex() throws {
     try withStore { fixture, disk in
-      let index = try #require(fixture.store.file.index.current)
-      let tag = IndexEntry.tag(of: fixture.store.file.keyDigest(of: fixture.key(Self.url).bytes))
+      let index = try #require(fixture.store.context.database.index.current)
+      let tag = IndexEntry.tag(of: fixture.store.context.database.keyDigest(of: fixture.key(Self.url).bytes))
       let slot = try #require((0..<index.allSlotCount).first { IndexEntry.tag(inFacts: index.facts($0)) == tag })
       let entry = index.entry(in: slot)
       index.remove(tag: tag, rowID: entry.rowID)
@@ -111,14 +113,14 @@ struct FailedWriteTests {
     }
   }
 
-  @Test("The writer tries again by itself, and at once for a flush")
+  @Test("The writer repeats a failed deletion by itself, and at once for a flush")
   func background() throws {
     try withStore(background: true) { fixture, disk in
       disk.failNextSyncs(2)
       fixture.store.store(fixture.response(Self.url, body: Data("second".utf8)))
       #expect(throws: StoreError.self) { try fixture.store.flush() }
       #expect(fixture.body(Self.url) == nil)
-      // The second failure may be that of a flush's own sync, which it tells.
+      // The second failure may be that of a flush's own sync, and that flush throws.
       for _ in 0..<2 { try? fixture.store.flush() }
       try fixture.store.flush()
       #expect(disk.failuresToCome == 0)

@@ -5,15 +5,15 @@ import Synchronization
 
 @testable import ResponseStore
 
-/// The disk under one data file: its syncs fail when a test wants it, and it tells what a power cut would leave.
+/// Simulates the disk under a data file: its syncs fail on request, and it tracks the state after a power failure.
 ///
-/// It behaves as Linux does, page by page: a sync that fails has lost the pages that were written, as they count as
-/// clean from then on, and the next sync succeeds without them.
+/// Like on Linux, a failed sync loses the pages that were written, because they count as clean afterwards. The next
+/// sync succeeds without them.
 final class FailingDisk: Sendable {
   private struct State {
-    /// What was synced.
+    /// The synced content.
     var safe: [UInt8]
-    /// The pages that were written since.
+    /// The pages written since the last sync.
     var dirtyPages: Set<Int> = []
     var failuresToCome = 0
     var images: [[UInt8]]?
@@ -25,7 +25,7 @@ final class FailingDisk: Sendable {
   private let inode: UInt
   private let state: Monitor<State>
 
-  /// From now on the disk of this file. What is in the file counts as synced.
+  /// Starts to simulate the disk under this file. The present content counts as synced.
   init(path: String) throws {
     var status = stat()
     guard stat(path, &status) == 0 else { throw POSIXError(.ENOENT) }
@@ -36,7 +36,7 @@ final class FailingDisk: Sendable {
     Self.count.add(1, ordering: .sequentiallyConsistent)
   }
 
-  /// The disk of nobody any more.
+  /// Stops simulating the disk.
   func remove() {
     Self.count.subtract(1, ordering: .sequentiallyConsistent)
     Self.disks.withLock { $0[inode] = nil }
@@ -48,18 +48,18 @@ final class FailingDisk: Sendable {
 
   var failuresToCome: Int { state.withLock { $0.failuresToCome } }
 
-  /// What a power cut leaves if nothing reached the disk but by a sync.
+  /// The content after a power failure, if only syncs reached the disk.
   var safeBytes: [UInt8] { state.withLock { $0.safe } }
 
-  /// From now on keeps, of the moment of each sync, what a power cut may leave in the worst case: all data that was
-  /// written, and neither of LMDB's meta pages.
+  /// From now on records, at each sync, the worst content after a power failure: all data pages that were written, and
+  /// neither of LMDB's meta pages.
   func keepImages() {
     state.withLock { $0.images = [] }
   }
 
   var images: [[UInt8]] { state.withLock { $0.images ?? [] } }
 
-  // MARK: What the functions call
+  // MARK: Called by the replaced functions
 
   fileprivate static func disk(_ descriptor: CInt) -> FailingDisk? {
     guard count.load(ordering: .sequentiallyConsistent) > 0 else { return nil }
@@ -100,7 +100,7 @@ final class FailingDisk: Sendable {
 
   private static let pageByteCount = Int(getpagesize())
 
-  /// Writes a page as the file has it now.
+  /// Copies a page of the file into an image.
   private static func write(_ page: Int, of descriptor: CInt, to image: inout [UInt8]) {
     var bytes = [UInt8](repeating: 0, count: pageByteCount)
     _ = pread(descriptor, &bytes, bytes.count, off_t(page * pageByteCount))
@@ -111,7 +111,7 @@ final class FailingDisk: Sendable {
 }
 
 extension FailingDisk {
-  /// Once for the process.
+  /// Installs the replaced system calls once per process.
   fileprivate static let isInstalled: Bool = {
     disk_faults_install(
       { descriptor in

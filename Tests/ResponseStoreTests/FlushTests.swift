@@ -6,9 +6,9 @@ import Testing
 
 @testable import ResponseStore
 
-@Suite("A flush on a disk that fails")
+@Suite("Flush on a failing disk")
 struct FlushTests {
-  /// A store with one response that is safe, on a disk whose syncs can fail.
+  /// Calls `body` with a store that has one durable response, on a disk whose syncs can fail.
   private func withStore(
     background: Bool = false, _ body: (StoreFixture, FailingDisk) throws -> Void
   ) throws {
@@ -23,8 +23,7 @@ struct FlushTests {
 
   private func url(_ number: Int) -> String { "http://a.example/\(number)" }
 
-  // Issue 14, item 14.
-  @Test("It tells that a response was dropped before, once, and that all is well afterwards")
+  @Test("A flush reports an earlier dropped write once, and the next flush succeeds")
   func dropped() throws {
     try withStore { fixture, disk in
       let store = fixture.store
@@ -32,7 +31,7 @@ struct FlushTests {
       store.store(fixture.response(url(1)))
       fixture.drain()
       #expect(disk.failuresToCome == 0)
-      #expect(fixture.body(url(1)) == nil && store.statistics.droppedStores == 1)
+      #expect(fixture.body(url(1)) == nil && store.statistics.droppedWrites == 1)
       #expect { try store.flush() } throws: { ($0 as? StoreError)?.code == .storage }
       try store.flush()
       store.store(fixture.response(url(2)))
@@ -41,18 +40,18 @@ struct FlushTests {
     }
   }
 
-  @Test("It tells that a response was dropped while it waited", arguments: [false, true])
+  @Test("A flush reports a write that is dropped while the flush waits", arguments: [false, true])
   func droppedMeanwhile(background: Bool) throws {
     try withStore(background: background) { fixture, disk in
       disk.failNextSyncs(1)
       fixture.store.store(fixture.response(url(1)))
       #expect(throws: StoreError.self) { try fixture.store.flush() }
-      #expect(disk.failuresToCome == 0 && fixture.store.statistics.droppedStores == 1)
+      #expect(disk.failuresToCome == 0 && fixture.store.statistics.droppedWrites == 1)
       try fixture.store.flush()
     }
   }
 
-  @Test("It tells that its own sync failed; the next one makes good for it")
+  @Test("A flush reports that its own sync failed, and the next flush makes the response durable")
   func ownSync() throws {
     try withStore { fixture, disk in
       fixture.store.store(fixture.response(url(1)))
@@ -64,12 +63,12 @@ struct FlushTests {
     }
   }
 
-  @Test("Flushes that run at once are all told, and so is the next one of what was stored after they began")
+  @Test("Concurrent flushes all report a failure, and the next flush reports failures of later writes")
   func concurrent() throws {
     try withStore(background: true) { fixture, disk in
       let store = fixture.store
       let results = Monitor<[Bool]>([])
-      let threads = try store.file.environment.write { (_) throws(LMDBError) -> [Thread] in
+      let threads = try store.context.database.environment.write { (_) throws(LMDBError) -> [Thread] in
         // The writer waits for this transaction to end.
         store.store(fixture.response(url(1)))
         let threads = (0..<2).map { _ in
@@ -88,22 +87,21 @@ struct FlushTests {
         #expect(results.wait(timeout: .seconds(60)) { $0.count == 2 ? $0 : nil } == [false, false])
       }
       while store.queue.withLock({ $0.doneCount < $0.queuedCount }) { usleep(100) }
-      // Both were in one group or in two.
+      // Both writes were in one group commit or in two.
       disk.failNextSyncs(0)
       if fixture.body(url(2)) == nil { #expect(throws: StoreError.self) { try store.flush() } }
       try store.flush()
     }
   }
 
-  // MARK: The sync that lost a meta page
+  // MARK: Syncs that lost a meta page
 
-  // Issue 14, item 18.
-  @Test("What it calls safe survives a power cut, also after a sync that failed and lost what was written before")
+  @Test("Flushed responses survive a power failure, also after a failed sync that lost earlier pages")
   func lostMetaPage() throws {
     try withStore { fixture, disk in
       let store = fixture.store
       store.store(fixture.response(url(1)))
-      // Its meta page is synced with the next commit, which fails.
+      // The meta page of this commit is synced with the next commit, which fails.
       fixture.drain()
       store.store(fixture.response(url(2)))
       disk.failNextSyncs(1)
@@ -115,7 +113,7 @@ struct FlushTests {
     }
   }
 
-  @Test("Commits after a failed sync overwrite nothing that a power cut would lead back to")
+  @Test("Commits after a failed sync overwrite no page that recovery after a power failure needs")
   func overwrites() throws {
     try withStore { fixture, disk in
       let store = fixture.store
@@ -134,12 +132,12 @@ struct FlushTests {
       for image in disk.images {
         try withImage(image, fixture) { store in
           #expect(store.checkInvariants() == [])
-          // After the failure the older responses are deleted, as newer ones could not take their place.
+          // After the failure the older responses are deleted, because the newer ones could not replace them.
           guard store.entryCount > 0 else { return emptyCount += 1 }
           for number in 0..<20 {
             let body = store.lookup(fixture.key(url(number)))?.body
             let right = (0..<12).map { pseudorandomData(3000, seed: UInt64($0 * 20 + number)) }
-            // What is damaged counts as missing.
+            // A corrupt response counts as a miss.
             #expect(body.map { right.contains($0) } == true, "\(number)")
           }
         }
@@ -148,7 +146,7 @@ struct FlushTests {
     }
   }
 
-  /// Cuts the power, and expects these responses to be there.
+  /// Simulates a power failure and expects to find these responses.
   private func expectSafe(
     _ disk: FailingDisk, _ fixture: StoreFixture, _ numbers: [Int], sourceLocation: SourceLocation = #_sourceLocation
   ) throws {
@@ -160,7 +158,7 @@ struct FlushTests {
     }
   }
 
-  /// Opens a store on a copy of the directory with these bytes as its data.
+  /// Opens a store on a copy of the directory with `bytes` as its data file.
   private func withImage(_ bytes: [UInt8], _ fixture: StoreFixture, _ body: (ResponseStore) throws -> Void) throws {
     let copy = fixture.directory + ".copy"
     try FileManager.default.copyItem(atPath: fixture.directory, toPath: copy)

@@ -5,17 +5,17 @@ import Testing
 
 @testable import ResponseStore
 
-/// Directories as released versions of this library left them, in the folder `Golden`: what a later version is given.
+/// Opens directories that released versions of this library wrote, from the folder `Golden`.
 ///
-/// Each was copied while its store was open, as a killed process leaves it, without LMDB's lock file. To write the one of the
-/// present format anew, run `WRITE_GOLDEN=1 swift test --filter GoldenStoreTests`.
+/// Each was copied while its store was open, like the directory of a killed process, but without LMDB's lock file. To
+/// write the directory of the present format again, run `WRITE_GOLDEN=1 swift test --filter GoldenStoreTests`.
 @Suite("Directories of released storage formats")
 struct GoldenStoreTests {
   private static let folder = URL(fileURLWithPath: #filePath).deletingLastPathComponent().appendingPathComponent(
     "Golden")
-  private static let capacity = ResponseStore.smallestCapacityByteCount
+  private static let capacity = ResponseStore.minimumCapacityByteCount
 
-  /// What is stored, apart from the members of the group, and what is removed.
+  /// The stored responses, except the removed ones and those of the group test.
   private static func responses(_ fixture: StoreFixture) -> [NewResponse] {
     var all: [NewResponse] = []
     all.append(fixture.response("http://inline.example/a?q=1", body: Data("body in the record".utf8)))
@@ -23,12 +23,12 @@ struct GoldenStoreTests {
     all.append(
       fixture.response("http://long.example/" + String(repeating: "x", count: 600), body: Data("long key".utf8)))
     all.append(fixture.response("http://a.example/", body: Data("of a tenant".utf8), partition: "tenant"))
-    // Chunks of four pages, the last one shorter; and an end that is a chunk of its own.
+    // A body in chunks of four pages with a shorter last chunk, and one with a separate chunk for its end.
     for count in [40_000, 4096] { all.append(fixture.response("http://chunks.example/\(count)", body: body(count))) }
     for (name, value) in [("de", "de"), ("en", "en"), ("none", nil)] as [(String, String?)] {
       var variant = fixture.response(
         "http://variants.example/", body: Data(name.utf8),
-        vary: VarySelection(selectors: [.init(name: "accept-language", value: value)]))
+        vary: VaryKey(fields: [.init(name: "accept-language", value: value)]))
       variant.facts.flags = [.hasVary]
       all.append(variant)
     }
@@ -36,7 +36,7 @@ struct GoldenStoreTests {
       "http://facts.example/", fields: ["ETag": "\"v\"", "Set-Cookie": "a", "set-cookie": "b"])
     validated.status = 404
     validated.attachment = [0, 1, 255]
-    validated.facts = FreshnessFacts(
+    validated.facts = FreshnessInfo(
       responseTime: fixture.clock.now - 5, initialAge: 2.5, lifetime: 1e6, date: fixture.clock.now - 8,
       staleWhileRevalidate: 30, staleIfError: 60, flags: [.strongETag, .mustRevalidate])
     all.append(validated)
@@ -48,7 +48,7 @@ struct GoldenStoreTests {
     "http://removed.example/key", "http://host.removed.example/", "http://log.removed.example/1",
     "http://log.removed.example/2",
   ]
-  /// More than are deleted at once, so that the removal of their group leaves a mark; every tenth is a member.
+  /// More than are deleted directly, so that the removal of their group leaves a tombstone. Every tenth is a member.
   private static let groupCount = 270
 
   private static func groupURL(_ number: Int) -> String { "http://group.example/\(number)" }
@@ -63,12 +63,12 @@ struct GoldenStoreTests {
     return try StoreFixture(capacity: Self.capacity, directory: directory)
   }
 
-  @Test("The store of format 5 opens, holds every response with its content, and keeps all invariants")
+  @Test("A store of format 5 opens, contains every response, and satisfies all invariants")
   func format5() throws {
     let fixture = try openCopy(of: "format-5")
     defer { fixture.finish() }
     #expect(fixture.logged.all == [])
-    #expect(try unfinished(fixture.store) == [1, 1, 1], "a removal in the log, a mark, and a body without a head")
+    #expect(try unfinished(fixture.store) == [1, 1, 1], "a logged removal, a tombstone, and an orphaned body")
     try expectContent(fixture)
     #expect(fixture.store.checkInvariants() == [])
     try expectContent(fixture)
@@ -80,7 +80,7 @@ struct GoldenStoreTests {
     #expect(try unfinished(fixture.store) == [0, 0, 0])
   }
 
-  @Test("A store of format 4 is set aside, and an empty one takes its place")
+  @Test("A store of format 4 is quarantined, and the store starts empty")
   func format4() throws {
     let fixture = try openCopy(of: "format-4")
     defer { fixture.finish() }
@@ -93,12 +93,13 @@ struct GoldenStoreTests {
     #expect(fixture.body(Self.replacedURL) != nil)
   }
 
-  /// How many removals stand in the log alone, how many hide what is not deleted yet, and how many bodies have no head.
+  /// Returns the numbers of removals not yet applied, of tombstones, and of orphaned bodies.
   private func unfinished(_ store: ResponseStore) throws -> [Int] {
-    try store.file.environment.read { (transaction) throws(LMDBError) in
+    try store.context.database.environment.read { (transaction) throws(LMDBError) in
       [
-        Int(store.removalLog.sequence - store.removalLog.adopted), try store.file.purges(in: transaction).count,
-        try store.partialBodies(in: transaction).count,
+        Int(store.context.removalLog.sequence - store.context.removalLog.lastApplied),
+        try store.context.database.purges(in: transaction).count,
+        try store.purger.unfinishedBodies(in: transaction).count,
       ]
     }
   }
@@ -122,7 +123,7 @@ struct GoldenStoreTests {
   }
 
   @Test(
-    "The golden directory of the present format can be written anew",
+    "The golden directory of the present format is written again",
     .enabled(if: ProcessInfo.processInfo.environment["WRITE_GOLDEN"] != nil))
   func write() throws {
     let fixture = try StoreFixture(capacity: Self.capacity)
@@ -139,16 +140,17 @@ struct GoldenStoreTests {
       store.store(fixture.response(Self.groupURL(number), fields: fields))
     }
     while store.writePending() {}
-    try addPartialBody(to: store.file)
-    // In the data: deleted rows, and a mark with nothing deleted behind it yet.
+    try addPartialBody(to: store.context.database)
+    // In the database: deleted rows, and a tombstone whose records are not deleted yet.
     store.remove(fixture.key(Self.removedURLs[0]))
     store.removeResponses(forHost: "host.removed.example")
     store.removeResponses(inGroup: "g", origin: URL(string: Self.groupURL(0))!)
-    // In the log alone.
-    try store.removalLog.append(.prefix(RequestKey.prefix(host: "log.removed.example")), timeout: .seconds(10)) {}
+    // Only in the removal log.
+    try store.context.removalLog.append(.prefix(RequestKey.prefix(host: "log.removed.example")), timeout: .seconds(10))
+    {}
 
     let golden = Self.folder.appendingPathComponent("format-\(StorageFormat.version)").path
-    // The first time there is none.
+    // For a new format there is no directory yet.
     try? FileManager.default.removeItem(atPath: golden)
     try FileManager.default.createDirectory(atPath: Self.folder.path, withIntermediateDirectories: true)
     try FileManager.default.copyItem(atPath: fixture.directory, toPath: golden)
@@ -157,12 +159,12 @@ struct GoldenStoreTests {
     fixture.close()
   }
 
-  /// A chunk without a head, as the removal of a large body leaves it under way.
-  private func addPartialBody(to file: StoreFile) throws {
+  /// Adds a chunk without a record header, like an unfinished removal of a large body.
+  private func addPartialBody(to file: RecordDatabase) throws {
     try file.write { (transaction) throws(LMDBError) in
       var counters = try file.counters(in: transaction)
       let bodyID = counters.takeNumber()
-      try file.meta.put(PartialBody.encode(processID: 0), for: MetaKey.partial(bodyID), in: transaction)
+      try file.meta.put(UnfinishedBody.encode(processID: 0), for: MetaKey.partial(bodyID), in: transaction)
       try file.bodies.put(Array(Self.body(2000)), for: ChunkKey(bodyID: bodyID, index: 3), in: transaction)
       try file.setCounters(counters, in: transaction)
     }

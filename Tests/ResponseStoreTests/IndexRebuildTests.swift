@@ -5,7 +5,7 @@ import Testing
 
 @testable import ResponseStore
 
-@Suite("A store whose index was lost")
+@Suite("Rebuilding a lost index")
 struct IndexRebuildTests {
   private static let count = 20
 
@@ -29,28 +29,28 @@ struct IndexRebuildTests {
     fixture.body(url(number)).map { String(decoding: $0, as: UTF8.self) }
   }
 
-  /// As after a power cut: a new index, without any record.
+  /// Replaces the index by an empty one, like a power failure.
   private func loseIndex(of fixture: StoreFixture) throws {
-    let file = fixture.store.file
+    let file = fixture.store.context.database
     try file.write { (_) throws(LMDBError) in file.index.discard() }
     try file.write { (_) throws(LMDBError) in }
     #expect(!file.isIndexComplete)
   }
 
   private func step(_ fixture: StoreFixture, limit: Int) throws -> Bool {
-    let file = fixture.store.file
+    let file = fixture.store.context.database
     return try file.write { (transaction) throws(LMDBError) in
       try file.rebuildIndex(limit: limit, in: transaction)
     }
   }
 
-  private func markCount(_ fixture: StoreFixture) throws -> Int {
-    let file = fixture.store.file
+  private func tombstoneCount(_ fixture: StoreFixture) throws -> Int {
+    let file = fixture.store.context.database
     return try file.environment.read { (transaction) throws(LMDBError) in try file.purges(in: transaction).count }
   }
 
   @Test(
-    "Records are misses until they are met, the latest first; of a key that is stored meanwhile the newer one stays")
+    "A rebuild finds the latest records first, and keeps a newer response for the same key")
   func rebuilding() throws {
     let fixture = try fixtureWithRecords()
     defer { fixture.finish() }
@@ -59,20 +59,21 @@ struct IndexRebuildTests {
     store(3, "newer", in: fixture)
     #expect(text(3, in: fixture) == "newer")
     #expect(try step(fixture, limit: 6))
-    // The newer one is met first, and is in the index already.
+    // The rebuild finds the newer record first; the index contains it already.
     for number in 0..<Self.count where number != 3 { #expect((text(number, in: fixture) != nil) == (number >= 15)) }
     while try step(fixture, limit: 6) { #expect(text(3, in: fixture) == "newer") }
     #expect(fixture.store.entryCount == Self.count)
     for number in 0..<Self.count { #expect(text(number, in: fixture) == (number == 3 ? "newer" : "older")) }
-    #expect(fixture.store.statistics.damagedRecords == 0)
+    #expect(fixture.store.statistics.corruptRecords == 0)
   }
 
-  @Test("When it is lost again meanwhile, no lookup finds the older of two responses", arguments: [1, 3, 50])
+  @Test(
+    "If the index is lost again during a rebuild, no lookup finds the older of two responses", arguments: [1, 3, 50])
   func lostTwice(limit: Int) throws {
     let fixture = try fixtureWithRecords()
     defer { fixture.finish() }
     try loseIndex(of: fixture)
-    // By its date it would be met last.
+    // By its date, a rebuild would find this record last.
     fixture.clock.advance(by: -1000)
     store(3, "newer", in: fixture)
     _ = try step(fixture, limit: 2)
@@ -91,7 +92,9 @@ struct IndexRebuildTests {
     case key, host, since, target
   }
 
-  @Test("A removal holds while the index is rebuilt, and its mark stays until then", arguments: Removal.allCases)
+  @Test(
+    "A removal takes effect during a rebuild, and its tombstone remains until the rebuild ends",
+    arguments: Removal.allCases)
   func removal(_ removal: Removal) throws {
     let fixture = try fixtureWithRecords()
     defer { fixture.finish() }
@@ -108,19 +111,19 @@ struct IndexRebuildTests {
     case .target: fixture.store.removeResponses(for: URL(string: last)!)
     }
     #expect(text(4, in: fixture) == nil)
-    #expect(try markCount(fixture) == 1)
-    #expect(try !fixture.store.deleteBehindPurge())
+    #expect(try tombstoneCount(fixture) == 1)
+    #expect(try !fixture.store.purger.deleteTombstonedRecords())
     while try step(fixture, limit: 7) { #expect(text(4, in: fixture) == nil) }
     #expect(text(4, in: fixture) == nil)
     fixture.drain()
     #expect(text(4, in: fixture) == nil)
-    #expect(try markCount(fixture) == 0)
+    #expect(try tombstoneCount(fixture) == 0)
     #expect(fixture.store.entryCount == (removal == .host ? Self.count / 2 : Self.count - 1))
     store(4, "newest", in: fixture)
     #expect(text(4, in: fixture) == "newest")
   }
 
-  @Test("A response that is not to be stored leaves no older one behind, also while the index is rebuilt")
+  @Test("A response that is not stored removes the older one, also during a rebuild")
   func discarded() throws {
     let fixture = try fixtureWithRecords()
     defer { fixture.finish() }
@@ -136,30 +139,30 @@ struct IndexRebuildTests {
     #expect(fixture.store.entryCount == Self.count - 1)
   }
 
-  @Test("Eviction takes the oldest rows while the index is rebuilt")
+  @Test("Eviction deletes the oldest rows during a rebuild")
   func eviction() throws {
     let fixture = try fixtureWithRecords()
     defer { fixture.finish() }
     try loseIndex(of: fixture)
-    #expect(try fixture.store.evict(pageCount: .max, entryCount: 5) == 5)
+    #expect(try fixture.store.evictor.evict(pageCount: .max, entryCount: 5) == 5)
     fixture.drain()
     for number in 0..<Self.count { #expect((text(number, in: fixture) == nil) == (number < 5)) }
   }
 
-  @Test("Without space for an index nothing is stored and found; when there is space, everything is again")
+  @Test("Without space for an index the store misses and drops writes; it recovers when there is space")
   func noSpace() throws {
     let fixture = try fixtureWithRecords()
     defer { fixture.finish() }
     fixture.close()
     try FileManager.default.removeItem(atPath: fixture.path(IndexLayout.fileName))
-    // In the way of the new file.
+    // Blocks the creation of the new file.
     let obstacle = fixture.path(IndexLayout.fileName + ".new")
     try FileManager.default.createDirectory(atPath: obstacle, withIntermediateDirectories: false)
     try fixture.open()
     #expect(text(7, in: fixture) == nil)
     store(30, "refused", in: fixture)
     #expect(text(30, in: fixture) == nil)
-    #expect(fixture.store.statistics.droppedStores == 1)
+    #expect(fixture.store.statistics.droppedWrites == 1)
     fixture.store.remove(fixture.key(url(8)))
     fixture.drain()
     try FileManager.default.removeItem(atPath: obstacle)
@@ -169,11 +172,11 @@ struct IndexRebuildTests {
     #expect(text(30, in: fixture) == "stored")
   }
 
-  @Test("Records whose dates are lost are found by a walk over all rows")
+  @Test("Records without rows in the dates table are found by a scan of all rows")
   func lostDates() throws {
     let fixture = try fixtureWithRecords()
     defer { fixture.remove() }
-    let file = fixture.store.file
+    let file = fixture.store.context.database
     try file.write { (transaction) throws(LMDBError) in
       for _ in 0..<5 {
         try file.dates.withCursor(in: transaction) { (cursor) throws(LMDBError) in
@@ -188,11 +191,11 @@ struct IndexRebuildTests {
     fixture.close()
   }
 
-  @Test("An index that has not as many records as the data is rebuilt when the store is opened")
+  @Test("An index with fewer records than the database is rebuilt at open")
   func inexact() throws {
     let fixture = try fixtureWithRecords()
     defer { fixture.finish() }
-    let index = try #require(fixture.store.file.index.current)
+    let index = try #require(fixture.store.context.database.index.current)
     let tag = IndexEntry.tag(of: fixture.store.useDigest(of: fixture.key(url(7))))
     index.remove(tag: tag, rowID: try #require(fixture.store.lookup(fixture.key(url(7)))).rowID)
     #expect(text(7, in: fixture) == nil)
@@ -200,11 +203,11 @@ struct IndexRebuildTests {
     #expect(text(7, in: fixture) == "older")
   }
 
-  @Test("A pass over the index finds the rows of the wanted hosts in order, in several passes if there are many")
+  @Test("A pass over the index finds the rows of a host in order, in several passes if there are many")
   func hostPass() throws {
     let fixture = try fixtureWithRecords()
     defer { fixture.finish() }
-    let file = fixture.store.file
+    let file = fixture.store.context.database
     let tag = try #require(file.hostTag(ofPrefix: RequestKey.prefix(host: "host0.example")))
     let rows = stride(from: 0, to: Self.count, by: 2).map { fixture.store.lookup(fixture.key(url($0)))?.rowID ?? 0 }
     for limit in [3, 100] {
@@ -220,5 +223,125 @@ struct IndexRebuildTests {
       #expect(found == rows)
     }
     #expect(file.hostTag(ofPrefix: Array("host".utf8)) == nil, "a prefix of several hosts")
+  }
+
+  // MARK: Damage
+
+  /// Empties every second slot, like damage to the file while no process has it open.
+  private func loseSlots(of fixture: StoreFixture) throws {
+    let path = fixture.path(IndexLayout.fileName)
+    let file = try FileHandle(forUpdating: URL(fileURLWithPath: path))
+    var bytes = try #require(try file.readToEnd())
+    let slotCount = bytes.withUnsafeBytes {
+      Int($0.load(fromByteOffset: 8 * IndexLayout.Word.slotCount, as: UInt64.self))
+    }
+    let first = IndexLayout.pageByteCount + IndexLayout.journalByteCount(slotCount: slotCount)
+    for slot in stride(from: 0, to: slotCount, by: 2) {
+      let start = first + slot * 8 * IndexLayout.wordsPerSlot
+      bytes.replaceSubrange(
+        start..<start + 8 * IndexLayout.wordsPerSlot, with: Data(count: 8 * IndexLayout.wordsPerSlot))
+    }
+    try file.seek(toOffset: 0)
+    try file.write(contentsOf: bytes)
+    try file.close()
+  }
+
+  /// Opens the index with its check deferred to the background, like one with many records.
+  private func openLate(_ fixture: StoreFixture) throws {
+    try fixture.store.context.database.openIndex(isAlone: true, directCheckSlotCount: 0)
+    #expect(fixture.store.context.database.index.current?.rebuildPosition == .check)
+  }
+
+  /// Returns a store whose index has lost every second slot, while closed or before its background check.
+  private func damagedFixture(isLarge: Bool) throws -> StoreFixture {
+    let fixture = try fixtureWithRecords()
+    fixture.drain()
+    fixture.close()
+    if !isLarge { try loseSlots(of: fixture) }
+    try fixture.open()
+    if isLarge {
+      try openLate(fixture)
+      try fixture.store.context.database.loseEverySecondSlot()
+    }
+    return fixture
+  }
+
+  @Test(
+    "Lost index slots do not restore removed responses", arguments: ["host", "prefix", "key"], [false, true])
+  func damagedThenPurged(scope: String, isLarge: Bool) throws {
+    let fixture = try damagedFixture(isLarge: isLarge)
+    defer { fixture.finish() }
+    switch scope {
+    case "host": fixture.store.removeResponses(forHost: "host0.example")
+    case "prefix": fixture.store.removeResponses(withPrefix: URL(string: "http://host0.example/")!)
+    default: for number in stride(from: 0, to: Self.count, by: 2) { fixture.store.remove(fixture.key(url(number))) }
+    }
+    fixture.drain()
+    try fixture.reopen()
+    try loseIndex(of: fixture)
+    fixture.drain()
+    for number in 0..<Self.count {
+      #expect(text(number, in: fixture) == (number % 2 == 0 ? nil : "older"), "\(number)")
+    }
+  }
+
+  @Test("Lost index slots do not restore older responses", arguments: [false, true])
+  func damagedThenStored(isLarge: Bool) throws {
+    let fixture = try damagedFixture(isLarge: isLarge)
+    defer { fixture.finish() }
+    // A clock that is set back has no influence.
+    fixture.clock.advance(by: -10_000)
+    for number in 0..<Self.count { store(number, "newer", in: fixture) }
+    for number in 0..<Self.count { #expect(text(number, in: fixture) == "newer") }
+    fixture.drain()
+    try fixture.reopen()
+    try loseIndex(of: fixture)
+    fixture.drain()
+    for number in 0..<Self.count { #expect(text(number, in: fixture) == "newer", "\(number)") }
+    #expect(fixture.store.entryCount == Self.count)
+  }
+
+  @Test("A large index without errors is complete after its check, also with writes during the check")
+  func checkedBehind() throws {
+    let fixture = try fixtureWithRecords()
+    defer { fixture.finish() }
+    fixture.drain()
+    let index = fixture.store.context.database.index.current
+    try openLate(fixture)
+    for number in 0..<Self.count / 2 {
+      #expect(text(number, in: fixture) == "older")
+      store(number, "newer", in: fixture)
+    }
+    fixture.drain()
+    #expect(fixture.store.context.database.isIndexComplete && fixture.store.context.database.index.current === index)
+    for number in 0..<Self.count { #expect(text(number, in: fixture) == (number < Self.count / 2 ? "newer" : "older")) }
+  }
+
+  @Test("Many older records of keys that were stored again are deleted in few transactions")
+  func manyDuplicates() throws {
+    let fixture = try StoreFixture(capacity: 16 << 20)
+    defer { fixture.finish() }
+    for number in 0..<1000 { fixture.store.store(fixture.response(url(number), body: Data("older".utf8))) }
+    try fixture.store.flush()
+    try loseIndex(of: fixture)
+    for number in 0..<1000 { fixture.store.store(fixture.response(url(number), body: Data("newer".utf8))) }
+    try fixture.store.flush()
+    #expect(fixture.store.entryCount == 2000)
+    #expect(fixture.store.checkInvariants() == [])
+    let commits = fixture.store.context.database.environment.lastTransactionID
+    fixture.drain()
+    #expect(fixture.store.entryCount == 1000)
+    #expect(fixture.store.context.database.environment.lastTransactionID - commits < 200)
+    for number in 0..<1000 { #expect(text(number, in: fixture) == "newer") }
+  }
+}
+
+extension RecordDatabase {
+  /// Empties slots while the file is mapped, like damage.
+  fileprivate func loseEverySecondSlot() throws(LMDBError) {
+    try write { (_) in
+      guard let current = index.current else { return }
+      for slot in stride(from: 0, to: current.allSlotCount, by: 2) { current.setFacts(slot, 0) }
+    }
   }
 }

@@ -4,9 +4,9 @@ import Testing
 
 @testable import ResponseStore
 
-@Suite("Locks of a directory")
+@Suite("Locks of a store directory")
 struct LockTests {
-  /// A path whose file this test holds locked, as a process does that was stopped at the wrong moment.
+  /// Locks a file while `body` runs, like a process that was suspended at that moment.
   private func withLocked<R>(_ path: String, _ body: () async throws -> R) async throws -> R {
     let descriptor = open(path, O_RDONLY | O_CLOEXEC)
     defer { close(descriptor) }
@@ -15,14 +15,14 @@ struct LockTests {
   }
 
   enum Held: String, CaseIterable {
-    /// By a process that opens the store.
+    /// By a process that is opening the store.
     case openLock = "/open.lock"
-    /// By a process within `mdb_env_open` or `mdb_env_close`.
+    /// By a process in `mdb_env_open` or `mdb_env_close`.
     case directory = ""
   }
 
-  // Issue 14, item 18.
-  @Test("A directory that another process keeps locked does not keep this one from others", arguments: Held.allCases)
+  @Test(
+    "A directory that another process keeps locked does not block opening other directories", arguments: Held.allCases)
   func others(_ held: Held) async throws {
     let locked = try StoreFixture()
     defer { locked.remove() }
@@ -37,11 +37,11 @@ struct LockTests {
     let hasEnded = Monitor(false)
     try await withLocked(directory + held.rawValue) {
       Thread {
-        // Throws when the lock is kept for too long.
+        // Throws after the lock was held for too long.
         try? ResponseStore.open(directory: directory, options: .init(capacityByteCount: 16 << 20)).close()
         hasEnded.update { $0 = true }
       }.start()
-      // It is in the middle of opening when it has its own file open.
+      // Opening is in progress once the lock file is open in this process.
       let openFile = directory + "/open.lock"
       while !hasFileOpen(openFile), !hasEnded.withLock({ $0 }) { usleep(1000) }
       let other = fixture.directory
@@ -49,7 +49,7 @@ struct LockTests {
         try? ResponseStore.open(directory: other, options: quietOptions(capacity: 16 << 20)).close()
         hasOpened.update { $0 = true }
       }.start()
-      // The locked one gives up after five seconds; the other has long been opened.
+      // The locked open times out after five seconds; the other one has completed long before.
       while !hasOpened.withLock({ $0 }), !hasEnded.withLock({ $0 }) { usleep(1000) }
       #expect(hasOpened.withLock { $0 })
     }
@@ -64,8 +64,7 @@ struct LockTests {
     }
   }
 
-  // Issue 14, item 18.
-  @Test("A forked child keeps none of its parent's locks, so that damaged data can be replaced while it lives")
+  @Test("A forked child holds none of its parent's locks, so that failed data can be replaced while the child lives")
   func forkedChild() async throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
@@ -81,7 +80,7 @@ struct LockTests {
         _ = write(ends[1], "x", 1)
         while true { pause() }
       }
-      // `fork` returns to the parent before it has done its work in the child.
+      // `fork` returns to the parent before its handlers have run in the child.
       var byte: UInt8 = 0
       guard read(ends[0], &byte, 1) == 1 else { exit(4) }
       defer {
@@ -95,13 +94,13 @@ struct LockTests {
           exit(2)
         }
       }
-      store?.condemn("a test said so")
+      store?.context.fail("a test said so")
       store?.close()
       store = nil
-      let anew = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20))
-      anew.store(childResponse("http://b.example/"))
-      while anew.writePending() {}
-      anew.close()
+      let reopened = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20))
+      reopened.store(childResponse("http://b.example/"))
+      while reopened.writePending() {}
+      reopened.close()
     }
     try fixture.open()
     #expect(fixture.body("http://a.example/") == nil)

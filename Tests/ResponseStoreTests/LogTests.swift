@@ -4,13 +4,13 @@ import Testing
 
 @testable import ResponseStore
 
-@Suite("The default log")
+@Suite("Default log")
 struct LogTests {
-  /// What standard error may be when the first trouble is logged.
-  enum Trouble: String, CaseIterable, Codable, Sendable {
+  /// A state of standard error in which a line cannot be written.
+  enum Obstacle: String, CaseIterable, Codable, Sendable {
     case closed, readOnly, fullDisk, pipeWithoutReader, fullPipe, socketWithoutReader, fullSocket, fileAtItsLimit
 
-    /// Puts standard error into this state, in a process of its own.
+    /// Puts standard error of a child process into this state.
     func prepare() {
       switch self {
       case .closed: close(STDERR_FILENO)
@@ -43,11 +43,12 @@ struct LogTests {
     }
   }
 
-  // Issue 14, item 11.
-  @Test("A line that standard error does not take is dropped, and the process goes on", arguments: Trouble.allCases)
-  func survives(_ trouble: Trouble) async {
-    await #expect(processExitsWith: .success) { [trouble = trouble as Trouble] in
-      // Of a log that waits without end.
+  @Test(
+    "If standard error does not accept a line, the line is dropped and the process continues",
+    arguments: Obstacle.allCases)
+  func survives(_ obstacle: Obstacle) async {
+    await #expect(processExitsWith: .success) { [obstacle = obstacle as Obstacle] in
+      // Ends the process if the log blocks.
       alarm(30)
       var signals = sigset_t()
       sigemptyset(&signals)
@@ -56,10 +57,10 @@ struct LogTests {
         sigaddset(&signals, number)
       }
       pthread_sigmask(SIG_UNBLOCK, &signals, nil)
-      trouble.prepare()
+      obstacle.prepare()
       let options = ResponseStore.Options(capacityByteCount: 1 << 20)
       for length in [10, 20_000] { options.log(String(repeating: "x", count: length)) }
-      // Neither the program's signals nor its mask have changed.
+      // The program's signal handlers and signal mask are unchanged.
       var (action, blocked, pending) = (sigaction(), sigset_t(), sigset_t())
       for number in [SIGPIPE, SIGXFSZ] {
         guard sigaction(number, nil, &action) == 0, action.__sigaction_handler.sa_handler == nil,
@@ -71,7 +72,7 @@ struct LogTests {
     }
   }
 
-  @Test("A signal that waited before the line was written still waits")
+  @Test("A signal that was pending before the line was written is still pending")
   func pendingSignal() async {
     await #expect(processExitsWith: .success) {
       alarm(30)
@@ -80,14 +81,14 @@ struct LogTests {
       sigaddset(&signals, SIGPIPE)
       pthread_sigmask(SIG_BLOCK, &signals, nil)
       pthread_kill(pthread_self(), SIGPIPE)
-      Trouble.pipeWithoutReader.prepare()
+      Obstacle.pipeWithoutReader.prepare()
       ResponseStore.Options(capacityByteCount: 1 << 20).log("x")
       guard sigpending(&pending) == 0, sigismember(&pending, SIGPIPE) == 1 else { exit(1) }
       exit(0)
     }
   }
 
-  @Test("Standard error gets the whole line where it takes it")
+  @Test("Standard error receives the complete line if it accepts it")
   func line() async throws {
     let text = String(repeating: "a line ", count: 2000)
     let result = await #expect(processExitsWith: .success, observing: [\.standardErrorContent]) {

@@ -5,12 +5,12 @@ import Testing
 
 @testable import ResponseStore
 
-/// Records that eviction appends again are the same to everybody who looks them up, updates or removes them.
+/// Eviction appends surviving records again. Lookups, updates and removals do not notice this.
 @Suite("Records that eviction moves")
 struct MovedRecordTests {
   private static func url(_ number: Int) -> String { "http://a.example/\(number)" }
 
-  /// Every third body stands in `bodies`.
+  /// Returns a body; every third one is stored in `bodies`.
   private static func body(_ number: Int) -> Data {
     pseudorandomData(number.isMultiple(of: 3) ? 20_000 : 300, seed: UInt64(number))
   }
@@ -26,15 +26,15 @@ struct MovedRecordTests {
 
   /// Appends a record again, as eviction does.
   private func move(_ number: Int, in fixture: StoreFixture) throws {
-    let file = fixture.store.file
+    let file = fixture.store.context.database
     let digest = file.keyDigest(of: fixture.key(Self.url(number)).bytes)
     try file.write { (transaction) throws(LMDBError) in
       guard let index = file.index.current, let rowID = file.indexedRows(of: digest).first,
-        let slot = index.slot(of: IndexEntry.tag(of: digest), rowID: rowID),
-        let record = try file.head(rowID, in: transaction)
+        let slot = index.slot(of: IndexEntry.tag(of: digest), rowID: rowID)
       else { return }
       var counters = try file.counters(in: transaction)
-      try file.move(record, index.entry(in: slot), counters: &counters, in: transaction)
+      let isMoved = try file.move(index.entry(in: slot), unlessCoveredBy: [], counters: &counters, in: transaction)
+      #expect(isMoved)
       try file.setCounters(counters, in: transaction)
     }
   }
@@ -43,7 +43,7 @@ struct MovedRecordTests {
     fixture.store.lookup(fixture.key(Self.url(number)))?.rowID
   }
 
-  @Test("Content, time and uses stay, also in the next process; a removal takes the body along")
+  @Test("Content survives a move and reopening, and a removal also deletes the body")
   func content() throws {
     let fixture = try filled(30)
     defer { fixture.finish() }
@@ -63,7 +63,7 @@ struct MovedRecordTests {
     #expect(fixture.store.checkInvariants() == [])
   }
 
-  @Test("An update finds its record where it is now", arguments: [0, 1])
+  @Test("An update finds a record that was moved after the lookup", arguments: [0, 1])
   func update(number: Int) throws {
     let fixture = try filled(4)
     defer { fixture.finish() }
@@ -74,8 +74,8 @@ struct MovedRecordTests {
     let updated = try #require(fixture.store.lookup(fixture.key(Self.url(number))))
     #expect(updated.fields["ETag"] == "\"new\"")
     #expect(fixture.body(Self.url(number)) == Self.body(number))
-    #expect(fixture.store.statistics.droppedStores == 0)
-    // And is moved with what the update changed.
+    #expect(fixture.store.statistics.droppedWrites == 0)
+    // A further move keeps the updated fields.
     try move(number, in: fixture)
     #expect(fixture.store.lookup(fixture.key(Self.url(number)))?.fields["ETag"] == "\"new\"")
     #expect(fixture.body(Self.url(number)) == Self.body(number))
@@ -103,21 +103,22 @@ struct MovedRecordTests {
     #expect(misses == 0)
   }
 
-  @Test("What is moved and not yet in the slots of the index is found by its journal")
+  @Test("A moved record that the index slots lack is found by the index's journal")
   func journal() throws {
     let fixture = try filled(4)
     defer { fixture.finish() }
-    let file = fixture.store.file
+    let file = fixture.store.context.database
     let before = try #require(rowID(1, in: fixture))
     let digest = file.keyDigest(of: fixture.key(Self.url(1)).bytes)
     let index = try #require(file.index.current)
     let entry = try #require(index.slot(of: IndexEntry.tag(of: digest), rowID: before).map { index.entry(in: $0) })
-    // A commit that is not published, as when another process has the write lock next.
+    // A commit whose changes are not published in the index, as if another process gets the write lock next.
     try file.environment.write { (transaction) throws(LMDBError) in
       var counters = try file.counters(in: transaction)
       _ = file.index.begin(
         transactionID: transaction.id, recordCount: Int(counters.entryCount), nextRowID: counters.nextRowID)
-      try file.move(file.head(before, in: transaction)!, entry, counters: &counters, in: transaction)
+      let isMoved = try file.move(entry, unlessCoveredBy: [], counters: &counters, in: transaction)
+      #expect(isMoved)
       try file.setCounters(counters, in: transaction)
     }
     #expect(file.index.hasJournal && file.indexedRows(of: digest) == [before])
@@ -127,27 +128,27 @@ struct MovedRecordTests {
     #expect(file.indexedRows(of: digest) == [now] && fixture.body(Self.url(1)) == Self.body(1))
   }
 
-  @Test("What a purge hides does not come back by being moved")
+  @Test("A move does not restore a removed record")
   func purged() throws {
-    let count = 2 * StoreFile.directRemovalLimit
+    let count = 2 * RecordDatabase.directRemovalLimit
     let fixture = try filled(count)
     defer { fixture.finish() }
     for _ in 0..<5 { for number in 0..<count where number % 5 == 0 { _ = fixture.body(Self.url(number)) } }
     for number in 0..<50 { fixture.store.store(fixture.response("http://b.example/\(number)")) }
     fixture.store.removeResponses(forHost: "a.example")
     while fixture.store.writePending() {}
-    let marks = try fixture.store.file.environment.read { (transaction) throws(LMDBError) in
-      try fixture.store.removals.marks(in: transaction)
+    let marks = try fixture.store.context.database.environment.read { (transaction) throws(LMDBError) in
+      try fixture.store.context.removals.tombstones(in: transaction)
     }
     #expect(marks.count == 1)
-    // Eviction comes before the deletion behind the mark is done.
-    for _ in 0..<20 { _ = try fixture.store.evict(pageCount: 16) }
+    // Eviction runs before the records under the tombstone are deleted.
+    for _ in 0..<20 { _ = try fixture.store.evictor.evict(pageCount: 16) }
     for number in 0..<count { #expect(fixture.body(Self.url(number)) == nil) }
     fixture.drain()
     for number in 0..<count { #expect(fixture.body(Self.url(number)) == nil) }
   }
 
-  @Test("A full store keeps what is used, whole turnovers long, and every body is the right one")
+  @Test("A full store keeps used records over several turnovers, and every body is intact")
   func turnovers() throws {
     let fixture = try StoreFixture(capacity: 4 << 20)
     defer { fixture.finish() }
@@ -162,8 +163,8 @@ struct MovedRecordTests {
     fixture.drain()
     let statistics = fixture.store.statistics
     #expect(statistics.evictions > 1000, "\(statistics)")
-    #expect(statistics.droppedStores == 0)
-    // Those that are rarely among the best of their segment may go.
+    #expect(statistics.droppedWrites == 0)
+    // Records that are rarely among the best of their segment may be evicted.
     #expect(favorites.count { fixture.body(Self.url($0)) == Self.body($0) } >= 36)
     #expect(fixture.store.checkInvariants() == [])
   }

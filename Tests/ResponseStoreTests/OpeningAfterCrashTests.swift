@@ -12,7 +12,7 @@ struct OpeningAfterCrashTests {
 
   private static func url(_ number: Int) -> String { "http://a.example/\(number)" }
 
-  /// A closed store with so many responses of 15 pages each.
+  /// Returns a closed store with `count` responses of 15 pages each.
   private func filledFixture(count: Int) throws -> StoreFixture {
     let fixture = try StoreFixture(capacity: Self.capacity)
     let body = pseudorandomData(60_000, seed: 1)
@@ -26,7 +26,7 @@ struct OpeningAfterCrashTests {
     return fixture
   }
 
-  /// Has a child open the store and be killed, which leaves a read transaction behind where it is wanted.
+  /// Lets a child process open the store and be killed, optionally in a read transaction.
   private func killChild(_ directory: String, inTransaction: Bool) async {
     await #expect(processExitsWith: .signal(SIGKILL)) {
       [directory = directory as String, inTransaction = inTransaction as Bool] in
@@ -38,7 +38,7 @@ struct OpeningAfterCrashTests {
     }
   }
 
-  /// The bytes that opening the store reads in a process of its own, which does not close it well either.
+  /// Returns the number of bytes that a child process reads to open the store; the child does not close it.
   private func byteCountOfOpening(_ directory: String) async throws -> Int {
     await #expect(processExitsWith: .signal(SIGKILL)) { [directory = directory as String] in
       func readByteCount() -> Int {
@@ -56,10 +56,10 @@ struct OpeningAfterCrashTests {
     return try #require(Int(String(contentsOfFile: directory + ".read", encoding: .utf8)))
   }
 
-  private func isUnchecked(_ store: ResponseStore) -> Bool { store.isStructureUnchecked.load(ordering: .relaxed) }
+  private func isUnchecked(_ store: ResponseStore) -> Bool { store.checker.isUnchecked.load(ordering: .relaxed) }
 
-  // Issue 14, item 16.
-  @Test("After a kill, opening reads no more of a store with four times as many responses", arguments: [false, true])
+  @Test(
+    "After a kill, opening a store with four times as many responses reads no more bytes", arguments: [false, true])
   func constant(inTransaction: Bool) async throws {
     var byteCounts: [Int] = []
     for count in [150, 600] {
@@ -70,29 +70,28 @@ struct OpeningAfterCrashTests {
       try fixture.open()
       #expect(fixture.store.entryCount == UInt64(count))
       #expect(fixture.body(Self.url(count - 1))?.count == 60_000)
-      // Only who ended within a transaction may have been ended by the data.
-      #expect((fixture.store.storeDirectory.reasonToCheck != nil) == inTransaction)
+      // Only a process that ended in a transaction may have crashed because of the data.
+      #expect((fixture.store.context.storeDirectory.integrityCheckReason != nil) == inTransaction)
       #expect(isUnchecked(fixture.store) == inTransaction)
       fixture.drain()
-      #expect(fixture.store.storeDirectory.reasonToCheck == nil)
+      #expect(fixture.store.context.storeDirectory.integrityCheckReason == nil)
       #expect(!isUnchecked(fixture.store))
     }
     #expect(abs(byteCounts[1] - byteCounts[0]) < 64 << 10, "\(byteCounts)")
   }
 
-  // Issue 14, item 16.
-  @Test("While pages are being checked, nothing is lost to commits of others")
+  @Test("Commits of other processes during a page check cause no failure and lose no writes")
   func commitsOfOthers() throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
-    let file = fixture.store.file
+    let file = fixture.store.context.database
     for number in 0..<1000 { fixture.store.store(fixture.response(Self.url(number))) }
     fixture.drain()
-    fixture.store.isStructureUnchecked.store(true, ordering: .relaxed)
+    fixture.store.checker.isUnchecked.store(true, ordering: .relaxed)
     let isDone = Monitor(false)
     let committer = Thread {
       while !isDone.withLock({ $0 }) {
-        // A commit that fails is none, and the next one comes.
+        // A commit may fail; the next one follows.
         try? file.write { (transaction) throws(LMDBError) in
           try file.setCounters(try file.counters(in: transaction), in: transaction)
         }
@@ -106,19 +105,20 @@ struct OpeningAfterCrashTests {
     let foundCount = (0..<1000).count { fixture.body(Self.url($0)) == body }
     isDone.update { $0 = true }
     isDone.wait { $0 ? nil : () }
-    #expect(fixture.store.statistics.droppedStores == 0 && foundCount == 1000)
+    #expect(fixture.store.statistics.droppedWrites == 0 && foundCount == 1000)
     #expect(fixture.logged.all == [])
-    fixture.store.isStructureUnchecked.store(false, ordering: .relaxed)
+    fixture.store.checker.isUnchecked.store(false, ordering: .relaxed)
   }
 
-  /// Zeroes leaves that hold request keys; with `inner` not the first and the last one of a table, at which opening looks.
+  /// Zeroes leaf pages with request keys. With `inner`, leaves the first and last ones of each table, which opening
+  /// checks.
   private func zeroLeaves(in fixture: StoreFixture, inner: Bool) throws {
     let path = fixture.path("data.mdb")
     let pages = [UInt8](try Data(contentsOf: URL(fileURLWithPath: path)))
     func number(_ offset: Int) -> Int { Int(pages[offset]) + Int(pages[offset + 1]) << 8 }
     var leaves: [Bool: [(page: Int, firstKey: [UInt8])]] = [:]
     for page in stride(from: 2 * 4096, to: pages.count, by: 4096) where number(page + 10) == 2 {
-      // Between the list of nodes and the nodes lies what was in liblmdb's memory before.
+      // The bytes between the node list and the nodes are left over from liblmdb's memory.
       let nodes = Data(pages[(page + min(number(page + 14), 4096))..<(page + 4096)])
       guard nodes.range(of: Data("a.example".utf8)) != nil else { continue }
       let node = page + number(page + 16)
@@ -131,7 +131,7 @@ struct OpeningAfterCrashTests {
     var count = 0
     for table in leaves.values {
       let inOrder = table.sorted { $0.firstKey.lexicographicallyPrecedes($1.firstKey) }
-      // Some are older versions of others.
+      // Some pages are older versions of others.
       let keys = inOrder.map(\.firstKey)
       let outer = keys.prefix(3) + keys.suffix(3)
       for leaf in inOrder where !inner || !outer.contains(leaf.firstKey) {
@@ -142,7 +142,8 @@ struct OpeningAfterCrashTests {
     #expect(count > 0)
   }
 
-  @Test("While a large file is checked, a lookup that meets a broken page misses, and the store begins anew")
+  @Test(
+    "During the check of a large file a lookup that reads a broken page misses, and the next open recreates the store")
   func checkedLookups() async throws {
     let fixture = try filledFixture(count: 150)
     defer { fixture.finish() }
@@ -150,12 +151,12 @@ struct OpeningAfterCrashTests {
     try zeroLeaves(in: fixture, inner: true)
     await #expect(processExitsWith: .success) { [directory = fixture.directory as String] in
       let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: Self.capacity))
-      // liblmdb would end the process on a zeroed page.
+      // liblmdb would crash on a zeroed page.
       for number in 0..<150 {
         let found = store.lookup(RequestKey(urlString: Self.url(number))!)
         guard found == nil || found?.body.count == 60_000 else { exit(2) }
       }
-      guard store.isGivenUp else { exit(3) }
+      guard store.hasFailed else { exit(3) }
       for number in 0..<150 { store.store(childResponse(Self.url(number))) }
       while store.writePending() {}
     }
@@ -167,7 +168,7 @@ struct OpeningAfterCrashTests {
     #expect(FileManager.default.fileExists(atPath: fixture.path("data.mdb.damaged")))
   }
 
-  @Test("The check in the background finds what no lookup has met, and gives the store up")
+  @Test("The background check finds broken pages that no lookup has read, and the store fails")
   func background() async throws {
     let fixture = try filledFixture(count: 150)
     defer { fixture.finish() }
@@ -176,45 +177,45 @@ struct OpeningAfterCrashTests {
     #expect(fixture.store.entryCount == 150)
     try zeroLeaves(in: fixture, inner: true)
     fixture.drain()
-    #expect(fixture.store.isGivenUp)
+    #expect(fixture.store.hasFailed)
     try fixture.reopen()
     #expect(fixture.store.entryCount == 0)
   }
 
-  @Test("A check that did not end is taken up by the next process, and by another one beside it")
-  func takenUp() async throws {
+  @Test("An unfinished check is continued by the next process, and by another one if the checking process ends")
+  func continued() async throws {
     let fixture = try filledFixture(count: 150)
     defer { fixture.finish() }
     await killChild(fixture.directory, inTransaction: true)
     try fixture.open()
     fixture.store.maintain()
     try fixture.reopen()
-    #expect(fixture.store.storeDirectory.reasonToCheck != nil)
-    // As if another process had it under way, which is no more.
-    let flag = try #require(fixture.store.storeDirectory.condemnedFlag)
+    #expect(fixture.store.context.storeDirectory.integrityCheckReason != nil)
+    // Pretend that another process was checking and has ended.
+    let flag = try #require(fixture.store.context.storeDirectory.statusPage)
     #expect(flag.replaceChecker(UInt64(getpid()), with: 1))
-    #expect(!fixture.store.storeDirectory.claimCheck())
+    #expect(!fixture.store.context.storeDirectory.claimCheck())
     #expect(flag.replaceChecker(1, with: 1 << 22 + 1))
-    #expect(fixture.store.storeDirectory.claimCheck())
+    #expect(fixture.store.context.storeDirectory.claimCheck())
     fixture.drain()
-    #expect(fixture.store.storeDirectory.reasonToCheck == nil)
+    #expect(fixture.store.context.storeDirectory.integrityCheckReason == nil)
     try fixture.reopen()
-    #expect(fixture.store.storeDirectory.reasonToCheck == nil)
+    #expect(fixture.store.context.storeDirectory.integrityCheckReason == nil)
     #expect(fixture.body(Self.url(149)) != nil)
   }
 
-  @Test("After the machine was started anew, the pages that lead to records are checked", arguments: [false, true])
+  @Test("After a reboot the pages that lead to records are checked", arguments: [false, true])
   func anotherBoot(isBroken: Bool) throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
     for number in 0..<40 { fixture.store.store(fixture.response(Self.url(number))) }
     fixture.drain()
-    try #require(fixture.store.storeDirectory.condemnedFlag).boot.0 += 1
+    try #require(fixture.store.context.storeDirectory.statusPage).boot.0 += 1
     fixture.close()
     if isBroken { try zeroLeaves(in: fixture, inner: false) }
     try fixture.open()
     #expect(fixture.store.entryCount == (isBroken ? 0 : 40))
-    #expect(fixture.logged.all.contains { $0.contains("the machine was started anew") } == isBroken)
+    #expect(fixture.logged.all.contains { $0.contains("the machine was restarted") } == isBroken)
     let count = fixture.logged.all.count
     try fixture.reopen()
     #expect(fixture.store.entryCount == (isBroken ? 0 : 40))

@@ -20,24 +20,23 @@ struct ProcessNamespaceTests {
     }
   }
 
-  // Issue 14, item 19.
-  @Test("A directory that processes of another PID namespace have open is refused, and is free when they are gone")
+  @Test("A directory in use in another PID namespace is rejected until its processes have ended")
   func refused() async throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
     fixture.store.store(fixture.response("http://a.example/"))
     fixture.drain()
     await expectInChild(nil, fixture.directory)
-    let flag = try #require(fixture.store.storeDirectory.condemnedFlag)
+    let flag = try #require(fixture.store.context.storeDirectory.statusPage)
     let own = flag.processNamespace
     #expect(own != 0)
-    // As if this process were in another one.
+    // Pretend that this process is in another namespace.
     flag.processNamespace = own + 1
     await expectInChild(.otherProcessNamespace, fixture.directory)
     #expect(fixture.body("http://a.example/") != nil)
-    // What those who are gone have noted means nothing.
+    // The records of processes that have ended are ignored.
     try fixture.reopen()
-    #expect(fixture.store.storeDirectory.condemnedFlag?.processNamespace == own)
+    #expect(fixture.store.context.storeDirectory.statusPage?.processNamespace == own)
     await expectInChild(nil, fixture.directory)
     #expect(fixture.body("http://a.example/") != nil)
   }

@@ -5,7 +5,7 @@ import Testing
 
 @testable import ResponseStore
 
-/// Two processes that take turns: each writes a byte for the other to wait for.
+/// Lets two processes take turns: each waits for a byte from the other.
 struct Turns: Codable, Sendable {
   let directory: String
 
@@ -39,7 +39,7 @@ struct Turns: Codable, Sendable {
   func waitForParent() { receive(".parent") }
 }
 
-/// Runs `body`, which may block, on a thread of its own.
+/// Runs `body`, which may block, on its own thread.
 func onThread(_ body: @escaping @Sendable () -> Void) async {
   await withCheckedContinuation { continuation in
     Thread {
@@ -53,15 +53,15 @@ func childResponse(_ url: String, body: Data = Data("body".utf8)) -> NewResponse
   let now = Date()
   return NewResponse(
     key: RequestKey(urlString: url)!, status: 200, fields: HTTPFields([("Content-Type", "text/plain")]), body: body,
-    facts: FreshnessFacts(responseTime: now, initialAge: 0, lifetime: 60, date: now),
-    vary: VarySelection(selectors: []))
+    facts: FreshnessInfo(responseTime: now, initialAge: 0, lifetime: 60, date: now),
+    vary: VaryKey(fields: []))
 }
 
 @Suite("Several processes")
 struct ProcessTests {
   private static let url = "http://a.example/"
 
-  @Test("A purge holds in another process at once, and what that had queued does not come back")
+  @Test("A removal takes effect in another process at once, also for its pending writes")
   func purge() async throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
@@ -79,39 +79,39 @@ struct ProcessTests {
       let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20))
       let key = RequestKey(urlString: "http://a.example/7")!
       guard store.lookup(key) != nil else { exit(2) }
-      // Staged here, and not yet committed when the other process purges.
-      store.store(childResponse("http://a.example/staged"))
+      // Still a pending write when the other process removes everything.
+      store.store(childResponse("http://a.example/pending"))
       guard let old = store.lookup(RequestKey(urlString: "http://a.example/8")!) else { exit(3) }
-      var snapshot = store.snapshot
+      var snapshot = store.removalToken
       turns.childIsReady()
       turns.waitForParent()
       guard store.lookup(key) == nil else { exit(4) }
-      let staged = RequestKey(urlString: "http://a.example/staged")!
-      guard store.lookup(staged) == nil else { exit(5) }
+      let pending = RequestKey(urlString: "http://a.example/pending")!
+      guard store.lookup(pending) == nil else { exit(5) }
       guard store.wasRemoved(key, storedAt: Date(), groups: { [] }, since: &snapshot) else { exit(6) }
       store.update(old, fields: old.fields, facts: old.facts)
       while store.writePending() {}
-      guard store.lookup(staged) == nil, store.lookup(old.key) == nil else { exit(7) }
-      guard store.statistics.droppedStores == 2 else { exit(8) }
+      guard store.lookup(pending) == nil, store.lookup(old.key) == nil else { exit(7) }
+      guard store.statistics.droppedWrites == 2 else { exit(8) }
       store.store(childResponse("http://a.example/after"))
       store.close()
     }
     await parent
     #expect(fixture.body("http://a.example/after") != nil)
-    #expect(fixture.body("http://a.example/staged") == nil)
+    #expect(fixture.body("http://a.example/pending") == nil)
     fixture.drain()
     #expect(fixture.store.entryCount == 1)
   }
 
-  @Test("A store that one process gives up is given up in all")
-  func givenUp() async throws {
+  @Test("A store that fails in one process fails in all processes")
+  func failure() async throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
     fixture.store.store(fixture.response(Self.url))
     fixture.drain()
     await #expect(processExitsWith: .success) { [directory = fixture.directory as String] in
       let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20))
-      store.condemn("a test said so")
+      store.context.fail("a test said so")
     }
     #expect(fixture.body(Self.url) == nil)
     try fixture.reopen()
@@ -120,7 +120,7 @@ struct ProcessTests {
     #expect(fixture.body(Self.url) != nil)
   }
 
-  @Test("What was purged stays so when the process is killed right after", arguments: [10, 1000])
+  @Test("Removed responses stay removed if the process is killed right after the removal", arguments: [10, 1000])
   func purgeAndKill(count: Int) async throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
@@ -138,7 +138,9 @@ struct ProcessTests {
     #expect(fixture.store.entryCount == 0)
   }
 
-  @Test("A process killed within a large body leaves no entry, and its pieces are swept", arguments: [false, true])
+  @Test(
+    "A process killed while it writes a large body leaves no entry, and its chunks are deleted",
+    arguments: [false, true])
   func killInLargeBody(isOtherOpen: Bool) async throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
@@ -150,21 +152,21 @@ struct ProcessTests {
       let body = pseudorandomData(4 << 20, seed: 1)
       store.store(childResponse("http://a.example/large", body: body))
       Thread { store.writePending() }.start()
-      // Some pieces are committed by now, and the head is not.
+      // Some chunks are committed by now, and the record header is not.
       while store.statistics.commits < 5 { sched_yield() }
       kill(getpid(), SIGKILL)
     }
     if !isOtherOpen { try fixture.open() }
     #expect(fixture.body("http://a.example/large") == nil)
     #expect(fixture.body(Self.url) != nil)
-    let live = try fixture.store.livePageCount()
-    if isOtherOpen { try fixture.store.notePartialBodies(isAlone: false) }
+    let live = try fixture.store.space.livePageCount()
+    if isOtherOpen { try fixture.store.purger.noteUnfinishedBodies(isAlone: false) }
     fixture.drain()
-    #expect(try fixture.store.livePageCount() < live)
-    #expect(try fixture.store.livePageCount() < 30)
+    #expect(try fixture.store.space.livePageCount() < live)
+    #expect(try fixture.store.space.livePageCount() < 30)
   }
 
-  @Test("A process that exits without closing keeps what it stored, whatever its other threads do")
+  @Test("A process that exits without closing keeps its stored responses, regardless of its other threads")
   func exitWithoutClose() async throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
@@ -177,7 +179,7 @@ struct ProcessTests {
       for number in 0..<500 { store.store(childResponse("http://a.example/\(number)")) }
       for thread in 0..<3 {
         Thread {
-          // Readers and a remover go on while the process exits.
+          // Readers and a thread that removes continue while the process exits.
           while true {
             _ = store.lookup(RequestKey(urlString: "http://a.example/\(thread)")!)
             if thread == 2 { store.remove(RequestKey(urlString: "http://b.example/")!) }
@@ -190,7 +192,7 @@ struct ProcessTests {
     for number in 0..<500 { #expect(fixture.body("http://a.example/\(number)") != nil) }
   }
 
-  @Test("A forked child neither hangs nor harms, and can open the directory anew")
+  @Test("A forked child neither hangs nor does damage, and can open the directory itself")
   func fork() async throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
@@ -206,13 +208,14 @@ struct ProcessTests {
         store.remove(key)
         do throws(StoreError) { try store.flush() } catch {}
       }
-      func openAnew(_ directory: String) -> ResponseStore? {
+      func reopen(_ directory: String) -> ResponseStore? {
         try? ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20))
       }
-      // Where another thread had a lock of Swift's runtime in the moment of the fork, the child would wait for it without end. So
-      // all is done before, by the store's threads twice: when the first time is over the types are made, and nobody needs the lock.
+      // If another thread holds a lock of Swift's runtime during the fork, the child waits for it forever. Therefore
+      // every operation runs before the fork, in the background threads twice: after the first time all type metadata
+      // exists, and no thread needs the lock.
       let other = directory + ".other"
-      guard let rehearsed = openAnew(other) else { exit(6) }
+      guard let rehearsed = reopen(other) else { exit(6) }
       useInherited(rehearsed)
       _ = rehearsed.lookup(key)
       rehearsed.close()
@@ -228,8 +231,8 @@ struct ProcessTests {
       if child == 0 {
         useInherited(store)
         guard store.lookup(key) == nil else { _exit(3) }
-        guard let anew = openAnew(directory), anew !== store, anew.lookup(key) != nil else { _exit(4) }
-        anew.close()
+        guard let reopened = reopen(directory), reopened !== store, reopened.lookup(key) != nil else { _exit(4) }
+        reopened.close()
         exit(0)
       }
       var status: CInt = 0
@@ -241,7 +244,7 @@ struct ProcessTests {
     #expect(fixture.body(Self.url) != nil)
   }
 
-  @Test("Another process's capacity is taken over")
+  @Test("A capacity set by another process is applied")
   func capacity() async throws {
     let fixture = try StoreFixture(capacity: 16 << 20)
     defer { fixture.finish() }
@@ -251,7 +254,7 @@ struct ProcessTests {
     fixture.drain()
     await #expect(processExitsWith: .success) { [directory = fixture.directory as String] in
       let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 4 << 20))
-      // Whoever has the directory open evicts what is too much, whether this process gets to it or not.
+      // Any process that has the directory open may evict the excess.
       guard store.capacityByteCount == 4 << 20, store.entryCount > 50 else { exit(2) }
     }
     fixture.drain()
@@ -260,12 +263,14 @@ struct ProcessTests {
   }
 }
 
-/// Swift hides `fork`; that it works nevertheless is what is tested. A child ends after 20 s at the latest.
+/// Calls `fork`, which Swift hides but the store supports.
+///
+/// The child ends after 20 s at the latest.
 func forkNow() -> pid_t {
   typealias Fork = @convention(c) () -> pid_t
   let child = unsafeBitCast(dlsym(nil, "fork"), to: Fork.self)()
   if child == 0 {
-    // The threads of a dispatch queue have it blocked.
+    // Threads of a dispatch queue block SIGALRM.
     var alarmSignal = sigset_t()
     sigemptyset(&alarmSignal)
     sigaddset(&alarmSignal, SIGALRM)

@@ -4,10 +4,10 @@ import Testing
 
 @testable import ResponseStore
 
-/// Random operations against a dictionary that knows what the store must answer.
-@Suite("Random operations agree with a model")
+/// Compares random operations with a model of the expected state.
+@Suite("Random operations")
 struct PropertyTests {
-  @Test("Sequences of random operations", arguments: [UInt64](1...8))
+  @Test("Random operations agree with the model", arguments: [UInt64](1...8))
   func randomOperations(seed: UInt64) throws {
     let fixture = try StoreFixture(capacity: 64 << 20)
     defer { fixture.finish() }
@@ -16,7 +16,7 @@ struct PropertyTests {
       try run.step()
       run.checkOne()
       if step % 500 == 499 { run.checkAll() }
-      // One difference is enough: the rest would follow from it.
+      // Stop at the first difference, because all later ones would follow from it.
       guard run.agrees else { return }
     }
     fixture.drain()
@@ -26,7 +26,7 @@ struct PropertyTests {
   }
 }
 
-/// What the model knows of an entry.
+/// The expected state of an entry.
 private struct ModelEntry {
   var id: Int
   var body: Data
@@ -43,14 +43,14 @@ private struct ModelKey: Hashable {
 private struct ModelRun {
   let fixture: StoreFixture
   var random: SplitMix64
-  /// By key, then by the language of the variant; nil for one that does not vary.
+  /// By key, then by the language of the variant; nil for a variant without a `Vary` field.
   var model: [ModelKey: [String?: ModelEntry]] = [:]
-  /// Responses that were looked up at some time, to be updated later.
+  /// Responses of earlier lookups, for later updates.
   var held: [(response: StoredResponse, key: ModelKey, language: String?, id: Int)] = []
   var nextID = 0
   var agrees = true
   var history: [String] = []
-  /// Of all the objects that were open on the directory.
+  /// Sums over all stores that were open on the directory.
   var calls = 0
   var counted = 0
   var stored = 0
@@ -80,8 +80,8 @@ private struct ModelRun {
 
   func requestKey(_ key: ModelKey) -> RequestKey { fixture.key(key.url, partition: key.partition) }
 
-  func vary(_ language: String?) -> VarySelection {
-    VarySelection(selectors: language.map { [VarySelection.Field(name: "accept-language", value: $0)] } ?? [])
+  func vary(_ language: String?) -> VaryKey {
+    VaryKey(fields: language.map { [VaryKey.Field(name: "accept-language", value: $0)] } ?? [])
   }
 
   func fields(version: String, groups: [String]) -> HTTPFields {
@@ -130,7 +130,7 @@ private struct ModelRun {
     guard !held.isEmpty else { return }
     let chosen = held[Int.random(in: 0..<held.count, using: &random)]
     nextID += 1
-    // Some heads grow past what a leaf holds, some shrink back.
+    // Some record headers grow beyond a leaf page, some shrink again.
     let version = "v\(nextID)" + String(repeating: "+", count: pick([0, 0, 600, 3000]))
     let present = model[chosen.key]?[chosen.language]
     let groups = present?.groups ?? []
@@ -218,7 +218,7 @@ private struct ModelRun {
     _ key: ModelKey, _ language: String?
   ) -> (response: StoredResponse, key: ModelKey, language: String?, id: Int)? {
     let found = fixture.store.lookup(requestKey(key)) { vary in
-      vary.selectors.allSatisfy { $0.value == language }
+      vary.fields.allSatisfy { $0.value == language }
     }
     let variants = model[key] ?? [:]
     let chosen = language != nil && variants[language] != nil ? language : nil
@@ -239,10 +239,10 @@ private struct ModelRun {
 
   private mutating func addStatistics() {
     let statistics = fixture.store.statistics
-    counted += statistics.stores + statistics.updates + statistics.droppedStores + statistics.supersededStores
+    counted += statistics.stores + statistics.updates + statistics.droppedWrites + statistics.supersededStores
     stored += statistics.stores
     removed += statistics.removals.values.reduce(0, +)
-    #expect(statistics.damagedRecords == 0)
+    #expect(statistics.corruptRecords == 0)
     #expect(statistics.queuedByteCount == 0)
   }
 

@@ -6,7 +6,7 @@ import Testing
 
 @testable import ResponseStore
 
-/// Reads so many times within one another, each with a reader slot of its own, and calls `body` within the last.
+/// Nests `depth` read transactions, each with its own reader slot, and calls `body` in the innermost one.
 private func nest(_ depth: Int, in environment: Environment, _ body: () -> Void) throws(LMDBError) {
   guard depth > 0 else { return body() }
   try environment.read { (_) throws(LMDBError) in try nest(depth - 1, in: environment, body) }
@@ -14,17 +14,16 @@ private func nest(_ depth: Int, in environment: Environment, _ body: () -> Void)
 
 @Suite("Reader slots of a store")
 struct ReaderSlotTests {
-  private static let smallest = ResponseStore.smallestCapacityByteCount
+  private static let smallest = ResponseStore.minimumCapacityByteCount
 
-  // Issue 14, item 13.
-  @Test("Two thousand threads look up at once, and each finds what is there")
+  @Test("Lookups of two thousand concurrent threads all find the response")
   func crowd() throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
     fixture.store.store(fixture.response("http://a.example/"))
     fixture.drain()
     let (store, key) = (fixture.store, fixture.key("http://a.example/"))
-    // So many have a slot at the same moment; the others must wait for some of theirs.
+    // This many threads hold a slot at the same time; the others wait for slots.
     let together = StorageFormat.readerSlotCount(capacityByteCount: 16 << 20) - 10
     let arrived = Monitor(0)
     let misses = Monitor(0)
@@ -50,17 +49,16 @@ struct ReaderSlotTests {
     #expect(fixture.logged.all == [])
   }
 
-  // Issue 14, item 13.
-  @Test("A store that nobody reads from any more leaves all slots to other processes")
-  func givenBack() async throws {
+  @Test("A store without recent lookups releases all its slots to other processes")
+  func released() async throws {
     let fixture = try StoreFixture(capacity: Self.smallest) { $0.idleReadTimeout = .zero }
     defer { fixture.finish() }
     fixture.store.store(fixture.response("http://a.example/"))
     fixture.drain()
-    try nest(16, in: fixture.store.file.environment) {}
-    // What is not used between two looks has had its time.
+    try nest(16, in: fixture.store.context.database.environment) {}
+    // The second call releases slots that were unused since the first call.
     for _ in 0..<2 { fixture.store.maintain() }
-    let count = fixture.store.file.environment.information.maximumReaders
+    let count = fixture.store.context.database.environment.information.maximumReaders
     #expect(count == StorageFormat.readerSlotCount(capacityByteCount: Self.smallest))
     await #expect(processExitsWith: .success) { [directory = fixture.directory as String, count = count as Int] in
       let environment = try Environment.open(directory: directory, options: .init(mapByteCount: 1 << 20))
@@ -69,8 +67,7 @@ struct ReaderSlotTests {
     #expect(fixture.body("http://a.example/") != nil)
   }
 
-  // Issue 14, item 13.
-  @Test("A removal needs no slot, neither in an open store nor in one that cannot be opened for lack of one")
+  @Test("A removal needs no reader slot, whether the store is open or cannot be opened for lack of one")
   func removal() async throws {
     let fixture = try StoreFixture(capacity: Self.smallest)
     defer { fixture.finish() }
@@ -98,13 +95,13 @@ struct ReaderSlotTests {
     }
     await #expect(processExitsWith: .success) { [directory = directory as String, turns = turns as Turns] in
       let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: Self.smallest))
-      let environment = store.file.environment
+      let environment = store.context.database.environment
       try nest(environment.information.maximumReaders, in: environment) {
         turns.childIsReady()
         turns.waitForParent()
         store.remove(.host("b.example"))
       }
-      guard !store.isGivenUp else { exit(2) }
+      guard !store.hasFailed else { exit(2) }
       for name in ["a", "b"] where store.lookup(RequestKey(urlString: "http://\(name).example/")!) != nil { exit(3) }
       guard store.lookup(RequestKey(urlString: "http://c.example/")!) != nil else { exit(4) }
       store.close()

@@ -4,7 +4,7 @@ import Testing
 
 @testable import ResponseStore
 
-@Suite("Logs of records")
+@Suite("Record logs")
 struct RecordLogsTests {
   private final class Fixture {
     let directory = FileManager.default.temporaryDirectory.appendingPathComponent("logs-\(UUID().uuidString)").path
@@ -17,19 +17,19 @@ struct RecordLogsTests {
         directory: directory, options: Environment.Options(mapByteCount: 64 << 20))
       self.environment = environment
       let logs = try RecordLogs { (name) throws(LMDBError) in
-        try environment.table(name, key: BigEndianUInt64.self, value: BytesCodec.self)
+        try environment.table(name, key: BigEndianUInt64Codec.self, value: BytesCodec.self)
       } segments: { (name) throws(LMDBError) in
-        try environment.table(name, key: BigEndianUInt64.self, value: BigEndianPair.self)
+        try environment.table(name, key: BigEndianUInt64Codec.self, value: BigEndianPairCodec.self)
       }
       self.logs = try #require(logs)
     }
 
     func remove() {
-      // The directory is one for temporary files.
+      // A leftover directory does no harm.
       try? FileManager.default.removeItem(atPath: directory)
     }
 
-    /// Appends records to bands in turn, some in each transaction; returns their row IDs.
+    /// Appends records to the bands in turn, 50 in each transaction, and returns their row IDs.
     func fill(_ count: Int, byteCount: Int, bands: [Int]) throws -> [UInt64] {
       let rowIDs = (0..<count).map { UInt64($0 + 1) * Band.rowIDStep + UInt64(bands[$0 % bands.count]) }
       for start in stride(from: 0, to: count, by: 50) {
@@ -50,7 +50,7 @@ struct RecordLogsTests {
     }
   }
 
-  @Test("Leaves are full, and a run of records frees its leaves when it is deleted", arguments: [300, 700, 1500])
+  @Test("Leaf pages are full, and deleting a run of records frees its leaf pages", arguments: [300, 700, 1500])
   func runs(byteCount: Int) throws {
     let fixture = try Fixture()
     defer { fixture.remove() }
@@ -81,7 +81,7 @@ struct RecordLogsTests {
     }
   }
 
-  @Test("Walks find the rows of all bands in their order")
+  @Test("Scans return the rows of all bands in order")
   func walks() throws {
     let fixture = try Fixture()
     defer { fixture.remove() }
@@ -101,7 +101,7 @@ struct RecordLogsTests {
         return record.count == 40 && ofBand.count < 10
       }
       #expect(ofBand == Array(rowIDs[50...].filter { $0 % 8 == 2 }.prefix(10)))
-      // Row IDs that no band has.
+      // Row IDs that belong to no band.
       #expect(try !fixture.logs.contains(8 + 7, in: transaction))
       #expect(try !fixture.logs.removeChecked(8 + 6, in: transaction))
       let segments = [
@@ -115,7 +115,7 @@ struct RecordLogsTests {
     }
   }
 
-  @Test("Segments without rows are forgotten, a few at a time")
+  @Test("Segments without rows are deleted, a few at a time")
   func emptySegments() throws {
     let fixture = try Fixture()
     defer { fixture.remove() }
@@ -136,7 +136,7 @@ struct RecordLogsTests {
         let left = try fixture.logs.segments(in: transaction).map(\.firstRowID)
         #expect(left == firstRowIDs.filter { !emptied.prefix(expected).contains($0) })
       }
-      // All twelve have been looked at: the next call finds that there are no more.
+      // All twelve segments were examined; the next call finds no more.
       #expect(try fixture.logs.removeEmptySegments(from: position, in: transaction) == 0)
     }
   }

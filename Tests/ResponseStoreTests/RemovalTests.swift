@@ -7,7 +7,8 @@ import Testing
 
 @Suite("Removals")
 struct RemovalTests {
-  @Test("Since a date is strictly newer, to the last bit of a Date", arguments: [false, true])
+  @Test(
+    "A removal since a date covers strictly newer responses, at the full precision of a Date", arguments: [false, true])
   func strictlyNewer(isCommitted: Bool) throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
@@ -26,30 +27,32 @@ struct RemovalTests {
     #expect(fixture.store.entryCount == 5)
   }
 
-  @Test("Dates before and after 2001 keep their order on disk")
+  @Test("Dates before and after 2001 are ordered on disk")
   func orderedTime() {
     let times = [-1e300, -1e9, -1, -1e-9, -0.0, 0.0, 1e-9, 1, 8e8, 8e8.nextUp, 1e300]
-    let encoded = times.map { OrderedTime.encode(Date(timeIntervalSinceReferenceDate: $0)) }
+    let encoded = times.map { SortableTimestamp.encode(Date(timeIntervalSinceReferenceDate: $0)) }
     #expect(encoded == encoded.sorted())
-    for (time, code) in zip(times, encoded) { #expect(OrderedTime.decode(code).timeIntervalSinceReferenceDate == time) }
+    for (time, code) in zip(times, encoded) {
+      #expect(SortableTimestamp.decode(code).timeIntervalSinceReferenceDate == time)
+    }
   }
 
-  @Test("Removing a queued response does not bring back the one that it was to replace")
-  func replacedStaysGone() throws {
+  @Test("Removing a pending write does not restore the response that it was to replace")
+  func replacedStaysRemoved() throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
     fixture.store.store(fixture.response("http://a.example/", body: Data("old".utf8)))
     fixture.drain()
-    let moment = fixture.clock.now
+    let date = fixture.clock.now
     fixture.clock.advance(by: 1)
     fixture.store.store(fixture.response("http://a.example/", body: Data("new".utf8)))
-    fixture.store.removeResponses(since: moment)
+    fixture.store.removeResponses(since: date)
     #expect(fixture.body("http://a.example/") == nil)
     fixture.drain()
     #expect(fixture.body("http://a.example/") == nil)
   }
 
-  @Test("A reader of an older snapshot does not see what a purge, finished since, hid")
+  @Test("A reader of an older snapshot does not see removed rows whose deletion has ended since")
   func olderSnapshot() throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
@@ -58,8 +61,8 @@ struct RemovalTests {
     fixture.store.removeAll()
     let store = fixture.store
     let key = fixture.key("http://a.example/1")
-    let purgeCount = try store.file.environment.read { transaction throws(LMDBError) in
-      // Another thread sees the purge finished while this snapshot still has all rows.
+    let purgeCount = try store.context.database.environment.read { transaction throws(LMDBError) in
+      // Another thread finishes the deletion while this snapshot still has all rows.
       let isFinished = DispatchSemaphore(value: 0)
       Thread {
         while store.maintain() {}
@@ -67,13 +70,13 @@ struct RemovalTests {
         isFinished.signal()
       }.start()
       isFinished.wait()
-      return try store.removals.purges(in: transaction).count
+      return try store.context.removals.purges(in: transaction).count
     }
     #expect(purgeCount == 1)
     #expect(store.entryCount == 0)
   }
 
-  @Test("A hundred thousand characters of URL are stored, found and removed")
+  @Test("A URL of 100,000 characters is stored, found and removed")
   func longURL() throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
@@ -92,36 +95,36 @@ struct RemovalTests {
     #expect(fixture.store.entryCount == 0)
   }
 
-  @Test("More removals than the log holds are all in force, and what it has forgotten counts as removed")
+  @Test("More removals than the log holds all take effect, and forgotten ones count as covering everything")
   func logOverflow() throws {
-    // Where syncing costs nothing, if there is such a place.
+    // In memory, where syncs cost nothing, if `/dev/shm` is writable.
     let memory = FileManager.default.isWritableFile(atPath: "/dev/shm") ? "/dev/shm/store-\(UUID().uuidString)" : nil
     let fixture = try StoreFixture(capacity: 1 << 20, directory: memory)
     defer { fixture.finish() }
     let key = fixture.key("http://a.example/")
-    var snapshot = fixture.store.snapshot
+    var snapshot = fixture.store.removalToken
     let storedAt = fixture.clock.now
     let other = fixture.key("http://b.example/")
-    for _ in 0..<(RemovalView.longestMemory / 2) { fixture.store.remove(other) }
+    for _ in 0..<(RemovalIndex.maximumMemory / 2) { fixture.store.remove(other) }
     var copy = snapshot
     #expect(!fixture.store.wasRemoved(key, storedAt: storedAt, groups: { [] }, since: &copy))
-    for _ in 0..<RemovalView.longestMemory {
+    for _ in 0..<RemovalIndex.maximumMemory {
       fixture.store.remove(fixture.key("http://b.example/" + String(repeating: "x", count: 9000)))
     }
     #expect(fixture.store.wasRemoved(key, storedAt: storedAt, groups: { [] }, since: &snapshot))
     #expect(!fixture.store.wasRemoved(key, storedAt: storedAt, groups: { [] }, since: &snapshot))
-    // The log has left room for what matters.
+    // The removals use little of the capacity.
     fixture.store.store(fixture.response("http://a.example/", body: pseudorandomData(50_000, seed: 1)))
     fixture.drain()
     #expect(fixture.body("http://a.example/") != nil)
   }
 
-  @Test("Removals do not wait for a writer; when their log is full and nothing is written, the store is given up")
-  func besideAWriterThatHangs() throws {
+  @Test("Removals do not wait for a writer; if the log is full and no process commits, the store fails")
+  func duringAWriteThatHangs() throws {
     let fixture = try StoreFixture(capacity: 1 << 20, background: true) { $0.stallTimeout = .milliseconds(50) }
     for number in 0..<100 { fixture.store.store(fixture.response("http://a.example/\(number)")) }
     try fixture.store.flush()
-    let keys = (0...fixture.store.removalLog.slotCount).map { fixture.key("http://a.example/\($0)") }
+    let keys = (0...fixture.store.context.removalLog.slotCount).map { fixture.key("http://a.example/\($0)") }
     try removeWhileAnotherWrites(keys, fixture.store)
     fixture.close()
     try fixture.open()
@@ -130,31 +133,32 @@ struct RemovalTests {
   }
 
   private func removeWhileAnotherWrites(_ keys: [RequestKey], _ store: ResponseStore) throws {
-    try store.file.environment.write { (_) throws(LMDBError) in
-      // On another thread, as this one has the right to write. It is waited for to its end, where it lets go of the store.
+    try store.context.database.environment.write { (_) throws(LMDBError) in
+      // Runs on another thread because this one holds the write lock. Joined, so that the thread has released the
+      // store.
       let thread = BackgroundThread {
         for key in keys.dropLast() {
           store.remove(key)
           #expect(store.lookup(key) == nil)
         }
         #expect(store.lookup(keys[keys.count - 1]) != nil)
-        #expect(!store.isCondemned)
+        #expect(!store.hasFailed)
         store.remove(keys[keys.count - 1])
         #expect(store.lookup(keys[keys.count - 1]) == nil)
-        #expect(store.isCondemned)
+        #expect(store.hasFailed)
       }
       #expect(thread?.join { $0.wait { $0 ? true : nil } ?? false } == true)
     }
   }
 
-  @Test("What was removed and not yet deleted stays hidden in the next process", arguments: [false, true])
+  @Test("Removed responses that are not deleted yet stay hidden in the next process", arguments: [false, true])
   func reopened(isLogDamaged: Bool) throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
     for number in 0..<10 { fixture.store.store(fixture.response("http://a.example/\(number)")) }
     fixture.drain()
-    // As a process leaves it that is killed right after the removal.
-    try fixture.store.removalLog.append(.key(fixture.key("http://a.example/3").bytes), timeout: .seconds(1)) {}
+    // Like a process that is killed right after the removal.
+    try fixture.store.context.removalLog.append(.key(fixture.key("http://a.example/3").bytes), timeout: .seconds(1)) {}
     #expect(fixture.body("http://a.example/3") == nil)
     fixture.close()
     let path = fixture.path(RemovalLog.name)
@@ -165,7 +169,7 @@ struct RemovalTests {
     }
     try fixture.open()
     #expect(fixture.body("http://a.example/3") == nil)
-    // Of a log that cannot be read nobody knows what it hid.
+    // With an unreadable log it is unknown which responses were removed.
     #expect((fixture.body("http://a.example/4") == nil) == isLogDamaged)
     #expect(fixture.logged.all.count == (isLogDamaged ? 1 : 0))
     fixture.drain()
@@ -175,7 +179,100 @@ struct RemovalTests {
     #expect(fixture.body("http://a.example/3") != nil)
   }
 
-  @Test("A log of removals that is missing, foreign or cut short takes everything with it", arguments: 0..<4)
+  /// The slots: one without a removal, those of the first and the last removal, the next one, and all.
+  @Test(
+    "A removal log with an unreadable slot empties the store once", arguments: [[63], [1], [3], [4], Array(0..<64)])
+  func scribbledLog(slots: [Int]) throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    fixture.store.store(fixture.response("http://a.example/1"))
+    for number in 2...3 { fixture.store.remove(fixture.key("http://a.example/\(number)")) }
+    fixture.drain()
+    // Like a process that is killed right after the removal.
+    try fixture.store.context.removalLog.append(.key(fixture.key("http://a.example/4").bytes), timeout: .seconds(1)) {}
+    fixture.close()
+    try scribble(slots, of: fixture)
+    try fixture.open()
+    #expect(fixture.body("http://a.example/1") == nil)
+    #expect(fixture.logged.all.count == 1)
+    fixture.store.store(fixture.response("http://a.example/5"))
+    fixture.drain()
+    for _ in 0..<3 {
+      try fixture.reopen()
+      #expect(fixture.body("http://a.example/5") != nil)
+    }
+    #expect(fixture.logged.all.count == 1)
+  }
+
+  private func scribble(_ slots: [Int], of fixture: StoreFixture) throws {
+    let url = URL(fileURLWithPath: fixture.path(RemovalLog.name))
+    var log = try Data(contentsOf: url)
+    for slot in slots { log[RemovalLog.headerByteCount + slot * RemovalLog.slotByteCount + 30] ^= 1 }
+    try log.write(to: url)
+  }
+
+  @Test("Inspecting a store with a corrupt removal log changes nothing and announces the effect of the next open")
+  func lookAtScribbledLog() throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    fixture.store.store(fixture.response("http://a.example/1"))
+    fixture.drain()
+    fixture.close()
+    try scribble([7], of: fixture)
+    #expect {
+      _ = try ResponseStore.open(directory: fixture.directory, options: .existing)
+    } throws: { error in
+      let error = error as? StoreError
+      return error?.code == .damaged && error?.reason == "LMDBURLCache.removals is missing or damaged"
+        && error?.remedy.contains("removes all responses") == true
+    }
+    try fixture.open()
+    #expect(fixture.body("http://a.example/1") == nil)
+    #expect(!FileManager.default.fileExists(atPath: fixture.path("data.mdb.damaged")))
+    fixture.close()
+    try ResponseStore.open(directory: fixture.directory, options: .existing).close()
+  }
+
+  /// The log is recovered with the sequence number that the database has. A power failure may undo the last commit.
+  @Test("A repaired removal log has no gap, regardless of the sequence number in the database", arguments: 0..<8)
+  func repairedLog(known: UInt64) throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    let path = fixture.path("log")
+    var log = try RemovalLog.create(path: path, owner: 1, slotCount: 8)
+    for number in 1...7 {
+      try log.append(.prefix(Array("\(number)".utf8)), timeout: .seconds(1)) {}
+    }
+    let url = URL(fileURLWithPath: path)
+    var bytes = try Data(contentsOf: url)
+    for slot in [0, 2, 5, 7] { bytes[RemovalLog.headerByteCount + slot * RemovalLog.slotByteCount + 30] ^= 1 }
+    try bytes.write(to: url)
+    log = try #require(RemovalLog.open(path: path, owner: 1))
+    // Some of these removals are applied already.
+    let applied = known / 3
+    #expect(try log.recover(lastApplied: applied, known: known) == [0, 2, 5, 7])
+    try log.append(.everything, timeout: .seconds(1)) {}
+    let removal = log.sequence
+    try log.overwrite(unreadable: [0, 2, 5, 7])
+    // A removal by another process since, in the next slot if there is one.
+    if removal < 8 { try log.append(.prefix(Array("x".utf8)), timeout: .seconds(1)) {} }
+    let last = log.sequence
+    for older in 0...known {
+      log = try #require(RemovalLog.open(path: path, owner: 1))
+      #expect(try log.recover(lastApplied: min(applied, older), known: older) == [])
+      #expect(log.sequence == last)
+      #expect(isEverything(log.content(of: removal)))
+      for number in 1...removal where [0, 2, 5, 7].contains(Int(number % 8)) {
+        #expect(isEverything(log.content(of: number)))
+      }
+    }
+  }
+
+  private func isEverything(_ content: RemovalLog.Content) -> Bool {
+    if case .removal(.everything) = content { true } else { false }
+  }
+
+  @Test("If the removal log is missing, foreign or truncated, all responses are removed", arguments: 0..<4)
   func lostLog(damage: Int) throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
@@ -198,7 +295,7 @@ struct RemovalTests {
     #expect(fixture.body("http://a.example/1") != nil)
   }
 
-  @Test("Many threads that remove at once share the log, and each finds its own gone")
+  @Test("Many threads that remove concurrently share the log, and each removal takes effect")
   func manyThreads() async throws {
     let fixture = try StoreFixture(background: true)
     defer { fixture.finish() }
@@ -206,7 +303,7 @@ struct RemovalTests {
     for number in 0..<200 { store.store(fixture.response("http://a.example/\(number)")) }
     try store.flush()
     let keys = (0..<200).map { fixture.key("http://a.example/\($0)") }
-    let before = store.snapshot
+    let before = store.removalToken
     await withTaskGroup(of: Bool.self) { group in
       for thread in 0..<4 {
         group.addTask {
@@ -219,10 +316,10 @@ struct RemovalTests {
       }
       for await isRight in group { #expect(isRight) }
     }
-    #expect(store.snapshot - before == 100)
+    #expect(store.removalToken - before == 100)
   }
 
-  @Test("A copy in memory is told of removals by key, date, host and group")
+  @Test("A copy in memory is invalid after removals by key, date, host and group")
   func copies() throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
@@ -230,7 +327,7 @@ struct RemovalTests {
     let key = fixture.key("http://a.example/x")
     let storedAt = fixture.clock.now
     func isRemoved(_ removal: () -> Void) -> Bool {
-      var snapshot = store.snapshot
+      var snapshot = store.removalToken
       removal()
       return store.wasRemoved(key, storedAt: storedAt, groups: { ["g"] }, since: &snapshot)
     }
@@ -244,7 +341,7 @@ struct RemovalTests {
     #expect(isRemoved { store.removeAll() })
   }
 
-  @Test("Much that was removed takes no room on the disk any more")
+  @Test("Removed responses no longer use disk space")
   func diskUse() throws {
     let fixture = try StoreFixture(capacity: 16 << 20)
     defer { fixture.finish() }

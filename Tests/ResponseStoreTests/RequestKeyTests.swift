@@ -10,7 +10,7 @@ struct RequestKeyTests {
   }
 
   @Test(
-    "Two spellings of one target are one key",
+    "Equivalent spellings of a target have equal keys",
     arguments: [
       ("http://a.example", "http://a.example/"), ("HTTP://A.Example/", "http://a.example/"),
       ("http://a.example:80/", "http://a.example/"), ("https://a.example:443/x", "https://a.example/x"),
@@ -24,7 +24,7 @@ struct RequestKeyTests {
   }
 
   @Test(
-    "What may be another resource is another key",
+    "URLs that may name different resources have different keys",
     arguments: [
       ("http://a.example/?user=1", "http://a.example/?user=2"), ("http://a.example/A", "http://a.example/a"),
       ("http://a.example/x", "https://a.example/x"), ("http://a.example/", "http://a.example:8080/"),
@@ -35,7 +35,7 @@ struct RequestKeyTests {
     #expect(try #require(makeKey(left)) != #require(makeKey(right)))
   }
 
-  @Test("Method and partition tell keys apart, whatever they hold")
+  @Test("Keys with different methods or partitions differ, regardless of their characters")
   func methodAndPartition() {
     let url = "http://a.example/"
     let keys = [
@@ -49,7 +49,7 @@ struct RequestKeyTests {
   }
 
   @Test(
-    "What is no target has no key",
+    "A URL that is not an absolute URL with a host has no key",
     arguments: [
       "", "/relative", "relative", "//a.example/x", "http://", "http:///x", "http:", "http:a", "https://:443/",
       "http://u@/", "http://a.example/\0", ":x", "#", "?x:y", "1http://a.example/", "ht tp://a.example/", "/a:b",
@@ -60,7 +60,7 @@ struct RequestKeyTests {
   }
 
   @Test(
-    "Hostile text neither traps nor is changed behind the host",
+    "Hostile text neither traps nor is changed after the host",
     arguments: [
       "http://a.example/\r\nSet-Cookie: x", "http://a.example/é\u{202e}", "http://a b/", "http://a:b:c/",
       "http://[::1/", "http://]/", "http://a.example:99999999999999999999/",
@@ -73,7 +73,7 @@ struct RequestKeyTests {
     #expect(RequestKey(storedBytes: key.bytes) == key)
   }
 
-  @Test("Every byte of a long URL counts")
+  @Test("Every byte of a long URL is part of the key")
   func long() throws {
     let path = String(repeating: "p/", count: 50_000)
     let one = try #require(makeKey("http://a.example/\(path)1"))
@@ -82,7 +82,7 @@ struct RequestKeyTests {
     #expect(one.urlString.hasSuffix("1") && one.urlString.utf8.count == 100_018)
   }
 
-  @Test("Keys of a host, and below it of a path, lie together")
+  @Test("Keys of a host are adjacent in the order of keys, and so are those of a path")
   func order() throws {
     let urls = [
       "http://a.example/", "http://a.example/a", "http://a.example/a/1", "http://a.example/a/2", "http://a.example/b",
@@ -91,12 +91,12 @@ struct RequestKeyTests {
     let keys = try urls.map { try #require(makeKey($0)).bytes }
     let sorted = keys.shuffled().sorted { $0.lexicographicallyPrecedes($1) }
     for prefix in [RequestKey.prefix(host: "a.example"), RequestKey.prefix(url: URL(string: "http://a.example/a")!)!] {
-      let places = sorted.indices.filter { sorted[$0].starts(with: prefix) }
-      #expect(places == Array(places.first!...places.last!))
+      let positions = sorted.indices.filter { sorted[$0].starts(with: prefix) }
+      #expect(positions == Array(positions.first!...positions.last!))
     }
   }
 
-  @Test("A prefix covers what begins with its characters, on its origin only")
+  @Test("A prefix covers keys that begin with its characters, only on its origin")
   func prefixes() throws {
     func covers(_ prefix: String, _ url: String) throws -> Bool {
       let prefix = try #require(RequestKey.prefix(url: URL(string: prefix)!))
@@ -113,7 +113,7 @@ struct RequestKeyTests {
     #expect(RequestKey.prefix(url: URL(string: "relative")!) == nil)
   }
 
-  @Test("Hosts are named as URL gives them")
+  @Test("A host is given as URL returns it")
   func hosts() throws {
     for (host, url) in [("A.EXAMPLE", "http://a.example/"), ("::1", "http://[::1]/"), ("[::1]", "http://[::1]:8080/")] {
       #expect(try #require(makeKey(url)).bytes.starts(with: RequestKey.prefix(host: host)))
@@ -121,7 +121,7 @@ struct RequestKeyTests {
     #expect(try !#require(makeKey("http://sub.a.example/")).bytes.starts(with: RequestKey.prefix(host: "a.example")))
   }
 
-  @Test("The description is the URL again, without user and fragment")
+  @Test("The description is the URL without user and fragment")
   func description() throws {
     for url in [
       "http://a.example/", "https://a.example/x?y=z", "http://a.example:8080/", "http://[::1]:8080/x",

@@ -5,14 +5,15 @@ import LMDB
 import ResponseStore
 import Testing
 
-/// Reads the database past the store and compares it, byte by byte, with what the article StorageFormat.md says. When one
-/// of these fails, the format has changed: its version and the article must change with it.
-@Suite("The bytes on disk are those of the article on the storage format")
+/// Compares the bytes of the database with the article StorageFormat.md.
+///
+/// If a test fails, the format has changed: change its version and the article, too.
+@Suite("Bytes on disk as in the article on the storage format")
 struct StorageFormatTests {
   private static let storedAt = Date(timeIntervalSinceReferenceDate: 800_000_000.25)
   private static let capacity = 16 << 20
 
-  /// The rows of a table in order.
+  /// A row of a table.
   private struct Row {
     var key: [UInt8]
     var value: [UInt8]
@@ -20,13 +21,13 @@ struct StorageFormatTests {
 
   private func withStore(_ body: (ResponseStore, _ rows: (String) throws -> [Row]) throws -> Void) throws {
     let directory = FileManager.default.temporaryDirectory.appendingPathComponent("format-\(UUID().uuidString)").path
-    // A leftover in the temporary folder does no harm.
+    // A leftover directory does no harm.
     defer { try? FileManager.default.removeItem(atPath: directory) }
     var options = ResponseStore.Options(capacityByteCount: Self.capacity)
     options.clock = { Self.storedAt }
     options.runsInBackground = false
     let store = try ResponseStore.open(directory: directory, options: options)
-    // The same environment as the store's: a process has one for each directory.
+    // The store's environment: a process opens only one per directory.
     let environment = try Environment.open(directory: directory, options: .init(mapByteCount: Self.capacity))
     try body(store) { name in
       let table = try environment.table(name, key: BytesCodec.self, value: BytesCodec.self)
@@ -43,22 +44,22 @@ struct StorageFormatTests {
   }
 
   private func response(_ url: String, body: Data) throws -> NewResponse {
-    let facts = FreshnessFacts(
+    let facts = FreshnessInfo(
       responseTime: Self.storedAt - 1, initialAge: 2, lifetime: 60, date: Self.storedAt - 3, staleWhileRevalidate: 4,
       staleIfError: -1, flags: [.strongETag, .hasVary])
     return NewResponse(
       key: try #require(RequestKey(urlString: url)), status: 200, fields: ["ETag": "\"v\"", "Vary": "Accept, A"],
       body: body, facts: facts,
-      vary: VarySelection(selectors: [.init(name: "a", value: nil), .init(name: "accept", value: "*/*")]),
+      vary: VaryKey(fields: [.init(name: "a", value: nil), .init(name: "accept", value: "*/*")]),
       attachment: [7, 8, 9])
   }
 
-  /// An integer as values hold it.
+  /// Returns an integer as it is encoded in values.
   private func little<T: FixedWidthInteger>(_ value: T) -> [UInt8] {
     withUnsafeBytes(of: value.littleEndian) { Array($0) }
   }
 
-  /// An integer as keys hold it.
+  /// Returns an integer as it is encoded in keys.
   private func big<T: FixedWidthInteger>(_ value: T) -> [UInt8] { little(value).reversed() }
 
   private func little(_ date: Date) -> [UInt8] { little(date.timeIntervalSinceReferenceDate.bitPattern) }
@@ -67,7 +68,7 @@ struct StorageFormatTests {
 
   private func counted(_ text: String) -> [UInt8] { little(UInt32(text.utf8.count)) + Array(text.utf8) }
 
-  @Test("a record with its body in the head")
+  @Test("A record with an inline body has the documented bytes")
   func inlineBody() throws {
     try withStore { store, rows in
       let stored = try response("http://Example.com/a?q=1#part", body: Data("hello".utf8))
@@ -75,7 +76,7 @@ struct StorageFormatTests {
       store.writePending()
 
       let key = Array("example.com\0http:80\0/a?q=1\0GET\0".utf8)
-      // A small record is thought to live longest.
+      // A small record goes to the band of the longest expected life.
       let headRows = try rows("heads0")
       #expect(headRows.map(\.key) == [big(UInt64(8))])
       let record = try #require(headRows.first).value
@@ -97,7 +98,7 @@ struct StorageFormatTests {
       expected += little(UInt32(key.count)) + little(UInt32(vary.count)) + little(UInt32(fields.count))
       expected += little(UInt32(3)) + little(UInt64(5))
       #expect(Array(record[8..<40]) == expected)
-      // Times: offsets 48 to 103. Then the last removal, and the ID of the body: none.
+      // Times: offsets 48 to 103. Then the last removal and the body ID, which is 0 for an inline body.
       expected = little(Self.storedAt) + little(Self.storedAt - 1) + little(2.0) + little(60.0)
       expected += little(Self.storedAt - 3) + little(4.0) + little(-1.0)
       expected += [UInt8](repeating: 0, count: 16)
@@ -106,7 +107,7 @@ struct StorageFormatTests {
     }
   }
 
-  /// The facts of a new record in the index, as the value of its date has them.
+  /// Returns the index word of a new record, as stored with its date.
   private func facts(
     of key: [UInt8], host: String, _ rows: (String) throws -> [Row], recordByteCount: Int
   ) throws -> [UInt8] {
@@ -120,7 +121,7 @@ struct StorageFormatTests {
     return little((digest(key) >> 24) << 24 | (digest(Array(host.utf8)) >> 52) << 12 | 1 << 8 | size)
   }
 
-  @Test("a body in chunks, and a long key")
+  @Test("A body in chunks and a long key have the documented bytes")
   func chunksAndLongKey() throws {
     try withStore { store, rows in
       let chunk = 4 * Int(getpagesize()) - 16
@@ -140,14 +141,14 @@ struct StorageFormatTests {
     }
   }
 
-  @Test("a response without a validator expires")
+  @Test("A response without a validator has a row in the expiries table")
   func expiry() throws {
     try withStore { store, rows in
       var stored = try response("http://h/a", body: Data())
       stored.facts.flags = []
       store.store(stored)
       store.writePending()
-      // Receipt, lifetime, less the initial age, plus stale-while-revalidate.
+      // Receipt and lifetime, minus the initial age, plus stale-while-revalidate.
       let expiry = Self.storedAt - 1 + (60 - 2 + 4)
       let ordered = expiry.timeIntervalSinceReferenceDate.bitPattern | 1 << 63
       let expiryRows = try rows("expiries")
@@ -156,7 +157,7 @@ struct StorageFormatTests {
     }
   }
 
-  @Test("the index")
+  @Test("The index file has the documented layout")
   func index() throws {
     try withStore { store, rows in
       store.store(try response("http://h/a", body: Data("hello".utf8)))
@@ -165,13 +166,13 @@ struct StorageFormatTests {
       func word(_ offset: Int) -> UInt64 {
         file.withUnsafeBytes { $0.loadUnaligned(fromByteOffset: offset, as: UInt64.self) }
       }
-      #expect(file.prefix(8) == Data("LMBCIDX2".utf8))
+      #expect(file.prefix(8) == Data("LMBCIDX3".utf8))
       let secret = try #require(rows("meta").last).value[8..<200]
       #expect(word(8) == Array(secret).withUnsafeBytes { XXH3_64bits($0.baseAddress, $0.count) })
       let slotCount = Int(word(16))
       let journal = 24 << 10
       #expect(file.count == 4096 + journal + (slotCount + 512) * 16 + slotCount / 4 * 8)
-      #expect(word(152) == 0, "it is complete")
+      #expect(word(152) == 0, "complete")
 
       let facts = try #require(rows("dates").first).value
       let tag = facts.withUnsafeBytes { $0.loadUnaligned(as: UInt64.self) } >> 24
@@ -181,7 +182,7 @@ struct StorageFormatTests {
     }
   }
 
-  @Test("the rows of meta")
+  @Test("The rows of the meta table have the documented bytes")
   func meta() throws {
     try withStore { store, rows in
       store.store(try response("http://h/a", body: Data("hello".utf8)))
@@ -195,20 +196,20 @@ struct StorageFormatTests {
       let recordByteCount = try #require(rows("heads0").first).value.count
       var expected = little(UInt64(16)) + little(UInt64(1)) + little(UInt64(recordByteCount))
       expected += little(UInt64(Self.capacity)) + [UInt8](repeating: 0, count: 32)
-      // The open segment: its first row, its bytes, its records.
+      // The open segment: its first row ID, its bytes, its record count.
       let sizeCode = UInt64(log2(Double(recordByteCount) / 64) * 8)
       expected += little(UInt64(8)) + little(UInt64(64 * exp2(Double(sizeCode) / 8))) + little(UInt64(1))
       #expect(Array(metaRows[0].value.dropLast(8)) == expected)
 
       store.removeResponses(forHost: "h")
       metaRows = try rows("meta")
-      #expect(metaRows.count == 2, "little is deleted at once")
-      // The last removal that was adopted, and the last that is known.
+      #expect(metaRows.count == 2, "few records are deleted directly")
+      // The last applied removal, and the last known one.
       #expect(Array(metaRows[0].value[32..<48]) == little(UInt64(1)) + little(UInt64(1)))
     }
   }
 
-  @Test("a mark of a purge, and the log of removals")
+  @Test("A tombstone and the removal log have the documented bytes")
   func removals() throws {
     try withStore { store, rows in
       for number in 0..<300 {
@@ -216,10 +217,10 @@ struct StorageFormatTests {
         store.writePending()
       }
       store.removeResponses(forHost: "h")
-      let mark = try #require(rows("meta").last)
-      #expect(mark.key == Array("purge/".utf8) + big(UInt64(1)))
+      let tombstone = try #require(rows("meta").last)
+      #expect(tombstone.key == Array("purge/".utf8) + big(UInt64(1)))
       let scope: [UInt8] = [3] + Array("h\0".utf8)
-      #expect(Array(mark.value.dropLast(8)) == little(UInt64(301 * 8 - 1)) + scope)
+      #expect(Array(tombstone.value.dropLast(8)) == little(UInt64(301 * 8 - 1)) + scope)
 
       store.store(try response("http://h/new", body: Data("hello".utf8)))
       store.writePending()

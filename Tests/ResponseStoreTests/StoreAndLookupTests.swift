@@ -4,9 +4,9 @@ import Testing
 
 @testable import ResponseStore
 
-@Suite("Store and look up")
+@Suite("Storing and lookup")
 struct StoreAndLookupTests {
-  @Test("What was stored is readable at once, after the commit, and after reopening")
+  @Test("A stored response is readable at once, after the commit, and after reopening")
   func readYourWrite() throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
@@ -24,7 +24,7 @@ struct StoreAndLookupTests {
   }
 
   @Test(
-    "Bodies of every size around the edges survive",
+    "Bodies of all sizes around the layout limits are stored and read",
     arguments: [0, 1, 1800, 1900, 2022, 4080, 4096, 16367, 16368, 16369, 65520, 300_000])
   func bodySizes(size: Int) throws {
     let fixture = try StoreFixture()
@@ -36,7 +36,7 @@ struct StoreAndLookupTests {
     #expect(fixture.body("http://a.example/") == body)
   }
 
-  @Test("A second store of a variant replaces the first")
+  @Test("A second response with the same Vary key replaces the first")
   func replace() throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
@@ -50,7 +50,9 @@ struct StoreAndLookupTests {
     #expect(fixture.store.statistics.removals[.replaced] == 1)
   }
 
-  @Test("Removals of every scope: staged, committed, and after reopening", arguments: [false, true])
+  @Test(
+    "Removals of every scope cover pending and committed writes, and stay in effect after reopening",
+    arguments: [false, true])
   func removals(committed: Bool) throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
@@ -75,16 +77,18 @@ struct StoreAndLookupTests {
     #expect(fixture.body("http://b.example/1") == nil)
   }
 
-  @Test("A purge of many entries hides them at once and deletes behind", arguments: [10, 255, 256, 257, 2000])
+  @Test(
+    "A removal of many entries hides them at once and deletes them in the background",
+    arguments: [10, 255, 256, 257, 2000])
   func largePurge(count: Int) throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
     fixture.store.store(fixture.response("http://a.example/old"))
-    let moment = fixture.clock.now
+    let date = fixture.clock.now
     fixture.clock.advance(by: 1e-6)
     for number in 0..<count { fixture.store.store(fixture.response("http://a.example/\(number)")) }
     fixture.drain()
-    fixture.store.removeResponses(since: moment)
+    fixture.store.removeResponses(since: date)
     for number in 0..<count { #expect(fixture.body("http://a.example/\(number)") == nil) }
     #expect(fixture.body("http://a.example/old") != nil)
     fixture.store.store(fixture.response("http://a.example/5"))

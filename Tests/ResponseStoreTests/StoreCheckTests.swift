@@ -5,15 +5,15 @@ import Testing
 
 @testable import ResponseStore
 
-@Suite("The check of a whole store")
+@Suite("Check of a whole store")
 struct StoreCheckTests {
-  /// Something wrong in one table, and what the check says of it.
+  /// An inconsistency in one table, and the violation that the check reports.
   enum Damage: String, CaseIterable, Sendable {
     case missingDate, strayDate, foreignDate, missingExpiry, strayExpiry, missingSlot, straySlot, strayChunk
     case missingChunk, head
     case body, entryCount, payload
 
-    var complaint: String {
+    var violation: String {
       switch self {
       case .missingDate: "has no date"
       case .strayDate: "The date of row 99999 is not its head's"
@@ -43,13 +43,13 @@ struct StoreCheckTests {
     return fixture
   }
 
-  private func inflict(_ damage: Damage, on file: StoreFile, row: UInt64, key: [UInt8]) throws {
-    let stray = DateKey(time: OrderedTime.encode(Date(timeIntervalSince1970: 1_900_000_000)), rowID: 99_999)
+  private func inflict(_ damage: Damage, on file: RecordDatabase, row: UInt64, key: [UInt8]) throws {
+    let stray = DateKey(time: SortableTimestamp.encode(Date(timeIntervalSince1970: 1_900_000_000)), rowID: 99_999)
     let index = try #require(file.index.current)
     try file.write { (transaction) throws(LMDBError) in
       let head = try file.head(row, in: transaction) ?? []
       let layout = head.withUnsafeBytes { bytes in
-        HeadLayout(bytes).map { (OrderedTime.encode($0.storedAt), $0.expiry.map(OrderedTime.encode)) }
+        RecordHeaderView(bytes).map { (SortableTimestamp.encode($0.storedAt), $0.expiry.map(SortableTimestamp.encode)) }
       }
       switch damage {
       case .missingDate:
@@ -80,29 +80,31 @@ struct StoreCheckTests {
     }
   }
 
-  @Test("Whatever is wrong is named, and nothing else", arguments: Damage.allCases)
+  @Test("Each violation is reported, and nothing else", arguments: Damage.allCases)
   func damage(damage: Damage) throws {
     let fixture = try filled()
     defer { fixture.remove() }
     let url = "http://a.example/8"
     let row = try #require(fixture.store.lookup(fixture.key(url))).rowID
     #expect(fixture.store.checkInvariants() == [])
-    try inflict(damage, on: fixture.store.file, row: row, key: fixture.key(url).bytes)
+    try inflict(damage, on: fixture.store.context.database, row: row, key: fixture.key(url).bytes)
     let violations = fixture.store.verify().violations
-    #expect(violations.contains { $0.contains(damage.complaint) }, "\(violations)")
+    #expect(violations.contains { $0.contains(damage.violation) }, "\(violations)")
     let isAboutOthers = violations.contains { $0.contains("ow ") && !$0.contains("ow \(row)") && !$0.contains("99999") }
     #expect(!isAboutOthers, "\(violations)")
   }
 
-  @Test("While others write, every row is still looked at in both directions", arguments: Damage.allCases)
+  @Test("While others write, every row is still checked in both directions", arguments: Damage.allCases)
   func damageWhileOthersWrite(damage: Damage) throws {
-    // The bytes and chunks in all can only be compared with a sum of the same moment.
+    // The sums of bytes and chunks can only be compared within one snapshot.
     guard damage != .payload, damage != .strayChunk else { return }
     let fixture = try filled(600)
     defer { fixture.remove() }
     let url = "http://a.example/8"
     let row = try #require(fixture.store.lookup(fixture.key(url))).rowID
-    if damage != .entryCount { try inflict(damage, on: fixture.store.file, row: row, key: fixture.key(url).bytes) }
+    if damage != .entryCount {
+      try inflict(damage, on: fixture.store.context.database, row: row, key: fixture.key(url).bytes)
+    }
     var count = 0
     let result = fixture.store.verify(maximumSnapshotAge: .zero) { _, _ in
       count += 1
@@ -110,25 +112,25 @@ struct StoreCheckTests {
       fixture.store.writePending()
       if damage == .entryCount {
         #expect(throws: Never.self) {
-          try inflict(damage, on: fixture.store.file, row: row, key: fixture.key(url).bytes)
+          try inflict(damage, on: fixture.store.context.database, row: row, key: fixture.key(url).bytes)
         }
       }
     }
     #expect(count > 2)
     #expect(!result.hasComparedSums)
-    let complaint = damage == .entryCount ? "The counters say 7 entries, there are 60" : damage.complaint
-    #expect(result.violations.contains { $0.contains(complaint) }, "\(result.violations)")
+    let violation = damage == .entryCount ? "The counters say 7 entries, there are 60" : damage.violation
+    #expect(result.violations.contains { $0.contains(violation) }, "\(result.violations)")
   }
 
-  @Test("A sound store stays sound while others write, and no snapshot is kept once they have")
+  @Test("A consistent store passes while others write, and old snapshots are released")
   func renewsItsSnapshot() throws {
     let fixture = try filled(1000)
     defer { fixture.finish() }
-    let environment = fixture.store.file.environment
+    let environment = fixture.store.context.database.environment
     var commits: [UInt64] = []
     let result = fixture.store.verify(maximumSnapshotAge: .zero) { _, _ in
-      // The one before last was made before the snapshot began that is in use now.
-      if let last = commits.dropLast().last { #expect(environment.oldestSnapshot() >= last) }
+      // The commit before the last one precedes the start of the current snapshot.
+      if let last = commits.dropLast().last { #expect(environment.oldestReaderTransactionID() >= last) }
       fixture.store.store(fixture.response("http://b.example/\(commits.count)"))
       fixture.store.writePending()
       commits.append(environment.lastTransactionID)
@@ -139,7 +141,7 @@ struct StoreCheckTests {
     #expect(result.entryCount > 1000)
   }
 
-  @Test("Entries and bytes are those that a lookup can find, and progress goes to the end")
+  @Test("Entries and bytes are counted as lookups find them, and progress reaches the end")
   func counts() throws {
     let fixture = try filled(600)
     defer { fixture.finish() }
@@ -155,11 +157,11 @@ struct StoreCheckTests {
     #expect(progress == [0, 256, 512])
   }
 
-  @Test("A thousand violations are told, the rest is counted")
+  @Test("At most a thousand violations are listed, and the rest is counted")
   func manyViolations() throws {
     let fixture = try filled(4)
     defer { fixture.remove() }
-    let file = fixture.store.file
+    let file = fixture.store.context.database
     try file.write { (transaction) throws(LMDBError) in
       for row in 50_000..<52_500 as Range<UInt64> {
         try file.dates.put(1 << 24, for: DateKey(time: row, rowID: row), in: transaction)

@@ -5,7 +5,7 @@ import Testing
 
 @testable import ResponseStore
 
-/// A clock that stands until a test moves it.
+/// A clock that changes only when a test sets it.
 final class ManualClock: Sendable {
   private let time = Monitor(Date(timeIntervalSince1970: 1_800_000_000))
 
@@ -20,7 +20,7 @@ final class ManualClock: Sendable {
   }
 }
 
-/// The lines that a store has logged.
+/// Collects the log lines of a store.
 final class LogLines: Sendable {
   private let lines = Monitor<[String]>([])
 
@@ -31,8 +31,8 @@ final class LogLines: Sendable {
   }
 }
 
-extension StoreFile {
-  /// The bytes of a record.
+extension RecordDatabase {
+  /// Returns a copy of the record header in a row, or nil if the row is missing.
   func head(_ rowID: UInt64, in transaction: borrowing some Transaction & ~Copyable) throws(LMDBError) -> [UInt8]? {
     try heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
       record.withUnsafeBytes { [UInt8]($0) }
@@ -40,7 +40,7 @@ extension StoreFile {
   }
 }
 
-/// A store in a directory of its own, checked and removed at the end of the test.
+/// A store in its own directory, checked and removed at the end of the test.
 final class StoreFixture {
   let directory: String
   let clock = ManualClock()
@@ -65,7 +65,7 @@ final class StoreFixture {
     opened = try ResponseStore.open(directory: directory, options: options)
   }
 
-  /// Every store test ends with this.
+  /// Checks the invariants, closes the store and removes the directory. Every store test ends with this call.
   func finish(sourceLocation: SourceLocation = #_sourceLocation) {
     if let opened {
       #expect(opened.checkInvariants() == [], sourceLocation: sourceLocation)
@@ -75,17 +75,17 @@ final class StoreFixture {
   }
 
   func remove() {
-    // The directory may be gone: some tests remove it themselves.
+    // Some tests have removed the directory already.
     try? FileManager.default.removeItem(atPath: directory)
   }
 
-  /// Closes the store and lets go of the data file.
+  /// Closes the store and releases the data file.
   func close() {
     opened?.close()
     opened = nil
   }
 
-  /// Lets go of the store without closing it.
+  /// Releases the store without closing it.
   func forget() {
     opened = nil
   }
@@ -107,14 +107,14 @@ final class StoreFixture {
 
   func response(
     _ url: String, body: Data = Data("body".utf8), fields: HTTPFields = HTTPFields([("Content-Type", "text/plain")]),
-    vary: VarySelection = VarySelection(selectors: []), partition: String = ""
+    vary: VaryKey = VaryKey(fields: []), partition: String = ""
   ) -> NewResponse {
     NewResponse(
       key: key(url, partition: partition), status: 200, fields: fields, body: body, facts: facts(), vary: vary)
   }
 
-  func facts(lifetime: Double = 60) -> FreshnessFacts {
-    FreshnessFacts(
+  func facts(lifetime: Double = 60) -> FreshnessInfo {
+    FreshnessInfo(
       responseTime: clock.now, initialAge: 0, lifetime: lifetime, date: clock.now, staleWhileRevalidate: -1,
       staleIfError: -1, flags: [])
   }
@@ -129,7 +129,7 @@ final class StoreFixture {
   }
 }
 
-/// Bytes that no page boundary favours, the same for the same seed.
+/// Returns bytes that are not aligned to any page boundary, the same for the same seed.
 func pseudorandomData(_ count: Int, seed: UInt64) -> Data {
   var random = SplitMix64(state: seed)
   let start = Int(random.next() % UInt64(bytePool.count))
@@ -141,7 +141,7 @@ func pseudorandomData(_ count: Int, seed: UInt64) -> Data {
   return data.prefix(count)
 }
 
-/// A megabyte to cut from: making random bytes is slow in debug builds.
+/// A megabyte to copy from: generating random bytes is slow in debug builds.
 private let bytePool: Data = {
   var random = SplitMix64(state: 42)
   let words = (0..<(1 << 17)).map { _ in random.next() }

@@ -7,7 +7,7 @@ import Testing
 
 @Suite("Threads")
 struct ThreadTests {
-  /// Runs so many threads, and waits for all.
+  /// Runs `count` threads and waits for all.
   private func concurrently(_ count: Int, _ body: @escaping @Sendable (Int) -> Void) {
     let group = DispatchGroup()
     for index in 0..<count {
@@ -20,12 +20,12 @@ struct ThreadTests {
     group.wait()
   }
 
-  /// A body that says which key it belongs to, so that a reader can tell a wrong one.
+  /// Returns a body that begins with its URL, so that a reader can detect a wrong one.
   private func body(_ url: String, _ size: Int) -> Data {
     Data("\(url) ".utf8) + pseudorandomData(size, seed: UInt64(url.utf8.count))
   }
 
-  @Test("Readers, storers, updaters and removers at once: no wrong answer, and read-your-write")
+  @Test("Concurrent lookups, writes, updates and removals return no wrong response, and writes are readable at once")
   func everything() throws {
     let fixture = try StoreFixture(capacity: 8 << 20, background: true)
     defer { fixture.finish() }
@@ -45,7 +45,7 @@ struct ThreadTests {
         case 3..<6:
           let size = [100, 3000, 60_000][step % 3]
           store.store(childResponse(url, body: body(url, size)))
-          // Nobody else stores or removes this one.
+          // No other thread stores or removes this URL.
           let own = "http://own\(index).example/\(step)"
           store.store(childResponse(own, body: body(own, 200)))
           if store.lookup(RequestKey(urlString: own)!)?.body != body(own, 200) { missed.add(1, ordering: .relaxed) }
@@ -64,13 +64,13 @@ struct ThreadTests {
     try store.flush()
     let statistics = store.statistics
     #expect(statistics.queuedByteCount == 0)
-    #expect(statistics.damagedRecords == 0)
+    #expect(statistics.corruptRecords == 0)
     let written = statistics.stores + statistics.updates
-    #expect(written + statistics.droppedStores + statistics.supersededStores >= 2 * 3 * 300)
+    #expect(written + statistics.droppedWrites + statistics.supersededStores >= 2 * 3 * 300)
     #expect(statistics.stores - statistics.removals.values.reduce(0, +) == store.entryCount)
   }
 
-  @Test("A removal that has returned is not undone by what was stored before it")
+  @Test("A removal that has returned is not undone by earlier writes")
   func removalsUnderLoad() throws {
     let fixture = try StoreFixture(background: true)
     defer { fixture.finish() }
@@ -90,7 +90,7 @@ struct ThreadTests {
     #expect(store.entryCount == 0)
   }
 
-  @Test("A flush returns when all that was stored is on the disk")
+  @Test("A flush returns after all earlier writes are committed")
   func flush() throws {
     let fixture = try StoreFixture(background: true) { $0.commitDelay = .seconds(60) }
     defer { fixture.finish() }
@@ -100,7 +100,7 @@ struct ThreadTests {
     #expect(fixture.store.statistics.queuedByteCount == 0)
   }
 
-  @Test("Closing writes what is queued", arguments: [false, true])
+  @Test("Closing commits the queued writes", arguments: [false, true])
   func close(byDeinit: Bool) throws {
     let fixture = try StoreFixture(background: true) { $0.commitDelay = .seconds(60) }
     defer { fixture.finish() }
@@ -110,12 +110,12 @@ struct ThreadTests {
     if byDeinit { fixture.forget() } else { fixture.close() }
     try fixture.open()
     for number in 0..<300 { #expect(fixture.body("http://a.example/\(number)") != nil) }
-    // A thread that worked for the store at that moment may have kept it alive; then this is the same one.
+    // A background thread may have kept the store alive; then this is the same store.
     try fixture.store.flush()
     #expect(fixture.store.entryCount == 300)
   }
 
-  @Test("Opening waits for a store whose last reference goes in another thread, and finds all that was queued")
+  @Test("Opening waits for a store that another thread releases, and finds all of its queued writes")
   func openWhileDeinitialized() throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
@@ -134,7 +134,7 @@ struct ThreadTests {
     while !thread.isFinished { sched_yield() }
   }
 
-  @Test("Stores without anyone waiting are committed, and the eviction thread keeps the room")
+  @Test("Writes are committed in the background, and the eviction thread stays within the page budget")
   func background() throws {
     let fixture = try StoreFixture(capacity: 4 << 20, background: true)
     defer { fixture.finish() }
@@ -142,12 +142,12 @@ struct ThreadTests {
       fixture.store.store(fixture.response("http://a.example/\(number)", body: pseudorandomData(30_000, seed: 1)))
     }
     try fixture.store.flush()
-    #expect(fixture.store.statistics.droppedStores == 0)
+    #expect(fixture.store.statistics.droppedWrites == 0)
     #expect(fixture.store.statistics.evictions > 200)
     #expect(fixture.body("http://a.example/399") != nil)
   }
 
-  @Test("A full queue makes storers wait, and after a while drop")
+  @Test("A full queue makes writers wait, and drops writes after the timeout")
   func fullQueue() throws {
     let fixture = try StoreFixture(background: true) {
       $0.queueByteCount = 50_000
@@ -155,18 +155,18 @@ struct ThreadTests {
     }
     defer { fixture.finish() }
     let store = fixture.store
-    try store.file.environment.write { _ in
+    try store.context.database.environment.write { _ in
       // The writer cannot commit meanwhile.
       for number in 0..<20 {
         store.store(childResponse("http://a.example/\(number)", body: pseudorandomData(10_000, seed: 1)))
       }
     }
     try store.flush()
-    #expect(store.statistics.droppedStores > 10)
-    #expect(store.statistics.droppedStores + store.statistics.stores == 20)
+    #expect(store.statistics.droppedWrites > 10)
+    #expect(store.statistics.droppedWrites + store.statistics.stores == 20)
   }
 
-  @Test("Opening and closing from many threads gives one store at a time")
+  @Test("Opening and closing in many threads gives one store at a time")
   func openAndClose() throws {
     let fixture = try StoreFixture(background: true)
     defer { fixture.finish() }

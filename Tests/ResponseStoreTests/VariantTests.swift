@@ -8,11 +8,11 @@ import Testing
 struct VariantTests {
   static let url = "http://a.example/"
 
-  private func vary(_ language: String) -> VarySelection {
-    VarySelection(selectors: [VarySelection.Field(name: "accept-language", value: language)])
+  private func vary(_ language: String) -> VaryKey {
+    VaryKey(fields: [VaryKey.Field(name: "accept-language", value: language)])
   }
 
-  @Test("Of those that match the newest by Date is taken, not the one stored last", arguments: [false, true])
+  @Test("Of the matching variants the newest by Date is found, not the one stored last", arguments: [false, true])
   func newestByDate(isCommitted: Bool) throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
@@ -28,8 +28,7 @@ struct VariantTests {
     #expect(fixture.store.lookup(fixture.key(Self.url)) { _ in false } == nil)
   }
 
-  // Issue 14, item 5.
-  @Test("What is found tells that there are other variants, on disk or on their way to it")
+  @Test("A lookup reports whether there are other variants, committed or pending")
   func others() throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
@@ -45,7 +44,7 @@ struct VariantTests {
     #expect(find("de")?.hasOtherVariants == true && find("en")?.hasOtherVariants == true)
   }
 
-  @Test("One that varies is taken before a newer one that does not", arguments: [false, true])
+  @Test("A variant with Vary fields is preferred to a newer one without", arguments: [false, true])
   func varyingFirst(isCommitted: Bool) throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
@@ -68,8 +67,8 @@ struct VariantTests {
     #expect(fixture.body(Self.url) != nil)
   }
 
-  @Test("A key keeps 128 variants; more push out the oldest")
-  func most() throws {
+  @Test("A key keeps at most 128 variants, and the oldest are removed")
+  func maximum() throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
     for number in 0..<140 {
@@ -87,11 +86,11 @@ struct VariantTests {
     #expect(fixture.store.entryCount == 0)
   }
 
-  @Test("Vary: * is kept as a variant of its own that the caller can refuse")
+  @Test("`Vary: *` is stored as a variant that matches no request")
   func star() throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
-    let star = VarySelection(selectors: [VarySelection.Field(name: "*", value: nil)])
+    let star = VaryKey(fields: [VaryKey.Field(name: "*", value: nil)])
     fixture.store.store(fixture.response(Self.url, vary: star))
     fixture.drain()
     #expect(
@@ -102,11 +101,11 @@ struct VariantTests {
 
   // MARK: Updates
 
-  /// A head that no leaf holds, so that a small body moves out of the record.
+  /// Fields of a record header that exceeds a leaf page, so that a small body moves out of the record.
   private let largeFields = HTTPFields([("X-Version", "2"), ("X-Long", String(repeating: "l", count: 3000))])
 
   @Test(
-    "An update gives another head, and leaves body and stored time",
+    "An update replaces the fields and keeps the body and the stored time",
     arguments: [0, 10, 1500, 5000, 300_000], [false, true])
   func update(size: Int, isCommitted: Bool) throws {
     let fixture = try StoreFixture()
@@ -130,7 +129,7 @@ struct VariantTests {
     }
     fixture.drain()
     #expect(fixture.store.entryCount == 1)
-    // Where the response still waited for the writer, each update has superseded what waited before it.
+    // Each update of a pending write has superseded the previous one.
     #expect(fixture.store.statistics.updates == (isCommitted ? 3 : 0))
     #expect(fixture.store.statistics.supersededStores == (isCommitted ? 0 : 3))
     #expect(fixture.store.statistics.stores == 1)
@@ -138,7 +137,8 @@ struct VariantTests {
     #expect(fixture.body(Self.url) == body)
   }
 
-  @Test("An update of what was removed since brings nothing back", arguments: [false, true], [false, true])
+  @Test(
+    "An update does not restore a response that was removed or replaced since", arguments: [false, true], [false, true])
   func updateAfterRemoval(isCommitted: Bool, isReplaced: Bool) throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
@@ -161,7 +161,7 @@ struct VariantTests {
     #expect(fixture.store.entryCount == (isReplaced ? 1 : 0))
   }
 
-  @Test("The update of a large body writes the head alone")
+  @Test("An update of a large body writes only the record header")
   func largeBody() throws {
     let fixture = try StoreFixture(capacity: 8 << 20)
     defer { fixture.finish() }

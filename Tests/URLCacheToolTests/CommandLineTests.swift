@@ -4,7 +4,7 @@ import Testing
 @Suite("The command line")
 struct CommandLineTests {
   @Test(
-    "Arguments that make no sense: one line that says why, one that says where to look, exit code 2",
+    "Invalid arguments print the reason and a pointer to the help, and exit with code 2",
     arguments: [
       (["nonsense"], "urlcache: there is no command 'nonsense'\nTry 'urlcache --help'.\n"),
       (["help", "nonsense"], "urlcache: there is no command 'nonsense'\nTry 'urlcache --help'.\n"),
@@ -22,11 +22,11 @@ struct CommandLineTests {
       (["get"], "urlcache get: a URL is missing\nTry 'urlcache get --help'.\n"),
       (
         ["get", "http://a/", "--header", "x"],
-        "urlcache get: --header takes 'Name: value', which 'x' is not\nTry 'urlcache get --help'.\n"
+        "urlcache get: --header takes 'Name: value', not 'x'\nTry 'urlcache get --help'.\n"
       ),
       (
         ["get", "http://a/", "--header", "a: b\r\nc: d"],
-        "urlcache get: --header takes 'Name: value', which 'a: b??c: d' is not\nTry 'urlcache get --help'.\n"
+        "urlcache get: --header takes 'Name: value', not 'a: b??c: d'\nTry 'urlcache get --help'.\n"
       ),
       (
         ["get", "http://a/", "--policy", "x"],
@@ -72,7 +72,7 @@ struct CommandLineTests {
     #expect(result.errors == errors)
   }
 
-  @Test("Without arguments: the overview on standard error, exit code 2")
+  @Test("Without arguments the tool prints its usage on standard error and exits with code 2")
   func noArguments() throws {
     let result = try Tool().run([])
     #expect(result.status == 2)
@@ -81,7 +81,7 @@ struct CommandLineTests {
   }
 
   @Test(
-    "Each command has a manual, in two ways",
+    "Each command prints the same manual with --help and with the help command",
     arguments: ["get", "list", "stats", "purge", "verify", "demo"])
   func manuals(command: String) throws {
     let tool = try Tool()
@@ -97,7 +97,7 @@ struct CommandLineTests {
     #expect(manual.output.split(separator: "\n").allSatisfy { $0.count <= 120 })
   }
 
-  @Test("The version")
+  @Test("--version prints the version")
   func version() throws {
     let result = try Tool().run("--version")
     #expect(result.status == 0)
@@ -105,7 +105,7 @@ struct CommandLineTests {
   }
 
   @Test(
-    "Moments",
+    "Valid times are parsed and printed in UTC",
     arguments: [
       ("2025-11-21", "2025-11-21 00:00:00"), ("2025-11-21T14:05", "2025-11-21 14:05:00"),
       ("2025-11-21 14:05:09", "2025-11-21 14:05:09"), ("2025-11-21T14:05:09.75", "2025-11-21 14:05:09"),
@@ -113,34 +113,34 @@ struct CommandLineTests {
       ("2025-11-21T14:05:00-0330", "2025-11-21 17:35:00"), ("2025-11-21T00:30+01", "2025-11-20 23:30:00"),
       ("2024-02-29", "2024-02-29 00:00:00"),
     ])
-  func moments(text: String, meaning: String) throws {
+  func validTimes(text: String, meaning: String) throws {
     let tool = try Tool()
     let directory = try tool.makeCache([])
     _ = try tool.makeCache([Tool.Stored(url: "http://a.example/", delay: -1e9)])
     let result = try tool.run("purge", directory, "--since", text)
     #expect(result.errors == "")
-    #expect(result.output == "Removed what was stored after \(meaning): 0 responses (0 B). 1 response left.\n")
+    #expect(result.output == "Removed responses stored after \(meaning): 0 responses (0 B). 1 response left.\n")
   }
 
   @Test(
-    "What is no moment",
+    "Invalid times are usage errors",
     arguments: [
       "", "yesterday", "2025-13-01", "2025-02-30", "2025-02-29", "2025-11-21T24:00", "25:00", "14:05Z", "10", "m",
       "-5m", "1y",
       "2025-11-21T", "nan", "nanm",
     ])
-  func noMoments(text: String) throws {
+  func invalidTimes(text: String) throws {
     let result = try Tool().run("purge", "/nowhere", "--since=\(text)")
     #expect(result.status == 2)
-    #expect(result.errors.hasPrefix("urlcache purge: '\(text)' is no moment; give a date"))
+    #expect(result.errors.hasPrefix("urlcache purge: '\(text)' is not a valid time; use a date"))
   }
 
-  @Test("A moment to come is a slip", arguments: ["2999-01-01", "2999-01-01T00:00:00Z"])
+  @Test("A time in the future is a usage error", arguments: ["2999-01-01", "2999-01-01T00:00:00Z"])
   func future(text: String) throws {
     let result = try Tool().run("purge", "/nowhere", "--since", text)
     #expect(result.status == 2)
     #expect(
       result.errors
-        == "urlcache purge: '\(text)' is yet to come (2999-01-01 00:00:00)\nTry 'urlcache purge --help'.\n")
+        == "urlcache purge: '\(text)' is in the future (2999-01-01 00:00:00)\nTry 'urlcache purge --help'.\n")
   }
 }

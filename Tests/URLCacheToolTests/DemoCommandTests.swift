@@ -4,7 +4,7 @@ import Testing
 
 @Suite("urlcache demo")
 struct DemoCommandTests {
-  /// A folder with files of many sizes, in the tool's directory.
+  /// Creates a folder with files of many sizes in the tool's directory and returns its path.
   private func makeFiles(_ tool: Tool, count: Int) throws -> String {
     let folder = tool.path("files")
     try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
@@ -19,20 +19,20 @@ struct DemoCommandTests {
     try FileManager.default.contentsOfDirectory(atPath: tool.root.path).filter { $0.hasPrefix("urlcache-demo") }
   }
 
-  @Test("From end to end, with numbers that add up")
+  @Test("The demonstration completes, and its counts are consistent")
   func demo() throws {
     let tool = try Tool()
     let folder = try makeFiles(tool, count: 20)
     let result = try tool.run("demo", "--files", "20", "--readers", "3", "--folder", folder, "--json")
     #expect(result.status == 0, "\(result.errors)")
     let json = try result.json()
-    // Seven passes over 20 files by 3 readers. A quarter is purged and fetched again, a fifth expires.
+    // Three readers read 20 files in seven passes. A quarter of the files is purged and fetched again; a fifth expires.
     let expected = [
       "fileCount": 20, "readerCount": 3, "requestCount": 7 * 60, "fetchedCount": 25, "revalidatedCount": 4,
       "sharedCount": 0, "hitCount": 7 * 60 - 29, "originRequestCount": 29,
     ]
     for (key, value) in expected { #expect(json[key] as? Int == value, "\(key)") }
-    #expect(json["troubles"] as? [String] == [])
+    #expect(json["failures"] as? [String] == [])
     let purge = try #require(json["purge"] as? [String: Any])
     #expect(purge["removedCount"] as? Int == 5)
     #expect(purge["keptCount"] as? Int == 15)
@@ -51,7 +51,7 @@ struct DemoCommandTests {
     #expect(try leftovers(tool) == [])
   }
 
-  @Test("As people see it: progress, a table, and a sentence")
+  @Test("The text output has progress lines, a table and a summary")
   func text() throws {
     let tool = try Tool()
     let folder = try makeFiles(tool, count: 12)
@@ -60,10 +60,10 @@ struct DemoCommandTests {
     #expect(result.errors.contains("\nURLSession, again: 20 hit ("))
     #expect(result.output.contains("requests"))
     #expect(result.output.contains("\ndisk    "))
-    #expect(result.output.hasSuffix("without the origin; and every body equalled its file.\n"))
+    #expect(result.output.hasSuffix("without the origin; and every body was identical to its file.\n"))
   }
 
-  @Test("Too few files")
+  @Test("A folder with too few files is an error")
   func tooFewFiles() throws {
     let tool = try Tool()
     let folder = try makeFiles(tool, count: 5)
@@ -72,7 +72,7 @@ struct DemoCommandTests {
     #expect(
       result.errors.hasSuffix(
         "urlcache demo: The demonstration needs 10 readable files of 1 KB to 1 MB: \(folder) has 5. "
-          + "Ask for fewer with --files, or name a folder with --folder.\n"))
+          + "Use a smaller --files, or select a folder with --folder.\n"))
     #expect(try leftovers(tool) == [])
   }
 
@@ -91,7 +91,7 @@ struct DemoCommandTests {
     return process
   }
 
-  @Test("Ctrl-C removes its directory", arguments: [SIGINT, SIGTERM])
+  @Test("Interrupting the demonstration removes its directory", arguments: [SIGINT, SIGTERM])
   func interrupted(signal: Int32) throws {
     let tool = try Tool()
     let process = try startHalfway(tool)
@@ -102,7 +102,7 @@ struct DemoCommandTests {
     #expect(try leftovers(tool) == [])
   }
 
-  @Test("Killed halfway, it leaves a sound directory")
+  @Test("Killing the demonstration leaves an intact cache directory")
   func killed() throws {
     let tool = try Tool()
     let process = try startHalfway(tool)
@@ -111,7 +111,7 @@ struct DemoCommandTests {
     let name = try #require(try leftovers(tool).first)
     let result = try tool.run("verify", tool.path(name + "/cache"))
     #expect(result.status == 0, "\(result.output)\(result.errors)")
-    #expect(result.output.hasPrefix("All is well: "))
+    #expect(result.output.hasPrefix("OK: "))
   }
 }
 

@@ -5,7 +5,7 @@ import Testing
 
 @testable import urlcache
 
-@Suite("Commands that look at a directory")
+@Suite("Directory commands")
 struct DirectoryCommandTests {
   private static let responses = [
     Tool.Stored(url: "http://b.example/x?user=1", body: "12345", delay: 10),
@@ -15,7 +15,7 @@ struct DirectoryCommandTests {
     Tool.Stored(url: "https://a.example/1", status: 404, delay: 20),
   ]
 
-  @Test("stats: exact lines, with and without what only a walk tells")
+  @Test("stats prints exact lines, with and without --details")
   func stats() throws {
     let tool = try Tool()
     let directory = try tool.makeCache(Self.responses)
@@ -40,7 +40,7 @@ struct DirectoryCommandTests {
     #expect([details[0], details[3], details[4], details[6]] == [quick[0], quick[2], quick[3], quick[4]])
   }
 
-  @Test("stats --json: the keys, and numbers that are right")
+  @Test("stats --json has the documented keys and correct numbers")
   func statsJSON() throws {
     let tool = try Tool()
     let directory = try tool.makeCache(Self.responses)
@@ -65,8 +65,8 @@ struct DirectoryCommandTests {
     #expect(quick["entryCount"] as? Int == 3)
   }
 
-  @Test("stats tells what is still to be worked off of a lower capacity and of a purge")
-  func statsOfWorkThatIsLeft() throws {
+  @Test("stats reports the remaining work of a lowered capacity and of a purge")
+  func statsOfRemainingWork() throws {
     let tool = try Tool()
     let directory = tool.path("cache")
     var options = ResponseStore.Options(capacityByteCount: 16 << 20)
@@ -76,13 +76,13 @@ struct DirectoryCommandTests {
       let store = try ResponseStore.open(directory: directory, options: options)
       for number in 0..<count {
         let key = try #require(RequestKey(urlString: "http://a.example/\(number)"))
-        let facts = FreshnessFacts(
+        let facts = FreshnessInfo(
           responseTime: date, initialAge: 0, lifetime: 60, date: date, staleWhileRevalidate: -1, staleIfError: -1,
           flags: [])
         store.store(
           NewResponse(
             key: key, status: 200, fields: HTTPFields([]), body: Data(repeating: 1, count: 30_000), facts: facts,
-            vary: VarySelection(selectors: [])))
+            vary: VaryKey(fields: [])))
       }
       while store.writePending() {}
       return store
@@ -92,7 +92,7 @@ struct DirectoryCommandTests {
     let store = try store(0)
     store.removeAll()
     let output = try tool.run("stats", directory).output
-    #expect(output.contains(/\nToo much   \d+ MiB beyond the capacity, still to be evicted or given back\n/))
+    #expect(output.contains(/\nExcess     \d+ MiB above the capacity, still to be evicted or released\n/))
     #expect(output.contains("\nPurges     1 whose responses are still to be deleted\n"))
     let json = try tool.run("stats", directory, "--json").json()
     #expect(try #require(json["excessByteCount"] as? Int) > 8 << 20)
@@ -104,8 +104,8 @@ struct DirectoryCommandTests {
     store.close()
   }
 
-  @Test("stats of an empty cache")
-  func statsOfNothing() throws {
+  @Test("stats of an empty cache omits the storing times")
+  func statsOfEmptyCache() throws {
     let tool = try Tool()
     let directory = try tool.makeCache(Self.responses)
     #expect(try tool.run("purge", directory, "--all").status == 0)
@@ -115,7 +115,7 @@ struct DirectoryCommandTests {
     #expect(json["oldestStoredAt"] is NSNull)
   }
 
-  @Test("list: header, order and columns")
+  @Test("list prints a header and columns in the requested order")
   func list() throws {
     let tool = try Tool()
     let directory = try tool.makeCache(Self.responses)
@@ -142,10 +142,10 @@ struct DirectoryCommandTests {
     #expect(try tool.run("list", directory, "--host", "c.example").output == "No responses are stored for c.example.\n")
   }
 
-  @Test("list: blocks of a long table have the same columns, and a reader that leaves ends it quietly")
+  @Test("list aligns the columns of a long table and exits silently when its output is closed")
   func longList() throws {
     let tool = try Tool()
-    // More than a pipe holds.
+    // The output exceeds the buffer of a pipe.
     let directory = try tool.makeCache(count: 1500)
     let result = try tool.run("list", directory)
     let lines = result.output.split(separator: "\n")
@@ -170,7 +170,7 @@ struct DirectoryCommandTests {
     }
   }
 
-  @Test("A progress bar is for terminals, and shows how far it is")
+  @Test("A progress bar shows a percentage and a count")
   func progressBar() {
     #expect(ProgressBar.line("Counting", done: 0, total: 0) == "Counting [####################] 100% (0 of 0)")
     let quarter = ProgressBar.line("Counting", done: 1000, total: 4000)
@@ -178,7 +178,7 @@ struct DirectoryCommandTests {
     #expect(ProgressBar.line("Counting", done: 9, total: 4) == "Counting [####################] 100% (4 of 4)")
   }
 
-  @Test("list --json: the keys of an entry")
+  @Test("The entries of list --json have the documented keys")
   func listJSON() throws {
     let tool = try Tool()
     let json = try tool.run("list", tool.makeCache(Self.responses), "--json", "--sort=size").json()
@@ -193,21 +193,21 @@ struct DirectoryCommandTests {
     #expect(try #require(entry["timeLeft"] as? Double) < 0)
   }
 
-  @Test("verify: all is well")
+  @Test("verify reports OK for an intact directory")
   func verify() throws {
     let tool = try Tool()
     let directory = try tool.makeCache(Self.responses)
     let result = try tool.run("verify", directory)
     #expect(result.status == 0)
-    #expect(result.output == "All is well: 3 responses, 20 KiB of bodies.\n")
+    #expect(result.output == "OK: 3 responses, 20 KiB of bodies.\n")
     let json = try tool.run("verify", directory, "--json").json()
     #expect(json["violations"] as? [String] == [])
     #expect(json["entryCount"] as? Int == 3)
     #expect(json["hasComparedSums"] as? Bool == true)
   }
 
-  @Test("verify: a line for what is wrong, exit code 1, and the file is left as it is")
-  func verifyDamaged() throws {
+  @Test("verify prints a line per violation, exits with code 1 and does not change the file")
+  func verifyCorrupt() throws {
     let tool = try Tool()
     let directory = try tool.makeCache(Self.responses)
     let file = URL(fileURLWithPath: directory + "/data.mdb")
@@ -222,8 +222,8 @@ struct DirectoryCommandTests {
     #expect(try Data(contentsOf: file) == data)
   }
 
-  @Test("A look leaves the data byte-identical", arguments: ["stats", "list", "verify"])
-  func lookChangesNothing(command: String) throws {
+  @Test("Read-only commands do not change the data file", arguments: ["stats", "list", "verify"])
+  func readOnlyCommands(command: String) throws {
     let tool = try Tool()
     let directory = try tool.makeCache(Self.responses)
     let file = URL(fileURLWithPath: directory + "/data.mdb")
@@ -235,21 +235,23 @@ struct DirectoryCommandTests {
     #expect(try FileManager.default.contentsOfDirectory(atPath: directory).sorted() == names)
   }
 
-  @Test("Where no cache is, none is made", arguments: ["stats", "list", "verify", "purge"])
-  func nothingThere(command: String) throws {
+  @Test("Directory commands fail without a store and create nothing", arguments: ["stats", "list", "verify", "purge"])
+  func missingStore(command: String) throws {
     let tool = try Tool()
     let rest = command == "purge" ? ["--all"] : []
     let missing = try tool.run([command, tool.path("missing")] + rest)
     #expect(missing.status == 1)
     #expect(missing.output == "")
     #expect(
-      missing.errors == "urlcache \(command): The response store at \(tool.path("missing")) failed: there is no such "
-        + "directory. See whether the path is right; a cache makes its store when it is first opened.\n")
+      missing.errors == "urlcache \(command): Cannot use the response store at \(tool.path("missing")): "
+        + "there is no such directory. See whether the path is right; "
+        + "a cache makes its store when it is first opened.\n"
+    )
     #expect(!FileManager.default.fileExists(atPath: tool.path("missing")))
 
     let empty = try tool.run([command, tool.root.path] + rest)
     #expect(empty.status == 1)
-    #expect(empty.errors.contains(" failed: there is no store in it. "))
+    #expect(empty.errors.contains(": there is no store in it. "))
 
     let foreign = tool.path("foreign")
     try FileManager.default.createDirectory(atPath: foreign, withIntermediateDirectories: true)
@@ -263,31 +265,32 @@ struct DirectoryCommandTests {
 
     let file = try tool.run([command, foreign + "/data.mdb"] + rest)
     #expect(file.status == 1)
-    #expect(file.errors.contains("a file stands in the place of the directory"))
+    #expect(file.errors.contains("a file has the name of the directory"))
   }
 
   @Test(
-    "purge: what goes and what stays",
+    "purge removes exactly the responses that it covers",
     arguments: [
       (["--all"], "everything: 5 responses (20 B). 0 responses left.", []),
       (
         ["--since", "2026-01-02T03:04:15Z"],
-        "what was stored after 2026-01-02 03:04:15: 2 responses (8 B). 3 responses left.",
+        "responses stored after 2026-01-02 03:04:15: 2 responses (8 B). 3 responses left.",
         [0, 1, 2]
       ),
       (
-        ["--host", "A.example"], "what was stored for A.example: 3 responses (12 B). 2 responses left.", [3, 4]
+        ["--host", "A.example"], "responses stored for A.example: 3 responses (12 B). 2 responses left.", [3, 4]
       ),
       (
         ["--prefix", "http://a.example/p"],
-        "what begins with http://a.example/p: 2 responses (8 B). 3 responses left.", [2, 3, 4]
+        "URLs that begin with http://a.example/p: 2 responses (8 B). 3 responses left.", [2, 3, 4]
       ),
       (
         ["--group", "g", "--origin", "http://b.example/"],
         "group 'g' of http://b.example/: 1 response (4 B). 4 responses left.", [0, 1, 2, 3]
       ),
       (
-        ["--host", "c.example"], "what was stored for c.example: 0 responses (0 B). 5 responses left.", [0, 1, 2, 3, 4]
+        ["--host", "c.example"],
+        "responses stored for c.example: 0 responses (0 B). 5 responses left.", [0, 1, 2, 3, 4]
       ),
     ])
   func purge(arguments: [String], sentence: String, kept: [Int]) throws {
@@ -310,13 +313,13 @@ struct DirectoryCommandTests {
     #expect(try tool.run("stats", directory, "--json").json()["capacityByteCount"] as? Int == 20 << 20)
   }
 
-  /// Host, then scheme, then path.
+  /// Returns a sort key that orders URLs by host, scheme and path, like `list`.
   private func key(_ url: String) -> String {
     let parts = url.components(separatedBy: "://")
     return parts[1].split(separator: "/")[0] + " " + parts[0] + " " + parts[1]
   }
 
-  @Test("purge --json")
+  @Test("purge --json prints the counts")
   func purgeJSON() throws {
     let tool = try Tool()
     let json = try tool.run("purge", tool.makeCache(Self.responses), "--host", "a.example", "--json").json()

@@ -21,7 +21,9 @@ struct GetCommandTests {
     }
   }
 
-  /// The lines on standard error without what differs from run to run: ages, times left, microseconds.
+  /// Returns the status, the source and the file name of each line on standard error.
+  ///
+  /// The ages, TTLs and durations between them differ from run to run.
   private func sources(_ errors: String) -> [String] {
     errors.split(separator: "\n").map { line in
       let words = line.split(separator: " ")
@@ -30,7 +32,7 @@ struct GetCommandTests {
     }
   }
 
-  @Test("--twice: fetched, then a hit; confirmed; not stored; redirected")
+  @Test("--twice prints the source of both responses: a fetch, a hit or a validation")
   func twice() throws {
     let origin = try origin()
     defer { origin.stop() }
@@ -46,13 +48,13 @@ struct GetCommandTests {
       ])
     #expect(result.errors.contains("  not stored (no-store)  ") && result.errors.contains(" µs  "))
     #expect(result.errors.contains("200  hit          fresh         age 0 s"))
-    // What one process has stored, the next one finds.
+    // The next process finds the responses that this one stored.
     let again = try tool.run("get", urls[0], "--directory", tool.path("cache"))
     #expect(sources(again.errors) == ["200 hit fresh"])
     #expect(try tool.run("verify", tool.path("cache")).status == 0)
   }
 
-  @Test("Without --directory it is the user's cache directory")
+  @Test("Without --directory the tool uses the user's cache directory")
   func defaultDirectory() throws {
     let origin = try origin()
     defer { origin.stop() }
@@ -61,7 +63,7 @@ struct GetCommandTests {
     #expect(try tool.urls(in: tool.path("caches/LMDBURLCache")).count == 1)
   }
 
-  @Test("A cache that is there keeps its capacity")
+  @Test("An existing cache keeps its capacity")
   func capacity() throws {
     let origin = try origin()
     defer { origin.stop() }
@@ -73,7 +75,7 @@ struct GetCommandTests {
     #expect(json["entryCount"] as? Int == 2)
   }
 
-  @Test("--json: an object on standard error for each response")
+  @Test("--json prints an object per response on standard error")
   func json() throws {
     let origin = try origin()
     defer { origin.stop() }
@@ -95,7 +97,7 @@ struct GetCommandTests {
     #expect(lines.allSatisfy { $0["refusal"] is NSNull })
   }
 
-  @Test("Fields are sent, and select variants")
+  @Test("--header fields are sent and select variants")
   func header() throws {
     let origin = try origin()
     defer { origin.stop() }
@@ -111,7 +113,7 @@ struct GetCommandTests {
   }
 
   @Test(
-    "Policies: how the second of two requests is answered",
+    "The policy decides the source of a response that is stored",
     arguments: [
       ("protocol", "200 hit fresh"), ("reload", "200 fetched fresh"), ("reload-everywhere", "200 fetched fresh"),
       ("prefer-cache", "200 hit fresh"), ("only-cache", "200 hit fresh"), ("revalidate", "200 fetched fresh"),
@@ -122,23 +124,22 @@ struct GetCommandTests {
     let tool = try Tool()
     let url = origin.url("/fresh").absoluteString
     let directory = tool.path("cache")
-    let early = try tool.run("get", url, "--policy", "only-cache", "--directory", directory)
-    #expect(early.status == 1)
-    #expect(early.errors == "urlcache get: \(url): Nothing is stored for it, and the policy is only-cache.\n")
+    let miss = try tool.run("get", url, "--policy", "only-cache", "--directory", directory)
+    #expect(miss.status == 1)
+    #expect(miss.errors == "urlcache get: \(url): No response is stored, and the policy is only-cache.\n")
     #expect(origin.requestCount == 0)
     _ = try tool.run("get", url, "--directory", directory)
     #expect(sources(try tool.run("get", url, "--policy", policy, "--directory", directory).errors) == [line])
   }
 
-  // Issue 15, item 16.
-  @Test("A file that --output names stays as it was when a fetch fails, and nothing is left beside it.")
+  @Test("A failed fetch leaves the --output file unchanged and no temporary file")
   func failedOutput() throws {
     let origin = try origin()
     let fresh = origin.url("/fresh").absoluteString
     defer { origin.stop() }
-    let gone = try LoopbackOrigin { _ in Reply(200) }
-    let url = gone.url("/gone").absoluteString
-    gone.stop()
+    let stopped = try LoopbackOrigin { _ in Reply(200) }
+    let url = stopped.url("/gone").absoluteString
+    stopped.stop()
     let tool = try Tool()
     let folder = tool.path("out")
     try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
@@ -150,12 +151,12 @@ struct GetCommandTests {
       #expect(result.status == 1)
       #expect(try body() == "before")
     }
-    // Through a link the file is replaced, and the link stays.
+    // Writing through a symbolic link replaces its target and keeps the link.
     #expect(try tool.run("get", fresh, "--output", tool.path("link"), "--directory", tool.path("cache")).status == 0)
     #expect(try body() == "fresh\n")
     #expect(try FileManager.default.destinationOfSymbolicLink(atPath: tool.path("link")) == "out/body")
     #expect(try FileManager.default.contentsOfDirectory(atPath: folder) == ["body"])
-    // A device is written as it is.
+    // A device is written in place.
     #expect(try tool.run("get", fresh, "--output", "/dev/null", "--directory", tool.path("cache")).status == 0)
   }
 
@@ -173,7 +174,7 @@ struct GetCommandTests {
     #expect(failed.errors == "urlcache get: \(tool.path("no/body")) cannot be written: No such file or directory.\n")
   }
 
-  @Test("A URL that cannot be had is told of in one line, the others are fetched")
+  @Test("A URL that fails is reported in one line, and the others are fetched")
   func errors() throws {
     let origin = try origin()
     let tool = try Tool()
@@ -188,13 +189,13 @@ struct GetCommandTests {
     #expect(result.output == "fresh\n")
     let lines = result.errors.split(separator: "\n").map(String.init)
     try #require(lines.count == 5)
-    #expect(lines[0] == "urlcache get: ftp://a.example/: This is no http or https URL with a host.")
-    #expect(lines[1] == "urlcache get: not a url: This is no http or https URL with a host.")
+    #expect(lines[0] == "urlcache get: ftp://a.example/: This is not an http or https URL with a host.")
+    #expect(lines[1] == "urlcache get: not a url: This is not an http or https URL with a host.")
     #expect(lines[2].hasPrefix("urlcache get: \(gone): The host does not accept the connection"))
     #expect(sources(lines[3] + "\n" + lines[4]) == ["200 fetched fresh", "200 hit fresh"])
   }
 
-  @Test("A directory that cannot be used")
+  @Test("An unusable directory is an error, and no request is sent")
   func unusableDirectory() throws {
     let origin = try origin()
     defer { origin.stop() }
@@ -202,20 +203,20 @@ struct GetCommandTests {
     let url = origin.url("/fresh").absoluteString
     try Data("x".utf8).write(to: URL(fileURLWithPath: tool.path("file")))
     for (directory, reason) in [
-      (tool.path("file"), "a file stands in the place of the directory"),
+      (tool.path("file"), "a file has the name of the directory"),
       ("/proc/urlcache-test", "making the directory"),
       (tool.path("file/below"), "making the directory"),
     ] {
       let result = try tool.run("get", url, "--directory", directory)
       #expect(result.status == 1)
       #expect(result.output == "")
-      #expect(result.errors.hasPrefix("urlcache get: The response store at \(directory) failed: \(reason)"))
+      #expect(result.errors.hasPrefix("urlcache get: Cannot use the response store at \(directory): \(reason)"))
       #expect(result.errors.filter { $0 == "\n" }.count == 1)
     }
     #expect(origin.requestCount == 0)
   }
 
-  @Test("Another program's data.mdb is left as it is")
+  @Test("The data.mdb of another program is not changed")
   func foreignData() throws {
     let tool = try Tool()
     let directory = tool.path("foreign")
@@ -230,7 +231,7 @@ struct GetCommandTests {
     #expect(try Data(contentsOf: URL(fileURLWithPath: directory + "/data.mdb")) == data)
   }
 
-  @Test("A reader that goes away ends the output without a word, and what was fetched is kept")
+  @Test("A closed output pipe ends the tool silently with code 0, and the response is stored")
   func closedPipe() throws {
     let origin = try origin()
     defer { origin.stop() }
@@ -246,7 +247,7 @@ struct GetCommandTests {
     #expect(try tool.urls(in: tool.path("cache")).count == 1)
   }
 
-  @Test("A full disk behind standard output is an error")
+  @Test("A failed write to standard output is an error")
   func fullOutput() throws {
     let origin = try origin()
     defer { origin.stop() }
@@ -258,7 +259,7 @@ struct GetCommandTests {
     #expect(result.errors == "urlcache get: Writing to standard output failed: No space left on device\n")
   }
 
-  @Test("Killed while it waits for a response, it leaves a sound directory", arguments: 1...3)
+  @Test("Killing the tool during a fetch leaves an intact directory", arguments: 1...3)
   func killed(round: Int) async throws {
     let gate = Gate()
     let origin = try LoopbackOrigin { request in

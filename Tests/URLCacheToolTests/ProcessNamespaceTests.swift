@@ -2,9 +2,9 @@ import Foundation
 import LMDBURLCache
 import Testing
 
-@Suite("A directory that another PID namespace uses")
+@Suite("A directory that a process of another PID namespace uses")
 struct ProcessNamespaceTests {
-  /// Runs the tool as the first process of a PID namespace of its own; its status, and what it says on standard error.
+  /// Runs the tool in a new PID namespace and returns its exit code and standard error.
   private static func runInNamespace(_ arguments: [String]) throws -> (status: Int32, errors: String) {
     let process = Process()
     process.executableURL = URL(fileURLWithPath: "/usr/bin/unshare")
@@ -19,12 +19,11 @@ struct ProcessNamespaceTests {
     return (process.terminationStatus, text)
   }
 
-  /// Making a namespace needs a right that not every user has, nor every container.
+  /// Whether this process may create PID namespaces, which not every user and container may.
   private static let canMakeNamespace: Bool = (try? runInNamespace(["--version"]).status == 0) ?? false
 
-  // Issue 14, item 19.
   @Test(
-    "The tool is refused with a remedy, and may look when nobody else does",
+    "The tool fails with a remedy while a cache of another namespace is open, and works afterwards",
     .enabled(if: canMakeNamespace, "unshare --pid is not permitted here"))
   func refused() throws {
     let tool = try Tool()

@@ -3,15 +3,17 @@ import Glibc
 import LMDB
 import Testing
 
-/// A process that is stopped, or has all of LMDB's reader slots, keeps nobody from looking at a directory and purging.
-@Suite("Commands on a directory that another process is stuck in")
+/// Tests that directory commands and purges do not depend on a suspended process, or one that has all reader slots.
+@Suite("Commands on a directory that a suspended or busy process uses")
 struct StoppedProcessTests {
   private static let responses = [
     Tool.Stored(url: "http://a.example/1"), Tool.Stored(url: "http://a.example/2"),
     Tool.Stored(url: "http://b.example/"),
   ]
 
-  /// Two processes: the other one says that it is ready, and who it is; this one says when it is done.
+  /// Synchronizes two processes over named pipes.
+  ///
+  /// The child sends its process ID when it is ready; the test tells the child when it is done.
   private struct Meeting: Codable, Sendable {
     let directory: String
 
@@ -48,7 +50,7 @@ struct StoppedProcessTests {
     }
   }
 
-  /// Runs `body` on a thread that may block; gives what it throws.
+  /// Runs `body` on a thread that may block and returns the description of the error that it throws, or nil.
   private func onThread(_ body: @escaping @Sendable () throws -> Void) async -> String? {
     await withCheckedContinuation { continuation in
       Thread {
@@ -70,7 +72,7 @@ struct StoppedProcessTests {
     if !isTrue { throw Finding(text: text()) }
   }
 
-  @Test("stats, list, verify and purge wait for no process that was stopped while it writes")
+  @Test("stats, list, verify and purge do not wait for a process that is suspended in a write transaction")
   func stopped() async throws {
     let tool = try Tool()
     let directory = try tool.makeCache(Self.responses)
@@ -80,7 +82,7 @@ struct StoppedProcessTests {
       let tool = Tool(root: root)
       let processID = meeting.waitUntilReady()
       while !Self.isStopped(processID), kill(processID, 0) == 0 { usleep(1000) }
-      // What waits for the process shall end, too.
+      // Resume the process after a minute, so that a command that waits for it ends.
       let end = DispatchSemaphore(value: 0)
       Thread {
         _ = end.wait(timeout: .now() + 60)
@@ -97,7 +99,7 @@ struct StoppedProcessTests {
       try Self.expect(verify.status == 0, verify.output + verify.errors)
       let left = try tool.run("list", directory)
       try Self.expect(!left.output.contains("a.example"), left.output)
-      try Self.expect(Self.isStopped(processID), "the process went on")
+      try Self.expect(Self.isStopped(processID), "the process was resumed")
     }
     await #expect(processExitsWith: .success) { [meeting = meeting as Meeting] in
       try meeting.environment().write { (_) throws(LMDBError) in
@@ -109,7 +111,7 @@ struct StoppedProcessTests {
     #expect(try tool.urls(in: directory) == ["http://b.example/"])
   }
 
-  @Test("purge holds although other processes have all reader slots")
+  @Test("A purge takes effect although another process has all reader slots")
   func noSlots() async throws {
     let tool = try Tool()
     let directory = try tool.makeCache(Self.responses, capacity: 1 << 20)
@@ -126,7 +128,7 @@ struct StoppedProcessTests {
       try Self.expect(stats.status == 1 && stats.errors.contains("reader slot"), stats.output + stats.errors)
     }
     await #expect(processExitsWith: .success) { [meeting = meeting as Meeting] in
-      // As a cache does, which the tool must know of.
+      // Register as a user of the directory, as a cache does.
       let users = open(meeting.directory + "/users.lock", O_RDWR | O_CLOEXEC)
       guard flock(users, LOCK_SH) == 0 else { exit(2) }
       let environment = try meeting.environment()

@@ -8,10 +8,11 @@ import Testing
   import FoundationNetworking
 #endif
 
-/// What the tool left behind.
+/// The exit status and output of the tool.
 struct ToolResult {
+  /// The exit code, or the signal's number if `wasKilled`.
   let status: Int32
-  /// Whether a signal ended it; `status` is then the signal's number.
+  /// Whether a signal ended the tool.
   let wasKilled: Bool
   let output: String
   let errors: String
@@ -22,21 +23,21 @@ struct ToolResult {
   }
 }
 
-/// The built executable as a process, in a directory of its own that is removed with it.
+/// Runs the built executable, with a temporary directory that is removed with this object.
 final class Tool {
   let root: URL
   private let ownsRoot: Bool
 
-  /// Beside the test bundle.
+  /// The path of the tool, which is in the directory of the test bundle.
   static let executable = URL(fileURLWithPath: "/proc/self/exe").resolvingSymlinksInPath()
     .deletingLastPathComponent().appendingPathComponent("urlcache")
 
-  /// The tool is built with the same sanitizer as the tests, if any.
+  /// The sanitizer options of the tests, because the tool is built with the same sanitizer, if any.
   private static let sanitizerOptions = ProcessInfo.processInfo.environment.filter {
     $0.key == "ASAN_OPTIONS" || $0.key == "TSAN_OPTIONS"
   }
 
-  /// In the directory of another, which removes it.
+  /// Uses the directory of another `Tool`, which removes it.
   init(root: URL) {
     self.root = root
     ownsRoot = false
@@ -49,13 +50,13 @@ final class Tool {
   }
 
   deinit {
-    // What is left in the temporary directory fails no test.
+    // Ignore failures: the system cleans its temporary directory.
     if ownsRoot { try? FileManager.default.removeItem(at: root) }
   }
 
   func path(_ name: String) -> String { root.appendingPathComponent(name).path }
 
-  /// Starts the tool; its output goes to files, so that no pipe can fill.
+  /// Starts the tool and returns the process; its output is discarded unless handles are given.
   func start(_ arguments: [String], standardOutput: Any? = nil, standardError: Any? = nil) throws -> Process {
     let process = Process()
     process.executableURL = Self.executable
@@ -70,7 +71,9 @@ final class Tool {
     return process
   }
 
-  /// Runs the tool to its end.
+  /// Runs the tool and waits until it exits.
+  ///
+  /// Its output goes to files, because a pipe could fill up.
   func run(_ arguments: String..., output: FileHandle? = nil) throws -> ToolResult {
     try run(arguments, output: output)
   }
@@ -94,20 +97,20 @@ final class Tool {
 
   // MARK: Caches
 
-  /// One stored response of a fixture.
+  /// A response to store in a test cache.
   struct Stored {
     let url: String
     var body = "body"
     var status = 200
-    /// Seconds after the fixture's first moment.
+    /// The time of storing, in seconds after ``Tool/epoch``.
     var delay: TimeInterval = 0
     var fields = ["Cache-Control": "max-age=86400"]
   }
 
-  /// The fixture's first moment: 2026-01-02 03:04:05 UTC.
+  /// The earliest storing time: 2026-01-02 03:04:05 UTC.
   static let epoch = Date(timeIntervalSince1970: 1_767_323_045)
 
-  /// Makes a cache that holds responses; returns its directory.
+  /// Creates a cache that stores the responses and returns its directory.
   func makeCache(_ responses: [Stored], capacity: Int = 20 << 20) throws -> String {
     let directory = path("cache")
     let now = Mutex(Self.epoch)
@@ -117,7 +120,7 @@ final class Tool {
       options.clock = { now.withLock { $0 } }
       let cache = try LMDBURLCache(
         directory: URL(fileURLWithPath: directory), memoryCapacity: 1 << 20, diskCapacity: capacity, options: options)
-      // The fixture is about the disk: whatever lives how long goes there.
+      // Store every response on disk, regardless of its freshness lifetime.
       cache.minCacheInterval = 0
       let url = try #require(URL(string: response.url))
       let head = try #require(
@@ -129,7 +132,7 @@ final class Tool {
     return directory
   }
 
-  /// Makes a cache that holds many small responses of one host, stored one after the other; returns its directory.
+  /// Creates a cache with many small responses of one host, stored one second apart, and returns its directory.
   func makeCache(count: Int) throws -> String {
     let directory = path("cache")
     let now = Mutex(Self.epoch)
@@ -150,7 +153,7 @@ final class Tool {
     return directory
   }
 
-  /// The URLs that `list` shows, in its order.
+  /// Returns the URLs that `list` prints, in its order.
   func urls(in directory: String, sortedBy order: String = "url", _ arguments: String...) throws -> [String] {
     let entries =
       try run(["list", directory, "--sort", order, "--json"] + arguments).json()["entries"] as? [[String: Any]]

@@ -2,14 +2,14 @@ import Foundation
 import HTTPCaching
 import ResponseStore
 
-/// The responses that every peer holds: number i has a URL, ten header fields, and a body that begins with i.
+/// The responses that every peer stores: entry i has a URL, ten header fields, and a body that begins with i.
 ///
-/// The smaller set is always the beginning of the larger one. Bodies are cut from one pool of pseudorandom bytes, so that
-/// none compresses and any can be checked.
+/// A smaller fixture is the beginning of a larger one. Bodies are slices of a pool of pseudorandom bytes: they do not
+/// compress, and each can be checked.
 struct Fixture: Sendable {
   let count: Int
   let bodyByteCount: Int
-  /// Whether the URLs come in no order and from ten hosts in turn, as the requests of many users do.
+  /// Whether the URLs are in random order and from ten hosts in turn, like the requests of many users.
   let isScattered: Bool
   private var entries: Entries?
 
@@ -19,7 +19,8 @@ struct Fixture: Sendable {
     self.isScattered = isScattered
   }
 
-  /// With all heads, bodies and responses in memory: for measures of storing, which are not to count their making.
+  /// Returns the fixture with all heads, bodies and responses in memory, for measurements that must not include their
+  /// creation.
   func prepared() -> Fixture {
     var fixture = self
     fixture.entries = Entries(self)
@@ -48,7 +49,7 @@ struct Fixture: Sendable {
 
   func url(_ index: Int) -> String {
     if isScattered {
-      // An odd factor makes each number below 2^32 another one.
+      // Multiplication by an odd number is a permutation of the numbers below 2^32.
       return "http://\(Self.host(index % 10))/images/\(UInt32(truncatingIfNeeded: index) &* 0x9E37_79B1)/photo.webp"
     }
     let digits = String(index)
@@ -71,7 +72,7 @@ struct Fixture: Sendable {
     ]
   }
 
-  /// The fields as one piece of text: what a peer keeps that stores bytes and nothing else.
+  /// Returns status line and fields as text, for peers that store only bytes.
   func head(_ index: Int) -> [UInt8] {
     if let entries { return entries.heads[index] }
     var text = "HTTP/1.1 200 OK\r\n"
@@ -98,24 +99,24 @@ struct Fixture: Sendable {
     if let entries { return entries.responses[index] }
     return NewResponse(
       key: key(index), status: 200, fields: HTTPFields(fields(index)), body: body(index), facts: Self.facts,
-      vary: VarySelection(selectors: []))
+      vary: VaryKey(fields: []))
   }
 
-  /// Of this run: with a fixed date all of it would have expired a day later.
+  /// The date of this run. With a fixed date, the responses would be stale after a day.
   private static let date = HTTPDate.format(Date())
 
-  static let facts = FreshnessFacts(
+  static let facts = FreshnessInfo(
     responseTime: Date(), initialAge: 0, lifetime: 86400, date: Date(), staleWhileRevalidate: -1, staleIfError: -1,
     flags: [.strongETag, .lastModified])
 
-  /// Stops the run if a body is not the one of `index`.
+  /// Traps if a body is not that of entry `index`.
   func check(_ body: UnsafeRawBufferPointer, _ index: Int, _ who: String) {
     let start = Self.poolOffset(index)
     let isRight = Self.pool.withUnsafeBytes { pool in
       body.count == bodyByteCount && body.loadUnaligned(as: UInt64.self) == UInt64(index)
         && memcmp(body.baseAddress! + 8, pool.baseAddress! + start + 8, bodyByteCount - 8) == 0
     }
-    guard isRight else { fatalError("\(who) gave a wrong body for entry \(index) (\(body.count) bytes)") }
+    guard isRight else { fatalError("\(who) returned a wrong body for entry \(index) (\(body.count) bytes)") }
   }
 
   private static func poolOffset(_ index: Int) -> Int { index &* 64 & (1 << 20 - 1) }
@@ -126,7 +127,7 @@ struct Fixture: Sendable {
   }()
 }
 
-/// The keys of a fixture in one piece of memory, for loops in C.
+/// The keys of a fixture in one buffer, for the C baseline.
 final class KeyBytes {
   var bytes: [UInt8] = []
   var offsets: [UInt32] = [0]
@@ -139,7 +140,7 @@ final class KeyBytes {
   }
 }
 
-/// A generator with a seed, so that every peer is asked for the same entries in the same order.
+/// A random number generator with a seed, so that every peer looks up the same entries in the same order.
 struct SplitMix64: RandomNumberGenerator {
   var state: UInt64
 
@@ -157,7 +158,7 @@ struct SplitMix64: RandomNumberGenerator {
 }
 
 extension Int {
-  /// With thin spaces' stand-in, commas: 1,000,000.
+  /// The number with thousands separators: 1,000,000.
   var formatted: String {
     var text = String(self)
     var index = text.count - 3

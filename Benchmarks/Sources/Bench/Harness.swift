@@ -1,14 +1,14 @@
 import Foundation
 import Synchronization
 
-/// Nanoseconds of a clock that only goes forward.
+/// The monotonic wall-clock time in nanoseconds.
 func now() -> UInt64 {
   var time = timespec()
   clock_gettime(CLOCK_MONOTONIC, &time)
   return UInt64(time.tv_sec) * 1_000_000_000 + UInt64(time.tv_nsec)
 }
 
-/// Nanoseconds that the calling thread has spent on a processor.
+/// The CPU time of the calling thread in nanoseconds.
 func processorTime() -> UInt64 {
   var time = timespec()
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time)
@@ -21,52 +21,54 @@ func nanoseconds(_ body: () throws -> Void) rethrows -> Double {
   return Double(now() - start)
 }
 
-/// One who takes part in a comparison: does `operations` of something, and keeps no time.
-struct Contestant {
+/// One case of a comparison: performs `operations` operations per round and measures no time.
+struct BenchmarkCase {
   let name: String
-  /// How many operations a round has.
+  /// The number of operations in a round.
   let operations: Int
-  /// On how many threads at once; each does `operations`.
+  /// The number of concurrent threads; each performs `operations`.
   var threads = 1
-  /// Whether it waits for someone else, so that only the clock on the wall tells what it takes. What only computes is
-  /// measured in processor time, which does not depend on how many others want the processor.
+  /// Whether the operations wait for another process or thread, and need wall-clock time.
+  ///
+  /// The others are measured in CPU time, which does not depend on the machine's load.
   var waits = false
   let run: (_ thread: Int, _ round: Int) -> Void
 }
 
 enum Harness {
-  /// Lets all run side by side: one round not counted, then `rounds` in which each comes once, the order turning. Returns
-  /// the nanoseconds per operation of each round.
-  static func compare(_ contestants: [Contestant], rounds: Int) -> [String: [Double]] {
+  /// Runs all cases in alternating order and returns the nanoseconds per operation of each round.
+  ///
+  /// Each round runs every case once. A first round warms up and is not counted.
+  static func compare(_ cases: [BenchmarkCase], rounds: Int) -> [String: [Double]] {
     var samples: [String: [Double]] = [:]
     for round in 0...rounds {
-      for offset in contestants.indices {
-        let contestant = contestants[(offset + round) % contestants.count]
-        let elapsed = time(contestant, round: round)
-        if round > 0 { samples[contestant.name, default: []].append(elapsed / Double(contestant.operations)) }
+      for offset in cases.indices {
+        let benchmarkCase = cases[(offset + round) % cases.count]
+        let elapsed = time(benchmarkCase, round: round)
+        if round > 0 { samples[benchmarkCase.name, default: []].append(elapsed / Double(benchmarkCase.operations)) }
       }
     }
     return samples
   }
 
-  private static func time(_ contestant: Contestant, round: Int) -> Double {
-    if contestant.threads == 1 { return time(contestant, thread: 0, round: round) }
+  private static func time(_ benchmarkCase: BenchmarkCase, round: Int) -> Double {
+    if benchmarkCase.threads == 1 { return time(benchmarkCase, thread: 0, round: round) }
     let times = Mutex<[Double]>([])
-    inParallel(contestant.threads) { thread in
-      let elapsed = time(contestant, thread: thread, round: round)
+    inParallel(benchmarkCase.threads) { thread in
+      let elapsed = time(benchmarkCase, thread: thread, round: round)
       times.withLock { $0.append(elapsed) }
     }
     return times.withLock { $0.reduce(0, +) / Double($0.count) }
   }
 
-  private static func time(_ contestant: Contestant, thread: Int, round: Int) -> Double {
-    let clock = contestant.waits ? now : processorTime
+  private static func time(_ benchmarkCase: BenchmarkCase, thread: Int, round: Int) -> Double {
+    let clock = benchmarkCase.waits ? now : processorTime
     let start = clock()
-    contestant.run(thread, round)
+    benchmarkCase.run(thread, round)
     return Double(clock() - start)
   }
 
-  /// Runs `body` on threads of their own, and returns when all have ended.
+  /// Runs `body` on `count` new threads and returns when all have ended.
   static func inParallel(_ count: Int, _ body: @escaping (Int) -> Void) {
     let box = UncheckedBox(body)
     let group = DispatchGroup()
@@ -83,14 +85,14 @@ enum Harness {
   }
 }
 
-/// Carries a value to another thread while the one who gave it waits.
+/// Carries a value to another thread.
 struct UncheckedBox<Value>: @unchecked Sendable {
-  // Sendable: the giver waits until the taker has ended.
+  // Sendable: the sender waits until the receiving thread has ended.
   let value: Value
   init(_ value: Value) { self.value = value }
 }
 
-/// A folder for a run, removed at its end.
+/// A temporary folder that is removed at the end of the run.
 final class Scratch {
   let path: String
 
@@ -111,7 +113,7 @@ final class Scratch {
   }
 
   deinit {
-    // What cannot be removed stays in the folder for temporary files.
+    // A folder that cannot be removed stays among the temporary files.
     try? FileManager.default.removeItem(atPath: path)
   }
 }
@@ -121,8 +123,10 @@ struct BenchError: Error, CustomStringConvertible {
   init(_ description: String) { self.description = description }
 }
 
-/// Ends a process and returns when it is gone. With the one signal that cannot be blocked: a `Process` that is started on a
-/// thread of Swift's pool inherits that thread's blocked signals, and Redis then never sees a request to end.
+/// Kills a process and returns when it has ended.
+///
+/// Uses SIGKILL, which cannot be blocked. A `Process` started on a thread of Swift's pool inherits the blocked signals
+/// of that thread, so that Redis would never receive SIGTERM.
 func end(_ process: Process) {
   kill(process.processIdentifier, SIGKILL)
   while process.isRunning { usleep(10_000) }

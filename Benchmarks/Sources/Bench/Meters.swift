@@ -1,17 +1,21 @@
 import Foundation
 import Synchronization
 
-/// What has been read from and written to a disk, by everything that uses it: best on a machine that does nothing else. The counts
-/// that the kernel keeps for each process are no measure here: they take the whole of a large folio for one page of it.
+/// The bytes read from and written to a disk by all processes.
+///
+/// The machine should be idle. The kernel's counts for each process are unusable, because they count a whole large
+/// folio for one page.
 struct DiskTraffic {
   var readByteCount = 0
   var writtenByteCount = 0
 
-  /// Of the disk that a folder is on: `/sys/dev/block/…/stat`, in sectors of 512 bytes. Nothing where there are no such counts.
+  /// Reads the counts of a folder's disk from `/sys/dev/block/…/stat`, in sectors of 512 bytes.
+  ///
+  /// The counts are 0 for file systems without a block device.
   init(of folder: String) {
     var status = stat()
     guard stat(folder, &status) == 0 else { return }
-    // As the macros major and minor of glibc.
+    // Like the macros `major` and `minor` of glibc.
     let device = UInt64(status.st_dev)
     let (major, minor) = (device >> 8 & 0xFFF | device >> 32 & ~0xFFF, device & 0xFF | device >> 12 & ~0xFF)
     let path = "/sys/dev/block/\(major):\(minor)/stat"
@@ -33,8 +37,9 @@ struct DiskTraffic {
   }
 }
 
-/// Has the kernel forget the pages of a store's data that no process has mapped, so that the next reads come from the disk. Not of
-/// `lock.mdb`, which nobody else in the process may open.
+/// Drops the pages of `data.mdb` that no process has mapped from the page cache, so that the next reads are cold.
+///
+/// Leaves `lock.mdb` alone: closing another descriptor of that file would release LMDB's locks in this process.
 func dropPageCache(of folder: String) {
   let descriptor = open(folder + "/data.mdb", O_RDONLY)
   guard descriptor >= 0 else { fatalError("there is no data in \(folder)") }
@@ -43,14 +48,14 @@ func dropPageCache(of folder: String) {
   close(descriptor)
 }
 
-/// A command that ran to its end.
+/// The measurements of a command that has ended.
 struct FinishedCommand {
   var milliseconds: Double
-  /// The most memory that it had, pages of mapped files included.
+  /// The peak resident memory, including pages of mapped files.
   var peakMegabytes: Double
   var status: CInt
 
-  /// Runs a program. Its output is read to the end, or up to a number of lines; then the pipe is closed.
+  /// Runs a program, and reads its output to the end or up to a number of lines before it closes the pipe.
   static func run(_ path: String, _ arguments: [String], lines: Int? = nil) throws -> FinishedCommand {
     var ends: [CInt] = [0, 0]
     guard pipe(&ends) == 0 else { throw BenchError("pipe: \(errno)") }
@@ -91,7 +96,7 @@ struct FinishedCommand {
       milliseconds: Double(now() - start) / 1e6, peakMegabytes: Double(peak) / 1024, status: status)
   }
 
-  /// As the kernel keeps it while the process runs. What `wait4` tells of it begins with this process's own memory.
+  /// Returns the peak memory of a running process. The value of `wait4` would begin with the memory of this process.
   private static func peakKilobytes(of process: pid_t) -> Int {
     let text = String(
       decoding: FileManager.default.contents(atPath: "/proc/\(process)/status") ?? Data(), as: UTF8.self)
@@ -100,7 +105,7 @@ struct FinishedCommand {
   }
 }
 
-/// Looks entries up at a steady pace on a thread of its own, and keeps how long each took.
+/// Looks entries up at a steady rate on its own thread and records the latencies.
 final class PacedReader: Sendable {
   private let stop = StopFlag()
   private let thread = DispatchGroup()
@@ -110,7 +115,7 @@ final class PacedReader: Sendable {
     let values = Mutex<[Double]>([])
   }
 
-  /// - Parameter lookUp: A lookup, of whatever it likes.
+  /// - Parameter lookUp: Looks up one entry.
   init(perSecond: Int, _ lookUp: @escaping @Sendable () -> Void) {
     let stop = stop
     let thread = thread
@@ -133,7 +138,7 @@ final class PacedReader: Sendable {
     body.start()
   }
 
-  /// The microseconds of all lookups since the last call, in order of size.
+  /// Returns the latencies since the last call in microseconds, in ascending order.
   func take() -> [Double] {
     samples.values.withLock { samples in
       defer { samples = [] }

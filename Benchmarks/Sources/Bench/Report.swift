@@ -1,11 +1,11 @@
 import Foundation
 
-/// One line of the results: a measure of one peer in one case, as the median of several rounds.
+/// One row of the results: the median of several rounds for one peer and scenario.
 struct Row: Codable {
   var suite: String
-  /// What was measured: "hit", "purge 1 %".
+  /// The metric, for example "hit" or "durable store". `labels.py` has the names that readers see.
   var measure: String
-  /// The size of the fixture, or whatever else it was done with.
+  /// The size of the fixture, or other conditions.
   var scenario: String
   var peer: String
   var unit: String
@@ -13,11 +13,11 @@ struct Row: Codable {
   var least: Double
   var most: Double
   var rounds: Int
-  /// Whether less is better.
+  /// Whether lower values are better.
   var lessIsBetter = true
 }
 
-/// Collects rows, prints them as they come, and writes them all as JSON.
+/// Collects rows, prints each at once, and writes all of them as JSON.
 final class Report {
   private(set) var rows: [Row] = []
   let isQuick: Bool
@@ -65,7 +65,7 @@ final class Report {
     return format.string(from: Date())
   }
 
-  /// The processor, how many, memory, kernel: enough to judge the numbers by.
+  /// The number and model of the processors, the memory, and the system.
   private static var machine: String {
     func lines(_ path: String) -> [Substring] {
       guard let data = FileManager.default.contents(atPath: path) else { return [] }
@@ -87,7 +87,7 @@ func median(_ sorted: [Double]) -> Double {
   return sorted.count % 2 == 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2
 }
 
-/// The value below which a share of the samples lies.
+/// Returns the value that a share of the samples does not exceed.
 func percentile(_ sorted: [Double], _ share: Double) -> Double {
   sorted.isEmpty ? .nan : sorted[min(sorted.count - 1, Int(share * Double(sorted.count)))]
 }

@@ -3,13 +3,13 @@ import Foundation
 let usage = """
   Usage: Bench [--quick] [--output FILE] [--scratch FOLDER] [SUITE...]
 
-  Suites, all by default but for scale: \(Suite.allCases.map(\.rawValue).joined(separator: " "))
-  --entries COUNT and --tool FILE are for scale: how many entries, and the built urlcache.
+  Suites, all but scale by default: \(Suite.allCases.map(\.rawValue).joined(separator: " "))
+  --entries COUNT and --tool FILE are for scale: the number of entries, and the built urlcache.
 
   """
 
 enum Suite: String, CaseIterable {
-  case reads, sessions, writes, purge, evict, open, server, churn, scale
+  case reads, sessions, writes, purge, evict, open, server, misses, memory, churn, scale
 
   func run(_ report: Report, _ scratch: Scratch, _ scale: Scale.Options) async throws {
     switch self {
@@ -20,6 +20,8 @@ enum Suite: String, CaseIterable {
     case .evict: try Evictions(report: report, scratch: scratch).run()
     case .open: try Opening(report: report, scratch: scratch).run()
     case .server: try await Servers(report: report, scratch: scratch).run()
+    case .misses: try await Misses(report: report, scratch: scratch).run()
+    case .memory: try await Memory(report: report, scratch: scratch).run()
     case .churn: try Churn(report: report, scratch: scratch).run()
     case .scale: try Scale(report: report, scratch: scratch, options: scale).run()
     }
@@ -50,7 +52,7 @@ func run(_ words: [String]) async throws {
   let scratch = try Scratch(below: folder)
   for suite in suites.isEmpty ? Suite.allCases.filter({ $0 != .scale }) : suites {
     try await suite.run(report, scratch, scale)
-    // After each, so that what was measured is not lost when a later one fails.
+    // Write after each suite, so that its results survive if a later suite fails.
     try report.write(to: output)
   }
 }

@@ -10,7 +10,7 @@
 #define CALLGRIND_DUMP_STATS_AT(name) (void)(name)
 #endif
 
-/* glibc's own, under their second names. */
+/* glibc's own functions under their alternative names. */
 extern void *__libc_malloc(size_t);
 extern void *__libc_calloc(size_t, size_t);
 extern void *__libc_realloc(void *, size_t);

@@ -1,6 +1,6 @@
 #include "internal.h"
 
-/* The tables' handles are opened by name, as the store does; see the storage format. */
+/* Callers open the tables by name, as the store does; see the article "Storage format". */
 static raw_store *open_environment(const char *directory, size_t map_byte_count, unsigned int flags) {
   raw_store *store = calloc(1, sizeof *store);
   if (!store) return NULL;
@@ -17,18 +17,18 @@ static raw_store *open_environment(const char *directory, size_t map_byte_count,
   return store;
 }
 
-/* Offsets of a head record's fixed part, and its size. */
+/* Offsets in the fixed part of a record header, and its size. */
 enum { record_flags = 9, key_byte_count = 16, body_byte_count = 32, fixed_byte_count = 112 };
 
-/* The store finds its rows by an index outside LMDB. The loop has a table in the copy instead, made of the heads: from the key
-   to the row's number. */
+/* Adds a table from cache key to row ID, built from the record headers. The store itself finds rows by its index file
+   outside LMDB. */
 static int add_keys(raw_store *store) {
   MDB_txn *txn;
   int rc = mdb_txn_begin(store->environment, NULL, 0, &txn);
   if (rc) return rc;
   MDB_cursor *cursor = NULL;
   rc = mdb_dbi_open(txn, "heads", 0, &store->heads);
-  /* A copy of something else has it. */
+  /* The table exists already, for example in a store of format 4. */
   if (!rc && !mdb_dbi_open(txn, "keys", 0, &store->keys)) return mdb_txn_commit(txn);
   if (!rc) rc = mdb_dbi_open(txn, "keys", MDB_CREATE, &store->keys);
   if (!rc) rc = mdb_cursor_open(txn, store->heads, &cursor);
@@ -38,7 +38,7 @@ static int add_keys(raw_store *store) {
     memcpy(&count, (const char *)head.mv_data + key_byte_count, 4);
     uint64_t row;
     memcpy(&row, row_key.mv_data, 8);
-    /* Little endian in the list, and big endian as a key. */
+    /* Little-endian in `keys`, big-endian as a key of `heads`. */
     row = __builtin_bswap64(row);
     MDB_val key = {count, (char *)head.mv_data + fixed_byte_count}, list = {8, &row};
     rc = mdb_put(txn, store->keys, &key, &list, 0);
@@ -74,7 +74,7 @@ void raw_close(raw_store *store) {
   free(store);
 }
 
-/* Makes the compiler believe that the memory is read: it would leave the copies out. */
+/* Prevents the compiler from removing copies whose result is never read. */
 static inline void keep(void *memory) { __asm__ volatile("" : : "r"(memory) : "memory"); }
 
 uint64_t raw_read(raw_store *store, raw_keys keys, const uint32_t *picks, size_t count, raw_copies copies) {
@@ -89,7 +89,7 @@ uint64_t raw_read(raw_store *store, raw_keys keys, const uint32_t *picks, size_t
     MDB_val key = {end - start, (void *)(keys.bytes + start)}, list, head;
     if (mdb_txn_renew(txn)) return 0;
     if (mdb_get(txn, store->keys, &key, &list)) return 0;
-    /* Row ids are little endian in the list and big endian as keys. */
+    /* Row IDs are little-endian in `keys` and big-endian as keys of `heads`. */
     uint64_t row;
     memcpy(&row, list.mv_data, 8);
     uint64_t big_endian = __builtin_bswap64(row);

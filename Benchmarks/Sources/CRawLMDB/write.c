@@ -2,7 +2,7 @@
 
 #include <malloc.h>
 
-/* The rows of one table in memory: for each an 8-byte key length, an 8-byte value length, key and value. */
+/* The rows of one table in memory. Each has an 8-byte key length, an 8-byte value length, the key and the value. */
 typedef struct {
   uint8_t *bytes;
   size_t byte_count, capacity;
@@ -88,7 +88,7 @@ uint64_t raw_write(const char *source, const char *target, size_t map_byte_count
       memcpy(row, key.mv_data, 8);
       rc = mdb_put(txn, dbis[heads], &key, &value, MDB_APPEND);
       written += value.mv_size;
-      /* The other tables hold as many rows, in the order of their own keys: the same work, if not for the same entry. */
+      /* The other tables have as many rows, in the order of their own keys: the same work for other entries. */
       for (int table = dates; !rc && table <= keys; table++)
         if (next(&tables[table], &key, &value)) rc = mdb_put(txn, dbis[table], &key, &value, table == dates ? MDB_APPEND : 0);
       for (size_t mark = tables[bodies].next; !rc && next(&tables[bodies], &key, &value); mark = tables[bodies].next) {

@@ -4,18 +4,18 @@ import FoundationEssentials
 import Glibc
 import HTTPCaching
 
-// What the decision on a fresh hit costs: nanoseconds and allocations. Fails if one that has a bound allocates more.
+// Prints the nanoseconds and allocations of the decision on a fresh hit. Fails if a case allocates more than allowed.
 //
-// A decision is all that HTTP asks of a hit: whether the stored response was selected by this request (Vary and
-// Authorization), whether it may be used, and how old it is. The facts lie parsed beside the response, as in the store.
-// Allocations are counted and the same in every run; of the times the best of several rounds is printed, and none is judged.
+// The decision matches the stored response's Vary key (and Authorization) with the request, decides whether the
+// response can be reused, and computes its age. The freshness is already parsed, as in the store. Allocations are the
+// same in every run. Times are the best of several rounds and have no limit.
 
-private struct Hit: StoredResponseView {
+private struct Hit: StoredResponseMetadata {
   let status = 200
-  let facts: FreshnessFacts
+  let facts: FreshnessInfo
   let fields: HTTPFields
   let bodyByteCount = 11
-  let vary: VarySelection
+  let vary: VaryKey
 }
 
 private let now = Date(timeIntervalSince1970: 1_800_000_000)
@@ -31,7 +31,7 @@ private func request(_ more: (String, String)...) -> RequestHead {
   return RequestHead(url: url, fields: fields)
 }
 
-/// What the store would hold of an answer to `request`.
+/// Returns the response that a store would keep for `request`.
 private func stored(_ request: RequestHead, vary names: String?) -> Hit {
   var fields: HTTPFields = [
     "Date": "Fri, 15 Jan 2027 08:00:00 GMT", "Cache-Control": "public, max-age=3600, stale-while-revalidate=60",
@@ -46,7 +46,7 @@ private func stored(_ request: RequestHead, vary names: String?) -> Hit {
   }
   return Hit(
     facts: facts, fields: kept,
-    vary: VarySelection(request: request, response: kept, credentialDigest: { $0 }))
+    vary: VaryKey(request: request, response: kept, credentialDigest: { $0 }))
 }
 
 private let rounds = 10
@@ -54,7 +54,7 @@ private let decisionsPerRound = 100_000
 
 /// Measures and prints one kind of hit.
 ///
-/// - Returns: Whether it keeps within its bound.
+/// - Returns: Whether it allocates at most `allowed` times per decision.
 private func report(_ name: String, _ request: RequestHead, vary: String? = nil, allowed: Double?) -> Bool {
   let hit = stored(request, vary: vary)
   let later = now.addingTimeInterval(5)
@@ -74,7 +74,7 @@ private func report(_ name: String, _ request: RequestHead, vary: String? = nil,
       }
     }
     best = min(best, DispatchTime.now().uptimeNanoseconds - start)
-    // The last round's: the first one makes what is made once.
+    // Keep the last round's count: the first round includes one-time allocations.
     allocations = Double(allocation_count() - allocationsBefore) / Double(decisionsPerRound)
     guard served == decisionsPerRound else { fatalError("\(name): not served") }
   }

@@ -1,17 +1,17 @@
 import Synchronization
 
-/// Use counts of evicted records, for the time when they are stored again: ghost entries, as in ARC and S3-FIFO.
+/// Ghost entries, as in ARC and S3-FIFO: use counts of evicted records, for when they are stored again.
 ///
-/// A ghost entry is one word in the memory of this process, and a newer one takes the place of an older one. So the table has a
-/// fixed size, and a use count may be lost. From any thread.
+/// A ghost entry is one word. A newer entry with the same place replaces an older one, so the table has a fixed size
+/// and a use count can be lost. Thread-safe.
 final class GhostTable: Sendable {
   private let words: Mutex<[UInt32]>
   private let placeMask: UInt64
 
   private static let useCountBits: UInt64 = 4
 
-  /// - Parameter slotCount: Of the index. The table remembers about as many records as that holds; more would have records of
-  ///   long ago drive out others.
+  /// - Parameter slotCount: The slots of the index. The table has about as many places as the index has records. With
+  ///   more, records of long ago would displace others.
   init(slotCount: Int) {
     let count = max(slotCount / 2, 64)
     let powerOfTwo = 1 << (Int.bitWidth - 1 - count.leadingZeroBitCount)
@@ -19,13 +19,13 @@ final class GhostTable: Sendable {
     placeMask = UInt64(powerOfTwo - 1)
   }
 
-  /// Keeps the use count of an evicted record.
+  /// Adds the use count of an evicted record.
   func remember(_ entry: IndexEntry) {
     let word = UInt32(truncatingIfNeeded: check(entry.tag) << Self.useCountBits | entry.useCount)
     words.withLock { words in words[place(entry.tag)] = word }
   }
 
-  /// Takes the use count of an evicted record; 0 if it is not known.
+  /// Removes and returns the use count of an evicted record; 0 if there is none.
   func takeUseCount(digest: UInt64) -> UInt64 {
     let tag = IndexEntry.tag(of: digest)
     return words.withLock { words in

@@ -1,4 +1,4 @@
-/// What a store knows of the use of its records, without the store.
+/// The index of a store that evicts record by record, without the store.
 struct KnownUses {
   private var index: RecordIndex
   private let sampler = VictimSampler(seed: 1)
@@ -10,28 +10,28 @@ struct KnownUses {
 
   var slotCount: Int { index.slotCount }
 
-  func noteUse(of digest: UInt64) {
+  func recordUse(of digest: UInt64) {
     var matches = index.matches(of: digest)
-    while let match = matches.next() { index.noteUse(of: match) }
+    while let match = matches.next() { index.recordUse(of: match) }
   }
 
   mutating func insert(_ digest: UInt64, rowID: UInt64, byteCount: Int) {
     if (index.recordCount + 1) * 100 > index.slotCount * IndexLayout.growthPercent {
       let larger = RecordIndex(slotCount: index.slotCount * 2)
-      precondition(index.copy(into: larger), "A larger index has no place for a record")
+      precondition(index.copy(into: larger), "A larger index has no slot for a record")
       index = larger
     }
     apply(.insert(IndexEntry(digest: digest, hostDigest: 0, rowID: rowID, byteCount: byteCount)))
   }
 
-  /// Evicts a record; nil if there is none.
+  /// Evicts a record and returns it; nil if there is none.
   mutating func evict() -> IndexEntry? {
     guard let victim = sampler.choose(from: index) else { return nil }
     apply(.remove(tag: victim.tag, rowID: victim.rowID, remembering: true))
     return victim
   }
 
-  /// A transaction with one change.
+  /// Commits a transaction with one change.
   private mutating func apply(_ change: IndexChange) {
     _ = index.settle(transactionID: transactionID)
     precondition(index.note(change), "The journal is full")

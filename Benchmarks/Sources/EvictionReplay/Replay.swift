@@ -1,6 +1,6 @@
 import ResponseStore
 
-/// What a replay counted.
+/// The counts of a replay.
 struct Outcome: Encodable {
   var trace: String
   var policy: String
@@ -9,9 +9,9 @@ struct Outcome: Encodable {
   var hits = 0
   var requestedByteCount = 0
   var hitByteCount = 0
-  /// By a whole store: too large for it, or for want of room.
+  /// The writes that a store on disk dropped, for example because a body was too large; nil for the other replays.
   var refusedStores: Int?
-  /// Bytes that eviction appended again, per byte stored.
+  /// Bytes of records that survived the eviction of their segment and were written again, per byte stored.
   var rewrittenShare: Double?
 
   var objectHitRatio: Double { requests == 0 ? 0 : Double(hits) / Double(requests) }
@@ -38,14 +38,15 @@ struct Outcome: Encodable {
   }
 }
 
-/// Runs a trace against a cache of a given size, from empty: every request counts, and an object larger than the cache is
-/// not kept.
+/// Replays a trace through a cache of a given size, starting empty.
+///
+/// Every request counts. An object larger than the cache is not stored.
 enum Replay {
-  /// Through ``RecordIndex`` and ``VictimSampler``, record by record: what the store did before it evicted segments.
+  /// Evicts record by record through ``RecordIndex`` and ``VictimSampler``, like stores of format 4.
   ///
   /// - Parameters:
-  ///   - restartsHalfway: Loses the index in the middle of the trace; the records stay.
-  ///   - chargesPages: Charges what an object takes on the disk, not the bytes of its body.
+  ///   - restartsHalfway: Whether the index is lost in the middle of the trace, while the records stay.
+  ///   - chargesPages: Whether an object counts with its size on disk, in pages, and not with the bytes of its body.
   static func oneByOne(
     _ trace: Trace, capacityByteCount: Int, restartsHalfway: Bool = false, chargesPages: Bool = false
   ) -> Outcome {
@@ -62,7 +63,7 @@ enum Replay {
     for (number, request) in trace.requests.enumerated() {
       let charge = chargesPages ? pageByteCount(ofBody: request.byteCount) : request.byteCount
       if restartsHalfway, number == trace.requests.count / 2 {
-        // As after the loss of the file: the records are entered again, in the order of their rows, without their uses.
+        // As after the loss of the file: add the records again in the order of their row IDs, without use counts.
         known = KnownUses(slotCount: known.slotCount)
         for (rowID, key) in keys.sorted(by: { $0.key < $1.key }) {
           known.insert(mix(key), rowID: rowID, byteCount: resident[key, default: 0])
@@ -74,7 +75,7 @@ enum Replay {
       if resident[request.key] != nil {
         outcome.hits += 1
         outcome.hitByteCount += request.byteCount
-        known.noteUse(of: digest)
+        known.recordUse(of: digest)
         continue
       }
       guard charge <= capacityByteCount else { continue }
@@ -93,17 +94,17 @@ enum Replay {
     return outcome
   }
 
-  /// About what a body takes on the disk: head and index rows, and whole pages unless it lies in the head's.
+  /// Estimates the disk usage of a body: its rows, and whole pages unless the body is in the record header's row.
   private static func pageByteCount(ofBody byteCount: Int) -> Int {
     let rows = 400
     guard byteCount > 1700 else { return byteCount + rows }
-    // What would begin another page for little lies in a leaf.
+    // A short rest of the body is stored in a leaf page with other rows.
     let wholePages = (byteCount + 15) / 4096 * 4096
     let tail = byteCount + 16 - wholePages
     return wholePages + rows + (wholePages > 0 && tail <= 1024 ? tail : 4096)
   }
 
-  /// Least recently used, to compare with.
+  /// Evicts the least recently used object, for comparison.
   static func leastRecentlyUsed(_ trace: Trace, capacityByteCount: Int) -> Outcome {
     var outcome = Outcome(trace: trace.name, policy: "LRU", capacityByteCount: capacityByteCount)
     var lastUse: [UInt64: Int] = [:]
@@ -135,7 +136,7 @@ enum Replay {
     return outcome
   }
 
-  /// Spreads a key over 64 bits, as the store's digests are.
+  /// Spreads a key over 64 bits, like the store's digests.
   static func mix(_ key: UInt64) -> UInt64 {
     var z = key &+ 0x9e37_79b9_7f4a_7c15
     z = (z ^ (z >> 30)) &* 0xbf58_476d_1ce4_e5b9

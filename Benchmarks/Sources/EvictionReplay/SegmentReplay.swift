@@ -1,6 +1,6 @@
 import Glibc
 
-/// A cache in memory that evicts by segments: through the types that the store uses, which are compiled in.
+/// A cache in memory that evicts whole segments through the store's own types.
 struct SegmentReplay {
   private struct Row {
     var key: UInt64
@@ -13,7 +13,7 @@ struct SegmentReplay {
   private var ghosts = GhostTable(slotCount: IndexLayout.minimumSlotCount)
   private var open = OpenSegments()
   private var closed: [Segment] = []
-  /// Of each band, in ascending order; deleted rows are among them until their segment is freed.
+  /// The row IDs of each band in ascending order, including deleted rows of segments that are not freed yet.
   private var rowIDs = [[UInt64]](repeating: [], count: Band.count)
   private var rows: [UInt64: Row] = [:]
   private var rowIDOfKey: [UInt64: UInt64] = [:]
@@ -35,12 +35,12 @@ struct SegmentReplay {
     return RecordIndex(mapped: memory, slotCount: slotCount)
   }
 
-  /// True after a hit.
+  /// Records a use of an object; returns whether it was a hit.
   func use(_ key: UInt64) -> Bool {
     guard let rowID = rowIDOfKey[key] else { return false }
     var matches = index.matches(of: Replay.mix(key))
     while let match = matches.next() {
-      if match.rowID == rowID { index.noteUse(of: match) }
+      if match.rowID == rowID { index.recordUse(of: match) }
     }
     return true
   }
@@ -53,7 +53,7 @@ struct SegmentReplay {
       let larger = Self.index(slotCount: index.slotCount * 2)
       precondition(index.copy(into: larger))
       index = larger
-      // An index grows while the cache fills, before there are ghosts.
+      // The index grows only while the cache fills, before there are ghost entries.
       ghosts = GhostTable(slotCount: larger.slotCount)
     }
     var entry = IndexEntry(
@@ -108,7 +108,7 @@ struct SegmentReplay {
 }
 
 extension Replay {
-  /// Through the types by which the store evicts whole segments.
+  /// Evicts whole segments, as the store does.
   static func segments(_ trace: Trace, capacityByteCount: Int) -> Outcome {
     var outcome = Outcome(trace: trace.name, policy: "segments", capacityByteCount: capacityByteCount)
     var cache = SegmentReplay(capacityByteCount: capacityByteCount)

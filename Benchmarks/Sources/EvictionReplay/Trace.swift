@@ -1,6 +1,6 @@
 import Foundation
 
-/// A trace of requests: `time,key,size` lines under a header, integers only.
+/// A trace of requests: lines of `time,key,size` after a header line, integers only.
 struct Trace {
   struct Request {
     var key: UInt64
@@ -26,7 +26,7 @@ struct Trace {
     }
   }
 
-  /// The file's bytes, decompressed by `gzip` if its name ends in `.gz`.
+  /// Returns the bytes of a file, decompressed by `gzip` if its name ends in `.gz`.
   private static func read(_ path: String) throws -> Data {
     guard path.hasSuffix(".gz") else { return try Data(contentsOf: URL(fileURLWithPath: path)) }
     let process = Process()

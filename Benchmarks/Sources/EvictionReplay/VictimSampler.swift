@@ -1,20 +1,20 @@
 import Synchronization
 
-/// Chooses which records to evict, by what the index knows of their use.
+/// Chooses the records to evict, one by one, from the uses in the index.
 ///
-/// The policy is GDSF with squared use counts and ghosts: a record's priority is the inflation at its last use plus its
-/// squared use count divided by its bytes. The inflation rises to the priority of each victim, so that records which are no
-/// longer used age. The lowest of a sample is evicted: 32 records drawn at random, and the best 16 of earlier draws. One
-/// choice costs the same at any number of records.
+/// The policy is GDSF with squared use counts and ghost entries. The priority of a record is the inflation at its last
+/// use plus its squared use count divided by its bytes. The inflation rises to the priority of each victim, so that
+/// unused records age. The victim has the lowest priority of a sample: 32 random records and the 16 best candidates of
+/// earlier samples. A choice costs the same at any number of records.
 ///
-/// The caller holds the database's write lock, and evicts what is chosen.
+/// The caller holds the write lock of the database and evicts the chosen records.
 final class VictimSampler: Sendable {
   private struct State {
     var candidates: [IndexEntry] = []
     var random: SampleGenerator
   }
 
-  /// A record that may go: the lowest priority first, of equals the older one.
+  /// A possible victim. The lowest priority comes first, of equal ones the older record.
   private struct Candidate: Comparable {
     var entry: IndexEntry
     var priority: Double
@@ -35,21 +35,21 @@ final class VictimSampler: Sendable {
 
   private let state: Mutex<State>
 
-  /// - Parameter seed: Of the draws, so that a run can be repeated.
+  /// - Parameter seed: The seed of the samples, so that a run can be repeated.
   init(seed: UInt64 = SystemRandomNumberGenerator.seed()) {
     state = Mutex(State(random: SampleGenerator(state: seed)))
   }
 
-  /// Chooses a record, and raises the inflation to its priority; nil if the index is empty.
+  /// Chooses a record and raises the inflation to its priority; returns nil if the index is empty.
   ///
-  /// - Parameter isExcluded: Whether a record was chosen before in the same transaction, so that it is still in the index.
+  /// - Parameter isExcluded: Returns whether the same transaction chose a record before, which is still in the index.
   func choose(from index: RecordIndex, isExcluded: (IndexEntry) -> Bool = { _ in false }) -> IndexEntry? {
     guard index.recordCount > 0 else { return nil }
     return state.withLock { state in
       var pool: [Candidate] = []
       pool.reserveCapacity(Self.sampleCount + Self.candidateCount)
       func add(_ entry: IndexEntry) { if !isExcluded(entry) { pool.append(Candidate(entry)) } }
-      // Their uses may have changed since.
+      // Read the candidates again, as their uses may have changed.
       for candidate in state.candidates {
         if let slot = index.slot(of: candidate.tag, rowID: candidate.rowID) { add(index.entry(in: slot)) }
       }
@@ -69,8 +69,10 @@ final class VictimSampler: Sendable {
     }
   }
 
-  /// Chooses records that take about this share of all bytes: those up to a priority that a sample of all of them gives, to
-  /// which the inflation rises. In the order of their rows, so that neighbors go together. Costs a pass over the index.
+  /// Chooses the records with the lowest priorities that have about this share of all bytes.
+  ///
+  /// Takes the limit of the priority from a sample and raises the inflation to it. Scans the whole index. Returns the
+  /// records in the order of their rows, so that neighbors are deleted together.
   func choose(share: Double, from index: RecordIndex) -> [IndexEntry] {
     var sample: [Candidate] = []
     state.withLock { state in
@@ -95,13 +97,13 @@ final class VictimSampler: Sendable {
     return victims
   }
 
-  /// Draws records at random. From an index that is nearly empty, all of them.
+  /// Draws records at random. Draws all records of a nearly empty index.
   private func draw(
     from index: RecordIndex, random: inout SampleGenerator, count: Int, _ add: (IndexEntry) -> Void
   ) {
     var found = 0
     if index.recordCount > 2 * Self.sampleCount {
-      // However few records there are, a draw ends.
+      // Limit the attempts, as few slots may have records.
       for _ in 0..<(64 * Self.sampleCount) where found < Self.sampleCount {
         let slot = Int.random(in: 0..<index.allSlotCount, using: &random)
         guard index.facts(slot) != 0 else { continue }
@@ -120,7 +122,7 @@ final class VictimSampler: Sendable {
 }
 
 extension IndexEntry {
-  /// The lowest is evicted.
+  /// The GDSF priority; the lowest is evicted.
   var priority: Double { inflation + Double(useCount * useCount) / byteCount }
 }
 
@@ -131,7 +133,7 @@ extension SystemRandomNumberGenerator {
   }
 }
 
-/// Random numbers for draws (SplitMix64): fast, and the same for the same seed.
+/// A fast generator of random numbers with a seed (SplitMix64).
 struct SampleGenerator: RandomNumberGenerator {
   var state: UInt64
 

@@ -1,21 +1,20 @@
 import Foundation
 
-/// What was asked for on the command line.
+/// The arguments of the command line.
 struct Arguments {
   static let usage = """
-    Replays traces of requests through the types by which the store chooses what to evict.
+    Replays traces of requests through the store's types that choose victims.
 
     Usage: EvictionReplay FILE... [--capacity BYTES|PERCENT%]... [--whole-store] [--json]
 
-      FILE        lines of time,key,size under a header line; .gz is decompressed
-      --capacity  bytes (12345, 64K, 16M, 2G), or a share of the trace's distinct bytes (10%); may be given
-                  several times; by default 0.1%, 1% and 10%
+      FILE        lines of time,key,size after a header line; .gz is decompressed
+      --capacity  bytes (12345, 64K, 16M, 2G), or a share of the trace's distinct bytes (10%); can be given
+                  several times; 0.1%, 1% and 10% by default
       --whole-store
-                  beside it the same through a store on the disk with real bodies: by one process, by one that
-                  closes and opens it half way, and by two and four processes that share the directory, one
-                  request after the other or as fast as they can; a share also of what the store itself takes
-                  with every object in it
-      --json      one JSON array instead of a table
+                  replays also through stores on disk with real bodies: in one process, in one that reopens the
+                  store halfway, and in two and four processes that share the directory, one request at a time
+                  or unthrottled; a share is also taken of the store's own footprint with every object
+      --json      prints one JSON array instead of a table
 
     """
 
@@ -35,8 +34,8 @@ struct Arguments {
   var capacities: [Capacity] = []
   var isJSON = false
   var usesWholeStore = false
-  /// For a process that another one started: which part of the requests, and the store's directory.
-  var part: (number: Int, count: Int, directory: String, isInStep: Bool)?
+  /// The part of the requests and the store's directory, in a process that another replay started.
+  var part: (number: Int, count: Int, directory: String, waitsForCommit: Bool)?
 
   init(_ arguments: [String]) throws {
     var rest = arguments[...]
@@ -47,7 +46,7 @@ struct Arguments {
       case "--part", "--part-in-step":
         let numbers = (rest.popFirst() ?? "").split(separator: "/").compactMap { Int($0) }
         guard numbers.count == 2, let directory = rest.popFirst() else {
-          throw ReplayError("\(argument) is for ourselves")
+          throw ReplayError("\(argument) is for internal use")
         }
         part = (numbers[0], numbers[1], directory, argument == "--part-in-step")
       case "--capacity":
@@ -80,12 +79,12 @@ func replayWholeStore(
   _ trace: Trace, _ path: String, capacity: Arguments.Capacity, tell: (Outcome) -> Void
 ) throws {
   func inNewDirectory<R>(
-    capacityByteCount: Int = capacity.byteCount(of: trace), _ body: (WholeStore) throws -> R
+    capacityByteCount: Int = capacity.byteCount(of: trace), _ body: (FullStoreReplay) throws -> R
   ) throws -> R {
     let directory = NSTemporaryDirectory() + "/replay-\(getpid())"
-    // What is not there need not be removed; and what stays behind lies among temporary files.
+    // The directory may not exist. If it cannot be removed, it stays among the temporary files.
     defer { try? FileManager.default.removeItem(atPath: directory) }
-    return try body(WholeStore(trace: trace, capacityByteCount: capacityByteCount, directory: directory))
+    return try body(FullStoreReplay(trace: trace, capacityByteCount: capacityByteCount, directory: directory))
   }
   tell(try inNewDirectory { try $0.replay(as: "whole store") })
   tell(try inNewDirectory { try $0.replay(as: "whole, restarted", restartsHalfway: true) })
@@ -97,14 +96,14 @@ func replayWholeStore(
       })
     tell(
       try inNewDirectory(capacityByteCount: Int(Double(footprint) * share)) {
-        var outcome = try $0.replay(processCount: 1, path: path, inStep: true)
+        var outcome = try $0.replay(processCount: 1, path: path, waitsForCommit: true)
         outcome.policy = "own share, in step"
         return outcome
       })
   }
-  for isInStep in [true, false] {
-    for processCount in isInStep ? [1, 2, 4] : [2, 4] {
-      tell(try inNewDirectory { try $0.replay(processCount: processCount, path: path, inStep: isInStep) })
+  for waitsForCommit in [true, false] {
+    for processCount in waitsForCommit ? [1, 2, 4] : [2, 4] {
+      tell(try inNewDirectory { try $0.replay(processCount: processCount, path: path, waitsForCommit: waitsForCommit) })
     }
   }
 }
@@ -113,7 +112,7 @@ func column(_ text: String, _ width: Int) -> String { text.padding(toLength: wid
 
 func run(_ arguments: Arguments) throws {
   var outcomes: [Outcome] = []
-  // Whole stores take minutes: each line as soon as it is known.
+  // Print each line at once, as stores on disk take minutes.
   func tell(_ outcome: Outcome) {
     if outcomes.isEmpty, !arguments.isJSON {
       print(
@@ -133,8 +132,8 @@ func run(_ arguments: Arguments) throws {
     let trace = try Trace(path: file)
     if let part = arguments.part {
       let capacity = arguments.capacities[0].byteCount(of: trace)
-      let outcome = try WholeStore(trace: trace, capacityByteCount: capacity, directory: part.directory)
-        .replay(part: part.number, of: part.count, inStep: part.isInStep)
+      let outcome = try FullStoreReplay(trace: trace, capacityByteCount: capacity, directory: part.directory)
+        .replay(part: part.number, of: part.count, waitsForCommit: part.waitsForCommit)
       print(
         outcome.requests, outcome.hits, outcome.requestedByteCount, outcome.hitByteCount, outcome.refusedStores ?? 0)
       return

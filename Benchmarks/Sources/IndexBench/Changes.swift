@@ -1,7 +1,7 @@
 import Glibc
 import LMDB
 
-/// Insertions a second, of the index alone and beside rows, and what a rebuild takes. The index alone by processor time.
+/// Measures insertions into the index, with and without rows, and a rebuild. Uses CPU time without rows.
 enum Changes {
   static func index(directory: String, recordCount: Int) {
     let file = IndexFile(path: directory + "/" + IndexLayout.fileName, owner: 1)
@@ -17,7 +17,7 @@ enum Changes {
       "index \(recordCount): \(Int(Double(recordCount) / filled)) insertions/s from an empty file, longest transaction "
         + "\(Int(longest * 1000)) ms, growth included; \(Int(replaced * 1e9)) ns for an insertion and a removal; "
         + "\((file.current?.byteCount ?? 0) >> 20) MiB")
-    // Another boot: the file counts for nothing.
+    // With another boot ID the file is invalid and is created again.
     let other = IndexFile(
       path: directory + "/" + IndexLayout.fileName, owner: 1, boot: Boot(high: 1, low: 1))
     start = processorTime()
@@ -28,22 +28,23 @@ enum Changes {
     start = processorTime()
     while let index = other.current {
       let begun = processorTime()
-      let progress = index.rebuild(limit: 2000) { position in
+      let (progress, _) = index.rebuild(limit: 2000) { position in
         guard case .rows(let rowID) = position, rowID > filler.oldest else { return nil }
         return (IndexFiller.entry(rowID - 1), .rows(below: rowID - 1))
       } areSameResponse: { _, _ in
         false
-      } remove: { _ in
       }
       longestStep = max(longestStep, processorTime() - begun)
       if progress != .unfinished { break }
     }
     print(
-      "rebuild \(recordCount): made anew in \(Int(opened * 1000)) ms, \(Int(Double(recordCount) / (processorTime() - start))) "
+      "rebuild \(recordCount): created in \(Int(opened * 1000)) ms, \(Int(Double(recordCount) / (processorTime() - start))) "
         + "records/s, longest step of 2,000 \(Int(longestStep * 1e6)) µs")
   }
 
-  /// - Parameter disk: The name in `/sys/block` of the disk, for its counter.
+  /// Measures how fast rows are stored with a table of keys and with the index, and the bytes that the disk writes.
+  ///
+  /// - Parameter disk: The name of the disk in `/sys/block`.
   static func rows(directory: String, disk: String, recordCount: Int) throws {
     for (name, hasKeys) in [("a table of keys", true), ("the index", false)] {
       let rows = try Rows(

@@ -1,12 +1,12 @@
 import Glibc
 
-/// Changes an index as a store would, without a database: a record's digest follows from its row ID.
+/// Changes an index as a store does, without a database. The digest of a record is computed from its row ID.
 struct IndexFiller {
   let file: IndexFile
   private(set) var next: UInt64 = 1
   private(set) var oldest: UInt64 = 1
   private var transactionID: UInt64 = 1
-  /// The longest time that a transaction's changes took, growth included, in seconds.
+  /// The longest time for the changes of a transaction, growth included, in seconds.
   private(set) var longest = 0.0
 
   static let batchCount = 2700
@@ -58,7 +58,7 @@ struct IndexFiller {
     }
   }
 
-  /// New records, and as many evicted: whichever are the oldest, whose slots lie anywhere.
+  /// Adds records and evicts as many of the oldest, whose slots are at random places.
   mutating func replaceAtRandom(_ count: Int) {
     transaction(adding: count) { filler in
       filler.add(count)
@@ -75,15 +75,15 @@ struct IndexFiller {
     guard let index = file.current else { return }
     var matches = index.matches(of: Self.digest(rowID))
     while let match = matches.next() {
-      if match.rowID == rowID { index.noteUse(of: match) }
+      if match.rowID == rowID { index.recordUse(of: match) }
     }
   }
 }
 
-/// Seconds by the clock.
+/// The wall-clock time in seconds.
 func now() -> Double { seconds(of: CLOCK_MONOTONIC) }
 
-/// Seconds that this thread was on a processor, which says more on a busy machine.
+/// The CPU time of this thread in seconds, which is comparable on a busy machine.
 func processorTime() -> Double { seconds(of: CLOCK_THREAD_CPUTIME_ID) }
 
 private func seconds(of clock: clockid_t) -> Double {

@@ -2,7 +2,7 @@ import CRawLMDB
 import Glibc
 import LMDB
 
-/// Lookups a second, by two searches and by the index, beside a loop of two gets in C on a copy of the same file.
+/// Compares lookups by two searches and by the index with two gets in C on a copy of the same file.
 enum Lookups {
   static func run(directory: String, recordCount: Int) throws {
     let mapByteCount = 64 << 20 + recordCount * 3000

@@ -1,17 +1,16 @@
 import Glibc
 import LMDB
 
-/// Records shaped like the store's in LMDB: the key's row in `keys`, the record in `heads`; or the record alone, with the
-/// index in front.
+/// Records in LMDB like the store's: a row ID in `keys` and the record in `heads`, or the record alone with an index.
 struct Rows {
   let environment: Environment
   let keys: Table<BytesCodec, BytesCodec>
-  let heads: Table<BigEndianUInt64, BytesCodec>
+  let heads: Table<BigEndianUInt64Codec, BytesCodec>
   let file: IndexFile
 
-  /// Where the key stands in a record, as in a store's.
+  /// The offset of the key in a record, as in a store.
   static let keyOffset = 120
-  /// Head, header fields, and a body of 1 KB.
+  /// The record header, the response's fields and a body of 1 KB.
   static let recordByteCount = keyOffset + 200 + 1024
 
   init(directory: String, mapByteCount: Int) throws(LMDBError) {
@@ -19,7 +18,7 @@ struct Rows {
     environment = try Environment.open(
       directory: directory, options: .init(mapByteCount: mapByteCount))
     keys = try environment.table("keys", key: BytesCodec.self, value: BytesCodec.self)
-    heads = try environment.table("heads", key: BigEndianUInt64.self, value: BytesCodec.self)
+    heads = try environment.table("heads", key: BigEndianUInt64Codec.self, value: BytesCodec.self)
     _ = try environment.table("bodies", key: BytesCodec.self, value: BytesCodec.self)
     file = IndexFile(path: directory + "/" + IndexLayout.fileName, owner: 1)
   }
@@ -31,14 +30,14 @@ struct Rows {
         .utf8)
   }
 
-  /// Keyed, with a secret of this process.
+  /// Returns the digest of a key under a secret of this process.
   static func digest(_ key: UnsafeRawBufferPointer) -> UInt64 {
     var hasher = Hasher()
     hasher.combine(bytes: key)
     return UInt64(bitPattern: Int64(hasher.finalize()))
   }
 
-  /// Stores the rows in transactions of 2,700. Returns the seconds that it took.
+  /// Stores the rows in transactions of 2,700 and returns the seconds.
   func fill(_ rowIDs: Range<UInt64>, withKeys: Bool, withIndex: Bool) throws(LMDBError) -> Double {
     let start = now()
     var next = rowIDs.lowerBound
@@ -77,7 +76,7 @@ struct Rows {
     return now() - start
   }
 
-  /// Finds a row by two searches, as a store of format 4. Copies the record out; false if it is not there.
+  /// Finds a row by two searches, as in format 4, and copies the record. Returns false on a miss.
   @inline(__always)
   func lookUpByKeys(_ key: UnsafeRawBufferPointer, into memory: UnsafeMutableRawPointer)
     throws(LMDBError) -> Bool
@@ -91,7 +90,7 @@ struct Rows {
     }
   }
 
-  /// Finds a row by the index and one search.
+  /// Finds a row by the index and one search, and copies the record. Returns false on a miss.
   @inline(__always)
   func lookUpByIndex(_ key: UnsafeRawBufferPointer, into memory: UnsafeMutableRawPointer)
     throws(LMDBError) -> Bool
@@ -102,7 +101,7 @@ struct Rows {
       var matches = index.matches(of: digest)
       while let match = matches.next() {
         guard try copy(match.rowID, key, into: memory, in: transaction) else { continue }
-        index.noteUse(of: match)
+        index.recordUse(of: match)
         return true
       }
       return false

@@ -1,10 +1,11 @@
 import Glibc
 
-/// What the kernel writes for the index file while slots change at random. The disk is one of its own, so that its counter
-/// tells: see `Scripts/bench` and `Benchmarks/NOTES.md`.
+/// Measures the bytes that the kernel writes for the index file while random slots change.
+///
+/// The file must be on a disk of its own, because only the disk's counter gives the bytes; see `Benchmarks/NOTES.md`.
 struct WriteBack {
   let directory: String
-  /// As `/sys/block` calls the disk.
+  /// The name of the disk in `/sys/block`.
   let disk: String
   let recordCount: Int
   let storesPerSecond: Int
@@ -41,7 +42,7 @@ struct WriteBack {
       }
       let hitCount = Int(elapsed * Double(hitsPerSecond)) - hits
       hits += hitCount
-      // The inflation rises as it does while records are evicted, so that each hit changes its slot.
+      // Raise the inflation as evictions do, so that each hit changes its slot.
       index.inflation += 1e-6
       for _ in 0..<hitCount { rows.use(UInt64.random(in: rows.oldest..<rows.next, using: &random)) }
       if now() > next {
@@ -53,7 +54,7 @@ struct WriteBack {
   }
 }
 
-/// The bytes that a disk was given to write, by its counter.
+/// Returns the bytes written to a disk since boot, from the kernel's counter.
 func writtenByteCount(onDisk disk: String) -> Int {
   guard let stream = fopen("/sys/block/\(disk)/stat", "r") else { return 0 }
   defer { fclose(stream) }

@@ -1,13 +1,13 @@
 import Glibc
 
-// What the index outside LMDB costs and brings; see the notes in `Benchmarks/NOTES.md`.
+// Measures the index file without a store; see `Benchmarks/NOTES.md`.
 
 let usage = """
   Usage: IndexBench lookups|index DIRECTORY COUNT
          IndexBench rows DIRECTORY DISK COUNT
          IndexBench writeback DIRECTORY DISK COUNT STORES-PER-SECOND HITS-PER-SECOND SECONDS
 
-  The directory is to be empty. DISK is the name in /sys/block of the disk it is on, on which nobody else writes.
+  DIRECTORY must be empty. DISK is the name in /sys/block of its disk, to which no other process writes.
   """
 let arguments = Array(CommandLine.arguments.dropFirst())
 func number(_ index: Int) -> Int { Int(arguments[index]) ?? 0 }

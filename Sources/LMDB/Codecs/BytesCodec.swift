@@ -1,6 +1,6 @@
-/// Bytes as they are.
+/// Unchanged bytes.
 public enum BytesCodec: KeyCodec, ValueCodec {
-  /// Calls `body` with the array's bytes in place.
+  /// Calls `body` with the array's bytes, without copying them.
   @inlinable
   public static func withEncoded<R>(
     _ value: [UInt8], _ body: (UnsafeRawBufferPointer) throws(LMDBError) -> R
@@ -8,7 +8,7 @@ public enum BytesCodec: KeyCodec, ValueCodec {
     try value.withUnsafeBufferPointer { (buffer) throws(LMDBError) in try body(UnsafeRawBufferPointer(buffer)) }
   }
 
-  /// A copy of the bytes; never nil.
+  /// Returns a copy of the bytes; never nil.
   @inlinable
   public static func decode(_ bytes: RawSpan) -> [UInt8]? {
     bytes.withUnsafeBytes { [UInt8]($0) }

@@ -1,32 +1,32 @@
-/// How the keys of a table are laid out in bytes. Tables are ordered by these bytes, compared as unsigned numbers, a
-/// shorter one before a longer one that begins with it.
+/// The encoding of a table's keys.
 ///
-/// A codec is not a value: the type itself says how, and ``Value`` is what the program handles.
+/// A table is ordered by the encoded bytes, compared as unsigned numbers; a key precedes longer keys that begin with
+/// it. A codec has no instances: the type itself is the codec, and ``Value`` is the decoded type.
 public protocol KeyCodec {
-  /// What the program handles.
+  /// The decoded type.
   associatedtype Value
 
-  /// Calls `body` with the bytes of a value, which it must not keep.
+  /// Calls `body` with the bytes of a value. `body` must not keep them.
   static func withEncoded<R>(
     _ value: Value, _ body: (UnsafeRawBufferPointer) throws(LMDBError) -> R
   ) throws(LMDBError) -> R
 
-  /// The value of stored bytes, or nil if they are none of this codec's.
+  /// Decodes stored bytes; nil if this codec did not write them.
   static func decode(_ bytes: RawSpan) -> Value?
 }
 
-/// How the values of a table are laid out in bytes.
+/// The encoding of a table's values.
 ///
-/// A codec is not a value: the type itself says how, and ``Value`` is what the program handles.
+/// A codec has no instances: the type itself is the codec, and ``Value`` is the decoded type.
 public protocol ValueCodec {
-  /// What the program handles.
+  /// The decoded type.
   associatedtype Value
 
-  /// Calls `body` with the bytes of a value, which it must not keep.
+  /// Calls `body` with the bytes of a value. `body` must not keep them.
   static func withEncoded<R>(
     _ value: Value, _ body: (UnsafeRawBufferPointer) throws(LMDBError) -> R
   ) throws(LMDBError) -> R
 
-  /// The value of stored bytes, or nil if they are none of this codec's.
+  /// Decodes stored bytes; nil if this codec did not write them.
   static func decode(_ bytes: RawSpan) -> Value?
 }

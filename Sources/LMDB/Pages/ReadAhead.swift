@@ -1,38 +1,40 @@
 internal import Glibc
 
-/// Asks the operating system to read the pages of a table before a walk in key order reaches them.
+/// Asks the operating system to read the pages of a table before a scan in key order reaches them.
 ///
-/// Leaves that follow each other in a table are scattered over the file, so the kernel's own read-ahead would read mostly other
-/// pages. The branch pages of the table say where the leaves are. They are read two windows ahead of the walk, and the pages of a
-/// window are requested together, in the order of the file.
+/// Successive leaves of a table are scattered over the file, so the kernel's own read-ahead would mostly read other
+/// pages. The branch pages of the table contain the leaves' positions. They are read two windows ahead of the scan. The
+/// pages of a window are requested together, in file order.
 ///
-/// Everything here is a hint: what cannot be read is left to the walk, which reports it.
+/// All requests are hints. Pages that cannot be read are left to the scan, which reports the error.
 public struct ReadAhead: Sendable {
   private let table: [UInt8]
   private let windowPageCount: Int
   private let includesLargeValues: Bool
-  /// Where the last requested window begins: when the walk gets there, the next one is requested.
+  /// The beginning of the last requested window. When the scan reaches it, the next window is requested.
   private var windowStart: [UInt8]?
-  /// Where the next window begins; nil at the table's end.
+  /// The beginning of the next window; nil at the table's end.
   private var next: [UInt8]?
   private var hasBegun = false
 
+  /// Creates a read-ahead for a table.
+  ///
   /// - Parameters:
   ///   - table: The table's name.
-  ///   - windowPageCount: The pages that are requested at a time, about; 2048 by default, which are 8 MiB. Twice as many may be
-  ///     in memory before the walk needs them.
-  ///   - includesLargeValues: Whether values on pages of their own are requested, too. That reads the leaves that lead to them,
-  ///     so it is for tables of which most values are large. False by default.
+  ///   - windowPageCount: The approximate number of pages per request; 2048 (8 MiB) by default. Twice as many can be in
+  ///     memory before the scan needs them.
+  ///   - includesLargeValues: Whether to request overflow pages, too; false by default. This reads the leaves that lead
+  ///     to them, so use it for tables whose values are mostly large.
   public init(table: String, windowPageCount: Int = 2048, includesLargeValues: Bool = false) {
     self.table = Array(table.utf8)
     self.windowPageCount = windowPageCount
     self.includesLargeValues = includesLargeValues
   }
 
-  /// Tells how far the walk has come. Keys must ascend; one beyond all windows begins again there.
+  /// Reports the position of the scan. Keys must ascend. A key after all windows starts again at that key.
   ///
-  /// - Complexity: Mostly a comparison of keys. Once per window it reads the branch pages of the window and requests its pages,
-  ///   which waits only while the disk's queue is full.
+  /// - Complexity: Usually one comparison of keys. Once per window it reads the window's branch pages and requests its
+  ///   pages, which waits only while the disk's queue is full.
   public mutating func advance(
     to key: [UInt8], in environment: Environment, _ transaction: borrowing ReadTransaction
   ) {
@@ -44,13 +46,13 @@ public struct ReadAhead: Sendable {
       return
     }
     guard let start = next, let following = request(from: start, environment, transaction) else {
-      // The last window is under way, or the file changed while it was read: the next call tries again.
+      // The last window was requested, or the file changed while it was read; then the next call tries again.
       return
     }
     (windowStart, next) = (following.next == nil ? nil : start, following.next)
   }
 
-  /// Nil if the pages could not be found out.
+  /// Requests the pages from a key on; nil if they could not be determined.
   private func request(
     from key: [UInt8], _ environment: Environment, _ transaction: borrowing ReadTransaction
   ) -> PageExtents? {
@@ -77,12 +79,12 @@ public struct ReadAhead: Sendable {
   }
 }
 
-/// Pages of a table from a key on.
+/// The pages of a table from a key on.
 struct PageExtents {
-  /// The key to begin at.
+  /// The key to start at.
   let start: [UInt8]
   let includesLargeValues: Bool
-  /// The first key behind the pages that were found; nil if they reach to the table's end.
+  /// The first key after the pages found; nil at the table's end.
   var next: [UInt8]?
   private var remainingPageCount: Int
   private var pages: [Range<UInt64>] = []
@@ -100,7 +102,7 @@ struct PageExtents {
     remainingPageCount -= Int(count)
   }
 
-  /// In the order of the file; neighbors are joined.
+  /// The pages in file order, with adjacent pages joined.
   var runs: [Range<UInt64>] {
     var runs: [Range<UInt64>] = []
     for extent in pages.sorted(by: { $0.lowerBound < $1.lowerBound }) {

@@ -2,14 +2,14 @@ import LMDB
 
 /// The record headers in the database: a table for each band, which is only appended to.
 ///
-/// A new record's row ID is higher than those of all others, so it goes behind the last row of its table, and leaves are full.
-/// The tables of closed segments and of headers are changed in the same transaction as all others.
+/// A new record's row ID is higher than those of all others, so it goes behind the last row of its table, and leaves
+/// are full. The tables of closed segments and of headers are changed in the same transaction as all others.
 struct RecordLogs: Sendable {
-  typealias Log = Table<BigEndianUInt64, BytesCodec>
+  typealias Log = Table<BigEndianUInt64Codec, BytesCodec>
 
   private let logs: InlineArray<6, Log>
   /// First row ID → bytes and records, of each closed segment.
-  private let closedSegments: Table<BigEndianUInt64, BigEndianPair>
+  private let closedSegments: Table<BigEndianUInt64Codec, BigEndianPairCodec>
 
   static let segmentsTable = "segments"
   static func table(of band: Band) -> String { "heads\(band.number)" }
@@ -18,7 +18,7 @@ struct RecordLogs: Sendable {
   /// Opens the tables, each by a call of one of the closures.
   init?(
     log: (String) throws(LMDBError) -> Log?,
-    segments: (String) throws(LMDBError) -> Table<BigEndianUInt64, BigEndianPair>?
+    segments: (String) throws(LMDBError) -> Table<BigEndianUInt64Codec, BigEndianPairCodec>?
   ) throws(LMDBError) {
     var opened: [Log] = []
     for band in Band.all {
@@ -101,6 +101,27 @@ struct RecordLogs: Sendable {
 
   // MARK: Walks
 
+  /// Calls `body` with those of some records that exist, in one walk over each log.
+  ///
+  /// - Parameter rowIDs: In ascending order.
+  func forEachRow(
+    among rowIDs: [UInt64], in transaction: borrowing some Transaction & ~Copyable,
+    _ body: (UInt64, UnsafeRawBufferPointer) throws(LMDBError) -> Void
+  ) throws(LMDBError) {
+    for band in Band.all {
+      let rowIDs = rowIDs.filter { Band(rowID: $0) == band }
+      if rowIDs.isEmpty { continue }
+      try self[band].withCursor(in: transaction) { (cursor) throws(LMDBError) in
+        for rowID in rowIDs {
+          guard try cursor.seek(to: rowID) else { continue }
+          try cursor.withValue { (record) throws(LMDBError) in
+            try record.withUnsafeBytes { (record) throws(LMDBError) in try body(rowID, record) }
+          }
+        }
+      }
+    }
+  }
+
   /// Calls `body` with the rows of one band, ascending, until it returns false.
   func forEachRow(
     of band: Band, from start: UInt64 = 0, in transaction: borrowing some Transaction & ~Copyable,
@@ -151,14 +172,20 @@ struct RecordLogs: Sendable {
     return highest
   }
 
+  /// The first row ID of a log that is not below another one.
+  func firstRowID(
+    of band: Band, from start: UInt64, in transaction: borrowing some Transaction & ~Copyable
+  ) throws(LMDBError) -> UInt64? {
+    try self[band].withCursor(in: transaction) { (cursor) throws(LMDBError) in
+      try cursor.seek(atOrAfter: start) ? cursor.key : nil
+    }
+  }
+
   /// The lowest row ID.
   func firstRowID(in transaction: borrowing some Transaction & ~Copyable) throws(LMDBError) -> UInt64? {
     var lowest: UInt64?
     for band in Band.all {
-      let rowID = try logs[band.number].withCursor(in: transaction) { (cursor) throws(LMDBError) -> UInt64? in
-        try cursor.first() ? cursor.key : nil
-      }
-      if let rowID { lowest = min(lowest ?? .max, rowID) }
+      if let rowID = try firstRowID(of: band, from: 0, in: transaction) { lowest = min(lowest ?? .max, rowID) }
     }
     return lowest
   }
@@ -193,8 +220,8 @@ struct RecordLogs: Sendable {
       (UInt64(segment.byteCount), UInt64(segment.recordCount)), for: segment.firstRowID, in: transaction)
   }
 
-  /// Forgets closed segments whose records were all removed or replaced. Looks at a few, so that each closing of a segment
-  /// can pay for it.
+  /// Forgets closed segments whose records were all removed or replaced. Looks at a few, so that each closing of a
+  /// segment can pay for it.
   ///
   /// - Parameters:
   ///   - start: Where the last call ended; 0 at first.
@@ -221,10 +248,7 @@ struct RecordLogs: Sendable {
     _ firstRowID: UInt64, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> Bool {
     guard let band = Band(rowID: firstRowID) else { return true }
-    let row = try logs[band.number].withCursor(in: transaction) { (cursor) throws(LMDBError) -> UInt64? in
-      try cursor.seek(atOrAfter: firstRowID) ? cursor.key : nil
-    }
-    guard let row else { return true }
+    guard let row = try self.firstRowID(of: band, from: firstRowID, in: transaction) else { return true }
     // The rows of the next segment of the band are not this one's.
     return try closedSegments.withCursor(in: transaction) { (cursor) throws(LMDBError) -> Bool in
       var more = try cursor.seek(atOrAfter: firstRowID + 1)

@@ -2,42 +2,46 @@ import Glibc
 import LMDB
 import Synchronization
 
-/// The index file of a directory: opening it, telling whether it can be trusted, and putting a larger one in its place. See
+/// The index file of a directory.
+///
+/// Opens the file, decides whether it can be trusted, and replaces it with a larger or smaller one. See
 /// ``RecordIndex``.
 ///
-/// Lookups, on any thread, take ``current``. Everything else is called by the holder of the database's write lock, with the
-/// number of its transaction.
+/// Lookups on any thread read ``current``. Everything else is called by the holder of the database's write lock, with
+/// the number of its transaction.
 ///
 /// `@unchecked Sendable`: `pointer` points to an index that `indexes` keeps for as long as this object lives.
 final class IndexFile: @unchecked Sendable {
   private let path: String
   private let owner: UInt64
   private let boot: Boot
-  /// Whether the directory is still the data's; else its index is another store's.
+  /// Whether the directory still contains this data file. Otherwise the index at the path belongs to another store.
   private let isInPlace: @Sendable () -> Bool
-  /// Takes a file's space; returns 0 or an error number.
+  /// Allocates a file's space. Returns 0 or an error number.
   private let allocate: @Sendable (CInt, Int) -> CInt
   private let pointer = Atomic<UnsafeRawPointer?>(nil)
   private let indexes = Mutex(Mapped())
-  /// Why the last file could not be made; nil if none was tried, as it would have been too large.
+  /// The reason why the last file could not be created; nil if none was tried, because it would have been too large.
   private let failure = Mutex<LMDBError?>(nil)
-  /// The most slots that a file may get: a share of the capacity.
+  /// The maximum number of slots of a file, derived from the capacity.
   private let slotLimit = Atomic(IndexLayout.maximumSlotCount)
 
   private struct Mapped {
-    /// Every index that was mapped, since a lookup may still be in an older one. Those take no memory any more.
+    /// Every index that was mapped, because a lookup may still use an older one. Older ones take no memory.
     var all: [RecordIndex] = []
-    /// Of the last one; 0 if it was discarded.
+    /// The file number of the last index; 0 if it was discarded.
     var inode: UInt64 = 0
   }
 
+  /// Creates an index file object; maps nothing yet.
+  ///
   /// - Parameters:
-  ///   - path: Of the file.
-  ///   - owner: What ties the index to its data.
+  ///   - path: The path of the file.
+  ///   - owner: The identity of the data file, which the index must have.
   ///   - boot: The present boot of the machine.
-  ///   - isInPlace: Whether the path still is in the data's directory, so that a file there may be replaced.
-  ///   - allocate: Takes a file's space. `posix_fallocate` by default: a page of a mapped file that finds no space later is
-  ///     a signal, not an error.
+  ///   - isInPlace: Whether the path is still in the directory of the data file, so that a file there may be replaced.
+  ///   - allocate: Allocates a file's space; `posix_fallocate` by default. Without it, a mapped page that finds no
+  ///     space raises a signal instead of an error.
   init(
     path: String, owner: UInt64, boot: Boot = .current, isInPlace: @escaping @Sendable () -> Bool = { true },
     allocate: @escaping @Sendable (CInt, Int) -> CInt = { posix_fallocate($0, 0, $1) }
@@ -51,15 +55,16 @@ final class IndexFile: @unchecked Sendable {
 
   // MARK: For lookups
 
-  /// The index; nil before the first ``begin(transactionID:recordCount:nextRowID:)``, and if none could be made. Follows
-  /// another process that has put a larger one in its place.
+  /// The index; nil before the first ``begin(transactionID:recordCount:nextRowID:)``, or if none could be created.
+  ///
+  /// If another process replaced the file, maps the replacement.
   @inline(__always)
   var current: RecordIndex? {
     guard let index = loaded else { return nil }
     return index.isSuperseded ? followed : index
   }
 
-  /// The same without counting a reference, for lookups: an index lives as long as this object.
+  /// The index like ``current``, without counting a reference, for lookups. An index lives as long as this object.
   @inline(__always)
   var unretained: Unmanaged<RecordIndex>? {
     guard let index = pointer.load(ordering: .acquiring).map({ Unmanaged<RecordIndex>.fromOpaque($0) }) else {
@@ -78,8 +83,9 @@ final class IndexFile: @unchecked Sendable {
     return loaded
   }
 
-  /// Maps the file in place if it can be trusted as it is, for a process that must not wait for the write lock. It may lack
-  /// what a process committed that has died before it could publish.
+  /// Maps the present file if it can be used unchanged, for a process that must not wait for the write lock.
+  ///
+  /// The index may lack records of a process that committed them and died before publishing them.
   ///
   /// - Parameter lastTransactionID: The number of the last commit.
   func attach(lastTransactionID: UInt64) {
@@ -90,33 +96,34 @@ final class IndexFile: @unchecked Sendable {
     if isOlder || !(isOfThisBoot || isClean) { forgetMapping() }
   }
 
-  /// Maps the file in place, if another one has taken the place of the one that is mapped.
+  /// Maps the present file if it replaced the mapped one.
   func followReplacement() {
     if loaded != nil { _ = follow() }
   }
 
-  /// The most bytes that the file may get. While a larger one takes its place, half as many come on top.
+  /// Sets the maximum size of the file in bytes. During a replacement, a second file of up to half the size exists.
   func setMaximumByteCount(_ byteCount: Int) {
     slotLimit.store(IndexLayout.slotCount(forByteCount: byteCount), ordering: .relaxed)
   }
 
-  /// How many records a file of the maximum size holds.
+  /// Returns the number of records that fit into a file of the maximum size.
   static func maximumRecordCount(byteCount: Int) -> Int {
     IndexLayout.slotCount(forByteCount: byteCount) * IndexLayout.fullPercent / 100
   }
 
   // MARK: With the write lock
 
-  /// Makes the index ready for a write transaction: maps the one in place, and carries out what the last transaction noted.
-  /// If there is none that can be trusted, it makes one, which lacks all records until a rebuild adds them.
+  /// Prepares the index for a write transaction: maps the file and applies the journal of the last transaction.
+  ///
+  /// If no file can be trusted, creates one. It lacks all records until a rebuild adds them.
   ///
   /// - Parameters:
   ///   - transactionID: The number of the write transaction that has begun.
   ///   - recordCount: The number of records in the database.
-  ///   - nextRowID: Higher than every row ID in it.
-  /// - Returns: False if there is no space for an index. Then the transaction must not add any record.
+  ///   - nextRowID: A number above every row ID in the database.
+  /// - Returns: False if there is no space for an index. Then the transaction must not add records.
   func begin(transactionID: UInt64, recordCount: Int, nextRowID: UInt64) -> Bool {
-    // A process that died while it made a larger one has left it.
+    // A process that died during a replacement left this file.
     if loaded == nil, isInPlace() { unlink(path + ".new") }
     if follow(), let index = loaded, isTrusted(index, transactionID: transactionID) {
       if index.isSuperseded { index[IndexLayout.Word.isSuperseded] = 0 }
@@ -124,7 +131,7 @@ final class IndexFile: @unchecked Sendable {
         switch index.settle(transactionID: transactionID) {
         case .done: return true
         case .full:
-          // What finds no place even so is left to a rebuild, when there is space.
+          // Without space for growth, a later rebuild adds the records that do not fit.
           guard grow(to: index.slotCount * 2) else {
             index.setRebuildPosition(.rows(below: nextRowID))
             index[IndexLayout.Word.carriedOutCount] += 1
@@ -137,7 +144,7 @@ final class IndexFile: @unchecked Sendable {
       }
     }
     guard isInPlace() else { return false }
-    // The space of what cannot be used is free before the new one takes its own.
+    // Free the space of the unusable file before the new one takes its own.
     discard()
     let slotCount = fittingSlotCount(IndexLayout.slotCount(forRecordCount: recordCount))
     let isMade = create(slotCount: slotCount) { index in
@@ -152,27 +159,29 @@ final class IndexFile: @unchecked Sendable {
     return isMade
   }
 
-  /// Carries out what the last transaction noted, in a transaction that changes nothing. What is not in order is left to the next
-  /// ``begin(transactionID:recordCount:nextRowID:)``.
+  /// Applies the journal of the last transaction, in a transaction that changes nothing.
+  ///
+  /// If the journal does not match, the next ``begin(transactionID:recordCount:nextRowID:)`` handles it.
   func publish(transactionID: UInt64) {
     guard let index = loaded, !index.isSuperseded else { return }
     _ = index.settle(transactionID: transactionID)
   }
 
-  /// Whether there is an index to note changes in.
+  /// Whether there is an index that can record changes.
   var isReady: Bool { loaded != nil }
 
   /// Whether changes wait for the next holder of the write lock.
   var hasJournal: Bool { loaded?.hasJournal ?? false }
 
-  /// The number of changes that a write transaction can note; 0 without an index.
+  /// The maximum number of changes of a write transaction; 0 without an index.
   var journalCapacity: Int { loaded?.journalCapacity ?? 0 }
 
-  /// Notes a change of the write transaction; see ``RecordIndex/note(_:)``.
+  /// Records a change of the write transaction in the journal; see ``RecordIndex/note(_:)``.
   func note(_ change: IndexChange) -> Bool { loaded?.note(change) ?? false }
 
-  /// Makes sure that so many records more find a place, with those that the transaction has noted. False if they do not, since
-  /// there is no space for a larger file: then the old one stays.
+  /// Makes space for `count` more records, in addition to those that the transaction has noted.
+  ///
+  /// Returns false, and keeps the old file, if there is no space for a larger one.
   func reserve(_ count: Int) -> Bool {
     guard let index = loaded else { return false }
     let needed = index.recordCount + Int(index[IndexLayout.Word.changeCount]) + count
@@ -182,18 +191,18 @@ final class IndexFile: @unchecked Sendable {
       || needed * 100 <= index.slotCount * IndexLayout.fullPercent
   }
 
-  /// What ``reserve(_:)`` failed for, so that a record found no place.
+  /// The function name in the error for a record that found no space because ``reserve(_:)`` failed.
   static let reservation = "IndexFile.reserve"
 
-  /// The failed system call behind an error of ``reservation``; any other error as it is.
+  /// Returns the failed system call behind an error of ``reservation``, and any other error unchanged.
   func cause(of error: LMDBError) -> LMDBError {
     error.function == Self.reservation ? failure.withLock { $0 } ?? error : error
   }
 
-  /// Whether the file is larger than it may be, as after the capacity was lowered.
+  /// Whether the file exceeds the maximum size, for example after the capacity was lowered.
   var isTooLarge: Bool { loaded.map { $0.slotCount > slotLimit.load(ordering: .relaxed) } ?? false }
 
-  /// Puts a smaller file in the place of one that is too large, if the records find room in it.
+  /// Replaces an index that is too large with a smaller one, if the records fit into it.
   func shrink() {
     let limit = slotLimit.load(ordering: .relaxed)
     guard let index = loaded, index.slotCount > limit,
@@ -202,8 +211,9 @@ final class IndexFile: @unchecked Sendable {
     _ = replace(index, slotCount: limit)
   }
 
-  /// Marks the index as clean, so that it can be used after a reboot. Waits until the file is on the disk. The next write
-  /// transaction takes the mark away.
+  /// Marks the index as clean, so that it can be used after a reboot, and waits until the file is synced.
+  ///
+  /// The next write transaction removes the mark.
   ///
   /// - Parameter transactionID: The number of the write transaction that has begun and that will change nothing.
   /// - Returns: False if the file could not be synced.
@@ -213,8 +223,9 @@ final class IndexFile: @unchecked Sendable {
     return index.synchronize(byteCount: IndexLayout.pageByteCount)
   }
 
-  /// The page cache has kept the file since this boot began to use it; or it was on the disk, and the data has not changed
-  /// since.
+  /// Whether the index file survived unchanged.
+  ///
+  /// The page cache has kept it since this boot began to use it, or it was synced and the data did not change since.
   private func isTrusted(_ index: RecordIndex, transactionID: UInt64) -> Bool {
     let isOfThisBoot = index[IndexLayout.Word.boot] == boot.high && index[IndexLayout.Word.boot + 1] == boot.low
     let clean = index[IndexLayout.Word.clean]
@@ -224,23 +235,23 @@ final class IndexFile: @unchecked Sendable {
       index[IndexLayout.Word.boot + 1] = boot.low
     }
     guard clean != 0 else { return true }
-    // On the disk before any change is.
+    // Sync the cleared mark before any change reaches the disk.
     index[IndexLayout.Word.clean] = 0
     return index.synchronize(byteCount: IndexLayout.pageByteCount)
   }
 
   // MARK: Files
 
-  /// Puts a larger index in the place of the present one.
+  /// Replaces the index with a larger one.
   private func grow(to slotCount: Int) -> Bool {
     guard let old = loaded else { return false }
     let newCount = fittingSlotCount(slotCount)
-    // Not for a little, as both files take space meanwhile.
+    // Do not replace it for a small gain, because both files take space at the same time.
     guard newCount >= old.slotCount / 4 * 5 else { return false }
     return replace(old, slotCount: newCount)
   }
 
-  /// The limit, a half of it, a quarter and so on: so that with the largest file there is one of half its size at most.
+  /// Returns the limit divided by a power of two, so that a file being replaced has at most half the maximum size.
   private func fittingSlotCount(_ wanted: Int) -> Int {
     var count = slotLimit.load(ordering: .relaxed)
     while count / 2 >= max(wanted, IndexLayout.minimumSlotCount) { count /= 2 }
@@ -251,7 +262,7 @@ final class IndexFile: @unchecked Sendable {
     old.advise(MADV_SEQUENTIAL)
     let isMade = create(slotCount: slotCount) { index in
       guard old.copy(into: index) else { return false }
-      // Before the file is renamed: whoever maps the old one looks at the path then, and again until it is.
+      // Set this before the rename. Processes that map the old file then check the path until the new file is there.
       old[IndexLayout.Word.isSuperseded] = 1
       return true
     }
@@ -262,7 +273,7 @@ final class IndexFile: @unchecked Sendable {
     return isMade
   }
 
-  /// Makes an index under another name and moves it into place, so that no process sees half a one.
+  /// Creates an index under another name and renames it, so that no process sees an unfinished one.
   private func create(slotCount: Int, fill: (RecordIndex) -> Bool) -> Bool {
     let old = loaded
     let temporary = path + ".new"
@@ -286,19 +297,19 @@ final class IndexFile: @unchecked Sendable {
     }
     reachedIndexStep()
     old?.releaseSlots()
-    // Not mapped anew: nothing may fail once the file is in place.
+    // Do not map the file again: nothing may fail once the file is in place.
     indexes.withLock { use(index, inode: UInt64(status.st_ino), &$0) }
     return true
   }
 
-  /// False, for a system call that failed.
+  /// Records a failed system call, and returns false.
   private func fail(_ function: String, _ number: CInt) -> Bool {
     failure.withLock { $0 = LMDBError(code: LMDBError.Code(rawValue: number), function: function) }
     return false
   }
 
   private func use(_ index: RecordIndex, inode: UInt64, _ mapped: inout Mapped) {
-    // Another thread may have followed to the file already.
+    // Another thread may have mapped the file already.
     guard inode != mapped.inode else { return }
     let old = mapped.all.last
     mapped.all.append(index)
@@ -307,7 +318,7 @@ final class IndexFile: @unchecked Sendable {
     old?.retire()
   }
 
-  /// Gives up an index that cannot be trusted, in all processes.
+  /// Discards an index that cannot be trusted, in all processes.
   func discard() {
     loaded?[IndexLayout.Word.isSuperseded] = 1
     unlink(path)
@@ -323,7 +334,7 @@ final class IndexFile: @unchecked Sendable {
     }
   }
 
-  /// Maps the file at the path, unless it is mapped. False if there is none, or none of this store.
+  /// Maps the file at the path, unless it is mapped. Returns false if there is none, or if it belongs to another store.
   private func follow() -> Bool {
     indexes.withLock { mapped -> Bool in
       var status = stat()
@@ -349,14 +360,14 @@ final class IndexFile: @unchecked Sendable {
       nil, IndexLayout.byteCount(slotCount: slotCount), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0)
     guard let memory, memory != MAP_FAILED else { return nil }
     let index = RecordIndex(mapped: memory, slotCount: slotCount)
-    // From the first fault on: a fault reads no more than a page, and the page cache holds no larger pieces, of which the
-    // kernel would write all for each changed word.
+    // Advise before the first fault, so that a fault reads one page and the page cache holds no larger folios. The
+    // kernel would write a whole folio for each changed word.
     index.advise(MADV_RANDOM)
     return index
   }
 }
 
-/// One boot of the machine: as long as it lasts, the page cache keeps what a killed process has written.
+/// One boot of the machine. During a boot, the page cache keeps the writes of killed processes.
 struct Boot: Equatable, Sendable {
   var high: UInt64
   var low: UInt64
@@ -367,7 +378,7 @@ struct Boot: Equatable, Sendable {
     let count = descriptor < 0 ? 0 : max(read(descriptor, &text, text.count), 0)
     if descriptor >= 0 { close(descriptor) }
     let digits = String(decoding: text.prefix(count), as: UTF8.self).filter(\.isHexDigit)
-    // Where the system does not tell, a process trusts its own index alone.
+    // Without a boot ID, a process trusts only its own index.
     return Boot(
       high: UInt64(digits.prefix(16), radix: 16) ?? .random(in: 1 ... .max),
       low: UInt64(digits.dropFirst(16), radix: 16) ?? .random(in: 1 ... .max))

@@ -1,69 +1,76 @@
 import Glibc
 
-/// The bytes of the index file, in the machine's byte order: a page of header, the journal, the slots, and the ghosts.
+/// The layout of the index file in the machine's byte order: a header page, the journal, the slots, and the ghosts.
 ///
-/// Every word is read and written atomically. The page cache keeps them when a process dies, and nothing syncs them while
-/// the store is open: after a power failure the file is not used.
+/// Every word is read and written atomically. The page cache keeps the words when a process dies. Nothing syncs them
+/// while the store is open, so the file is not used after a power failure.
 enum IndexLayout {
   static let fileName = "LMDBURLCache.index"
-  /// `LMBCIDX2` on a little-endian machine. The last digit is the version of this layout.
-  static let magic: UInt64 = 0x3258_4449_4342_4d4c
+  /// `LMBCIDX3` on a little-endian machine. The last digit is the version of this layout.
+  static let magic: UInt64 = 0x3358_4449_4342_4d4c
   static let pageByteCount = 4096
 
-  /// The words of the header. Each line of 64 bytes has words that change together, so that lookups do not wait for the
-  /// writer's line.
+  /// The words of the header.
+  ///
+  /// Words in a line of 64 bytes change together, so that lookups do not contend for the writer's line.
   enum Word {
     static let magic = 0
-    /// The store that the index belongs to.
+    /// The identity of the data file that the index belongs to.
     static let owner = 1
     static let slotCount = 2
-    /// Not 0 when another file takes, or has taken, this one's place.
+    /// Nonzero while another file replaces this one, and afterwards.
     static let isSuperseded = 3
     /// Two words: the boot of the machine in which the file was last opened.
     static let boot = 4
-    /// Not 0 when the file was synced and not changed since: the last transaction, plus one.
+    /// The last transaction plus 1 if the file was synced and did not change since; otherwise 0.
     static let clean = 6
-    /// The inflation of eviction, an f64.
+    /// The inflation of GDSF eviction, an f64.
     static let inflation = 8
-    /// The transaction that made the file, or a later one that hid a key by a mark which no other process was told of.
+    /// The transaction that created the file, or a later one that hid a key with a tombstone of its own.
     static let lastMark = 9
-    /// The number of slots in use in the upper half; in the lower one the slot whose content is void, plus one, or 0.
+    /// Upper half: the number of slots in use. Lower half: the slot with invalid content plus 1, or 0.
     static let occupancy = 16
     /// The write transaction that the journal belongs to.
     static let transaction = 17
-    /// The number of changes in the journal, and of those that are carried out.
+    /// The number of changes in the journal, and the number of applied changes.
     static let changeCount = 18
     static let carriedOutCount = 20
-    /// How far a rebuild has come: 0 when every record is in the index, else a ``RebuildPosition``, of which the other two
-    /// words are the row ID and the time.
+    /// The stage of a check or rebuild: 0 when the index is complete, otherwise a ``RebuildPosition``.
+    ///
+    /// The next two words are its row ID and its time.
     static let rebuildStage = 19
     static let rebuildRow = 21
     static let rebuildTime = 22
+    /// The sum of ``IndexEntry/identity`` over all records in the slots.
+    static let identitySum = 23
   }
 
-  /// A slot is the words ``IndexEntry/facts``, which is 0 for a free slot, and ``IndexEntry/place``.
+  /// A slot has two words: ``IndexEntry/facts``, which is 0 for a free slot, and ``IndexEntry/place``.
   static let wordsPerSlot = 2
-  /// A change is the facts of its record, the new row ID or 0, and the old row ID or 0.
+  /// A change has three words: the facts of its record, the new row ID or 0, and the old row ID or 0.
   static let wordsPerChange = 3
   static let moveFlag: UInt64 = 1 << 63
   static let rememberFlag: UInt64 = 1 << 62
 
-  /// A record stands at most this many slots behind its home. So many slots follow the last home.
+  /// The maximum size of an index that is checked while it is opened.
+  static let directCheckSlotCount = 1 << 16
+
+  /// The maximum number of slots between a record and its home. The same number of slots follows the last home.
   static let maximumProbeLength = 512
   static let minimumSlotCount = 512
   static let maximumSlotCount = 1 << 31
 
-  /// The number of slots for so many records: about half of them are in use at first.
+  /// Returns the number of slots for a number of records; about half of the slots are then in use.
   static func slotCount(forRecordCount count: Int) -> Int {
     min(max(count * 2, minimumSlotCount), maximumSlotCount)
   }
 
-  /// The share of slots, in percent, above which the index grows, and up to which it is filled where it cannot.
+  /// Above `growthPercent` of its slots in use the index grows. If it cannot grow, it is filled to `fullPercent`.
   static let growthPercent = 65
   static let fullPercent = 75
 
-  /// The number of changes that one write transaction can make.
-  static func journalCapacity(slotCount: Int) -> Int { min(max(slotCount / 4, minimumJournalCapacity), 8192) }
+  /// Returns the maximum number of changes of one write transaction.
+  static func journalCapacity(slotCount: Int) -> Int { min(max(slotCount / 4, minimumJournalCapacity), 32_768) }
   static let minimumJournalCapacity = 1024
 
   static func journalByteCount(slotCount: Int) -> Int {
@@ -71,7 +78,9 @@ enum IndexLayout {
     return (byteCount + pageByteCount - 1) / pageByteCount * pageByteCount
   }
 
-  /// A ghost is a u32: the lower 28 bits of an evicted record's tag, and its use count. Newer ones overwrite older ones.
+  /// Returns the number of ghosts.
+  ///
+  /// A ghost is a u32: the lower 28 bits of an evicted record's tag, and its use count. New ghosts overwrite old ones.
   static func ghostCount(slotCount: Int) -> Int { slotCount / 4 * 2 }
 
   static func byteCount(slotCount: Int) -> Int {
@@ -79,7 +88,7 @@ enum IndexLayout {
       + ghostCount(slotCount: slotCount) * 4
   }
 
-  /// The most slots of a file with so many bytes; at least ``minimumSlotCount``.
+  /// Returns the maximum number of slots of a file of this size, and at least ``minimumSlotCount``.
   static func slotCount(forByteCount byteCount: Int) -> Int {
     var range = minimumSlotCount...maximumSlotCount
     while range.count > 1 {
@@ -91,17 +100,17 @@ enum IndexLayout {
   }
 }
 
-/// One record in the index, as its slot holds it.
+/// A record in the index, decoded from its slot.
 struct IndexEntry: Hashable {
-  /// The upper 40 bits of the keyed digest of the request key; never 0.
+  /// The upper 40 bits of the keyed digest of the cache key; never 0.
   var tag: UInt64
   /// 12 bits of the keyed digest of the host.
   var hostTag: UInt64
-  /// How often the record was used, at most ``maximumUseCount``.
+  /// The use count of the record, at most ``maximumUseCount``.
   var useCount: UInt64
-  /// The bytes on disk as a logarithm, in steps of an eighth of an octave.
+  /// The logarithm of the bytes on disk, in steps of an eighth of an octave.
   private var sizeCode: UInt64
-  /// 44 bits.
+  /// The row ID, 44 bits.
   var rowID: UInt64
   /// The inflation at the last use, with 14 significant bits.
   var inflation: Double
@@ -131,15 +140,21 @@ struct IndexEntry: Hashable {
   /// The first word of a slot.
   var facts: UInt64 { tag << 24 | hostTag << 12 | useCount << 8 | sizeCode }
 
-  /// The second word of a slot. One word, so that a record's row changes at once.
+  /// The second word of a slot. It is one word, so that a record's row ID changes atomically.
   var place: UInt64 {
     let code = Float(inflation).bitPattern >> 9
     return rowID | UInt64(code > Self.inflationBias ? min(code - Self.inflationBias, 0xf_ffff) : 0) << 44
   }
 
+  /// A digest of the record's key, host and row ID, which lookups never change.
+  var identity: UInt64 {
+    let (high, low) = (tag << 12 | hostTag).multipliedFullWidth(by: 0x9E37_79B9_7F4A_7C15)
+    return (high ^ low ^ rowID) &* 0xD6E8_FEB8_6659_FD93
+  }
+
   var byteCount: Double { 64 * exp2(Double(sizeCode) / 8) }
 
-  /// The bits of a float of 2⁻⁴⁰, below which an inflation counts as 0, without its lower 9.
+  /// The float 2⁻⁴⁰ without its lower 9 bits. A lower inflation counts as 0.
   private static let inflationBias: UInt32 = 87 << 14
 
   static func tag(of digest: UInt64) -> UInt64 { max(digest >> 24, 1) }

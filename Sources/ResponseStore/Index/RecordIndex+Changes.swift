@@ -1,10 +1,14 @@
 /// Changes of slots, by the holder of the database's write lock.
 ///
-/// A process may be killed between any two words. So the slot whose content is void is noted, with the count of records, in
-/// one word (``IndexLayout/Word/occupancy``): before a free slot is filled, and while a slot is being freed. Whoever gets the
-/// lock next frees that slot, and then goes on with the journal at the change that was under way, which may find it done.
+/// A process may be killed between any two words. One word (``IndexLayout/Word/occupancy``) therefore holds the record
+/// count and the slot whose content is invalid: before a free slot is filled, and while a slot is freed. The next
+/// process with the lock frees that slot. It then continues the journal with the interrupted change, which may be
+/// complete.
+///
+/// The sum of the slots changes last. If a process is killed just before, the sum does not match, and the index is
+/// rebuilt although its slots are valid.
 extension RecordIndex {
-  /// Where slots are in use, and which of them has no valid content.
+  /// The number of slots in use, and the slot whose content is invalid.
   private var occupancy: (count: Int, voidSlot: Int?) {
     get {
       let word = self[IndexLayout.Word.occupancy]
@@ -14,7 +18,7 @@ extension RecordIndex {
     set { self[IndexLayout.Word.occupancy] = UInt64(newValue.count) << 32 | UInt64((newValue.voidSlot ?? -1) + 1) }
   }
 
-  /// The slot of a record.
+  /// Returns the slot of a record.
   func slot(of tag: UInt64, rowID: UInt64) -> Int? {
     let home = home(of: tag)
     return (home..<firstFreeSlot(from: home)).first {
@@ -22,7 +26,7 @@ extension RecordIndex {
     }
   }
 
-  /// Puts a record in; it may be there. False if there is no place for it.
+  /// Inserts a record unless it exists. Returns false if there is no free slot.
   func insert(_ entry: IndexEntry) -> Bool {
     guard slot(of: entry.tag, rowID: entry.rowID) == nil else { return true }
     let home = home(of: entry.tag)
@@ -33,28 +37,34 @@ extension RecordIndex {
     setPlace(slot, entry.place)
     setFacts(slot, entry.facts)
     occupancy = (count + 1, nil)
+    self[IndexLayout.Word.identitySum] &+= entry.identity
     return true
   }
 
-  /// Gives a record's slot to its successor under the same key; false if the record is not there.
+  /// Replaces a record under the same key with its successor. Returns false if the record does not exist.
   func replace(rowID: UInt64, with entry: IndexEntry) -> Bool {
     guard slot(of: entry.tag, rowID: entry.rowID) == nil else { return true }
     guard let slot = slot(of: entry.tag, rowID: rowID) else { return false }
+    let old = self.entry(in: slot)
     setPlace(slot, entry.place)
     setFacts(slot, entry.facts)
+    self[IndexLayout.Word.identitySum] &+= entry.identity &- old.identity
     return true
   }
 
-  /// Takes a record out, if it is there; with `remembering` its use count is kept as a ghost.
+  /// Removes a record if it exists. With `remembering`, keeps its use count as a ghost.
   func remove(tag: UInt64, rowID: UInt64, remembering: Bool = false) {
     guard let slot = slot(of: tag, rowID: rowID) else { return }
-    if remembering { putGhost(tag: tag, useCount: IndexEntry(facts: facts(slot), place: 0).useCount) }
+    let entry = entry(in: slot)
+    if remembering { putGhost(tag: tag, useCount: entry.useCount) }
     occupancy.voidSlot = slot
     freeVoidSlot()
+    self[IndexLayout.Word.identitySum] &-= entry.identity
   }
 
-  /// Frees the slot whose content is void, if there is one. Records behind it move up, so that none has a free slot between
-  /// itself and its home.
+  /// Frees the slot whose content is invalid, if there is one.
+  ///
+  /// Records after it move forward, so that no record has a free slot between itself and its home.
   func freeVoidSlot() {
     guard var slot = occupancy.voidSlot, slot < allSlotCount else { return }
     var next = slot + 1
@@ -73,14 +83,17 @@ extension RecordIndex {
     occupancy = (max(occupancy.count - 1, 0), nil)
   }
 
-  /// Copies everything but the sizes into a new file's index, which nobody else sees yet. False if it does not fit. Ghosts stay
-  /// behind: an index grows while it fills, before records are evicted.
+  /// Copies everything except the sizes and the ghosts into an index that no other process sees yet.
+  ///
+  /// Returns false if the records do not fit. Ghosts are not needed: an index grows while it fills, before records are
+  /// evicted.
   func copy(into other: RecordIndex) -> Bool {
     for word in [
       IndexLayout.Word.owner, IndexLayout.Word.boot, IndexLayout.Word.boot + 1, IndexLayout.Word.inflation,
       IndexLayout.Word.lastMark,
       IndexLayout.Word.transaction, IndexLayout.Word.changeCount, IndexLayout.Word.carriedOutCount,
       IndexLayout.Word.rebuildStage, IndexLayout.Word.rebuildRow, IndexLayout.Word.rebuildTime,
+      IndexLayout.Word.identitySum,
     ] {
       other[word] = self[word]
     }

@@ -1,28 +1,30 @@
 /// A change that a write transaction makes to the records.
 enum IndexChange: Equatable {
-  /// A new record; in the place of another of the same key and variant, whose uses it takes over.
+  /// A new record. It can replace one of the same key and variant, whose use count it inherits.
   case insert(IndexEntry, replacing: UInt64? = nil)
-  /// A record gets another row.
+  /// A record moves to another row.
   case move(IndexEntry, from: UInt64)
-  /// A record is deleted; with `remembering` its use count is kept for its return.
+  /// A record is deleted. With `remembering`, its use count is kept as a ghost.
   case remove(tag: UInt64, rowID: UInt64, remembering: Bool = false)
 }
 
-/// The journal: what a write transaction changes stands in the index file before the transaction commits, and is carried out
-/// after it, so that no slot ever names a row that is not committed.
+/// The journal: the changes of a write transaction, written before the commit and applied after it.
 ///
-/// LMDB gives its write lock up with the commit. So the changes are carried out by whoever has the lock next: mostly the same
-/// process, which takes it again at once, else another one. The number of the last commit tells whether the transaction of
-/// the journal is committed. A process that dies at any point leaves nothing undone.
+/// No slot therefore ever names an uncommitted row.
+///
+/// LMDB releases its write lock with the commit. The next holder of the lock applies the changes. Usually it is the
+/// same process, which locks again at once. The number of the last commit shows whether the journal's transaction was
+/// committed. A process that dies at any point leaves nothing undone.
 extension RecordIndex {
-  /// The number of changes that a write transaction can note.
+  /// The maximum number of changes of a write transaction.
   var journalCapacity: Int { IndexLayout.journalCapacity(slotCount: slotCount) }
 
-  /// Whether changes wait for the next holder of the write lock; they may be those of a transaction under way.
+  /// Whether changes wait for the next holder of the write lock, or belong to the current transaction.
   var hasJournal: Bool { self[IndexLayout.Word.changeCount] > 0 }
 
-  /// Notes a change of the write transaction under way. The transaction must not commit if it returns false: the journal
-  /// is full, or the row ID is beyond what a slot holds.
+  /// Records a change of the current write transaction.
+  ///
+  /// If it returns false, the transaction must not commit: the journal is full, or the row ID does not fit into a slot.
   func note(_ change: IndexChange) -> Bool {
     let count = self[IndexLayout.Word.changeCount]
     let (facts, newRow, oldRow): (UInt64, UInt64, UInt64) =
@@ -41,8 +43,10 @@ extension RecordIndex {
     return true
   }
 
-  /// The new row of a record that the transaction under way, or the last one, has moved; nil if it has not, or if the slots tell
-  /// already. From any thread of any process.
+  /// Returns the new row ID of a record that the current or the last transaction moved.
+  ///
+  /// Returns nil if it did not move the record, or if the slots are already up to date. Any thread of any process can
+  /// call it.
   func rowID(movedFrom rowID: UInt64) -> UInt64? {
     let count = min(self[IndexLayout.Word.changeCount], UInt64(journalCapacity))
     for number in 0..<Int(count) {
@@ -52,16 +56,16 @@ extension RecordIndex {
     return nil
   }
 
-  /// What came of the journal at the beginning of a write transaction.
+  /// The result of applying the journal at the start of a write transaction.
   enum Settlement {
     case done
-    /// A change finds no place; after the index has grown, settling goes on where it stopped.
+    /// A change finds no free slot. After the index has grown, call ``settle(transactionID:)`` again to continue.
     case full
-    /// The index does not continue the last commit: it is older, or of other data.
+    /// The index does not match the last commit: it is older or belongs to other data.
     case foreign
   }
 
-  /// Carries out the journal of the last commit, or drops that of a transaction that was not committed.
+  /// Applies the journal of the last commit, or drops the journal of a transaction that was not committed.
   ///
   /// - Parameter transactionID: The number of the write transaction that has begun.
   func settle(transactionID: UInt64) -> Settlement {

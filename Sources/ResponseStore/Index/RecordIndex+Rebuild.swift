@@ -1,46 +1,56 @@
-/// What a step of a rebuild came to.
+import Glibc
+
+/// The result of a rebuild step.
 enum RebuildProgress {
   case done
   /// There are more records to add.
   case unfinished
-  /// A record found no place. The index must grow, or records be evicted, before the next step.
+  /// A record found no free slot. Grow the index or evict records before the next step.
   case full
 }
 
-/// How far a rebuild has come: behind which record it goes on, and in which order.
+/// The progress of a rebuild: the last record added, and the order of records.
 enum RebuildPosition: Equatable {
-  /// Rows from the newest to the oldest; those from this row ID on have been added.
+  /// Every record should be in the index; its sum is not checked yet.
+  case check
+  /// Rows from newest to oldest. Rows from this row ID on were added.
   case rows(below: UInt64)
-  /// Records in the order of storing, the latest first; those from this time and row ID on have been added.
+  /// Records from the latest to the earliest time of storing. Records from this time and row ID on were added.
   case dates(time: UInt64, rowID: UInt64)
 
-  /// Before the latest record.
+  /// The position before the latest record.
   static let newestDate = RebuildPosition.dates(time: .max, rowID: .max)
 }
 
-/// Rebuilding in bounded steps, each in a write transaction behind lookups and stores.
+/// Rebuilds the index in bounded steps, each in a write transaction, while lookups and stores continue.
 ///
-/// The file says how far it has come, so any process can go on. While a rebuild lasts, a key may be stored again whose older
-/// record is not in the index: so there may be two rows of one key. The newer one must be added first; the older one is
-/// deleted when it is met. So rows that were stored while an index was incomplete are added from the newest to the oldest.
-/// All others may be added in any order, and come in that of storing, which is much less to read. In this order no lookup
-/// finds the older row, whenever a process dies and whenever a rebuild begins again. While it lasts, a newer row must not be
-/// deleted without the older ones: removals keep their marks, and eviction takes the lowest row IDs first.
+/// The file records the progress, so any process can continue. During a rebuild, a response may be stored whose older
+/// record is not in the index; then two rows have one key and variant. The newer row must be added first, and the older
+/// one is deleted when the rebuild finds it. Rows that were stored while the index was incomplete are therefore added
+/// from newest to oldest. All other rows can be added in any order, and are added by time of storing, which takes much
+/// less reading.
+///
+/// In this order no lookup finds the older row, even if a process dies or a rebuild starts again. Until the rebuild
+/// ends, a newer row must not be deleted without its older rows. Tombstones therefore stay, and eviction takes the
+/// lowest row IDs first.
 extension RecordIndex {
-  /// Where the rebuild goes on; nil when every record is in the index.
+  /// The position at which the rebuild continues; nil when the index is complete.
   var rebuildPosition: RebuildPosition? {
     switch self[IndexLayout.Word.rebuildStage] {
     case 0: nil
     case 1: .rows(below: self[IndexLayout.Word.rebuildRow])
+    case 3: .check
     default: .dates(time: self[IndexLayout.Word.rebuildTime], rowID: self[IndexLayout.Word.rebuildRow])
     }
   }
 
-  /// Notes how far a rebuild has come. A process that dies between two words leaves a position that is no further.
+  /// Stores the progress of a rebuild. A process that dies between two words leaves an earlier position.
   func setRebuildPosition(_ position: RebuildPosition?) {
     switch position {
     case nil:
       self[IndexLayout.Word.rebuildStage] = 0
+    case .check:
+      self[IndexLayout.Word.rebuildStage] = 3
     case .rows(let rowID):
       if self[IndexLayout.Word.rebuildStage] != 1 {
         self[IndexLayout.Word.rebuildRow] = .max
@@ -58,33 +68,71 @@ extension RecordIndex {
     }
   }
 
-  /// Adds records of the database.
+  /// Whether the slots match the sum that every change has updated; nil if they changed during the check.
+  ///
+  /// Without this check, no one would notice that corruption removed a record from the index. A newer response would
+  /// not replace the record, and a purge would miss it.
+  var hasRightSum: Bool? { hasRightSum(releasesResidentPages: false) }
+
+  /// Checks the sum like ``hasRightSum``.
+  ///
+  /// - Parameter releasesResidentPages: Whether to keep the index out of the resident memory of a process that only
+  ///   checks it.
+  func hasRightSum(releasesResidentPages: Bool) -> Bool? {
+    let start = (self[IndexLayout.Word.transaction], self[IndexLayout.Word.changeCount])
+    var sum: UInt64 = 0
+    var count = 0
+    advise(MADV_SEQUENTIAL)
+    // 4 MiB of slots at a time.
+    for first in stride(from: 0, to: allSlotCount, by: 1 << 18) {
+      forEachEntry(in: first..<min(first + 1 << 18, allSlotCount)) { entry in
+        sum &+= entry.identity
+        count += 1
+      }
+      if releasesResidentPages { self.releaseResidentPages() }
+    }
+    advise(MADV_RANDOM)
+    let isRight = sum == self[IndexLayout.Word.identitySum] && count == recordCount
+    let end = (self[IndexLayout.Word.transaction], self[IndexLayout.Word.changeCount])
+    return start == end && (start.1 == 0 || isRight) ? isRight : nil
+  }
+
+  /// Adds records of the database to the index.
   ///
   /// - Parameters:
-  ///   - limit: How many at most.
-  ///   - recordBehind: The next record behind a position, and the position behind that record; nil when all have been met.
-  ///   - areSameResponse: Whether two rows hold the same key and variant.
-  ///   - remove: Deletes a record in the transaction under way.
-  /// - Returns: ``RebuildProgress/done`` when all have been met; the caller takes the position away, when nothing is left.
+  ///   - limit: The maximum number of records to add.
+  ///   - recordBehind: Returns the record after a position and the position after that record; nil at the end.
+  ///   - areSameResponse: Whether two rows have the same key and variant.
+  /// - Returns: ``RebuildProgress/done`` at the end, when the caller clears the position if nothing is left. Also
+  ///   returns older rows of keys and variants that are in the index; the caller deletes them.
   func rebuild<Failure: Error>(
     limit: Int, recordBehind: (RebuildPosition) throws(Failure) -> (entry: IndexEntry, next: RebuildPosition)?,
-    areSameResponse: (UInt64, UInt64) throws(Failure) -> Bool, remove: (UInt64) throws(Failure) -> Void
-  ) throws(Failure) -> RebuildProgress {
-    guard var position = rebuildPosition else { return .done }
-    // The progress is noted once, at the end of the step: whoever repeats a step finds what was added.
-    defer { if position != rebuildPosition { setRebuildPosition(position) } }
+    areSameResponse: (UInt64, UInt64) throws(Failure) -> Bool
+  ) throws(Failure) -> (progress: RebuildProgress, olderRows: [UInt64]) {
+    guard var position = rebuildPosition else { return (.done, []) }
+    var olderRows: [UInt64] = []
+    // Do not advance past a row that is to be deleted: its deletion is not committed yet.
+    var committed: RebuildPosition?
+    // Store the progress once, at the end of the step. A repeated step skips records that were added.
+    defer { if committed ?? position != rebuildPosition { setRebuildPosition(committed ?? position) } }
     for _ in 0..<limit {
-      guard let (entry, next) = try recordBehind(position) else { return .done }
-      if try newerRow(than: entry, areSameResponse) != nil {
-        try remove(entry.rowID)
-        // Not behind the deleted row: its deletion is not committed yet.
-        return .unfinished
+      guard let (entry, next) = try recordBehind(position) else {
+        return (committed == nil ? .done : .unfinished, olderRows)
       }
-      guard insert(entry) else { return .full }
+      if try newerRow(than: entry, areSameResponse) != nil {
+        olderRows.append(entry.rowID)
+        committed = committed ?? position
+        if olderRows.count == Self.maximumOlderRowCount { break }
+      } else if !insert(entry) {
+        return (.full, olderRows)
+      }
       position = next
     }
-    return .unfinished
+    return (.unfinished, olderRows)
   }
+
+  /// The maximum number of older rows that one transaction deletes. Each may copy leaves of its own.
+  private static let maximumOlderRowCount = 64
 
   private func newerRow<Failure: Error>(
     than entry: IndexEntry, _ areSameResponse: (UInt64, UInt64) throws(Failure) -> Bool

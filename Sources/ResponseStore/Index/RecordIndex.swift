@@ -1,29 +1,29 @@
 import Glibc
 import Synchronization
 
-/// An index of the stored records in a file that all processes map: from the digest of a key to row IDs, with the use count
-/// and the size of each record.
+/// An index of the stored records in a file that all processes map.
 ///
-/// It is a hint, and the database is the truth. A lookup takes the row IDs that stand here for a digest, reads each record in
-/// its own snapshot, and compares the whole key. A row that is not there, or has another key, is a miss.
+/// It maps the digest of a cache key to row IDs, with the use count and the size of each record. The index is a hint;
+/// the database is the truth. A lookup takes the row IDs of a digest, reads each record in its own snapshot, and
+/// compares the whole key. A row that does not exist or has another key is a miss.
 ///
-/// The slots are a hash table with linear probing. A record stands in the first slots behind its home, with no free slot
-/// between, so that a probe ends at the first free one. Homes ascend with the tags, so that a larger table is filled in the
-/// order of the smaller one.
+/// The slots are a hash table with linear probing. A record is in its home slot or after it, with no free slot between.
+/// A probe therefore ends at the first free slot. Homes ascend with the tags, so a larger table is filled in the order
+/// of the smaller one.
 ///
-/// Lookups take no lock, while the holder of the database's write lock changes slots:
-/// - Of a slot's two words the first says whose it is, and is written last. Words of two records may be read together; then
-///   the row has another key.
-/// - When a record goes, later ones move towards their homes, each copied before its old slot is overwritten. A lookup goes
-///   in the other direction, from the first free slot back to the home, so it meets every record that stays.
+/// Lookups take no lock while the holder of the database's write lock changes slots:
+/// - The first of a slot's two words identifies the record, and is written last. If a lookup reads words of two
+///   records, the row has another key.
+/// - When a record is removed, later records move toward their homes, and each is copied before its old slot is
+///   overwritten. A lookup reads from the first free slot back to the home, so it meets every record that stays.
 ///
-/// `@unchecked Sendable`: the mapping stays until `deinit`, and its words are accessed atomically.
+/// `@unchecked Sendable`: the mapping exists until `deinit`, and its words are accessed atomically.
 final class RecordIndex: @unchecked Sendable {
   typealias Word = Atomic<UInt64>
 
   let slotCount: Int
   let byteCount: Int
-  /// With those behind the last home.
+  /// The number of slots, including those after the last home.
   let allSlotCount: Int
   private let memory: UnsafeMutableRawPointer
   private let header: UnsafeMutablePointer<Word>
@@ -32,7 +32,7 @@ final class RecordIndex: @unchecked Sendable {
   private let ghosts: UnsafeMutablePointer<Atomic<UInt32>>
   private let ghostCount: Int
 
-  /// Takes over a mapping of ``IndexLayout/byteCount(slotCount:)`` bytes.
+  /// Takes ownership of a mapping of ``IndexLayout/byteCount(slotCount:)`` bytes.
   init(mapped memory: UnsafeMutableRawPointer, slotCount: Int) {
     self.memory = memory
     self.slotCount = slotCount
@@ -46,7 +46,7 @@ final class RecordIndex: @unchecked Sendable {
       .bindMemory(to: Atomic<UInt32>.self, capacity: ghostCount)
   }
 
-  /// An index in memory of this process alone.
+  /// Creates an index in this process's private memory.
   convenience init(slotCount: Int) {
     let byteCount = IndexLayout.byteCount(slotCount: slotCount)
     let memory = mmap(nil, byteCount, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
@@ -60,7 +60,7 @@ final class RecordIndex: @unchecked Sendable {
 
   // MARK: Words
 
-  /// A word of the header, as ``IndexLayout/Word`` names them.
+  /// A word of the header, at an offset from ``IndexLayout/Word``.
   subscript(word: Int) -> UInt64 {
     get { header[word].load(ordering: .acquiring) }
     set {
@@ -84,11 +84,11 @@ final class RecordIndex: @unchecked Sendable {
     slots[slot * IndexLayout.wordsPerSlot + 1].store(place, ordering: .releasing)
   }
 
-  /// The inflation of eviction: a record that is used gets the present one.
+  /// The present inflation of eviction, which each used record receives.
   var inflation: Double {
     get {
       let value = Double(bitPattern: self[IndexLayout.Word.inflation])
-      // Damage may make it anything.
+      // A corrupt file can contain any value.
       return value.isFinite ? max(value, 0) : 0
     }
     set { self[IndexLayout.Word.inflation] = newValue.bitPattern }
@@ -96,24 +96,24 @@ final class RecordIndex: @unchecked Sendable {
 
   var isSuperseded: Bool { header[IndexLayout.Word.isSuperseded].load(ordering: .relaxed) != 0 }
 
-  /// How many records are in the index.
+  /// The number of records in the index.
   var recordCount: Int { min(Int(self[IndexLayout.Word.occupancy] >> 32), allSlotCount) }
 
-  /// Whether every record of the database is in the index; not while it is rebuilt.
+  /// Whether the index contains every record of the database; false during a check or rebuild.
   var isComplete: Bool { self[IndexLayout.Word.rebuildStage] == 0 }
 
   // MARK: Looking up
 
-  /// A slot that may be of a record.
+  /// A slot that may belong to a record.
   struct Match {
     let rowID: UInt64
     let slot: Int
     let facts: UInt64
   }
 
-  /// The slots that may be of a digest's records. Not to be used after the index is gone.
+  /// The slots that may belong to the records of a digest. Do not use them after the index is deallocated.
   struct Matches: IteratorProtocol {
-    /// Not the index: to count references to it would have all threads write to one place.
+    /// A pointer instead of the index: counting references would make all threads write to one cache line.
     fileprivate let slots: UnsafeMutablePointer<Word>
     fileprivate let tag: UInt64
     fileprivate let home: Int
@@ -134,7 +134,7 @@ final class RecordIndex: @unchecked Sendable {
     }
   }
 
-  /// The slots that may be of the records with this digest. From any thread of any process.
+  /// Returns the slots that may belong to the records of a digest. Any thread of any process can call this.
   @inline(__always)
   func matches(of digest: UInt64) -> Matches {
     let tag = IndexEntry.tag(of: digest)
@@ -145,10 +145,10 @@ final class RecordIndex: @unchecked Sendable {
   /// Whether a slot still names the row that was found in it. A record whose slot has moved counts as changed.
   func hasRow(of match: Match) -> Bool { IndexEntry.rowID(inPlace: place(match.slot)) == match.rowID }
 
-  /// Notes that a record was used. From any thread of any process.
+  /// Records a use of a record. Any thread of any process can call this.
   ///
-  /// When another process changes the slot meanwhile, the use is not counted.
-  func noteUse(of match: Match) {
+  /// If another process changes the slot at the same time, the use is not counted.
+  func recordUse(of match: Match) {
     let place = place(match.slot)
     guard IndexEntry.rowID(inPlace: place) == match.rowID else { return }
     var entry = IndexEntry(facts: match.facts, place: place)
@@ -168,7 +168,7 @@ final class RecordIndex: @unchecked Sendable {
     Int(truncatingIfNeeded: (tag << 24).multipliedFullWidth(by: UInt64(slotCount)).high)
   }
 
-  /// Behind the slots in which a record with this home can be.
+  /// Returns the end of the slots that can contain a record with this home.
   @inline(__always)
   func firstFreeSlot(from home: Int) -> Int {
     var slot = home
@@ -179,8 +179,8 @@ final class RecordIndex: @unchecked Sendable {
 
   /// Calls `body` with each record in these slots, from the last slot to the first.
   ///
-  /// Records only ever move to slots in front. So a pass over all slots meets each record that stays, also while another
-  /// process changes the index; it may meet a record that moves twice.
+  /// Records only move to lower slots. A pass over all slots therefore meets each record that stays, even while another
+  /// process changes the index. It may meet a moved record twice.
   func forEachEntry(in range: Range<Int>, _ body: (IndexEntry) -> Void) {
     for slot in range.reversed() {
       let facts = facts(slot)
@@ -190,19 +190,21 @@ final class RecordIndex: @unchecked Sendable {
 
   // MARK: Ghosts
 
-  /// Remembers the use count of an evicted record.
+  /// Stores the use count of an evicted record as a ghost entry.
   func putGhost(tag: UInt64, useCount: UInt64) {
     let word = UInt32(truncatingIfNeeded: (tag << 4) | min(useCount, IndexEntry.maximumUseCount))
     ghosts[ghostPlace(of: tag)].store(word, ordering: .relaxed)
   }
 
-  /// The use count of an evicted record; 0 if it is not known.
+  /// Returns the use count of an evicted record; 0 without a ghost entry.
   func ghost(tag: UInt64) -> UInt64 {
     let word = ghosts[ghostPlace(of: tag)].load(ordering: .relaxed)
     return word >> 4 == UInt32(truncatingIfNeeded: tag << 4) >> 4 ? UInt64(word & 15) : 0
   }
 
-  /// The use count of an evicted record that comes back; it is forgotten then. 0 if it is not known.
+  /// Returns the use count of an evicted record that is stored again, and deletes its ghost entry.
+  ///
+  /// 0 without a ghost entry.
   func takeGhost(tag: UInt64) -> UInt64 {
     let useCount = ghost(tag: tag)
     if useCount != 0 { ghosts[ghostPlace(of: tag)].store(0, ordering: .relaxed) }
@@ -215,24 +217,29 @@ final class RecordIndex: @unchecked Sendable {
 
   // MARK: Memory
 
-  /// Gives the space of the slots back to the file system, whichever processes still have the file mapped: they find nothing in
-  /// it, and see that it is superseded, and not complete.
+  /// Releases the disk space of the slots, even if other processes still have the file mapped.
+  ///
+  /// Those processes find no record in it, and see that it is superseded and incomplete.
   func releaseSlots() {
-    // First this: who finds nothing must not take it for the whole truth.
+    // Do this first: a process that finds no record must not consider the index complete.
     setRebuildPosition(.rows(below: .max))
-    // Where the file system cannot, the space comes free when the last process unmaps the file.
+    // If the file system does not support this, the space is freed when the last process unmaps the file.
     madvise(memory + IndexLayout.pageByteCount, byteCount - IndexLayout.pageByteCount, MADV_REMOVE)
   }
 
-  /// Has the memory read as zeros, and gives the file's space back as far as this mapping holds it. Nothing is found from
-  /// then on, also by lookups that are under way.
+  /// Replaces the mapping with zeros, which releases its hold on the file. Later and concurrent lookups find no record.
   func retire() {
     mmap(memory, byteCount, PROT_READ | PROT_WRITE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
   }
 
-  /// Writes a range of bytes to the disk, and waits for it.
+  /// Syncs the first `byteCount` bytes to disk.
   func synchronize(byteCount: Int) -> Bool { msync(memory, byteCount, MS_SYNC) == 0 }
 
-  /// Tells the kernel how the memory is read.
+  /// Removes the pages from this process's resident memory; they stay in the page cache.
+  ///
+  /// Only for a mapped file: this would clear an index in private memory.
+  func releaseResidentPages() { advise(MADV_DONTNEED) }
+
+  /// Tells the kernel how the memory will be read.
   func advise(_ advice: CInt) { madvise(memory, byteCount, advice) }
 }

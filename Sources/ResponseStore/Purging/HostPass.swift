@@ -1,7 +1,7 @@
 /// The rows that a pass over the index has found for purges by host, prefix or group, in the order of the rows.
 ///
-/// A pass looks at every slot and takes the records of the purges' hosts, and some of others, whose host tags are equal: so the
-/// full keys are to be compared. It finds every record that was committed before it began and stays.
+/// A pass looks at every slot and takes the records of the purges' hosts, and some of others, whose host tags are
+/// equal: so the full keys are to be compared. It finds every record that was committed before it began and stays.
 struct HostPass: Sendable, Equatable {
   /// The most slots of an index over which a write transaction passes itself, which takes a tenth of a millisecond.
   static let directSlotCount = 1 << 16

@@ -5,11 +5,11 @@ import LMDBURLCache
   import FoundationNetworking
 #endif
 
-/// The demonstration, step by step.
+/// The demonstration: a sequence of phases.
 struct Demo {
   static let memoryCapacity = 32 << 20
   static let diskCapacity = 512 << 20
-  /// By how much the clocks are put forward, so that short-lived responses expire and the others do not.
+  /// The time by which the clocks are advanced, so that only short-lived responses expire.
   static let step: TimeInterval = 3600
 
   let files: DemoFiles
@@ -74,28 +74,28 @@ struct Demo {
     return measurements
   }
 
-  /// Purges what was stored since a moment, and looks at what is gone and what stayed.
-  private func purge(since moment: Date) -> DemoReport.Purge {
+  /// Purges the responses stored since a time, and checks which are left.
+  private func purge(since moment: Date) -> DemoReport.PurgeResult {
     progress.begin("Purge of everything since the noted moment", total: 0)
     let clock = ContinuousClock()
     let before = files.files.filter { cache.isCached($0.url) }.count
     let start = clock.now
     cache.removeCachedResponses(since: moment)
     let duration = clock.now - start
-    var purge = DemoReport.Purge(moment: moment, nanoseconds: Int(duration / .nanoseconds(1)))
+    var purge = DemoReport.PurgeResult(moment: moment, nanoseconds: Int(duration / .nanoseconds(1)))
     for (number, file) in files.files.enumerated() {
       let isThere = cache.isCached(file.url)
       if isThere { purge.keptCount += 1 }
       if isThere == files.late.contains(number) {
-        purge.troubles.append("\(file.url) \(isThere ? "is there after its purge" : "is gone with what was purged")")
+        purge.failures.append("\(file.url) \(isThere ? "is still stored after its purge" : "was purged by mistake")")
       }
     }
     purge.removedCount = before - purge.keptCount
-    progress.end("\(Format.count(purge.removedCount)) gone, \(Format.count(purge.keptCount)) stayed")
+    progress.end("\(Format.count(purge.removedCount)) removed, \(Format.count(purge.keptCount)) kept")
     return purge
   }
 
-  /// This executable once more, on the same directory.
+  /// Runs this executable in a second process on the same directory.
   private func secondProcess() throws -> DemoReaderCommand.Result {
     progress.begin("A second process, with the origin stopped", total: 0)
     let order = DemoReaderCommand.Order(

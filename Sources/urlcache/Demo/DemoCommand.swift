@@ -1,36 +1,36 @@
 import Foundation
 import LMDBURLCache
 
-/// `urlcache demo`: shows on files of this machine what the cache does.
+/// `urlcache demo`: demonstrates the cache with files of this machine.
 enum DemoCommand: Command {
-  static let manual = Manual(
-    name: "demo", summary: "Shows what the cache does, on files of this machine.",
+  static let manual = CommandHelp(
+    name: "demo", summary: "Demonstrates the cache with files of this machine.",
     usage: ["[--files N] [--readers N] [--folder FOLDER] [--json]"],
     discussion: """
       Starts an HTTP server on loopback that serves files of 1 KB to 1 MB of this machine's documentation, with ETag,
-      Last-Modified and Cache-Control. Several readers at once then fetch all of them through the cache:
+      Last-Modified and Cache-Control. Several concurrent readers then fetch all files through the cache:
 
-        twice through URLSession, a quarter of the files only after a moment that is noted;
-        twice through data(for:), which answers hits on the caller's own thread;
-        once more an hour later, when a fifth of the files has expired and is revalidated. The hour is not waited for:
-          the clocks of cache and server are both put forward;
-        and again through URLSession, after everything that was stored since the noted moment has been purged.
+        twice through URLSession, a quarter of the files only after a noted time;
+        twice through data(for:), which returns hits on the calling thread;
+        once more an hour later, when a fifth of the files has expired and is revalidated. The demo does not wait: it
+          advances the clocks of cache and server;
+        and again through URLSession, after a purge of all responses stored since the noted time.
 
-      Then the server is stopped, and a second process reads them all from the same directory. Every body is compared with
-      its file. Shows progress on standard error, then one table and what was seen in a sentence. The cache lies in a
-      temporary directory, which is removed at the end, also on Ctrl-C.
+      Then the server is stopped, and a second process reads all files from the same directory. Every body is compared
+      with its file. The demo shows progress on standard error, then a table and a summary. The cache is in a temporary
+      directory, which is removed at the end, also on Ctrl-C.
       """,
     options: [
-      Option(name: "files", placeholder: "N", help: "How many files to serve; 400 by default."),
-      Option(name: "readers", placeholder: "N", help: "How many readers there are at once; 4 by default."),
+      Option(name: "files", placeholder: "N", help: "The number of files to serve; 400 by default."),
+      Option(name: "readers", placeholder: "N", help: "The number of concurrent readers; 4 by default."),
       Option(
         name: "folder", placeholder: "FOLDER",
         help:
-          "Where the files are taken from. By default the first that has enough of\n\(DemoFiles.folders.joined(separator: ", "))."
+          "The folder with the files. By default the first one with enough files of\n\(DemoFiles.folders.joined(separator: ", "))."
       ),
       Option(name: "json", help: "Prints a JSON object; sizes are in bytes, times in microseconds."),
     ],
-    success: "all bodies were right",
+    success: "all bodies were correct",
     failure: "a body differed from its file, a request failed, or the demo could not run")
 
   static func run(_ arguments: Arguments) async throws -> ExitCode {
@@ -45,7 +45,7 @@ enum DemoCommand: Command {
     let demo = try Demo(files: files, readerCount: readerCount, directory: directory, progress: progress)
     let report = try await demo.run()
     try Output.write(arguments.has("json") ? report.json.pretty : report.text)
-    for trouble in report.troubles.prefix(10) { Output.error("urlcache demo: \(trouble)\n") }
-    return report.troubles.isEmpty ? .success : .failure
+    for failure in report.failures.prefix(10) { Output.error("urlcache demo: \(failure)\n") }
+    return report.failures.isEmpty ? .success : .failure
   }
 }

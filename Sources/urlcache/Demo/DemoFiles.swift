@@ -2,13 +2,13 @@ import Foundation
 import LoopbackOrigin
 import Synchronization
 
-/// The files that the demonstration serves, and their server.
+/// The files of the demonstration and their server.
 final class DemoFiles: Sendable {
-  /// Where documentation lies, and where many files lie if there is none.
+  /// Folders with documentation, and other folders with many files.
   static let folders = ["/usr/share/doc", "/usr/share", "/usr/include", "/opt/swift/usr/share", "/usr/lib"]
   /// 1 KB to 1 MB.
   static let byteCounts = 1_000...1_000_000
-  /// The seconds that most files stay fresh, and those that are to expire.
+  /// The freshness lifetime in seconds of most files, and of those that should expire.
   static let longLifetime = 86_400
   static let shortLifetime = 600
 
@@ -21,20 +21,20 @@ final class DemoFiles: Sendable {
   let folder: String
   let origin: FileOrigin
   let clock: SteppedClock
-  /// In an order that spreads sizes, the same each time.
+  /// The files in a fixed order that mixes sizes.
   let files: [File]
-  /// The numbers of the files that expire within the hour.
+  /// The numbers of the files that expire within an hour.
   let expiring: Set<Int>
-  /// The numbers of the files that are fetched after the noted moment.
+  /// The numbers of the files that are fetched after the noted time.
   let late: Set<Int>
 
   private final class Lifetimes: Sendable {
     let shortLived = Mutex<Set<String>>([])
   }
 
-  /// Chooses `count` files of the folder, or of the first that has so many, and starts to serve it.
+  /// Selects `count` files of the folder, or of the first default folder with enough files, and starts to serve them.
   ///
-  /// - Throws: `ToolError` when there are too few.
+  /// - Throws: `ToolError` if there are too few files.
   init(count: Int, folder given: String?) throws {
     let clock = SteppedClock()
     let lifetimes = Lifetimes()
@@ -70,16 +70,16 @@ final class DemoFiles: Sendable {
     }
     throw ToolError(
       "The demonstration needs \(Format.count(count)) readable files of 1 KB to 1 MB: \(found.joined(separator: ", ")). "
-        + "Ask for fewer with --files, or name a folder with --folder.")
+        + "Use a smaller --files, or select a folder with --folder.")
   }
 
-  /// Evenly many from everywhere in the folder.
+  /// Selects files evenly from the whole folder.
   private static func spread(_ paths: [String], _ count: Int) -> [String] {
     (0..<count).map { paths[$0 * paths.count / count] }
   }
 }
 
-/// The system's clock, put forward when told to.
+/// A clock that follows the system's clock and can be advanced.
 final class SteppedClock: Sendable {
   private let offset = Mutex<TimeInterval>(0)
 
@@ -89,7 +89,7 @@ final class SteppedClock: Sendable {
 
   var now: Date { Date() + seconds }
 
-  /// How far it has been put forward.
+  /// The time by which the clock was advanced.
   var seconds: TimeInterval { offset.withLock { $0 } }
 
   func advance(by seconds: TimeInterval) {

@@ -1,13 +1,13 @@
 import Foundation
 import LMDBURLCache
 
-/// What the demonstration's second process runs. It gets its order in a file and prints its result as JSON.
+/// The demonstration's second process. It reads its order from a file and prints its result as JSON.
 enum DemoReaderCommand: Command {
   struct Order: Codable {
     let directory: String
     let files: [DemoFiles.File]
     let readerCount: Int
-    /// By how much the first process has put its clock forward.
+    /// The time by which the first process has advanced its clock.
     let clockOffset: TimeInterval
   }
 
@@ -16,9 +16,9 @@ enum DemoReaderCommand: Command {
     let residentByteCount: Int
   }
 
-  static let manual = Manual(
+  static let manual = CommandHelp(
     name: "demo-reader", summary: "The second process of the demonstration.", usage: ["ORDER"],
-    discussion: "Reads what 'urlcache demo' has stored. For its use only.", operandName: "the order",
+    discussion: "Reads the responses stored by 'urlcache demo'. For internal use.", operandName: "the order",
     operandCount: 1...1, isHidden: true)
 
   static func run(_ arguments: Arguments) async throws -> ExitCode {
@@ -39,7 +39,7 @@ enum DemoReaderCommand: Command {
 
   /// Runs this executable with an order.
   ///
-  /// - Throws: `ToolError` when the process fails.
+  /// - Throws: `ToolError` if the process fails.
   static func runInProcess(_ order: Order, orderPath: String, _ directory: TemporaryDirectory) throws -> Result {
     try JSONEncoder().encode(order).write(to: URL(fileURLWithPath: orderPath))
     let process = Process()

@@ -1,6 +1,6 @@
 import Foundation
 
-/// What the demonstration has seen.
+/// The results of the demonstration.
 struct DemoReport {
   struct Phase {
     let name: String
@@ -8,24 +8,24 @@ struct DemoReport {
     let measurements: Measurements
   }
 
-  struct Purge {
+  struct PurgeResult {
     let moment: Date
-    /// How long the call took.
+    /// The duration of the call.
     let nanoseconds: Int
     var removedCount = 0
     var keptCount = 0
-    var troubles: [String] = []
+    var failures: [String] = []
   }
 
   let folder: String
   let fileCount: Int
   let readerCount: Int
   private(set) var phases: [Phase] = []
-  var purge: Purge?
+  var purge: PurgeResult?
   var originRequestCount = 0
-  /// Bytes on disk, and of heads and bodies in them.
+  /// The bytes on disk, and the bytes of records in them.
   var disk = (byteCount: 0, payloadByteCount: 0)
-  /// Bytes of the memory tier, and of the two processes.
+  /// The bytes in the memory tier, and the resident bytes of the two processes.
   var memory = (tierByteCount: 0, residentByteCount: 0, secondResidentByteCount: 0)
 
   init(files: DemoFiles, readerCount: Int) {
@@ -44,11 +44,11 @@ struct DemoReport {
     phases.reduce(into: Measurements()) { $0.add($1.measurements) }
   }
 
-  /// The bytes of one pass over all files by one reader.
+  /// The bytes that one reader receives in one pass over all files.
   private var fileByteCount: Int { (phases.first?.measurements.byteCount ?? 0) / readerCount }
 
-  var troubles: [String] {
-    total.troubles + (purge?.troubles ?? [])
+  var failures: [String] {
+    total.failures + (purge?.failures ?? [])
   }
 
   private func median(_ kind: Kind, by interface: String) -> Int? {
@@ -59,7 +59,7 @@ struct DemoReport {
   // MARK: For people
 
   var text: String {
-    var rows = [["through", "when", "answer", "requests", "bytes", "p50", "p99"]]
+    var rows = [["interface", "phase", "result", "requests", "bytes", "p50", "p99"]]
     for phase in phases {
       var isFirst = true
       for kind in Kind.allCases where phase.measurements.count(kind) > 0 {
@@ -75,7 +75,7 @@ struct DemoReport {
     let total = total
     for kind in Kind.allCases where total.count(kind) > 0 {
       rows.append([
-        kind == .fetched ? "in all" : "", "", kind.rawValue, Format.count(total.count(kind)),
+        kind == .fetched ? "total" : "", "", kind.rawValue, Format.count(total.count(kind)),
         Format.bytes(total.byteCounts[kind] ?? 0), "", "",
       ])
     }
@@ -91,7 +91,7 @@ struct DemoReport {
       disk    \(Format.bytes(disk.byteCount)) for \(Format.bytes(disk.payloadByteCount)) of responses
       memory  \(Format.bytes(memory.tierByteCount)) in the memory tier; \(Format.bytes(memory.residentByteCount)) resident, \
       \(Format.bytes(memory.secondResidentByteCount)) in the second process
-      purge   \(Format.count(purge?.removedCount ?? 0)) gone, \(Format.count(purge?.keptCount ?? 0)) stayed, in \
+      purge   \(Format.count(purge?.removedCount ?? 0)) removed, \(Format.count(purge?.keptCount ?? 0)) kept, in \
       \(Format.latency(purge?.nanoseconds ?? 0))
 
       \(summary)
@@ -99,7 +99,7 @@ struct DemoReport {
       """
   }
 
-  /// What was seen, in a sentence made of the numbers.
+  /// A sentence with the main results.
   var summary: String {
     let total = total
     var parts = [
@@ -111,21 +111,22 @@ struct DemoReport {
       let direct = median(.hit, by: "data(for:)")
     {
       parts.append(
-        "a hit took \(Format.latency(direct)) through data(for:) and \(Format.latency(session)) through URLSession where a "
-          + "fetch over loopback took \(Format.latency(fetch))")
+        "a hit took \(Format.latency(direct)) through data(for:) and \(Format.latency(session)) through URLSession, a "
+          + "fetch over loopback \(Format.latency(fetch))")
     }
     if let purge {
       parts.append(
-        "the purge took \(Format.count(purge.removedCount)) of \(Format.count(purge.removedCount + purge.keptCount)) "
-          + "responses away")
+        "the purge removed \(Format.count(purge.removedCount)) of \(Format.count(purge.removedCount + purge.keptCount)) "
+          + "responses")
     }
     if let second = phases.last?.measurements {
       parts.append(
         "a second process read \(Format.count(second.requestCount)) of \(Format.count(fileCount * readerCount)) "
           + "without the origin")
     }
-    let wrong = total.troubles.count
-    parts.append(wrong == 0 ? "and every body equalled its file" : "and \(Format.count(wrong)) went wrong")
+    let wrong = total.failures.count
+    parts.append(
+      wrong == 0 ? "and every body was identical to its file" : "and \(Format.count(wrong, "request")) failed")
     return parts.dropLast().joined(separator: "; ") + "; " + parts[parts.count - 1] + "."
   }
 
@@ -159,7 +160,7 @@ struct DemoReport {
       "diskByteCount": .number(disk.byteCount), "payloadByteCount": .number(disk.payloadByteCount),
       "memoryTierByteCount": .number(memory.tierByteCount), "residentByteCount": .number(memory.residentByteCount),
       "secondResidentByteCount": .number(memory.secondResidentByteCount),
-      "troubles": .array(troubles.map { .string($0) }), "summary": .string(summary),
+      "failures": .array(failures.map { .string($0) }), "summary": .string(summary),
     ]
   }
 }

@@ -1,10 +1,10 @@
 import Foundation
 
-/// What the operating system says of this process.
+/// The memory of this process.
 enum ProcessMemory {
-  /// The bytes of memory that the process takes now, mapped files included; 0 where it cannot be told.
+  /// The resident memory in bytes, including mapped files; 0 if unknown.
   static var residentByteCount: Int {
-    // The second number is the resident set in pages, see proc(5). Without it the demonstration shows 0.
+    // The second number is the resident set in pages, see proc(5).
     guard let text = try? String(contentsOfFile: "/proc/self/statm", encoding: .utf8),
       let pages = text.split(separator: " ").dropFirst().first.flatMap({ Int($0) })
     else { return 0 }

@@ -2,7 +2,7 @@ import Dispatch
 import Glibc
 import Synchronization
 
-/// Lines on standard error that tell how far the demonstration is; on a terminal the running one counts.
+/// Progress of the demonstration on standard error. On a terminal, the current line shows a count.
 final class Progress: Sendable {
   private struct State {
     var title = ""
@@ -19,7 +19,7 @@ final class Progress: Sendable {
     Output.error(text + "\n")
   }
 
-  /// A step begins, with so many parts; 0 if they are not counted.
+  /// Starts a phase with a number of steps; 0 if they are not counted.
   func begin(_ title: String, total: Int) {
     done.store(0, ordering: .relaxed)
     state.withLock {
@@ -28,7 +28,7 @@ final class Progress: Sendable {
     }
   }
 
-  /// A part is done.
+  /// Counts a step.
   func step() {
     let count = done.wrappingAdd(1, ordering: .relaxed).newValue
     guard isTerminal, count.isMultiple(of: 16) else { return }
@@ -39,7 +39,7 @@ final class Progress: Sendable {
     }
   }
 
-  /// The step is over.
+  /// Ends the phase.
   func end(_ result: String) {
     state.withLock { state in
       let duration = Format.latency(Int((ContinuousClock.now - state.start) / .nanoseconds(1)))

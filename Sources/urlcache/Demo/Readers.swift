@@ -6,18 +6,20 @@ import Synchronization
   import FoundationNetworking
 #endif
 
-/// Several readers that fetch all of a list at once.
+/// Concurrent readers that fetch all files of a list.
 struct Readers: Sendable {
   let count: Int
   let files: [DemoFiles.File]
-  /// Called once for each request that is done.
+  /// Called once after each request.
   let step: @Sendable () -> Void
 
-  /// How a reader asks. The kind is looked at when the time has been taken.
+  /// The way in which a reader loads a request. The kind is determined after the time was measured.
   typealias Load = @Sendable (URLRequest) async throws -> (data: Data, kind: () throws -> Kind)
 
-  /// Each reader loads all files of the list: first a share that is his alone, then, when all have done so, those of the
-  /// others. So whatever has to be asked of the origin is asked once, and every reader meets what another one fetched.
+  /// Has each reader load all files of the list: first a share of its own, then the shares of the others.
+  ///
+  /// The second half starts after all readers have finished the first. Each file is therefore requested from the origin
+  /// once, and every reader receives responses that others fetched.
   func readAll(_ numbers: [Int], _ load: @escaping Load) async -> Measurements {
     var all = Measurements()
     for ownShare in [true, false] {
@@ -43,21 +45,21 @@ struct Readers: Sendable {
     let request = URLRequest(url: file.url)
     do {
       let start = clock.now
-      let answer = try await load(request)
+      let result = try await load(request)
       let duration = clock.now - start
-      measurements.add(try answer.kind(), duration, byteCount: answer.data.count)
-      // Mapped, so that the files themselves do not count as memory of the cache.
-      if answer.data != (try Data(contentsOf: URL(fileURLWithPath: file.path), options: .alwaysMapped)) {
-        measurements.troubles.append("The body of \(file.url) differs from \(file.path)")
+      measurements.add(try result.kind(), duration, byteCount: result.data.count)
+      // Map the file, so that its memory does not count as memory of the cache.
+      if result.data != (try Data(contentsOf: URL(fileURLWithPath: file.path), options: .alwaysMapped)) {
+        measurements.failures.append("The body of \(file.url) differs from \(file.path)")
       }
     } catch {
-      measurements.troubles.append("\(file.url) could not be loaded: \(error)")
+      measurements.failures.append("\(file.url) could not be loaded: \(error)")
     }
   }
 
-  // MARK: Ways to ask
+  // MARK: Interfaces
 
-  /// Through a session.
+  /// Loads through a session.
   static func bySession(_ session: URLSession) -> Load {
     { request in
       let (data, response) = try await session.data(for: request)
@@ -65,7 +67,7 @@ struct Readers: Sendable {
     }
   }
 
-  /// Through ``LMDBURLCache/data(for:)``.
+  /// Loads through ``LMDBURLCache/data(for:)``.
   static func byCache(_ cache: LMDBURLCache) -> Load {
     { request in
       let (data, response) = try await cache.data(for: request)
@@ -73,27 +75,27 @@ struct Readers: Sendable {
     }
   }
 
-  /// As ``byCache(_:)``, and told where the answer came from.
+  /// Loads like ``byCache(_:)``, and reports the source of the response.
   static func byLoad(_ cache: LMDBURLCache) -> Load {
     { request in
-      let answer = try await cache.load(request)
-      return (answer.data, { try kind(of: answer) })
+      let result = try await cache.load(request)
+      return (result.data, { try kind(of: result) })
     }
   }
 
-  /// Foundation does not say where a response came from, but one that was stored has an Age, and this origin sends none.
+  /// Returns the kind of a response by its `Age`: stored responses have one, and this origin sends none.
   private static func byAge(_ response: URLResponse) -> Kind {
     (response as? HTTPURLResponse)?.value(forHTTPHeaderField: "Age") == nil ? .fetched : .hit
   }
 
-  private static func kind(of answer: CachedAnswer) throws -> Kind {
-    switch answer.source {
+  private static func kind(of result: LoadResult) throws -> Kind {
+    switch result.source {
     case .store: .hit
     case .revalidated: .revalidated
     case .network: .fetched
     case .coalesced: .shared
     case .staleStore, .staleOnError, .unavailable:
-      throw ToolError("the answer is '\(answer.source.rawValue)', which nobody asked for")
+      throw ToolError("the source '\(result.source.rawValue)' was not expected")
     }
   }
 }

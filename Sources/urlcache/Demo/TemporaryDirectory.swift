@@ -2,10 +2,10 @@ import Dispatch
 import Foundation
 import Glibc
 
-/// A directory of the demonstration's own, which is removed at the end, also when the process is told to end.
+/// A temporary directory that is removed at the end, also when a signal ends the process.
 final class TemporaryDirectory {
   private let root: String
-  /// Kept, or the signals would go unheard.
+  /// Retained, because signals are ignored otherwise.
   private let sources: [any DispatchSourceSignal]
 
   var cachePath: String { path(of: "cache") }
@@ -20,12 +20,12 @@ final class TemporaryDirectory {
     let root = template.withUnsafeBufferPointer { String(cString: $0.baseAddress!) }
     self.root = root
     sources = [SIGINT, SIGTERM, SIGHUP].map { number in
-      // The source sees the signal; what it does by default would end the process first.
+      // The dispatch source handles the signal; the default action would end the process first.
       signal(number, SIG_IGN)
       let source = DispatchSource.makeSignalSource(signal: number, queue: .global(qos: .userInitiated))
       source.setEventHandler {
         Self.remove(root)
-        // Without the exit handlers: closing the store would wait for its writer, for a directory that is gone.
+        // Skip the exit handlers: closing the store would wait for its writer, although the directory is gone.
         _exit(128 + number)
       }
       source.resume()
@@ -38,7 +38,7 @@ final class TemporaryDirectory {
   }
 
   private static func remove(_ root: String) {
-    // When the demonstration is interrupted, its threads may still make a file while the folder is being emptied.
+    // If the demonstration is interrupted, its threads may create files while the directory is emptied.
     for isLast in [false, false, false, false, true] {
       do {
         try FileManager.default.removeItem(atPath: root)
@@ -47,7 +47,7 @@ final class TemporaryDirectory {
         guard isLast else { continue }
         Output.error("urlcache demo: \(root) could not be removed: \(error)\n")
       } catch {
-        // Gone already.
+        // The directory is already removed.
         return
       }
     }

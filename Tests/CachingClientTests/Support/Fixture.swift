@@ -3,7 +3,7 @@ import FoundationEssentials
 import HTTPCaching
 import Testing
 
-/// An engine on memory, with a clock and the few words most tests need.
+/// A caching client on a storage in memory, with a test clock.
 struct Fixture {
   let clock = TestClock()
   let storage: MemoryStorage
@@ -18,7 +18,7 @@ struct Fixture {
       storage: storage, options: options, maximumBodyByteCount: maximumBodyByteCount, clock: { [clock] in clock.now })
   }
 
-  /// A 200 with a Date, the given fields, and a body at hand.
+  /// Returns a 200 response with a `Date`, the given fields, and a body in memory.
   func ok(_ body: String = "body", _ fields: (String, String)...) -> IncomingResponse {
     response(200, body, fields)
   }
@@ -36,7 +36,7 @@ func get(
   _ url: String = "http://example.com/a", _ fields: HTTPFields = HTTPFields(), method: String = "GET",
   policy: RequestPolicy = .useProtocolCachePolicy, partition: String = "",
   overrides: RequestOverrides = RequestOverrides(),
-  willStore: (@Sendable (StorageProposal) -> StorageProposal?)? = nil
+  willStore: (@Sendable (ProposedResponse) -> ProposedResponse?)? = nil
 ) -> ClientRequest {
   var request = ClientRequest(
     head: RequestHead(method: method, url: URL(string: url)!, fields: fields), policy: policy, partition: partition,
@@ -46,14 +46,14 @@ func get(
 }
 
 extension ClientResponse {
-  /// The whole body as text.
+  /// Returns the complete body as text.
   func text() async throws -> String {
     String(decoding: try await body.collect(upTo: 1 << 24), as: UTF8.self)
   }
 }
 
 extension ResponseBody {
-  /// A body that comes in chunks, each after the gate of the same position, if there is one.
+  /// Returns a body in chunks; each waits for the gate at the same index, if there is one.
   static func chunks(_ chunks: [String], behind gates: [Gate] = [], failing: (any Error & Sendable)? = nil)
     -> ResponseBody
   {

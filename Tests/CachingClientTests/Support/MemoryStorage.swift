@@ -4,16 +4,16 @@ import HTTPCaching
 import ResponseStore
 import Synchronization
 
-/// The smallest storage that keeps the contract: variants per key in memory, newest Date first.
+/// A minimal storage in memory: the variants of each key; lookups prefer the newest `Date`.
 final class MemoryStorage: ResponseStorage {
-  struct Entry: StoredResponseView, Sendable {
+  struct Entry: StoredResponseMetadata, Sendable {
     let number: Int
     let status: Int
     let fields: HTTPFields
-    let facts: FreshnessFacts
+    let facts: FreshnessInfo
     let body: Data
-    let vary: VarySelection
-    let proposal: StorageProposal
+    let vary: VaryKey
+    let proposal: ProposedResponse
 
     var bodyByteCount: Int { body.count }
   }
@@ -24,13 +24,13 @@ final class MemoryStorage: ResponseStorage {
   }
 
   private let state = Mutex(State())
-  /// Whether stored responses are kept; a full disk does not.
+  /// Whether responses are kept; false simulates a full disk.
   let keeps: Bool
-  /// Whether `store` asks once more, inside its lock, if the response has been overtaken.
+  /// Whether `store` checks again, inside its lock, if the store permit was revoked.
   let asksAgain: Bool
-  /// Runs inside `store`, before the response can be found.
+  /// Runs at the start of `store`, before the response is visible.
   let whenStoring: @Sendable () -> Void
-  /// Runs inside `lookup`, after the look.
+  /// Runs at the end of `lookup`.
   let whenLooked: @Sendable () -> Void
 
   init(
@@ -59,12 +59,12 @@ final class MemoryStorage: ResponseStorage {
 
   func body(of entry: Entry) -> Data { entry.body }
 
-  func store(_ proposal: StorageProposal, for request: ClientRequest) {
+  func store(_ proposal: ProposedResponse, for request: ClientRequest) {
     whenStoring()
     guard keeps, let key = key(request) else { return }
     state.withLock { state in
-      // Inside the lock that removals take too, so that no instant is left.
-      guard !asksAgain || !proposal.isVoid else { return }
+      // Check inside the lock that removals take, so that no revocation is missed.
+      guard !asksAgain || !proposal.isRevoked else { return }
       state.lastNumber += 1
       let entry = Entry(
         number: state.lastNumber, status: proposal.status, fields: proposal.fields, facts: proposal.facts,
@@ -75,7 +75,7 @@ final class MemoryStorage: ResponseStorage {
     }
   }
 
-  func update(_ entry: Entry, fields: HTTPFields, facts: FreshnessFacts, for request: ClientRequest) {
+  func update(_ entry: Entry, fields: HTTPFields, facts: FreshnessInfo, for request: ClientRequest) {
     guard let key = key(request) else { return }
     state.withLock { state in
       guard let index = state.entries[key]?.firstIndex(where: { $0.number == entry.number }) else { return }

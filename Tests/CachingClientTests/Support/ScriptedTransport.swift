@@ -3,14 +3,14 @@ import FoundationEssentials
 import HTTPCaching
 import Synchronization
 
-/// A transport whose answers are a closure, and which remembers what was sent.
+/// A transport that gets its responses from a closure and records the requests.
 final class ScriptedTransport: Transport {
   typealias Script = @Sendable (_ request: OutgoingRequest, _ number: Int) async throws -> IncomingResponse
 
   private let script: Script
   private let sent = Mutex<[OutgoingRequest]>([])
 
-  /// - Parameter script: gets the request and its number, counted from 1.
+  /// - Parameter script: receives the request and its number, counted from 1.
   init(_ script: @escaping Script) {
     self.script = script
   }
@@ -27,12 +27,12 @@ final class ScriptedTransport: Transport {
   var count: Int { sent.withLock { $0.count } }
 }
 
-/// What a transport throws when no answer comes.
+/// The error of a transport that gets no response.
 struct Unreachable: Error, Hashable {
   var number = 0
 }
 
-/// A door that is passed once it is open. Waiting is cancellable, as a real transfer is.
+/// A gate that tasks pass once it is open. Waiting can be cancelled, like a transfer.
 final class Gate: Sendable {
   private struct State {
     var isOpen = false
@@ -75,13 +75,14 @@ final class Gate: Sendable {
   }
 }
 
-/// Lets other tasks run until a condition holds that they bring about. No time passes here; the test's time limit ends a wait
-/// that is in vain.
+/// Yields until other tasks make the condition true.
+///
+/// There is no timeout; the test's time limit applies.
 func until(_ condition: () -> Bool) async {
   while !condition() { await Task.yield() }
 }
 
-/// A clock the test sets.
+/// A clock that the test sets.
 final class TestClock: Sendable {
   private let time: Mutex<Date>
 
@@ -95,6 +96,6 @@ final class TestClock: Sendable {
     time.withLock { $0 += seconds }
   }
 
-  /// `now` as a Date field holds it.
+  /// The value of a `Date` field with the time `now`.
   var field: String { HTTPDate.format(now) }
 }

@@ -106,7 +106,7 @@ enum ChangeConformance {
       .origin(suffix: "?1")),
   ]
 
-  /// A POST to the case's URL; `location`: the Content-Location of its answer.
+  /// Returns a POST to the case's URL. `location` is the Content-Location of its response.
   private static func post(
     _ reply: FieldLines, location: String? = nil, status: Int = 200, _ request: FieldLines = []
   ) -> Step {

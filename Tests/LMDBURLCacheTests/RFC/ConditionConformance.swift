@@ -1,4 +1,4 @@
-/// Validators, conditional requests of caller and cache, and what 304 and HEAD update.
+/// Validators, conditional requests of callers and of the cache, and updates by 304 and HEAD.
 enum ConditionConformance {
   private static let modified = "Thu, 01 Jan 2026 00:00:00 GMT"
 
@@ -144,7 +144,7 @@ enum ConditionConformance {
     ConformanceCase(
       "304-of-another-tag", "9111 4.3.4", .required, rows: [70], .origin(control("max-age=1", [("ETag", "\"a\"")])),
       .validated([("ETag", "\"b\"")], after: 2) { step in
-        // Asked once more without conditions, the scripted origin says 304 again: nobody has what it confirms.
+        // The scripted origin replies 304 to the unconditional request, too. No stored response matches it.
         step.expectedStatus = 304
       }),
     ConformanceCase(
@@ -161,7 +161,7 @@ enum ConditionConformance {
       .validated([("ETag", "\"a\"")], after: 11)),
   ]
 
-  /// What a 304, and after it the store, shows of a field that came with both.
+  /// Fields with their values in the stored response and in the 304, which replaces them.
   private static let updated: [(String, String, String)] = [
     ("X-Test", "a", "b"), ("Test-Header", "a", "b"), ("Content-Foo", "a", "b"), ("X-Content-Foo", "a", "b"),
     ("Content-Type", "text/plain", "text/html"), ("Content-Language", "en", "de"), ("Content-Location", "/a", "/b"),

@@ -4,41 +4,43 @@ import LMDBURLCache
 import LoopbackOrigin
 import Testing
 
-/// Header lines as name and value. A value `@60` is the HTTP date 60 seconds after the case's clock at that moment;
-/// `@60:rfc850` and `@60:asctime` are the older forms.
+/// Header lines as name and value.
+///
+/// A value `@60` is the HTTP date 60 seconds after the present time of the case's clock; `@60:rfc850` and `@60:asctime`
+/// are the older forms.
 typealias FieldLines = [(String, String)]
 
-/// One requirement of the RFCs as a sequence of requests, with what must come of each.
+/// A requirement of the RFCs as a sequence of requests with their expected results.
 struct ConformanceCase: Sendable, CustomTestStringConvertible {
-  /// How binding the rule is.
+  /// The requirement level.
   enum Kind: String, Sendable, CaseIterable {
     /// MUST and MUST NOT.
     case required
-    /// SHOULD, or what a cache gains by if it does it.
+    /// SHOULD, or a benefit that a cache may gain.
     case recommended
-    /// MAY: the case shows what this cache chose.
+    /// MAY: the case shows the choice of this cache.
     case optional
   }
 
-  /// Stable; named in the checklist of the documentation.
+  /// A stable name, used in the checklist of the documentation.
   let id: String
-  /// RFC and section.
+  /// The RFC and its section.
   let section: String
   let kind: Kind
-  /// Rows of the checklist that it shows.
+  /// The rows of the checklist that the case shows.
   let rows: [Int]
   let steps: [Step]
   var settings = Settings()
 
-  /// What differs from the defaults of a cache and its session.
+  /// Deviations from the defaults of a cache and its session.
   struct Settings: Sendable {
     var caching = CachingSettings.private
     var cacheStatusName: String?
     var targetedFieldNames: [String] = []
     var partition: (@Sendable (URLRequest) -> String)?
-    /// Whether the case makes sense for the pure decision: no connection breaks, no client partitions, and so on.
+    /// Whether the case can be run with the decisions alone; false if it needs connections, partitions, or the like.
     var isPure = true
-    /// Ways that Foundation decides by itself, or that tests cannot keep apart.
+    /// Paths on which Foundation decides itself, or which tests cannot separate.
     var excluded: Set<ConformancePath> = []
 
     enum CachingSettings: Sendable { case `private`, shared }
@@ -64,7 +66,7 @@ struct ConformanceCase: Sendable, CustomTestStringConvertible {
 
   var testDescription: String { "\(id) [\(section), \(kind.rawValue)]" }
 
-  /// The ways it is driven.
+  /// The paths that run the case.
   var paths: [ConformancePath] {
     let isPure = settings.isPure && steps.allSatisfy { $0.shape == nil }
     let paths: [ConformancePath] = isPure ? ConformancePath.allCases : [.session, .data, .curl]
@@ -72,52 +74,52 @@ struct ConformanceCase: Sendable, CustomTestStringConvertible {
   }
 }
 
-/// One request of a case, what the origin would answer, and what must happen.
+/// A request of a case, the origin's reply, and the expected result.
 struct Step: Sendable {
-  /// What must happen.
+  /// The expected source of the response.
   enum Expectation: Sendable {
-    /// The origin is asked, and not whether something is still valid.
+    /// The origin gets an unconditional request.
     case origin
-    /// The origin is not asked.
+    /// The origin gets no request.
     case stored
-    /// The origin is asked whether what is stored is still valid, and the step's reply decides.
+    /// The origin gets a conditional request, and the step's reply decides.
     case validated
-    /// Answered from store, while the origin is asked in the background.
+    /// Served from the cache, with a revalidation in the background.
     case background
-    /// The answer is an error.
+    /// The request fails with an error.
     case failure
   }
 
   var method = "GET"
-  /// Added to the case's own path: empty, or a query, or `/more`.
+  /// A suffix of the case's path: empty, a query, or `/more`.
   var suffix = ""
   var request: FieldLines = []
   var content: String?
   var policy = URLRequest.CachePolicy.useProtocolCachePolicy
-  /// Seconds that pass before the request.
+  /// The seconds that pass before the request.
   var after = 0.0
 
   var status = 200
   var reply: FieldLines = []
-  /// Nil: `body 0` for the first step, and so on.
+  /// The body of the reply; nil for `body 0` in the first step, and so on.
   var replyBody: String?
-  /// Seconds that pass between the request and its answer.
+  /// The seconds that pass between the request and its response.
   var delay = 0.0
   var sendsDate = true
-  /// Breaks, chunks and the like.
+  /// Changes the framing of the reply: truncation, chunks and the like.
   var shape: (@Sendable (Reply) -> Reply)?
 
   var expected: Expectation
-  /// The step whose body and status are expected; nil: this one's own if the origin answers, else the first.
+  /// The step whose body and status are expected; nil for this step if the origin replies, and otherwise for the first.
   var bodyOf: Int?
   var expectedBody: String?
   var expectedStatus: Int?
-  /// Fields of the answer; nil: absent.
+  /// Expected fields of the response; nil if absent.
   var shows: [(String, String?)] = []
-  /// Fields the origin must see; nil: absent.
+  /// Expected fields of the origin's request; nil if absent.
   var sees: [(String, String?)] = []
 
-  /// A request that the origin has to answer.
+  /// Returns a step that the origin must serve.
   static func origin(
     _ reply: FieldLines = [], status: Int = 200, after: Double = 0, _ request: FieldLines = [], method: String = "GET",
     suffix: String = "", body: String? = nil, shows: [(String, String?)] = [], sees: [(String, String?)] = [],
@@ -137,7 +139,7 @@ struct Step: Sendable {
     return step
   }
 
-  /// A request that the store has to answer; should the origin be asked all the same, it gives a plain 200.
+  /// Returns a step that the cache must serve; if the origin gets the request nevertheless, its reply is a plain 200.
   static func stored(
     after: Double = 0, _ request: FieldLines = [], bodyOf: Int? = nil, status: Int? = nil, method: String = "GET",
     suffix: String = "", body: String? = nil, shows: [(String, String?)] = [], _ change: (inout Step) -> Void = { _ in }
@@ -155,7 +157,7 @@ struct Step: Sendable {
     return step
   }
 
-  /// A request that leads to a conditional one, which the origin answers with 304 unless `status` says otherwise.
+  /// Returns a step with a conditional request, to which the origin replies 304 unless `status` differs.
   static func validated(
     _ reply: FieldLines = [], status: Int = 304, after: Double = 0, _ request: FieldLines = [], bodyOf: Int? = nil,
     suffix: String = "", shows: [(String, String?)] = [], sees: [(String, String?)] = [],
@@ -175,7 +177,7 @@ struct Step: Sendable {
   }
 }
 
-/// The clock of one case.
+/// The clock of a case.
 final class ConformanceClock: Sendable {
   private let time = ConformanceLock(Date(timeIntervalSince1970: 1_800_000_000))
 
@@ -185,7 +187,7 @@ final class ConformanceClock: Sendable {
     time.withLock { $0 = $0.addingTimeInterval(seconds) }
   }
 
-  /// Lines with the dates filled in.
+  /// Replaces the date placeholders in lines.
   func resolve(_ lines: FieldLines) -> FieldLines {
     lines.map { ($0.0, resolve($0.1)) }
   }
@@ -198,7 +200,7 @@ final class ConformanceClock: Sendable {
   }
 }
 
-/// Dates as origins write them, made without the code that is tested.
+/// Formats dates as origins send them, without the tested code.
 enum ConformanceDate {
   static func format(_ date: Date, as form: String) -> String {
     let days = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"]

@@ -1,4 +1,3 @@
-import CurlTransport
 import Foundation
 import FoundationNetworking
 import LoopbackOrigin
@@ -7,7 +6,7 @@ import Testing
 
 @testable import LMDBURLCache
 
-/// What came of one request.
+/// The result of a request.
 struct ConformanceOutcome: Sendable {
   var status = 0
   var fields: [String: String] = [:]
@@ -19,7 +18,7 @@ struct ConformanceOutcome: Sendable {
   }
 }
 
-/// What the origin saw of one request; nil where it was not asked.
+/// The fields of a request that reached the origin.
 struct ConformanceSight: Sendable {
   var fields: FieldLines
 
@@ -29,23 +28,25 @@ struct ConformanceSight: Sendable {
   }
 }
 
-/// Drives a case over a real origin, through Foundation.
+/// Runs a case with a real origin, through Foundation.
 struct ConformanceRunner {
   let test: ConformanceCase
   let path: ConformancePath
   let clock = ConformanceClock()
 
-  /// Where the caches of all cases lie. Their stores may outlive them, and would notice if their directories were gone.
+  /// The parent of all caches' directories.
+  ///
+  /// Removed at exit, because a store may outlive its cache and would detect a deleted directory.
   private static let root: URL = {
     let root = FileManager.default.temporaryDirectory.appendingPathComponent("conformance-\(UUID().uuidString)")
     Self.rootPath.withLock { $0 = root.path }
     atexit {
-      // Left behind in the worst case.
+      // A leftover directory does no harm.
       try? FileManager.default.removeItem(atPath: ConformanceRunner.rootPath.withLock { $0 })
     }
     return root
   }()
-  /// What a C function pointer can reach.
+  /// A global, because a C function pointer cannot capture a value.
   private static let rootPath = Mutex("")
 
   func run() async throws -> [String] {
@@ -69,10 +70,10 @@ struct ConformanceRunner {
       current.withLock { $0 = index }
       let before = origin.requestCount
       let url = origin.url("/" + test.id + step.suffix)
-      let outcome = await answer(request(step, url), cache, session)
+      let outcome = await outcome(of: request(step, url), cache, session)
       if step.expected == .background {
         await origin.waitForRequests(count: before + 1)
-        await cache.engine.finishBackgroundWork()
+        await cache.cachingClient.finishBackgroundWork()
       }
       let seen = origin.requests.dropFirst(before).map {
         ConformanceSight(fields: $0.fields.map { ($0.name, $0.value) })
@@ -82,6 +83,14 @@ struct ConformanceRunner {
     return failures
   }
 
+  /// Like a cache's own session over libcurl: with the process's cookies in private mode, and without cookies in shared
+  /// mode.
+  private var sessionConfiguration: URLSessionConfiguration {
+    let configuration = URLSessionConfiguration.default
+    if test.settings.caching == .shared { configuration.httpCookieStorage = nil }
+    return configuration
+  }
+
   private func makeCache(_ directory: URL) throws -> LMDBURLCache {
     var options = LMDBURLCache.Options()
     let clock = clock
@@ -89,7 +98,7 @@ struct ConformanceRunner {
     options.caching.mode = test.settings.caching == .shared ? .shared : .private
     options.caching.cacheStatusName = test.settings.cacheStatusName
     options.caching.targetedFieldNames = test.settings.targetedFieldNames
-    if path == .curl { options.transport = .curl(CurlTransport.Configuration()) }
+    if path == .data { options.transport = .urlSession(sessionConfiguration) }
     if let partition = test.settings.partition { options.partition = partition }
     return try LMDBURLCache(
       directory: directory, memoryCapacity: path == .session ? 4 << 20 : 0, diskCapacity: 8 << 20, options: options)
@@ -109,8 +118,8 @@ struct ConformanceRunner {
     return request
   }
 
-  private func answer(
-    _ request: URLRequest, _ cache: LMDBURLCache, _ session: URLSession
+  private func outcome(
+    of request: URLRequest, _ cache: LMDBURLCache, _ session: URLSession
   ) async -> ConformanceOutcome {
     do {
       let (data, response) =
@@ -126,7 +135,7 @@ struct ConformanceRunner {
 }
 
 extension Step {
-  /// The reply's lines, with a Date unless they have one.
+  /// The reply's lines, with a `Date` unless they contain one.
   var dated: FieldLines {
     let hasDate = reply.contains { $0.0.lowercased() == "date" }
     return hasDate || !sendsDate ? reply : [("Date", "@0")] + reply
@@ -137,7 +146,7 @@ extension Step {
   }
 }
 
-/// Compares what happened with what a step expects.
+/// Compares the result of a step with its expectation.
 struct ConformanceJudge {
   let test: ConformanceCase
   let index: Int
@@ -183,7 +192,7 @@ struct ConformanceJudge {
     return found
   }
 
-  /// A condition that the request of the case itself did not have.
+  /// Whether the cache added a condition that the case's request does not contain.
   private func isConditional(_ sight: ConformanceSight) -> Bool {
     ["If-None-Match", "If-Modified-Since"].contains { name in
       let own = step.request.first { $0.0.lowercased() == name.lowercased() }
@@ -191,7 +200,7 @@ struct ConformanceJudge {
     }
   }
 
-  /// The step whose answer is to be seen.
+  /// The step whose response is expected.
   private var source: Int {
     if let bodyOf = step.bodyOf { return bodyOf }
     switch step.expected {

@@ -1,6 +1,6 @@
 import Synchronization
 
-/// A value under a lock that may be captured; `Mutex` itself may not.
+/// A value with a lock that closures can capture, unlike `Mutex`.
 final class ConformanceLock<Value: Sendable>: Sendable {
   private let mutex: Mutex<Value>
 
@@ -15,7 +15,7 @@ final class ConformanceLock<Value: Sendable>: Sendable {
   }
 }
 
-/// Counts what all tables showed, and prints it in numbers of their own: required, recommended, optional.
+/// Counts the results of all tables and prints them by requirement level.
 enum ConformanceTally {
   private struct Count {
     var met = 0
@@ -29,7 +29,7 @@ enum ConformanceTally {
 
   private static let state = Mutex(State())
 
-  /// Notes the result of one case. When all are in, the numbers are printed.
+  /// Records the result of a case. The last result prints the counts.
   static func record(_ test: ConformanceCase, over path: ConformancePath, isMet: Bool) {
     let summary = state.withLock { state -> [String]? in
       state.counts[path, default: [:]][test.kind, default: Count()].all += 1
@@ -48,13 +48,13 @@ enum ConformanceTally {
   }
 }
 
-/// How a case is driven.
+/// A way to run a case.
 enum ConformancePath: String, Sendable, CaseIterable {
-  /// A `URLSession` with `caching(with:)`, memory and disk.
+  /// A `URLSession` with `caching(with:)`, with both tiers.
   case session = "URLSession"
-  /// `data(for:)`, disk alone.
-  case data = "data(for:)"
-  /// The same, with requests over libcurl.
+  /// `data(for:)` over a session, with the disk tier only.
+  case data = "data(for:) over URLSession"
+  /// `data(for:)` over libcurl, with the disk tier only.
   case curl = "data(for:) over libcurl"
   /// The decisions alone.
   case decision = "the decisions"

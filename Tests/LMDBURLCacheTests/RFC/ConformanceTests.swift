@@ -10,24 +10,25 @@ enum ConformanceTables {
 
   static let all = tables.flatMap { $0 }
 
-  /// How many results there are when every case was driven every way.
+  /// The number of results when every case has run on every path.
   static let runCount = all.reduce(0) { $0 + $1.paths.count }
 }
 
-/// RFC 9111 and its companions, end to end: each case over a `URLSession` and over `data(for:)`, whose requests go over
-/// sessions and over libcurl, and by the decisions alone where nothing but these is concerned. When all have run, the numbers of required and recommended ones met are printed.
+/// RFC 9111 and its companions, end to end.
 ///
-/// One after the other: each case has an origin, sessions and stores of its own, and some hundred of them side by side wait for
-/// each other until requests time out.
+/// Each case runs over a `URLSession` and over `data(for:)` with both transports, and with the decisions alone if
+/// possible. At the end the numbers of met requirements are printed.
+///
+/// Serialized: each case has its own origin, sessions and stores, and hundreds of them in parallel cause timeouts.
 @Suite("HTTP conformance", .serialized)
 struct ConformanceTests {
-  @Test("Ids are unique")
+  @Test("Case names are unique")
   func idsAreUnique() {
     var seen: Set<String> = []
     for test in ConformanceTables.all { #expect(seen.insert(test.id).inserted, "\(test.id) comes twice") }
   }
 
-  /// With the environment variable CONFORMANCE only cases whose id begins with its value are run.
+  /// With the environment variable CONFORMANCE only cases run whose name begins with its value.
   private static let wanted = ProcessInfo.processInfo.environment["CONFORMANCE"] ?? ""
 
   private func run(_ test: ConformanceCase) async throws {
@@ -44,30 +45,32 @@ struct ConformanceTests {
     for failure in failures { Issue.record("over \(path.rawValue): \(failure)") }
   }
 
-  @Test("Freshness", arguments: FreshnessConformance.all)
+  @Test("Freshness follows RFC 9111", arguments: FreshnessConformance.all)
   func freshness(_ test: ConformanceCase) async throws { try await run(test) }
 
-  @Test("Directives", arguments: DirectiveConformance.all)
+  @Test("Directives follow RFC 9111", arguments: DirectiveConformance.all)
   func directives(_ test: ConformanceCase) async throws { try await run(test) }
 
-  @Test("Selection", arguments: SelectionConformance.all)
+  @Test("Selection follows RFC 9111", arguments: SelectionConformance.all)
   func selection(_ test: ConformanceCase) async throws { try await run(test) }
 
-  @Test("Conditions", arguments: ConditionConformance.all)
+  @Test("Conditional requests and freshening follow RFC 9111", arguments: ConditionConformance.all)
   func conditions(_ test: ConformanceCase) async throws { try await run(test) }
 
-  @Test("Changes", arguments: ChangeConformance.all)
+  @Test("Invalidation and cache groups follow RFC 9111 and RFC 9875", arguments: ChangeConformance.all)
   func changes(_ test: ConformanceCase) async throws { try await run(test) }
 
-  @Test("Ranges", arguments: RangeConformance.all)
+  @Test("Ranges and incomplete responses follow RFC 9111", arguments: RangeConformance.all)
   func ranges(_ test: ConformanceCase) async throws { try await run(test) }
 
-  @Test("Stale service", arguments: StaleConformance.all)
+  @Test("Stale responses follow RFC 9111 and RFC 5861", arguments: StaleConformance.all)
   func staleService(_ test: ConformanceCase) async throws { try await run(test) }
 
-  @Test("Messages", arguments: MessageConformance.all)
+  @Test("Framing and stored fields follow RFC 9111", arguments: MessageConformance.all)
   func messages(_ test: ConformanceCase) async throws { try await run(test) }
 
-  @Test("Shared mode and options", arguments: SharedConformance.all)
+  @Test(
+    "Shared mode, targeted fields, Cache-Status and cache policies follow their RFCs and options",
+    arguments: SharedConformance.all)
   func sharedMode(_ test: ConformanceCase) async throws { try await run(test) }
 }

@@ -3,14 +3,14 @@ import HTTPCaching
 
 @testable import LMDBURLCache
 
-/// Drives a case through the decisions alone, with a dictionary for a store and the steps themselves for an origin.
+/// Runs a case with the decisions alone: a dictionary is the store, and the steps are the origin.
 final class DecisionRunner {
-  private struct Entry: StoredResponseView {
+  private struct Entry: StoredResponseMetadata {
     var status: Int
-    var facts: FreshnessFacts
+    var facts: FreshnessInfo
     var fields: HTTPFields
     var body: [UInt8]
-    var vary: VarySelection
+    var vary: VaryKey
     var bodyByteCount: Int { body.count }
   }
 
@@ -18,7 +18,7 @@ final class DecisionRunner {
   private let clock = ConformanceClock()
   private var options = CachingOptions()
   private var entries: [URL: [Entry]] = [:]
-  /// What the origin saw of the present request.
+  /// The requests of the present step that reached the origin.
   private var seen: [ConformanceSight] = []
   private var index = 0
 
@@ -36,7 +36,7 @@ final class DecisionRunner {
       self.index = index
       clock.advance(by: step.after)
       seen = []
-      let outcome = answer()
+      let outcome = respond()
       failures += ConformanceJudge(test: test, index: index).problems(outcome, seen: seen, clock)
     }
     return failures
@@ -44,7 +44,7 @@ final class DecisionRunner {
 
   // MARK: One request
 
-  private func answer() -> ConformanceOutcome {
+  private func respond() -> ConformanceOutcome {
     let text = "http://127.0.0.1:80/" + test.id + step.suffix.prefix { $0 != "#" }
     guard let url = URL(string: text) else { return ConformanceOutcome(error: "no URL: \(text)") }
     let request = RequestHead(method: step.method, url: url, fields: joined(clock.resolve(step.request)))
@@ -67,8 +67,8 @@ final class DecisionRunner {
     case .complete(let fields, _):
       let (head, body, times) = ask(request.conditional(on: fields), policy)
       let taken = take(request.conditional(on: fields), head, body, times)
-      guard head.status == 206, let whole = entries[url]?.last else { return taken }
-      return give(request, whole)
+      guard head.status == 206, let complete = entries[url]?.last else { return taken }
+      return give(request, complete)
     case .gatewayTimeout(let rule):
       return rule == .doNotLoad ? ConformanceOutcome(error: "not stored") : ConformanceOutcome(status: 504)
     default: return outcome(of: decision, stored, request)
@@ -85,9 +85,9 @@ final class DecisionRunner {
     }
   }
 
-  /// RFC 9111, 4 and 4.1: one that varies is taken before one that does not, then the newer one.
+  /// RFC 9111, 4 and 4.1: a variant with Vary fields is preferred, then the newer one.
   private func isBehind(_ one: Entry, _ other: Entry) -> Bool {
-    one.vary.isVarying == other.vary.isVarying ? one.facts.date < other.facts.date : other.vary.isVarying
+    one.vary.hasVaryFields == other.vary.hasVaryFields ? one.facts.date < other.facts.date : other.vary.hasVaryFields
   }
 
   // MARK: The origin
@@ -105,14 +105,14 @@ final class DecisionRunner {
     return (head, isEmpty ? [] : Array(step.body(index).utf8), (requestTime, clock.now))
   }
 
-  /// Lines as Foundation has them: one for each name.
+  /// Joins lines with equal names, as Foundation does.
   private func joined(_ lines: FieldLines) -> HTTPFields {
     var fields = HTTPFields()
     for (name, value) in lines { fields.set(name, fields[name].map { $0 + ", " + value } ?? value) }
     return fields
   }
 
-  // MARK: What comes of its answer
+  // MARK: Handling of the reply
 
   private func take(
     _ request: RequestHead, _ head: ResponseHead, _ body: [UInt8], _ times: Times
@@ -121,7 +121,8 @@ final class DecisionRunner {
     let storability = Storability.decide(
       request: request, response: head, requestTime: times.request, responseTime: times.response, options: options)
     if case .store(let fields, let facts) = storability {
-      let vary = VarySelection(request: request, response: head.fields, credentialDigest: { $0 })
+      let vary = VaryKey(
+        request: request, response: head.fields, options: options, credentialDigest: { $0 })
       let kept = keptFields(fields)
       keep(Entry(status: head.status, facts: facts, fields: kept, body: body, vary: vary), request.url)
     } else if storability != .refuse(.requestNoStore), request.method == "GET", (200..<400).contains(head.status) {
@@ -192,7 +193,7 @@ final class DecisionRunner {
     }
   }
 
-  // MARK: Answers
+  // MARK: Responses
 
   private func give(_ request: RequestHead, _ stored: Entry) -> ConformanceOutcome {
     outcome(of: Reuse.answer(request: request, stored: stored, now: clock.now, rule: .validated), stored, request)
@@ -207,7 +208,7 @@ final class DecisionRunner {
   private func outcome(of decision: ReuseDecision, _ stored: Entry, _ request: RequestHead) -> ConformanceOutcome {
     switch decision {
     case .serve(let age, _), .serveStale(let age, _, _):
-      let head = ResponseHead(status: stored.status, fields: Reuse.answerFields(for: stored, age: age))
+      let head = ResponseHead(status: stored.status, fields: Reuse.responseFields(for: stored, age: age))
       return outcome(head, request.method == "HEAD" ? [] : stored.body)
     case .notModified(let age, _, _): return outcome(Reuse.notModifiedHead(for: stored, age: age), [])
     case .partial(let range, let age, _, _):
@@ -217,7 +218,7 @@ final class DecisionRunner {
       return outcome(PartialContent.head(for: stored, range: range, age: age), Array(stored.body[positions]))
     case .unsatisfiableRange(let length, _, _):
       return outcome(PartialContent.unsatisfiableHead(completeLength: length), [])
-    default: return ConformanceOutcome(error: "no answer: \(decision)")
+    default: return ConformanceOutcome(error: "no response: \(decision)")
     }
   }
 }

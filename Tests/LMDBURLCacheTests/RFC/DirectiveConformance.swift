@@ -6,7 +6,7 @@ enum DirectiveConformance {
     ConformanceCase(
       "no-store", "9111 5.2.2.5", .required, rows: [4, 80], .origin(control("no-store")), .origin()),
     ConformanceCase(
-      "no-store-beside-max-age", "9111 5.2.2.5", .required, rows: [4], .origin(control("max-age=3600, no-store")),
+      "no-store-with-max-age", "9111 5.2.2.5", .required, rows: [4], .origin(control("max-age=3600, no-store")),
       .origin()),
     ConformanceCase(
       "no-store-mixed-case", "9111 5.2", .required, rows: [4, 77], .origin(control("No-StOrE, max-age=3600")), .origin()
@@ -105,7 +105,7 @@ enum DirectiveConformance {
       "fragment-plays-no-part", "9111 2", .recommended, rows: [21], .origin(control("max-age=3600"), suffix: "#a"),
       .stored(suffix: "#b"), .stored()),
     ConformanceCase(
-      "head-does-not-answer-get", "9111 4", .required, rows: [21], .origin(control("max-age=3600"), method: "HEAD"),
+      "head-does-not-serve-get", "9111 4", .required, rows: [21], .origin(control("max-age=3600"), method: "HEAD"),
       .origin()),
     ConformanceCase(
       "options-is-not-stored", "9111 3", .required, rows: [1], .origin(control("max-age=3600"), method: "OPTIONS"),
@@ -138,7 +138,7 @@ enum DirectiveConformance {
     request("request-only-if-cached", "9111 5.2.1.7", rows: [78], control("only-if-cached"), after: 1, reused: true),
     request("request-pragma", "9111 5.4", .optional, rows: [81], [("Pragma", "no-cache")], after: 1, reused: false),
     request(
-      "request-pragma-beside-control", "9111 5.4", .optional, rows: [81],
+      "request-pragma-with-control", "9111 5.4", .optional, rows: [81],
       [("Pragma", "no-cache"), ("Cache-Control", "max-age=60")], after: 1, reused: true),
     request("request-pragma-unknown", "9111 5.4", rows: [81], [("Pragma", "foo")], after: 1, reused: true),
     request(

@@ -1,7 +1,7 @@
-/// `Cache-Control` with these directives, and any further lines.
+/// Returns a `Cache-Control` line with the given directives, and further lines.
 func control(_ value: String, _ more: FieldLines = []) -> FieldLines { [("Cache-Control", value)] + more }
 
-/// A lifetime of an hour as Cache-Control spells it here: the answer is reused, or the origin asked again.
+/// A response with the given lines and a lifetime of an hour: it is reused, or the origin is asked again.
 private func lifetime(
   _ id: String, _ section: String = "9111 4.2.1", _ kind: ConformanceCase.Kind = .recommended, rows: [Int],
   _ reply: FieldLines, status: Int = 200, after: Double = 1, reused: Bool, sendsDate: Bool = true
@@ -65,11 +65,11 @@ enum FreshnessConformance {
     lifetime(
       "max-age-decimal-zero", "9111 4.2.1", .required, rows: [36], control("max-age=3600.0"), reused: false),
     lifetime(
-      "max-age-beside-no-directives", "9110 5.6.1", rows: [77], control("max-age=3600, &&&&, =5, ;, \"a\""),
+      "max-age-with-invalid-directives", "9110 5.6.1", rows: [77], control("max-age=3600, &&&&, =5, ;, \"a\""),
       reused: true
     ),
     lifetime(
-      "max-age-quoted-beside-a-quote", "9111 5.2", .required, rows: [77],
+      "max-age-quoted-with-a-quote", "9111 5.2", .required, rows: [77],
       control("foo=\"max-age=3600\", max-age=\"1\""), after: 2, reused: false),
     lifetime("max-age-thousands", "9111 5.2", .required, rows: [36], control("max-age=3.600"), reused: false),
     lifetime("max-age-longer-name", "9111 5.2", .required, rows: [77], control("x-max-age=3600"), reused: false),
@@ -161,7 +161,7 @@ enum FreshnessConformance {
     lifetime(
       "expires-fast-date-and-age", "9111 4.2.3", .required, rows: [35, 48],
       [("Date", "@10"), ("Expires", "@20"), ("Age", "15")], reused: false),
-    // Foundation joins the two lines to one, which is no date.
+    // Foundation joins the two lines into one, which is not a date.
     ConformanceCase(
       "expires-twice-same", "9111 4.2.1", .optional, rows: [36], settings: .init(excluded: [.curl]),
       .origin([("Expires", "@3600"), ("Expires", "@3600")]), .origin(after: 1)),
@@ -292,11 +292,11 @@ enum FreshnessConformance {
       reused: false
     ).validating,
     lifetime(
-      "heuristic-not-beside-expires", "9111 4.2.2", .required, rows: [46],
+      "heuristic-not-with-expires", "9111 4.2.2", .required, rows: [46],
       [("Last-Modified", "@-864000"), ("Expires", "@-1")], reused: false
     ).validating,
     lifetime(
-      "heuristic-not-beside-max-age", "9111 4.2.2", .required, rows: [46],
+      "heuristic-not-with-max-age", "9111 4.2.2", .required, rows: [46],
       control("max-age=0", [("Last-Modified", "@-864000")]), reused: false
     ).validating,
     lifetime(
@@ -338,7 +338,7 @@ enum FreshnessConformance {
 }
 
 extension ConformanceCase {
-  /// The same, where the origin is asked with a condition.
+  /// The same case, but the origin gets a conditional request.
   fileprivate var validating: ConformanceCase {
     var steps = steps
     guard case .origin = steps[1].expected else { return self }

@@ -1,6 +1,6 @@
 import LoopbackOrigin
 
-/// How messages arrive: framing, breaks, interim responses, and which fields are kept.
+/// Framing, truncation, interim responses, and the stored fields.
 enum MessageConformance {
   private static let kept = control("max-age=3600")
 
@@ -26,7 +26,7 @@ enum MessageConformance {
 
   static let framing: [ConformanceCase] = [
     shaped("chunked", "9112 7.1", .recommended, rows: [9]) { $0.chunked(byteCount: 2) },
-    // Foundation tells nobody how a body has ended.
+    // Foundation does not report how a body ended.
     ConformanceCase(
       "ends-with-the-connection", "9112 6.3", .optional, rows: [15],
       settings: .init(isPure: false, excluded: [.curl]),
@@ -140,7 +140,7 @@ enum MessageConformance {
   ]
 
   static let redirects: [ConformanceCase] = [
-    // Foundation drops the content, so an empty one is what there is to store.
+    // Foundation drops the content, so that only an empty body can be stored.
     ConformanceCase(
       "redirect-without-location", "9110 15.4", .optional, rows: [7],
       settings: .init(isPure: false, excluded: [.curl]),

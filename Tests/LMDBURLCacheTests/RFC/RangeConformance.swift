@@ -1,6 +1,6 @@
 import LoopbackOrigin
 
-/// Ranges answered from store, and parts that are stored and completed.
+/// Ranges served from the cache, and incomplete responses that are stored and completed.
 enum RangeConformance {
   private static let digits = "0123456789"
 
@@ -74,7 +74,7 @@ enum RangeConformance {
     .origin(reply, status: 206, asked(range), body: body)
   }
 
-  /// What a whole request makes of a stored part: the origin is asked for the rest.
+  /// A request for the complete representation when a part is stored: the origin gets a request for the rest.
   private static func rest(
     _ reply: FieldLines, _ range: String, body: String, gives whole: String, status: Int = 206,
     ifRange: String = "\"a\""

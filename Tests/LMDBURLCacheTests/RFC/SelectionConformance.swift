@@ -1,4 +1,4 @@
-/// Vary and Authorization: which stored response suits a request.
+/// Vary and Authorization: which stored response matches a request.
 enum SelectionConformance {
   private static func vary(_ names: String, _ more: FieldLines = []) -> FieldLines {
     control("max-age=3600", [("Vary", names)] + more)
@@ -67,27 +67,27 @@ enum SelectionConformance {
     ),
     pair(
       "vary-value-case-matters-by-default", .required, rows: [29], "Foo", [("Foo", "a")], [("Foo", "A")], reused: false),
-    pair("vary-normalised-space", .recommended, rows: [32], "Foo", [("Foo", "1,2")], [("Foo", "1, 2")], reused: true),
+    pair("vary-normalized-space", .recommended, rows: [32], "Foo", [("Foo", "1,2")], [("Foo", "1, 2")], reused: true),
     pair(
-      "vary-normalised-lines", .recommended, rows: [32], "Foo", [("Foo", "1"), ("Foo", "2")], [("Foo", "1, 2")],
+      "vary-normalized-lines", .recommended, rows: [32], "Foo", [("Foo", "1"), ("Foo", "2")], [("Foo", "1, 2")],
       reused: true),
     pair(
       "vary-language-order-matters", .required, rows: [29, 32], "Accept-Language", [("Accept-Language", "en, de")],
       [("Accept-Language", "de, en")], reused: false),
     pair(
-      "vary-normalised-language-case", .recommended, rows: [32], "Accept-Language", [("Accept-Language", "en, de")],
+      "vary-normalized-language-case", .recommended, rows: [32], "Accept-Language", [("Accept-Language", "en, de")],
       [("Accept-Language", "EN, De")], reused: true),
     pair(
-      "vary-normalised-language-space", .recommended, rows: [32], "Accept-Language", [("Accept-Language", "en, de")],
+      "vary-normalized-language-space", .recommended, rows: [32], "Accept-Language", [("Accept-Language", "en, de")],
       [("Accept-Language", " en ,   de")], reused: true),
     pair(
-      "vary-normalised-weights", .recommended, rows: [32], "Accept-Language",
+      "vary-normalized-weights", .recommended, rows: [32], "Accept-Language",
       [("Accept-Language", "en;q=1.0, de;q=0.50")], [("Accept-Language", "en, de; q=0.5")], reused: true),
     pair(
       "vary-weights-differ", .required, rows: [29], "Accept-Language", [("Accept-Language", "en;q=0.5, de")],
       [("Accept-Language", "en, de;q=0.5")], reused: false),
     pair(
-      "vary-normalised-encoding-order", .recommended, rows: [32], "Accept-Encoding",
+      "vary-normalized-encoding-order", .recommended, rows: [32], "Accept-Encoding",
       [("Accept-Encoding", "gzip, br")], [("Accept-Encoding", "BR,gzip")], reused: true),
     pair(
       "vary-encoding-more", .required, rows: [29], "Accept-Encoding", [("Accept-Encoding", "gzip, br")],
@@ -98,7 +98,7 @@ enum SelectionConformance {
     pair(
       "vary-accept-encoding", .required, rows: [29], "Accept-Encoding", [("Accept-Encoding", "identity")],
       [("Accept-Encoding", "gzip")], reused: false),
-    // `data(for:)` takes the cookies of the process, which other cases set.
+    // `data(for:)` uses the cookies of the process, which other cases set.
     ConformanceCase(
       "vary-cookie", "9111 4.1", .required, rows: [29], settings: .init(excluded: [.data, .curl]),
       .origin(vary("Cookie"), [("Cookie", "a=1")]), .origin(vary("Cookie"), [("Cookie", "a=2")])),
@@ -167,8 +167,12 @@ enum SelectionConformance {
     shared("shared-authorization-s-maxage", .recommended, "s-maxage=3600", reused: true),
     shared("shared-authorization-must-revalidate", .recommended, "max-age=3600, must-revalidate", reused: true),
     ConformanceCase(
-      "shared-authorization-not-for-others", "9111 3.5", .optional, rows: [34, 85], settings: .shared,
-      .origin(control("max-age=3600, public"), [("Authorization", "a")]), .origin(after: 1, [("Authorization", "b")])),
+      "shared-authorization-for-others", "9111 3.5", .optional, rows: [34], settings: .shared,
+      .origin(control("max-age=3600, public"), [("Authorization", "a")]), .stored([("Authorization", "b")]), .stored()),
+    ConformanceCase(
+      "shared-authorization-vary", "9111 3.5", .required, rows: [29, 34, 85], settings: .shared,
+      .origin(control("max-age=3600, public") + [("Vary", "Authorization")], [("Authorization", "a")]),
+      .origin([("Authorization", "b")]), .origin()),
     ConformanceCase(
       "partitions-see-nothing-of-each-other", "9111 7", .required, rows: [85],
       settings: .init(partition: { $0.value(forHTTPHeaderField: "X-Tenant") ?? "" }, isPure: false),

@@ -1,10 +1,10 @@
 import LoopbackOrigin
 
-/// Stale answers: while revalidating, on errors, and never where they are forbidden.
+/// Stale responses: during revalidation, on errors, and never if they are forbidden.
 enum StaleConformance {
   private static let tag: FieldLines = [("ETag", "\"a\"")]
 
-  /// The connection breaks before the head.
+  /// The connection closes before the head.
   private static func broken(after: Double, _ request: FieldLines = [], expecting expected: Step.Expectation) -> Step {
     .origin(after: after, request) { step in
       step.shape = { $0.cut(.beforeHead) }
@@ -13,7 +13,7 @@ enum StaleConformance {
     }
   }
 
-  /// The origin answers with an error; the stored response stands in, or does not.
+  /// The origin replies with an error; the stored response is served, or not.
   private static func error(
     _ status: Int, after: Double, _ request: FieldLines = [], standsIn: Bool, validating: Bool = false
   ) -> Step {

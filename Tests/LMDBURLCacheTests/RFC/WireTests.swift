@@ -5,27 +5,27 @@ import Testing
 
 @testable import LMDBURLCache
 
-/// What the tables cannot say: bytes that are no text, coded content, and calls besides requests.
+/// Cases that the tables cannot express: bytes that are not text, encoded content, and calls other than requests.
 @Suite("HTTP conformance on the wire")
 struct WireTests {
   private func get(_ url: URL, _ session: URLSession, _ fields: FieldLines = []) async throws -> ConformanceOutcome {
     var request = URLRequest(url: url)
     for (name, value) in fields { request.setValue(value, forHTTPHeaderField: name) }
     let (data, response) = try await session.data(for: request)
-    let answer = try #require(response as? HTTPURLResponse)
+    let http = try #require(response as? HTTPURLResponse)
     var fields: [String: String] = [:]
-    for (name, value) in answer.allHeaderFields { fields["\(name)"] = "\(value)" }
-    return ConformanceOutcome(status: answer.statusCode, fields: fields, body: data)
+    for (name, value) in http.allHeaderFields { fields["\(name)"] = "\(value)" }
+    return ConformanceOutcome(status: http.statusCode, fields: fields, body: data)
   }
 
-  /// "hello hello hello hello", coded.
+  /// "hello hello hello hello", gzip-encoded.
   private static let coded = Data([
     0x1F, 0x8B, 0x08, 0x00, 0x00, 0x00, 0x00, 0x00, 0x02, 0x03, 0xCB, 0x48, 0xCD, 0xC9, 0xC9, 0x57, 0xC8, 0x40, 0x27,
     0x01, 0xE3, 0x51, 0x3D, 0x8D, 0x17, 0x00, 0x00, 0x00,
   ])
 
-  /// Rows 9, 16 and 72: what Foundation has decoded is stored so, confirmed so, and no range is cut from it.
-  @Test("Coded content")
+  /// Rows 9, 16 and 72: content that Foundation has decoded is stored and validated as such, and serves no ranges.
+  @Test("Encoded content is stored as Foundation has decoded it")
   func codedContent() async throws {
     let fixture = try CacheFixture()
     fixture.cache.minCacheInterval = 0
@@ -39,17 +39,17 @@ struct WireTests {
     let session = fixture.session()
     let plain = try await get(origin.url("/a"), URLSession(configuration: .ephemeral))
     for step in 0..<4 {
-      let answer = try await get(origin.url("/a"), session, step == 3 ? [("Range", "bytes=0-4")] : [])
-      #expect(String(decoding: answer.body, as: UTF8.self) == "hello hello hello hello")
-      #expect(answer.value("Content-Encoding") == plain.value("Content-Encoding"))
-      #expect(answer.value("Content-Length") == plain.value("Content-Length"))
+      let outcome = try await get(origin.url("/a"), session, step == 3 ? [("Range", "bytes=0-4")] : [])
+      #expect(String(decoding: outcome.body, as: UTF8.self) == "hello hello hello hello")
+      #expect(outcome.value("Content-Encoding") == plain.value("Content-Encoding"))
+      #expect(outcome.value("Content-Length") == plain.value("Content-Length"))
       fixture.clock.advance(by: step == 1 ? 61 : 1)
     }
     #expect(origin.requests.map { $0["If-None-Match"] } == [nil, nil, "\"a\""])
     await fixture.finish()
   }
 
-  /// Heads that are wrong in some way. Foundation may take them or not; what it takes must come out of the store the same.
+  /// Malformed heads. Foundation may accept or reject them; the store must return an accepted head unchanged.
   private static let heads: [(String, [UInt8])] = [
     ("a byte that is no UTF-8", Array("X-A: a".utf8) + [0xFC]),
     ("no colon", Array("X-A a".utf8)),
@@ -59,12 +59,12 @@ struct WireTests {
     ("a second length, the same", Array("Content-Length: 4".utf8)),
     ("a tab", Array("X-A:\ta\t".utf8)),
     ("a control character", Array("X-A: a\u{1}b".utf8)),
-    ("no space behind the colon", Array("X-A:a".utf8)),
+    ("no space after the colon", Array("X-A:a".utf8)),
     ("a name with strange letters", Array("X(A): a".utf8)),
   ]
 
-  /// Rows 9 and 91: a malformed line harms nobody, neither the answer nor what is stored.
-  @Test("Malformed heads", arguments: heads.indices)
+  /// Rows 9 and 91: a malformed line changes neither the response nor the stored one.
+  @Test("A malformed head gives the same response as without the cache, also from the store", arguments: heads.indices)
   func malformedHeads(_ index: Int) async throws {
     let (name, line) = Self.heads[index]
     let fixture = try CacheFixture()
@@ -77,22 +77,22 @@ struct WireTests {
     let plain = URLSession(configuration: .ephemeral)
     let session = fixture.session()
     guard let expected = try? await get(origin.url("/a"), plain) else {
-      // What Foundation refuses stays refused.
+      // A head that Foundation rejects stays rejected.
       await #expect(throws: URLError.self, "\(name)") { try await get(origin.url("/a"), session) }
       #expect(!fixture.cache.isCached(origin.url("/a")))
       return await fixture.finish()
     }
     for _ in 0..<2 {
-      let answer = try await get(origin.url("/a"), session)
-      #expect(answer.body == expected.body, "\(name)")
-      #expect(answer.value("X-A") == expected.value("X-A"), "\(name)")
+      let outcome = try await get(origin.url("/a"), session)
+      #expect(outcome.body == expected.body, "\(name)")
+      #expect(outcome.value("X-A") == expected.value("X-A"), "\(name)")
     }
     #expect(origin.requestCount == 2, "\(name)")
     await fixture.finish()
   }
 
-  /// Rows 107 and 109: groups are purged by the cache's own method too, of one origin alone.
-  @Test("Groups are purged by hand")
+  /// Rows 107 and 109: the cache's own method removes groups, too, of one origin only.
+  @Test("Groups of an origin are removed through the API")
   func groupPurge() async throws {
     let fixture = try CacheFixture()
     fixture.cache.minCacheInterval = 0
@@ -101,20 +101,20 @@ struct WireTests {
       request.path == "/other"
         ? Reply(200, [("Cache-Control", "max-age=60"), ("Cache-Groups", "\"other\"")], "b") : reply
     }
-    let neighbour = try LoopbackOrigin { _ in reply }
+    let neighbor = try LoopbackOrigin { _ in reply }
     defer {
       origin.stop()
-      neighbour.stop()
+      neighbor.stop()
     }
     let session = fixture.session()
-    for url in [origin.url("/1"), origin.url("/2"), origin.url("/other"), neighbour.url("/1")] {
+    for url in [origin.url("/1"), origin.url("/2"), origin.url("/other"), neighbor.url("/1")] {
       _ = try await get(url, session)
     }
     fixture.cache.removeCachedResponses(inGroup: "news", origin: origin.url("/anything"))
     #expect(!fixture.cache.isCached(origin.url("/1")))
     #expect(!fixture.cache.isCached(origin.url("/2")))
     #expect(fixture.cache.isCached(origin.url("/other")))
-    #expect(fixture.cache.isCached(neighbour.url("/1")))
+    #expect(fixture.cache.isCached(neighbor.url("/1")))
     await fixture.finish()
   }
 }

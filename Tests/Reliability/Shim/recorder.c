@@ -1,14 +1,16 @@
-/* Preloaded into a process that uses a store: records what it writes to data.mdb and to the log of removals and when it syncs
-   them, as a power cut would have it; or makes writes to data.mdb fail.
+/* Preloaded into a process that uses a store. Records the writes and syncs of data.mdb and of the removal log, so that
+   power failures can be simulated, or makes writes to data.mdb fail.
 
-   RECORDER_TRACE=FILE   records there
-   RECORDER_FAIL=N       from the Nth write or sync on, each fails with EIO, or with the number in RECORDER_ERRNO
-   RECORDER_STOP=N       the Nth write stops the process (SIGSTOP), which holds LMDB's write lock then; it may sync without
-   RECORDER_FAIL_COUNT=M and after M failures they work again
-   RECORDER_SLOW=N       each sync, and each write that syncs, takes N microseconds longer
+   RECORDER_TRACE=FILE    records to FILE
+   RECORDER_FAIL=N        lets operations on data.mdb (writes, syncs, truncations) fail from the Nth on (counted from 0)
+   RECORDER_FAIL_COUNT=M  ends the failures after M operations
+   RECORDER_ERRNO=E       the error number of the failures; EIO by default
+   RECORDER_STOP=N        suspends the process (SIGSTOP) at the Nth write to data.mdb (counted from 0), when it holds
+                          LMDB's write lock; syncs do not count, because a process can sync without the lock
+   RECORDER_SLOW=N        delays each sync, and each pwrite to a descriptor that syncs, by N microseconds
 
-   A record: kind (8 bytes, plus 256 for the log of removals), offset, length, then length bytes for a write. All numbers are
-   64 bits in the machine's order. */
+   A record consists of kind, offset and length, and the bytes of a write. The kind of an event of the removal log is
+   larger by 256. All numbers have 64 bits in the machine's byte order. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -54,7 +56,7 @@ static int endsWith(const char *path, const char *end) {
   return length >= endLength && strcmp(path + length - endLength, end) == 0;
 }
 
-/* Which of the files a descriptor leads to. Numbers of descriptors are used again, so the file is looked at each time. */
+/* Returns the file of a descriptor. The file is determined each time, because descriptor numbers are reused. */
 static int fileOf(int fd) {
   struct stat status;
   if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) return OTHER;
@@ -67,7 +69,7 @@ static int fileOf(int fd) {
   path[length] = 0;
   int file = OTHER;
   if (endsWith(path, "/data.mdb")) file = DATA;
-  /* It is made under another name. */
+  /* The removal log is created under another name. */
   if (endsWith(path, "/LMDBURLCache.removals") || endsWith(path, "/LMDBURLCache.removals.new")) file = REMOVALS;
   if (file != OTHER) inodes[file] = status.st_ino;
   return file;
@@ -83,7 +85,7 @@ static void put(int file, uint64_t kind, uint64_t offset, uint64_t length, const
   fflush(trace);
 }
 
-/* Called by the program, by name: a change of its ledger. */
+/* Records a change of the expected state; the program looks this function up by its name. */
 void recorder_note(uint64_t word, uint64_t value) {
   if (!trace) return;
   pthread_mutex_lock(&lock);
@@ -91,7 +93,7 @@ void recorder_note(uint64_t word, uint64_t value) {
   pthread_mutex_unlock(&lock);
 }
 
-/* Whether this operation is to fail. */
+/* Counts an operation and returns whether it must fail. */
 static int fails(void) {
   if (failAt < 0) return 0;
   long number = __atomic_fetch_add(&operations, 1, __ATOMIC_RELAXED);
@@ -100,8 +102,10 @@ static int fails(void) {
   return 1;
 }
 
-/* The same for a write, which may also be where the process stops. The signal goes to this thread: were it for the process, another
-   could take it, and this one go on for a while, to the end of the transaction. */
+/* Counts a write, suspends the process if it is the selected one, and returns whether the write must fail.
+
+   The signal is sent to this thread. If another thread of the process received it, this one could first end the
+   transaction. */
 static int writeFails(void) {
   if (stopAt >= 0 && __atomic_fetch_add(&writes, 1, __ATOMIC_RELAXED) == stopAt)
     syscall(SYS_tgkill, getpid(), (pid_t)syscall(SYS_gettid), SIGSTOP);
@@ -172,7 +176,7 @@ ssize_t write(int fd, const void *bytes, size_t length) {
   return written;
 }
 
-/* What was written before a sync began is safe when it has ended; what is written meanwhile is not. */
+/* Records the begin and the end of a sync: only writes before its begin are durable at its end. */
 static int sync_with(int (*real)(int), int fd) {
   int file = fileOf(fd);
   if (file == OTHER) return real(fd);
@@ -180,12 +184,12 @@ static int sync_with(int (*real)(int), int fd) {
   if (slow > 0) usleep(slow);
   static uint64_t number;
   pthread_mutex_lock(&lock);
-  uint64_t mine = ++number;
-  put(file, SYNC_BEGIN, mine, 0, NULL);
+  uint64_t current = ++number;
+  put(file, SYNC_BEGIN, current, 0, NULL);
   pthread_mutex_unlock(&lock);
   int code = real(fd);
   pthread_mutex_lock(&lock);
-  if (code == 0) put(file, SYNC_END, mine, 0, NULL);
+  if (code == 0) put(file, SYNC_END, current, 0, NULL);
   pthread_mutex_unlock(&lock);
   return code;
 }
@@ -199,7 +203,7 @@ int fsync(int fd) {
   return sync_with(real, fd);
 }
 
-/* LMDB maps read-only here. Were it to write through the map, no recording of calls would do. */
+/* LMDB's map is read-only here. Writes through a map could not be recorded. */
 int msync(void *start, size_t length, int flags) {
   REAL(int, "msync", void *, size_t, int);
   return real(start, length, flags);
@@ -218,7 +222,7 @@ int ftruncate(int fd, off_t length) {
 }
 int ftruncate64(int fd, off_t length) { return ftruncate(fd, length); }
 
-/* Makes a file as long, among other things. */
+/* Recorded as a change of the file's length. */
 int posix_fallocate(int fd, off_t offset, off_t length) {
   REAL(int, "posix_fallocate", int, off_t, off_t);
   int file = fileOf(fd);
@@ -237,7 +241,7 @@ int fallocate(int fd, int mode, off_t offset, off_t length) {
   if (file == OTHER) return real(fd, mode, offset, length);
   pthread_mutex_lock(&lock);
   int code = real(fd, mode, offset, length);
-  /* A hole reads as zeros. `length` would be taken for bytes that follow; the reader knows that there are none. */
+  /* A hole reads as zeros. Unlike the length of a write, this one is not followed by bytes. */
   if (code == 0 && (mode & FALLOC_FL_PUNCH_HOLE)) put(file, PUNCH, offset, length, NULL);
   pthread_mutex_unlock(&lock);
   return code;

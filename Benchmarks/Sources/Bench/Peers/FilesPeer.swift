@@ -1,8 +1,9 @@
 import Foundation
 
-/// One file per entry, named by a hash of the URL, in 256 folders: SDURLCache's way, with nothing but system calls.
-/// Head and body are in one file, found and copied by open, fstat, read, close; written by a temporary file, fdatasync, and
-/// rename.
+/// One file per entry in 256 folders, named by a hash of the URL, like SDURLCache; with system calls alone.
+///
+/// A file has head and body. Reads use open, fstat, read and close. Writes use a temporary file and rename, with
+/// fdatasync if they are synced.
 final class FilesPeer: Peer {
   static let name = "one file per entry"
 
@@ -22,9 +23,9 @@ final class FilesPeer: Peer {
     return String(repeating: "0", count: max(0, digits - text.count)) + text
   }
 
-  /// Calls `body` with the path of a URL's file, as C wants it.
+  /// Calls `body` with the path of a URL's file as a C string.
   private func withPath<R>(_ url: String, _ body: (UnsafePointer<CChar>) -> R) -> R {
-    // FNV-1a twice, from two starts: 128 bits, as a name needs.
+    // FNV-1a with two start values: 128 bits.
     var first: UInt64 = 0xcbf2_9ce4_8422_2325
     var second: UInt64 = 0x6c62_272e_07bb_0142
     for byte in url.utf8 {
@@ -59,7 +60,9 @@ final class FilesPeer: Peer {
     for index in range { try write(index, synced: false) }
   }
 
-  /// - Parameter synced: as safe from a power cut as a commit is.
+  /// Writes an entry's file.
+  ///
+  /// - Parameter synced: Whether the bytes are durable before the file gets its name.
   func write(_ index: Int, synced: Bool) throws {
     let head = fixture.head(index)
     let body = fixture.body(index)
@@ -126,7 +129,7 @@ final class FilesPeer: Peer {
     withPath(urls[index]) { path in _ = unlink(path) }
   }
 
-  /// Removes the files that were changed after a moment: there is no index, so all are looked at.
+  /// Removes the files that were changed after a date. Reads the date of every file, as there is no index.
   func removeAll(changedAfter seconds: Double) -> Int {
     var removed = 0
     for number in 0..<256 {

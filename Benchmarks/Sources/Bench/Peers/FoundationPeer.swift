@@ -4,7 +4,7 @@ import Foundation
   import FoundationNetworking
 #endif
 
-/// Foundation's own URLCache with its file store. Every lookup lists the directory, so it is filled only as far as that goes.
+/// Foundation's `URLCache` with its files. Used for few entries only, because every lookup lists the directory.
 final class FoundationPeer: Peer {
   static let name = "Foundation URLCache"
   static let waits = true
@@ -18,7 +18,7 @@ final class FoundationPeer: Peer {
   }
 
   static func request(_ url: String) -> URLRequest {
-    guard let url = URL(string: url) else { fatalError("A fixture's URL is none: \(url)") }
+    guard let url = URL(string: url) else { fatalError("A fixture's URL is invalid: \(url)") }
     return URLRequest(url: url)
   }
 
@@ -26,7 +26,7 @@ final class FoundationPeer: Peer {
     let fields = Dictionary(uniqueKeysWithValues: fixture.fields(index))
     guard let url = URL(string: fixture.url(index)),
       let response = HTTPURLResponse(url: url, statusCode: 200, httpVersion: "HTTP/1.1", headerFields: fields)
-    else { fatalError("A fixture makes no response") }
+    else { fatalError("A fixture's response cannot be created") }
     return CachedURLResponse(response: response, data: fixture.body(index), userInfo: nil, storagePolicy: .allowed)
   }
 
@@ -34,7 +34,7 @@ final class FoundationPeer: Peer {
     for index in range {
       cache.storeCachedResponse(Self.cachedResponse(fixture, index), for: Self.request(fixture.url(index)))
     }
-    // It writes behind: the last one must be there before anything is measured.
+    // The cache writes in the background: wait until the last entry is stored.
     let deadline = Date().addingTimeInterval(120)
     while body(range.upperBound - 1) == nil {
       guard Date() < deadline else { throw BenchError("Foundation's URLCache did not keep what was stored") }

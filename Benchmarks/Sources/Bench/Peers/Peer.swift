@@ -1,22 +1,22 @@
 import Foundation
 
-/// Something that keeps responses, filled with a fixture and used as its own users would.
+/// A store of responses to compare with, filled with a fixture and used in its usual way.
 protocol Peer: AnyObject {
   static var name: String { get }
 
   /// Whether a read waits for another process or thread.
   static var waits: Bool { get }
 
-  /// Makes an empty one in a folder.
+  /// Creates an empty store in a folder.
   init(folder: String, fixture: Fixture) throws
 
-  /// Stores entries, in whatever groups suit it, and makes them durable.
+  /// Stores entries in groups of a suitable size.
   func store(_ range: Range<Int>) throws
 
-  /// Looks entries up by URL and copies head and body out. Returns the bytes of the bodies.
+  /// Looks entries up by URL and copies head and body. Returns the number of bytes of the bodies.
   func read(_ picks: ArraySlice<UInt32>) -> Int
 
-  /// A copy of an entry's body, to check it.
+  /// Returns a copy of an entry's body; nil on a miss.
   func body(_ index: Int) -> Data?
 
   func close()
@@ -27,7 +27,7 @@ extension Peer {
 
   var name: String { Self.name }
 
-  /// Compares what is stored with the fixture: the first, the last, and a hundred between.
+  /// Compares the first, the last and 100 random bodies with the fixture; traps on a difference.
   func check(_ fixture: Fixture) {
     var random = SplitMix64(state: 7)
     for pick in [0, UInt32(fixture.count - 1)] + random.picks(100, below: fixture.count) {
@@ -36,8 +36,9 @@ extension Peer {
     }
   }
 
-  func contestant(_ picks: [[UInt32]], threads: Int = 1, suffix: String = "") -> Contestant {
-    Contestant(name: name + suffix, operations: picks[0].count, threads: threads, waits: Self.waits) { thread, round in
+  func benchmarkCase(_ picks: [[UInt32]], threads: Int = 1, suffix: String = "") -> BenchmarkCase {
+    BenchmarkCase(name: name + suffix, operations: picks[0].count, threads: threads, waits: Self.waits) {
+      thread, round in
       let mine = picks[(thread + round) % picks.count]
       guard self.read(mine[...]) > 0 else { fatalError("\(self.name) missed") }
     }

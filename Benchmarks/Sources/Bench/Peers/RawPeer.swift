@@ -1,14 +1,23 @@
 import CRawLMDB
 import Foundation
 
-/// What a loop in C reaches on a copy of the store's file. It does the lookups of a store's hit, each a mdb_get: the key in
-/// a table `keys`, which it has in place of the store's index and which gives the row's number, the head in `heads`, which up
-/// to 1.9 KB holds the body too, and each chunk of a larger body in `bodies`. Then it copies head and body. One transaction is renewed and reset for each.
+/// The C baseline on a copy of the store's data file.
+///
+/// Makes the lookups of a store's hit, each by `mdb_get`, and copies the bytes:
+/// - the row ID in a table `keys`, which replaces the store's index file;
+/// - the record header in `heads`, with the body if it is small;
+/// - each chunk of a larger body in `bodies`.
+///
+/// Each hit renews and resets a transaction.
 final class RawPeer {
   private let store: OpaquePointer
   let keys: KeyBytes
 
-  /// - Parameter folder: gets a copy of the data file of `source`, which must be closed or at rest.
+  /// Opens a copy of a store's data file.
+  ///
+  /// - Parameters:
+  ///   - source: The folder of the store, which must be closed or idle.
+  ///   - folder: The folder for the copy.
   init(copying source: String, to folder: String, keys: KeyBytes) throws {
     self.keys = keys
     try FileManager.default.copyItem(atPath: source + "/data.mdb", toPath: folder + "/data.mdb")
@@ -16,8 +25,8 @@ final class RawPeer {
     self.store = store
   }
 
-  func contestant(_ name: String, _ picks: [[UInt32]], _ copies: raw_copies, threads: Int = 1) -> Contestant {
-    Contestant(name: name, operations: picks[0].count, threads: threads) { [self] thread, round in
+  func benchmarkCase(_ name: String, _ picks: [[UInt32]], _ copies: raw_copies, threads: Int = 1) -> BenchmarkCase {
+    BenchmarkCase(name: name, operations: picks[0].count, threads: threads) { [self] thread, round in
       let mine = picks[(thread + round) % picks.count]
       let total = keys.withPointers { raw_read(store, $0, mine, mine.count, copies) }
       guard total > 0 else { fatalError("\(name) missed") }
@@ -27,7 +36,7 @@ final class RawPeer {
   func close() { raw_close(store) }
 }
 
-/// One mdb_get and one memcpy: a table with nothing but the record under the URL.
+/// The minimum in C: one `mdb_get` and one `memcpy` on a table with the record under the URL.
 final class PlainPeer {
   private let store: OpaquePointer
   private let keys: KeyBytes
@@ -43,8 +52,8 @@ final class PlainPeer {
     }
   }
 
-  func contestant(_ name: String, _ picks: [[UInt32]], threads: Int = 1) -> Contestant {
-    Contestant(name: name, operations: picks[0].count, threads: threads) { [self] thread, round in
+  func benchmarkCase(_ name: String, _ picks: [[UInt32]], threads: Int = 1) -> BenchmarkCase {
+    BenchmarkCase(name: name, operations: picks[0].count, threads: threads) { [self] thread, round in
       let mine = picks[(thread + round) % picks.count]
       guard keys.withPointers({ raw_plain_read(store, $0, mine, mine.count) }) > 0 else { fatalError("\(name) missed") }
     }

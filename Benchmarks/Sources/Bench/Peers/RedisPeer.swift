@@ -1,7 +1,7 @@
 import CHiredis
 import Foundation
 
-/// A Redis server of our own on a Unix socket, asked with GET by hiredis; memory only, without a limit.
+/// A private Redis server on a Unix socket, read with GET by hiredis; in memory only, without a limit.
 final class RedisPeer: Peer {
   static let name = "Redis, Unix socket"
   static let waits = true
@@ -30,12 +30,12 @@ final class RedisPeer: Peer {
         }
         redisFree(connection)
       }
-      guard Date() < deadline else { throw BenchError("the Redis server does not answer") }
+      guard Date() < deadline else { throw BenchError("the Redis server does not reply") }
       usleep(20_000)
     }
   }
 
-  /// Sends a command; its parts may hold any bytes.
+  /// Sends a command; its parts can have any bytes.
   private func append(_ parts: [[UInt8]]) {
     let joined = parts.flatMap { $0 }
     var lengths = parts.map(\.count)
@@ -53,7 +53,7 @@ final class RedisPeer: Peer {
 
   private func reply<R>(_ body: (redisReply) -> R) throws -> R {
     var reply: UnsafeMutableRawPointer?
-    guard redisGetReply(connection, &reply) == REDIS_OK, let reply else { throw BenchError("Redis broke off") }
+    guard redisGetReply(connection, &reply) == REDIS_OK, let reply else { throw BenchError("Redis failed") }
     defer { freeReplyObject(reply) }
     return body(reply.assumingMemoryBound(to: redisReply.self).pointee)
   }
@@ -69,7 +69,7 @@ final class RedisPeer: Peer {
       let head = fixture.head(index)
       let count = withUnsafeBytes(of: UInt32(head.count)) { Array($0) }
       append([set, Array(urls[index].utf8), count + head + fixture.body(index)])
-      // Many commands go out before the answers are read.
+      // Send many commands before reading the replies.
       pending += 1
       if pending == 64 { try readReplies() }
     }

@@ -1,8 +1,10 @@
 import CRocksDB
 import Foundation
 
-/// RocksDB by its C interface: the whole response under the URL, with bloom filters, a block cache of 256 MB, and pinned
-/// reads; without compression, as bodies mostly are compressed already.
+/// RocksDB through its C interface, with the whole response under the URL.
+///
+/// Uses Bloom filters, a block cache of 256 MB and pinned reads. Does not compress, as most bodies are compressed
+/// already.
 final class RocksDBPeer: Peer {
   static let name = "RocksDB"
 
@@ -52,7 +54,7 @@ final class RocksDBPeer: Peer {
     rocksdb_compact_range(database, nil, 0, nil, 0)
   }
 
-  /// One batch: for each entry a count, the head and the body under the URL.
+  /// Writes a batch: under each URL the size of the head, the head and the body.
   func storeGroup(_ range: Range<Int>, synced: Bool) throws {
     rocksdb_writeoptions_set_sync(writeOptions, synced ? 1 : 0)
     let batch = rocksdb_writebatch_create()
@@ -89,7 +91,7 @@ final class RocksDBPeer: Peer {
     return sum
   }
 
-  /// Copies a value out; its bytes, or 0.
+  /// Copies a value and returns its size, or 0 on a miss.
   private func copy(_ index: Int) -> Int {
     var error: UnsafeMutablePointer<CChar>?
     let slice = withKey(index) { rocksdb_get_pinned(database, readOptions, $0, $1, &error) }
@@ -108,11 +110,11 @@ final class RocksDBPeer: Peer {
     return Data(bytes: memory + start, count: count - start)
   }
 
-  /// Removes a run of entries, whose keys lie together, by one mark.
+  /// Removes entries with adjacent keys by one range tombstone.
   func remove(_ range: Range<Int>) throws {
     let batch = rocksdb_writebatch_create()
     defer { rocksdb_writebatch_destroy(batch) }
-    // Up to the last one, which a range leaves out.
+    // The range excludes its end, so the last key is deleted separately.
     withKey(range.lowerBound) { first, firstCount in
       withKey(range.upperBound - 1) { last, lastCount in
         rocksdb_writebatch_delete_range(batch, first, firstCount, last, lastCount)
@@ -125,7 +127,7 @@ final class RocksDBPeer: Peer {
     try check(error)
   }
 
-  /// Removes entries whose keys lie apart: one by one, in one batch.
+  /// Removes entries with scattered keys one by one, in one batch.
   func removeEach(_ range: Range<Int>) throws {
     let batch = rocksdb_writebatch_create()
     defer { rocksdb_writebatch_destroy(batch) }

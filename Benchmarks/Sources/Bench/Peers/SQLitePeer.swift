@@ -1,8 +1,9 @@
 import CSQLite
 import Foundation
 
-/// SQLite with the tables of Apple's URL cache (`cfurl_cache_response`, `…_blob_data`, `…_receiver_data`), tuned: WAL,
-/// `synchronous = NORMAL`, mapped reads, prepared statements, groups of stores in one transaction.
+/// SQLite with the tables of Apple's URL cache (`cfurl_cache_response`, `…_blob_data`, `…_receiver_data`).
+///
+/// Tuned: WAL, `synchronous = NORMAL`, mapped reads, prepared statements, and groups of writes in one transaction.
 final class SQLitePeer: Peer {
   static let name = "SQLite"
 
@@ -66,7 +67,7 @@ final class SQLitePeer: Peer {
     var text = text
     text.withUTF8 { utf8 in
       utf8.withMemoryRebound(to: CChar.self) { characters in
-        // The text is copied: it lives only for this call.
+        // SQLITE_TRANSIENT: SQLite copies the text, which is valid only during this call.
         _ = sqlite3_bind_text(
           statement, index, characters.baseAddress, Int32(characters.count),
           unsafeBitCast(-1, to: sqlite3_destructor_type.self))
@@ -90,10 +91,10 @@ final class SQLitePeer: Peer {
     checkpoint()
   }
 
-  /// Everything into the database file, synced.
+  /// Moves the WAL into the database file and syncs it.
   func checkpoint() { sqlite3_wal_checkpoint_v2(database, nil, SQLITE_CHECKPOINT_FULL, nil, nil) }
 
-  /// One transaction. Its time stamps are the entries' numbers, so that a purge can cut anywhere.
+  /// Stores entries in one transaction. Their time stamps are their numbers, so that a purge can begin at any entry.
   func storeGroup(_ range: Range<Int>) throws {
     try execute("BEGIN IMMEDIATE")
     for index in range {
@@ -138,7 +139,7 @@ final class SQLitePeer: Peer {
     return Data(bytes: bytes, count: Int(sqlite3_column_bytes(select, 1)))
   }
 
-  /// Removes the entries from a number on, as Apple's cache does: by time stamp, from all three tables.
+  /// Removes entries from all three tables by time stamp, as Apple's cache does.
   func remove(where condition: String) throws {
     let rows = "(SELECT entry_ID FROM cfurl_cache_response WHERE time_stamp \(condition))"
     try execute(

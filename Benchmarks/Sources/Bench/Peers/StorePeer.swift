@@ -2,16 +2,17 @@ import Foundation
 import HTTPCaching
 import ResponseStore
 
-/// This project's store, through its own interface. A read copies head and body into memory of the response's own, and
-/// takes the status and the body's bytes; header fields are decoded, and a `Data` made of the body, only where a measure
-/// says so.
+/// This project's store.
+///
+/// A read copies header and body, and uses the status and the bytes of the body. Only the cases that say so decode the
+/// fields or create a `Data`.
 final class StorePeer: Peer {
   static let name = "ResponseStore"
 
   let fixture: Fixture
   let folder: String
   private(set) var store: ResponseStore
-  /// Made once, as a caller that asks again for the same URL would; making one is measured by itself.
+  /// The keys, created in advance; a separate case includes their creation.
   let keys: [RequestKey]
 
   convenience init(folder: String, fixture: Fixture) throws {
@@ -26,7 +27,7 @@ final class StorePeer: Peer {
       folder, capacityByteCount: capacityByteCount ?? Self.capacity(fixture), verifiesEveryRead: verifiesEveryRead)
   }
 
-  /// Room for everything, so that nothing is evicted.
+  /// Returns a capacity that is large enough to evict nothing.
   static func capacity(_ fixture: Fixture) -> Int {
     max(256 << 20, fixture.count * (fixture.bodyByteCount + 4096) * 2)
   }
@@ -57,7 +58,7 @@ final class StorePeer: Peer {
     return sum
   }
 
-  /// As ``read(_:)``, with the body as a `Data`.
+  /// Like ``read(_:)``, with the body as a `Data`.
   func readAsData(_ picks: ArraySlice<UInt32>) -> Int {
     var sum = 0
     for pick in picks {
@@ -67,7 +68,7 @@ final class StorePeer: Peer {
     return sum
   }
 
-  /// Without a copy: status, and one byte of each piece of the body.
+  /// Reads the status and one byte of each body chunk without a copy.
   func readBorrowed(_ picks: ArraySlice<UInt32>) -> Int {
     var sum = 0
     for pick in picks {
@@ -80,7 +81,7 @@ final class StorePeer: Peer {
     return sum
   }
 
-  /// As ``read(_:)``, with a key made of each URL, and all header fields decoded.
+  /// Like ``read(_:)``, with a key created from each URL, and with all header fields decoded.
   func readDecoding(_ urls: [String], _ picks: ArraySlice<UInt32>) -> Int {
     var sum = 0
     for pick in picks {

@@ -1,17 +1,18 @@
 import Foundation
 import ResponseStore
 
-/// Writes 20 times the capacity, in sizes from 500 B to 2 MB, each power of two as often: what is refused, how many bytes
-/// the directory takes, and whether the last tenth is slower than the first.
+/// Sustained eviction: writes 20 times the capacity, with sizes from 500 B to 2 MB on a logarithmic distribution.
+///
+/// Measures dropped writes, the disk usage of the directory, and the time of each tenth.
 struct Churn {
   let report: Report
   let scratch: Scratch
 
-  /// A tenth of what comes once the store is full: before, there is nothing to evict.
+  /// A tenth of the bytes written after the first full capacity, before which nothing is evicted.
   private struct Tenth {
-    /// Milliseconds for each megabyte.
+    /// The time in milliseconds per megabyte.
     var cost: Double
-    /// Percents of the capacity.
+    /// The disk usage in percent of the capacity.
     var disk: Double
   }
 
@@ -29,13 +30,13 @@ struct Churn {
       report.add("churn", measure, scenario, "ResponseStore", unit: unit, samples)
     }
     for index in rounds[0].tenths.indices {
-      let share = "\((index + 1) * 10) % written"
+      let share = "\((index + 1) * 10)% written"
       add("disk, \(share)", unit: "% of capacity", rounds.map { $0.tenths[index].disk })
       add("time, \(share)", unit: "ms/MB", rounds.map { $0.tenths[index].cost })
     }
-    // What must never be is counted in all rounds together.
-    add("stores refused", unit: "stores", [Double(rounds.reduce(0) { $0 + $1.statistics.droppedStores })])
-    add("full maps met", unit: "times", [Double(rounds.reduce(0) { $0 + $1.statistics.fullMaps })])
+    // Failures are summed over all rounds.
+    add("stores refused", unit: "stores", [Double(rounds.reduce(0) { $0 + $1.statistics.droppedWrites })])
+    add("map full retries", unit: "times", [Double(rounds.reduce(0) { $0 + $1.statistics.mapFullRetries })])
     add("disk at most", unit: "% of capacity", [rounds.reduce(0) { max($0, $1.mostDisk) }])
     add("first tenth", unit: "ms/MB", rounds.compactMap(\.tenths.first?.cost))
     add("last tenth", unit: "ms/MB", rounds.compactMap(\.tenths.last?.cost))

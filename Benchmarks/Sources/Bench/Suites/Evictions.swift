@@ -1,7 +1,7 @@
 import Foundation
 import ResponseStore
 
-/// Eviction: what it costs for each entry, in small steps and by the half, in a store of few entries and of many.
+/// The time of eviction per entry, in small steps and of half the entries, with few and with many entries.
 struct Evictions {
   let report: Report
   let scratch: Scratch
@@ -14,7 +14,7 @@ struct Evictions {
     }
   }
 
-  /// - Parameter inRandomOrder: Stores the URLs in another order than that of their keys, as the requests of many users come.
+  /// - Parameter inRandomOrder: Whether to store the URLs in random order, not in the order of their keys.
   private func evict(_ fixture: Fixture, inRandomOrder: Bool) throws {
     var options = ResponseStore.Options(capacityByteCount: StorePeer.capacity(fixture))
     options.runsInBackground = false
@@ -25,12 +25,12 @@ struct Evictions {
     if inRandomOrder { order.shuffle(using: &random) }
     for index in order { store.store(fixture.response(index)) }
     try store.flush()
-    // Some are used more than others.
+    // Use some entries more than others.
     for _ in 0..<fixture.count {
       _ = store.lookup(fixture.key(Int(random.next() % UInt64(fixture.count)) / Int(1 + random.next() % 64)))
     }
     let scenario = fixture.name + (inRandomOrder ? ", random order" : "")
-    // Down to where the entries no longer fit: from there to the lower watermark the eviction thread's steps lead.
+    // Lower the capacity until entries are evicted. The steps of the eviction thread continue to the low watermark.
     while store.entryCount == fixture.count { store.capacityByteCount = store.capacityByteCount * 97 / 100 }
     var samples: [Double] = []
     var hasMore = true

@@ -3,7 +3,7 @@ import Foundation
 import LMDBURLCache
 import ResponseStore
 
-/// Opening, memory, and what asking for the size costs.
+/// The time of opening, the heap that an open store uses, and the time of `currentDiskUsage`.
 struct Opening {
   let report: Report
   let scratch: Scratch
@@ -30,7 +30,7 @@ struct Opening {
       }
       guard let store = opened else { throw BenchError("the store did not open") }
       times.append(elapsed / 1e6)
-      // All are looked at once, so that whatever is kept for each is there.
+      // Look up every entry, so that the heap includes all memory that grows with the entries.
       for key in peer.keys where store.lookup(key) == nil { throw BenchError("an entry is missing after opening") }
       heap.append((Self.heapByteCount - before) / Double(fixture.count))
       store.close()

@@ -1,7 +1,7 @@
 import Foundation
 import ResponseStore
 
-/// Purges since a date and eviction: 1 % and 50 % of what is stored, beside the peers.
+/// Purges by date and eviction, of 1% and 50% of the entries, compared with the peers; and all kinds of purges.
 struct Purges {
   let report: Report
   let scratch: Scratch
@@ -12,7 +12,7 @@ struct Purges {
       for percent in [1, 50] {
         try store(fixture, percent)
         try sqlite(fixture, percent)
-        // A million files take ten minutes to make and to delete.
+        // A million files would take ten minutes to create and to delete.
         if count <= 100_000 { try files(fixture, percent) }
         try rocksDB(fixture, percent)
       }
@@ -35,25 +35,25 @@ struct Purges {
     report.add("purge", measure, fixture.name, peer, unit: "ms", milliseconds)
   }
 
-  /// How long the call takes, and then until the entries are gone from the disk, too.
+  /// Measures the time until the call returns, until the rows are deleted, and of eviction.
   private func store(_ fixture: Fixture, _ percent: Int) throws {
     let store = try filledStore(fixture)
     let kept = fixture.count - fixture.count * percent / 100
     let returned = nanoseconds { store.removeResponses(since: EntryClock.start + Double(kept)) } / 1e6
-    var gone = returned
-    gone += nanoseconds { while store.entryCount > kept { usleep(500) } } / 1e6
-    add("since, \(percent) %", fixture, "ResponseStore", [returned])
-    add("since, \(percent) %", fixture, "ResponseStore, until deleted", [gone])
+    var deleted = returned
+    deleted += nanoseconds { while store.entryCount > kept { usleep(500) } } / 1e6
+    add("since, \(percent)%", fixture, "ResponseStore", [returned])
+    add("since, \(percent)%", fixture, "ResponseStore, until deleted", [deleted])
     guard store.lookup(fixture.key(kept + 1)) == nil, store.lookup(fixture.key(0)) != nil else {
       fatalError("the purge removed the wrong entries")
     }
-    // Eviction by a lower capacity. How many go follows from the bytes.
+    // Evict by a lower capacity. The bytes determine the number of evicted entries.
     let before = store.entryCount
     let used = store.diskByteCount
     let evicting = nanoseconds { store.capacityByteCount = max(4 << 20, used * (100 - percent) / 100) }
     let evicted = max(1, before - store.entryCount)
     report.add(
-      "purge", "evict \(percent) %", fixture.name, "ResponseStore", unit: "us/entry",
+      "purge", "evict \(percent)%", fixture.name, "ResponseStore", unit: "us/entry",
       [evicting / 1000 / Double(evicted)])
     store.close()
   }
@@ -62,11 +62,11 @@ struct Purges {
     let peer = try SQLitePeer(folder: scratch.folder("purge"), fixture: fixture)
     try peer.store(0..<fixture.count)
     let kept = fixture.count - fixture.count * percent / 100
-    add("since, \(percent) %", fixture, peer.name, [try nanoseconds { try peer.remove(where: ">= \(kept)") } / 1e6])
+    add("since, \(percent)%", fixture, peer.name, [try nanoseconds { try peer.remove(where: ">= \(kept)") } / 1e6])
     let evicted = kept * percent / 100
     let elapsed = try nanoseconds { try peer.remove(where: "< \(evicted)") }
     report.add(
-      "purge", "evict \(percent) %", fixture.name, peer.name, unit: "us/entry", [elapsed / 1000 / Double(evicted)])
+      "purge", "evict \(percent)%", fixture.name, peer.name, unit: "us/entry", [elapsed / 1000 / Double(evicted)])
     peer.close()
   }
 
@@ -79,14 +79,14 @@ struct Purges {
     try peer.store(kept..<fixture.count)
     var removed = 0
     add(
-      "since, \(percent) %", fixture, peer.name,
+      "since, \(percent)%", fixture, peer.name,
       [nanoseconds { removed = peer.removeAll(changedAfter: date) } / 1e6])
     guard removed == fixture.count - kept else { throw BenchError("\(removed) files were removed") }
-    // The best that files can do: someone else knows which are the oldest.
+    // The best case for files: the oldest entries are known without a search.
     let evicted = kept * percent / 100
     let elapsed = nanoseconds { for index in 0..<evicted { peer.remove(index) } }
     report.add(
-      "purge", "evict \(percent) %", fixture.name, peer.name, unit: "us/entry", [elapsed / 1000 / Double(evicted)])
+      "purge", "evict \(percent)%", fixture.name, peer.name, unit: "us/entry", [elapsed / 1000 / Double(evicted)])
   }
 
   private func rocksDB(_ fixture: Fixture, _ percent: Int) throws {
@@ -94,12 +94,12 @@ struct Purges {
     try peer.store(0..<fixture.count)
     let kept = fixture.count - fixture.count * percent / 100
     add(
-      "since, \(percent) %", fixture, "RocksDB, keys by date",
+      "since, \(percent)%", fixture, "RocksDB, keys by date",
       [try nanoseconds { try peer.remove(kept..<fixture.count) } / 1e6])
     peer.close()
   }
 
-  /// Each kind of purge again and again, while a writer stores at full speed: median and p99 of the time to return.
+  /// Measures median and p99 of each kind of purge while a thread stores at full speed.
   private func scopes(_ fixture: Fixture) throws {
     let store = try filledStore(fixture)
     let stop = StopFlag()
@@ -115,7 +115,7 @@ struct Purges {
     writer.start()
     guard let prefix = URL(string: "http://assets.example.com/images/00000000"),
       let origin = URL(string: "http://assets.example.com/")
-    else { fatalError("a URL is none") }
+    else { fatalError("a URL is invalid") }
     let purges: [(String, () -> Void)] = [
       ("one key", { store.remove(fixture.key(7)) }),
       ("since", { store.removeResponses(since: EntryClock.start + Double(fixture.count) * 0.99) }),
@@ -127,8 +127,8 @@ struct Purges {
     for (name, purge) in purges {
       var samples = (0..<(report.isQuick ? 10 : 100)).map { _ in nanoseconds(purge) / 1e6 }
       samples.sort()
-      add("\(name), p50", fixture, "ResponseStore, beside a writer", [percentile(samples, 0.5)])
-      add("\(name), p99", fixture, "ResponseStore, beside a writer", [percentile(samples, 0.99)])
+      add("\(name), p50", fixture, "ResponseStore, during writes", [percentile(samples, 0.5)])
+      add("\(name), p99", fixture, "ResponseStore, during writes", [percentile(samples, 0.99)])
     }
     stop.set()
     ended.wait()

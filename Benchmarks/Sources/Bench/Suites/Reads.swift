@@ -2,7 +2,7 @@ import CRawLMDB
 import Foundation
 import ResponseStore
 
-/// Hits: every peer filled with the same fixture, asked for the same entries in the same order.
+/// Latency of hits: every peer stores the same fixture and looks up the same entries in the same order.
 struct Reads {
   let report: Report
   let scratch: Scratch
@@ -15,7 +15,7 @@ struct Reads {
     try compare(Fixture(count: quick ? 100 : 1_500, bodyByteCount: 256 << 10))
   }
 
-  /// Entries to ask for, one list for each thread and round, so that no round finds what the last one left in the caches.
+  /// Returns lists of entries to look up, so that rounds and threads do not share what is in the processor's caches.
   private func picks(_ fixture: Fixture) -> [[UInt32]] {
     let operations = min(20_000, (report.isQuick ? 200 << 20 : 400 << 20) / fixture.bodyByteCount)
     var random = SplitMix64(state: 1)
@@ -26,7 +26,7 @@ struct Reads {
     let picks = picks(fixture)
     let store = try StorePeer(folder: scratch.folder("store"), fixture: fixture)
     try store.store(0..<fixture.count)
-    // The first read of each record compares checksums.
+    // Reopen: the first read of each record then verifies its checksum.
     try store.reopen()
     let first = nanoseconds {
       guard store.read(ArraySlice(0..<UInt32(fixture.count))) > 0 else { fatalError("missed") }
@@ -42,41 +42,41 @@ struct Reads {
     let peers = try others(fixture)
     let urls = (0..<fixture.count).map { fixture.url($0) }
 
-    var contestants = [
-      store.contestant(picks),
-      raw.contestant("raw C, head then body", picks, raw_copies_reused),
-      raw.contestant("raw C, head then body, fresh memory", picks, raw_copies_fresh),
-      plain.contestant("raw C, one get", picks),
-      Contestant(name: "ResponseStore, body as Data", operations: picks[0].count) { _, round in
+    var cases = [
+      store.benchmarkCase(picks),
+      raw.benchmarkCase("raw C, head then body", picks, raw_copies_reused),
+      raw.benchmarkCase("raw C, head then body, fresh memory", picks, raw_copies_fresh),
+      plain.benchmarkCase("raw C, one get", picks),
+      BenchmarkCase(name: "ResponseStore, body as Data", operations: picks[0].count) { _, round in
         if store.readAsData(picks[round % picks.count][...]) == 0 { fatalError("missed") }
       },
-      Contestant(name: "ResponseStore, URL to fields", operations: picks[0].count) { _, round in
+      BenchmarkCase(name: "ResponseStore, URL to fields", operations: picks[0].count) { _, round in
         _ = store.readDecoding(urls, picks[round % picks.count][...])
       },
-      Contestant(name: "ResponseStore, borrowed", operations: picks[0].count) { _, round in
+      BenchmarkCase(name: "ResponseStore, borrowed", operations: picks[0].count) { _, round in
         if store.readBorrowed(picks[round % picks.count][...]) == 0 { fatalError("missed") }
       },
-      raw.contestant("raw C, pointers", picks, raw_copies_none),
+      raw.benchmarkCase("raw C, pointers", picks, raw_copies_none),
     ]
-    if fixture.count <= 100_000 { contestants.append(verifying.contestant(picks, suffix: ", verify always")) }
-    contestants += peers.map { peer in
-      // The slow ones need fewer to be timed well.
+    if fixture.count <= 100_000 { cases.append(verifying.benchmarkCase(picks, suffix: ", verify always")) }
+    cases += peers.map { peer in
+      // Slow peers need fewer operations.
       let share = peer is FoundationPeer ? 2 : max(1, picks[0].count / 8)
-      return peer.contestant(picks.map { Array($0.prefix(share)) })
+      return peer.benchmarkCase(picks.map { Array($0.prefix(share)) })
     }
     let rounds = report.isQuick ? 9 : 21
-    report.add("reads", "hit", fixture, Harness.compare(contestants, rounds: rounds), order: contestants)
+    report.add("reads", "hit", fixture, Harness.compare(cases, rounds: rounds), order: cases)
 
-    // Per operation of one thread: as long as for one thread alone if they do not hinder each other. One thread takes its turns
-    // with two, since the machine is not the same a minute later.
+    // The times are per operation of each thread: threads that do not slow each other down take as long as one. Rounds
+    // of one thread and of two alternate, because the speed of the machine changes.
     let pairs = [
-      store.contestant(picks, threads: 2),
-      store.contestant(picks, suffix: ", one thread"),
-      raw.contestant("raw C, head then body", picks, raw_copies_reused, threads: 2),
-      raw.contestant("raw C, head then body, one thread", picks, raw_copies_reused),
+      store.benchmarkCase(picks, threads: 2),
+      store.benchmarkCase(picks, suffix: ", one thread"),
+      raw.benchmarkCase("raw C, head then body", picks, raw_copies_reused, threads: 2),
+      raw.benchmarkCase("raw C, head then body, one thread", picks, raw_copies_reused),
     ]
     report.add("reads", "hit, 2 threads", fixture, Harness.compare(pairs, rounds: rounds), order: pairs)
-    try besideWriter(store, raw, picks, rounds: rounds)
+    try duringWrites(store, raw, picks, rounds: rounds)
 
     verifying.close()
     for peer in peers { peer.close() }
@@ -96,9 +96,10 @@ struct Reads {
     }
   }
 
-  /// The same reads while another thread stores other entries as fast as it can: entries that are read would be found in
-  /// memory, where they wait for the disk.
-  private func besideWriter(_ store: StorePeer, _ raw: RawPeer, _ picks: [[UInt32]], rounds: Int) throws {
+  /// Measures the same hits while another thread stores at full speed.
+  ///
+  /// The writer stores other entries than the ones that are read, because those would be found among pending writes.
+  private func duringWrites(_ store: StorePeer, _ raw: RawPeer, _ picks: [[UInt32]], rounds: Int) throws {
     let fixture = store.fixture
     let isDone = DispatchSemaphore(value: 0)
     let stop = StopFlag()
@@ -107,32 +108,32 @@ struct Reads {
     let writer = Thread {
       var index = 0
       while !stop.isSet {
-        // The same ones again and again, so that nothing need be evicted.
+        // Replace the same entries, so that nothing is evicted.
         box.value.store(fixture.response(fixture.count + index % others))
         index += 1
       }
       isDone.signal()
     }
-    // The loop in C reads another file, which nobody writes: what it loses beside the writer, it loses to the machine.
-    let readers = [store.contestant(picks), raw.contestant("raw C, head then body", picks, raw_copies_reused)]
+    // The C baseline reads a file that no thread writes: its slowdown is due to the load on the machine.
+    let readers = [store.benchmarkCase(picks), raw.benchmarkCase("raw C, head then body", picks, raw_copies_reused)]
     let alone = Harness.compare(readers, rounds: rounds)
     writer.start()
-    let beside = Harness.compare(readers, rounds: rounds)
+    let during = Harness.compare(readers, rounds: rounds)
     stop.set()
     isDone.wait()
     report.add("reads", "hit, alone", fixture, alone, order: readers)
-    report.add("reads", "hit, beside a writer", fixture, beside, order: readers)
+    report.add("reads", "hit, during writes", fixture, during, order: readers)
   }
 }
 
 extension Report {
   func add(
-    _ suite: String, _ measure: String, _ fixture: Fixture, _ samples: [String: [Double]], order: [Contestant],
+    _ suite: String, _ measure: String, _ fixture: Fixture, _ samples: [String: [Double]], order: [BenchmarkCase],
     unit: String = "ns", scale: Double = 1
   ) {
-    for contestant in order {
-      add(
-        suite, measure, fixture.name, contestant.name, unit: unit, (samples[contestant.name] ?? []).map { $0 / scale })
+    for benchmarkCase in order {
+      let times = (samples[benchmarkCase.name] ?? []).map { $0 / scale }
+      add(suite, measure, fixture.name, benchmarkCase.name, unit: unit, times)
     }
   }
 }

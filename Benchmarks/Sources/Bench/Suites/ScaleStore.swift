@@ -16,7 +16,7 @@ final class ScaleStore {
   /// The next entry to store.
   private var next = 0
 
-  /// A clock that stands at the entry that is stored: one second for each.
+  /// A clock that shows the time of the entry that is being stored: one second for each entry.
   private final class IndexClock: Sendable {
     private let index = Atomic<Int>(0)
     var now: Date { Self.date(of: index.load(ordering: .relaxed)) }
@@ -24,17 +24,17 @@ final class ScaleStore {
     static func date(of index: Int) -> Date { Date(timeIntervalSince1970: 1_700_000_000) + Double(index) }
   }
 
-  /// What storing a number of entries took.
+  /// The measurements of storing a number of entries.
   private struct Run {
     var seconds: Double
     var writtenByteCount: Int
     var longestCall: Double
     var evictions: Int
-    /// The fewest entries at the end of any hundredth of it.
+    /// The fewest entries at the end of any hundredth of the run.
     var leastEntries: Int
-    /// The most entries evicted for one stored, over any tenth of it.
+    /// The most evicted entries per stored entry in any tenth of the run.
     var mostEvictedPerStore: Double
-    /// Microseconds, in order of size.
+    /// The latencies in microseconds, in ascending order.
     var lookups: [Double]
   }
 
@@ -62,7 +62,7 @@ final class ScaleStore {
     opened = try ResponseStore.open(directory: folder, options: options)
   }
 
-  /// Closes the store, and releases its map: pages that are mapped stay in the page cache.
+  /// Closes the store and unmaps its file, because mapped pages stay in the page cache.
   private func close() {
     store.close()
     opened = nil
@@ -91,17 +91,17 @@ final class ScaleStore {
   // MARK: Storing
 
   private func fillAndTurnOver() throws {
-    // The last tenth before the store is full is compared with the full state.
-    let last = count - count / 10
-    _ = storing(last)
+    // Compare the last million entries before the store is full with the full store.
+    let last = max(count - 1_000_000, 0)
+    if last > 0 { _ = storing(last) }
     let filling = storing(count - last)
     let payload = Double(store.statistics.payloadByteCount) / Double(store.entryCount)
-    add("stores while filling, last tenth", "a second", Double(count - last) / filling.seconds, lessIsBetter: false)
+    add("stores while filling, last million", "a second", Double(count - last) / filling.seconds, lessIsBetter: false)
     add(
       "written for each byte stored while filling", "bytes",
       Double(filling.writtenByteCount) / Double(count - last) / payload)
     addLookups("while filling", filling.lookups)
-    // Up to the first moment at which it is full.
+    // Store until the store is full for the first time.
     let before = store.statistics.evictions
     while store.statistics.evictions == before { _ = storing(count / 100) }
     let entryCount = store.entryCount
@@ -118,7 +118,7 @@ final class ScaleStore {
     add("disk when full", "% of capacity", Double(store.diskByteCount) / Double(capacityByteCount) * 100)
   }
 
-  /// Stores until the room that a purge left is taken again.
+  /// Stores until the store is full again after a purge.
   private func refill() {
     let before = store.statistics.evictions
     while store.statistics.evictions == before { _ = storing(max(count / 100, 1)) }
@@ -156,7 +156,7 @@ final class ScaleStore {
     return run
   }
 
-  /// Asks for entries of all ages, 1,000 a second.
+  /// Starts 1,000 lookups per second of entries of all ages.
   private func pacedReader() -> PacedReader {
     let store = store
     let fixture = fixture
@@ -172,7 +172,7 @@ final class ScaleStore {
 
   // MARK: Purging
 
-  /// How long the call takes, until the entries are deleted and nothing more is committed, and what is written meanwhile.
+  /// Measures the time until the call returns and until the rows are deleted, and the bytes written until then.
   private func purge(_ name: String, entryCount: Int, _ body: () -> Void) throws {
     try store.flush()
     settle()
@@ -189,13 +189,13 @@ final class ScaleStore {
     guard removed > entryCount / 2 else { throw BenchError("the purge of \(name) removed \(removed) of \(before)") }
   }
 
-  /// Waits until this process has committed and given back nothing for half a second; returns when the last of it was seen.
+  /// Waits until commits and disk usage have not changed for half a second; returns the time of the last change.
   @discardableResult
   private func settle() -> UInt64 {
     var last = now()
     var commits = store.statistics.commits
     var disk = store.diskByteCount
-    while now() < last + 500_000_000 {
+    while now() < last + 500_000_000 || store.statistics.pendingRemovalCount > 0 {
       usleep(1000)
       let present = store.statistics.commits
       let presentDisk = store.diskByteCount
@@ -232,7 +232,7 @@ final class ScaleStore {
     close()
   }
 
-  /// What a hit reads from the disk beyond its body, of records that are far apart.
+  /// Measures the bytes that a cold hit reads from the disk, with records that are far apart.
   private func coldHits() throws {
     dropPageCache(of: folder)
     var hits = 0
@@ -245,7 +245,7 @@ final class ScaleStore {
     if hits > 0 { add("a cold hit reads", "KB", Double(read) / Double(hits) / 1000) }
   }
 
-  /// The store is opened with half its capacity, and shrinks while it is used.
+  /// Opens the store with half its capacity, and measures how it shrinks during use.
   private func lowerCapacity() throws {
     let half = capacityByteCount / 2
     let entryCount = entryCountOfClosed()

@@ -6,7 +6,7 @@ import Synchronization
   import FoundationNetworking
 #endif
 
-/// The view of a server program: many tasks load from an origin on loopback, 95 % of what they ask for can be kept.
+/// A server program: concurrent tasks load from an origin on the same machine; 95% of the responses can be stored.
 struct Servers {
   let report: Report
   let scratch: Scratch
@@ -19,6 +19,13 @@ struct Servers {
     for tasks in [1, 4, 16, 64] {
       let requests = report.isQuick ? 1_000 : 20_000
       try await measure("LMDBURLCache.data(for:)", origin, tasks: tasks, requests: requests) { cache, request in
+        _ = try await cache.data(for: request)
+      }
+      var overSession = LMDBURLCache.Options()
+      overSession.transport = .urlSession(URLSessionConfiguration.default)
+      try await measure(
+        "LMDBURLCache.data(for:), over URLSession", origin, tasks: tasks, requests: requests, options: overSession
+      ) { cache, request in
         _ = try await cache.data(for: request)
       }
       let caching = Lazy { cache in URLSession(configuration: URLSessionConfiguration.default.caching(with: cache)) }
@@ -38,12 +45,13 @@ struct Servers {
   }
 
   private func measure(
-    _ name: String, _ origin: Nginx, tasks: Int, requests: Int,
+    _ name: String, _ origin: Nginx, tasks: Int, requests: Int, options: LMDBURLCache.Options = .init(),
     _ load: @escaping @Sendable (LMDBURLCache, URLRequest) async throws -> Void
   ) async throws {
     let cache = try LMDBURLCache(
-      directory: URL(fileURLWithPath: scratch.folder("server")), memoryCapacity: 64 << 20, diskCapacity: 256 << 20)
-    // What is hot has been asked for before.
+      directory: URL(fileURLWithPath: scratch.folder("server")), memoryCapacity: 64 << 20, diskCapacity: 256 << 20,
+      options: options)
+    // Load the hot URLs once, so that they are stored.
     for index in 0..<Self.hotCount { try await load(cache, URLRequest(url: origin.hot(index))) }
     guard cache.flush() else { throw BenchError("the cache could not be written") }
     let latencies = Samples()
@@ -56,7 +64,7 @@ struct Servers {
           var mine: [Double] = []
           for _ in 0..<(requests / tasks) {
             let draw = Int(random.next() % 100_000)
-            // One in twenty goes to the origin whatever is stored.
+            // One request in twenty always goes to the origin.
             let url = draw % 20 == 0 ? origin.uncacheable(draw % Self.hotCount) : origin.hot(draw % Self.hotCount)
             let began = now()
             try await load(cache, URLRequest(url: url))
@@ -77,7 +85,7 @@ struct Servers {
     }
   }
 
-  /// A thousand tasks want one URL that nobody has asked for.
+  /// Counts the requests at the origin when a thousand tasks request the same new URL.
   private func coalescing(_ origin: Nginx) async throws {
     let cache = try LMDBURLCache(
       directory: URL(fileURLWithPath: scratch.folder("coalescing")), memoryCapacity: 64 << 20, diskCapacity: 64 << 20)
@@ -93,14 +101,14 @@ struct Servers {
   }
 }
 
-/// What many tasks measured.
+/// The latencies that concurrent tasks measured.
 private final class Samples: Sendable {
   private let samples = Mutex<[Double]>([])
   var sorted: [Double] { samples.withLock { $0.sorted() } }
   func add(_ more: [Double]) { samples.withLock { $0 += more } }
 }
 
-/// A session made on first use, for the cache that it is first used with.
+/// Sessions that are created on first use, one for each cache.
 private final class Lazy: Sendable {
   private let made = Mutex<[ObjectIdentifier: URLSession]>([:])
   private let make: @Sendable (LMDBURLCache) -> URLSession
@@ -119,10 +127,9 @@ private final class Lazy: Sendable {
   }
 }
 
-/// An nginx of our own on loopback: files that may be kept for an hour below `/hot/`, the same files uncacheable below
-/// `/uncacheable/`.
+/// A private nginx on loopback: files below `/hot/` are fresh for an hour, those below `/uncacheable/` are uncacheable.
 final class Nginx: @unchecked Sendable {
-  // Sendable: nothing changes after `init` but the process, which only `stop` touches.
+  // Sendable: after `init` only the process changes, and only `stop` uses it.
   private let server = Process()
   private let folder: String
   private let port = 18_080 + Int(getpid()) % 10_000
@@ -134,7 +141,7 @@ final class Nginx: @unchecked Sendable {
     let fixture = Fixture(count: fileCount, bodyByteCount: 4 << 10)
     for index in 0..<fileCount { try fixture.body(index).write(to: URL(fileURLWithPath: "\(root)/\(index).webp")) }
     try fixture.body(0).write(to: URL(fileURLWithPath: root + "/fresh.webp"))
-    // Workers must be able to read what root wrote.
+    // The server must be able to read the files.
     chmod(folder, 0o755)
     let configuration = """
       daemon off; master_process off; pid \(folder)/pid; error_log \(folder)/error.log; user root;
@@ -150,18 +157,7 @@ final class Nginx: @unchecked Sendable {
         }
       }
       """
-    try Data(configuration.utf8).write(to: URL(fileURLWithPath: folder + "/nginx.conf"))
-    server.executableURL = URL(fileURLWithPath: "/usr/sbin/nginx")
-    server.arguments = ["-c", folder + "/nginx.conf", "-p", folder]
-    server.standardError = FileHandle.nullDevice
-    try server.run()
-    let deadline = Date().addingTimeInterval(20)
-    while !FileManager.default.fileExists(atPath: folder + "/pid") {
-      guard Date() < deadline, server.isRunning else {
-        throw BenchError("nginx does not start; see \(folder)/error.log")
-      }
-      usleep(10_000)
-    }
+    try server.runNginx(configuration: configuration, folder: folder)
   }
 
   private func url(_ path: String) -> URL {
@@ -173,7 +169,7 @@ final class Nginx: @unchecked Sendable {
   func uncacheable(_ index: Int) -> URL { url("/uncacheable/\(index).webp") }
   var fresh: URL { url("/hot/fresh.webp") }
 
-  /// How often a path was asked for.
+  /// Returns the number of requests for a path.
   func requestCount(of path: String) throws -> Int {
     usleep(200_000)
     let log = String(decoding: try Data(contentsOf: URL(fileURLWithPath: folder + "/access.log")), as: UTF8.self)

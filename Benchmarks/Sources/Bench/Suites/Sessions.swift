@@ -5,7 +5,7 @@ import LMDBURLCache
   import FoundationNetworking
 #endif
 
-/// Hits as a Foundation program sees them: `cachedResponse(for:)`, `data(for:)`, and a session's task.
+/// Latency of hits through the Foundation API: `cachedResponse(for:)`, `data(for:)` and the tasks of a session.
 struct Sessions {
   let report: Report
   let scratch: Scratch
@@ -38,7 +38,7 @@ struct Sessions {
   private func lookups(
     _ fixture: Fixture, _ requests: [URLRequest], _ onDisk: LMDBURLCache, _ inMemory: LMDBURLCache
   ) {
-    // Hits in memory take a tenth of the time, so they get more operations to be timed well.
+    // Hits in memory are ten times as fast, so their rounds have more operations.
     let (operations, memoryOperations) = (500, 10_000)
     var random = SplitMix64(state: 5)
     let picks = random.picks(memoryOperations * 8, below: fixture.count)
@@ -50,12 +50,12 @@ struct Sessions {
     let fields = (0..<fixture.count).map { Dictionary(uniqueKeysWithValues: fixture.fields($0)) }
     let bodies = (0..<fixture.count).map { fixture.body($0) }
 
-    // Each thread has its own, as with a program's threads; else they would count references to the same ones.
+    // Each thread has its own requests. Otherwise the threads would change the same reference counts.
     let requests = [requests, requests.compactMap { $0.url.map { FoundationPeer.request($0.absoluteString) } }]
     func hit(
       _ name: String, _ cache: LMDBURLCache, operations: Int, threads: Int = 1, builds: Bool = true
-    ) -> Contestant {
-      Contestant(name: name, operations: operations, threads: threads) { thread, round in
+    ) -> BenchmarkCase {
+      BenchmarkCase(name: name, operations: operations, threads: threads) { thread, round in
         var sum = 0
         for pick in slice(thread, round, operations) {
           guard let found = cache.cachedResponse(for: requests[thread][Int(pick)]) else { fatalError("missed") }
@@ -65,7 +65,7 @@ struct Sessions {
         if sum == 0 { fatalError("nothing was read") }
       }
     }
-    let bare = Contestant(name: "bare construction", operations: operations) { thread, round in
+    let bare = BenchmarkCase(name: "bare construction", operations: operations) { thread, round in
       var sum = 0
       for pick in slice(thread, round, operations) {
         let index = Int(pick)
@@ -79,13 +79,13 @@ struct Sessions {
       }
       if sum == 0 { fatalError("nothing was made") }
     }
-    let contestants = [
+    let cases = [
       hit("LMDBURLCache, disk", onDisk, operations: operations), bare,
       hit("LMDBURLCache, disk, response not asked for", onDisk, operations: operations, builds: false),
     ]
     let rounds = report.isQuick ? 15 : 41
-    report.add("sessions", "cachedResponse", fixture, Harness.compare(contestants, rounds: rounds), order: contestants)
-    // By themselves, as a comparison of one thread with two.
+    report.add("sessions", "cachedResponse", fixture, Harness.compare(cases, rounds: rounds), order: cases)
+    // A separate comparison of one thread with two.
     let one = hit("LMDBURLCache, memory", inMemory, operations: memoryOperations)
     let two = hit("two threads", inMemory, operations: memoryOperations, threads: 2)
     let samples = Harness.compare([one, two], rounds: rounds)
@@ -94,7 +94,7 @@ struct Sessions {
       "sessions", "cachedResponse, 2 threads", fixture, [one.name: samples[two.name, default: []]], order: [one])
   }
 
-  /// One load after the other, awaited: `data(for:)`, and tasks of a session whose protocol class answers at once.
+  /// Compares sequential loads: `data(for:)`, and tasks of a session whose protocol class responds immediately.
   private func loads(_ fixture: Fixture, _ requests: [URLRequest], _ cache: LMDBURLCache) async throws {
     let configuration = URLSessionConfiguration.ephemeral
     configuration.protocolClasses = [InstantProtocol.self]
@@ -123,7 +123,7 @@ struct Sessions {
   }
 }
 
-/// Answers every request at once with a kilobyte: what a session's task costs without any cache or network.
+/// Responds to every request immediately with 1 KB: measures a session's task without a cache or network.
 final class InstantProtocol: URLProtocol {
   private static let body = Data(repeating: 7, count: 1 << 10)
 

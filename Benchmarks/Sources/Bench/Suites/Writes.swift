@@ -2,7 +2,7 @@ import CRawLMDB
 import Foundation
 import ResponseStore
 
-/// Stores: what a call costs its caller, how many a second become durable, and what happens when they come too fast.
+/// The latency of the `store` call, the time of durable writes, and writes that are too fast for the disk.
 struct Writes {
   let report: Report
   let scratch: Scratch
@@ -15,7 +15,7 @@ struct Writes {
     try fullQueue()
   }
 
-  /// The time that a store call takes from its caller, while there is room in the queue.
+  /// Measures the latency of the `store` call while the queue has space.
   private func latency(_ fixture: Fixture, rounds: Int) throws {
     let peer = try StorePeer(folder: scratch.folder("latency"), fixture: fixture)
     let responses = (0..<fixture.count).map { fixture.response($0) }
@@ -33,8 +33,9 @@ struct Writes {
     peer.close()
   }
 
-  /// From the first store to the moment when all are safe from a power cut; per entry. What is stored lies in memory
-  /// before the clock starts, for each in the form that it takes.
+  /// Measures the time per entry from the first write until all entries are durable.
+  ///
+  /// The entries are in memory before, in the form that each implementation takes.
   private func sustained(_ fixture: Fixture) throws {
     let group = max(1, StorePeer.capacity(fixture) / 128 / (fixture.bodyByteCount + 600))
     let names = ["ResponseStore", "raw C, same rows", "SQLite", "one file per entry, synced", "RocksDB, synced"]
@@ -60,7 +61,7 @@ struct Writes {
       let peer = try StorePeer(folder: folder, fixture: fixture)
       let elapsed = try nanoseconds { try peer.store(0..<fixture.count) }
       peer.close()
-      // The loop in C writes what is here.
+      // The C baseline writes the rows of this store.
       try? FileManager.default.removeItem(atPath: scratch.path + "/rows")
       try FileManager.default.copyItem(atPath: folder, toPath: scratch.path + "/rows")
       return elapsed
@@ -68,7 +69,7 @@ struct Writes {
       let capacity = StorePeer.capacity(fixture)
       let batch = min(max(capacity / 128, 32 << 10), 4 << 20)
       let elapsed = raw_write(scratch.path + "/rows", folder, capacity * 2, batch)
-      guard elapsed > 0 else { throw BenchError("the loop in C could not write") }
+      guard elapsed > 0 else { throw BenchError("the C baseline could not write") }
       return Double(elapsed)
     case "SQLite":
       let peer = try SQLitePeer(folder: folder, fixture: fixture)
@@ -82,7 +83,7 @@ struct Writes {
       defer { peer.close() }
       return try nanoseconds { for range in ranges { try peer.storeGroup(range, synced: true) } }
     default:
-      // Each costs the same, and a sync each takes its time: some stand for all.
+      // Measure some of the files: each takes as long, and syncing all would take minutes.
       let peer = try FilesPeer(folder: folder, fixture: fixture)
       let count = min(fixture.count, 500)
       let elapsed = try nanoseconds { for index in 0..<count { try peer.write(index, synced: true) } }
@@ -90,7 +91,7 @@ struct Writes {
     }
   }
 
-  /// Four threads store faster than the disk takes, into a small queue, and wait at most 50 ms for room.
+  /// Stores from four threads faster than the disk, with a small queue and a timeout of 50 ms.
   private func fullQueue() throws {
     let fixture = Fixture(count: report.isQuick ? 2_000 : 16_000, bodyByteCount: 16 << 10)
     var options = ResponseStore.Options(capacityByteCount: 1 << 30)
@@ -108,7 +109,7 @@ struct Writes {
       }
     }
     try store.flush()
-    let dropped = Double(store.statistics.droppedStores)
+    let dropped = Double(store.statistics.droppedWrites)
     let scenario = "1 MB queue, 4 threads"
     report.add("writes", "full queue: longest call", scenario, "ResponseStore", unit: "ms", [worst.value])
     report.add("writes", "full queue: bytes waiting", scenario, "ResponseStore", unit: "MB", [queued.value])

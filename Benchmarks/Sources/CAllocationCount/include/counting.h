@@ -1,13 +1,13 @@
-/* Counts what a thread allocates, by standing in for malloc and its kin in the executable that links this. */
+/* Counts heap allocations per thread. Replaces malloc and related functions in the executable that links this. */
 #ifndef COUNTING_H
 #define COUNTING_H
 
 #include <stdint.h>
 
-/* How often the calling thread has taken memory from the heap, ever. */
+/* The number of heap allocations that the calling thread has made. */
 uint64_t allocation_count(void);
 
-/* Under callgrind: forget what was counted, and write what was counted since under a name. Nothing otherwise. */
+/* Under callgrind, resets the instruction counters, and writes them under a name. Do nothing otherwise. */
 void instructions_begin(void);
 void instructions_end(const char *name);
 

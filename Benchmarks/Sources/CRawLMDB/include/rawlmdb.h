@@ -1,4 +1,4 @@
-/* The limits: what a program in C does with liblmdb and nothing else. */
+/* The C baseline: a program on liblmdb and nothing else. */
 #ifndef RAWLMDB_H
 #define RAWLMDB_H
 
@@ -7,40 +7,40 @@
 
 typedef struct raw_store raw_store;
 
-/* Opens a copy of a store's directory: its tables as the store wrote them. NULL on failure. */
+/* Opens a copy of a store's directory, and adds the table `keys`. Returns NULL on failure. */
 raw_store *raw_open(const char *directory, size_t map_byte_count);
 void raw_close(raw_store *store);
 
-/* Keys for lookups: `count` keys, one after the other; key i lies at offsets[i]..<offsets[i + 1]. */
+/* Keys for lookups in one piece of memory; key i is in bytes[offsets[i]..<offsets[i + 1]]. */
 typedef struct {
   const uint8_t *bytes;
   const uint32_t *offsets;
 } raw_keys;
 
-/* What becomes of a record that was found. */
+/* How a found record is read. */
 typedef enum {
-  /* One byte of the head and of each piece of the body is touched. */
+  /* Read one byte of the header and of each body chunk. */
   raw_copies_none,
-  /* Head and body are copied into memory that is used again and again. */
+  /* Copy header and body into one reused buffer. */
   raw_copies_reused,
-  /* Head and body are copied into memory that is taken, and given back, for each. */
+  /* Copy header and body into newly allocated memory, and free it. */
   raw_copies_fresh
 } raw_copies;
 
-/* For each pick: key, then head, then body. Returns the bytes found, 0 if anything was missing. */
+/* Looks up key, header and body for each pick. Returns the number of bytes found, or 0 if a row is missing. */
 uint64_t raw_read(raw_store *store, raw_keys keys, const uint32_t *picks, size_t count, raw_copies copies);
 
-/* The least possible: a table with the whole record under the key; one mdb_get and one memcpy for each pick. */
+/* The minimum work: a table with the whole record under the key; one mdb_get and one memcpy for each pick. */
 raw_store *raw_plain_open(const char *directory, size_t map_byte_count);
 int raw_plain_fill(raw_store *store, raw_keys keys, size_t count, size_t value_byte_count);
 uint64_t raw_plain_read(raw_store *store, raw_keys keys, const uint32_t *picks, size_t count);
 
-/* Reads all rows of a store's tables, and writes them to another directory in batches of about `batch_byte_count` bytes,
-   each committed as the store commits. Returns the nanoseconds that it took, 0 on failure. Rows are read before the clock
-   starts. */
+/* Reads all rows of a store's tables into memory, then writes them to another directory in batches of about
+   `batch_byte_count` bytes, each committed as the store commits. Returns the nanoseconds of writing, or 0 on
+   failure. */
 uint64_t raw_write(const char *source, const char *target, size_t map_byte_count, size_t batch_byte_count);
 
-/* The bytes that the process has taken from its heap and not given back. */
+/* The number of bytes that are allocated on this process's heap. */
 size_t raw_heap_byte_count(void);
 
 #endif

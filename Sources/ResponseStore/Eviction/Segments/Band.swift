@@ -1,8 +1,8 @@
 /// One of the six logs that records are appended to, by their expected life.
 ///
-/// Records that are evicted at about the same time share segments, so few records of a victim have to be written again. The
-/// expected life follows from a record's size and use count: eviction reaches a record when the inflation has risen by
-/// `useCount² / byteCount`. Band 0 lives longest.
+/// Records that are evicted at about the same time share segments, so few records of a victim have to be written again.
+/// The expected life follows from a record's size and use count: eviction reaches a record when the inflation has risen
+/// by `useCount² / byteCount`. Band 0 lives longest.
 struct Band: Hashable, Sendable {
   let number: Int
 
@@ -35,8 +35,8 @@ struct Band: Hashable, Sendable {
 }
 
 extension IndexEntry {
-  /// The priority by greedy dual size with frequency: the inflation at the last use, and the squared use count per byte. The
-  /// lowest priorities are evicted.
+  /// The priority by greedy dual size with frequency: the inflation at the last use, and the squared use count per
+  /// byte. The lowest priorities are evicted.
   ///
   /// - Parameter present: The present inflation. No record can have been used at a higher one.
   func priority(atInflation present: Double) -> Double {

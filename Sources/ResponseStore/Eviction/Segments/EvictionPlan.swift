@@ -17,12 +17,13 @@ struct EvictionPlan: Equatable {
 
   /// The segment is freed of which the best records, up to this share of its bytes, have the lowest priorities.
   static let maximumKeptShare = 0.7
-  /// The share of a segment's bytes that may survive, so that little is written again even if all records are used alike.
+  /// The share of a segment's bytes that may survive, so that little is written again even if all records are used
+  /// alike.
   static let maximumSurvivingShare = 0.3
   /// The share of all records whose priority is too low to survive, in a segment without deleted records.
   static let survivalQuantile = 0.4
-  /// The index slots that a plan looks at. Records are in the slots in the order of their digests, so any run of slots is a
-  /// random sample.
+  /// The index slots that a plan looks at. Records are in the slots in the order of their digests, so any run of slots
+  /// is a random sample.
   static let sampledSlotCount = 65_536
   private static let quantileSampleCount = 1024
 
@@ -33,8 +34,8 @@ struct EvictionPlan: Equatable {
 
   /// Chooses the segment of which the least is worth keeping: the one with the lowest `cut`.
   ///
-  /// The cut of a segment is the priority down to which its records take ``maximumKeptShare`` of its bytes. The inflation
-  /// rises to the victim's cut. Takes the same time at any number of records.
+  /// The cut of a segment is the priority down to which its records take ``maximumKeptShare`` of its bytes. The
+  /// inflation rises to the victim's cut. Takes the same time at any number of records.
   ///
   /// - Parameters:
   ///   - segments: All segments, in the order of their first row IDs.
@@ -85,8 +86,8 @@ struct EvictionPlan: Equatable {
       share > 0 && !quantileSample.isEmpty ? quantileSample[Int(share * Double(quantileSample.count))] : 0
   }
 
-  /// The bytes of the sampled records of a segment with those deleted since. By a part of the index these are known only
-  /// where they are the better part of many.
+  /// The bytes of the sampled records of a segment with those deleted since. By a part of the index these are known
+  /// only where they are the better part of many.
   private static func byteCount(of segment: Segment, _ samples: [Sample], sampledShare: Double) -> Double {
     let expectedCount = Double(segment.recordCount) * sampledShare
     let areManyDeleted = expectedCount >= 16 && Double(samples.count) < expectedCount / 2

@@ -3,7 +3,7 @@ import Glibc
 import HTTPCaching
 import ResponseStore
 
-/// Responses and clocks that nobody plans for.
+/// Tests of unusual sizes, variants, clocks, hosts and keys.
 enum BadInput {
   private static func response(
     _ url: String, body: Data, at date: Date, language: String? = nil
@@ -11,7 +11,7 @@ enum BadInput {
     NewResponse(
       key: RequestKey(urlString: url)!, status: 200, fields: HTTPFields([("Content-Type", "text/plain")]), body: body,
       facts: Content.facts(at: date),
-      vary: VarySelection(selectors: language.map { [VarySelection.Field(name: "accept-language", value: $0)] } ?? []))
+      vary: VaryKey(fields: language.map { [VaryKey.Field(name: "accept-language", value: $0)] } ?? []))
   }
 
   private static func bytes(_ count: Int, seed: UInt64) -> Data {
@@ -22,7 +22,7 @@ enum BadInput {
 
   private static func open(_ directory: String, _ capacity: Int, clock: Tick) throws(StoreError) -> ResponseStore {
     var options = ResponseStore.Options(capacityByteCount: capacity)
-    options.clock = { Ledger.date(clock.now) }
+    options.clock = { ExpectedState.date(clock.now) }
     options.fullQueueTimeout = .seconds(60)
     options.log = { say("log: \($0)") }
     return try ResponseStore.open(directory: directory, options: options)
@@ -49,16 +49,16 @@ enum BadInput {
         expect(found?.body == bytes(size, seed: 1), "a body of \(size) bytes is not found in \(capacity)")
       }
       count += sizes.count
-      let dropped = store.statistics.droppedStores
-      for size in [store.largestBodyByteCount + 1, capacity + 1] {
+      let dropped = store.statistics.droppedWrites
+      for size in [store.maximumBodyByteCount + 1, capacity + 1] {
         store.store(response("http://a.example/too/\(size)", body: Data(count: size), at: .now))
-        expect(store.lookup(RequestKey(urlString: "http://a.example/too/\(size)")!) == nil, "\(size) bytes were kept")
+        expect(store.lookup(RequestKey(urlString: "http://a.example/too/\(size)")!) == nil, "\(size) bytes were stored")
       }
-      expect(store.statistics.droppedStores == dropped + 2, "what is too large is not counted")
+      expect(store.statistics.droppedWrites == dropped + 2, "bodies that are too large are not counted")
       expect(store.checkInvariants().isEmpty, "\(store.checkInvariants())")
       store.close()
     }
-    say("\(count) sizes from 0 to \(largest) bytes; larger than the store may hold: dropped and counted")
+    say("\(count) sizes from 0 to \(largest) bytes; bodies above the maximum size are dropped and counted")
   }
 
   static func variants(_ directory: String, count: Int) throws(StoreError) {
@@ -67,21 +67,22 @@ enum BadInput {
     let began = now()
     for number in 0..<count {
       store.store(
-        response(url, body: bytes(200, seed: UInt64(number)), at: Ledger.date(UInt64(number)), language: "l\(number)"))
+        response(
+          url, body: bytes(200, seed: UInt64(number)), at: ExpectedState.date(UInt64(number)), language: "l\(number)"))
     }
     try store.flush()
     let seconds = now() - began
     let key = RequestKey(urlString: url)!
-    let newest = store.lookup(key) { $0.selectors.first?.value == "l\(count - 1)" }
+    let newest = store.lookup(key) { $0.fields.first?.value == "l\(count - 1)" }
     expect(newest?.body == bytes(200, seed: UInt64(count - 1)), "the newest variant is not found")
-    expect(store.lookup(key) { $0.selectors.first?.value == "l0" } == nil, "the oldest of too many variants is kept")
+    expect(store.lookup(key) { $0.fields.first?.value == "l0" } == nil, "the oldest of too many variants was kept")
     let start = now()
     for _ in 0..<1000 { _ = store.lookup(key) { _ in false } }
     let microseconds = Int((now() - start) * 1000)
     expect(store.checkInvariants().isEmpty, "\(store.checkInvariants())")
     say(
       "\(count) variants of one URL stored in \(Int(seconds * 1000)) ms, \(store.entryCount) kept; "
-        + "a lookup that matches none takes \(microseconds) us")
+        + "a lookup without a match takes \(microseconds) µs")
   }
 
   static func clocks(_ directory: String) throws(StoreError) {
@@ -108,7 +109,7 @@ enum BadInput {
       store.lookup(RequestKey(urlString: "http://a.example/\($0)")!) != nil
     }
     expect(left == ["now", "backwards", "early", "past"], "a purge since a date left \(left)")
-    // Far more than there is room for, while the clock goes backwards.
+    // Store far more than fits in the capacity, while the clock runs backward.
     for number in 0..<2000 {
       clock.now = start - Double(number)
       store.store(response("http://b.example/\(number)", body: bytes(20_000, seed: 3), at: clock.now))
@@ -117,8 +118,8 @@ enum BadInput {
     expect(store.diskByteCount < 18 << 20, "\(store.diskByteCount) bytes on disk")
     expect(store.checkInvariants().isEmpty, "\(store.checkInvariants())")
     say(
-      "clocks that jump an hour back, a year ahead, and run backwards: found, purged by date and evicted as they should be"
-    )
+      "clocks that jump back an hour, jump ahead a year and run backward: "
+        + "lookups, purges by date and eviction are correct")
   }
 
   static func oneHost(_ directory: String, count: Int) throws(StoreError) {
@@ -130,7 +131,7 @@ enum BadInput {
     }
     try store.flush()
     let storing = now() - began
-    expect(store.entryCount == count, "\(store.entryCount) of \(count) are there")
+    expect(store.entryCount == count, "\(store.entryCount) of \(count) responses are stored")
     var random = SeededRandom(5)
     let start = now()
     for _ in 0..<20_000 {
@@ -142,13 +143,13 @@ enum BadInput {
     let removing = now()
     store.removeResponses(forHost: "a.example")
     let removed = now() - removing
-    expect(store.lookup(RequestKey(urlString: "http://a.example/item/1?page=1")!) == nil, "a purged response is there")
+    expect(store.lookup(RequestKey(urlString: "http://a.example/item/1?page=1")!) == nil, "a purged response was found")
     say(
-      "\(count) URLs of one host: stored in \(Int(storing * 1000)) ms, a lookup takes \(Int(reading)) us, "
-        + "a purge of the host returns after \(Int(removed * 1e6)) us")
+      "\(count) URLs of one host stored in \(Int(storing * 1000)) ms; a lookup takes \(Int(reading)) µs, "
+        + "a purge of the host returns after \(Int(removed * 1e6)) µs")
   }
 
-  /// Stores one URL again and again, and as many URLs once each.
+  /// Compares storing one URL repeatedly with storing as many different URLs.
   static func hotKey(_ directory: String, count: Int) throws(StoreError) {
     func storing(_ urls: some Sequence<String>, in store: ResponseStore) throws(StoreError) -> Double {
       let began = now()
@@ -166,19 +167,19 @@ enum BadInput {
     let found = store.lookup(RequestKey(urlString: url)!)
     expect(found?.body == bytes(64, seed: UInt64(count - 1)), "the newest response of the hot key is not found")
     let statistics = store.statistics
-    expect(statistics.droppedStores == 0, "\(statistics.droppedStores) stores of the hot key were dropped")
+    expect(statistics.droppedWrites == 0, "\(statistics.droppedWrites) writes of the hot key were dropped")
     expect(
-      statistics.stores + statistics.supersededStores == UInt64(count), "not every store of the hot key is counted")
+      statistics.stores + statistics.supersededStores == UInt64(count), "not every write of the hot key is counted")
     let manyKeys = try storing((0..<count).lazy.map { "http://a.example/\($0)" }, in: store)
-    expect(store.entryCount == UInt64(count) + 1, "\(store.entryCount) of \(count + 1) are there")
+    expect(store.entryCount == UInt64(count) + 1, "\(store.entryCount) of \(count + 1) responses are stored")
     expect(store.checkInvariants().isEmpty, "\(store.checkInvariants())")
     say(
-      "\(count) stores of one URL, with a flush: \(Int(oneKey * 1000)) ms, \(statistics.stores) of them committed; "
-        + "of as many URLs: \(Int(manyKeys * 1000)) ms")
+      "\(count) writes of one URL and a flush take \(Int(oneKey * 1000)) ms, \(statistics.stores) of them committed; "
+        + "writes of as many URLs take \(Int(manyKeys * 1000)) ms")
   }
 }
 
-/// A clock that is set by hand.
+/// A clock with a settable time.
 final class TickingDate: Sendable {
   private let seconds = Tick.Stored()
   var now: Date {

@@ -1,10 +1,10 @@
 import Glibc
 import ResponseStore
 
-/// The series by name, in the order in which they run.
+/// The names of the series, in the order in which they run.
 let seriesNames = ["kill", "powerloss", "damage", "processes", "purge", "input", "tiers", "users", "index"]
 
-let series: [String: @Sendable (Setting) -> Bool] = [
+let series: [String: @Sendable (RunConfiguration) -> Bool] = [
   "kill": { setting in
     KillSeries(setting: setting, directory: setting.scratch + "/kill").run(killCount: setting.isQuick ? 40 : 500)
   },
@@ -37,9 +37,10 @@ let series: [String: @Sendable (Setting) -> Bool] = [
   "index": { setting in IndexSeries(setting: setting, directory: setting.scratch + "/index").run() },
 ]
 
-/// Runs a child that tells its outcome in its last line.
+/// Runs a child process and reports the last line of its output.
 @discardableResult
-private func reportScene(_ name: String, _ setting: Setting, _ command: String, _ arguments: [String]) -> Bool {
+private func reportScene(_ name: String, _ setting: RunConfiguration, _ command: String, _ arguments: [String]) -> Bool
+{
   let directory = setting.scratch + "/scene"
   makeDirectory(directory)
   let child = Child.start([command, directory + "/store"] + arguments, outputPath: directory + "/log")
@@ -47,7 +48,7 @@ private func reportScene(_ name: String, _ setting: Setting, _ command: String, 
   let output = child.output
   let isGood = end == .exited(0)
   let line = output.split(separator: "\n").last.map(String.init) ?? ""
-  setting.report(name, isGood ? line + ": all well" : "FAILED, \(end): \(output.suffix(500))")
+  setting.report(name, isGood ? line + ": OK" : "FAILED, \(end): \(output.suffix(500))")
   removeTree(directory)
   return isGood
 }
@@ -57,23 +58,23 @@ private func runScene(_ body: () throws(StoreError) -> Void) -> Never {
   exit(0)
 }
 
-/// What a child process does, by its first argument.
+/// Runs the command of a child process; the first argument is its name.
 func runChild(_ arguments: [String]) -> Never {
   var rest = arguments[...]
   func next() -> String {
-    guard let argument = rest.popFirst() else { fail("a child lacks an argument: \(arguments)") }
+    guard let argument = rest.popFirst() else { fail("a child process lacks an argument: \(arguments)") }
     return argument
   }
   func number() -> Int {
     let text = next()
-    guard let number = Int(text) else { fail("a child has no number but \(text)") }
+    guard let number = Int(text) else { fail("a child process expects a number instead of \(text)") }
     return number
   }
   switch next() {
   case "work":
     do {
       let worker = try Worker(
-        directory: next(), ledgerPath: next(), keyCount: number(), capacity: number(), seed: UInt64(number()))
+        directory: next(), expectedStatePath: next(), keyCount: number(), capacity: number(), seed: UInt64(number()))
       worker.run(operationCount: rest.isEmpty ? .max : number())
       worker.store.close()
       exit(0)
@@ -82,42 +83,43 @@ func runChild(_ arguments: [String]) -> Never {
     }
   case "check":
     let directory = next()
-    let ledgerPath = next()
+    let expectedStatePath = next()
     var options = Checker.Options(keyCount: number(), capacity: number())
     options.settles = rest.contains("settle")
     options.holdsPromises = !rest.contains("damaged")
-    Checker.run(directory: directory, ledgerPath: ledgerPath, options: options)
+    Checker.run(directory: directory, expectedStatePath: expectedStatePath, options: options)
   case "crowd":
-    Crowd.work(
-      directory: next(), ledgerPath: next(), capacity: number(), number: number(), seconds: Double(number()) / 1000,
+    ConcurrentWorker.work(
+      directory: next(), expectedStatePath: next(), capacity: number(), number: number(),
+      seconds: Double(number()) / 1000,
       count: number())
   case "crowd-check":
     let directory = next()
-    let ledgerPath = next()
-    var options = Checker.Options(keyCount: Crowd.keyCount, capacity: number())
-    options.hostCount = Crowd.processCount
-    Checker.run(directory: directory, ledgerPath: ledgerPath, options: options)
-  case "count": runScene { () throws(StoreError) in try Scenes.count(next(), capacity: number()) }
-  case "beside-stopped":
+    let expectedStatePath = next()
+    var options = Checker.Options(keyCount: ConcurrentWorker.keyCount, capacity: number())
+    options.hostCount = ConcurrentWorker.processCount
+    Checker.run(directory: directory, expectedStatePath: expectedStatePath, options: options)
+  case "count": runScene { () throws(StoreError) in try Scenarios.count(next(), capacity: number()) }
+  case "next-to-suspended":
     runScene { () throws(StoreError) in
-      try Scenes.besideStopped(next(), ledgerPath: next(), capacity: number())
+      try Scenarios.nextToSuspended(next(), expectedStatePath: next(), capacity: number())
     }
-  case "capacity-beside-stopped":
+  case "capacity-next-to-suspended":
     runScene { () throws(StoreError) in
-      try Scenes.capacityBesideStopped(next(), capacity: number(), newCapacity: number())
+      try Scenarios.capacityNextToSuspended(next(), capacity: number(), newCapacity: number())
     }
-  case "capacity": runScene { () throws(StoreError) in try Scenes.capacity(next()) }
-  case "open-beside": runScene { () throws(StoreError) in try Scenes.openBeside(next(), capacity: number()) }
+  case "capacity": runScene { () throws(StoreError) in try Scenarios.capacity(next()) }
+  case "open-second": runScene { () throws(StoreError) in try Scenarios.openSecond(next(), capacity: number()) }
   case "fill":
     runScene { () throws(StoreError) in
-      try Scenes.fill(next(), ledgerPath: next(), keyCount: number(), capacity: number())
+      try Scenarios.fill(next(), expectedStatePath: next(), keyCount: number(), capacity: number())
     }
-  case "trouble":
+  case "failing-disk":
     runScene { () throws(StoreError) in
-      Scenes.trouble(next(), ledgerPath: next(), keyCount: number(), capacity: number())
+      Scenarios.failingDisk(next(), expectedStatePath: next(), keyCount: number(), capacity: number())
     }
-  case "full-disk": runScene { () throws(StoreError) in try Scenes.fullDisk(next()) }
-  case "vanish": runScene { () throws(StoreError) in try Scenes.vanish(next()) }
+  case "full-disk": runScene { () throws(StoreError) in try Scenarios.fullDisk(next()) }
+  case "vanish": runScene { () throws(StoreError) in try Scenarios.vanish(next()) }
   case "purge-bench":
     runScene { () throws(StoreError) in try PurgeBench.run(next(), entryCount: number(), roundCount: number()) }
   case "sizes": runScene { () throws(StoreError) in try BadInput.sizes(next(), largest: number()) }
@@ -145,7 +147,7 @@ func runChild(_ arguments: [String]) -> Never {
     } catch {
       fail("\(error)")
     }
-  case "tiers-check": runScene { () throws(StoreError) in try Scenes.invariants(next(), capacity: number()) }
+  case "tiers-check": runScene { () throws(StoreError) in try Scenarios.invariants(next(), capacity: number()) }
   case "index":
     do {
       let directory = next()
@@ -155,13 +157,13 @@ func runChild(_ arguments: [String]) -> Never {
     } catch { fail("\(error)") }
   case "index-crowd":
     do {
-      let crowd = IndexCrowd(directory: next())
+      let crowd = ConcurrentIndexWorkers(directory: next())
       try crowd.work(next(), number: number(), seconds: Double(number()) / 1000)
       exit(0)
     } catch { fail("\(error)") }
-  case "fork": runScene { () throws(StoreError) in try Scenes.fork(next(), capacity: number()) }
-  case "other-format": runScene { () throws(StoreError) in try Scenes.otherFormat(next(), capacity: number()) }
+  case "fork": runScene { () throws(StoreError) in try Scenarios.fork(next(), capacity: number()) }
+  case "other-format": runScene { () throws(StoreError) in try Scenarios.otherFormat(next(), capacity: number()) }
   case let name:
-    fail("there is no child \"\(name)\"")
+    fail("there is no child command \"\(name)\"")
   }
 }

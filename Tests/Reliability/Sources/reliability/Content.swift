@@ -2,16 +2,15 @@ import FoundationEssentials
 import HTTPCaching
 import ResponseStore
 
-/// What is stored under a key: everything follows from the key's number and a version, so that whoever finds a response
-/// can tell whether each byte of it is right.
+/// The responses of the tests. Every byte follows from a key's number and a version, so that readers can check it.
 struct Content {
-  /// How many keys there are, and how many hosts they are spread over: each host's keys belong to one thread.
+  /// The number of keys, and the number of hosts over which they are spread. One thread stores the keys of one host.
   let keyCount: Int
   let hostCount: Int
-  /// The largest bodies: some are so large that they are removed piece by piece. Most are far smaller.
+  /// The maximum body size. Some bodies are so large that they are deleted in steps; most are far smaller.
   let largestByteCount: Int
 
-  /// - Parameter capacity: The store's.
+  /// - Parameter capacity: The capacity of the store in bytes.
   init(keyCount: Int, hostCount: Int, capacity: Int) {
     self.keyCount = keyCount
     self.hostCount = hostCount
@@ -47,7 +46,7 @@ struct Content {
     }
   }
 
-  /// The body: a stream of numbers that begins at key and version.
+  /// Returns the body, a sequence of numbers that is seeded with the key and the version.
   func body(_ key: Int, version: UInt64) -> Data {
     let byteCount = byteCount(key, version: version)
     var random = SeededRandom(UInt64(key) << 40 ^ version)
@@ -58,7 +57,7 @@ struct Content {
   func response(_ key: Int, version: UInt64, at date: Date) -> NewResponse {
     NewResponse(
       key: requestKey(key), status: 200, fields: fields(key, version: version, update: 0),
-      body: body(key, version: version), facts: Self.facts(at: date), vary: VarySelection(selectors: []))
+      body: body(key, version: version), facts: Self.facts(at: date), vary: VaryKey(fields: []))
   }
 
   func fields(_ key: Int, version: UInt64, update: UInt64) -> HTTPFields {
@@ -68,11 +67,11 @@ struct Content {
     ])
   }
 
-  static func facts(at date: Date) -> FreshnessFacts {
-    FreshnessFacts(responseTime: date, initialAge: 0, lifetime: 1e9, date: date)
+  static func facts(at date: Date) -> FreshnessInfo {
+    FreshnessInfo(responseTime: date, initialAge: 0, lifetime: 1e9, date: date)
   }
 
-  /// The version that a found response has; nil if it is not, byte for byte, what was stored for the key.
+  /// Returns the version of a found response, or nil if it differs in any byte from the one stored for the key.
   func version(of found: StoredResponse, key: Int) -> UInt64? {
     let fields = found.fields
     guard found.key == requestKey(key), found.status == 200, fields["x-key"] == "\(key)",

@@ -1,12 +1,14 @@
 import FoundationEssentials
 import Glibc
 
-/// Files as they should not be. For each the same is asked: that no start finds a wrong byte or traps, that the second
-/// start after a crash within liblmdb works at the latest, and that a line in the log says what was done.
+/// Opens stores with corrupt, truncated and foreign files.
+///
+/// No start may return a wrong byte or trap in Swift code. After a crash in liblmdb, a failed store or a lost write at
+/// the first start, the second start must work. The series counts the runs without a log line.
 struct DamageSeries {
   static let keyCount = 400
   static let capacity = 8 << 20
-  let setting: Setting
+  let setting: RunConfiguration
   let directory: String
   var storePath: String { directory + "/store" }
   var dataPath: String { storePath + "/data.mdb" }
@@ -15,9 +17,9 @@ struct DamageSeries {
     var cases = 0
     var starts = 0
     var crashes = 0
-    var givenUp = 0
-    var forgetful = 0
-    var silent = 0
+    var failures = 0
+    var lostWrites = 0
+    var unlogged = 0
     var isGood = true
   }
 
@@ -34,17 +36,18 @@ struct DamageSeries {
       isGood = isGood && tally.isGood
       setting.report(
         "damage: \(name)",
-        "\(tally.cases) cases, \(tally.starts) starts; \(tally.crashes) ended by liblmdb or the map and \(tally.givenUp) "
-          + "given up while running, \(tally.forgetful) that did not keep all that was stored, healed by the next start; \(tally.silent) without a line in the log: \(tally.isGood ? "all well" : "FAILED")"
-      )
+        "\(tally.cases) runs, \(tally.starts) process starts; \(tally.crashes) crashes, "
+          + "\(tally.failures) stores failed at run time, \(tally.lostWrites) lost new writes, "
+          + "\(tally.unlogged) not logged: \(tally.isGood ? "OK" : "FAILED")")
     }
-    return DiskTroubles(setting: setting, directory: directory).run() && isGood
+    return DiskFaults(setting: setting, directory: directory).run() && isGood
   }
 
-  /// A store with something of every size in it, closed well.
+  /// Creates a store with responses of all sizes and closes it normally.
   private func makeOriginal() -> Bool {
     let (end, output) = Child.run(
-      ["fill", storePath, directory + "/ledger", "\(Self.keyCount)", "\(Self.capacity)"], outputPath: directory + "/log"
+      ["fill", storePath, directory + "/expectedState", "\(Self.keyCount)", "\(Self.capacity)"],
+      outputPath: directory + "/log"
     )
     guard end == .exited(0), FileManager.default.contents(atPath: dataPath) != nil else {
       say("the store could not be filled: \(end) \(output)")
@@ -70,7 +73,7 @@ struct DamageSeries {
     FileManager.default.contents(atPath: directory + "/original/data.mdb")?.count ?? 0
   }
 
-  // MARK: One case
+  // MARK: One run
 
   private func attempt(_ name: String, _ tally: inout Tally, expectsRefusal: Bool = false, _ damage: () -> Void) {
     restore()
@@ -80,7 +83,7 @@ struct DamageSeries {
     for start in 1...3 {
       tally.starts += 1
       let (end, output) = Child.run(
-        ["check", storePath, directory + "/ledger", "\(Self.keyCount)", "\(Self.capacity)", "damaged"],
+        ["check", storePath, directory + "/expectedState", "\(Self.keyCount)", "\(Self.capacity)", "damaged"],
         outputPath: directory + "/check.log")
       logged = logged || output.contains("LMDBURLCache:") || output.contains("LMDB:") || output.contains("cannot be")
       switch end {
@@ -88,20 +91,20 @@ struct DamageSeries {
         if setting.isVerbose, start > 1 || !logged {
           say("damage: \(name): start \(start), \(logged ? "" : "un")logged")
         }
-        if !logged { tally.silent += 1 }
+        if !logged { tally.unlogged += 1 }
         return
       case .exited(2) where expectsRefusal:
         return
-      case .signalled(SIGBUS), .signalled(SIGSEGV), .signalled(SIGABRT), .signalled(SIGFPE):
+      case .signaled(SIGBUS), .signaled(SIGSEGV), .signaled(SIGABRT), .signaled(SIGFPE):
         tally.crashes += 1
         if setting.isVerbose { say("damage: \(name): start \(start) \(end)\n\(output)") }
         if start < 2 { continue }
       case .exited(4):
-        tally.givenUp += 1
+        tally.failures += 1
         if start < 2 { continue }
       case .exited(5):
-        // A leaf whose keys are out of order: liblmdb does not see it.
-        tally.forgetful += 1
+        // For example a leaf page whose keys are out of order, which liblmdb does not detect.
+        tally.lostWrites += 1
         if setting.isVerbose { say("damage: \(name): start \(start) \(end)\n\(output)") }
         if start < 2 { continue }
       default: break
@@ -149,7 +152,7 @@ struct DamageSeries {
       attempt("random bytes, seed \(seed)", &tally) {
         switch number % 3 {
         case 0:
-          // A page of noise.
+          // A page of random bytes.
           let page = random.below(pageCount)
           overwrite((0..<4096).map { _ in UInt8(truncatingIfNeeded: random.next()) }, at: page * 4096)
         case 1:
@@ -157,7 +160,7 @@ struct DamageSeries {
             overwrite([UInt8(truncatingIfNeeded: random.next())], at: random.below(originalByteCount))
           }
         default:
-          // One byte in the part of a page that LMDB goes by.
+          // One byte in the header of a page, which LMDB interprets.
           let page = random.below(pageCount)
           overwrite([UInt8(truncatingIfNeeded: random.next())], at: page * 4096 + random.below(64))
         }
@@ -170,7 +173,7 @@ struct DamageSeries {
     let text = Array(String(repeating: "not a cache\n", count: 5000).utf8)
     let database = Array("SQLite format 3\0".utf8) + [UInt8](repeating: 0, count: 20_000)
     for (name, bytes) in [("text", text), ("SQLite", database), ("zeros", [UInt8](repeating: 0, count: 100_000))] {
-      attempt("\(name) in our directory", &tally) { replace(bytes) }
+      attempt("\(name) in the store's directory", &tally) { replace(bytes) }
       attempt("\(name) in another directory", &tally, expectsRefusal: true) {
         replace(bytes)
         unlink(storePath + "/LMDBURLCache.store")
@@ -182,7 +185,7 @@ struct DamageSeries {
     attempt("another version of LMDB", &tally) {
       for meta in [0, 4096] { overwrite([77, 3, 0, 0], at: meta + 20) }
     }
-    attempt("a directory for a file", &tally, expectsRefusal: true) { makeDirectory(dataPath) }
+    attempt("a directory instead of the file", &tally, expectsRefusal: true) { makeDirectory(dataPath) }
     attempt("no file", &tally) { unlink(dataPath) }
   }
 

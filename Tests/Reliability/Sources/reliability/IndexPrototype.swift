@@ -1,35 +1,38 @@
 import Glibc
 import LMDB
 
-/// Rows in LMDB with the index in front: as small a store as shows whether the index keeps its word. A key is a number, and
-/// what is stored under it is a version and some bytes.
+/// A minimal store that tests the index: rows in LMDB that are found through the index.
+///
+/// A key is a number. Its row has a version and some bytes.
 struct IndexPrototype {
   let environment: Environment
-  /// Row ID → key, version, and bytes to fill it up.
-  let rows: Table<BigEndianUInt64, BytesCodec>
+  /// Row ID → key, version and padding.
+  let rows: Table<BigEndianUInt64Codec, BytesCodec>
   /// "next" → the next row ID.
-  let meta: Table<UTF8String, BigEndianUInt64>
+  let meta: Table<UTF8Codec, BigEndianUInt64Codec>
   let file: IndexFile
   let digest: @Sendable (UInt64) -> UInt64
-  /// How many bytes a row has.
+  /// The size of a row in bytes.
   static let rowByteCount = 120
 
+  /// Opens the store in a directory.
+  ///
   /// - Parameters:
-  ///   - boot: Another one stands for a reboot.
-  ///   - digest: What stands for a key in the index.
-  ///   - allocate: As of ``IndexFile``.
+  ///   - boot: The boot of the system; another value simulates a reboot.
+  ///   - digest: Returns the digest that represents a key in the index.
+  ///   - allocate: Allocates disk space, as for ``IndexFile``.
   init(
     directory: String, boot: Boot = .current, digest: @escaping @Sendable (UInt64) -> UInt64 = Self.spread,
     allocate: @escaping @Sendable (CInt, Int) -> CInt = { posix_fallocate($0, 0, $1) }
   ) throws(LMDBError) {
     environment = try Environment.open(directory: directory, options: .init(mapByteCount: 256 << 20))
-    rows = try environment.table("rows", key: BigEndianUInt64.self, value: BytesCodec.self)
-    meta = try environment.table("meta", key: UTF8String.self, value: BigEndianUInt64.self)
+    rows = try environment.table("rows", key: BigEndianUInt64Codec.self, value: BytesCodec.self)
+    meta = try environment.table("meta", key: UTF8Codec.self, value: BigEndianUInt64Codec.self)
     file = IndexFile(path: directory + "/" + IndexLayout.fileName, owner: 4711, boot: boot, allocate: allocate)
     self.digest = digest
   }
 
-  /// A digest of a key as good as a keyed one.
+  /// Returns a digest of a key that is distributed as well as a keyed one.
   @Sendable static func spread(_ key: UInt64) -> UInt64 { SeededRandom.mixed(key) }
 
   private func entry(_ key: UInt64, rowID: UInt64) -> IndexEntry {
@@ -38,8 +41,9 @@ struct IndexPrototype {
 
   // MARK: Writing
 
-  /// Runs a write transaction, and carries out afterwards what it noted for the index. Returns false if there is no space
-  /// for that, and nothing was changed.
+  /// Runs a write transaction, and afterwards applies the index changes that it recorded.
+  ///
+  /// Returns false, without any change, if the index has no space for them.
   func write(
     adding count: Int, _ body: (borrowing WriteTransaction, inout UInt64) throws(LMDBError) -> Void
   ) throws(LMDBError) -> Bool {
@@ -58,7 +62,7 @@ struct IndexPrototype {
     return try settle()
   }
 
-  /// What every process does first: makes the index ready.
+  /// Makes the index ready, as every process does first; returns whether that succeeded.
   func settle() throws(LMDBError) -> Bool {
     try environment.write { (transaction) throws(LMDBError) in
       try begin(transaction, try meta.value(for: "next", in: transaction) ?? 1)
@@ -75,7 +79,7 @@ struct IndexPrototype {
       transactionID: transaction.id, recordCount: try rows.statistics(in: transaction).entryCount, nextRowID: next)
   }
 
-  /// Stores versions, each in the place of the one that its key has.
+  /// Stores versions, which replace the present versions of their keys.
   func store(_ versions: [(key: UInt64, version: UInt64)]) throws(LMDBError) -> Bool {
     try write(adding: versions.count) { (transaction, next) throws(LMDBError) in
       var added: [UInt64: UInt64] = [:]
@@ -96,8 +100,10 @@ struct IndexPrototype {
     }
   }
 
-  /// Removes keys. False, without having removed any, while the index is rebuilt: a key may have an older row that is not in
-  /// it yet. (A store keeps such a removal as a mark until then.)
+  /// Removes keys.
+  ///
+  /// Returns false, without any change, while the index is being rebuilt: a key may have an older row that is not in
+  /// the index yet. (A store keeps such a removal as a tombstone until then.)
   func remove(_ keys: [UInt64]) throws(LMDBError) -> Bool {
     var isDone = false
     let isReady = try write(adding: 0) { (transaction, _) throws(LMDBError) in
@@ -112,12 +118,12 @@ struct IndexPrototype {
     return isReady && isDone
   }
 
-  /// One step of a rebuild; returns whether there are more.
+  /// Runs one step of a rebuild and returns whether there are more.
   func rebuild(limit: Int) throws(LMDBError) -> Bool {
     var progress = RebuildProgress.done
     let isReady = try write(adding: 0) { (transaction, _) throws(LMDBError) in
       guard let index = file.current else { return }
-      progress = try rows.withCursor(in: transaction) { (cursor) throws(LMDBError) in
+      let step = try rows.withCursor(in: transaction) { (cursor) throws(LMDBError) in
         try index.rebuild(limit: limit) {
           (position) throws(LMDBError) -> (entry: IndexEntry, next: RebuildPosition)? in
           guard case .rows(let rowID) = position else { return nil }
@@ -128,10 +134,10 @@ struct IndexPrototype {
         } areSameResponse: { (rowID, other) throws(LMDBError) -> Bool in
           let keys = try (decoded(rowID, in: transaction)?.key, decoded(other, in: transaction)?.key)
           return keys.0 != nil && keys.0 == keys.1
-        } remove: { (rowID) throws(LMDBError) in
-          try rows.remove(rowID, in: transaction)
         }
       }
+      for rowID in step.olderRows { try rows.remove(rowID, in: transaction) }
+      progress = step.progress
       if progress == .done { index.setRebuildPosition(nil) }
     }
     return isReady && progress != .done
@@ -139,7 +145,7 @@ struct IndexPrototype {
 
   // MARK: Reading
 
-  /// The version of a key, or nil on a miss. Never waits for a writer.
+  /// Returns the version of a key, or nil on a miss; never waits for a writer.
   func lookup(_ key: UInt64) throws(LMDBError) -> UInt64? {
     try environment.read { (transaction) throws(LMDBError) in
       try row(of: key, in: transaction)?.version
@@ -153,10 +159,10 @@ struct IndexPrototype {
       var matches = index.matches(of: digest(key))
       while let match = matches.next() {
         guard let row = try decoded(match.rowID, in: transaction), row.key == key else { continue }
-        index.noteUse(of: match)
+        index.recordUse(of: match)
         return (match.rowID, row.version)
       }
-      // Another thread may have put a larger index in the place of this one.
+      // Another thread may have replaced this index by a larger one.
       if file.current === index { break }
     }
     return nil
@@ -174,7 +180,7 @@ struct IndexPrototype {
 
   // MARK: Checking
 
-  /// All rows: their keys and versions.
+  /// Returns the keys and versions of all rows.
   func allRows() throws(LMDBError) -> [UInt64: (key: UInt64, version: UInt64)] {
     try environment.read { (transaction) throws(LMDBError) in
       var all: [UInt64: (key: UInt64, version: UInt64)] = [:]
@@ -187,19 +193,23 @@ struct IndexPrototype {
     }
   }
 
-  /// What is wrong with what lookups find, compared with a walk over all rows. While `mayMiss`, a miss is right.
+  /// Compares lookups with a scan of all rows and returns the first difference, or nil.
+  ///
+  /// - Parameter mayMiss: Whether misses are correct.
   func findWrongLookup(keyCount: UInt64, mayMiss: Bool) throws(LMDBError) -> String? {
     var newest: [UInt64: UInt64] = [:]
     for row in try allRows().values { newest[row.key] = max(newest[row.key] ?? 0, row.version) }
     for key in 0..<keyCount {
       let found = try lookup(key)
       if found == newest[key] || (found == nil && mayMiss) { continue }
-      return "key \(key) has version \(newest[key] ?? 0), and a lookup finds \(found ?? 0)"
+      return "key \(key) has version \(newest[key] ?? 0), but a lookup finds \(found ?? 0)"
     }
     return nil
   }
 
-  /// What differs between the index and the rows, once a rebuild is done: each row has one slot, and no key two rows.
+  /// Compares a complete index with the rows and returns the first difference, or nil.
+  ///
+  /// Each row must have one slot, and no key may have two rows.
   func findDifference() throws(LMDBError) -> String? {
     guard let index = file.current, index.isComplete else { return "the index is not complete" }
     let all = try allRows()

@@ -1,12 +1,14 @@
 import Glibc
 import LMDB
 
-/// What a process does while it is killed.
+/// The changes during which a process is killed.
 enum IndexScenario: String, CaseIterable {
   case store, replace, remove, growth, rebuild, mixed
 
-  /// Keys that collide on purpose: three have one digest, and all homes lie close together, so that records displace each
-  /// other. Where the table grows or is made anew, digests as good as keyed ones.
+  /// Returns the digest of a key.
+  ///
+  /// Most scenarios use digests that collide: three keys share one, and all home slots are close together, so that
+  /// records displace each other. Growth and rebuild use well-distributed digests.
   var digest: @Sendable (UInt64) -> UInt64 {
     switch self {
     case .store, .replace, .remove, .mixed: { IndexPrototype.spread($0 / 3) >> 4 }
@@ -16,7 +18,7 @@ enum IndexScenario: String, CaseIterable {
 
   var keyCount: UInt64 { 400 }
 
-  /// A rebuild begins since the index is of another boot.
+  /// The boots of the first and the last process; they differ for a rebuild, which begins after a reboot.
   var firstBoot: Boot { .current }
   var lastBoot: Boot { self == .rebuild ? Boot(high: 7, low: 7) : .current }
 
@@ -28,7 +30,7 @@ enum IndexScenario: String, CaseIterable {
     keys.map { ($0, version) }
   }
 
-  /// What is there before.
+  /// Stores the rows that exist before the change.
   func prepare(_ prototype: IndexPrototype) throws {
     let count: UInt64 =
       switch self {
@@ -39,12 +41,12 @@ enum IndexScenario: String, CaseIterable {
     try require(try prototype.store(versions(0..<count, 1)), "no space")
   }
 
-  /// What the process does.
+  /// Makes the change.
   func run(_ prototype: IndexPrototype) throws {
     let isDone =
       switch self {
       case .store: try prototype.store(versions(60..<70, 1))
-      // One key twice in the same transaction.
+      // Some keys occur twice in the same transaction.
       case .replace: try prototype.store(versions([3, 4, 5, 6, 4, 40], 2) + versions([5, 59], 3))
       case .remove: try prototype.remove([0, 1, 2, 17, 30, 31, 59])
       case .growth: try prototype.store(versions(325..<345, 2))
@@ -56,7 +58,7 @@ enum IndexScenario: String, CaseIterable {
     try require(isDone, "no space")
   }
 
-  /// Stores what has older versions that the rebuild has not met yet.
+  /// Stores new versions of keys whose older rows the rebuild has not reached yet.
   private func rebuild(_ prototype: IndexPrototype) throws -> Bool {
     _ = try prototype.settle()
     try require(try prototype.store(versions([2, 30, 50], 2)), "no space")
@@ -67,7 +69,7 @@ enum IndexScenario: String, CaseIterable {
     return true
   }
 
-  /// What must hold after a kill.
+  /// Checks the index after a kill and throws if it is wrong.
   ///
   /// - Parameter isSettled: Whether the checker takes the write lock first, as every process does that opens or writes.
   func check(_ prototype: IndexPrototype, isSettled: Bool) throws {
@@ -80,14 +82,14 @@ enum IndexScenario: String, CaseIterable {
       _ = try prototype.rebuild(limit: 7)
     }
     if let difference = try prototype.findDifference() { throw IndexFailure(difference) }
-    // It goes on as if nothing had been.
+    // The store must work as before.
     try require(try prototype.store(versions([1, 61, 399], 9)) && prototype.remove([61, 20]), "no space")
     if let wrong = try prototype.findWrongLookup(keyCount: keyCount, mayMiss: false) ?? prototype.findDifference() {
       throw IndexFailure("afterwards \(wrong)")
     }
   }
 
-  /// The child: kills itself at the step.
+  /// Runs the child process, which kills itself at the given step.
   func runChild(_ directory: String, step: Int) throws {
     let prototype = try open(directory, boot: lastBoot)
     nonisolated(unsafe) var count = 0

@@ -2,10 +2,11 @@ import FoundationEssentials
 import Glibc
 import LMDB
 
-/// A process that changes the index is killed at every step, and the index file is put through what a power cut may leave of
-/// it. Lookups must find the newest committed version or nothing, and the index must become exact again.
+/// Kills a process at every step of an index change, and simulates index files after a power failure.
+///
+/// Lookups must find the newest committed version or none, and a rebuild must make the index exact again.
 struct IndexSeries {
-  let setting: Setting
+  let setting: RunConfiguration
   let directory: String
 
   private var base: String { directory + "/base" }
@@ -15,20 +16,20 @@ struct IndexSeries {
     makeDirectory(directory)
     var isGood = true
     for scenario in IndexScenario.allCases {
-      isGood = report("killed at each step of: \(scenario.rawValue)") { try killAtEachStep(scenario) } && isGood
+      isGood = report("killed at each step of \(scenario.rawValue)") { try killAtEachStep(scenario) } && isGood
     }
-    isGood = report("strange files", strangeFiles) && isGood
-    isGood = report("a full file system", fullFileSystem) && isGood
-    isGood = report("forked", forked) && isGood
+    isGood = report("unexpected files", unexpectedFiles) && isGood
+    isGood = report("full file system", fullFileSystem) && isGood
+    isGood = report("use after fork", forked) && isGood
     let seconds = setting.isQuick ? 5.0 : 60
-    return report("two writers, killed at random, and two readers") {
-      try IndexCrowd(directory: directory + "/crowd").run(seconds: seconds, seed: setting.seed)
+    return report("2 writers, killed at random times, and 2 readers") {
+      try ConcurrentIndexWorkers(directory: directory + "/crowd").run(seconds: seconds, seed: setting.seed)
     } && isGood
   }
 
   private func report(_ name: String, _ body: () throws -> String) -> Bool {
     do {
-      setting.report("index: \(name)", "\(try body()): all well")
+      setting.report("index: \(name)", "\(try body()): OK")
       return true
     } catch {
       setting.report("index: \(name)", "FAILED: \(error)")
@@ -44,18 +45,18 @@ struct IndexSeries {
       let prototype = try scenario.open(base)
       try scenario.prepare(prototype)
     }
-    // A short run takes a share of the steps, another one with each seed.
+    // A quick run tests every 17th step; the seed selects the first one.
     let stride = setting.isQuick ? 17 : 1
     var step = 1 + Int(setting.seed % UInt64(stride))
     var count = 0
     while true {
       try copyBase()
-      // A process that lives on: it has the file mapped, and looks up before anybody writes again.
+      // In every second run, this process has the file mapped during the kill, and looks keys up before the next write.
       let survivor = count % 2 == 0 ? try scenario.open(work, boot: scenario.firstBoot) : nil
       if let survivor { try require(try survivor.settle(), "the index cannot be opened") }
       let child = Child.start(["index", work, scenario.rawValue, "\(step)"], outputPath: directory + "/log")
       let end = child.wait()
-      guard end == .exited(0) || end == .signalled(SIGKILL) else {
+      guard end == .exited(0) || end == .signaled(SIGKILL) else {
         throw IndexFailure("step \(step): the child \(end) \(child.output)")
       }
       do {
@@ -65,7 +66,7 @@ struct IndexSeries {
         throw IndexFailure("step \(step): \(error)")
       }
       count += 1
-      if end == .exited(0) { return "\(count) runs, the last one of \(step) steps whole" }
+      if end == .exited(0) { return "\(count) runs; the last one completed before step \(step)" }
       step += stride
     }
   }
@@ -77,9 +78,9 @@ struct IndexSeries {
     }
   }
 
-  // MARK: What a power cut may leave
+  // MARK: Files after a power failure
 
-  private func strangeFiles() throws -> String {
+  private func unexpectedFiles() throws -> String {
     let rebooted = Boot(high: 1, low: 2)
     var random = SeededRandom(setting.seed)
     let scenario = IndexScenario.mixed
@@ -101,25 +102,25 @@ struct IndexSeries {
       ("no file", nil, .current, true), ("an empty file", [], .current, true),
       ("a short file", Array(newer.prefix(10)), .current, true),
       ("half a file", Array(newer.prefix(newer.count / 2)), .current, true),
-      ("zeros", newer.map { _ in 0 }, .current, true), ("noise", noise, .current, true),
-      // A copy that was put back while the machine ran: the number of the last transaction tells.
+      ("zeros", newer.map { _ in 0 }, .current, true), ("random bytes", noise, .current, true),
+      // A copy that was restored within the same boot is detected by the number of the last transaction.
       ("an older copy of this boot", older, .current, true), ("the same file", newer, .current, false),
-      ("the same file after a power cut", newer, rebooted, true),
-      ("an older copy after a power cut", older, rebooted, true),
+      ("the same file after a power failure", newer, rebooted, true),
+      ("an older copy after a power failure", older, rebooted, true),
       (
-        "noise behind a good header, after a power cut", Array(newer.prefix(4096)) + noise.dropFirst(4096), rebooted,
-        true
+        "random bytes after an intact header, after a power failure",
+        Array(newer.prefix(4096)) + noise.dropFirst(4096), rebooted, true
       ),
-      // Nothing can tell these; lookups must be right even so.
-      ("noise in the slots", Array(newer.prefix(slots)) + noise.dropFirst(slots), .current, false),
-      ("noise in the count", Array(newer.prefix(128)) + noise[128..<136] + newer.dropFirst(136), .current, false),
+      // These cannot be detected; lookups must be correct anyway.
+      ("random bytes in the slots", Array(newer.prefix(slots)) + noise.dropFirst(slots), .current, false),
+      ("a random count", Array(newer.prefix(128)) + noise[128..<136] + newer.dropFirst(136), .current, false),
       ("zeros in the slots", Array(newer.prefix(slots)) + newer.dropFirst(slots).map { _ in 0 }, .current, false),
     ]
     for page in 0..<newer.count / 4096 {
       let torn =
         newer.prefix(4096 * page) + older.dropFirst(4096 * page).prefix(4096) + newer.dropFirst(4096 * (page + 1))
       kinds.append(
-        ("page \(page) of an older time, after a power cut", Array(torn.prefix(newer.count)), rebooted, true))
+        ("page \(page) of an older copy, after a power failure", Array(torn.prefix(newer.count)), rebooted, true))
     }
     for kind in kinds {
       do {
@@ -128,7 +129,9 @@ struct IndexSeries {
         if let bytes = kind.bytes { try Data(bytes).write(to: URL(filePath: path)) }
         let prototype = try scenario.open(work, boot: kind.boot)
         try require(try prototype.settle(), "the index cannot be opened")
-        try require(prototype.file.current?.isComplete != kind.isSuspect, "it was taken for a good one, or a bad one")
+        try require(
+          prototype.file.current?.isComplete != kind.isSuspect,
+          kind.isSuspect ? "the file was accepted" : "the file was rejected")
         if !kind.isSuspect, kind.bytes != newer {
           if let wrong = try prototype.findWrongLookup(keyCount: scenario.keyCount, mayMiss: true) {
             throw IndexFailure(wrong)
@@ -144,33 +147,33 @@ struct IndexSeries {
     return "\(kinds.count) files"
   }
 
-  /// A file that was closed cleanly is good after a reboot, unless the data has changed since.
+  /// Checks that a cleanly closed file is accepted after a reboot, unless the data has changed since.
   private func cleanFiles(_ scenario: IndexScenario, older: [UInt8], rebooted: Boot) throws {
     try copyBase()
     try {
       let prototype = try scenario.open(work)
       _ = try prototype.settle()
-      try require(try prototype.markClean(), "it cannot be marked as clean")
+      try require(try prototype.markClean(), "the file cannot be marked as clean")
     }()
     let path = URL(filePath: work + "/" + IndexLayout.fileName)
     let clean = try Data(contentsOf: path)
     do {
       let prototype = try scenario.open(work, boot: rebooted)
       try require(try prototype.settle(), "the index cannot be opened")
-      try require(prototype.file.current?.isComplete == true, "a clean file is not taken")
+      try require(prototype.file.current?.isComplete == true, "a clean file was rejected")
       try scenario.check(prototype, isSettled: true)
       _ = try prototype.store([(3, 1_000_000)])
     }
     try clean.write(to: path)
     let prototype = try scenario.open(work, boot: Boot(high: 5, low: 6))
     _ = try prototype.settle()
-    try require(prototype.file.current?.isComplete == false, "a file is taken that was clean before the data changed")
+    try require(prototype.file.current?.isComplete == false, "a file that was clean before a change was accepted")
     try scenario.check(prototype, isSettled: true)
   }
 
   private func fullFileSystem() throws -> String {
     makeDirectory(work)
-    // As `posix_fallocate` answers: the flag is a file, since the closure is the process's.
+    // Returns error codes like `posix_fallocate`. The flag is a file, because the closure is kept by the process.
     let flag = directory + "/full"
     close(open(flag, O_CREAT | O_RDWR, 0o600))
     let prototype = try IndexPrototype(
@@ -194,7 +197,7 @@ struct IndexSeries {
     if let wrong = try prototype.findWrongLookup(keyCount: key + 1, mayMiss: false) ?? prototype.findDifference() {
       throw IndexFailure(wrong)
     }
-    return "refused at \(key) rows of \(slotCount) slots"
+    return "storing refused at \(key) rows in \(slotCount) slots"
   }
 
   private func forked() throws -> String {
@@ -204,10 +207,10 @@ struct IndexSeries {
     typealias Fork = @convention(c) () -> pid_t
     let child = unsafeBitCast(dlsym(nil, "fork"), to: Fork.self)()
     if child == 0 {
-      // The index can be read, and LMDB refuses everything else.
+      // The child can read the index; LMDB refuses everything else.
       var matches = prototype.file.current?.matches(of: prototype.digest(7))
       guard let match = matches?.next() else { _exit(1) }
-      prototype.file.current?.noteUse(of: match)
+      prototype.file.current?.recordUse(of: match)
       do {
         _ = try prototype.store([(7, 2)])
         _exit(2)
@@ -217,12 +220,12 @@ struct IndexSeries {
     }
     var status: CInt = -1
     waitpid(child, &status, 0)
-    try require(status == 0, "the forked child ended with \(status)")
+    try require(status == 0, "the forked child exited with status \(status)")
     for key in 0..<500 as Range<UInt64> { _ = try prototype.store([(key, 2)]) }
     if let wrong = try prototype.findWrongLookup(keyCount: 500, mayMiss: false) ?? prototype.findDifference() {
       throw IndexFailure(wrong)
     }
-    return "a child reads, and cannot write"
+    return "the child can read and cannot write"
   }
 }
 
@@ -231,6 +234,7 @@ struct IndexFailure: Error, CustomStringConvertible {
   init(_ description: String) { self.description = description }
 }
 
-func require(_ isRight: Bool, _ otherwise: String) throws {
-  if !isRight { throw IndexFailure(otherwise) }
+/// Throws an `IndexFailure` unless the condition is true.
+func require(_ condition: Bool, _ failure: String) throws {
+  if !condition { throw IndexFailure(failure) }
 }

@@ -1,13 +1,13 @@
 import FoundationEssentials
 import Glibc
 
-/// A process under full load is killed at a random moment, again and again on the same directory.
+/// Kills a process under full load at random times, repeatedly in the same directory.
 struct KillSeries {
   static let keyCount = 1024
-  let setting: Setting
+  let setting: RunConfiguration
   let directory: String
 
-  /// Two stores: one with room for everything, where nothing that was flushed may be missing, and one that always evicts.
+  /// A store that never evicts, in which no flushed response may be missing, and a store that always evicts.
   enum Kind: String, CaseIterable {
     case roomy, evicting
     var capacity: Int { self == .roomy ? 256 << 20 : 4 << 20 }
@@ -17,22 +17,22 @@ struct KillSeries {
     let started = now()
     var isGood = true
     var found = 0
-    var setAside = 0
+    var recreatedCount = 0
     for kind in Kind.allCases {
       var random = SeededRandom(setting.seed &+ UInt64(kind.capacity))
       let count = killCount / 2
       for round in 0..<count {
-        // Now and then from nothing, so that the making of a store is hit, too.
+        // Start with an empty directory every 50 rounds, so that kills also hit the creation of a store.
         if round % 50 == 0 { prepare(kind) }
         let seed = random.next() >> 16
         let delay = random.isBelow(0.2) ? random.below(15_000) : random.below(300_000)
         let (text, entryCount) = killOnce(kind, seed: seed, delay: delay)
         found += entryCount
-        if text.contains("set aside") { setAside += 1 }
+        if text.contains("quarantined") { recreatedCount += 1 }
         let isBad = text.contains("FAILED")
         if isBad {
           isGood = false
-          say("kill \(kind.rawValue) round \(round) seed \(seed) after \(delay) us:\n\(text)")
+          say("kill \(kind.rawValue) round \(round) seed \(seed) after \(delay) µs:\n\(text)")
           prepare(kind)
         } else if setting.isVerbose || round % 50 == 49 {
           say("kill \(kind.rawValue): \(round + 1) of \(count), last seed \(seed), \(entryCount) entries found")
@@ -42,19 +42,19 @@ struct KillSeries {
     let seconds = Int(now() - started)
     setting.report(
       "kill",
-      "\(killCount / 2 * 2) kills (seed \(setting.seed)), \(found) responses compared after them, "
-        + "\(setAside) stores begun anew, \(seconds) s: \(isGood ? "all well" : "FAILED")")
+      "\(killCount / 2 * 2) kills (seed \(setting.seed)), \(found) responses compared, "
+        + "\(recreatedCount) stores recreated empty, \(seconds) s: \(isGood ? "OK" : "FAILED")")
     return isGood
   }
 
   private func prepare(_ kind: Kind) {
     makeDirectory(directory)
-    let ledger = Ledger(path: directory + "/ledger", keyCount: Self.keyCount)
-    ledger.isEvicting = kind == .evicting
+    let expectedState = ExpectedState(path: directory + "/expectedState", keyCount: Self.keyCount)
+    expectedState.isEvicting = kind == .evicting
   }
 
   private func killOnce(_ kind: Kind, seed: UInt64, delay: Int) -> (String, entryCount: Int) {
-    let arguments = [directory + "/store", directory + "/ledger", "\(Self.keyCount)", "\(kind.capacity)"]
+    let arguments = [directory + "/store", directory + "/expectedState", "\(Self.keyCount)", "\(kind.capacity)"]
     let worker = Child.start(["work"] + arguments + ["\(seed)"], outputPath: directory + "/worker.log")
     usleep(UInt32(delay))
     worker.kill(SIGKILL)
@@ -62,7 +62,7 @@ struct KillSeries {
     let (end, output) = Child.run(["check"] + arguments + ["settle"], outputPath: directory + "/checker.log")
     let entries = output.split(separator: "\n").first { $0.hasPrefix("entries ") }
     let entryCount = entries.flatMap { Int($0.dropFirst(8)) } ?? 0
-    guard workerEnd == .signalled(SIGKILL), end == .exited(0) else {
+    guard workerEnd == .signaled(SIGKILL), end == .exited(0) else {
       return ("FAILED: worker \(workerEnd)\n\(worker.output)checker \(end)\n\(output)", entryCount)
     }
     return (worker.output + output, entryCount)

@@ -1,13 +1,13 @@
 import FoundationEssentials
 import Glibc
 
-/// The disk as a power cut leaves it: all that was synced, and of what was written since each block or not.
+/// Simulates power failures: an image has everything that was synced, and a random part of the blocks written since.
 ///
-/// A worker runs once under the recorder. Each image ends at a random moment of that run; the checker must be able to open
-/// it, to find nothing but right bytes, and to find what was promised up to that moment.
+/// A worker runs once under the recorder. Each image is the disk at a random event of that run. The checker must be
+/// able to open the image, must find only correct bytes, and must find every response that was durable at that event.
 struct PowerLossSeries {
   static let keyCount = 256
-  let setting: Setting
+  let setting: RunConfiguration
   let directory: String
 
   enum Kind: String, CaseIterable {
@@ -18,7 +18,7 @@ struct PowerLossSeries {
   func run(imageCount: Int) -> Bool {
     var isGood = true
     let started = now()
-    var setAside = 0
+    var recreatedCount = 0
     var found = 0
     var eventCount = 0
     for kind in Kind.allCases {
@@ -26,25 +26,25 @@ struct PowerLossSeries {
       eventCount += recording.events.count
       let outcome = check(recording, kind: kind, imageCount: imageCount / 2)
       isGood = isGood && outcome.isGood
-      setAside += outcome.setAside
+      recreatedCount += outcome.recreatedCount
       found += outcome.found
     }
     setting.report(
       "powerloss",
-      "\(imageCount / 2 * 2) images (seed \(setting.seed)) of \(eventCount) recorded events, "
-        + "\(found) responses compared in them, \(setAside) opened as an empty store, "
-        + "\(Int(now() - started)) s: \(isGood ? "all well" : "FAILED")")
+      "\(imageCount / 2 * 2) simulated power failures (seed \(setting.seed)) in \(eventCount) recorded events, "
+        + "\(found) responses compared, \(recreatedCount) stores recreated empty, "
+        + "\(Int(now() - started)) s: \(isGood ? "OK" : "FAILED")")
     return isGood
   }
 
   private func record(_ kind: Kind) -> Recording? {
     makeDirectory(directory)
-    let ledger = Ledger(path: directory + "/ledger", keyCount: Self.keyCount)
-    ledger.isEvicting = kind == .evicting
+    let expectedState = ExpectedState(path: directory + "/expectedState", keyCount: Self.keyCount)
+    expectedState.isEvicting = kind == .evicting
     let operationCount = setting.isQuick ? 700 : 2500
     let (end, output) = Child.run(
       [
-        "work", directory + "/store", directory + "/ledger", "\(Self.keyCount)", "\(kind.capacity)",
+        "work", directory + "/store", directory + "/expectedState", "\(Self.keyCount)", "\(kind.capacity)",
         "\(setting.seed)", "\(operationCount)",
       ], outputPath: directory + "/worker.log",
       environment: ["LD_PRELOAD": setting.recorder, "RECORDER_TRACE": directory + "/trace"])
@@ -57,15 +57,15 @@ struct PowerLossSeries {
 
   private func check(
     _ recording: Recording, kind: Kind, imageCount: Int
-  ) -> (isGood: Bool, setAside: Int, found: Int) {
+  ) -> (isGood: Bool, recreatedCount: Int, found: Int) {
     var random = SeededRandom(setting.seed &+ UInt64(kind.capacity))
     let safeAfter = recording.safeAfter()
-    // Few of them at the very beginning, where there is nothing to lose.
+    // In ascending order, so that the images share the events that are durable at an earlier cut.
     let cuts = (0..<imageCount).map { _ in random.below(recording.events.count + 1) }.sorted()
     var isGood = true
-    var setAside = 0
+    var recreatedCount = 0
     var found = 0
-    // All events up to the first that was not safe at the last cut: they are in all images to come.
+    // The disk after all events before the first one that is not durable at the current cut. Later images include it.
     var safeImages = DiskImages()
     var applied = 0
     var words: [Int: UInt64] = [:]
@@ -88,34 +88,35 @@ struct PowerLossSeries {
         images.apply(recording.events[index], of: recording) { isSafe || dice.isBelow(share) }
       }
       let (end, output) = checkOne(images, words: words, kind: kind)
-      if output.contains("set aside") { setAside += 1 }
+      if output.contains("quarantined") { recreatedCount += 1 }
       if let entries = output.split(separator: "\n").first(where: { $0.hasPrefix("entries ") }) {
         found += Int(entries.dropFirst(8)) ?? 0
       }
       if end != .exited(0) {
         isGood = false
         say(
-          "powerloss \(kind.rawValue) image \(number): cut at event \(cut), \(applied) of them safe, "
+          "powerloss \(kind.rawValue) image \(number): cut at event \(cut), the first \(applied) durable, "
             + "share \(share), seed \(seed): checker \(end)\n\(output)")
         if setting.isVerbose { exit(1) }
       }
     }
-    return (isGood, setAside, found)
+    return (isGood, recreatedCount, found)
   }
 
   private func checkOne(_ images: DiskImages, words: [Int: UInt64], kind: Kind) -> (Child.End, String) {
     let store = directory + "/image"
     makeDirectory(store)
-    // Made and synced before there is any data.
+    // The store creates and syncs this file before any data.
     DiskImage().write(to: store + "/LMDBURLCache.store")
     images.write(to: store)
-    let ledgerPath = directory + "/image-ledger"
-    unlink(ledgerPath)
-    let ledger = Ledger(path: ledgerPath, keyCount: Self.keyCount)
-    for (word, value) in words { ledger.set(word, value) }
-    ledger.isEvicting = kind == .evicting
-    ledger.set(0, (0..<Self.keyCount).map { ledger[.started, $0] }.max() ?? 0)
+    let expectedStatePath = directory + "/image-expectedState"
+    unlink(expectedStatePath)
+    let expectedState = ExpectedState(path: expectedStatePath, keyCount: Self.keyCount)
+    for (word, value) in words { expectedState.set(word, value) }
+    expectedState.isEvicting = kind == .evicting
+    expectedState.set(0, (0..<Self.keyCount).map { expectedState[.started, $0] }.max() ?? 0)
     return Child.run(
-      ["check", store, ledgerPath, "\(Self.keyCount)", "\(kind.capacity)"], outputPath: directory + "/checker.log")
+      ["check", store, expectedStatePath, "\(Self.keyCount)", "\(kind.capacity)"],
+      outputPath: directory + "/checker.log")
   }
 }

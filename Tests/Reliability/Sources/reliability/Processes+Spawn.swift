@@ -1,33 +1,33 @@
 import FoundationEssentials
 import Glibc
 
-/// A child process that runs this program with other arguments.
+/// A child process, which runs this program with other arguments, or another program.
 struct Child {
   let processID: pid_t
   let outputPath: String
 
   enum End: Equatable, CustomStringConvertible {
     case exited(Int32)
-    case signalled(Int32)
+    case signaled(Int32)
 
     var description: String {
       switch self {
-      case .exited(let code): code == 0 ? "ended well" : "ended with \(code)"
-      case .signalled(let signal): "died of \(Self.name(of: signal))"
+      case .exited(let code): code == 0 ? "exited normally" : "exited with code \(code)"
+      case .signaled(let signal): "was ended by \(Self.name(of: signal))"
       }
     }
 
     private static func name(of signal: Int32) -> String {
       [
         SIGBUS: "SIGBUS", SIGSEGV: "SIGSEGV", SIGABRT: "SIGABRT", SIGILL: "SIGILL (a trap)", SIGKILL: "SIGKILL",
-        SIGFPE: "SIGFPE", SIGALRM: "SIGALRM (it hung)",
+        SIGFPE: "SIGFPE", SIGALRM: "SIGALRM (a timeout)",
       ][signal] ?? "signal \(signal)"
     }
   }
 
-  /// Starts it; what it prints goes to a file.
+  /// Starts a child process, whose output goes to a file.
   ///
-  /// - Parameter executable: Another program; by default this one, as a child.
+  /// - Parameter executable: The program; by default this one, with the command `child`.
   static func start(
     _ arguments: [String], executable: String? = nil, outputPath: String, environment extra: [String: String] = [:]
   ) -> Child {
@@ -38,7 +38,7 @@ struct Child {
     posix_spawn_file_actions_adddup2(&actions, 1, 2)
     defer { posix_spawn_file_actions_destroy(&actions) }
     var environment = ProcessInfo.processInfo.environment
-    // A crash is a result here, not something to be explained at length.
+    // Crashes are expected results, so backtraces are not needed.
     environment["SWIFT_BACKTRACE"] = environment["SWIFT_BACKTRACE"] ?? "enable=no"
     for (name, value) in extra { environment[name] = value }
     let path = executable ?? executablePath
@@ -59,7 +59,7 @@ struct Child {
 
   func kill(_ signal: Int32) { _ = Glibc.kill(processID, signal) }
 
-  /// Waits for its end, and kills it after `seconds`.
+  /// Waits until the process ends and kills it after `seconds`.
   func wait(seconds: Double = 60) -> End {
     var status: Int32 = 0
     let deadline = now() + seconds
@@ -67,11 +67,11 @@ struct Child {
       if now() > deadline {
         kill(SIGKILL)
         waitpid(processID, &status, 0)
-        return .signalled(SIGALRM)
+        return .signaled(SIGALRM)
       }
       usleep(500)
     }
-    return status & 0x7f == 0 ? .exited(status >> 8 & 0xff) : .signalled(status & 0x7f)
+    return status & 0x7f == 0 ? .exited(status >> 8 & 0xff) : .signaled(status & 0x7f)
   }
 
   var output: String {
@@ -86,41 +86,43 @@ struct Child {
   }
 }
 
-/// Seconds of the monotonic clock.
+/// Returns the time of the monotonic clock in seconds.
 func now() -> Double {
   var time = timespec()
   clock_gettime(CLOCK_MONOTONIC, &time)
   return Double(time.tv_sec) + Double(time.tv_nsec) / 1e9
 }
 
+/// Prints a message and ends the process with exit code 3.
 func fail(_ text: String) -> Never {
   print("reliability: \(text)")
   fflush(nil)
   exit(3)
 }
 
-/// Prints a line at once: whoever waits for a long series wants to see it grow.
+/// Prints a line and flushes it, so that the progress of a long series is visible.
 func say(_ text: String) {
   print(text)
   fflush(nil)
 }
 
 func removeTree(_ path: String) {
-  // Gone already is as good.
+  // A missing directory is not an error.
   try? FileManager.default.removeItem(atPath: path)
 }
 
-/// For ten seconds at most.
+/// Waits up to ten seconds until a file exists.
 func waitForFile(_ path: String) {
   for _ in 0..<10_000 where access(path, F_OK) != 0 { usleep(1000) }
 }
 
+/// Creates an empty directory and removes an existing one.
 func makeDirectory(_ path: String) {
   removeTree(path)
   guard mkdir(path, 0o700) == 0 else { fail("cannot make \(path)") }
 }
 
-/// Runs `body` on a thread of its own, which is never waited for: the process ends by being killed.
+/// Runs `body` on a detached thread.
 func startThread(_ body: @escaping @Sendable () -> Void) {
   final class Box: Sendable {
     let body: @Sendable () -> Void

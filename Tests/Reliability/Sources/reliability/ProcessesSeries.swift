@@ -2,19 +2,21 @@ import FoundationEssentials
 import Glibc
 import ResponseStore
 
-/// Several processes on one directory, well and unwell.
+/// Tests several processes on one directory, including killed, suspended and forked ones.
 struct ProcessesSeries {
-  let setting: Setting
+  let setting: RunConfiguration
   let directory: String
   var storePath: String { directory + "/store" }
-  var ledgerPath: String { directory + "/ledger" }
+  var expectedStatePath: String { directory + "/expectedState" }
 
   func run(seconds: Double) -> Bool {
     var isGood = true
     let scenarios: [(String, () -> Bool)] = [
-      ("eight", { eight(seconds: seconds) }), ("unwell", { unwell(seconds: seconds / 2) }),
-      ("stopped", stoppedWhileWriting), ("capacity, goes on", { capacityBesideStopped(endsBy: SIGCONT) }),
-      ("capacity, dies", { capacityBesideStopped(endsBy: SIGKILL) }), ("forked", forked), ("other format", otherFormat),
+      ("concurrent", { concurrentProcesses(seconds: seconds) }),
+      ("faulty", { faultyProcesses(seconds: seconds / 2) }), ("suspended", suspendedWriter),
+      ("capacity, resumed", { capacityWithSuspendedWriter(endsBy: SIGCONT) }),
+      ("capacity, killed", { capacityWithSuspendedWriter(endsBy: SIGKILL) }), ("forked", forked),
+      ("other format", otherFormat),
     ]
     for (name, scenario) in scenarios {
       prepare()
@@ -28,12 +30,14 @@ struct ProcessesSeries {
 
   private func prepare() {
     makeDirectory(directory)
-    Ledger(path: ledgerPath, keyCount: Crowd.keyCount).isEvicting = true
+    ExpectedState(path: expectedStatePath, keyCount: ConcurrentWorker.keyCount).isEvicting = true
   }
 
-  private func start(_ number: Int, seconds: Double, capacity: Int = Crowd.capacity, of count: Int = 1) -> Child {
+  private func start(_ number: Int, seconds: Double, capacity: Int = ConcurrentWorker.capacity, of count: Int = 1)
+    -> Child
+  {
     Child.start(
-      ["crowd", storePath, ledgerPath, "\(capacity)", "\(number)", "\(Int(seconds * 1000))", "\(count)"],
+      ["crowd", storePath, expectedStatePath, "\(capacity)", "\(number)", "\(Int(seconds * 1000))", "\(count)"],
       outputPath: directory + "/crowd.\(number)")
   }
 
@@ -42,86 +46,90 @@ struct ProcessesSeries {
     return line.map { $0.split(separator: " ").dropFirst().compactMap { Int($0) } }
   }
 
-  /// Whether a child ended well and logged nothing, as a lock error would be, but what is expected.
-  private func isWell(_ child: Child, _ end: Child.End, expecting expected: String? = nil) -> Bool {
+  /// Returns whether a child exited normally and logged nothing, such as a lock error, except for expected lines.
+  private func hasSucceeded(_ child: Child, _ end: Child.End, expecting expected: String? = nil) -> Bool {
     let lines = child.output.split(separator: "\n").filter { $0.contains("log:") }
     if end == .exited(0), lines.allSatisfy({ line in expected.map { line.contains($0) } ?? false }) { return true }
-    say("a process of the crowd \(end): \(child.output)")
+    say("a concurrent worker \(end): \(child.output)")
     return false
   }
 
-  private func check(capacity: Int = Crowd.capacity) -> Bool {
+  private func check(capacity: Int = ConcurrentWorker.capacity) -> Bool {
     let (end, output) = Child.run(
-      ["crowd-check", storePath, ledgerPath, "\(capacity)"], outputPath: directory + "/check")
+      ["crowd-check", storePath, expectedStatePath, "\(capacity)"], outputPath: directory + "/check")
     if end == .exited(0) { return true }
     say("the checker \(end): \(output)")
     return false
   }
 
-  // MARK: All well
+  // MARK: Concurrent processes
 
-  private func eight(seconds: Double) -> Bool {
-    let children = (0..<Crowd.processCount).map { start($0, seconds: seconds, of: Crowd.processCount) }
+  private func concurrentProcesses(seconds: Double) -> Bool {
+    let children = (0..<ConcurrentWorker.processCount).map {
+      start($0, seconds: seconds, of: ConcurrentWorker.processCount)
+    }
     var sums = [Int](repeating: 0, count: 8)
     var isGood = true
     var longest = 0
     for child in children {
-      isGood = isWell(child, child.wait(seconds: seconds + 60)) && isGood
+      isGood = hasSucceeded(child, child.wait(seconds: seconds + 60)) && isGood
       guard let numbers = numbers(of: child), numbers.count == 8 else { return false }
       for index in sums.indices { sums[index] += numbers[index] }
       longest = max(longest, numbers[6])
     }
-    let (_, output) = Child.run(["count", storePath, "\(Crowd.capacity)"], outputPath: directory + "/count")
+    let (_, output) = Child.run(["count", storePath, "\(ConcurrentWorker.capacity)"], outputPath: directory + "/count")
     let entryCount = output.split(separator: "\n").last.flatMap { Int($0) } ?? -1
     let addsUp = sums[0] - sums[1] == entryCount
     isGood = isGood && addsUp && sums[5] == 0 && check()
     setting.report(
-      "processes: eight for \(Int(seconds)) s",
-      "\(sums[2]) operations, \(sums[3]) hits, \(sums[4]) purges and removals (longest \(longest / 1000) ms), "
-        + "\(sums[0]) stores - \(sums[1]) removed = \(sums[0] - sums[1]), entries \(entryCount): "
-        + (isGood ? "all well" : "FAILED"))
+      "processes: \(ConcurrentWorker.processCount) concurrent processes for \(Int(seconds)) s",
+      "\(sums[2]) operations, \(sums[3]) hits, \(sums[4]) purges and removals (maximum latency \(longest / 1000) ms), "
+        + "\(sums[0]) writes - \(sums[1]) removed = \(sums[0] - sums[1]), entries \(entryCount): "
+        + (isGood ? "OK" : "FAILED"))
     return isGood
   }
 
-  // MARK: Some unwell
+  // MARK: Killed and suspended processes
 
-  private func unwell(seconds: Double) -> Bool {
+  private func faultyProcesses(seconds: Double) -> Bool {
     var children = (0..<6).map { start($0, seconds: seconds) }
     usleep(UInt32(seconds * 2e5))
     children[0].kill(SIGKILL)
     children[1].kill(SIGSTOP)
-    // Two more come in the middle of it: one with another capacity, for all from then on.
-    children.append(start(6, seconds: seconds / 2, capacity: Crowd.capacity / 2))
-    children.append(start(7, seconds: seconds / 2, capacity: Crowd.capacity / 2))
+    // Start two more processes meanwhile. Their capacity applies to all processes from then on.
+    children.append(start(6, seconds: seconds / 2, capacity: ConcurrentWorker.capacity / 2))
+    children.append(start(7, seconds: seconds / 2, capacity: ConcurrentWorker.capacity / 2))
     usleep(UInt32(seconds * 3e5))
     children[1].kill(SIGCONT)
-    var isGood = children[0].wait() == .signalled(SIGKILL)
-    // Stopped within a read, it pins pages; others that store at full speed may then meet a full map, drop and say so.
+    var isGood = children[0].wait() == .signaled(SIGKILL)
+    // A process suspended in a read pins pages. The others may then get MDB_MAP_FULL, drop writes and log that.
     for child in children.dropFirst() {
-      isGood = isWell(child, child.wait(seconds: seconds + 60), expecting: "MDB_MAP_FULL") && isGood
+      isGood = hasSucceeded(child, child.wait(seconds: seconds + 60), expecting: "MDB_MAP_FULL") && isGood
     }
-    let fullMapCount = children.filter { $0.output.contains("MDB_MAP_FULL") }.count
+    let mapFullCount = children.filter { $0.output.contains("MDB_MAP_FULL") }.count
     let (_, output) = Child.run(["count", storePath, "0"], outputPath: directory + "/count")
-    isGood = isGood && check(capacity: Crowd.capacity / 2)
+    isGood = isGood && check(capacity: ConcurrentWorker.capacity / 2)
     setting.report(
-      "processes: one killed, one stopped for \(Int(seconds * 300)) ms, two with half the capacity",
-      "\(output.split(separator: "\n").last ?? "?") entries at the end, \(fullMapCount) processes met a full map: \(isGood ? "all well" : "FAILED")"
-    )
+      "processes: 1 killed, 1 suspended for \(Int(seconds * 300)) ms, 2 with half the capacity",
+      "\(output.split(separator: "\n").last ?? "?") entries at the end, MDB_MAP_FULL in \(mapFullCount) processes: "
+        + (isGood ? "OK" : "FAILED"))
     return isGood
   }
 
-  // MARK: Stopped with the write lock
+  // MARK: Suspended with the write lock
 
-  /// Half the capacity is set while a process is stopped in a write transaction, which then goes on or dies.
-  private func capacityBesideStopped(endsBy signal: Int32) -> Bool {
+  /// Halves the capacity while a process is suspended in a write transaction, and then resumes or kills that process.
+  private func capacityWithSuspendedWriter(endsBy signal: Int32) -> Bool {
     for number in [0, 2, 3, 4] {
       let seeded = Child.run(
-        ["crowd", storePath, ledgerPath, "\(Crowd.capacity)", "\(number)", "700", "1"], outputPath: directory + "/seed")
+        ["crowd", storePath, expectedStatePath, "\(ConcurrentWorker.capacity)", "\(number)", "700", "1"],
+        outputPath: directory + "/seed")
       guard seeded.0 == .exited(0) else { return false }
     }
-    let half = Crowd.capacity / 2
+    let half = ConcurrentWorker.capacity / 2
     let setter = Child.start(
-      ["capacity-beside-stopped", storePath, "\(Crowd.capacity)", "\(half)"], outputPath: directory + "/setter")
+      ["capacity-next-to-suspended", storePath, "\(ConcurrentWorker.capacity)", "\(half)"],
+      outputPath: directory + "/setter")
     waitForFile(storePath + ".ready")
     guard let stopped = startAndStopInWrite() else { return false }
     makeDirectory(storePath + ".go")
@@ -130,51 +138,56 @@ struct ProcessesSeries {
     let stoppedEnd = stopped.wait()
     let end = setter.wait()
     let (_, present) = Child.run(["capacity", storePath], outputPath: directory + "/capacity")
-    let ended: Child.End = signal == SIGKILL ? .signalled(SIGKILL) : .exited(0)
+    let ended: Child.End = signal == SIGKILL ? .signaled(SIGKILL) : .exited(0)
     let isGood =
       end == .exited(0) && stoppedEnd == ended && present.split(separator: "\n").last == "\(half)"
       && check(capacity: half)
     let output = setter.output
     setting.report(
-      "processes: capacity set beside one stopped in a write transaction, which then "
-        + (signal == SIGKILL ? "dies" : "goes on"),
+      "processes: capacity set while 1 process is suspended with the write lock, which then "
+        + (signal == SIGKILL ? "is killed" : "resumes"),
       output.split(separator: "\n").filter { !$0.hasPrefix("log:") }.joined(separator: "; ") + ": "
-        + (isGood ? "all well" : "FAILED, \(end), \(stoppedEnd)"))
+        + (isGood ? "OK" : "FAILED, \(end), \(stoppedEnd)"))
     if !isGood { say(output + stopped.output + present) }
     for name in [".ready", ".go", ".set"] { removeTree(storePath + name) }
     return isGood
   }
 
-  private func stoppedWhileWriting() -> Bool {
+  private func suspendedWriter() -> Bool {
     let seeded = Child.run(
-      ["crowd", storePath, ledgerPath, "\(Crowd.capacity)", "0", "300", "1"], outputPath: directory + "/seed")
+      ["crowd", storePath, expectedStatePath, "\(ConcurrentWorker.capacity)", "0", "300", "1"],
+      outputPath: directory + "/seed"
+    )
     guard seeded.0 == .exited(0) else { return false }
-    let beside = Child.start(
-      ["beside-stopped", storePath, ledgerPath, "\(Crowd.capacity)"], outputPath: directory + "/beside")
+    let concurrent = Child.start(
+      ["next-to-suspended", storePath, expectedStatePath, "\(ConcurrentWorker.capacity)"],
+      outputPath: directory + "/second")
     waitForFile(storePath + ".ready")
     guard let stopped = startAndStopInWrite() else { return false }
-    let opener = Child.run(["open-beside", storePath, "\(Crowd.capacity)"], outputPath: directory + "/opener")
+    let opener = Child.run(
+      ["open-second", storePath, "\(ConcurrentWorker.capacity)"], outputPath: directory + "/opener")
     makeDirectory(storePath + ".go")
-    let end = beside.wait()
-    let output = beside.output + opener.1
+    let end = concurrent.wait()
+    let output = concurrent.output + opener.1
     stopped.kill(SIGCONT)
     let stoppedEnd = stopped.wait()
     let isGood = end == .exited(0) && opener.0 == .exited(0) && stoppedEnd == .exited(0) && check()
     setting.report(
-      "processes: one stopped in a write transaction",
+      "processes: 1 process suspended with the write lock",
       output.split(separator: "\n").filter { !$0.hasPrefix("log:") }.joined(separator: "; ") + ": "
-        + (isGood ? "all well" : "FAILED, \(end), \(stoppedEnd)"))
+        + (isGood ? "OK" : "FAILED, \(end), \(stoppedEnd)"))
     if !isGood { say(output + stopped.output) }
     return isGood
   }
 
-  /// A process that stops itself in a write transaction.
+  /// Starts a process that suspends itself in a write transaction; returns nil if it does not.
   private func startAndStopInWrite() -> Child? {
     let child = Child.start(
-      ["crowd", storePath, ledgerPath, "\(Crowd.capacity)", "1", "1000", "1"], outputPath: directory + "/stopped",
+      ["crowd", storePath, expectedStatePath, "\(ConcurrentWorker.capacity)", "1", "1000", "1"],
+      outputPath: directory + "/stopped",
       environment: ["LD_PRELOAD": setting.recorder, "RECORDER_STOP": "25"])
     if isStopped(child) { return child }
-    say("the process did not stop: \(child.output)")
+    say("the process was not suspended: \(child.output)")
     return nil
   }
 
@@ -188,23 +201,25 @@ struct ProcessesSeries {
     return false
   }
 
-  // MARK: Forked, and of another version
+  // MARK: Fork and other format version
 
   private func forked() -> Bool {
-    let (end, output) = Child.run(["fork", storePath, "\(Crowd.capacity)"], outputPath: directory + "/fork")
+    let (end, output) = Child.run(["fork", storePath, "\(ConcurrentWorker.capacity)"], outputPath: directory + "/fork")
     let isGood = end == .exited(0)
     setting.report(
-      "processes: forked", isGood ? "the child misses, does not harm, and can open anew: all well" : "FAILED \(output)")
+      "processes: use after fork",
+      isGood
+        ? "the child's lookups miss, it does no damage, and it can open the directory itself: OK" : "FAILED \(output)")
     return isGood
   }
 
   private func otherFormat() -> Bool {
     let (end, output) = Child.run(
-      ["other-format", storePath, "\(Crowd.capacity)"], outputPath: directory + "/format")
+      ["other-format", storePath, "\(ConcurrentWorker.capacity)"], outputPath: directory + "/format")
     let isGood = end == .exited(0)
     setting.report(
-      "processes: another format",
-      isGood ? "refused while it is in use, set aside when it is not: all well" : "FAILED \(end) \(output)")
+      "processes: other format version",
+      isGood ? "refused while in use, otherwise quarantined: OK" : "FAILED \(end) \(output)")
     return isGood
   }
 }

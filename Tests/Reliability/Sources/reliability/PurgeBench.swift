@@ -4,8 +4,10 @@ import HTTPCaching
 import ResponseStore
 import Synchronization
 
-/// How long a purge among many entries takes while another thread stores as fast as it can; and what readers, and a thread that
-/// stores a thousand times a second, wait while the space comes back.
+/// Measures the latency of purges among many entries while another thread stores as fast as possible.
+///
+/// Afterwards it measures the maximum latencies of reads, and of 1,000 writes per second, while purged rows are deleted
+/// and their space is released.
 enum PurgeBench {
   static let hostCount = 64
   private static let body = Data(repeating: 7, count: 64)
@@ -14,7 +16,7 @@ enum PurgeBench {
     NewResponse(
       key: key(number, host: host), status: 200,
       fields: HTTPFields([("Cache-Groups", "\"g\(number % 3)\"")]), body: body, facts: Content.facts(at: date),
-      vary: VarySelection(selectors: []))
+      vary: VaryKey(fields: []))
   }
 
   private static func key(_ number: Int, host: Int) -> RequestKey {
@@ -25,26 +27,26 @@ enum PurgeBench {
     var options = ResponseStore.Options(capacityByteCount: max(64 << 20, entryCount * 1200))
     options.fullQueueTimeout = .seconds(60)
     let tick = Tick()
-    options.clock = { Ledger.date(tick.now) }
+    options.clock = { ExpectedState.date(tick.now) }
     let store = try ResponseStore.open(directory: directory, options: options)
     for number in 0..<entryCount {
       tick.advance()
-      store.store(response(number, host: number % (hostCount - 1), at: Ledger.date(tick.now)))
+      store.store(response(number, host: number % (hostCount - 1), at: ExpectedState.date(tick.now)))
     }
     try store.flush()
     let filled = store.entryCount
 
-    let stalls = Stalls()
-    // The writer's host is never purged but by date, so that what others purge stays gone.
+    let stalls = LatencyRecorder()
+    // The writer stores only responses of its own host, so purged responses of other hosts are not stored again.
     startThread {
       let timer = CallTimer(stalls)
       var number = 0
       while !stalls.isOver {
         number += 1
         tick.advance()
-        // At full speed the queue is full, and a store waits for the disk whatever else goes on.
+        // At full speed the write queue is full, and every write waits for the disk.
         if stalls.isPaced { usleep(1000) }
-        let response = response(number, host: hostCount - 1, at: Ledger.date(tick.now))
+        let response = response(number, host: hostCount - 1, at: ExpectedState.date(tick.now))
         timer.time(\.store) { store.store(response) }
       }
     }
@@ -55,7 +57,7 @@ enum PurgeBench {
         let number = random.below(entryCount)
         let key = key(number, host: number % (hostCount - 1))
         let seconds = timer.time(\.read) { _ = store.lookup(key) }
-        // As long again without the store: the machine keeps the thread from its processor then as often as in a read.
+        // Spin for as long as the read took, to measure how long the system delays the thread without the store.
         timer.spin(\.pause, seconds: min(seconds, 50e-6))
       }
     }
@@ -69,7 +71,7 @@ enum PurgeBench {
       let began = now()
       body()
       times[name, default: []].append((now() - began) * 1000)
-      // A little apart, as people purge; the work behind one goes on beside the next.
+      // Leave some time between purges, as in practice. The deletion after a purge continues during the next one.
       usleep(20_000)
     }
     for round in 0..<roundCount {
@@ -77,23 +79,23 @@ enum PurgeBench {
       timed("prefix") { store.removeResponses(withPrefix: URL(string: "http://h\(host).example/p1/")!) }
       timed("group") { store.removeResponses(inGroup: "g2", origin: URL(string: "http://h\(host).example/")!) }
       timed("host") { store.removeResponses(forHost: "h\(host).example") }
-      timed("since") { store.removeResponses(since: Ledger.date(tick.now - min(tick.now, 5000))) }
-      if store.lookup(key(host, host: host)) != nil { fail("a purged response is there") }
+      timed("since") { store.removeResponses(since: ExpectedState.date(tick.now - min(tick.now, 5000))) }
+      if store.lookup(key(host, host: host)) != nil { fail("a purged response was found") }
     }
     timed("all") { store.removeAll() }
     stalls.isPaced = true
     _ = stalls.take()
-    // What was queued before is written first, and a store that finds the queue full waits for that.
+    // Wait until the queue is almost empty, because a write waits while the queue is full.
     while store.statistics.queuedByteCount > 1 << 20 { usleep(10_000) }
     stalls.forget(\.store)
     let before = store.entryCount
     let began = now()
-    let (least, end) = leastSeen { store.entryCount }
+    let (least, end) = minimum { store.entryCount }
     let deleted = Double(before - least) / max(0.001, end - began)
     let full = store.diskByteCount
-    let (kept, _) = leastSeen { store.diskByteCount }
+    let (kept, _) = minimum { store.diskByteCount }
     let busy = stalls.take()
-    let givenBack = (full - kept) >> 20
+    let released = (full - kept) >> 20
     stalls.end()
     usleep(50_000)
     let all = times.values.flatMap { $0 }.sorted()
@@ -101,20 +103,21 @@ enum PurgeBench {
       "\(name) \(text(percentile(values.sorted(), 0.5)))"
     }
     say(
-      "\(filled) entries, \(all.count) purges beside a writer: median \(text(percentile(all, 0.5))) ms, "
-        + "p99 \(text(percentile(all, 0.99))) ms (medians: \(kinds.joined(separator: ", "))); then \(Int(deleted)) entries "
-        + "a second are deleted and \(givenBack) MiB given back. Meanwhile: \(text(busy)). Before: \(text(quiet))")
-    let complaints = store.checkInvariants()
-    if !complaints.isEmpty { fail("\(complaints)") }
+      "\(filled) entries, \(all.count) purges during writes: median \(text(percentile(all, 0.5))) ms, "
+        + "p99 \(text(percentile(all, 0.99))) ms (medians: \(kinds.joined(separator: ", "))); "
+        + "then \(Int(deleted)) entries per second are deleted and \(released) MiB released. "
+        + "During deletion: \(text(busy)). Before: \(text(quiet))")
+    let violations = store.checkInvariants()
+    if !violations.isEmpty { fail("\(violations)") }
   }
 
-  /// Waits until a figure has not come down for three seconds; returns it, and when it came down last.
-  private static func leastSeen(_ figure: () -> Int) -> (Int, Double) {
-    var least = figure()
+  /// Waits until a value has not decreased for three seconds; returns its minimum and the time of its last decrease.
+  private static func minimum(of currentValue: () -> Int) -> (Int, Double) {
+    var least = currentValue()
     var seenAt = now()
     while now() - seenAt < 3 {
       usleep(50_000)
-      let value = figure()
+      let value = currentValue()
       guard value < least else { continue }
       least = value
       seenAt = now()
@@ -128,16 +131,17 @@ enum PurgeBench {
 
   private static func text(_ number: Double) -> String { "\((number * 100).rounded() / 100)" }
 
-  private static func text(_ longest: Stalls.Kinds) -> String {
-    func text(_ longest: Stalls.Longest) -> String {
-      "\(self.text(longest.call * 1000)) ms (asleep \(self.text(longest.wait * 1000)))"
+  private static func text(_ longest: LatencyRecorder.Kinds) -> String {
+    func text(_ longest: LatencyRecorder.Longest) -> String {
+      "\(self.text(longest.call * 1000)) ms (of it blocked: \(self.text(longest.wait * 1000)) ms)"
     }
-    return "longest read \(text(longest.read)), longest of 1,000 stores a second \(text(longest.store)), the reading "
-      + "thread kept for \(self.text(longest.pause.call * 1000)) ms between reads"
+    return "maximum read latency \(text(longest.read)), "
+      + "maximum write latency at 1,000 writes per second \(text(longest.store)), "
+      + "scheduling delay without the store \(self.text(longest.pause.call * 1000)) ms"
   }
 }
 
-/// A clock that goes by one with each response.
+/// A clock that advances by one for each response.
 final class Tick: Sendable {
   private let value = Atomic<UInt64>(1)
   var now: UInt64 { value.load(ordering: .relaxed) }
@@ -145,7 +149,7 @@ final class Tick: Sendable {
 }
 
 extension Tick {
-  /// A number that threads share.
+  /// A number shared by threads.
   final class Stored: Sendable {
     private let bits = Atomic<UInt64>(0)
     var value: UInt64 {

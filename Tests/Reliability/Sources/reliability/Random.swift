@@ -1,4 +1,4 @@
-/// A small generator that gives the same numbers for the same seed (SplitMix64).
+/// A SplitMix64 generator, which produces the same numbers for the same seed.
 struct SeededRandom: RandomNumberGenerator {
   var state: UInt64
 

@@ -1,8 +1,8 @@
 import FoundationEssentials
 import Glibc
 
-/// What the recorder wrote: each write to the files that a power cut matters for, when they were synced, and what was promised
-/// in between.
+/// The events that the recorder wrote: writes and syncs of the data file and the removal log, and changes of the
+/// expected state.
 struct Recording {
   enum File: Int, CaseIterable {
     case data, removals
@@ -15,7 +15,7 @@ struct Recording {
   }
 
   enum Kind {
-    /// `isSynced`: by a descriptor that writes through, so safe once it returned.
+    /// A write; `isSynced` if its descriptor syncs each write, so that the write is durable when it returns.
     case write(offset: Int, bytes: Range<Int>, isSynced: Bool)
     case syncBegan(Int)
     case syncEnded(Int)
@@ -32,19 +32,19 @@ struct Recording {
     self.bytes = bytes
     var events: [Event] = []
     bytes.withUnsafeBytes { raw in
-      var place = 0
-      func number(_ index: Int) -> Int { raw.loadUnaligned(fromByteOffset: place + index * 8, as: Int.self) }
-      while place + 24 <= raw.count {
+      var position = 0
+      func number(_ index: Int) -> Int { raw.loadUnaligned(fromByteOffset: position + index * 8, as: Int.self) }
+      while position + 24 <= raw.count {
         let (kind, first, second) = (number(0), number(1), number(2))
-        place += 24
+        position += 24
         let file = kind >= 256 ? File.removals : .data
         func append(_ kind: Kind) { events.append(Event(file: file, kind: kind)) }
         switch kind % 256 {
         case 1, 2:
-          // The last one may have been cut off by the end of the process.
-          guard place + second <= raw.count else { return }
-          append(.write(offset: first, bytes: place..<(place + second), isSynced: kind % 256 == 2))
-          place += second
+          // The last record may be truncated, because the process ended.
+          guard position + second <= raw.count else { return }
+          append(.write(offset: first, bytes: position..<(position + second), isSynced: kind % 256 == 2))
+          position += second
         case 3: append(.syncBegan(first))
         case 4: append(.syncEnded(first))
         case 5: append(.truncate(first))
@@ -57,7 +57,9 @@ struct Recording {
     self.events = events
   }
 
-  /// For each event whether it is safe on the disk after so many: by the end of the first sync of its file that began later.
+  /// Returns for each event the number of events after which it is durable.
+  ///
+  /// An event is durable when the first sync of its file that began after the event has ended.
   func safeAfter() -> [Int] {
     var safe = [Int](repeating: .max, count: events.count)
     for file in File.allCases {
@@ -78,12 +80,12 @@ struct Recording {
   }
 }
 
-/// The bytes of a file as a disk has them.
+/// The contents of a file on a simulated disk.
 struct DiskImage {
   var bytes: [UInt8] = []
   static let blockByteCount = 4096
 
-  /// Applies an event; of one that is not safe, each block only if `keeps` says so.
+  /// Applies an event; `keeps` decides for each block whether a write that was not synced is on the disk.
   mutating func apply(_ event: Recording.Event, of recording: Recording, keeps: () -> Bool) {
     switch event.kind {
     case .write(let offset, let range, let isSynced):
@@ -109,7 +111,7 @@ struct DiskImage {
     }
   }
 
-  /// The store only ever makes its file longer.
+  /// Extends the file; the store never shortens its files.
   private mutating func grow(to length: Int) {
     if length > bytes.count { bytes += [UInt8](repeating: 0, count: length - bytes.count) }
   }
@@ -139,7 +141,7 @@ struct DiskImage {
   }
 }
 
-/// The files of a directory as a disk has them.
+/// The contents of the files of a directory on a simulated disk.
 struct DiskImages {
   private var images: [Recording.File: DiskImage] = [:]
 
@@ -148,7 +150,7 @@ struct DiskImages {
     images[event.file, default: DiskImage()].apply(event, of: recording, keeps: keeps)
   }
 
-  /// Writes those that there are.
+  /// Writes the files for which there are events.
   func write(to directory: String) {
     for (file, image) in images { image.write(to: directory + "/" + file.name) }
   }

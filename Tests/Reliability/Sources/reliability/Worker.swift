@@ -3,32 +3,34 @@ import Glibc
 import ResponseStore
 import Synchronization
 
-/// The process that gets killed: stores, updates, reads, removes, purges and flushes as fast as it can, and keeps a
-/// ledger of what it was promised.
+/// The child process of the series `kill` and `powerloss`.
+///
+/// It stores, updates, reads, removes, purges and flushes as fast as possible, and records the expected state.
 struct Worker {
   static let hostCount = 2
   let content: Content
-  let ledger: Ledger
+  let expectedState: ExpectedState
   let store: ResponseStore
   let seed: UInt64
 
-  init(directory: String, ledgerPath: String, keyCount: Int, capacity: Int, seed: UInt64) throws(StoreError) {
+  init(directory: String, expectedStatePath: String, keyCount: Int, capacity: Int, seed: UInt64) throws(StoreError) {
     content = Content(keyCount: keyCount, hostCount: Self.hostCount, capacity: capacity)
-    ledger = Ledger(path: ledgerPath, keyCount: keyCount)
+    expectedState = ExpectedState(path: expectedStatePath, keyCount: keyCount)
     self.seed = seed
-    store = try Self.open(directory, capacity: capacity, ledger: ledger)
+    store = try Self.open(directory, capacity: capacity, expectedState: expectedState)
   }
 
-  static func open(_ directory: String, capacity: Int, ledger: Ledger) throws(StoreError) -> ResponseStore {
+  static func open(_ directory: String, capacity: Int, expectedState: ExpectedState) throws(StoreError) -> ResponseStore
+  {
     var options = ResponseStore.Options(capacityByteCount: capacity)
-    options.clock = { Ledger.date(ledger.time) }
-    // No store may be dropped because the disk is slow: a flush would promise what was never taken.
+    options.clock = { ExpectedState.date(expectedState.time) }
+    // No write may be dropped because the disk is slow: a flush would count it as durable.
     options.fullQueueTimeout = .seconds(60)
     options.log = { say("log: \($0)") }
     return try ResponseStore.open(directory: directory, options: options)
   }
 
-  /// Works until it is killed, or for so many operations of each thread.
+  /// Works until the process is killed, or for the given number of operations per thread.
   func run(operationCount: Int = .max) {
     let finished = Atomic<Int>(0)
     withoutActuallyEscaping({ (host: Int) in
@@ -45,7 +47,7 @@ struct Worker {
     }
   }
 
-  // MARK: One host's keys
+  // MARK: Keys of one host
 
   private func storeAndRemove(host: Int, operationCount: Int) {
     var random = SeededRandom(seed &* 31 &+ UInt64(host))
@@ -54,10 +56,10 @@ struct Worker {
       let key = random.below(content.keyCount / Self.hostCount) * Self.hostCount + host
       switch random.below(100) {
       case 0..<65:
-        let version = ledger.takeVersion()
-        ledger[.started, key] = version
-        store.store(content.response(key, version: version, at: Ledger.date(version)))
-        ledger[.returned, key] = version
+        let version = expectedState.takeVersion()
+        expectedState[.started, key] = version
+        store.store(content.response(key, version: version, at: ExpectedState.date(version)))
+        expectedState[.returned, key] = version
       case 65..<73:
         guard let found = store.lookup(content.requestKey(key)), let version = content.version(of: found, key: key)
         else { continue }
@@ -65,35 +67,35 @@ struct Worker {
         store.update(
           found, fields: content.fields(key, version: version, update: updates), facts: found.facts)
       case 73..<80:
-        let version = ledger[.returned, key]
-        ledger[.removing, key] = version
+        let version = expectedState[.returned, key]
+        expectedState[.removing, key] = version
         store.remove(content.requestKey(key))
-        ledger.raise(.gone, key, to: version)
+        expectedState.raise(.gone, key, to: version)
       default:
         check(key)
       }
     }
   }
 
-  /// Reads while everything else goes on; only what held before the lookup counts.
+  /// Looks a key up during other operations and checks the result against the expected state before the lookup.
   private func check(_ key: Int) {
-    let gone = ledger[.gone, key]
-    let goneUpTo = ledger[.goneUpTo, key]
-    let goneAbove = ledger[.goneAbove, key]
+    let gone = expectedState[.gone, key]
+    let goneUpTo = expectedState[.goneUpTo, key]
+    let goneAbove = expectedState[.goneAbove, key]
     let found = store.lookup(content.requestKey(key))
     guard let found else {
-      let covered = max(ledger[.mayBeGone, key], ledger[.removing, key])
-      if ledger.isEvicting || covered >= ledger[.returned, key] { return }
-      fail("key \(key): version \(ledger[.returned, key]) was stored, and cannot be found")
+      let covered = max(expectedState[.mayBeGone, key], expectedState[.removing, key])
+      if expectedState.isEvicting || covered >= expectedState[.returned, key] { return }
+      fail("key \(key): version \(expectedState[.returned, key]) was stored, but cannot be found")
     }
     guard let version = content.version(of: found, key: key) else { fail("key \(key): a wrong response was found") }
     if version <= gone { fail("key \(key): version \(version) was found, removed up to \(gone)") }
-    // The two words are not written at once; a half-written pair says nothing.
-    if goneUpTo != 0, version > goneAbove, version <= goneUpTo, ledger[.goneUpTo, key] == goneUpTo {
+    // The two words are not written atomically; ignore a pair that changed meanwhile.
+    if goneUpTo != 0, version > goneAbove, version <= goneUpTo, expectedState[.goneUpTo, key] == goneUpTo {
       fail("key \(key): version \(version) was found, removed since \(goneAbove)")
     }
-    if version != ledger[.returned, key], !ledger.isEvicting {
-      fail("key \(key): version \(version) was found instead of \(ledger[.returned, key])")
+    if version != expectedState[.returned, key], !expectedState.isEvicting {
+      fail("key \(key): version \(version) was found instead of \(expectedState[.returned, key])")
     }
   }
 
@@ -108,9 +110,9 @@ struct Worker {
   }
 
   private func flush() {
-    let returned = (0..<content.keyCount).map { ledger[.returned, $0] }
+    let returned = (0..<content.keyCount).map { expectedState[.returned, $0] }
     do throws(StoreError) { try store.flush() } catch { fail("flush failed: \(error)") }
-    for key in 0..<content.keyCount { ledger.raise(.flushed, key, to: returned[key]) }
+    for key in 0..<content.keyCount { expectedState.raise(.flushed, key, to: returned[key]) }
   }
 
   private func purge(_ random: inout SeededRandom) {
@@ -133,33 +135,33 @@ struct Worker {
       }
     default:
       let age = UInt64(random.below(400))
-      let time = ledger.time
+      let time = expectedState.time
       removeSince(time > age ? time - age : 0)
     }
   }
 
   private func removing(_ isCovered: (Int) -> Bool, _ body: () -> Void) {
     let keys = (0..<content.keyCount).filter(isCovered)
-    let returned = keys.map { ledger[.returned, $0] }
-    for key in keys { ledger[.mayBeGone, key] = .max }
+    let returned = keys.map { expectedState[.returned, $0] }
+    for key in keys { expectedState[.mayBeGone, key] = .max }
     body()
-    let end = ledger.time
+    let end = expectedState.time
     for (key, version) in zip(keys, returned) {
-      ledger.raise(.gone, key, to: version)
-      ledger[.mayBeGone, key] = end
+      expectedState.raise(.gone, key, to: version)
+      expectedState[.mayBeGone, key] = end
     }
   }
 
   private func removeSince(_ time: UInt64) {
-    let returned = (0..<content.keyCount).map { ledger[.returned, $0] }
-    for key in 0..<content.keyCount { ledger[.mayBeGone, key] = .max }
-    store.removeResponses(since: Ledger.date(time))
-    let end = ledger.time
+    let returned = (0..<content.keyCount).map { expectedState[.returned, $0] }
+    for key in 0..<content.keyCount { expectedState[.mayBeGone, key] = .max }
+    store.removeResponses(since: ExpectedState.date(time))
+    let end = expectedState.time
     for key in 0..<content.keyCount {
-      ledger[.goneUpTo, key] = 0
-      ledger[.goneAbove, key] = time
-      ledger[.goneUpTo, key] = returned[key]
-      ledger[.mayBeGone, key] = end
+      expectedState[.goneUpTo, key] = 0
+      expectedState[.goneAbove, key] = time
+      expectedState[.goneUpTo, key] = returned[key]
+      expectedState[.mayBeGone, key] = end
     }
   }
 }

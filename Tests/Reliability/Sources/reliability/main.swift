@@ -2,20 +2,20 @@ import FoundationEssentials
 import Glibc
 import ResponseStore
 
-// `reliability [--quick] [--seed N] [NAME...]` runs the series; `reliability child ...` is what they start.
+// `reliability [--quick] [--seed N] [NAME...]` runs the series. They start child processes as `reliability child ...`.
 
 let usage = """
   Usage: reliability [--quick] [--verbose] [--seed N] [--only SCENARIO] [--recorder FILE] [--tool FILE] [--results FILE]
                      [kill|powerloss|damage|processes|purge|input|tiers|users|index]...
 
-  Without a name it runs all of them. Scripts/reliability builds what it needs and calls it.
+  Runs the named series, or all of them. Scripts/reliability builds this program and runs it.
   """
 
 var arguments = Array(CommandLine.arguments.dropFirst())
 if arguments.first == "child" { runChild(Array(arguments.dropFirst())) }
 
 let scratch = (ProcessInfo.processInfo.environment["TMPDIR"] ?? "/tmp") + "/reliability.\(getpid())"
-var setting = Setting(seed: 20_261_121, scratch: scratch, resultsPath: "/dev/null")
+var setting = RunConfiguration(seed: 20_261_121, scratch: scratch, resultsPath: "/dev/null")
 var names: [String] = []
 while let argument = arguments.first {
   arguments.removeFirst()
@@ -46,7 +46,7 @@ while let argument = arguments.first {
     print(usage)
     exit(0)
   case let name where series[name] != nil: names.append(name)
-  default: fail("it takes no \"\(argument)\"\n\(usage)")
+  default: fail("unknown argument \"\(argument)\"\n\(usage)")
   }
 }
 makeDirectory(scratch)

@@ -1,47 +1,50 @@
 import Foundation
 
-/// The checks of the series `tiers`, made for each response that a lookup or a load returns.
+/// The checks of the series `tiers` for each response that a lookup or a load returns.
 ///
-/// Only what was certain before the lookup began counts. So these are no violations:
-/// - A response whose store overlaps with a purge: either order is right. What the origin sent after the purge was
-///   called is new.
-/// - An older response by another process, whose commit may come after the own one; and an older one in the memory tier
-///   of another cache, which goes on with it until it is stale.
-/// - An older response where a purge may have kept the newer one from being stored.
+/// They use only facts that were known before the lookup began. So these are no violations:
+/// - A response whose write overlaps with a purge: either order is correct. A response that the origin sent after the
+///   purge was called is new.
+/// - An older response of another process. Its commit may follow this process's commit, and the memory tiers of
+///   that process return it until it is stale. The caches of one process never return an older response than
+///   any of them has stored.
+/// - An older response, if a purge may have revoked the store permit of the newer one.
 struct TierChecks: Sendable {
   let expectations: TierExpectations
   let content: TierContent
   let process: Int
 
   enum Violation: String, CaseIterable {
-    /// A purge had returned, and memory or disk still has the response.
+    /// Memory or disk has the response although a purge has returned.
     case purged = "a purged response was found"
-    /// The fetch was under way when the purge was called, and stored its response afterwards.
-    case broughtBack = "a fetch brought a purged response back"
-    case joined = "a request after a purge shared a fetch from before it"
-    /// The lookup began after the store of the newer one had returned.
+    /// The fetch was in flight when the purge was called, and stored its response afterwards.
+    case broughtBack = "a fetch stored a purged response again"
+    case joined = "a request after a purge shared a fetch that began before the purge"
+    /// The lookup began after the write of the newer response had returned.
     case older = "an older response than the process had stored was found"
     case wrong = "wrong bytes were found"
-    case unknown = "a response was found that was never stored"
+    case unknown = "a response that was never stored was found"
   }
 
-  /// What was certain before a lookup began.
+  /// The known facts before a lookup.
   struct Before {
     var key: Int
     var purged: TierExpectations.LastPurge
     var purgedSince: (after: UInt64, called: UInt64)
-    /// The newest version that the cache's list has; 0 for none.
+    /// The newest version that a cache of the process has stored, or 0.
     var newest: UInt64
     var tick: UInt64
   }
 
-  func before(_ key: Int, list: Int) -> Before {
+  func before(_ key: Int) -> Before {
     Before(
       key: key, purged: expectations.purged(key), purgedSince: expectations.purgedSince,
-      newest: expectations.newest(key, list: list), tick: expectations.tick)
+      newest: expectations.newest(key, process: process), tick: expectations.tick)
   }
 
-  /// - Parameter source: Where the response came from, if a load told.
+  /// Returns the violation of a response and its description, or nil.
+  ///
+  /// - Parameter source: The source of the response if a load reported it.
   func violation(
     _ body: Data, url: URL?, _ before: Before, source: String?
   ) -> (Violation, String)? {
@@ -50,7 +53,7 @@ struct TierChecks: Sendable {
       return (.wrong, "key \(key): \(body.count) bytes from \(url?.absoluteString ?? "?")")
     }
     let version = identity.version
-    // What was fetched is as old as the origin's answer; what was stored by hand, as the end of its store.
+    // A fetched response is as old as the origin's reply. A manually stored response is as old as the end of its write.
     let isFetched = content.isFetched(key)
     let settled = isFetched ? version : expectations.ended(version)
     let text =
@@ -70,8 +73,8 @@ struct TierChecks: Sendable {
         } else if isFetched, ended == 0 || ended > purge {
           kind = .broughtBack
         }
-        let who = isSince ? "" : " by process \(before.purged.process)"
-        return (kind, "\(text); purged (\(name))\(who) at \(purge); the lookup began at \(before.tick)")
+        let caller = isSince ? "" : " by process \(before.purged.process)"
+        return (kind, "\(text); purged (\(name))\(caller) at \(purge); the lookup began at \(before.tick)")
       }
     }
     let ended = expectations.ended(version)

@@ -4,29 +4,31 @@ import Foundation
   import FoundationNetworking
 #endif
 
-/// Keys, URLs and bodies of the series `tiers`. A body carries its key, its version, the process that brought it and
-/// the time of storing; each further byte follows from these, so that a reader can tell whether every byte is right.
+/// The keys, URLs and bodies of the series `tiers`.
+///
+/// A body starts with its key, its version, the process that stored or fetched it, and the time. All further bytes
+/// follow from these, so that readers can check every byte.
 struct TierContent: Sendable {
-  /// How large bodies are.
+  /// The distribution of body sizes.
   enum Sizes: Sendable {
     /// Up to 4 KiB, so that the memory tier holds everything.
     case small
-    /// Around the capacities of the memory tiers, which are whole MiB, and all that lies below.
+    /// Up to the capacities of the memory tiers (1 or 4 MiB), often close to them.
     case aroundMemoryLimits
     /// Either small or about 4 MiB.
     case upToFourMiB
   }
 
-  /// What identifies one stored response.
+  /// The identity of a stored response.
   struct Identity: Equatable, Sendable {
     var key: Int
-    /// The tick at which the store began, or the origin got the request. A later one is newer.
+    /// The tick at which the write began, or at which the origin received the request; a later one is newer.
     var version: UInt64
     /// The process that stored or fetched it.
     var process: Int
-    /// The tick at which the call began that stored or fetched it.
+    /// The tick at which the storing or fetching call began.
     var began: UInt64
-    /// The monotonic clock in microseconds.
+    /// The time of the monotonic clock in microseconds.
     var time: UInt64
   }
 
@@ -38,7 +40,7 @@ struct TierContent: Sendable {
   static let headByteCount = 56
   static let prefixCount = 3
   static let groupCount = 3
-  /// The hosts of stored keys; the origin is one more.
+  /// The number of hosts of stored keys; the origin is an additional host.
   static let storedHostCount = 3
 
   var keyCount: Int { storedKeyCount + fetchedKeyCount }
@@ -46,7 +48,7 @@ struct TierContent: Sendable {
 
   func host(of key: Int) -> Int { isFetched(key) ? Self.storedHostCount : key % Self.storedHostCount }
   func prefix(of key: Int) -> Int { key / Self.storedHostCount % Self.prefixCount }
-  func group(of key: Int) -> Int { key / 2 % Self.groupCount }
+  func group(of key: Int) -> Int { (key / 2) % Self.groupCount }
 
   func hostName(_ host: Int) -> String { host == Self.storedHostCount ? "127.0.0.1" : "h\(host).example" }
 
@@ -62,7 +64,7 @@ struct TierContent: Sendable {
     return url.absoluteURL
   }
 
-  /// The key of a request target, as the origin sees it.
+  /// Returns the key of a request target at the origin.
   static func key(ofTarget target: String) -> Int? {
     target.split(separator: "=").last.flatMap { Int($0) }
   }
@@ -83,7 +85,7 @@ struct TierContent: Sendable {
     case .small: return Self.headByteCount + spread % 4096
     case .upToFourMiB: return dice % 2 == 0 ? 200_000 + spread % 200_000 : (4 << 20) - spread % 4096
     case .aroundMemoryLimits:
-      // The origin's are kept below what a session may store.
+      // Bodies of the origin stay below the size that a session may store.
       let limit = isFetched(identity.key) || dice % 8 > 1 ? 1 << 20 : 4 << 20
       switch dice % 10 {
       case 0..<6: return Self.headByteCount + spread % 16_384
@@ -111,7 +113,7 @@ struct TierContent: Sendable {
     return body
   }
 
-  /// The identity that a body carries; nil if any of its bytes is not as it was stored.
+  /// Returns the identity in a body, or nil if any byte differs from the stored body.
   func identity(of body: Data, for key: Int) -> Identity? {
     body.withUnsafeBytes { bytes -> Identity? in
       guard bytes.count >= Self.headByteCount else { return nil }

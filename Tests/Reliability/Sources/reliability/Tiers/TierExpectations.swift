@@ -2,11 +2,11 @@ import Foundation
 import Glibc
 import Synchronization
 
-/// What the processes of a scenario know of each other's stores and purges, in memory that all of them map.
+/// The writes and purges of all processes of a scenario, in a file that they map.
 ///
-/// Every event takes the next tick of one counter, so the order of all events is known, in whatever process they were.
-/// A tick is also the time of the caches' clock. A version is the tick at which its store began, or its request reached
-/// the origin.
+/// Every event takes the next tick of a shared counter, so the order of the events of all processes is known.
+/// A tick is also the time of the caches' clock. A version is the tick at which its write began, or at which its
+/// request reached the origin.
 ///
 /// `@unchecked Sendable`: the memory lives as long as the object, and every access to it is atomic.
 final class TierExpectations: @unchecked Sendable {
@@ -14,25 +14,28 @@ final class TierExpectations: @unchecked Sendable {
 
   /// The words of a key.
   private enum KeyWord: Int, CaseIterable {
-    /// The tick at which the last purge was called that has returned and covers the key, with its kind and process.
+    /// The last purge that has returned and covers the key: the tick of its call, its kind and its process.
     case purged
-    /// How many purges are under way that may keep a fetch of the key from storing, and when the last of them ended.
+    /// The number of purges in progress that may revoke the store permit of a fetch of the key, and the tick at which
+    /// the last of them ended.
     case purgesUnderWay, purgeEnded
   }
 
   static let largestTick: UInt64 = 2 << 20
   private static let headerWordCount = 8
   let keyCount: Int
-  private let listCount: Int
+  private let processCount: Int
   private let words: UnsafeMutablePointer<Word>
   private let byteCount: Int
 
-  /// - Parameter listCount: How many lists of newest versions there are: one for each cache and one for each process.
-  init(path: String, keyCount: Int, listCount: Int) {
+  /// Maps the file and creates it if needed.
+  ///
+  /// - Parameter processCount: The number of processes; each has a list of the newest versions that it has stored.
+  init(path: String, keyCount: Int, processCount: Int) {
     self.keyCount = keyCount
-    self.listCount = listCount
+    self.processCount = processCount
     let wordCount =
-      Self.headerWordCount + keyCount * (KeyWord.allCases.count + listCount) + 2 * Int(Self.largestTick)
+      Self.headerWordCount + keyCount * (KeyWord.allCases.count + processCount) + 2 * Int(Self.largestTick)
     byteCount = wordCount * 8
     let descriptor = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
     guard descriptor >= 0, ftruncate(descriptor, off_t(byteCount)) == 0,
@@ -48,12 +51,12 @@ final class TierExpectations: @unchecked Sendable {
     words + Self.headerWordCount + key * KeyWord.allCases.count + word.rawValue
   }
 
-  private func newestWord(_ list: Int, _ key: Int) -> UnsafeMutablePointer<Word> {
-    words + Self.headerWordCount + keyCount * (KeyWord.allCases.count + list) + key
+  private func newestWord(_ process: Int, _ key: Int) -> UnsafeMutablePointer<Word> {
+    words + Self.headerWordCount + keyCount * (KeyWord.allCases.count + process) + key
   }
 
   private func tickWord(_ column: Int, _ tick: UInt64) -> UnsafeMutablePointer<Word> {
-    let first = Self.headerWordCount + keyCount * (KeyWord.allCases.count + listCount)
+    let first = Self.headerWordCount + keyCount * (KeyWord.allCases.count + processCount)
     return words + first + 2 * Int(min(tick, Self.largestTick - 1)) + column
   }
 
@@ -67,15 +70,15 @@ final class TierExpectations: @unchecked Sendable {
 
   func takeTick() -> UInt64 { words[0].wrappingAdd(1, ordering: .sequentiallyConsistent).newValue }
 
-  /// A moment that lies in the past by the tool's clock.
+  /// Returns the date of a tick, which is in the past for the tool.
   static func date(_ tick: UInt64) -> Date { Date(timeIntervalSinceReferenceDate: 600_000_000 + Double(tick) / 1000) }
 
-  /// Whether the memory for versions is used up, so that the scenario has to end.
+  /// Whether the space for versions is used up, so that the scenario has to end.
   var isFull: Bool { tick > Self.largestTick - 1000 }
 
-  // MARK: Stores
+  // MARK: Writes
 
-  /// Notes the tick at which the call began that stores or fetches a version.
+  /// Records the tick at which the call that stores or fetches a version began.
   func noteBegin(_ began: UInt64, of version: UInt64) {
     tickWord(0, version).pointee.store(began, ordering: .sequentiallyConsistent)
   }
@@ -86,17 +89,21 @@ final class TierExpectations: @unchecked Sendable {
 
   func began(_ version: UInt64) -> UInt64 { tickWord(0, version).pointee.load(ordering: .sequentiallyConsistent) }
 
-  /// The tick at which the store of a version had returned; 0 if it has not.
+  /// Returns the tick at which the write of a version returned, or 0 if it has not returned.
   func ended(_ version: UInt64) -> UInt64 { tickWord(1, version).pointee.load(ordering: .sequentiallyConsistent) }
 
-  func newest(_ key: Int, list: Int) -> UInt64 { newestWord(list, key).pointee.load(ordering: .sequentiallyConsistent) }
+  func newest(_ key: Int, process: Int) -> UInt64 {
+    newestWord(process, key).pointee.load(ordering: .sequentiallyConsistent)
+  }
 
-  func raiseNewest(_ key: Int, list: Int, to version: UInt64) { raise(newestWord(list, key), to: version) }
+  func raiseNewest(_ key: Int, process: Int, to version: UInt64) {
+    raise(newestWord(process, key), to: version)
+  }
 
   // MARK: Purges
 
   struct LastPurge {
-    /// The tick at which it was called; 0 if there was none.
+    /// The tick at which the purge was called, or 0 if there was none.
     var called: UInt64
     var kind: Int
     var process: Int
@@ -107,21 +114,23 @@ final class TierExpectations: @unchecked Sendable {
     return LastPurge(called: word >> 16, kind: Int(word >> 8 & 0xff), process: Int(word & 0xff))
   }
 
-  /// The last purge by date: what was stored after the one tick and before the other was covered.
+  /// The last purge by date, which covers responses stored after the first tick and before the second.
   var purgedSince: (after: UInt64, called: UInt64) {
     let word = words[1].load(ordering: .sequentiallyConsistent)
     return (word & 0xffff_ffff, word >> 32)
   }
 
-  /// Tells whether a purge that is under way, or ended at the tick or later, may have kept a fetch of the key from
-  /// storing.
+  /// Returns whether a purge that is in progress, or ended at the tick or later, may have revoked the store permit of a
+  /// fetch of the key.
   func mayBeRevoked(_ key: Int, since tick: UInt64) -> Bool {
-    // A purge that ends notes when before it is counted out, so this order misses none.
+    // A purge records its end before it decrements the count, so reading the count first misses no purge.
     if keyWord(.purgesUnderWay, key).pointee.load(ordering: .sequentiallyConsistent) > 0 { return true }
     return keyWord(.purgeEnded, key).pointee.load(ordering: .sequentiallyConsistent) >= tick
   }
 
-  /// Notes a purge before it begins and after it has returned.
+  /// Runs a purge, and records it before it begins and after it has returned.
+  ///
+  /// - Parameter body: Makes the purge and returns whether it took effect.
   func purge(_ purge: TierPurge, of content: TierContent, process: Int, _ body: () -> Bool) {
     let keys = 0..<keyCount
     let revocable = keys.filter { purge.mayRevoke($0, content) }

@@ -9,7 +9,7 @@ import Synchronization
   import FoundationNetworking
 #endif
 
-/// One process of a scenario: its caches, and the threads and tasks that use them until the time is over.
+/// A process of a scenario, with its caches and the threads and tasks that use them until the time has passed.
 final class TierProcess: Sendable {
   let scenario: TierScenario
   let content: TierContent
@@ -62,7 +62,7 @@ final class TierProcess: Sendable {
         directory: URL(fileURLWithPath: directory), memoryCapacity: capacity, diskCapacity: scenario.diskCapacity,
         options: options)
     }
-    // The same object as the caches have.
+    // Opening the directory again returns the store of the caches.
     store = try ResponseStore.open(directory: directory, options: storeOptions)
     start = now()
     deadline = start + seconds
@@ -70,7 +70,7 @@ final class TierProcess: Sendable {
 
   var isOver: Bool { now() > deadline || expectations.isFull }
 
-  /// Works until the time is over, and prints what was done.
+  /// Works until the time has passed, prints the counts and exits.
   func run() -> Never {
     alarm(UInt32(deadline - start) + 120)
     spawn(scenario.lookupThreadCount, "lookups") { self.lookUp(&$0, cache: $1) }
@@ -108,19 +108,12 @@ final class TierProcess: Sendable {
     }
   }
 
-  // MARK: Lists of newest versions
+  // MARK: Newest versions
 
-  /// The list that tells what a lookup by a cache must find at least. Without a memory tier, it is what any cache of
-  /// the process has stored.
-  private func list(_ cache: Int) -> Int {
-    let listCount = caches.count + 1
-    return number * listCount + (scenario.memoryCapacities[cache] == 0 ? caches.count : cache)
-  }
-
-  private func noteStored(_ version: UInt64, _ key: Int, cache: Int) {
+  /// Records a stored version: from now on, no cache of the process may return an older one.
+  private func noteStored(_ version: UInt64, _ key: Int) {
     expectations.noteEnd(of: version)
-    expectations.raiseNewest(key, list: number * (caches.count + 1) + cache, to: version)
-    expectations.raiseNewest(key, list: number * (caches.count + 1) + caches.count, to: version)
+    expectations.raiseNewest(key, process: number, to: version)
   }
 
   // MARK: Work
@@ -131,14 +124,14 @@ final class TierProcess: Sendable {
     var hitCount = 0
     var longest = 0.0
     for round in 0..<16 {
-      let before = checks.before(key, list: list(cache))
+      let before = checks.before(key)
       let began = now()
       let found = caches[cache].cachedResponse(for: request)
       longest = max(longest, now() - began)
       guard let found else { continue }
       hitCount += 1
       check(found.data, url: round == 0 ? found.response.url : nil, before, source: nil, "lookup", cache: cache)
-      // Large bodies take their time.
+      // Checking large bodies takes long.
       if found.data.count > 100_000 { break }
     }
     counts.withLock { counts in
@@ -151,7 +144,7 @@ final class TierProcess: Sendable {
   private func storeByHand(_ random: inout SeededRandom, cache: Int) {
     let key = random.below(content.storedKeyCount)
     if scenario.storesAfterPurges {
-      let newest = expectations.newest(key, list: list(cache))
+      let newest = expectations.newest(key, process: number)
       if newest > 0, newest > expectations.purged(key).called, newest > expectations.purgedSince.called {
         usleep(50)
         return
@@ -172,12 +165,12 @@ final class TierProcess: Sendable {
     let began = now()
     caches[cache].storeCachedResponse(cached, for: URLRequest(url: url))
     let taken = now() - began
-    noteStored(version, key, cache: cache)
+    noteStored(version, key)
     counts.withLock { counts in
       counts.stores += 1
       counts.longestStore = max(counts.longestStore, taken)
     }
-    // The writer has to keep up: what it drops is not checked.
+    // Pause so that the writer can keep up, because dropped writes are not checked.
     usleep(UInt32(random.below(scenario.storePause)))
   }
 
@@ -185,20 +178,20 @@ final class TierProcess: Sendable {
     let key = content.storedKeyCount + random.below(content.fetchedKeyCount)
     var request = URLRequest(url: content.url(key))
     if random.below(8) == 0 { request.cachePolicy = .reloadIgnoringLocalCacheData }
-    let before = checks.before(key, list: list(cache))
+    let before = checks.before(key)
     request.setValue("\(max(1, before.tick)) \(number)", forHTTPHeaderField: "X-Began")
     counts.withLock { $0.loads += 1 }
     do {
-      let answer = try await caches[cache].load(request)
-      let isOwn = answer.source == .network
-      if isOwn, answer.refusal == nil, let identity = content.identity(of: answer.data, for: key) {
-        noteStored(identity.version, key, cache: cache)
+      let result = try await caches[cache].load(request)
+      let isOwn = result.source == .network
+      if isOwn, result.refusal == nil, let identity = content.identity(of: result.data, for: key) {
+        noteStored(identity.version, key)
       }
-      check(answer.data, url: answer.response.url, before, source: answer.source.rawValue, "load", cache: cache)
+      check(result.data, url: result.response.url, before, source: result.source.rawValue, "load", cache: cache)
     } catch {
       say("a load failed: \(error)")
     }
-    // Yields to purges and lookups, which the next load is to meet.
+    // Pause so that purges and lookups happen between loads.
     do { try await Task.sleep(for: .milliseconds(random.below(20))) } catch { return }
   }
 
@@ -209,8 +202,8 @@ final class TierProcess: Sendable {
     let began = now()
     expectations.purge(purge, of: content, process: number) {
       purge.run(on: caches[cache], store: store, content)
-      // A store that was used without a cache does not open again by itself, so it removes nothing after a failure.
-      if case .url = purge { return !store.isGivenUp }
+      // A store that is used without a cache is not reopened after a failure, so its removal had no effect.
+      if case .url = purge { return !store.hasFailed }
       return true
     }
     let taken = now() - began

@@ -6,10 +6,10 @@ import ResponseStore
   import FoundationNetworking
 #endif
 
-/// A purge of any kind: what it covers, and how a cache, its store, or the tool makes it.
+/// A purge of any kind, with its coverage and its execution by a cache, a store or the tool.
 enum TierPurge: Sendable {
   case all
-  /// What was stored after a tick.
+  /// All responses stored after a tick.
   case since(UInt64)
   case host(Int)
   case prefix(host: Int, Int)
@@ -20,7 +20,7 @@ enum TierPurge: Sendable {
 
   static let kindNames = ["all", "since", "host", "prefix", "group", "key", "URL"]
 
-  /// The place of the kind's name.
+  /// The index in ``kindNames``.
   var kind: Int {
     switch self {
     case .all: 0
@@ -33,11 +33,13 @@ enum TierPurge: Sendable {
     }
   }
 
-  /// - Parameter isWide: Whether it covers much.
+  /// Returns a random purge.
+  ///
+  /// - Parameter isWide: Whether the purge covers everything, a date range or a host.
   static func random(
     _ random: inout SeededRandom, _ content: TierContent, tick: UInt64, isWide: Bool = false
   ) -> TierPurge {
-    // A key first, so that what is purged exists.
+    // Choose a key first, so that the purged responses can exist.
     let key = random.below(content.keyCount)
     let host = content.host(of: key)
     switch random.below(isWide ? 3 : 16) {
@@ -51,7 +53,7 @@ enum TierPurge: Sendable {
     }
   }
 
-  /// Whether whatever is stored for a key is covered; a purge by date covers only what is new enough.
+  /// Returns whether the purge covers the responses for a key; a purge by date covers only those that are new enough.
   func covers(_ key: Int, _ content: TierContent) -> Bool {
     switch self {
     case .all, .since: true
@@ -62,15 +64,19 @@ enum TierPurge: Sendable {
     }
   }
 
-  /// Whether a fetch of the key that is under way may be kept from storing: its groups are not known yet.
+  /// Returns whether the purge may revoke the store permit of an in-flight fetch of the key.
+  ///
+  /// The groups of its response are not known yet, so a purge of a group may revoke all permits of the host.
   func mayRevoke(_ key: Int, _ content: TierContent) -> Bool {
     if case .group(let host, _) = self { return content.host(of: key) == host }
     return covers(key, content)
   }
 
-  // MARK: Making it
+  // MARK: Execution
 
-  /// - Parameter store: The store below the cache, which has what the cache has no method for.
+  /// Runs the purge.
+  ///
+  /// - Parameter store: The store of the cache, for purges that the cache has no method for.
   func run(on cache: LMDBURLCache, store: ResponseStore, _ content: TierContent) {
     switch self {
     case .all: cache.removeAllCachedResponses()
@@ -85,7 +91,7 @@ enum TierPurge: Sendable {
     }
   }
 
-  /// The arguments of `urlcache`; nil if it has no such purge.
+  /// Returns the arguments of `urlcache`, or nil if it has no such purge.
   func toolArguments(directory: String, _ content: TierContent) -> [String]? {
     let selection: [String]
     switch self {

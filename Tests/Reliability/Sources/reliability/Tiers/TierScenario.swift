@@ -1,15 +1,15 @@
-/// The shape of one scenario of the series `tiers`: what each process does, and what the disk does to it.
+/// The parameters of a scenario of the series `tiers`.
 ///
-/// All checks are made in all scenarios. The first three scenarios only make one kind of violation likely.
+/// All checks are made in all scenarios. Each of the first four scenarios makes one kind of violation likely.
 struct TierScenario: Sendable {
   var name: String
   var processCount = 2
-  /// The caches of the directory that each process opens, by the capacity of their memory tiers in bytes.
+  /// The memory capacities in bytes of the caches that each process opens on the directory.
   var memoryCapacities = [1 << 20, 1 << 20]
   var diskCapacity = 64 << 20
-  /// Keys whose responses are stored by `storeCachedResponse(_:for:)`.
+  /// The number of keys whose responses are stored by `storeCachedResponse(_:for:)`.
   var storedKeyCount = 0
-  /// Keys whose responses come from the origin.
+  /// The number of keys whose responses come from the origin.
   var fetchedKeyCount = 0
   var sizes = TierContent.Sizes.aroundMemoryLimits
   // In each process:
@@ -17,37 +17,41 @@ struct TierScenario: Sendable {
   var storeThreadCount = 1
   var fetchTaskCount = 0
   var purgeThreadCount = 1
-  /// The longest time between two purges of a thread, in microseconds.
+  /// The maximum time between two purges of a thread, in microseconds.
   var purgePause = 1500
-  /// Whether all purges cover much.
+  /// Whether all purges cover everything, a date range or a host.
   var purgesWidely = false
-  /// The longest time between two stores of a thread, in microseconds.
+  /// The maximum time between two writes of a thread, in microseconds.
   var storePause = 3000
-  /// Whether a key is stored again only when a purge has covered it.
+  /// Whether a key is stored again only after a purge has covered it.
   var storesAfterPurges = false
-  /// Whether processes run the tool `urlcache purge`, too.
+  /// Whether the tool `urlcache purge` also purges.
   var usesTool = false
-  /// The longest delay of the origin in milliseconds.
+  /// The maximum delay of the origin in milliseconds.
   var originDelay = 0
   var disk = Disk.healthy
 
   enum Disk: Equatable, Sendable {
     case healthy
-    /// Each sync takes so many milliseconds longer.
+    /// Each sync is delayed by a number of milliseconds.
     case slow(milliseconds: Int)
     /// One write or sync of each process fails with EIO.
     case failing
   }
 
   static let all: [TierScenario] = [
-    // Many threads meet a removal on the same few entries of the memory tier.
+    // Many threads look up the same few entries of the memory tier during purges.
     TierScenario(
       name: "hits", memoryCapacities: [1 << 20], storedKeyCount: 4, sizes: .small, lookupThreadCount: 24,
       purgePause: 300, purgesWidely: true, storePause: 500, storesAfterPurges: true),
-    // The memory tier rejects or trims a response that is still on its way to the disk.
+    // The memory tier rejects or evicts a response that is still a pending write, or that another cache replaces.
     TierScenario(
-      name: "replacements", processCount: 1, memoryCapacities: [1 << 20, 0], storedKeyCount: 8, sizes: .upToFourMiB,
-      lookupThreadCount: 4, purgePause: 300_000, storePause: 50_000),
+      name: "replacements", processCount: 1, memoryCapacities: [1 << 20, 1 << 20, 0], storedKeyCount: 8,
+      sizes: .upToFourMiB, lookupThreadCount: 6, storeThreadCount: 2, purgePause: 300_000, storePause: 50_000),
+    // The caches of a process replace responses that all of them have in memory.
+    TierScenario(
+      name: "caches", processCount: 1, memoryCapacities: [1 << 20, 1 << 20, 4 << 20], storedKeyCount: 16, sizes: .small,
+      lookupThreadCount: 6, storeThreadCount: 3, purgePause: 300_000, storePause: 500),
     // Other processes, the tool and the other cache of the process purge while the origin is slow.
     TierScenario(
       name: "fetches", fetchedKeyCount: 24, sizes: .small, storeThreadCount: 0, fetchTaskCount: 12,

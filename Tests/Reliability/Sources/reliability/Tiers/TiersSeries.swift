@@ -2,10 +2,11 @@ import Foundation
 import Glibc
 import Origin
 
-/// Several processes with several caches each on one directory: lookups, stores, fetches and purges of every kind,
-/// whose results are compared with what all of them have done.
+/// Runs several processes with several caches each on one directory.
+///
+/// They look up, store, fetch and purge in all ways, and compare the results with the operations of all processes.
 struct TiersSeries {
-  let setting: Setting
+  let setting: RunConfiguration
   let directory: String
 
   func run(seconds: Double) -> Bool {
@@ -62,7 +63,7 @@ struct TiersSeries {
 
   // MARK: The tool
 
-  /// Purges by `urlcache`, one after the other, until the time is over.
+  /// Runs `urlcache purge` repeatedly until the time has passed and returns the number of purges.
   private func purgeByTool(
     _ scenario: TierScenario, _ content: TierContent, _ expectations: TierExpectations, seconds: Double
   ) -> Int {
@@ -87,7 +88,7 @@ struct TiersSeries {
     return count
   }
 
-  // MARK: The outcome
+  // MARK: Results
 
   private func report(
     _ scenario: TierScenario, _ children: [Child], _ ends: [Child.End], toolCount: Int, seconds: Double
@@ -125,16 +126,16 @@ struct TiersSeries {
     let found = zip(TierChecks.Violation.allCases, violations).filter { $0.1 > 0 }
     setting.report(
       "tiers: \(scenario.name)",
-      "\(scenario.processCount) processes with \(scenario.memoryCapacities.count) caches each, \(Int(seconds)) s "
-        + "(seed \(setting.seed)): \(sums[0]) lookups, \(sums[1]) hits, \(sums[2]) stores, \(sums[3]) loads, "
-        + "\(sums[4]) purges and \(toolCount) by the tool; longest lookup \(longest[0]) ms, store \(longest[1]) ms, "
-        + "purge \(longest[2]) ms: "
-        + (isGood ? "all well" : "FAILED, " + found.map { "\($0.1) times \($0.0.rawValue)" }.joined(separator: ", ")))
+      "\(scenario.processCount) processes × \(scenario.memoryCapacities.count) caches, \(Int(seconds)) s "
+        + "(seed \(setting.seed)): \(sums[0]) lookups, \(sums[1]) hits, \(sums[2]) writes, \(sums[3]) loads, "
+        + "\(sums[4]) purges and \(toolCount) by the tool; maximum latency of a lookup \(longest[0]) ms, "
+        + "a write \(longest[1]) ms, a purge \(longest[2]) ms: "
+        + (isGood ? "OK" : "FAILED, " + found.map { "\($0.1) times: \($0.0.rawValue)" }.joined(separator: ", ")))
     return isGood
   }
 }
 
-/// What the origin of the series answers.
+/// The replies of the origin of the series.
 enum TierOrigin {
   static func reply(to request: RecordedRequest, _ scenario: TierScenario, _ expectations: TierExpectations) -> Reply {
     guard let key = TierContent.key(ofTarget: request.target), let asked = request["X-Began"]?.split(separator: " "),
@@ -156,7 +157,6 @@ enum TierOrigin {
 extension TierScenario {
   func expectations(path: String) -> TierExpectations {
     TierExpectations(
-      path: path, keyCount: storedKeyCount + fetchedKeyCount,
-      listCount: processCount * (memoryCapacities.count + 1))
+      path: path, keyCount: storedKeyCount + fetchedKeyCount, processCount: processCount)
   }
 }

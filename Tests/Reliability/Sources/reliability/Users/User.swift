@@ -4,28 +4,28 @@ import Foundation
   import FoundationNetworking
 #endif
 
-/// Somebody who asks, and how the origin knows who it is.
+/// A user who sends requests, and the credentials by which the origin identifies the user.
 struct User: Hashable, Sendable {
   enum Credentials: Hashable, Sendable {
     case none
     /// An `Authorization` field.
     case field
-    /// User and password in the URL.
+    /// A user name and password in the URL.
     case url
-    /// A `Cookie` field; the origin says `Vary: Cookie`.
+    /// A `Cookie` field; the origin's responses have `Vary: Cookie`.
     case cookie
-    /// A field that names the partition of the cache.
+    /// A field that selects the partition of the cache.
     case partition
-    /// The delegate of the user's session answers the origin's 401.
+    /// The delegate of the user's session responds to the origin's 401.
     case challenge
   }
 
   var name: String
   var credentials: Credentials
 
-  static let nobody = User(name: "nobody", credentials: .none)
+  static let anonymous = User(name: "anonymous", credentials: .none)
   static let known: [User] = [
-    nobody,
+    anonymous,
     User(name: "alice", credentials: .field), User(name: "bob", credentials: .field),
     User(name: "carol", credentials: .url), User(name: "dave", credentials: .url),
     User(name: "erin", credentials: .cookie), User(name: "frank", credentials: .cookie),
@@ -36,10 +36,12 @@ struct User: Hashable, Sendable {
   ]
 
   static let partitionField = "X-Tenant"
-  /// Names the caller to the origin, which compares it with the credentials. No response varies by it.
+  /// The field with the caller's name, which the origin compares with the credentials; no response varies by it.
   static let callerField = "X-Caller"
 
-  /// - Parameter target: Path and query.
+  /// Returns a request with the user's credentials.
+  ///
+  /// - Parameter target: The path and query.
   func request(_ target: String, port: Int) -> URLRequest {
     let userInfo = credentials == .url ? "\(name):secret@" : ""
     guard let url = URL(string: "http://\(userInfo)127.0.0.1:\(port)\(target)") else { fail("no URL of \(target)") }

@@ -1,12 +1,12 @@
 import Foundation
 import Synchronization
 
-/// Counts what callers of the series `users` saw, and prints violations.
+/// Counts the results of the callers of the series `users` and prints violations.
 final class UserChecks: Sendable {
   enum Violation: String, CaseIterable, Sendable {
     case leak = "a response for another user"
-    case different = "another response than without the cache"
-    case failed = "a request failed that succeeds without the cache"
+    case different = "a different response than without the cache"
+    case failed = "a request that succeeds without the cache failed"
     case waited = "a request took longer than without the cache"
   }
 
@@ -15,7 +15,7 @@ final class UserChecks: Sendable {
     var timed = 0
     var counts: [Violation: Int] = [:]
     var pending: [Int: String] = [:]
-    /// Time and processor time relative to the same request without the cache, by the way in.
+    /// Wall-clock time and CPU time relative to the same request without the cache, by interface.
     var ratios: [String: [(time: Double, cpu: Double)]] = [:]
     var next = 0
   }
@@ -23,7 +23,7 @@ final class UserChecks: Sendable {
   private let state = Mutex(State())
   private let start = now()
 
-  /// How many requests may be slow: a machine under load delays one now and then.
+  /// The number and share of requests that may be slow, because a machine under load delays some requests.
   private static let toleratedSlowCount = 2
   private static let toleratedSlowShare = 0.05
 
@@ -37,7 +37,7 @@ final class UserChecks: Sendable {
 
   // MARK: Requests
 
-  /// Notes a request that begins; the number ends it.
+  /// Records the begin of a request and returns its number for ``end(_:)``.
   func begin(_ text: String) -> Int {
     state.withLock { state in
       state.asked += 1
@@ -51,9 +51,9 @@ final class UserChecks: Sendable {
 
   var pending: [String] { state.withLock { Array($0.pending.values) } }
 
-  /// Checks that a response is a complete page for a path, and the user's own.
+  /// Checks that a response is a complete page for a path and belongs to the user.
   ///
-  /// - Parameter alsoFor: Another user whose page is no less right.
+  /// - Parameter alsoFor: Another user whose page is also correct.
   /// - Returns: False for a violation.
   @discardableResult
   func page(
@@ -69,29 +69,29 @@ final class UserChecks: Sendable {
           + "page of \(UserPage(body: outcome.body)?.path ?? "none")")
       return false
     }
-    let name = user.credentials == .none ? User.nobody.name : user.name
+    let name = user.credentials == .none ? User.anonymous.name : user.name
     guard page.user != name, page.user != other else { return true }
-    // What is for nobody in particular harms nobody, but is not what the user asked for.
-    report(page.user == User.nobody.name ? .different : .leak, "\(text): the page of \(page.user)")
+    // A page without a user leaks no data, but is not the requested response.
+    report(page.user == User.anonymous.name ? .different : .leak, "\(text): the page of \(page.user)")
     return false
   }
 
-  /// Compares a time with that of the same request without the cache.
+  /// Compares the duration of a request with the duration without the cache.
   ///
   /// - Parameters:
-  ///   - seconds: The time; nil if what was waited for never came.
-  ///   - plain: The time without the cache, at the same moment.
-  ///   - delay: The origin's own delay; half of it is tolerated.
+  ///   - seconds: The duration; nil if the awaited event did not happen.
+  ///   - plain: The duration of the same request without the cache, at the same time.
+  ///   - delay: The delay of the origin; half of it is tolerated.
   func time(_ seconds: Double?, plain: Double?, delay: Double, _ text: @autoclosure () -> String) {
     guard let plain else { return }
     let limit = 2 * plain + delay / 2
     state.withLock { $0.timed += 1 }
     guard (seconds ?? .infinity) > limit else { return }
-    let taken = seconds.map { String(format: "%.2f s", $0) } ?? "for ever"
+    let taken = seconds.map { String(format: "%.2f s", $0) } ?? "never"
     report(.waited, "\(text()): \(taken), without the cache \(String(format: "%.2f", plain)) s")
   }
 
-  /// Notes the time and the processor time of a request, and those of the same request without the cache.
+  /// Records the wall-clock time and the CPU time of a request relative to the same request without the cache.
   func compare(_ time: Double, _ cpu: Double, with plainTime: Double, _ plainCPU: Double, _ way: String) {
     guard plainTime > 0, plainCPU > 0 else { return }
     state.withLock { state in
@@ -100,19 +100,19 @@ final class UserChecks: Sendable {
     }
   }
 
-  // MARK: The outcome
+  // MARK: Results
 
-  /// The medians of what was compared, for each way in; nil if nothing was.
+  /// The medians of the relative times by interface; nil if there are none.
   var comparison: String? {
     let texts = state.withLock { state in
       state.ratios.sorted { $0.key < $1.key }.map { way, ratios in
         String(format: "\(way) %.2f× (CPU %.2f×)", Self.median(ratios.map(\.time)), Self.median(ratios.map(\.cpu)))
       }
     }
-    return texts.isEmpty ? nil : "relative to a plain session: " + texts.joined(separator: ", ")
+    return texts.isEmpty ? nil : "relative to a session without a cache: " + texts.joined(separator: ", ")
   }
 
-  /// Asked, timed, and each kind of violation.
+  /// The numbers of requests, of timed requests and of violations of each kind.
   var numbers: [Int] {
     state.withLock { state in [state.asked, state.timed] + Violation.allCases.map { state.counts[$0] ?? 0 } }
   }
@@ -121,7 +121,7 @@ final class UserChecks: Sendable {
 
   var isGood: Bool {
     state.withLock { state in
-      // The median, since other processes delay single requests; of a few rounds, as the short form has, it says nothing.
+      // Use the median, because other processes delay single requests. With few rounds it is not meaningful.
       let isLong = { (ratios: [(time: Double, cpu: Double)]) in
         ratios.count >= 8 && Self.median(ratios.map(\.time)) >= 2
       }

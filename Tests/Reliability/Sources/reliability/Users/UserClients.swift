@@ -6,7 +6,7 @@ import Synchronization
   import FoundationNetworking
 #endif
 
-/// The ways in: two caches, and sessions of every kind on them.
+/// The clients: two caches, and sessions of every kind with them.
 final class UserClients: Sendable {
   enum Way: String, CaseIterable, Sendable {
     case data = "data(for:)"
@@ -14,25 +14,28 @@ final class UserClients: Sendable {
     case session = "a session"
     case handler = "a session with a handler"
     case delegate = "a session with a delegate"
-    /// Without a cache, to compare with.
-    case plain = "a plain session"
+    /// A session without a cache, for comparison.
+    case plain = "a session without a cache"
 
     static let caching: [Way] = [.data, .dataFromPlain, .session, .handler, .delegate]
-    /// Foundation's own async methods can block all sessions when they are cancelled, with and without a cache.
+    /// The interfaces that can be cancelled.
+    ///
+    /// Cancelling Foundation's own async methods can block all sessions, with and without a cache.
     static let cancellable: [Way] = [.data, .dataFromPlain, .handler, .delegate]
-    /// Those that tell when the first byte comes.
+    /// Whether the interface reports the arrival of the first byte.
     var streams: Bool { self == .delegate || self == .plain }
   }
 
-  /// What a caller got.
+  /// The result of a request.
   struct Outcome: Sendable {
     var way: Way
     var status = 0
     var url: URL?
     var body = Data()
     var error: (any Error)?
-    /// Seconds from the call to the first byte of the body, where the way tells, and to the end.
+    /// The time in seconds from the call to the first byte of the body, if the interface reports it.
     var firstByte: Double?
+    /// The time in seconds from the call to the end.
     var total = 0.0
 
     var isCancelled: Bool { (error as? URLError)?.code == .cancelled || error is CancellationError }
@@ -40,7 +43,7 @@ final class UserClients: Sendable {
   }
 
   let cache: LMDBURLCache
-  /// One for many users (RFC 9111, section 3.5).
+  /// A cache in shared mode, for many users (RFC 9111 §3.5).
   let sharedCache: LMDBURLCache
   private let plain: URLSession
   private let caching: URLSession
@@ -53,15 +56,15 @@ final class UserClients: Sendable {
     var options = LMDBURLCache.Options()
     options.log = log
     options.partition = { $0.value(forHTTPHeaderField: User.partitionField) ?? "" }
-    // As many connections as the sessions have: with the default of 6, requests would wait for those of late redirects.
+    // Allow as many connections as the sessions have. With the default of 6, requests would wait for late redirects.
     let configuration = URLSessionConfiguration.default
     configuration.httpMaximumConnectionsPerHost = Self.connectionCount
     options.transport = .urlSession(configuration)
     cache = try LMDBURLCache(
       directory: URL(fileURLWithPath: directory + "/private"), memoryCapacity: 8 << 20, diskCapacity: 64 << 20,
       options: options)
-    // Its default keeps users' cookies apart.
-    options.transport = nil
+    // Use libcurl, which separates the users' cookies in shared mode.
+    options.transport = LMDBURLCache.Options().transport
     options.caching.mode = .shared
     sharedCache = try LMDBURLCache(
       directory: URL(fileURLWithPath: directory + "/shared"), memoryCapacity: 8 << 20, diskCapacity: 64 << 20,
@@ -74,7 +77,7 @@ final class UserClients: Sendable {
     delegated = URLSession(configuration: cachingConfiguration, delegate: collector, delegateQueue: nil)
     challenged = Dictionary(
       uniqueKeysWithValues: User.challenged.map { [cache] user in
-        let delegate = Answering(user: user.name)
+        let delegate = ChallengeResponder(user: user.name)
         let configuration = Self.configuration
         let cachingConfiguration = configuration.caching(with: cache)
         return (
@@ -89,7 +92,7 @@ final class UserClients: Sendable {
 
   private static let connectionCount = 64
 
-  /// With a credential storage of its own, since sessions that share one share what is in it.
+  /// A configuration with its own credential storage, so that sessions do not share credentials.
   private static var configuration: URLSessionConfiguration {
     let configuration = URLSessionConfiguration.ephemeral
     configuration.urlCache = nil
@@ -98,7 +101,7 @@ final class UserClients: Sendable {
     return configuration
   }
 
-  // MARK: Asking
+  // MARK: Requests
 
   func ask(_ request: URLRequest, by way: Way) async -> Outcome {
     let began = now()
@@ -116,7 +119,7 @@ final class UserClients: Sendable {
     return outcome
   }
 
-  /// Asks by a session whose delegate has the user's credentials.
+  /// Sends a request with a session whose delegate has the user's credentials.
   func ask(_ request: URLRequest, as user: User, byDataFrom: Bool) async -> Outcome {
     guard let sessions = challenged[user.name] else { return await ask(request, by: .data) }
     return await result(byDataFrom ? .dataFromPlain : .session) {
@@ -166,14 +169,16 @@ final class UserClients: Sendable {
 extension UserClients {
   private static let cancels = DispatchQueue(label: "reliability.cancels")
 
-  /// Cancels on a queue of its own. `cancel()` waits for the session's queue, which may be resuming the very Swift task
-  /// whose cancellation handler this is: each would wait for the other.
+  /// Cancels a task on a separate queue to avoid a deadlock.
+  ///
+  /// `cancel()` waits for the session's queue, which may be resuming the Swift task whose cancellation handler
+  /// calls this method.
   fileprivate static func cancel(_ task: URLSessionTask) {
     cancels.async { task.cancel() }
   }
 }
 
-/// The delegate of sessions whose tasks are awaited one by one.
+/// The delegate of sessions, which collects the response of each task.
 private final class Collector: NSObject, URLSessionDataDelegate {
   private struct Load {
     var outcome: UserClients.Outcome
@@ -193,7 +198,7 @@ private final class Collector: NSObject, URLSessionDataDelegate {
         if Task.isCancelled { UserClients.cancel(task) }
       }
     } onCancel: {
-      // A task that is cancelled before it is known here would never be heard of.
+      // Cancel only tasks with a stored continuation; others would never resume it.
       if loads.withLock({ $0[ObjectIdentifier(task)] != nil }) { UserClients.cancel(task) }
     }
   }
@@ -217,8 +222,8 @@ private final class Collector: NSObject, URLSessionDataDelegate {
   }
 }
 
-/// Answers each challenge with a user's name.
-private final class Answering: NSObject, URLSessionTaskDelegate {
+/// A delegate that responds to each challenge with a user's credentials.
+private final class ChallengeResponder: NSObject, URLSessionTaskDelegate {
   let user: String
 
   init(user: String) {

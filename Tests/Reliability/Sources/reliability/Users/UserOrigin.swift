@@ -2,7 +2,7 @@ import Foundation
 import Origin
 import Synchronization
 
-/// Two origins that tell who asks, count, and check what they are asked.
+/// Two origins that identify the user of each request, count the requests and check their credentials.
 final class UserOrigin: Sendable {
   private struct State {
     var serial = 0
@@ -30,21 +30,21 @@ final class UserOrigin: Sendable {
   var requestCount: Int { main.requestCount + other.requestCount }
   var violations: [String] { state.withLock { $0.violations } }
 
-  /// Beyond the 64 MiB that are stored at most.
+  /// The size of a large body in bytes, which exceeds the maximum of 64 MiB for a stored body.
   static let largeByteCount = 200_000_000
   private static let largeBody = Data(count: largeByteCount)
 
-  /// How a large body comes.
+  /// The form of a large body.
   enum LargeForm: Int, CaseIterable, Sendable {
-    /// The length shows at the head that it is not to be stored.
+    /// `Content-Length` shows that the body is too large to store.
     case announced
-    /// It is gathered up to the limit.
+    /// The body is collected up to the limit.
     case chunked
-    /// The fields forbid to store it.
+    /// The response has `no-store`.
     case noStore
   }
 
-  // MARK: Who asks
+  // MARK: Identifying users
 
   private static func user(_ request: RecordedRequest) -> String {
     if let field = request["Authorization"] {
@@ -55,7 +55,7 @@ final class UserOrigin: Sendable {
       return String(pair.prefix { $0 != ":" })
     }
     if let name = cookie("user", request) { return name }
-    return request[User.partitionField] ?? User.nobody.name
+    return request[User.partitionField] ?? User.anonymous.name
   }
 
   private static func cookie(_ name: String, _ request: RecordedRequest) -> String? {
@@ -65,10 +65,10 @@ final class UserOrigin: Sendable {
   }
 
   private func check(_ request: RecordedRequest, user: String, isOther: Bool) {
-    let caller = request[User.callerField] ?? User.nobody.name
+    let caller = request[User.callerField] ?? User.anonymous.name
     var text: String?
     if isOther, request["Authorization"] != nil { text = "Authorization was sent to another origin" }
-    if user != caller, user != User.nobody.name { text = "the credentials of another user were sent" }
+    if user != caller, user != User.anonymous.name { text = "the credentials of another user were sent" }
     if let owner = Self.cookie("session", request), owner != caller { text = "the cookie of another user was sent" }
     guard let text else { return }
     state.withLock { $0.violations.append("\(text): \(request.target) by \(caller) as \(user)") }
@@ -87,7 +87,7 @@ final class UserOrigin: Sendable {
     let words = request.path.split(separator: "/")
     let size = random.below(20) == 0 ? 300_000 : random.below(20_000)
     let page = UserPage(user: user, path: request.path, serial: serial, size: size)
-    // Of late redirects, microseconds.
+    // For late redirects the number is in microseconds.
     let milliseconds = request.query.flatMap { Int($0) } ?? 0
     switch words.first {
     case "page", "landed":
@@ -102,7 +102,7 @@ final class UserOrigin: Sendable {
       let target = "http://127.0.0.1:\(port)/landed/\(words.last ?? "")"
       return Reply(302, [("Location", target), ("Cache-Control", "max-age=60")], "")
     case "late":
-      // Ends with its connection, so that nothing comes between the head and the end.
+      // The response ends with its connection, so that no bytes follow the head.
       let fields = [("Location", "/landed/\(words.last ?? "")")]
       return Reply(302, fields, "").untilClose().held(at: Reply.gate(microseconds: milliseconds), afterBodyBytes: 0)
     case "events":
@@ -126,19 +126,19 @@ final class UserOrigin: Sendable {
     }
   }
 
-  /// Storable; for users of cookies, by the cookie.
+  /// Returns fields that allow storing, with `Vary: Cookie`.
   private static func fields(_ request: RecordedRequest) -> [(String, String)] {
     [("Cache-Control", request.number % 2 == 0 ? "private, max-age=60" : "max-age=60"), ("Vary", "Cookie")]
   }
 }
 
 extension Reply {
-  /// The same reply, so many milliseconds later.
+  /// Delays the reply.
   fileprivate func after(_ milliseconds: Int) -> Reply {
     milliseconds == 0 ? self : held(at: Self.gate(milliseconds))
   }
 
-  /// The same reply with so many milliseconds between the body's first byte and the rest.
+  /// Delays the reply after the first byte of its body.
   fileprivate func stalled(_ milliseconds: Int) -> Reply {
     held(at: Self.gate(milliseconds), afterBodyBytes: 1)
   }

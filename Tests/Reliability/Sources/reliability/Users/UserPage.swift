@@ -1,7 +1,6 @@
 import Foundation
 
-/// The body of a response: whose it is, for which path, and filler from which a reader can tell whether every byte is
-/// right.
+/// The body of a response, with its user and path, and with filler bytes that readers can check.
 struct UserPage: Equatable, Sendable {
   var user: String
   var path: String
@@ -23,7 +22,7 @@ struct UserPage: Equatable, Sendable {
     self.size = size
   }
 
-  /// Nil for a body that is none, or was cut or mixed up.
+  /// Parses a body; returns nil if it is malformed, truncated or corrupt.
   init?(body: Data) {
     guard let end = body.firstIndex(of: UInt8(ascii: "\n")) else { return nil }
     let words = String(decoding: body[..<end], as: UTF8.self).split(separator: " ").map(String.init)

@@ -5,7 +5,7 @@ import Glibc
   import FoundationNetworking
 #endif
 
-/// The rounds of the series `users`, each for a URL of its own.
+/// The rounds of the series `users`, each with its own URL.
 struct UserRounds: Sendable {
   typealias Way = UserClients.Way
   typealias Outcome = UserClients.Outcome
@@ -13,7 +13,7 @@ struct UserRounds: Sendable {
   let clients: UserClients
   let checks: UserChecks
   let port: Int
-  /// The caller to whom the origin cuts its response.
+  /// The caller for whom the origin truncates its response.
   static let unluckyName = "unlucky"
 
   func run(_ round: UserScenario.Round, number: Int, _ random: inout SeededRandom) async {
@@ -36,7 +36,7 @@ struct UserRounds: Sendable {
   private struct Call: Sendable {
     var user: User
     var way: Way
-    /// The milliseconds after which the caller cancels.
+    /// The time in milliseconds after which the caller cancels.
     var cancelsAfter: Double?
     var timeout: TimeInterval?
   }
@@ -49,19 +49,19 @@ struct UserRounds: Sendable {
   private func ask(_ call: Call, _ target: String) async -> Outcome {
     var request = call.user.request(target, port: port)
     if let timeout = call.timeout { request.timeoutInterval = timeout }
-    let asked = request
+    let finalRequest = request
     let number = checks.begin("\(target) by \(call.user.name) over \(call.way.rawValue)")
     defer { checks.end(number) }
-    let task = Task { await clients.ask(asked, by: call.way) }
+    let task = Task { await clients.ask(finalRequest, by: call.way) }
     if let milliseconds = call.cancelsAfter {
-      // A sleep that is cancelled is as good.
+      // Continue if the sleep is cancelled.
       try? await Task.sleep(for: .microseconds(Int(milliseconds * 1000)))
       task.cancel()
     }
     return await task.value
   }
 
-  /// All callers at the same time.
+  /// Sends the requests of all callers at the same time.
   private func ask(_ calls: [Call], _ target: String) async -> [(Call, Outcome)] {
     await withTaskGroup(of: (Int, Outcome).self) { group in
       for (index, call) in calls.enumerated() { group.addTask { (index, await ask(call, target)) } }
@@ -71,8 +71,9 @@ struct UserRounds: Sendable {
     }
   }
 
-  /// Checks a request that had to succeed. One that fails is made again without the cache, as the machine may be the
-  /// cause.
+  /// Checks a request that must succeed.
+  ///
+  /// A failed request is repeated without the cache; it is a violation only if that succeeds.
   private func expectPage(
     _ outcome: Outcome, _ call: Call, _ target: String, path: String? = nil, alsoFor other: String? = nil
   ) async {
@@ -91,11 +92,11 @@ struct UserRounds: Sendable {
 
   private func pages(_ number: Int, _ random: inout SeededRandom) async {
     let target = "/page/\(number)?\(10 + random.below(30))"
-    let calls = (User.known + [.nobody]).shuffled(using: &random).map { user in
+    let calls = (User.known + [.anonymous]).shuffled(using: &random).map { user in
       Call(user: user, way: way(&random))
     }
     for (call, outcome) in await ask(calls, target) { await expectPage(outcome, call, target) }
-    // Once more: now it is stored, or not.
+    // Request the page again, when it may be stored.
     let again = Array(calls.shuffled(using: &random).prefix(5))
     for (call, outcome) in await ask(again, target) { await expectPage(outcome, call, target) }
   }
@@ -105,16 +106,16 @@ struct UserRounds: Sendable {
     let (first, second) = (User.challenged[0], User.challenged[1])
     await challenge(first, target, byDataFrom: true)
     await withTaskGroup(of: Void.self) { group in
-      // Not by sessions: with a cache or without, one that has no credentials never ends a task that gets a 401.
+      // Do not use sessions without credentials: with and without a cache, their tasks never end after a 401.
       for way in [Way.data, .data, .dataFromPlain] {
         group.addTask {
-          let outcome = await ask(Call(user: .nobody, way: way), target)
+          let outcome = await ask(Call(user: .anonymous, way: way), target)
           guard let page = UserPage(body: outcome.body) else {
-            // Foundation may end a task whose challenge has no answer.
+            // Foundation may end a task whose challenge gets no response.
             return
           }
-          if page.user != User.nobody.name {
-            checks.report(.leak, "\(target) by nobody over \(way.rawValue): the page of \(page.user)")
+          if page.user != User.anonymous.name {
+            checks.report(.leak, "\(target) without credentials over \(way.rawValue): the page of \(page.user)")
           }
         }
       }
@@ -126,7 +127,7 @@ struct UserRounds: Sendable {
     }
   }
 
-  /// A session that caches may hand the 401 on to its caller.
+  /// Sends a request with a session whose delegate has credentials; a caching session may return the 401 to its caller.
   private func challenge(_ user: User, _ target: String, byDataFrom: Bool) async {
     let number = checks.begin("\(target) as \(user.name)")
     let outcome = await clients.ask(user.request(target, port: port), as: user, byDataFrom: byDataFrom)
@@ -146,7 +147,7 @@ struct UserRounds: Sendable {
     }
   }
 
-  // MARK: Cancels, time-outs, redirects
+  // MARK: Cancellation, timeouts, redirects
 
   private func redirects(_ number: Int, _ random: inout SeededRandom) async {
     let target = random.below(2) == 0 ? "/redirect/\(number)" : "/away/\(number)"
@@ -157,12 +158,12 @@ struct UserRounds: Sendable {
         cancelsAfter: cancels ? Double(random.below(100)) / 10 : nil)
     }
     for (call, outcome) in await ask(calls, target) {
-      // Credentials go along to the same origin at most.
-      await expectPage(outcome, call, target, path: "/landed/\(number)", alsoFor: User.nobody.name)
+      // Credentials may be sent to the same origin, but need not be.
+      await expectPage(outcome, call, target, path: "/landed/\(number)", alsoFor: User.anonymous.name)
     }
   }
 
-  /// Either end is right, but the process goes on and each request ends.
+  /// Checks that every request ends; a response and a timeout are both correct.
   private func lateRedirects(_ number: Int, _ random: inout SeededRandom) async {
     let targets = (0..<40).map { index in
       (way: way(&random), target: "/late/\(number)-\(index)?\(998_500 + random.below(4_000))")
@@ -170,7 +171,7 @@ struct UserRounds: Sendable {
     await withTaskGroup(of: Void.self) { group in
       for (way, target) in targets {
         group.addTask {
-          let call = Call(user: .nobody, way: way, timeout: 1)
+          let call = Call(user: .anonymous, way: way, timeout: 1)
           let outcome = await ask(call, target)
           if outcome.isTimedOut { return }
           let path = "/landed/" + target.dropFirst("/late/".count).prefix { $0 != "?" }
@@ -185,7 +186,7 @@ struct UserRounds: Sendable {
     let calls = (0..<5).map { _ in
       let cancels = random.below(2) == 0
       return Call(
-        user: .nobody, way: way(&random, cancels: cancels), cancelsAfter: cancels ? Double(random.below(130)) : nil)
+        user: .anonymous, way: way(&random, cancels: cancels), cancelsAfter: cancels ? Double(random.below(130)) : nil)
     }
     for (call, outcome) in await ask(calls, target) { await expectPage(outcome, call, target) }
   }
@@ -193,11 +194,11 @@ struct UserRounds: Sendable {
   private func cuts(_ number: Int, _ random: inout SeededRandom) async {
     let target = "/cut/\(number)?30"
     let unlucky = User(name: Self.unluckyName, credentials: .none)
-    let calls = [unlucky, .nobody, .nobody, .nobody].shuffled(using: &random).map { user in
+    let calls = [unlucky, .anonymous, .anonymous, .anonymous].shuffled(using: &random).map { user in
       Call(user: user, way: way(&random))
     }
     for (call, outcome) in await ask(calls, target) {
-      // The unlucky one may share a response that was not cut; a part of one is wrong.
+      // The unlucky caller may share a complete response. A truncated response is a violation.
       if call.user == unlucky, outcome.error != nil { continue }
       await expectPage(outcome, call, target)
     }
@@ -205,11 +206,11 @@ struct UserRounds: Sendable {
 
   private func timeouts(_ number: Int, _ random: inout SeededRandom) async {
     let target = "/page/\(number)?3000"
-    var calls = [Call(user: .nobody, way: .plain, timeout: 1)]
+    var calls = [Call(user: .anonymous, way: .plain, timeout: 1)]
     for way in Way.caching.shuffled(using: &random).prefix(3) {
-      calls.append(Call(user: .nobody, way: way, timeout: 1))
+      calls.append(Call(user: .anonymous, way: way, timeout: 1))
     }
-    calls.append(Call(user: .nobody, way: way(&random)))
+    calls.append(Call(user: .anonymous, way: way(&random)))
     let outcomes = await ask(calls, target)
     guard let plain = outcomes.first(where: { $0.0.way == .plain && $0.0.timeout != nil })?.1, plain.isTimedOut else {
       return
@@ -222,16 +223,16 @@ struct UserRounds: Sendable {
       let text = "\(target) with a timeoutInterval of 1 s over \(call.way.rawValue)"
       checks.time(outcome.total, plain: plain.total, delay: 0.8, text)
       if !outcome.isTimedOut {
-        checks.report(.different, "\(text): no time-out after \(String(format: "%.2f", outcome.total)) s")
+        checks.report(.different, "\(text): no timeout after \(String(format: "%.2f", outcome.total)) s")
       }
     }
   }
 
-  // MARK: What cannot be shared
+  // MARK: Responses that cannot be shared
 
   private func streams(_ number: Int) async {
     let target = "/events/\(number)?1500"
-    let calls = [Way.plain, .delegate, .delegate, .delegate].map { Call(user: .nobody, way: $0) }
+    let calls = [Way.plain, .delegate, .delegate, .delegate].map { Call(user: .anonymous, way: $0) }
     let outcomes = await ask(calls, target)
     guard let plain = outcomes.first(where: { $0.0.way == .plain })?.1, plain.error == nil else { return }
     for (call, outcome) in outcomes where call.way != .plain {
@@ -242,13 +243,13 @@ struct UserRounds: Sendable {
 
   private func slow(_ number: Int, _ random: inout SeededRandom) async {
     let target = "/slow/\(number)?1500"
-    var calls = [Call(user: .nobody, way: .plain)]
-    for _ in 0..<3 { calls.append(Call(user: .nobody, way: way(&random))) }
+    var calls = [Call(user: .anonymous, way: .plain)]
+    for _ in 0..<3 { calls.append(Call(user: .anonymous, way: way(&random))) }
     let outcomes = await ask(calls, target)
     guard let plain = outcomes.first(where: { $0.0.way == .plain })?.1, plain.error == nil else { return }
     for (call, outcome) in outcomes where call.way != .plain {
       await expectPage(outcome, call, target)
-      // The time that is waited in any case is not doubled.
+      // Compare the times without the origin's delay, which must not be doubled.
       checks.time(
         outcome.total - 1.5, plain: max(0, plain.total - 1.5), delay: 1.5, "\(target) over \(call.way.rawValue)")
     }
@@ -256,16 +257,16 @@ struct UserRounds: Sendable {
 
   // MARK: Large bodies
 
-  /// Each way in turn, in random order: together they would share the processors, and time is what is compared.
+  /// Loads a large body over each interface in random order; one at a time, so that they do not share the processors.
   private func largeBodies(_ number: Int, _ random: inout SeededRandom) async {
     let form = UserOrigin.LargeForm.allCases[random.below(UserOrigin.LargeForm.allCases.count)]
     let target = "/large/\(number)?\(form.rawValue)"
     var loads: [(outcome: Outcome, cpu: Double)] = []
     for way in ([.plain] + Way.caching).shuffled(using: &random) {
-      // Opens a connection, so that none of them has to.
-      _ = await ask(Call(user: .nobody, way: way), "/page/\(number)-\(way)")
+      // Open a connection first, so that its time is not measured.
+      _ = await ask(Call(user: .anonymous, way: way), "/page/\(number)-\(way)")
       let before = processorTime()
-      let outcome = await ask(Call(user: .nobody, way: way), target)
+      let outcome = await ask(Call(user: .anonymous, way: way), target)
       loads.append((outcome, processorTime() - before))
     }
     guard let plain = loads.first(where: { $0.outcome.way == .plain }), plain.outcome.error == nil else { return }
@@ -280,7 +281,7 @@ struct UserRounds: Sendable {
     }
   }
 
-  /// The processor time of this process in seconds.
+  /// Returns the CPU time of this process in seconds.
   private func processorTime() -> Double {
     var time = timespec()
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time)

@@ -1,33 +1,32 @@
-/// The shape of one scenario of the series `users`: the kinds of rounds that it makes, in random order.
+/// The parameters of a scenario of the series `users`, which runs rounds of the given kinds in random order.
 struct UserScenario: Sendable {
-  /// What happens in a round: several callers ask for the same URL at the same time, which no round before has asked
-  /// for.
+  /// The kind of a round, in which several callers request a new URL at the same time.
   enum Round: String, CaseIterable, Sendable {
-    /// Users with credentials of every kind, and without.
+    /// Users with credentials of every kind, and without credentials.
     case pages
-    /// Sessions whose delegates answer a 401, and users without credentials.
+    /// Sessions whose delegates respond to a 401, and users without credentials.
     case challenges
-    /// A redirect to this or to another origin; callers cancel and time out while it arrives.
+    /// A redirect to the same or another origin; callers cancel while it arrives.
     case redirects
-    /// A redirect that ends at the moment when its callers' time limit passes.
+    /// A redirect that ends when its callers' time limit passes.
     case lateRedirects
-    /// Event streams, and slow responses that cannot be shared.
+    /// Event streams and slow responses, which cannot be shared.
     case streams
-    /// The origin is slower than some callers wait.
+    /// A response that is slower than the time limit of some callers.
     case timeouts
-    /// Callers cancel while others wait for the same fetch.
+    /// Callers that cancel while others wait for the same fetch.
     case cancels
-    /// The origin cuts the response to one caller.
+    /// A response that the origin truncates for one caller.
     case cuts
-    /// The origin sets a cookie for each user of a shared cache.
+    /// A cookie that the origin sets for each user of a shared cache.
     case cookies
-    /// Bodies too large to be stored, one caller at a time, whose times are compared with those without the cache.
+    /// Bodies that are too large to store, one caller at a time, whose times are compared with those without the cache.
     case largeBodies
   }
 
   var name: String
   var rounds: [Round]
-  /// Rounds under way at the same time.
+  /// The number of concurrent rounds.
   var width = 3
 
   static let all: [UserScenario] = [

@@ -2,9 +2,10 @@ import Foundation
 import Glibc
 import Synchronization
 
-/// Users with credentials of every kind ask through all the ways in, cancel and time out; each checks what it gets.
+/// Runs users with credentials of every kind, who send requests over all interfaces, cancel, time out and check their
+/// responses.
 struct UsersSeries {
-  let setting: Setting
+  let setting: RunConfiguration
   let directory: String
 
   func run(seconds: Double) -> Bool {
@@ -21,7 +22,7 @@ struct UsersSeries {
     let origin: UserOrigin
     do { origin = try UserOrigin() } catch { fail("no origin: \(error)") }
     defer { origin.stop() }
-    // Foundation keeps cookies in the home directory.
+    // Foundation stores cookies in the home directory.
     let child = Child.start(
       ["users", scenario.name, directory, "\(Int(seconds * 1000))", "\(setting.seed)", "\(origin.port)"],
       outputPath: directory + "/process",
@@ -31,7 +32,7 @@ struct UsersSeries {
     let lines = output.split(separator: "\n")
     let prefix = "users: seed \(setting.seed), scenario \(scenario.name):"
     for line in lines where line.hasPrefix("violation ") { say("\(prefix) \(line)") }
-    for violation in origin.violations.prefix(5) { say("\(prefix) violation, seen by the origin: \(violation)") }
+    for violation in origin.violations.prefix(5) { say("\(prefix) violation, found by the origin: \(violation)") }
     let hasRaces = output.contains("WARNING: ThreadSanitizer")
     let isGood = end == .exited(0) && origin.violations.isEmpty && !hasRaces
     if hasRaces || end != .exited(0) && end != .exited(1) || setting.isVerbose {
@@ -40,17 +41,18 @@ struct UsersSeries {
     let numbers =
       lines.last { $0.hasPrefix("numbers ") }?.split(separator: " ").dropFirst().compactMap { Int($0) } ?? []
     let found = zip(UserChecks.Violation.allCases, numbers.dropFirst(2)).filter { $0.1 > 0 }
-    var outcomes = found.map { "\($0.1) times \($0.0.rawValue)" }
+    var outcomes = found.map { "\($0.1) times: \($0.0.rawValue)" }
     if let comparison = lines.last(where: { $0.hasPrefix("relative ") }) { outcomes.append(String(comparison)) }
     if !origin.violations.isEmpty {
-      outcomes.append("\(origin.violations.count) requests that the origin must not get")
+      outcomes.append("\(origin.violations.count) requests with credentials that must not be sent")
     }
     if end != .exited(0) && end != .exited(1) { outcomes.append("the process \(end)") }
     setting.report(
       "users: \(scenario.name)",
-      "\(Int(seconds)) s (seed \(setting.seed)): \(numbers.first ?? 0) requests, \(origin.requestCount) to the origin, "
-        + "\(numbers.count > 1 ? numbers[1] : 0) compared with the time without the cache: "
-        + (isGood ? "all well" : "FAILED") + (outcomes.isEmpty ? "" : ", " + outcomes.joined(separator: ", ")))
+      "\(Int(seconds)) s (seed \(setting.seed)): \(numbers.first ?? 0) requests, "
+        + "\(origin.requestCount) at the origin, "
+        + "\(numbers.count > 1 ? numbers[1] : 0) timed relative to a session without a cache: "
+        + (isGood ? "OK" : "FAILED") + (outcomes.isEmpty ? "" : ", " + outcomes.joined(separator: ", ")))
     return isGood
   }
 
@@ -63,7 +65,7 @@ struct UsersSeries {
     }
   }
 
-  /// The process of a scenario.
+  /// Runs the child process of a scenario and exits.
   static func work(
     _ scenario: UserScenario, directory: String, seconds: Double, seed: UInt64, port: Int
   ) throws -> Never {
@@ -86,7 +88,7 @@ struct UsersSeries {
     while counters.running.load(ordering: .acquiring) > 0 {
       usleep(1000)
       if now() > deadline + 30 {
-        for text in checks.pending { say("violation at the end, a request never ended: \(text)") }
+        for text in checks.pending { say("violation at the end, a request did not end: \(text)") }
         exit(4)
       }
     }

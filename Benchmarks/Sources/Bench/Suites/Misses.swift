@@ -1,0 +1,211 @@
+import CRawCurl
+import CurlTransport
+import Foundation
+import LMDBURLCache
+import Synchronization
+
+#if canImport(FoundationNetworking)
+  import FoundationNetworking
+#endif
+
+/// Throughput and CPU time of misses: concurrent callers request new URLs, and each response is stored.
+///
+/// Compared with a `URLSession` without a cache and with the C baseline on libcurl, which store nothing. nginx uses the
+/// same processors.
+struct Misses {
+  let report: Report
+  let scratch: Scratch
+
+  private enum Peer: String, CaseIterable {
+    case cache = "LMDBURLCache.data(for:)"
+    case cacheOverSession = "LMDBURLCache.data(for:), over URLSession"
+    case session = "bare URLSession"
+    case loopInC = "loop in C on libcurl"
+  }
+
+  private static let sizes: [(name: String, byteCount: Int)] = [
+    ("1 KB", 1 << 10), ("11 KB", 11 << 10), ("100 KB", 100 << 10),
+  ]
+
+  func run() async throws {
+    let origin = try MissOrigin(folder: scratch.folder("misses"), sizes: Self.sizes.map(\.byteCount))
+    defer { origin.stop() }
+    let callerCounts = report.isQuick ? [1, 64] : [1, 16, 64, 256]
+    let seconds = report.isQuick ? 0.5 : 2.0
+    let rounds = report.isQuick ? 1 : 3
+    for isSecure in [false, true] {
+      for size in Self.sizes {
+        for callers in callerCounts {
+          try await compare(
+            origin, origin.url(size.byteCount, isSecure: isSecure), callers: callers, seconds: seconds, rounds: rounds,
+            scenario: "\(callers) \(callers == 1 ? "caller" : "callers"), \(size.name)\(isSecure ? ", TLS" : "")")
+        }
+      }
+    }
+  }
+
+  private func compare(
+    _ origin: MissOrigin, _ base: String, callers: Int, seconds: Double, rounds: Int, scenario: String
+  ) async throws {
+    var results = Peer.allCases.map { (peer: $0, rates: [Double](), costs: [Double]()) }
+    // A session accepts only certificate authorities that the system trusts.
+    if base.hasPrefix("https") { results.removeAll { $0.peer == .cacheOverSession || $0.peer == .session } }
+    // Alternate the implementations, so that other load affects all of them.
+    for _ in 0..<rounds {
+      for index in results.indices {
+        let outcome: Outcome
+        switch results[index].peer {
+        case .cache:
+          var curl = CurlTransport.Configuration()
+          curl.certificateAuthorityFile = origin.authorityFile
+          curl.maximumConnectionsPerOrigin = 256
+          outcome = try await cached(.curl(curl), base, callers, seconds)
+        case .cacheOverSession:
+          outcome = try await cached(.urlSession(sessionConfiguration(callers)), base, callers, seconds)
+        case .session:
+          let session = URLSession(configuration: sessionConfiguration(callers))
+          outcome = try await load(base, callers, seconds) { _ = try await session.data(for: URLRequest(url: $0)) }
+          session.invalidateAndCancel()
+        case .loopInC:
+          outcome = try measured {
+            let result = raw_curl_fetch(base, CInt(callers), seconds, origin.authorityFile)
+            guard result.failed == 0 else { throw BenchError("\(result.failed) fetches in C failed") }
+            return result.completed
+          }
+        }
+        results[index].rates.append(outcome.rate)
+        results[index].costs.append(outcome.cost)
+      }
+    }
+    for result in results {
+      report.add(
+        "misses", "misses", scenario, result.peer.rawValue, unit: "per second", result.rates, lessIsBetter: false)
+    }
+    for result in results {
+      report.add("misses", "processor time", scenario, result.peer.rawValue, unit: "us per miss", result.costs)
+    }
+  }
+
+  private func sessionConfiguration(_ callers: Int) -> URLSessionConfiguration {
+    let configuration = URLSessionConfiguration.ephemeral
+    configuration.urlCache = nil
+    configuration.httpMaximumConnectionsPerHost = max(6, callers)
+    return configuration
+  }
+
+  private func cached(
+    _ transport: LMDBURLCache.Options.Transport, _ base: String, _ callers: Int, _ seconds: Double
+  ) async throws -> Outcome {
+    var options = LMDBURLCache.Options()
+    options.transport = transport
+    let folder = try scratch.folder("misses-cache")
+    let cache = try LMDBURLCache(
+      directory: URL(fileURLWithPath: folder), memoryCapacity: 16 << 20, diskCapacity: 2 << 30, options: options)
+    let outcome = try await load(base, callers, seconds) { url in
+      _ = try await cache.data(for: URLRequest(url: url))
+    }
+    let counts = cache.statistics.requests
+    guard counts.stored == counts.misses, counts.hits == 0 else {
+      throw BenchError("of \(counts.misses) misses \(counts.stored) were stored")
+    }
+    guard cache.flush() else { throw BenchError("the cache could not be written") }
+    return outcome
+  }
+
+  private struct Outcome {
+    let rate: Double
+    /// The CPU time of this process per miss, in microseconds.
+    let cost: Double
+  }
+
+  private func load(
+    _ base: String, _ callers: Int, _ seconds: Double, _ fetch: @escaping @Sendable (URL) async throws -> Void
+  ) async throws -> Outcome {
+    let counter = Counter()
+    let (start, cost) = (now(), processTime())
+    let end = start + UInt64(seconds * 1e9)
+    try await withThrowingTaskGroup(of: Void.self) { group in
+      for _ in 0..<callers {
+        group.addTask {
+          while now() < end {
+            guard let url = URL(string: "\(base)?i=\(counter.next())") else { throw BenchError("no URL") }
+            try await fetch(url)
+          }
+        }
+      }
+      try await group.waitForAll()
+    }
+    return outcome(counter.count, start, cost)
+  }
+
+  private func measured(_ body: () throws -> Int) rethrows -> Outcome {
+    let (start, cost) = (now(), processTime())
+    return outcome(try body(), start, cost)
+  }
+
+  private func outcome(_ count: Int, _ start: UInt64, _ cost: Double) -> Outcome {
+    Outcome(
+      rate: Double(count) / (Double(now() - start) / 1e9), cost: (processTime() - cost) / Double(max(1, count)))
+  }
+
+  /// Returns the CPU time of all threads of this process in microseconds.
+  private func processTime() -> Double {
+    var time = timespec()
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time)
+    return Double(time.tv_sec) * 1e6 + Double(time.tv_nsec) / 1e3
+  }
+}
+
+/// Unique numbers.
+private final class Counter: Sendable {
+  private let number = Atomic<Int>(0)
+  var count: Int { number.load(ordering: .relaxed) }
+  func next() -> Int { number.add(1, ordering: .relaxed).oldValue }
+}
+
+/// A private nginx with one file of each size, over HTTP and HTTPS.
+private final class MissOrigin {
+  private let server = Process()
+  private let port = 28_080 + Int(getpid()) % 10_000
+  let authorityFile: String
+
+  init(folder: String, sizes: [Int]) throws {
+    authorityFile = folder + "/certificate.pem"
+    let root = folder + "/files"
+    try FileManager.default.createDirectory(atPath: root, withIntermediateDirectories: true)
+    for size in sizes { try Data(count: size).write(to: URL(fileURLWithPath: "\(root)/\(size).bin")) }
+    // A certificate authority for this run.
+    _ = try FinishedCommand.run(
+      "/usr/bin/openssl",
+      [
+        "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj",
+        "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", folder + "/key.pem", "-out",
+        authorityFile,
+      ])
+    chmod(folder, 0o755)
+    let configuration = """
+      daemon off; master_process off; pid \(folder)/pid; error_log \(folder)/error.log; user root;
+      events { worker_connections 4096; }
+      http {
+        access_log off; sendfile on; tcp_nopush on; keepalive_requests 10000000; open_file_cache max=16;
+        client_body_temp_path \(folder); proxy_temp_path \(folder); fastcgi_temp_path \(folder);
+        uwsgi_temp_path \(folder); scgi_temp_path \(folder);
+        server {
+          listen 127.0.0.1:\(port) backlog=1024;
+          listen 127.0.0.1:\(port + 1) ssl backlog=1024;
+          ssl_certificate \(authorityFile); ssl_certificate_key \(folder)/key.pem;
+          root \(root); add_header Cache-Control "max-age=3600";
+        }
+      }
+      """
+    try server.runNginx(configuration: configuration, folder: folder)
+  }
+
+  func url(_ byteCount: Int, isSecure: Bool) -> String {
+    "\(isSecure ? "https" : "http")://127.0.0.1:\(isSecure ? port + 1 : port)/\(byteCount).bin"
+  }
+
+  func stop() {
+    end(server)
+  }
+}

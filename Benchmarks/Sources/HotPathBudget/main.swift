@@ -1,0 +1,160 @@
+// Repeats each hot call and prints its heap allocations per call. Under callgrind it also writes a file with the
+// instruction count of each call. Neither count depends on the machine's load. `Scripts/bench guard` compares both with
+// the committed thresholds.
+
+import CAllocationCount
+import Foundation
+import HTTPCaching
+import LMDBURLCache
+import ResponseStore
+import Synchronization
+
+#if canImport(FoundationNetworking)
+  import FoundationNetworking
+#endif
+
+struct HotCall {
+  let name: String
+  /// Performs the call; the argument is the number of earlier calls.
+  let run: (Int) -> Void
+}
+
+func makeResponse(_ index: Int, byteCount: Int) -> NewResponse {
+  guard let key = RequestKey(urlString: "http://assets.example.com/images/\(byteCount)/\(index)/photo.webp") else {
+    fatalError("the URL has no key")
+  }
+  let fields = HTTPFields((0..<10).map { ("X-Field-\($0)", "the value of field \($0)") })
+  let facts = FreshnessInfo(responseTime: Date(), initialAge: 0, lifetime: 86400, date: Date())
+  return NewResponse(
+    key: key, status: 200, fields: fields, body: Data(repeating: 7, count: byteCount), facts: facts,
+    vary: VaryKey(fields: []))
+}
+
+func storeCalls(_ folder: String) throws -> [HotCall] {
+  var options = ResponseStore.Options(capacityByteCount: 64 << 20)
+  options.runsInBackground = false
+  let store = try ResponseStore.open(directory: folder, options: options)
+  let sizes = [1 << 10, 16 << 10, 256 << 10]
+  for size in sizes { for index in 0..<16 { store.store(makeResponse(index, byteCount: size)) } }
+  try store.flush()
+  var calls: [HotCall] = []
+  for size in sizes {
+    let keys = (0..<16).map { makeResponse($0, byteCount: size).key }
+    calls.append(
+      HotCall(name: "lookup \(size >> 10) KB") { number in
+        if store.lookup(keys[number & 15])?.withBodyBytes({ $0.byteCount }) != size { fatalError("missed") }
+      })
+  }
+  let keys = (0..<16).map { makeResponse($0, byteCount: 1 << 10).key }
+  calls.append(
+    HotCall(name: "lookup 1 KB, body as Data") { number in
+      if store.lookup(keys[number & 15])?.body.count != 1 << 10 { fatalError("missed") }
+    })
+  let borrowed = makeResponse(1, byteCount: 1 << 10).key
+  calls.append(
+    HotCall(name: "borrowed 1 KB") { _ in
+      if store.withResponse(borrowed, { $0.bodyByteCount }) != 1 << 10 { fatalError("missed") }
+    })
+  guard let absent = RequestKey(urlString: "http://assets.example.com/none") else { fatalError("the URL has no key") }
+  calls.append(HotCall(name: "lookup, absent") { _ in if store.lookup(absent) != nil { fatalError("found") } })
+  calls.append(
+    HotCall(name: "request key") { _ in
+      if RequestKey(urlString: "http://assets.example.com/images/0000000001/photo.webp") == nil { fatalError("no key") }
+    })
+  // New entries, committed 256 at a time.
+  var stored = 16
+  calls.append(
+    HotCall(name: "store 1 KB, with its commit") { _ in
+      store.store(makeResponse(stored, byteCount: 1 << 10))
+      stored += 1
+      if stored & 255 == 0 { while store.writePending() {} }
+    })
+  return calls
+}
+
+/// Loads a response that is fresh in the cache: the task then completes on this thread, without suspending.
+func load(_ request: URLRequest, through cache: LMDBURLCache) {
+  let task = Task.immediate {
+    let data = try await cache.data(for: request).0
+    loadedByteCount.store(data.count, ordering: .relaxed)
+  }
+  if loadedByteCount.exchange(0, ordering: .relaxed) != 1 << 10 { fatalError("missed") }
+  withExtendedLifetime(task) {}
+}
+
+let loadedByteCount = Atomic(0)
+
+func cacheCalls(_ folder: String) throws -> [HotCall] {
+  let inMemory = try LMDBURLCache(
+    directory: URL(fileURLWithPath: folder + "/memory"), memoryCapacity: 64 << 20, diskCapacity: 64 << 20)
+  let onDisk = try LMDBURLCache(
+    directory: URL(fileURLWithPath: folder + "/disk"), memoryCapacity: 0, diskCapacity: 64 << 20)
+  let fields = [
+    "Content-Type": "image/webp", "Content-Length": "1024", "Date": "Fri, 20 Nov 2026 10:00:00 GMT",
+    "Cache-Control": "public, max-age=86400", "ETag": "\"5f3e-1\"", "Last-Modified": "Mon, 02 Nov 2026 08:30:00 GMT",
+    "Server": "nginx/1.22.1", "Accept-Ranges": "bytes", "X-Request-Id": "0b8f7c1e-1",
+    "Strict-Transport-Security": "max-age=63072000",
+  ]
+  guard let url = URL(string: "http://assets.example.com/images/0000000001/photo.webp"),
+    let response = HTTPURLResponse(url: url, statusCode: 200, httpVersion: "HTTP/1.1", headerFields: fields)
+  else { fatalError("Foundation makes no response") }
+  let request = URLRequest(url: url)
+  let cached = CachedURLResponse(response: response, data: Data(repeating: 7, count: 1 << 10))
+  for cache in [inMemory, onDisk] {
+    cache.storeCachedResponse(cached, for: request)
+    guard cache.flush(), cache.cachedResponse(for: request) != nil else { fatalError("missed") }
+  }
+  // With a lifetime that does not end.
+  var freshFields = fields
+  freshFields["Cache-Control"] = "public, max-age=2000000000"
+  guard let freshURL = URL(string: "http://assets.example.com/images/0000000002/photo.webp"),
+    let freshResponse = HTTPURLResponse(
+      url: freshURL, statusCode: 200, httpVersion: "HTTP/1.1", headerFields: freshFields)
+  else { fatalError("Foundation makes no response") }
+  let fresh = URLRequest(url: freshURL)
+  for cache in [inMemory, onDisk] {
+    cache.storeCachedResponse(CachedURLResponse(response: freshResponse, data: cached.data), for: fresh)
+    guard cache.flush() else { fatalError("not stored") }
+  }
+  return [
+    HotCall(name: "cachedResponse, memory") { _ in
+      if inMemory.cachedResponse(for: request) == nil { fatalError("missed") }
+    },
+    HotCall(name: "cachedResponse, disk, with response") { _ in
+      let found = onDisk.cachedResponse(for: request)
+      if found?.data.count != 1 << 10 || (found?.response as? HTTPURLResponse)?.statusCode != 200 {
+        fatalError("missed")
+      }
+    },
+    HotCall(name: "cachedResponse, disk") { _ in
+      if onDisk.cachedResponse(for: request)?.data.count != 1 << 10 { fatalError("missed") }
+    },
+    HotCall(name: "data(for:), memory") { _ in load(fresh, through: inMemory) },
+    HotCall(name: "data(for:), disk") { _ in load(fresh, through: onDisk) },
+    // For comparison with "disk, with response": creates the same objects from parts in memory.
+    HotCall(name: "bare construction") { _ in
+      guard let response = HTTPURLResponse(url: url, statusCode: 200, httpVersion: "HTTP/1.1", headerFields: fields)
+      else { fatalError("Foundation makes no response") }
+      let copy = cached.data.withUnsafeBytes { Data($0) }
+      let made = CachedURLResponse(response: response, data: copy, userInfo: nil, storagePolicy: .allowed)
+      if made.data.count != 1 << 10 || (made.response as? HTTPURLResponse)?.statusCode != 200 { fatalError("missed") }
+    },
+  ]
+}
+
+let folder = NSTemporaryDirectory() + "/guard-\(getpid())"
+try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+let chosen = CommandLine.arguments.dropFirst()
+// For a profiler: repeats a call without callgrind's own counters.
+let isProfiled = ProcessInfo.processInfo.environment["GUARD_TIMES"] != nil
+let times = ProcessInfo.processInfo.environment["GUARD_TIMES"].flatMap { Int($0) } ?? 1000
+for call in try storeCalls(folder + "/store") + cacheCalls(folder) where chosen.isEmpty || chosen.contains(call.name) {
+  // Warm up: one-time allocations are not counted.
+  for number in 0..<20 { call.run(number) }
+  let before = allocation_count()
+  if !isProfiled { instructions_begin() }
+  for number in 0..<times { call.run(number) }
+  if !isProfiled { instructions_end(call.name) }
+  print("\(call.name)\t\(Double(allocation_count() - before) / Double(times))")
+}
+try FileManager.default.removeItem(atPath: folder)

@@ -1,0 +1,170 @@
+"""The performance targets, and whether the rows of results.json meet them."""
+
+from collections import namedtuple
+
+from labels import SCOPES, entry_count, implementation, metric, number, scenario
+
+Target = namedtuple("Target", "metric scenario target measured met")
+STORE, BASELINE = "ResponseStore", "raw C, head then body"
+CLIENT = "LMDBURLCache.data(for:)"
+
+
+def targets(rows):
+    """All targets, in the order in which RESULTS.md lists them. The ones without rows are marked as not measured."""
+    found = {}
+    for row in rows:
+        found.setdefault((row["suite"], row["measure"], row["peer"]), {})[row["scenario"]] = row["median"]
+
+    def values(suite, measure, peer):
+        """The medians by scenario."""
+        return found.get((suite, measure, peer), {})
+
+    results = []
+
+    def add(label, where, value, limit, at_least, unit=""):
+        target = f"{'≥' if at_least else '≤'} {number(limit)}{unit}"
+        if value is None:
+            results.append(Target(label, where, target, "–", "–"))
+            return
+        met = value >= limit if at_least else value <= limit
+        results.append(Target(label, where, target, f"{number(value)}{unit}", "yes" if met else "**no**"))
+
+    def ratio(label, top, bottom, limit, at_least=True, where=""):
+        """A target for each scenario that both have: the first value divided by the second."""
+        shared = [name for name in top if name in bottom]
+        if not shared:
+            add(label, where, None, limit, at_least, "×")
+        for name in shared:
+            add(label, scenario(name), top[name] / bottom[name], limit, at_least, "×")
+
+    def limits(label, table, limit, unit, at_least=False):
+        """A target for each scenario."""
+        for name, value in table.items():
+            add(label, scenario(name), value, limit, at_least, unit)
+
+    def with_two_threads(one, two):
+        """The tables whose ratio is the speedup: the times are for one operation of each thread."""
+        return {name: 2 * value for name, value in one.items()}, two
+
+    read_targets(values, add, ratio, with_two_threads)
+    foundation_targets(values, ratio, limits, with_two_threads)
+    write_targets(values, ratio, limits)
+    purge_targets(values, limits)
+    opening_targets(values, add, limits)
+    client_targets(values, add, ratio)
+    churn_targets(values, add, ratio)
+    scale_targets(values, ratio, limits)
+    return results
+
+
+def read_targets(values, add, ratio, with_two_threads):
+    hit, baseline = values("reads", "hit", STORE), values("reads", "hit", BASELINE)
+    for size, limit in [("1 KB", 0.75), ("16 KB", 0.9), ("256 KB", 0.95)]:
+        of_size = lambda table: {name: value for name, value in table.items() if name.startswith(size + " ")}
+        ratio("Hit throughput relative to the C baseline", of_size(baseline), of_size(hit), limit)
+    two = values("reads", "hit, 2 threads", STORE)
+    # Older results measured one thread separately.
+    one = values("reads", "hit, 2 threads", STORE + ", one thread") or hit
+    ratio("Hit speedup with 2 threads", *with_two_threads(one, two), 1.8)
+    ratio("Hit throughput during writes relative to idle", values("reads", "hit, alone", STORE),
+          values("reads", "hit, during writes", STORE), 0.9)
+    ratio("Zero-copy hit throughput relative to C pointers", values("reads", "hit", "raw C, pointers"),
+          values("reads", "hit", "ResponseStore, borrowed"), 0.75)
+    small = sorted((entry_count(name), value) for name, value in hit.items() if name.startswith("1 KB "))
+    if len(small) > 1:
+        add(f"Hit latency at {small[-1][0]:,} entries relative to {small[0][0]:,}", "1 KB", small[-1][1] / small[0][1],
+            2, False, "×")
+
+
+def foundation_targets(values, ratio, limits, with_two_threads):
+    lookups = lambda peer: values("sessions", "cachedResponse", peer)
+    memory = lookups("LMDBURLCache, memory")
+    ratio("`cachedResponse(for:)`: disk-hit latency relative to creating the Foundation objects",
+          lookups("LMDBURLCache, disk"), lookups("bare construction"), 1.15, at_least=False)
+    millions = {name: 1000 / value for name, value in memory.items()}
+    limits("`cachedResponse(for:)`: memory hits, million per second", millions, 1, "", at_least=True)
+    ratio("`cachedResponse(for:)`: memory-hit speedup with 2 threads",
+          *with_two_threads(memory, values("sessions", "cachedResponse, 2 threads", "LMDBURLCache, memory")), 1.8)
+    ratio("`data(for:)` speedup over an immediate `URLSession` task",
+          values("sessions", "load", "URLSession, answered at once"), values("sessions", "load", CLIENT), 10)
+
+
+def write_targets(values, ratio, limits):
+    for percentile, limit in [("p50", 10), ("p99", 200)]:
+        limits(f"`store` call, {percentile}", values("writes", f"store call, {percentile}", STORE), limit, " µs")
+    durable = lambda peer: values("writes", "durable store", peer)
+    for peer, name, limit in [
+        ("raw C, same rows", "the C baseline", 0.7), ("SQLite", "SQLite", 3),
+        ("one file per entry, synced", "one file per entry, synced", 2),
+    ]:
+        ratio(f"Durable write throughput relative to {name}", durable(peer), durable(STORE), limit)
+
+
+def purge_targets(values, limits):
+    for scope, name in SCOPES.items():
+        for percentile, limit in [("p50", 5), ("p99", 50)]:
+            limits(f"Purge {name} during writes, {percentile}",
+                   values("purge", f"{scope}, {percentile}", STORE + ", during writes"), limit, " ms")
+
+
+def opening_targets(values, add, limits):
+    limits("Opening", values("open", "open", STORE), 10, " ms")
+    usage = values("open", "currentDiskUsage", "LMDBURLCache")
+    usage = sorted((entry_count(name), value) for name, value in usage.items())
+    if len(usage) > 1:
+        add(f"`currentDiskUsage` latency at {usage[-1][0]:,} entries relative to {usage[0][0]:,}", "1 KB",
+            usage[-1][1] / usage[0][1], 2, False, "×")
+
+
+def client_targets(values, add, ratio):
+    for value in values("server", "requests at the origin", CLIENT).values():
+        add("Origin requests", "1,000 concurrent misses of one URL", value, 1, False)
+    misses = lambda peer, name: {key: value for key, value in values("misses", "misses", peer).items() if key == name}
+    baseline = "loop in C on libcurl", "the C baseline on libcurl"
+    session = "bare URLSession", implementation("bare URLSession")
+    for name, (peer, label), limit in [
+        ("64 callers, 11 KB", baseline, 0.5), ("64 callers, 11 KB", session, 8), ("1 caller, 11 KB", baseline, 0.4),
+    ]:
+        ratio(f"Miss throughput, each stored, relative to {label}", misses(CLIENT, name),
+              misses(peer, name), limit, where=name)
+
+
+def churn_targets(values, add, ratio):
+    for value in values("churn", "stores refused", STORE).values():
+        add("Dropped writes", "sustained eviction", value, 0, False)
+    for value in values("churn", "disk at most", STORE).values():
+        add("Peak disk usage relative to the capacity", "sustained eviction", value, 110, False, "%")
+    ratio("Sustained eviction: write time, last 10% relative to first 10%", values("churn", "last tenth", STORE),
+          values("churn", "first tenth", STORE), 1.6, at_least=False)
+
+
+def scale_targets(values, ratio, limits):
+    """Targets for a full disk with many entries. Those without rows are left out."""
+    store = lambda measure: values("scale", measure, STORE)
+    filling = store("stores while filling, last million")
+    full = store("stores when full")
+    if filling:
+        ratio("Write throughput with a full disk relative to filling", full, filling, 0.8)
+        ratio("Lookup p99 with a full disk relative to filling", store("lookup when full, p99"),
+              store("lookup while filling, p99"), 1.5, at_least=False)
+    for measure, limit, at_least, unit in [
+        ("written for each byte stored while filling", 2.5, False, ""),
+        ("written for each byte stored when full", 3, False, ""),
+        ("entries kept when full", 97, True, "%"),
+        ("evicted for one stored, the worst tenth", 1.2, False, ""),
+        ("longest store call when full", 50, False, " ms"),
+        ("a cold hit reads", 17.4, False, " KB"),
+        ("purge of everything: deleted", 15, False, " s"),
+        ("purge of everything: written", 150, False, " MB"),
+        ("purge of a tenth, by date: deleted", 3, False, " s"),
+        ("purge of a tenth, by date: written", 100, False, " MB"),
+        ("purge of a tenth, by host: deleted", 8, False, " s"),
+        ("purge of a tenth, by host: written", 200, False, " MB"),
+        ("open after a clean close, cold", 100, False, " ms"),
+        ("open after kill -9, cold", 100, False, " ms"),
+        ("open with half the capacity", 100, False, " ms"),
+        ("urlcache stats, cold", 0.5, False, " s"),
+        ("urlcache list | head -5, cold", 0.5, False, " s"),
+        ("urlcache verify, cold, memory", 64, False, " MB"),
+    ]:
+        limits(metric(measure), store(measure), limit, unit, at_least)

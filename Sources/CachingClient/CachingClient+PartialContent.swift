@@ -1,0 +1,75 @@
+import FoundationEssentials
+import HTTPCaching
+
+extension CachingClient {
+  /// Combines a requested range with the stored incomplete response, and delivers a response from the result.
+  ///
+  /// - Returns: `false` if the two cannot be combined, so that the complete response must be requested.
+  func complete(by arrival: Arrival, _ plan: Plan, in fetch: InFlightFetch<Storage.Entry>) async throws -> Bool {
+    guard arrival.response.head.status == 206, let entry = plan.entry else { return false }
+    let judged = plan.request.overrides.applied(to: arrival.response.head)
+    guard case .store(var part) = decideStorage(judged, arrival, plan.request, sentAs: plan.outgoing.head) else {
+      return false
+    }
+
+    // A body that is too large to store is not combined in memory. The complete response is then streamed instead.
+    let limit = maximumBodyByteCount
+    guard arrival.response.declaredByteCount(for: plan.request).refusal(limit: limit) == nil else { return false }
+    do {
+      part.body = try await arrival.response.lengthCheckedBody(for: plan.request).collect(upTo: limit)
+    } catch CachingClientError.bodyTooLarge {
+      return false
+    }
+    try Task.checkCancellation()
+    guard let combined = combine(part, with: entry) else { return false }
+
+    // Decide before storing: the response is made from this object, not from the stored one.
+    let shared = combined.response
+    let decision = Reuse.answer(request: plan.request.head, stored: shared, now: clock(), rule: plan.rule)
+    let content = ContentAtHand(bytes: shared.body)
+    guard let shape = PreparedResponse(decision, of: shared, for: plan.request, body: content) else { return false }
+    let isStored = await finish(combined, plan, in: fetch)
+    fetch.deliver(
+      .success(
+        Response(
+          status: shape.status, body: shape.body, source: .network, age: shape.age, reason: shape.rule, entry: nil,
+          content: .given(shape.kind.fields(of: shared, age: shape.age)),
+          cacheStatus: forwardStatus(plan.forward, status: 206, isStored: isStored))))
+    return true
+  }
+
+  /// Returns the response to store after a partial response has arrived (RFC 9111 section 3.4).
+  ///
+  /// This is the partial response itself, or its combination with the stored response. `nil` means that the stored
+  /// response stays unchanged.
+  func combine(_ part: ProposedResponse, with stored: Storage.Entry) -> ProposedResponse? {
+    let combination = PartialContent.combine(
+      fields: part.fields, facts: part.facts, byteCount: part.body.count, stored: stored)
+    switch combination {
+    case .replace: return part
+    case .combine(let status, let fields, let facts, let pieces):
+      let old = storage.body(of: stored)
+      var body = Data()
+      for piece in pieces {
+        let (source, range) =
+          switch piece {
+          case .stored(let range): (old, range)
+          case .new(let range): (part.body, range)
+          }
+        // If the stored body is shorter than its metadata declares, do not use it.
+        guard range.lowerBound >= 0, range.upperBound <= source.count else { return part }
+        body.append(source[(source.startIndex + range.lowerBound)..<(source.startIndex + range.upperBound)])
+      }
+      guard body.count <= maximumBodyByteCount else {
+        counters.refuse(.bodyTooLarge)
+        return nil
+      }
+      var whole = part
+      whole.status = status
+      whole.fields = fields
+      whole.facts = facts
+      whole.body = body
+      return whole
+    }
+  }
+}

@@ -1,0 +1,120 @@
+import FoundationEssentials
+import HTTPCaching
+
+extension CachingClient {
+  /// Returns the response that a decision selects; `nil` if the origin must be asked.
+  ///
+  /// Its fields are built when they are read.
+  func response(
+    to request: ClientRequest, by decision: ReuseDecision, from entry: Storage.Entry, now: Date
+  ) -> Response? {
+    if case .gatewayTimeout(let rule) = decision { return unavailable(rule) }
+    let shape = PreparedResponse(decision, of: entry, for: request, body: content(of: entry, for: request))
+    guard let shape else { return nil }
+    let isStale =
+      switch decision {
+      case .serve: false
+      case .serveStale: true
+      default: !entry.facts.isFresh(at: now)
+      }
+    return Response(
+      status: shape.status, body: shape.body, source: isStale ? .staleStore : .store, age: shape.age,
+      reason: shape.rule, entry: entry, content: .entry(shape.kind), cacheStatus: hitStatus(entry.facts, now))
+  }
+
+  /// Returns the response from an entry that the origin validated, with the fields and freshness that the 304 updated.
+  func revalidatedResponse(_ plan: Plan, from view: FreshenedResponse<Storage.Entry>, _ rule: Rule) -> Response? {
+    let request = plan.request
+    let decision = Reuse.answer(request: request.head, stored: view, now: clock(), rule: rule)
+    let shape = PreparedResponse(decision, of: view, for: request, body: content(of: view.base, for: request))
+    guard let shape else { return nil }
+    return Response(
+      status: shape.status, body: shape.body, source: .revalidated, age: shape.age, reason: shape.rule,
+      entry: view.base, content: .given(shape.kind.fields(of: view, age: shape.age)),
+      cacheStatus: forwardStatus(plan.forward, status: 304, isStored: true))
+  }
+
+  /// Returns the stored response in place of a failed fetch.
+  ///
+  /// `nil` if stale responses are not permitted, or if a removal since the request was sent covers the stored response.
+  func staleResponse(
+    _ plan: Plan, after failure: StaleOnError.Failure, of fetch: InFlightFetch<Storage.Entry>
+  ) -> Response? {
+    let now = clock()
+    guard let entry = plan.entry, let permission = plan.staleOnError, permission.mayServe(after: failure, now: now),
+      !fetch.permit.isRevoked
+    else { return nil }
+    let decision = Reuse.answer(request: plan.request.head, stored: entry, now: now, rule: permission.rule)
+    let shape = PreparedResponse(decision, of: entry, for: plan.request, body: content(of: entry, for: plan.request))
+    guard let shape else { return nil }
+    counters.staleServed.count()
+    let status: Int? = if case .status(let status) = failure { status } else { nil }
+    return Response(
+      status: shape.status, body: shape.body, source: .staleOnError, age: shape.age, reason: shape.rule, entry: entry,
+      content: .entry(shape.kind), cacheStatus: forwardStatus(plan.forward, status: status, isStored: false))
+  }
+
+  /// Returns how a request may use the response to an identical request; `nil` if it may not.
+  ///
+  /// The decision is for the time at which both the head and the request had arrived. So a response is not fetched
+  /// again because its body took longer than its freshness lifetime.
+  ///
+  /// - Parameter requestedAt: The time at which the request began to wait.
+  func decideSharing(_ shared: CacheableResponse, _ request: ClientRequest, requestedAt: Date) -> ReuseDecision? {
+    guard shared.vary.matches(request.head, credentialDigest: storage.credentialDigest) else { return nil }
+    let decision = decide(request, shared, now: max(requestedAt, shared.facts.responseTime))
+    return decision.needsNoOrigin ? decision : nil
+  }
+
+  /// Returns the response to a request that waited for another request's fetch; `nil` if it may not use that response.
+  func coalescedResponse(_ plan: Plan, from shared: CacheableResponse, requestedAt: Date) -> Response? {
+    let request = plan.request
+    guard let decision = decideSharing(shared, request, requestedAt: requestedAt),
+      let shape = PreparedResponse(decision, of: shared, for: request, body: ContentAtHand(bytes: shared.body))
+    else { return nil }
+    let age = shared.facts.wholeAge(at: clock())
+    return Response(
+      status: shape.status, body: shape.body, source: .coalesced, age: age, reason: .collapsed, entry: nil,
+      content: .given(shape.kind.fields(of: shared, age: age)),
+      cacheStatus: forwardStatus(plan.forward, isStored: true, isCollapsed: true))
+  }
+
+  /// Returns the response from the network, unchanged.
+  func networkResponse(
+    _ incoming: IncomingResponse, body: ResponseBody, _ rule: Rule, _ forward: CacheStatus.Forward,
+    isStored: Bool = false, refused refusal: Rule? = nil, age: Int = 0
+  ) -> Response {
+    Response(
+      status: incoming.head.status, body: body, source: .network, age: age, reason: rule, entry: nil,
+      content: refusal.map { .refused(incoming.head.fields, $0) } ?? .given(incoming.head.fields),
+      cacheStatus: forwardStatus(forward, isStored: isStored))
+  }
+
+  /// Returns the 504 for a request that forbids the network.
+  ///
+  /// It has no Cache-Status, because the cache generates it (RFC 9211 section 2).
+  func unavailable(_ rule: Rule) -> Response {
+    Response(
+      status: 504, body: .empty, source: .unavailable, age: 0, reason: rule, entry: nil,
+      content: .given(["Content-Length": "0"]), cacheStatus: nil)
+  }
+
+  // MARK: Cache-Status
+
+  private func hitStatus(_ facts: FreshnessInfo, _ now: Date) -> CacheStatus? {
+    guard let name = options.cacheStatusName else { return nil }
+    // A corrupt record can contain any lifetime. Leave out a TTL that does not fit in an integer.
+    return CacheStatus(name: name, timeToLive: Int(exactly: facts.remaining(at: now).rounded(.down)))
+  }
+
+  func forwardStatus(
+    _ forward: CacheStatus.Forward, status: Int? = nil, isStored: Bool, isCollapsed: Bool = false
+  ) -> CacheStatus? {
+    guard let name = options.cacheStatusName else { return nil }
+    var member = CacheStatus(name: name, forward: forward)
+    member.forwardStatus = status
+    member.isStored = isStored
+    member.isCollapsed = isCollapsed
+    return member
+  }
+}

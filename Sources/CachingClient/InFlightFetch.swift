@@ -1,0 +1,265 @@
+import HTTPCaching
+import ResponseStore
+import Synchronization
+
+/// A fetch with its leader, which receives the response as it arrives, and its followers, which wait for the outcome.
+///
+/// The fetch has its own task, so it continues for the followers if the leader is cancelled. It is cancelled when no
+/// request waits for it, unless it is a background fetch. Continuations are resumed, and values are released, without
+/// the lock.
+final class InFlightFetch<Entry: StoredResponseMetadata & Sendable>: Sendable {
+  typealias Response = ClientResponse<Entry>
+
+  /// The outcome of a fetch for its followers.
+  enum Outcome: Sendable {
+    /// A response that can be reused. Each follower decides whether its request can use it.
+    case shared(CacheableResponse)
+    /// A response for the leader only. Each follower fetches its own.
+    case notShareable
+    /// A failure. Each follower serves a stale response if permitted, or tries again.
+    case failed(StaleOnError.Failure)
+    /// The fetch was cancelled, or its permit revoked, before the follower joined. Look the request up again.
+    case abandoned
+  }
+
+  private struct Follower {
+    /// Returns whether the follower can use a response with this head.
+    let canUse: @Sendable (CacheableResponse) -> Bool
+    let continuation: CheckedContinuation<Outcome, any Error>
+  }
+
+  private struct State {
+    var task: Task<Void, Never>?
+    var hasLeader: Bool
+    var leader: CheckedContinuation<Response, any Error>?
+    var response: Result<Response, any Error>?
+    var followers: [UInt64: Follower] = [:]
+    /// The head of the response, without the body, after it has arrived and if it can be shared.
+    var head: CacheableResponse?
+    var outcome: Outcome?
+    var isCancelled = false
+  }
+
+  /// The cache key of the response.
+  let key: RequestKey
+  /// The key by which other requests join; `nil` for a fetch that cannot be joined.
+  let coalescingKey: CoalescingKey?
+  let permit: StorePermit
+  private let isBackground: Bool
+  private let state: Mutex<State>
+
+  init(key: RequestKey, coalescingKey: CoalescingKey?, permit: StorePermit, isBackground: Bool) {
+    self.key = key
+    self.permit = permit
+    self.coalescingKey = coalescingKey
+    self.isBackground = isBackground
+    state = Mutex(State(hasLeader: !isBackground))
+  }
+
+  private let progress = Atomic<Int>(0)
+
+  /// The number of times that the fetch made progress.
+  var progressCount: Int { progress.load(ordering: .relaxed) }
+
+  /// Records that the fetch made progress, which extends the followers' time limits.
+  func recordProgress() {
+    progress.wrappingAdd(1, ordering: .relaxed)
+  }
+
+  // MARK: The task
+
+  /// Starts the fetch.
+  ///
+  /// It begins on the leader's thread, because the leader only waits for it. A background fetch begins on another
+  /// thread, to avoid delaying the caller.
+  func start(_ fetch: @escaping @Sendable () async -> Void) {
+    let task = isBackground ? Task { await fetch() } : Task.immediate { await fetch() }
+    let isCancelled = state.withLock { state in
+      state.task = task
+      return state.isCancelled
+    }
+    if isCancelled { task.cancel() }
+  }
+
+  /// Returns when the fetch has ended and its changes to the store are complete.
+  func waitUntilEnded() async {
+    await state.withLock { $0.task }?.value
+  }
+
+  /// Whether a request can join the fetch now.
+  var isOpen: Bool {
+    state.withLock { !$0.isCancelled && $0.outcome == nil } && !permit.isKnownRevoked
+  }
+
+  /// Cancels the fetch if no request waits for it. Call this without the lock, after a leader or follower has left.
+  private func cancelIfUnobserved() {
+    let task = state.withLock { state in
+      guard !isBackground, !state.hasLeader, state.followers.isEmpty else { return nil as Task<Void, Never>? }
+      state.isCancelled = true
+      return state.task
+    }
+    task?.cancel()
+  }
+
+  // MARK: The leader
+
+  /// Waits for the response. Throws at once if the leader is cancelled.
+  func response() async throws -> Response {
+    try await withTaskCancellationHandler {
+      try await withCheckedThrowingContinuation { continuation in
+        let response = state.withLock { state -> Result<Response, any Error>? in
+          guard state.hasLeader else { return .failure(CancellationError()) }
+          if let response = state.response {
+            state.response = nil
+            return response
+          }
+          state.leader = continuation
+          return nil
+        }
+        if let response { continuation.resume(with: response) }
+      }
+    } onCancel: {
+      leaderDidCancel()
+    }
+  }
+
+  /// Delivers the response, or the failure, to the leader.
+  ///
+  /// Without a leader the response is released, which abandons its unread body.
+  func deliver(_ response: Result<Response, any Error>) {
+    let leader = state.withLock { state in
+      if let leader = state.leader {
+        state.leader = nil
+        return leader as CheckedContinuation<Response, any Error>?
+      }
+      if state.hasLeader { state.response = response }
+      return nil
+    }
+    leader?.resume(with: response)
+  }
+
+  /// Records that the leader was cancelled or stopped reading.
+  func leaderDidCancel() {
+    let (leader, dropped) = state.withLock { state in
+      state.hasLeader = false
+      defer {
+        state.leader = nil
+        state.response = nil
+      }
+      return (state.leader, state.response)
+    }
+    leader?.resume(throwing: CancellationError())
+    withExtendedLifetime(dropped) {}
+    cancelIfUnobserved()
+  }
+
+  // MARK: Followers
+
+  /// Waits for the outcome. Throws at once if the follower is cancelled.
+  ///
+  /// - Parameters:
+  ///   - number: A number that identifies the follower.
+  ///   - canUse: Returns whether the request can use a response with this head. If not, it does not wait for the body.
+  ///   - whenWaiting: Called after the request is registered as a follower. Not called if it need not wait.
+  func outcome(
+    number: UInt64, canUse: @escaping @Sendable (CacheableResponse) -> Bool, whenWaiting: () -> Void
+  ) async throws -> Outcome {
+    try await withTaskCancellationHandler {
+      try await withCheckedThrowingContinuation { continuation in
+        let (outcome, head) = state.withLock { state -> (Outcome?, CacheableResponse?) in
+          if let outcome = state.outcome { return (outcome, nil) }
+          if state.isCancelled || permit.isKnownRevoked { return (.abandoned, nil) }
+          state.followers[number] = Follower(canUse: canUse, continuation: continuation)
+          return (nil, state.head)
+        }
+        if let outcome { continuation.resume(returning: outcome) } else { whenWaiting() }
+        if let head, !canUse(head) { release(number) }
+        // If the task was cancelled before the registration, the handler below found no follower to remove.
+        if Task.isCancelled { followerLeft(number) }
+      }
+    } onCancel: {
+      followerLeft(number)
+    }
+  }
+
+  private func followerLeft(_ number: UInt64) {
+    let follower = state.withLock { $0.followers.removeValue(forKey: number) }
+    guard let follower else { return }
+    follower.continuation.resume(throwing: CancellationError())
+    cancelIfUnobserved()
+  }
+
+  /// Times out a follower if the fetch makes no progress until `deadline`.
+  ///
+  /// After progress, the deadline is extended by `limit`. The caller cancels the returned task when its wait ends.
+  func watch(_ number: UInt64, until deadline: ContinuousClock.Instant, limit: Duration) -> Task<Void, Never> {
+    Task { [weak self] in
+      var deadline = deadline
+      while let seen = self?.progressCount {
+        do { try await Task.sleep(until: deadline, clock: .continuous) } catch { return }
+        guard let self, progressCount == seen else {
+          deadline = .now + limit
+          continue
+        }
+        return timeOut(number)
+      }
+    }
+  }
+
+  /// Times out the leader if the head has not arrived at `deadline`.
+  ///
+  /// The caller cancels the returned task when its wait ends.
+  func watchLeader(until deadline: ContinuousClock.Instant) -> Task<Void, Never> {
+    Task { [weak self] in
+      do { try await Task.sleep(until: deadline, clock: .continuous) } catch { return }
+      self?.timeOutLeader()
+    }
+  }
+
+  private func timeOutLeader() {
+    let leader = state.withLock { state in
+      // Without a waiting leader the head has arrived, and the body is being read.
+      guard let leader = state.leader else { return nil as CheckedContinuation<Response, any Error>? }
+      state.leader = nil
+      state.hasLeader = false
+      return leader
+    }
+    guard let leader else { return }
+    leader.resume(throwing: CachingClientError.timedOut)
+    cancelIfUnobserved()
+  }
+
+  private func timeOut(_ number: UInt64) {
+    guard let follower = state.withLock({ $0.followers.removeValue(forKey: number) }) else { return }
+    follower.continuation.resume(throwing: CachingClientError.timedOut)
+    cancelIfUnobserved()
+  }
+
+  /// Records the head of a shareable response, and releases the followers that cannot use it.
+  func releaseFollowers(notServedBy head: CacheableResponse) {
+    recordProgress()
+    let waiting = state.withLock { state in
+      state.head = head
+      return state.followers
+    }
+    for (number, follower) in waiting where !follower.canUse(head) { release(number) }
+  }
+
+  /// Resumes one follower, which then fetches on its own.
+  private func release(_ number: UInt64) {
+    guard let follower = state.withLock({ $0.followers.removeValue(forKey: number) }) else { return }
+    follower.continuation.resume(returning: .notShareable)
+    cancelIfUnobserved()
+  }
+
+  /// Resumes all followers with the outcome. Only the first call has an effect.
+  func resolve(_ outcome: Outcome) {
+    let followers = state.withLock { state in
+      guard state.outcome == nil else { return [:] as [UInt64: Follower] }
+      state.outcome = outcome
+      defer { state.followers = [:] }
+      return state.followers
+    }
+    for follower in followers.values { follower.continuation.resume(returning: outcome) }
+  }
+}

@@ -1,0 +1,186 @@
+import FoundationEssentials
+import HTTPCaching
+import ResponseStore
+import Synchronization
+
+/// All in-flight fetches, by the keys by which requests join them and invalidations find them.
+///
+/// While the lock is held, only the dictionaries, the fetches' states and the permits' flags are accessed.
+final class InFlightFetches<Entry: StoredResponseMetadata & Sendable>: Sendable {
+  typealias Identified = [ObjectIdentifier: InFlightFetch<Entry>]
+
+  fileprivate struct State {
+    var joinable: [CoalescingKey: InFlightFetch<Entry>] = [:]
+    var byKey: [RequestKey: Identified] = [:]
+    var background: Identified = [:]
+    var unshareable = UnshareableKeys()
+    /// The number of in-flight requests that prevent responses to a key from being stored.
+    var barred: [RequestKey: Int] = [:]
+  }
+
+  /// The role of a request that needs the origin.
+  enum FetchRole {
+    case follow(InFlightFetch<Entry>)
+    case lead(InFlightFetch<Entry>)
+    /// A fetch has ended since the request's lookup, so its response may be in the store now.
+    case lookAgain
+  }
+
+  private let state = Mutex(State())
+  private let makePermit: @Sendable (RequestKey) -> StorePermit
+  private let ended = Atomic<UInt64>(0)
+  private let numbers = Atomic<UInt64>(0)
+
+  /// - Parameter makePermit: Returns a store permit. Called for each fetch before its request is sent.
+  init(makePermit: @escaping @Sendable (RequestKey) -> StorePermit) {
+    self.makePermit = makePermit
+  }
+
+  /// The number of fetches that have ended. A request reads it before its lookup.
+  var endedCount: UInt64 { ended.load(ordering: .acquiring) }
+
+  /// Returns a unique number for a follower.
+  func makeNumber() -> UInt64 {
+    numbers.wrappingAdd(1, ordering: .relaxed).newValue
+  }
+
+  /// Returns the fetch to follow, or makes the caller the leader of a new fetch.
+  ///
+  /// While responses to this key are known not to be shareable, the new fetch cannot be joined.
+  func joinOrLead(_ key: CoalescingKey, endedCount seen: UInt64, now: Date) -> FetchRole {
+    guard !state.withLock({ $0.unshareable.contains(key.key, at: now) }) else { return .lead(startUnshared(key.key)) }
+    closeIfRevoked(key)
+    let made = makeFetch(key.key, coalescingKey: key)
+    return state.withLock { state in
+      if let fetch = state.joinable[key], fetch.isOpen { return .follow(fetch) }
+      // A fetch stores its response before it ends. So if the count is unchanged, the lookup was not too early.
+      guard ended.load(ordering: .acquiring) == seen else { return .lookAgain }
+      state.add(made)
+      return .lead(made)
+    }
+  }
+
+  /// Returns a new fetch that cannot be joined. It is registered, so that invalidations revoke its permit.
+  func startUnshared(_ key: RequestKey) -> InFlightFetch<Entry> {
+    let made = makeFetch(key, coalescingKey: nil)
+    state.withLock { $0.add(made) }
+    return made
+  }
+
+  /// Returns a new background fetch, or `nil` if a fetch for this key is already in flight.
+  func startInBackground(_ key: CoalescingKey) -> InFlightFetch<Entry>? {
+    closeIfRevoked(key)
+    let made = makeFetch(key.key, coalescingKey: key, isBackground: true)
+    return state.withLock { state in
+      if let fetch = state.joinable[key], fetch.isOpen { return nil }
+      state.add(made)
+      state.background[ObjectIdentifier(made)] = made
+      return made
+    }
+  }
+
+  private func makeFetch(_ key: RequestKey, coalescingKey: CoalescingKey?, isBackground: Bool = false) -> InFlightFetch<
+    Entry
+  > {
+    InFlightFetch(key: key, coalescingKey: coalescingKey, permit: makePermit(key), isBackground: isBackground)
+  }
+
+  /// Closes the fetch for a key if a removal has revoked its permit. Not under the lock, because this asks the storage.
+  private func closeIfRevoked(_ key: CoalescingKey) {
+    guard let fetch = state.withLock({ $0.joinable[key] }), fetch.permit.isRevoked else { return }
+    close(fetch)
+  }
+
+  /// Closes a fetch to new followers.
+  func close(_ fetch: InFlightFetch<Entry>) {
+    state.withLock { $0.close(fetch) }
+  }
+
+  /// Closes a fetch to new followers, and no longer counts it as background work.
+  func detach(_ fetch: InFlightFetch<Entry>) {
+    state.withLock { state in
+      state.close(fetch)
+      state.background[ObjectIdentifier(fetch)] = nil
+    }
+  }
+
+  /// Records whether responses to a key can be shared. If not, requests for it do not wait for each other for a minute.
+  func recordShareability(_ key: RequestKey, isShareable: Bool, now: Date) {
+    state.withLock { state in
+      if isShareable { state.unshareable.remove(key) } else { state.unshareable.insert(key, at: now) }
+    }
+  }
+
+  /// Removes a fetch that has ended and stored its response.
+  func finish(_ fetch: InFlightFetch<Entry>) {
+    state.withLock { state in
+      state.close(fetch)
+      state.byKey[fetch.key]?[ObjectIdentifier(fetch)] = nil
+      if state.byKey[fetch.key]?.isEmpty == true { state.byKey[fetch.key] = nil }
+      state.background[ObjectIdentifier(fetch)] = nil
+      ended.wrappingAdd(1, ordering: .acquiringAndReleasing)
+    }
+  }
+
+  /// Revokes the store permits of all fetches for a key except one. Later requests do not join them.
+  ///
+  /// - Returns: Whether there were any.
+  func revokePermits(_ key: RequestKey, sparing spared: InFlightFetch<Entry>? = nil) -> Bool {
+    let fetches = state.withLock { $0.take([key]) }.filter { $0 !== spared }
+    for fetch in fetches { fetch.permit.revoke() }
+    return !fetches.isEmpty
+  }
+
+  /// Revokes the store permits of all fetches for matching keys except one. Later requests do not join them.
+  func revokePermits(sparing spared: InFlightFetch<Entry>? = nil, where matches: (RequestKey) -> Bool) {
+    let keys = state.withLock { Array($0.byKey.keys) }.filter(matches)
+    let fetches = state.withLock { $0.take(keys) }
+    for fetch in fetches where fetch !== spared { fetch.permit.revoke() }
+  }
+
+  /// Prevents responses to a key from being stored, until ``unbar(_:)``.
+  ///
+  /// This applies to in-flight fetches and to those that begin before ``unbar(_:)``. Later requests do not join them.
+  func bar(_ key: RequestKey) {
+    state.withLock { $0.barred[key, default: 0] += 1 }
+    _ = revokePermits(key)
+  }
+
+  /// Ends one call of ``bar(_:)``.
+  func unbar(_ key: RequestKey) {
+    state.withLock { state in
+      guard let count = state.barred[key] else { return }
+      state.barred[key] = count > 1 ? count - 1 : nil
+    }
+  }
+
+  /// The background fetches in flight.
+  var backgroundFetches: [InFlightFetch<Entry>] {
+    state.withLock { Array($0.background.values) }
+  }
+}
+
+extension InFlightFetches.State {
+  fileprivate mutating func add(_ fetch: InFlightFetch<Entry>) {
+    byKey[fetch.key, default: [:]][ObjectIdentifier(fetch)] = fetch
+    guard barred[fetch.key] == nil else { return fetch.permit.revoke() }
+    if let key = fetch.coalescingKey { joinable[key] = fetch }
+  }
+
+  fileprivate mutating func close(_ fetch: InFlightFetch<Entry>) {
+    guard let key = fetch.coalescingKey, joinable[key] === fetch else { return }
+    joinable[key] = nil
+  }
+
+  /// Returns the fetches for some keys, after closing them to new followers.
+  fileprivate mutating func take(_ keys: [RequestKey]) -> [InFlightFetch<Entry>] {
+    var fetches: [InFlightFetch<Entry>] = []
+    for key in keys {
+      for fetch in (byKey[key] ?? [:]).values {
+        close(fetch)
+        fetches.append(fetch)
+      }
+    }
+    return fetches
+  }
+}

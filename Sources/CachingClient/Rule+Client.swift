@@ -1,0 +1,28 @@
+public import HTTPCaching
+
+/// The rules that apply while the caching client fetches and stores; HTTPCaching has the rules of the decisions.
+extension Rule {
+  /// The body is larger than ``CachingClient/maximumBodyByteCount``.
+  public static let bodyTooLarge = Rule("body-too-large", "9111 3", "the body is larger than the cache stores")
+  /// The body ended early, or its Content-Length is malformed or does not match.
+  public static let incompleteBody = Rule(
+    "incomplete-body", "9111 3.3", "the body is incomplete or does not match its length")
+  /// Only the end of the connection marks the end of the body, so the body may be incomplete.
+  public static let unprovenEnd = Rule(
+    "unproven-end", "9112 6.3", "only the end of the connection marks the end of the body")
+  /// The response is a stream of events, which is for one subscriber.
+  public static let eventStream = Rule("event-stream", "9111 3", "a stream of events is for one subscriber")
+  /// A removal or an invalidation revoked the store permit while the response was in flight.
+  public static let invalidatedInFlight = Rule("overtaken", "9111 4.4", "the response was invalidated in flight")
+  /// The caller's hook refused to store the response.
+  public static let refusedByCaller = Rule("refused-by-caller", "9111 3", "the caller refused to store the response")
+  /// The transport sent credentials that are not part of the request.
+  public static let unseenCredentials = Rule(
+    "unseen-credentials", "9111 3.5", "the transport sent credentials that the request does not show")
+  /// The response comes from the fetch of an identical request.
+  public static let collapsed = Rule("collapsed", "9111 4", "an identical request was in flight")
+  /// The request's Host field, which is not part of the cache key, names another host than the URL.
+  public static let otherHost = Rule("other-host", "9110 7.2", "the Host field names another host than the URL")
+  /// The request has content, which is not part of the cache key.
+  public static let requestWithContent = Rule("request-content", "9110 9.3.1", "a request with content is not cached")
+}

@@ -1,0 +1,43 @@
+#if canImport(FoundationEssentials)
+  public import FoundationEssentials
+#else
+  public import Foundation
+#endif
+
+/// The properties of a response that a caller stores manually, even if RFC 9111 does not allow storing it.
+public struct ManualStorage: Sendable, Hashable {
+  /// The fields to store (RFC 9111, section 3.1).
+  public let fields: HTTPFields
+  /// The freshness for later decisions.
+  public let facts: FreshnessInfo
+  /// Whether the request or the response has `no-store` (RFC 9111, sections 5.2.1.5 and 5.2.2.5).
+  public let forbidsStoring: Bool
+  /// Whether the response declares its lifetime with `Cache-Control` or `Expires`.
+  public let hasExplicitLifetime: Bool
+
+  /// Evaluates the response to `request`, received at `responseTime`.
+  public init(request: RequestHead, response: ResponseHead, responseTime: Date, options: CachingOptions) {
+    let directives = ResponseDirectives(response.fields, targetedFieldNames: options.targetedFieldNames)
+    let kept = Storability.kept(
+      request: request, response: response, directives: directives, requestTime: responseTime,
+      responseTime: responseTime, options: options)
+    guard case .store(let fields, let facts) = kept else { preconditionFailure("`kept` refuses nothing") }
+    self.fields = fields
+    self.facts = facts
+    forbidsStoring = Self.forbidsStoring(request: request, status: response.status, directives: directives)
+    hasExplicitLifetime = directives.maxAge != nil || directives.noCache || response.fields.contains("expires")
+  }
+
+  /// Computes only ``forbidsStoring``, at a fraction of the cost.
+  public static func forbidsStoring(request: RequestHead, response: ResponseHead, options: CachingOptions) -> Bool {
+    forbidsStoring(
+      request: request, status: response.status,
+      directives: ResponseDirectives(response.fields, targetedFieldNames: options.targetedFieldNames))
+  }
+
+  private static func forbidsStoring(request: RequestHead, status: Int, directives: ResponseDirectives) -> Bool {
+    // 5.2.2.3: must-understand overrides no-store if the status is understood.
+    let isOverridden = directives.mustUnderstand && Freshness.understands(status)
+    return (directives.noStore && !isOverridden) || RequestDirectives(request.fields).noStore
+  }
+}

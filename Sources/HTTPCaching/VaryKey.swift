@@ -1,0 +1,131 @@
+/// The Vary key of a response: the request fields that its `Vary` names, and always the credentials (RFC 9111, 4.1).
+///
+/// Credentials are `Authorization`, or the user of the URL.
+public struct VaryKey: Sendable, Hashable {
+  /// A field of the Vary key.
+  public struct Field: Sendable, Hashable {
+    /// The name in lowercase; `*` for a response that matches no request.
+    public let name: String
+    /// The normalized value; `nil` if the request had none.
+    ///
+    /// For `authorization`, the digest of the credentials, or `*` if the response matches requests with any credentials
+    /// or none.
+    public let value: String?
+
+    /// Creates a field, as stored.
+    public init(name: String, value: String?) {
+      self.name = name
+      self.value = value
+    }
+  }
+
+  /// The fields, ordered by name. Empty: the response matches every request without credentials.
+  public let fields: [Field]
+
+  /// Creates a Vary key, as stored.
+  public init(fields: [Field]) {
+    self.fields = fields
+  }
+
+  /// Creates the Vary key of a response from the fields of `request` that its `Vary` names.
+  ///
+  /// The credentials are always included, regardless of `Vary`.
+  /// - Parameters:
+  ///   - options: The options of the cache. A shared cache can reuse a response to a request with credentials for
+  ///     others (RFC 9111, section 3.5), unless its `Vary` names `Authorization`.
+  ///   - credentialDigest: A keyed digest, so that no credential is stored.
+  public init(
+    request: RequestHead, response: HTTPFields, options: CachingOptions, credentialDigest: (String) -> String
+  ) {
+    // 9111 3.5: a response without the permission is not stored at all.
+    let suitsAll = options.mode == .shared && options.reusesAuthorizedResponses
+    self.init(request: request, response: response, suitsAllCredentials: suitsAll, credentialDigest: credentialDigest)
+  }
+
+  /// Creates the Vary key of a response that is stored only for the credentials of the request.
+  /// - Parameter credentialDigest: A keyed digest, so that no credential is stored.
+  public init(request: RequestHead, response: HTTPFields, credentialDigest: (String) -> String) {
+    self.init(request: request, response: response, suitsAllCredentials: false, credentialDigest: credentialDigest)
+  }
+
+  private init(
+    request: RequestHead, response: HTTPFields, suitsAllCredentials: Bool, credentialDigest: (String) -> String
+  ) {
+    guard var names = Self.names(in: response) else {
+      fields = [Field(name: "*", value: nil)]
+      return
+    }
+    let isForAll = suitsAllCredentials && request.hasCredentials && !names.contains(Self.authorization)
+    if request.hasCredentials { names.insert(Self.authorization) }
+    fields = names.sorted().map { name in
+      isForAll && name == Self.authorization
+        ? Field(name: name, value: Self.anyCredentials)
+        : Field(name: name, value: Self.value(of: name, in: request, credentialDigest: credentialDigest))
+    }
+  }
+
+  /// Whether the response matches `request`. Without fields, this only checks for credentials.
+  /// - Parameter credentialDigest: The same function as for storing; called only if needed.
+  public func matches(_ request: RequestHead, credentialDigest: (String) -> String) -> Bool {
+    var sawAuthorization = false
+    for field in fields {
+      if field.name == "*" { return false }
+      if field.name == Self.authorization { sawAuthorization = true }
+      guard Self.isEqual(request, to: field, credentialDigest: credentialDigest) else { return false }
+    }
+    return sawAuthorization || !request.hasCredentials
+  }
+
+  /// Whether the `Vary` of the response named fields.
+  ///
+  /// If several stored responses match, prefer one with such fields to a newer one without (RFC 9111, section 4.1).
+  public var hasVaryFields: Bool { fields.contains { $0.name != Self.authorization } }
+
+  /// Whether the response to a request with credentials also matches other credentials.
+  public var suitsAllCredentials: Bool {
+    fields.contains { $0.name == Self.authorization && $0.value == Self.anyCredentials }
+  }
+
+  private static let authorization = "authorization"
+  /// A value that differs from every digest, because no digest is this short.
+  private static let anyCredentials = "*"
+
+  /// Returns the names in `Vary`, in lowercase; `nil` if nothing can match, because of `*` or an invalid name.
+  static func names(in response: HTTPFields) -> Set<String>? {
+    var names: Set<String> = []
+    for line in response.values(of: "vary") {
+      for element in line.utf8.split(separator: UInt8(ascii: ",")) {
+        let name = String(decoding: element, as: UTF8.self).trimmingFieldSpace().asciiLowercased()
+        if name.isEmpty { continue }
+        guard name != "*", name.utf8.allSatisfy(\.isTokenByte) else { return nil }
+        names.insert(name)
+      }
+    }
+    return names
+  }
+
+  /// Whether a request has the value of a field. A missing field matches only a missing field.
+  private static func isEqual(
+    _ request: RequestHead, to field: Field, credentialDigest: (String) -> String
+  ) -> Bool {
+    if field.name == authorization, field.value == anyCredentials { return true }
+    let value = selectingValue(of: field.name, in: request)
+    guard let value, let stored = field.value else { return value == nil && field.value == nil }
+    return field.name == authorization
+      ? credentialDigest(value) == stored : VaryFieldNormalizer.isEqual(value, to: stored, of: field.name)
+  }
+
+  private static func value(
+    of name: String, in request: RequestHead, credentialDigest: (String) -> String
+  ) -> String? {
+    guard let value = selectingValue(of: name, in: request) else { return nil }
+    return name == authorization ? credentialDigest(value) : VaryFieldNormalizer.normalize(value, of: name)
+  }
+
+  /// Returns the value that the origin receives for this name.
+  private static func selectingValue(of name: String, in request: RequestHead) -> String? {
+    if name == authorization { return request.credentials }
+    if let value = request.fields[name] { return value }
+    return name == "user-agent" ? request.defaultUserAgent : nil
+  }
+}

@@ -1,0 +1,62 @@
+internal import Glibc
+
+/// A mutex with a condition variable, for slow paths.
+///
+/// `Synchronization.Mutex` is locked only within a closure. The lock of a write transaction is held across a caller's
+/// closure, whose result need not be sendable.
+///
+/// Copies share the pointers; the owner destroys them.
+struct ConditionLock: @unchecked Sendable {
+  // Sendable: both pointers are constant, and threads may share their targets.
+  private let mutex: UnsafeMutablePointer<pthread_mutex_t>
+  private let condition: UnsafeMutablePointer<pthread_cond_t>
+
+  init() {
+    mutex = .allocate(capacity: 1)
+    mutex.initialize(to: pthread_mutex_t())
+    pthread_mutex_init(mutex, nil)
+    condition = .allocate(capacity: 1)
+    condition.initialize(to: pthread_cond_t())
+    var attributes = pthread_condattr_t()
+    pthread_condattr_init(&attributes)
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC)
+    pthread_cond_init(condition, &attributes)
+    pthread_condattr_destroy(&attributes)
+  }
+
+  func destroy() {
+    pthread_cond_destroy(condition)
+    condition.deallocate()
+    pthread_mutex_destroy(mutex)
+    mutex.deallocate()
+  }
+
+  func lock() {
+    pthread_mutex_lock(mutex)
+  }
+
+  func unlock() {
+    pthread_mutex_unlock(mutex)
+  }
+
+  /// Releases the lock until another thread calls ``wakeAll()``. Can return spuriously.
+  func wait() {
+    pthread_cond_wait(condition, mutex)
+  }
+
+  /// Releases the lock until another thread calls ``wakeOne()`` or ``wakeAll()``. Can return spuriously.
+  ///
+  /// Returns false when ``Clock`` has reached the deadline.
+  func wait(until deadline: UInt64) -> Bool {
+    var time = timespec(tv_sec: Int(deadline / 1_000_000_000), tv_nsec: Int(deadline % 1_000_000_000))
+    return pthread_cond_timedwait(condition, mutex, &time) != ETIMEDOUT
+  }
+
+  func wakeOne() {
+    pthread_cond_signal(condition)
+  }
+
+  func wakeAll() {
+    pthread_cond_broadcast(condition)
+  }
+}

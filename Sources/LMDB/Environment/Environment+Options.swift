@@ -1,0 +1,59 @@
+internal import CLMDB
+internal import Glibc
+
+extension Environment {
+  /// The options for opening an environment.
+  public struct Options: Sendable {
+    /// The size of the map in bytes, which limits the size of `data.mdb`. There is no default.
+    ///
+    /// It is rounded down to whole pages. A larger file keeps its size. Use the same size in all processes.
+    public var mapByteCount: Int
+
+    /// The number of simultaneous read transactions of all processes that the lock file supports; 1024 by default.
+    ///
+    /// Each takes 64 bytes on disk. Only a process that opens the directory alone can change the number. With nil the
+    /// lock file stays unchanged, and a new one has 1024.
+    public var maximumReaders: Int? = 1024
+
+    /// The maximum number of open tables; 16 by default. Each makes every transaction a little slower.
+    public var maximumTables = 16
+
+    /// Whether the operating system does not read ahead of page faults (`MDB_NORDAHEAD`); true by default.
+    ///
+    /// With values scattered over the file, read-ahead mostly reads pages that are not needed.
+    public var noReadAhead = true
+
+    /// Whether a commit leaves the sync of its meta page to the next commit (`MDB_NOMETASYNC`); true by default.
+    ///
+    /// A power failure can then undo the last commit, but never corrupts the file.
+    public var noMetaSync = true
+
+    /// The permissions of new files; `0o600` by default, for the owner only.
+    public var fileMode: UInt32 = 0o600
+
+    /// Called on the current thread when liblmdb finds its data inconsistent, just before it ends the process.
+    ///
+    /// None by default.
+    ///
+    /// This is the last chance to record that the file must not be opened again. The handler must not use the
+    /// environment.
+    public var damageHandler: (@Sendable () -> Void)?
+
+    /// Creates options with a map size and defaults for the rest.
+    public init(mapByteCount: Int) {
+      self.mapByteCount = mapByteCount
+    }
+
+    var flags: UInt32 {
+      // Without MDB_NOTLS, a slot would belong to its thread until the thread ends, and could not be pooled.
+      UInt32(MDB_NOTLS) | (noReadAhead ? UInt32(MDB_NORDAHEAD) : 0) | (noMetaSync ? UInt32(MDB_NOMETASYNC) : 0)
+    }
+
+    /// Traps if a value is out of range.
+    func check() {
+      if mapByteCount <= 0 { Trap.mapByteCountNotPositive() }
+      if let maximumReaders, !(1...65_535).contains(maximumReaders) { Trap.maximumReadersOutOfRange() }
+      if !(0...32_765).contains(maximumTables) { Trap.maximumTablesOutOfRange() }
+    }
+  }
+}

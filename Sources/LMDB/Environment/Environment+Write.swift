@@ -1,0 +1,95 @@
+internal import CLMDB
+internal import Synchronization
+
+extension Environment {
+  /// Runs `body` in a write transaction, and commits when it returns.
+  ///
+  /// There is one writer at a time in all processes, and this call waits for others without limit. Call it from a
+  /// thread that may block, never from an async function. A nested call on the same thread traps. Within `body` the
+  /// thread may read, and sees the last commit.
+  /// - Parameter body: The closure to run. If it throws, nothing changes, and the error is rethrown.
+  /// - Returns: The result of `body`.
+  /// - Throws: ``LMDBError`` from beginning or committing. After ``LMDBError/Code/mapFull``, ``LMDBError/Code/noSpace``
+  ///   and ``LMDBError/Code/inputOutput`` nothing has changed and the environment still works.
+  ///   ``LMDBError/Code/badTransaction`` means that `body` returned although one of its calls had failed permanently.
+  ///   After ``LMDBError/Code/panic`` the environment is unusable. `mdb_txn_begin`, `mdb_txn_commit`.
+  @inlinable @discardableResult
+  public func write<R>(_ body: (borrowing WriteTransaction) throws(LMDBError) -> R) throws(LMDBError) -> R {
+    let handle = try beginWrite()
+    let result: R
+    do throws(LMDBError) {
+      result = try body(WriteTransaction(handle: handle))
+    } catch {
+      abortWrite(handle)
+      throw error
+    }
+    try commitWrite(handle)
+    return result
+  }
+
+  @usableFromInline
+  func beginWrite() throws(LMDBError) -> TransactionHandle {
+    let thread = ReaderSlot.currentThread
+    if writingThread.load(ordering: .relaxed) == thread, !isForked { Trap.nestedWrite() }
+    guard isInOpeningProcess else { throw LMDBError(code: .forked, function: "mdb_txn_begin") }
+    try beginCall("mdb_txn_begin")
+    do throws(LMDBError) {
+      return try beginWrite(by: thread)
+    } catch {
+      endCall()
+      throw error
+    }
+  }
+
+  private func beginWrite(by thread: UInt) throws(LMDBError) -> TransactionHandle {
+    var hasMovedMap = false
+    while true {
+      writeLock.lock()
+      if gate.load(ordering: .acquiring) == TransactionGate.broken {
+        writeLock.unlock()
+        throw LMDBError(code: .panic, function: "mdb_txn_begin")
+      }
+      do throws(LMDBError) {
+        if syncFailures.isLossPossible { try synchronizeFile() }
+      } catch {
+        writeLock.unlock()
+        throw error
+      }
+      var transaction: OpaquePointer?
+      let rc = mdb_txn_begin(pointer, nil, 0, &transaction)
+      if rc == 0, let transaction {
+        writingThread.store(thread, ordering: .relaxed)
+        writeState.pointee = WriteState()
+        return TransactionHandle(pointer: transaction, serial: serial, writeState: writeState)
+      }
+      // The map can move only while no thread writes.
+      writeLock.unlock()
+      let error = LMDBError(rc, "mdb_txn_begin")
+      guard error.code == .mapResized, !hasMovedMap else { throw error }
+      try adoptMapByteCount(after: error)
+      hasMovedMap = true
+    }
+  }
+
+  @usableFromInline
+  func commitWrite(_ handle: TransactionHandle) throws(LMDBError) {
+    let rc = mdb_txn_commit(handle.pointer)
+    // An error of the operating system, perhaps of the sync.
+    if rc > 0 { syncFailures.note() }
+    endWrite()
+    guard rc == 0 else { throw LMDBError(rc, "mdb_txn_commit") }
+  }
+
+  @usableFromInline
+  func abortWrite(_ handle: TransactionHandle) {
+    mdb_txn_abort(handle.pointer)
+    endWrite()
+  }
+
+  private func endWrite() {
+    writingThread.store(0, ordering: .relaxed)
+    writeLock.unlock()
+    endCall()
+  }
+
+}

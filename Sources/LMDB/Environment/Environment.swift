@@ -1,0 +1,136 @@
+internal import CLMDB
+internal import Glibc
+internal import Synchronization
+
+/// An LMDB environment: a directory with `data.mdb` and `lock.mdb` that threads and processes share.
+///
+/// A process has one environment object per directory: opening the directory again, by any path, returns the same
+/// object. It closes when its last reference is released. All methods can be called from any thread.
+///
+/// The directory must be on a local file system. All processes that use it must have the same architecture and one
+/// process ID namespace. No other code in the process may open or copy `lock.mdb`, because closing that file
+/// anywhere in the process releases LMDB's lock on it.
+///
+/// A forked child must not use the environment: calls that throw then throw ``LMDBError/Code/forked``. The child may
+/// open the directory again.
+public final class Environment: @unchecked Sendable {
+  // Sendable: every stored property is constant. Their targets are guarded by LMDB's own locks, by the slots' atomic
+  // owners, or by the lock that their comments name.
+
+  /// The process that opened the environment.
+  public let openedProcessID: Int32
+
+  /// The page size in bytes, which is the operating system's. `mdb_env_stat`.
+  public let pageByteCount: Int
+
+  /// The maximum key size in bytes. `mdb_env_get_maxkeysize`.
+  public let maximumKeyByteCount: Int
+
+  /// A number that identifies this environment in the process; tables and transactions carry it.
+  @usableFromInline let serial: UInt
+
+  let pointer: OpaquePointer
+  /// A second descriptor of the data file, for ``synchronize()``.
+  let syncDescriptor: CInt
+  let syncFailures = SyncFailures()
+  let identity: DirectoryIdentity
+  let dataFileIdentity: DirectoryIdentity
+  /// Kept open for `flock`, and so that no other directory gets the inode number.
+  let directoryLock: LockDescriptor
+
+  let slots: ReaderSlots
+  let slotQueue = SlotQueue()
+  /// A state of ``TransactionGate``.
+  let gate = Atomic<UInt>(TransactionGate.open)
+  /// Held while the gate is not open.
+  let gateLock = ConditionLock()
+  /// The number of running write transactions and other calls that have no slot.
+  let callCount = Atomic<Int>(0)
+  /// Set by the thread that has the registry's turn for the directory.
+  ///
+  /// `deinit` also reads it, when no other thread is left.
+  let isClosed = Atomic<Bool>(false)
+
+  /// Held by the thread of the write transaction; `writingThread` is that thread.
+  let writeLock = TicketLock()
+  let writingThread = Atomic<UInt>(0)
+  /// Guarded by `writeLock`.
+  let writeState: UnsafeMutablePointer<WriteState>
+
+  /// Guards `tableHandles`.
+  let tablesLock = ConditionLock()
+  let tableHandles: UnsafeMutablePointer<[String: UInt32]>
+  /// The highest table handle in use plus 1. Handles 0 and 1 are LMDB's own.
+  let tableHandleEnd = Atomic<UInt32>(2)
+
+  let forkGeneration: UnsafeMutablePointer<Atomic<UInt>>
+  let openedForkGeneration: UInt
+
+  /// Opens the environment of a directory, or returns the one that this process has open.
+  ///
+  /// Processes that open or close a directory at the same time take turns, with a `flock` on the directory.
+  /// - Parameters:
+  ///   - directory: The path of an existing directory.
+  ///   - options: The options; ignored if this process has the directory open.
+  /// - Throws: ``LMDBError``: ``LMDBError/Code/noSuchFile`` and other errors of the operating system;
+  ///   ``LMDBError/Code/noSpace`` if the disk has no space for all of `lock.mdb`; ``LMDBError/Code/invalid`` if
+  ///   `data.mdb` is not an LMDB file; ``LMDBError/Code/versionMismatch``; ``LMDBError/Code/dataFileReplaced`` if this
+  ///   process has the directory open and `data.mdb` was replaced since. LMDB checks little of the file and may crash
+  ///   on a corrupt one: see ``DataFile/inspect(path:mapByteCount:)``.
+  public static func open(directory: String, options: Options) throws(LMDBError) -> Environment {
+    try EnvironmentRegistry.open(directory: directory, options: options)
+  }
+
+  /// Takes ownership of an open LMDB environment.
+  init(
+    opened pointer: OpaquePointer, syncDescriptor: CInt, identity: DirectoryIdentity,
+    dataFileIdentity: DirectoryIdentity, directoryLock: LockDescriptor, serial: UInt
+  ) {
+    self.pointer = pointer
+    self.syncDescriptor = syncDescriptor
+    self.identity = identity
+    self.dataFileIdentity = dataFileIdentity
+    self.directoryLock = directoryLock
+    self.serial = serial
+    openedProcessID = getpid()
+    forkGeneration = ForkDetection.generation
+    openedForkGeneration = forkGeneration.pointee.load(ordering: .relaxed)
+    var statistics = MDB_stat()
+    mdb_env_stat(pointer, &statistics)
+    pageByteCount = Int(statistics.ms_psize)
+    maximumKeyByteCount = Int(mdb_env_get_maxkeysize(pointer))
+    var information = MDB_envinfo()
+    mdb_env_info(pointer, &information)
+    slots = ReaderSlots(count: Int(information.me_maxreaders))
+    writeState = .allocate(capacity: 1)
+    writeState.initialize(to: WriteState())
+    tableHandles = .allocate(capacity: 1)
+    tableHandles.initialize(to: [:])
+  }
+
+  deinit {
+    // In a forked child the environment belongs to the parent. Closing it would free the parent's reader slots, and
+    // ending its transactions would write to the shared lock file. The child leaks it.
+    if isInOpeningProcess {
+      closeNow()
+      slots.destroy()
+    }
+    writeState.deallocate()
+    tableHandles.deinitialize(count: 1)
+    tableHandles.deallocate()
+    slotQueue.destroy()
+    gateLock.destroy()
+    writeLock.destroy()
+    tablesLock.destroy()
+  }
+
+  /// Whether this is the process that opened the environment. Costs a system call.
+  var isInOpeningProcess: Bool {
+    !isForked && getpid() == openedProcessID
+  }
+
+  /// Whether the process was forked after the environment was opened. Costs a load.
+  var isForked: Bool {
+    forkGeneration.pointee.load(ordering: .relaxed) != openedForkGeneration
+  }
+}

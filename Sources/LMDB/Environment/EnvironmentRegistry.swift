@@ -1,0 +1,223 @@
+internal import CLMDB
+internal import Glibc
+internal import Synchronization
+
+/// The identity of a directory or file, independent of its path.
+struct DirectoryIdentity: Hashable {
+  let device: UInt64
+  let inode: UInt64
+
+  init(_ status: stat) {
+    device = UInt64(status.st_dev)
+    inode = UInt64(status.st_ino)
+  }
+}
+
+/// The environments that this process has open: at most one per directory.
+///
+/// Two environments in one process would share POSIX locks, and closing one would remove the other's readers from the
+/// lock file. Other processes would then overwrite pages that are being read.
+enum EnvironmentRegistry {
+  private struct Entry {
+    weak var environment: Environment?
+    let serial: UInt
+    let forkGeneration: UInt
+  }
+
+  private static let lock = ConditionLock()
+  /// Guarded by `lock`, like `nextSerial`. An entry stays until its environment is closed.
+  nonisolated(unsafe) private static var entries: [DirectoryIdentity: Entry] = [:]
+  nonisolated(unsafe) private static var nextSerial: UInt = 1
+  /// Directories that a thread is opening or closing, with the thread's fork generation. Guarded by `lock`.
+  ///
+  /// Other threads wait only for the same directory. That can take long, because another process may be suspended while
+  /// it opens or closes the directory.
+  nonisolated(unsafe) private static var turns: [DirectoryIdentity: UInt] = [:]
+
+  static func open(directory: String, options: Environment.Options) throws(LMDBError) -> Environment {
+    options.check()
+    guard let directoryLock = LockDescriptor(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC) else {
+      throw .system("open")
+    }
+    var status = stat()
+    guard fstat(directoryLock.number, &status) == 0 else { throw .system("fstat") }
+    let identity = DirectoryIdentity(status)
+    let generation = ForkDetection.generation.pointee.load(ordering: .relaxed)
+    guard let environment = takeTurn(identity, generation) else {
+      return try openInTurn(identity, directory, directoryLock, options, generation)
+    }
+    // Without the lock: releasing the environment may close it.
+    guard dataFileIdentity(in: directory) == environment.dataFileIdentity else {
+      throw LMDBError(code: .dataFileReplaced, function: "mdb_env_open")
+    }
+    return environment
+  }
+
+  /// Returns the open environment of a directory; nil if the caller has the turn to open it.
+  private static func takeTurn(_ identity: DirectoryIdentity, _ generation: UInt) -> Environment? {
+    lock.lock()
+    defer { lock.unlock() }
+    while true {
+      // An entry from before a fork is the parent's environment, and stays unchanged.
+      if turns[identity] != generation {
+        guard let entry = entries[identity], entry.forkGeneration == generation else { break }
+        if let environment = entry.environment { return environment }
+        // Its last reference was released, and another thread is about to close it.
+      }
+      lock.wait()
+    }
+    turns[identity] = generation
+    return nil
+  }
+
+  private static func endTurn(_ identity: DirectoryIdentity, _ entry: Entry?) {
+    lock.lock()
+    turns[identity] = nil
+    entries[identity] = entry
+    lock.wakeAll()
+    lock.unlock()
+  }
+
+  private static func openInTurn(
+    _ identity: DirectoryIdentity, _ directory: String, _ directoryLock: LockDescriptor,
+    _ options: Environment.Options, _ generation: UInt
+  ) throws(LMDBError) -> Environment {
+    let serial = takeSerial()
+    do throws(LMDBError) {
+      let pointer = try openNew(directory: directory, directoryLock, options: options)
+      let syncDescriptor = FileDescriptor.open("\(directory)/\(DataFile.name)", O_RDWR | O_CLOEXEC | O_NOFOLLOW)
+      guard syncDescriptor >= 0 else {
+        let error = LMDBError.system("open")
+        releaseDamageHandler(of: pointer)
+        mdb_env_close(pointer)
+        throw error
+      }
+      let environment = Environment(
+        opened: pointer, syncDescriptor: syncDescriptor, identity: identity,
+        dataFileIdentity: dataFileIdentity(of: pointer), directoryLock: directoryLock, serial: serial)
+      endTurn(identity, Entry(environment: environment, serial: serial, forkGeneration: generation))
+      return environment
+    } catch {
+      endTurn(identity, nil)
+      throw error
+    }
+  }
+
+  private static func takeSerial() -> UInt {
+    lock.lock()
+    defer { lock.unlock() }
+    nextSerial += 1
+    return nextSerial - 1
+  }
+
+  /// Closes an environment with `body` while no thread can open the directory. Does nothing if it is closed.
+  static func close(identity: DirectoryIdentity, serial: UInt, _ body: () -> Void) {
+    lock.lock()
+    let generation = ForkDetection.generation.pointee.load(ordering: .relaxed)
+    while entries[identity]?.serial == serial, turns[identity] == generation { lock.wait() }
+    guard entries[identity]?.serial == serial else { return lock.unlock() }
+    turns[identity] = generation
+    lock.unlock()
+    body()
+    endTurn(identity, nil)
+  }
+
+  private static func openNew(
+    directory: String, _ directoryLock: LockDescriptor, options: Environment.Options
+  ) throws(LMDBError) -> OpaquePointer {
+    var created: OpaquePointer?
+    let rc = mdb_env_create(&created)
+    guard rc == 0, let pointer = created else { throw LMDBError(rc, "mdb_env_create") }
+    let failure =
+      configure(pointer, options)
+      ?? DirectoryLock.whileHolding(directoryLock) { isHeld in
+        guard isHeld else { return LMDBError(code: .temporarilyUnavailable, function: "flock") }
+        FileDescriptor.reserveStandardDescriptors()
+        let failure = LockFile.allocate(
+          directoryDescriptor: directoryLock.number, slotCount: options.maximumReaders, mode: options.fileMode)
+        if let failure { return failure }
+        let rc = mdb_env_open(pointer, directory, options.flags, options.fileMode)
+        return rc == 0 ? nil : LMDBError(rc, "mdb_env_open")
+      }
+    if let failure {
+      // A failed open releases everything except the handle.
+      releaseDamageHandler(of: pointer)
+      mdb_env_close(pointer)
+      throw failure
+    }
+    return pointer
+  }
+
+  private static func configure(_ pointer: OpaquePointer, _ options: Environment.Options) -> LMDBError? {
+    let page = Int(getpagesize())
+    var rc = mdb_env_set_mapsize(pointer, max(options.mapByteCount / page, 1) * page)
+    if rc != 0 { return LMDBError(rc, "mdb_env_set_mapsize") }
+    // The length of the lock file determines the number of slots. With 1, LMDB never extends the file itself.
+    rc = mdb_env_set_maxreaders(pointer, 1)
+    if rc != 0 { return LMDBError(rc, "mdb_env_set_maxreaders") }
+    rc = mdb_env_set_maxdbs(pointer, UInt32(options.maximumTables))
+    if rc != 0 { return LMDBError(rc, "mdb_env_set_maxdbs") }
+    if let handler = options.damageHandler {
+      mdb_env_set_userctx(pointer, Unmanaged.passRetained(DamageHandler(body: handler)).toOpaque())
+    }
+    rc = mdb_env_set_assert(pointer, logAssertion)
+    return rc == 0 ? nil : LMDBError(rc, "mdb_env_set_assert")
+  }
+
+  private final class DamageHandler {
+    let body: @Sendable () -> Void
+    init(body: @escaping @Sendable () -> Void) { self.body = body }
+  }
+
+  static func releaseDamageHandler(of pointer: OpaquePointer) {
+    guard let context = mdb_env_get_userctx(pointer) else { return }
+    Unmanaged<DamageHandler>.fromOpaque(context).release()
+  }
+
+  /// Called by LMDB when it finds its data inconsistent, before it ends the process.
+  private static let logAssertion: @convention(c) (OpaquePointer?, UnsafePointer<CChar>?) -> Void = {
+    pointer, message in
+    var path: UnsafePointer<CChar>?
+    mdb_env_get_path(pointer, &path)
+    let directory = path.map { String(cString: $0) } ?? "?"
+    let text = message.map { String(cString: $0) } ?? "?"
+    StandardError.writeLine("LMDB: the data file in \(directory) is damaged; liblmdb ends the process: \(text)")
+    if let pointer, let context = mdb_env_get_userctx(pointer) {
+      Unmanaged<DamageHandler>.fromOpaque(context).takeUnretainedValue().body()
+    }
+  }
+
+  private static func dataFileIdentity(of pointer: OpaquePointer) -> DirectoryIdentity {
+    var descriptor: CInt = -1
+    mdb_env_get_fd(pointer, &descriptor)
+    var status = stat()
+    fstat(descriptor, &status)
+    return DirectoryIdentity(status)
+  }
+
+  private static func dataFileIdentity(in directory: String) -> DirectoryIdentity? {
+    var status = stat()
+    return stat("\(directory)/\(DataFile.name)", &status) == 0 ? DirectoryIdentity(status) : nil
+  }
+}
+
+/// A lock between processes: liblmdb's header warns that opening and closing at the same time can fail.
+enum DirectoryLock {
+  /// The maximum wait for a process that is opening or closing, because it may be suspended.
+  private static let timeoutMilliseconds = 5000
+
+  /// Runs `body` while no other process does so for the same directory.
+  ///
+  /// Without `flock` on the file system, runs `body` unlocked: LMDB's own locks keep the data safe.
+  /// - Parameter body: Receives false if another process held the lock for about five seconds.
+  static func whileHolding<R>(_ lock: LockDescriptor, _ body: (Bool) -> R) -> R {
+    var waited = 0
+    while flock(lock.number, LOCK_EX | LOCK_NB) != 0, errno == EWOULDBLOCK || errno == EINTR {
+      guard waited < timeoutMilliseconds else { return body(false) }
+      usleep(1000)
+      waited += 1
+    }
+    defer { flock(lock.number, LOCK_UN) }
+    return body(true)
+  }
+}

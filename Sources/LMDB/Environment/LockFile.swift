@@ -1,0 +1,58 @@
+internal import CLMDB
+internal import Glibc
+
+/// LMDB's `lock.mdb`, which all processes map: the write lock, and 64 bytes per reader slot.
+///
+/// LMDB creates it sparse. On a full disk, the first use of a reader slot on an unallocated page would raise a signal
+/// instead of an error. The file is therefore allocated completely before LMDB maps it.
+enum LockFile {
+  static let name = "lock.mdb"
+
+  /// Returns the file's length for a number of reader slots: the header takes the space of two.
+  static func byteCount(slotCount: Int) -> Int { 64 * slotCount + 128 }
+
+  /// Allocates the file on disk.
+  ///
+  /// A process that uses the directory alone also sets its length, which determines the slots.
+  ///
+  /// Other processes keep the length, because they have mapped it.
+  ///
+  /// No environment of the directory may be open in this process, because closing the file releases the process's POSIX
+  /// locks on it. No process may open or close an environment of it at the same time; see ``DirectoryLock``.
+  /// - Parameter slotCount: The number of slots; nil for the present number, or 1024 in a new file.
+  static func allocate(directoryDescriptor: CInt, slotCount: Int?, mode: mode_t) -> LMDBError? {
+    let descriptor = openat(directoryDescriptor, name, O_RDWR | O_CREAT | O_CLOEXEC, mode)
+    guard descriptor >= 0 else { return .system("open") }
+    defer { close(descriptor) }
+    // LMDB holds a shared lock on the first byte while it has the file open.
+    var wholeUse = flock()
+    wholeUse.l_type = Int16(F_WRLCK)
+    wholeUse.l_whence = Int16(SEEK_SET)
+    wholeUse.l_len = 1
+    let isAlone = fcntl(descriptor, F_SETLK, &wholeUse) == 0
+    var status = stat()
+    guard fstat(descriptor, &status) == 0 else { return .system("fstat") }
+    var length = Int(status.st_size)
+    if isAlone {
+      length = slotCount.map(byteCount(slotCount:)) ?? (length > 0 ? length : byteCount(slotCount: 1024))
+      if length < Int(status.st_size), ftruncate(descriptor, off_t(length)) != 0 { return .system("ftruncate") }
+    }
+    guard length > 0, Int(status.st_blocks) * 512 < length || Int(status.st_size) < length else { return nil }
+    if clmdb_allocate(descriptor, off_t(length)) == 0 { return nil }
+    guard errno == EOPNOTSUPP || errno == ENOSYS else { return .system("fallocate") }
+    // No process uses the contents, and LMDB initializes the file again.
+    return isAlone ? writeZeros(descriptor, length) : nil
+  }
+
+  private static func writeZeros(_ descriptor: CInt, _ length: Int) -> LMDBError? {
+    let zeros = [UInt8](repeating: 0, count: 64 << 10)
+    var offset = 0
+    while offset < length {
+      let written = pwrite(descriptor, zeros, min(zeros.count, length - offset), off_t(offset))
+      if written < 0, errno == EINTR { continue }
+      guard written > 0 else { return .system("pwrite") }
+      offset += written
+    }
+    return nil
+  }
+}

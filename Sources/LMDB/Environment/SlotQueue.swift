@@ -1,0 +1,75 @@
+internal import Glibc
+
+/// The threads that wait for a reader slot. One of them searches, and the others wait for their turn.
+///
+/// Copies share the pointers; the owner destroys them.
+struct SlotQueue: @unchecked Sendable {
+  // Sendable: the pointer is constant, and `lock` guards its target.
+  private struct State {
+    var isSearching = false
+    /// Until this time no thread waits, because a thread has waited without success.
+    var pausedUntil: UInt64 = 0
+  }
+
+  /// The maximum wait of a thread.
+  ///
+  /// Reads take microseconds. A long wait means many more threads than processors, or suspended processes with all
+  /// slots.
+  static let longestWait = 1000 * Clock.millisecond
+  /// The time without waiting after an unsuccessful wait.
+  private static let pause = 10_000 * Clock.millisecond
+
+  private let lock = ConditionLock()
+  private let state: UnsafeMutablePointer<State>
+
+  init() {
+    state = .allocate(capacity: 1)
+    state.initialize(to: State())
+  }
+
+  func destroy() {
+    state.deallocate()
+    lock.destroy()
+  }
+
+  /// Repeats `search` until it finds a result; nil if the time runs out.
+  func wait<R>(for search: () throws(LMDBError) -> R?) throws(LMDBError) -> R? {
+    let deadline = Clock.now + Self.longestWait
+    guard begins(before: deadline) else { return nil }
+    defer { end() }
+    var pause: UInt32 = 20
+    while true {
+      if let found = try search() { return found }
+      guard Clock.now < deadline else {
+        lock.lock()
+        state.pointee.pausedUntil = Clock.now + Self.pause
+        lock.unlock()
+        return nil
+      }
+      usleep(pause)
+      pause = min(2 * pause, 200)
+    }
+  }
+
+  private func begins(before deadline: UInt64) -> Bool {
+    lock.lock()
+    defer { lock.unlock() }
+    while Clock.now >= state.pointee.pausedUntil {
+      if !state.pointee.isSearching {
+        state.pointee.isSearching = true
+        return true
+      }
+      guard lock.wait(until: deadline) else { break }
+    }
+    // A woken thread that does not search wakes the next.
+    lock.wakeOne()
+    return false
+  }
+
+  private func end() {
+    lock.lock()
+    state.pointee.isSearching = false
+    lock.wakeOne()
+    lock.unlock()
+  }
+}

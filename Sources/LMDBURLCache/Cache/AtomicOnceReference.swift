@@ -1,0 +1,38 @@
+import Synchronization
+
+/// A reference that is set once and read often.
+///
+/// Each load of the standard library's `AtomicLazyReference` looks up the type, which costs hundreds of instructions.
+///
+/// `@unchecked Sendable`: the pointer changes once, atomically, and its object is `Sendable`.
+struct AtomicOnceReference<Object: AnyObject & Sendable>: ~Copyable, @unchecked Sendable {
+  /// The retained object, or nil.
+  private let pointer = Atomic<UnsafeRawPointer?>(nil)
+
+  deinit {
+    if let object = pointer.load(ordering: .acquiring) { Unmanaged<Object>.fromOpaque(object).release() }
+  }
+
+  func load() -> Object? {
+    pointer.load(ordering: .acquiring).map { Unmanaged<Object>.fromOpaque($0).takeUnretainedValue() }
+  }
+
+  /// Calls `body` with the object without retaining it; returns nil if there is no object.
+  ///
+  /// Threads that retain the same object contend for its reference count.
+  func use<R>(_ body: (Object) -> R) -> R? {
+    guard let object = pointer.load(ordering: .acquiring) else { return nil }
+    return Unmanaged<Object>.fromOpaque(object)._withUnsafeGuaranteedRef { body($0) }
+  }
+
+  /// Sets the object if there is none, and returns the present one.
+  @discardableResult
+  func storeIfNil(_ object: Object) -> Object {
+    let new = Unmanaged.passRetained(object)
+    let (isStored, old) = pointer.compareExchange(
+      expected: nil, desired: UnsafeRawPointer(new.toOpaque()), ordering: .acquiringAndReleasing)
+    guard !isStored, let old else { return object }
+    new.release()
+    return Unmanaged<Object>.fromOpaque(old).takeUnretainedValue()
+  }
+}

@@ -1,0 +1,157 @@
+import CachingClient
+import Foundation
+import HTTPCaching
+import ResponseStore
+
+#if canImport(FoundationNetworking)
+  import FoundationNetworking
+#endif
+
+/// The storage of a cache's caching client: the two tiers, which it accesses with the request's key.
+///
+/// Only a subclass uses the detour through `cachedResponse(for:)` and `storeCachedResponse(_:for:)`, which it may
+/// override.
+struct CacheStorage: ResponseStorage {
+  /// A stored response as the caching client uses it.
+  struct Entry: StoredResponseMetadata, Sendable {
+    let cached: LMDBCachedURLResponse
+    /// Whether an override returned a response that it created, which only the cache's public methods can replace.
+    let isForeign: Bool
+
+    var record: CacheEntry { cached.record }
+    var status: Int { cached.record.status }
+    var facts: FreshnessInfo { cached.record.facts }
+    var fields: HTTPFields { cached.record.fields }
+    var bodyByteCount: Int { cached.record.bodyByteCount }
+  }
+
+  let tiers: TieredStorage
+  /// The detour of a subclass; nil for an `LMDBURLCache` itself.
+  let detour: SubclassDetour?
+
+  // MARK: Lookups
+
+  func lookup(_ request: ClientRequest) -> Entry? {
+    if let prefetched = (request.context as? RequestContext)?.takePrefetched(),
+      let entry = entry(prefetched, for: request)
+    {
+      return entry
+    }
+    // Overrides see every lookup, and return whole bodies.
+    if let detour { return detour.lookup(request).flatMap { entry($0, for: request) } }
+    guard let found = tiers.lookup(request), found.record.status > 0 else { return nil }
+    return Entry(cached: found, isForeign: false)
+  }
+
+  func body(of entry: Entry) -> Data { entry.record.body }
+
+  func chunks(of entry: Entry, in range: Range<Int>) -> ResponseBody {
+    if let stored = entry.record.storedBody { return ResponseBody(stored, in: range) }
+    let body = entry.record.body
+    return ResponseBody(body[body.startIndex + range.lowerBound..<body.startIndex + range.upperBound])
+  }
+
+  func variantCount(of request: ClientRequest) -> Int {
+    request.key.map { tiers.variantCount($0) } ?? 0
+  }
+
+  /// Returns the entry of a response that one of the cache's public methods returned.
+  ///
+  /// A response that an override created is evaluated by its fields, as if it were received now.
+  private func entry(_ cached: CachedURLResponse, for request: ClientRequest) -> Entry? {
+    if let own = cached as? LMDBCachedURLResponse {
+      return own.record.status > 0 ? Entry(cached: own, isForeign: false) : nil
+    }
+    guard let response = cached.response as? HTTPURLResponse, let key = request.key else { return nil }
+    let now = tiers.now
+    let stored = ManualStorage(
+      request: request.head, response: request.overrides.applied(to: response.head), responseTime: now,
+      options: tiers.options.caching)
+    let record = CacheEntry(
+      key: key, status: response.statusCode, fields: stored.fields, body: cached.data,
+      facts: request.overrides.applied(to: stored.facts, status: response.statusCode),
+      vary: VaryKey(fields: []), attachment: nil, storedAt: now)
+    return Entry(cached: LMDBCachedURLResponse(record, copying: cached), isForeign: true)
+  }
+
+  // MARK: Stores
+
+  func store(_ proposal: ProposedResponse, for request: ClientRequest) {
+    guard let key = request.key, !proposal.isRevoked,
+      proposal.body.count <= tiers.maximumSessionBodyByteCount
+    else { return }
+    let changed = (proposal.attachment as? ChangedResponse)?.cached
+    let record = CacheEntry(
+      key: key, status: proposal.status, fields: proposal.fields, body: proposal.body, facts: proposal.facts,
+      vary: proposal.vary, attachment: changed.flatMap { ResponseAttachment($0, keyURL: key.urlString)?.bytes },
+      storedAt: tiers.now)
+    let response = LMDBCachedURLResponse(
+      record, userInfo: changed?.userInfo, storagePolicy: proposal.isMemoryOnly ? .allowedInMemoryOnly : .allowed)
+    if let detour {
+      let operation = SubclassDetour.Operation.insert(
+        askedAt: proposal.removalToken, isRevoked: { proposal.isRevoked })
+      return detour.store(response, operation, for: request)
+    }
+    tiers.insert(
+      response,
+      reachesDisk: tiers.allowsDiskStorage(record, isMemoryOnly: proposal.isMemoryOnly) { request.storageHead },
+      askedAt: proposal.removalToken, waitsForSpace: false, unless: { proposal.isRevoked })
+  }
+
+  func update(_ entry: Entry, fields: HTTPFields, facts: FreshnessInfo, for request: ClientRequest) {
+    guard let detour else { return tiers.update(entry.cached, fields: fields, facts: facts) }
+    let updated = LMDBCachedURLResponse(
+      entry.record.updated(fields: fields, facts: facts), userInfo: entry.cached.userInfo,
+      storagePolicy: entry.cached.storagePolicy)
+    let operation: SubclassDetour.Operation =
+      entry.isForeign ? .insert(askedAt: nil, isRevoked: { false }) : .update(entry.cached)
+    detour.store(updated, operation, for: request)
+  }
+
+  // MARK: Removals
+
+  func remove(_ entry: Entry, for request: ClientRequest) async {
+    let key = entry.record.key
+    guard entry.isForeign || tiers.holds(key) else { return }
+    await onBlockingThread {
+      if tiers.holds(key) { tiers.remove(key) }
+      if entry.isForeign { detour?.remove([request.head.url], for: request) }
+    }
+  }
+
+  func invalidate(
+    _ invalidation: StorageInvalidation, for request: ClientRequest, movingPast token: inout RemovalToken
+  ) async {
+    // A removal waits for a disk sync: skip keys under which nothing is stored, unless a fetch may be storing just now.
+    let keys = invalidation.keys(for: request).filter { invalidation.revokesPermits || tiers.holds($0) }
+    let scopes = invalidation.scopes(for: request)
+    // A subclass may store responses elsewhere.
+    let urls = detour == nil ? [] : invalidation.urls
+    guard !keys.isEmpty || !scopes.isEmpty || !urls.isEmpty else { return }
+    token = await onBlockingThread { [token] in
+      var token = token
+      for key in keys { tiers.remove(key, movingPast: &token) }
+      detour?.remove(urls, for: request)
+      if !scopes.isEmpty { tiers.remove(scopes, movingPast: &token) }
+      return token
+    }
+  }
+
+  var removalToken: RemovalToken { tiers.removalToken }
+
+  func hasRemovals(since token: RemovalToken) -> Bool {
+    tiers.openStore.use { $0.hasFailed || $0.removalToken != token } ?? true
+  }
+
+  func wasRemoved(_ url: URL?, _ partition: String, since token: inout RemovalToken) -> Bool {
+    tiers.mayBeRemoved(url, partition, since: &token)
+  }
+
+  func credentialDigest(_ value: String) -> String { tiers.credentialDigest(value) }
+}
+
+/// A response that a delegate returned in place of the proposed one.
+struct ChangedResponse: @unchecked Sendable {
+  // Sendable: `CachedURLResponse` is immutable and declared so on Linux.
+  let cached: CachedURLResponse
+}

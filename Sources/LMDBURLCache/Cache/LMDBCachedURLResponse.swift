@@ -1,0 +1,92 @@
+import Foundation
+import HTTPCaching
+import ResponseStore
+import Synchronization
+
+#if canImport(FoundationNetworking)
+  import FoundationNetworking
+#endif
+
+/// A `CachedURLResponse` with a stored response.
+///
+/// The Foundation response is created on first access, because that costs more than the rest of a lookup.
+///
+/// `@unchecked Sendable` like its superclass: state that changes after `init` is atomic or guarded by a lock.
+final class LMDBCachedURLResponse: CachedURLResponse, @unchecked Sendable {
+  /// The Foundation response. If two threads create it at once, the first result is kept.
+  ///
+  /// Declared first, because every hit reads it and the memory next to it.
+  private let baseResponse = AtomicOnceReference<URLResponse>()
+  let record: CacheEntry
+
+  private struct ResponseWithAge {
+    var age: Int
+    var url: URL
+    var response: HTTPURLResponse
+  }
+
+  /// The last response with an `Age` field.
+  private let responseWithAge = Mutex<ResponseWithAge?>(nil)
+  /// The URL of the lookup's request; nil if `baseResponse` was given.
+  private let askedURL: URL?
+
+  /// A placeholder for the superclass, whose initializer requires a response.
+  private static let nothing = URLResponse(
+    url: URL(fileURLWithPath: "/"), mimeType: nil, expectedContentLength: 0, textEncodingName: nil)
+
+  /// - Parameters:
+  ///   - response: The Foundation response, if there is one already.
+  ///   - url: The URL of the lookup's request.
+  init(
+    _ record: CacheEntry, response: URLResponse? = nil, url: URL? = nil, userInfo: [AnyHashable: Any]? = nil,
+    storagePolicy: URLCache.StoragePolicy = .allowed
+  ) {
+    self.record = record
+    askedURL = url
+    if let response { baseResponse.storeIfNil(response) }
+    let userInfo = userInfo ?? (record.attachment.flatMap { ResponseAttachment(bytes: $0)?.userInfoDictionary })
+    super.init(response: Self.nothing, data: Data(), userInfo: userInfo, storagePolicy: storagePolicy)
+  }
+
+  /// Wraps the caller's response. While the entry is in the memory tier, lookups return the caller's own objects.
+  convenience init(_ record: CacheEntry, copying cached: CachedURLResponse) {
+    self.init(record, response: cached.response, userInfo: cached.userInfo, storagePolicy: cached.storagePolicy)
+  }
+
+  required init?(coder: NSCoder) {
+    // Archiving is not supported; the store has its own format.
+    return nil
+  }
+
+  override var data: Data { record.body }
+
+  override var response: URLResponse {
+    baseResponse.load() ?? baseResponse.storeIfNil(record.makeURLResponse(asked: askedURL))
+  }
+
+  /// Returns the response to a request with an `Age` field (RFC 9111, section 4).
+  ///
+  /// The last one is reused while the URL and the age in whole seconds are the same.
+  ///
+  /// - Parameter url: The request's URL, which is also the response's unless another one was stored with it.
+  func response(age: Int, url: URL) -> URLResponse {
+    guard record.status > 0 else { return response }
+    return responseWithAge.withLock { last -> SendableResponse in
+      if let last, last.age == age, last.url == url { return SendableResponse(last.response) }
+      var head = ResponseHead(status: record.status, fields: record.fields)
+      head.fields.set("Age", String(age))
+      guard let response = HTTPURLResponse.make(url: record.attachedURL ?? url, head: head) else {
+        return SendableResponse(record.makeURLResponse(asked: askedURL))
+      }
+      last = ResponseWithAge(age: age, url: url, response: response)
+      return SendableResponse(response)
+    }.response
+  }
+}
+
+/// A response that is passed to another thread.
+struct SendableResponse: @unchecked Sendable {
+  // Sendable: a `URLResponse` is immutable.
+  let response: URLResponse
+  init(_ response: URLResponse) { self.response = response }
+}

@@ -1,0 +1,152 @@
+import CachingClient
+import Foundation
+import HTTPCaching
+import ResponseStore
+
+#if canImport(FoundationNetworking)
+  import FoundationNetworking
+#endif
+
+/// The cache keys and Vary keys of `URLRequest`s.
+extension LMDBURLCache {
+  /// Returns the overrides for a request.
+  func overrides(for request: URLRequest) -> RequestOverrides {
+    core.options.overrides?(request) ?? RequestOverrides()
+  }
+
+  /// The parts of a request that affect the selection of a variant, as found while its cache key is created.
+  private struct SelectingParts {
+    var hasUser = false
+    var hasFields = false
+  }
+
+  /// Returns the cache key of a request; nil if its URL cannot be cached or its `Host` differs from the URL's.
+  func key(for request: URLRequest) -> RequestKey? {
+    var parts = SelectingParts()
+    return request.url.flatMap { key(for: request, url: $0, parts: &parts) }
+  }
+
+  private func key(for request: URLRequest, url: URL, parts: inout SelectingParts) -> RequestKey? {
+    if let fields = request.allHTTPHeaderFields, !fields.isEmpty {
+      guard !url.isOtherHost(thanIn: fields) else { return nil }
+      parts.hasFields = true
+    }
+    var url = url
+    if let overrides = core.options.overrides { url = overrides(request).keyURL(for: url) }
+    return RequestKey(
+      urlString: url.absoluteString, method: request.httpMethod ?? "GET", partition: core.options.partition(request),
+      hasUser: &parts.hasUser)
+  }
+
+  private func matches(_ vary: VaryKey, _ request: URLRequest, parts: SelectingParts) -> Bool {
+    if vary.fields.isEmpty {
+      guard !parts.hasUser else { return false }
+      return !parts.hasFields || request.value(forHTTPHeaderField: "Authorization") == nil
+    }
+    return request.head.map { core.matches(vary, $0) } ?? false
+  }
+
+  /// Returns the stored response for a request, like ``cachedResponse(for:)``.
+  func lookup(_ request: URLRequest) -> LMDBCachedURLResponse? {
+    var parts = SelectingParts()
+    guard let url = request.url, let key = key(for: request, url: url, parts: &parts) else { return nil }
+    let cache = Unretained(self)
+    return core.lookup(key, url: url) { vary in cache.use { $0.matches(vary, request, parts: parts) } }
+  }
+
+  /// Creates the entry of a response that a caller stores with `storeCachedResponse(_:for:)`.
+  ///
+  /// - Returns: The entry, whether it may be stored on disk, and whether its fields are within the limits.
+  func makeEntry(
+    from cached: CachedURLResponse, for request: URLRequest, _ key: RequestKey
+  ) -> (response: LMDBCachedURLResponse, allowsDiskStorage: Bool, isStorable: Bool) {
+    let attachment = ResponseAttachment(cached, keyURL: key.urlString)?.bytes
+    guard let response = cached.response as? HTTPURLResponse, let head = request.head else {
+      let vary = request.head.map {
+        VaryKey(request: $0, response: HTTPFields(), credentialDigest: core.credentialDigest)
+      }
+      let record = CacheEntry(
+        key: key, status: 0, fields: HTTPFields(), body: cached.data, facts: .unknown(at: core.now),
+        vary: vary ?? VaryKey(fields: []), attachment: attachment, storedAt: core.now)
+      return (LMDBCachedURLResponse(record, copying: cached), true, true)
+    }
+    let overrides = overrides(for: request)
+    let seen = overrides.applied(to: response.head)
+    let manual = ManualStorage(
+      request: head, response: seen, responseTime: core.now, options: core.options.caching)
+    let record = CacheEntry(
+      key: key, status: response.statusCode, fields: manual.fields, body: cached.data,
+      facts: overrides.applied(to: manual.facts, status: response.statusCode),
+      vary: VaryKey(request: head, response: manual.fields, credentialDigest: core.credentialDigest),
+      attachment: attachment, storedAt: core.now)
+    let allowsDiskStorage =
+      !manual.forbidsStoring && core.meetsMinimumLifetime(record.facts) { manual.hasExplicitLifetime }
+    return (LMDBCachedURLResponse(record, copying: cached), allowsDiskStorage, seen.fields.isStorable)
+  }
+}
+
+extension TieredStorage {
+  /// Returns the stored response for a request of the caching client.
+  ///
+  /// If the request reads its body in pieces, a large body is left in the store.
+  func lookup(_ request: ClientRequest) -> LMDBCachedURLResponse? {
+    guard let key = request.key else { return nil }
+    let limit = request.readsBodyInPieces ? StoreStorage.maximumCopiedBodyByteCount : nil
+    let storage = Unretained(self)
+    return lookup(key, url: request.head.url, leavingBodiesBeyond: limit) { vary in
+      storage.use { $0.matches(vary, request) }
+    }
+  }
+
+  /// Whether the next ``lookup(_:)`` would read all of a large body to verify its checksum.
+  func hasUnverifiedBody(_ request: ClientRequest) -> Bool {
+    guard let store, let key = request.key else { return false }
+    return store.hasUnverifiedBody(key, beyond: StoreStorage.maximumCopiedBodyByteCount) { matches($0, request) }
+  }
+
+  private func matches(_ vary: VaryKey, _ request: ClientRequest) -> Bool {
+    guard vary.fields.isEmpty else { return matches(vary, request.head) }
+    return !request.namesUser && !request.head.fields.contains("authorization")
+  }
+
+  func matches(_ vary: VaryKey, _ request: RequestHead) -> Bool {
+    // A shared cache stored this response before the options changed.
+    if vary.suitsAllCredentials, options.caching.mode == .private || !options.caching.reusesAuthorizedResponses {
+      return false
+    }
+    return vary.matches(request, credentialDigest: credentialDigest)
+  }
+
+  func credentialDigest(_ value: String) -> String {
+    store?.credentialDigest(value) ?? ResponseStore.credentialDigestInProcess(value)
+  }
+
+  /// Whether the storage policy, fields and freshness lifetime of a response allow storing it on disk.
+  ///
+  /// - Parameter request: Returns the request. Called only if the decision needs it.
+  func allowsDiskStorage(_ record: CacheEntry, isMemoryOnly: Bool, _ request: () -> RequestHead?) -> Bool {
+    let settings = settings.withLock { $0 }
+    guard !isMemoryOnly || settings.ignoresMemoryOnlyPolicy else { return false }
+    guard record.status > 0, let head = request() else { return true }
+    let response = ResponseHead(status: record.status, fields: record.fields)
+    if response.fields.contains("cache-control") || head.fields.contains("cache-control"),
+      ManualStorage.forbidsStoring(request: head, response: response, options: options.caching)
+    {
+      return false
+    }
+    return meetsMinimumLifetime(record.facts) {
+      ManualStorage(
+        request: head, response: response, responseTime: record.facts.responseTime, options: options.caching
+      ).hasExplicitLifetime
+    }
+  }
+}
+
+extension FreshnessInfo {
+  /// The freshness of a response that is not HTTP: unknown.
+  static func unknown(at now: Date) -> FreshnessInfo {
+    FreshnessInfo(
+      responseTime: now, initialAge: 0, lifetime: 0, date: now, staleWhileRevalidate: -1, staleIfError: -1,
+      flags: [.dateAssumed])
+  }
+}

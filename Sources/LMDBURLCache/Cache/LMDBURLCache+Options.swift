@@ -1,0 +1,123 @@
+import CachingClient
+import CurlTransport
+import Foundation
+import HTTPCaching
+import LMDB
+import ResponseStore
+
+#if canImport(FoundationNetworking)
+  import FoundationNetworking
+#endif
+
+extension LMDBURLCache {
+  /// Options that are fixed for the life of a cache.
+  public struct Options: Sendable {
+    /// The rules of HTTP to apply: those of a private cache by default, of a shared one with `caching.mode = .shared`.
+    public var caching = CachingOptions()
+    /// Returns the partition of a request, for example a tenant ID; it is part of the cache key.
+    ///
+    /// Responses are never served across partitions. By default all requests have the same, empty partition. Called
+    /// from any thread, several times per request: it must be fast and deterministic.
+    ///
+    ///     options.partition = { $0.value(forHTTPHeaderField: "X-Tenant") ?? "" }
+    public var partition: @Sendable (URLRequest) -> String = { _ in "" }
+    /// Returns overrides for a request; none by default.
+    ///
+    /// They can force a lifetime, ignore response fields, and omit query parameters from the cache key.
+    ///
+    ///     options.overrides = { request in
+    ///       request.url?.host == "api.example.com" ? .init(lifetime: 60, ignoredQueryParameters: ["token"]) : .init()
+    ///     }
+    public var overrides: (@Sendable (URLRequest) -> RequestOverrides)?
+    /// The maximum size in bytes of a body that sessions and ``LMDBURLCache/LMDBURLCache/data(for:)`` store; 64 MiB by
+    /// default.
+    ///
+    /// Values below 0 count as 0. A body is held in memory until it is stored. A body larger than this, or than 5% of
+    /// the larger capacity, is streamed to the caller and not stored. `storeCachedResponse(_:for:)` ignores this limit.
+    public var maximumStoredBodyByteCount = 64 << 20
+    /// The transport of ``LMDBURLCache/data(for:)``, ``LMDBURLCache/load(_:)`` and ``LMDBURLCache/bytes(for:)``.
+    ///
+    /// The default is libcurl with its default settings.
+    ///
+    ///     options.transport = .curl(configuration)        // module CurlTransport
+    ///     options.transport = .urlSession(configuration)
+    ///
+    /// libcurl sends many times more requests per second than sessions, which all share one queue in Foundation on
+    /// Linux. Choose sessions for features that only Foundation has, such as answering challenges from a credential
+    /// storage. <doc:Transports> lists the differences. A session that caches keeps its own transport.
+    public var transport = Transport.curl(CurlTransport.Configuration()) {
+      didSet { transport = transport.copied }
+    }
+    /// Whether requests over libcurl send the cookies of `HTTPCookieStorage.shared` and store received ones there.
+    ///
+    /// With nil, the default, requests of a private cache do, as with `URLSession.shared`. Requests of a shared cache
+    /// (`caching.mode = .shared`) do not, because they come from many users and the cookies belong to one. With
+    /// ``Transport/urlSession(_:)`` the configuration decides.
+    public var usesProcessCookies: Bool?
+    /// Whether the directory may be a symbolic link or belong to another user. False by default.
+    public var allowsUntrustedDirectory = false
+    /// Whether every read from disk verifies the checksums; false by default.
+    ///
+    /// If false, only a process's first read of a record does. If true, each read costs a pass over header and body.
+    public var verifiesEveryRead = false
+    /// Returns the time; the system clock by default.
+    public var clock: @Sendable () -> Date = { Date() }
+    /// Receives one line per kind of error; no line contains a query, header value or body.
+    ///
+    /// Standard error by default. A line is dropped if standard error is closed, full or has no reader. Called on the
+    /// thread that met the error; it must not use the cache.
+    public var log: @Sendable (String) -> Void = { line in StandardError.writeLine(line) }
+
+    /// Creates options with their default values.
+    public init() {}
+
+    /// A transport of requests to the origin.
+    public enum Transport: Sendable {
+      /// The cache's own sessions with a copy of this configuration, including its cookie and credential storages.
+      ///
+      /// Later changes to the configuration have no effect.
+      case urlSession(URLSessionConfiguration)
+      /// libcurl with these settings.
+      ///
+      /// Requests with a body stream or with user information in the URL use a session with Foundation's default
+      /// configuration instead.
+      case curl(CurlTransport.Configuration)
+
+      fileprivate var copied: Transport {
+        switch self {
+        case .curl: self
+        case .urlSession(let configuration):
+          .urlSession(configuration.copy() as? URLSessionConfiguration ?? configuration)
+        }
+      }
+    }
+
+    /// The session configuration of loads without a session.
+    var loadConfiguration: URLSessionConfiguration {
+      if case .urlSession(let configuration) = transport { return configuration }
+      let configuration = URLSessionConfiguration.default
+      let isShared = caching.mode == .shared
+      if isShared { configuration.urlCredentialStorage = nil }
+      guard !(usesProcessCookies ?? !isShared) else { return configuration }
+      configuration.httpCookieStorage = nil
+      configuration.httpShouldSetCookies = false
+      configuration.httpCookieAcceptPolicy = .never
+      return configuration
+    }
+
+    /// The libcurl settings of loads without a session; nil if these loads use a session.
+    var curlConfiguration: CurlTransport.Configuration? {
+      if case .curl(let configuration) = transport { configuration } else { nil }
+    }
+
+    func storeOptions(diskCapacity: Int) -> ResponseStore.Options {
+      var options = ResponseStore.Options(capacityByteCount: diskCapacity)
+      options.clock = clock
+      options.allowsUntrustedDirectory = allowsUntrustedDirectory
+      options.verifiesEveryRead = verifiesEveryRead
+      options.releasesFilesOnFailure = true
+      options.log = log
+      return options
+    }
+  }
+}

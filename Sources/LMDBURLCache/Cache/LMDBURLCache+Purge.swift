@@ -1,0 +1,66 @@
+import CachingClient
+public import Foundation
+import ResponseStore
+
+#if canImport(FoundationNetworking)
+  import FoundationNetworking
+#endif
+
+/// The responses that a purge covers.
+public enum PurgeScope: Sendable, Hashable {
+  /// Everything.
+  case all
+  /// Responses stored after the date.
+  case since(Date)
+  /// Responses for a host with any scheme and port, but not for its subdomains. Case does not matter.
+  case host(String)
+  /// Responses whose URL starts with this one: same scheme, host and port, and a path and query with this prefix.
+  case prefix(URL)
+  /// Members of a cache group (RFC 9875) of the URL's origin.
+  case group(String, origin: URL)
+  /// All variants of a URL, for all methods and in all partitions.
+  case url(URL)
+}
+
+/// The effect of a purge on the responses that it covers.
+public enum PurgeMode: Sendable, Hashable {
+  /// When the purge returns, no thread or process can read them, even after a crash.
+  case hard
+}
+
+extension LMDBURLCache {
+  /// Purges responses without blocking a thread that runs Swift tasks.
+  ///
+  /// The task is suspended until the removal is durable. Callers that may block can use
+  /// ``removeCachedResponses(since:)`` and similar methods, which have the same effect. Cancelling the task does not
+  /// stop a purge that has begun.
+  ///
+  ///     try await cache.purge(.host("api.example.com"))
+  ///
+  /// - Throws: `URLError.badURL` for a URL that cannot be cached, such as one without a scheme.
+  public func purge(_ scope: PurgeScope, mode: PurgeMode = .hard) async throws {
+    guard let removalScope = scope.removalScope else { throw URLError(.badURL) }
+    await onBlockingThread {
+      switch scope {
+      // Overridable methods: a subclass may store responses elsewhere.
+      case .all: self.removeAllCachedResponses()
+      case .since(let date): self.removeCachedResponses(since: date)
+      case .host, .prefix, .group, .url: self.remove(removalScope)
+      }
+    }
+  }
+}
+
+extension PurgeScope {
+  /// The store's scope for this purge; nil for a URL that cannot be cached.
+  var removalScope: RemovalScope? {
+    switch self {
+    case .all: .everything
+    case .since(let date): .since(date)
+    case .host(let host): .host(host)
+    case .prefix(let url): .urlPrefix(url)
+    case .group(let name, let origin): .group(name, ofOrigin: origin)
+    case .url(let url): .target(of: url)
+    }
+  }
+}

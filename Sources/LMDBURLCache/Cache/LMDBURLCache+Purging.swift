@@ -1,0 +1,108 @@
+import Foundation
+import HTTPCaching
+import ResponseStore
+
+#if canImport(FoundationNetworking)
+  import FoundationNetworking
+#endif
+
+/// Operations that `URLCache` lacks, such as purges by host, URL prefix or cache group.
+///
+/// When a purge returns, no thread or process can read a purged response, even after a crash. A purge waits for one
+/// disk sync, regardless of its size, and scans the memory tier. The disk space is freed later. In-flight fetches do
+/// not store responses that it covers.
+extension LMDBURLCache {
+  /// Removes the responses for a host with any scheme and port, but not for its subdomains.
+  ///
+  /// - Parameter host: The host as in URLs; case does not matter.
+  public func removeCachedResponses(forHost host: String) {
+    remove(.host(host))
+  }
+
+  /// Removes the responses whose URL starts with `url`: same scheme, host and port, and a path and query with this
+  /// prefix.
+  ///
+  /// `https://example.com/a` matches `/a`, `/a/b` and `/abc`.
+  ///
+  /// - Parameter url: An absolute URL. Without a scheme, or for HTTP without a host, the method does nothing.
+  public func removeCachedResponses(withPrefix url: URL) {
+    guard let scope = RemovalScope.urlPrefix(url) else { return }
+    remove(scope)
+  }
+
+  /// Removes the members of a cache group (RFC 9875).
+  ///
+  /// They are the responses of one origin whose `Cache-Groups` field names the group.
+  ///
+  /// - Parameters:
+  ///   - group: The group's name; case matters.
+  ///   - url: Any URL of the group's origin.
+  public func removeCachedResponses(inGroup group: String, origin url: URL) {
+    guard let scope = RemovalScope.group(group, ofOrigin: url) else { return }
+    remove(scope)
+  }
+
+  /// Whether a response to a GET request for a URL is stored in either tier, fresh or stale, with any Vary key.
+  ///
+  /// - Complexity: The cost of a lookup.
+  public func isCached(_ url: URL) -> Bool {
+    guard let key = key(for: URLRequest(url: url)) else { return false }
+    return core.lookup(key) { _ in true } != nil
+  }
+
+  /// Makes everything stored so far durable.
+  ///
+  /// Does not wait for background revalidation; see ``finishBackgroundWork()``. Without a disk tier it does nothing.
+  ///
+  /// - Returns: False if a response that the disk tier accepted since this cache's last flush was lost or could not be
+  ///   made durable. This includes responses that were lost before the disk recovered or an empty store replaced a
+  ///   corrupt one. The log has the reason.
+  @discardableResult
+  public func flush() -> Bool {
+    do {
+      try core.flush()
+      return true
+    } catch {
+      core.options.log("LMDBURLCache: \(error)")
+      return false
+    }
+  }
+
+  /// Waits until no background revalidation (RFC 5861, section 3) is running.
+  ///
+  /// Call this before ``flush()`` in a process that is about to exit, to keep the revalidated responses.
+  public func finishBackgroundWork() async {
+    await cachingClientInUse?.finishBackgroundWork()
+  }
+
+  func remove(_ scope: RemovalScope) {
+    revokeStorePermits(scope)
+    core.remove(scope)
+  }
+
+  /// Keeps in-flight fetches from storing responses that a scope covers. Call this before the removal.
+  func revokeStorePermits(_ scope: RemovalScope) {
+    cachingClientInUse?.revokeStorePermits { scope.mayCover($0) }
+  }
+}
+
+extension TieredStorage {
+  func remove(_ scope: RemovalScope) {
+    var token = removalToken
+    remove([scope], movingPast: &token)
+  }
+
+  /// Removes responses from both tiers in one pass over the memory tier.
+  ///
+  /// - Parameter token: The token of a response that the removal does not cover; it is moved past the removal.
+  func remove(_ scopes: [RemovalScope], movingPast token: inout RemovalToken) {
+    removeFromStore { store in
+      for scope in scopes { store.remove(scope, movingPast: &token) }
+    }
+    memory.removeAll { record in
+      scopes.contains { scope in
+        scope.covers(key: record.key.bytes, storedAt: record.storedAt) { CacheGroups.groups(of: record.fields) }
+      }
+    }
+  }
+}

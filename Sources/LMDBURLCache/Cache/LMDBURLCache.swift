@@ -1,0 +1,292 @@
+import CachingClient
+import Foundation
+import HTTPCaching
+import ResponseStore
+
+#if canImport(FoundationNetworking)
+  import FoundationNetworking
+#endif
+
+/// A `URLCache` that stores HTTP responses in memory and in an LMDB database shared by threads and processes.
+///
+///     let cache = try LMDBURLCache(directory: url, memoryCapacity: 32 << 20, diskCapacity: 512 << 20)
+///     let session = URLSession(configuration: .default.caching(with: cache))
+///
+/// Sessions from ``FoundationNetworking/URLSessionConfiguration/caching(with:)`` and ``data(for:)`` use it according to
+/// RFC 9111. All members can be called from any thread. A lookup never waits for a writer. A response that cannot be
+/// read is a miss; one that cannot be written is dropped and counted in ``statistics``.
+///
+/// A subclass that overrides `cachedResponse(for:)` or `storeCachedResponse(_:for:)` for a `URLRequest` receives every
+/// lookup and every write of a session or of ``data(for:)``.
+///
+/// `@unchecked Sendable` like its superclass: its own properties are constant and `Sendable`.
+open class LMDBURLCache: URLCache, @unchecked Sendable {
+  let core: TieredStorage
+  private let lazyCachingClient: LazyCachingClient
+  /// The context of ``data(for:)``, with the configuration from the options.
+  var ownContext: SessionContext { lazyCachingClient.context(of: self) }
+
+  // MARK: Creating a cache
+
+  /// Opens a cache in a directory and creates the directory if needed.
+  ///
+  /// - Parameters:
+  ///   - directory: A directory on a local file system that only caches use. All caches of one directory, in any
+  ///     process, share the stored responses.
+  ///   - memoryCapacity: The maximum size of the memory tier in bytes; 0 for none. Negative values trap.
+  ///   - diskCapacity: The maximum size of the directory on disk in bytes, exceeded by at most 10%. Below
+  ///     ``minimumDiskCapacity`` there is no disk tier. Removals by other processes from a store in the directory then
+  ///     still apply to the memory tier. Negative values trap.
+  ///   - options: Options that are fixed for the life of the cache.
+  /// - Throws: `StoreError` of the module `ResponseStore` with the cause and a remedy: the directory cannot be used,
+  ///   contains a file that is not this library's, or is in use by another version of this library.
+  public init(directory: URL, memoryCapacity: Int, diskCapacity: Int, options: Options = Options()) throws {
+    Self.check(memoryCapacity: memoryCapacity, diskCapacity: diskCapacity)
+    let path = directory.path
+    var store: ResponseStore?
+    var failure: StoreError?
+    if diskCapacity >= ResponseStore.minimumCapacityByteCount {
+      store = try ResponseStore.open(directory: path, options: options.storeOptions(diskCapacity: diskCapacity))
+    } else {
+      (store, failure) = Self.openForRemovals(directory: path, options: options)
+    }
+    core = TieredStorage(
+      directory: path, store: store, failure: failure, memoryCapacity: memoryCapacity, diskCapacity: diskCapacity,
+      options: options)
+    lazyCachingClient = LazyCachingClient()
+    // The superclass creates the directory that it gets, which is not wanted without a disk tier.
+    super.init(memoryCapacity: 0, diskCapacity: 0, diskPath: store == nil ? NSTemporaryDirectory() : path)
+  }
+
+  /// Opens a cache; this is `URLCache`'s initializer, which cannot fail.
+  ///
+  /// If the path cannot be used, the cache uses memory only and logs a line to standard error. If other processes
+  /// prevent it from opening the directory, the cache logs that and stores nothing until the directory can be opened,
+  /// because it would not notice their removals. Lookups and writes start further attempts.
+  ///
+  /// - Parameters:
+  ///   - memoryCapacity: The maximum size of the memory tier in bytes; 0 for none. Negative values trap.
+  ///   - diskCapacity: The maximum size of the directory on disk in bytes; 0 for no disk tier. Negative values trap.
+  ///   - path: A name for a directory in the user's caches directory, or an absolute path. Nil for
+  ///     ``defaultCachePath``.
+  public override init(memoryCapacity: Int, diskCapacity: Int, diskPath path: String?) {
+    Self.check(memoryCapacity: memoryCapacity, diskCapacity: diskCapacity)
+    let options = Options()
+    let path = Self.resolve(path)
+    var store: ResponseStore?
+    var failure: StoreError?
+    if diskCapacity >= ResponseStore.minimumCapacityByteCount {
+      do {
+        store = try ResponseStore.open(directory: path, options: options.storeOptions(diskCapacity: diskCapacity))
+      } catch {
+        failure = error
+      }
+    } else if diskCapacity > 0 {
+      options.log(
+        "LMDBURLCache: Disk caching is off: the disk capacity is below the minimum of \(Self.minimumDiskCapacity)")
+    }
+    if diskCapacity < ResponseStore.minimumCapacityByteCount {
+      (store, failure) = Self.openForRemovals(directory: path, options: options)
+    }
+    core = TieredStorage(
+      directory: path, store: store, failure: failure, memoryCapacity: memoryCapacity, diskCapacity: diskCapacity,
+      options: options)
+    lazyCachingClient = LazyCachingClient()
+    // The superclass creates the directory that it gets, and must not use a path that the store could not use.
+    super.init(
+      memoryCapacity: 0, diskCapacity: 0, diskPath: store == nil ? NSTemporaryDirectory() : path)
+  }
+
+  /// Opens a cache like `init(memoryCapacity:diskCapacity:diskPath:)`, in a directory or in ``defaultCachePath``.
+  ///
+  /// Newer Apple systems have this initializer.
+  public convenience init(memoryCapacity: Int, diskCapacity: Int, directory: URL? = nil) {
+    self.init(memoryCapacity: memoryCapacity, diskCapacity: diskCapacity, diskPath: directory?.path)
+  }
+
+  /// The minimum disk capacity of a disk tier: 1 MiB.
+  public static var minimumDiskCapacity: Int { ResponseStore.minimumCapacityByteCount }
+
+  /// The directory of a cache without a path: `LMDBURLCache` in the user's caches directory.
+  public static var defaultCachePath: String { resolve("LMDBURLCache") }
+
+  /// Opens the existing store in the directory of a cache without a disk tier, or returns why it cannot be opened.
+  private static func openForRemovals(
+    directory: String, options: Options
+  ) -> (store: ResponseStore?, failure: StoreError?) {
+    do throws(StoreError) {
+      return (try TieredStorage.storeForRemovals(directory: directory, options: options), nil)
+    } catch {
+      return (nil, error.code == .missing ? nil : error)
+    }
+  }
+
+  private static func resolve(_ path: String?) -> String {
+    guard let path, !path.isEmpty else { return defaultCachePath }
+    guard !path.hasPrefix("/") else { return path }
+    let caches =
+      FileManager.default.urls(for: .cachesDirectory, in: .userDomainMask).first
+      ?? FileManager.default.temporaryDirectory
+    return caches.appendingPathComponent(path).path
+  }
+
+  private static func check(memoryCapacity: Int, diskCapacity: Int) {
+    precondition(memoryCapacity >= 0, "A cache's memory capacity cannot be negative (\(memoryCapacity))")
+    precondition(diskCapacity >= 0, "A cache's disk capacity cannot be negative (\(diskCapacity))")
+  }
+
+  /// The caching client of sessions and ``data(for:)``.
+  ///
+  /// It is created on first use, because it may refer to this object.
+  var cachingClient: CachingClient<CacheStorage> {
+    lazyCachingClient.client {
+      let detour = type(of: self) == LMDBURLCache.self ? nil : SubclassDetour(self)
+      return CachingClient(
+        storage: CacheStorage(tiers: core, detour: detour), options: core.options.caching,
+        bodyLimit: { [core] in core.maximumSessionBodyByteCount }, clock: core.options.clock)
+    }
+  }
+
+  /// The caching client, if it was used before.
+  var cachingClientInUse: CachingClient<CacheStorage>? { lazyCachingClient.cachingClientInUse }
+
+  // MARK: Settings
+
+  /// The minimum freshness lifetime in seconds for the disk tier; 300 by default, as in SDURLCache.
+  ///
+  /// Shorter-lived responses stay in memory, unless they have a validator (`ETag` or `Last-Modified`) or declare no
+  /// lifetime. 0 disables the check. A new value applies to later writes.
+  public var minCacheInterval: TimeInterval {
+    get { core.settings.withLock { $0.minCacheInterval } }
+    set { core.settings.withLock { $0.minCacheInterval = newValue } }
+  }
+
+  /// Whether responses with the storage policy `.allowedInMemoryOnly` may also be stored on disk; false by default.
+  public var ignoreMemoryOnlyStoragePolicy: Bool {
+    get { core.settings.withLock { $0.ignoresMemoryOnlyPolicy } }
+    set { core.settings.withLock { $0.ignoresMemoryOnlyPolicy = newValue } }
+  }
+
+  /// The maximum size of the memory tier in bytes.
+  ///
+  /// A larger response is stored on disk only. Lowering the value evicts at once. Negative values trap.
+  open override var memoryCapacity: Int {
+    get { core.memory.capacityByteCount }
+    set {
+      Self.check(memoryCapacity: newValue, diskCapacity: 0)
+      core.memory.capacityByteCount = newValue
+    }
+  }
+
+  /// The maximum size of the directory on disk in bytes, for all processes that use it.
+  ///
+  /// Lowering the value evicts before the assignment returns. A value below ``minimumDiskCapacity`` empties the disk
+  /// tier. If a value cannot be applied, the cache logs why and keeps the previous one. Negative values trap.
+  open override var diskCapacity: Int {
+    get { core.diskCapacity }
+    set {
+      Self.check(memoryCapacity: 0, diskCapacity: newValue)
+      core.setDiskCapacity(newValue)
+    }
+  }
+
+  /// The size of the memory tier in bytes: bodies, header fields, keys, and an estimate for object overhead.
+  open override var currentMemoryUsage: Int { core.memory.byteCount }
+
+  /// The size of the directory's files on disk in bytes: their allocated blocks, not their lengths.
+  ///
+  /// - Complexity: A few system calls.
+  open override var currentDiskUsage: Int { core.diskByteCount }
+
+  // MARK: Lookups and stores
+
+  /// Returns the newest stored response that matches the request, whether fresh or stale.
+  ///
+  /// - Returns: The response; nil on a miss or if the stored response cannot be read.
+  /// - Complexity: A lookup in memory, or a lookup on disk and a copy of the body. The response object is created on
+  ///   first access.
+  open override func cachedResponse(for request: URLRequest) -> CachedURLResponse? {
+    lookup(request)
+  }
+
+  /// Stores a response and replaces the stored one with the same Vary key.
+  ///
+  /// The storage policy selects the tiers: `.allowed` both, `.allowedInMemoryOnly` memory (see
+  /// ``ignoreMemoryOnlyStoragePolicy``), `.notAllowed` none. `no-store`, or a lifetime below ``minCacheInterval``
+  /// without a validator, keeps it off the disk. A response with more than 1,000 header fields or 256 KiB of them is
+  /// not stored, and the previously stored one is removed.
+  ///
+  /// The response is readable at once and committed about 10 ms later. If the write queue (32 MiB) is full, the call
+  /// waits for up to a second.
+  open override func storeCachedResponse(_ cachedResponse: CachedURLResponse, for request: URLRequest) {
+    guard cachedResponse.storagePolicy != .notAllowed, let key = key(for: request) else { return }
+    let isMemoryOnly = cachedResponse.storagePolicy == .allowedInMemoryOnly
+    let operation = cachingClientInUse?.storage.detour?.takeOperation(for: cachedResponse)
+    guard let own = cachedResponse as? LMDBCachedURLResponse, own.record.key == key else {
+      let (response, allowsDiskStorage, isStorable) = makeEntry(from: cachedResponse, for: request, key)
+      guard isStorable else { return core.discard(response.record) }
+      let reachesDisk = allowsDiskStorage && (!isMemoryOnly || ignoreMemoryOnlyStoragePolicy)
+      return insert(response, reachesDisk: reachesDisk, operation)
+    }
+    if case .update(let old) = operation {
+      return core.update(old, fields: own.record.fields, facts: own.record.facts)
+    }
+    insert(
+      own, reachesDisk: core.allowsDiskStorage(own.record, isMemoryOnly: isMemoryOnly) { request.head }, operation)
+  }
+
+  /// Inserts a response that a caller stores, or that an override stores for the caching client.
+  private func insert(
+    _ response: LMDBCachedURLResponse, reachesDisk: Bool, _ operation: SubclassDetour.Operation?
+  ) {
+    switch operation {
+    case .insert(let token, let isRevoked):
+      // The caching client calls from Swift tasks, whose threads must not block.
+      core.insert(response, reachesDisk: reachesDisk, askedAt: token, waitsForSpace: false, unless: isRevoked)
+    case .update: core.insert(response, reachesDisk: reachesDisk, waitsForSpace: false)
+    case nil: core.insert(response, reachesDisk: reachesDisk)
+    }
+  }
+
+  /// Looks up the stored response for a task's request as its session sends it.
+  ///
+  /// Calls the handler before it returns.
+  open override func getCachedResponse(
+    for dataTask: URLSessionDataTask, completionHandler: @escaping (CachedURLResponse?) -> Void
+  ) {
+    completionHandler(SessionContext.request(of: dataTask).flatMap { cachedResponse(for: $0) })
+  }
+
+  /// Stores a response for a task's request as its session sends it.
+  open override func storeCachedResponse(_ cachedResponse: CachedURLResponse, for dataTask: URLSessionDataTask) {
+    guard let request = SessionContext.request(of: dataTask) else { return }
+    storeCachedResponse(cachedResponse, for: request)
+  }
+
+  // MARK: Removals
+
+  /// Removes all variants stored for a request.
+  ///
+  /// When it returns, no thread or process can read them. Like all removals, it waits for the disk.
+  open override func removeCachedResponse(for request: URLRequest) {
+    guard let key = key(for: request) else { return }
+    revokeStorePermits(.key(key.bytes))
+    core.remove(key)
+  }
+
+  /// Removes all variants stored for a task's request.
+  open override func removeCachedResponse(for dataTask: URLSessionDataTask) {
+    guard let request = SessionContext.request(of: dataTask) else { return }
+    removeCachedResponse(for: request)
+  }
+
+  /// Removes all responses from both tiers, for all processes.
+  open override func removeAllCachedResponses() {
+    remove(.everything)
+  }
+
+  /// Removes the responses that were stored after a date. Responses stored exactly at that time remain.
+  open override func removeCachedResponses(since date: Date) {
+    remove(.since(date))
+  }
+}

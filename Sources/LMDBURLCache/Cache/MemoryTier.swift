@@ -1,0 +1,305 @@
+import Foundation
+import HTTPCaching
+import ResponseStore
+import Synchronization
+
+/// Responses in memory, bounded by bytes and evicted with CLOCK, so that a hit moves no entry.
+///
+/// The keys are distributed over 64 shards to avoid contention. Each shard has its own lock, which is held for one
+/// table access. The shards share one byte count.
+final class MemoryTier: CopyHolder {
+  /// A response, with its position in the order of removals.
+  ///
+  /// The properties that a hit reads fit into 64 bytes, because lookups among many entries mostly wait for memory.
+  final class Entry: Sendable {
+    let response: LMDBCachedURLResponse
+    let vary: VaryKey
+    /// The point in the order of removals up to which no removal covers the response. Lookups that check this move it.
+    let removalToken: Atomic<RemovalToken>
+    /// The digest of the key in the store's index; 0 if no store has the response.
+    let useDigest: UInt64
+    /// Whether the store has the response, too.
+    let isOnDisk: Bool
+    /// Whether a lookup used the entry since the hand last passed. False at first, so that unused entries are evicted
+    /// before used ones.
+    let wasUsed = Atomic<Bool>(false)
+    let byteCount: Int
+
+    /// - Parameter useDigest: The digest of the key in the store's index; nil if no store has the response.
+    init(_ response: LMDBCachedURLResponse, useDigest: UInt64?, removalToken: RemovalToken) {
+      self.response = response
+      vary = response.record.vary
+      isOnDisk = useDigest != nil
+      self.useDigest = useDigest ?? 0
+      self.removalToken = Atomic(removalToken)
+      byteCount =
+        Self.overheadByteCount + response.record.key.bytes.count + response.record.body.count
+        + response.record.fieldsByteCount
+    }
+
+    func goesBefore(_ other: Entry) -> Bool {
+      guard vary.hasVaryFields == other.vary.hasVaryFields else { return vary.hasVaryFields }
+      return response.record.facts.date >= other.response.record.facts.date
+    }
+
+    /// The approximate size of the entry's objects without their bytes.
+    private static let overheadByteCount = 512
+  }
+
+  /// The variants of one key. Nearly always there is one, which needs no array.
+  private struct Variants: Sequence {
+    private let first: Entry
+    private let others: [Entry]
+
+    /// Creates a value from entries; nil if there are none.
+    init?(_ entries: [Entry]) {
+      guard let first = entries.first else { return nil }
+      self.first = first
+      others = Array(entries.dropFirst())
+    }
+
+    var count: Int { 1 + others.count }
+    var byteCount: Int { others.reduce(first.byteCount) { $0 + $1.byteCount } }
+
+    /// Returns the newest matching entry by `Date`; one with Vary fields precedes others (RFC 9111, section 4.1).
+    @inline(__always)
+    func best(where matches: (VaryKey) -> Bool) -> Entry? {
+      var best = matches(first.vary) ? first : nil
+      if others.isEmpty { return best }
+      for entry in others where matches(entry.vary) {
+        if best.map({ entry.goesBefore($0) }) ?? true { best = entry }
+      }
+      return best
+    }
+
+    func makeIterator() -> some IteratorProtocol<Entry> { ([first] + others).makeIterator() }
+  }
+
+  private struct Shard {
+    var variants: [RequestKey: Variants] = [:]
+    /// The keys in the order in which the CLOCK hand visits them.
+    var ring: [RequestKey] = []
+    var hand = 0
+    /// The number of changes, so that a copy from disk does not overwrite an entry that is newer.
+    var changeCount: UInt64 = 0
+
+    /// Inserts an entry and replaces the entry with the same Vary key.
+    mutating func put(_ entry: Entry, for key: RequestKey) {
+      let present = variants[key]
+      if present == nil {
+        // The ring still contains removed keys; rebuild it when they are the majority.
+        if ring.count > 2 * variants.count + 16 { ring = Array(variants.keys) }
+        ring.append(key)
+      }
+      variants[key] = Variants((present?.filter { $0.vary != entry.vary } ?? []) + [entry])
+    }
+  }
+
+  private static let shardCount = 64
+  private let shards: [ShardBox]
+  private let usedByteCount = Atomic<Int>(0)
+  private let capacity: Atomic<Int>
+  private let nextVictimShard = Atomic<Int>(0)
+
+  private final class ShardBox: Sendable {
+    let shard = Mutex(Shard())
+  }
+
+  init(capacityByteCount: Int) {
+    capacity = Atomic(capacityByteCount)
+    shards = (0..<Self.shardCount).map { _ in ShardBox() }
+  }
+
+  var byteCount: Int { usedByteCount.load(ordering: .relaxed) }
+
+  var entryCount: Int {
+    shards.reduce(0) { $0 + $1.shard.withLock { $0.variants.values.reduce(0) { $0 + $1.count } } }
+  }
+
+  var capacityByteCount: Int {
+    get { capacity.load(ordering: .relaxed) }
+    set {
+      capacity.store(newValue, ordering: .relaxed)
+      trim()
+    }
+  }
+
+  private func box(for key: RequestKey) -> ShardBox {
+    shards[Int(key.spreadingDigest % UInt64(Self.shardCount))]
+  }
+
+  /// Returns the entry to serve among the variants of a key that `matches` accepts.
+  func lookup(_ key: RequestKey, where matches: (VaryKey) -> Bool) -> Entry? {
+    let variants = box(for: key).shard.withLock { $0.variants[key] }
+    guard let best = variants?.best(where: matches) else { return nil }
+    if !best.wasUsed.load(ordering: .relaxed) { best.wasUsed.store(true, ordering: .relaxed) }
+    return best
+  }
+
+  /// Returns the Vary keys of the variants of a key.
+  func variants(of key: RequestKey) -> [VaryKey] {
+    box(for: key).shard.withLock { $0.variants[key] }?.map(\.vary) ?? []
+  }
+
+  /// Returns the change count that both insert methods compare with.
+  func changeCount(for key: RequestKey) -> UInt64 {
+    box(for: key).shard.withLock { $0.changeCount }
+  }
+
+  /// Inserts a copy of a response on disk.
+  ///
+  /// Does nothing if the copy is larger than the whole tier, or if the shard has changed, because a change is newer
+  /// than the copy.
+  ///
+  /// - Parameter changeCount: The result of ``changeCount(for:)`` before the disk was read.
+  func insertCopy(_ entry: Entry, unlessChangedSince changeCount: UInt64) {
+    guard entry.byteCount <= capacityByteCount else { return }
+    change(entry.response.record.key) { shard, key in
+      if shard.changeCount == changeCount { shard.put(entry, for: key) }
+    }
+  }
+
+  /// Inserts a new response and replaces the entry with the same Vary key.
+  ///
+  /// A response larger than the whole tier is not inserted, and the one that it replaces is removed. With a disk tier,
+  /// all variants of the key are then removed, because an older one must not be served instead of the newer one.
+  ///
+  /// - Parameters:
+  ///   - changeCount: The result of ``changeCount(for:)`` before the disk tier was changed. If the shard has changed
+  ///     since, the key is removed, because only the disk knows which of two concurrent responses is newer. Nil if
+  ///     memory is the only tier.
+  ///   - isRevoked: Whether the permit to store the response was revoked. Checked under the lock that removals take; a
+  ///     response whose permit was revoked is not inserted.
+  func insert(_ entry: Entry, unlessChangedSince changeCount: UInt64?, unless isRevoked: () -> Bool) {
+    let fits = entry.byteCount <= capacityByteCount
+    change(entry.response.record.key) { shard, key in
+      let isNewest = changeCount == nil || changeCount == shard.changeCount
+      shard.changeCount &+= 1
+      if fits, isNewest, !isRevoked() {
+        shard.put(entry, for: key)
+      } else if changeCount != nil {
+        shard.variants[key] = nil
+      } else if !fits {
+        shard.variants[key] = Variants(shard.variants[key]?.filter { $0.vary != entry.vary } ?? [])
+      }
+    }
+  }
+
+  /// Replaces an entry with another.
+  ///
+  /// Removes the key with all its variants if the old entry is no longer present or the new one is too large.
+  func replace(_ old: Entry?, with entry: Entry) {
+    let fits = entry.byteCount <= capacityByteCount
+    change(entry.response.record.key) { shard, key in
+      shard.changeCount &+= 1
+      if fits, let old, shard.variants[key]?.contains(where: { $0 === old }) == true {
+        shard.put(entry, for: key)
+      } else {
+        shard.variants[key] = nil
+      }
+    }
+  }
+
+  /// Changes the variants of a key, updates the byte count, and evicts entries if needed.
+  private func change(_ key: RequestKey, _ body: (inout Shard, RequestKey) -> Void) {
+    let change = box(for: key).shard.withLock { shard -> Int in
+      let before = shard.variants[key]?.byteCount ?? 0
+      body(&shard, key)
+      return (shard.variants[key]?.byteCount ?? 0) - before
+    }
+    usedByteCount.add(change, ordering: .relaxed)
+    if change > 0 { trim() }
+  }
+
+  /// Removes an entry if it is still present.
+  func remove(_ entry: Entry) {
+    let key = entry.response.record.key
+    let freed = box(for: key).shard.withLock { shard -> Int in
+      guard let present = shard.variants[key], present.contains(where: { $0 === entry }) else { return 0 }
+      shard.variants[key] = Variants(present.filter { $0 !== entry })
+      shard.changeCount &+= 1
+      return entry.byteCount
+    }
+    usedByteCount.subtract(freed, ordering: .relaxed)
+  }
+
+  /// Removes the variants of a key after another cache of the same directory in this process has stored a response.
+  func dropCopies(of key: RequestKey) {
+    remove(key)
+  }
+
+  /// Removes a key with all its variants.
+  func remove(_ key: RequestKey) {
+    let freed = box(for: key).shard.withLock { shard -> Int in
+      shard.changeCount &+= 1
+      return shard.variants.removeValue(forKey: key)?.byteCount ?? 0
+    }
+    usedByteCount.subtract(freed, ordering: .relaxed)
+  }
+
+  /// Removes every entry that `isCovered` accepts.
+  func removeAll(where isCovered: (CacheEntry) -> Bool) {
+    for box in shards {
+      let freed = box.shard.withLock { shard -> Int in
+        shard.changeCount &+= 1
+        var freed = 0
+        for (key, variants) in shard.variants {
+          let kept = variants.filter { !isCovered($0.response.record) }
+          freed += variants.byteCount - kept.reduce(0) { $0 + $1.byteCount }
+          shard.variants[key] = Variants(kept)
+        }
+        return freed
+      }
+      usedByteCount.subtract(freed, ordering: .relaxed)
+    }
+  }
+
+  /// Calls `body` with every entry.
+  func forEach(_ body: (Entry) -> Void) {
+    for box in shards {
+      for variants in box.shard.withLock({ Array($0.variants.values) }) { variants.forEach(body) }
+    }
+  }
+
+  /// Evicts entries until the rest fits.
+  private func trim() {
+    var idleShards = 0
+    // The first time, a shard evicts nothing if all its entries were used. Otherwise a shard with few entries would
+    // lose one that is in constant use.
+    while byteCount > capacityByteCount, idleShards < 2 * Self.shardCount {
+      let index = nextVictimShard.wrappingAdd(1, ordering: .relaxed).oldValue & (Self.shardCount - 1)
+      let freed = shards[index].shard.withLock { Self.evictOne(from: &$0) }
+      usedByteCount.subtract(freed, ordering: .relaxed)
+      idleShards = freed > 0 ? 0 : idleShards + 1
+    }
+  }
+
+  /// Evicts the first key that was not used since the hand last passed. The hand moves at most once around.
+  ///
+  /// - Returns: The number of freed bytes; 0 if all keys were used.
+  private static func evictOne(from shard: inout Shard) -> Int {
+    var steps = 0
+    while !shard.ring.isEmpty, steps < shard.ring.count {
+      if shard.hand >= shard.ring.count { shard.hand = 0 }
+      let key = shard.ring[shard.hand]
+      guard let variants = shard.variants[key] else {
+        // The key was removed earlier; remove it from the ring, too.
+        shard.ring.swapAt(shard.hand, shard.ring.count - 1)
+        shard.ring.removeLast()
+        continue
+      }
+      steps += 1
+      var wasUsed = false
+      for entry in variants where entry.wasUsed.exchange(false, ordering: .relaxed) { wasUsed = true }
+      if wasUsed {
+        shard.hand += 1
+        continue
+      }
+      shard.variants[key] = nil
+      shard.ring.swapAt(shard.hand, shard.ring.count - 1)
+      shard.ring.removeLast()
+      return variants.byteCount
+    }
+    return 0
+  }
+}

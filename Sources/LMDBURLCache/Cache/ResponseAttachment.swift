@@ -1,0 +1,78 @@
+import Foundation
+
+#if canImport(FoundationNetworking)
+  import FoundationNetworking
+#endif
+
+/// The parts of a `CachedURLResponse` other than status, header fields and body.
+///
+/// Stored with the record as a property list.
+struct ResponseAttachment: Codable, Equatable {
+  /// The response's URL if it differs from the key's.
+  var url: String?
+  var mimeType: String?
+  var textEncodingName: String?
+  var expectedContentLength: Int?
+  /// `userInfo` as a separate property list.
+  var userInfo: Data?
+
+  /// Creates the attachment; nil if there is nothing to attach.
+  init?(_ cached: CachedURLResponse, keyURL: String) {
+    let response = cached.response
+    let isHTTP = response is HTTPURLResponse
+    let url = response.url?.absoluteString
+    self.url = url == keyURL ? nil : url
+    if !isHTTP {
+      mimeType = response.mimeType
+      textEncodingName = response.textEncodingName
+      expectedContentLength = Int(response.expectedContentLength)
+    }
+    userInfo = cached.userInfo.flatMap(Self.propertyList)
+    if isHTTP, self.url == nil, userInfo == nil { return nil }
+  }
+
+  /// Decodes the attachment of a record; nil if there is none or it cannot be decoded.
+  init?(bytes: [UInt8]?) {
+    guard let bytes else { return nil }
+    do {
+      self = try PropertyListDecoder().decode(ResponseAttachment.self, from: Data(bytes))
+    } catch {
+      // The bytes passed their checksum, so a newer version of the library wrote them.
+      return nil
+    }
+  }
+
+  var bytes: [UInt8]? {
+    let encoder = PropertyListEncoder()
+    encoder.outputFormat = .binary
+    do {
+      return [UInt8](try encoder.encode(self))
+    } catch {
+      // Unreachable: strings, integers and data can always be encoded.
+      return nil
+    }
+  }
+
+  /// Encodes the entries of `userInfo` whose keys are strings.
+  ///
+  /// Returns nil if there are none, or if a value is not a property list.
+  private static func propertyList(_ userInfo: [AnyHashable: Any]) -> Data? {
+    let named = Dictionary(
+      userInfo.compactMap { key, value in (key.base as? String).map { ($0, value) } }, uniquingKeysWith: { $1 })
+    guard !named.isEmpty, PropertyListSerialization.propertyList(named, isValidFor: .binary) else { return nil }
+    do {
+      return try PropertyListSerialization.data(fromPropertyList: named, format: .binary, options: 0)
+    } catch {
+      return nil
+    }
+  }
+
+  var userInfoDictionary: [AnyHashable: Any]? {
+    guard let userInfo else { return nil }
+    do {
+      return try PropertyListSerialization.propertyList(from: userInfo, format: nil) as? [String: Any]
+    } catch {
+      return nil
+    }
+  }
+}

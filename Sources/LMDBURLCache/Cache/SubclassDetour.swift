@@ -1,0 +1,125 @@
+import CachingClient
+import Foundation
+import HTTPCaching
+import ResponseStore
+import Synchronization
+
+#if canImport(FoundationNetworking)
+  import FoundationNetworking
+#endif
+
+/// Calls the overridable methods of a cache's subclass, so that overrides receive every lookup and write.
+///
+/// `URLCache`'s store method has no parameters for the removal token and for updates by a 304. The detour keeps them,
+/// by the identity of the response, until the override passes that response to `super`. An override may also pass a
+/// copy. A task-local value then identifies the operation that the copy belongs to.
+///
+/// `@unchecked Sendable`: weak references are read atomically, and this one is never set again.
+final class SubclassDetour: @unchecked Sendable {
+  /// The operation that the caching client requests for a response.
+  enum Operation: Sendable {
+    /// Inserts the response, unless a removal or an invalidation has covered it since the origin was asked.
+    case insert(askedAt: RemovalToken?, isRevoked: @Sendable () -> Bool)
+    /// Applies its fields and freshness to a stored response (RFC 9111, section 4.3.4).
+    case update(LMDBCachedURLResponse)
+  }
+
+  private struct Pending {
+    weak var response: LMDBCachedURLResponse?
+    let operation: Operation
+  }
+
+  private struct Operations {
+    private var byResponse: [ObjectIdentifier: Pending] = [:]
+    private var pruningCount = 16
+
+    /// Adds an operation, and now and then removes those whose response an override has released.
+    mutating func insert(_ operation: Operation, for response: LMDBCachedURLResponse) {
+      if byResponse.count >= pruningCount {
+        byResponse = byResponse.filter { $0.value.response != nil }
+        pruningCount = max(16, 2 * byResponse.count)
+      }
+      byResponse[ObjectIdentifier(response)] = Pending(response: response, operation: operation)
+    }
+
+    mutating func take(for response: CachedURLResponse) -> Operation? {
+      let id = ObjectIdentifier(response)
+      guard byResponse[id]?.response === response else { return nil }
+      return byResponse.removeValue(forKey: id)?.operation
+    }
+  }
+
+  private struct Current {
+    let detour: SubclassDetour
+    let operation: Operation
+  }
+
+  @TaskLocal private static var current: Current?
+
+  private weak var cache: LMDBURLCache?
+  private let pending = Mutex(Operations())
+
+  init(_ cache: LMDBURLCache) {
+    self.cache = cache
+  }
+
+  func lookup(_ request: ClientRequest) -> CachedURLResponse? {
+    cache?.cachedResponse(for: request.storageRequest)
+  }
+
+  /// Calls the store method for a task if the request belongs to one, otherwise the store method for a request.
+  func store(_ response: LMDBCachedURLResponse, _ operation: Operation, for request: ClientRequest) {
+    guard let cache else { return }
+    pending.withLock { $0.insert(operation, for: response) }
+    Self.$current.withValue(Current(detour: self, operation: operation)) {
+      if let task = (request.context as? RequestContext)?.task, request.head.method == "GET",
+        task.currentRequest?.httpMethod ?? "GET" == "GET"
+      {
+        cache.storeCachedResponse(response, for: task)
+      } else {
+        cache.storeCachedResponse(response, for: request.storageRequest)
+      }
+    }
+  }
+
+  /// Returns the operation for a response that `super` receives; nil for a response that a caller stores.
+  ///
+  /// The response is the caching client's or a copy of it.
+  func takeOperation(for response: CachedURLResponse) -> Operation? {
+    if let own = pending.withLock({ $0.take(for: response) }) { return own }
+    guard let current = Self.current, current.detour === self else { return nil }
+    if case .insert = current.operation { return current.operation }
+    // A copy of an updated response is stored as a complete response.
+    return .insert(askedAt: nil, isRevoked: { false })
+  }
+
+  func remove(_ urls: [URL], for request: ClientRequest) {
+    for url in urls {
+      var removed = request.storageRequest
+      removed.url = url
+      cache?.removeCachedResponse(for: removed)
+    }
+  }
+}
+
+extension ClientRequest {
+  /// The request under which a response is stored: a GET with the original fields.
+  var storageRequest: URLRequest {
+    let original = (context as? RequestContext)?.request
+    if let original, head.method == "GET", original.httpMethod ?? "GET" == "GET", original.url == head.url {
+      return original
+    }
+    var request = (original ?? URLRequest(url: head.url)).replacing(storageHead)
+    request.httpBody = nil
+    request.httpBodyStream = nil
+    return request
+  }
+
+  /// The head of ``storageRequest``.
+  var storageHead: RequestHead {
+    guard head.method != "GET" else { return head }
+    var head = head
+    head.method = "GET"
+    return head
+  }
+}

@@ -1,0 +1,338 @@
+import Foundation
+import HTTPCaching
+import ResponseStore
+import Synchronization
+
+#if canImport(FoundationNetworking)
+  import FoundationNetworking
+#endif
+
+/// The memory tier and the disk tier of a cache, and the rules that select between them.
+///
+/// `LMDBURLCache` gives it the interface of `URLCache`.
+final class TieredStorage: Sendable {
+  let options: LMDBURLCache.Options
+  let memory: MemoryTier
+  let settings: Mutex<Settings>
+  /// The directory of the store, which may not exist yet; nil if none is ever opened.
+  let directory: String?
+  /// The open store. It is the disk tier if there is a disk capacity, and always reports removals by other processes.
+  ///
+  /// Set by the initializer, when a disk capacity is first set, or when a store appears in the directory. Replaced when
+  /// a failed store is reopened.
+  let openStore = AtomicStoreReference()
+  private let diskLimit: Atomic<Int>
+  /// The lock for changes of the disk capacity and for reopening.
+  let resizing = Mutex<Void>(())
+  let recovery = Mutex(ReopenBackoff())
+  /// The number of the write up to which ``flush()`` has reported losses.
+  let flushMark: Atomic<UInt64>
+  /// Whether the directory has a store that is not open yet, or cannot be opened now.
+  ///
+  /// Until it is open, nothing is stored, because removals by other processes would not be noticed.
+  let isWaitingForDisk: Atomic<Bool>
+  /// Whether a removal was requested while the store could not be opened.
+  let hasMissedRemoval = Atomic(false)
+  /// The data file that cannot be opened; the cache therefore uses memory only.
+  let unusableFile: Mutex<DataFileMark?>
+
+  struct Settings: Sendable {
+    var minCacheInterval: Double = 300
+    var ignoresMemoryOnlyPolicy = false
+  }
+
+  /// - Parameter failure: The error for which the directory could not be opened.
+  init(
+    directory: String?, store: ResponseStore?, failure: StoreError? = nil, memoryCapacity: Int, diskCapacity: Int,
+    options: LMDBURLCache.Options
+  ) {
+    self.directory = directory
+    self.options = options
+    memory = MemoryTier(capacityByteCount: memoryCapacity)
+    settings = Mutex(Settings())
+    diskLimit = Atomic(diskCapacity)
+    flushMark = Atomic(store?.acceptedNumber ?? 0)
+    isWaitingForDisk = Atomic(failure?.isInUseByOthers == true)
+    unusableFile = Mutex(failure.flatMap { DataFileMark(directory: directory, leftAloneAfter: $0) })
+    if let failure {
+      options.log(Self.line(on: failure, usesDisk: diskCapacity >= ResponseStore.minimumCapacityByteCount))
+      recovery.withLock { $0.hasLoggedFailure = failure.isInUseByOthers }
+    }
+    if let store { setStore(store) }
+  }
+
+  /// Sets the open store, which from then on drops copies in the memory tier when another cache of this process writes.
+  func setStore(_ store: ResponseStore) {
+    store.add(memory)
+    openStore.set(store)
+  }
+
+  /// The store, if there is a disk tier.
+  var store: ResponseStore? { usesDisk ? openStore.load() : nil }
+
+  var usesDisk: Bool { diskCapacity >= ResponseStore.minimumCapacityByteCount }
+
+  var now: Date { options.clock() }
+
+  // MARK: Capacity
+
+  var diskCapacity: Int { diskLimit.load(ordering: .relaxed) }
+
+  /// The maximum size of a body that is stored for a session.
+  ///
+  /// It is 5% of the larger capacity, as in Apple's loading system, but at most the maximum in the options.
+  var maximumSessionBodyByteCount: Int {
+    min(max(diskCapacity, memory.capacityByteCount) / 20, max(0, options.maximumStoredBodyByteCount))
+  }
+
+  /// The size of the directory's files on disk in bytes, with or without a disk tier.
+  var diskByteCount: Int { openStore.load()?.diskByteCount ?? 0 }
+
+  /// Sets the disk capacity. A value below the store's minimum empties the disk tier and keeps the memory tier.
+  func setDiskCapacity(_ capacity: Int) {
+    resizing.withLock { _ in applyDiskCapacity(capacity) }
+  }
+
+  private func applyDiskCapacity(_ capacity: Int) {
+    diskLimit.store(capacity, ordering: .relaxed)
+    let isUsable = capacity >= ResponseStore.minimumCapacityByteCount
+    if let store = openStore.load() {
+      if isUsable { setCapacity(capacity, of: store) } else { emptyDisk(store) }
+      reopenIfFailed(store)
+    } else if isUsable, let directory {
+      do {
+        try openDisk(directory)
+      } catch {
+        options.log(Self.line(on: error, usesDisk: true))
+        guard error.isInUseByOthers else { return }
+        isWaitingForDisk.store(true, ordering: .sequentiallyConsistent)
+        memory.removeAll { _ in true }
+      }
+    }
+  }
+
+  private func setCapacity(_ capacity: Int, of store: ResponseStore) {
+    store.capacityByteCount = capacity
+    // If the capacity could not be applied, the previous one remains in effect, and the log has the reason.
+    guard !store.hasFailed, !store.isApplyingCapacity else { return }
+    diskLimit.store(store.capacityByteCount, ordering: .relaxed)
+  }
+
+  /// Removes everything from the store and keeps the memory tier.
+  ///
+  /// The tokens of entries in memory are moved past this removal, unless another removal comes between.
+  private func emptyDisk(_ store: ResponseStore) {
+    let before = store.removalToken
+    memory.forEach { _ = use($0) }
+    var after = before
+    store.remove(.everything, movingPast: &after)
+    memory.forEach { entry in
+      _ = entry.removalToken.compareExchange(expected: before, desired: after, ordering: .relaxed)
+    }
+  }
+
+  // MARK: Removal tokens
+
+  /// The token of responses that were requested or stored while no store was open.
+  ///
+  /// They count as removed when a store is opened, because earlier removals from that store are not known.
+  static let tokenWithoutStore = RemovalToken.max
+
+  /// The present position in the order of removals by all processes.
+  var removalToken: RemovalToken {
+    if let token = openStore.use({ $0.removalToken }) { return token }
+    _ = worksAlone()
+    return Self.tokenWithoutStore
+  }
+
+  /// Whether a removal since a token may cover a response that comes from a URL now. Moves the token to the present.
+  func mayBeRemoved(_ url: URL?, _ partition: String, since token: inout RemovalToken) -> Bool {
+    openStore.load()?.mayBeRemoved(url, partition: partition, since: &token) ?? !worksAlone()
+  }
+
+  // MARK: Lookups
+
+  /// Returns the newest response for a key that `matches` accepts, fresh or stale.
+  ///
+  /// - Parameters:
+  ///   - url: The URL of the request, if known. It is usually the response's URL, which is then not parsed again.
+  ///   - limit: The maximum size of a body that is copied out of the store; nil for no maximum.
+  func lookup(
+    _ key: RequestKey, url: URL? = nil, leavingBodiesBeyond limit: Int? = nil, where matches: (VaryKey) -> Bool
+  ) -> LMDBCachedURLResponse? {
+    let usesMemory = memory.capacityByteCount > 0
+    if usesMemory, let entry = memory.lookup(key, where: matches), use(entry) { return entry.response }
+    guard let store else {
+      openStore.use { reopenIfFailed($0) }
+      openDiskIfWaiting()
+      return nil
+    }
+    // Read both before the disk, so that concurrent changes are noticed.
+    let token = store.removalToken
+    let changeCount = usesMemory ? memory.changeCount(for: key) : 0
+    let found =
+      limit.map { store.lookup(key, leavingBodiesBeyond: $0, where: matches) } ?? store.lookup(key, where: matches)
+    guard let stored = found else {
+      reopenIfFailed(store)
+      return nil
+    }
+    let response = LMDBCachedURLResponse(CacheEntry(stored, key: key), url: url)
+    if usesMemory, !stored.hasOtherVariants, limit == nil || stored.storedBody == nil {
+      // Among several variants, only the disk knows which matching one is the newest.
+      memory.insertCopy(
+        MemoryTier.Entry(response, useDigest: store.useDigest(of: key), removalToken: token),
+        unlessChangedSince: changeCount)
+    }
+    return response
+  }
+
+  /// Records a use of an entry in the memory tier; returns false if a removal by any process covers the entry.
+  func use(_ entry: MemoryTier.Entry) -> Bool {
+    openStore.use { store in
+      let known = entry.removalToken.load(ordering: .relaxed)
+      var token = known
+      // Do not copy the record, which would retain each of its parts. Usually the record is not read at all.
+      let wasRemoved = store.wasRemoved(
+        entry.response.record.key, storedAt: entry.response.record.storedAt,
+        groups: { CacheGroups.groups(of: entry.response.record.fields) }, isOnItsOwn: !usesDisk, since: &token)
+      if wasRemoved {
+        // Keep its token: other lookups may have found the entry, too, and have yet to compare it.
+        memory.remove(entry)
+        return false
+      }
+      if token != known { entry.removalToken.store(token, ordering: .relaxed) }
+      // Eviction from disk considers uses in both tiers.
+      if entry.isOnDisk, usesDisk { store.recordUse(of: entry.useDigest) }
+      return true
+    } ?? worksAlone()
+  }
+
+  /// Returns the number of variants stored for a key.
+  func variantCount(_ key: RequestKey) -> Int {
+    var seen = Set(memory.variants(of: key))
+    store?.forEachVariant(of: key) { seen.insert($0) }
+    return seen.count
+  }
+
+  // MARK: Storing
+
+  /// Stores a response in memory and, if `reachesDisk` is true, on disk.
+  ///
+  /// The store is first. A concurrent lookup can put the older response into memory, but only until this method inserts
+  /// the new one. If the memory tier does not accept the new one, lookups find it in the store. No lock is held across
+  /// both tiers, because both compare the removal token.
+  ///
+  /// - Parameters:
+  ///   - token: The removal token from before the origin was asked; nil for a response that a caller stores now.
+  ///   - waitsForSpace: Whether the call may block while the write queue is full.
+  ///   - isRevoked: Whether the permit to store the response was revoked. Checked first, and again under the memory
+  ///     tier's lock.
+  func insert(
+    _ response: LMDBCachedURLResponse, reachesDisk: Bool, askedAt token: RemovalToken? = nil,
+    waitsForSpace: Bool = true,
+    unless isRevoked: () -> Bool = { false }
+  ) {
+    guard !isRevoked() else { return }
+    let record = response.record
+    let token = token ?? removalToken
+    guard let store else {
+      guard openStore.use({ _ in true }) ?? worksAlone() else { return }
+      let entry = MemoryTier.Entry(response, useDigest: nil, removalToken: token)
+      return memory.insert(entry, unlessChangedSince: nil, unless: isRevoked)
+    }
+    let changeCount = memory.changeCount(for: record.key)
+    var isOnDisk = false
+    if reachesDisk {
+      isOnDisk = store.store(record.newResponse, askedAt: token, waitsForSpace: waitsForSpace, by: memory)
+    } else {
+      // Remove the older copy from disk; otherwise it would reappear after the memory tier evicts the new response.
+      store.discard(record.newResponse, by: memory)
+    }
+    let entry = MemoryTier.Entry(
+      response, useDigest: isOnDisk ? store.useDigest(of: record.key) : nil, removalToken: token)
+    memory.insert(entry, unlessChangedSince: changeCount, unless: isRevoked)
+    reopenIfFailed(store)
+  }
+
+  /// Removes the older responses that a response would replace, without storing it.
+  func discard(_ record: CacheEntry) {
+    store?.discard(record.newResponse, by: memory)
+    memory.remove(record.key)
+  }
+
+  /// Replaces the fields and freshness of a stored response after a 304 (RFC 9111, section 4.3.4), in each tier.
+  ///
+  /// A tier in which the response was removed or replaced stays unchanged. Does not wait for space in the write queue.
+  func update(_ old: LMDBCachedURLResponse, fields: HTTPFields, facts: FreshnessInfo) {
+    let record = old.record
+    let vary = record.vary
+    var inMemory = memory.lookup(record.key) { $0 == vary }
+    if inMemory?.response.record.facts != record.facts { inMemory = nil }
+    // A response that came from the store needs no second lookup, which would copy the body.
+    var onDisk = usesDisk ? record.stored : nil
+    if onDisk == nil { onDisk = store?.lookup(record.key) { $0 == vary } }
+    if onDisk?.facts != record.facts { onDisk = nil }
+    // The store first, as in ``insert(_:reachesDisk:askedAt:waitsForSpace:unless:)``.
+    if let onDisk { store?.update(onDisk, fields: fields, facts: facts, waitsForSpace: false, by: memory) }
+    guard let inMemory else {
+      // A concurrent lookup may be about to insert the old fields there.
+      if onDisk != nil { memory.remove(record.key) }
+      return
+    }
+    let updated = LMDBCachedURLResponse(
+      inMemory.response.record.updated(fields: fields, facts: facts), userInfo: old.userInfo,
+      storagePolicy: old.storagePolicy)
+    // Use the token of the old entry: a removal that has covered that one since covers this one, too.
+    memory.replace(
+      inMemory,
+      with: MemoryTier.Entry(
+        updated, useDigest: onDisk == nil ? nil : store?.useDigest(of: record.key),
+        removalToken: inMemory.removalToken.load(ordering: .relaxed)))
+  }
+
+  /// Whether a response stays fresh long enough for the disk tier, as in SDURLCache.
+  ///
+  /// A response with a validator is always accepted, because it can be validated. A response that declares no lifetime
+  /// is accepted, too, because the caller chose to store it.
+  func meetsMinimumLifetime(_ facts: FreshnessInfo, hasExplicitLifetime: () -> Bool) -> Bool {
+    let validators: FreshnessInfo.Flags = [.strongETag, .weakETag, .lastModified]
+    if !facts.flags.isDisjoint(with: validators) { return true }
+    if facts.remaining(at: now) >= settings.withLock({ $0.minCacheInterval }) { return true }
+    return !hasExplicitLifetime()
+  }
+
+  // MARK: Removing
+
+  func remove(_ key: RequestKey) {
+    var token = removalToken
+    remove(key, movingPast: &token)
+  }
+
+  /// Removes a key from both tiers.
+  ///
+  /// The store is first: once the removal is logged, no covered copy in memory is served, and the memory tier only
+  /// frees its bytes.
+  ///
+  /// - Parameter token: The token of a response that the removal does not cover; it is moved past the removal.
+  func remove(_ key: RequestKey, movingPast token: inout RemovalToken) {
+    removeFromStore { $0.remove(.key(key.bytes), movingPast: &token) }
+    memory.remove(key)
+  }
+
+  /// Whether a response is or may be stored for a key.
+  ///
+  /// In a failed store nothing is found, but another process may have recreated it.
+  func holds(_ key: RequestKey) -> Bool {
+    if !memory.variants(of: key).isEmpty { return true }
+    guard let store = openStore.load() else { return !worksAlone() }
+    var isHeld = store.hasFailed
+    store.forEachVariant(of: key) { _ in isHeld = true }
+    return isHeld
+  }
+
+  func flush() throws {
+    guard let store = openStore.load() else { return }
+    defer { reopenIfFailed(store) }
+    try store.flush(since: flushMark)
+  }
+}

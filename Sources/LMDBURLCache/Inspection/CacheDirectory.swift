@@ -1,0 +1,182 @@
+public import Foundation
+import HTTPCaching
+import LMDB
+import ResponseStore
+
+/// Inspects and purges an existing cache directory without opening a cache.
+///
+///     let directory = try CacheDirectory(existingAt: url)
+///     directory.forEachEntry { entry in print(entry.url, entry.bodyByteCount); return true }
+///     let removed = directory.remove(.since(date))
+///
+/// Creates and repairs nothing, and keeps the capacity. Other processes can use the directory at the same time. No call
+/// waits indefinitely for a process that holds the write lock, even if that process is suspended. In this process no
+/// cache can be opened on the directory until this object is released; a cache that is open already is not affected.
+///
+/// All members can be called from any thread.
+public final class CacheDirectory: Sendable {
+  /// The directory's path.
+  public let path: String
+  private let store: ResponseStore
+
+  /// One stored response, without its body.
+  public struct Entry: Sendable {
+    /// The URL of the request, with its query.
+    public let url: String
+    /// The method of the request.
+    public let method: String
+    /// The HTTP status code; 0 for a response that is not HTTP.
+    public let status: Int
+    /// The time of storing.
+    public let storedAt: Date
+    /// The body's size in bytes.
+    public let bodyByteCount: Int
+    /// The names of the request fields in the Vary key, in lower case.
+    ///
+    /// They include `authorization` for a response to a request with credentials.
+    public let varyNames: [String]
+    /// The partition of the cache key; empty by default.
+    public let partition: String
+    private let facts: FreshnessInfo
+    private let rowID: UInt64
+    private let keyBytes: [UInt8]
+
+    fileprivate init(_ entry: StoredResponseInfo) {
+      url = entry.key.urlString
+      method = entry.key.method
+      status = entry.status
+      storedAt = entry.storedAt
+      bodyByteCount = entry.bodyByteCount
+      varyNames = entry.varyNames
+      partition = entry.key.partition
+      facts = entry.facts
+      rowID = entry.rowID
+      keyBytes = entry.key.bytes
+    }
+
+    /// Returns the age in seconds at a time (RFC 9111, section 4.2.3).
+    public func age(at now: Date) -> TimeInterval { facts.currentAge(at: now) }
+
+    /// Returns the remaining freshness lifetime in seconds; negative if the response is stale.
+    public func timeToLive(at now: Date) -> TimeInterval { facts.remaining(at: now) }
+
+    /// Whether the response can be served without validation.
+    public func isFresh(at now: Date) -> Bool { facts.isFresh(at: now) && !facts.flags.contains(.noCache) }
+
+    /// Whether the entry precedes another one in the order on disk: by host, then scheme and port, then path.
+    public func precedes(_ other: Entry) -> Bool {
+      keyBytes == other.keyBytes ? rowID < other.rowID : keyBytes.lexicographicallyPrecedes(other.keyBytes)
+    }
+  }
+
+  /// Opens the store in a directory.
+  ///
+  /// - Throws: `StoreError` of the module `ResponseStore`: the directory is missing or may not be read and written, or
+  ///   the store in it is missing, corrupt, of another format version or not a store of this library.
+  public init(existingAt directory: URL) throws {
+    path = directory.path
+    store = try ResponseStore.open(directory: path, options: .existing)
+  }
+
+  deinit {
+    store.close()
+  }
+
+  /// The disk capacity in bytes.
+  public var capacityByteCount: Int { store.capacityByteCount }
+
+  /// The allocated size of the directory's files on disk in bytes.
+  public var diskByteCount: Int { store.diskByteCount }
+
+  /// The size of the stored record headers and bodies in bytes, without the store's overhead.
+  public var payloadByteCount: Int { store.statistics.payloadByteCount }
+
+  /// The number of stored responses, including purged responses that are not deleted yet.
+  ///
+  /// - Complexity: O(1).
+  public var entryCount: Int { store.entryCount }
+
+  /// The times at which the oldest and the newest response were stored; nil if there is none.
+  ///
+  /// - Complexity: O(log entries).
+  public var storedTimes: ClosedRange<Date>? { store.storedTimes }
+
+  /// The bytes on disk in excess of 110% of the capacity, for example after the capacity was lowered.
+  ///
+  /// The cache that uses the directory reduces them.
+  public var excessByteCount: Int { store.excessByteCount }
+
+  /// The number of purges whose responses are hidden but not yet deleted from the disk.
+  public var pendingPurgeCount: Int { store.pendingRemovalCount }
+
+  /// Calls `body` with each stored response until it returns false.
+  ///
+  /// Buffers a bounded number of entries and holds no lock or transaction while `body` runs, so `body` may be slow.
+  ///
+  /// - Parameters:
+  ///   - order: The order of the responses; by default by the time of storing, oldest first.
+  ///   - body: A closure that receives each response and returns whether to continue.
+  /// - Throws: The error of `body`.
+  /// - Complexity: O(entries).
+  public func forEachEntry<E: Error>(
+    in order: EntryOrder = .time, _ body: (Entry) throws(E) -> Bool
+  ) throws(E) {
+    try store.forEachEntry(in: order) { (entry) throws(E) in try body(Entry(entry)) }
+  }
+
+  /// Checks the whole store: all checksums, the tables against each other, sizes and counts.
+  ///
+  /// - Parameter progress: Receives the number of checked responses and their total, periodically.
+  /// - Complexity: O(bytes stored) in time, O(1) in memory.
+  public func verify(progress: (_ done: Int, _ total: Int) -> Void = { _, _ in }) -> StoreVerification {
+    store.verify(progress: progress)
+  }
+
+  /// Returns the violations that ``verify(progress:)`` finds, one sentence for each.
+  public func checkInvariants() -> [String] { store.checkInvariants() }
+
+  /// Purges the responses that a scope covers. When it returns, no thread or process can read them, even after a crash.
+  ///
+  /// The disk space is also free for new responses when it returns. If no process commits anything for a second, for
+  /// example because a suspended process holds the write lock, the next writer frees the space.
+  ///
+  /// - Returns: The number of removed entries, the size of their bodies in bytes, and the number of remaining entries,
+  ///   counted immediately before the removal. Nil for a URL that cannot be cached.
+  /// - Throws: `StoreError` of the module `ResponseStore` if the removal could not be logged. Nothing was removed then.
+  /// - Complexity: O(entries), because it counts them.
+  @discardableResult
+  public func remove(_ scope: PurgeScope) throws -> (entryCount: Int, byteCount: Int, keptCount: Int)? {
+    guard let scope = scope.removalScope else { return nil }
+    var count = (entryCount: 0, byteCount: 0, keptCount: 0)
+    store.forEachEntry(coveredBy: scope) { entry, isCovered in
+      if isCovered {
+        count.entryCount += 1
+        count.byteCount += entry.bodyByteCount
+      } else {
+        count.keptCount += 1
+      }
+      return true
+    }
+    try store.removeOrThrow(scope)
+    store.applyRemovals()
+    return count
+  }
+
+  /// Purges a directory that cannot be opened because other processes use all reader slots.
+  ///
+  /// Unlike ``remove(_:)``, it neither counts entries nor frees disk space; the other processes free the space.
+  ///
+  /// - Returns: False for a URL that cannot be cached.
+  /// - Throws: `StoreError` of the module `ResponseStore`: the directory or the store in it is missing, corrupt, or not
+  ///   a store of this library; no other process uses it; or the removal could not be logged. Nothing was removed then.
+  public static func remove(_ scope: PurgeScope, fromDirectoryInUse directory: URL) throws -> Bool {
+    guard let scope = scope.removalScope else { return false }
+    try ResponseStore.remove(scope, fromStoreInUseAt: directory.path)
+    return true
+  }
+
+  /// Returns whether an error of ``init(existingAt:)`` means that other processes use all reader slots.
+  public static func isOutOfReaderSlots(_ error: any Error) -> Bool {
+    (error as? StoreError)?.cause?.code == .readersFull
+  }
+}

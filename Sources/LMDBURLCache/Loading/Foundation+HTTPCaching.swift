@@ -1,0 +1,149 @@
+import CachingClient
+import Foundation
+import HTTPCaching
+
+#if canImport(FoundationNetworking)
+  import FoundationNetworking
+#endif
+
+extension HTTPFields {
+  /// Creates the fields of a Foundation message, in which Foundation has already joined lines of the same name.
+  init(foundation fields: [String: String]?) {
+    self.init()
+    guard let fields else { return }
+    reserveCapacity(fields.count)
+    for (name, value) in fields { append(name: name, value: value) }
+  }
+
+  /// The fields in Foundation's form, with one line per name.
+  var foundation: [String: String] {
+    var joined = FoundationFields()
+    for (name, value) in self { joined.append(name: name, value: value) }
+    return joined.fields
+  }
+}
+
+/// Header fields in Foundation's form: lines of the same name are joined, under the spelling of the first.
+struct FoundationFields {
+  private(set) var fields = [String: String](minimumCapacity: 12)
+  /// A set of hashed lengths and first letters of the names; equal names have the same bit.
+  private var shapes: UInt64 = 0
+  /// The spelling of each name's first line, by the name in lower case. Replaces a linear search among many names.
+  private var spellings: [String: String] = [:]
+  /// The number of names from which on `spellings` contains all of them.
+  private static let manyCount = 64
+
+  mutating func append(name: String, value: String) {
+    guard fields.count < Self.manyCount else { return appendAmongMany(name: name, value: value) }
+    let shape: UInt64 = 1 << (UInt64(name.utf8.count &* 8 &+ Int((name.utf8.first ?? 0) & 0x1f)) & 63)
+    if shapes & shape != 0, let first = fields.keys.first(where: { $0.isSameFieldName(as: name) }) {
+      fields[first, default: ""] += ", " + value
+    } else {
+      shapes |= shape
+      fields[name] = value
+    }
+  }
+
+  private mutating func appendAmongMany(name: String, value: String) {
+    if spellings.isEmpty {
+      for first in fields.keys { spellings[first.lowercasedFieldName] = first }
+    }
+    let lowercased = name.lowercasedFieldName
+    if let first = spellings[lowercased] {
+      fields[first, default: ""] += ", " + value
+    } else {
+      spellings[lowercased] = name
+      fields[name] = value
+    }
+  }
+}
+
+extension String {
+  /// The field name in lower case. Only ASCII letters change.
+  fileprivate var lowercasedFieldName: String {
+    String(decoding: utf8.map { $0 &- 0x41 < 26 ? $0 | 0x20 : $0 }, as: UTF8.self)
+  }
+
+  /// Whether both are the same field name: the case of ASCII letters is ignored (RFC 9110, section 5.1).
+  ///
+  /// Foundation's comparison would take longer than the rest of creating a response.
+  fileprivate func isSameFieldName(as other: String) -> Bool {
+    utf8.count == other.utf8.count
+      && zip(utf8, other.utf8).allSatisfy { left, right in
+        left == right || (left ^ right == 0x20 && (left | 0x20) &- 0x61 < 26)
+      }
+  }
+}
+
+extension URLRequest {
+  /// The request for the caching modules; nil without a URL.
+  var head: RequestHead? {
+    guard let url else { return nil }
+    var head = RequestHead(method: httpMethod ?? "GET", url: url, fields: HTTPFields(foundation: allHTTPHeaderFields))
+    head.defaultUserAgent = Self.defaultUserAgent
+    return head
+  }
+
+  /// The `User-Agent` of requests that have none, with a placeholder for the version that Foundation sends.
+  private static let defaultUserAgent = ProcessInfo.processInfo.processName + " (unknown version)"
+
+  /// Returns this request with the URL, method and fields of `head`.
+  func replacing(_ head: RequestHead) -> URLRequest {
+    var request = self
+    request.url = head.url
+    request.httpMethod = head.method
+    for name in (request.allHTTPHeaderFields ?? [:]).keys where !head.fields.contains(name) {
+      request.setValue(nil, forHTTPHeaderField: name)
+    }
+    for (name, value) in head.fields.foundation { request.setValue(value, forHTTPHeaderField: name) }
+    return request
+  }
+}
+
+extension HTTPURLResponse {
+  /// The response head for the caching modules.
+  var head: ResponseHead {
+    var fields = HTTPFields()
+    fields.reserveCapacity(allHeaderFields.count)
+    for (name, value) in allHeaderFields {
+      guard let name = name.base as? String, let value = value as? String else { continue }
+      fields.append(name: name, value: value)
+    }
+    return ResponseHead(status: statusCode, fields: fields)
+  }
+
+  /// Creates a response from a head; nil if Foundation refuses, which it does for no URL and status that is stored.
+  static func make(url: URL, head: ResponseHead) -> HTTPURLResponse? {
+    make(url: url, status: head.status, fields: head.fields.foundation)
+  }
+
+  static func make(url: URL, status: Int, fields: [String: String]) -> HTTPURLResponse? {
+    HTTPURLResponse(url: url, statusCode: status, httpVersion: "HTTP/1.1", headerFields: fields)
+  }
+}
+
+extension RequestPolicy {
+  /// Converts a policy by name, because Foundation's raw values on Linux differ from those on Apple's systems.
+  init(_ policy: URLRequest.CachePolicy) {
+    self =
+      switch policy {
+      case .useProtocolCachePolicy: .useProtocolCachePolicy
+      case .reloadIgnoringLocalCacheData: .reloadIgnoringLocalCacheData
+      case .reloadIgnoringLocalAndRemoteCacheData: .reloadIgnoringLocalAndRemoteCacheData
+      case .returnCacheDataElseLoad: .returnCacheDataElseLoad
+      case .returnCacheDataDontLoad: .returnCacheDataDontLoad
+      case .reloadRevalidatingCacheData: .reloadRevalidatingCacheData
+      @unknown default: .useProtocolCachePolicy
+      }
+  }
+}
+
+extension URL {
+  /// Whether a `Host` field names another host than the URL.
+  func isOtherHost(thanIn fields: [String: String]) -> Bool {
+    for (name, value) in fields where name.isSameFieldName(as: "Host") {
+      if RequestHead(url: self, fields: [name: value]).namesOtherHost { return true }
+    }
+    return false
+  }
+}

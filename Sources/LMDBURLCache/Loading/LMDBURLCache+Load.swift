@@ -1,0 +1,56 @@
+public import CachingClient
+public import Foundation
+public import HTTPCaching
+
+#if canImport(FoundationNetworking)
+  public import FoundationNetworking
+#endif
+
+/// A complete response with its source, age and TTL, and the rules that decided.
+public struct LoadResult: Sendable {
+  /// The complete body.
+  public let data: Data
+  /// The response; a stored response has an `Age` field.
+  public let response: URLResponse
+  /// The source of the response.
+  public let source: ResponseSource
+  /// The age in seconds; 0 for a response from the origin that declares no age.
+  public let age: Int
+  /// The TTL of the stored response in seconds, negative if it is stale; nil if none is stored.
+  public let timeToLive: TimeInterval?
+  /// The rule that selected this response, with its RFC and section.
+  public let reason: Rule
+  /// The rule because of which a response from the origin was not stored.
+  ///
+  /// Nil if it was stored, if it came from the store, or if only its body or the delegate prevented storing it.
+  public let refusal: Rule?
+}
+
+extension LMDBURLCache {
+  /// Loads a request like ``data(for:)`` and reports the source, age, TTL and the rules that decided.
+  ///
+  /// - Parameter request: Any request; its cache policy is honored.
+  /// - Throws: The errors of ``data(for:)``.
+  /// - Complexity: As ``data(for:)``; a response that is not a hit costs one more lookup.
+  public func load(_ request: URLRequest) async throws -> LoadResult {
+    do {
+      let load = CachedLoad(context: ownContext, cache: self)
+      let result = try await load.run(load.firstHop(request))
+      let (response, urlResponse) = (result.response, try result.urlResponse())
+      // A fetched response is stored after its body has been read completely.
+      let data = try await response.body.collect(upTo: .max)
+      return LoadResult(
+        data: data, response: urlResponse, source: response.source, age: response.age,
+        timeToLive: timeToLive(of: result), reason: response.reason, refusal: response.refusal)
+    } catch {
+      throw FoundationResponse.error(for: error)
+    }
+  }
+
+  private func timeToLive(of result: CachedLoad.Result) -> TimeInterval? {
+    let response = result.response
+    // Only the tiers have the new freshness of a revalidated entry.
+    if let entry = response.entry, response.source != .revalidated { return entry.facts.remaining(at: core.now) }
+    return core.lookup(result.request)?.record.facts.remaining(at: core.now)
+  }
+}

@@ -1,0 +1,35 @@
+import Foundation
+import Synchronization
+
+#if canImport(FoundationNetworking)
+  import FoundationNetworking
+#endif
+
+/// The Foundation objects of a request, which the caching client passes to the transport and the storage.
+final class RequestContext: Sendable {
+  /// The request with the fields that its session adds; for a redirect, the request of the hop.
+  let request: URLRequest
+  /// The data task of the first hop of a session's request. Writes of a subclass then use the method for a task.
+  let task: URLSessionDataTask?
+  /// The response that the session's own lookup found before it created the protocol object; used once.
+  private let prefetched: Mutex<Prefetched>
+
+  private enum Prefetched: Sendable {
+    case none
+    case found(CachedURLResponse)
+  }
+
+  init(request: URLRequest, task: URLSessionDataTask? = nil, prefetched: CachedURLResponse? = nil) {
+    self.request = request
+    self.task = task
+    self.prefetched = Mutex(prefetched.map { .found($0) } ?? .none)
+  }
+
+  func takePrefetched() -> CachedURLResponse? {
+    prefetched.withLock { prefetched in
+      defer { prefetched = .none }
+      if case .found(let response) = prefetched { return response }
+      return nil
+    }
+  }
+}

@@ -1,0 +1,261 @@
+import CachingClient
+import Foundation
+import HTTPCaching
+import Synchronization
+
+#if canImport(FoundationNetworking)
+  import FoundationNetworking
+#endif
+
+/// Connects a `URLSession` to the caching client.
+///
+/// GET and HEAD requests of data tasks use the caching client. The protocol class that would handle a request without
+/// this library loads everything else. The response to an unsafe request then invalidates stored responses (RFC 9111,
+/// section 4.4).
+///
+/// Foundation's protocols are not `Sendable`, so the loading task refers to this object with an ``AnyThread``.
+/// Foundation starts and stops the object on the task's queue. All events are delivered there, too: completing a task
+/// twice, or after its cancellation, would stop the process.
+final class CachingURLProtocol: URLProtocol {
+  private enum Phase: Sendable {
+    case idle
+    case loading(Task<Void, Never>)
+    case builtIn(AnyThread, PassthroughProtocolClient)
+    /// All events are delivered, or Foundation has cancelled the task.
+    case over
+  }
+
+  private struct State: Sendable {
+    var phase = Phase.idle
+    var isSuspended = false
+    /// The continuation of the loading task while it waits for the end of a suspension.
+    var sleeper: CheckedContinuation<Void, Never>?
+  }
+
+  /// A protocol object that is passed to another thread.
+  private struct AnyThread: @unchecked Sendable {
+    // Sendable: this class delivers events on the task's queue. A built-in protocol is only started and stopped there.
+    let urlProtocol: URLProtocol
+  }
+
+  /// A reference to this object for the objects that it owns.
+  private final class WeakReference: @unchecked Sendable {
+    // Sendable like `AnyThread`; weak references are read atomically, and this one is never set again.
+    weak var urlProtocol: CachingURLProtocol?
+    init(_ urlProtocol: CachingURLProtocol) { self.urlProtocol = urlProtocol }
+  }
+
+  private let state = Mutex(State())
+  /// The task's queue; set once, in `startLoading`, before the loading task exists.
+  private var queue: DispatchQueue?
+
+  // MARK: Accepted requests
+
+  override class func canInit(with request: URLRequest) -> Bool {
+    guard let scheme = request.url?.scheme?.lowercased() else { return false }
+    return scheme == "http" || scheme == "https"
+  }
+
+  override class func canonicalRequest(for request: URLRequest) -> URLRequest { request }
+
+  // MARK: Loading
+
+  /// Starts loading, or ends a suspension. Foundation calls this at each `resume()` of the task, even if it is running.
+  override func startLoading() {
+    let (phase, sleeper) = state.withLock { state in
+      state.isSuspended = false
+      defer { state.sleeper = nil }
+      return (state.phase, state.sleeper)
+    }
+    sleeper?.resume()
+    switch phase {
+    case .idle: start()
+    case .builtIn(let builtIn, _): builtIn.urlProtocol.startLoading()
+    case .loading, .over: break
+    }
+  }
+
+  private func start() {
+    guard let task, let request = task.currentRequest else { return fail(URLError(.badURL)) }
+    if task is URLSessionDownloadTask {
+      // Foundation traps if a class other than its own finishes a download.
+      return fail(
+        URLError(
+          .unsupportedURL,
+          userInfo: [
+            NSLocalizedDescriptionKey:
+              "A session that caches cannot run download tasks: use a data task, or a session without caching(with:)."
+          ]))
+    }
+    let context = SessionContext.of(task)
+    let method = request.httpMethod ?? "GET"
+    let hasBody = request.httpBody != nil || request.httpBodyStream != nil
+    guard let cache = context.cache, let dataTask = task as? URLSessionDataTask, !(task is URLSessionUploadTask),
+      method == "GET" || method == "HEAD", !hasBody
+    else { return loadBuiltIn(request, task, context) }
+    load(request, dataTask, context, cache)
+  }
+
+  /// Stops or pauses loading. Foundation calls this when the task is cancelled or suspended.
+  override func stopLoading() {
+    let isSuspension = task?.state == .suspended
+    let (phase, sleeper) = state.withLock { state in
+      state.isSuspended = isSuspension
+      let before = (state.phase, state.sleeper)
+      if !isSuspension {
+        state.phase = .over
+        state.sleeper = nil
+        return before
+      }
+      return (state.phase, nil)
+    }
+    sleeper?.resume()
+    switch phase {
+    case .loading(let task) where !isSuspension:
+      // Cancel on another queue, because cancellation handlers may wait for the present one.
+      SessionCalls.queue.async { task.cancel() }
+    case .builtIn(let builtIn, let observer):
+      if !isSuspension { observer.look(at: task) }
+      builtIn.urlProtocol.stopLoading()
+    case .idle, .loading, .over: break
+    }
+  }
+
+  // MARK: Through the caching client
+
+  private func load(
+    _ request: URLRequest, _ task: URLSessionDataTask, _ context: SessionContext, _ cache: LMDBURLCache
+  ) {
+    let load = CachedLoad(
+      context: context, cache: cache, task: task, session: TaskReflection.session(of: task),
+      prefetched: cachedResponse)
+    var hop = load.firstHop(request)
+    // If the session's own lookup found nothing, a second lookup would not either.
+    if cachedResponse != nil, let stored = load.storedResponse(to: &hop) {
+      // Deliver a hit at once, on this queue.
+      state.withLock { $0.phase = .over }
+      return deliver(stored.response, body: stored.body)
+    }
+    queue = TaskReflection.queue(of: task)
+    let this = AnyThread(urlProtocol: self)
+    let deliversChunks = load.deliversChunks
+    state.withLock { state in
+      state.phase = .loading(
+        Task { [hop] in await (this.urlProtocol as? CachingURLProtocol)?.run(load, hop, inChunks: deliversChunks) })
+    }
+  }
+
+  private func run(_ load: CachedLoad, _ hop: CachedLoad.Hop?, inChunks: Bool) async {
+    do {
+      try await deliver(try await load.run(hop), inChunks: inChunks)
+    } catch {
+      let error = FoundationResponse.error(for: error)
+      await onTaskQueue(isLast: true) { $0.fail(error) }
+    }
+  }
+
+  private func deliver(_ result: CachedLoad.Result, inChunks: Bool) async throws {
+    let response = SendableResponse(try result.urlResponse())
+    let body = result.response.body
+    guard inChunks, body.bytes == nil else {
+      let body = try await body.collect(upTo: .max)
+      await onTaskQueue(isLast: true) { $0.deliver(response.response, body: body) }
+      return
+    }
+    await onTaskQueue { this in
+      this.client?.urlProtocol(this, didReceive: response.response, cacheStoragePolicy: .notAllowed)
+    }
+    for try await chunk in body {
+      guard await onTaskQueue({ $0.client?.urlProtocol($0, didLoad: chunk) }) else { return }
+    }
+    await onTaskQueue(isLast: true) { $0.client?.urlProtocolDidFinishLoading($0) }
+  }
+
+  private func deliver(_ response: URLResponse, body: Data) {
+    client?.urlProtocol(self, didReceive: response, cacheStoragePolicy: .notAllowed)
+    if !body.isEmpty { client?.urlProtocol(self, didLoad: body) }
+    client?.urlProtocolDidFinishLoading(self)
+  }
+
+  private func fail(_ error: any Error) {
+    state.withLock { $0.phase = .over }
+    client?.urlProtocol(self, didFailWithError: error)
+  }
+
+  /// Runs a step on the task's queue, unless the task is over. While the task is suspended, the step waits.
+  ///
+  /// - Returns: False if the task is over.
+  @discardableResult
+  private func onTaskQueue(
+    isLast: Bool = false, _ step: @escaping @Sendable (CachingURLProtocol) -> Void
+  ) async -> Bool {
+    await waitWhileSuspended()
+    let this = AnyThread(urlProtocol: self)
+    return await withCheckedContinuation { continuation in
+      let work = { @Sendable in
+        guard let this = this.urlProtocol as? CachingURLProtocol else { return continuation.resume(returning: false) }
+        let isLoading = this.state.withLock { state in
+          switch state.phase {
+          case .loading, .builtIn: break
+          case .idle, .over: return false
+          }
+          if isLast { state.phase = .over }
+          return true
+        }
+        if isLoading { step(this) }
+        continuation.resume(returning: isLoading)
+      }
+      if let queue { queue.async(execute: work) } else { work() }
+    }
+  }
+
+  private func waitWhileSuspended() async {
+    await withCheckedContinuation { continuation in
+      let waits = state.withLock { state in
+        if state.isSuspended { state.sleeper = continuation }
+        return state.isSuspended
+      }
+      if !waits { continuation.resume() }
+    }
+  }
+
+  // MARK: Requests that bypass the cache
+
+  /// Returns the forwarded request that updates the cache; nil without a cache.
+  private func forwarded(
+    _ request: URLRequest, _ task: URLSessionTask, _ context: SessionContext
+  ) -> ForwardedRequest<CacheStorage>? {
+    guard let cache = context.cache else { return nil }
+    let completed = context.complete(request, addsCookies: false)
+    guard
+      var asked = context.clientRequest(completed, context: RequestContext(request: completed), cache: cache)
+    else { return nil }
+    if let task = task as? URLSessionDataTask {
+      asked.willStore = WillCacheQuery.willStore(asked.head, task, TaskReflection.session(of: task), cache)
+    }
+    return ForwardedRequest(asked, past: cache.cachingClient)
+  }
+
+  private func loadBuiltIn(_ request: URLRequest, _ task: URLSessionTask, _ context: SessionContext) {
+    guard let client, let builtInClass = context.builtInClass(for: request) else {
+      return fail(URLError(.unsupportedURL))
+    }
+    queue = TaskReflection.queue(of: task)
+    let this = WeakReference(self)
+    let observer = PassthroughProtocolClient(
+      client, forwarded: forwarded(request, task, context),
+      afterRedirects: { this.urlProtocol?.forwarded($0, task, context) },
+      bodyLimit: request.httpMethod == "POST" ? context.cache?.cachingClient.maximumBodyByteCount ?? 0 : 0
+    ) { finish in await this.urlProtocol?.onTaskQueue(isLast: true) { _ in finish() } }
+    let builtIn = AnyThread(urlProtocol: builtInClass.init(task: task, cachedResponse: nil, client: observer))
+    state.withLock { $0.phase = .builtIn(builtIn, observer) }
+    builtIn.urlProtocol.startLoading()
+  }
+}
+
+/// The queue for calls of `resume()` and `cancel()`.
+///
+/// They wait for a queue that all sessions of the process share, and would deadlock if they were called on it.
+enum SessionCalls {
+  static let queue = DispatchQueue(label: "LMDBURLCache.session-calls")
+}

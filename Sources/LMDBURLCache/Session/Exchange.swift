@@ -1,0 +1,315 @@
+import CachingClient
+import Foundation
+import HTTPCaching
+import Synchronization
+
+#if canImport(FoundationNetworking)
+  import FoundationNetworking
+#endif
+
+/// One request and its response: receives the calls of the session delegate and returns a head and chunks.
+///
+/// The delegate's calls run on the queue of all sessions, so they do little. The reader does the expensive work.
+final class Exchange: Sendable {
+  /// An authentication challenge and the task that received it.
+  struct Challenge: @unchecked Sendable {
+    // Sendable: a challenge does not change after its creation, and tasks can be used from any thread.
+    let challenge: URLAuthenticationChallenge
+    let task: URLSessionTask
+  }
+
+  private struct Arrival: Sendable {
+    let response: SendableResponse
+    let lacksContent: Bool
+  }
+
+  private enum Head {
+    case awaited(CheckedContinuation<Arrival, any Error>?)
+    case delivered
+  }
+
+  private struct State {
+    var head = Head.awaited(nil)
+    /// The received chunks that are not read yet.
+    ///
+    /// The reader joins them, because a copy on the queue of all sessions would delay every transfer.
+    var unread: [Data] = []
+    var unreadByteCount = 0
+    var end: Result<Void, any Error>?
+    var reader: CheckedContinuation<Data?, any Error>?
+    var task: URLSessionDataTask?
+    var challenge: Challenge?
+    var startedAt = ContinuousClock.now
+    var pause: TransferPause?
+    var isPaused = false
+    /// Whether a timer is scheduled that ends the pause for one chunk.
+    var hasTimer = false
+
+    var isHeadAwaited: Bool {
+      if case .awaited = head { true } else { false }
+    }
+  }
+
+  /// The number of unread bytes at which the transfer is paused.
+  static let unreadByteLimit = 1 << 20
+
+  private let state = Mutex(State())
+  private let holdsUnauthorized: Bool
+  private let timeLimit: TimeInterval
+
+  /// - Parameters:
+  ///   - holdsUnauthorized: Whether a 401 is delivered only at its end, when its challenge is known.
+  ///   - timeLimit: The time without data, in seconds, after which Foundation ends the task.
+  init(holdsUnauthorized: Bool, timeLimit: TimeInterval) {
+    self.holdsUnauthorized = holdsUnauthorized
+    self.timeLimit = timeLimit.asTimeLimit
+  }
+
+  /// The number of received bytes that are not read yet.
+  var unreadByteCount: Int { state.withLock { $0.unreadByteCount } }
+
+  /// The challenge in the response.
+  var challenge: Challenge? { state.withLock { $0.challenge } }
+
+  /// Creates a task, starts it, and waits for its head.
+  ///
+  /// - Parameter make: Creates the task. Called on this library's queue, because creating a task waits for the queue of
+  ///   all sessions and must not block a thread that runs Swift tasks.
+  func start(_ make: @escaping @Sendable () -> URLSessionDataTask) async throws -> IncomingResponse {
+    let arrival = try await withCheckedThrowingContinuation { continuation in
+      let end = state.withLock { state -> Result<Void, any Error>? in
+        if state.end == nil { state.head = .awaited(continuation) }
+        return state.end
+      }
+      if case .failure(let error)? = end { return continuation.resume(throwing: error) }
+      SessionCalls.queue.async {
+        guard self.state.withLock({ $0.end == nil }) else { return }
+        let task = make()
+        self.state.withLock { state in
+          state.task = task
+          state.startedAt = .now
+        }
+        task.resume()
+      }
+    }
+    let body = ResponseBody(next: { [body = BodyReader(exchange: self)] in try await body.next() })
+    guard let response = arrival.response.response as? HTTPURLResponse else { throw URLError(.badServerResponse) }
+    var incoming = IncomingResponse(
+      head: response.head, body: body,
+      isContentDecoded: response.value(forHTTPHeaderField: "Content-Encoding") != nil)
+    incoming.lacksContent = arrival.lacksContent
+    return incoming
+  }
+
+  /// Fails the waiting callers with `CancellationError` and cancels the transfer.
+  func cancel() {
+    finish(.failure(CancellationError()))
+    // Use the queue that creates the task: the task then either exists already or is never created.
+    SessionCalls.queue.async { self.state.withLock { $0.task }?.cancel() }
+  }
+
+  func cancelUnlessOver() {
+    if state.withLock({ $0.end == nil }) { cancel() }
+  }
+
+  // MARK: Receiving
+
+  /// - Parameter isOver: Whether the task has ended, so that no content follows.
+  func receive(_ response: URLResponse, isOver: Bool = false) {
+    guard let response = response as? HTTPURLResponse, !response.isInterim else { return }
+    if holdsUnauthorized, response.statusCode == 401, !isOver { return }
+    let continuation = state.withLock { state -> CheckedContinuation<Arrival, any Error>? in
+      guard case .awaited(let continuation?) = state.head else { return nil }
+      state.head = .delivered
+      return continuation
+    }
+    // Foundation drops the content of a redirect without a `Location`.
+    continuation?.resume(
+      returning: Arrival(response: SendableResponse(response), lacksContent: isOver && response.isRedirect))
+  }
+
+  func receive(_ data: Data, of task: URLSessionTask) {
+    if state.withLock({ $0.isHeadAwaited }), let response = task.response { receive(response) }
+    typealias Next = (reader: CheckedContinuation<Data?, any Error>?, isFull: Bool)
+    let next = state.withLock { state -> Next in
+      guard state.end == nil else { return (nil, false) }
+      guard let reader = state.reader else {
+        state.unread.append(data)
+        state.unreadByteCount += data.count
+        return (nil, state.unreadByteCount >= Self.unreadByteLimit && !state.isPaused)
+      }
+      state.reader = nil
+      return (reader, false)
+    }
+    next.reader?.resume(returning: data)
+    if next.isFull { pause(task) }
+  }
+
+  // MARK: Pauses
+
+  /// Pauses the transfer until the unread bytes have been read. Called on the task's queue.
+  private func pause(_ task: URLSessionTask) {
+    guard let pause = state.withLock({ $0.pause }) ?? TransferPause(of: task) else { return }
+    let startsTimer = state.withLock { state -> Bool? in
+      // The reader may have taken the chunks in the meantime. From here on it sees the pause.
+      guard state.end == nil, state.unreadByteCount >= Self.unreadByteLimit else { return nil }
+      state.pause = pause
+      state.isPaused = true
+      defer { state.hasTimer = true }
+      return !state.hasTimer
+    }
+    guard let startsTimer else { return }
+    pause.begin()
+    if startsTimer { startTimer(on: pause.queue) }
+  }
+
+  /// Ends a pause. Called on the task's queue.
+  private func endPause() {
+    let pause = state.withLock { state in
+      defer { state.isPaused = false }
+      return state.isPaused && state.end == nil ? state.pause : nil
+    }
+    pause?.end()
+  }
+
+  /// Starts a timer that ends a pause for one chunk, because Foundation's time limit counts from the last chunk.
+  private func startTimer(on queue: DispatchQueue) {
+    queue.asyncAfter(deadline: .now() + min(timeLimit, 3600) / 2) { [weak self] in
+      guard let self else { return }
+      let isPaused = state.withLock { state in
+        state.hasTimer = state.isPaused && state.end == nil
+        return state.hasTimer
+      }
+      guard isPaused else { return }
+      endPause()
+      startTimer(on: queue)
+    }
+  }
+
+  // MARK: Redirects
+
+  /// Refuses a redirect, unless the exchange has ended.
+  ///
+  /// Foundation processes the reply on the task's queue, and stops the process if the task no longer waits for it. The
+  /// end of an exchange is recorded under this lock before its task is cancelled, so a reply that is given here comes
+  /// first. A timeout on the same queue could still come before the reply. When half of the time limit has passed, this
+  /// method therefore cancels the task instead, and the redirect has no content.
+  func refuseRedirect(_ response: HTTPURLResponse, _ refuse: () -> Void) {
+    let isRefused = state.withLock { state in
+      guard state.end == nil else { return true }
+      // Foundation restarts the time limit with each line and each chunk, so it has not passed yet.
+      guard state.startedAt.duration(to: .now) < .seconds(timeLimit / 2) else { return false }
+      refuse()
+      return true
+    }
+    guard !isRefused else { return }
+    receive(response, isOver: true)
+    finish(.success(()))
+    SessionCalls.queue.async { self.state.withLock { $0.task }?.cancel() }
+  }
+
+  func complete(_ task: URLSessionTask, _ challenge: URLAuthenticationChallenge) {
+    state.withLock { $0.challenge = Challenge(challenge: challenge, task: task) }
+    complete(task, nil as (any Error)?)
+  }
+
+  func complete(_ task: URLSessionTask, _ error: (any Error)?) {
+    // Release the pause on this queue, which also uses the transfer.
+    let pause = state.withLock { state in
+      defer { state.pause = nil }
+      return state.pause
+    }
+    defer { withExtendedLifetime(pause) {} }
+    // The head of a redirect arrives only at the end.
+    if error == nil, let response = task.response { receive(response, isOver: true) }
+    finish(error.map { .failure($0) } ?? .success(()))
+  }
+
+  private func finish(_ end: Result<Void, any Error>) {
+    typealias Waiting = (
+      head: CheckedContinuation<Arrival, any Error>?, reader: CheckedContinuation<Data?, any Error>?
+    )
+    let waiting = state.withLock { state -> Waiting in
+      guard state.end == nil else { return (nil, nil) }
+      state.end = end
+      var waiting: Waiting = (nil, state.reader)
+      state.reader = nil
+      if case .awaited(let head) = state.head {
+        waiting.head = head
+        state.head = .delivered
+      }
+      return waiting
+    }
+    switch end {
+    case .success:
+      // The transfer ended without a head.
+      waiting.head?.resume(throwing: URLError(.badServerResponse))
+      waiting.reader?.resume(returning: nil)
+    case .failure(let error):
+      waiting.head?.resume(throwing: error)
+      waiting.reader?.resume(throwing: error)
+    }
+  }
+
+  // MARK: Reading
+
+  /// Returns the next chunk, or nil at the end; throws if the transfer ended early.
+  func nextChunk() async throws -> Data? {
+    try await withCheckedThrowingContinuation { continuation in
+      let (now, queue) = state.withLock { state -> (Result<[Data]?, any Error>?, DispatchQueue?) in
+        if !state.unread.isEmpty {
+          defer {
+            state.unread = []
+            state.unreadByteCount = 0
+          }
+          return (.success(state.unread), state.isPaused ? state.pause?.queue : nil)
+        }
+        switch state.end {
+        case .success?: return (.success(nil), nil)
+        case .failure(let error)?: return (.failure(error), nil)
+        case nil:
+          state.reader = continuation
+          return (nil, nil)
+        }
+      }
+      if let queue { queue.async { self.endPause() } }
+      if let now { continuation.resume(with: now.map { $0.map(Self.joined) }) }
+    }
+  }
+
+  private static func joined(_ chunks: [Data]) -> Data {
+    if chunks.count == 1 { return chunks[0] }
+    var all = Data(capacity: chunks.reduce(0) { $0 + $1.count })
+    for chunk in chunks { all.append(chunk) }
+    return all
+  }
+
+  /// The reader of a body; cancels the transfer when it is released.
+  private final class BodyReader: Sendable {
+    let exchange: Exchange
+
+    init(exchange: Exchange) {
+      self.exchange = exchange
+    }
+
+    deinit {
+      exchange.cancelUnlessOver()
+    }
+
+    func next() async throws -> Data? {
+      try await withTaskCancellationHandler {
+        try await exchange.nextChunk()
+      } onCancel: {
+        exchange.cancel()
+      }
+    }
+  }
+}
+
+extension HTTPURLResponse {
+  /// Whether the final response follows. None follows 101, which Foundation requests only if its caller does.
+  fileprivate var isInterim: Bool { statusCode < 200 && statusCode != 101 }
+
+  /// Whether Foundation treats the response as a redirect, with or without a `Location`.
+  fileprivate var isRedirect: Bool { (300..<400).contains(statusCode) && statusCode != 304 }
+}

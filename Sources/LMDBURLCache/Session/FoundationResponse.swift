@@ -1,0 +1,33 @@
+import CachingClient
+import CurlTransport
+import Foundation
+import HTTPCaching
+
+#if canImport(FoundationNetworking)
+  import FoundationNetworking
+#endif
+
+/// The caching client's responses in Foundation's form.
+enum FoundationResponse {
+  /// Returns the response object.
+  ///
+  /// - Throws: `URLError.resourceUnavailable` if `returnCacheDataDontLoad` found nothing, like Apple's loading system.
+  static func response(for loaded: CachingClient<CacheStorage>.Response, url: URL) throws -> URLResponse {
+    if loaded.source == .unavailable, loaded.reason == .doNotLoad { throw URLError(.resourceUnavailable) }
+    if loaded.isWholeEntry, let stored = loaded.entry?.cached { return stored.response(age: loaded.age, url: url) }
+    guard let response = HTTPURLResponse.make(url: url, head: loaded.head) else { throw URLError(.badServerResponse) }
+    return response
+  }
+
+  /// Converts an error to the one that a session's callers expect; errors of the inner session stay unchanged.
+  static func error(for error: any Error) -> any Error {
+    switch error {
+    case is CancellationError: URLError(.cancelled)
+    case let error as CurlTransportError: URLError(error)
+    case CachingClientError.timedOut: URLError(.timedOut)
+    // The error of a session for a transfer that ends before its declared length.
+    case is CachingClientError: URLError(.networkConnectionLost)
+    default: error
+    }
+  }
+}

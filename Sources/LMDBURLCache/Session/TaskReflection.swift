@@ -1,0 +1,79 @@
+import Dispatch
+import Foundation
+
+#if canImport(FoundationNetworking)
+  import FoundationNetworking
+#endif
+
+/// Private properties of a task in Foundation on Linux: its session, its queue, and whether a delegate gets its data.
+///
+/// A URL protocol needs the session's configuration. It also needs to know whether it may deliver chunks separately,
+/// because a task with a completion handler would get only the last one. Deliveries must not overlap a cancellation,
+/// which Foundation performs on the task's queue. The properties are read with `Mirror` when the protocol starts, while
+/// nothing changes them. If a later Foundation names them differently, the session counts as unknown, and the data is
+/// delivered in one piece and without the queue. Tests would then fail.
+enum TaskReflection {
+  /// Returns the session of a task. Reads no property that changes during the task's life.
+  static func session(of task: URLSessionTask) -> URLSession? {
+    properties(of: task)?.first { $0.label == "session" }?.value as? URLSession
+  }
+
+  /// Returns the queue on which Foundation starts, stops and cancels the task. Call this on that queue.
+  static func queue(of task: URLSessionTask) -> DispatchQueue? {
+    properties(of: task)?.first { $0.label == "workQueue" }?.value as? DispatchQueue
+  }
+
+  /// Returns the object that runs the task's transfer.
+  ///
+  /// Call this on the task's queue while the task uses one of Foundation's protocols.
+  static func transfer(of task: URLSessionTask) -> AnyObject? {
+    guard let storage = properties(of: task)?.first(where: { $0.label == "_protocolStorage" })?.value,
+      let urlProtocol = Mirror(reflecting: storage).children.first?.value as? URLProtocol
+    else { return nil }
+    var mirror: Mirror? = Mirror(reflecting: urlProtocol)
+    while let current = mirror {
+      if let handle = current.children.first(where: { $0.label == "easyHandle" })?.value {
+        // The property is declared as an optional.
+        return Mirror(reflecting: handle).children.first.map { $0.value as AnyObject }
+      }
+      mirror = current.superclassMirror
+    }
+    return nil
+  }
+
+  /// Returns the stored properties that `URLSessionTask` itself declares.
+  private static func properties(of task: URLSessionTask) -> Mirror.Children? {
+    var mirror: Mirror? = Mirror(reflecting: task)
+    while let current = mirror {
+      if current.subjectType == URLSessionTask.self { return current.children }
+      mirror = current.superclassMirror
+    }
+    return nil
+  }
+
+  /// Whether only a delegate receives the task's data, chunk by chunk. Call this on the task's queue.
+  static func isDelegateDriven(_ task: URLSessionTask, in session: URLSession) -> Bool {
+    let registry = Mirror(reflecting: session).children.first { $0.label == "taskRegistry" }?.value
+    let behaviors = registry.flatMap { Mirror(reflecting: $0).children.first { $0.label == "behaviours" }?.value }
+    return behaviors.map { isDelegateDriven(task.taskIdentifier, among: $0) } ?? false
+  }
+
+  /// Whether the behavior of a task, in the table of its session's tasks, is "call the delegate".
+  static func isDelegateDriven(_ taskIdentifier: Int, among behaviors: Any) -> Bool {
+    guard let table = behaviors as? any TaskTable, let behavior = table.entry(of: taskIdentifier) else { return false }
+    // Only "call the delegate" has no payload.
+    return Mirror(reflecting: behavior).children.isEmpty
+  }
+}
+
+/// A dictionary by task identifier whose value type is private to Foundation.
+///
+/// A session may have thousands of tasks, each of which is looked up once. Linear searches would delay every session of
+/// the process.
+protocol TaskTable {
+  func entry(of identifier: Int) -> Any?
+}
+
+extension Dictionary: TaskTable where Key == Int {
+  func entry(of identifier: Int) -> Any? { self[identifier] }
+}

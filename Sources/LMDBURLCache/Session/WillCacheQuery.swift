@@ -1,0 +1,72 @@
+import CachingClient
+import Foundation
+import HTTPCaching
+
+#if canImport(FoundationNetworking)
+  import FoundationNetworking
+#endif
+
+/// A query to a data delegate before its response is stored.
+struct WillCacheQuery: @unchecked Sendable {
+  // Sendable: it is constant, and any thread can use its parts.
+  let delegate: any URLSessionDataDelegate
+  let session: URLSession
+  let task: URLSessionDataTask
+  let request: RequestHead
+  let options: CachingOptions
+  let credentialDigest: @Sendable (String) -> String
+
+  /// Returns the hook that asks a task's delegate; nil if there is no data delegate.
+  static func willStore(
+    _ request: RequestHead, _ task: URLSessionDataTask, _ session: URLSession?, _ cache: LMDBURLCache
+  ) -> ClientRequest.StorageHook? {
+    guard let session, let delegate = task.delegate as? any URLSessionDataDelegate else { return nil }
+    let question = WillCacheQuery(
+      delegate: delegate, session: session, task: task, request: request, options: cache.core.options.caching,
+      credentialDigest: { [tiers = cache.core] in tiers.credentialDigest($0) })
+    return { question.ask($0, $1) }
+  }
+
+  /// Asks the delegate on its session's queue and calls `reply` there with the response to store, or nil for none.
+  ///
+  /// Later calls to the delegate follow the question on that queue. If the delegate replies at once, the response is
+  /// therefore stored when the task completes.
+  func ask(_ proposal: ProposedResponse, _ reply: @escaping @Sendable (ProposedResponse?) -> Void) {
+    guard
+      let response = HTTPURLResponse.make(
+        url: request.url, head: ResponseHead(status: proposal.status, fields: proposal.fields))
+    else { return reply(proposal) }
+    let proposed = CachedURLResponse(
+      response: response, data: proposal.body, userInfo: nil,
+      storagePolicy: proposal.isMemoryOnly ? .allowedInMemoryOnly : .allowed)
+    session.delegateQueue.addOperation { [self] in
+      delegate.urlSession(session, dataTask: task, willCacheResponse: proposed) { changed in
+        guard let changed, changed.storagePolicy != .notAllowed else { return reply(nil) }
+        reply(changed === proposed ? proposal : change(proposal, to: changed, from: response))
+      }
+    }
+  }
+
+  private func change(
+    _ proposal: ProposedResponse, to changed: CachedURLResponse, from response: HTTPURLResponse
+  ) -> ProposedResponse? {
+    var proposal = proposal
+    proposal.body = changed.data
+    proposal.isMemoryOnly = changed.storagePolicy == .allowedInMemoryOnly
+    proposal.attachment = ChangedResponse(cached: changed)
+    guard let new = changed.response as? HTTPURLResponse, new !== response else { return proposal }
+    guard new.head.fields.isStorable else { return nil }
+    // Other fields may change the freshness lifetime and the Vary key.
+    let direct = ManualStorage(
+      request: request, response: new.head, responseTime: proposal.facts.responseTime, options: options)
+    proposal.status = new.statusCode
+    proposal.fields = direct.fields
+    let isDecoded = proposal.facts.flags.contains(.decoded)
+    proposal.facts = direct.facts
+    // The delegate received the body as the session delivers it, without its content encoding.
+    if isDecoded { proposal.facts.flags.insert(.decoded) }
+    proposal.vary = VaryKey(
+      request: request, response: direct.fields, options: options, credentialDigest: credentialDigest)
+    return proposal
+  }
+}

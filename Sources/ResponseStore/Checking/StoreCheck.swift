@@ -1,0 +1,412 @@
+import FoundationEssentials
+import LMDB
+
+/// A check of all tables against each other, in steps that hold a bounded number of rows.
+///
+/// The check keeps no set of the rows that it has seen. It looks up the rows of each record header in the other tables.
+/// Each record header has its own rows there, so equal counts mean that no other row exists. Only if counts differ, or
+/// belong to different snapshots, `dates` and `expiries` are scanned and each row is looked up. A chunk does not
+/// identify its record header. Chunks without one are therefore only counted, and only in a single snapshot.
+///
+/// The index follows the last commit, not a snapshot. Apparent errors in the index are checked again in a snapshot of
+/// the last commit. An index that is being rebuilt is not checked.
+struct StoreCheck {
+  private let context: StoreContext
+  private let purger: Purger
+  private let database: RecordDatabase
+  private let maximumSnapshotAge: Duration
+  private var result: StoreVerification
+
+  private var phases: [Phase] = [.heads, .sums]
+  private var lastSnapshot: UInt64?
+  /// Whether no process has committed since the beginning, so that all counts belong to one snapshot.
+  private var isOneSnapshot = true
+  private var unreleasedByteCount = 0
+  private var residentPages = ResidentPages()
+  private var nextRowID: UInt64 = 0
+  private var nextTime = DateKey(time: 0, rowID: 0)
+  private var nextSlot = 0
+  /// Rows that the index seems to lack, and index entries that seem to have no row.
+  private var unindexedRows: Set<UInt64> = []
+  private var strayEntries: Set<IndexEntry> = []
+  private var walked = Sums()
+  private var headReadAhead = Band.all.map { ReadAhead(table: RecordLogs.table(of: $0)) }
+  private var bodyReadAhead = ReadAhead(table: StorageFormat.bodiesTable, includesLargeValues: true)
+
+  private enum Phase {
+    /// Checks record headers with their bodies, and their rows in the other tables.
+    case heads
+    /// Compares the counts, and decides which other tables to scan.
+    case sums
+    /// Checks that each row of the other tables has a record header.
+    case dates, expiries
+    /// Counts the records of the index; looks up each of them; repeats the checks that seemed to fail.
+    case indexCount, index, indexAgain
+  }
+
+  /// Counts over all record headers.
+  private struct Sums {
+    var entryCount = 0
+    var payloadByteCount = 0
+    var expiryCount = 0
+    var chunkCount = 0
+  }
+
+  /// The values of a record header that the other tables repeat.
+  private struct Head {
+    var entry: IndexEntry
+    var nameDigest: UInt64
+    var storedAt: UInt64
+    var removalSequence: UInt64
+    var expiry: UInt64?
+    var bodyID: UInt64
+    var chunks: ChunkLayout
+    var bodyByteCount: Int
+    var bodyChecksum: UInt64
+    var inlineBodyChecksum: UInt64?
+    var recordByteCount: Int
+    var isHidden: Bool
+  }
+
+  init(_ context: StoreContext, purger: Purger, maximumSnapshotAge: Duration, result: StoreVerification) {
+    self.context = context
+    self.purger = purger
+    database = context.database
+    self.maximumSnapshotAge = maximumSnapshotAge
+    self.result = result
+  }
+
+  mutating func run(progress: (Int, Int) -> Void) throws(LMDBError) -> StoreVerification {
+    let environment = database.environment
+    while !phases.isEmpty {
+      try environment.read { (transaction) throws(LMDBError) in
+        let id = transaction.id
+        if lastSnapshot != nil, lastSnapshot != id { isOneSnapshot = false }
+        lastSnapshot = id
+        let deadline = MonotonicTime.now + maximumSnapshotAge
+        while let phase = phases.first {
+          // A snapshot of the last commit prevents no reuse of pages.
+          let mayGoOn = { environment.lastTransactionID == id || MonotonicTime.now < deadline }
+          guard try advance(phase, in: transaction, mayGoOn, progress) else { return }
+          phases.removeFirst()
+        }
+      }
+    }
+    return result
+  }
+
+  // MARK: Steps
+
+  /// Continues a phase. Returns false if the snapshot must be renewed before the phase ends.
+  private mutating func advance(
+    _ phase: Phase, in transaction: borrowing ReadTransaction, _ mayGoOn: () -> Bool, _ progress: (Int, Int) -> Void
+  ) throws(LMDBError) -> Bool {
+    switch phase {
+    case .heads:
+      return try checkHeads(in: transaction, mayGoOn: mayGoOn, progress: progress)
+    case .sums:
+      try compareSums(in: transaction)
+      return true
+    case .dates:
+      return try checkTimes(of: database.dates, named: "date", in: transaction, mayGoOn) {
+        SortableTimestamp.encode($0.storedAt)
+      }
+    case .expiries:
+      return try checkTimes(of: database.expiries, named: "expiry", in: transaction, mayGoOn) {
+        $0.expiry.map(SortableTimestamp.encode)
+      }
+    case .indexCount:
+      if try countIndex(in: transaction) != walked.entryCount { phases.insert(.index, at: 1) }
+      return true
+    case .index:
+      return try checkIndex(in: transaction, mayGoOn)
+    case .indexAgain:
+      return try checkIndexAgain(in: transaction)
+    }
+  }
+
+  /// Counts the bytes read, and releases resident pages in a process that only inspects the store.
+  private mutating func noteRead(_ byteCount: Int, _ transaction: borrowing ReadTransaction) {
+    // A fault maps up to 16 pages around it, and each read leads to other tables.
+    unreleasedByteCount += byteCount + 2 * 16 * database.pageByteCount
+    guard unreleasedByteCount > 16 << 20, context.options.opensExistingOnly else { return }
+    unreleasedByteCount = 0
+    residentPages.release(of: database.environment, transaction)
+    database.index.current?.releaseResidentPages()
+  }
+
+  // MARK: Heads and bodies
+
+  private mutating func checkHeads(
+    in transaction: borrowing ReadTransaction, mayGoOn: () -> Bool, progress: (Int, Int) -> Void
+  ) throws(LMDBError) -> Bool {
+    let counters = try database.counters(in: transaction)
+    let purges = try context.removals.purges(in: transaction)
+    let total = try database.heads.rowCount(in: transaction)
+    var newestRemoval: UInt64 = 0
+    var isDone = true
+    try database.bodies.withCursor(in: transaction) { (bodies) throws(LMDBError) in
+      var stepCount = 0
+      try database.heads.forEachRow(from: nextRowID, in: transaction) { (rowID, record) throws(LMDBError) in
+        if stepCount.isMultiple(of: 256) {
+          nextRowID = rowID
+          isDone = stepCount == 0 || mayGoOn()
+          guard isDone else { return false }
+          progress(walked.entryCount, max(total, walked.entryCount))
+          let band = Band(rowID: rowID)?.number ?? 0
+          headReadAhead[band].advance(
+            to: try BigEndianUInt64Codec.bytes(of: rowID), in: database.environment, transaction)
+        }
+        stepCount += 1
+        guard let head = head(in: record, rowID, hiddenBy: purges) else {
+          walked.entryCount += 1
+          result.report("Head \(rowID) is malformed or does not match its checksum")
+          return true
+        }
+        count(head)
+        newestRemoval = max(newestRemoval, head.removalSequence)
+        try checkRows(of: head, rowID, in: transaction)
+        try checkBody(of: head, rowID, &bodies, transaction)
+        noteRead(head.recordByteCount, transaction)
+        return true
+      }
+    }
+    if newestRemoval > counters.knownRemoval {
+      result.report("A head is newer than removal \(newestRemoval), and only \(counters.knownRemoval) are known")
+    }
+    return isDone
+  }
+
+  private func head(
+    in record: UnsafeRawBufferPointer, _ rowID: UInt64, hiddenBy purges: [Tombstone]
+  ) -> Head? {
+    guard let layout = RecordHeaderView(record), layout.hasRightChecksum else { return nil }
+    return Head(
+      entry: database.indexEntry(of: layout, rowID: rowID), nameDigest: layout.nameDigest,
+      storedAt: SortableTimestamp.encode(layout.storedAt),
+      removalSequence: layout.removalSequence, expiry: layout.expiry.map(SortableTimestamp.encode),
+      bodyID: layout.bodyID(ofRow: rowID), chunks: database.chunks(of: layout), bodyByteCount: layout.bodyByteCount,
+      bodyChecksum: layout.bodyChecksum,
+      inlineBodyChecksum: layout.isBodyInline ? XXHash.digest64(layout.inlineBody) : nil, recordByteCount: record.count,
+      isHidden: purges.contains { $0.covers(rowID: rowID, layout: layout) })
+  }
+
+  private mutating func count(_ head: Head) {
+    walked.entryCount += 1
+    walked.payloadByteCount += head.recordByteCount + (head.inlineBodyChecksum == nil ? head.bodyByteCount : 0)
+    if head.expiry != nil { walked.expiryCount += 1 }
+    guard !head.isHidden else { return }
+    result.entryCount += 1
+    result.bodyByteCount += head.bodyByteCount
+  }
+
+  /// Checks the rows of a record header in the other tables.
+  private mutating func checkRows(
+    of head: Head, _ rowID: UInt64, in transaction: borrowing ReadTransaction
+  ) throws(LMDBError) {
+    switch try database.dates.value(for: DateKey(time: head.storedAt, rowID: rowID), in: transaction) {
+    case nil: result.report("Row \(rowID) has no date")
+    case let facts? where !IndexEntry(facts: facts, place: 0).hasSameTags(as: head.entry):
+      result.report("The date of row \(rowID) names another key")
+    default: break
+    }
+    if let expiry = head.expiry, try !database.expiries.contains(DateKey(time: expiry, rowID: rowID), in: transaction) {
+      result.report("Row \(rowID) lacks its expiry")
+    }
+    for other in rowsInIndex(of: head.entry) where other != rowID {
+      let isSame = try database.heads.withValue(for: other, in: transaction) { (record) throws(LMDBError) in
+        record.withUnsafeBytes { RecordHeaderView($0)?.nameDigest == head.nameDigest }
+      }
+      // During a rebuild of the index, a replaced response may still have its older row, which the rebuild deletes.
+      if isSame == true, try database.counters(in: transaction).firstUnindexedRowID == 0 {
+        result.report("Row \(rowID) has the key and variant of row \(other)")
+      }
+    }
+    if !rowsInIndex(of: head.entry).contains(rowID), unindexedRows.count < Self.maximumSuspectCount {
+      unindexedRows.insert(rowID)
+    }
+  }
+
+  private mutating func checkBody(
+    of head: Head, _ rowID: UInt64, _ bodies: inout Cursor<ChunkKeyCodec, BytesCodec>,
+    _ transaction: borrowing ReadTransaction
+  ) throws(LMDBError) {
+    if let checksum = head.inlineBodyChecksum, checksum != head.bodyChecksum {
+      result.report("The body in head \(rowID) does not match its checksum")
+    }
+    guard head.chunks.count > 0 else { return }
+    let first = ChunkKey(bodyID: head.bodyID, index: 0)
+    bodyReadAhead.advance(to: try ChunkKeyCodec.bytes(of: first), in: database.environment, transaction)
+    let hash = XXHash.Stream()
+    var isComplete = true
+    var hasChunk = try bodies.seek(atOrAfter: first)
+    for index in 0..<head.chunks.count {
+      guard hasChunk, try bodies.checkedKey() == ChunkKey(bodyID: head.bodyID, index: UInt32(index)) else {
+        result.report("Row \(rowID) lacks chunk \(index)")
+        isComplete = false
+        break
+      }
+      let byteCount = try bodies.withValue { (chunk) throws(LMDBError) in
+        chunk.withUnsafeBytes { bytes -> Int in
+          hash.append(bytes)
+          return bytes.count
+        }
+      }
+      walked.chunkCount += 1
+      if byteCount != head.chunks.range(index).count { isComplete = false }
+      noteRead(byteCount, transaction)
+      hasChunk = try bodies.next()
+    }
+    if !isComplete {
+      result.report("The body of row \(rowID) is incomplete")
+    } else if hash.digest != head.bodyChecksum {
+      result.report("The body of row \(rowID) does not match its checksum")
+    }
+  }
+
+  // MARK: Sums
+
+  private mutating func compareSums(in transaction: borrowing ReadTransaction) throws(LMDBError) {
+    let counters = try database.counters(in: transaction)
+    if let lastRowID = try database.heads.rowID(below: .max, in: transaction), lastRowID >= counters.nextRowID {
+      result.report("Row \(lastRowID) is not below the next row's number \(counters.nextRowID)")
+    }
+    if counters.lastAppliedRemoval > counters.knownRemoval {
+      result.report("Removal \(counters.lastAppliedRemoval) was applied, but only \(counters.knownRemoval) are known")
+    }
+    result.hasComparedSums = isOneSnapshot
+    // If other processes wrote, LMDB's own count is from the same moment as the counters.
+    let entryCount = isOneSnapshot ? walked.entryCount : try database.heads.rowCount(in: transaction)
+    if counters.entryCount != UInt64(entryCount) {
+      result.report("The counters say \(counters.entryCount) entries, there are \(entryCount)")
+    }
+    if isOneSnapshot, counters.payloadByteCount != UInt64(walked.payloadByteCount) {
+      result.report("The counters say \(counters.payloadByteCount) bytes, there are \(walked.payloadByteCount)")
+    }
+    if isOneSnapshot { try compareChunks(in: transaction) }
+    let dateCount = try database.dates.statistics(in: transaction).entryCount
+    let expiryCount = try database.expiries.statistics(in: transaction).entryCount
+    if !isOneSnapshot || dateCount != entryCount { phases.append(.dates) }
+    if !isOneSnapshot || expiryCount != walked.expiryCount { phases.append(.expiries) }
+    phases += [isOneSnapshot ? .indexCount : .index, .indexAgain]
+  }
+
+  /// Compares the number of chunks. Chunks of a body that is being written or deleted have no record header.
+  private mutating func compareChunks(in transaction: borrowing ReadTransaction) throws(LMDBError) {
+    var partialCount = 0
+    for body in try purger.unfinishedBodies(in: transaction) {
+      try database.bodies.withCursor(in: transaction) { (cursor) throws(LMDBError) in
+        var more = try cursor.seek(atOrAfter: ChunkKey(bodyID: body.bodyID, index: 0))
+        while more, try cursor.checkedKey().bodyID == body.bodyID {
+          partialCount += 1
+          more = try cursor.next()
+        }
+      }
+    }
+    let count = try database.bodies.statistics(in: transaction).entryCount
+    if count > walked.chunkCount + partialCount {
+      result.report("\(count - walked.chunkCount - partialCount) chunks belong to no head")
+    }
+  }
+
+  // MARK: From the other tables to heads
+
+  /// Looks up each row of `dates` or `expiries` in `heads`.
+  private mutating func checkTimes<Value>(
+    of table: Table<DateKeyCodec, Value>, named name: String, in transaction: borrowing ReadTransaction,
+    _ mayGoOn: () -> Bool, _ time: (RecordHeaderView) -> UInt64?
+  ) throws(LMDBError) -> Bool {
+    try table.withCursor(in: transaction) { (cursor) throws(LMDBError) -> Bool in
+      var more = try cursor.seek(atOrAfter: nextTime)
+      var stepCount = 0
+      while more {
+        nextTime = try cursor.checkedKey()
+        if stepCount.isMultiple(of: 256), stepCount > 0, !mayGoOn() { return false }
+        stepCount += 1
+        let rowID = nextTime.rowID
+        let stored = try database.heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
+          record.withUnsafeBytes { RecordHeaderView($0).flatMap(time) }
+        }
+        if stored != nextTime.time { result.report("The \(name) of row \(rowID) is not its head's") }
+        noteRead(database.pageByteCount, transaction)
+        more = try cursor.next()
+      }
+      nextTime = DateKey(time: 0, rowID: 0)
+      return true
+    }
+  }
+
+  // MARK: The index
+
+  /// The maximum number of rows and index entries that are checked again.
+  private static let maximumSuspectCount = 1024
+
+  /// Returns the rows that the index contains for a record's key.
+  private func rowsInIndex(of entry: IndexEntry) -> [UInt64] { database.indexedRows(of: entry.tag << 24) }
+
+  /// Whether the index should contain exactly the records of this snapshot.
+  private func isIndexExact(in transaction: borrowing ReadTransaction) throws(LMDBError) -> Bool {
+    guard let index = database.index.current, index.isComplete, !index.hasJournal else { return false }
+    return try database.counters(in: transaction).firstUnindexedRowID == 0
+      && database.environment.lastTransactionID == transaction.id
+  }
+
+  /// Returns the number of records in the index, or the number of record headers if it cannot be determined.
+  private func countIndex(in transaction: borrowing ReadTransaction) throws(LMDBError) -> Int {
+    guard try isIndexExact(in: transaction), let index = database.index.current else { return walked.entryCount }
+    return hasRightSum(index) == false ? -1 : index.recordCount
+  }
+
+  private func hasRightSum(_ index: RecordIndex) -> Bool? {
+    index.hasRightSum(releasesResidentPages: context.options.opensExistingOnly)
+  }
+
+  /// Looks up each record of the index in `heads`.
+  private mutating func checkIndex(
+    in transaction: borrowing ReadTransaction, _ mayGoOn: () -> Bool
+  ) throws(LMDBError) -> Bool {
+    guard let index = database.index.current, index.isComplete else { return true }
+    while nextSlot < index.allSlotCount {
+      var entries: [IndexEntry] = []
+      index.forEachEntry(in: nextSlot..<min(nextSlot + 256, index.allSlotCount)) { entries.append($0) }
+      nextSlot += 256
+      for entry in entries where strayEntries.count < Self.maximumSuspectCount {
+        if try !database.heads.contains(entry.rowID, in: transaction) { strayEntries.insert(entry) }
+        noteRead(database.pageByteCount, transaction)
+      }
+      if nextSlot < index.allSlotCount, !mayGoOn() { return false }
+    }
+    return true
+  }
+
+  /// Reports errors that persist in a snapshot of the last commit. Reports none if other processes commit all the time.
+  private mutating func checkIndexAgain(in transaction: borrowing ReadTransaction) throws(LMDBError) -> Bool {
+    guard try isIndexExact(in: transaction), let index = database.index.current else { return true }
+    var violations: [String] = []
+    if hasRightSum(index) == false { violations.append("The index does not have the sum of its records") }
+    if isOneSnapshot, index.recordCount != walked.entryCount {
+      violations.append("The index says \(index.recordCount) records, there are \(walked.entryCount)")
+    }
+    for rowID in unindexedRows.sorted() {
+      let entry = try database.heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
+        record.withUnsafeBytes { record in RecordHeaderView(record).map { database.indexEntry(of: $0, rowID: rowID) } }
+      }
+      guard case .some(.some(let entry)) = entry, !rowsInIndex(of: entry).contains(rowID) else { continue }
+      violations.append("Row \(rowID) is not in the index under its key")
+    }
+    for entry in strayEntries.sorted(by: { $0.rowID < $1.rowID })
+    where index.slot(of: entry.tag, rowID: entry.rowID) != nil {
+      if try !database.heads.contains(entry.rowID, in: transaction) {
+        violations.append("The index names row \(entry.rowID), which has no head")
+      }
+    }
+    guard try isIndexExact(in: transaction), database.index.current === index else { return true }
+    for violation in violations { result.report(violation) }
+    return true
+  }
+}
+
+extension IndexEntry {
+  /// Whether both entries may have the same key.
+  func hasSameTags(as other: IndexEntry) -> Bool { tag == other.tag && hostTag == other.hostTag }
+}

@@ -1,0 +1,192 @@
+import Glibc
+import LMDB
+import Synchronization
+
+/// Checks the pages that lead to records after a crash. They have no checksums: liblmdb could crash on a corrupt one,
+/// or store rows that are not found again.
+///
+/// A small file is checked at once when it is opened. A large one is checked in steps by the eviction thread while the
+/// store is in use. Until that is done, every lookup and every write checks the pages that it goes through itself, on
+/// its own thread.
+///
+/// Owns the positions of the check. Calls no other component.
+final class StructureChecker: Sendable {
+  /// The most pages of a file that is checked as a whole: before it is opened, or while writers wait.
+  static let pageCountCheckedAtOnce = 2048
+  /// The pages that one step reads.
+  private static let stepPageCount = 64
+
+  /// Whether the pages that lead to records are still to be checked.
+  let isUnchecked = Atomic(false)
+
+  private let context: StoreContext
+  private let database: RecordDatabase
+  private let state = Monitor(State())
+
+  private struct State {
+    /// The position of the check; nil when there is nothing to check.
+    var position: DataFile.StructurePosition?
+    /// The same for the pages that lead to dates, which are checked first.
+    var datesPosition: DataFile.StructurePosition?
+    var areDatesChecked = false
+  }
+
+  init(_ context: StoreContext) {
+    self.context = context
+    database = context.database
+  }
+
+  /// Prepares a store that is being opened: joins a check under way, and checks the outermost pages of each table.
+  func prepare() throws(LMDBError) {
+    follow()
+    guard isUnchecked.load(ordering: .relaxed) else { return }
+    let names =
+      Band.all.map(RecordLogs.table) + [
+        RecordLogs.segmentsTable, StorageFormat.bodiesTable, StorageFormat.datesTable, StorageFormat.expiriesTable,
+        StorageFormat.metaTable,
+      ]
+    for name in names {
+      for byte in [UInt8.min, .max] {
+        try withBytes(of: [UInt8](repeating: byte, count: 32)) { (key) throws(LMDBError) in
+          try inOneSnapshot { (transaction) throws(LMDBError) in
+            let reason = try database.environment.findBrokenPath(to: key, inTable: name, transaction)
+            if reason != nil { throw LMDBError(code: .corrupted, function: "mdb_get") }
+          }
+        }
+      }
+    }
+  }
+
+  /// Has the eviction thread check the structure, unless that was done since the directory was first opened.
+  func request() {
+    guard context.storeDirectory.requestStructureCheck() else { return }
+    isUnchecked.store(true, ordering: .relaxed)
+    state.withLock { $0 = State(position: .start) }
+    context.wakeMaintenance()
+  }
+
+  /// Joins a check that another process has begun, or continues it if that process has ended.
+  func follow() {
+    guard context.storeDirectory.integrityCheckReason != nil else {
+      // A check that this process requested goes on.
+      if state.withLock({ $0.position == nil }) { isUnchecked.store(false, ordering: .relaxed) }
+      return
+    }
+    isUnchecked.store(true, ordering: .relaxed)
+    guard !context.options.opensExistingOnly, context.storeDirectory.claimCheck() else { return }
+    state.withLock { if $0.position == nil { $0.position = .start } }
+  }
+
+  // MARK: Steps
+
+  /// Checks some pages; a broken page fails the store. Returns true if there are more.
+  func step() throws(LMDBError) -> Bool {
+    guard let position = state.withLock({ $0.position }) else { return false }
+    let start = MonotonicTime.now
+    var finding = DataFile.StructureFinding.unfinished(position)
+    if position == .start {
+      finding = try database.environment.findBrokenStructure(maximumPageCount: Self.pageCountCheckedAtOnce)
+    }
+    if case .unfinished = finding {
+      finding = try database.environment.findBrokenStructure(from: position, pageCount: Self.stepPageCount)
+    }
+    switch finding {
+    case .broken(let reason):
+      context.fail(reason)
+      return false
+    case .sound:
+      state.withLock { $0.position = nil }
+      context.storeDirectory.endCheck()
+      isUnchecked.store(false, ordering: .relaxed)
+      return false
+    case .unfinished(let next):
+      state.withLock { $0.position = next }
+      // At most a quarter of the disk's time.
+      let elapsed = MonotonicTime.now.nanoseconds - start.nanoseconds
+      if context.options.runsInBackground { usleep(UInt32(min(elapsed / 1000 * 3, 50_000))) }
+      return true
+    }
+  }
+
+  /// Whether the pages that lead to dates, from which the index is rebuilt, are checked. Checks some of them if not.
+  func checkDates() throws(LMDBError) -> Bool {
+    guard isUnchecked.load(ordering: .relaxed) else { return true }
+    let (position, isDone) = state.withLock { ($0.datesPosition ?? .start, $0.areDatesChecked) }
+    if isDone { return true }
+    switch try database.environment.findBrokenStructure(
+      from: position, pageCount: 8 * Self.stepPageCount, inTable: StorageFormat.datesTable)
+    {
+    case .broken(let reason): context.fail(reason)
+    case .sound: state.withLock { $0.areDatesChecked = true }
+    case .unfinished(let next): state.withLock { $0.datesPosition = next }
+    }
+    return false
+  }
+
+  /// Whether a map that stays full is so because the free list is corrupt. Then no write or deletion could succeed
+  /// again.
+  func hasLeakedPages() -> Bool {
+    do throws(LMDBError) {
+      // The count is exact. A few pages would not fill the map.
+      return try database.environment.leakedPageCount() > 16
+    } catch {
+      return error.isDamage
+    }
+  }
+
+  // MARK: Single paths
+
+  /// Checks the pages that lead to all rows of a key.
+  /// - Throws: ``LMDBError``: ``LMDBError/Code/corrupted`` if one is broken.
+  func checkPaths(to key: [UInt8], in transaction: borrowing ReadTransaction) throws(LMDBError) {
+    for rowID in database.indexedRows(of: database.keyDigest(of: key)) {
+      guard let band = Band(rowID: rowID) else { continue }
+      try BigEndianUInt64Codec.withEncoded(rowID) { (key) throws(LMDBError) in
+        try checkPath(to: key, inTable: RecordLogs.table(of: band), transaction)
+      }
+      let body = try database.heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
+        record.withUnsafeBytes { record -> (id: UInt64, chunkCount: Int)? in
+          guard let head = RecordHeaderView(record), head.hasRightChecksum else { return nil }
+          return (head.bodyID(ofRow: rowID), database.chunks(of: head).count)
+        }
+      }
+      guard case .some(.some(let body)) = body else { continue }
+      for chunk in 0..<body.chunkCount {
+        let key = ChunkKey(bodyID: body.id, index: UInt32(truncatingIfNeeded: chunk))
+        try ChunkKeyCodec.withEncoded(key) { (key) throws(LMDBError) in
+          try checkPath(to: key, inTable: StorageFormat.bodiesTable, transaction)
+        }
+      }
+    }
+  }
+
+  /// Checks the pages that lead to the rows that a batch replaces, and to the rows that it adds.
+  func checkPaths(of writes: [PendingWrite]) throws(LMDBError) {
+    for write in writes {
+      try inOneSnapshot { (transaction) throws(LMDBError) in try checkPaths(to: write.key.bytes, in: transaction) }
+    }
+  }
+
+  /// Runs a check of a few pages, and repeats it when another commit replaces its snapshot.
+  private func inOneSnapshot(
+    _ check: (borrowing ReadTransaction) throws(LMDBError) -> Void
+  ) throws(LMDBError) {
+    var tryCount = 1
+    while true {
+      do throws(LMDBError) {
+        return try database.environment.read(check)
+      } catch {
+        guard error.isOutdatedSnapshot, tryCount < 1000 else { throw error }
+      }
+      tryCount += 1
+    }
+  }
+
+  private func checkPath(
+    to key: UnsafeRawBufferPointer, inTable table: String, _ transaction: borrowing ReadTransaction
+  ) throws(LMDBError) {
+    guard let reason = try database.environment.findBrokenPath(to: key, inTable: table, transaction) else { return }
+    context.fail(reason)
+    throw LMDBError(code: .corrupted, function: "mdb_get")
+  }
+}

@@ -1,0 +1,238 @@
+import FoundationEssentials
+import Glibc
+import LMDB
+
+/// Adding and changing records in all tables together, so that the tables stay consistent.
+extension RecordDatabase {
+  // MARK: Adding
+
+  /// Adds a record, and replaces the record of the same variant if there is one.
+  ///
+  /// - Parameters:
+  ///   - body: The body for `bodies`; empty if the record contains it.
+  ///   - writtenBodyID: The ID of a body whose chunks were already written.
+  /// - Returns: The row ID, the number of replaced records, and the number of removed variants.
+  func insert(
+    head: RecordHeader, body: Data, writtenBodyID: UInt64? = nil, counters: inout PersistentCounters,
+    in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) -> (rowID: UInt64, replaced: Int, pushedOut: Int) {
+    let digest = head.layout { keyDigest(of: $0.key) }
+    let others = try replaceVariant(of: head, digest: digest, counters: &counters, in: transaction)
+    let head = writtenBodyID.map { head.withBody($0) } ?? head
+    var entry = head.layout { indexEntry(of: $0, rowID: 0, digest: digest) }
+    entry.rowID = band(for: entry, replacing: others.replacedRow).rowID(counters.takeNumber())
+    if writtenBodyID == nil, !head.isBodyInline {
+      try putChunks(of: body, head: head, bodyID: entry.rowID, in: transaction)
+    }
+    try append(head.bytes, entry, counters: &counters, in: transaction)
+    let date = DateKey(time: SortableTimestamp.encode(head.storedAt), rowID: entry.rowID)
+    _ = try dates.put(entry.facts, for: date, in: transaction, mode: .append)
+    if let expiry = head.expiry {
+      let row = DateKey(time: SortableTimestamp.encode(expiry), rowID: entry.rowID)
+      try expiries.put((), for: row, in: transaction, mode: .insert)
+    }
+    try noteInsertion(of: entry, digest: digest, replacing: others.replacedRow)
+    counters.add(byteCount: head.bytes.count + (head.isBodyInline ? 0 : head.bodyByteCount))
+    return (entry.rowID, others.replaced, others.pushedOut)
+  }
+
+  /// Returns the band of a new record. Predicts the use count that the index will have after the commit.
+  private func band(for entry: IndexEntry, replacing replaced: UInt64?) -> Band {
+    guard let index = index.current else { return entry.band(inflation: 0) }
+    var entry = entry
+    entry.inflation = index.inflation
+    let slot = replaced.flatMap { index.slot(of: entry.tag, rowID: $0) }
+    let useCount = slot.map { IndexEntry(facts: index.facts($0), place: 0).useCount } ?? index.ghost(tag: entry.tag)
+    entry.useCount = min(useCount + 1, IndexEntry.maximumUseCount)
+    return entry.band(inflation: index.inflation)
+  }
+
+  /// Appends a record to its log. Whenever a segment becomes full, deletes entries of empty segments.
+  private func append(
+    _ record: [UInt8], _ entry: IndexEntry, counters: inout PersistentCounters,
+    in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) {
+    let isFull = try heads.append(
+      record, entry: entry, closingByteCount: counters.closingByteCount, open: &counters.openSegments, in: transaction)
+    guard isFull else { return }
+    nextEmptySegment = try heads.removeEmptySegments(from: nextEmptySegment, in: transaction)
+  }
+
+  /// Appends a record that eviction keeps to the log again. Its body stays where it is.
+  ///
+  /// - Parameter entry: The record in the index; its row is freed.
+  /// - Returns: False if the record does not exist, is corrupt, or is covered by a tombstone.
+  func move(
+    _ entry: IndexEntry, unlessCoveredBy purges: [Tombstone], counters: inout PersistentCounters,
+    in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) -> Bool {
+    let oldRow = entry.rowID
+    let copy = try heads.withValue(for: oldRow, in: transaction) { (record) throws(LMDBError) in
+      record.withUnsafeBytes { record -> [UInt8]? in
+        guard let head = RecordHeaderView(record), head.hasRightChecksum, !purges.cover(rowID: oldRow, head) else {
+          return nil
+        }
+        return [UInt8](record)
+      }
+    }
+    guard case .some(.some(var record)) = copy else { return false }
+    var entry = entry
+    let inflation = index.current?.inflation ?? 0
+    entry.rowID = entry.band(inflation: inflation).rowID(counters.takeNumber())
+    let times = record.withUnsafeBytes { record -> (storedAt: Date, expiry: Date?, bodyID: UInt64?) in
+      let layout = RecordHeaderView(checked: record)
+      return (layout.storedAt, layout.expiry, layout.isBodyInline ? nil : layout.bodyID(ofRow: oldRow))
+    }
+    if let bodyID = times.bodyID { RecordHeader.setBodyID(bodyID, of: &record) }
+    try append(record, entry, counters: &counters, in: transaction)
+    try heads.removeChecked(oldRow, in: transaction)
+    let storedAt = SortableTimestamp.encode(times.storedAt)
+    let facts = try dates.value(for: DateKey(time: storedAt, rowID: oldRow), in: transaction) ?? entry.facts
+    try dates.remove(DateKey(time: storedAt, rowID: oldRow), in: transaction)
+    try dates.put(facts, for: DateKey(time: storedAt, rowID: entry.rowID), in: transaction)
+    if let expiry = times.expiry.map(SortableTimestamp.encode) {
+      try expiries.remove(DateKey(time: expiry, rowID: oldRow), in: transaction)
+      try expiries.put((), for: DateKey(time: expiry, rowID: entry.rowID), in: transaction)
+    }
+    guard index.note(.move(entry, from: oldRow)) else { throw Self.fullJournal }
+    return true
+  }
+
+  /// Removes the record of the same variant, and the oldest record of a key that has too many variants.
+  ///
+  /// The new record inherits the use count of `replacedRow`.
+  private func replaceVariant(
+    of head: RecordHeader, digest: UInt64, counters: inout PersistentCounters,
+    in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) -> (replaced: Int, pushedOut: Int, replacedRow: UInt64?) {
+    let rows = candidateRows(of: digest)
+    if rows.isEmpty { return (0, 0, nil) }
+    let key = head.key.bytes
+    let vary = head.varyBytes
+    var others: [(storedAt: Date, rowID: UInt64)] = []
+    var replaced = 0
+    var replacedRow: UInt64?
+    for other in rows {
+      let match = try heads.withValue(for: other, in: transaction) { (record) throws(LMDBError) in
+        record.withUnsafeBytes { record -> (sameKey: Bool, sameVary: Bool, storedAt: Date)? in
+          guard let layout = RecordHeaderView(record) else { return nil }
+          let sameKey = layout.key.elementsEqual(key)
+          return (sameKey, sameKey && layout.vary.elementsEqual(vary), layout.storedAt)
+        }
+      }
+      // The next lookup handles a record that cannot be read.
+      guard case .some(.some(let match)) = match, match.sameKey else { continue }
+      if match.sameVary {
+        let isFirst = replacedRow == nil
+        try removeRecord(other, use: isFirst ? .passOn : .forget, counters: &counters, in: transaction)
+        if isFirst { replacedRow = other }
+        replaced += 1
+      } else {
+        others.append((match.storedAt, other))
+      }
+    }
+    var pushedOut = 0
+    // Rows that eviction moved are not in the order of storing.
+    if others.count >= StorageFormat.maximumVariantCountPerKey { others.sort { $0.storedAt < $1.storedAt } }
+    // During a rebuild, deleting a record could make an older record of the same variant visible again.
+    while others.count >= StorageFormat.maximumVariantCountPerKey, isIndexComplete {
+      try removeRecord(others.removeFirst().rowID, counters: &counters, in: transaction)
+      pushedOut += 1
+    }
+    return (replaced, pushedOut, replacedRow)
+  }
+
+  /// Returns the disk space of a record: its own bytes if it shares a page, otherwise whole pages.
+  func diskByteCount(of head: RecordHeaderView) -> Int {
+    var byteCount = head.raw.count
+    if byteCount > inlineByteCount { byteCount = pageCount(ofChunk: byteCount) * pageByteCount }
+    guard !head.isBodyInline else { return byteCount }
+    let body = bodySpaceRequired(byteCount: head.bodyByteCount)
+    return byteCount + body.pageCount * pageByteCount + body.sharedByteCount
+  }
+
+  /// Writes chunks of a body: those in `range`, or all.
+  func putChunks(
+    _ range: Range<Int>? = nil, of body: Data, head: RecordHeader, bodyID: UInt64,
+    in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) {
+    let chunks = head.layout { self.chunks(of: $0) }
+    for index in range ?? 0..<chunks.count {
+      let part = chunks.range(index)
+      try bodies.reserve(
+        byteCount: part.count, for: ChunkKey(bodyID: bodyID, index: UInt32(index)), in: transaction, mode: .append
+      ) { destination in
+        body.withUnsafeBytes { source in
+          destination.copyMemory(from: UnsafeRawBufferPointer(rebasing: source[part]))
+        }
+      }
+    }
+  }
+
+  /// Replaces the record header; the body stays the same, but a small one may move into the record or out of it.
+  ///
+  /// Returns the record's row, because eviction may have moved it; nil if the record no longer exists.
+  func replaceHead(
+    of rowID: UInt64, with head: RecordHeader, body: Data, counters: inout PersistentCounters,
+    in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) -> UInt64? {
+    guard let rowID = try row(of: head, lastKnownAs: rowID, in: transaction) else { return nil }
+    struct Old {
+      var byteCount: Int
+      var isBodyInline: Bool
+      var isInSinglePages: Bool
+      var expiry: Date?
+      var bodyID: UInt64
+    }
+    let old = try heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
+      record.withUnsafeBytes { record -> Old? in
+        guard let layout = RecordHeaderView(record), layout.hasRightChecksum else { return nil }
+        return Old(
+          byteCount: record.count + (layout.isBodyInline ? 0 : layout.bodyByteCount), isBodyInline: layout.isBodyInline,
+          isInSinglePages: layout.hasSinglePageChunks, expiry: layout.expiry, bodyID: layout.bodyID(ofRow: rowID))
+      }
+    }
+    guard case .some(.some(let old)) = old else { return nil }
+    var head = old.isInSinglePages && !head.isBodyInline ? head.withSinglePageChunks : head
+    if old.isBodyInline, !head.isBodyInline {
+      try putChunks(of: body, head: head, bodyID: rowID, in: transaction)
+    } else if !old.isBodyInline, head.isBodyInline {
+      try removeChunks(of: old.bodyID, in: transaction)
+    } else if !old.isBodyInline, old.bodyID != rowID {
+      head = head.withBody(old.bodyID)
+    }
+    try heads.put(head.bytes, for: rowID, in: transaction)
+    if old.expiry != head.expiry {
+      if let expiry = old.expiry {
+        try expiries.remove(DateKey(time: SortableTimestamp.encode(expiry), rowID: rowID), in: transaction)
+      }
+      if let expiry = head.expiry {
+        try expiries.put((), for: DateKey(time: SortableTimestamp.encode(expiry), rowID: rowID), in: transaction)
+      }
+    }
+    counters.replace(
+      byteCount: old.byteCount, with: head.bytes.count + (head.isBodyInline ? 0 : head.bodyByteCount))
+    return rowID
+  }
+
+  /// Returns the row of the record that an update changes; nil if it no longer exists.
+  ///
+  /// - Parameter rowID: The row when the record was looked up or stored.
+  func row(
+    of head: RecordHeader, lastKnownAs rowID: UInt64, in transaction: borrowing some Transaction & ~Copyable
+  ) throws(LMDBError) -> UInt64? {
+    if try isRecord(of: head, rowID, in: transaction) { return rowID }
+    for other in indexedRows(of: head.layout({ keyDigest(of: $0.key) })) where other != rowID {
+      if try isRecord(of: head, other, in: transaction) { return other }
+    }
+    return nil
+  }
+
+  private func isRecord(
+    of head: RecordHeader, _ rowID: UInt64, in transaction: borrowing some Transaction & ~Copyable
+  ) throws(LMDBError) -> Bool {
+    try heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
+      record.withUnsafeBytes { RecordHeaderView($0)?.isSameRecord(as: head) ?? false }
+    } ?? false
+  }
+}

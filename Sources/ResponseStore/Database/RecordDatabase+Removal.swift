@@ -1,0 +1,205 @@
+import FoundationEssentials
+import HTTPCaching
+import LMDB
+
+/// A removal in force that is not finished: a tombstone hides the covered records while they are deleted.
+struct Tombstone: Sendable, Equatable {
+  /// The sequence number in the removal log. Records stored under this or a higher number are not covered.
+  var sequence: UInt64
+  var scope: RemovalScope
+  /// The last row ID that can be covered.
+  var lastRowID: UInt64
+  /// The key of its row in `meta`; empty until the row exists.
+  var metaKey: [UInt8] = []
+
+  func covers(rowID: UInt64, layout: RecordHeaderView) -> Bool {
+    rowID <= lastRowID && layout.removalSequence < sequence
+      && scope.covers(key: layout.key, storedAt: layout.storedAt) {
+        CacheGroups.groups(of: FieldCoding.decodeFields(layout.fields))
+      }
+  }
+}
+
+extension [Tombstone] {
+  /// Whether a tombstone covers a record. A record that cannot be parsed counts as covered.
+  func cover(rowID: UInt64, _ head: RecordHeaderView?) -> Bool {
+    contains { purge in head.map { purge.covers(rowID: rowID, layout: $0) } ?? (rowID <= purge.lastRowID) }
+  }
+}
+
+/// The position at which a scan for covered records continues.
+enum ScanPosition: Sendable, Equatable {
+  case start
+  case date(DateKey)
+  /// A row ID. The logs are scanned one after the other.
+  case row(UInt64)
+  /// The covered rows that a pass over the index found.
+  case found(HostPass)
+}
+
+/// Removals: small ones delete at once; larger ones leave a tombstone and delete in later transactions.
+extension RecordDatabase {
+  /// The maximum number of records that the removals applied in one transaction delete at once.
+  static let directRemovalLimit = 256
+
+  /// Applies a removal from the log: deletes the covered records if they are few, otherwise adds a tombstone.
+  ///
+  /// - Parameter budget: The number of records that may be examined; reduced by those that were.
+  /// - Returns: The number of deleted records.
+  func apply(
+    _ scope: RemovalScope, sequence: UInt64, budget: inout Int, counters: inout PersistentCounters,
+    in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) -> Int {
+    let purge = Tombstone(sequence: sequence, scope: scope, lastRowID: counters.nextRowID &- 1)
+    let position = budget > 0 ? directPosition(of: scope) : nil
+    var removed = 0
+    if let position, let walk = try findCoveredRows(purge, limit: budget, from: position, in: transaction),
+      walk.end == nil,
+      !counters.hasFreedEnough
+    {
+      let step = try removeRecords(walk.rows, coveredBy: [purge], counters: &counters, in: transaction)
+      budget -= walk.rows.count
+      removed = step.removed
+      if step.next == nil { return removed }
+    }
+    try putMark(purge, for: MetaKey.purge(sequence), counters: &counters, in: transaction)
+    return removed
+  }
+
+  /// Returns the start of a scan within the writer's transaction; nil if it would take too long or deletion must wait.
+  private func directPosition(of scope: RemovalScope) -> ScanPosition? {
+    guard let index = index.current, index.isComplete else { return nil }
+    guard scope.needsHostPass else { return .start }
+    guard index.slotCount <= HostPass.directSlotCount else { return nil }
+    return HostPass(over: self.index, hostTags: scope.hostPrefix.flatMap { hostTag(ofPrefix: $0) }.map { [$0] })
+      .map { .found($0) }
+  }
+
+  private func putMark(
+    _ purge: Tombstone, for key: [UInt8], counters: inout PersistentCounters, in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) {
+    var writer = ByteWriter()
+    writer.append(purge.lastRowID)
+    writer.bytes += purge.scope.encoded
+    try meta.put(ChecksummedValue.encode(writer.bytes), for: key, in: transaction)
+    counters.lastPurgeChange = transaction.id
+  }
+
+  /// Hides all stored records of a key with a tombstone until the index is complete.
+  func hide(
+    _ key: [UInt8], counters: inout PersistentCounters, in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) {
+    let purge = Tombstone(sequence: .max, scope: RemovalScope.key(key).abbreviated, lastRowID: counters.nextRowID &- 1)
+    // No removal in the log has this number. The digest distinguishes tombstones of several keys.
+    let metaKey = MetaKey.purge(.max) + withUnsafeBytes(of: keyDigest(of: key).bigEndian) { Array($0) }
+    try putMark(purge, for: metaKey, counters: &counters, in: transaction)
+    index.current?[IndexLayout.Word.lastMark] = transaction.id
+  }
+
+  /// Returns the tombstones in the database.
+  func purges<T: Transaction & ~Copyable>(in transaction: borrowing T) throws(LMDBError) -> [Tombstone] {
+    var purges: [Tombstone] = []
+    try meta.withCursor(in: transaction) { (cursor) throws(LMDBError) in
+      var more = try cursor.seek(atOrAfter: MetaKey.purgePrefix)
+      while more {
+        let key = try cursor.checkedKey()
+        guard key.starts(with: MetaKey.purgePrefix) else { return }
+        let purge = try cursor.withValue { (bytes) throws(LMDBError) in
+          bytes.withUnsafeBytes { bytes -> Tombstone? in
+            guard let content = ChecksummedValue.content(of: bytes) else { return nil }
+            var reader = ByteReader(content)
+            guard let lastRowID = reader.read(UInt64.self),
+              let scope = RemovalScope(encoded: UnsafeRawBufferPointer(rebasing: content[reader.offset...]))
+            else { return nil }
+            return Tombstone(
+              sequence: MetaKey.number(in: key, after: MetaKey.purgePrefix) ?? .max, scope: scope, lastRowID: lastRowID,
+              metaKey: key)
+          }
+        }
+        // A tombstone that cannot be read must hide something; hiding everything is safe.
+        purges.append(purge ?? Tombstone(sequence: .max, scope: .everything, lastRowID: .max, metaKey: key))
+        more = try cursor.next()
+      }
+    }
+    return purges
+  }
+
+  /// Returns up to `limit` rows that a tombstone may cover, from `position` on, in ascending order.
+  ///
+  /// `end` is the position to continue from, or nil at the end. Returns nil if a pass over the index is needed first.
+  func findCoveredRows(
+    _ purge: Tombstone, limit: Int, from position: ScanPosition, in transaction: borrowing some Transaction & ~Copyable
+  ) throws(LMDBError) -> (rows: [UInt64], end: ScanPosition?)? {
+    switch (purge.scope, position) {
+    case (.everything, _):
+      let walk = try rows(limit: limit, from: position, in: transaction)
+      return (walk.rows.sorted(), walk.end)
+    case (.since(let date), _):
+      let walk = try rows(since: date, limit: limit, from: position, in: transaction)
+      return (walk.rows.sorted(), walk.end)
+    case (.key(let key), _):
+      // All rows of one key. Only in a write transaction does the index surely contain the rows of the last commit.
+      return (candidateRows(of: keyDigest(of: key)), nil)
+    case (_, .found(var pass)):
+      let rows = Array(pass.upcoming(limit))
+      pass.advance(by: limit)
+      return (rows, pass.isDone ? nil : .found(pass))
+    default:
+      return nil
+    }
+  }
+
+  /// Deletes the records that one of several tombstones covers, until the transaction has freed enough pages.
+  ///
+  /// - Parameter rowIDs: The rows to check, in ascending order.
+  /// - Returns: The number of deleted records, and the first row left for the next transaction.
+  func removeRecords(
+    _ rowIDs: [UInt64], coveredBy purges: [Tombstone], counters: inout PersistentCounters, isInRun: Bool = false,
+    in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) -> (removed: Int, next: UInt64?) {
+    try removeRecords(rowIDs, counters: &counters, isInRun: isInRun, in: transaction) { (rowID, head) in
+      purges.cover(rowID: rowID, head) ? .forget : nil
+    }
+  }
+
+  private func rows(
+    limit: Int, from position: ScanPosition, in transaction: borrowing some Transaction & ~Copyable
+  ) throws(LMDBError) -> (rows: [UInt64], end: ScanPosition?) {
+    var start: UInt64 = 0
+    if case .row(let rowID) = position { start = rowID }
+    var rows: [UInt64] = []
+    var end: ScanPosition?
+    try heads.forEachRow(from: start, in: transaction) { (rowID, _) in
+      guard rows.count < limit else {
+        end = .row(rowID)
+        return false
+      }
+      rows.append(rowID)
+      return true
+    }
+    return (rows, end)
+  }
+
+  private func rows(
+    since date: Date, limit: Int, from position: ScanPosition, in transaction: borrowing some Transaction & ~Copyable
+  ) throws(LMDBError) -> (rows: [UInt64], end: ScanPosition?) {
+    // Strictly newer: the first row after all rows of the date itself.
+    var start = DateKey(time: SortableTimestamp.encode(date), rowID: .max)
+    if case .date(let key) = position { start = key }
+    var rows: [UInt64] = []
+    var end: ScanPosition?
+    try dates.withCursor(in: transaction) { (cursor) throws(LMDBError) in
+      var more = try cursor.seek(atOrAfter: start)
+      while more {
+        let key = try cursor.checkedKey()
+        if rows.count == limit {
+          end = .date(key)
+          return
+        }
+        rows.append(key.rowID)
+        more = try cursor.next()
+      }
+    }
+    return (rows, end)
+  }
+}

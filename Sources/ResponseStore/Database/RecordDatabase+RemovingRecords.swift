@@ -1,0 +1,312 @@
+import FoundationEssentials
+import LMDB
+
+/// Deletion of records, with their rows in all tables. A body that is too large for the transaction is deleted later.
+extension RecordDatabase {
+  /// Deletes a record and its rows in all tables. Returns false if the record does not exist.
+  ///
+  /// A corrupt record header is not an error.
+  @discardableResult
+  func removeRecord(
+    _ rowID: UInt64, use: UsageTracking.AfterRemoval = .forget, counters: inout PersistentCounters,
+    in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) -> Bool {
+    try removeRecords([rowID], counters: &counters, in: transaction) { (_, _) in use }.removed > 0
+  }
+
+  /// Deletes records with their rows in all tables, until the transaction has freed enough pages. Deletes at least one.
+  ///
+  /// - Parameters:
+  ///   - rowIDs: The rows in ascending order. Rows that do not exist are skipped.
+  ///   - isInRun: Whether the rows are adjacent, and therefore share the leaves that change.
+  ///   - use: Returns what happens to a record's use count, or nil to keep the record. The record header is nil if it
+  ///     cannot be parsed.
+  /// - Returns: The number of deleted records, and the first row left for the next transaction.
+  func removeRecords(
+    _ rowIDs: [UInt64], counters: inout PersistentCounters, isInRun: Bool = false,
+    in transaction: borrowing WriteTransaction,
+    use: (UInt64, RecordHeaderView?) -> UsageTracking.AfterRemoval?
+  ) throws(LMDBError) -> (removed: Int, next: UInt64?) {
+    let found = try removableRecords(rowIDs, in: transaction, use: use)
+    if !found.damaged.isEmpty { try removeByWalk(Set(found.damaged), counters: &counters, in: transaction) }
+    let removal = try remove(found.records, counters: &counters, isInRun: isInRun, in: transaction)
+    return (removal.rowIDs.count + found.damaged.count, removal.next)
+  }
+
+  /// Reads the properties that a deletion needs, so that the write transaction need not parse and check the records.
+  ///
+  /// - Parameters:
+  ///   - rowIDs: The rows in ascending order. Rows that do not exist are skipped.
+  ///   - use: As in ``removeRecords(_:counters:isInRun:in:use:)``.
+  /// - Returns: The records in ascending order, and the rows with corrupt record headers.
+  func removableRecords(
+    _ rowIDs: [UInt64], in transaction: borrowing some Transaction & ~Copyable,
+    use: (UInt64, RecordHeaderView?) -> UsageTracking.AfterRemoval?
+  ) throws(LMDBError) -> (records: [RemovableRecord], damaged: [UInt64]) {
+    var records: [RemovableRecord] = []
+    records.reserveCapacity(rowIDs.count)
+    var damaged: [UInt64] = []
+    try heads.forEachRow(among: rowIDs, in: transaction) { (rowID, record) in
+      let head = RecordHeaderView(record)
+      guard let use = use(rowID, head) else { return }
+      if let head, head.hasRightChecksum {
+        records.append(removableRecord(rowID, head: head, use: use))
+      } else {
+        damaged.append(rowID)
+      }
+    }
+    // The logs were read one after the other.
+    if records.count > 1 { records.sort { $0.rowID < $1.rowID } }
+    return (records, damaged)
+  }
+
+  /// Returns the properties that the deletion of a record needs.
+  ///
+  /// - Parameter head: A record header whose checksum was checked.
+  func removableRecord(_ rowID: UInt64, head: RecordHeaderView, use: UsageTracking.AfterRemoval) -> RemovableRecord {
+    let chunks = chunks(of: head)
+    return RemovableRecord(
+      rowID: rowID, checksum: head.checksum, tag: IndexEntry.tag(of: keyDigest(of: head.key)), use: use,
+      date: DateKey(time: SortableTimestamp.encode(head.storedAt), rowID: rowID),
+      expiry: head.expiry.map { DateKey(time: SortableTimestamp.encode($0), rowID: rowID) },
+      bodyID: head.bodyID(ofRow: rowID), chunkCount: chunks.count, bodyPageCount: pageCount(of: chunks),
+      recordByteCount: head.raw.count, byteCount: head.raw.count + (head.isBodyInline ? 0 : head.bodyByteCount))
+  }
+
+  /// The result of ``remove(_:counters:isInRun:in:)``.
+  struct Removal {
+    /// The rows that were deleted.
+    var rowIDs: [UInt64] = []
+    /// The rows whose record header changed after it was read.
+    var changed: [UInt64] = []
+    /// The first row left for the next transaction.
+    var next: UInt64?
+  }
+
+  /// Deletes records and their rows in all tables, table by table, until the transaction has freed enough pages.
+  ///
+  /// Deletes at least one. The records may have been read in an earlier transaction.
+  ///
+  /// - Parameters:
+  ///   - records: The records in ascending order. Records that do not exist or have another record header are skipped.
+  ///   - isInRun: Whether the rows are adjacent, and therefore share the leaves that change.
+  func remove(
+    _ records: [RemovableRecord], counters: inout PersistentCounters, isInRun: Bool,
+    in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) -> Removal {
+    var removal = Removal()
+    var estimate = counters
+    var count = 0
+    while count < records.count, count == 0 || !estimate.hasFreedEnough {
+      estimate.countRemoval(of: records[count], isInRun: isInRun, pageByteCount: pageByteCount)
+      count += 1
+    }
+    if count < records.count { removal.next = records[count].rowID }
+    let removed = try removeHeads(of: records[..<count], changed: &removal.changed, in: transaction)
+    var chunks: [ChunkKey] = []
+    for record in removed {
+      let goesWhole = counters.countRemoval(of: record, isInRun: isInRun, pageByteCount: pageByteCount)
+      if goesWhole {
+        for index in 0..<record.chunkCount { chunks.append(ChunkKey(bodyID: record.bodyID, index: UInt32(index))) }
+      } else {
+        try leaveBody(record.bodyID, in: transaction)
+      }
+      if record.use != .passOn {
+        try noteRemoval(tag: record.tag, rowID: record.rowID, remembering: record.use == .remember)
+      }
+    }
+    // Sort the keys in the order of their table.
+    if !chunks.isEmpty { try bodies.removeEach(of: chunks.sorted(), in: transaction) }
+    try dates.removeEach(of: removed.map(\.date).sorted(), in: transaction)
+    let expiries = removed.compactMap(\.expiry)
+    if !expiries.isEmpty { try self.expiries.removeEach(of: expiries.sorted(), in: transaction) }
+    removal.rowIDs = removed.map(\.rowID)
+    return removal
+  }
+
+  /// Deletes the unchanged record headers, one log after the other. Returns their records.
+  private func removeHeads(
+    of records: ArraySlice<RemovableRecord>, changed: inout [UInt64], in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) -> [RemovableRecord] {
+    var removed: [RemovableRecord] = []
+    removed.reserveCapacity(records.count)
+    for band in Band.all where records.contains(where: { Band(rowID: $0.rowID) == band }) {
+      try heads[band].withCursor(in: transaction) { (cursor) throws(LMDBError) in
+        for record in records where Band(rowID: record.rowID) == band {
+          guard try cursor.seek(to: record.rowID) else { continue }
+          let checksum = try cursor.withValue { (head) throws(LMDBError) in
+            head.withUnsafeBytes { RecordHeaderView($0)?.checksum }
+          }
+          if checksum == record.checksum {
+            try cursor.removeChecked()
+            removed.append(record)
+          } else {
+            changed.append(record.rowID)
+          }
+        }
+      }
+    }
+    return removed
+  }
+
+  /// Deletes the records with the same cache key and Vary key. Returns how many there were.
+  ///
+  /// While the index is rebuilt, a tombstone hides all variants of the key instead, because some may be found later.
+  func removeVariant(
+    of head: RecordHeader, counters: inout PersistentCounters, in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) -> Int {
+    let key = head.key.bytes
+    guard isIndexComplete else {
+      try hide(key, counters: &counters, in: transaction)
+      return 0
+    }
+    let vary = head.varyBytes
+    var removed = 0
+    for rowID in candidateRows(of: keyDigest(of: key)) {
+      let isSame = try heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
+        record.withUnsafeBytes { record -> Bool in
+          guard let layout = RecordHeaderView(record) else { return false }
+          return layout.key.elementsEqual(key) && layout.vary.elementsEqual(vary)
+        }
+      }
+      if isSame == true, try removeRecord(rowID, counters: &counters, in: transaction) { removed += 1 }
+    }
+    return removed
+  }
+
+  /// Deletes corrupt records. Returns how many of them still existed.
+  ///
+  /// Deletes none while the index is rebuilt, because older records of the same keys could reappear. The next lookup
+  /// finds the corrupt records again.
+  func removeDamaged(
+    _ rowIDs: Set<UInt64>, counters: inout PersistentCounters, in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) -> Int {
+    guard isIndexComplete else { return 0 }
+    var removed = 0
+    var unreliable: Set<UInt64> = []
+    for rowID in rowIDs {
+      let isReliable = try heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
+        record.withUnsafeBytes { RecordHeaderView($0)?.hasRightChecksum ?? false }
+      }
+      if isReliable != nil { removed += 1 }
+      if isReliable == true {
+        try removeRecord(rowID, counters: &counters, in: transaction)
+      } else {
+        unreliable.insert(rowID)
+      }
+    }
+    if !unreliable.isEmpty { try removeByWalk(unreliable, counters: &counters, in: transaction) }
+    return removed
+  }
+
+  /// Removes an index entry whose row does not exist, and the rows that corruption left of the record in other tables.
+  func removeStray(
+    _ entry: IndexEntry, counters: inout PersistentCounters, in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) {
+    try noteRemoval(tag: entry.tag, rowID: entry.rowID, remembering: false)
+    let headCount = try heads.rowCount(in: transaction)
+    if try dates.statistics(in: transaction).entryCount > headCount {
+      try removeByWalk([entry.rowID], counters: &counters, in: transaction)
+    }
+  }
+
+  /// Deletes records whose record headers are missing or corrupt, and leaves orphaned bodies for later deletion.
+  ///
+  /// Searches all tables for rows of these records, which only corruption justifies.
+  private func removeByWalk(
+    _ rowIDs: Set<UInt64>, counters: inout PersistentCounters, in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) {
+    for rowID in rowIDs {
+      try heads.removeChecked(rowID, in: transaction)
+    }
+    try removeDates(of: rowIDs, from: dates, in: transaction)
+    try removeDates(of: rowIDs, from: expiries, in: transaction)
+    var entries: [IndexEntry] = []
+    index.current.map {
+      $0.forEachEntry(in: 0..<$0.allSlotCount) { if rowIDs.contains($0.rowID) { entries.append($0) } }
+    }
+    for entry in entries { try noteRemoval(tag: entry.tag, rowID: entry.rowID, remembering: false) }
+    try recount(&counters, in: transaction)
+  }
+
+  private func removeDates<V>(
+    of rowIDs: Set<UInt64>, from table: Table<DateKeyCodec, V>, in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) {
+    var dateKeys: [DateKey] = []
+    try table.withCursor(in: transaction) { (cursor) throws(LMDBError) in
+      while try cursor.next() {
+        let key = try cursor.checkedKey()
+        if rowIDs.contains(key.rowID) { dateKeys.append(key) }
+      }
+    }
+    for key in dateKeys { try table.remove(key, in: transaction) }
+  }
+
+  /// Leaves a body without a record header for later transactions to delete.
+  private func leaveBody(_ bodyID: UInt64, in transaction: borrowing WriteTransaction) throws(LMDBError) {
+    try meta.put(UnfinishedBody.encode(processID: 0), for: MetaKey.partial(bodyID), in: transaction)
+    orphanedBodies.note(bodyID)
+  }
+
+  /// Deletes the chunks of a body, or as many as free about `pageCount` pages. Returns true if none is left.
+  @discardableResult
+  func removeChunks(
+    of bodyID: UInt64, pageCount limit: Int = .max, in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) -> Bool {
+    var chunkKeys: [ChunkKey] = []
+    var pageCount = 0
+    var more = false
+    try bodies.withCursor(in: transaction) { (cursor) throws(LMDBError) in
+      more = try cursor.seek(atOrAfter: ChunkKey(bodyID: bodyID, index: 0))
+      while more {
+        let key = try cursor.checkedKey()
+        more = key.bodyID == bodyID
+        guard more, pageCount < limit else { break }
+        chunkKeys.append(key)
+        pageCount += try cursor.withValue { (chunk) throws(LMDBError) in self.pageCount(ofChunk: chunk.byteCount) }
+        more = try cursor.next()
+      }
+    }
+    for key in chunkKeys { _ = try bodies.removeChecked(key, in: transaction) }
+    return !more
+  }
+
+  private func recount(
+    _ counters: inout PersistentCounters, in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) {
+    var entryCount: UInt64 = 0
+    var byteCount: UInt64 = 0
+    var bodyIDs: [UInt64] = []
+    for band in Band.all {
+      try heads.forEachRow(of: band, in: transaction) { (rowID, record) throws(LMDBError) in
+        entryCount += 1
+        let layout = RecordHeaderView(record)
+        if let layout, !layout.isBodyInline { bodyIDs.append(layout.bodyID(ofRow: rowID)) }
+        byteCount += UInt64(record.count + (layout.map { $0.isBodyInline ? 0 : $0.bodyByteCount } ?? 0))
+        return true
+      }
+    }
+    counters.entryCount = entryCount
+    counters.payloadByteCount = byteCount
+    for bodyID in try self.bodyIDs(except: bodyIDs.sorted(), in: transaction) {
+      // A body that is being written or deleted already has such a row.
+      if try !meta.contains(MetaKey.partial(bodyID), in: transaction) { try leaveBody(bodyID, in: transaction) }
+    }
+  }
+
+  /// Returns the bodies that are not in `known`, which is in ascending order.
+  private func bodyIDs(
+    except known: [UInt64], in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) -> [UInt64] {
+    var others: [UInt64] = []
+    var next = known[...]
+    try bodies.withCursor(in: transaction) { (cursor) throws(LMDBError) in
+      while try cursor.next() {
+        let bodyID = try cursor.checkedKey().bodyID
+        next = next.drop { $0 < bodyID }
+        if next.first != bodyID, others.last != bodyID { others.append(bodyID) }
+      }
+    }
+    return others
+  }
+}

@@ -1,0 +1,228 @@
+import Glibc
+import LMDB
+
+/// The open data file: the LMDB environment, the tables, the index, and sizes that follow from page and chunk size.
+///
+/// Immutable after opening, except for the members that the write lock guards. Any thread can use it.
+///
+/// `@unchecked Sendable`: `digestSecret` is never changed.
+final class RecordDatabase: @unchecked Sendable {
+  let environment: Environment
+  /// Row ID → ``RecordHeader``.
+  let heads: RecordLogs
+  /// Body ID and chunk number → bytes of the body.
+  let bodies: Table<ChunkKeyCodec, BytesCodec>
+  /// Time of storing and row ID → ``IndexEntry/facts``; the source for rebuilding the index.
+  let dates: Table<DateKeyCodec, LittleEndianUInt64>
+  /// The time after which a response without validator is useless, and its row ID → nothing.
+  let expiries: Table<DateKeyCodec, EmptyCodec>
+  /// See ``MetaKey``.
+  let meta: Table<BytesCodec, BytesCodec>
+  /// Cache keys → row IDs, with the use counts for eviction.
+  let index: IndexFile
+  /// The rows that the current write transaction added. Needs the write lock.
+  var addedRows: [UInt64: AddedRows] = [:]
+  /// The position of the next search for segments without records. Needs the write lock.
+  var nextEmptySegment: UInt64 = 0
+  /// Orphaned bodies, to be deleted. The transaction that orphaned a body may have failed.
+  let orphanedBodies = OrphanedBodies()
+
+  let format: FormatRecord
+  /// The identity that the files of this store share.
+  let owner: UInt64
+  let pageByteCount: Int
+  let chunkByteCount: Int
+  /// The chunk size for bodies that are stored while no contiguous pages are free.
+  let singlePageChunkByteCount: Int
+  let inlineByteCount: Int
+  /// A copy of the secret in ``format`` that lookups read without counting a reference.
+  let digestSecret: UnsafeRawBufferPointer
+
+  /// The kind of an opened data file.
+  enum Contents {
+    case store(RecordDatabase)
+    case otherVersion(UInt32)
+    case foreign
+  }
+
+  private init(
+    environment: Environment, heads: RecordLogs, bodies: Table<ChunkKeyCodec, BytesCodec>,
+    dates: Table<DateKeyCodec, LittleEndianUInt64>, expiries: Table<DateKeyCodec, EmptyCodec>,
+    meta: Table<BytesCodec, BytesCodec>, index: IndexFile, format: FormatRecord
+  ) {
+    self.environment = environment
+    self.heads = heads
+    self.bodies = bodies
+    self.dates = dates
+    self.expiries = expiries
+    self.index = index
+    self.meta = meta
+    self.format = format
+    owner = format.owner
+    pageByteCount = environment.pageByteCount
+    chunkByteCount = Int(format.chunkByteCount)
+    singlePageChunkByteCount = environment.pageByteCount - 16
+    inlineByteCount = StorageFormat.inlineRecordByteCount(pageByteCount: pageByteCount)
+    let secret = UnsafeMutableRawBufferPointer.allocate(byteCount: format.secret.count, alignment: 16)
+    secret.copyBytes(from: format.secret)
+    digestSecret = UnsafeRawBufferPointer(secret)
+  }
+
+  deinit {
+    digestSecret.deallocate()
+  }
+
+  /// Opens the file and its tables.
+  ///
+  /// If the file is new and `completesNew` is set, creates the tables and the format record.
+  ///
+  /// Without `completesNew`, writes nothing and waits for no writer.
+  static func open(
+    directory: String, mapByteCount: Int, capacityByteCount: Int, completesNew: Bool = true,
+    damageHandler: (@Sendable () -> Void)? = nil
+  ) throws(LMDBError) -> Contents {
+    var options = Environment.Options(mapByteCount: mapByteCount)
+    options.damageHandler = damageHandler
+    options.maximumReaders =
+      completesNew ? StorageFormat.readerSlotCount(capacityByteCount: capacityByteCount) : nil
+    let environment = try Environment.open(directory: directory, options: options)
+    func table<K: KeyCodec, V: ValueCodec>(
+      _ name: String, _ key: K.Type, _ value: V.Type
+    ) throws(LMDBError) -> Table<K, V>? {
+      // Creating a table is a write, and waits for other writers.
+      completesNew
+        ? try environment.table(name, key: key, value: value)
+        : try environment.existingTable(name, key: key, value: value)
+    }
+    guard let meta = try table(StorageFormat.metaTable, BytesCodec.self, BytesCodec.self) else { return .foreign }
+    let stored = try environment.read { (transaction) throws(LMDBError) in
+      try meta.value(for: MetaKey.format, in: transaction)
+    }
+    guard stored != nil || completesNew else { return .foreign }
+    var format = FormatRecord(
+      version: StorageFormat.version,
+      chunkByteCount: UInt32(
+        StorageFormat.chunkByteCount(capacityByteCount: capacityByteCount, pageByteCount: environment.pageByteCount)),
+      secret: randomBytes(FormatRecord.secretByteCount))
+    if let stored {
+      guard let version = stored.withUnsafeBytes({ FormatRecord.version(in: $0) }) else { return .foreign }
+      guard version == StorageFormat.version else { return .otherVersion(version) }
+      guard let record = stored.withUnsafeBytes({ FormatRecord($0) }) else {
+        throw LMDBError(code: .corrupted, function: "mdb_get")
+      }
+      format = record
+    }
+    let heads = try RecordLogs { (name) throws(LMDBError) in
+      try table(name, BigEndianUInt64Codec.self, BytesCodec.self)
+    } segments: { (name) throws(LMDBError) in
+      try table(name, BigEndianUInt64Codec.self, BigEndianPairCodec.self)
+    }
+    guard let heads,
+      let bodies = try table(StorageFormat.bodiesTable, ChunkKeyCodec.self, BytesCodec.self),
+      let dates = try table(StorageFormat.datesTable, DateKeyCodec.self, LittleEndianUInt64.self),
+      let expiries = try table(StorageFormat.expiriesTable, DateKeyCodec.self, EmptyCodec.self)
+    else { return .foreign }
+    let file = RecordDatabase(
+      environment: environment, heads: heads, bodies: bodies, dates: dates, expiries: expiries, meta: meta,
+      index: IndexFile(
+        path: directory + "/" + IndexLayout.fileName, owner: format.owner,
+        isInPlace: { environment.isDataFile(ofDirectory: directory) }), format: format)
+    if stored == nil {
+      let isNew = try environment.write { (transaction) throws(LMDBError) in
+        // A process may have died after creating the tables. A file with any other content belongs to another program.
+        guard try file.hasOnlyEmptyTables(in: transaction) else { return false }
+        _ = try meta.put(format.encoded, for: MetaKey.format, in: transaction)
+        var counters = PersistentCounters()
+        counters.capacityByteCount = UInt64(capacityByteCount)
+        try file.setCounters(counters, in: transaction)
+        return true
+      }
+      guard isNew else { return .foreign }
+    }
+    return .store(file)
+  }
+
+  private func hasOnlyEmptyTables(in transaction: borrowing WriteTransaction) throws(LMDBError) -> Bool {
+    let tableCount = RecordLogs.tableCount + 4
+    guard try environment.mainTableStatistics(in: transaction).entryCount == tableCount,
+      try heads.hasNoSegments(in: transaction)
+    else { return false }
+    let rowCount =
+      try heads.rowCount(in: transaction) + bodies.statistics(in: transaction).entryCount
+      + dates.statistics(in: transaction).entryCount
+      + expiries.statistics(in: transaction).entryCount + meta.statistics(in: transaction).entryCount
+    return rowCount == 0
+  }
+
+  private static func randomBytes(_ count: Int) -> [UInt8] {
+    var generator = SystemRandomNumberGenerator()
+    return (0..<count).map { _ in UInt8.random(in: 0...255, using: &generator) }
+  }
+
+  /// Returns the counters in the transaction's snapshot.
+  func counters<T: Transaction & ~Copyable>(in transaction: borrowing T) throws(LMDBError) -> PersistentCounters {
+    let counters = try meta.withValue(for: MetaKey.counters, in: transaction) { (bytes) throws(LMDBError) in
+      bytes.withUnsafeBytes { PersistentCounters($0) }
+    }
+    guard case .some(.some(let counters)) = counters else {
+      throw LMDBError(code: .corrupted, function: "mdb_get")
+    }
+    return counters
+  }
+
+  func setCounters(_ counters: PersistentCounters, in transaction: borrowing WriteTransaction) throws(LMDBError) {
+    _ = try meta.put(counters.encoded, for: MetaKey.counters, in: transaction)
+  }
+
+  /// Returns the chunks of a body in `bodies`; none for an inline body.
+  func chunks(of head: RecordHeaderView) -> ChunkLayout {
+    chunks(
+      ofByteCount: head.isBodyInline ? 0 : head.bodyByteCount,
+      chunkByteCount: head.hasSinglePageChunks ? singlePageChunkByteCount : chunkByteCount)
+  }
+
+  private func chunks(ofByteCount byteCount: Int, chunkByteCount: Int) -> ChunkLayout {
+    ChunkLayout(bodyByteCount: byteCount, chunkByteCount: chunkByteCount, pageByteCount: pageByteCount)
+  }
+
+  /// Estimates the pages that the chunks of a body take for themselves.
+  func pageCount(of chunks: ChunkLayout) -> Int {
+    chunks.count == 0 ? 0 : chunks.count * pageCount(ofChunk: chunks.range(0).count)
+  }
+
+  /// Returns the pages that a value of `bodies` takes.
+  func pageCount(ofChunk byteCount: Int) -> Int {
+    byteCount <= inlineByteCount ? 1 : (byteCount + 16 + pageByteCount - 1) / pageByteCount
+  }
+
+  /// Returns an upper bound of the space for storing a record with its rows: whole pages, and bytes in shared leaves.
+  func spaceRequired(
+    recordByteCount: Int, bodyByteCount: Int
+  ) -> (pageCount: Int, sharedByteCount: Int) {
+    // A row in a leaf costs 16 bytes more. Leaves that are not appended to can be half empty.
+    var (pageCount, sharedByteCount) = bodySpaceRequired(byteCount: bodyByteCount)
+    sharedByteCount += 40 + 2 * 32
+    if recordByteCount <= inlineByteCount {
+      sharedByteCount += recordByteCount + 32
+    } else {
+      pageCount += self.pageCount(ofChunk: recordByteCount)
+    }
+    return (pageCount, sharedByteCount)
+  }
+
+  /// Returns the space for the chunks of a body: whole pages, and bytes in leaves.
+  func bodySpaceRequired(byteCount: Int) -> (pageCount: Int, sharedByteCount: Int) {
+    var pageCount = byteCount / chunkByteCount * self.pageCount(ofChunk: chunkByteCount)
+    var sharedByteCount = 0
+    let chunks = chunks(ofByteCount: byteCount, chunkByteCount: chunkByteCount)
+    for index in byteCount / chunkByteCount..<chunks.count {
+      let part = chunks.range(index).count
+      if part <= inlineByteCount {
+        sharedByteCount += part + 32
+      } else {
+        pageCount += self.pageCount(ofChunk: part)
+      }
+    }
+    return (pageCount, sharedByteCount)
+  }
+}

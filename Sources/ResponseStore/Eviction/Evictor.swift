@@ -1,0 +1,358 @@
+import Glibc
+import LMDB
+
+/// Evicts records, so that the live pages and the index fit the capacity.
+///
+/// The eviction thread works ahead of the writer, between two watermarks. The writer thread evicts, too, when that was
+/// not enough, and after `MDB_MAP_FULL`. Every step is one bounded transaction, since its pages become reusable only
+/// two transactions later.
+///
+/// Owns the segment that is being freed. Calls ``DiskSpace`` and ``Purger``.
+final class Evictor: Sendable {
+  private let context: StoreContext
+  private let database: RecordDatabase
+  private let space: DiskSpace
+  private let purger: Purger
+  /// The lock is held for a step.
+  private let cleaner = Monitor(SegmentCleaner())
+  /// Whether eviction has begun at the high watermark and not yet reached the low one.
+  private let isEvicting = Monitor(false)
+
+  init(_ context: StoreContext, space: DiskSpace, purger: Purger) {
+    self.context = context
+    database = context.database
+    self.space = space
+    self.purger = purger
+  }
+
+  // MARK: Watermarks
+
+  /// Whether live pages or records are above the high watermark.
+  func isAboveHighWatermark() throws(LMDBError) -> Bool {
+    let budget = space.budget
+    let usage = try space.usage()
+    return usage.pageCount > budget.highPageCount || usage.entryCount > budget.highEntryCount
+  }
+
+  /// Evicts some records if live pages have passed the high watermark, until they are below the low one. Returns false
+  /// if there is nothing to do.
+  func evictToLowWatermark() throws(LMDBError) -> Bool {
+    try space.refreshCapacity()
+    let budget = space.budget
+    let (live, entryCount) = try space.usage()
+    let (wasEvicting, isEvicting) = self.isEvicting.withLock { isEvicting -> (Bool, Bool) in
+      let wasEvicting = isEvicting
+      isEvicting =
+        wasEvicting
+        ? live > budget.lowPageCount || entryCount > budget.lowEntryCount
+        : live > budget.highPageCount || entryCount > budget.highEntryCount
+      return (wasEvicting, isEvicting)
+    }
+    guard isEvicting else { return false }
+    if !wasEvicting {
+      // Another process may have been killed while it wrote a body.
+      try purger.noteUnfinishedBodies(isAlone: false)
+      if try purger.deleteOrphanedChunks() { return true }
+    }
+    guard live > budget.lowPageCount else {
+      return try evict(pageCount: .max, entryCount: entryCount - budget.lowEntryCount) > 0
+    }
+    return try evict(pageCount: live - budget.lowPageCount) > 0
+  }
+
+  /// Evicts until `pageCount` more pages and `entryCount` more records may be written.
+  ///
+  /// While a lower capacity is being applied, evicts only as much as is written: the eviction thread does the rest, and
+  /// writes go on.
+  func ensureFreePages(_ pageCount: Int, entryCount: Int = 0) throws(LMDBError) {
+    try space.refreshCapacity()
+    let budget = space.budget
+    var usage = try space.usage()
+    if usage.pageCount > budget.shrinkingPageCount {
+      context.wakeMaintenance()
+      _ = try evict(pageCount: 2 * pageCount)
+      return
+    }
+    if usage.entryCount > budget.shrinkingEntryCount {
+      context.wakeMaintenance()
+      _ = try evict(pageCount: .max, entryCount: 2 * max(entryCount, 1))
+      return
+    }
+    while true {
+      let excess = usage.pageCount + pageCount - budget.maximumLivePageCount
+      let excessEntries = usage.entryCount + entryCount - budget.entryCount
+      guard excess > 0 || excessEntries > 0 else { return }
+      // Removed records are deleted before useful ones are evicted.
+      var hasHelped = try purger.deleteOrphanedChunks()
+      if !hasHelped { hasHelped = try purger.deleteTombstonedRecords() }
+      if !hasHelped, excess > 0 { hasHelped = try evict(pageCount: excess) > 0 }
+      if !hasHelped { hasHelped = try evict(pageCount: .max, entryCount: max(excessEntries, 1)) > 0 }
+      guard hasHelped else { return }
+      usage = try space.usage()
+    }
+  }
+
+  // MARK: Map full
+
+  /// Makes a transaction possible again after `MDB_MAP_FULL`. Returns false if nothing helped.
+  ///
+  /// Clears stale readers, deletes orphaned chunks and waits a moment for slow readers. Otherwise evicts a share of the
+  /// map in ever smaller transactions. When half of the live pages are evicted already, a reader pins the freed pages,
+  /// and evicting more would empty the store for nothing.
+  func recoverFromMapFull() -> Bool {
+    do throws(LMDBError) {
+      try database.environment.clearStaleReaders()
+      while try purger.deleteOrphanedChunks() {}
+      let budget = space.budget
+      let start = try space.livePageCount()
+      // Wait first: while a snapshot pins the freed pages, eviction gains nothing.
+      if waitForSlowReaders(), start <= budget.maximumLivePageCount {
+        for _ in 0..<2 { try space.commitEmptyTransaction() }
+        return true
+      }
+      let target = max(start - max(budget.maximumLivePageCount / 32, 16), budget.maximumLivePageCount / 2)
+      guard start > target else { return false }
+      var pageCount = budget.cautiousPageCount
+      while case let live = try space.livePageCount(), live > target {
+        if try purger.deleteOrphanedChunks() { continue }
+        do throws(LMDBError) {
+          guard try evict(pageCount: min(pageCount, live - target), isCautious: true) > 0 else { break }
+        } catch {
+          guard error.code == .mapFull, pageCount > 1 else { throw error }
+          pageCount /= 4
+        }
+      }
+      // Pages freed by a transaction become reusable two transactions later.
+      for _ in 0..<2 { try space.commitEmptyTransaction() }
+      return true
+    } catch {
+      context.log(.failedWrite, "The database is full and eviction freed no reusable pages: \(error); \(pageNumbers)")
+      return false
+    }
+  }
+
+  /// Shows whether the map is full of records, or a reader pins its pages.
+  private var pageNumbers: String {
+    let mapPageCount = database.environment.information.mapByteCount / database.pageByteCount
+    // A number that cannot be read is left out.
+    let live = (try? space.livePageCount()).map { "\($0)" } ?? "?"
+    let oldest = database.environment.oldestReaderTransactionID()
+    return "\(live) of \(mapPageCount) pages in use; last commit \(database.environment.lastTransactionID), "
+      + (oldest == .max ? "no reader" : "oldest reader \(oldest)")
+  }
+
+  /// Waits for readers whose snapshots pin freed pages. Returns false if there were none, or they did not end.
+  ///
+  /// A lookup takes microseconds, but its thread may wait for a processor.
+  private func waitForSlowReaders() -> Bool {
+    let newest = database.environment.lastTransactionID
+    guard database.environment.oldestReaderTransactionID() < newest else { return false }
+    for _ in 0..<100 {
+      usleep(1000)
+      if database.environment.oldestReaderTransactionID() >= newest { return true }
+    }
+    return false
+  }
+
+  // MARK: Steps
+
+  /// Evicts records in one transaction, until about `pageCount` pages or `entryCount` records are freed or the
+  /// transaction has done enough.
+  ///
+  /// While the index is rebuilt, the oldest records are evicted.
+  ///
+  /// - Parameter isCautious: Whether there is hardly a free page, as after `MDB_MAP_FULL`: then no record is moved.
+  /// - Returns: The number of records; 0 if there was nothing to evict.
+  func evict(pageCount: Int, entryCount: Int = .max, isCautious: Bool = false) throws(LMDBError) -> Int {
+    let goal = EvictionGoal(
+      pageCount: pageCount, entryCount: entryCount, isCautious: isCautious, budget: space.budget,
+      now: SortableTimestamp.encode(context.options.clock()))
+    let expiry = try database.environment.read { (transaction) throws(LMDBError) in try firstExpiry(in: transaction) }
+    let isListed = !database.isIndexComplete || expiry.map { $0.time <= goal.now } ?? false
+    if isListed, case let count = try evictListed(goal), count > 0 { return count }
+    // A step may only drop a segment whose records were all deleted.
+    for _ in 0..<Self.maximumStepCount {
+      switch try freeSegment(goal) {
+      case nil: return try database.isIndexComplete ? removeStrays() : evictListed(goal)
+      case 0?: continue
+      case let count?: return count
+      }
+    }
+    return 0
+  }
+
+  private static let maximumStepCount = 256
+
+  // MARK: Expired records
+
+  /// Evicts expired records; while the index is rebuilt the oldest ones.
+  ///
+  /// A record may have an older one of the same key, which must be deleted first.
+  private func evictListed(_ goal: EvictionGoal) throws(LMDBError) -> Int {
+    let (reason, removed) = try space.commit { (transaction) throws(LMDBError) -> (RemovalReason, Int) in
+      let isComplete = database.isIndexComplete
+      var counters = try database.counters(in: transaction)
+      counters.freeablePageCount = goal.freeablePageCount
+      let live = try database.environment.livePageCount(in: transaction)
+      var removed = 0
+      while removed < goal.listedRecordCount, !counters.hasFreedEnough {
+        if isComplete {
+          guard let expired = try firstExpiry(in: transaction), expired.time <= goal.now else { break }
+          try database.removeRecord(expired.rowID, counters: &counters, in: transaction)
+          // Also without its record, which corruption may have lost; otherwise eviction would not get past this row.
+          try database.expiries.remove(expired, in: transaction)
+        } else {
+          guard let rowID = try database.heads.firstRowID(in: transaction) else { break }
+          try database.removeRecord(rowID, use: .remember, counters: &counters, in: transaction)
+        }
+        removed += 1
+        let freed = try live - database.environment.livePageCount(in: transaction) + counters.deferredPageCount
+        if freed >= goal.pageCount { break }
+      }
+      if removed > 0 { try database.setCounters(counters, in: transaction) }
+      return (isComplete ? .expired : .overCapacity, removed)
+    }
+    context.counts.countRemovals(removed, reason)
+    return removed
+  }
+
+  /// When no record is left, deletes the rows that corruption has left in the index and other tables. Returns their
+  /// number.
+  private func removeStrays() throws(LMDBError) -> Int {
+    guard let index = database.index.current, index.recordCount > 0 else { return 0 }
+    return try space.commit { (transaction) throws(LMDBError) -> Int in
+      guard database.isIndexComplete else { return 0 }
+      var counters = try database.counters(in: transaction)
+      var entries: [IndexEntry] = []
+      index.forEachEntry(in: 0..<index.allSlotCount) { if entries.count < 256 { entries.append($0) } }
+      var count = 0
+      for entry in entries {
+        guard try !database.heads.contains(entry.rowID, in: transaction) else { continue }
+        try database.removeStray(entry, counters: &counters, in: transaction)
+        count += 1
+      }
+      try database.setCounters(counters, in: transaction)
+      return count
+    }
+  }
+
+  private func firstExpiry(in transaction: borrowing some Transaction & ~Copyable) throws(LMDBError) -> DateKey? {
+    try database.expiries.withCursor(in: transaction) { (cursor) throws(LMDBError) in
+      try cursor.first() ? try cursor.checkedKey() : nil
+    }
+  }
+
+  // MARK: Segments
+
+  /// Frees a part of a segment. Returns the number of evicted records; nil if there is no segment, or no index.
+  private func freeSegment(_ goal: EvictionGoal) throws(LMDBError) -> Int? {
+    // One step of this process at a time: the next one begins where this one ends.
+    try cleaner.withLock { cleaner in
+      Result { () throws(LMDBError) in try freeSegment(goal, with: &cleaner) }
+    }.get()
+  }
+
+  private func freeSegment(_ goal: EvictionGoal, with cleaner: inout SegmentCleaner) throws(LMDBError) -> Int? {
+    guard let index = database.index.current, index.isComplete else { return nil }
+    let rows = try database.environment.read { (transaction) throws(LMDBError) in
+      let tombstones = try context.removals.tombstones(in: transaction)
+      return try cleaner.choose(
+        database.heads, open: database.counters(in: transaction).openSegments, index: index, limit: goal.recordCount,
+        byteCount: goal.byteCount, in: transaction
+      ) { (rowID, record) in examine(rowID, record, tombstones: tombstones, goal) }
+    }
+    guard let rows else { return nil }
+    var removed: [RemovalReason: Int] = [:]
+    let known = cleaner
+    let step = try space.commit { (transaction) throws(LMDBError) -> SegmentCleaner.Step? in
+      removed = [:]
+      guard database.isIndexComplete, let index = database.index.current else { return nil }
+      var counters = try database.counters(in: transaction)
+      counters.freeablePageCount = goal.freeablePageCount
+      let tombstones = try context.removals.tombstones(in: transaction)
+      let live = try database.environment.livePageCount(in: transaction)
+      var count = 0
+      let step = try known.clean(database.heads, rows: rows, index: index, counters: &counters, in: transaction) {
+        (rows, counters) throws(LMDBError) in
+        let freed = try live - database.environment.livePageCount(in: transaction) + counters.deferredPageCount
+        if counters.hasFreedEnough || count >= goal.entryCount || (count > 0 && freed >= goal.pageCount) { return 0 }
+        let rows = rows.prefix(goal.entryCount - count)
+        let next = try evict(rows, counters: &counters, &removed, in: transaction)
+        let doneCount = next.flatMap { next in rows.firstIndex { $0.rowID >= next } } ?? rows.count
+        count += doneCount
+        return doneCount
+      } move: { (entry, counters) throws(LMDBError) in
+        try database.move(entry, unlessCoveredBy: tombstones, counters: &counters, in: transaction)
+      }
+      try database.setCounters(counters, in: transaction)
+      return step
+    }
+    guard let step else { return nil }
+    cleaner.finish(step)
+    for (reason, count) in removed { context.counts.countRemovals(count, reason) }
+    return removed.values.reduce(0, +)
+  }
+
+  /// Tells the cleaner whether a record must be deleted, and how.
+  private func examine(
+    _ rowID: UInt64, _ record: UnsafeRawBufferPointer, tombstones: [Tombstone], _ goal: EvictionGoal
+  ) -> SegmentCleaner.Examination {
+    guard let head = RecordHeaderView(record), head.hasRightChecksum else {
+      return SegmentCleaner.Examination(removable: nil, reason: .overCapacity)
+    }
+    var reason: RemovalReason? = goal.isCautious ? .overCapacity : nil
+    if head.expiry.map(SortableTimestamp.encode).map({ $0 <= goal.now }) ?? false { reason = .expired }
+    if tombstones.cover(rowID: rowID, head) { reason = .requested }
+    let use: UsageTracking.AfterRemoval = reason ?? .overCapacity == .overCapacity ? .remember : .forget
+    return SegmentCleaner.Examination(
+      removable: database.removableRecord(rowID, head: head, use: use), reason: reason)
+  }
+
+  /// Deletes rows of a segment, and counts those that still existed. Returns the first one that is left to the next
+  /// transaction.
+  func evict(
+    _ rows: ArraySlice<SegmentCleaner.Row>, counters: inout PersistentCounters, _ removed: inout [RemovalReason: Int],
+    in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) -> UInt64? {
+    let removal = try database.remove(
+      rows.compactMap(\.removable), counters: &counters, isInRun: true, in: transaction)
+    let removedRows = Set(removal.rowIDs)
+    for row in rows where removedRows.contains(row.rowID) { removed[row.reason, default: 0] += 1 }
+    // Records that cannot be read, or have another header by now.
+    let last = removal.next ?? .max
+    let others = removal.changed + rows.filter { $0.removable == nil && $0.rowID < last }.map(\.rowID)
+    guard !others.isEmpty else { return removal.next }
+    let rest = try database.removeRecords(others.sorted(), counters: &counters, isInRun: true, in: transaction) {
+      (_, _) in
+      .remember
+    }
+    removed[.overCapacity, default: 0] += rest.removed
+    return [removal.next, rest.next].compactMap(\.self).min()
+  }
+}
+
+/// The amount that one transaction of eviction frees, and the limits of its work.
+private struct EvictionGoal {
+  let pageCount: Int
+  let entryCount: Int
+  let isCautious: Bool
+  let now: UInt64
+  /// The most records that a step examines in a segment.
+  let recordCount: Int
+  /// The most records that are removed one by one, each of which may copy leaves of its own.
+  let listedRecordCount: Int
+  /// The bytes of these records, about.
+  let byteCount: Int
+  let freeablePageCount: Int
+
+  init(pageCount: Int, entryCount: Int, isCautious: Bool, budget: PageBudget, now: UInt64) {
+    self.pageCount = pageCount
+    self.entryCount = entryCount
+    self.isCautious = isCautious
+    self.now = now
+    recordCount = min(budget.cleaningRecordCount, isCautious ? max(pageCount, 1) : .max)
+    listedRecordCount = max(min(budget.evictionRecordCount, pageCount, entryCount), 1)
+    byteCount = budget.cleaningByteCount
+    freeablePageCount = isCautious ? PersistentCounters().freeablePageCount : budget.freeablePageCount
+  }
+}

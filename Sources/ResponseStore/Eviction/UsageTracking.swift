@@ -1,0 +1,27 @@
+import FoundationEssentials
+import HTTPCaching
+
+/// The fate of a record's use count when the record is deleted.
+enum UsageTracking {
+  /// The fate of the use count when the record is deleted.
+  enum AfterRemoval {
+    /// Dropped: no request wants the record back.
+    case forget
+    /// Kept as a ghost entry: the record was evicted.
+    case remember
+    /// Passed on to the record that replaces it.
+    case passOn
+  }
+}
+
+extension RecordHeaderView {
+  /// When a response without a validator becomes useless: its freshness lifetime is over, and so is the time in which
+  /// it may be served stale. Nil for a response with a validator, or without a declared lifetime.
+  var expiry: Date? {
+    let facts = facts
+    let validators: FreshnessInfo.Flags = [.strongETag, .weakETag, .lastModified]
+    guard status > 0, facts.lifetime > 0, facts.flags.isDisjoint(with: validators) else { return nil }
+    let stale = max(facts.staleWhileRevalidate, facts.staleIfError, 0)
+    return facts.responseTime + (facts.lifetime - facts.initialAge + stale)
+  }
+}

@@ -1,0 +1,281 @@
+import FoundationEssentials
+import Glibc
+import HTTPCaching
+import LMDB
+
+/// The record header of a stored response, a row of `heads`.
+///
+/// A fixed part is followed by key, Vary key, header fields, attachment, and a body that is small enough to share
+/// the leaf. Integers are little endian. Times are seconds since 2001-01-01 as IEEE 754 doubles.
+///
+/// The checksum at the beginning covers all bytes after it. A value of this type holds bytes whose layout was checked,
+/// so its members never read out of bounds.
+struct RecordHeader: Sendable {
+  /// Offsets of the fixed part.
+  enum Offset {
+    static let checksum = 0
+    static let recordVersion = 8
+    static let recordFlags = 9
+    static let status = 10
+    static let factsFlags = 12
+    static let keyByteCount = 16
+    static let varyByteCount = 20
+    static let fieldsByteCount = 24
+    static let attachmentByteCount = 28
+    static let bodyByteCount = 32
+    static let bodyChecksum = 40
+    static let storedAt = 48
+    static let responseTime = 56
+    static let initialAge = 64
+    static let lifetime = 72
+    static let date = 80
+    static let staleWhileRevalidate = 88
+    static let staleIfError = 96
+    static let removalSequence = 104
+    static let bodyID = 112
+  }
+
+  static let fixedByteCount = 120
+  static let recordVersion: UInt8 = 3
+
+  struct Flags: OptionSet {
+    let rawValue: UInt8
+    /// The body is at the end of the record instead of in `bodies`.
+    static let bodyInline = Flags(rawValue: 1)
+    /// There is an attachment, which may be empty.
+    static let attachment = Flags(rawValue: 2)
+    /// Each chunk in `bodies` has one page instead of several contiguous pages.
+    static let singlePageChunks = Flags(rawValue: 4)
+  }
+
+  let bytes: [UInt8]
+
+  /// Encodes the record header of a new response, with its body if both fit into `inlineByteCount`.
+  ///
+  /// - Parameter removalSequence: The last removal before the response was stored; it does not cover the response.
+  init(
+    _ response: NewResponse, storedAt: Date, removalSequence: UInt64, inlineByteCount: Int, bodyChecksum: UInt64
+  ) {
+    let key = response.key.bytes
+    let vary = FieldCoding.encode(response.vary)
+    let fieldsByteCount = FieldCoding.byteCount(of: response.fields)
+    let attachment = response.attachment ?? []
+    let headByteCount = Self.fixedByteCount + key.count + vary.count + fieldsByteCount + attachment.count
+    let isInline = headByteCount + response.body.count <= inlineByteCount
+    var flags: Flags = isInline ? .bodyInline : []
+    if response.attachment != nil { flags.insert(.attachment) }
+
+    // The caller of each `store` pays for this: one allocation, and one copy of each part.
+    let byteCount = headByteCount + (isInline ? response.body.count : 0)
+    bytes = [UInt8](unsafeUninitializedCapacity: byteCount) { buffer, count in
+      let record = UnsafeMutableRawBufferPointer(buffer)
+      record[..<Self.fixedByteCount].initializeMemory(as: UInt8.self, repeating: 0)
+      func put<T: FixedWidthInteger & BitwiseCopyable>(_ value: T, _ offset: Int) {
+        record.storeBytes(of: value.littleEndian, toByteOffset: offset, as: T.self)
+      }
+      func put(_ value: Double, _ offset: Int) { put(value.bitPattern, offset) }
+      put(Self.recordVersion, Offset.recordVersion)
+      put(flags.rawValue, Offset.recordFlags)
+      put(UInt16(clamping: response.status), Offset.status)
+      put(response.facts.flags.rawValue, Offset.factsFlags)
+      put(UInt32(key.count), Offset.keyByteCount)
+      put(UInt32(vary.count), Offset.varyByteCount)
+      put(UInt32(fieldsByteCount), Offset.fieldsByteCount)
+      put(UInt32(attachment.count), Offset.attachmentByteCount)
+      put(UInt64(response.body.count), Offset.bodyByteCount)
+      put(bodyChecksum, Offset.bodyChecksum)
+      put(storedAt.timeIntervalSinceReferenceDate, Offset.storedAt)
+      put(response.facts.responseTime.timeIntervalSinceReferenceDate, Offset.responseTime)
+      put(response.facts.initialAge, Offset.initialAge)
+      put(response.facts.lifetime, Offset.lifetime)
+      put(response.facts.date.timeIntervalSinceReferenceDate, Offset.date)
+      put(response.facts.staleWhileRevalidate, Offset.staleWhileRevalidate)
+      put(response.facts.staleIfError, Offset.staleIfError)
+      put(removalSequence, Offset.removalSequence)
+      count = Self.fixedByteCount
+      func append(_ part: UnsafeRawBufferPointer) {
+        UnsafeMutableRawBufferPointer(rebasing: record[count...]).copyMemory(from: part)
+        count += part.count
+      }
+      key.withUnsafeBytes(append)
+      vary.withUnsafeBytes(append)
+      count = FieldCoding.write(response.fields, at: count, of: record)
+      attachment.withUnsafeBytes(append)
+      if isInline { response.body.withUnsafeBytes(append) }
+      put(RecordHeaderView.checksum(of: UnsafeRawBufferPointer(record)), Offset.checksum)
+    }
+  }
+
+  private init(bytes: [UInt8]) {
+    self.bytes = bytes
+  }
+
+  /// The same record header for a body in single-page chunks.
+  var withSinglePageChunks: RecordHeader {
+    var bytes = bytes
+    bytes[Offset.recordFlags] |= Flags.singlePageChunks.rawValue
+    Self.renewChecksum(of: &bytes)
+    return RecordHeader(bytes: bytes)
+  }
+
+  /// Returns the record header with the ID of a body whose chunks are in `bodies`.
+  func withBody(_ bodyID: UInt64) -> RecordHeader {
+    var bytes = bytes
+    Self.setBodyID(bodyID, of: &bytes)
+    return RecordHeader(bytes: bytes)
+  }
+
+  /// Sets the body ID of a record and renews its checksum.
+  static func setBodyID(_ bodyID: UInt64, of record: inout [UInt8]) {
+    withUnsafeBytes(of: bodyID.littleEndian) {
+      record.replaceSubrange(Offset.bodyID..<Offset.bodyID + 8, with: $0)
+    }
+    renewChecksum(of: &record)
+  }
+
+  private static func renewChecksum(of record: inout [UInt8]) {
+    let checksum = record.withUnsafeBytes { RecordHeaderView.checksum(of: $0) }
+    withUnsafeBytes(of: checksum.littleEndian) { record.replaceSubrange(0..<8, with: $0) }
+  }
+
+  /// Whether the body is in the record itself.
+  var isBodyInline: Bool { layout { $0.isBodyInline } }
+  var bodyByteCount: Int { layout { $0.bodyByteCount } }
+  var storedAt: Date { layout { $0.storedAt } }
+  var facts: FreshnessInfo { layout { $0.facts } }
+  var status: Int { layout { $0.status } }
+  var key: RequestKey { layout { RequestKey(storedBytes: [UInt8]($0.key)) } }
+  var vary: VaryKey { layout { FieldCoding.decodeVary($0.vary) } }
+  var fields: HTTPFields { layout { FieldCoding.decodeFields($0.fields) } }
+  var attachment: [UInt8]? { layout { $0.hasAttachment ? [UInt8]($0.attachment) : nil } }
+  var varyBytes: [UInt8] { layout { [UInt8]($0.vary) } }
+  var expiry: Date? { layout { $0.expiry } }
+  /// The checksum of the record header, the checksum of the body, and the body's size in bytes.
+  var checksums: (head: UInt64, body: UInt64, bodyByteCount: Int) {
+    layout { ($0.checksum, $0.bodyChecksum, $0.bodyByteCount) }
+  }
+  var hasRightChecksum: Bool { layout { $0.hasRightChecksum } }
+
+  func layout<R>(_ body: (RecordHeaderView) -> R) -> R {
+    bytes.withUnsafeBytes { body(RecordHeaderView(checked: $0)) }
+  }
+}
+
+/// The parts of a record header in borrowed bytes, and valid only as long as the bytes.
+struct RecordHeaderView {
+  let raw: UnsafeRawBufferPointer
+
+  /// Returns nil unless every part is within the bytes.
+  init?(_ raw: UnsafeRawBufferPointer) {
+    guard raw.count >= RecordHeader.fixedByteCount else { return nil }
+    self.raw = raw
+    guard raw[RecordHeader.Offset.recordVersion] == RecordHeader.recordVersion else { return nil }
+    let head = RecordHeader.fixedByteCount + keyByteCount + varyByteCount + fieldsByteCount + attachmentByteCount
+    let storedBodyByteCount: UInt64 = load(RecordHeader.Offset.bodyByteCount)
+    guard storedBodyByteCount <= UInt64(Int.max / 2) else { return nil }
+    guard raw.count == head + (isBodyInline ? bodyByteCount : 0) else { return nil }
+  }
+
+  /// Wraps bytes that were checked before.
+  init(checked raw: UnsafeRawBufferPointer) {
+    self.raw = raw
+  }
+
+  static func checksum(of record: UnsafeRawBufferPointer) -> UInt64 {
+    XXHash.digest64(UnsafeRawBufferPointer(rebasing: record[8...]))
+  }
+
+  private func load<T: FixedWidthInteger & BitwiseCopyable>(_ offset: Int) -> T {
+    T(littleEndian: raw.loadUnaligned(fromByteOffset: offset, as: T.self))
+  }
+
+  private func double(_ offset: Int) -> Double {
+    Double(bitPattern: load(offset))
+  }
+
+  private func date(_ offset: Int) -> Date {
+    Date(timeIntervalSinceReferenceDate: double(offset))
+  }
+
+  private func count(_ offset: Int) -> Int {
+    Int(load(offset) as UInt32)
+  }
+
+  private func part(_ start: Int, _ count: Int) -> UnsafeRawBufferPointer {
+    UnsafeRawBufferPointer(rebasing: raw[start..<(start + count)])
+  }
+
+  private var flags: RecordHeader.Flags { RecordHeader.Flags(rawValue: raw[RecordHeader.Offset.recordFlags]) }
+  private var keyByteCount: Int { count(RecordHeader.Offset.keyByteCount) }
+  private var varyByteCount: Int { count(RecordHeader.Offset.varyByteCount) }
+  private var fieldsByteCount: Int { count(RecordHeader.Offset.fieldsByteCount) }
+  private var attachmentByteCount: Int { count(RecordHeader.Offset.attachmentByteCount) }
+
+  var checksum: UInt64 { load(RecordHeader.Offset.checksum) }
+  var hasRightChecksum: Bool { checksum == Self.checksum(of: raw) }
+  var status: Int { Int(load(RecordHeader.Offset.status) as UInt16) }
+  var isBodyInline: Bool { flags.contains(.bodyInline) }
+  var hasAttachment: Bool { flags.contains(.attachment) }
+  var hasSinglePageChunks: Bool { flags.contains(.singlePageChunks) }
+  var bodyByteCount: Int { Int(load(RecordHeader.Offset.bodyByteCount) as UInt64) }
+  var bodyChecksum: UInt64 { load(RecordHeader.Offset.bodyChecksum) }
+  /// The last removal before the response was stored; only later removals cover it.
+  var removalSequence: UInt64 { load(RecordHeader.Offset.removalSequence) }
+  /// Returns the ID in the keys of the body's chunks, for a body that is not inline.
+  ///
+  /// It is the row ID, unless the record was moved or the body was written first.
+  func bodyID(ofRow rowID: UInt64) -> UInt64 {
+    let stored: UInt64 = load(RecordHeader.Offset.bodyID)
+    return stored == 0 ? rowID : stored
+  }
+  var storedAt: Date { date(RecordHeader.Offset.storedAt) }
+  var facts: FreshnessInfo {
+    FreshnessInfo(
+      responseTime: date(RecordHeader.Offset.responseTime), initialAge: double(RecordHeader.Offset.initialAge),
+      lifetime: double(RecordHeader.Offset.lifetime), date: date(RecordHeader.Offset.date),
+      staleWhileRevalidate: double(RecordHeader.Offset.staleWhileRevalidate),
+      staleIfError: double(RecordHeader.Offset.staleIfError),
+      flags: FreshnessInfo.Flags(rawValue: load(RecordHeader.Offset.factsFlags)))
+  }
+
+  var key: UnsafeRawBufferPointer { part(RecordHeader.fixedByteCount, keyByteCount) }
+  var vary: UnsafeRawBufferPointer { part(RecordHeader.fixedByteCount + keyByteCount, varyByteCount) }
+  /// A digest of the key and the Vary key, which are adjacent.
+  var nameDigest: UInt64 {
+    XXHash.digest64(part(RecordHeader.fixedByteCount, keyByteCount + varyByteCount)) &+ UInt64(keyByteCount)
+  }
+  var fields: UnsafeRawBufferPointer {
+    part(RecordHeader.fixedByteCount + keyByteCount + varyByteCount, fieldsByteCount)
+  }
+  var attachment: UnsafeRawBufferPointer {
+    part(RecordHeader.fixedByteCount + keyByteCount + varyByteCount + fieldsByteCount, attachmentByteCount)
+  }
+  /// The record header without an inline body.
+  var head: UnsafeRawBufferPointer { part(0, raw.count - (isBodyInline ? bodyByteCount : 0)) }
+  var inlineBody: UnsafeRawBufferPointer {
+    part(raw.count - bodyByteCount, bodyByteCount)
+  }
+
+  /// Whether `head` is of this record or updates it: an update keeps key, time, Vary key and body.
+  func isSameRecord(as head: RecordHeader) -> Bool {
+    head.layout { head in
+      bodyByteCount == head.bodyByteCount && bodyChecksum == head.bodyChecksum && storedAt == head.storedAt
+        && hasSameKey(as: head) && hasSameVary(as: head)
+    }
+  }
+
+  /// Whether the record has this cache key.
+  func hasKey(_ key: [UInt8]) -> Bool {
+    keyByteCount == key.count
+      && key.withUnsafeBytes { memcmp(raw.baseAddress! + RecordHeader.fixedByteCount, $0.baseAddress!, key.count) == 0 }
+  }
+  func hasSameKey(as other: RecordHeaderView) -> Bool { Self.areEqual(key, other.key) }
+  func hasSameVary(as other: RecordHeaderView) -> Bool { Self.areEqual(vary, other.vary) }
+
+  private static func areEqual(_ one: UnsafeRawBufferPointer, _ other: UnsafeRawBufferPointer) -> Bool {
+    guard one.count == other.count, let first = one.baseAddress, let second = other.baseAddress else {
+      return one.count == other.count
+    }
+    return memcmp(first, second, one.count) == 0
+  }
+}

@@ -1,0 +1,51 @@
+import CXXHash
+
+/// The checksums and digests of the store: XXH3 of libxxhash.
+enum XXHash {
+  /// Returns `XXH3_64bits` of the bytes.
+  static func digest64(_ bytes: UnsafeRawBufferPointer) -> UInt64 {
+    XXH3_64bits(bytes.baseAddress, bytes.count)
+  }
+
+  /// Returns `XXH3_64bits` under a secret of at least 136 bytes (`XXH3_SECRET_SIZE_MIN`).
+  static func digest64(_ bytes: UnsafeRawBufferPointer, secret: [UInt8]) -> UInt64 {
+    secret.withUnsafeBytes { XXH3_64bits_withSecret(bytes.baseAddress, bytes.count, $0.baseAddress, $0.count) }
+  }
+
+  static func digest64(_ bytes: UnsafeRawBufferPointer, secret: UnsafeRawBufferPointer) -> UInt64 {
+    XXH3_64bits_withSecret(bytes.baseAddress, bytes.count, secret.baseAddress, secret.count)
+  }
+
+  /// Returns `XXH3_128bits` of the bytes, high word first.
+  static func digest128(_ bytes: UnsafeRawBufferPointer) -> (high: UInt64, low: UInt64) {
+    let hash = XXH3_128bits(bytes.baseAddress, bytes.count)
+    return (hash.high64, hash.low64)
+  }
+
+  /// Returns `XXH3_128bits` under a secret of at least 136 bytes (`XXH3_SECRET_SIZE_MIN`), high word first.
+  static func digest128(_ bytes: UnsafeRawBufferPointer, secret: [UInt8]) -> (high: UInt64, low: UInt64) {
+    secret.withUnsafeBytes { secret in
+      let hash = XXH3_128bits_withSecret(bytes.baseAddress, bytes.count, secret.baseAddress, secret.count)
+      return (hash.high64, hash.low64)
+    }
+  }
+
+  /// `XXH3_64bits` of bytes that arrive in parts.
+  struct Stream: ~Copyable {
+    private let state: OpaquePointer
+
+    init() {
+      guard let state = XXH3_createState() else { fatalError("libxxhash has no memory for a state") }
+      self.state = state
+      XXH3_64bits_reset(state)
+    }
+
+    deinit { XXH3_freeState(state) }
+
+    func append(_ bytes: UnsafeRawBufferPointer) {
+      XXH3_64bits_update(state, bytes.baseAddress, bytes.count)
+    }
+
+    var digest: UInt64 { XXH3_64bits_digest(state) }
+  }
+}

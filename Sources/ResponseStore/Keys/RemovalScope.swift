@@ -1,0 +1,167 @@
+import FoundationEssentials
+import HTTPCaching
+
+/// The set of responses that a removal covers.
+///
+/// Create scopes with the static methods, for ``ResponseStore/remove(_:)-(RemovalScope)``. The cases hold bytes of a
+/// ``RequestKey``, as they are written to disk.
+public enum RemovalScope: Sendable, Hashable {
+  case everything
+  /// Responses stored after the date.
+  case since(Date)
+  /// Keys that begin with these bytes: a host or a URL prefix.
+  case prefix([UInt8])
+  /// Members of a cache group (RFC 9875) of the origin whose keys begin with these bytes.
+  case group(origin: [UInt8], name: String)
+  /// One URL with all methods, partitions and variants, as the beginning of its keys.
+  case target([UInt8])
+  /// One key with all its variants.
+  case key([UInt8])
+  /// A prefix, target or key that is too long for the removal log: its beginning, length and digest.
+  case digested(beginning: [UInt8], byteCount: UInt64, isWholeKey: Bool, digest: UInt64, UInt64)
+
+  /// Whether the scope covers an entry. Calls `groups` only if the result depends on it.
+  public func covers(key: some Collection<UInt8>, storedAt: Date, groups: () -> [String]) -> Bool {
+    switch self {
+    case .everything: true
+    case .since(let date): storedAt > date
+    case .prefix(let prefix), .target(let prefix): key.starts(with: prefix)
+    case .group(let origin, let name): key.starts(with: origin) && groups().contains(name)
+    case .key(let bytes): key.elementsEqual(bytes)
+    case .digested(let beginning, let byteCount, let isWholeKey, let high, let low):
+      (isWholeKey ? key.count == byteCount : key.count >= byteCount) && key.starts(with: beginning)
+        && Self.digest(of: Array(key.prefix(Int(clamping: byteCount)))) == (high, low)
+    }
+  }
+
+  /// Whether the scope may cover a response in flight, which will be newer than any date and whose groups are unknown.
+  package func mayCover(_ key: RequestKey) -> Bool {
+    if case .group(let origin, _) = self { return key.bytes.starts(with: origin) }
+    return covers(key: key.bytes, storedAt: .distantFuture) { [] }
+  }
+
+  /// Whether finding the covered records takes a pass over the index.
+  var needsHostPass: Bool {
+    switch self {
+    case .prefix, .target, .group, .digested: true
+    case .everything, .since, .key: false
+    }
+  }
+
+  /// The beginning of the covered keys; nil if keys of any host can be covered.
+  var hostPrefix: [UInt8]? {
+    switch self {
+    case .prefix(let bytes), .target(let bytes), .key(let bytes), .group(let bytes, _),
+      .digested(let bytes, _, _, _, _):
+      bytes
+    case .everything, .since: nil
+    }
+  }
+
+  private static func digest(of bytes: [UInt8]) -> (high: UInt64, low: UInt64) {
+    bytes.withUnsafeBytes { XXHash.digest128($0) }
+  }
+
+  /// The maximum encoded size of an abbreviated scope, in bytes.
+  static let longestEncodedByteCount = 480
+  private static let longestByteCount = 448
+  private static let digestedBeginningByteCount = 384
+
+  /// The scope, or a shorter one that covers at least as much, because the removal log stores no long keys.
+  var abbreviated: RemovalScope {
+    switch self {
+    case .everything, .since, .digested:
+      return self
+    case .prefix(let bytes), .target(let bytes), .key(let bytes):
+      guard bytes.count > Self.longestByteCount else { return self }
+      let digest = Self.digest(of: bytes)
+      var isWholeKey = false
+      if case .key = self { isWholeKey = true }
+      return .digested(
+        beginning: Array(bytes.prefix(Self.digestedBeginningByteCount)), byteCount: UInt64(bytes.count),
+        isWholeKey: isWholeKey, digest: digest.high, digest.low)
+    case .group(let origin, let name):
+      return origin.count + name.utf8.count <= Self.longestByteCount
+        ? self : .prefix(Array(origin.prefix(Self.longestByteCount)))
+    }
+  }
+
+  /// Covers all responses of a host, with any scheme and port.
+  public static func host(_ host: String) -> RemovalScope {
+    .prefix(RequestKey.prefix(host: host))
+  }
+
+  /// Covers URLs that begin with this one; nil for a URL that cannot be cached.
+  public static func urlPrefix(_ url: URL) -> RemovalScope? {
+    RequestKey.prefix(url: url).map { .prefix($0) }
+  }
+
+  /// Covers one URL with all methods, partitions and variants; nil for a URL that cannot be cached.
+  public static func target(of url: URL) -> RemovalScope? {
+    RequestKey(url: url).map { .target(Array($0.targetPrefix)) }
+  }
+
+  /// Covers the members of a cache group of the URL's origin; nil for a URL that cannot be cached.
+  public static func group(_ name: String, ofOrigin url: URL) -> RemovalScope? {
+    RequestKey.originPrefix(url: url).map { .group(origin: $0, name: name) }
+  }
+
+  private enum Tag: UInt8 {
+    case everything = 1
+    case since, prefix, group, target, key, digested
+  }
+
+  var encoded: [UInt8] {
+    var writer = ByteWriter()
+    switch self {
+    case .everything:
+      writer.append(Tag.everything.rawValue)
+    case .since(let date):
+      writer.append(Tag.since.rawValue)
+      writer.append(date.timeIntervalSinceReferenceDate)
+    case .prefix(let prefix):
+      writer.append(Tag.prefix.rawValue)
+      writer.bytes += prefix
+    case .group(let origin, let name):
+      writer.append(Tag.group.rawValue)
+      writer.append(counted: name)
+      writer.bytes += origin
+    case .target(let prefix):
+      writer.append(Tag.target.rawValue)
+      writer.bytes += prefix
+    case .key(let key):
+      writer.append(Tag.key.rawValue)
+      writer.bytes += key
+    case .digested(let beginning, let byteCount, let isWholeKey, let high, let low):
+      writer.append(Tag.digested.rawValue)
+      writer.append(UInt8(isWholeKey ? 1 : 0))
+      for number in [byteCount, high, low] { writer.append(number) }
+      writer.bytes += beginning
+    }
+    return writer.bytes
+  }
+
+  init?(encoded bytes: UnsafeRawBufferPointer) {
+    var reader = ByteReader(bytes)
+    guard let tag = reader.read(UInt8.self).flatMap(Tag.init) else { return nil }
+    var rest: [UInt8] { [UInt8](bytes[reader.offset...]) }
+    switch tag {
+    case .everything: self = .everything
+    case .since:
+      guard let seconds = reader.readDouble() else { return nil }
+      self = .since(Date(timeIntervalSinceReferenceDate: seconds))
+    case .prefix: self = .prefix(rest)
+    case .group:
+      guard let name = reader.readCountedString() else { return nil }
+      self = .group(origin: rest, name: name)
+    case .target: self = .target(rest)
+    case .key: self = .key(rest)
+    case .digested:
+      guard let isWholeKey = reader.read(UInt8.self), let byteCount = reader.read(UInt64.self),
+        let high = reader.read(UInt64.self), let low = reader.read(UInt64.self)
+      else { return nil }
+      self = .digested(
+        beginning: rest, byteCount: byteCount, isWholeKey: isWholeKey != 0, digest: high, low)
+    }
+  }
+}

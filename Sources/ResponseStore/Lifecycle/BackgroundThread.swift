@@ -1,0 +1,58 @@
+import Glibc
+
+/// A thread that can be joined. A write transaction belongs to a thread, so tasks and dispatch queues will not do.
+///
+/// `@unchecked Sendable`: `thread` is written before the initializer returns, and only read afterwards.
+final class BackgroundThread: @unchecked Sendable {
+  private var thread = pthread_t()
+  private let hasEnded: Monitor<Bool>
+
+  private final class Start {
+    let body: @Sendable () -> Void
+    init(body: @escaping @Sendable () -> Void) { self.body = body }
+  }
+
+  /// Starts a thread; nil if the system cannot. Signals are left to the program's own threads.
+  init?(body: @escaping @Sendable () -> Void) {
+    let hasEnded = Monitor(false)
+    self.hasEnded = hasEnded
+    let start = Unmanaged.passRetained(
+      Start {
+        body()
+        hasEnded.update { $0 = true }
+      })
+    var all = sigset_t()
+    var before = sigset_t()
+    sigfillset(&all)
+    // A crash belongs to the thread that crashed.
+    for signal in [SIGSEGV, SIGBUS, SIGILL, SIGTRAP, SIGFPE, SIGABRT] { sigdelset(&all, signal) }
+    pthread_sigmask(SIG_BLOCK, &all, &before)
+    defer { pthread_sigmask(SIG_SETMASK, &before, nil) }
+    let code = pthread_create(
+      &thread, nil,
+      { argument in
+        guard let argument else { return nil }
+        Unmanaged<Start>.fromOpaque(argument).takeRetainedValue().body()
+        return nil
+      }, start.toOpaque())
+    guard code == 0 else {
+      start.release()
+      return nil
+    }
+  }
+
+  /// Waits until the thread has ended, as `waiting` does it; false if that gave up. From the thread itself, and then,
+  /// it lets the thread end by itself.
+  func join(waiting: (Monitor<Bool>) -> Bool) -> Bool {
+    if pthread_equal(thread, pthread_self()) != 0 {
+      pthread_detach(thread)
+      return true
+    }
+    guard waiting(hasEnded) else {
+      pthread_detach(thread)
+      return false
+    }
+    pthread_join(thread, nil)
+    return true
+  }
+}

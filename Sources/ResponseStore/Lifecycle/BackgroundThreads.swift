@@ -1,0 +1,193 @@
+import Glibc
+import LMDB
+
+/// The writer thread and the eviction thread of a store, and the end of both.
+///
+/// Owns the threads, and whether the files are released. The threads hold this object and the components only while
+/// they work, and never the ``ResponseStore``: its last reference goes on a caller's thread, and closes the store.
+/// Calls ``Writer``, ``Maintainer`` and ``CapacityController``.
+final class BackgroundThreads: Sendable {
+  private let context: StoreContext
+  private let queue: Monitor<WriteQueue>
+  private let space: DiskSpace
+  private let writer: Writer
+  private let maintainer: Maintainer
+  private let capacity: CapacityController
+  private let threads = Monitor<[BackgroundThread]>([])
+  /// Whether the files of a failed store are closed.
+  private let hasReleasedFiles = Monitor(false)
+
+  init(
+    _ context: StoreContext, queue: Monitor<WriteQueue>, space: DiskSpace, writer: Writer, maintainer: Maintainer,
+    capacity: CapacityController
+  ) {
+    self.context = context
+    self.queue = queue
+    self.space = space
+    self.writer = writer
+    self.maintainer = maintainer
+    self.capacity = capacity
+  }
+
+  // MARK: Threads
+
+  func start() throws(StoreError) {
+    guard context.options.runsInBackground else { return }
+    let writing = BackgroundThread { [weak self] in self?.runWriter() }
+    let evicting = BackgroundThread { [weak self] in
+      guard self?.runMaintenance() == true else { return }
+      // Until the files are closed no process can recreate the store. Nothing is held between two attempts.
+      while self?.closeFiles() == false { sleep(1) }
+    }
+    threads.withLock { $0 = [writing, evicting].compactMap(\.self) }
+    guard writing != nil, evicting != nil else {
+      throw StoreError(
+        .storage, directory: context.directory, reason: "the system cannot start another thread",
+        remedy: "Raise the limit on threads, or end some")
+    }
+    // Tombstones and orphaned chunks of an earlier process may exist.
+    context.wakeMaintenance()
+  }
+
+  private func runWriter() {
+    while waitForWork() { writer.writePending() }
+    // On this thread, as it may wait for another process that writes.
+    closeIndex()
+  }
+
+  /// Waits until a group is worth a commit: something urgent, a full batch, or the delay is over. Returns false when
+  /// the store closes and the queue is empty.
+  private func waitForWork() -> Bool {
+    let removalLog = context.removalLog
+    // No caller of `store(_:)` releases these writes now.
+    _ = queue.withLock { $0.isEmpty ? $0.takeAllWritten() : [] }
+    var isOpen: Bool?
+    while isOpen == nil {
+      // No thread wakes the writer for discards that it retries.
+      let pause = queue.withLock { $0.retriesAt }.map { MonotonicTime.now.duration(to: $0) }
+      isOpen = queue.wait(timeout: pause) { queue -> Bool? in
+        if queue.mayWrite || (queue.mayApplyRemovals && removalLog.hasRemovalsToApply) { return true }
+        return queue.isClosing ? false : nil
+      }
+    }
+    guard isOpen == true else { return false }
+    let limit = space.batchByteCount
+    let now = MonotonicTime.now
+    let deadline = queue.withLock { $0.oldestQueuedAt } + context.options.commitDelay
+    guard now < deadline else { return true }
+    _ = queue.wait(timeout: .nanoseconds(deadline.nanoseconds - now.nanoseconds)) { queue -> Bool? in
+      let isUrgent =
+        queue.flushCount > 0 || queue.isClosing || queue.queuedByteCount >= limit
+        || (queue.mayApplyRemovals && removalLog.hasRemovalsToApply)
+      return isUrgent ? true : nil
+    }
+    return true
+  }
+
+  /// Returns whether the thread is to go on with ``closeFiles()``.
+  private func runMaintenance() -> Bool {
+    while waitForMaintenance() {
+      if context.hasFailed, context.options.releasesFilesOnFailure { break }
+      while maintainer.maintain(), !context.isClosing {
+        // The write lock goes to the first thread that asks. Without a pause this thread would take it again and again.
+        usleep(500)
+      }
+    }
+    // A thread that closes the store already waits for this one, so this one must not wait.
+    return context.hasFailed && context.options.releasesFilesOnFailure && close(as: .failed, waitsForOthers: false)
+  }
+
+  /// Waits until there is something to do, or for five seconds. Returns false when the store closes.
+  private func waitForMaintenance() -> Bool {
+    let isOpen = context.maintenance.wait(timeout: .seconds(5)) { signal -> Bool? in
+      if signal.isClosing { return false }
+      defer { signal.isWanted = false }
+      return signal.isWanted ? true : nil
+    }
+    return isOpen ?? true
+  }
+
+  // MARK: Closing
+
+  /// Writes the queue, ends the threads, and sets the final state; or waits until another thread that closes has done
+  /// so.
+  ///
+  /// - Returns: Whether this call closed the store.
+  @discardableResult
+  func close(as final: StoreContext.State, waitsForOthers: Bool = true) -> Bool {
+    // A forked child has neither the threads nor a right to the files.
+    guard !context.isForked else { return false }
+    let isFirst = queue.update { queue -> Bool in
+      defer { queue.isClosing = true }
+      return !queue.isClosing
+    }
+    guard isFirst else {
+      guard waitsForOthers else { return false }
+      // The limit is for a caller within the closing itself, such as a log handler that exits.
+      _ = queue.wait(timeout: .seconds(10)) { $0.isClosed ? true : nil }
+      return false
+    }
+    context.maintenance.update { $0.isClosing = true }
+    capacity.endWaits()
+    let running = threads.withLock { threads -> [BackgroundThread] in
+      defer { threads = [] }
+      return threads
+    }
+    var areDone = true
+    for thread in running
+    where !thread.join(waiting: { context.waitUnlessStalled($0, for: { $0 ? true : nil }) != nil }) {
+      areDone = false
+    }
+    if areDone {
+      // Without a writer thread, or if this is the writer thread.
+      while writer.writePending() {}
+      if running.isEmpty, !context.options.opensExistingOnly { closeIndex() }
+    } else {
+      context.log(.failedWrite, "Closing timed out waiting for the write lock; queued responses were lost")
+    }
+    do throws(LMDBError) {
+      try context.database.environment.synchronize()
+    } catch {
+      context.log(.failedWrite, "Closing could not flush: \(error)")
+    }
+    context.storeDirectory.releaseCheck()
+    // A failed store stays registered until its files are closed, so that this process does not open them twice.
+    if final != .failed { forget() }
+    context.close(as: final)
+    queue.update { $0.isClosed = true }
+    return true
+  }
+
+  /// Marks the index as clean, if the data is intact and where it was opened.
+  private func closeIndex() {
+    guard context.storeDirectory.statusPage?.isSet != true,
+      context.database.environment.isDataFile(ofDirectory: context.directory)
+    else { return }
+    context.database.closeIndex()
+  }
+
+  private func forget() {
+    StoreRegistry.shared.forget(context.storeDirectory.identity, queue: queue)
+  }
+
+  // MARK: Releasing files
+
+  /// Closes the files of a failed store, so that the directory can be reopened. Returns false if a thread still uses
+  /// them.
+  func releaseFiles() -> Bool {
+    guard !context.isForked, context.hasFailed else { return false }
+    close(as: .failed)
+    return closeFiles()
+  }
+
+  private func closeFiles() -> Bool {
+    hasReleasedFiles.withLock { hasReleasedFiles -> Bool in
+      guard !hasReleasedFiles else { return true }
+      guard queue.withLock({ $0.isClosed }), context.database.environment.close() else { return false }
+      context.storeDirectory.releaseFiles()
+      forget()
+      hasReleasedFiles = true
+      return true
+    }
+  }
+}

@@ -1,0 +1,53 @@
+import LMDB
+
+/// Rebuilds an index that lacks records, and shrinks one that is too large for the capacity.
+///
+/// Has no state: the index file holds the position of a rebuild. The eviction thread runs the steps; opening runs the
+/// first one. Calls ``StructureChecker``.
+final class IndexMaintainer: Sendable {
+  /// The rows that one step adds. Writers wait a millisecond or two.
+  static let rebuildStepCount = 4096
+
+  private let context: StoreContext
+  private let database: RecordDatabase
+  private let checker: StructureChecker
+
+  init(_ context: StoreContext, checker: StructureChecker) {
+    self.context = context
+    database = context.database
+    self.checker = checker
+  }
+
+  /// Checks an index, or adds some records to one that lacks them. Returns true if there is more to do.
+  func rebuildIndex() throws(LMDBError) -> Bool {
+    guard !database.isIndexComplete else { return false }
+    if !database.index.isReady {
+      // There may be space for an index by now.
+      try database.write { (_) throws(LMDBError) in }
+      guard database.index.isReady else { return false }
+    }
+    if let index = database.index.current, index.rebuildPosition == .check {
+      // Without the write lock, unless others write all the time.
+      let isRight = index.hasRightSum
+      let isWrong = try database.write { (transaction) throws(LMDBError) in
+        try database.finishIndexCheck(isRight, in: transaction)
+      }
+      if isWrong { context.log(.damagedRecord, "The index is corrupt and is being rebuilt") }
+      return isWrong
+    }
+    if case .rows? = database.index.current?.rebuildPosition {
+      guard !checker.isUnchecked.load(ordering: .relaxed) else { return false }
+    } else if try !checker.checkDates() {
+      return context.isUsable
+    }
+    return try database.write { (transaction) throws(LMDBError) in
+      try database.rebuildIndex(limit: Self.rebuildStepCount, in: transaction)
+    }
+  }
+
+  /// Shrinks the index to its share after the capacity was lowered.
+  func shrinkIndex() throws(LMDBError) {
+    guard database.index.isTooLarge else { return }
+    try database.write { (_) throws(LMDBError) in database.index.shrink() }
+  }
+}

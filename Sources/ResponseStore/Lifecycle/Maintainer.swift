@@ -1,0 +1,119 @@
+import LMDB
+
+/// The steps of the eviction thread: checks, deletion behind purges, eviction, a new capacity, and giving pages back.
+///
+/// Owns the times of the regular checks. The eviction thread runs it; in a store without threads,
+/// ``ResponseStore/maintain()`` does. Calls the components whose steps it runs.
+final class Maintainer: Sendable {
+  private let context: StoreContext
+  private let checker: StructureChecker
+  private let indexMaintainer: IndexMaintainer
+  private let purger: Purger
+  private let evictor: Evictor
+  private let capacity: CapacityController
+  private let puncher: HolePuncher
+  /// The writer applies logged removals when the queue wakes it.
+  private let queue: Monitor<WriteQueue>
+  private let state = Monitor(State())
+
+  private struct State {
+    var lastRegularCheck = MonotonicTime.now
+    var lastDirectoryCheck = MonotonicTime.now
+    var lastIdleCheck = MonotonicTime.now
+    /// How many steps in a row met `MDB_MAP_FULL`.
+    var mapFullCount = 0
+
+    /// Whether an interval has passed since a check, which is then made.
+    static func isDue(_ last: inout MonotonicTime, every interval: Duration) -> Bool {
+      guard last + interval <= .now else { return false }
+      last = .now
+      return true
+    }
+  }
+
+  init(
+    _ context: StoreContext, checker: StructureChecker, indexMaintainer: IndexMaintainer, purger: Purger,
+    evictor: Evictor, capacity: CapacityController, puncher: HolePuncher, queue: Monitor<WriteQueue>
+  ) {
+    self.context = context
+    self.checker = checker
+    self.indexMaintainer = indexMaintainer
+    self.purger = purger
+    self.evictor = evictor
+    self.capacity = capacity
+    self.puncher = puncher
+    self.queue = queue
+  }
+
+  /// One step. Returns true if there may be more to do. Does nothing in a store that is only inspected.
+  @discardableResult
+  func maintain() -> Bool {
+    context.options.opensExistingOnly ? false : maintainNext()
+  }
+
+  /// One step. Returns true if there may be more to do.
+  func maintainNext() -> Bool {
+    let options = context.options
+    let (isIdleCheckDue, isDirectoryCheckDue) = state.withLock { state in
+      (
+        State.isDue(&state.lastIdleCheck, every: options.idleReadTimeout),
+        State.isDue(&state.lastDirectoryCheck, every: options.directoryCheckInterval)
+      )
+    }
+    // Reader slots are shared with other processes.
+    if isIdleCheckDue { context.database.environment.endIdleReads() }
+    if isDirectoryCheckDue { context.failIfDirectoryMoved() }
+    guard context.isUsable, !context.isForked else { return false }
+    context.noteProgress()
+    capacity.applyWanted()
+    do throws(LMDBError) {
+      let hasMore = try runSteps()
+      state.withLock { $0.mapFullCount = 0 }
+      return hasMore
+    } catch {
+      if error.code == .mapFull, isWorthAnotherTry() { return evictor.recoverFromMapFull() }
+      if error.isDamage {
+        context.fail("\(error)")
+      } else {
+        if error.isImpossibleWrite { checker.request() }
+        context.log(.failedWrite, "Eviction failed: \(error)")
+      }
+      return false
+    }
+  }
+
+  private func runSteps() throws(LMDBError) -> Bool {
+    let isChecking = try checker.step()
+    guard context.isUsable else { return false }
+    if try purger.deleteOrphanedChunks() { return true }
+    let isRebuilding = try indexMaintainer.rebuildIndex()
+    if try purger.deleteTombstonedRecords() { return true }
+    if try evictor.evictToLowWatermark() { return true }
+    try indexMaintainer.shrinkIndex()
+    puncher.shrinkFileIfWanted()
+    capacity.noteApplied()
+    try checkRegularly()
+    return try puncher.reclaimFreePages() || isChecking || isRebuilding
+  }
+
+  /// Allows a few tries. Then the thread waits for its next turn, and does not spin.
+  private func isWorthAnotherTry() -> Bool {
+    state.withLock { state -> Bool in
+      state.mapFullCount += 1
+      if state.mapFullCount <= 4 { return true }
+      state.mapFullCount = 0
+      return false
+    }
+  }
+
+  /// Every ten seconds, cleans up after killed processes. Their reader slots pin every page freed since.
+  private func checkRegularly() throws(LMDBError) {
+    guard state.withLock({ State.isDue(&$0.lastRegularCheck, every: .seconds(10)) }) else { return }
+    try context.database.environment.clearStaleReaders()
+    try purger.noteUnfinishedBodies(isAlone: false)
+    checker.follow()
+    context.database.index.followReplacement()
+    // A killed process may have logged removals.
+    if context.removalLog.hasRemovalsToApply { queue.update { _ in } }
+  }
+}

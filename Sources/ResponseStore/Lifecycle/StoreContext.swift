@@ -1,0 +1,195 @@
+import Glibc
+import LMDB
+import Synchronization
+
+/// The parts that the components of a store share: its files, its options, its counters, and whether it is usable.
+///
+/// Each component holds the context and reaches the others only through references of its own. The context calls no
+/// component. Its members can be used from any thread.
+final class StoreContext: Sendable {
+  /// The store's directory.
+  let directory: String
+  let options: ResponseStore.Options
+  let storeDirectory: StoreDirectory
+  let database: RecordDatabase
+  /// Of ``database``.
+  let environment: Unretained<Environment>
+  /// Of ``database``.
+  let index: Unretained<IndexFile>
+  let removalLog: RemovalLog
+  let removals: RemovalIndex
+  /// Statistics. A reopened store continues those of the failed one.
+  let counts: StoreCounters
+  /// Distinguishes removal tokens from those of a store that failed before; in the upper bits of a token.
+  let generation: UInt64
+  /// Wakes and ends the eviction thread.
+  let maintenance = Monitor(MaintenanceSignal())
+  /// Of ``storeDirectory``, which has it before the context exists, and keeps it.
+  private let statusPage: SharedStatusPage?
+  private let issueLog = IssueLog()
+  private let state = Atomic<State.RawValue>(State.open.rawValue)
+  private let progress = Atomic<UInt64>(0)
+
+  enum State: UInt8 {
+    case open
+    /// Corruption was found, a removal could not be logged, or the directory has moved.
+    case failed
+    /// The process is exiting: lookups by its other threads miss.
+    case exiting
+    case closed
+  }
+
+  struct MaintenanceSignal {
+    /// Whether a thread asked for a step.
+    var isWanted = false
+    var isClosing = false
+  }
+
+  init(
+    directory: StoreDirectory, database: RecordDatabase, removalLog: RemovalLog, options: ResponseStore.Options,
+    counts: StoreCounters
+  ) {
+    self.directory = directory.path
+    self.options = options
+    storeDirectory = directory
+    statusPage = directory.statusPage
+    self.database = database
+    environment = Unretained(database.environment)
+    index = Unretained(database.index)
+    self.removalLog = removalLog
+    removals = RemovalIndex(database: database, log: removalLog)
+    self.counts = counts
+    generation = Self.currentGeneration
+  }
+
+  // MARK: State
+
+  /// Whether reads and writes go on. Traps after the store was closed.
+  var isUsable: Bool {
+    switch state.load(ordering: .relaxed) {
+    case State.open.rawValue:
+      if statusPage?.isSet == true {
+        fail("another process marked it as failed")
+        return false
+      }
+      return true
+    case State.closed.rawValue: Trap.usedAfterClose(directory)
+    default: return false
+    }
+  }
+
+  /// Whether the store has neither failed nor been closed. Never traps.
+  var isOpen: Bool { state.load(ordering: .relaxed) == State.open.rawValue }
+  var hasFailed: Bool { state.load(ordering: .relaxed) == State.failed.rawValue }
+  var isExiting: Bool { state.load(ordering: .relaxed) == State.exiting.rawValue }
+  var isClosed: Bool { state.load(ordering: .relaxed) == State.closed.rawValue }
+
+  /// Whether the store is unusable, after a check of its directory.
+  var isUnusable: Bool {
+    failIfDirectoryMoved()
+    return !isUsable
+  }
+
+  /// Whether this is a forked child. The threads and LMDB's reader slots belong to the parent, so the store does not
+  /// work here.
+  var isForked: Bool { getpid() != database.environment.openedProcessID }
+
+  /// Whether the threads are to end.
+  var isClosing: Bool { maintenance.withLock { $0.isClosing } }
+
+  /// Sets the state for good. Call this when the threads have ended.
+  func close(as final: State) {
+    state.store(final.rawValue, ordering: .relaxed)
+  }
+
+  // MARK: Failure
+
+  /// Marks the store as failed in every process: lookups miss, writes are dropped, and the next open creates an empty
+  /// store.
+  func fail(_ reason: String) {
+    // An inspection leaves the decision to the next process that opens the store for use.
+    goOffline(reason, marksDataFailed: !options.opensExistingOnly)
+  }
+
+  /// Fails the store in this process if its data is no longer where it was opened. Costs a `stat`.
+  ///
+  /// Other processes would not find new responses there, and their removals would not be seen. The data may be intact.
+  func failIfDirectoryMoved() {
+    guard !isForked, isOpen, !database.environment.isDataFile(ofDirectory: directory) else { return }
+    goOffline("its directory or its data was deleted, renamed or replaced", marksDataFailed: false)
+  }
+
+  private func goOffline(_ reason: String, marksDataFailed: Bool) {
+    guard
+      state.compareExchange(
+        expected: State.open.rawValue, desired: State.failed.rawValue, ordering: .sequentiallyConsistent
+      ).exchanged
+    else { return }
+    Self.failedStoreCount.add(1, ordering: .sequentiallyConsistent)
+    if marksDataFailed { storeDirectory.markFailed() }
+    log(.failed, "The store failed and is offline: \(reason). Lookups miss until it is reopened")
+    wakeMaintenance()
+  }
+
+  /// Handles an error of a read that is treated as a miss.
+  func readFailed(_ error: LMDBError) {
+    if error.isDamage, error.code != .readersFull, error.code != .mapResized {
+      fail("\(error)")
+    } else {
+      log(.failedRead, "A lookup failed and was treated as a miss: \(error)")
+    }
+  }
+
+  func log(_ issue: IssueLog.Issue, _ text: @autoclosure () -> String) {
+    if issueLog.isFirstOccurrence(issue) { options.log("LMDBURLCache: \(text()) (\(directory))") }
+  }
+
+  // MARK: Threads
+
+  /// Has the eviction thread do a step.
+  func wakeMaintenance() {
+    maintenance.update { $0.isWanted = true }
+  }
+
+  /// Notes that a long operation has advanced.
+  func noteProgress() {
+    progress.add(1, ordering: .relaxed)
+  }
+
+  /// Waits like `Monitor.wait`, but returns nil after a stall of ``ResponseStore/Options/stallTimeout``.
+  ///
+  /// A stall is a time in which no process commits and no thread of this process calls ``noteProgress()``. Choosing
+  /// victims or reclaiming pages may take longer than a commit.
+  func waitUnlessStalled<Value, R>(
+    _ monitor: Monitor<Value>, timeout: Duration? = nil, for body: (inout Value) -> R?
+  ) -> R? {
+    func position() -> (UInt64, UInt64) {
+      (database.environment.lastTransactionID, progress.load(ordering: .relaxed))
+    }
+    var last = position()
+    while true {
+      if let result = monitor.wait(timeout: timeout ?? options.stallTimeout, for: body) { return result }
+      let newest = position()
+      if newest == last { return nil }
+      last = newest
+    }
+  }
+
+  // MARK: Removal tokens
+
+  /// How many stores have failed in this process.
+  private static let failedStoreCount = Atomic<UInt64>(0)
+  private static let generationShift: UInt64 = 48
+
+  /// A reopened store has another generation, as the failed one was counted. Zero at first.
+  private static var currentGeneration: UInt64 {
+    failedStoreCount.load(ordering: .sequentiallyConsistent) << generationShift
+  }
+
+  /// The sequence number in a removal token; nil if the token is from a store that failed before.
+  @inline(__always)
+  func removalNumber(in token: UInt64) -> UInt64? {
+    let number = token ^ generation
+    return number >> Self.generationShift == 0 ? number : nil
+  }
+}

@@ -1,0 +1,281 @@
+import Glibc
+import LMDB
+
+/// The store's directory: its owner, its files, and whether this process is alone with them.
+///
+/// | File | Purpose |
+/// |---|---|
+/// | `data.mdb`, `lock.mdb` | LMDB's |
+/// | `data.mdb.damaged`, `data.mdb.other-version` | quarantined data; deleted when its space is needed |
+/// | `LMDBURLCache.store` | marks a directory of this library; another name means that the data has failed |
+/// | `LMDBURLCache.opening` | exists while a process opens the data; after two crashes the data is quarantined |
+/// | `LMDBURLCache.removals` | ``RemovalLog`` |
+/// | `LMDBURLCache.index` | ``RecordIndex`` |
+/// | `open.lock` | locked (`flock`) while a process opens, so that opens take turns |
+/// | `users.lock` | lock shared while the data is open; exclusive to replace the data. Has the ``SharedStatusPage`` |
+///
+/// `@unchecked Sendable`: the descriptors and the status page are set while opening, on one thread, and released with
+/// the object, or when one thread releases the files.
+final class StoreDirectory: @unchecked Sendable {
+  static let markerText = "LMDBURLCache response store\n"
+
+  /// Absolute, so that it stays right when the process changes its working directory.
+  let path: String
+  /// Device and inode: equal for two paths of one directory.
+  let identity: Identity
+  private var openLock: LockDescriptor?
+  private var usersLock: LockDescriptor?
+  /// Shared by all processes; set when the data has failed.
+  private(set) var statusPage: SharedStatusPage?
+
+  struct Identity: Hashable, Sendable {
+    var device: UInt
+    var inode: UInt
+  }
+
+  /// Creates the directory (0700) and its parents, if `makesDirectory`, and checks that it can be trusted.
+  init(path givenPath: String, allowsUntrusted: Bool, makesDirectory: Bool = true) throws(StoreError) {
+    path = try DirectoryPath.absolute(givenPath)
+    if makesDirectory { try DirectoryPath.make(path) }
+    var status = stat()
+    guard lstat(path, &status) == 0 else {
+      guard makesDirectory || (errno != ENOENT && errno != ENOTDIR) else {
+        throw .missing(path, reason: "there is no such directory")
+      }
+      throw .unusable(path, doing: "looking at the directory", errno)
+    }
+    if status.st_mode & S_IFMT == S_IFLNK {
+      guard allowsUntrusted else {
+        throw StoreError(
+          .untrustedDirectory, directory: path, reason: "the directory is a symbolic link",
+          remedy: "Give the path that it leads to, or allow untrusted directories")
+      }
+      guard stat(path, &status) == 0 else { throw .unusable(path, doing: "following the link", errno) }
+    }
+    guard status.st_mode & S_IFMT == S_IFDIR else {
+      throw StoreError(
+        .unusableDirectory, directory: path, reason: "a file has the name of the directory",
+        remedy: "Remove the file or choose another directory")
+    }
+    guard status.st_uid == geteuid() || allowsUntrusted else {
+      throw StoreError(
+        .untrustedDirectory, directory: path, reason: "the directory belongs to another user",
+        remedy: "Choose a directory of your own, or allow untrusted directories")
+    }
+    identity = Identity(device: UInt(status.st_dev), inode: UInt(status.st_ino))
+    guard faccessat(AT_FDCWD, path, R_OK | W_OK | X_OK, AT_EACCESS) == 0 else {
+      throw .unusable(path, doing: "reading and writing the directory", errno)
+    }
+  }
+
+  func path(of name: String) -> String { path + "/" + name }
+  var dataPath: String { path(of: DataFile.name) }
+  private var markerPath: String { path(of: "LMDBURLCache.store") }
+  private var failureMarkerPath: String { path(of: "LMDBURLCache.condemned") }
+  var openingPath: String { path(of: "LMDBURLCache.opening") }
+  var removalLogPath: String { path(of: RemovalLog.name) }
+
+  // MARK: Locks
+
+  /// Waits up to `timeout` for the open lock. Returns true if no other process uses the directory.
+  func lockForOpening(timeout: Duration) throws(StoreError) -> Bool {
+    let openLock = try openFile("open.lock")
+    self.openLock = openLock
+    let deadline = MonotonicTime.now + timeout
+    while flock(openLock.number, LOCK_EX | LOCK_NB) != 0 {
+      guard errno == EWOULDBLOCK || errno == EINTR else {
+        throw .unusable(path, doing: "locking the directory", errno)
+      }
+      guard MonotonicTime.now < deadline else {
+        throw StoreError(
+          .busy, directory: path, reason: "another process held the open lock for too long",
+          remedy: "Resume or end suspended processes that use the directory")
+      }
+      usleep(1000)
+    }
+    let usersLock = try openFile("users.lock")
+    self.usersLock = usersLock
+    statusPage = SharedStatusPage(descriptor: usersLock.number)
+    guard statusPage != nil else { throw .unusable(path, doing: "making users.lock", errno) }
+    while true {
+      if flock(usersLock.number, LOCK_EX | LOCK_NB) == 0 { return true }
+      if errno != EINTR { return false }
+    }
+  }
+
+  /// Refuses a directory that processes of another PID namespace have open: LMDB knows readers by their process IDs, so
+  /// it could overwrite pages that they read.
+  ///
+  /// A process that is alone notes its own namespace. A process without `/proc` is allowed.
+  func checkProcessNamespace(isAlone: Bool) throws(StoreError) {
+    var status = stat()
+    let own = stat("/proc/self/ns/pid", &status) == 0 ? UInt64(status.st_ino) : 0
+    guard let statusPage else { return }
+    if isAlone { statusPage.processNamespace = own }
+    let others = statusPage.processNamespace
+    guard own != 0, others != 0, own != others else { return }
+    throw StoreError(
+      .otherProcessNamespace, directory: path,
+      reason: "it is in use by a process of another PID namespace, as of another container",
+      remedy: "Let the processes share one PID namespace, or give each container a directory of its own")
+  }
+
+  /// Keeps the directory in use by this process, and lets others open it.
+  func finishOpening() throws(StoreError) {
+    // No process has it exclusively now, as only an opening one does.
+    while let usersLock, flock(usersLock.number, LOCK_SH) != 0 {
+      guard errno == EINTR else { throw .unusable(path, doing: "locking the directory", errno) }
+    }
+    openLock?.close()
+    openLock = nil
+  }
+
+  /// Releases the locks before this object is released. The status page stays mapped for its readers.
+  func releaseFiles() {
+    usersLock?.close()
+    usersLock = nil
+  }
+
+  private func openFile(_ name: String) throws(StoreError) -> LockDescriptor {
+    let file = LockDescriptor(path(of: name), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, mode: 0o600)
+    guard let file else { throw .unusable(path, doing: "opening \(name)", errno) }
+    return file
+  }
+
+  // MARK: Markers
+
+  /// Whether the directory has this library's marker.
+  var hasMarker: Bool { access(markerPath, F_OK) == 0 || access(failureMarkerPath, F_OK) == 0 }
+
+  /// Whether the data is marked as failed and must be replaced.
+  var isMarkedFailed: Bool { access(failureMarkerPath, F_OK) == 0 || statusPage?.isSet == true }
+
+  /// Marks the directory as this library's and its data as intact. Call this before there is data, which would look
+  /// foreign without the marker. Takes no disk space if the marker exists.
+  func writeMarker() throws(StoreError) {
+    if access(markerPath, F_OK) != 0 {
+      try write(Self.markerText, to: "LMDBURLCache.store")
+      synchronize()
+    }
+    unlink(failureMarkerPath)
+    statusPage?.set(false)
+  }
+
+  /// Marks the data as failed for all processes: lookups miss, and the next process that is alone creates an empty
+  /// store. Takes no disk space.
+  func markFailed() {
+    statusPage?.set(true)
+    // Another directory may have this path by now, with data of another store.
+    var status = stat()
+    guard stat(path, &status) == 0,
+      identity == Identity(device: UInt(status.st_dev), inode: UInt(status.st_ino))
+    else { return }
+    rename(markerPath, failureMarkerPath)
+    synchronize()
+  }
+
+  /// Whether the failed data may have been replaced.
+  var mayHoldOtherData: Bool {
+    // A process that recreates the store first clears the flag in its file, and creates the data last.
+    if let statusPage, statusPage.isSet, statusPage.isMapped(from: path(of: "users.lock")) { return false }
+    return access(dataPath, F_OK) == 0
+  }
+
+  /// Makes the names in the directory durable, as far as the disk works.
+  func synchronize() {
+    let descriptor = FileDescriptor.open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+    guard descriptor >= 0 else { return }
+    fsync(descriptor)
+    close(descriptor)
+  }
+
+  /// Notes that the data is about to be mapped. Returns the number of earlier opens that did not reach
+  /// ``clearOpenAttempts()``.
+  func recordOpenAttempt() -> Int {
+    var failures = 0
+    if let text = read(name: "LMDBURLCache.opening") { failures = Int(text.prefix { $0.isNumber }) ?? 1 }
+    do throws(StoreError) {
+      try write("\(min(failures, 1000) + 1)\n", to: "LMDBURLCache.opening")
+    } catch {
+      // On a full disk the store opens without this guard.
+    }
+    return failures
+  }
+
+  func clearOpenAttempts() {
+    unlink(openingPath)
+  }
+
+  private func write(_ text: String, to name: String) throws(StoreError) {
+    let descriptor = FileDescriptor.open(
+      path(of: name), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode: 0o600)
+    guard descriptor >= 0 else { throw .unusable(path, doing: "writing \(name)", errno) }
+    defer { close(descriptor) }
+    var text = text
+    let written = text.withUTF8 { Glibc.write(descriptor, $0.baseAddress, $0.count) }
+    guard written == text.utf8.count else { throw .unusable(path, doing: "writing \(name)", errno) }
+  }
+
+  private func read(name: String) -> String? {
+    let descriptor = FileDescriptor.open(path(of: name), O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
+    guard descriptor >= 0 else { return nil }
+    defer { close(descriptor) }
+    var buffer = [UInt8](repeating: 0, count: 64)
+    let count = Glibc.read(descriptor, &buffer, buffer.count)
+    return String(decoding: buffer.prefix(max(count, 0)), as: UTF8.self)
+  }
+
+  // MARK: Data
+
+  private static let quarantineSuffixes = ["damaged", "other-version"]
+
+  /// Renames the data file for later inspection; it is deleted when the store needs the space. Call this only while no
+  /// other process uses the directory.
+  func quarantineData(as suffix: String) throws(StoreError) {
+    deleteQuarantinedData()
+    if rename(dataPath, dataPath + "." + suffix) != 0, errno != ENOENT {
+      throw .unusable(path, doing: "setting the damaged data aside", errno)
+    }
+    unlink(path(of: "lock.mdb"))
+    unlink(path(of: IndexLayout.fileName))
+    // Of format 4 and before.
+    unlink(path(of: "LMDBURLCache.uses"))
+    statusPage?.clearSuspect()
+    endCheck()
+  }
+
+  /// Deletes quarantined data.
+  func deleteQuarantinedData() {
+    for suffix in Self.quarantineSuffixes { unlink(dataPath + "." + suffix) }
+  }
+
+  private static let fileNames =
+    [DataFile.name, "lock.mdb", "users.lock", "open.lock"]
+    + ["store", "condemned", "opening", "removals", "index"].map { "LMDBURLCache." + $0 }
+    + quarantineSuffixes.map { DataFile.name + "." + $0 }
+
+  /// The bytes that the directory's files take on disk: their allocated blocks.
+  func diskByteCount() -> Int {
+    Self.fileNames.reduce(0) { $0 + Self.allocatedByteCount(path(of: $1)) }
+  }
+
+  /// The length of the data file, or 0.
+  var dataFileByteCount: Int {
+    var status = stat()
+    return stat(dataPath, &status) == 0 ? Int(status.st_size) : 0
+  }
+
+  /// The allocated bytes of the data file.
+  var allocatedDataByteCount: Int { Self.allocatedByteCount(dataPath) }
+
+  /// When the data was last written, in nanoseconds; it changes whenever a process makes progress.
+  var dataChangeTime: Int {
+    var status = stat()
+    return stat(dataPath, &status) == 0 ? status.st_mtim.tv_sec * 1_000_000_000 + status.st_mtim.tv_nsec : 0
+  }
+
+  private static func allocatedByteCount(_ path: String) -> Int {
+    var status = stat()
+    return lstat(path, &status) == 0 ? Int(status.st_blocks) * 512 : 0
+  }
+}

@@ -1,0 +1,60 @@
+import LMDB
+
+extension StoreOpener {
+  /// The removal log of the data. If it cannot be read, everything is removed.
+  func openRemovalLog(of database: RecordDatabase, isAlone: Bool) throws(StoreError) -> RemovalLog {
+    let counters: PersistentCounters
+    do throws(LMDBError) {
+      counters = try database.environment.read { (transaction) throws(LMDBError) in
+        try database.counters(in: transaction)
+      }
+    } catch {
+      throw .storage(error, directory: directory.path, doing: "Opening the data")
+    }
+    do throws(RemovalLog.Failure) {
+      return try openRemovalLog(of: database, counters, isAlone: isAlone)
+    } catch {
+      switch error {
+      case .busy:
+        throw StoreError(
+          .damagedAndInUse, directory: directory.path,
+          reason: "\(RemovalLog.name) is missing or damaged, and the directory is in use",
+          remedy: "End the processes that use the directory; the next one to open it starts empty")
+      case .system(let number):
+        throw .unusable(directory.path, doing: "making \(RemovalLog.name)", number)
+      }
+    }
+  }
+
+  private func openRemovalLog(
+    of database: RecordDatabase, _ counters: PersistentCounters, isAlone: Bool
+  ) throws(RemovalLog.Failure) -> RemovalLog {
+    let path = directory.removalLogPath
+    let present = RemovalLog.open(path: path, owner: database.owner)
+    guard isAlone else {
+      guard let present else { throw .busy }
+      return present
+    }
+    let log: RemovalLog
+    if let present {
+      log = present
+    } else {
+      let slotCount = RemovalLog.slotCount(capacityByteCount: options.capacityByteCount)
+      log = try RemovalLog.create(path: path, owner: database.owner, slotCount: slotCount)
+      directory.synchronize()
+    }
+    let unreadable = try log.recover(lastApplied: counters.lastAppliedRemoval, known: counters.knownRemoval)
+    let isMissing = present == nil && counters.nextRowID > PersistentCounters().nextRowID
+    guard isMissing || !unreadable.isEmpty else { return log }
+    self.log(
+      "The removal log is missing or corrupt; everything was removed, because removed responses could otherwise reappear"
+    )
+    // In a full log the unreadable slot is in force itself, and is read as a removal of everything.
+    if log.sequence - log.lastApplied < UInt64(log.slotCount) {
+      try log.append(.everything, timeout: options.openTimeout) {}
+    }
+    // After everything is removed, so that this happens once.
+    try log.overwrite(unreadable: unreadable)
+    return log
+  }
+}

@@ -1,0 +1,222 @@
+import Glibc
+import LMDB
+
+/// The steps from a directory to an open store: who else uses the directory, and in which state the data file is.
+struct StoreOpener {
+  let directory: StoreDirectory
+  let options: ResponseStore.Options
+  /// The statistics of a failed store that is reopened.
+  let counts: StoreCounters
+
+  func open() throws(StoreError) -> ResponseStore {
+    if options.opensExistingOnly { try inspectExistingData() }
+    let isAlone = try directory.lockForOpening(timeout: options.openTimeout)
+    try directory.checkProcessNamespace(isAlone: isAlone)
+    // Before LMDB opens the lock file, which clears the evidence.
+    if isAlone { directory.noteHowItWasLeft() }
+    if options.opensExistingOnly { return try openExisting(isAlone: isAlone) }
+    try inspectDataFile(isAlone: isAlone)
+    if isAlone, directory.recordOpenAttempt() >= 2 {
+      log("Opening the store crashed twice in a row; the data file was quarantined and the store starts empty")
+      try directory.quarantineData(as: "damaged")
+    }
+    if isAlone { try directory.writeMarker() }
+    // Also after an error: only an open that crashed the process counts as failed.
+    defer { directory.clearOpenAttempts() }
+    let store =
+      try isAlone
+      ? openData(isAlone: true, mayRecreate: true) : openSharedData()
+    try directory.finishOpening()
+    return store
+  }
+
+  /// Checks the file before it is mapped: LMDB checks little of it, and a corrupt page would be a signal, not an error.
+  private func inspectDataFile(isAlone: Bool) throws(StoreError) {
+    let condition = DataFile.inspect(path: directory.dataPath, mapByteCount: mapByteCount)
+    switch condition {
+    case .missing, .empty:
+      // If other processes use the directory, the file was deleted while in use.
+      if isAlone { return directory.endCheck() }
+    case .unreadable(let error):
+      throw .storage(error, directory: directory.path, doing: "Reading the data")
+    case .notRegularFile:
+      throw foreign(reason: "data.mdb is not a regular file")
+    case _ where !directory.hasMarker:
+      throw foreign(reason: "data.mdb \(condition), and not a store of this library")
+    case .otherOwner where options.allowsUntrustedDirectory:
+      return
+    case .otherOwner:
+      throw StoreError(
+        .untrustedDirectory, directory: directory.path, reason: "data.mdb \(condition)",
+        remedy: "Choose a directory of your own, or allow untrusted directories")
+    case .healthy where !directory.isMarkedFailed:
+      return isAlone ? try checkStructure() : ()
+    case .tooShort where isAlone && !directory.isMarkedFailed:
+      // LMDB may count pages at the end that it never wrote. The process that was to extend the file may have been
+      // killed.
+      let pageCount = StructureChecker.pageCountCheckedAtOnce
+      if DataFile.extendFileToLastPage(path: directory.dataPath, maximumPageCount: pageCount) {
+        return try checkStructure()
+      }
+    default:
+      break
+    }
+    guard isAlone else {
+      throw StoreError(
+        .damagedAndInUse, directory: directory.path,
+        reason: "the data failed or is corrupt (data.mdb \(condition)), and it is still open",
+        remedy: "Close it, or end the processes that use the directory; the next one to open it starts empty")
+    }
+    log(
+      "The data file is unusable or marked as failed (data.mdb \(condition)); it was quarantined and the store starts empty"
+    )
+    try directory.quarantineData(as: "damaged")
+  }
+
+  /// Checks the pages that lead to records, if there is a reason. For a large file the eviction thread does, while it
+  /// is in use.
+  private func checkStructure() throws(StoreError) {
+    guard let cause = directory.integrityCheckReason else { return }
+    directory.statusPage?.clearSuspect()
+    let pageCount = StructureChecker.pageCountCheckedAtOnce
+    switch DataFile.findBrokenStructure(path: directory.dataPath, maximumPageCount: pageCount) {
+    case .sound: directory.endCheck()
+    case .unfinished: break
+    case .broken(let reason):
+      log(
+        "The data file is corrupt: \(reason) (checked because \(cause)). It was quarantined and the store starts empty")
+      try directory.quarantineData(as: "damaged")
+    }
+  }
+
+  /// Opens a directory that other processes use.
+  ///
+  /// Opening writes, and so waits for other writers, one of which may be suspended. So another thread opens the data,
+  /// and closes it again if it is too late.
+  private func openSharedData() throws(StoreError) -> ResponseStore {
+    enum Progress {
+      case underWay
+      case ended(Result<ResponseStore, StoreError>)
+      case timedOut
+    }
+    let progress = Monitor(Progress.underWay)
+    let thread = BackgroundThread {
+      let result: Result<ResponseStore, StoreError>
+      do throws(StoreError) {
+        result = .success(try openData(isAlone: false, mayRecreate: false))
+      } catch {
+        result = .failure(error)
+      }
+      progress.update { if case .underWay = $0 { $0 = .ended(result) } }
+    }
+    guard let thread else { return try openData(isAlone: false, mayRecreate: false) }
+    var last = directory.dataChangeTime
+    while true {
+      let ended = progress.wait(timeout: options.openTimeout) { progress -> Result<ResponseStore, StoreError>? in
+        if case .ended(let result) = progress { result } else { nil }
+      }
+      if let ended {
+        _ = thread.join { $0.wait { $0 ? true : nil } ?? false }
+        return try ended.get()
+      }
+      let newest = directory.dataChangeTime
+      if newest == last { break }
+      last = newest
+    }
+    progress.update { $0 = .timedOut }
+    _ = thread.join { _ in false }
+    throw StoreError(
+      .busy, directory: directory.path, reason: "another process held the write lock for too long",
+      remedy: "Resume or end suspended processes that use the directory")
+  }
+
+  private func openData(isAlone: Bool, mayRecreate: Bool) throws(StoreError) -> ResponseStore {
+    let contents: RecordDatabase.Contents
+    do throws(LMDBError) {
+      contents = try RecordDatabase.open(
+        directory: directory.path, mapByteCount: mapByteCount, capacityByteCount: options.capacityByteCount,
+        damageHandler: { [directory] in directory.markFailed() })
+    } catch {
+      if error.isDamage, isAlone, mayRecreate {
+        return try recreate(as: "damaged", because: "the data is damaged (\(error))")
+      }
+      throw .storage(error, directory: directory.path, doing: "Opening the data")
+    }
+    switch contents {
+    case .store(let database):
+      do throws(StoreError) {
+        return try ready(database, isAlone: isAlone)
+      } catch {
+        // The file must be closed before another replaces it.
+        guard isAlone, mayRecreate, let cause = error.cause, cause.isDamage, database.environment.close() else {
+          throw error
+        }
+        return try recreate(as: "damaged", because: "the data is damaged (\(cause))")
+      }
+    case .foreign:
+      // With the marker of a store, it is a data file that lost its tables.
+      guard isAlone, mayRecreate, directory.hasMarker else {
+        throw foreign(reason: "data.mdb is an LMDB file of another program")
+      }
+      return try recreate(as: "damaged", because: "the data is damaged (a table is missing)")
+    case .otherVersion(let version):
+      guard isAlone, mayRecreate else {
+        throw StoreError(
+          .otherVersionInUse, directory: directory.path,
+          reason: "it holds format \(version), this library writes format \(StorageFormat.version), and it is in use",
+          remedy: "End the processes of the other version, or choose another directory")
+      }
+      return try recreate(as: "other-version", because: "the data has format \(version)")
+    }
+  }
+
+  /// Fits the file to the capacity, and notes orphaned chunks.
+  private func ready(_ database: RecordDatabase, isAlone: Bool) throws(StoreError) -> ResponseStore {
+    let removalLog = try openRemovalLog(of: database, isAlone: isAlone)
+    let context = StoreContext(
+      directory: directory, database: database, removalLog: removalLog, options: options, counts: counts)
+    let store = ResponseStore(context)
+    do throws(LMDBError) {
+      try store.checker.prepare()
+      _ = try database.environment.clearStaleReaders()
+      try store.purger.noteUnfinishedBodies(isAlone: isAlone)
+      try database.openIndex(isAlone: isAlone)
+      // A small store is complete at once.
+      if !store.checker.isUnchecked.load(ordering: .relaxed) { _ = try store.indexMaintainer.rebuildIndex() }
+      try store.capacity.apply(options.capacityByteCount)
+    } catch {
+      // On a full disk the stored responses can still be read.
+      guard error.isOutOfSpace else { throw .storage(error, directory: directory.path, doing: "Opening the data") }
+      store.space.setBudget(capacityByteCount: options.capacityByteCount)
+      log("The capacity could not be applied while opening: \(error)")
+    }
+    return store
+  }
+
+  private func recreate(as suffix: String, because reason: String) throws(StoreError) -> ResponseStore {
+    log("The store starts empty because \(reason); the old data file was quarantined")
+    try directory.quarantineData(as: suffix)
+    return try openData(isAlone: true, mayRecreate: false)
+  }
+
+  /// The map size for the capacity, or for an oversized file. Its data is intact, and its free pages are returned
+  /// later.
+  private var mapByteCount: Int {
+    let pageByteCount = Int(getpagesize())
+    let wanted = StorageFormat.mapByteCount(
+      capacityByteCount: options.capacityByteCount, pageByteCount: pageByteCount)
+    let present = directory.dataFileByteCount
+    guard present > wanted else { return wanted }
+    return (present + (1 << 20)) / pageByteCount * pageByteCount
+  }
+
+  func foreign(reason: String) -> StoreError {
+    StoreError(
+      .notAStore, directory: directory.path, reason: reason,
+      remedy: "Choose a directory of its own for the cache; the file was left as it is")
+  }
+
+  func log(_ text: String) {
+    options.log("LMDBURLCache: \(text) (\(directory.path))")
+  }
+}

@@ -1,0 +1,73 @@
+import FoundationEssentials
+import LMDB
+
+extension ResponseStore {
+  /// How a store is opened.
+  public struct Options: Sendable {
+    /// The capacity of the directory in bytes on disk; at least ``ResponseStore/minimumCapacityByteCount``.
+    ///
+    /// All processes share one capacity: the latest to open or set it decides.
+    public var capacityByteCount: Int
+    /// Returns the time at which a response is stored. The system's clock by default.
+    public var clock: @Sendable () -> Date = { Date() }
+    /// Whether to open only an existing store, without changing it; false by default. For tools that inspect a store.
+    ///
+    /// Nothing is created, repaired or quarantined, and the store's own capacity replaces ``capacityByteCount``.
+    /// Opening never waits for a writer. The data is not written to, not even by ``ResponseStore/writePending()`` and
+    /// ``ResponseStore/maintain()``; only removals are made.
+    public var opensExistingOnly = false
+    /// Whether threads write and evict. True by default.
+    ///
+    /// Without threads, ``ResponseStore/writePending()`` and ``ResponseStore/maintain()`` do one step each, for tests.
+    public var runsInBackground = true
+    /// Whether checksums are compared at every read, not only at this process's first read of a record. False by
+    /// default.
+    public var verifiesEveryRead = false
+    /// Whether a directory may be a symbolic link or belong to another user. False by default.
+    public var allowsUntrustedDirectory = false
+    /// How long a write may wait for others to be committed with it. 10 ms by default.
+    public var commitDelay: Duration = .milliseconds(10)
+    /// The maximum size of the write queue in bytes; 32 MiB by default.
+    ///
+    /// `store(_:)` waits for space when the queue is full. Notes of dropped writes may take as much again. The last
+    /// committed batch may use additional memory until others store or the queue is empty.
+    public var queueByteCount = 32 << 20
+    /// How long a write waits for space in the queue before it is dropped and counted. 1 s by default.
+    public var fullQueueTimeout: Duration = .seconds(1)
+    /// How long opening waits for another process that is opening or closing. 5 s by default.
+    public var openTimeout: Duration = .seconds(5)
+    /// How long operations wait while no process commits; 10 s by default.
+    ///
+    /// Then `flush()` throws, `close()` abandons queued writes, a new capacity is deferred, and a removal fails the
+    /// store, because nothing else would hide the removed responses.
+    public var stallTimeout: Duration = .seconds(10)
+    /// Whether the threads of a failed store release its files, so that the directory can be opened again.
+    ///
+    /// For a caller that checks ``ResponseStore/hasFailed`` after each removal, and repeats the removal in the reopened
+    /// store.
+    package var releasesFilesOnFailure = false
+    /// How often the eviction thread checks that the directory has not moved; 4 s by default. The thread wakes every
+    /// five seconds.
+    var directoryCheckInterval: Duration = .seconds(4)
+    /// How long an unused read transaction is kept for the next lookup, at least, before its reader slot is released. 5
+    /// s by default.
+    var idleReadTimeout: Duration = .seconds(5)
+    /// Receives one line per kind of issue, on the thread that met it; it must not use the store.
+    ///
+    /// By default the line goes to standard error, or nowhere when standard error is closed, full or has no reader.
+    public var log: @Sendable (String) -> Void = { line in StandardError.writeLine(line) }
+
+    /// Options with everything but the capacity at its default.
+    public init(capacityByteCount: Int) {
+      self.capacityByteCount = capacityByteCount
+    }
+
+    /// Options to inspect an existing store; see ``opensExistingOnly``. No threads run, so nothing changes by itself.
+    public static var existing: Options {
+      var options = Options(capacityByteCount: minimumCapacityByteCount)
+      options.opensExistingOnly = true
+      options.runsInBackground = false
+      return options
+    }
+  }
+}

@@ -1,0 +1,153 @@
+import LMDB
+import Synchronization
+
+/// The removals that this process knows: those in force and not yet applied, for lookups, and the latest ones, for
+/// holders of copies.
+final class RemovalIndex: Sendable {
+  private struct Logged {
+    var sequence: UInt64
+    var scope: RemovalScope
+  }
+
+  private struct Known {
+    /// The latest removals in order, all from `floor` + 1 on.
+    var logged: [Logged] = []
+    /// Removals up to this number are forgotten.
+    var floor: UInt64
+    /// The tombstones in the database, and the transaction that last changed them.
+    var tombstones: [Tombstone] = []
+    var tombstonesChange: UInt64 = 0
+    var sequence: UInt64
+    /// The removals that hide records in a transaction, up to a sequence number.
+    var hiding: (purges: [Tombstone], transactionID: UInt64, sequence: UInt64) = ([], 0, 0)
+
+    /// The removals after a number; nil if that is too long ago.
+    func logged(after number: UInt64) -> ArraySlice<Logged>? {
+      guard number >= floor else { return nil }
+      return logged.dropFirst(Int(clamping: number - floor))
+    }
+  }
+
+  /// The maximum number of remembered removals; older copies count as removed.
+  static let maximumMemory = 4096
+
+  private let database: RecordDatabase
+  private let log: RemovalLog
+  /// All removals up to this number are known.
+  private let sequence: Atomic<UInt64>
+  /// With no removal newer than ``sequence``, nothing is hidden in any transaction from this one on.
+  private let settledIn = Atomic<UInt64>(.max)
+  private let known: Monitor<Known>
+
+  init(database: RecordDatabase, log: RemovalLog) {
+    self.database = database
+    self.log = log
+    let newest = log.sequence
+    let floor = newest - min(newest, UInt64(log.slotCount))
+    sequence = Atomic(floor)
+    known = Monitor(Known(floor: floor, sequence: floor))
+  }
+
+  /// The removals that hide records in a transaction. Usually there is none, and then no lock is taken.
+  func purges<T: Transaction & ~Copyable>(in transaction: borrowing T) throws(LMDBError) -> [Tombstone] {
+    let id = transaction.id
+    let settled = settledIn.load(ordering: .acquiring)
+    if log.sequence == sequence.load(ordering: .acquiring), id >= settled, settled >= lastMark { return [] }
+    let hiding = known.withLock { $0.hiding }
+    if hiding.transactionID == id, hiding.sequence == log.sequence { return hiding.purges }
+    return try purgesNow(in: transaction)
+  }
+
+  /// The last transaction that may have added a tombstone without the log.
+  @inline(__always)
+  private var lastMark: UInt64 {
+    database.index.unretained?._withUnsafeGuaranteedRef { $0[IndexLayout.Word.lastMark] } ?? .max
+  }
+
+  private func purgesNow<T: Transaction & ~Copyable>(in transaction: borrowing T) throws(LMDBError) -> [Tombstone] {
+    let id = transaction.id
+    let counters = try database.counters(in: transaction)
+    let change = counters.lastPurgeChange
+    let tombstones = try tombstones(changedIn: change, in: transaction)
+    return known.withLock { known in
+      catchUp(&known)
+      // For a snapshot older than the remembered removals, everything counts as removed.
+      let hidden = known.logged(after: counters.lastAppliedRemoval).map { logged in
+        logged.map { Tombstone(sequence: $0.sequence, scope: $0.scope, lastRowID: .max) }
+      }
+      let purges = tombstones + (hidden ?? [Tombstone(sequence: .max, scope: .everything, lastRowID: .max)])
+      if id >= known.hiding.transactionID { known.hiding = (purges, id, known.sequence) }
+      if change > known.tombstonesChange {
+        known.tombstonesChange = change
+        known.tombstones = tombstones
+      }
+      let settled = settledIn.load(ordering: .relaxed)
+      if purges.isEmpty, id < settled || settled < lastMark { settledIn.store(id, ordering: .releasing) }
+      return purges
+    }
+  }
+
+  /// The tombstones in the database.
+  func tombstones<T: Transaction & ~Copyable>(in transaction: borrowing T) throws(LMDBError) -> [Tombstone] {
+    try tombstones(changedIn: database.counters(in: transaction).lastPurgeChange, in: transaction)
+  }
+
+  private func tombstones<T: Transaction & ~Copyable>(
+    changedIn change: UInt64, in transaction: borrowing T
+  ) throws(LMDBError) -> [Tombstone] {
+    if let tombstones = known.withLock({ $0.tombstonesChange == change ? $0.tombstones : nil }) { return tombstones }
+    return try database.purges(in: transaction)
+  }
+
+  /// Reads the latest removals before later ones overwrite them in the log.
+  func catchUp() {
+    known.withLock { catchUp(&$0) }
+  }
+
+  /// Reads the logged removals that this process does not know yet.
+  private func catchUp(_ known: inout Known) {
+    let newest = log.sequence
+    guard newest > known.sequence else { return }
+    var number = max(known.sequence, newest - min(newest, UInt64(log.slotCount)))
+    if number > known.sequence { forget(&known, upTo: number) }
+    while number < newest {
+      number += 1
+      switch log.content(of: number) {
+      case .removal(let scope): known.logged.append(Logged(sequence: number, scope: scope))
+      case .overwritten: forget(&known, upTo: number)
+      }
+    }
+    if known.logged.count > Self.maximumMemory {
+      forget(&known, upTo: known.logged[known.logged.count - Self.maximumMemory / 2].sequence)
+    }
+    known.sequence = newest
+    // In this order: a thread that sees the new number must not find that nothing is hidden.
+    settledIn.store(.max, ordering: .releasing)
+    sequence.store(newest, ordering: .releasing)
+  }
+
+  private func forget(_ known: inout Known, upTo number: UInt64) {
+    known.logged.removeAll { $0.sequence <= number }
+    known.floor = max(known.floor, number)
+  }
+
+  /// Whether a removal after a number covers a response; forgotten removals count. The number is moved to the last
+  /// removal that was compared. Costs a nanosecond if there was none.
+  func wasRemoved(after number: inout UInt64, isCovered: (RemovalScope) -> Bool) -> Bool {
+    guard log.sequence != number else { return false }
+    let (later, newest) = known.withLock { known -> (ArraySlice<Logged>?, UInt64) in
+      catchUp(&known)
+      return (known.logged(after: number), known.sequence)
+    }
+    number = max(number, newest)
+    guard let later else { return true }
+    return later.contains { isCovered($0.scope) }
+  }
+
+  /// Whether a removal has covered a pending write, or the write only discards a record.
+  func cover(_ write: PendingWrite) -> Bool {
+    if write.isDiscard { return true }
+    var number = write.snapshot
+    return wasRemoved(after: &number) { write.isCovered(by: $0) }
+  }
+}

@@ -1,0 +1,296 @@
+import Glibc
+import LMDB
+import Synchronization
+
+/// The removal log: a file in which each removal is durable, and from then on in force.
+///
+/// A removal must hold at once in all processes, while LMDB's only write transaction may be syncing. So it does not go
+/// through LMDB: it takes the next sequence number, is written to a slot here and synced, and then published by raising
+/// ``sequence``. Every process has that word mapped, and every lookup compares it. Covered responses with a lower
+/// number are hidden from then on. The writer later applies the removal to the database, as deleted rows or a
+/// tombstone; then the slot is free.
+///
+/// `@unchecked Sendable`: the mapping and the descriptor are constant; the words that processes share are atomic, and a
+/// slot counts only with a checksum that is right.
+final class RemovalLog: @unchecked Sendable {
+  static let name = "LMDBURLCache.removals"
+  static let magic = UInt64(littleEndian: 0x314C_4D52_4543_4D4C)
+  static let headerByteCount = 4096
+  static let slotByteCount = 512
+
+  /// Where the header's words lie. Those that change have cache lines of their own.
+  private enum Offset {
+    static let magic = 0
+    static let owner = 8
+    static let slotCount = 16
+    static let sequence = 64
+    static let lastApplied = 128
+    static let written = 192
+  }
+
+  /// The content of a slot.
+  enum Content {
+    case removal(RemovalScope)
+    /// A later removal has the slot, so the database has this one.
+    case overwritten
+  }
+
+  enum Failure: Error {
+    /// For too long, another process held the lock, or the log was full.
+    case busy
+    case system(CInt)
+  }
+
+  let slotCount: Int
+  private let file: LockDescriptor
+  private let memory: UnsafeMutableRawPointer
+  let byteCount: Int
+
+  /// Whether a thread of this process writes a removal now; between processes `flock` sees to that.
+  private let turn = Monitor(false)
+
+  private init(file: LockDescriptor, memory: UnsafeMutableRawPointer, slotCount: Int) {
+    self.file = file
+    self.memory = memory
+    self.slotCount = slotCount
+    byteCount = Self.byteCount(slotCount: slotCount)
+  }
+
+  deinit {
+    munmap(memory, byteCount)
+  }
+
+  static func byteCount(slotCount: Int) -> Int { headerByteCount + slotCount * slotByteCount }
+
+  /// The slots hold the removals between two commits, and those that holders of copies missed.
+  static func slotCount(capacityByteCount: Int) -> Int {
+    min(max(capacityByteCount >> 16, 64), 1024)
+  }
+
+  // MARK: Opening
+
+  /// Maps the log of a directory; nil if it is missing, corrupt, or not of the database of `owner`, if one is given.
+  static func open(path: String, owner: UInt64? = nil) -> RemovalLog? {
+    guard let file = LockDescriptor(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW) else { return nil }
+    var header = [UInt64](repeating: 0, count: 3)
+    var status = stat()
+    guard pread(file.number, &header, 24, 0) == 24, header[0] == magic, owner == nil || header[1] == owner,
+      header[2] >= 1, header[2] <= 1 << 20, fstat(file.number, &status) == 0,
+      status.st_size == byteCount(slotCount: Int(header[2]))
+    else { return nil }
+    return mapped(file, slotCount: Int(header[2]))
+  }
+
+  /// Creates an empty log, under another name first so that no process sees an incomplete one.
+  static func create(path: String, owner: UInt64, slotCount: Int) throws(Failure) -> RemovalLog {
+    let temporary = path + ".new"
+    unlink(temporary)
+    let file = LockDescriptor(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode: 0o600)
+    guard let file else { throw .system(errno) }
+    let header = [magic, owner, UInt64(slotCount)]
+    // Allocate the space now, so that a removal needs none on a full disk.
+    let allocation = posix_fallocate(file.number, 0, off_t(byteCount(slotCount: slotCount)))
+    var failure = allocation
+    if failure == 0, pwrite(file.number, header, 24, 0) != 24 || fsync(file.number) != 0 { failure = errno }
+    if failure == 0, rename(temporary, path) != 0 { failure = errno }
+    guard failure == 0, let log = mapped(file, slotCount: slotCount) else {
+      let cause = failure == 0 ? errno : failure
+      unlink(temporary)
+      throw .system(cause)
+    }
+    return log
+  }
+
+  private static func mapped(_ file: LockDescriptor, slotCount: Int) -> RemovalLog? {
+    let memory = mmap(nil, byteCount(slotCount: slotCount), PROT_READ | PROT_WRITE, MAP_SHARED, file.number, 0)
+    guard let memory, memory != MAP_FAILED else { return nil }
+    return RemovalLog(file: file, memory: memory, slotCount: slotCount)
+  }
+
+  /// Restores the shared words: after a power failure they may be older than slots and data. For a process that is
+  /// alone.
+  ///
+  /// - Returns: The unreadable slots, which may have held any removal. They stay until ``overwrite(unreadable:)``.
+  func recover(lastApplied: UInt64, known: UInt64) throws(Failure) -> [Int] {
+    // A published removal was durable together with all before it. One after a gap was not published.
+    var last = max(lastApplied, known)
+    while Self.number(in: slot(of: last + 1)) == last + 1 { last += 1 }
+    var unreadable: [Int] = []
+    for index in 0..<slotCount {
+      let bytes = slot(index)
+      if let number = Self.number(in: bytes) {
+        if number > last { try write([UInt8](repeating: 0, count: Self.slotByteCount), toSlot: index) }
+      } else if bytes.contains(where: { $0 != 0 }) {
+        unreadable.append(index)
+      }
+    }
+    guard fdatasync(file.number) == 0 else { throw .system(errno) }
+    word(Offset.lastApplied).pointee.store(lastApplied, ordering: .relaxed)
+    word(Offset.written).pointee.store(last, ordering: .relaxed)
+    word(Offset.sequence).pointee.store(last, ordering: .releasing)
+    return unreadable
+  }
+
+  /// Makes slots readable that ``recover(lastApplied:known:)`` found unreadable, so that the next opening does not
+  /// remove everything again. For a process that is alone, and only after a removal of everything is in force, or where
+  /// the log is full.
+  ///
+  /// Each slot gets a removal of everything under the last number that it can have had. So the numbers have no gap,
+  /// even if a power cut takes back the commit that took over some of them. A slot that no number has reached is
+  /// cleared. A crash meanwhile leaves slots that are readable and slots that are not, and the next opening begins
+  /// again.
+  func overwrite(unreadable slots: [Int]) throws(Failure) {
+    guard !slots.isEmpty else { return }
+    let last = sequence
+    for index in slots where Self.number(in: slot(index)) == nil {
+      let age = (last % UInt64(slotCount) + UInt64(slotCount) - UInt64(index)) % UInt64(slotCount)
+      let isUsed = last > age
+      let bytes = isUsed ? Self.slot(last - age, .everything) : [UInt8](repeating: 0, count: Self.slotByteCount)
+      try write(bytes, toSlot: index)
+    }
+    guard fdatasync(file.number) == 0 else { throw .system(errno) }
+  }
+
+  // MARK: Reading
+
+  private func word(_ offset: Int) -> UnsafeMutablePointer<Atomic<UInt64>> {
+    (memory + offset).assumingMemoryBound(to: Atomic<UInt64>.self)
+  }
+
+  /// The number of the last removal that is in force.
+  var sequence: UInt64 { word(Offset.sequence).pointee.load(ordering: .acquiring) }
+
+  /// Removals up to this number are applied to the database durably; their slots are free.
+  var lastApplied: UInt64 { word(Offset.lastApplied).pointee.load(ordering: .acquiring) }
+
+  var hasRemovalsToApply: Bool { sequence > lastApplied }
+
+  func markApplied(_ number: UInt64) {
+    word(Offset.lastApplied).pointee.max(number, ordering: .acquiringAndReleasing)
+  }
+
+  /// The scope of a removal in force. An unreadable one covers everything.
+  func content(of number: UInt64) -> Content {
+    // A copy, as another process may write meanwhile; the checksum tells.
+    let bytes = [UInt8](slot(of: number))
+    let content = bytes.withUnsafeBytes { bytes -> Content? in
+      guard let found = Self.number(in: bytes) else { return nil }
+      if found != number { return found > number ? .overwritten : nil }
+      var reader = ByteReader(bytes)
+      _ = reader.readBytes(16)
+      guard let byteCount = reader.read(UInt32.self), let scope = reader.readBytes(Int(byteCount)) else { return nil }
+      return RemovalScope(encoded: scope).map { .removal($0) }
+    }
+    if let content { return content }
+    return number <= lastApplied ? .overwritten : .removal(.everything)
+  }
+
+  private func slot(of number: UInt64) -> UnsafeRawBufferPointer {
+    slot(Int(number % UInt64(slotCount)))
+  }
+
+  private func slot(_ index: Int) -> UnsafeRawBufferPointer {
+    UnsafeRawBufferPointer(start: memory + Self.headerByteCount + index * Self.slotByteCount, count: Self.slotByteCount)
+  }
+
+  /// The number of the removal in a slot; nil if the slot is empty or damaged.
+  private static func number(in slot: UnsafeRawBufferPointer) -> UInt64? {
+    let checksum = slot.loadUnaligned(as: UInt64.self)
+    let rest = UnsafeRawBufferPointer(rebasing: slot[8...])
+    guard UInt64(littleEndian: checksum) == XXHash.digest64(rest) else { return nil }
+    return UInt64(littleEndian: rest.loadUnaligned(as: UInt64.self))
+  }
+
+  // MARK: Appending
+
+  /// Logs a removal, and returns its sequence number. It is then durable and in force for all processes.
+  ///
+  /// - Parameters:
+  ///   - timeout: How long to wait for the lock of another process, and for a free slot.
+  ///   - applyRemovals: Called repeatedly while the log is full: has the removals applied to the database.
+  @discardableResult
+  func append(_ scope: RemovalScope, timeout: Duration, applyRemovals: () -> Void) throws(Failure) -> UInt64 {
+    let scope = scope.abbreviated
+    let deadline = MonotonicTime.now + timeout
+    var number: UInt64?
+    while true {
+      // The lock is held only for a copy: a process suspended meanwhile blocks all others.
+      try lock(until: deadline)
+      do throws(Failure) {
+        number = try write(scope)
+      } catch {
+        unlock()
+        throw error
+      }
+      unlock()
+      if let number {
+        try publish(number)
+        return number
+      }
+      guard MonotonicTime.now < deadline else { throw .busy }
+      applyRemovals()
+      usleep(500)
+    }
+  }
+
+  /// Gives a removal its number and writes it to its slot; nil if that is not free yet.
+  private func write(_ scope: RemovalScope) throws(Failure) -> UInt64? {
+    let written = word(Offset.written)
+    let number = written.pointee.load(ordering: .relaxed) + 1
+    guard number <= lastApplied + UInt64(slotCount) else { return nil }
+    try write(Self.slot(number, scope), toSlot: Int(number % UInt64(slotCount)))
+    written.pointee.store(number, ordering: .relaxed)
+    return number
+  }
+
+  /// Puts a removal in force, and all that were written before it. They are durable first: no record on disk may have a
+  /// number that a power failure takes back.
+  private func publish(_ number: UInt64) throws(Failure) {
+    guard fdatasync(file.number) == 0 else { throw .system(errno) }
+    word(Offset.sequence).pointee.max(number, ordering: .acquiringAndReleasing)
+  }
+
+  private func write(_ bytes: [UInt8], toSlot index: Int) throws(Failure) {
+    let offset = off_t(Self.headerByteCount + index * Self.slotByteCount)
+    guard pwrite(file.number, bytes, bytes.count, offset) == bytes.count else { throw .system(errno) }
+  }
+
+  private static func slot(_ number: UInt64, _ scope: RemovalScope) -> [UInt8] {
+    var writer = ByteWriter()
+    writer.append(number)
+    let encoded = scope.encoded
+    writer.append(UInt32(encoded.count))
+    writer.bytes += encoded
+    writer.bytes += [UInt8](repeating: 0, count: slotByteCount - 8 - writer.bytes.count)
+    let checksum = writer.bytes.withUnsafeBytes { XXHash.digest64($0) }
+    return withUnsafeBytes(of: checksum.littleEndian) { Array($0) } + writer.bytes
+  }
+
+  /// Waits for its turn. A process that dies loses its own.
+  private func lock(until deadline: MonotonicTime) throws(Failure) {
+    guard
+      turn.wait(
+        timeout: MonotonicTime.now.duration(to: deadline),
+        for: { isTaken -> Bool? in
+          if isTaken { return nil }
+          isTaken = true
+          return true
+        }) == true
+    else { throw .busy }
+    var pause: UInt32 = 20
+    while flock(file.number, LOCK_EX | LOCK_NB) != 0 {
+      let number = errno
+      guard number == EWOULDBLOCK || number == EINTR, MonotonicTime.now < deadline else {
+        turn.update { $0 = false }
+        throw number == EWOULDBLOCK || number == EINTR ? .busy : .system(number)
+      }
+      usleep(pause)
+      pause = min(pause * 2, 1000)
+    }
+  }
+
+  private func unlock() {
+    flock(file.number, LOCK_UN)
+    turn.update { $0 = false }
+  }
+}

@@ -1,0 +1,131 @@
+import FoundationEssentials
+import HTTPCaching
+import LMDB
+
+/// Removes responses on request: logs a removal, which then hides the responses, and compares removal tokens with the
+/// log.
+///
+/// Runs on the caller's thread, which waits for one synced write to the removal log. The writer deletes the records
+/// later. Owns the thread that applies removals to a store without threads. Calls ``Writer`` and ``Maintainer`` in such
+/// a store.
+final class Remover: Sendable {
+  private let context: StoreContext
+  private let queue: Monitor<WriteQueue>
+  private let writer: Writer
+  private let maintainer: Maintainer
+  /// Whether a thread applies removals to a store without threads.
+  private let isApplying = Monitor(false)
+
+  init(_ context: StoreContext, queue: Monitor<WriteQueue>, writer: Writer, maintainer: Maintainer) {
+    self.context = context
+    self.queue = queue
+    self.writer = writer
+    self.maintainer = maintainer
+  }
+
+  // MARK: Removing
+
+  /// Removes the responses that a scope covers. Returns the sequence number; nil if the store is unusable, or fails
+  /// because of this.
+  @discardableResult
+  func remove(_ scope: RemovalScope) -> UInt64? {
+    let isExiting = context.isExiting
+    if !isExiting { context.failIfDirectoryMoved() }
+    guard context.isUsable || isExiting else { return nil }
+    guard !context.isForked else {
+      context.log(
+        .forked, "A forked child cannot remove responses through its parent's store; reopen the directory in the child")
+      return nil
+    }
+    let options = context.options
+    let number: UInt64
+    do throws(RemovalLog.Failure) {
+      number = try context.removalLog.append(scope, timeout: options.stallTimeout) {
+        if options.runsInBackground {
+          queue.update { _ in }
+        } else if options.opensExistingOnly {
+          applyRemovals()
+        } else {
+          writer.writePending()
+        }
+      }
+    } catch {
+      context.fail("a removal could not be made durable (\(error))")
+      return nil
+    }
+    context.removals.catchUp()
+    guard options.runsInBackground else {
+      writer.writePending()
+      return number
+    }
+    // An idle writer deletes a few records at once, so that counts and sizes are right when this returns. The wait is
+    // short.
+    let sequence = context.removalLog.sequence
+    let isIdle = queue.update { !$0.hasWrites && !$0.isWriting && !$0.isClosing && $0.mayApplyRemovals }
+    if isIdle {
+      _ = queue.wait(timeout: .milliseconds(4)) { [context] _ in
+        context.removalLog.lastApplied >= sequence ? true : nil
+      }
+    }
+    return number
+  }
+
+  /// Removes what a scope covers except for the response of `token`, which is moved past the removal.
+  ///
+  /// If another removal has come between, the token stays, and both removals cover the response.
+  func remove(_ scope: RemovalScope, movingPast token: inout RemovalToken) {
+    guard let removal = remove(scope), let number = context.removalNumber(in: token), removal == number + 1 else {
+      return
+    }
+    token = removal | context.generation
+  }
+
+  /// Applies logged removals to a store without threads, and deletes the records.
+  ///
+  /// Runs on another thread, which is left behind when no process has committed for a second: a process may be
+  /// suspended while it writes.
+  func applyRemovals() {
+    guard !context.options.runsInBackground, !context.isForked else { return }
+    let isFirst = isApplying.withLock { isApplying -> Bool in
+      defer { isApplying = true }
+      return !isApplying
+    }
+    if isFirst {
+      let thread = BackgroundThread { [self] in
+        while context.isOpen, writer.writeNext() {}
+        while context.isOpen, maintainer.maintainNext() {}
+        isApplying.update { $0 = false }
+      }
+      guard let thread else { return isApplying.update { $0 = false } }
+      // The wait below replaces joining the thread.
+      _ = thread.join { _ in false }
+    }
+    _ = context.waitUnlessStalled(isApplying, timeout: .seconds(1)) { $0 ? nil : true }
+  }
+
+  // MARK: Tokens
+
+  /// See ``ResponseStore/removalToken``.
+  var token: RemovalToken {
+    if context.isClosed { Trap.usedAfterClose(context.directory) }
+    return context.removalLog.sequence | context.generation
+  }
+
+  /// See ``ResponseStore/wasRemoved(_:storedAt:groups:isOnItsOwn:since:)``.
+  @inline(__always)
+  func wasRemoved(
+    since token: inout RemovalToken, isOnItsOwn: () -> Bool, isCovered: (RemovalScope) -> Bool
+  ) -> Bool {
+    guard var number = context.removalNumber(in: token) else { return true }
+    guard context.isUsable || (isOnItsOwn() && !mayMissRemovals) else { return true }
+    defer { token = number | context.generation }
+    return context.removals.wasRemoved(after: &number, isCovered: isCovered)
+  }
+
+  /// Whether others may remove responses without this failed store seeing it.
+  ///
+  /// They may have reopened the directory. If they know that the data has failed, they have no log for their removals.
+  private var mayMissRemovals: Bool {
+    context.storeDirectory.mayHoldOtherData || context.storeDirectory.statusPage?.isSet == true
+  }
+}

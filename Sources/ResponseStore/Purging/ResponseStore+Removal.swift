@@ -1,0 +1,150 @@
+import FoundationEssentials
+import HTTPCaching
+
+/// A point in the order of removals, for comparison with later ones: the sequence number of the last removal, and the
+/// number of stores that failed before in this process.
+///
+/// Each response has one: taken when its origin was asked or, for an existing response, when it was stored or looked
+/// up. A response is served only if no later removal covers it, in flight, in memory, in the queue or on disk.
+/// ``ResponseStore/removalToken`` is the present one. Zero is before every removal.
+public typealias RemovalToken = UInt64
+
+/// Removals. When one returns, no thread or process can read a removed response, even after a crash or a power cut;
+/// this includes queued responses.
+///
+/// Each call waits for one synced write to the removal log, regardless of how much is removed and of other writers. The
+/// records are deleted later. Safe from any thread. The calls block, so do not call them from a thread that must not.
+extension ResponseStore {
+  /// Removes all variants of a key.
+  public func remove(_ key: RequestKey) {
+    remove(.key(key.bytes))
+  }
+
+  /// Removes all responses for a URL, regardless of method, partition and variant (RFC 9111, section 4.4).
+  public func removeResponses(for url: URL) {
+    guard let key = RequestKey(url: url) else { return }
+    remove(.target(Array(key.targetPrefix)))
+  }
+
+  /// Removes everything.
+  public func removeAll() {
+    remove(.everything)
+  }
+
+  /// Removes the responses that were stored after a time; those stored at it stay.
+  public func removeResponses(since date: Date) {
+    remove(.since(date))
+  }
+
+  /// Removes the responses for a host, regardless of scheme and port. Not those for its subdomains.
+  public func removeResponses(forHost host: String) {
+    remove(.prefix(RequestKey.prefix(host: host)))
+  }
+
+  /// Removes the responses whose URL starts with `url`: same scheme, host and port, and a path and query with this
+  /// prefix.
+  public func removeResponses(withPrefix url: URL) {
+    guard let prefix = RequestKey.prefix(url: url) else { return }
+    remove(.prefix(prefix))
+  }
+
+  /// Removes the members of a cache group (RFC 9875).
+  ///
+  /// - Parameters:
+  ///   - group: The group's name, compared character by character.
+  ///   - url: Any URL of the group's origin.
+  public func removeResponses(inGroup group: String, origin url: URL) {
+    guard let origin = RequestKey.originPrefix(url: url) else { return }
+    remove(.group(origin: origin, name: group))
+  }
+
+  /// Removes the responses that a scope covers.
+  public func remove(_ scope: RemovalScope) {
+    remover.remove(scope)
+  }
+
+  /// Removes what a scope covers except for the response of `token`, which is moved past the removal.
+  ///
+  /// If another removal has come between, the token stays, and both removals cover the response.
+  package func remove(_ scope: RemovalScope, movingPast token: inout RemovalToken) {
+    remover.remove(scope, movingPast: &token)
+  }
+
+  /// Removes what a scope covers.
+  ///
+  /// - Throws: ``StoreError`` if the removal could not be logged, and the store failed because of that.
+  package func removeOrThrow(_ scope: RemovalScope) throws(StoreError) {
+    remove(scope)
+    guard hasFailed else { return }
+    throw StoreError(
+      .failed, directory: directory, reason: "the removal could not be written down",
+      remedy: "Resume or end suspended processes that use the directory; then try again")
+  }
+
+  /// Applies removals to a store without threads, and frees their disk space. Waits for about a second at most while no
+  /// process commits.
+  package func applyRemovals() { remover.applyRemovals() }
+
+  /// Removes what a scope covers from a store that other processes use, without opening the data: when there is no free
+  /// reader slot.
+  ///
+  /// - Throws: ``StoreError``: there is no store, or no other process uses it; the removal could not be logged.
+  package static func remove(_ scope: RemovalScope, fromStoreInUseAt path: String) throws(StoreError) {
+    let options = Options.existing
+    let directory = try StoreDirectory(
+      path: path, allowsUntrusted: options.allowsUntrustedDirectory, makesDirectory: false)
+    try StoreOpener(directory: directory, options: options, counts: StoreCounters()).inspectExistingData()
+    let isAlone = try directory.lockForOpening(timeout: options.openTimeout)
+    guard !isAlone, let log = RemovalLog.open(path: directory.removalLogPath) else {
+      // A process that is alone must first recover the log after a power cut.
+      throw StoreError(
+        .busy, directory: path, reason: "its data could not be opened",
+        remedy: "Try again")
+    }
+    try directory.finishOpening()
+    do throws(RemovalLog.Failure) {
+      try log.append(scope, timeout: options.stallTimeout) {}
+    } catch {
+      switch error {
+      case .busy:
+        throw StoreError(
+          .busy, directory: path, reason: "the removal log is full, and no process applies its removals",
+          remedy: "Resume or end suspended processes that use the directory")
+      case .system(let number):
+        throw .unusable(path, doing: "writing to \(RemovalLog.name)", number)
+      }
+    }
+  }
+
+  // MARK: For holders of copies
+
+  /// The present point in the order of removals, for ``wasRemoved(_:storedAt:groups:isOnItsOwn:since:)``. Costs a
+  /// nanosecond.
+  public var removalToken: RemovalToken { remover.token }
+
+  /// Whether a removal of any process has covered a copy since `snapshot`, which is moved to now.
+  ///
+  /// A memory tier calls this before it serves the copy. Costs a nanosecond while nothing is removed, as the closures
+  /// are not called then.
+  ///
+  /// - Parameter isOnItsOwn: Whether the copy may outlive the store, as no other exists. When the store has failed, the
+  ///   copy then counts as removed only if the directory may have been reopened. By default it does at once.
+  public func wasRemoved(
+    _ key: @autoclosure () -> RequestKey, storedAt: @autoclosure () -> Date, groups: () -> [String],
+    isOnItsOwn: @autoclosure () -> Bool = false, since snapshot: inout RemovalToken
+  ) -> Bool {
+    remover.wasRemoved(since: &snapshot, isOnItsOwn: isOnItsOwn) {
+      $0.covers(key: key().bytes, storedAt: storedAt(), groups: groups)
+    }
+  }
+
+  /// Whether a removal of any process since `snapshot` may cover a response in flight, of which only the key is known.
+  /// `snapshot` is moved to now.
+  ///
+  /// - Parameter url: Nil if the URL is unknown; then any removal may cover the response.
+  package func mayBeRemoved(_ url: URL?, partition: String, since snapshot: inout RemovalToken) -> Bool {
+    remover.wasRemoved(since: &snapshot, isOnItsOwn: { true }) { scope in
+      url.flatMap { RequestKey(url: $0, partition: partition) }.map { scope.mayCover($0) } ?? true
+    }
+  }
+}

@@ -1,0 +1,92 @@
+import FoundationEssentials
+
+/// A copy of a record and its row ID: the header, then the body. One allocation for all of it, as allocating costs more
+/// than the rest of a lookup.
+///
+/// `@unchecked Sendable`: filled before it is shared, and never changed again.
+struct CopiedRecord: @unchecked Sendable {
+  private let buffer: Buffer
+
+  private final class Buffer: ManagedBuffer<Origin, UInt8> {}
+
+  /// The record's row ID and the layout of the memory. An inline body follows the header directly, as the header's
+  /// checksum covers both.
+  struct Origin {
+    let rowID: UInt64
+    /// The last removal before it was looked for.
+    let snapshot: UInt64
+    /// Whether other records are stored for the key.
+    let hasOthers: Bool
+    /// The bytes of the record in `heads`: the header and an inline body.
+    let recordByteCount: Int
+    let bodyOffset: Int
+    let bodyByteCount: Int
+
+    init(_ layout: RecordHeaderView, rowID: UInt64, snapshot: UInt64, hasOthers: Bool, bodyByteCount: Int) {
+      self.rowID = rowID
+      self.snapshot = snapshot
+      self.hasOthers = hasOthers
+      recordByteCount = layout.raw.count
+      self.bodyByteCount = bodyByteCount
+      bodyOffset = layout.isBodyInline ? recordByteCount - bodyByteCount : (recordByteCount + 15) & ~15
+    }
+  }
+
+  /// Copies a record with an inline body. The memory for another body is left uninitialized.
+  init(_ record: RecordHeaderView, rowID: UInt64, snapshot: UInt64, hasOthers: Bool) {
+    self.init(
+      record,
+      Origin(record, rowID: rowID, snapshot: snapshot, hasOthers: hasOthers, bodyByteCount: record.bodyByteCount))
+  }
+
+  /// Copies the head of a record whose body stays in the store.
+  init(headOf record: RecordHeaderView, rowID: UInt64, snapshot: UInt64, hasOthers: Bool) {
+    self.init(record, Origin(record, rowID: rowID, snapshot: snapshot, hasOthers: hasOthers, bodyByteCount: 0))
+  }
+
+  private init(_ record: RecordHeaderView, _ origin: Origin) {
+    let made = Buffer.create(minimumCapacity: origin.bodyOffset + origin.bodyByteCount) { _ in origin }
+    // `create` makes an object of the class that it is called on; its result's type is the superclass.
+    buffer = unsafeDowncast(made, to: Buffer.self)
+    memory.copyMemory(from: record.raw.baseAddress!, byteCount: record.raw.count)
+  }
+
+  // By pointer: each use of the property `header` would be checked for exclusive access.
+  var origin: Origin { buffer.withUnsafeMutablePointerToHeader { $0.pointee } }
+  private var memory: UnsafeMutableRawPointer {
+    buffer.withUnsafeMutablePointerToElements { UnsafeMutableRawPointer($0) }
+  }
+
+  /// The memory of the body. The creator fills it.
+  var bodyMemory: UnsafeMutableRawPointer { memory + origin.bodyOffset }
+
+  /// The head; the body in it too, if there is one.
+  func withHead<R>(_ body: (RecordHeaderView) -> R) -> R {
+    withExtendedLifetime(buffer) {
+      body(RecordHeaderView(checked: UnsafeRawBufferPointer(start: memory, count: origin.recordByteCount)))
+    }
+  }
+
+  /// The body in its place.
+  func withBody<R>(_ body: (UnsafeRawBufferPointer) -> R) -> R {
+    withExtendedLifetime(buffer) {
+      body(UnsafeRawBufferPointer(start: bodyMemory, count: origin.bodyByteCount))
+    }
+  }
+
+  /// The body in its place; it keeps the memory alive.
+  var body: Data {
+    let origin = origin
+    guard origin.bodyByteCount > 0 else { return Data() }
+    return Data(
+      bytesNoCopy: memory + origin.bodyOffset, count: origin.bodyByteCount,
+      deallocator: .custom { [buffer] _, _ in withExtendedLifetime(buffer) {} })
+  }
+
+  /// Whether header and body match their checksums.
+  var isIntact: Bool {
+    withHead { head in
+      head.hasRightChecksum && withBody { head.bodyChecksum == XXHash.digest64($0) }
+    }
+  }
+}

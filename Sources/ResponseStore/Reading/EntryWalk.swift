@@ -1,0 +1,152 @@
+import FoundationEssentials
+import HTTPCaching
+import LMDB
+
+/// A stored response without its header fields and body.
+public struct StoredResponseInfo: Sendable {
+  /// The record's row ID. It does not show the age: eviction moves records that it keeps.
+  public let rowID: UInt64
+  /// The cache key.
+  public let key: RequestKey
+  /// The HTTP status code; 0 for a response that is not HTTP.
+  public let status: Int
+  /// When it was stored.
+  public let storedAt: Date
+  /// Date, age and lifetime.
+  public let facts: FreshnessInfo
+  /// The request fields of its Vary key.
+  public let varyNames: [String]
+  /// The body's size in bytes.
+  public let bodyByteCount: Int
+}
+
+/// The order in which a walk visits the entries.
+public enum EntryOrder: Sendable {
+  /// The order on disk, which is the fastest.
+  case stored
+  /// By the time of storing, oldest first.
+  case time
+}
+
+/// A walk over the entries in batches, each in a read transaction of its own.
+struct EntryWalk {
+  typealias Element = (entry: StoredResponseInfo, isCovered: Bool)
+
+  /// The maximum number of entries of a batch. The first batches are smaller, so that the first entry comes soon.
+  static let maximumBatchCount = 1024
+
+  private let database: RecordDatabase
+  private let removals: RemovalIndex
+  private let order: EntryOrder
+  /// Each entry is reported with whether this covers it.
+  private let scope: Tombstone
+  /// Whether this process only inspects the store, and releases the pages that it has read.
+  private let isAlone: Bool
+  private var batchCount = 64
+  private var nextRowID: UInt64? = 0
+  private var nextDate: DateKey? = DateKey(time: 0, rowID: 0)
+  private var residentPages = ResidentPages()
+  private var headReadAhead = Band.all.map { ReadAhead(table: RecordLogs.table(of: $0)) }
+  private var dateReadAhead = ReadAhead(table: StorageFormat.datesTable, windowPageCount: 64)
+
+  init(database: RecordDatabase, removals: RemovalIndex, order: EntryOrder, scope: Tombstone, isAlone: Bool) {
+    self.database = database
+    self.removals = removals
+    self.order = order
+    self.scope = scope
+    self.isAlone = isAlone
+  }
+
+  /// The next entries, possibly none; nil at the end.
+  mutating func nextBatch() throws(LMDBError) -> [Element]? {
+    guard nextRowID != nil, nextDate != nil else { return nil }
+    defer { batchCount = min(2 * batchCount, Self.maximumBatchCount) }
+    return try database.environment.read { (transaction) throws(LMDBError) in
+      defer {
+        if isAlone, batchCount == Self.maximumBatchCount {
+          residentPages.release(of: database.environment, transaction)
+        }
+      }
+      let purges = try removals.purges(in: transaction)
+      return order == .stored
+        ? try batchInOrderOfRows(purges, transaction) : try batchInOrderOfTime(purges, transaction)
+    }
+  }
+
+  private mutating func batchInOrderOfRows(
+    _ purges: [Tombstone], _ transaction: borrowing ReadTransaction
+  ) throws(LMDBError) -> [Element] {
+    let start = nextRowID ?? 0
+    try readAheadOfHeads(from: start, transaction)
+    var entries: [Element] = []
+    var rowCount = 0
+    nextRowID = nil
+    try database.heads.forEachRow(from: start, in: transaction) { (rowID, record) in
+      guard rowCount < batchCount else {
+        nextRowID = rowID
+        return false
+      }
+      rowCount += 1
+      if let element = element(rowID, record, hiddenBy: purges) { entries.append(element) }
+      return true
+    }
+    return entries
+  }
+
+  private mutating func batchInOrderOfTime(
+    _ purges: [Tombstone], _ transaction: borrowing ReadTransaction
+  ) throws(LMDBError) -> [Element] {
+    let start = nextDate ?? DateKey(time: .max, rowID: .max)
+    if batchCount == Self.maximumBatchCount {
+      dateReadAhead.advance(to: try DateKeyCodec.bytes(of: start), in: database.environment, transaction)
+    }
+    var rowIDs: [UInt64] = []
+    nextDate = try database.dates.withCursor(in: transaction) { (cursor) throws(LMDBError) -> DateKey? in
+      var more = try cursor.seek(atOrAfter: start)
+      for _ in 0..<batchCount where more {
+        rowIDs.append(try cursor.checkedKey().rowID)
+        more = try cursor.next()
+      }
+      return more ? try cursor.checkedKey() : nil
+    }
+    // In each log most rows have the order of their times.
+    for band in Band.all {
+      if let first = rowIDs.first(where: { Band(rowID: $0) == band }) { try readAheadOfHeads(from: first, transaction) }
+    }
+    var entries: [Element] = []
+    for rowID in rowIDs {
+      let entry = try database.heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
+        record.withUnsafeBytes { element(rowID, $0, hiddenBy: purges) }
+      }
+      if case .some(.some(let entry)) = entry { entries.append(entry) }
+    }
+    return entries
+  }
+
+  private mutating func readAheadOfHeads(
+    from rowID: UInt64, _ transaction: borrowing ReadTransaction
+  ) throws(LMDBError) {
+    guard batchCount == Self.maximumBatchCount, let band = Band(rowID: rowID)?.number else { return }
+    headReadAhead[band].advance(to: try BigEndianUInt64Codec.bytes(of: rowID), in: database.environment, transaction)
+  }
+
+  /// Nil for a record that is corrupt or hidden.
+  private func element(
+    _ rowID: UInt64, _ record: UnsafeRawBufferPointer, hiddenBy purges: [Tombstone]
+  ) -> Element? {
+    guard let layout = RecordHeaderView(record), layout.hasRightChecksum else { return nil }
+    guard !purges.contains(where: { $0.covers(rowID: rowID, layout: layout) }) else { return nil }
+    let entry = StoredResponseInfo(
+      rowID: rowID, key: RequestKey(storedBytes: [UInt8](layout.key)), status: layout.status,
+      storedAt: layout.storedAt, facts: layout.facts,
+      varyNames: FieldCoding.decodeVary(layout.vary).fields.map(\.name), bodyByteCount: layout.bodyByteCount)
+    return (entry, scope.covers(rowID: rowID, layout: layout))
+  }
+}
+
+extension KeyCodec {
+  /// The encoded key.
+  static func bytes(of key: Value) throws(LMDBError) -> [UInt8] {
+    try withEncoded(key) { (bytes) throws(LMDBError) in [UInt8](bytes) }
+  }
+}

@@ -1,0 +1,343 @@
+import FoundationEssentials
+import Glibc
+import HTTPCaching
+import LMDB
+
+/// Looks responses up: first among the pending writes, then on disk.
+///
+/// Runs on the caller's thread, never waits for the writer, and takes no lock during disk access. Owns the set of
+/// records that are verified. Calls ``StructureChecker``, and queues corrupt records for the writer.
+final class Reader: Sendable {
+  let context: StoreContext
+  let database: RecordDatabase
+  let pendingWrites: PendingWrites
+  let verified = VerifiedChecksums()
+  private let queue: Monitor<WriteQueue>
+  private let checker: StructureChecker
+  // Parts of the context and the checker, so that a lookup neither follows nor counts more references than necessary.
+  private let removalLog: RemovalLog
+  private let removals: RemovalIndex
+  private let environment: Unretained<Environment>
+  private let index: Unretained<IndexFile>
+  private let lookups: StripedLookupCounter
+  private let unretainedContext: Unretained<StoreContext>
+  private let unretainedChecker: Unretained<StructureChecker>
+  private let opensExistingOnly: Bool
+  private let verifiesEveryRead: Bool
+
+  init(
+    _ context: StoreContext, pendingWrites: PendingWrites, queue: Monitor<WriteQueue>, checker: StructureChecker
+  ) {
+    self.context = context
+    database = context.database
+    self.pendingWrites = pendingWrites
+    self.queue = queue
+    self.checker = checker
+    removalLog = context.removalLog
+    removals = context.removals
+    environment = context.environment
+    index = context.index
+    lookups = context.counts.lookups
+    unretainedContext = Unretained(context)
+    unretainedChecker = Unretained(checker)
+    opensExistingOnly = context.options.opensExistingOnly
+    verifiesEveryRead = context.options.verifiesEveryRead
+  }
+
+  /// Whether reads go on. Traps after the store was closed.
+  @inline(__always)
+  var isUsable: Bool { unretainedContext.use { $0.isUsable } }
+
+  @inline(__always)
+  private var isStructureUnchecked: Bool { unretainedChecker.use { $0.isUnchecked.load(ordering: .relaxed) } }
+
+  @inline(__always)
+  func count(isHit: Bool) {
+    lookups.count(isHit: isHit)
+  }
+
+  /// See ``ResponseStore/lookup(_:where:)``.
+  @inline(__always)
+  func lookup(_ key: RequestKey, where matches: (VaryKey) -> Bool) -> StoredResponse? {
+    guard isUsable else { return nil }
+    // Search pending writes before the disk: a write committed between the two searches is then found on disk.
+    let found =
+      pendingWrites.mightContain(key)
+      ? findPendingOrOnDisk(key, where: matches) : findOnDisk(key, above: nil, where: matches)
+    count(isHit: found != nil)
+    return found
+  }
+
+  /// Calls `body` with the Vary key of each variant that a lookup of a key would consider. Copies no record, and is not
+  /// counted.
+  func forEachVariant(of key: RequestKey, _ body: (VaryKey) -> Void) {
+    guard isUsable else { return }
+    let matches = { (vary: VaryKey) -> Bool in
+      body(vary)
+      return false
+    }
+    _ =
+      pendingWrites.mightContain(key)
+      ? findPendingOrOnDisk(key, where: matches) : findOnDisk(key, above: nil, where: matches)
+  }
+
+  private func findPendingOrOnDisk(
+    _ key: RequestKey, where matches: (VaryKey) -> Bool
+  ) -> StoredResponse? {
+    var best: (response: PendingWrite, rank: VariantRank)?
+    var pendingVariants: [VaryKey] = []
+    for write in pendingWrites.variants(of: key) {
+      // Also of a removed write: the record on disk is older still.
+      pendingVariants.append(write.vary)
+      guard !removals.cover(write), matches(write.vary) else { continue }
+      let rank = VariantRank(vary: write.vary, date: write.facts.date)
+      if best.map({ $0.rank < rank }) ?? true { best = (write, rank) }
+    }
+    let onDisk = findOnDisk(key, above: best?.rank, besides: pendingVariants.count) { vary in
+      !pendingVariants.contains(vary) && matches(vary)
+    }
+    return onDisk ?? best.map { StoredResponse($0.response) }
+  }
+
+  /// The order of several responses that match: one that varies before one that does not, then the newer one (RFC 9111,
+  /// sections 4 and 4.1).
+  struct VariantRank: Comparable {
+    var hasVaryFields: Bool
+    var date: Date
+
+    init(vary: VaryKey, date: Date) {
+      hasVaryFields = vary.hasVaryFields
+      self.date = date
+    }
+
+    static func < (left: VariantRank, right: VariantRank) -> Bool {
+      left.hasVaryFields == right.hasVaryFields ? left.date < right.date : right.hasVaryFields
+    }
+  }
+
+  /// - Parameter pendingCount: The number of pending variants of the key.
+  private func findOnDisk(
+    _ key: RequestKey, above pending: VariantRank?, besides pendingCount: Int = 0, where matches: (VaryKey) -> Bool
+  ) -> StoredResponse? {
+    do throws(LMDBError) {
+      var tries = 0
+      while true {
+        var isOutdated = false
+        let found = try read { (transaction) throws(LMDBError) -> StoredResponse? in
+          let choice = try selectRecord(key, above: pending, in: transaction, isOutdated: &isOutdated, where: matches)
+          guard var selected = choice else { return nil }
+          if pendingCount > 0 { selected.hasOthers = true }
+          recordUse(of: selected)
+          guard let record = try copy(selected, in: transaction) else {
+            reportCorruptRecord(selected.rowID)
+            return nil
+          }
+          return StoredResponse(record)
+        }
+        tries += 1
+        guard found == nil, isOutdated, tries < 4 else { return found }
+      }
+    } catch {
+      context.readFailed(error)
+      return nil
+    }
+  }
+
+  /// Runs `body` with a read transaction.
+  @inline(__always)
+  func read<R>(_ body: (borrowing ReadTransaction) throws(LMDBError) -> R) throws(LMDBError) -> R {
+    try environment.use { environment in
+      Result { () throws(LMDBError) in try environment.read(body) }
+    }.get()
+  }
+
+  /// A record on disk. The header is in the map and stays valid as long as the transaction.
+  struct SelectedRecord {
+    var rowID: UInt64
+    var head: RecordHeaderView
+    /// The slot of the index; nil if the record was found without one.
+    var slot: IndexSlot?
+    /// Whether other records are stored for the key.
+    var hasOthers: Bool
+    /// The last removal before it was looked for.
+    var snapshot: UInt64
+  }
+
+  /// The best record of a key that `matches` accepts, if it ranks above the pending writes.
+  ///
+  /// - Parameter isOutdated: Set if nothing was found, and a newer snapshot or index may have a record.
+  func selectRecord(
+    _ key: RequestKey, above pending: VariantRank?, in transaction: borrowing ReadTransaction, isOutdated: inout Bool,
+    where matches: (VaryKey) -> Bool
+  ) throws(LMDBError) -> SelectedRecord? {
+    if isStructureUnchecked {
+      do throws(LMDBError) {
+        try checker.checkPaths(to: key.bytes, in: transaction)
+      } catch {
+        guard error.isOutdatedSnapshot else { throw error }
+        isOutdated = true
+        return nil
+      }
+    }
+    // Read the number before the removals, so that later removals are compared with the copy.
+    let snapshot = removalLog.sequence
+    let purges = try removals.purges(in: transaction)
+    var best = Best(rank: pending, snapshot: snapshot)
+    guard let index = self.index.use({ $0.unretained }) else {
+      try selectWithoutIndex(key, &best, purges, in: transaction, where: matches)
+      return best.selected
+    }
+    var hasMissing = false
+    let digest = key.bytes.withUnsafeBytes { database.keyDigest(of: $0) }
+    var slots = index._withUnsafeGuaranteedRef { $0.matches(of: digest) }
+    while let match = slots.next() {
+      if try consider(match.rowID, (index, match), key, &best, purges, in: transaction, where: matches) { continue }
+      // Eviction may have moved the record before the index shows that.
+      if let moved = index._withUnsafeGuaranteedRef({ $0.rowID(movedFrom: match.rowID) }),
+        try consider(moved, nil, key, &best, purges, in: transaction, where: matches)
+      {
+        continue
+      }
+      hasMissing = true
+      if !index._withUnsafeGuaranteedRef({ $0.hasRow(of: match) }) { isOutdated = true }
+    }
+    if hasMissing, database.environment.lastTransactionID != transaction.id { isOutdated = true }
+    // A record that was not found may be the newer one.
+    if isOutdated { return nil }
+    if best.selected == nil {
+      // The index may have been replaced since it was looked at.
+      isOutdated = self.index.use { $0.unretained?.toOpaque() != index.toOpaque() }
+      if !isOutdated, opensExistingOnly,
+        index._withUnsafeGuaranteedRef({ !$0.isComplete || $0.hasJournal })
+      {
+        try selectWithoutIndex(key, &best, purges, in: transaction, where: matches)
+      }
+    }
+    return best.selected
+  }
+
+  typealias IndexSlot = (index: Unmanaged<RecordIndex>, match: RecordIndex.Match)
+
+  /// The result of a lookup so far.
+  private struct Best {
+    var rank: VariantRank?
+    let snapshot: UInt64
+    var selected: SelectedRecord?
+    var count = 0
+
+    init(rank: VariantRank?, snapshot: UInt64) {
+      self.rank = rank
+      self.snapshot = snapshot
+    }
+  }
+
+  /// Compares a record with the best one so far. Returns false if its row does not exist: the index is a hint, and may
+  /// name a row that was deleted or is not committed yet.
+  @inline(__always)
+  private func consider(
+    _ rowID: UInt64, _ slot: IndexSlot?, _ key: RequestKey, _ best: inout Best, _ purges: [Tombstone],
+    in transaction: borrowing ReadTransaction, where matches: (VaryKey) -> Bool
+  ) throws(LMDBError) -> Bool {
+    let record = try database.heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
+      record.withUnsafeBytes { $0 }
+    }
+    guard let record else { return false }
+    guard let head = RecordHeaderView(record), isIntact(head, rowID: rowID) else {
+      reportCorruptRecord(rowID)
+      return true
+    }
+    guard head.hasKey(key.bytes) else { return true }
+    best.count += 1
+    best.selected?.hasOthers = true
+    if !purges.isEmpty, purges.contains(where: { $0.covers(rowID: rowID, layout: head) }) { return true }
+    let vary = head.vary.isEmpty ? VaryKey(fields: []) : FieldCoding.decodeVary(head.vary)
+    guard matches(vary) else { return true }
+    let rank = VariantRank(vary: vary, date: head.facts.date)
+    if let other = best.rank, !(other < rank) {
+      // Of equal records the one that was stored later.
+      guard !(rank < other), let selected = best.selected,
+        (selected.head.storedAt, selected.rowID) < (head.storedAt, rowID)
+      else { return true }
+    }
+    best.rank = rank
+    best.selected = SelectedRecord(
+      rowID: rowID, head: head, slot: slot, hasOthers: best.count > 1, snapshot: best.snapshot)
+    return true
+  }
+
+  /// For a store that is only inspected, whose index is not rebuilt: scans the dates.
+  private func selectWithoutIndex(
+    _ key: RequestKey, _ best: inout Best, _ purges: [Tombstone], in transaction: borrowing ReadTransaction,
+    where matches: (VaryKey) -> Bool
+  ) throws(LMDBError) {
+    guard opensExistingOnly, !isStructureUnchecked else { return }
+    for rowID in try database.rowIDs(withTag: IndexEntry.tag(of: database.keyDigest(of: key.bytes)), in: transaction) {
+      _ = try consider(rowID, nil, key, &best, purges, in: transaction, where: matches)
+    }
+  }
+
+  /// Counts a use of a record.
+  @inline(__always)
+  func recordUse(of selected: SelectedRecord) {
+    guard let slot = selected.slot else { return }
+    slot.index._withUnsafeGuaranteedRef { $0.recordUse(of: slot.match) }
+  }
+
+  /// Whether a header matches its checksum; compared once in a process, and again when the header changes.
+  private func isIntact(_ head: RecordHeaderView, rowID: UInt64) -> Bool {
+    // The record is marked as verified when its body was compared, too.
+    isVerified(head, rowID: rowID) || head.hasRightChecksum
+  }
+
+  func isVerified(_ head: RecordHeaderView, rowID: UInt64) -> Bool {
+    !verifiesEveryRead && verified.contains(rowID: rowID, checksum: head.checksum)
+  }
+
+  /// Copies a record and compares the copy with the checksums; nil if the record is corrupt.
+  func copy(
+    _ selected: SelectedRecord, in transaction: borrowing ReadTransaction
+  ) throws(LMDBError) -> CopiedRecord? {
+    let (rowID, head) = (selected.rowID, selected.head)
+    let bodyID = head.bodyID(ofRow: rowID)
+    let chunks = database.chunks(of: head)
+    // A corrupt header may claim any size. If the last chunk exists, the size is possible.
+    var last: UnsafeRawBufferPointer?
+    if chunks.count > 0 {
+      last = try chunk(chunks.count - 1, of: bodyID, chunks, in: transaction)
+      if last == nil { return nil }
+    }
+    let record = CopiedRecord(head, rowID: rowID, snapshot: selected.snapshot, hasOthers: selected.hasOthers)
+    for index in 0..<chunks.count {
+      let isLast = index == chunks.count - 1
+      guard let chunk = isLast ? last : try chunk(index, of: bodyID, chunks, in: transaction) else { return nil }
+      (record.bodyMemory + chunks.range(index).lowerBound).copyMemory(from: chunk.baseAddress!, byteCount: chunk.count)
+    }
+    if !isVerified(head, rowID: rowID) {
+      guard record.isIntact else { return nil }
+      verified.insert(rowID: rowID, checksum: head.checksum)
+    }
+    return record
+  }
+
+  /// A chunk of a body in the map, valid as long as the transaction; nil if it is missing or has the wrong size.
+  func chunk(
+    _ index: Int, of bodyID: UInt64, _ chunks: ChunkLayout, in transaction: borrowing ReadTransaction
+  ) throws(LMDBError) -> UnsafeRawBufferPointer? {
+    let key = ChunkKey(bodyID: bodyID, index: UInt32(truncatingIfNeeded: index))
+    let chunk = try database.bodies.withValue(for: key, in: transaction) { (chunk) throws(LMDBError) in
+      chunk.withUnsafeBytes { $0 }
+    }
+    guard let chunk, chunk.count == chunks.range(index).count else { return nil }
+    return chunk
+  }
+
+  // MARK: Corruption
+
+  func reportCorruptRecord(_ rowID: UInt64) {
+    guard queue.update({ $0.addDamaged(rowID) }) else { return }
+    context.counts.corruptRecords.add(1, ordering: .relaxed)
+    context.log(
+      .damagedRecord, "A stored response is corrupt (checksum mismatch); it is treated as a miss and will be deleted")
+    checker.request()
+  }
+}

@@ -1,0 +1,195 @@
+public import FoundationEssentials
+import HTTPCaching
+import LMDB
+
+/// The body of a stored response, read from the store piece by piece.
+///
+/// It keeps no snapshot and no page: while it is read, the response may be evicted, removed or replaced, and then the
+/// rest of it cannot be read. What it gives is always of the response that was looked up, whose checksum was compared
+/// before.
+///
+/// Safe from any thread.
+public final class StoredBody: Sendable {
+  /// The body's size in bytes.
+  public let byteCount: Int
+  private let reader: Reader
+  /// Keeps the store open.
+  private let store: ResponseStore
+  private let bodyID: UInt64
+  private let chunks: ChunkLayout
+  /// Where the map was at the last read.
+  private let residentPages = Monitor(ResidentPages())
+
+  init(byteCount: Int, bodyID: UInt64, chunks: ChunkLayout, in store: ResponseStore) {
+    self.byteCount = byteCount
+    self.bodyID = bodyID
+    self.chunks = chunks
+    self.store = store
+    reader = store.reader
+  }
+
+  /// Copies a part of the body; nil if the response has gone, or cannot be read. May wait for the disk.
+  ///
+  /// - Parameter range: Positions within the body; others trap. A few hundred kilobytes at most, as no page that is
+  ///   freed can be used again while they are copied.
+  public func read(_ range: Range<Int>) -> Data? {
+    guard range.lowerBound >= 0, range.upperBound <= byteCount else { Trap.outsideBody(range, byteCount) }
+    var pages = residentPages.withLock { $0 }
+    defer { residentPages.withLock { $0 = pages } }
+    return reader.copyBytes(range, of: bodyID, chunks, releasing: &pages)
+  }
+}
+
+extension Reader {
+  /// See ``ResponseStore/lookup(_:leavingBodiesBeyond:where:)``.
+  ///
+  /// - Parameter store: The store that the body keeps open.
+  func lookup(
+    _ key: RequestKey, leavingBodiesBeyond limit: Int, in store: ResponseStore, where matches: (VaryKey) -> Bool
+  ) -> StoredResponse? {
+    guard isUsable else { return nil }
+    if pendingWrites.mightContain(key), pendingWrites.contains(key) { return lookup(key, where: matches) }
+    var found: StoredResponse?
+    do throws(LMDBError) {
+      found = try findInPieces(key, limit: limit, in: store, where: matches)
+    } catch {
+      context.readFailed(error)
+    }
+    count(isHit: found != nil)
+    return found
+  }
+
+  /// Whether ``lookup(_:leavingBodiesBeyond:in:where:)`` would read a whole body. Does not count as a lookup.
+  func hasUnverifiedBody(
+    _ key: RequestKey, beyond limit: Int, where matches: (VaryKey) -> Bool
+  ) -> Bool {
+    guard isUsable else { return false }
+    do throws(LMDBError) {
+      return try read { (transaction) throws(LMDBError) in
+        var isOutdated = false
+        let selected = try selectRecord(key, above: nil, in: transaction, isOutdated: &isOutdated, where: matches)
+        guard let selected, selected.head.isReadInPieces(beyond: limit) else { return false }
+        return !isVerified(selected.head, rowID: selected.rowID)
+      }
+    } catch {
+      return false
+    }
+  }
+
+  private enum LookupResult {
+    case nothing
+    case found(StoredResponse)
+    /// The body must be compared with its checksum first.
+    case unverified(RecordInPieces)
+  }
+
+  private func findInPieces(
+    _ key: RequestKey, limit: Int, in store: ResponseStore, where matches: (VaryKey) -> Bool
+  ) throws(LMDBError) -> StoredResponse? {
+    // Of a record whose body was just compared; it is looked up again, as it may have been removed meanwhile.
+    var intactChecksum: UInt64?
+    for _ in 0..<4 {
+      var isOutdated = false
+      let look = try read { (transaction) throws(LMDBError) -> LookupResult in
+        let choice = try selectRecord(key, above: nil, in: transaction, isOutdated: &isOutdated, where: matches)
+        guard let selected = choice else { return .nothing }
+        recordUse(of: selected)
+        guard selected.head.isReadInPieces(beyond: limit) else {
+          guard let record = try copy(selected, in: transaction) else {
+            reportCorruptRecord(selected.rowID)
+            return .nothing
+          }
+          return .found(StoredResponse(record))
+        }
+        let record = RecordInPieces(selected, in: store)
+        let isIntact = intactChecksum == selected.head.checksum || isVerified(selected.head, rowID: selected.rowID)
+        return isIntact ? .found(StoredResponse(record)) : .unverified(record)
+      }
+      switch look {
+      case .found(let response): return response
+      case .nothing: if !isOutdated { return nil }
+      case .unverified(let record):
+        switch isIntact(record) {
+        case true?: intactChecksum = markVerified(record)
+        case false?:
+          reportCorruptRecord(record.head.origin.rowID)
+          return nil
+        // It has been replaced, or evicted.
+        case nil: break
+        }
+      }
+    }
+    return nil
+  }
+
+  /// Whether a body matches its checksum; nil if the record was replaced or evicted.
+  ///
+  /// Each piece is read by a transaction of its own, since a long one pins freed pages.
+  private func isIntact(_ record: RecordInPieces) -> Bool? {
+    guard record.head.withHead({ $0.hasRightChecksum }) else { return false }
+    let checksum = XXHash.Stream()
+    var start = 0
+    while start < record.body.byteCount {
+      let end = min(start + Self.comparedPieceByteCount, record.body.byteCount)
+      guard let piece = record.body.read(start..<end) else { return nil }
+      piece.withUnsafeBytes { checksum.append($0) }
+      start = end
+    }
+    return record.head.withHead { $0.bodyChecksum } == checksum.digest
+  }
+
+  /// Notes that header and body match their checksums. Returns the header's checksum.
+  private func markVerified(_ record: RecordInPieces) -> UInt64 {
+    let checksum = record.head.withHead { $0.checksum }
+    verified.insert(rowID: record.head.origin.rowID, checksum: checksum)
+    return checksum
+  }
+
+  private static let comparedPieceByteCount = 256 << 10
+
+  fileprivate func copyBytes(
+    _ range: Range<Int>, of bodyID: UInt64, _ chunks: ChunkLayout, releasing pages: inout ResidentPages
+  ) -> Data? {
+    guard isUsable, !range.isEmpty else { return range.isEmpty ? Data() : nil }
+    do throws(LMDBError) {
+      return try read { (transaction) throws(LMDBError) -> Data? in
+        var copy = Data(capacity: range.count)
+        for index in chunks.indices(of: range) {
+          guard let chunk = try chunk(index, of: bodyID, chunks, in: transaction) else { return nil }
+          let start = chunks.range(index).lowerBound
+          let part = range.clamped(to: chunks.range(index))
+          copy.append(
+            contentsOf: UnsafeRawBufferPointer(rebasing: chunk[part.lowerBound - start..<part.upperBound - start]))
+          // A large body would otherwise become resident memory of this process, piece by piece.
+          pages.release(chunk, of: database.environment, transaction)
+        }
+        return copy
+      }
+    } catch {
+      context.readFailed(error)
+      return nil
+    }
+  }
+}
+
+/// A record of which the head has been copied out, and the body is still in the store.
+final class RecordInPieces: Sendable {
+  let head: CopiedRecord
+  let body: StoredBody
+
+  init(_ selected: Reader.SelectedRecord, in store: ResponseStore) {
+    let layout = selected.head
+    head = CopiedRecord(
+      headOf: layout, rowID: selected.rowID, snapshot: selected.snapshot, hasOthers: selected.hasOthers)
+    body = StoredBody(
+      byteCount: layout.bodyByteCount, bodyID: layout.bodyID(ofRow: selected.rowID),
+      chunks: store.context.database.chunks(of: layout), in: store)
+  }
+}
+
+extension RecordHeaderView {
+  /// A part of a representation is joined to others, which takes all of it.
+  fileprivate func isReadInPieces(beyond limit: Int) -> Bool {
+    !isBodyInline && bodyByteCount > limit && !facts.flags.contains(.incomplete)
+  }
+}

@@ -1,0 +1,109 @@
+import FoundationEssentials
+import LMDB
+
+/// Statistics and the entries of a store.
+extension ResponseStore {
+  /// The bytes that the directory's files take on disk now: their allocated blocks. Constant time.
+  public var diskByteCount: Int { space.diskByteCount }
+
+  /// The number of entries on disk, including those that a tombstone hides. Constant time.
+  public var entryCount: Int { committedCounters().map { Int(clamping: $0.entryCount) } ?? 0 }
+
+  /// The counters of this process and the contents of the store. Constant time; the numbers are no snapshot.
+  public var statistics: StoreStatistics {
+    let counters = committedCounters()
+    let counts = context.counts
+    return StoreStatistics(
+      hits: counts.lookups.hits,
+      misses: counts.lookups.misses,
+      stores: counts.stores.load(ordering: .relaxed),
+      updates: counts.updates.load(ordering: .relaxed),
+      droppedWrites: counts.droppedWrites.load(ordering: .relaxed),
+      supersededStores: counts.supersededStores.load(ordering: .relaxed),
+      removals: counts.removalCounts,
+      corruptRecords: counts.corruptRecords.load(ordering: .relaxed),
+      mapFullRetries: counts.mapFullRetries.load(ordering: .relaxed),
+      commits: counts.commits.load(ordering: .relaxed),
+      entryCount: counters.map { Int(clamping: $0.entryCount) } ?? 0,
+      payloadByteCount: counters.map { Int(clamping: $0.payloadByteCount) } ?? 0,
+      diskByteCount: diskByteCount,
+      excessByteCount: excessByteCount,
+      pendingRemovalCount: pendingRemovalCount,
+      queuedByteCount: queue.withLock { $0.heldByteCount })
+  }
+
+  /// The bytes on disk beyond the capacity and its 10%: more than 0 while a lower capacity is being applied. Constant
+  /// time.
+  public var excessByteCount: Int { space.excessByteCount }
+
+  /// The number of removals, of all processes, that hide entries still to be deleted from the disk. Constant time.
+  public var pendingRemovalCount: Int {
+    read { (transaction) throws(LMDBError) in try context.removals.purges(in: transaction).count } ?? 0
+  }
+
+  private func committedCounters() -> PersistentCounters? {
+    read { (transaction) throws(LMDBError) in try context.database.counters(in: transaction) }
+  }
+
+  /// When the oldest and the newest entry were stored, including those that a tombstone hides; nil if there is none.
+  ///
+  /// - Complexity: O(log entries).
+  public var storedTimes: ClosedRange<Date>? {
+    let times = read { (transaction) throws(LMDBError) in
+      try context.database.dates.withCursor(in: transaction) { (cursor) throws(LMDBError) -> ClosedRange<Date>? in
+        guard try cursor.first() else { return nil }
+        let oldest = SortableTimestamp.decode(try cursor.checkedKey().time)
+        guard try cursor.last() else { return nil }
+        return oldest...max(oldest, SortableTimestamp.decode(try cursor.checkedKey().time))
+      }
+    }
+    return times ?? nil
+  }
+
+  /// Runs `body` with a read transaction; nil if the store is unusable or the read fails.
+  private func read<R>(_ body: (borrowing ReadTransaction) throws(LMDBError) -> R) -> R? {
+    guard context.isUsable else { return nil }
+    do throws(LMDBError) {
+      return try context.database.environment.read(body)
+    } catch {
+      context.readFailed(error)
+      return nil
+    }
+  }
+
+  /// Calls `body` with each committed entry until it returns false. Entries that are stored or removed meanwhile may be
+  /// missing.
+  ///
+  /// Nothing is held between two calls, so `body` may take long. At most ``EntryWalk/maximumBatchCount`` entries are in
+  /// memory.
+  ///
+  /// - Complexity: O(entries).
+  public func forEachEntry<E: Error>(
+    in order: EntryOrder = .stored, _ body: (StoredResponseInfo) throws(E) -> Bool
+  ) throws(E) {
+    try forEachEntry(in: order, coveredBy: .everything) { (entry, _) throws(E) in try body(entry) }
+  }
+
+  /// As ``forEachEntry(in:_:)``; tells `body` whether a removal of `scope` would cover the entry.
+  package func forEachEntry<E: Error>(
+    in order: EntryOrder = .stored, coveredBy scope: RemovalScope,
+    _ body: (_ entry: StoredResponseInfo, _ isCovered: Bool) throws(E) -> Bool
+  ) throws(E) {
+    guard context.isUsable else { return }
+    let tombstone = Tombstone(sequence: .max, scope: scope, lastRowID: .max)
+    var walk = EntryWalk(
+      database: context.database, removals: context.removals, order: order, scope: tombstone,
+      isAlone: context.options.opensExistingOnly)
+    while true {
+      let batch: [EntryWalk.Element]?
+      do throws(LMDBError) {
+        batch = try walk.nextBatch()
+      } catch {
+        context.readFailed(error)
+        return
+      }
+      guard let batch else { return }
+      for element in batch where !(try body(element.entry, element.isCovered)) { return }
+    }
+  }
+}

@@ -1,0 +1,204 @@
+import LMDB
+import Synchronization
+
+/// The page budget in force, and write transactions within it.
+///
+/// Owns the budget that follows from the capacity, and whether the data file is to shrink. Every thread may use it; the
+/// budget's lock is held only to copy numbers. Calls no other component.
+final class DiskSpace: Sendable {
+  private let context: StoreContext
+  private let database: RecordDatabase
+  private let currentBudget: Monitor<PageBudget>
+  /// Whether a lower capacity was applied and the file still takes more.
+  private let isShrinking = Atomic(false)
+
+  init(_ context: StoreContext) {
+    self.context = context
+    database = context.database
+    let capacity = context.options.capacityByteCount
+    currentBudget = Monitor(Self.budget(capacityByteCount: capacity, in: context))
+    setIndexLimit(capacityByteCount: capacity)
+  }
+
+  // MARK: Budget
+
+  var budget: PageBudget { currentBudget.withLock { $0 } }
+  var capacityByteCount: Int { currentBudget.withLock { $0.capacityByteCount } }
+  /// This many queued bytes end the writer's wait for more.
+  var batchByteCount: Int { currentBudget.withLock { $0.batchByteCount } }
+
+  /// The largest body that can be stored together with others: half of the live pages that the capacity allows.
+  var maximumBodyByteCount: Int { currentBudget.withLock { $0.maximumLivePageCount } * database.pageByteCount / 2 }
+
+  /// The largest record header: key, header fields, attachment. It is one value, and needs contiguous pages.
+  var maximumHeadByteCount: Int {
+    currentBudget.withLock {
+      min(max($0.batchByteCount, 256 << 10), $0.maximumLivePageCount * database.pageByteCount / 8)
+    }
+  }
+
+  func setBudget(capacityByteCount: Int) {
+    currentBudget.withLock { $0 = Self.budget(capacityByteCount: capacityByteCount, in: context) }
+    setIndexLimit(capacityByteCount: capacityByteCount)
+  }
+
+  /// Follows a capacity that another process has set.
+  func refreshCapacity() throws(LMDBError) {
+    try database.environment.read { (transaction) throws(LMDBError) in try refreshCapacity(in: transaction) }
+  }
+
+  private func refreshCapacity(in transaction: borrowing some Transaction & ~Copyable) throws(LMDBError) {
+    let capacity = Int(clamping: try database.counters(in: transaction).capacityByteCount)
+    let previous = capacityByteCount
+    guard capacity != previous, capacity >= ResponseStore.minimumCapacityByteCount else { return }
+    setBudget(capacityByteCount: capacity)
+    if capacity < previous { beginShrinking() }
+  }
+
+  private func setIndexLimit(capacityByteCount: Int) {
+    database.index.setMaximumByteCount(StorageFormat.indexByteCount(capacityByteCount: capacityByteCount))
+  }
+
+  private static func budget(capacityByteCount: Int, in context: StoreContext) -> PageBudget {
+    let (database, information) = (context.database, context.database.environment.information)
+    return PageBudget(
+      capacityByteCount: capacityByteCount, filePageCount: information.lastPageNumber + 1,
+      // Three small files of a page each. The lock file has 64 bytes for each reader, and a header.
+      otherByteCount: context.removalLog.byteCount
+        + StorageFormat.indexByteCount(capacityByteCount: capacityByteCount) * 3 / 2
+        + 64 * information.maximumReaders + 4 * database.pageByteCount,
+      chunkByteCount: database.chunkByteCount, pageByteCount: database.pageByteCount)
+  }
+
+  // MARK: Shrinking
+
+  /// Whether a lower capacity is being applied.
+  var isFileToShrink: Bool { isShrinking.load(ordering: .relaxed) }
+
+  func beginShrinking() {
+    isShrinking.store(true, ordering: .relaxed)
+  }
+
+  func endShrinking() {
+    isShrinking.store(false, ordering: .relaxed)
+  }
+
+  // MARK: Sizes
+
+  /// The bytes that the directory's files take on disk. Costs a few system calls.
+  var diskByteCount: Int { context.storeDirectory.diskByteCount() }
+
+  /// The disk usage of the directory when the whole map is in use.
+  var diskCeiling: Int {
+    let capacity = capacityByteCount
+    return StorageFormat.mapByteCount(capacityByteCount: capacity, pageByteCount: database.pageByteCount)
+      + StorageFormat.otherFilesByteCount + capacity / 32
+      + StorageFormat.lockFileByteCount(capacityByteCount: capacity)
+  }
+
+  /// The bytes on disk beyond the capacity and its 10%.
+  var excessByteCount: Int {
+    max(0, diskByteCount - StorageFormat.boundByteCount(capacityByteCount: capacityByteCount))
+  }
+
+  /// The number of live pages. Costs a few hundred nanoseconds.
+  func livePageCount() throws(LMDBError) -> Int {
+    try database.environment.read { (transaction) throws(LMDBError) in
+      try database.environment.livePageCount(in: transaction)
+    }
+  }
+
+  /// The numbers of live pages and of records.
+  func usage() throws(LMDBError) -> (pageCount: Int, entryCount: Int) {
+    try database.environment.read { (transaction) throws(LMDBError) in
+      (
+        try database.environment.livePageCount(in: transaction),
+        Int(clamping: try database.counters(in: transaction).entryCount)
+      )
+    }
+  }
+
+  /// Gives the map the size for a capacity, unless the map is larger already.
+  func growMap(toCapacity capacity: Int) throws(LMDBError) {
+    let mapByteCount = StorageFormat.mapByteCount(capacityByteCount: capacity, pageByteCount: database.pageByteCount)
+    if mapByteCount > database.environment.information.mapByteCount {
+      try database.environment.setMapByteCount(mapByteCount)
+    }
+  }
+
+  // MARK: Write transactions
+
+  /// Runs `body` in a write transaction, which begins only if the page budget allows it.
+  ///
+  /// - Throws: ``LMDBError``: ``LMDBError/Code/mapFull`` if the budget is exhausted.
+  func commit<R>(_ body: (borrowing WriteTransaction) throws(LMDBError) -> R) throws(LMDBError) -> R {
+    let result = try writeWithinPageBudget(body)
+    noteCommit()
+    return result
+  }
+
+  /// Commits a transaction without changes, so that pages freed before become reusable sooner. A page or two is always
+  /// free.
+  func commitEmptyTransaction() throws(LMDBError) {
+    try database.write { (transaction) throws(LMDBError) in
+      try database.setCounters(try database.counters(in: transaction), in: transaction)
+    }
+    noteCommit()
+  }
+
+  /// Counts a commit. Call this after every commit of records.
+  func noteCommit() {
+    context.counts.commits.add(1, ordering: .relaxed)
+    do throws(LMDBError) {
+      try database.environment.extendFileToLastPage()
+    } catch {
+      // The transaction is committed. Only a crash before the next commit would find the file too short.
+      context.log(.failedWrite, "The data file could not be extended: \(error)")
+    }
+  }
+
+  /// Begins a transaction on an oversized file only when the disk usage leaves space for the pages of one transaction.
+  ///
+  /// The map of an oversized file is no ceiling, and each transaction takes the oldest free pages first, which are
+  /// holes.
+  private func writeWithinPageBudget<R>(
+    _ body: (borrowing WriteTransaction) throws(LMDBError) -> R
+  ) throws(LMDBError) -> R {
+    var attempt = 0
+    while true {
+      // Checked with the write lock held, so that no other thread or process writes in between.
+      let result = try database.write { (transaction) throws(LMDBError) -> R? in
+        try fitsPageBudget(isLastAttempt: attempt == 2, in: transaction) ? try body(transaction) : nil
+      }
+      if let result { return result }
+      let environment = database.environment
+      if attempt == 1, environment.oldestReaderTransactionID() >= environment.lastTransactionID {
+        // Pages freed by the last transactions can be punched only after two more commits. If a reader pins those
+        // pages, the commits would only take more of them.
+        for _ in 0..<2 { try commitEmptyTransaction() }
+      }
+      try environment.releaseFreePages()
+      attempt += 1
+    }
+  }
+
+  private func fitsPageBudget(isLastAttempt: Bool, in transaction: borrowing WriteTransaction) throws(LMDBError) -> Bool
+  {
+    try refreshCapacity(in: transaction)
+    var budget = budget
+    let filePageCount = database.environment.information.lastPageNumber + 1
+    guard filePageCount > budget.maximumFilePageCount else { return true }
+    if !budget.isFileOversized {
+      // The file has become oversized, because a reader pinned free pages.
+      setBudget(capacityByteCount: budget.capacityByteCount)
+      budget = self.budget
+    }
+    let pageCount = context.storeDirectory.allocatedDataByteCount / database.pageByteCount
+    if pageCount <= budget.transactionStartPageCount { return true }
+    // While a lower capacity is being applied, eviction must write to free pages, and writes go on meanwhile.
+    if try database.environment.livePageCount(in: transaction) > budget.shrinkingPageCount { return true }
+    if isFileToShrink { return true }
+    guard isLastAttempt else { return false }
+    throw LMDBError(code: .mapFull, function: "mdb_put")
+  }
+}

@@ -1,0 +1,175 @@
+import LMDB
+
+/// Returns free pages to the file system, because `data.mdb` never shrinks by itself.
+///
+/// Owns the position of a pass over the free pages. The eviction thread runs it in steps; ``freeDiskSpace()`` also runs
+/// on the writer thread. Calls ``DiskSpace``.
+final class HolePuncher: Sendable {
+  private let context: StoreContext
+  private let database: RecordDatabase
+  private let space: DiskSpace
+  private let state = Monitor(State())
+
+  private struct State {
+    /// Whether a purge has finished: if it left most of the file free, those pages are returned.
+    var isAfterPurge = false
+    /// The pass under way.
+    var pass: Pass?
+  }
+
+  private struct Pass {
+    var position: Environment.FreePagePosition
+    /// Whether the directory takes too much, so that every page counts. Otherwise only long runs of pages are returned.
+    var isNeeded: Bool
+  }
+
+  init(_ context: StoreContext, space: DiskSpace) {
+    self.context = context
+    database = context.database
+    self.space = space
+  }
+
+  /// Notes that a removal has freed many pages.
+  func notePurge() {
+    state.withLock { $0.isAfterPurge = true }
+  }
+
+  // MARK: Steps
+
+  /// Returns free pages when the directory takes too much, and after purges that left most of the file free.
+  ///
+  /// A file that fits its map takes too much when the whole map is in use. Below that, free pages are kept for later
+  /// records: a hole costs a system call, and pages written into holes are fragmented on disk. An oversized file is
+  /// kept at the capacity, so that the pages of a few transactions fit.
+  ///
+  /// - Returns: True if there is more to do.
+  func reclaimFreePages(maximumPageCount: Int = 128) throws(LMDBError) -> Bool {
+    let budget = space.budget
+    let ceiling = budget.isFileOversized ? budget.capacityByteCount : space.diskCeiling
+    let isOverCeiling = space.diskByteCount > ceiling
+    if isOverCeiling { context.storeDirectory.deleteQuarantinedData() }
+    if let pass = state.withLock({ $0.pass }) {
+      return try reclaimFreePages(pass, maximumPageCount: maximumPageCount)
+    }
+    let isAfterPurge = state.withLock { state -> Bool in
+      // Pages that a reader or the file system kept once wait for the next purge.
+      defer { state.isAfterPurge = false }
+      return state.isAfterPurge
+    }
+    guard isOverCeiling || isAfterPurge else { return false }
+    // A small surplus is not worth the commits, and is soon used again.
+    let surplus = try space.diskByteCount - space.livePageCount() * database.pageByteCount
+    let isTooMuch = isOverCeiling && space.diskByteCount > ceiling && surplus > budget.capacityByteCount / 32
+    guard isTooMuch || (isAfterPurge && surplus > budget.capacityByteCount / 2) else { return false }
+    // Pages freed by the last transactions can be punched only after two more commits.
+    for _ in 0..<2 { try space.commitEmptyTransaction() }
+    return try reclaimFreePages(Pass(position: .start, isNeeded: isTooMuch), maximumPageCount: maximumPageCount)
+  }
+
+  private func reclaimFreePages(_ pass: Pass, maximumPageCount: Int) throws(LMDBError) -> Bool {
+    // Writers wait meanwhile. The cost of a hole does not depend on its length.
+    let next =
+      pass.isNeeded
+      ? try database.environment.releaseFreePages(from: pass.position, maximumPageCount: maximumPageCount).next
+      : try database.environment.releaseFreePages(
+        from: pass.position, maximumPageCount: 64 * maximumPageCount, minimumRunPageCount: 32
+      ).next
+    state.withLock { $0.pass = next.map { Pass(position: $0, isNeeded: pass.isNeeded) } }
+    return next != nil
+  }
+
+  /// Frees disk space for a write that met a full disk. Returns true if there was something to free.
+  func freeDiskSpace() -> Bool {
+    let before = space.diskByteCount
+    context.storeDirectory.deleteQuarantinedData()
+    do throws(LMDBError) {
+      try database.environment.releaseFreePages()
+    } catch {
+      // The caller learns that nothing was freed, and drops its writes.
+    }
+    return space.diskByteCount < before
+  }
+
+  // MARK: A lower capacity
+
+  /// Shrinks the file after a lower capacity was applied and the surplus is evicted.
+  func shrinkFileIfWanted() {
+    guard space.isFileToShrink else { return }
+    shrinkFile()
+    space.endShrinking()
+  }
+
+  /// Deletes quarantined data, and returns the free pages of an oversized file. Costs a few system calls if there is
+  /// nothing to do.
+  private func shrinkFile() {
+    let budget = space.budget
+    let ceiling = StorageFormat.mapByteCount(
+      capacityByteCount: budget.capacityByteCount, pageByteCount: database.pageByteCount)
+    guard space.diskByteCount > space.diskCeiling else { return }
+    context.storeDirectory.deleteQuarantinedData()
+    do throws(LMDBError) {
+      // The capacity was lowered just now, so there are enough free pages to move others to.
+      if context.storeDirectory.allocatedDataByteCount / database.pageByteCount > budget.maximumFilePageCount {
+        try movePagesFromFileEnd(from: budget.maximumFilePageCount)
+      }
+      while space.diskByteCount > ceiling, !context.isClosing, try reclaimFreePages(maximumPageCount: 1024) {
+        context.noteProgress()
+      }
+    } catch {
+      context.log(.failedWrite, "Free pages could not be returned to the file system: \(error)")
+    }
+  }
+
+  /// Moves the contents of the pages from `limit` on to free pages in front, so that the end of the file becomes a few
+  /// long holes.
+  ///
+  /// A page is moved by storing its contents again. Pages that stay, because a reader uses them or LMDB chooses other
+  /// free pages, do no harm: the holes are punched around them.
+  private func movePagesFromFileEnd(from limit: Int) throws(LMDBError) {
+    // Where there are enough free pages in front, each pass leaves fewer pages behind.
+    for _ in 0..<8 where try space.livePageCount() < limit {
+      // Closing does not wait for the rest; the next process that opens the store goes on.
+      if context.isClosing { return }
+      var moved = try movePages(of: database.bodies, from: limit)
+      for band in Band.all { moved += try movePages(of: database.heads[band], from: limit) }
+      moved += try movePages(of: database.dates, from: limit)
+      moved += try movePages(of: database.expiries, from: limit)
+      if moved < 64 { return }
+    }
+  }
+
+  /// Returns how many leaf pages were moved.
+  private func movePages<K, V>(of table: Table<K, V>, from limit: Int) throws(LMDBError) -> Int {
+    var start: [UInt8]?
+    var moved = 0
+    while !context.isClosing {
+      context.noteProgress()
+      let found = try database.environment.read { [start] (transaction) throws(LMDBError) in
+        try table.firstKeysOfLeafPages(from: limit, startingAt: start, maximumCount: 512, in: transaction)
+      }
+      if !found.keys.isEmpty {
+        try database.write { (transaction) throws(LMDBError) in
+          for key in found.keys {
+            // If the row was deleted or replaced meanwhile, its page has been moved anyway.
+            let value = try withBytes(of: key) { (key) throws(LMDBError) in
+              try table.withValue(forBytes: key, in: transaction) { (value) throws(LMDBError) in
+                value.withUnsafeBytes { [UInt8]($0) }
+              }
+            }
+            guard let value else { continue }
+            try withBytes(of: key) { (key) throws(LMDBError) in
+              _ = try withBytes(of: value) { (value) throws(LMDBError) in
+                try table.put(bytes: value, forBytes: key, in: transaction)
+              }
+            }
+          }
+        }
+        space.noteCommit()
+        moved += found.keys.count
+      }
+      guard let next = found.next else { return moved }
+      start = next
+    }
+    return moved
+  }
+}

@@ -1,0 +1,100 @@
+import LMDB
+import Synchronization
+
+/// Makes accepted writes durable, and reports those that were lost.
+///
+/// Runs on the caller's thread, which waits for the writer. Owns the number up to which losses are reported. Calls
+/// ``Writer`` in a store without threads.
+final class Flusher: Sendable {
+  private let context: StoreContext
+  private let queue: Monitor<WriteQueue>
+  private let writer: Writer
+  /// Losses up to this number are reported.
+  private let reported = Atomic<UInt64>(0)
+
+  init(_ context: StoreContext, queue: Monitor<WriteQueue>, writer: Writer) {
+    self.context = context
+    self.queue = queue
+    self.writer = writer
+  }
+
+  /// The number of the latest write that was accepted.
+  var acceptedNumber: UInt64 { queue.withLock { $0.acceptedNumber } }
+
+  /// See ``ResponseStore/flush()``.
+  func flush() throws(StoreError) {
+    try flush(since: reported)
+  }
+
+  /// Flushes for a caller to whom losses are reported separately.
+  ///
+  /// - Parameter mark: The number up to which losses are reported to the caller, beginning with ``acceptedNumber``. It
+  ///   is moved on.
+  func flush(since mark: borrowing Atomic<UInt64>) throws(StoreError) {
+    let known = mark.load(ordering: .sequentiallyConsistent)
+    let (accepted, isDone) = context.isUsable && !context.isForked ? waitForWriter() : (acceptedNumber, true)
+    let directory = context.directory
+    if context.hasFailed {
+      mark.max(accepted, ordering: .sequentiallyConsistent)
+      throw StoreError(
+        .failed, directory: directory, reason: "the store failed and its contents are lost",
+        remedy: "Reopen the directory; `LMDBURLCache` does so automatically")
+    }
+    guard isDone else {
+      throw StoreError(
+        .busy, directory: directory, reason: "nothing could be written for too long",
+        remedy: "Resume or end suspended processes that use the directory")
+    }
+    // Also when other writes were lost.
+    do throws(LMDBError) {
+      try context.database.environment.synchronize()
+    } catch {
+      throw .storage(error, directory: directory, doing: "Flushing")
+    }
+    mark.max(accepted, ordering: .sequentiallyConsistent)
+    if let loss = queue.withLock({ $0.loss }), loss.number > known { throw .lost(loss.cause, directory: directory) }
+  }
+
+  /// Has flushes report that all writes are lost that a failed store accepted before this one was opened in its place.
+  ///
+  /// - Parameter number: The ``acceptedNumber`` of the failed store.
+  func takeOverLoss(upTo number: UInt64) {
+    queue.withLock { $0.noteLoss(upTo: number) }
+    // Callers of `flush()` were told by the failed store.
+    reported.max(number, ordering: .sequentiallyConsistent)
+  }
+
+  /// Waits until the writer has finished the queued writes and the logged removals.
+  ///
+  /// - Returns: The number of the latest of these writes, and whether the writer finished them.
+  private func waitForWriter() -> (accepted: UInt64, isDone: Bool) {
+    let (target, accepted) = queue.update { queue -> (UInt64, UInt64) in
+      queue.flushCount += 1
+      return (queue.queuedCount, queue.acceptedNumber)
+    }
+    defer { queue.withLock { $0.flushCount -= 1 } }
+    let removalLog = context.removalLog
+    guard context.options.runsInBackground else {
+      while queue.withLock({ $0.doneCount < target }) || removalLog.hasRemovalsToApply, writer.writePending() {}
+      return (accepted, true)
+    }
+    // Also while the store is being closed: all queued writes are finished in the end.
+    let removal = removalLog.sequence
+    let isDone =
+      context.waitUnlessStalled(queue) { queue -> Bool? in
+        // The removal log goes on hiding records that cannot be deleted now.
+        let isApplied = removalLog.lastApplied >= removal || queue.removalsPausedUntil != nil
+        return queue.doneCount >= target && isApplied ? true : nil
+      } != nil
+    return (accepted, isDone)
+  }
+}
+
+extension StoreError {
+  /// Responses were accepted, and could not be written.
+  fileprivate static func lost(_ cause: LMDBError?, directory: String) -> StoreError {
+    StoreError(
+      .storage, directory: directory, reason: "responses that were stored since the last flush could not be written",
+      remedy: "Free space or choose another disk, and store them again", cause: cause)
+  }
+}

@@ -1,0 +1,23 @@
+/// The work of one transaction of the writer.
+struct WriteBatch {
+  var writes: [PendingWrite] = []
+  var damagedRowIDs: Set<UInt64> = []
+  /// Whether logged removals are applied.
+  var appliesRemovals = false
+  var isEmpty: Bool { writes.isEmpty && damagedRowIDs.isEmpty && !appliesRemovals }
+}
+
+/// The result of a transaction, counted once it is committed.
+struct WriteResult {
+  var stores = 0
+  var updates = 0
+  var dropped = 0
+  var removed: [RemovalReason: Int] = [:]
+  /// The rows of the written responses.
+  var rows: [(response: PendingWrite, rowID: UInt64)] = []
+  /// The pages that removals freed or will free, and the live pages before.
+  var freedPageCount = 0
+  var pageCountBefore = 0
+  /// The last logged removal that was applied.
+  var lastAppliedRemoval: UInt64 = 0
+}

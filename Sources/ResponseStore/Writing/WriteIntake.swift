@@ -1,0 +1,187 @@
+import FoundationEssentials
+import HTTPCaching
+import LMDB
+
+/// Accepts writes on the caller's thread: encodes them, makes them readable in this process, and queues them for the
+/// writer.
+///
+/// Owns no state: the queue and the pending writes have locks of their own. Calls ``Reader``, and ``DiskSpace`` for
+/// limits; in a store without threads ``Writer``, too.
+final class WriteIntake: Sendable {
+  private let context: StoreContext
+  private let database: RecordDatabase
+  private let queue: Monitor<WriteQueue>
+  private let pendingWrites: PendingWrites
+  private let space: DiskSpace
+  private let reader: Reader
+  private let copyHolders = CopyHolders()
+  private let writer: Writer
+
+  init(
+    _ context: StoreContext, queue: Monitor<WriteQueue>, pendingWrites: PendingWrites, space: DiskSpace, reader: Reader,
+    writer: Writer
+  ) {
+    self.context = context
+    database = context.database
+    self.queue = queue
+    self.pendingWrites = pendingWrites
+    self.space = space
+    self.reader = reader
+    self.writer = writer
+  }
+
+  /// Adds a holder of copies, before it holds the first one. It is not retained.
+  func add(_ holder: any CopyHolder) {
+    copyHolders.add(holder)
+  }
+
+  /// Accepts a new response; returns false if it was dropped. Copies of other holders are dropped on return.
+  func store(
+    _ response: NewResponse, askedAt token: RemovalToken?, waitsForSpace: Bool, by holder: (any CopyHolder)?
+  ) -> Bool {
+    defer { copyHolders.dropCopies(of: response.key, except: holder) }
+    let snapshot = token.map { context.removalNumber(in: $0) } ?? context.removalLog.sequence
+    if let snapshot,
+      accept(
+        response, storedAt: context.options.clock(), purpose: .insert, snapshot: snapshot, waitsForSpace: waitsForSpace)
+    {
+      return true
+    }
+    context.counts.droppedWrites.add(1, ordering: .relaxed)
+    discardStored(response)
+    return false
+  }
+
+  /// Accepts an update; returns false if it was dropped. Copies of other holders are dropped on return.
+  func update(
+    _ stored: StoredResponse, fields: HTTPFields, facts: FreshnessInfo, waitsForSpace: Bool,
+    by holder: (any CopyHolder)?
+  ) -> Bool {
+    defer { copyHolders.dropCopies(of: stored.key, except: holder) }
+    let response = NewResponse(
+      key: stored.key, status: stored.status, fields: fields, body: stored.body, facts: facts, vary: stored.vary,
+      attachment: stored.attachment)
+    let rowID = stored.staged?.rowID ?? stored.rowID
+    let isAccepted = accept(
+      response, storedAt: stored.storedAt, purpose: .replaceHead, rowID: rowID,
+      original: rowID == 0 ? stored.staged : nil, snapshot: stored.snapshot, waitsForSpace: waitsForSpace)
+    if !isAccepted { context.counts.droppedWrites.add(1, ordering: .relaxed) }
+    return isAccepted
+  }
+
+  /// Has the writer delete the stored response that a newer one replaces, which is not stored itself.
+  func discard(_ newer: NewResponse, by holder: (any CopyHolder)?) {
+    discardStored(newer)
+    copyHolders.dropCopies(of: newer.key, except: holder)
+  }
+
+  private func discardStored(_ newer: NewResponse) {
+    // While the index is rebuilt, a stored response may be found later.
+    var isStored = !database.isIndexComplete
+    reader.forEachVariant(of: newer.key) { if $0 == newer.vary { isStored = true } }
+    guard isStored, !context.isForked else { return }
+    let discard = PendingWrite(
+      discarding: newer.vary, of: newer.key, facts: newer.facts, storedAt: context.options.clock(),
+      snapshot: context.removalLog.sequence)
+    // A discard is small. It may exceed the limit of the queue, as it must be accepted when a response was not.
+    let result = queue.withLock { enqueue(discard, in: &$0, limit: 2 * context.options.queueByteCount) }
+    if case .queued(true, _, _)? = result { queue.wakeAll() }
+  }
+
+  private func accept(
+    _ response: NewResponse, storedAt: Date, purpose: PendingWrite.Purpose, rowID: UInt64 = 0,
+    original: PendingWrite? = nil, snapshot: UInt64, waitsForSpace: Bool
+  ) -> Bool {
+    guard context.isUsable, !context.isForked, response.body.count <= space.maximumBodyByteCount,
+      FieldCoding.byteCount(of: response.fields) <= 16 << 20, response.attachment?.count ?? 0 <= 16 << 20
+    else { return false }
+    let write = PendingWrite(
+      response, storedAt: storedAt, purpose: purpose, rowID: rowID, original: original, snapshot: snapshot,
+      inlineByteCount: database.inlineByteCount)
+    guard write.headByteCount <= space.maximumHeadByteCount, hasTarget(write), !context.removals.cover(write) else {
+      return false
+    }
+    if !context.options.runsInBackground {
+      while queue.withLock({ isFull($0, for: write, pendingWrites.rivals(of: write, in: $0)) }), writer.writePending() {
+      }
+    }
+    let limit = context.options.queueByteCount
+    let result =
+      waitsForSpace
+      ? queue.wait(timeout: context.options.fullQueueTimeout) { enqueue(write, in: &$0, limit: limit) }
+      : queue.withLock { enqueue(write, in: &$0, limit: limit) }
+    switch result {
+    case .queued(let wakesWriter, _, _):
+      if wakesWriter { queue.wakeAll() }
+      return true
+    case .refused:
+      return false
+    case nil:
+      if waitsForSpace { queue.withLock { $0.stalledDoneCount = $0.doneCount } }
+      context.log(.fullQueue, "The write queue is full because the disk is too slow; some responses were not stored")
+      return false
+    }
+  }
+
+  /// Whether the record of an update still exists, as a pending write or on disk.
+  private func hasTarget(_ write: PendingWrite) -> Bool {
+    guard case .replaceHead = write.purpose else { return true }
+    if let newest = pendingWrites.newest(of: write.key, vary: write.vary) { return newest.isSameRecord(as: write) }
+    // A record without a pending write has a row by now, or was dropped.
+    let rowID = write.rowID
+    guard rowID != 0 else { return false }
+    do {
+      return try database.environment.read { (transaction) throws(LMDBError) in
+        try database.row(of: write.head, lastKnownAs: rowID, in: transaction) != nil
+      }
+    } catch {
+      context.readFailed(error)
+      return false
+    }
+  }
+
+  private enum Enqueued {
+    /// With objects to release without the queue's lock.
+    case queued(wakesWriter: Bool, superseded: PendingWrite?, written: (PendingWrite?, PendingWrite?))
+    case refused
+  }
+
+  /// Adds a response to the pending writes and the queue together, so that both have one order. Returns nil if the
+  /// queue is full.
+  private func enqueue(_ write: PendingWrite, in queue: inout WriteQueue, limit: Int) -> Enqueued? {
+    guard !queue.isClosing else { return .refused }
+    let rivals = pendingWrites.rivals(of: write, in: queue)
+    if isFull(queue, for: write, rivals, limit: limit) { return queue.isStalled ? .refused : nil }
+    // Only the newest queued write of a variant is committed, unless the writer has taken it.
+    let superseded = rivals.queued(in: queue)
+    if case .replaceHead = write.purpose, let newest = rivals.sameVariant {
+      // If a later response is queued already, the validated one is no longer stored.
+      guard newest.isSameRecord(as: write) else { return .refused }
+      if let superseded, case .insert = superseded.purpose {
+        // The updated record has no row yet. From now on this write is the record, which removals find by its own
+        // groups.
+        guard !context.removals.cover(superseded) else { return .refused }
+        write.becomeRecord()
+      }
+    }
+    pendingWrites.insert(write, inPlaceOf: superseded)
+    if let superseded, !superseded.isDiscard { context.counts.supersededStores.add(1, ordering: .relaxed) }
+    // The writer ignores failed discards until it retries them.
+    let isFirst = !queue.hasWrites || queue.retriesAt != nil
+    queue.add(write, inPlaceOf: superseded)
+    return .queued(
+      wakesWriter: isFirst || queue.queuedByteCount >= space.batchByteCount, superseded: superseded,
+      written: queue.popReleasable())
+  }
+
+  /// Whether the queue has no space for a response, or has as many variants of its key as are stored.
+  private func isFull(
+    _ queue: WriteQueue, for write: PendingWrite, _ rivals: PendingWrites.Rivals, limit: Int? = nil
+  ) -> Bool {
+    let superseded = rivals.queued(in: queue)
+    if case .insert = write.purpose, superseded == nil, rivals.queuedCount >= StorageFormat.maximumVariantCountPerKey {
+      return true
+    }
+    return !queue.hasSpace(for: write, inPlaceOf: superseded, limit: limit ?? context.options.queueByteCount)
+  }
+}

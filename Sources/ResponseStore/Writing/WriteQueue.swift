@@ -1,0 +1,167 @@
+import Glibc
+import LMDB
+
+/// The queue of the writer. Writes are limited by their bytes.
+struct WriteQueue {
+  private var writes: [PendingWrite] = []
+  /// The bytes of the queued writes.
+  private(set) var queuedByteCount = 0
+  /// Whether the writer is at work.
+  private(set) var isWriting = false
+  /// When the writer retries to apply logged removals; nil unless that failed.
+  var removalsPausedUntil: MonotonicTime?
+  /// Corrupt records to delete.
+  var damagedRowIDs: Set<UInt64> = []
+  /// How many writes were queued, and how many of them are finished.
+  private(set) var queuedCount: UInt64 = 0
+  private(set) var doneCount: UInt64 = 0
+  /// The number of the latest write that was accepted; see ``Loss``.
+  private(set) var acceptedNumber: UInt64 = 0
+  private(set) var loss: Loss?
+  /// When the oldest queued write was added.
+  private(set) var oldestQueuedAt = MonotonicTime.now
+  /// The number of flushes that wait for the writer.
+  var flushCount = 0
+  /// The value of ``doneCount`` when a caller last timed out while it waited for space. Until more writes finish, no
+  /// other caller waits.
+  var stalledDoneCount: UInt64?
+  var isStalled: Bool { stalledDoneCount == doneCount }
+  /// The bytes that the writer has taken and not finished.
+  private(set) var inFlightByteCount = 0
+  /// Finished writes whose memory is still to be released.
+  private var written: [PendingWrite] = []
+  /// When the writer retries failed discards; nil if there is none.
+  private(set) var retriesAt: MonotonicTime?
+  /// Whether no more writes are accepted.
+  var isClosing = false
+  /// Whether everything accepted is written and the threads have ended.
+  var isClosed = false
+
+  /// Writes that were accepted and then lost, for flushes to report.
+  struct Loss {
+    /// The number of the latest one.
+    var number: UInt64
+    var cause: LMDBError?
+  }
+
+  var isEmpty: Bool { writes.isEmpty && damagedRowIDs.isEmpty }
+  /// Whether logged removals may be applied now.
+  var mayApplyRemovals: Bool { removalsPausedUntil.map { $0 <= .now } ?? true }
+  /// Whether the writer has something to do now.
+  var mayWrite: Bool {
+    !isEmpty && (retriesAt.map { $0 <= .now } ?? true || flushCount > 0 || isClosing)
+  }
+  var hasWrites: Bool { !writes.isEmpty }
+  /// The bytes that writes hold in memory until they are committed.
+  var heldByteCount: Int { queuedByteCount + inFlightByteCount }
+
+  /// The position of the write that is taken next.
+  private var firstPosition: UInt64 { queuedCount - UInt64(writes.count) }
+
+  /// Whether the writer has not yet taken a queued write.
+  func isQueued(_ response: PendingWrite) -> Bool { response.queuePosition >= firstPosition }
+
+  /// Whether a response fits. One that is larger than the whole queue is accepted if the queue is empty.
+  ///
+  /// - Parameter superseded: A queued write that the response replaces.
+  func hasSpace(for response: PendingWrite, inPlaceOf superseded: PendingWrite? = nil, limit: Int) -> Bool {
+    let rest = heldByteCount - (superseded?.byteCount ?? 0)
+    return rest == 0 || rest + response.byteCount <= limit
+  }
+
+  /// Queues a write, at the end or in the position of a queued one. The position stays when the write is superseded in
+  /// turn: so a flush that waits for the older write waits for the newer one.
+  mutating func add(_ response: PendingWrite, inPlaceOf superseded: PendingWrite?) {
+    acceptedNumber += 1
+    response.number = acceptedNumber
+    retriesAt = nil
+    guard let superseded else { return append(response) }
+    queuedByteCount += response.byteCount
+    response.queuePosition = superseded.queuePosition
+    queuedByteCount -= superseded.byteCount
+    writes[Int(superseded.queuePosition - firstPosition)] = response
+  }
+
+  /// Queues a discard for a write that failed, after a pause. The discard has the number of the write, so that a flush
+  /// reports one loss.
+  mutating func add(_ discard: PendingWrite, insteadOf failed: PendingWrite, pause: Duration) {
+    discard.number = failed.number
+    retriesAt = .now + pause
+    append(discard)
+  }
+
+  private mutating func append(_ response: PendingWrite) {
+    if !hasWrites { oldestQueuedAt = .now }
+    queuedByteCount += response.byteCount
+    response.queuePosition = queuedCount
+    writes.append(response)
+    queuedCount += 1
+  }
+
+  /// Takes the next writes in order: at least one, and at most `byteLimit` bytes and `countLimit` writes. The caller
+  /// becomes the writer.
+  ///
+  /// Callers of `store(_:)` wait for the lock meanwhile. So a queue that fits one transaction is handed over without a
+  /// copy.
+  mutating func takeWrites(byteLimit: Int, countLimit: Int) -> [PendingWrite] {
+    isWriting = true
+    var batch: [PendingWrite] = []
+    if queuedByteCount <= byteLimit, writes.count <= countLimit {
+      swap(&batch, &writes)
+      inFlightByteCount += queuedByteCount
+      queuedByteCount = 0
+      return batch
+    }
+    var byteCount = 0
+    var count = 0
+    while count < min(writes.count, countLimit) {
+      let next = writes[count].byteCount
+      if count > 0, byteCount + next > byteLimit { break }
+      byteCount += next
+      count += 1
+    }
+    // With storage of its own, so that the rest stays in place.
+    batch.append(contentsOf: writes[..<count])
+    // A slice instead would keep the bodies of the batch in memory.
+    writes.removeSubrange(..<count)
+    queuedByteCount -= byteCount
+    inFlightByteCount += byteCount
+    return batch
+  }
+
+  /// Has the writer delete a corrupt record. Returns false if that is under way.
+  mutating func addDamaged(_ rowID: UInt64) -> Bool { damagedRowIDs.insert(rowID).inserted }
+
+  /// Notes that writes could not be committed. Call this before ``finish(_:byteCount:)``, so that no flush misses the
+  /// loss.
+  mutating func noteLoss(of writes: [PendingWrite], _ cause: LMDBError?) {
+    guard let number = writes.map(\.number).max(), number > loss?.number ?? 0 else { return }
+    loss = Loss(number: number, cause: cause)
+  }
+
+  /// Notes that all writes up to a number are lost with the failed store that had accepted them. Numbers go on from
+  /// there.
+  mutating func noteLoss(upTo number: UInt64) {
+    acceptedNumber = max(acceptedNumber, number)
+    if number > loss?.number ?? 0 { loss = Loss(number: number) }
+  }
+
+  /// Ends a batch of `byteCount` bytes. The writer gets the rest of the previous batch, to release it without the lock.
+  mutating func finish(_ batch: inout [PendingWrite], byteCount: Int) {
+    isWriting = false
+    doneCount += UInt64(batch.count)
+    inFlightByteCount -= byteCount
+    swap(&batch, &written)
+  }
+
+  /// Two finished writes for the caller of `store(_:)` to release. The caller's processor has their memory at hand, and
+  /// the writer is the bottleneck.
+  mutating func popReleasable() -> (PendingWrite?, PendingWrite?) {
+    written.isEmpty ? (nil, nil) : (written.removeLast(), written.popLast())
+  }
+
+  mutating func takeAllWritten() -> [PendingWrite] {
+    defer { written = [] }
+    return written
+  }
+}

@@ -1,0 +1,72 @@
+import FoundationEssentials
+import Glibc
+import LMDB
+
+/// Bodies larger than a batch: written over several transactions, so that none dirties more pages than a batch.
+///
+/// The last transaction writes the record header, which makes the response visible. Chunks of a failed attempt are
+/// found by a row in `meta` and deleted.
+extension Writer {
+  func writeLarge(_ write: PendingWrite, byteLimit: Int) throws(LMDBError) -> WriteResult {
+    var bodyID: UInt64 = 0
+    do throws(LMDBError) {
+      return try writeLarge(write, byteLimit: byteLimit, bodyID: &bodyID)
+    } catch {
+      if bodyID != 0 { database.orphanedBodies.note(bodyID) }
+      // At once, since the next attempt needs these pages.
+      do throws(LMDBError) {
+        while try purger.deleteOrphanedChunks() {}
+      } catch {
+        // The disk is full or failing; the eviction thread retries.
+      }
+      throw error
+    }
+  }
+
+  private func writeLarge(
+    _ write: PendingWrite, byteLimit: Int, bodyID: inout UInt64
+  ) throws(LMDBError) -> WriteResult {
+    let chunks = write.head.layout { database.chunks(of: $0) }
+    let (chunkCount, chunkByteCount) = (chunks.count, chunks.range(0).count)
+    let chunksPerTransaction = max(1, byteLimit / max(chunkByteCount, 1))
+    var next = 0
+    while next < chunkCount, isNotRemoved(write) {
+      let range = next..<min(next + chunksPerTransaction, chunkCount)
+      try evictor.ensureFreePages(range.count * database.pageCount(ofChunk: chunkByteCount) + 16, entryCount: 1)
+      let known = bodyID
+      bodyID = try space.commit { (transaction) throws(LMDBError) -> UInt64 in
+        let bodyID = try known != 0 ? known : reserveBody(in: transaction)
+        try database.putChunks(range, of: write.bodyApart, head: write.head, bodyID: bodyID, in: transaction)
+        return bodyID
+      }
+      next = range.upperBound
+    }
+    let isComplete = next == chunkCount
+    try evictor.ensureFreePages(database.pageCount(ofChunk: write.head.bytes.count) + 16)
+    let reserved = bodyID
+    return try space.commit { (transaction) throws(LMDBError) in
+      var result = WriteResult()
+      var counters = try database.counters(in: transaction)
+      if isComplete, isNotRemoved(write) {
+        counters.knownRemoval = max(counters.knownRemoval, context.removalLog.sequence)
+        try put(write, bodyID: reserved, counters: &counters, result: &result, in: transaction)
+        try database.meta.remove(MetaKey.partial(reserved), in: transaction)
+      } else {
+        database.orphanedBodies.note(reserved)
+        result.dropped += 1
+        try removeSupersededVariant(write, counters: &counters, result: &result, in: transaction)
+      }
+      try database.setCounters(counters, in: transaction)
+      return result
+    }
+  }
+
+  /// Takes a body ID, and notes that this process writes its chunks.
+  private func reserveBody(in transaction: borrowing WriteTransaction) throws(LMDBError) -> UInt64 {
+    var counters = try database.counters(in: transaction)
+    let bodyID = counters.takeNumber()
+    try database.setCounters(counters, in: transaction)
+    try database.meta.put(UnfinishedBody.encode(processID: getpid()), for: MetaKey.partial(bodyID), in: transaction)
+    return bodyID
+  }
+}

@@ -1,0 +1,345 @@
+import FoundationEssentials
+import LMDB
+
+/// Commits queued writes in groups.
+///
+/// The writer thread runs it; in a store without threads, ``ResponseStore/writePending()`` and the calls that wait do.
+/// Owns no state: the queue and the pending writes have locks of their own. Calls ``Evictor``, ``Purger``,
+/// ``DiskSpace``, ``HolePuncher`` and ``StructureChecker``.
+final class Writer: Sendable {
+  let context: StoreContext
+  let database: RecordDatabase
+  let queue: Monitor<WriteQueue>
+  let pendingWrites: PendingWrites
+  let space: DiskSpace
+  let evictor: Evictor
+  let purger: Purger
+  private let puncher: HolePuncher
+  private let checker: StructureChecker
+
+  init(
+    _ context: StoreContext, queue: Monitor<WriteQueue>, pendingWrites: PendingWrites, space: DiskSpace,
+    evictor: Evictor,
+    purger: Purger, puncher: HolePuncher, checker: StructureChecker
+  ) {
+    self.context = context
+    database = context.database
+    self.queue = queue
+    self.pendingWrites = pendingWrites
+    self.space = space
+    self.evictor = evictor
+    self.purger = purger
+    self.puncher = puncher
+    self.checker = checker
+  }
+
+  /// As ``writeNext()``, but writes nothing to a store that is only inspected.
+  @discardableResult
+  func writePending() -> Bool {
+    context.options.opensExistingOnly ? false : writeNext()
+  }
+
+  /// Commits the next group of queued writes. Returns false if there is nothing more to do at once.
+  @discardableResult
+  func writeNext() -> Bool {
+    let byteLimit = space.batchByteCount
+    let countLimit = batchCountLimit()
+    let hasRemovals = context.removalLog.hasRemovalsToApply
+    var batch = queue.withLock { queue -> WriteBatch in
+      let batch = WriteBatch(
+        writes: queue.takeWrites(byteLimit: byteLimit, countLimit: countLimit), damagedRowIDs: queue.damagedRowIDs,
+        appliesRemovals: hasRemovals && queue.mayApplyRemovals)
+      queue.damagedRowIDs = []
+      return batch
+    }
+    let isDone = batch.isEmpty || process(batch, byteLimit: byteLimit)
+    if !isDone { discardReplacedRecords(of: batch.writes) }
+    pendingWrites.remove(batch.writes)
+    let byteCount = batch.writes.reduce(0) { $0 + $1.byteCount }
+    // Discards that failed are retried after a pause.
+    let hasMore = !batch.isEmpty && (isDone || batch.writes.contains { !$0.isDiscard })
+    queue.update { queue in
+      queue.finish(&batch.writes, byteCount: byteCount)
+      guard batch.appliesRemovals else { return }
+      // If the disk is too full to apply removals, the removal log goes on hiding the records.
+      queue.removalsPausedUntil = isDone ? nil : .now + (context.options.runsInBackground ? .seconds(1) : .zero)
+    }
+    return hasMore
+  }
+
+  /// Queues discards for writes that failed, so that the older records that they replace do not reappear.
+  ///
+  /// Call this before the failed writes leave the pending writes: this process then goes on to miss those records.
+  func discardReplacedRecords(of failed: [PendingWrite]) {
+    guard context.isUsable, !context.isForked else { return }
+    let limit = 2 * context.options.queueByteCount
+    queue.withLock { queue in
+      guard !queue.isClosing else { return }
+      for failed in failed
+      where !failed.isUpdate && pendingWrites.rivals(of: failed, in: queue).queued(in: queue) == nil {
+        // A newer queued write would replace the older record, or end here itself. The index is not consulted: a record
+        // is committed a moment before the index has it.
+        let discard = PendingWrite(
+          discarding: failed.vary, of: failed.key, facts: failed.facts, storedAt: failed.storedAt,
+          snapshot: failed.snapshot)
+        guard queue.hasSpace(for: discard, limit: limit) else { return }
+        pendingWrites.insert(discard)
+        queue.add(discard, insteadOf: failed, pause: context.options.runsInBackground ? .seconds(1) : .zero)
+      }
+    }
+  }
+
+  /// Returns false if the batch failed.
+  func process(_ batch: WriteBatch, byteLimit: Int) -> Bool {
+    guard !context.hasFailed, !context.isForked else {
+      noteLoss(of: batch.writes, nil)
+      return false
+    }
+    var batch = batch
+    if let only = batch.writes.first, batch.writes.count == 1, only.byteCount > byteLimit,
+      case .insert = only.purpose
+    {
+      // This takes several transactions. Removals do not wait for them.
+      batch.writes = []
+      let isApplied = batch.isEmpty || attempt(batch) { (batch) throws(LMDBError) in try commit(batch) }
+      let isWritten = attempt(WriteBatch(writes: [only])) { (batch) throws(LMDBError) in
+        try writeLarge(batch.writes[0], byteLimit: byteLimit)
+      }
+      return isApplied && isWritten
+    }
+    return attempt(batch) { (batch) throws(LMDBError) in try commit(batch) }
+  }
+
+  private func commit(_ batch: WriteBatch) throws(LMDBError) -> WriteResult {
+    if checker.isUnchecked.load(ordering: .relaxed) { try checker.checkPaths(of: batch.writes) }
+    if !batch.writes.isEmpty {
+      try evictor.ensureFreePages(pageCount(for: batch.writes), entryCount: batch.writes.count)
+    }
+    return try space.commit { (transaction) throws(LMDBError) -> WriteResult in
+      try perform(batch, in: transaction)
+    }
+  }
+
+  /// The most pages that the writes add, without those that are copied on write.
+  private func pageCount(for writes: [PendingWrite]) -> Int {
+    var pageCount = 16
+    var sharedByteCount = 0
+    for write in writes {
+      // An update keeps the body's chunks.
+      var bodyByteCount = write.bodyApart.count
+      if case .replaceHead = write.purpose { bodyByteCount = 0 }
+      let required = database.spaceRequired(
+        recordByteCount: write.head.bytes.count, bodyByteCount: bodyByteCount)
+      pageCount += required.pageCount
+      sharedByteCount += required.sharedByteCount
+    }
+    return pageCount + sharedByteCount / (database.pageByteCount - 16) * 9 / 8
+  }
+
+  /// The most writes of one transaction.
+  ///
+  /// A write that replaces a record may copy a leaf of a log and one of `expiries`. The copies of a few transactions
+  /// must fit into the headroom, as they are pinned for two transactions or until a reader ends. The changes must fit
+  /// into the index's journal, together with those of removals.
+  private func batchCountLimit() -> Int {
+    let journalLimit = min((max(database.index.journalCapacity, IndexLayout.minimumJournalCapacity) - 512) / 2, 3840)
+    let limit = min(space.budget.batchCount, journalLimit)
+    do throws(LMDBError) {
+      let leafPageCount = try database.environment.read { (transaction) throws(LMDBError) in
+        try database.heads.leafPageCount(in: transaction)
+      }
+      return leafPageCount <= limit ? journalLimit : limit
+    } catch {
+      // The transaction will meet the same error, and handles it.
+      return limit
+    }
+  }
+
+  /// Commits a batch as a whole, and retries it after `MDB_MAP_FULL`. A batch that fails is dropped and counted; then
+  /// returns false.
+  private func attempt(_ batch: WriteBatch, _ work: (WriteBatch) throws(LMDBError) -> WriteResult) -> Bool {
+    var batch = batch
+    var round = 0
+    while true {
+      do throws(LMDBError) {
+        let result = try work(batch)
+        count(result)
+        finish(batch, result)
+        return true
+      } catch {
+        round += 1
+        if round < 5, freeSpaceForRetry(error, for: &batch, round: round) { continue }
+        writeFailed(error, batch)
+        return false
+      }
+    }
+  }
+
+  /// Frees space so that the same batch may succeed when it is retried. Returns false if that is pointless.
+  private func freeSpaceForRetry(_ error: LMDBError, for batch: inout WriteBatch, round: Int) -> Bool {
+    if error.code == .mapFull || error.code == .transactionFull {
+      context.counts.mapFullRetries.add(1, ordering: .relaxed)
+      // Usually enough pages are free, but not contiguous.
+      if round == 1 {
+        batch.writes = batch.writes.map(\.withSinglePageChunks)
+        return true
+      }
+      return evictor.recoverFromMapFull()
+    }
+    // The removed records are hidden already, but the removal log must not fill up.
+    return error.isOutOfSpace && batch.appliesRemovals && round == 1 && puncher.freeDiskSpace()
+  }
+
+  /// After a commit.
+  private func finish(_ batch: WriteBatch, _ result: WriteResult) {
+    if batch.appliesRemovals {
+      do throws(LMDBError) {
+        // A removal may leave the log only when its effects are durable.
+        try database.environment.synchronize()
+        context.removalLog.markApplied(result.lastAppliedRemoval)
+      } catch {
+        context.log(
+          .failedWrite, "Removals could not be applied to the database and remain in the removal log: \(error)")
+      }
+      if result.freedPageCount >= max(16, result.pageCountBefore / 4) {
+        puncher.notePurge()
+      }
+    }
+    context.failIfDirectoryMoved()
+    if space.diskByteCount > space.diskCeiling { context.storeDirectory.deleteQuarantinedData() }
+    wakeMaintenanceIfNeeded(afterRemoval: batch.appliesRemovals)
+  }
+
+  /// Wakes the eviction thread after removals, and when live pages pass the high watermark.
+  private func wakeMaintenanceIfNeeded(afterRemoval: Bool) {
+    var isNeeded = afterRemoval || !database.orphanedBodies.isEmpty || !database.isIndexComplete
+    do throws(LMDBError) {
+      if !isNeeded { isNeeded = try evictor.isAboveHighWatermark() }
+    } catch {
+      // The eviction thread will meet the same error, and handles it.
+      isNeeded = true
+    }
+    if isNeeded { context.wakeMaintenance() }
+  }
+
+  private func count(_ result: WriteResult) {
+    for (response, rowID) in result.rows { response.setRowID(rowID) }
+    context.counts.stores.add(result.stores, ordering: .relaxed)
+    context.counts.updates.add(result.updates, ordering: .relaxed)
+    context.counts.droppedWrites.add(result.dropped, ordering: .relaxed)
+    for (reason, count) in result.removed { context.counts.countRemovals(count, reason) }
+  }
+
+  private func perform(
+    _ batch: WriteBatch, in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) -> WriteResult {
+    var result = WriteResult()
+    var counters = try database.counters(in: transaction)
+    if !batch.damagedRowIDs.isEmpty {
+      result.removed[.damaged] = try database.removeDamaged(batch.damagedRowIDs, counters: &counters, in: transaction)
+    }
+    if batch.appliesRemovals { try applyLoggedRemovals(counters: &counters, result: &result, in: transaction) }
+    for write in batch.writes {
+      guard isNotRemoved(write) else {
+        if !write.isDiscard { result.dropped += 1 }
+        try removeSupersededVariant(write, counters: &counters, result: &result, in: transaction)
+        continue
+      }
+      try put(write, bodyID: nil, counters: &counters, result: &result, in: transaction)
+    }
+    counters.knownRemoval = max(counters.knownRemoval, context.removalLog.sequence)
+    try database.setCounters(counters, in: transaction)
+    return result
+  }
+
+  /// Applies the removals that are in force and not yet in the database.
+  private func applyLoggedRemovals(
+    counters: inout PersistentCounters, result: inout WriteResult, in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) {
+    result.pageCountBefore = try database.environment.livePageCount(in: transaction)
+    let last = context.removalLog.sequence
+    var budget = RecordDatabase.directRemovalLimit
+    while counters.lastAppliedRemoval < last {
+      let sequence = counters.lastAppliedRemoval + 1
+      if case .removal(let scope) = context.removalLog.content(of: sequence) {
+        result.removed[.requested, default: 0] += try database.apply(
+          scope, sequence: sequence, budget: &budget, counters: &counters, in: transaction)
+      }
+      counters.lastAppliedRemoval = sequence
+    }
+    result.lastAppliedRemoval = counters.lastAppliedRemoval
+    result.freedPageCount =
+      try result.pageCountBefore - database.environment.livePageCount(in: transaction) + counters.deferredPageCount
+  }
+
+  /// Whether no removal has covered the response since it was accepted. A later removal hides the record.
+  func isNotRemoved(_ write: PendingWrite) -> Bool {
+    !context.removals.cover(write)
+  }
+
+  /// Deletes the older variant that a removed or discarded write replaces, as it must not reappear.
+  func removeSupersededVariant(
+    _ write: PendingWrite, counters: inout PersistentCounters, result: inout WriteResult,
+    in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) {
+    if case .replaceHead = write.purpose { return }
+    result.removed[write.isDiscard ? .replaced : .requested, default: 0] += try database.removeVariant(
+      of: write.head, counters: &counters, in: transaction)
+  }
+
+  /// Inserts or updates one record.
+  ///
+  /// - Parameter bodyID: The body whose chunks are written already; nil to write them.
+  func put(
+    _ write: PendingWrite, bodyID: UInt64?, counters: inout PersistentCounters, result: inout WriteResult,
+    in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) {
+    if case .replaceHead = write.purpose {
+      // An update that was queued together with its record has replaced it. So the record has a row by now, or was
+      // dropped.
+      if let rowID = try database.replaceHead(
+        of: write.rowID, with: write.head, body: write.bodyApart, counters: &counters, in: transaction)
+      {
+        result.rows.append((write, rowID))
+        result.updates += 1
+      } else {
+        result.dropped += 1
+      }
+      return
+    }
+    let inserted = try database.insert(
+      head: write.head, body: write.bodyApart, writtenBodyID: bodyID, counters: &counters, in: transaction)
+    result.rows.append((write, inserted.rowID))
+    result.stores += 1
+    if inserted.replaced > 0 { result.removed[.replaced, default: 0] += inserted.replaced }
+    if inserted.pushedOut > 0 { result.removed[.tooManyVariants, default: 0] += inserted.pushedOut }
+  }
+
+  // MARK: Failure
+
+  private func noteLoss(of writes: [PendingWrite], _ cause: LMDBError?) {
+    context.counts.droppedWrites.add(writes.count { !$0.isDiscard }, ordering: .relaxed)
+    queue.withLock { $0.noteLoss(of: writes, cause) }
+  }
+
+  private func writeFailed(_ error: LMDBError, _ batch: WriteBatch) {
+    let error = database.index.cause(of: error)
+    noteLoss(of: batch.writes, error)
+    context.failIfDirectoryMoved()
+    if error.isDamage {
+      context.fail("\(error)")
+      return
+    }
+    if error.code == .mapFull, checker.hasLeakedPages() {
+      context.fail("its free list is corrupt (\(error))")
+      return
+    }
+    if error.isImpossibleWrite { checker.request() }
+    if error.isOutOfSpace {
+      context.log(
+        .fullDisk, "The disk is full or failing. Reads continue; storing resumes when space is available: \(error)")
+    } else {
+      context.log(.failedWrite, "Writing to the database failed; the queued responses were dropped: \(error)")
+    }
+  }
+}

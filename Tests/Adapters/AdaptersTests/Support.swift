@@ -1,0 +1,79 @@
+import AsyncHTTPClient
+import CachingClient
+import CurlTransport
+import Foundation
+import HTTPCaching
+import HTTPTypes
+import NIOCore
+import NIOHTTP1
+import OpenAPIRuntime
+import ResponseStore
+
+/// A directory that is deleted with its last reference.
+final class TemporaryDirectory: Sendable {
+  let url = FileManager.default.temporaryDirectory.appendingPathComponent("adapters-\(UUID().uuidString)")
+
+  deinit {
+    // A leftover in the temporary folder does no harm.
+    try? FileManager.default.removeItem(at: url)
+  }
+
+  func openStore() throws -> ResponseStore {
+    var options = ResponseStore.Options(capacityByteCount: 16 << 20)
+    // The directory is deleted before the store is released, which the store would report.
+    options.log = { _ in }
+    return try ResponseStore.open(directory: url.path, options: options)
+  }
+}
+
+/// Carries what the stubs are asked for over real connections.
+struct SocketSender: Sendable {
+  private let curl = CurlTransport()
+
+  func send(_ method: String, _ url: String, _ lines: [(String, String)], _ content: Data?) async throws
+    -> IncomingResponse
+  {
+    let url = try URL(string: url) ?? { throw URLError(.badURL) }()
+    let head = RequestHead(method: method, url: url, fields: HTTPCaching.HTTPFields(lines))
+    return try await curl.send(OutgoingRequest(head: head, body: content.map { .bytes($0) }))
+  }
+}
+
+extension HTTPClient {
+  static func overSockets() -> HTTPClient {
+    let sender = SocketSender()
+    return HTTPClient { request, _ in
+      let content = request.body.map { Data($0.bytes) }
+      let response = try await sender.send(
+        request.method.rawValue, request.url, request.headers.map { ($0.name, $0.value) }, content)
+      return HTTPClientResponse(
+        status: HTTPResponseStatus(statusCode: response.head.status),
+        headers: HTTPHeaders(response.head.fields.map { ($0.name, $0.value) }),
+        body: .stream(response.body.map { ByteBuffer(bytes: $0) }))
+    }
+  }
+}
+
+/// The transport of a generated client, over real connections.
+struct SocketClientTransport: ClientTransport {
+  private let sender = SocketSender()
+
+  func send(
+    _ request: HTTPRequest, body: HTTPBody?, baseURL: URL, operationID: String
+  ) async throws -> (HTTPResponse, HTTPBody?) {
+    var content: Data?
+    if let body {
+      content = Data()
+      for try await chunk in body { content?.append(contentsOf: chunk) }
+    }
+    let response = try await sender.send(
+      request.method.rawValue, baseURL.absoluteString + (request.path ?? ""),
+      request.headerFields.map { ($0.name.rawName, $0.value) }, content)
+    var fields = HTTPTypes.HTTPFields()
+    for (name, value) in response.head.fields {
+      if let name = HTTPField.Name(name) { fields.append(HTTPField(name: name, value: value)) }
+    }
+    let head = HTTPResponse(status: .init(code: response.head.status), headerFields: fields)
+    return (head, HTTPBody(response.body, length: .unknown, iterationBehavior: .single))
+  }
+}

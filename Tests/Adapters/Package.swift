@@ -1,0 +1,42 @@
+// swift-tools-version: 6.2
+import PackageDescription
+
+let settings: [SwiftSetting] = [.swiftLanguageMode(.v6), .treatAllWarnings(as: .error)]
+
+/// A target with the name of a module from another package, and the declarations of it that the adapters use.
+func stub(_ name: String, _ dependencies: [Target.Dependency] = []) -> Target {
+  .target(name: name, dependencies: dependencies, path: "Stubs/\(name)", swiftSettings: settings)
+}
+
+let package = Package(
+  name: "Adapters",
+  dependencies: [.package(name: "LMDBURLCache", path: "../..")],
+  targets: [
+    stub("HTTPTypes"),
+    stub("OpenAPIRuntime", ["HTTPTypes"]),
+    stub("NIOCore"),
+    stub("NIOHTTP1"),
+    stub("AsyncHTTPClient", ["NIOCore", "NIOHTTP1"]),
+    stub("Logging"),
+    stub("Metrics"),
+    stub("ServiceLifecycle", ["Logging"]),
+    // The code of the articles on other packages, one file for each example.
+    .target(
+      name: "Adapters",
+      dependencies: [
+        "HTTPTypes", "OpenAPIRuntime", "NIOCore", "NIOHTTP1", "AsyncHTTPClient", "Logging", "Metrics",
+        "ServiceLifecycle",
+        .product(name: "LMDBURLCache", package: "LMDBURLCache"),
+        .product(name: "CachingClient", package: "LMDBURLCache"),
+        .product(name: "ResponseStore", package: "LMDBURLCache"),
+        .product(name: "HTTPCaching", package: "LMDBURLCache"),
+      ],
+      path: "Adapters", swiftSettings: settings),
+    // A symbolic link to LoopbackOrigin, which is no product. Two modules of one name would clash.
+    .target(name: "Origin", path: "Origin", swiftSettings: settings),
+    .testTarget(
+      name: "AdaptersTests",
+      dependencies: ["Adapters", "Origin", .product(name: "CurlTransport", package: "LMDBURLCache")],
+      path: "AdaptersTests", swiftSettings: settings),
+  ]
+)

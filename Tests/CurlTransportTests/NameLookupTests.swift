@@ -1,0 +1,77 @@
+import CSlowNames
+import CachingClient
+import CurlTransport
+import Dispatch
+import Foundation
+import HTTPCaching
+import LoopbackOrigin
+import Synchronization
+import Testing
+
+/// A simulated name server that does not respond for one host until a test permits it.
+private enum SilentNameServer {
+  static let host = "silent.invalid"
+  private static let isSilent = Atomic(true)
+  private static let turnstile = DispatchSemaphore(value: 0)
+  private static let heldCount = Atomic(0)
+
+  static func install() {
+    slow_names_install { host in
+      guard let host, String(cString: host) == SilentNameServer.host else { return }
+      SilentNameServer.pass()
+    }
+  }
+
+  private static func pass() {
+    guard isSilent.load(ordering: .sequentiallyConsistent) else { return }
+    heldCount.add(1, ordering: .sequentiallyConsistent)
+    turnstile.wait()
+    turnstile.signal()
+  }
+
+  static func answer() {
+    isSilent.store(false, ordering: .sequentiallyConsistent)
+    turnstile.signal()
+  }
+
+  static var lookupCount: Int { heldCount.load(ordering: .sequentiallyConsistent) }
+}
+
+@Suite("Host name lookup", .timeLimit(.minutes(1)))
+struct NameLookupTests {
+  @Test("A request for an unknown host fails")
+  func unknown() async {
+    #expect(await directTransport().outcome(url("missing.invalid")) == .failure(.cannotFindHost))
+  }
+
+  private func url(_ host: String) -> URL { URL(string: "http://\(host)/")! }
+
+  // Runs in its own process, where no other test looks up names.
+  @Test("A silent name server delays neither cancellation, nor timeouts, nor other requests")
+  func silent() async {
+    await #expect(processExitsWith: .success) { try await Self.loadDuringSilentLookup() }
+  }
+
+  private static func loadDuringSilentLookup() async throws {
+    SilentNameServer.install()
+    let origin = try LoopbackOrigin { _ in Reply(200, [], "hello") }
+    let transport = directTransport { $0.connectTimeout = .seconds(1) }
+    let silent = OutgoingRequest(head: RequestHead(url: URL(string: "http://\(SilentNameServer.host)/")!))
+
+    let cancelled = Task { try await transport.send(silent) }
+    while SilentNameServer.lookupCount == 0 { await Task.yield() }
+    cancelled.cancel()
+    // The cancelled request must end although the name server does not respond.
+    await #expect(throws: CancellationError.self) { _ = try await cancelled.value }
+    #expect(await transport.outcome(origin.url("/a")) == .complete(200, "hello"))
+
+    await #expect {
+      _ = try await transport.send(silent)
+    } throws: {
+      ($0 as? CurlTransportError)?.code == .timedOut
+    }
+    #expect(await transport.outcome(origin.url("/b")) == .complete(200, "hello"))
+    SilentNameServer.answer()
+    origin.stop()
+  }
+}

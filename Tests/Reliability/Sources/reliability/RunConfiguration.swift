@@ -1,0 +1,27 @@
+import FoundationEssentials
+import Glibc
+
+/// The configuration of a run.
+struct RunConfiguration {
+  var isQuick = false
+  var isVerbose = false
+  var seed: UInt64
+  /// The directory for temporary files.
+  var scratch: String
+  /// The path of the library that records the writes of a process, or makes them fail.
+  var recorder = ""
+  /// The path of the program `urlcache`.
+  var tool = ""
+  /// The only scenario to run in the series; nil runs all scenarios.
+  var only: String?
+  /// The file to which results are appended, one line each.
+  var resultsPath: String
+
+  /// Prints a result and appends it to the results file.
+  func report(_ name: String, _ text: String) {
+    say("\(name): \(text)")
+    guard let file = fopen(resultsPath, "a") else { return }
+    fputs("\(name)\t\(text)\n", file)
+    fclose(file)
+  }
+}

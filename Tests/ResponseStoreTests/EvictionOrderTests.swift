@@ -1,0 +1,93 @@
+import Foundation
+import HTTPCaching
+import Testing
+
+@testable import ResponseStore
+
+@Suite("Eviction order")
+struct EvictionOrderTests {
+  private func fill(_ fixture: StoreFixture, _ urls: some Sequence<String>, byteCount: Int = 20_000) {
+    for url in urls {
+      fixture.store.store(fixture.response(url, body: pseudorandomData(byteCount, seed: UInt64(url.utf8.count))))
+      fixture.drain()
+    }
+  }
+
+  @Test("Eviction keeps the records that are looked up")
+  func usedStays() throws {
+    let fixture = try StoreFixture(capacity: 4 << 20)
+    defer { fixture.finish() }
+    let favorites = (0..<20).map { "http://a.example/favorite/\($0)" }
+    fill(fixture, favorites)
+    for _ in 0..<4 { for url in favorites { #expect(fixture.body(url) != nil) } }
+    fill(fixture, (0..<300).map { "http://a.example/once/\($0)" })
+    #expect(fixture.store.statistics.evictions > 50)
+    for url in favorites { #expect(fixture.body(url) != nil) }
+  }
+
+  @Test("Expired records without a validator are evicted first")
+  func expiredFirst() throws {
+    let fixture = try StoreFixture(capacity: 4 << 20)
+    defer { fixture.finish() }
+    fill(fixture, (0..<60).map { "http://a.example/short/\($0)" })
+    for _ in 0..<10 { for number in 0..<60 { _ = fixture.body("http://a.example/short/\(number)") } }
+    fixture.clock.advance(by: 61)
+    let fresh = (0..<60).map { "http://a.example/fresh/\($0)" }
+    fill(fixture, fresh)
+    fill(fixture, (0..<80).map { "http://a.example/more/\($0)" })
+    let removals = fixture.store.statistics.removals
+    #expect(removals[.expired, default: 0] > 0)
+    #expect(removals[.overCapacity, default: 0] == 0)
+    for url in fresh { #expect(fixture.body(url) != nil) }
+  }
+
+  @Test("A record with a validator is not removed as expired")
+  func validator() throws {
+    let fixture = try StoreFixture(capacity: 4 << 20)
+    defer { fixture.finish() }
+    var response = fixture.response("http://a.example/")
+    response.facts.flags = .strongETag
+    fixture.store.store(response)
+    fixture.clock.advance(by: 1e6)
+    fill(fixture, (0..<150).map { "http://a.example/\($0)" })
+    #expect(fixture.store.statistics.removals[.expired, default: 0] == 0)
+  }
+
+  @Test(
+    "Use counts survive reopening, and a missing or corrupt index is rebuilt", arguments: ["kept", "lost", "corrupt"])
+  func restart(_ state: String) throws {
+    let fixture = try StoreFixture(capacity: 4 << 20)
+    defer { fixture.finish() }
+    let favorites = (0..<20).map { "http://a.example/favorite/\($0)" }
+    fill(fixture, favorites)
+    for _ in 0..<6 { for url in favorites { #expect(fixture.body(url) != nil) } }
+    let path = fixture.path(IndexLayout.fileName)
+    fixture.close()
+    switch state {
+    case "lost": try FileManager.default.removeItem(atPath: path)
+    case "corrupt": try Data(repeating: 0x5a, count: 40_960).write(to: URL(fileURLWithPath: path))
+    default: break
+    }
+    try fixture.open()
+    for url in favorites { #expect(fixture.body(url) != nil, "a small store is complete when it is open") }
+    if state != "kept" { for _ in 0..<6 { for url in favorites { #expect(fixture.body(url) != nil) } } }
+    fill(fixture, (0..<250).map { "http://a.example/once/\($0)" })
+    for url in favorites { #expect(fixture.body(url) != nil) }
+  }
+
+  @Test("Records are evicted when the index is full, and the index stays within its share of the capacity")
+  func indexShare() throws {
+    let fixture = try StoreFixture(capacity: 1 << 20)
+    defer { fixture.finish() }
+    for number in 0..<3000 {
+      fixture.store.store(fixture.response("http://a.example/\(number)", body: Data()))
+      if number % 50 == 0 { fixture.drain() }
+    }
+    fixture.drain()
+    let index = try #require(fixture.store.context.database.index.current)
+    #expect(index.byteCount <= StorageFormat.indexByteCount(capacityByteCount: 1 << 20))
+    #expect(fixture.store.statistics.droppedWrites == 0)
+    #expect(fixture.store.entryCount > 500)
+    #expect(fixture.body("http://a.example/2999") != nil)
+  }
+}

@@ -1,0 +1,205 @@
+import Foundation
+import HTTPCaching
+import LMDB
+import Testing
+
+@testable import ResponseStore
+
+/// Reuse of the pages of evicted and removed records.
+@Suite("Page reuse")
+struct PageReuseTests {
+  /// Returns how full the leaf pages of the record logs are, and how many records have single-page chunks.
+  private func heads(of fixture: StoreFixture) throws -> (fill: Double, withSinglePageChunks: Int) {
+    let file = fixture.store.context.database
+    return try file.environment.read { (transaction) throws(LMDBError) in
+      var byteCount = 0
+      var withSinglePageChunks = 0
+      try file.heads.forEachRow(from: 0, in: transaction) { (_, record) in
+        byteCount += record.count
+        withSinglePageChunks += RecordHeaderView(record)?.hasSinglePageChunks == true ? 1 : 0
+        return true
+      }
+      let leafPageCount = try file.heads.leafPageCount(in: transaction)
+      return (Double(byteCount) / Double(leafPageCount * file.pageByteCount), withSinglePageChunks)
+    }
+  }
+
+  @Test("Eviction frees whole leaf pages, and the remaining ones stay well filled")
+  func leaves() throws {
+    let seed: UInt64 = 1
+    let fixture = try StoreFixture(capacity: 4 << 20)
+    defer { fixture.finish() }
+    var random = SplitMix64(state: seed)
+    let urls = (0..<9000).map { "http://a.example/\($0)" }
+    for number in urls.indices {
+      let byteCount = Int.random(in: 100...900, using: &random)
+      fixture.store.store(fixture.response(urls[number], body: pseudorandomData(byteCount, seed: UInt64(number))))
+      // Some records are used, so that victims are scattered.
+      if Int.random(in: 0..<3, using: &random) == 0 { _ = fixture.body(urls[number / 2]) }
+      if number % 16 == 15 { fixture.drain() }
+    }
+    fixture.drain()
+    #expect(fixture.store.statistics.evictions > 2500)
+    #expect(fixture.store.statistics.droppedWrites == 0)
+    let fill = try heads(of: fixture).fill
+    #expect(fill > 0.7, "seed \(seed)")
+    // A record that was just stored may have the lowest priority.
+    #expect(urls.suffix(5).filter { fixture.body($0) != nil }.count >= 3)
+  }
+
+  @Test("Large bodies fit after many bodies of one page each were evicted", arguments: [1, 2] as [UInt64])
+  func largeAfterSmall(_ seed: UInt64) throws {
+    let fixture = try StoreFixture(capacity: 4 << 20)
+    defer { fixture.finish() }
+    var random = SplitMix64(state: seed)
+    for number in 0..<1500 {
+      let url = "http://a.example/\(number)"
+      fixture.store.store(fixture.response(url, body: pseudorandomData(3000, seed: UInt64(number))))
+      if Int.random(in: 0..<2, using: &random) == 0 { _ = fixture.body(url) }
+      if number % 8 == 7 { fixture.drain() }
+    }
+    for number in 0..<8 {
+      let large = pseudorandomData(400_000 + number, seed: UInt64(number))
+      fixture.store.store(fixture.response("http://large.example/\(number)", body: large))
+      fixture.drain()
+      #expect(fixture.body("http://large.example/\(number)") == large)
+    }
+    #expect(fixture.store.statistics.droppedWrites == 0)
+  }
+
+  @Test("Large bodies fit even if the free pages are scattered")
+  func scatteredPages() throws {
+    let fixture = try StoreFixture(capacity: 8 << 20)
+    defer { fixture.finish() }
+    fixture.drain()
+    try scatterFreePages(of: fixture.store.context.database)
+    let large = pseudorandomData(400_007, seed: 7)
+    fixture.store.store(fixture.response("http://large.example/7", body: large))
+    fixture.drain()
+    #expect(fixture.body("http://large.example/7") == large)
+    #expect(fixture.store.statistics.droppedWrites == 0)
+    #expect(try heads(of: fixture).withSinglePageChunks > 0)
+
+    // Such a record can be borrowed, updated, read after reopening, and removed.
+    let url = "http://large.example/7"
+    let found = try #require(fixture.store.lookup(fixture.key(url)))
+    fixture.store.update(found, fields: ["ETag": "\"new\""], facts: fixture.facts())
+    fixture.drain()
+    try fixture.reopen()
+    var borrowed = Data()
+    let wasBorrowed: Void? = fixture.store.withResponse(fixture.key(url)) { response in
+      #expect(response.fields["ETag"] == "\"new\"")
+      response.forEachPiece { piece in piece.withUnsafeBytes { borrowed.append(contentsOf: $0) } }
+    }
+    #expect(wasBorrowed != nil)
+    #expect(borrowed == pseudorandomData(400_007, seed: 7))
+    fixture.store.remove(fixture.key(url))
+    fixture.drain()
+    #expect(fixture.body(url) == nil)
+  }
+
+  /// Occupies all free pages except isolated ones, with rows in `meta` that the store ignores.
+  private func scatterFreePages(of file: RecordDatabase) throws {
+    let mapPageCount = file.environment.information.mapByteCount / file.pageByteCount
+    var numbers = 0..<0
+    func key(_ number: Int) -> [UInt8] { Array("test/\(number)".utf8) }
+    func put(_ count: Int, byteCount: Int) throws(LMDBError) {
+      let new = numbers.upperBound..<numbers.upperBound + count
+      try file.write { (transaction) throws(LMDBError) in
+        for number in new {
+          try file.meta.put([UInt8](repeating: 0, count: byteCount), for: key(number), in: transaction)
+        }
+      }
+      numbers = numbers.lowerBound..<new.upperBound
+    }
+    // One page per row, in the order of the file; some pages stay free for transactions.
+    while file.environment.information.lastPageNumber < mapPageCount - 128 { try put(32, byteCount: 4000) }
+    for start in stride(from: 0, to: numbers.upperBound, by: 16) {
+      try file.write { (transaction) throws(LMDBError) in
+        for number in stride(from: start, to: min(start + 16, numbers.upperBound), by: 2) {
+          try file.meta.remove(key(number), in: transaction)
+        }
+      }
+    }
+    #expect(throws: LMDBError.self) {
+      while true { try put(1, byteCount: 8000) }
+    }
+  }
+
+  /// A cause for deleting a body of many pages.
+  enum Removal: CaseIterable {
+    case removal, purge, eviction, replacement
+  }
+
+  @Test("A body of many pages is deleted even if no two free pages are adjacent", arguments: Removal.allCases)
+  func scatteredFreePages(_ removal: Removal) throws {
+    let fixture = try StoreFixture(capacity: 8 << 20)
+    defer { fixture.finish() }
+    let (large, small) = ("http://large.example/", "http://small.example/")
+    fixture.store.store(fixture.response(large, body: pseudorandomData(3_400_000, seed: 0)))
+    fixture.store.store(fixture.response(small))
+    for _ in 0..<3 { _ = fixture.body(small) }
+    fixture.drain()
+    try scatterFreePages(of: fixture.store.context.database)
+    let before = fixture.store.statistics
+    let pageCount = try fixture.store.space.livePageCount()
+    switch removal {
+    case .removal: fixture.store.remove(fixture.key(large))
+    case .purge: fixture.store.removeAll()
+    case .eviction: #expect(try fixture.store.evictor.evict(pageCount: 1) == 1)
+    case .replacement: fixture.store.store(fixture.response(large))
+    }
+    fixture.drain()
+    #expect(fixture.body(large) == (removal == .replacement ? Data("body".utf8) : nil))
+    #expect(try fixture.store.space.livePageCount() < pageCount - 800)
+    #expect((fixture.body(small) == nil) == (removal == .purge))
+    #expect(fixture.store.statistics.droppedWrites == 0)
+    #expect(fixture.store.statistics.mapFullRetries == before.mapFullRetries)
+    #expect(fixture.logged.all == [])
+  }
+
+  @Test(
+    "With a large capacity a body of many pages is deleted after the attempt to get consecutive pages has failed",
+    arguments: [Removal.eviction, .purge])
+  func scatteredFreePagesOfLargeCapacity(_ removal: Removal) throws {
+    let fixture = try StoreFixture(capacity: 64 << 20)
+    defer { fixture.finish() }
+    let large = "http://large.example/"
+    fixture.store.store(fixture.response(large, body: pseudorandomData(7_000_000, seed: 0)))
+    // Enough records that a removal leaves a tombstone.
+    for number in 0..<(removal == .purge ? RecordDatabase.directRemovalLimit : 0) {
+      fixture.store.store(fixture.response("http://small.example/\(number)"))
+    }
+    fixture.drain()
+    try scatterFreePages(of: fixture.store.context.database)
+    let pageCount = try fixture.store.space.livePageCount()
+    if removal == .purge {
+      fixture.store.removeAll()
+    } else {
+      #expect(throws: LMDBError.self) { try fixture.store.evictor.evict(pageCount: 1) }
+      #expect(fixture.store.evictor.recoverFromMapFull())
+    }
+    #expect(fixture.body(large) == nil)
+    fixture.drain()
+    #expect(fixture.store.statistics.removals[removal == .purge ? .requested : .overCapacity] ?? 0 > 0)
+    #expect(fixture.store.statistics.evictions == (removal == .purge ? 0 : 1))
+    #expect(try fixture.store.space.livePageCount() < pageCount - 1600)
+    #expect(fixture.logged.all == [])
+  }
+
+  @Test("Many bodies are replaced at once even if no two free pages are adjacent")
+  func scatteredFreePagesOfMany() throws {
+    let fixture = try StoreFixture(capacity: 8 << 20)
+    defer { fixture.finish() }
+    let urls = (0..<60).map { "http://a.example/\($0)" }
+    for url in urls { fixture.store.store(fixture.response(url, body: pseudorandomData(56_000, seed: 0))) }
+    fixture.drain()
+    try scatterFreePages(of: fixture.store.context.database)
+    for url in urls { fixture.store.store(fixture.response(url)) }
+    fixture.drain()
+    for url in urls { #expect(fixture.body(url) == Data("body".utf8)) }
+    #expect(fixture.store.statistics.mapFullRetries > 0, "the test did not reach MDB_MAP_FULL")
+    #expect(fixture.store.statistics.droppedWrites == 0)
+    #expect(fixture.logged.all == [])
+  }
+}

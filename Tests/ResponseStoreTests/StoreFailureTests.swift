@@ -1,0 +1,228 @@
+import Foundation
+import Glibc
+import HTTPCaching
+import LMDB
+import Testing
+
+@testable import ResponseStore
+
+@Suite("Failed stores")
+struct StoreFailureTests {
+  static let url = "http://a.example/"
+
+  /// Returns a store with one response and then corrupt counters.
+  private func damagedFixture(
+    background: Bool = false, configure: (inout ResponseStore.Options) -> Void = { _ in }
+  ) throws -> StoreFixture {
+    let fixture = try StoreFixture(background: background, configure: configure)
+    fixture.store.store(fixture.response(Self.url))
+    try fixture.store.flush()
+    let file = fixture.store.context.database
+    try file.write { (transaction) throws(LMDBError) in
+      _ = try file.meta.put([UInt8](repeating: 0xFF, count: 64), for: MetaKey.counters, in: transaction)
+    }
+    return fixture
+  }
+
+  private func mode(_ path: String) -> mode_t? {
+    var status = stat()
+    return lstat(path, &status) == 0 ? status.st_mode & 0o7777 : nil
+  }
+
+  private func expectPrivate(_ directory: String) throws {
+    #expect(mode(directory) == 0o700)
+    for name in try FileManager.default.contentsOfDirectory(atPath: directory) {
+      #expect(mode(directory + "/" + name) == 0o600, "\(name)")
+    }
+  }
+
+  @Test(
+    "The directory can be reopened while the failed store is in use and misses lookups", arguments: [false, true])
+  func reopening(background: Bool) throws {
+    let fixture = try damagedFixture(background: background)
+    defer { fixture.finish() }
+    let old = fixture.store
+    var snapshot = old.removalToken
+    #expect(!old.hasFailed)
+    #expect(old.entryCount == 0)
+    #expect(old.hasFailed)
+    #expect(old.lookup(fixture.key(Self.url)) == nil)
+    try fixture.open()
+    let reopened = fixture.store
+    #expect(reopened !== old)
+    #expect(reopened.lookup(fixture.key(Self.url)) == nil)
+    reopened.store(fixture.response(Self.url))
+    try reopened.flush()
+    #expect(reopened.lookup(fixture.key(Self.url)) != nil)
+    #expect(old.lookup(fixture.key(Self.url)) == nil)
+    old.store(fixture.response("http://b.example/"))
+    old.removeAll()
+    #expect(throws: StoreError.self) { try old.flush() }
+    #expect(old.entryCount == 0)
+    #expect(!old.writePending())
+    #expect(!old.maintain())
+    #expect(reopened.lookup(fixture.key(Self.url)) != nil)
+    // Counts continue. Removals in the new store are not compared with copies from the old one.
+    #expect(reopened.statistics.stores == 2)
+    #expect(reopened.wasRemoved(fixture.key(Self.url), storedAt: fixture.clock.now, groups: { [] }, since: &snapshot))
+    old.close()
+    #expect(reopened.lookup(fixture.key(Self.url)) != nil)
+    try expectPrivate(fixture.directory)
+    #expect(fixture.logged.all.count { $0.contains("The store failed") } == 1)
+  }
+
+  @Test("After a failure any in-flight response may be removed, because other processes cannot record removals")
+  func inFlight() throws {
+    let fixture = try damagedFixture()
+    defer { fixture.finish() }
+    let store = fixture.store
+    var token = store.removalToken
+    #expect(!store.mayBeRemoved(URL(string: Self.url), partition: "", since: &token))
+    store.context.fail("a test said so")
+    #expect(store.mayBeRemoved(URL(string: Self.url), partition: "", since: &token))
+    try fixture.open()
+  }
+
+  @Test("The store is not recreated before every other process has released the data file")
+  func others() throws {
+    let fixture = try damagedFixture()
+    defer { fixture.finish() }
+    let other = Glibc.open(fixture.path("users.lock"), O_RDWR | O_CLOEXEC)
+    #expect(flock(other, LOCK_SH | LOCK_NB) == 0)
+    #expect(fixture.store.entryCount == 0)
+    #expect(throws: StoreError.self) { try fixture.store.reopen(options: fixture.options) }
+    #expect(!fixture.store.mayHaveBeenReplaced)
+    close(other)
+    let reopened = try fixture.store.reopen(options: fixture.options)
+    #expect(fixture.store.mayHaveBeenReplaced)
+    #expect(try fixture.store.reopen(options: fixture.options) === reopened)
+    #expect(reopened.entryCount == 0)
+    reopened.store(fixture.response(Self.url))
+    reopened.close()
+    reopened.close()
+    try fixture.open()
+    #expect(fixture.body(Self.url) != nil)
+  }
+
+  @Test("A borrowed response keeps the data file open, and the next attempt to reopen succeeds")
+  func borrowed() throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    fixture.store.store(fixture.response(Self.url))
+    fixture.drain()
+    let old = fixture.store
+    old.withResponse(fixture.key(Self.url)) { response in
+      old.context.fail("a test said so")
+      #expect(throws: StoreError.self) { try old.reopen(options: fixture.options) }
+      response.forEachPiece { #expect($0.byteCount == 4) }
+    }
+    try fixture.open()
+    #expect(fixture.store !== old)
+    #expect(fixture.body(Self.url) == nil)
+  }
+
+  @Test("With releasesFilesOnFailure the background threads release the files of a failed store")
+  func releasing() throws {
+    let fixture = try damagedFixture(background: true) { $0.releasesFilesOnFailure = true }
+    defer { fixture.finish() }
+    #expect(fixture.store.entryCount == 0)
+    let users = Glibc.open(fixture.path("users.lock"), O_RDWR | O_CLOEXEC)
+    defer { close(users) }
+    while flock(users, LOCK_EX | LOCK_NB) != 0 { usleep(1000) }
+    flock(users, LOCK_UN)
+    #expect(fixture.store.lookup(fixture.key(Self.url)) == nil)
+    try fixture.open()
+    fixture.store.store(fixture.response(Self.url))
+    #expect(fixture.body(Self.url) != nil)
+  }
+
+  enum Move: String, CaseIterable {
+    case directoryDeleted, directoryRenamed, dataDeleted, dataReplaced
+  }
+
+  @Test(
+    "A store fails if its directory or data file is moved or replaced, and reopening recreates it",
+    arguments: Move.allCases)
+  func moved(move: Move) throws {
+    let fixture = try StoreFixture { $0.directoryCheckInterval = .zero }
+    defer { fixture.finish() }
+    fixture.store.store(fixture.response(Self.url))
+    fixture.drain()
+    let old = fixture.store
+    let elsewhere = fixture.directory + ".elsewhere"
+    let manager = FileManager.default
+    // The directory may not exist.
+    defer { try? manager.removeItem(atPath: elsewhere) }
+    switch move {
+    case .directoryDeleted: try manager.removeItem(atPath: fixture.directory)
+    case .directoryRenamed: try manager.moveItem(atPath: fixture.directory, toPath: elsewhere)
+    case .dataDeleted: try manager.removeItem(atPath: fixture.path("data.mdb"))
+    case .dataReplaced: try Data().write(to: URL(fileURLWithPath: fixture.path("data.mdb")), options: .atomic)
+    }
+    #expect(!old.hasFailed)
+    #expect(!old.maintain())
+    #expect(old.hasFailed)
+    #expect(old.lookup(fixture.key(Self.url)) == nil)
+    try fixture.open()
+    #expect(fixture.store !== old)
+    #expect(fixture.body(Self.url) == nil)
+    fixture.store.store(fixture.response(Self.url))
+    fixture.drain()
+    try fixture.reopen()
+    #expect(fixture.body(Self.url) != nil)
+    if move != .dataReplaced { try expectPrivate(fixture.directory) }
+    guard move == .directoryRenamed else { return }
+    // The moved directory is still a valid store.
+    let there = try ResponseStore.open(directory: elsewhere, options: fixture.options)
+    #expect(there.lookup(fixture.key(Self.url)) != nil)
+    #expect(there.checkInvariants() == [])
+    there.close()
+  }
+
+  @Test("A removal and a commit detect a deleted directory, too", arguments: [true, false])
+  func noticed(byRemoval: Bool) throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    fixture.store.store(fixture.response(Self.url))
+    fixture.drain()
+    try FileManager.default.removeItem(atPath: fixture.directory)
+    if byRemoval {
+      fixture.store.remove(fixture.key("http://b.example/"))
+    } else {
+      fixture.store.store(fixture.response("http://b.example/"))
+      #expect(!fixture.store.hasFailed)
+      fixture.store.writePending()
+    }
+    #expect(fixture.store.hasFailed)
+    try fixture.open()
+    #expect(fixture.body(Self.url) == nil)
+  }
+
+  @Test("Corrupt counters found at open recreate the store at once")
+  func openingDamaged() throws {
+    let fixture = try damagedFixture()
+    defer { fixture.finish() }
+    try fixture.reopen()
+    #expect(fixture.body(Self.url) == nil)
+    fixture.store.store(fixture.response(Self.url))
+    fixture.drain()
+    #expect(fixture.body(Self.url) != nil)
+    #expect(fixture.logged.all.contains { $0.contains("The store starts empty") })
+  }
+
+  @Test("Failing a store does not affect a new store in the same directory")
+  func otherInPlace() throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    let old = fixture.store
+    try FileManager.default.removeItem(atPath: fixture.directory)
+    try fixture.open()
+    #expect(fixture.store !== old)
+    fixture.store.store(fixture.response(Self.url))
+    fixture.drain()
+    old.context.fail("a test said so")
+    #expect(fixture.body(Self.url) != nil)
+    try fixture.reopen()
+    #expect(fixture.body(Self.url) != nil)
+  }
+}
