@@ -130,6 +130,15 @@ public final class ResponseStore: Sendable {
     if isLast { threads.close(as: .closed) }
   }
 
+  /// Counts one more user of the store, which must call ``close()``; returns false if it is closed.
+  func retainOpen() -> Bool {
+    openCount.withLock { count -> Bool in
+      guard count > 0 else { return false }
+      count += 1
+      return true
+    }
+  }
+
   /// Commits the next group of queued writes; returns false if there was none.
   ///
   /// The writer thread does this. Call it for a store without background threads.
@@ -284,6 +293,14 @@ public final class ResponseStore: Sendable {
   ///   return.
   package func discard(_ newer: NewResponse, by writer: (any CopyHolder)? = nil) {
     intake.discard(newer, by: writer)
+  }
+
+  /// Deletes the stored response that a newer one replaces from the store that this process has open in a directory.
+  ///
+  /// For a cache that has no usable store itself and drops the newer response: another cache of this process may have
+  /// opened the directory in the meantime. Does nothing if there is no such store. Costs a `stat` and a lookup.
+  package static func discard(_ newer: NewResponse, inDirectory directory: String) {
+    StoreRegistry.shared.withOpenStore(inDirectory: directory) { $0.discard(newer) }
   }
 
   /// Adds a holder of copies, before it holds the first one. It is not retained.

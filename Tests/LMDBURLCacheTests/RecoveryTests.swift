@@ -85,6 +85,41 @@ struct RecoveryTests {
     await fixture.finish()
   }
 
+  @Test("A response that a cache drops because its store failed replaces the older one in a cache that has recovered")
+  func droppedWhileOffline() async throws {
+    let fixture = try CacheFixture(memory: 0)
+    let recovered = fixture.cache
+    let offline = try LMDBURLCache(directory: fixture.directory, memoryCapacity: 0, diskCapacity: 16 << 20)
+    store(recovered)
+    #expect(recovered.flush())
+    try FileManager.default.removeItem(at: fixture.directory)
+    store(recovered)
+    recovered.flush()
+    try await waitForRecovery(recovered)
+    store(recovered)
+    #expect(recovered.flush())
+    #expect(recovered.isCached(Self.url))
+    // No lookup or write of this cache has triggered its recovery yet.
+    #expect(offline.core.openStore.load()?.hasFailed == true)
+    store(offline, Self.url, "newer")
+    #expect(!recovered.isCached(Self.url))
+    try await waitForRecovery(offline)
+    #expect(!offline.isCached(Self.url))
+    await fixture.finish()
+  }
+
+  @Test("A response that a cache without a disk tier stores replaces the older one in the other caches")
+  func withoutDiskTier() async throws {
+    let fixture = try CacheFixture(memory: 0)
+    let memoryOnly = try LMDBURLCache(directory: fixture.directory, memoryCapacity: 1 << 20, diskCapacity: 0)
+    store(fixture.cache)
+    #expect(fixture.cache.flush())
+    store(memoryOnly, Self.url, "newer")
+    #expect(!fixture.cache.isCached(Self.url))
+    #expect(memoryOnly.cachedResponse(for: URLRequest(url: Self.url))?.data == Data("newer".utf8))
+    await fixture.finish()
+  }
+
   @Test("A flush reports once, to each cache, that writes were lost with a failed store")
   func lossBefore() async throws {
     let fixture = try CacheFixture(memory: 0)

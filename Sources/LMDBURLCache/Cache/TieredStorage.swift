@@ -236,6 +236,7 @@ final class TieredStorage: Sendable {
     let record = response.record
     let token = token ?? removalToken
     guard let store else {
+      discardInOtherCaches(record)
       guard openStore.use({ _ in true }) ?? worksAlone() else { return }
       let entry = MemoryTier.Entry(response, useDigest: nil, removalToken: token)
       return memory.insert(entry, unlessChangedSince: nil, unless: isRevoked)
@@ -248,6 +249,7 @@ final class TieredStorage: Sendable {
       // Remove the older copy from disk; otherwise it would reappear after the memory tier evicts the new response.
       store.discard(record.newResponse, by: memory)
     }
+    if store.hasFailed { discardInOtherCaches(record) }
     let entry = MemoryTier.Entry(
       response, useDigest: isOnDisk ? store.useDigest(of: record.key) : nil, removalToken: token)
     memory.insert(entry, unlessChangedSince: changeCount, unless: isRevoked)
@@ -256,8 +258,20 @@ final class TieredStorage: Sendable {
 
   /// Removes the older responses that a response would replace, without storing it.
   func discard(_ record: CacheEntry) {
-    store?.discard(record.newResponse, by: memory)
+    if let store, !store.hasFailed {
+      store.discard(record.newResponse, by: memory)
+    } else {
+      discardInOtherCaches(record)
+    }
     memory.remove(record.key)
+  }
+
+  /// Removes the older responses that a response replaces from the other caches of this process on the directory.
+  ///
+  /// For a response that does not reach the store: the other caches may have opened or reopened it already.
+  private func discardInOtherCaches(_ record: CacheEntry) {
+    guard let directory else { return }
+    ResponseStore.discard(record.newResponse, inDirectory: directory)
   }
 
   /// Replaces the fields and freshness of a stored response after a 304 (RFC 9111, section 4.3.4), in each tier.

@@ -31,6 +31,18 @@ final class StoreDirectory: @unchecked Sendable {
   struct Identity: Hashable, Sendable {
     var device: UInt
     var inode: UInt
+
+    init(_ status: stat) {
+      device = UInt(status.st_dev)
+      inode = UInt(status.st_ino)
+    }
+
+    /// Returns nil if there is no such file or directory.
+    init?(path: String) {
+      var status = stat()
+      guard stat(path, &status) == 0 else { return nil }
+      self.init(status)
+    }
   }
 
   /// Creates the directory (0700) and its parents, if `makesDirectory`, and checks that it can be trusted.
@@ -62,7 +74,7 @@ final class StoreDirectory: @unchecked Sendable {
         .untrustedDirectory, directory: path, reason: "the directory belongs to another user",
         remedy: "Choose a directory of your own, or allow untrusted directories")
     }
-    identity = Identity(device: UInt(status.st_dev), inode: UInt(status.st_ino))
+    identity = Identity(status)
     guard faccessat(AT_FDCWD, path, R_OK | W_OK | X_OK, AT_EACCESS) == 0 else {
       throw .unusable(path, doing: "reading and writing the directory", errno)
     }
@@ -168,7 +180,7 @@ final class StoreDirectory: @unchecked Sendable {
     // Another directory may have this path by now, with data of another store.
     var status = stat()
     guard stat(path, &status) == 0,
-      identity == Identity(device: UInt(status.st_dev), inode: UInt(status.st_ino))
+      identity == Identity(status)
     else { return }
     rename(markerPath, failureMarkerPath)
     synchronize()

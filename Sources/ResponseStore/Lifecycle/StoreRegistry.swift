@@ -80,18 +80,25 @@ final class StoreRegistry: Sendable {
   }
 
   private func existing(_ identity: StoreDirectory.Identity, timeout: Duration) -> ResponseStore? {
-    guard let entry = stores.withLock({ $0[identity] }), entry.processID == getpid() else { return nil }
-    if let store = entry.store {
-      let isOpen = store.openCount.withLock { count -> Bool in
-        guard count > 0 else { return false }
-        count += 1
-        return true
-      }
-      if isOpen { return store }
-    }
+    guard let entry = entry(identity) else { return nil }
+    if let store = entry.store, store.retainOpen() { return store }
     // Another thread is closing the store, or released the last reference: wait until the queue is written.
     _ = entry.queue.wait(timeout: timeout) { $0.isClosed ? true : nil }
     return nil
+  }
+
+  /// Runs `body` with the store that this process has open in a directory, if there is one that has not failed.
+  ///
+  /// Never opens a store, and waits for no other process.
+  func withOpenStore(inDirectory path: String, _ body: (ResponseStore) -> Void) {
+    guard let identity = StoreDirectory.Identity(path: path), let store = entry(identity)?.store, store.retainOpen()
+    else { return }
+    defer { store.close() }
+    if store.context.isUsable { body(store) }
+  }
+
+  private func entry(_ identity: StoreDirectory.Identity) -> Entry? {
+    stores.withLock { $0[identity] }.flatMap { $0.processID == getpid() ? $0 : nil }
   }
 
   /// Removes a store from the registry, identified by its queue: a newer store of the directory stays.

@@ -58,14 +58,26 @@ final class TierProcess: Sendable {
     storeOptions.clock = options.clock
     storeOptions.log = options.log
     caches = try scenario.memoryCapacities.map { capacity in
-      try LMDBURLCache(
-        directory: URL(fileURLWithPath: directory), memoryCapacity: capacity, diskCapacity: scenario.diskCapacity,
-        options: options)
+      try Self.retryingOnce {
+        try LMDBURLCache(
+          directory: URL(fileURLWithPath: directory), memoryCapacity: capacity, diskCapacity: scenario.diskCapacity,
+          options: options)
+      }
     }
     // Opening the directory again returns the store of the caches.
-    store = try ResponseStore.open(directory: directory, options: storeOptions)
+    store = try Self.retryingOnce { try ResponseStore.open(directory: directory, options: storeOptions) }
     start = now()
     deadline = start + seconds
+  }
+
+  /// Opens a cache or store. In the scenario of a failing disk, the one operation that fails may be part of the opening.
+  private static func retryingOnce<Opened>(_ open: () throws -> Opened) throws -> Opened {
+    do {
+      return try open()
+    } catch {
+      say("log: \(error)")
+      return try open()
+    }
   }
 
   var isOver: Bool { now() > deadline || expectations.isFull }
