@@ -10,10 +10,10 @@ public struct CacheableResponse: StoredResponseMetadata, Sendable {
   public var status: Int
   /// The fields, without hop-by-hop fields and with a Date (RFC 9111 section 3.1).
   public var fields: HTTPFields
-  /// The complete body; for an incomplete response (`facts.flags.incomplete`), the bytes of its range.
+  /// The complete body; for an incomplete response (`freshness.flags.incomplete`), the bytes of its range.
   public var body: Data
   /// The freshness, computed from the head for later decisions.
-  public var facts: FreshnessInfo
+  public var freshness: FreshnessInfo
   /// The Vary key of the response.
   public var vary: VaryKey
 
@@ -25,7 +25,7 @@ public struct CacheableResponse: StoredResponseMetadata, Sendable {
 struct FreshenedResponse<Base: StoredResponseMetadata>: StoredResponseMetadata {
   let base: Base
   let fields: HTTPFields
-  let facts: FreshnessInfo
+  let freshness: FreshnessInfo
 
   var status: Int { base.status }
   var bodyByteCount: Int { base.bodyByteCount }

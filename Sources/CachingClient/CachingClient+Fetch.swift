@@ -125,7 +125,7 @@ extension CachingClient {
       } else if arrival.response.head.status == 304, let entry = plan.entry, !plan.conditional.isEmpty {
         switch await confirm(entry, by: arrival, plan, in: fetch) {
         case .done: return
-        case .askAgain:
+        case .fetchUnconditionally:
           plan = plan.unconditional
           arrival = try await send(plan, over: transport)
         }

@@ -25,8 +25,8 @@ extension CachingClient {
 
     // Decide before storing: the response is made from this object, not from the stored one.
     let shared = combined.response
-    let decision = Reuse.answer(request: plan.request.head, stored: shared, now: clock(), rule: plan.rule)
-    let content = ContentAtHand(bytes: shared.body)
+    let decision = Reuse.decideResponse(request: plan.request.head, stored: shared, now: clock(), rule: plan.rule)
+    let content = BufferedContent(bytes: shared.body)
     guard let shape = PreparedResponse(decision, of: shared, for: plan.request, body: content) else { return false }
     let isStored = await finish(combined, plan, in: fetch)
     fetch.deliver(
@@ -44,10 +44,10 @@ extension CachingClient {
   /// response stays unchanged.
   func combine(_ part: ProposedResponse, with stored: Storage.Entry) -> ProposedResponse? {
     let combination = PartialContent.combine(
-      fields: part.fields, facts: part.facts, byteCount: part.body.count, stored: stored)
+      fields: part.fields, freshness: part.freshness, byteCount: part.body.count, stored: stored)
     switch combination {
     case .replace: return part
-    case .combine(let status, let fields, let facts, let pieces):
+    case .combine(let status, let fields, let freshness, let pieces):
       let old = storage.body(of: stored)
       var body = Data()
       for piece in pieces {
@@ -67,7 +67,7 @@ extension CachingClient {
       var whole = part
       whole.status = status
       whole.fields = fields
-      whole.facts = facts
+      whole.freshness = freshness
       whole.body = body
       return whole
     }

@@ -15,17 +15,17 @@ extension CachingClient {
       switch decision {
       case .serve: false
       case .serveStale: true
-      default: !entry.facts.isFresh(at: now)
+      default: !entry.freshness.isFresh(at: now)
       }
     return Response(
       status: shape.status, body: shape.body, source: isStale ? .staleStore : .store, age: shape.age,
-      reason: shape.rule, entry: entry, content: .entry(shape.kind), cacheStatus: hitStatus(entry.facts, now))
+      reason: shape.rule, entry: entry, content: .entry(shape.kind), cacheStatus: hitStatus(entry.freshness, now))
   }
 
   /// Returns the response from an entry that the origin validated, with the fields and freshness that the 304 updated.
   func revalidatedResponse(_ plan: Plan, from view: FreshenedResponse<Storage.Entry>, _ rule: Rule) -> Response? {
     let request = plan.request
-    let decision = Reuse.answer(request: request.head, stored: view, now: clock(), rule: rule)
+    let decision = Reuse.decideResponse(request: request.head, stored: view, now: clock(), rule: rule)
     let shape = PreparedResponse(decision, of: view, for: request, body: content(of: view.base, for: request))
     guard let shape else { return nil }
     return Response(
@@ -44,7 +44,7 @@ extension CachingClient {
     guard let entry = plan.entry, let permission = plan.staleOnError, permission.mayServe(after: failure, now: now),
       !fetch.permit.isRevoked
     else { return nil }
-    let decision = Reuse.answer(request: plan.request.head, stored: entry, now: now, rule: permission.rule)
+    let decision = Reuse.decideResponse(request: plan.request.head, stored: entry, now: now, rule: permission.rule)
     let shape = PreparedResponse(decision, of: entry, for: plan.request, body: content(of: entry, for: plan.request))
     guard let shape else { return nil }
     counters.staleServed.count()
@@ -62,7 +62,7 @@ extension CachingClient {
   /// - Parameter requestedAt: The time at which the request began to wait.
   func decideSharing(_ shared: CacheableResponse, _ request: ClientRequest, requestedAt: Date) -> ReuseDecision? {
     guard shared.vary.matches(request.head, credentialDigest: storage.credentialDigest) else { return nil }
-    let decision = decide(request, shared, now: max(requestedAt, shared.facts.responseTime))
+    let decision = decide(request, shared, now: max(requestedAt, shared.freshness.responseTime))
     return decision.needsNoOrigin ? decision : nil
   }
 
@@ -70,9 +70,9 @@ extension CachingClient {
   func coalescedResponse(_ plan: Plan, from shared: CacheableResponse, requestedAt: Date) -> Response? {
     let request = plan.request
     guard let decision = decideSharing(shared, request, requestedAt: requestedAt),
-      let shape = PreparedResponse(decision, of: shared, for: request, body: ContentAtHand(bytes: shared.body))
+      let shape = PreparedResponse(decision, of: shared, for: request, body: BufferedContent(bytes: shared.body))
     else { return nil }
-    let age = shared.facts.wholeAge(at: clock())
+    let age = shared.freshness.wholeAge(at: clock())
     return Response(
       status: shape.status, body: shape.body, source: .coalesced, age: age, reason: .collapsed, entry: nil,
       content: .given(shape.kind.fields(of: shared, age: age)),
@@ -101,10 +101,10 @@ extension CachingClient {
 
   // MARK: Cache-Status
 
-  private func hitStatus(_ facts: FreshnessInfo, _ now: Date) -> CacheStatus? {
+  private func hitStatus(_ freshness: FreshnessInfo, _ now: Date) -> CacheStatus? {
     guard let name = options.cacheStatusName else { return nil }
     // A corrupt record can contain any lifetime. Leave out a TTL that does not fit in an integer.
-    return CacheStatus(name: name, timeToLive: Int(exactly: facts.remaining(at: now).rounded(.down)))
+    return CacheStatus(name: name, timeToLive: Int(exactly: freshness.timeToLive(at: now).rounded(.down)))
   }
 
   func forwardStatus(

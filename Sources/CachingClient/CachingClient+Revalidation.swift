@@ -7,7 +7,7 @@ extension CachingClient {
     /// The stored response was served.
     case done
     /// The 304 does not validate the stored response. Send the request again without conditions.
-    case askAgain
+    case fetchUnconditionally
   }
 
   /// Updates the stored response from a 304 and serves it (RFC 9111 section 4.3.4).
@@ -20,31 +20,31 @@ extension CachingClient {
       isOnlyEntry: storage.variantCount(of: plan.request) <= 1, requestTime: arrival.requestTime,
       responseTime: arrival.responseTime, options: options)
     switch freshening {
-    case .update(let fields, let facts, let rule):
+    case .update(let fields, let freshness, let rule):
       let view = FreshenedResponse(
-        base: entry, fields: fields, facts: overrides.applied(to: facts, status: entry.status))
+        base: entry, fields: fields, freshness: overrides.applied(to: freshness, status: entry.status))
       return await serve(view, rule, plan, in: fetch) {
         guard !fetch.permit.isRevoked else { return }
-        storage.update(entry, fields: fieldsToStore(view.fields), facts: view.facts, for: plan.request)
+        storage.update(entry, fields: fieldsToStore(view.fields), freshness: view.freshness, for: plan.request)
         await removeIfRevoked(plan, fetch)
       }
-    case .updateAndRemove(let fields, let facts, let rule):
+    case .updateAndRemove(let fields, let freshness, let rule):
       // A response that must not be stored must not be shared with the followers either.
-      let view = FreshenedResponse(base: entry, fields: fields, facts: facts)
+      let view = FreshenedResponse(base: entry, fields: fields, freshness: freshness)
       return await serve(view, rule, plan, in: fetch, isForOthers: false) {
         await storage.remove(entry, for: plan.request)
       }
     case .reuseUnchanged(let rule):
       return await serve(
-        FreshenedResponse(base: entry, fields: entry.fields, facts: entry.facts), rule, plan, in: fetch
+        FreshenedResponse(base: entry, fields: entry.fields, freshness: entry.freshness), rule, plan, in: fetch
       ) {}
-    case .markStale(let facts, _):
+    case .markStale(let freshness, _):
       if !fetch.permit.isRevoked {
-        storage.update(entry, fields: entry.fields, facts: facts, for: plan.request)
+        storage.update(entry, fields: entry.fields, freshness: freshness, for: plan.request)
         await removeIfRevoked(plan, fetch)
       }
-      return .askAgain
-    case .unrelated: return .askAgain
+      return .fetchUnconditionally
+    case .unrelated: return .fetchUnconditionally
     }
   }
 
@@ -53,11 +53,12 @@ extension CachingClient {
     _ view: FreshenedResponse<Storage.Entry>, _ rule: Rule, _ plan: Plan, in fetch: InFlightFetch<Storage.Entry>,
     isForOthers: Bool = true, updatingStore: () async -> Void
   ) async -> Confirmation {
-    guard let response = revalidatedResponse(plan, from: view, rule) else { return .askAgain }
+    guard let response = revalidatedResponse(plan, from: view, rule) else { return .fetchUnconditionally }
     counters.revalidations.count()
     await updatingStore()
     let shared = isForOthers ? share(view, plan) : nil
-    let isShareable = shared.map { decideSharing($0, plan.request, requestedAt: $0.facts.responseTime) != nil } ?? false
+    let isShareable =
+      shared.map { decideSharing($0, plan.request, requestedAt: $0.freshness.responseTime) != nil } ?? false
     recordShareability(isShareable, plan, status: response.status)
     inFlightFetches.finish(fetch)
     fetch.deliver(.success(response))
@@ -75,7 +76,7 @@ extension CachingClient {
       request: plan.request.head, response: view.fields, options: options, credentialDigest: storage.credentialDigest)
     let body = plan.request.readsBodyInPieces ? Data() : storage.body(of: view.base)
     return CacheableResponse(
-      status: view.status, fields: fieldsToStore(view.fields), body: body, facts: view.facts, vary: vary)
+      status: view.status, fields: fieldsToStore(view.fields), body: body, freshness: view.freshness, vary: vary)
   }
 
   /// Updates the stored response to GET from the response to a HEAD, or marks it stale (RFC 9111 section 4.3.5).
@@ -85,12 +86,12 @@ extension CachingClient {
       head: head, request: plan.request.head, stored: entry, requestTime: arrival.requestTime,
       responseTime: arrival.responseTime, options: options)
     switch freshening {
-    case .update(let fields, let facts, _):
-      let facts = plan.request.overrides.applied(to: facts, status: entry.status)
-      storage.update(entry, fields: fieldsToStore(fields), facts: facts, for: plan.request)
+    case .update(let fields, let freshness, _):
+      let freshness = plan.request.overrides.applied(to: freshness, status: entry.status)
+      storage.update(entry, fields: fieldsToStore(fields), freshness: freshness, for: plan.request)
       await removeIfRevoked(plan, fetch)
-    case .markStale(let facts, _):
-      storage.update(entry, fields: entry.fields, facts: facts, for: plan.request)
+    case .markStale(let freshness, _):
+      storage.update(entry, fields: entry.fields, freshness: freshness, for: plan.request)
       await removeIfRevoked(plan, fetch)
     case .updateAndRemove: await storage.remove(entry, for: plan.request)
     case .reuseUnchanged, .unrelated: break

@@ -24,12 +24,12 @@ extension CachingClient {
     switch storability {
     case .refuse(let rule): return .refuse(rule)
     case .store where arrival.response.endsWithConnection: return .refuse(.unprovenEnd)
-    case .store(let fields, let facts):
-      var facts = request.overrides.applied(to: facts, status: head.status)
-      if arrival.response.isContentDecoded { facts.flags.insert(.decoded) }
+    case .store(let fields, let freshness):
+      var freshness = request.overrides.applied(to: freshness, status: head.status)
+      if arrival.response.isContentDecoded { freshness.flags.insert(.decoded) }
       return .store(
         ProposedResponse(
-          status: head.status, fields: fieldsToStore(fields), body: Data(), facts: facts,
+          status: head.status, fields: fieldsToStore(fields), body: Data(), freshness: freshness,
           vary: VaryKey(
             request: request.head, response: head.fields, options: options, credentialDigest: storage.credentialDigest))
       )
@@ -40,7 +40,7 @@ extension CachingClient {
   func storeWhileStreaming(
     _ incoming: IncomingResponse, as proposal: ProposedResponse, _ plan: Plan, in fetch: InFlightFetch<Storage.Entry>
   ) async {
-    let arrival = proposal.facts.responseTime
+    let arrival = proposal.freshness.responseTime
     let announced = incoming.declaredByteCount(for: plan.request)
     if let refusal = announced.refusal(limit: maximumBodyByteCount) {
       counters.refuse(refusal)
@@ -48,7 +48,7 @@ extension CachingClient {
       if refusal == .bodyTooLarge { await dropOutdated(plan, status: proposal.status) }
       return passThrough(incoming, plan, refused: refusal, in: fetch)
     }
-    if proposal.facts.flags.contains(.incomplete) {
+    if proposal.freshness.flags.contains(.incomplete) {
       inFlightFetches.close(fetch)
       fetch.resolve(.notShareable)
     } else {
@@ -57,7 +57,7 @@ extension CachingClient {
       recordShareability(isShareable, plan, status: proposal.status)
       fetch.releaseFollowers(notServedBy: head)
     }
-    let age = proposal.facts.wholeAge(at: clock())
+    let age = proposal.freshness.wholeAge(at: clock())
 
     if let bytes = incoming.body.bytes {
       guard bytes.count <= maximumBodyByteCount, announced.allows(bytes.count) else {
@@ -133,7 +133,7 @@ extension CachingClient {
   ) async -> Bool {
     var proposal = proposal
     proposal.body = body
-    if proposal.facts.flags.contains(.incomplete), let stored = storage.lookup(plan.request.withBodyAtHand) {
+    if proposal.freshness.flags.contains(.incomplete), let stored = storage.lookup(plan.request.withBodyAtHand) {
       guard let combined = combine(proposal, with: stored) else {
         inFlightFetches.finish(fetch)
         fetch.resolve(.notShareable)

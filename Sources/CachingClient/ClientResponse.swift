@@ -70,7 +70,7 @@ public struct ClientResponse<Entry: StoredResponseMetadata & Sendable>: Sendable
   ///
   /// `nil` for a response that is stored, for one that may be stored when its body is complete, and for one from the
   /// store.
-  public var refusal: Rule? {
+  public var storageRefusal: Rule? {
     if case .refused(_, let rule) = content { rule } else { nil }
   }
 

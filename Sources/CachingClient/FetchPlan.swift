@@ -48,7 +48,7 @@ extension ReuseDecision {
   var needsNoOrigin: Bool {
     switch self {
     case .serve, .serveStale, .notModified, .partial, .unsatisfiableRange: true
-    case .revalidate, .fetch, .complete, .gatewayTimeout: false
+    case .revalidate, .fetch, .fetchMissingRange, .gatewayTimeout: false
     }
   }
 
@@ -116,7 +116,7 @@ extension CachingClient {
       return .response(response, revalidating: decision.revalidatesInBackground ? entry : nil)
     }
     guard let key = request.fetchKey else { return .bypass(.notHTTP) }
-    let isFresh = entry.facts.isFresh(at: now)
+    let isFresh = entry.freshness.isFresh(at: now)
     switch decision {
     case .revalidate(let conditional, let staleOnError, let rule):
       return .fetch(
@@ -125,12 +125,12 @@ extension CachingClient {
           staleOnError: staleOnError, rule: rule, forward: isFresh ? .request : .stale))
     case .fetch(let staleOnError, let rule):
       let forward: CacheStatus.Forward =
-        entry.facts.flags.contains(.incomplete) ? .partial : isFresh ? .request : .stale
+        entry.freshness.flags.contains(.incomplete) ? .partial : isFresh ? .request : .stale
       return .fetch(
         FetchPlan(
           request: request, key: key, entry: entry, endedFetchCount: endedFetchCount, staleOnError: staleOnError,
           rule: rule, forward: forward))
-    case .complete(let fields, let rule):
+    case .fetchMissingRange(let fields, let rule):
       return .fetch(
         FetchPlan(
           request: request, key: key, entry: entry, endedFetchCount: endedFetchCount, conditional: fields,

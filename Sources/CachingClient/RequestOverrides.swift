@@ -67,13 +67,13 @@ public struct RequestOverrides: Sendable, Hashable {
   /// Returns the freshness with the forced lifetime.
   ///
   /// The lifetime counts from receipt, so a wrong clock of the server has no effect.
-  public func applied(to facts: FreshnessInfo, status: Int) -> FreshnessInfo {
-    guard let lifetime = forcedLifetime(for: status) else { return facts }
-    var facts = facts
-    facts.initialAge = 0
-    facts.lifetime = lifetime
-    facts.flags.remove(.stale)
-    return facts
+  public func applied(to freshness: FreshnessInfo, status: Int) -> FreshnessInfo {
+    guard let lifetime = forcedLifetime(for: status) else { return freshness }
+    var freshness = freshness
+    freshness.initialAge = 0
+    freshness.lifetime = lifetime
+    freshness.flags.remove(.stale)
+    return freshness
   }
 
   private func forcedLifetime(for status: Int) -> Double? {

@@ -10,7 +10,7 @@ protocol StoredContent {
 }
 
 /// Content whose bytes are in memory.
-struct ContentAtHand: StoredContent {
+struct BufferedContent: StoredContent {
   let bytes: Data
 
   var whole: ResponseBody { ResponseBody(bytes) }
@@ -28,11 +28,11 @@ struct EntryContent<Storage: ResponseStorage>: StoredContent {
 
   var whole: ResponseBody {
     readsInPieces
-      ? storage.chunks(of: entry, in: 0..<entry.bodyByteCount) : ContentAtHand(bytes: storage.body(of: entry)).whole
+      ? storage.chunks(of: entry, in: 0..<entry.bodyByteCount) : BufferedContent(bytes: storage.body(of: entry)).whole
   }
 
   func part(_ positions: Range<Int>) -> ResponseBody? {
-    guard readsInPieces else { return ContentAtHand(bytes: storage.body(of: entry)).part(positions) }
+    guard readsInPieces else { return BufferedContent(bytes: storage.body(of: entry)).part(positions) }
     return positions.upperBound <= entry.bodyByteCount ? storage.chunks(of: entry, in: positions) : nil
   }
 }
@@ -97,7 +97,7 @@ struct PreparedResponse {
       // If the transport decoded the stored content, the range counts other bytes than the stored ones. A server may
       // ignore ranges (RFC 9110 section 14.2), so such a request receives the complete response.
       guard !stored.fields.contains("Content-Encoding") else {
-        guard !stored.facts.flags.contains(.incomplete) else { return nil }
+        guard !stored.freshness.flags.contains(.incomplete) else { return nil }
         self.init(kind: .whole, status: stored.status, body: wholeBody(), age: age, rule: rule)
         return
       }
@@ -106,7 +106,7 @@ struct PreparedResponse {
         return nil
       }
       self.init(kind: .part(range), status: 206, body: part, age: age, rule: rule)
-    case .gatewayTimeout, .revalidate, .complete, .fetch: return nil
+    case .gatewayTimeout, .revalidate, .fetchMissingRange, .fetch: return nil
     }
   }
 

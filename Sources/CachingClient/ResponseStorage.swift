@@ -35,7 +35,7 @@ public protocol ResponseStorage: Sendable {
   /// Replaces the fields and freshness of an entry and keeps its body (RFC 9111 section 4.3.4).
   ///
   /// Does nothing if the entry is no longer stored.
-  func update(_ entry: Entry, fields: HTTPFields, facts: FreshnessInfo, for request: ClientRequest)
+  func update(_ entry: Entry, fields: HTTPFields, freshness: FreshnessInfo, for request: ClientRequest)
 
   /// Removes an entry. When this returns, lookups no longer find it.
   ///
@@ -185,10 +185,10 @@ public struct ProposedResponse: Sendable {
 
   /// Creates a proposal.
   public init(
-    status: Int, fields: HTTPFields, body: Data, facts: FreshnessInfo, vary: VaryKey, userInfo: Data? = nil,
+    status: Int, fields: HTTPFields, body: Data, freshness: FreshnessInfo, vary: VaryKey, userInfo: Data? = nil,
     isMemoryOnly: Bool = false, attachment: (any Sendable)? = nil
   ) {
-    response = CacheableResponse(status: status, fields: fields, body: body, facts: facts, vary: vary)
+    response = CacheableResponse(status: status, fields: fields, body: body, freshness: freshness, vary: vary)
     self.userInfo = userInfo
     self.isMemoryOnly = isMemoryOnly
     self.attachment = attachment

@@ -48,21 +48,22 @@ public struct StoreStorage: ResponseStorage {
     guard !proposal.isMemoryOnly, let key = request.key else { return }
     store.store(
       NewResponse(
-        key: key, status: proposal.status, fields: proposal.fields, body: proposal.body, facts: proposal.facts,
+        key: key, status: proposal.status, fields: proposal.fields, body: proposal.body, freshness: proposal.freshness,
         vary: proposal.vary, attachment: proposal.userInfo.map { [UInt8]($0) }),
       askedAt: proposal.removalToken, waitsForSpace: false)
   }
 
   /// Replaces the fields and freshness of an entry.
-  public func update(_ entry: StoredResponse, fields: HTTPFields, facts: FreshnessInfo, for request: ClientRequest) {
+  public func update(_ entry: StoredResponse, fields: HTTPFields, freshness: FreshnessInfo, for request: ClientRequest)
+  {
     var entry = entry
     if entry.storedBody != nil {
       // The update needs the body, because the pending write must be readable from memory.
-      let (vary, facts) = (entry.vary, entry.facts)
-      guard let whole = store.lookup(entry.key, where: { $0 == vary }), whole.facts == facts else { return }
+      let (vary, freshness) = (entry.vary, entry.freshness)
+      guard let whole = store.lookup(entry.key, where: { $0 == vary }), whole.freshness == freshness else { return }
       entry = whole
     }
-    store.update(entry, fields: fields, facts: facts, waitsForSpace: false)
+    store.update(entry, fields: fields, freshness: freshness, waitsForSpace: false)
   }
 
   /// Removes an entry and the other variants with its cache key.

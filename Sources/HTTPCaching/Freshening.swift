@@ -7,17 +7,17 @@
 /// The effect of a 304, or of a response to HEAD, on a stored response (RFC 9111, sections 3.2, 4.3.4 and 4.3.5).
 public enum Freshening: Sendable, Hashable {
   /// Replace the fields and the freshness of the stored response with these, then use it.
-  case update(fields: HTTPFields, facts: FreshnessInfo, Rule)
+  case update(fields: HTTPFields, freshness: FreshnessInfo, Rule)
   /// The stored response may be used for this request, but nothing of it is updated.
   case reuseUnchanged(Rule)
   /// Like `update`, but only for this request: remove the stored response afterwards.
   ///
   /// The 304 has `no-store`, or its `Vary` names fields that are not in the Vary key of the stored response.
-  case updateAndRemove(fields: HTTPFields, facts: FreshnessInfo, Rule)
+  case updateAndRemove(fields: HTTPFields, freshness: FreshnessInfo, Rule)
   /// Leave the unrelated stored response unchanged. After a 304, send the request without conditions.
   case unrelated(Rule)
   /// Replace the freshness of the outdated stored response with this, so that its next use validates it.
-  case markStale(facts: FreshnessInfo, Rule)
+  case markStale(freshness: FreshnessInfo, Rule)
 
   /// Decides the effect of a 304 on `stored`, whose validators were in the conditional request.
   /// - Parameters:
@@ -79,9 +79,9 @@ public enum Freshening: Sendable, Hashable {
       return .unrelated(.headNotUsable)
     }
     guard headAgrees(response.fields, stored) else {
-      var facts = stored.facts
-      facts.flags.insert(.stale)
-      return .markStale(facts: facts, .headDiffers)
+      var freshness = stored.freshness
+      freshness.flags.insert(.stale)
+      return .markStale(freshness: freshness, .headDiffers)
     }
     var getRequest = request
     getRequest.method = "GET"
@@ -99,7 +99,7 @@ public enum Freshening: Sendable, Hashable {
     guard new.contains("content-length") else { return true }
     guard let length = new.single("content-length")?.trimmingFieldSpace() else { return false }
     // Prefer the stored field, because a body that was stored decoded has another length than its encoded form.
-    if !stored.facts.flags.contains(.incomplete), let storedLength = old.single("content-length") {
+    if !stored.freshness.flags.contains(.incomplete), let storedLength = old.single("content-length") {
       return storedLength.trimmingFieldSpace() == length
     }
     return PartialContent.completeLength(of: stored).map { String($0) == length } ?? true
@@ -130,23 +130,23 @@ public enum Freshening: Sendable, Hashable {
     let directives = ResponseDirectives(merged.fields, targetedFieldNames: options.targetedFieldNames)
     var effective = request
     // A validation has the credentials of its request, and the response was stored under the same ones.
-    if stored.facts.flags.contains(.authorized), !effective.hasCredentials {
+    if stored.freshness.flags.contains(.authorized), !effective.hasCredentials {
       effective.fields.set("Authorization", "")
     }
     guard
-      case .store(let fields, var facts) = Storability.kept(
+      case .store(let fields, var freshness) = Storability.kept(
         request: effective, response: merged, directives: directives, requestTime: requestTime,
         responseTime: responseTime, options: options)
     else { return .unrelated(rule) }
     // Properties of the body do not change.
-    facts.flags.formUnion(stored.facts.flags.intersection([.incomplete, .decoded]))
+    freshness.flags.formUnion(stored.freshness.flags.intersection([.incomplete, .decoded]))
     if let refusal = Storability.refusal(ofUpdated: merged, request: effective, options: options) {
-      return .updateAndRemove(fields: fields, facts: facts, refusal)
+      return .updateAndRemove(fields: fields, freshness: freshness, refusal)
     }
     // 9111 4.1: its Vary key has only the fields named before, so it would match requests that differ in the others.
     guard isSelected(stored.fields, byAllThatSelect: merged.fields) else {
-      return .updateAndRemove(fields: fields, facts: facts, .varyExtended)
+      return .updateAndRemove(fields: fields, freshness: freshness, .varyExtended)
     }
-    return .update(fields: fields, facts: facts, rule)
+    return .update(fields: fields, freshness: freshness, rule)
   }
 }

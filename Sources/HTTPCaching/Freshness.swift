@@ -24,7 +24,7 @@ enum Freshness {
     return first.flatMap { deltaSeconds(String(Substring($0)).trimmingFieldSpace()) } ?? 0
   }
 
-  static func facts(
+  static func freshness(
     request: RequestHead, response: ResponseHead, directives: ResponseDirectives, requestTime: Date,
     responseTime: Date, options: CachingOptions
   ) -> FreshnessInfo {

@@ -97,7 +97,7 @@ public struct FreshnessInfo: Sendable, Hashable {
   }
 
   /// Returns the remaining freshness lifetime (TTL) in seconds at `now`; negative when stale.
-  public func remaining(at now: Date) -> Double {
+  public func timeToLive(at now: Date) -> Double {
     flags.contains(.stale) ? min(0, lifetime - currentAge(at: now)) : lifetime - currentAge(at: now)
   }
 

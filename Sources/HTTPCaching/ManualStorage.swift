@@ -9,7 +9,7 @@ public struct ManualStorage: Sendable, Hashable {
   /// The fields to store (RFC 9111, section 3.1).
   public let fields: HTTPFields
   /// The freshness for later decisions.
-  public let facts: FreshnessInfo
+  public let freshness: FreshnessInfo
   /// Whether the request or the response has `no-store` (RFC 9111, sections 5.2.1.5 and 5.2.2.5).
   public let forbidsStoring: Bool
   /// Whether the response declares its lifetime with `Cache-Control` or `Expires`.
@@ -21,9 +21,9 @@ public struct ManualStorage: Sendable, Hashable {
     let kept = Storability.kept(
       request: request, response: response, directives: directives, requestTime: responseTime,
       responseTime: responseTime, options: options)
-    guard case .store(let fields, let facts) = kept else { preconditionFailure("`kept` refuses nothing") }
+    guard case .store(let fields, let freshness) = kept else { preconditionFailure("`kept` refuses nothing") }
     self.fields = fields
-    self.facts = facts
+    self.freshness = freshness
     forbidsStoring = Self.forbidsStoring(request: request, status: response.status, directives: directives)
     hasExplicitLifetime = directives.maxAge != nil || directives.noCache || response.fields.contains("expires")
   }

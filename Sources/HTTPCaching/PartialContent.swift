@@ -4,8 +4,8 @@ public enum PartialContent {
   public enum Combination: Sendable, Hashable {
     /// Store one response made of `pieces`, in this order, with these fields and freshness.
     ///
-    /// It is a 200 if `status` says so, otherwise a 206 (`facts.flags.incomplete`).
-    case combine(status: Int, fields: HTTPFields, facts: FreshnessInfo, pieces: [Piece])
+    /// It is a 200 if `status` says so, otherwise a 206 (`freshness.flags.incomplete`).
+    case combine(status: Int, fields: HTTPFields, freshness: FreshnessInfo, pieces: [Piece])
     /// Store only the new part, in place of the stored response.
     case replace(Rule)
   }
@@ -21,10 +21,10 @@ public enum PartialContent {
   /// Decides how to combine a new part with `stored`, which is a 200 or a 206.
   /// - Parameters:
   ///   - fields: The fields of the new 206 from `Storability`.
-  ///   - facts: Its freshness from `Storability`.
+  ///   - freshness: Its freshness from `Storability`.
   ///   - byteCount: The number of body bytes received.
   public static func combine(
-    fields: HTTPFields, facts: FreshnessInfo, byteCount: Int, stored: some StoredResponseMetadata
+    fields: HTTPFields, freshness: FreshnessInfo, byteCount: Int, stored: some StoredResponseMetadata
   ) -> Combination {
     // 9111 3.4, 9110 15.3.7.3: both need the same strong validator.
     guard let tag = EntityTag(stored: fields), let storedTag = EntityTag(stored: stored.fields),
@@ -51,16 +51,16 @@ public enum PartialContent {
     // 9111 3.4: the new response's fields replace the stored ones, except Content-Range.
     var combined = stored.fields.updated(from: fields, except: ["content-length", "content-range"])
     combined.set("Content-Length", String(union.count))
-    var combinedFacts = facts
+    var combinedFreshness = freshness
     // 9110 15.3.7.3: a combination that covers everything is a complete 200.
     if length == union.count {
       combined.remove("Content-Range")
-      combinedFacts.flags.remove(.incomplete)
-      return .combine(status: 200, fields: combined, facts: combinedFacts, pieces: pieces)
+      combinedFreshness.flags.remove(.incomplete)
+      return .combine(status: 200, fields: combined, freshness: combinedFreshness, pieces: pieces)
     }
     combined.set("Content-Range", ContentRange(range: union, completeLength: length).rendered)
-    combinedFacts.flags.insert(.incomplete)
-    return .combine(status: 206, fields: combined, facts: combinedFacts, pieces: pieces)
+    combinedFreshness.flags.insert(.incomplete)
+    return .combine(status: 206, fields: combined, freshness: combinedFreshness, pieces: pieces)
   }
 
   /// Returns the fields that request the missing bytes of an incomplete response.
@@ -106,7 +106,7 @@ public enum PartialContent {
 
   /// Returns the length of the complete representation; `nil` if unknown.
   static func completeLength(of stored: some StoredResponseMetadata) -> Int? {
-    guard stored.facts.flags.contains(.incomplete) else { return stored.bodyByteCount }
+    guard stored.freshness.flags.contains(.incomplete) else { return stored.bodyByteCount }
     return stored.fields.single("content-range").flatMap { ContentRange($0) }?.completeLength
   }
 
@@ -116,7 +116,7 @@ public enum PartialContent {
   private static func heldRange(of stored: some StoredResponseMetadata, isExact: Bool) -> ByteRange? {
     let count = stored.bodyByteCount
     guard count > 0 else { return nil }
-    guard stored.facts.flags.contains(.incomplete) else { return ByteRange(first: 0, last: count - 1) }
+    guard stored.freshness.flags.contains(.incomplete) else { return ByteRange(first: 0, last: count - 1) }
     guard let span = stored.fields.single("content-range").flatMap({ ContentRange($0) })?.range,
       isExact ? count == span.count : count <= span.count
     else { return nil }

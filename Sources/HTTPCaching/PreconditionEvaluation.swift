@@ -14,13 +14,13 @@ struct PreconditionEvaluation {
 
   /// Returns `serve`, `serveStale`, `notModified`, `partial` or `unsatisfiableRange`, or `fetch` with the reason.
   func decide(_ stored: some StoredResponseMetadata) -> ReuseDecision {
-    let facts = stored.facts
-    let age = facts.wholeAge(at: now)
+    let freshness = stored.freshness
+    let age = freshness.wholeAge(at: now)
     // 9110 13.2.1 and 14.2: conditions and ranges apply only to successful responses.
     guard stored.status == 200 || stored.status == 206 else { return whole(age) }
     let range = request.method == "GET" ? RangeRequest(request.fields) : .none
 
-    if facts.flags.contains(.incomplete) { return part(stored, range, age) }
+    if freshness.flags.contains(.incomplete) { return part(stored, range, age) }
     if clientIsCurrent(stored) {
       return .notModified(age: age, revalidateInBackground: revalidatesInBackground, .clientIsCurrent)
     }
@@ -67,9 +67,9 @@ struct PreconditionEvaluation {
     }
     guard let since = request.fields.single("if-modified-since").flatMap({ HTTPDate.parse($0, now: now) })
     else { return false }
-    // 9111 4.3.2: without Last-Modified, use Date or the time of receipt, which `facts.date` contains.
+    // 9111 4.3.2: without Last-Modified, use Date or the time of receipt, which `freshness.date` contains.
     let modified = stored.fields.single("last-modified").flatMap { HTTPDate.parse($0, now: now) }
-    return (modified ?? stored.facts.date) <= since
+    return (modified ?? stored.freshness.date) <= since
   }
 
   /// Whether `If-Range` holds, by strong comparison and exact dates (9110 13.1.5). Otherwise the range is ignored.
@@ -82,6 +82,6 @@ struct PreconditionEvaluation {
       let modified = stored.fields.single("last-modified").flatMap({ HTTPDate.parse($0, now: now) })
     else { return false }
     // 9110 8.8.2.2: a modification date is strong only if the response was created well after it.
-    return date == modified && stored.facts.date.timeIntervalSince(modified) >= 60
+    return date == modified && stored.freshness.date.timeIntervalSince(modified) >= 60
   }
 }

@@ -9,7 +9,7 @@ extension Reuse {
   /// Returns the head of a 304 for `.notModified`: the fields required by RFC 9110, 15.4.5, `Age` and `Cache-Status`.
   public static func notModifiedHead(for stored: some StoredResponseMetadata, age: Int) -> ResponseHead {
     var head = ResponseHead(status: 304)
-    let hasTag = stored.facts.flags.isDisjoint(with: [.strongETag, .weakETag]) == false
+    let hasTag = stored.freshness.flags.isDisjoint(with: [.strongETag, .weakETag]) == false
     for (name, value) in stored.fields {
       switch name.asciiLowercased() {
       case "cache-control", "content-location", "date", "etag", "expires", "vary", "cache-status":

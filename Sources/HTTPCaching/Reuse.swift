@@ -9,7 +9,7 @@ public enum Reuse {
   /// Decides how to respond to `request` if `stored` matches its cache key and `VaryKey` (RFC 9111, 4 and 5.2.1).
   ///
   /// `stored` is a response to GET, for GET requests and, without its body, for HEAD requests. A plain fresh hit (for a
-  /// request without caching-related fields) reads only `stored.facts` and allocates nothing.
+  /// request without caching-related fields) reads only `stored.freshness` and allocates nothing.
   /// - Parameters:
   ///   - request: The client's request, including its conditions and ranges.
   ///   - stored: The matching response. Its `fields` are read only if the decision needs them.
@@ -19,16 +19,16 @@ public enum Reuse {
   public static func decide(
     request: RequestHead, stored: some StoredResponseMetadata, policy: RequestPolicy, now: Date, options: CachingOptions
   ) -> ReuseDecision {
-    let facts = stored.facts
+    let freshness = stored.freshness
     // The plain fresh hit: neither the request nor the freshness flags require a full evaluation.
-    if policy == .useProtocolCachePolicy, request.method == "GET", facts.flags.isDisjoint(with: .needsCloserLook),
-      facts.flags.contains(.sharedMode) == (options.mode == .shared), facts.isFresh(at: now),
+    if policy == .useProtocolCachePolicy, request.method == "GET", freshness.flags.isDisjoint(with: .needsCloserLook),
+      freshness.flags.contains(.sharedMode) == (options.mode == .shared), freshness.isFresh(at: now),
       !request.fields.hasCachingFields
     {
-      return .serve(age: facts.wholeAge(at: now), .fresh)
+      return .serve(age: freshness.wholeAge(at: now), .fresh)
     }
     var evaluation = ReuseEvaluation(
-      request: request, facts: facts, status: stored.status, policy: policy, now: now, options: options)
+      request: request, freshness: freshness, status: stored.status, policy: policy, now: now, options: options)
     return evaluation.decide(stored)
   }
 
@@ -54,7 +54,7 @@ public enum Reuse {
   /// Evaluates the client's conditions and range. Returns `serve`, `notModified`, `partial` or `unsatisfiableRange`; or
   /// `fetch`, with the unchanged request, if the incomplete response lacks the range.
   /// - Parameter rule: The reason to report if the response is complete.
-  public static func answer(
+  public static func decideResponse(
     request: RequestHead, stored: some StoredResponseMetadata, now: Date, rule: Rule
   ) -> ReuseDecision {
     PreconditionEvaluation(request: request, now: now, rule: rule, isStale: false, revalidatesInBackground: false)
@@ -68,7 +68,7 @@ public enum Reuse {
     var conditional = HTTPFields()
     let fields = stored.fields
     if let tag = EntityTag(stored: fields) { conditional.set("If-None-Match", tag.rendered) }
-    if stored.facts.flags.contains(.lastModified), let value = fields.single("last-modified") {
+    if stored.freshness.flags.contains(.lastModified), let value = fields.single("last-modified") {
       conditional.set("If-Modified-Since", value)
     }
     return conditional

@@ -10,7 +10,7 @@ public enum ReuseDecision: Sendable, Hashable {
   ///
   /// If the origin fails, see `staleOnError` for the stored response.
   ///
-  /// Pass a 304 to `Freshening`, then call `Reuse.answer`.
+  /// Pass a 304 to `Freshening`, then call `Reuse.decideResponse`.
   case revalidate(conditional: HTTPFields, staleOnError: StaleOnError, Rule)
   /// Send the unchanged request. If the origin fails, see `staleOnError` for the stored response.
   case fetch(staleOnError: StaleOnError, Rule)
@@ -24,7 +24,7 @@ public enum ReuseDecision: Sendable, Hashable {
   ///
   /// The fields are `Range` and `If-Range`. Combine a 206 with `PartialContent.combine`, and serve the result. A 200
   /// replaces the stored response.
-  case complete(fields: HTTPFields, Rule)
+  case fetchMissingRange(fields: HTTPFields, Rule)
   /// Respond with 504: the network must not be used.
   case gatewayTimeout(Rule)
 }

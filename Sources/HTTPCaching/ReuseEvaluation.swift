@@ -14,7 +14,7 @@ struct ReuseEvaluation {
   }
 
   private let request: RequestHead
-  private let facts: FreshnessInfo
+  private let freshness: FreshnessInfo
   private let status: Int
   private let policy: RequestPolicy
   private let now: Date
@@ -23,16 +23,17 @@ struct ReuseEvaluation {
   private let age: Double
 
   init(
-    request: RequestHead, facts: FreshnessInfo, status: Int, policy: RequestPolicy, now: Date, options: CachingOptions
+    request: RequestHead, freshness: FreshnessInfo, status: Int, policy: RequestPolicy, now: Date,
+    options: CachingOptions
   ) {
     self.request = request
-    self.facts = facts
+    self.freshness = freshness
     self.status = status
     self.policy = policy
     self.now = now
     self.options = options
     directives = RequestDirectives(request.fields)
-    age = facts.currentAge(at: now)
+    age = freshness.currentAge(at: now)
   }
 
   mutating func decide(_ stored: some StoredResponseMetadata) -> ReuseDecision {
@@ -53,8 +54,9 @@ struct ReuseEvaluation {
     }
 
     switch permission() {
-    case .fresh(let rule): return answer(stored, rule, isStale: false, inBackground: false)
-    case .stale(let inBackground, let rule): return answer(stored, rule, isStale: true, inBackground: inBackground)
+    case .fresh(let rule): return decideResponse(stored, rule, isStale: false, inBackground: false)
+    case .stale(let inBackground, let rule):
+      return decideResponse(stored, rule, isStale: true, inBackground: inBackground)
     case .askOrigin(let rule): return asking(validate(stored, rule))
     }
   }
@@ -63,51 +65,51 @@ struct ReuseEvaluation {
 
   private func permission() -> Permission {
     // Responses stored in private mode must not be used in a shared cache; in the other case the lifetimes differ.
-    if facts.flags.contains(.sharedMode) != (options.mode == .shared) { return .askOrigin(.modeChanged) }
+    if freshness.flags.contains(.sharedMode) != (options.mode == .shared) { return .askOrigin(.modeChanged) }
     // The caller accepts any age (9111 4.2.4), so no condition of the origin applies.
     if policy == .returnCacheDataElseLoad || policy == .returnCacheDataDontLoad { return anyAge() }
     // 9111 5.2.2.4
-    if facts.flags.contains(.noCache) { return .askOrigin(.noCache) }
+    if freshness.flags.contains(.noCache) { return .askOrigin(.noCache) }
     // 9111 5.2.1.4 and 5.4
     if directives.noCache { return .askOrigin(.requestNoCache) }
     if directives.pragmaNoCache { return .askOrigin(.pragma) }
 
-    let isFresh = facts.isFresh(at: now)
+    let isFresh = freshness.isFresh(at: now)
     if policy == .reloadRevalidatingCacheData {
       // 8246 2: a reload does not validate a fresh immutable response.
-      return isFresh && facts.flags.contains(.immutable) ? .fresh(.immutable) : .askOrigin(.revalidate)
+      return isFresh && freshness.flags.contains(.immutable) ? .fresh(.immutable) : .askOrigin(.revalidate)
     }
-    guard isFresh else { return stalePermission(staleness: age - facts.lifetime, rule: .stale) }
+    guard isFresh else { return stalePermission(staleness: age - freshness.lifetime, rule: .stale) }
     // 9111 5.2.1.1. Reloads send max-age=0: 8246 2 and 2.1.
     if let maximum = directives.maxAge, maximum == 0 || age > maximum {
-      if maximum == 0, facts.flags.contains(.immutable) { return .fresh(.immutable) }
+      if maximum == 0, freshness.flags.contains(.immutable) { return .fresh(.immutable) }
       guard let maxStale = directives.maxStale, age - maximum <= maxStale else { return .askOrigin(.requestMaxAge) }
       return .fresh(.maxStale)
     }
     // 9111 5.2.1.3
-    if let minimum = directives.minFresh, facts.lifetime - age < minimum { return .askOrigin(.minFresh) }
+    if let minimum = directives.minFresh, freshness.lifetime - age < minimum { return .askOrigin(.minFresh) }
     return .fresh(.fresh)
   }
 
   private func anyAge() -> Permission {
-    facts.isFresh(at: now) && !facts.flags.contains(.noCache)
+    freshness.isFresh(at: now) && !freshness.flags.contains(.noCache)
       ? .fresh(.fresh) : .stale(revalidatesInBackground: false, .anyAge)
   }
 
   private func stalePermission(staleness: Double, rule: Rule) -> Permission {
     // 9111 5.2.2.2, 5.2.2.8 and 5.2.2.10
-    if let forbidding = Self.staleForbidden(facts, options) { return .askOrigin(forbidding) }
+    if let forbidding = Self.staleForbidden(freshness, options) { return .askOrigin(forbidding) }
     // A response marked as stale is known to be outdated, not only old.
-    if facts.flags.contains(.stale) { return .askOrigin(rule) }
+    if freshness.flags.contains(.stale) { return .askOrigin(rule) }
     // 9111 5.2.1.2, within the limit of the request's max-age.
     if let maxStale = directives.maxStale {
-      let limit = directives.maxAge.map { min($0, facts.lifetime) } ?? facts.lifetime
+      let limit = directives.maxAge.map { min($0, freshness.lifetime) } ?? freshness.lifetime
       if age - limit <= maxStale, directives.minFresh == nil {
         return .stale(revalidatesInBackground: false, .maxStale)
       }
     }
     // 5861 3, unless the request requires a fresher response.
-    if facts.staleWhileRevalidate >= 0, staleness <= facts.staleWhileRevalidate,
+    if freshness.staleWhileRevalidate >= 0, staleness <= freshness.staleWhileRevalidate,
       directives.maxAge.map({ age <= $0 }) ?? true,
       directives.minFresh == nil
     {
@@ -117,10 +119,10 @@ struct ReuseEvaluation {
   }
 
   /// Returns the rule that forbids stale responses even if the origin fails.
-  static func staleForbidden(_ facts: FreshnessInfo, _ options: CachingOptions) -> Rule? {
-    if facts.flags.contains(.noCache) { return .noCache }
-    if facts.flags.contains(.mustRevalidate) { return .mustRevalidate }
-    if options.mode == .shared, facts.flags.contains(.proxyRevalidate) { return .proxyRevalidate }
+  static func staleForbidden(_ freshness: FreshnessInfo, _ options: CachingOptions) -> Rule? {
+    if freshness.flags.contains(.noCache) { return .noCache }
+    if freshness.flags.contains(.mustRevalidate) { return .mustRevalidate }
+    if options.mode == .shared, freshness.flags.contains(.proxyRevalidate) { return .proxyRevalidate }
     return nil
   }
 
@@ -140,7 +142,7 @@ struct ReuseEvaluation {
   private func validate(_ stored: some StoredResponseMetadata, _ rule: Rule) -> ReuseDecision {
     // An incomplete response satisfies only ranges within it. For the rest, request it; If-Range validates the stored
     // part.
-    if facts.flags.contains(.incomplete) {
+    if freshness.flags.contains(.incomplete) {
       switch PreconditionEvaluation(
         request: request, now: now, rule: rule, isStale: true, revalidatesInBackground: false
       )
@@ -148,11 +150,12 @@ struct ReuseEvaluation {
       {
       case .partial, .notModified, .unsatisfiableRange: break
       default:
-        return PartialContent.completion(of: stored, for: request).map { .complete(fields: $0, rule) } ?? forward(rule)
+        return PartialContent.completion(of: stored, for: request).map { .fetchMissingRange(fields: $0, rule) }
+          ?? forward(rule)
       }
     }
     let conditional = Reuse.validation(of: stored)
-    let staleOnError = StaleOnError(facts: facts, directives: directives, policy: policy, options: options)
+    let staleOnError = StaleOnError(freshness: freshness, directives: directives, policy: policy, options: options)
     return conditional.isEmpty
       ? .fetch(staleOnError: staleOnError, rule)
       : .revalidate(conditional: conditional, staleOnError: staleOnError, rule)
@@ -160,7 +163,7 @@ struct ReuseEvaluation {
 
   // MARK: Responding
 
-  private func answer(
+  private func decideResponse(
     _ stored: some StoredResponseMetadata, _ rule: Rule, isStale: Bool, inBackground: Bool
   ) -> ReuseDecision {
     let answer = PreconditionEvaluation(
@@ -168,7 +171,7 @@ struct ReuseEvaluation {
     ).decide(stored)
     guard case .fetch(_, let reason) = answer else { return answer }
     if reason == .completePart, let fields = PartialContent.completion(of: stored, for: request) {
-      return asking(.complete(fields: fields, .completePart))
+      return asking(.fetchMissingRange(fields: fields, .completePart))
     }
     return asking(answer)
   }
@@ -179,22 +182,22 @@ extension StaleOnError {
   public static let forbidden = StaleOnError(untilAfterError: nil, untilWhenUnreachable: nil, rule: .staleForbidden)
 
   /// Computes the permission (9111 4.2.4 and 5861 4).
-  init(facts: FreshnessInfo, directives: RequestDirectives, policy: RequestPolicy, options: CachingOptions) {
+  init(freshness: FreshnessInfo, directives: RequestDirectives, policy: RequestPolicy, options: CachingOptions) {
     self = .forbidden
-    if let rule = ReuseEvaluation.staleForbidden(facts, options) {
+    if let rule = ReuseEvaluation.staleForbidden(freshness, options) {
       self.rule = rule
       return
     }
     // The client requires validation, or the response is known to be outdated.
     guard !directives.noCache, !directives.pragmaNoCache, policy != .reloadRevalidatingCacheData,
-      !facts.flags.contains(.stale), facts.flags.contains(.sharedMode) == (options.mode == .shared)
+      !freshness.flags.contains(.stale), freshness.flags.contains(.sharedMode) == (options.mode == .shared)
     else { return }
     // The request's directive takes precedence over the response's, which takes precedence over the option.
     let window =
       directives.staleIfError
-      ?? (facts.staleIfError >= 0 ? facts.staleIfError : options.staleIfErrorByDefault ?? -1)
+      ?? (freshness.staleIfError >= 0 ? freshness.staleIfError : options.staleIfErrorByDefault ?? -1)
     if window >= 0 {
-      let staleAt = facts.responseTime.addingTimeInterval(facts.lifetime - facts.initialAge)
+      let staleAt = freshness.responseTime.addingTimeInterval(freshness.lifetime - freshness.initialAge)
       let until = staleAt.addingTimeInterval(min(window, FreshnessInfo.maximumSeconds))
       self = StaleOnError(untilAfterError: until, untilWhenUnreachable: until, rule: .staleIfError)
     }

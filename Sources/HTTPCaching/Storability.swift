@@ -6,8 +6,8 @@
 
 /// Whether a response may be stored, and which parts (RFC 9111, section 3).
 public enum Storability: Sendable, Hashable {
-  /// Store these fields and this freshness; the body follows. With `facts.flags.incomplete` the response is incomplete.
-  case store(fields: HTTPFields, facts: FreshnessInfo)
+  /// Store these fields and this freshness; the body follows. With `freshness.flags.incomplete` the response is incomplete.
+  case store(fields: HTTPFields, freshness: FreshnessInfo)
   /// Do not store the response, for this reason.
   case refuse(Rule)
 
@@ -127,17 +127,17 @@ public enum Storability: Sendable, Hashable {
     request: RequestHead, response: ResponseHead, directives: ResponseDirectives, requestTime: Date,
     responseTime: Date, options: CachingOptions
   ) -> Storability {
-    var facts = Freshness.facts(
+    var freshness = Freshness.freshness(
       request: request, response: response, directives: directives, requestTime: requestTime,
       responseTime: responseTime, options: options)
     // 5.2.2.4: if a decisive field requires validation before each use, the whole response requires it.
-    if !HTTPFields.decisive.isDisjoint(with: directives.noCacheFields) { facts.flags.insert(.noCache) }
+    if !HTTPFields.decisive.isDisjoint(with: directives.noCacheFields) { freshness.flags.insert(.noCache) }
     // 5.2.2.4 and 5.2.2.7: the named fields are dropped, so that they cannot be reused.
     let dropped = directives.noCacheFields + (options.mode == .shared ? directives.privateFields : [])
     var fields = response.fields.withoutHopByHop(and: dropped)
     // 9110 6.6.1
-    if facts.flags.contains(.dateAssumed) { fields.set("Date", HTTPDate.format(responseTime)) }
-    return .store(fields: fields, facts: facts)
+    if freshness.flags.contains(.dateAssumed) { fields.set("Date", HTTPDate.format(responseTime)) }
+    return .store(fields: fields, freshness: freshness)
   }
 
   /// Returns the refusal that applies to a stored response after an update by a 304 or a response to HEAD.

@@ -16,10 +16,10 @@ extension ResponseStore {
     return StoreStatistics(
       hits: counts.lookups.hits,
       misses: counts.lookups.misses,
-      stores: counts.stores.load(ordering: .relaxed),
+      writes: counts.writes.load(ordering: .relaxed),
       updates: counts.updates.load(ordering: .relaxed),
       droppedWrites: counts.droppedWrites.load(ordering: .relaxed),
-      supersededStores: counts.supersededStores.load(ordering: .relaxed),
+      supersededWrites: counts.supersededWrites.load(ordering: .relaxed),
       removals: counts.removalCounts,
       corruptRecords: counts.corruptRecords.load(ordering: .relaxed),
       mapFullRetries: counts.mapFullRetries.load(ordering: .relaxed),

@@ -269,19 +269,19 @@ public final class ResponseStore: Sendable {
   /// - Returns: Whether the update was accepted; false if it was dropped.
   @discardableResult
   public func update(
-    _ stored: StoredResponse, fields: HTTPFields, facts: FreshnessInfo, waitsForSpace: Bool = true
+    _ stored: StoredResponse, fields: HTTPFields, freshness: FreshnessInfo, waitsForSpace: Bool = true
   ) -> Bool {
-    intake.update(stored, fields: fields, facts: facts, waitsForSpace: waitsForSpace, by: nil)
+    intake.update(stored, fields: fields, freshness: freshness, waitsForSpace: waitsForSpace, by: nil)
   }
 
   /// Updates a response for a holder of copies, which replaces its own copy itself. All others have dropped theirs on
   /// return.
   @discardableResult
   package func update(
-    _ stored: StoredResponse, fields: HTTPFields, facts: FreshnessInfo, waitsForSpace: Bool,
+    _ stored: StoredResponse, fields: HTTPFields, freshness: FreshnessInfo, waitsForSpace: Bool,
     by writer: (any CopyHolder)?
   ) -> Bool {
-    intake.update(stored, fields: fields, facts: facts, waitsForSpace: waitsForSpace, by: writer)
+    intake.update(stored, fields: fields, freshness: freshness, waitsForSpace: waitsForSpace, by: writer)
   }
 
   /// Deletes the stored response that a newer one replaces, which itself is not stored.

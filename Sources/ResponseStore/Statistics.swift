@@ -32,7 +32,7 @@ public struct StoreStatistics: Sendable, Hashable {
   /// Lookups that found no response.
   public var misses: Int
   /// Responses committed.
-  public var stores: Int
+  public var writes: Int
   /// Record headers updated after a validation.
   public var updates: Int
   /// Responses that were accepted and not written.
@@ -40,7 +40,7 @@ public struct StoreStatistics: Sendable, Hashable {
   /// They were too large, were removed first, found the queue or the disk full, or updated a response that was gone.
   public var droppedWrites: Int
   /// Writes that a newer write for the same cache key and Vary key replaced in the queue.
-  public var supersededStores: Int
+  public var supersededWrites: Int
   /// Entries that left the store, by reason.
   public var removals: [RemovalReason: Int]
   /// Records whose bytes did not match their checksum.
@@ -71,10 +71,10 @@ public struct StoreStatistics: Sendable, Hashable {
 /// The counters behind ``StoreStatistics``. Each is exact, but they are not read as one snapshot.
 final class StoreCounters: Sendable {
   let lookups = StripedLookupCounter()
-  let stores = Atomic<Int>(0)
+  let writes = Atomic<Int>(0)
   let updates = Atomic<Int>(0)
   let droppedWrites = Atomic<Int>(0)
-  let supersededStores = Atomic<Int>(0)
+  let supersededWrites = Atomic<Int>(0)
   let corruptRecords = Atomic<Int>(0)
   let mapFullRetries = Atomic<Int>(0)
   let commits = Atomic<Int>(0)

@@ -13,9 +13,9 @@ public struct StoreError: Error, Sendable, Hashable {
     /// `data.mdb` exists and is not a store of this library.
     case notAStore
     /// There is no store, and ``ResponseStore/Options/opensExistingOnly`` forbids creating one.
-    case missing
+    case notFound
     /// The data is corrupt, and ``ResponseStore/Options/opensExistingOnly`` forbids quarantining it.
-    case damaged
+    case corrupt
     /// The data has another version, and ``ResponseStore/Options/opensExistingOnly`` forbids quarantining it.
     case unsupportedFormat
     /// Another process uses the directory with another version of the format.
@@ -23,7 +23,7 @@ public struct StoreError: Error, Sendable, Hashable {
     /// A process in another PID namespace, such as another container, uses the directory.
     case otherProcessNamespace
     /// Another process uses the directory, and its data file is corrupt.
-    case damagedAndInUse
+    case corruptAndInUse
     /// Another process held the lock for opening the directory for too long.
     case busy
     /// The store failed while it was open: its data is corrupt, or a removal could not be logged.

@@ -125,11 +125,11 @@ enum GetCommand: Command {
         "url": .string(text), "finalURL": .string(url), "status": .number(status), "source": .string(word(result)),
         "age": .number(result.age), "timeLeft": result.timeToLive.map { .seconds($0) } ?? .null,
         "microseconds": .number(microseconds), "bodyByteCount": .number(result.data.count),
-        "reason": .string(result.reason.id), "refusal": result.refusal.map { .string($0.id) } ?? .null,
+        "reason": .string(result.reason.id), "refusal": result.storageRefusal.map { .string($0.id) } ?? .null,
       ]
       return json.compact + "\n"
     }
-    let notStored = "not stored" + (result.refusal.map { " (\($0.id))" } ?? "")
+    let notStored = "not stored" + (result.storageRefusal.map { " (\($0.id))" } ?? "")
     let left = result.timeToLive.map { Format.timeToLive($0) + ($0 > 0 ? " left" : "") } ?? notStored
     return [
       String(status), word(result).padded(to: 11), result.reason.id.padded(to: 12),

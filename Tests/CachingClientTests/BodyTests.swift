@@ -20,7 +20,7 @@ struct BodyTests {
     }
     #expect(try await fixture.client.respond(to: get(), over: transport).text() == text)
     #expect(fixture.storage.entryCount == 0)
-    #expect(fixture.client.statistics.refused["body-too-large"] == 1)
+    #expect(fixture.client.statistics.storageRefusals["body-too-large"] == 1)
   }
 
   @Test("A body in memory above the limit is not stored")
@@ -44,7 +44,7 @@ struct BodyTests {
     #expect(fixture.storage.entryCount == 1)
     fixture.clock.advance(by: 100)
     #expect(try await fixture.client.respond(to: get(), over: transport).text() == "body 2")
-    #expect(fixture.client.statistics.refused["unproven-end"] == 1)
+    #expect(fixture.client.statistics.storageRefusals["unproven-end"] == 1)
     // The stored response is older than the new one.
     #expect(fixture.storage.entryCount == 0)
     #expect(try await fixture.client.respond(to: get(), over: transport).text() == "body 3")

@@ -107,7 +107,7 @@ struct InvalidationTests {
     gate.open()
     #expect(try await early.value == "old")
     #expect(try await fixture.client.storedResponse(to: get("http://example.com/a?x=1"))?.text() == "new")
-    #expect(fixture.client.statistics.refused["overtaken"] == 1)
+    #expect(fixture.client.statistics.storageRefusals["invalidated-in-flight"] == 1)
   }
 
   @Test("A 304 in flight does not restore an invalidated response")

@@ -166,7 +166,7 @@ struct ReleaseTests {
     _ = try await fixture.client.respond(to: get(method: "DELETE"), over: transport)
     held.withLock { $0.forEach { $0.1($0.0) } }
     #expect(fixture.storage.entryCount == 0)
-    #expect(fixture.client.statistics.refused["overtaken"] == 1)
+    #expect(fixture.client.statistics.storageRefusals["invalidated-in-flight"] == 1)
     _ = try await fixture.client.respond(to: request, over: transport)
     held.withLock { $0 = [] }
     #expect(fixture.storage.entryCount == 0)

@@ -13,7 +13,7 @@ struct StoringTests {
     let response = try await fixture.client.respond(to: get(willStore: { _ in nil }), over: transport)
     #expect(try await response.text() == "body")
     #expect(fixture.storage.entryCount == 0)
-    #expect(fixture.client.statistics.refused["refused-by-caller"] == 1)
+    #expect(fixture.client.statistics.storageRefusals["refused-by-caller"] == 1)
   }
 
   @Test(

@@ -72,7 +72,7 @@ struct UserSeparationTests {
     let transport = echo(fixture, "max-age=60")
     _ = try await fixture.client.respond(to: get(Self.users[0]), over: transport)
     #expect(fixture.storage.entryCount == 0)
-    #expect(fixture.client.statistics.refused["authorization"] == 1)
+    #expect(fixture.client.statistics.storageRefusals["authorization"] == 1)
     _ = try await fixture.client.respond(to: get(Self.users[0]), over: echo(fixture, "public, max-age=60"))
     #expect(fixture.storage.entryCount == 1)
   }

@@ -14,10 +14,10 @@ import HTTPCaching
   again.withUnsafeBytes { precondition(FieldCoding.decodeVary($0) == vary) }
 
   guard let record = RecordHeaderView(bytes) else { return }
-  let facts = record.facts
+  let freshness = record.freshness
   let now = Date(timeIntervalSince1970: 1_800_000_000)
-  _ = facts.wholeAge(at: now)
-  _ = facts.isFresh(at: now)
+  _ = freshness.wholeAge(at: now)
+  _ = freshness.isFresh(at: now)
   _ = FieldCoding.decodeFields(record.fields)
   _ = FieldCoding.decodeVary(record.vary)
   _ = record.attachment.count

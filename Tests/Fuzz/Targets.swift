@@ -25,7 +25,7 @@ func parts(_ bytes: UnsafeRawBufferPointer, atMost count: Int) -> [String] {
 
 private struct Stored: StoredResponseMetadata {
   var status = 200
-  var facts: FreshnessInfo
+  var freshness: FreshnessInfo
   var fields: HTTPFields
   var bodyByteCount = 1000
 }
@@ -56,11 +56,11 @@ private struct Stored: StoredResponseMetadata {
     options.mode = mode
     let response = ResponseHead(status: 200, fields: fields)
     guard
-      case .store(let kept, let facts) = Storability.decide(
+      case .store(let kept, let freshness) = Storability.decide(
         request: RequestHead(url: url), response: response, requestTime: now, responseTime: now, options: options)
     else { continue }
-    precondition((0...FreshnessInfo.maximumSeconds).contains(facts.lifetime))
-    let stored = Stored(facts: facts, fields: kept)
+    precondition((0...FreshnessInfo.maximumSeconds).contains(freshness.lifetime))
+    let stored = Stored(freshness: freshness, fields: kept)
     let later = now.addingTimeInterval(30)
     _ = Reuse.decide(request: request, stored: stored, policy: .useProtocolCachePolicy, now: later, options: options)
     if case .serve = Reuse.decide(
@@ -118,17 +118,17 @@ private struct Stored: StoredResponseMetadata {
   let fields: HTTPFields = ["Cache-Control": "max-age=3600", "ETag": line(3), "Content-Range": line(1)]
   for status in [200, 206] {
     guard
-      case .store(let kept, let facts) = Storability.decide(
+      case .store(let kept, let freshness) = Storability.decide(
         request: request, response: ResponseHead(status: status, fields: fields), requestTime: now, responseTime: now,
         options: CachingOptions())
     else { continue }
-    let stored = Stored(status: status, facts: facts, fields: kept, bodyByteCount: line(4).utf8.count)
+    let stored = Stored(status: status, freshness: freshness, fields: kept, bodyByteCount: line(4).utf8.count)
     let decision = Reuse.decide(
       request: request, stored: stored, policy: .useProtocolCachePolicy, now: now, options: CachingOptions())
     if case .partial(let range, _, _, _) = decision, let held = PartialContent.bodyRange(of: range, in: stored) {
       precondition(held.lowerBound >= 0 && held.upperBound <= stored.bodyByteCount && held.count == range.count)
     }
-    let combination = PartialContent.combine(fields: kept, facts: facts, byteCount: 5, stored: stored)
+    let combination = PartialContent.combine(fields: kept, freshness: freshness, byteCount: 5, stored: stored)
     guard case .combine(_, _, _, let pieces) = combination else { continue }
     for piece in pieces {
       switch piece {

@@ -121,9 +121,10 @@ struct ConditionTests {
     #expect(sent["X"] == "1")
     // Row 67: the client's own tag is not sent. It is evaluated against the validated response.
     let stored = try #require(stale.stored)
-    #expect(word(Reuse.answer(request: request, stored: stored, now: start, rule: .validated)) == "serve:validated")
+    #expect(
+      word(Reuse.decideResponse(request: request, stored: stored, now: start, rule: .validated)) == "serve:validated")
     let current = RequestHead(url: target, fields: fields(Self.match("\"a\"")))
-    #expect(word(Reuse.answer(request: current, stored: stored, now: start, rule: .validated)) == "304")
+    #expect(word(Reuse.decideResponse(request: current, stored: stored, now: start, rule: .validated)) == "304")
   }
 
   /// Row 63: background validation copies the target and the fields that `Vary` names, but no cache directives.

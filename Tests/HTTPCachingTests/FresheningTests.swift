@@ -156,11 +156,11 @@ struct FresheningTests {
   /// Row 72: the age is counted from the 304, and the lifetime comes from the updated fields.
   @Test func freshnessIsRecomputed() throws {
     let stored = try #require(Self.exchange(Self.strong + [("Age", "50")]).stored)
-    guard case .update(let fields, let facts, _) = Self.freshen(stored, with: Self.strong) else {
+    guard case .update(let fields, let freshness, _) = Self.freshen(stored, with: Self.strong) else {
       Issue.record("not updated")
       return
     }
-    #expect(facts.remaining(at: Self.later) == 60)
+    #expect(freshness.timeToLive(at: Self.later) == 60)
     #expect(!fields.contains("Age"))
     #expect(fields["Date"] == HTTPDate.format(Self.later))
     guard
@@ -170,7 +170,7 @@ struct FresheningTests {
       Issue.record("not updated")
       return
     }
-    #expect(longer.remaining(at: Self.later) == 591)
+    #expect(longer.timeToLive(at: Self.later) == 591)
   }
 
   /// Rows 16 and 72: an incomplete response stays incomplete, and line breaks in a 304 are removed.
@@ -179,11 +179,12 @@ struct FresheningTests {
       request: [("Range", "bytes=0-10")], status: 206,
       response: dated([("Cache-Control", "max-age=60"), ("Content-Range", "bytes 0-10/20")] + Self.strong))
     let stored = try #require(exchange.stored)
-    guard case .update(let fields, let facts, _) = Self.freshen(stored, with: Self.strong + [("X", "a\r\nb")]) else {
+    guard case .update(let fields, let freshness, _) = Self.freshen(stored, with: Self.strong + [("X", "a\r\nb")])
+    else {
       Issue.record("not updated")
       return
     }
-    #expect(facts.flags.contains(.incomplete))
+    #expect(freshness.flags.contains(.incomplete))
     #expect(fields["Content-Range"] == "bytes 0-10/20" && fields["X"] == "a  b")
   }
 
@@ -226,9 +227,9 @@ struct FresheningTests {
       request: RequestHead(method: "HEAD", url: target),
       stored: stored, requestTime: Self.later, responseTime: Self.later, options: CachingOptions())
     #expect(word(outcome) == test.expected)
-    if case .markStale(let facts, _) = outcome {
+    if case .markStale(let freshness, _) = outcome {
       var outdated = stored
-      outdated.facts = facts
+      outdated.freshness = freshness
       let decision = Reuse.decide(
         request: RequestHead(url: target, fields: fields([("Cache-Control", "max-stale")])), stored: outdated,
         policy: .useProtocolCachePolicy, now: start, options: CachingOptions())

@@ -154,9 +154,9 @@ struct FreshnessTests {
   @Test("The TTL at receipt follows from the fields and the options", arguments: maxAge + expires + heuristics + ages)
   func freshness(_ test: Case) throws {
     let exchange = Exchange(status: test.status, response: test.lines, delay: test.delay, options: test.options)
-    let facts = try #require(exchange.stored).facts
-    #expect(max(0, facts.remaining(at: start)) == test.remaining)
-    #expect(facts.isFresh(at: start) == (test.remaining > 0))
+    let freshness = try #require(exchange.stored).freshness
+    #expect(max(0, freshness.timeToLive(at: start)) == test.remaining)
+    #expect(freshness.isFresh(at: start) == (test.remaining > 0))
   }
 
   static let targeted = shared { $0.targetedFieldNames = ["CDN-Cache-Control", "Edge-Cache-Control"] }
@@ -218,10 +218,10 @@ struct FreshnessTests {
 
   /// Row 48: the age never decreases; a clock that is set back cannot make a response younger.
   @Test func ageWithAClockSetBack() throws {
-    let facts = try #require(Exchange(response: Self.aged("5")).stored).facts
-    #expect(facts.currentAge(at: start.addingTimeInterval(-1000)) == 5)
-    #expect(facts.currentAge(at: start.addingTimeInterval(10.5)) == 15.5)
-    #expect(facts.wholeAge(at: start.addingTimeInterval(10.5)) == 15)
-    #expect(facts.wholeAge(at: .distantFuture) == 2_147_483_648)
+    let freshness = try #require(Exchange(response: Self.aged("5")).stored).freshness
+    #expect(freshness.currentAge(at: start.addingTimeInterval(-1000)) == 5)
+    #expect(freshness.currentAge(at: start.addingTimeInterval(10.5)) == 15.5)
+    #expect(freshness.wholeAge(at: start.addingTimeInterval(10.5)) == 15)
+    #expect(freshness.wholeAge(at: .distantFuture) == 2_147_483_648)
   }
 }

@@ -98,6 +98,6 @@ struct InvalidationTests {
     let lines: Lines = test.lines.map { ("Cache-Groups", $0) }
     #expect(CacheGroups.groups(of: fields(lines)) == test.groups)
     let stored = try #require(Exchange(response: dated([("Cache-Control", "max-age=9")] + lines)).stored)
-    #expect(stored.facts.flags.contains(.hasGroups) == !lines.isEmpty)
+    #expect(stored.freshness.flags.contains(.hasGroups) == !lines.isEmpty)
   }
 }

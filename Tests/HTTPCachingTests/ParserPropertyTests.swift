@@ -65,11 +65,11 @@ struct ParserPropertyTests {
       if Bool.random(using: &random) { flags = [] }
       let numbers: [Double] = [0, 1, -1, .infinity, -.infinity, .nan, 1e300]
       func number() -> Double { numbers.randomElement(using: &random) ?? 0 }
-      let facts = FreshnessInfo(
+      let freshness = FreshnessInfo(
         responseTime: received, initialAge: number(), lifetime: number(), date: sent, staleWhileRevalidate: number(),
         staleIfError: number(), flags: flags)
       let stored = Stored(
-        status: response.status, facts: facts, fields: response.fields,
+        status: response.status, freshness: freshness, fields: response.fields,
         bodyByteCount: [0, 5, .max].randomElement(using: &random) ?? 0)
       for policy in RequestPolicy.allCases {
         let decision = Reuse.decide(request: request, stored: stored, policy: policy, now: now, options: options)
@@ -78,7 +78,7 @@ struct ParserPropertyTests {
           _ = PartialContent.bodyRange(of: range, in: stored)
         }
       }
-      _ = Reuse.answer(request: request, stored: stored, now: now, rule: .validated)
+      _ = Reuse.decideResponse(request: request, stored: stored, now: now, rule: .validated)
       _ = request.validating(stored)
       _ = Freshening.decide(
         notModified: response, request: request, stored: stored, isOnlyEntry: true, requestTime: sent,
@@ -86,7 +86,7 @@ struct ParserPropertyTests {
         options: options)
       _ = Freshening.decide(
         head: response, request: request, stored: stored, requestTime: sent, responseTime: received, options: options)
-      _ = PartialContent.combine(fields: request.fields, facts: facts, byteCount: 5, stored: stored)
+      _ = PartialContent.combine(fields: request.fields, freshness: freshness, byteCount: 5, stored: stored)
       _ = Invalidation.targets(request: request, response: response)
       // Row 29: a Vary key matches the request that it was made from, unless it never matches.
       let varyKey = VaryKey(request: request, response: response.fields, credentialDigest: { "d" + $0 })

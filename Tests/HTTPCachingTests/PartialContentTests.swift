@@ -155,15 +155,15 @@ struct PartialContentTests {
     let old = try #require(test.old.stored)
     let new = fields(
       dated([("Content-Range", test.range), ("ETag", test.tag), ("X", "new"), ("Content-Length", "\(test.count)")]))
-    var facts = old.facts
-    facts.lifetime = 99
-    facts.flags.insert(.incomplete)
-    switch PartialContent.combine(fields: new, facts: facts, byteCount: test.count, stored: old) {
+    var freshness = old.freshness
+    freshness.lifetime = 99
+    freshness.flags.insert(.incomplete)
+    switch PartialContent.combine(fields: new, freshness: freshness, byteCount: test.count, stored: old) {
     case .replace(let rule): #expect(rule.id == test.expected)
-    case .combine(let status, let fields, let facts, let pieces):
+    case .combine(let status, let fields, let freshness, let pieces):
       let range = fields["Content-Range"]
       #expect((range.map { "\(status) \($0)" } ?? "\(status)") == test.expected)
-      #expect(facts.flags.contains(.incomplete) == (status == 206) && facts.lifetime == 99)
+      #expect(freshness.flags.contains(.incomplete) == (status == 206) && freshness.lifetime == 99)
       // Row 19: the new fields replace the old ones. Row 89: the length is that of the combined body.
       #expect(fields["X"] == "new")
       let total = pieces.reduce(0) { $0 + span($1).count }

@@ -225,8 +225,8 @@ struct StorabilityTests {
     let lines: Lines = [("Cache-Control", "max-age=60")] + (date.map { [("Date", $0)] } ?? [])
     let stored = try #require(Exchange(response: lines).stored)
     #expect(stored.fields.values(of: "Date") == ["Fri, 15 Jan 2027 08:00:00 GMT"])
-    #expect(stored.facts.date == start)
-    #expect(stored.facts.flags.contains(.dateAssumed))
+    #expect(stored.freshness.date == start)
+    #expect(stored.freshness.flags.contains(.dateAssumed))
   }
 
   /// Row 12; RFC 9111, 5.2.2.4: if a named field cannot be dropped, the whole response requires validation.

@@ -38,7 +38,7 @@ let target = URL(string: "https://example.com/a?b=1")!
 
 struct Stored: StoredResponseMetadata {
   var status = 200
-  var facts: FreshnessInfo
+  var freshness: FreshnessInfo
   var fields: HTTPFields
   var bodyByteCount = 11
 }
@@ -54,7 +54,7 @@ func word(_ decision: ReuseDecision) -> String {
   case .notModified(_, let background, _): "304\(mark(background))"
   case .partial(let range, _, let background, _): "206 \(range.first)-\(range.last)\(mark(background))"
   case .unsatisfiableRange(let length, _, _): "416 \(length)"
-  case .complete(let fields, _): "complete \(fields["Range"] ?? "") \(fields["If-Range"] ?? "")"
+  case .fetchMissingRange(let fields, _): "complete \(fields["Range"] ?? "") \(fields["If-Range"] ?? "")"
   case .gatewayTimeout(let rule): "504:\(rule.id)"
   }
 }
@@ -86,8 +86,8 @@ struct Exchange: Sendable {
   }
 
   var stored: Stored? {
-    guard case .store(let fields, let facts) = storability() else { return nil }
-    return Stored(status: status, facts: facts, fields: fields, bodyByteCount: bodyByteCount)
+    guard case .store(let fields, let freshness) = storability() else { return nil }
+    return Stored(status: status, freshness: freshness, fields: fields, bodyByteCount: bodyByteCount)
   }
 
   /// Names the decision for the second request.

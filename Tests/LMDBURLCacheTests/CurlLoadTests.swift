@@ -173,7 +173,7 @@ struct CurlLoadTests {
       #expect(ofCut == .networkConnectionLost)
       let result = try await cache.load(URLRequest(origin.url("/open")))
       #expect(result.data.text == "hello")
-      #expect(result.refusal?.id == "unproven-end")
+      #expect(result.storageRefusal?.id == "unproven-end")
       for path in ["/cut", "/open"] { #expect(!cache.isCached(origin.url(path))) }
     }
   }

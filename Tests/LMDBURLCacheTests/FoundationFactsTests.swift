@@ -195,7 +195,7 @@ struct FoundationFactsTests {
       LMDBURLCache(memoryCapacity: 1 << 20, diskCapacity: 0, diskPath: "/nonexistent").key(for: URLRequest(url: url)))
     let record = CacheEntry(
       key: key, status: 200, fields: ["Content-Type": "text/plain"], body: Data("b".utf8),
-      facts: .unknown(at: Date()), vary: .init(fields: []), attachment: nil, storedAt: Date())
+      freshness: .unknown(at: Date()), vary: .init(fields: []), attachment: nil, storedAt: Date())
     let stored: CachedURLResponse = LMDBCachedURLResponse(record)
     #expect(stored.data.text == "b")
     #expect(stored.response.mimeType == "text/plain")

@@ -46,8 +46,8 @@ final class LoadResultTests {
     #expect(try #require(hit.timeToLive) > 300)
     #expect(try await load("/moved").response.url == origin.url("/fresh"))
     let refused = try await load("/refused")
-    #expect(refused.timeToLive == nil && refused.refusal?.id == "no-store")
-    #expect(fetched.refusal == nil && hit.refusal == nil)
+    #expect(refused.timeToLive == nil && refused.storageRefusal?.id == "no-store")
+    #expect(fetched.storageRefusal == nil && hit.storageRefusal == nil)
     #expect(try await load("/checked").source == .network)
     #expect(try await load("/checked").source == .revalidated)
   }

@@ -37,7 +37,7 @@ struct RecoveryTests {
     store(cache)
     #expect(cache.flush())
     #expect(cache.isCached(Self.url))
-    let stores = cache.statistics.disk?.stores
+    let stores = cache.statistics.disk?.writes
     let old = cache.core.store
     try damageCounters(of: fixture.directory)
     // The next commit detects the corruption.
@@ -51,7 +51,7 @@ struct RecoveryTests {
     #expect(cache.flush())
     #expect(cache.isCached(Self.url))
     #expect(cache.core.store?.entryCount == 1)
-    #expect(cache.statistics.disk?.stores == stores.map { $0 + 1 })
+    #expect(cache.statistics.disk?.writes == stores.map { $0 + 1 })
     #expect(mode(fixture.directory.path + "/data.mdb.damaged") == 0o600)
     let lines = fixture.logged.all
     #expect(lines.count { $0.contains("The store failed") } == 1)

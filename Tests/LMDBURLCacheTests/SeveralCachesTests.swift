@@ -145,7 +145,8 @@ struct SeveralCachesTests {
     let stored = try #require(store.lookup(key))
     store.store(
       NewResponse(
-        key: key, status: 200, fields: stored.fields, body: Data("new".utf8), facts: stored.facts, vary: stored.vary))
+        key: key, status: 200, fields: stored.fields, body: Data("new".utf8), freshness: stored.freshness,
+        vary: stored.vary))
     #expect(fixture.cache.cachedResponse(for: request)?.data.text == "new")
     await fixture.finish()
   }

@@ -44,7 +44,7 @@ struct CapacityTests {
     fixture.drain()
     let statistics = fixture.store.statistics
     #expect(statistics.droppedWrites == 0)
-    #expect(statistics.stores + statistics.supersededStores == number)
+    #expect(statistics.writes + statistics.supersededWrites == number)
     #expect(statistics.entryCount > 0)
     // Most of a capacity that is not tiny is used. Small records share pages, of which eviction deletes only a part.
     let usedPercentage = capacity < 4 << 20 ? 20 : largest < 4e3 ? 30 : 65

@@ -285,7 +285,7 @@ struct DamageTests {
       NewResponse(
         key: RequestKey(urlString: Self.url)!, status: 200, fields: HTTPFields([("A", "b"), ("C", "d")]),
         body: Data("body".utf8),
-        facts: FreshnessInfo(responseTime: Date(), initialAge: 0, lifetime: 1, date: Date()),
+        freshness: FreshnessInfo(responseTime: Date(), initialAge: 0, lifetime: 1, date: Date()),
         vary: VaryKey(fields: [VaryKey.Field(name: "x", value: nil)])),
       storedAt: Date(), removalSequence: 7, inlineByteCount: 2000, bodyChecksum: 1)
     for _ in 0..<5000 {
@@ -296,7 +296,7 @@ struct DamageTests {
       if Bool.random(using: &random) { bytes.removeLast(Int.random(in: 0..<bytes.count, using: &random)) }
       bytes.withUnsafeBytes { raw in
         guard let head = RecordHeaderView(raw) else { return }
-        _ = (FieldCoding.decodeFields(head.fields), FieldCoding.decodeVary(head.vary), head.facts, head.status)
+        _ = (FieldCoding.decodeFields(head.fields), FieldCoding.decodeVary(head.vary), head.freshness, head.status)
         _ = (RequestKey(storedBytes: [UInt8](head.key)).description, [UInt8](head.attachment))
         if head.isBodyInline {
           #expect(CopiedRecord(head, rowID: 1, snapshot: 0, hasOthers: false).body.elementsEqual(head.inlineBody))

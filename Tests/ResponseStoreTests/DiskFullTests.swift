@@ -74,8 +74,8 @@ struct DiskFullTests {
       }
       #expect(fixture.store.statistics.droppedWrites > before.droppedWrites)
       #expect(
-        fixture.store.statistics.droppedWrites + fixture.store.statistics.stores
-          == before.droppedWrites + before.stores + 100)
+        fixture.store.statistics.droppedWrites + fixture.store.statistics.writes
+          == before.droppedWrites + before.writes + 100)
       for number in 0..<50 { #expect(fixture.body("http://a.example/\(number)") == body10000(number)) }
       #expect(fixture.logged.all.count == 1)
       disk.freeSpace()

@@ -46,7 +46,7 @@ struct EvictionOrderTests {
     let fixture = try StoreFixture(capacity: 4 << 20)
     defer { fixture.finish() }
     var response = fixture.response("http://a.example/")
-    response.facts.flags = .strongETag
+    response.freshness.flags = .strongETag
     fixture.store.store(response)
     fixture.clock.advance(by: 1e6)
     fill(fixture, (0..<150).map { "http://a.example/\($0)" })

@@ -36,8 +36,8 @@ struct EvictionPlanTests {
 
     mutating func use(_ entry: IndexEntry) {
       guard let slot = index.slot(of: entry.tag, rowID: entry.rowID) else { return }
-      index.recordUse(of: .init(rowID: entry.rowID, slot: slot, facts: index.facts(slot)))
-      rows[entry.rowID] = IndexEntry(facts: index.facts(slot), place: index.place(slot))
+      index.recordUse(of: .init(rowID: entry.rowID, slot: slot, tagWord: index.tagWord(slot)))
+      rows[entry.rowID] = IndexEntry(tagWord: index.tagWord(slot), rowWord: index.rowWord(slot))
     }
 
     mutating func remove(_ entry: IndexEntry) {

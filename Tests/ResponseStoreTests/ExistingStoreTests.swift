@@ -27,8 +27,8 @@ struct ExistingStoreTests {
   func missing() throws {
     let directory = try emptyDirectory()
     defer { try? FileManager.default.removeItem(at: directory) }  // A leftover directory does no harm.
-    expectFailure(.missing, directory.path)
-    expectFailure(.missing, directory.appendingPathComponent("a/b").path)
+    expectFailure(.notFound, directory.path)
+    expectFailure(.notFound, directory.appendingPathComponent("a/b").path)
     #expect(try FileManager.default.contentsOfDirectory(atPath: directory.path) == [])
   }
 
@@ -59,7 +59,7 @@ struct ExistingStoreTests {
     fixture.store.close()
     let data = fixture.directory + "/data.mdb"
     #expect(truncate(data, 4096) == 0)
-    expectFailure(.damaged, fixture.directory)
+    expectFailure(.corrupt, fixture.directory)
     #expect(FileManager.default.fileExists(atPath: data))
   }
 
@@ -91,7 +91,7 @@ struct ExistingStoreTests {
     // The state that such a process leaves: a marker and a table without a format version.
     try StoreDirectory(path: directory.path, allowsUntrusted: false).writeMarker()
     try makePartOfAStore(directory.path)
-    expectFailure(.damaged, directory.path)
+    expectFailure(.corrupt, directory.path)
     var options = ResponseStore.Options(capacityByteCount: 16 << 20)
     options.log = { _ in }
     let store = try ResponseStore.open(directory: directory.path, options: options)

@@ -29,14 +29,14 @@ struct GoldenStoreTests {
       var variant = fixture.response(
         "http://variants.example/", body: Data(name.utf8),
         vary: VaryKey(fields: [.init(name: "accept-language", value: value)]))
-      variant.facts.flags = [.hasVary]
+      variant.freshness.flags = [.hasVary]
       all.append(variant)
     }
     var validated = fixture.response(
       "http://facts.example/", fields: ["ETag": "\"v\"", "Set-Cookie": "a", "set-cookie": "b"])
     validated.status = 404
     validated.attachment = [0, 1, 255]
-    validated.facts = FreshnessInfo(
+    validated.freshness = FreshnessInfo(
       responseTime: fixture.clock.now - 5, initialAge: 2.5, lifetime: 1e6, date: fixture.clock.now - 8,
       staleWhileRevalidate: 30, staleIfError: 60, flags: [.strongETag, .mustRevalidate])
     all.append(validated)
@@ -111,7 +111,7 @@ struct GoldenStoreTests {
       #expect(found.status == expected.status)
       #expect(found.fields == expected.fields)
       #expect(found.body == expected.body)
-      #expect(found.facts == expected.facts)
+      #expect(found.freshness == expected.freshness)
       #expect(found.attachment == expected.attachment)
       #expect(found.storedAt == fixture.clock.now)
     }

@@ -341,7 +341,7 @@ extension RecordDatabase {
   fileprivate func loseEverySecondSlot() throws(LMDBError) {
     try write { (_) in
       guard let current = index.current else { return }
-      for slot in stride(from: 0, to: current.allSlotCount, by: 2) { current.setFacts(slot, 0) }
+      for slot in stride(from: 0, to: current.allSlotCount, by: 2) { current.setTagWord(slot, 0) }
     }
   }
 }

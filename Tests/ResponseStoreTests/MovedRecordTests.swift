@@ -69,7 +69,7 @@ struct MovedRecordTests {
     defer { fixture.finish() }
     let found = try #require(fixture.store.lookup(fixture.key(Self.url(number))))
     try move(number, in: fixture)
-    #expect(fixture.store.update(found, fields: ["ETag": "\"new\""], facts: fixture.facts()))
+    #expect(fixture.store.update(found, fields: ["ETag": "\"new\""], freshness: fixture.freshness()))
     fixture.drain()
     let updated = try #require(fixture.store.lookup(fixture.key(Self.url(number))))
     #expect(updated.fields["ETag"] == "\"new\"")

@@ -336,7 +336,7 @@ struct OpeningTests {
     fixture.store.removeAll()
     var held: ResponseStore? = fixture.store
     fixture.close()
-    #expect(code(fixture.directory) == .damagedAndInUse)
+    #expect(code(fixture.directory) == .corruptAndInUse)
     withExtendedLifetime(held) {}
     held = nil
     try fixture.open()

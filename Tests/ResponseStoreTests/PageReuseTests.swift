@@ -83,7 +83,7 @@ struct PageReuseTests {
     // Such a record can be borrowed, updated, read after reopening, and removed.
     let url = "http://large.example/7"
     let found = try #require(fixture.store.lookup(fixture.key(url)))
-    fixture.store.update(found, fields: ["ETag": "\"new\""], facts: fixture.facts())
+    fixture.store.update(found, fields: ["ETag": "\"new\""], freshness: fixture.freshness())
     fixture.drain()
     try fixture.reopen()
     var borrowed = Data()

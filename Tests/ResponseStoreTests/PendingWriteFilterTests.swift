@@ -14,7 +14,7 @@ struct PendingWriteFilterTests {
     let now = Date(timeIntervalSinceReferenceDate: 0)
     let response = NewResponse(
       key: try key(number), status: 200, fields: HTTPFields(), body: Data([1]),
-      facts: FreshnessInfo(responseTime: now, initialAge: 0, lifetime: 60, date: now),
+      freshness: FreshnessInfo(responseTime: now, initialAge: 0, lifetime: 60, date: now),
       vary: VaryKey(fields: []))
     return PendingWrite(response, storedAt: now, snapshot: 0, inlineByteCount: 1000)
   }

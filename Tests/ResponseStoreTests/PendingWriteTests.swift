@@ -12,7 +12,7 @@ struct PendingWriteTests {
   private func response(_ body: [UInt8] = [1]) throws -> NewResponse {
     NewResponse(
       key: try #require(RequestKey(urlString: "http://example.com/")), status: 200, fields: HTTPFields(),
-      body: Data(body), facts: FreshnessInfo(responseTime: now, initialAge: 0, lifetime: 60, date: now),
+      body: Data(body), freshness: FreshnessInfo(responseTime: now, initialAge: 0, lifetime: 60, date: now),
       vary: VaryKey(fields: []))
   }
 

@@ -53,7 +53,7 @@ func childResponse(_ url: String, body: Data = Data("body".utf8)) -> NewResponse
   let now = Date()
   return NewResponse(
     key: RequestKey(urlString: url)!, status: 200, fields: HTTPFields([("Content-Type", "text/plain")]), body: body,
-    facts: FreshnessInfo(responseTime: now, initialAge: 0, lifetime: 60, date: now),
+    freshness: FreshnessInfo(responseTime: now, initialAge: 0, lifetime: 60, date: now),
     vary: VaryKey(fields: []))
 }
 
@@ -89,7 +89,7 @@ struct ProcessTests {
       let pending = RequestKey(urlString: "http://a.example/pending")!
       guard store.lookup(pending) == nil else { exit(5) }
       guard store.wasRemoved(key, storedAt: Date(), groups: { [] }, since: &snapshot) else { exit(6) }
-      store.update(old, fields: old.fields, facts: old.facts)
+      store.update(old, fields: old.fields, freshness: old.freshness)
       while store.writePending() {}
       guard store.lookup(pending) == nil, store.lookup(old.key) == nil else { exit(7) }
       guard store.statistics.droppedWrites == 2 else { exit(8) }

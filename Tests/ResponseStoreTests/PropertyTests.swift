@@ -134,7 +134,8 @@ private struct ModelRun {
     let version = "v\(nextID)" + String(repeating: "+", count: pick([0, 0, 600, 3000]))
     let present = model[chosen.key]?[chosen.language]
     let groups = present?.groups ?? []
-    fixture.store.update(chosen.response, fields: fields(version: version, groups: groups), facts: fixture.facts())
+    fixture.store.update(
+      chosen.response, fields: fields(version: version, groups: groups), freshness: fixture.freshness())
     if present?.id == chosen.id { model[chosen.key]?[chosen.language]?.version = version }
     history.append(
       "update to \(version.prefix(9)) of \(chosen.id) at \(chosen.key), \(chosen.language ?? "none"); \(present?.id ?? 0)"
@@ -239,8 +240,8 @@ private struct ModelRun {
 
   private mutating func addStatistics() {
     let statistics = fixture.store.statistics
-    counted += statistics.stores + statistics.updates + statistics.droppedWrites + statistics.supersededStores
-    stored += statistics.stores
+    counted += statistics.writes + statistics.updates + statistics.droppedWrites + statistics.supersededWrites
+    stored += statistics.writes
     removed += statistics.removals.values.reduce(0, +)
     #expect(statistics.corruptRecords == 0)
     #expect(statistics.queuedByteCount == 0)

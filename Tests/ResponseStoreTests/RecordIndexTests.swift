@@ -125,14 +125,14 @@ struct RecordIndexTests {
         digest: 0xfedc_ba98_7654_3210, hostDigest: 0xabcd << 48, rowID: UInt64(rowID), byteCount: byteCount,
         useCount: 9,
         inflation: inflation)
-      let kept = IndexEntry(facts: entry.facts, place: entry.place)
+      let kept = IndexEntry(tagWord: entry.tagWord, rowWord: entry.rowWord)
       #expect((kept.tag, kept.hostTag, kept.useCount) == (0xfe_dcba_9876, 0xabc, 9))
       #expect(kept.rowID == UInt64(rowID))
       #expect(abs(kept.byteCount / Double(min(byteCount, 200 << 30)) - 1) < 0.1 || byteCount > 200 << 30)
       #expect(abs(kept.inflation - inflation) <= inflation / 8000)
-      #expect(kept.facts == entry.facts && kept.place == entry.place)
+      #expect(kept.tagWord == entry.tagWord && kept.rowWord == entry.rowWord)
     }
-    #expect(IndexEntry(digest: 0, hostDigest: 0, rowID: 1, byteCount: 0).facts != 0, "0 marks a free slot")
+    #expect(IndexEntry(digest: 0, hostDigest: 0, rowID: 1, byteCount: 0).tagWord != 0, "0 marks a free slot")
   }
 
   @Test("Writes, replacements and removals keep the index exact while it grows", arguments: [1, 40])

@@ -64,7 +64,7 @@ struct RemovableRecordTests {
     for number in 10..<20 {
       let stored = try #require(fixture.store.lookup(fixture.key(Self.url(number))))
       // This also changes its row in `expiries`.
-      #expect(fixture.store.update(stored, fields: stored.fields, facts: fixture.facts(lifetime: 6000)))
+      #expect(fixture.store.update(stored, fields: stored.fields, freshness: fixture.freshness(lifetime: 6000)))
     }
     try fixture.store.flush()
     let before = fixture.store.entryCount

@@ -223,7 +223,7 @@ struct RemovalTests {
       _ = try ResponseStore.open(directory: fixture.directory, options: .existing)
     } throws: { error in
       let error = error as? StoreError
-      return error?.code == .damaged && error?.reason == "LMDBURLCache.removals is missing or damaged"
+      return error?.code == .corrupt && error?.reason == "LMDBURLCache.removals is missing or damaged"
         && error?.remedy.contains("removes all responses") == true
     }
     try fixture.open()

@@ -217,7 +217,7 @@ struct SegmentCleanerTests {
     #expect(favorites.allSatisfy { fixture.rows.values.contains($0) })
     for key in favorites {
       var matches = fixture.index.matches(of: SplitMix64.mixed(key))
-      #expect(matches.next().map { IndexEntry(facts: $0.facts, place: 0).useCount } == 6)
+      #expect(matches.next().map { IndexEntry(tagWord: $0.tagWord, rowWord: 0).useCount } == 6)
     }
     // The best records are not moved forever: about as many are evicted as are stored.
     #expect(fixture.evicted.count < 1100)

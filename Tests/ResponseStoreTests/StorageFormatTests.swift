@@ -44,12 +44,12 @@ struct StorageFormatTests {
   }
 
   private func response(_ url: String, body: Data) throws -> NewResponse {
-    let facts = FreshnessInfo(
+    let freshness = FreshnessInfo(
       responseTime: Self.storedAt - 1, initialAge: 2, lifetime: 60, date: Self.storedAt - 3, staleWhileRevalidate: 4,
       staleIfError: -1, flags: [.strongETag, .hasVary])
     return NewResponse(
       key: try #require(RequestKey(urlString: url)), status: 200, fields: ["ETag": "\"v\"", "Vary": "Accept, A"],
-      body: body, facts: facts,
+      body: body, freshness: freshness,
       vary: VaryKey(fields: [.init(name: "a", value: nil), .init(name: "accept", value: "*/*")]),
       attachment: [7, 8, 9])
   }
@@ -84,7 +84,8 @@ struct StorageFormatTests {
       let dateRows = try rows("dates")
       let ordered = Self.storedAt.timeIntervalSinceReferenceDate.bitPattern | 1 << 63
       #expect(dateRows.map(\.key) == [big(ordered) + big(UInt64(8))])
-      #expect(dateRows.map(\.value) == [try facts(of: key, host: "example.com", rows, recordByteCount: record.count)])
+      #expect(
+        dateRows.map(\.value) == [try freshness(of: key, host: "example.com", rows, recordByteCount: record.count)])
 
       #expect(try rows("bodies").isEmpty)
       #expect(try rows("expiries").isEmpty, "a response with a validator does not expire")
@@ -108,7 +109,7 @@ struct StorageFormatTests {
   }
 
   /// Returns the index word of a new record, as stored with its date.
-  private func facts(
+  private func freshness(
     of key: [UInt8], host: String, _ rows: (String) throws -> [Row], recordByteCount: Int
   ) throws -> [UInt8] {
     let secret = Array(try #require(rows("meta").last).value[8..<200])
@@ -145,7 +146,7 @@ struct StorageFormatTests {
   func expiry() throws {
     try withStore { store, rows in
       var stored = try response("http://h/a", body: Data())
-      stored.facts.flags = []
+      stored.freshness.flags = []
       store.store(stored)
       store.writePending()
       // Receipt and lifetime, minus the initial age, plus stale-while-revalidate.
@@ -174,10 +175,10 @@ struct StorageFormatTests {
       #expect(file.count == 4096 + journal + (slotCount + 512) * 16 + slotCount / 4 * 8)
       #expect(word(152) == 0, "complete")
 
-      let facts = try #require(rows("dates").first).value
-      let tag = facts.withUnsafeBytes { $0.loadUnaligned(as: UInt64.self) } >> 24
+      let freshness = try #require(rows("dates").first).value
+      let tag = freshness.withUnsafeBytes { $0.loadUnaligned(as: UInt64.self) } >> 24
       let slot = 4096 + journal + Int((tag * UInt64(slotCount)) >> 40) * 16
-      #expect(Array(file[slot..<(slot + 8)]) == facts)
+      #expect(Array(file[slot..<(slot + 8)]) == freshness)
       #expect(word(slot + 8) & (1 << 44 - 1) == 8, "the row ID")
     }
   }

@@ -18,7 +18,7 @@ struct StoreAndLookupTests {
     #expect(stored.body == Data("body".utf8))
     #expect(stored.fields["content-type"] == "text/plain")
     #expect(stored.storedAt == fixture.clock.now)
-    #expect(stored.facts == fixture.facts())
+    #expect(stored.freshness == fixture.freshness())
     try fixture.reopen()
     #expect(fixture.body("http://a.example/x?q=1") == Data("body".utf8))
   }

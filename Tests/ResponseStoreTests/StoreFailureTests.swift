@@ -63,7 +63,7 @@ struct StoreFailureTests {
     #expect(!old.maintain())
     #expect(reopened.lookup(fixture.key(Self.url)) != nil)
     // Counts continue. Removals in the new store are not compared with copies from the old one.
-    #expect(reopened.statistics.stores == 2)
+    #expect(reopened.statistics.writes == 2)
     #expect(reopened.wasRemoved(fixture.key(Self.url), storedAt: fixture.clock.now, groups: { [] }, since: &snapshot))
     old.close()
     #expect(reopened.lookup(fixture.key(Self.url)) != nil)

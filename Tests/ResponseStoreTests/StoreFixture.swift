@@ -110,10 +110,10 @@ final class StoreFixture {
     vary: VaryKey = VaryKey(fields: []), partition: String = ""
   ) -> NewResponse {
     NewResponse(
-      key: key(url, partition: partition), status: 200, fields: fields, body: body, facts: facts(), vary: vary)
+      key: key(url, partition: partition), status: 200, fields: fields, body: body, freshness: freshness(), vary: vary)
   }
 
-  func facts(lifetime: Double = 60) -> FreshnessInfo {
+  func freshness(lifetime: Double = 60) -> FreshnessInfo {
     FreshnessInfo(
       responseTime: clock.now, initialAge: 0, lifetime: lifetime, date: clock.now, staleWhileRevalidate: -1,
       staleIfError: -1, flags: [])

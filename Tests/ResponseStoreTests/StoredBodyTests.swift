@@ -142,7 +142,7 @@ struct StoredBodyTests {
     defer { fixture.finish() }
     let stored = try #require(lookup(fixture)?.storedBody)
     let complete = try #require(fixture.store.lookup(fixture.key(Self.url)))
-    fixture.store.update(complete, fields: HTTPFields([("X-New", "1")]), facts: fixture.facts(lifetime: 90))
+    fixture.store.update(complete, fields: HTTPFields([("X-New", "1")]), freshness: fixture.freshness(lifetime: 90))
     fixture.drain()
     #expect(lookup(fixture)?.fields["X-New"] == "1")
     #expect(stored.read(0..<200_000) == body)
@@ -153,7 +153,7 @@ struct StoredBodyTests {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
     var response = fixture.response(Self.url, body: pseudorandomData(100_000, seed: 3))
-    response.facts.flags.insert(.incomplete)
+    response.freshness.flags.insert(.incomplete)
     fixture.store.store(response)
     fixture.drain()
     #expect(lookup(fixture)?.body.count == 100_000)

@@ -28,7 +28,7 @@ struct SupersedingTests {
     try store.flush()
     #expect(fixture.body(Self.url) == Data("body 4000".utf8))
     let statistics = store.statistics
-    #expect(statistics.stores == 1 && statistics.supersededStores == 3000 && statistics.droppedWrites == 0)
+    #expect(statistics.writes == 1 && statistics.supersededWrites == 3000 && statistics.droppedWrites == 0)
     #expect(statistics.queuedByteCount == 0 && store.pendingWrites.isEmpty)
   }
 
@@ -40,7 +40,7 @@ struct SupersedingTests {
     try fixture.store.flush()
     #expect(fixture.body(Self.url) == Data("body 3999".utf8))
     let statistics = fixture.store.statistics
-    #expect(statistics.stores + statistics.supersededStores == 4000 && statistics.droppedWrites == 0)
+    #expect(statistics.writes + statistics.supersededWrites == 4000 && statistics.droppedWrites == 0)
   }
 
   @Test("The newest write takes the queue position of the superseded one; a flush for the older one waits for it")
@@ -84,18 +84,18 @@ struct SupersedingTests {
     store.store(fixture.response(Self.url))
     for number in 1...3 {
       let stored = try #require(store.lookup(fixture.key(Self.url)))
-      store.update(stored, fields: HTTPFields([("X-Number", "\(number)")]), facts: fixture.facts(lifetime: 100))
+      store.update(stored, fields: HTTPFields([("X-Number", "\(number)")]), freshness: fixture.freshness(lifetime: 100))
     }
     #expect(store.lookup(fixture.key(Self.url))?.fields["X-Number"] == "3")
     fixture.drain()
-    #expect(store.statistics.stores == 1 && store.statistics.updates == 0 && store.statistics.supersededStores == 3)
+    #expect(store.statistics.writes == 1 && store.statistics.updates == 0 && store.statistics.supersededWrites == 3)
     // The same after the commit.
     for number in 4...6 {
       let stored = try #require(store.lookup(fixture.key(Self.url)))
-      store.update(stored, fields: HTTPFields([("X-Number", "\(number)")]), facts: fixture.facts(lifetime: 100))
+      store.update(stored, fields: HTTPFields([("X-Number", "\(number)")]), freshness: fixture.freshness(lifetime: 100))
     }
     fixture.drain()
-    #expect(store.statistics.stores == 1 && store.statistics.updates == 1 && store.statistics.supersededStores == 5)
+    #expect(store.statistics.writes == 1 && store.statistics.updates == 1 && store.statistics.supersededWrites == 5)
     try fixture.reopen()
     let stored = try #require(fixture.store.lookup(fixture.key(Self.url)))
     #expect(stored.fields["X-Number"] == "6" && stored.body == Data("body".utf8))
@@ -113,7 +113,7 @@ struct SupersedingTests {
     let scope = try #require(RemovalScope.group("g", ofOrigin: URL(string: Self.url)!))
     // Like a removal by another process, which this process's writer has not applied.
     try store.context.removalLog.append(scope, timeout: .seconds(10)) {}
-    store.update(stored, fields: HTTPFields(), facts: fixture.facts())
+    store.update(stored, fields: HTTPFields(), freshness: fixture.freshness())
     #expect(fixture.body(Self.url) == nil)
     fixture.drain()
     #expect(fixture.body(Self.url) == nil && store.statistics.droppedWrites == 2)
@@ -133,6 +133,6 @@ struct SupersedingTests {
     var found: Set<VaryKey> = []
     store.forEachVariant(of: fixture.key(Self.url)) { found.insert($0) }
     #expect(found == Set((maximum + 10..<2 * maximum + 10).map { vary($0) }))
-    #expect(store.statistics.stores == 2 * maximum + 10 && store.statistics.removals[.tooManyVariants] == maximum + 10)
+    #expect(store.statistics.writes == 2 * maximum + 10 && store.statistics.removals[.tooManyVariants] == maximum + 10)
   }
 }

@@ -51,7 +51,7 @@ struct ThreadTests {
           if store.lookup(RequestKey(urlString: own)!)?.body != body(own, 200) { missed.add(1, ordering: .relaxed) }
         case 6:
           if let found = store.lookup(key) {
-            store.update(found, fields: HTTPFields([("X", "\(step)")]), facts: found.facts)
+            store.update(found, fields: HTTPFields([("X", "\(step)")]), freshness: found.freshness)
           }
         default:
           if step % 10 == 0 { store.removeResponses(forHost: "h0.example") }
@@ -65,9 +65,9 @@ struct ThreadTests {
     let statistics = store.statistics
     #expect(statistics.queuedByteCount == 0)
     #expect(statistics.corruptRecords == 0)
-    let written = statistics.stores + statistics.updates
-    #expect(written + statistics.droppedWrites + statistics.supersededStores >= 2 * 3 * 300)
-    #expect(statistics.stores - statistics.removals.values.reduce(0, +) == store.entryCount)
+    let written = statistics.writes + statistics.updates
+    #expect(written + statistics.droppedWrites + statistics.supersededWrites >= 2 * 3 * 300)
+    #expect(statistics.writes - statistics.removals.values.reduce(0, +) == store.entryCount)
   }
 
   @Test("A removal that has returned is not undone by earlier writes")
@@ -163,7 +163,7 @@ struct ThreadTests {
     }
     try store.flush()
     #expect(store.statistics.droppedWrites > 10)
-    #expect(store.statistics.droppedWrites + store.statistics.stores == 20)
+    #expect(store.statistics.droppedWrites + store.statistics.writes == 20)
   }
 
   @Test("Opening and closing in many threads gives one store at a time")

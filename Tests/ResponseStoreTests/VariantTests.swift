@@ -18,7 +18,7 @@ struct VariantTests {
     defer { fixture.finish() }
     for (age, language) in [(30.0, "de"), (10, "en"), (20, "fr")] {
       var response = fixture.response(Self.url, body: Data(language.utf8), vary: vary(language))
-      response.facts.date = fixture.clock.now - age
+      response.freshness.date = fixture.clock.now - age
       fixture.store.store(response)
       if isCommitted { fixture.drain() }
     }
@@ -49,7 +49,7 @@ struct VariantTests {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
     var old = fixture.response(Self.url, body: Data("varying".utf8), vary: vary("de"))
-    old.facts.date = fixture.clock.now - 100
+    old.freshness.date = fixture.clock.now - 100
     fixture.store.store(old)
     fixture.store.store(fixture.response(Self.url))
     if isCommitted { fixture.drain() }
@@ -61,7 +61,7 @@ struct VariantTests {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
     var response = fixture.response(Self.url)
-    response.facts.date = .distantPast
+    response.freshness.date = .distantPast
     fixture.store.store(response)
     fixture.drain()
     #expect(fixture.body(Self.url) != nil)
@@ -117,11 +117,11 @@ struct VariantTests {
     for fields in [largeFields, HTTPFields([("X-Version", "3")]), largeFields] {
       let stored = try #require(fixture.store.lookup(fixture.key(Self.url)))
       fixture.clock.advance(by: 10)
-      fixture.store.update(stored, fields: fields, facts: fixture.facts(lifetime: 5))
+      fixture.store.update(stored, fields: fields, freshness: fixture.freshness(lifetime: 5))
       for _ in 0..<2 {
         let updated = try #require(fixture.store.lookup(fixture.key(Self.url)))
         #expect(updated.fields == fields)
-        #expect(updated.facts.lifetime == 5)
+        #expect(updated.freshness.lifetime == 5)
         #expect(updated.body == body)
         #expect(updated.storedAt == storedAt)
         if isCommitted { fixture.drain() }
@@ -131,8 +131,8 @@ struct VariantTests {
     #expect(fixture.store.entryCount == 1)
     // Each update of a pending write has superseded the previous one.
     #expect(fixture.store.statistics.updates == (isCommitted ? 3 : 0))
-    #expect(fixture.store.statistics.supersededStores == (isCommitted ? 0 : 3))
-    #expect(fixture.store.statistics.stores == 1)
+    #expect(fixture.store.statistics.supersededWrites == (isCommitted ? 0 : 3))
+    #expect(fixture.store.statistics.writes == 1)
     try fixture.reopen()
     #expect(fixture.body(Self.url) == body)
   }
@@ -151,11 +151,11 @@ struct VariantTests {
       fixture.store.remove(fixture.key(Self.url))
     }
     let expected = isReplaced ? Data("new".utf8) : nil
-    fixture.store.update(stored, fields: largeFields, facts: fixture.facts())
+    fixture.store.update(stored, fields: largeFields, freshness: fixture.freshness())
     #expect(fixture.body(Self.url) == expected)
     fixture.drain()
     #expect(fixture.body(Self.url) == expected)
-    fixture.store.update(stored, fields: largeFields, facts: fixture.facts())
+    fixture.store.update(stored, fields: largeFields, freshness: fixture.freshness())
     fixture.drain()
     #expect(fixture.body(Self.url) == expected)
     #expect(fixture.store.entryCount == (isReplaced ? 1 : 0))
@@ -170,7 +170,7 @@ struct VariantTests {
     fixture.drain()
     let commits = fixture.store.statistics.commits
     let stored = try #require(fixture.store.lookup(fixture.key(Self.url)))
-    fixture.store.update(stored, fields: largeFields, facts: fixture.facts())
+    fixture.store.update(stored, fields: largeFields, freshness: fixture.freshness())
     fixture.drain()
     #expect(fixture.store.statistics.commits - commits <= 2)
     #expect(fixture.body(Self.url) == body)

@@ -76,12 +76,13 @@ struct DirectoryCommandTests {
       let store = try ResponseStore.open(directory: directory, options: options)
       for number in 0..<count {
         let key = try #require(RequestKey(urlString: "http://a.example/\(number)"))
-        let facts = FreshnessInfo(
+        let freshness = FreshnessInfo(
           responseTime: date, initialAge: 0, lifetime: 60, date: date, staleWhileRevalidate: -1, staleIfError: -1,
           flags: [])
         store.store(
           NewResponse(
-            key: key, status: 200, fields: HTTPFields([]), body: Data(repeating: 1, count: 30_000), facts: facts,
+            key: key, status: 200, fields: HTTPFields([]), body: Data(repeating: 1, count: 30_000),
+            freshness: freshness,
             vary: VaryKey(fields: [])))
       }
       while store.writePending() {}

@@ -98,14 +98,14 @@ struct Fixture: Sendable {
   func response(_ index: Int) -> NewResponse {
     if let entries { return entries.responses[index] }
     return NewResponse(
-      key: key(index), status: 200, fields: HTTPFields(fields(index)), body: body(index), facts: Self.facts,
+      key: key(index), status: 200, fields: HTTPFields(fields(index)), body: body(index), freshness: Self.freshness,
       vary: VaryKey(fields: []))
   }
 
   /// The date of this run. With a fixed date, the responses would be stale after a day.
   private static let date = HTTPDate.format(Date())
 
-  static let facts = FreshnessInfo(
+  static let freshness = FreshnessInfo(
     responseTime: Date(), initialAge: 0, lifetime: 86400, date: Date(), staleWhileRevalidate: -1, staleIfError: -1,
     flags: [.strongETag, .lastModified])
 

@@ -12,7 +12,7 @@ import HTTPCaching
 
 private struct Hit: StoredResponseMetadata {
   let status = 200
-  let facts: FreshnessInfo
+  let freshness: FreshnessInfo
   let fields: HTTPFields
   let bodyByteCount = 11
   let vary: VaryKey
@@ -41,11 +41,11 @@ private func stored(_ request: RequestHead, vary names: String?) -> Hit {
   let storability = Storability.decide(
     request: request, response: ResponseHead(status: 200, fields: fields), requestTime: now, responseTime: now,
     options: CachingOptions())
-  guard case .store(let kept, let facts) = storability else {
+  guard case .store(let kept, let freshness) = storability else {
     fatalError("The response is one that every cache stores")
   }
   return Hit(
-    facts: facts, fields: kept,
+    freshness: freshness, fields: kept,
     vary: VaryKey(request: request, response: kept, credentialDigest: { $0 }))
 }
 

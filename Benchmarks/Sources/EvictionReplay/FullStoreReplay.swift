@@ -154,10 +154,10 @@ struct FullStoreReplay {
       NewResponse(
         key: try key(of: request), status: 200,
         fields: HTTPFields([("Content-Type", "image/webp"), ("ETag", "\"\(request.key)\"")]),
-        body: Data(count: request.byteCount), facts: Self.facts, vary: VaryKey(fields: [])))
+        body: Data(count: request.byteCount), freshness: Self.freshness, vary: VaryKey(fields: [])))
   }
 
-  private static let facts = FreshnessInfo(
+  private static let freshness = FreshnessInfo(
     responseTime: Date(), initialAge: 0, lifetime: 86400, date: Date(), staleWhileRevalidate: -1, staleIfError: -1,
     flags: [.strongETag])
 }

@@ -92,7 +92,7 @@ struct SegmentReplay {
       guard let row = rows.removeValue(forKey: rowID) else { continue }
       let tag = IndexEntry.tag(of: Replay.mix(row.key))
       guard let slot = index.slot(of: tag, rowID: rowID) else { fatalError("The index lacks a record") }
-      var entry = IndexEntry(facts: index.facts(slot), place: index.place(slot))
+      var entry = IndexEntry(tagWord: index.tagWord(slot), rowWord: index.rowWord(slot))
       if plan.keeps(entry) {
         append(&entry, row)
         rewrittenByteCount += row.byteCount

@@ -78,7 +78,7 @@ final class VictimSampler: Sendable {
     state.withLock { state in
       for _ in 0..<(64 * Self.thresholdSampleCount) where sample.count < Self.thresholdSampleCount {
         let slot = Int.random(in: 0..<index.allSlotCount, using: &state.random)
-        if index.facts(slot) != 0 { sample.append(Candidate(index.entry(in: slot))) }
+        if index.tagWord(slot) != 0 { sample.append(Candidate(index.entry(in: slot))) }
       }
     }
     guard !sample.isEmpty else { return [] }
@@ -106,7 +106,7 @@ final class VictimSampler: Sendable {
       // Limit the attempts, as few slots may have records.
       for _ in 0..<(64 * Self.sampleCount) where found < Self.sampleCount {
         let slot = Int.random(in: 0..<index.allSlotCount, using: &random)
-        guard index.facts(slot) != 0 else { continue }
+        guard index.tagWord(slot) != 0 else { continue }
         add(index.entry(in: slot))
         found += 1
       }

@@ -24,9 +24,9 @@ func makeResponse(_ index: Int, byteCount: Int) -> NewResponse {
     fatalError("the URL has no key")
   }
   let fields = HTTPFields((0..<10).map { ("X-Field-\($0)", "the value of field \($0)") })
-  let facts = FreshnessInfo(responseTime: Date(), initialAge: 0, lifetime: 86400, date: Date())
+  let freshness = FreshnessInfo(responseTime: Date(), initialAge: 0, lifetime: 86400, date: Date())
   return NewResponse(
-    key: key, status: 200, fields: fields, body: Data(repeating: 7, count: byteCount), facts: facts,
+    key: key, status: 200, fields: fields, body: Data(repeating: 7, count: byteCount), freshness: freshness,
     vary: VaryKey(fields: []))
 }
 

@@ -29,8 +29,8 @@ struct CachedWriteCursor {
 
 extension WriteState {
   /// Drops a table's cursor. Call this before other changes of the table.
-  mutating func dropKeptPlace(of table: UInt32) {
-    if Int(table) < keptPlaces.count { keptPlaces[Int(table)].drop() }
+  mutating func dropCachedWriteCursor(of table: UInt32) {
+    if Int(table) < cachedWriteCursors.count { cachedWriteCursors[Int(table)].drop() }
   }
 }
 
@@ -41,16 +41,16 @@ func putUsingCachedCursor(
   _ transaction: OpaquePointer, _ state: UnsafeMutablePointer<WriteState>, _ table: UInt32, _ key: inout MDB_val,
   _ value: inout MDB_val, _ mode: PutMode, _ flags: UInt32 = 0
 ) throws(LMDBError) -> CInt {
-  guard mode != .upsert, Int(table) < state.pointee.keptPlaces.count else {
-    state.pointee.dropKeptPlace(of: table)
+  guard mode != .upsert, Int(table) < state.pointee.cachedWriteCursors.count else {
+    state.pointee.dropCachedWriteCursor(of: table)
     let rc = mdb_put(transaction, table, &key, &value, mode.flags | flags)
     guard rc == MDB_KEYEXIST, mode == .append else { return rc }
     return mdb_put(transaction, table, &key, &value, flags)
   }
-  let cursor = try state.pointee.keptPlaces[Int(table)].cursor(for: mode, transaction, table)
+  let cursor = try state.pointee.cachedWriteCursors[Int(table)].cursor(for: mode, transaction, table)
   let rc = mdb_cursor_put(cursor, &key, &value, mode.flags | flags)
   if rc == 0 || (rc == MDB_KEYEXIST && mode == .insert) { return rc }
-  state.pointee.dropKeptPlace(of: table)
+  state.pointee.dropCachedWriteCursor(of: table)
   // The key is not above all others, so put it at its place.
   return rc == MDB_KEYEXIST ? mdb_put(transaction, table, &key, &value, flags) : rc
 }

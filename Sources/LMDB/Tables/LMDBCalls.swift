@@ -49,7 +49,7 @@ func removeValue(
   _ transaction: OpaquePointer, _ state: UnsafeMutablePointer<WriteState>, _ table: UInt32,
   _ key: UnsafeRawBufferPointer
 ) throws(LMDBError) -> Bool {
-  state.pointee.dropKeptPlace(of: table)
+  state.pointee.dropCachedWriteCursor(of: table)
   var keyValue = MDB_val(key)
   let rc = mdb_del(transaction, table, &keyValue, nil)
   if rc == MDB_NOTFOUND { return false }
@@ -62,7 +62,7 @@ func removeValue(
 func removeAllValues(
   _ transaction: OpaquePointer, _ state: UnsafeMutablePointer<WriteState>, _ table: UInt32
 ) throws(LMDBError) {
-  state.pointee.dropKeptPlace(of: table)
+  state.pointee.dropCachedWriteCursor(of: table)
   let rc = mdb_drop(transaction, table, 0)
   guard rc == 0 else { throw LMDBError(rc, "mdb_drop") }
 }
@@ -127,7 +127,7 @@ func moveCursor(
 /// Calls `mdb_cursor_del`.
 @usableFromInline
 func removeAtCursor(_ cursor: OpaquePointer, _ state: UnsafeMutablePointer<WriteState>) throws(LMDBError) {
-  state.pointee.dropKeptPlace(of: mdb_cursor_dbi(cursor))
+  state.pointee.dropCachedWriteCursor(of: mdb_cursor_dbi(cursor))
   let rc = mdb_cursor_del(cursor, 0)
   guard rc == 0 else { throw LMDBError(rc, "mdb_cursor_del") }
 }

@@ -73,7 +73,7 @@ struct WriteState {
   /// The number of changes, which tells a cursor that its bytes may have moved.
   @usableFromInline var changeCount: UInt = 0
   /// The cached cursors by table handle. Tables with higher handles have none.
-  var keptPlaces = InlineArray<16, CachedWriteCursor>(repeating: CachedWriteCursor())
+  var cachedWriteCursors = InlineArray<16, CachedWriteCursor>(repeating: CachedWriteCursor())
 
   @usableFromInline init() {}
 }

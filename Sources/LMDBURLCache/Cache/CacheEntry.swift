@@ -12,7 +12,7 @@ struct CacheEntry: Sendable, StoredResponseMetadata {
   /// The HTTP status code; 0 for a response that is not HTTP.
   let status: Int
   private let bytes: Data
-  let facts: FreshnessInfo
+  let freshness: FreshnessInfo
   let storedAt: Date
   private let source: Source
 
@@ -22,13 +22,13 @@ struct CacheEntry: Sendable, StoredResponseMetadata {
   }
 
   init(
-    key: RequestKey, status: Int, fields: HTTPFields, body: Data, facts: FreshnessInfo, vary: VaryKey,
+    key: RequestKey, status: Int, fields: HTTPFields, body: Data, freshness: FreshnessInfo, vary: VaryKey,
     attachment: [UInt8]?, storedAt: Date
   ) {
     self.key = key
     self.status = status
     bytes = body
-    self.facts = facts
+    self.freshness = freshness
     self.storedAt = storedAt
     source = .memory(fields: fields, vary: vary, attachment: attachment)
   }
@@ -37,7 +37,7 @@ struct CacheEntry: Sendable, StoredResponseMetadata {
     self.key = key
     status = stored.status
     bytes = stored.storedBody == nil ? stored.body : Data()
-    facts = stored.facts
+    freshness = stored.freshness
     storedAt = stored.storedAt
     source = .store(stored)
   }
@@ -102,16 +102,16 @@ struct CacheEntry: Sendable, StoredResponseMetadata {
   }
 
   /// Returns this response with the fields and freshness of a 304 (RFC 9111, section 4.3.4).
-  func updated(fields: HTTPFields, facts: FreshnessInfo) -> CacheEntry {
+  func updated(fields: HTTPFields, freshness: FreshnessInfo) -> CacheEntry {
     CacheEntry(
-      key: key, status: status, fields: fields, body: body, facts: facts, vary: vary, attachment: attachment,
+      key: key, status: status, fields: fields, body: body, freshness: freshness, vary: vary, attachment: attachment,
       storedAt: storedAt)
   }
 
   /// The response in the form that the store accepts.
   var newResponse: NewResponse {
     NewResponse(
-      key: key, status: status, fields: fields, body: body, facts: facts, vary: vary, attachment: attachment)
+      key: key, status: status, fields: fields, body: body, freshness: freshness, vary: vary, attachment: attachment)
   }
 
   /// The response's URL, if it differs from the key's.

@@ -20,7 +20,7 @@ struct CacheStorage: ResponseStorage {
 
     var record: CacheEntry { cached.record }
     var status: Int { cached.record.status }
-    var facts: FreshnessInfo { cached.record.facts }
+    var freshness: FreshnessInfo { cached.record.freshness }
     var fields: HTTPFields { cached.record.fields }
     var bodyByteCount: Int { cached.record.bodyByteCount }
   }
@@ -69,7 +69,7 @@ struct CacheStorage: ResponseStorage {
       options: tiers.options.caching)
     let record = CacheEntry(
       key: key, status: response.statusCode, fields: stored.fields, body: cached.data,
-      facts: request.overrides.applied(to: stored.facts, status: response.statusCode),
+      freshness: request.overrides.applied(to: stored.freshness, status: response.statusCode),
       vary: VaryKey(fields: []), attachment: nil, storedAt: now)
     return Entry(cached: LMDBCachedURLResponse(record, copying: cached), isForeign: true)
   }
@@ -82,7 +82,7 @@ struct CacheStorage: ResponseStorage {
     else { return }
     let changed = (proposal.attachment as? ChangedResponse)?.cached
     let record = CacheEntry(
-      key: key, status: proposal.status, fields: proposal.fields, body: proposal.body, facts: proposal.facts,
+      key: key, status: proposal.status, fields: proposal.fields, body: proposal.body, freshness: proposal.freshness,
       vary: proposal.vary, attachment: changed.flatMap { ResponseAttachment($0, keyURL: key.urlString)?.bytes },
       storedAt: tiers.now)
     let response = LMDBCachedURLResponse(
@@ -98,10 +98,10 @@ struct CacheStorage: ResponseStorage {
       askedAt: proposal.removalToken, waitsForSpace: false, unless: { proposal.isRevoked })
   }
 
-  func update(_ entry: Entry, fields: HTTPFields, facts: FreshnessInfo, for request: ClientRequest) {
-    guard let detour else { return tiers.update(entry.cached, fields: fields, facts: facts) }
+  func update(_ entry: Entry, fields: HTTPFields, freshness: FreshnessInfo, for request: ClientRequest) {
+    guard let detour else { return tiers.update(entry.cached, fields: fields, freshness: freshness) }
     let updated = LMDBCachedURLResponse(
-      entry.record.updated(fields: fields, facts: facts), userInfo: entry.cached.userInfo,
+      entry.record.updated(fields: fields, freshness: freshness), userInfo: entry.cached.userInfo,
       storagePolicy: entry.cached.storagePolicy)
     let operation: SubclassDetour.Operation =
       entry.isForeign ? .insert(askedAt: nil, isRevoked: { false }) : .update(entry.cached)

@@ -66,7 +66,7 @@ extension LMDBURLCache {
         VaryKey(request: $0, response: HTTPFields(), credentialDigest: core.credentialDigest)
       }
       let record = CacheEntry(
-        key: key, status: 0, fields: HTTPFields(), body: cached.data, facts: .unknown(at: core.now),
+        key: key, status: 0, fields: HTTPFields(), body: cached.data, freshness: .unknown(at: core.now),
         vary: vary ?? VaryKey(fields: []), attachment: attachment, storedAt: core.now)
       return (LMDBCachedURLResponse(record, copying: cached), true, true)
     }
@@ -76,11 +76,11 @@ extension LMDBURLCache {
       request: head, response: seen, responseTime: core.now, options: core.options.caching)
     let record = CacheEntry(
       key: key, status: response.statusCode, fields: manual.fields, body: cached.data,
-      facts: overrides.applied(to: manual.facts, status: response.statusCode),
+      freshness: overrides.applied(to: manual.freshness, status: response.statusCode),
       vary: VaryKey(request: head, response: manual.fields, credentialDigest: core.credentialDigest),
       attachment: attachment, storedAt: core.now)
     let allowsDiskStorage =
-      !manual.forbidsStoring && core.meetsMinimumLifetime(record.facts) { manual.hasExplicitLifetime }
+      !manual.forbidsStoring && core.meetsMinimumLifetime(record.freshness) { manual.hasExplicitLifetime }
     return (LMDBCachedURLResponse(record, copying: cached), allowsDiskStorage, seen.fields.isStorable)
   }
 }
@@ -134,9 +134,9 @@ extension TieredStorage {
     {
       return false
     }
-    return meetsMinimumLifetime(record.facts) {
+    return meetsMinimumLifetime(record.freshness) {
       ManualStorage(
-        request: head, response: response, responseTime: record.facts.responseTime, options: options.caching
+        request: head, response: response, responseTime: record.freshness.responseTime, options: options.caching
       ).hasExplicitLifetime
     }
   }

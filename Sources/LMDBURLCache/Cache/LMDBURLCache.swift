@@ -117,7 +117,7 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
     do throws(StoreError) {
       return (try TieredStorage.storeForRemovals(directory: directory, options: options), nil)
     } catch {
-      return (nil, error.code == .missing ? nil : error)
+      return (nil, error.code == .notFound ? nil : error)
     }
   }
 
@@ -229,7 +229,7 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
       return insert(response, reachesDisk: reachesDisk, operation)
     }
     if case .update(let old) = operation {
-      return core.update(old, fields: own.record.fields, facts: own.record.facts)
+      return core.update(old, fields: own.record.fields, freshness: own.record.freshness)
     }
     insert(
       own, reachesDisk: core.allowsDiskStorage(own.record, isMemoryOnly: isMemoryOnly) { request.head }, operation)

@@ -39,7 +39,7 @@ final class MemoryTier: CopyHolder {
 
     func goesBefore(_ other: Entry) -> Bool {
       guard vary.hasVaryFields == other.vary.hasVaryFields else { return vary.hasVaryFields }
-      return response.record.facts.date >= other.response.record.facts.date
+      return response.record.freshness.date >= other.response.record.freshness.date
     }
 
     /// The approximate size of the entry's objects without their bytes.

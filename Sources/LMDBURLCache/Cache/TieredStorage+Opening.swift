@@ -86,7 +86,7 @@ extension TieredStorage {
       defer { recovery.hasLoggedFailure = !isLeftAlone }
       return !recovery.hasLoggedFailure || isLeftAlone
     }
-    guard isFirst, error.code != .missing else { return }
+    guard isFirst, error.code != .notFound else { return }
     options.log(Self.line(on: error, usesDisk: usesDisk, isAwaited: !isLeftAlone))
   }
 
@@ -177,12 +177,12 @@ struct DataFileMark: Sendable, Hashable {
 
   /// The file that must not be opened again after a failure; nil if it may be opened again.
   init?(directory: String?, leftAloneAfter error: StoreError) {
-    guard let directory, error.code != .missing, error.leavesMemoryAlone(in: directory),
+    guard let directory, error.code != .notFound, error.leavesMemoryAlone(in: directory),
       let file = DataFileMark(directory: directory)
     else { return nil }
     self = file
     // An incomplete file counts as corrupt; its creation is completed in place, which changes its size.
-    if error.code != .damaged { byteCount = nil }
+    if error.code != .corrupt { byteCount = nil }
   }
 
   /// Whether this file is the one that `mark` identifies.
@@ -197,7 +197,7 @@ extension StoreError {
   /// This process would then not notice their removals.
   var isInUseByOthers: Bool {
     switch code {
-    case .busy, .damagedAndInUse, .otherVersionInUse, .otherProcessNamespace: true
+    case .busy, .corruptAndInUse, .otherVersionInUse, .otherProcessNamespace: true
     default: false
     }
   }
@@ -207,7 +207,7 @@ extension StoreError {
   /// The file is not a store of this version, no process can find anything in it, or this user may not use it.
   func leavesMemoryAlone(in directory: String) -> Bool {
     switch code {
-    case .missing, .notAStore, .unsupportedFormat, .damaged, .untrustedDirectory: true
+    case .notFound, .notAStore, .unsupportedFormat, .corrupt, .untrustedDirectory: true
     case .unusableDirectory: cause != nil || access(directory, R_OK | W_OK | X_OK) != 0
     default: false
     }

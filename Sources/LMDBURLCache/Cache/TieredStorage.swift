@@ -277,24 +277,24 @@ final class TieredStorage: Sendable {
   /// Replaces the fields and freshness of a stored response after a 304 (RFC 9111, section 4.3.4), in each tier.
   ///
   /// A tier in which the response was removed or replaced stays unchanged. Does not wait for space in the write queue.
-  func update(_ old: LMDBCachedURLResponse, fields: HTTPFields, facts: FreshnessInfo) {
+  func update(_ old: LMDBCachedURLResponse, fields: HTTPFields, freshness: FreshnessInfo) {
     let record = old.record
     let vary = record.vary
     var inMemory = memory.lookup(record.key) { $0 == vary }
-    if inMemory?.response.record.facts != record.facts { inMemory = nil }
+    if inMemory?.response.record.freshness != record.freshness { inMemory = nil }
     // A response that came from the store needs no second lookup, which would copy the body.
     var onDisk = usesDisk ? record.stored : nil
     if onDisk == nil { onDisk = store?.lookup(record.key) { $0 == vary } }
-    if onDisk?.facts != record.facts { onDisk = nil }
+    if onDisk?.freshness != record.freshness { onDisk = nil }
     // The store first, as in ``insert(_:reachesDisk:askedAt:waitsForSpace:unless:)``.
-    if let onDisk { store?.update(onDisk, fields: fields, facts: facts, waitsForSpace: false, by: memory) }
+    if let onDisk { store?.update(onDisk, fields: fields, freshness: freshness, waitsForSpace: false, by: memory) }
     guard let inMemory else {
       // A concurrent lookup may be about to insert the old fields there.
       if onDisk != nil { memory.remove(record.key) }
       return
     }
     let updated = LMDBCachedURLResponse(
-      inMemory.response.record.updated(fields: fields, facts: facts), userInfo: old.userInfo,
+      inMemory.response.record.updated(fields: fields, freshness: freshness), userInfo: old.userInfo,
       storagePolicy: old.storagePolicy)
     // Use the token of the old entry: a removal that has covered that one since covers this one, too.
     memory.replace(
@@ -308,10 +308,10 @@ final class TieredStorage: Sendable {
   ///
   /// A response with a validator is always accepted, because it can be validated. A response that declares no lifetime
   /// is accepted, too, because the caller chose to store it.
-  func meetsMinimumLifetime(_ facts: FreshnessInfo, hasExplicitLifetime: () -> Bool) -> Bool {
+  func meetsMinimumLifetime(_ freshness: FreshnessInfo, hasExplicitLifetime: () -> Bool) -> Bool {
     let validators: FreshnessInfo.Flags = [.strongETag, .weakETag, .lastModified]
-    if !facts.flags.isDisjoint(with: validators) { return true }
-    if facts.remaining(at: now) >= settings.withLock({ $0.minCacheInterval }) { return true }
+    if !freshness.flags.isDisjoint(with: validators) { return true }
+    if freshness.timeToLive(at: now) >= settings.withLock({ $0.minCacheInterval }) { return true }
     return !hasExplicitLifetime()
   }
 

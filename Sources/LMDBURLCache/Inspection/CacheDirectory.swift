@@ -37,7 +37,7 @@ public final class CacheDirectory: Sendable {
     public let varyNames: [String]
     /// The partition of the cache key; empty by default.
     public let partition: String
-    private let facts: FreshnessInfo
+    private let freshness: FreshnessInfo
     private let rowID: UInt64
     private let keyBytes: [UInt8]
 
@@ -49,19 +49,19 @@ public final class CacheDirectory: Sendable {
       bodyByteCount = entry.bodyByteCount
       varyNames = entry.varyNames
       partition = entry.key.partition
-      facts = entry.facts
+      freshness = entry.freshness
       rowID = entry.rowID
       keyBytes = entry.key.bytes
     }
 
     /// Returns the age in seconds at a time (RFC 9111, section 4.2.3).
-    public func age(at now: Date) -> TimeInterval { facts.currentAge(at: now) }
+    public func age(at now: Date) -> TimeInterval { freshness.currentAge(at: now) }
 
     /// Returns the remaining freshness lifetime in seconds; negative if the response is stale.
-    public func timeToLive(at now: Date) -> TimeInterval { facts.remaining(at: now) }
+    public func timeToLive(at now: Date) -> TimeInterval { freshness.timeToLive(at: now) }
 
     /// Whether the response can be served without validation.
-    public func isFresh(at now: Date) -> Bool { facts.isFresh(at: now) && !facts.flags.contains(.noCache) }
+    public func isFresh(at now: Date) -> Bool { freshness.isFresh(at: now) && !freshness.flags.contains(.noCache) }
 
     /// Whether the entry precedes another one in the order on disk: by host, then scheme and port, then path.
     public func precedes(_ other: Entry) -> Bool {

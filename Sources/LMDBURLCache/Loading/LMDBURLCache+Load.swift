@@ -23,7 +23,7 @@ public struct LoadResult: Sendable {
   /// The rule because of which a response from the origin was not stored.
   ///
   /// Nil if it was stored, if it came from the store, or if only its body or the delegate prevented storing it.
-  public let refusal: Rule?
+  public let storageRefusal: Rule?
 }
 
 extension LMDBURLCache {
@@ -41,7 +41,7 @@ extension LMDBURLCache {
       let data = try await response.body.collect(upTo: .max)
       return LoadResult(
         data: data, response: urlResponse, source: response.source, age: response.age,
-        timeToLive: timeToLive(of: result), reason: response.reason, refusal: response.refusal)
+        timeToLive: timeToLive(of: result), reason: response.reason, storageRefusal: response.storageRefusal)
     } catch {
       throw FoundationResponse.error(for: error)
     }
@@ -50,7 +50,7 @@ extension LMDBURLCache {
   private func timeToLive(of result: CachedLoad.Result) -> TimeInterval? {
     let response = result.response
     // Only the tiers have the new freshness of a revalidated entry.
-    if let entry = response.entry, response.source != .revalidated { return entry.facts.remaining(at: core.now) }
-    return core.lookup(result.request)?.record.facts.remaining(at: core.now)
+    if let entry = response.entry, response.source != .revalidated { return entry.freshness.timeToLive(at: core.now) }
+    return core.lookup(result.request)?.record.freshness.timeToLive(at: core.now)
   }
 }

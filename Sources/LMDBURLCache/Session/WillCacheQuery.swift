@@ -58,13 +58,13 @@ struct WillCacheQuery: @unchecked Sendable {
     guard new.head.fields.isStorable else { return nil }
     // Other fields may change the freshness lifetime and the Vary key.
     let direct = ManualStorage(
-      request: request, response: new.head, responseTime: proposal.facts.responseTime, options: options)
+      request: request, response: new.head, responseTime: proposal.freshness.responseTime, options: options)
     proposal.status = new.statusCode
     proposal.fields = direct.fields
-    let isDecoded = proposal.facts.flags.contains(.decoded)
-    proposal.facts = direct.facts
+    let isDecoded = proposal.freshness.flags.contains(.decoded)
+    proposal.freshness = direct.freshness
     // The delegate received the body as the session delivers it, without its content encoding.
-    if isDecoded { proposal.facts.flags.insert(.decoded) }
+    if isDecoded { proposal.freshness.flags.insert(.decoded) }
     proposal.vary = VaryKey(
       request: request, response: direct.fields, options: options, credentialDigest: credentialDigest)
     return proposal

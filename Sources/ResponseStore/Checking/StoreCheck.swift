@@ -206,7 +206,7 @@ struct StoreCheck {
   ) throws(LMDBError) {
     switch try database.dates.value(for: DateKey(time: head.storedAt, rowID: rowID), in: transaction) {
     case nil: result.report("Row \(rowID) has no date")
-    case let facts? where !IndexEntry(facts: facts, place: 0).hasSameTags(as: head.entry):
+    case let tagWord? where !IndexEntry(tagWord: tagWord, rowWord: 0).hasSameTags(as: head.entry):
       result.report("The date of row \(rowID) names another key")
     default: break
     }

@@ -144,7 +144,7 @@ extension RecordDatabase {
     var rows: [UInt64] = []
     try dates.withCursor(in: transaction) { (cursor) throws(LMDBError) in
       while try cursor.next() {
-        if let facts = cursor.value, IndexEntry.tag(inFacts: facts) == tag {
+        if let tagWord = cursor.value, IndexEntry.tag(inTagWord: tagWord) == tag {
           rows.append(try cursor.checkedKey().rowID)
         }
       }

@@ -73,7 +73,7 @@ extension RecordDatabase {
         isStarted = true
         guard try dates.previous() else { return nil }
         let key = try dates.checkedKey()
-        let entry = IndexEntry(facts: dates.value ?? 0, place: key.rowID)
+        let entry = IndexEntry(tagWord: dates.value ?? 0, rowWord: key.rowID)
         return (entry, .dates(time: key.time, rowID: key.rowID))
       } areSameResponse: { (rowID, other) throws(LMDBError) -> Bool in
         try areSameResponse(rowID, other, in: transaction)

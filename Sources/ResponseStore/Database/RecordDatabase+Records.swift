@@ -26,7 +26,7 @@ extension RecordDatabase {
     }
     try append(head.bytes, entry, counters: &counters, in: transaction)
     let date = DateKey(time: SortableTimestamp.encode(head.storedAt), rowID: entry.rowID)
-    _ = try dates.put(entry.facts, for: date, in: transaction, mode: .append)
+    _ = try dates.put(entry.tagWord, for: date, in: transaction, mode: .append)
     if let expiry = head.expiry {
       let row = DateKey(time: SortableTimestamp.encode(expiry), rowID: entry.rowID)
       try expiries.put((), for: row, in: transaction, mode: .insert)
@@ -42,7 +42,8 @@ extension RecordDatabase {
     var entry = entry
     entry.inflation = index.inflation
     let slot = replaced.flatMap { index.slot(of: entry.tag, rowID: $0) }
-    let useCount = slot.map { IndexEntry(facts: index.facts($0), place: 0).useCount } ?? index.ghost(tag: entry.tag)
+    let useCount =
+      slot.map { IndexEntry(tagWord: index.tagWord($0), rowWord: 0).useCount } ?? index.ghost(tag: entry.tag)
     entry.useCount = min(useCount + 1, IndexEntry.maximumUseCount)
     return entry.band(inflation: index.inflation)
   }
@@ -87,9 +88,9 @@ extension RecordDatabase {
     try append(record, entry, counters: &counters, in: transaction)
     try heads.removeChecked(oldRow, in: transaction)
     let storedAt = SortableTimestamp.encode(times.storedAt)
-    let facts = try dates.value(for: DateKey(time: storedAt, rowID: oldRow), in: transaction) ?? entry.facts
+    let tagWord = try dates.value(for: DateKey(time: storedAt, rowID: oldRow), in: transaction) ?? entry.tagWord
     try dates.remove(DateKey(time: storedAt, rowID: oldRow), in: transaction)
-    try dates.put(facts, for: DateKey(time: storedAt, rowID: entry.rowID), in: transaction)
+    try dates.put(tagWord, for: DateKey(time: storedAt, rowID: entry.rowID), in: transaction)
     if let expiry = times.expiry.map(SortableTimestamp.encode) {
       try expiries.remove(DateKey(time: expiry, rowID: oldRow), in: transaction)
       try expiries.put((), for: DateKey(time: expiry, rowID: entry.rowID), in: transaction)

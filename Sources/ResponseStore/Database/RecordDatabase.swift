@@ -12,7 +12,7 @@ final class RecordDatabase: @unchecked Sendable {
   let heads: RecordLogs
   /// Body ID and chunk number → bytes of the body.
   let bodies: Table<ChunkKeyCodec, BytesCodec>
-  /// Time of storing and row ID → ``IndexEntry/facts``; the source for rebuilding the index.
+  /// Time of storing and row ID → ``IndexEntry/tagWord``; the source for rebuilding the index.
   let dates: Table<DateKeyCodec, LittleEndianUInt64>
   /// The time after which a response without validator is useless, and its row ID → nothing.
   let expiries: Table<DateKeyCodec, EmptyCodec>

@@ -91,7 +91,7 @@ struct SegmentCleaner {
       left -= record.count
       let examination = examine(rowID, record)
       let slot = examination.removable.flatMap { index.slot(of: $0.tag, rowID: rowID) }
-      let entry = slot.map { IndexEntry(facts: index.facts($0), place: index.place($0)) }
+      let entry = slot.map { IndexEntry(tagWord: index.tagWord($0), rowWord: index.rowWord($0)) }
       rows.found.append(
         Row(
           rowID: rowID, entry: entry, removable: examination.removable, reason: examination.reason ?? .overCapacity,

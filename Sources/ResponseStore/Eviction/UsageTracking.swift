@@ -18,10 +18,10 @@ extension RecordHeaderView {
   /// When a response without a validator becomes useless: its freshness lifetime is over, and so is the time in which
   /// it may be served stale. Nil for a response with a validator, or without a declared lifetime.
   var expiry: Date? {
-    let facts = facts
+    let freshness = freshness
     let validators: FreshnessInfo.Flags = [.strongETag, .weakETag, .lastModified]
-    guard status > 0, facts.lifetime > 0, facts.flags.isDisjoint(with: validators) else { return nil }
-    let stale = max(facts.staleWhileRevalidate, facts.staleIfError, 0)
-    return facts.responseTime + (facts.lifetime - facts.initialAge + stale)
+    guard status > 0, freshness.lifetime > 0, freshness.flags.isDisjoint(with: validators) else { return nil }
+    let stale = max(freshness.staleWhileRevalidate, freshness.staleIfError, 0)
+    return freshness.responseTime + (freshness.lifetime - freshness.initialAge + stale)
   }
 }

@@ -17,7 +17,7 @@ struct RecordHeader: Sendable {
     static let recordVersion = 8
     static let recordFlags = 9
     static let status = 10
-    static let factsFlags = 12
+    static let freshnessFlags = 12
     static let keyByteCount = 16
     static let varyByteCount = 20
     static let fieldsByteCount = 24
@@ -77,7 +77,7 @@ struct RecordHeader: Sendable {
       put(Self.recordVersion, Offset.recordVersion)
       put(flags.rawValue, Offset.recordFlags)
       put(UInt16(clamping: response.status), Offset.status)
-      put(response.facts.flags.rawValue, Offset.factsFlags)
+      put(response.freshness.flags.rawValue, Offset.freshnessFlags)
       put(UInt32(key.count), Offset.keyByteCount)
       put(UInt32(vary.count), Offset.varyByteCount)
       put(UInt32(fieldsByteCount), Offset.fieldsByteCount)
@@ -85,12 +85,12 @@ struct RecordHeader: Sendable {
       put(UInt64(response.body.count), Offset.bodyByteCount)
       put(bodyChecksum, Offset.bodyChecksum)
       put(storedAt.timeIntervalSinceReferenceDate, Offset.storedAt)
-      put(response.facts.responseTime.timeIntervalSinceReferenceDate, Offset.responseTime)
-      put(response.facts.initialAge, Offset.initialAge)
-      put(response.facts.lifetime, Offset.lifetime)
-      put(response.facts.date.timeIntervalSinceReferenceDate, Offset.date)
-      put(response.facts.staleWhileRevalidate, Offset.staleWhileRevalidate)
-      put(response.facts.staleIfError, Offset.staleIfError)
+      put(response.freshness.responseTime.timeIntervalSinceReferenceDate, Offset.responseTime)
+      put(response.freshness.initialAge, Offset.initialAge)
+      put(response.freshness.lifetime, Offset.lifetime)
+      put(response.freshness.date.timeIntervalSinceReferenceDate, Offset.date)
+      put(response.freshness.staleWhileRevalidate, Offset.staleWhileRevalidate)
+      put(response.freshness.staleIfError, Offset.staleIfError)
       put(removalSequence, Offset.removalSequence)
       count = Self.fixedByteCount
       func append(_ part: UnsafeRawBufferPointer) {
@@ -142,7 +142,7 @@ struct RecordHeader: Sendable {
   var isBodyInline: Bool { layout { $0.isBodyInline } }
   var bodyByteCount: Int { layout { $0.bodyByteCount } }
   var storedAt: Date { layout { $0.storedAt } }
-  var facts: FreshnessInfo { layout { $0.facts } }
+  var freshness: FreshnessInfo { layout { $0.freshness } }
   var status: Int { layout { $0.status } }
   var key: RequestKey { layout { RequestKey(storedBytes: [UInt8]($0.key)) } }
   var vary: VaryKey { layout { FieldCoding.decodeVary($0.vary) } }
@@ -229,13 +229,13 @@ struct RecordHeaderView {
     return stored == 0 ? rowID : stored
   }
   var storedAt: Date { date(RecordHeader.Offset.storedAt) }
-  var facts: FreshnessInfo {
+  var freshness: FreshnessInfo {
     FreshnessInfo(
       responseTime: date(RecordHeader.Offset.responseTime), initialAge: double(RecordHeader.Offset.initialAge),
       lifetime: double(RecordHeader.Offset.lifetime), date: date(RecordHeader.Offset.date),
       staleWhileRevalidate: double(RecordHeader.Offset.staleWhileRevalidate),
       staleIfError: double(RecordHeader.Offset.staleIfError),
-      flags: FreshnessInfo.Flags(rawValue: load(RecordHeader.Offset.factsFlags)))
+      flags: FreshnessInfo.Flags(rawValue: load(RecordHeader.Offset.freshnessFlags)))
   }
 
   var key: UnsafeRawBufferPointer { part(RecordHeader.fixedByteCount, keyByteCount) }

@@ -45,9 +45,9 @@ enum IndexLayout {
     static let identitySum = 23
   }
 
-  /// A slot has two words: ``IndexEntry/facts``, which is 0 for a free slot, and ``IndexEntry/place``.
+  /// A slot has two words: ``IndexEntry/tagWord``, which is 0 for a free slot, and ``IndexEntry/rowWord``.
   static let wordsPerSlot = 2
-  /// A change has three words: the facts of its record, the new row ID or 0, and the old row ID or 0.
+  /// A change has three words: the tag word of its record, the new row ID or 0, and the old row ID or 0.
   static let wordsPerChange = 3
   static let moveFlag: UInt64 = 1 << 63
   static let rememberFlag: UInt64 = 1 << 62
@@ -127,21 +127,21 @@ struct IndexEntry: Hashable {
     self.inflation = inflation
   }
 
-  init(facts: UInt64, place: UInt64) {
-    tag = Self.tag(inFacts: facts)
-    hostTag = facts >> 12 & 0xfff
-    useCount = facts >> 8 & 15
-    sizeCode = facts & 0xff
-    rowID = Self.rowID(inPlace: place)
-    let code = UInt32(truncatingIfNeeded: place >> 44)
+  init(tagWord: UInt64, rowWord: UInt64) {
+    tag = Self.tag(inTagWord: tagWord)
+    hostTag = tagWord >> 12 & 0xfff
+    useCount = tagWord >> 8 & 15
+    sizeCode = tagWord & 0xff
+    rowID = Self.rowID(inRowWord: rowWord)
+    let code = UInt32(truncatingIfNeeded: rowWord >> 44)
     inflation = code == 0 ? 0 : Double(Float(bitPattern: (code + Self.inflationBias) << 9))
   }
 
   /// The first word of a slot.
-  var facts: UInt64 { tag << 24 | hostTag << 12 | useCount << 8 | sizeCode }
+  var tagWord: UInt64 { tag << 24 | hostTag << 12 | useCount << 8 | sizeCode }
 
   /// The second word of a slot. It is one word, so that a record's row ID changes atomically.
-  var place: UInt64 {
+  var rowWord: UInt64 {
     let code = Float(inflation).bitPattern >> 9
     return rowID | UInt64(code > Self.inflationBias ? min(code - Self.inflationBias, 0xf_ffff) : 0) << 44
   }
@@ -159,6 +159,6 @@ struct IndexEntry: Hashable {
 
   static func tag(of digest: UInt64) -> UInt64 { max(digest >> 24, 1) }
   static func hostTag(of digest: UInt64) -> UInt64 { digest >> 52 }
-  static func tag(inFacts facts: UInt64) -> UInt64 { facts >> 24 }
-  static func rowID(inPlace place: UInt64) -> UInt64 { place & maximumRowID }
+  static func tag(inTagWord tagWord: UInt64) -> UInt64 { tagWord >> 24 }
+  static func rowID(inRowWord rowWord: UInt64) -> UInt64 { rowWord & maximumRowID }
 }

@@ -22,7 +22,7 @@ extension RecordIndex {
   func slot(of tag: UInt64, rowID: UInt64) -> Int? {
     let home = home(of: tag)
     return (home..<firstFreeSlot(from: home)).first {
-      IndexEntry.tag(inFacts: facts($0)) == tag && IndexEntry.rowID(inPlace: place($0)) == rowID
+      IndexEntry.tag(inTagWord: tagWord($0)) == tag && IndexEntry.rowID(inRowWord: rowWord($0)) == rowID
     }
   }
 
@@ -34,8 +34,8 @@ extension RecordIndex {
     guard slot < home + IndexLayout.maximumProbeLength else { return false }
     let count = occupancy.count
     occupancy = (count + 1, slot)
-    setPlace(slot, entry.place)
-    setFacts(slot, entry.facts)
+    setRowWord(slot, entry.rowWord)
+    setTagWord(slot, entry.tagWord)
     occupancy = (count + 1, nil)
     self[IndexLayout.Word.identitySum] &+= entry.identity
     return true
@@ -46,8 +46,8 @@ extension RecordIndex {
     guard slot(of: entry.tag, rowID: entry.rowID) == nil else { return true }
     guard let slot = slot(of: entry.tag, rowID: rowID) else { return false }
     let old = self.entry(in: slot)
-    setPlace(slot, entry.place)
-    setFacts(slot, entry.facts)
+    setRowWord(slot, entry.rowWord)
+    setTagWord(slot, entry.tagWord)
     self[IndexLayout.Word.identitySum] &+= entry.identity &- old.identity
     return true
   }
@@ -69,17 +69,17 @@ extension RecordIndex {
     guard var slot = occupancy.voidSlot, slot < allSlotCount else { return }
     var next = slot + 1
     while next < allSlotCount {
-      let facts = facts(next)
-      if facts == 0 { break }
-      if home(of: IndexEntry.tag(inFacts: facts)) <= slot {
-        setPlace(slot, place(next))
-        setFacts(slot, facts)
+      let tagWord = tagWord(next)
+      if tagWord == 0 { break }
+      if home(of: IndexEntry.tag(inTagWord: tagWord)) <= slot {
+        setRowWord(slot, rowWord(next))
+        setTagWord(slot, tagWord)
         occupancy.voidSlot = next
         slot = next
       }
       next += 1
     }
-    setFacts(slot, 0)
+    setTagWord(slot, 0)
     occupancy = (max(occupancy.count - 1, 0), nil)
   }
 
@@ -105,13 +105,13 @@ extension RecordIndex {
     }
     var count = 0
     for slot in 0..<allSlotCount {
-      let facts = facts(slot)
-      guard facts != 0 else { continue }
-      let home = other.home(of: IndexEntry.tag(inFacts: facts))
-      let place = other.firstFreeSlot(from: home)
-      guard place < home + IndexLayout.maximumProbeLength else { return false }
-      other.setPlace(place, self.place(slot))
-      other.setFacts(place, facts)
+      let tagWord = tagWord(slot)
+      guard tagWord != 0 else { continue }
+      let home = other.home(of: IndexEntry.tag(inTagWord: tagWord))
+      let copy = other.firstFreeSlot(from: home)
+      guard copy < home + IndexLayout.maximumProbeLength else { return false }
+      other.setRowWord(copy, self.rowWord(slot))
+      other.setTagWord(copy, tagWord)
       count += 1
     }
     other.occupancy = (count, nil)

@@ -27,16 +27,16 @@ extension RecordIndex {
   /// If it returns false, the transaction must not commit: the journal is full, or the row ID does not fit into a slot.
   func note(_ change: IndexChange) -> Bool {
     let count = self[IndexLayout.Word.changeCount]
-    let (facts, newRow, oldRow): (UInt64, UInt64, UInt64) =
+    let (tagWord, newRow, oldRow): (UInt64, UInt64, UInt64) =
       switch change {
-      case .insert(let entry, let replaced): (entry.facts, entry.rowID, replaced ?? 0)
-      case .move(let entry, let old): (entry.facts, entry.rowID, old | IndexLayout.moveFlag)
+      case .insert(let entry, let replaced): (entry.tagWord, entry.rowID, replaced ?? 0)
+      case .move(let entry, let old): (entry.tagWord, entry.rowID, old | IndexLayout.moveFlag)
       case .remove(let tag, let rowID, let isRemembered):
         (tag << 24, 0, rowID | (isRemembered ? IndexLayout.rememberFlag : 0))
       }
     guard count < journalCapacity, newRow <= IndexEntry.maximumRowID else { return false }
     let words = journal + Int(count) * IndexLayout.wordsPerChange
-    words[0].store(facts, ordering: .relaxed)
+    words[0].store(tagWord, ordering: .relaxed)
     words[1].store(newRow, ordering: .relaxed)
     words[2].store(oldRow, ordering: .relaxed)
     self[IndexLayout.Word.changeCount] = count + 1
@@ -95,7 +95,7 @@ extension RecordIndex {
     let newRow = words[1].load(ordering: .relaxed)
     let oldWord = words[2].load(ordering: .relaxed)
     let oldRow = oldWord & ~(IndexLayout.moveFlag | IndexLayout.rememberFlag)
-    var entry = IndexEntry(facts: words[0].load(ordering: .relaxed), place: newRow)
+    var entry = IndexEntry(tagWord: words[0].load(ordering: .relaxed), rowWord: newRow)
     guard newRow != 0 else {
       remove(tag: entry.tag, rowID: oldRow, remembering: oldWord & IndexLayout.rememberFlag != 0)
       return true
@@ -106,7 +106,7 @@ extension RecordIndex {
       entry.useCount = min(takeGhost(tag: entry.tag) + 1, IndexEntry.maximumUseCount)
       return insert(entry)
     }
-    let old = IndexEntry(facts: facts(slot), place: place(slot))
+    let old = IndexEntry(tagWord: tagWord(slot), rowWord: rowWord(slot))
     let isMove = oldWord & IndexLayout.moveFlag != 0
     entry.useCount = isMove ? old.useCount : min(old.useCount + 1, IndexEntry.maximumUseCount)
     if isMove { entry.inflation = old.inflation }

@@ -138,8 +138,8 @@ extension RecordIndex {
     than entry: IndexEntry, _ areSameResponse: (UInt64, UInt64) throws(Failure) -> Bool
   ) throws(Failure) -> UInt64? {
     let home = home(of: entry.tag)
-    for slot in home..<firstFreeSlot(from: home) where IndexEntry.tag(inFacts: facts(slot)) == entry.tag {
-      let other = IndexEntry.rowID(inPlace: place(slot))
+    for slot in home..<firstFreeSlot(from: home) where IndexEntry.tag(inTagWord: tagWord(slot)) == entry.tag {
+      let other = IndexEntry.rowID(inRowWord: rowWord(slot))
       if other > entry.rowID, try areSameResponse(entry.rowID, other) { return other }
     }
     return nil

@@ -69,19 +69,19 @@ final class RecordIndex: @unchecked Sendable {
     }
   }
 
-  func facts(_ slot: Int) -> UInt64 { slots[slot * IndexLayout.wordsPerSlot].load(ordering: .acquiring) }
-  func place(_ slot: Int) -> UInt64 { slots[slot * IndexLayout.wordsPerSlot + 1].load(ordering: .acquiring) }
+  func tagWord(_ slot: Int) -> UInt64 { slots[slot * IndexLayout.wordsPerSlot].load(ordering: .acquiring) }
+  func rowWord(_ slot: Int) -> UInt64 { slots[slot * IndexLayout.wordsPerSlot + 1].load(ordering: .acquiring) }
 
-  func entry(in slot: Int) -> IndexEntry { IndexEntry(facts: facts(slot), place: place(slot)) }
+  func entry(in slot: Int) -> IndexEntry { IndexEntry(tagWord: tagWord(slot), rowWord: rowWord(slot)) }
 
-  func setFacts(_ slot: Int, _ facts: UInt64) {
+  func setTagWord(_ slot: Int, _ tagWord: UInt64) {
     reachedIndexStep()
-    slots[slot * IndexLayout.wordsPerSlot].store(facts, ordering: .releasing)
+    slots[slot * IndexLayout.wordsPerSlot].store(tagWord, ordering: .releasing)
   }
 
-  func setPlace(_ slot: Int, _ place: UInt64) {
+  func setRowWord(_ slot: Int, _ rowWord: UInt64) {
     reachedIndexStep()
-    slots[slot * IndexLayout.wordsPerSlot + 1].store(place, ordering: .releasing)
+    slots[slot * IndexLayout.wordsPerSlot + 1].store(rowWord, ordering: .releasing)
   }
 
   /// The present inflation of eviction, which each used record receives.
@@ -108,7 +108,7 @@ final class RecordIndex: @unchecked Sendable {
   struct Match {
     let rowID: UInt64
     let slot: Int
-    let facts: UInt64
+    let tagWord: UInt64
   }
 
   /// The slots that may belong to the records of a digest. Do not use them after the index is deallocated.
@@ -124,10 +124,10 @@ final class RecordIndex: @unchecked Sendable {
       while slot > home {
         slot -= 1
         let words = slots + slot * IndexLayout.wordsPerSlot
-        let facts = words[0].load(ordering: .acquiring)
-        if IndexEntry.tag(inFacts: facts) == tag {
-          let place = words[1].load(ordering: .acquiring)
-          return Match(rowID: IndexEntry.rowID(inPlace: place), slot: slot, facts: facts)
+        let tagWord = words[0].load(ordering: .acquiring)
+        if IndexEntry.tag(inTagWord: tagWord) == tag {
+          let rowWord = words[1].load(ordering: .acquiring)
+          return Match(rowID: IndexEntry.rowID(inRowWord: rowWord), slot: slot, tagWord: tagWord)
         }
       }
       return nil
@@ -143,23 +143,23 @@ final class RecordIndex: @unchecked Sendable {
   }
 
   /// Whether a slot still names the row that was found in it. A record whose slot has moved counts as changed.
-  func hasRow(of match: Match) -> Bool { IndexEntry.rowID(inPlace: place(match.slot)) == match.rowID }
+  func hasRow(of match: Match) -> Bool { IndexEntry.rowID(inRowWord: rowWord(match.slot)) == match.rowID }
 
   /// Records a use of a record. Any thread of any process can call this.
   ///
   /// If another process changes the slot at the same time, the use is not counted.
   func recordUse(of match: Match) {
-    let place = place(match.slot)
-    guard IndexEntry.rowID(inPlace: place) == match.rowID else { return }
-    var entry = IndexEntry(facts: match.facts, place: place)
+    let rowWord = rowWord(match.slot)
+    guard IndexEntry.rowID(inRowWord: rowWord) == match.rowID else { return }
+    var entry = IndexEntry(tagWord: match.tagWord, rowWord: rowWord)
     let slot = slots + match.slot * IndexLayout.wordsPerSlot
     if entry.useCount < IndexEntry.maximumUseCount {
       entry.useCount += 1
-      _ = slot[0].compareExchange(expected: match.facts, desired: entry.facts, ordering: .relaxed)
+      _ = slot[0].compareExchange(expected: match.tagWord, desired: entry.tagWord, ordering: .relaxed)
     }
     entry.inflation = inflation
-    if entry.place != place {
-      _ = slot[1].compareExchange(expected: place, desired: entry.place, ordering: .relaxed)
+    if entry.rowWord != rowWord {
+      _ = slot[1].compareExchange(expected: rowWord, desired: entry.rowWord, ordering: .relaxed)
     }
   }
 
@@ -173,7 +173,7 @@ final class RecordIndex: @unchecked Sendable {
   func firstFreeSlot(from home: Int) -> Int {
     var slot = home
     let end = home + IndexLayout.maximumProbeLength
-    while slot < end, facts(slot) != 0 { slot += 1 }
+    while slot < end, tagWord(slot) != 0 { slot += 1 }
     return slot
   }
 
@@ -183,8 +183,8 @@ final class RecordIndex: @unchecked Sendable {
   /// process changes the index. It may meet a moved record twice.
   func forEachEntry(in range: Range<Int>, _ body: (IndexEntry) -> Void) {
     for slot in range.reversed() {
-      let facts = facts(slot)
-      if facts != 0 { body(IndexEntry(facts: facts, place: place(slot))) }
+      let tagWord = tagWord(slot)
+      if tagWord != 0 { body(IndexEntry(tagWord: tagWord, rowWord: rowWord(slot))) }
     }
   }
 

@@ -80,7 +80,7 @@ extension StoreOpener {
     }
     guard isReadable, let log else {
       throw StoreError(
-        .damaged, directory: directory.path, reason: "\(RemovalLog.name) is missing or damaged",
+        .corrupt, directory: directory.path, reason: "\(RemovalLog.name) is missing or damaged",
         remedy: "The next cache that is opened on the directory makes it good, and removes all responses, "
           + "as any of them may have been removed before")
     }
@@ -107,7 +107,7 @@ extension StoreOpener {
 
   private func damaged(reason: String) -> StoreError {
     StoreError(
-      .damaged, directory: directory.path, reason: reason,
+      .corrupt, directory: directory.path, reason: reason,
       remedy: "The next cache that is opened on the directory quarantines the data and starts empty")
   }
 }
@@ -115,7 +115,7 @@ extension StoreOpener {
 extension StoreError {
   static func missing(_ directory: String, reason: String) -> StoreError {
     StoreError(
-      .missing, directory: directory, reason: reason,
+      .notFound, directory: directory, reason: reason,
       remedy: "See whether the path is right; a cache makes its store when it is first opened")
   }
 }

@@ -17,7 +17,7 @@ extension StoreOpener {
       switch error {
       case .busy:
         throw StoreError(
-          .damagedAndInUse, directory: directory.path,
+          .corruptAndInUse, directory: directory.path,
           reason: "\(RemovalLog.name) is missing or damaged, and the directory is in use",
           remedy: "End the processes that use the directory; the next one to open it starts empty")
       case .system(let number):

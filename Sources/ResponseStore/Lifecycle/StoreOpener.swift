@@ -63,7 +63,7 @@ struct StoreOpener {
     }
     guard isAlone else {
       throw StoreError(
-        .damagedAndInUse, directory: directory.path,
+        .corruptAndInUse, directory: directory.path,
         reason: "the data failed or is corrupt (data.mdb \(condition)), and it is still open",
         remedy: "Close it, or end the processes that use the directory; the next one to open it starts empty")
     }

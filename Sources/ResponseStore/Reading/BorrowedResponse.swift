@@ -19,7 +19,7 @@ public struct BorrowedResponse: ~Copyable {
   /// The HTTP status code; 0 for a response that is not HTTP.
   public var status: Int { head.status }
   /// Date, age and lifetime.
-  public var facts: FreshnessInfo { head.facts }
+  public var freshness: FreshnessInfo { head.freshness }
   /// When the response was stored.
   public var storedAt: Date { head.storedAt }
   /// The header fields, decoded at each call.

@@ -13,7 +13,7 @@ public struct StoredResponseInfo: Sendable {
   /// When it was stored.
   public let storedAt: Date
   /// Date, age and lifetime.
-  public let facts: FreshnessInfo
+  public let freshness: FreshnessInfo
   /// The request fields of its Vary key.
   public let varyNames: [String]
   /// The body's size in bytes.
@@ -138,7 +138,7 @@ struct EntryWalk {
     guard !purges.contains(where: { $0.covers(rowID: rowID, layout: layout) }) else { return nil }
     let entry = StoredResponseInfo(
       rowID: rowID, key: RequestKey(storedBytes: [UInt8](layout.key)), status: layout.status,
-      storedAt: layout.storedAt, facts: layout.facts,
+      storedAt: layout.storedAt, freshness: layout.freshness,
       varyNames: FieldCoding.decodeVary(layout.vary).fields.map(\.name), bodyByteCount: layout.bodyByteCount)
     return (entry, scope.covers(rowID: rowID, layout: layout))
   }

@@ -90,7 +90,7 @@ final class Reader: Sendable {
       // Also of a removed write: the record on disk is older still.
       pendingVariants.append(write.vary)
       guard !removals.cover(write), matches(write.vary) else { continue }
-      let rank = VariantRank(vary: write.vary, date: write.facts.date)
+      let rank = VariantRank(vary: write.vary, date: write.freshness.date)
       if best.map({ $0.rank < rank }) ?? true { best = (write, rank) }
     }
     let onDisk = findOnDisk(key, above: best?.rank, besides: pendingVariants.count) { vary in
@@ -252,7 +252,7 @@ final class Reader: Sendable {
     if !purges.isEmpty, purges.contains(where: { $0.covers(rowID: rowID, layout: head) }) { return true }
     let vary = head.vary.isEmpty ? VaryKey(fields: []) : FieldCoding.decodeVary(head.vary)
     guard matches(vary) else { return true }
-    let rank = VariantRank(vary: vary, date: head.facts.date)
+    let rank = VariantRank(vary: vary, date: head.freshness.date)
     if let other = best.rank, !(other < rank) {
       // Of equal records the one that was stored later.
       guard !(rank < other), let selected = best.selected,

@@ -190,6 +190,6 @@ final class RecordInPieces: Sendable {
 extension RecordHeaderView {
   /// A part of a representation is joined to others, which takes all of it.
   fileprivate func isReadInPieces(beyond limit: Int) -> Bool {
-    !isBodyInline && bodyByteCount > limit && !facts.flags.contains(.incomplete)
+    !isBodyInline && bodyByteCount > limit && !freshness.flags.contains(.incomplete)
   }
 }

@@ -41,7 +41,7 @@ public struct StoredResponse: Sendable, StoredResponseMetadata {
   /// When the response was stored; what ``ResponseStore/removeResponses(since:)`` compares with.
   public var storedAt: Date { withHead { $0.storedAt } }
   /// Date, age and lifetime.
-  public var facts: FreshnessInfo { withHead { $0.facts } }
+  public var freshness: FreshnessInfo { withHead { $0.freshness } }
   /// The HTTP status code; 0 for a response that is not HTTP.
   public var status: Int { withHead { $0.status } }
   /// The header fields. Decoded at each call.

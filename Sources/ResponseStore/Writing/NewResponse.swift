@@ -15,7 +15,7 @@ public struct NewResponse: Sendable {
   /// The body.
   public var body: Data
   /// Date, age and lifetime, computed when the response was received.
-  public var facts: FreshnessInfo
+  public var freshness: FreshnessInfo
   /// The request fields by which this variant was chosen (RFC 9111, section 4.1).
   public var vary: VaryKey
   /// Bytes of the layer above, kept with the head and given back as they are. Nil by default.
@@ -23,14 +23,14 @@ public struct NewResponse: Sendable {
 
   /// Creates a response for the store.
   public init(
-    key: RequestKey, status: Int, fields: HTTPFields, body: Data, facts: FreshnessInfo, vary: VaryKey,
+    key: RequestKey, status: Int, fields: HTTPFields, body: Data, freshness: FreshnessInfo, vary: VaryKey,
     attachment: [UInt8]? = nil
   ) {
     self.key = key
     self.status = status
     self.fields = fields
     self.body = body
-    self.facts = facts
+    self.freshness = freshness
     self.vary = vary
     self.attachment = attachment
   }

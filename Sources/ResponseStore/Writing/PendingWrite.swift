@@ -67,9 +67,9 @@ final class PendingWrite: Sendable {
 
   /// Nothing, in the place of what is on disk for a variant.
   convenience init(
-    discarding vary: VaryKey, of key: RequestKey, facts: FreshnessInfo, storedAt: Date, snapshot: UInt64
+    discarding vary: VaryKey, of key: RequestKey, freshness: FreshnessInfo, storedAt: Date, snapshot: UInt64
   ) {
-    let nothing = NewResponse(key: key, status: 0, fields: HTTPFields(), body: Data(), facts: facts, vary: vary)
+    let nothing = NewResponse(key: key, status: 0, fields: HTTPFields(), body: Data(), freshness: freshness, vary: vary)
     self.init(nothing, storedAt: storedAt, purpose: .discard, snapshot: snapshot, inlineByteCount: 0)
   }
 
@@ -82,7 +82,7 @@ final class PendingWrite: Sendable {
   // Made at each call, of the head's bytes.
   var key: RequestKey { head.key }
   var vary: VaryKey { head.vary }
-  var facts: FreshnessInfo { head.facts }
+  var freshness: FreshnessInfo { head.freshness }
   var body: Data { head.isBodyInline ? head.layout { Data($0.inlineBody) } : bodyApart }
 
   func withBody<R>(_ body: (UnsafeRawBufferPointer) -> R) -> R {

@@ -9,7 +9,7 @@ struct WriteBatch {
 
 /// The result of a transaction, counted once it is committed.
 struct WriteResult {
-  var stores = 0
+  var writes = 0
   var updates = 0
   var dropped = 0
   var removed: [RemovalReason: Int] = [:]

@@ -54,12 +54,13 @@ final class WriteIntake: Sendable {
 
   /// Accepts an update; returns false if it was dropped. Copies of other holders are dropped on return.
   func update(
-    _ stored: StoredResponse, fields: HTTPFields, facts: FreshnessInfo, waitsForSpace: Bool,
+    _ stored: StoredResponse, fields: HTTPFields, freshness: FreshnessInfo, waitsForSpace: Bool,
     by holder: (any CopyHolder)?
   ) -> Bool {
     defer { copyHolders.dropCopies(of: stored.key, except: holder) }
     let response = NewResponse(
-      key: stored.key, status: stored.status, fields: fields, body: stored.body, facts: facts, vary: stored.vary,
+      key: stored.key, status: stored.status, fields: fields, body: stored.body, freshness: freshness,
+      vary: stored.vary,
       attachment: stored.attachment)
     let rowID = stored.staged?.rowID ?? stored.rowID
     let isAccepted = accept(
@@ -81,7 +82,7 @@ final class WriteIntake: Sendable {
     reader.forEachVariant(of: newer.key) { if $0 == newer.vary { isStored = true } }
     guard isStored, !context.isForked else { return }
     let discard = PendingWrite(
-      discarding: newer.vary, of: newer.key, facts: newer.facts, storedAt: context.options.clock(),
+      discarding: newer.vary, of: newer.key, freshness: newer.freshness, storedAt: context.options.clock(),
       snapshot: context.removalLog.sequence)
     // A discard is small. It may exceed the limit of the queue, as it must be accepted when a response was not.
     let result = queue.withLock { enqueue(discard, in: &$0, limit: 2 * context.options.queueByteCount) }
@@ -165,7 +166,7 @@ final class WriteIntake: Sendable {
       }
     }
     pendingWrites.insert(write, inPlaceOf: superseded)
-    if let superseded, !superseded.isDiscard { context.counts.supersededStores.add(1, ordering: .relaxed) }
+    if let superseded, !superseded.isDiscard { context.counts.supersededWrites.add(1, ordering: .relaxed) }
     // The writer ignores failed discards until it retries them.
     let isFirst = !queue.hasWrites || queue.retriesAt != nil
     queue.add(write, inPlaceOf: superseded)

@@ -80,7 +80,7 @@ final class Writer: Sendable {
         // A newer queued write would replace the older record, or end here itself. The index is not consulted: a record
         // is committed a moment before the index has it.
         let discard = PendingWrite(
-          discarding: failed.vary, of: failed.key, facts: failed.facts, storedAt: failed.storedAt,
+          discarding: failed.vary, of: failed.key, freshness: failed.freshness, storedAt: failed.storedAt,
           snapshot: failed.snapshot)
         guard queue.hasSpace(for: discard, limit: limit) else { return }
         pendingWrites.insert(discard)
@@ -224,7 +224,7 @@ final class Writer: Sendable {
 
   private func count(_ result: WriteResult) {
     for (response, rowID) in result.rows { response.setRowID(rowID) }
-    context.counts.stores.add(result.stores, ordering: .relaxed)
+    context.counts.writes.add(result.writes, ordering: .relaxed)
     context.counts.updates.add(result.updates, ordering: .relaxed)
     context.counts.droppedWrites.add(result.dropped, ordering: .relaxed)
     for (reason, count) in result.removed { context.counts.countRemovals(count, reason) }
@@ -310,7 +310,7 @@ final class Writer: Sendable {
     let inserted = try database.insert(
       head: write.head, body: write.bodyApart, writtenBodyID: bodyID, counters: &counters, in: transaction)
     result.rows.append((write, inserted.rowID))
-    result.stores += 1
+    result.writes += 1
     if inserted.replaced > 0 { result.removed[.replaced, default: 0] += inserted.replaced }
     if inserted.pushedOut > 0 { result.removed[.tooManyVariants, default: 0] += inserted.pushedOut }
   }

@@ -27,7 +27,7 @@ final class CacheMetrics: Sendable {
     count(requests.coalesced, "coalesced")
     count(requests.staleServed, "stale_served")
     count(requests.stored, "stored")
-    for (rule, total) in requests.refused { count(total, "refused", dimensions: [("rule", rule)]) }
+    for (rule, total) in requests.storageRefusals { count(total, "refused", dimensions: [("rule", rule)]) }
     memoryByteCount.record(statistics.memoryByteCount)
     guard let disk = statistics.disk else { return }
     count(disk.evictions, "evictions")

@@ -10,7 +10,7 @@ final class MemoryStorage: ResponseStorage {
     let number: Int
     let status: Int
     let fields: HTTPFields
-    let facts: FreshnessInfo
+    let freshness: FreshnessInfo
     let body: Data
     let vary: VaryKey
     let proposal: ProposedResponse
@@ -53,7 +53,7 @@ final class MemoryStorage: ResponseStorage {
     return state.withLock { state in
       (state.entries[key] ?? [])
         .filter { $0.vary.matches(request.head, credentialDigest: credentialDigest) }
-        .max { $0.facts.date < $1.facts.date }
+        .max { $0.freshness.date < $1.freshness.date }
     }
   }
 
@@ -67,7 +67,7 @@ final class MemoryStorage: ResponseStorage {
       guard !asksAgain || !proposal.isRevoked else { return }
       state.lastNumber += 1
       let entry = Entry(
-        number: state.lastNumber, status: proposal.status, fields: proposal.fields, facts: proposal.facts,
+        number: state.lastNumber, status: proposal.status, fields: proposal.fields, freshness: proposal.freshness,
         body: proposal.body,
         vary: proposal.vary, proposal: proposal)
       state.entries[key, default: []].removeAll { $0.vary == entry.vary }
@@ -75,12 +75,13 @@ final class MemoryStorage: ResponseStorage {
     }
   }
 
-  func update(_ entry: Entry, fields: HTTPFields, facts: FreshnessInfo, for request: ClientRequest) {
+  func update(_ entry: Entry, fields: HTTPFields, freshness: FreshnessInfo, for request: ClientRequest) {
     guard let key = key(request) else { return }
     state.withLock { state in
       guard let index = state.entries[key]?.firstIndex(where: { $0.number == entry.number }) else { return }
       state.entries[key]?[index] = Entry(
-        number: entry.number, status: entry.status, fields: fields, facts: facts, body: entry.body, vary: entry.vary,
+        number: entry.number, status: entry.status, fields: fields, freshness: freshness, body: entry.body,
+        vary: entry.vary,
         proposal: entry.proposal)
     }
   }

@@ -7,7 +7,7 @@ import HTTPCaching
 final class DecisionRunner {
   private struct Entry: StoredResponseMetadata {
     var status: Int
-    var facts: FreshnessInfo
+    var freshness: FreshnessInfo
     var fields: HTTPFields
     var body: [UInt8]
     var vary: VaryKey
@@ -64,7 +64,7 @@ final class DecisionRunner {
       let (head, body, times) = ask(request, policy)
       if staleOnError.mayServe(after: .status(head.status), now: clock.now) { return give(request, stored) }
       return take(request, head, body, times)
-    case .complete(let fields, _):
+    case .fetchMissingRange(let fields, _):
       let (head, body, times) = ask(request.conditional(on: fields), policy)
       let taken = take(request.conditional(on: fields), head, body, times)
       guard head.status == 206, let complete = entries[url]?.last else { return taken }
@@ -87,7 +87,8 @@ final class DecisionRunner {
 
   /// RFC 9111, 4 and 4.1: a variant with Vary fields is preferred, then the newer one.
   private func isBehind(_ one: Entry, _ other: Entry) -> Bool {
-    one.vary.hasVaryFields == other.vary.hasVaryFields ? one.facts.date < other.facts.date : other.vary.hasVaryFields
+    one.vary.hasVaryFields == other.vary.hasVaryFields
+      ? one.freshness.date < other.freshness.date : other.vary.hasVaryFields
   }
 
   // MARK: The origin
@@ -120,11 +121,11 @@ final class DecisionRunner {
     invalidate(request, head)
     let storability = Storability.decide(
       request: request, response: head, requestTime: times.request, responseTime: times.response, options: options)
-    if case .store(let fields, let facts) = storability {
+    if case .store(let fields, let freshness) = storability {
       let vary = VaryKey(
         request: request, response: head.fields, options: options, credentialDigest: { $0 })
       let kept = keptFields(fields)
-      keep(Entry(status: head.status, facts: facts, fields: kept, body: body, vary: vary), request.url)
+      keep(Entry(status: head.status, freshness: freshness, fields: kept, body: body, vary: vary), request.url)
     } else if storability != .refuse(.requestNoStore), request.method == "GET", (200..<400).contains(head.status) {
       entries[request.url]?.removeAll { $0.vary.matches(request, credentialDigest: { $0 }) }
     }
@@ -147,9 +148,9 @@ final class DecisionRunner {
   }
 
   private func joined(_ part: Entry, with old: Entry) -> Entry {
-    guard part.facts.flags.contains(.incomplete),
-      case .combine(let status, let fields, let facts, let pieces) = PartialContent.combine(
-        fields: part.fields, facts: part.facts, byteCount: part.body.count, stored: old)
+    guard part.freshness.flags.contains(.incomplete),
+      case .combine(let status, let fields, let freshness, let pieces) = PartialContent.combine(
+        fields: part.fields, freshness: part.freshness, byteCount: part.body.count, stored: old)
     else { return part }
     let body = pieces.flatMap { piece -> ArraySlice<UInt8> in
       switch piece {
@@ -157,7 +158,7 @@ final class DecisionRunner {
       case .new(let range): part.body[range]
       }
     }
-    return Entry(status: status, facts: facts, fields: fields, body: body, vary: part.vary)
+    return Entry(status: status, freshness: freshness, fields: fields, body: body, vary: part.vary)
   }
 
   private func confirm(
@@ -168,14 +169,14 @@ final class DecisionRunner {
       notModified: head, request: request, stored: stored, isOnlyEntry: entries[request.url]?.count == 1,
       requestTime: times.request, responseTime: times.response, options: options)
     switch freshening {
-    case .update(let fields, let facts, _):
+    case .update(let fields, let freshness, _):
       stored.fields = fields
-      stored.facts = facts
+      stored.freshness = freshness
       entries[request.url]![found] = stored
       return give(request, stored)
-    case .updateAndRemove(let fields, let facts, _):
+    case .updateAndRemove(let fields, let freshness, _):
       stored.fields = fields
-      stored.facts = facts
+      stored.freshness = freshness
       entries[request.url]!.remove(at: found)
       return give(request, stored)
     case .reuseUnchanged: return give(request, stored)
@@ -196,7 +197,8 @@ final class DecisionRunner {
   // MARK: Responses
 
   private func give(_ request: RequestHead, _ stored: Entry) -> ConformanceOutcome {
-    outcome(of: Reuse.answer(request: request, stored: stored, now: clock.now, rule: .validated), stored, request)
+    outcome(
+      of: Reuse.decideResponse(request: request, stored: stored, now: clock.now, rule: .validated), stored, request)
   }
 
   private func outcome(_ head: ResponseHead, _ body: [UInt8]) -> ConformanceOutcome {

@@ -51,6 +51,6 @@ extension IndexEntry {
   /// The inflation that a slot holds in place of this one. It is not higher.
   static func rounded(inflation: Double) -> Double {
     let entry = IndexEntry(digest: 1, hostDigest: 0, rowID: 0, byteCount: 0, inflation: inflation)
-    return IndexEntry(facts: entry.facts, place: entry.place).inflation
+    return IndexEntry(tagWord: entry.tagWord, rowWord: entry.rowWord).inflation
   }
 }

@@ -10,7 +10,7 @@ enum BadInput {
   ) -> NewResponse {
     NewResponse(
       key: RequestKey(urlString: url)!, status: 200, fields: HTTPFields([("Content-Type", "text/plain")]), body: body,
-      facts: Content.facts(at: date),
+      freshness: Content.freshness(at: date),
       vary: VaryKey(fields: language.map { [VaryKey.Field(name: "accept-language", value: $0)] } ?? []))
   }
 
@@ -169,12 +169,12 @@ enum BadInput {
     let statistics = store.statistics
     expect(statistics.droppedWrites == 0, "\(statistics.droppedWrites) writes of the hot key were dropped")
     expect(
-      statistics.stores + statistics.supersededStores == UInt64(count), "not every write of the hot key is counted")
+      statistics.writes + statistics.supersededWrites == UInt64(count), "not every write of the hot key is counted")
     let manyKeys = try storing((0..<count).lazy.map { "http://a.example/\($0)" }, in: store)
     expect(store.entryCount == UInt64(count) + 1, "\(store.entryCount) of \(count + 1) responses are stored")
     expect(store.checkInvariants().isEmpty, "\(store.checkInvariants())")
     say(
-      "\(count) writes of one URL and a flush take \(Int(oneKey * 1000)) ms, \(statistics.stores) of them committed; "
+      "\(count) writes of one URL and a flush take \(Int(oneKey * 1000)) ms, \(statistics.writes) of them committed; "
         + "writes of as many URLs take \(Int(manyKeys * 1000)) ms")
   }
 }

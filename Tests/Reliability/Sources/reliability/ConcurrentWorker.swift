@@ -41,7 +41,7 @@ enum ConcurrentWorker {
         expectedState[.returned, own] = version
       case 300..<330:
         if let found = store.lookup(content.requestKey(own)), let version = content.version(of: found, key: own) {
-          store.update(found, fields: content.fields(own, version: version, update: 1), facts: found.facts)
+          store.update(found, fields: content.fields(own, version: version, update: 1), freshness: found.freshness)
         }
       case 330..<335:
         let began = now()
@@ -66,7 +66,7 @@ enum ConcurrentWorker {
     } while store.statistics.removals != statistics.removals
     let removals = statistics.removals.values.reduce(0, +)
     say(
-      "numbers \(statistics.stores) \(removals) \(counts.operations) \(counts.hits) \(counts.purges) "
+      "numbers \(statistics.writes) \(removals) \(counts.operations) \(counts.hits) \(counts.purges) "
         + "\(statistics.corruptRecords) \(Int(longest * 1e6)) \(statistics.mapFullRetries)")
     store.close()
     exit(0)

@@ -57,7 +57,7 @@ struct Content {
   func response(_ key: Int, version: UInt64, at date: Date) -> NewResponse {
     NewResponse(
       key: requestKey(key), status: 200, fields: fields(key, version: version, update: 0),
-      body: body(key, version: version), facts: Self.facts(at: date), vary: VaryKey(fields: []))
+      body: body(key, version: version), freshness: Self.freshness(at: date), vary: VaryKey(fields: []))
   }
 
   func fields(_ key: Int, version: UInt64, update: UInt64) -> HTTPFields {
@@ -67,7 +67,7 @@ struct Content {
     ])
   }
 
-  static func facts(at date: Date) -> FreshnessInfo {
+  static func freshness(at date: Date) -> FreshnessInfo {
     FreshnessInfo(responseTime: date, initialAge: 0, lifetime: 1e9, date: date)
   }
 

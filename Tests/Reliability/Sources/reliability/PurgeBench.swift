@@ -15,7 +15,7 @@ enum PurgeBench {
   private static func response(_ number: Int, host: Int, at date: Date) -> NewResponse {
     NewResponse(
       key: key(number, host: host), status: 200,
-      fields: HTTPFields([("Cache-Groups", "\"g\(number % 3)\"")]), body: body, facts: Content.facts(at: date),
+      fields: HTTPFields([("Cache-Groups", "\"g\(number % 3)\"")]), body: body, freshness: Content.freshness(at: date),
       vary: VaryKey(fields: []))
   }
 

@@ -84,7 +84,7 @@ enum Scenarios {
       store.store(
         NewResponse(
           key: RequestKey(urlString: "http://filler.example/\(count)")!, status: 200, fields: HTTPFields([]),
-          body: Data(repeating: 7, count: capacity / 100), facts: Content.facts(at: timed.clock()),
+          body: Data(repeating: 7, count: capacity / 100), freshness: Content.freshness(at: timed.clock()),
           vary: VaryKey(fields: [])))
       try store.flush()
       count += 1

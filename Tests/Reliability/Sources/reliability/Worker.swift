@@ -65,7 +65,7 @@ struct Worker {
         else { continue }
         updates += 1
         store.update(
-          found, fields: content.fields(key, version: version, update: updates), facts: found.facts)
+          found, fields: content.fields(key, version: version, update: updates), freshness: found.freshness)
       case 73..<80:
         let version = expectedState[.returned, key]
         expectedState[.removing, key] = version

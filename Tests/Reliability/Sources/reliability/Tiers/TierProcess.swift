@@ -196,7 +196,7 @@ final class TierProcess: Sendable {
     do {
       let result = try await caches[cache].load(request)
       let isOwn = result.source == .network
-      if isOwn, result.refusal == nil, let identity = content.identity(of: result.data, for: key) {
+      if isOwn, result.storageRefusal == nil, let identity = content.identity(of: result.data, for: key) {
         noteStored(identity.version, key)
       }
       check(result.data, url: result.response.url, before, source: result.source.rawValue, "load", cache: cache)
