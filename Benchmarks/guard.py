@@ -60,11 +60,11 @@ def main():
     with open(path, encoding="utf-8") as file:
         thresholds = json.load(file)
     failed = False
-    print(f"{'call':28} {'allocations':>12} {'allowed':>8} {'instructions':>13} {'allowed':>9}")
+    print(f"{'call':32} {'allocations':>12} {'allowed':>8} {'instructions':>13} {'allowed':>9}")
     for name, now in counted.items():
         allowed = thresholds.get(name)
         if allowed is None:
-            print(f"{name:28} has no threshold; see guard --update")
+            print(f"{name:32} has no threshold; see guard --update")
             failed = True
             continue
         maximum = round(allowed["instructions"] * INSTRUCTION_TOLERANCE)
@@ -73,11 +73,11 @@ def main():
         is_over = now["allocations"] > maximum_allocations or now["instructions"] > maximum
         failed = failed or is_over
         print(
-            f"{name:28} {now['allocations']:12.1f} {allowed['allocations']:8.1f} {now['instructions']:13,} {maximum:9,}"
+            f"{name:32} {now['allocations']:12.1f} {allowed['allocations']:8.1f} {now['instructions']:13,} {maximum:9,}"
             f"{'  over' if is_over else ''}"
         )
     for name in thresholds.keys() - counted.keys():
-        print(f"{name:28} was not counted")
+        print(f"{name:32} was not counted")
         failed = True
     sys.exit(1 if failed else 0)
 

@@ -271,17 +271,20 @@ public final class ResponseStore: Sendable {
   public func update(
     _ stored: StoredResponse, fields: HTTPFields, freshness: FreshnessInfo, waitsForSpace: Bool = true
   ) -> Bool {
-    intake.update(stored, fields: fields, freshness: freshness, waitsForSpace: waitsForSpace, by: nil)
+    intake.update(stored, body: nil, fields: fields, freshness: freshness, waitsForSpace: waitsForSpace, by: nil)
   }
 
   /// Updates a response for a holder of copies, which replaces its own copy itself. All others have dropped theirs on
   /// return.
+  ///
+  /// - Parameter body: The body of the stored response if the lookup left it in the store.
   @discardableResult
   package func update(
-    _ stored: StoredResponse, fields: HTTPFields, freshness: FreshnessInfo, waitsForSpace: Bool,
+    _ stored: StoredResponse, body: Data? = nil, fields: HTTPFields, freshness: FreshnessInfo, waitsForSpace: Bool,
     by writer: (any CopyHolder)?
   ) -> Bool {
-    intake.update(stored, fields: fields, freshness: freshness, waitsForSpace: waitsForSpace, by: writer)
+    intake.update(
+      stored, body: body, fields: fields, freshness: freshness, waitsForSpace: waitsForSpace, by: writer)
   }
 
   /// Deletes the stored response that a newer one replaces, which itself is not stored.

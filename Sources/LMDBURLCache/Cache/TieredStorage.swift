@@ -282,12 +282,20 @@ final class TieredStorage: Sendable {
     let vary = record.vary
     var inMemory = memory.lookup(record.key) { $0 == vary }
     if inMemory?.response.record.freshness != record.freshness { inMemory = nil }
-    // A response that came from the store needs no second lookup, which would copy the body.
+    // A response that came from the store needs no second lookup. For one that this process stored, the lookup leaves
+    // the body in the store, because the memory tier's copy has the same bytes.
     var onDisk = usesDisk ? record.stored : nil
-    if onDisk == nil { onDisk = store?.lookup(record.key) { $0 == vary } }
-    if onDisk?.freshness != record.freshness { onDisk = nil }
+    if onDisk == nil {
+      onDisk =
+        record.storedBody == nil
+        ? store?.lookup(record.key, leavingBodiesBeyond: 0) { $0 == vary } : store?.lookup(record.key) { $0 == vary }
+    }
+    if onDisk?.freshness != record.freshness || onDisk?.bodyByteCount != record.bodyByteCount { onDisk = nil }
     // The store first, as in ``insert(_:reachesDisk:askedAt:waitsForSpace:unless:)``.
-    if let onDisk { store?.update(onDisk, fields: fields, freshness: freshness, waitsForSpace: false, by: memory) }
+    if let onDisk {
+      let body = onDisk.storedBody == nil ? nil : record.body
+      store?.update(onDisk, body: body, fields: fields, freshness: freshness, waitsForSpace: false, by: memory)
+    }
     guard let inMemory else {
       // A concurrent lookup may be about to insert the old fields there.
       if onDisk != nil { memory.remove(record.key) }

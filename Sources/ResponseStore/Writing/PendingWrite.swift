@@ -46,11 +46,12 @@ final class PendingWrite: Sendable {
   private let padding: (UInt64, UInt64) = (0, 0)
 
   /// - Parameters:
-  ///   - rowID: where the record stands that is to be updated, if that is known.
-  ///   - original: the response whose record is to be updated, if it was still on its way to the disk.
+  ///   - rowID: The row of the record to update, if it is known.
+  ///   - original: The pending write of the record to update, if it was pending when the response was looked up.
+  ///   - bodyChecksum: The checksum of the body if it is known; nil to compute it.
   init(
     _ response: NewResponse, storedAt: Date, purpose: Purpose = .insert, rowID: UInt64 = 0,
-    original: PendingWrite? = nil, snapshot: UInt64, inlineByteCount: Int
+    original: PendingWrite? = nil, snapshot: UInt64, inlineByteCount: Int, bodyChecksum: UInt64? = nil
   ) {
     self.storedAt = storedAt
     self.purpose = purpose
@@ -58,7 +59,7 @@ final class PendingWrite: Sendable {
     ownRowID = Atomic(rowID)
     self.snapshot = snapshot
     digest = response.key.spreadingDigest
-    let bodyChecksum = response.body.withUnsafeBytes { XXHash.digest64($0) }
+    let bodyChecksum = bodyChecksum ?? response.body.withUnsafeBytes { XXHash.digest64($0) }
     head = RecordHeader(
       response, storedAt: storedAt, removalSequence: snapshot, inlineByteCount: inlineByteCount,
       bodyChecksum: bodyChecksum)

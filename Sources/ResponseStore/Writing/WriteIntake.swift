@@ -53,19 +53,23 @@ final class WriteIntake: Sendable {
   }
 
   /// Accepts an update; returns false if it was dropped. Copies of other holders are dropped on return.
+  ///
+  /// The body and its checksum are those of the stored response, so the body is neither copied nor hashed.
+  ///
+  /// - Parameter body: The body of the stored response if the lookup left it in the store.
   func update(
-    _ stored: StoredResponse, fields: HTTPFields, freshness: FreshnessInfo, waitsForSpace: Bool,
+    _ stored: StoredResponse, body: Data?, fields: HTTPFields, freshness: FreshnessInfo, waitsForSpace: Bool,
     by holder: (any CopyHolder)?
   ) -> Bool {
     defer { copyHolders.dropCopies(of: stored.key, except: holder) }
     let response = NewResponse(
-      key: stored.key, status: stored.status, fields: fields, body: stored.body, freshness: freshness,
-      vary: stored.vary,
-      attachment: stored.attachment)
+      key: stored.key, status: stored.status, fields: fields, body: body ?? stored.body, freshness: freshness,
+      vary: stored.vary, attachment: stored.attachment)
     let rowID = stored.staged?.rowID ?? stored.rowID
     let isAccepted = accept(
       response, storedAt: stored.storedAt, purpose: .replaceHead, rowID: rowID,
-      original: rowID == 0 ? stored.staged : nil, snapshot: stored.snapshot, waitsForSpace: waitsForSpace)
+      original: rowID == 0 ? stored.staged : nil, bodyChecksum: stored.withHead { $0.bodyChecksum },
+      snapshot: stored.snapshot, waitsForSpace: waitsForSpace)
     if !isAccepted { context.counts.droppedWrites.add(1, ordering: .relaxed) }
     return isAccepted
   }
@@ -91,14 +95,14 @@ final class WriteIntake: Sendable {
 
   private func accept(
     _ response: NewResponse, storedAt: Date, purpose: PendingWrite.Purpose, rowID: UInt64 = 0,
-    original: PendingWrite? = nil, snapshot: UInt64, waitsForSpace: Bool
+    original: PendingWrite? = nil, bodyChecksum: UInt64? = nil, snapshot: UInt64, waitsForSpace: Bool
   ) -> Bool {
     guard context.isUsable, !context.isForked, response.body.count <= space.maximumBodyByteCount,
       FieldCoding.byteCount(of: response.fields) <= 16 << 20, response.attachment?.count ?? 0 <= 16 << 20
     else { return false }
     let write = PendingWrite(
       response, storedAt: storedAt, purpose: purpose, rowID: rowID, original: original, snapshot: snapshot,
-      inlineByteCount: database.inlineByteCount)
+      inlineByteCount: database.inlineByteCount, bodyChecksum: bodyChecksum)
     guard write.headByteCount <= space.maximumHeadByteCount, hasTarget(write), !context.removals.cover(write) else {
       return false
     }
