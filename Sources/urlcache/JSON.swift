@@ -1,7 +1,7 @@
 import Foundation
 
-/// A JSON document whose keys stay in order, so that output can be compared and read.
-enum JSON: ExpressibleByStringLiteral, ExpressibleByIntegerLiteral, ExpressibleByArrayLiteral,
+/// A JSON document. Keys are sorted, so that output can be compared.
+enum JSON: Encodable, ExpressibleByStringLiteral, ExpressibleByIntegerLiteral, ExpressibleByArrayLiteral,
   ExpressibleByDictionaryLiteral, ExpressibleByNilLiteral
 {
   case null
@@ -28,51 +28,70 @@ enum JSON: ExpressibleByStringLiteral, ExpressibleByIntegerLiteral, ExpressibleB
     .decimal((seconds * 1000).rounded() / 1000)
   }
 
-  /// The document in one line.
-  var compact: String {
+  func encode(to encoder: any Encoder) throws {
     switch self {
-    case .null: "null"
-    case .bool(let value): String(value)
-    case .number(let number): String(number)
-    case .decimal(let number): number.isFinite ? "\(number)" : "null"
-    case .string(let text): Self.quoted(text)
-    case .array(let elements): "[" + elements.map(\.compact).joined(separator: ",") + "]"
+    case .array(let elements):
+      var container = encoder.unkeyedContainer()
+      for element in elements { try container.encode(element) }
     case .object(let members):
-      "{" + members.map { Self.quoted($0.0) + ":" + $0.1.compact }.joined(separator: ",") + "}"
+      var container = encoder.container(keyedBy: MemberName.self)
+      for (name, value) in members { try container.encode(value, forKey: MemberName(stringValue: name)) }
+    case .bool(let value): try Self.encode(value, to: encoder)
+    case .number(let value): try Self.encode(value, to: encoder)
+    case .decimal(let value) where value.isFinite: try Self.encode(value, to: encoder)
+    case .string(let value): try Self.encode(value, to: encoder)
+    case .null, .decimal:
+      var container = encoder.singleValueContainer()
+      try container.encodeNil()
     }
   }
 
-  /// The document with a line for each member, two levels deep.
-  var pretty: String { pretty(depth: 2, indentation: "") + "\n" }
+  private static func encode(_ value: some Encodable, to encoder: any Encoder) throws {
+    var container = encoder.singleValueContainer()
+    try container.encode(value)
+  }
 
-  private func pretty(depth: Int, indentation: String) -> String {
-    let inner = indentation + "  "
-    func lines(_ parts: [String], _ open: String, _ close: String) -> String {
-      open + "\n" + parts.map { inner + $0 }.joined(separator: ",\n") + "\n" + indentation + close
-    }
-    switch self {
-    case .array(let elements) where depth > 0 && !elements.isEmpty:
-      return lines(elements.map { $0.pretty(depth: depth - 1, indentation: inner) }, "[", "]")
-    case .object(let members) where depth > 0 && !members.isEmpty:
-      return lines(
-        members.map { Self.quoted($0.0) + ": " + $0.1.pretty(depth: depth - 1, indentation: inner) }, "{", "}")
-    default:
-      return compact
+  private struct MemberName: CodingKey {
+    let stringValue: String
+    let intValue: Int? = nil
+
+    init(stringValue: String) { self.stringValue = stringValue }
+    init?(intValue: Int) { return nil }
+  }
+
+  /// The document in one line.
+  var compact: String { JSONText.text(of: self, []) }
+
+  /// The document with a line for each member, and a line feed at its end.
+  var pretty: String { JSONText.text(of: self, .prettyPrinted) + "\n" }
+}
+
+/// Encodes values for output that may go to a terminal.
+enum JSONText {
+  static func text(of value: some Encodable, _ formatting: JSONEncoder.OutputFormatting) -> String {
+    let encoder = JSONEncoder()
+    encoder.outputFormatting = formatting.union([.sortedKeys, .withoutEscapingSlashes])
+    do {
+      return visible(String(decoding: try encoder.encode(value), as: UTF8.self))
+    } catch {
+      preconditionFailure("This value has no JSON form: \(error)")
     }
   }
 
-  private static func quoted(_ text: String) -> String {
-    var quoted = "\""
+  /// Escapes the control characters that JSON permits in strings but terminals obey: U+007F to U+009F.
+  ///
+  /// Outside of strings JSON has none of them.
+  private static func visible(_ text: String) -> String {
+    func isControl(_ scalar: Unicode.Scalar) -> Bool { (0x7f...0x9f).contains(scalar.value) }
+    guard text.unicodeScalars.contains(where: isControl) else { return text }
+    var escaped = ""
     for scalar in text.unicodeScalars {
-      switch scalar {
-      case "\"", "\\": quoted += "\\\(scalar)"
-      case "\n": quoted += "\\n"
-      case _ where scalar.value < 0x20 || scalar.value == 0x7f:
-        let digits = String(scalar.value, radix: 16)
-        quoted += "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
-      default: quoted.unicodeScalars.append(scalar)
+      if isControl(scalar) {
+        escaped += "\\u00" + String(scalar.value, radix: 16)
+      } else {
+        escaped.unicodeScalars.append(scalar)
       }
     }
-    return quoted + "\""
+    return escaped
   }
 }
