@@ -38,7 +38,9 @@ let package = Package(
       dependencies: ["CachingClient", "CurlTransport", "HTTPCaching", "ResponseStore", "LMDB"],
       swiftSettings: settings),
     .executableTarget(
-      name: "urlcache", dependencies: ["LMDBURLCache", "LoopbackOrigin"], swiftSettings: settings),
+      name: "urlcache",
+      dependencies: ["LMDBURLCache", "CachingClient", "ResponseStore", "HTTPCaching", "LoopbackOrigin"],
+      swiftSettings: settings),
     // An HTTP/1.1 origin on loopback for the demo and the tests. It can send any malformed response, which no
     // ready-made server does.
     .target(name: "LoopbackOrigin", swiftSettings: settings),

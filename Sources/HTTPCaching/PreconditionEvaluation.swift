@@ -11,6 +11,8 @@ struct PreconditionEvaluation {
   let rule: Rule
   let isStale: Bool
   let revalidatesInBackground: Bool
+  /// Records the checks; nil unless the decision is explained.
+  var trace: DecisionTrace?
 
   /// Returns `serve`, `serveStale`, `notModified`, `partial` or `unsatisfiableRange`, or `fetch` with the reason.
   func decide(_ stored: some StoredResponseMetadata) -> ReuseDecision {
@@ -21,14 +23,15 @@ struct PreconditionEvaluation {
     let range = request.method == "GET" ? RangeRequest(request.fields) : .none
 
     if freshness.flags.contains(.incomplete) { return part(stored, range, age) }
-    if clientIsCurrent(stored) {
+    if trace.check(.clientIsCurrent, clientIsCurrent(stored)) {
       return .notModified(age: age, revalidateInBackground: revalidatesInBackground, .clientIsCurrent)
     }
-    guard range != .none, ifRangeHolds(stored) else { return whole(age) }
+    guard trace.check(.range, range != .none && ifRangeHolds(stored), rangeFigures) else { return whole(age) }
     switch range.resolved(length: stored.bodyByteCount) {
     case .span(let span):
       return .partial(span, age: age, revalidateInBackground: revalidatesInBackground, .range)
     case .outside:
+      trace.conclude(.rangeOutside)
       return .unsatisfiableRange(completeLength: stored.bodyByteCount, age: age, .rangeOutside)
     // For several ranges the field may be ignored (9110 14.2), which is cheaper than a request to the origin.
     case .unknown: return whole(age)
@@ -43,18 +46,26 @@ struct PreconditionEvaluation {
   /// Decides for an incomplete response, which satisfies only ranges within it (9111 3.3).
   private func part(_ stored: some StoredResponseMetadata, _ range: RangeRequest, _ age: Int) -> ReuseDecision {
     // HEAD needs the head of the complete response, which an incomplete response lacks.
-    guard request.method == "GET" else { return .fetch(staleOnError: .forbidden, .partLacksRange) }
-    if range == .none || !ifRangeHolds(stored) { return .fetch(staleOnError: .forbidden, .completePart) }
-    if range == .multiple { return .fetch(staleOnError: .forbidden, .multipleRanges) }
+    guard request.method == "GET" else { return forward(.partLacksRange) }
+    if range == .none || !ifRangeHolds(stored) { return forward(.completePart) }
+    if range == .multiple { return forward(.multipleRanges) }
     guard case .span(let span) = range.resolved(length: PartialContent.completeLength(of: stored)),
       PartialContent.bodyRange(of: span, in: stored) != nil
-    else { return .fetch(staleOnError: .forbidden, .partLacksRange) }
+    else { return forward(.partLacksRange) }
     // 9111 4.3.2: evaluate the condition only if the range is stored.
-    if clientIsCurrent(stored) {
+    if trace.check(.clientIsCurrent, clientIsCurrent(stored)) {
       return .notModified(age: age, revalidateInBackground: revalidatesInBackground, .clientIsCurrent)
     }
+    trace.conclude(.range, rangeFigures)
     return .partial(span, age: age, revalidateInBackground: revalidatesInBackground, .range)
   }
+
+  private func forward(_ rule: Rule) -> ReuseDecision {
+    trace.conclude(rule, rangeFigures)
+    return .fetch(staleOnError: .forbidden, rule)
+  }
+
+  private var rangeFigures: [DecisionCheck.Figure] { request.fields["range"].map { [.text("range", $0)] } ?? [] }
 
   /// Whether the client's condition shows that it has the stored response (9111 4.3.2).
   private func clientIsCurrent(_ stored: some StoredResponseMetadata) -> Bool {

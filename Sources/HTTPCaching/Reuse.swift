@@ -27,7 +27,7 @@ public enum Reuse {
     {
       return .serve(age: freshness.wholeAge(at: now), .fresh)
     }
-    var evaluation = ReuseEvaluation(
+    let evaluation = ReuseEvaluation(
       request: request, freshness: freshness, status: stored.status, policy: policy, now: now, options: options)
     return evaluation.decide(stored)
   }
@@ -37,15 +37,24 @@ public enum Reuse {
   /// Fetch; or respond with 504 if the policy or `only-if-cached` forbids the network (RFC 9111, section 5.2.1.7); or
   /// bypass the cache for requests that it does not handle.
   public static func decideMiss(request: RequestHead, policy: RequestPolicy, options: CachingOptions) -> MissDecision {
-    if policy == .returnCacheDataDontLoad { return .gatewayTimeout(.doNotLoad) }
+    decideMiss(request: request, policy: policy, options: options, trace: nil)
+  }
+
+  /// Decides like ``decideMiss(request:policy:options:)``, and records each check if the decision is explained.
+  package static func decideMiss(
+    request: RequestHead, policy: RequestPolicy, options: CachingOptions, trace: DecisionTrace?
+  ) -> MissDecision {
+    if trace.check(.doNotLoad, policy == .returnCacheDataDontLoad) { return .gatewayTimeout(.doNotLoad) }
     // 9111 4: unsafe and unknown methods are written through.
-    guard request.method == "GET" || request.method == "HEAD" else { return .bypass(.writeThrough) }
+    let isForwarded = request.method != "GET" && request.method != "HEAD"
+    if trace.check(.writeThrough, isForwarded, [.text("method", request.method)]) { return .bypass(.writeThrough) }
     let directives = RequestDirectives(request.fields)
     // 9111 5.2.1.7
-    if directives.onlyIfCached { return .gatewayTimeout(.onlyIfCached) }
+    if trace.check(.onlyIfCached, directives.onlyIfCached) { return .gatewayTimeout(.onlyIfCached) }
     // 9111 5.2.1.5
-    if directives.noStore { return .bypass(.requestNoStore) }
-    if request.method == "HEAD" { return .bypass(.headOnlyUpdates) }
+    if trace.check(.requestNoStore, directives.noStore) { return .bypass(.requestNoStore) }
+    if trace.check(.headOnlyUpdates, request.method == "HEAD") { return .bypass(.headOnlyUpdates) }
+    trace.conclude(.miss)
     return .fetch(.miss)
   }
 
@@ -132,6 +141,15 @@ extension HTTPFields {
 }
 
 extension RequestPolicy {
+  /// Whether the policy requires a response from the origin, regardless of stored responses.
+  var ignoresStoredResponses: Bool {
+    switch self {
+    case .reloadIgnoringLocalCacheData, .reloadIgnoringLocalAndRemoteCacheData: true
+    case .useProtocolCachePolicy, .returnCacheDataElseLoad, .returnCacheDataDontLoad, .reloadRevalidatingCacheData:
+      false
+    }
+  }
+
   /// The fields that make other caches follow this policy. Add them to a forwarded request without `Cache-Control`.
   ///
   /// `no-cache` and `Pragma` for `reloadIgnoringLocalAndRemoteCacheData`, `max-age=0` for

@@ -21,10 +21,12 @@ struct ReuseEvaluation {
   private let options: CachingOptions
   private let directives: RequestDirectives
   private let age: Double
+  /// Records the checks; nil unless the decision is explained.
+  private let trace: DecisionTrace?
 
   init(
-    request: RequestHead, freshness: FreshnessInfo, status: Int, policy: RequestPolicy, now: Date,
-    options: CachingOptions
+    request: RequestHead, freshness: FreshnessInfo, status: Int, policy: RequestPolicy, now: Date, options: CachingOptions,
+    trace: DecisionTrace? = nil
   ) {
     self.request = request
     self.freshness = freshness
@@ -34,29 +36,26 @@ struct ReuseEvaluation {
     self.options = options
     directives = RequestDirectives(request.fields)
     age = freshness.currentAge(at: now)
+    self.trace = trace
   }
 
-  mutating func decide(_ stored: some StoredResponseMetadata) -> ReuseDecision {
+  func decide(_ stored: some StoredResponseMetadata) -> ReuseDecision {
     // 9111 4: unsafe and unknown methods are written through.
-    guard request.method == "GET" || request.method == "HEAD" else {
-      return policy == .returnCacheDataDontLoad ? .gatewayTimeout(.doNotLoad) : forward(.writeThrough)
+    let isForwarded = request.method != "GET" && request.method != "HEAD"
+    if trace.check(.writeThrough, isForwarded, [.text("method", request.method)]) {
+      let isForbidden = policy == .returnCacheDataDontLoad
+      return trace.check(.doNotLoad, isForbidden) ? .gatewayTimeout(.doNotLoad) : forward(.writeThrough)
     }
-    switch policy {
-    case .reloadIgnoringLocalCacheData, .reloadIgnoringLocalAndRemoteCacheData: return asking(forward(.reload))
-    case .useProtocolCachePolicy, .returnCacheDataElseLoad, .returnCacheDataDontLoad, .reloadRevalidatingCacheData:
-      break
-    }
+    if trace.check(.reload, policy.ignoresStoredResponses) { return asking(forward(.reload)) }
     // 9111 5.2.1.5: a request that forbids storing is not served from storage either.
-    if directives.noStore { return asking(forward(.requestNoStore)) }
+    if trace.check(.requestNoStore, directives.noStore) { return asking(forward(.requestNoStore)) }
     // 9111 4.3.2: only the origin can evaluate these two conditions.
-    if request.fields.contains("if-match") || request.fields.contains("if-unmodified-since") {
-      return asking(forward(.precondition))
-    }
+    let isConditional = request.fields.contains("if-match") || request.fields.contains("if-unmodified-since")
+    if trace.check(.precondition, isConditional) { return asking(forward(.precondition)) }
 
     switch permission() {
     case .fresh(let rule): return decideResponse(stored, rule, isStale: false, inBackground: false)
-    case .stale(let inBackground, let rule):
-      return decideResponse(stored, rule, isStale: true, inBackground: inBackground)
+    case .stale(let inBackground, let rule): return decideResponse(stored, rule, isStale: true, inBackground: inBackground)
     case .askOrigin(let rule): return asking(validate(stored, rule))
     }
   }
@@ -65,57 +64,87 @@ struct ReuseEvaluation {
 
   private func permission() -> Permission {
     // Responses stored in private mode must not be used in a shared cache; in the other case the lifetimes differ.
-    if freshness.flags.contains(.sharedMode) != (options.mode == .shared) { return .askOrigin(.modeChanged) }
+    let isOtherMode = freshness.flags.contains(.sharedMode) != (options.mode == .shared)
+    if trace.check(.modeChanged, isOtherMode) { return .askOrigin(.modeChanged) }
     // The caller accepts any age (9111 4.2.4), so no condition of the origin applies.
     if policy == .returnCacheDataElseLoad || policy == .returnCacheDataDontLoad { return anyAge() }
     // 9111 5.2.2.4
-    if freshness.flags.contains(.noCache) { return .askOrigin(.noCache) }
+    if trace.check(.noCache, freshness.flags.contains(.noCache)) { return .askOrigin(.noCache) }
     // 9111 5.2.1.4 and 5.4
-    if directives.noCache { return .askOrigin(.requestNoCache) }
-    if directives.pragmaNoCache { return .askOrigin(.pragma) }
+    if trace.check(.requestNoCache, directives.noCache) { return .askOrigin(.requestNoCache) }
+    if trace.check(.pragma, directives.pragmaNoCache) { return .askOrigin(.pragma) }
 
     let isFresh = freshness.isFresh(at: now)
     if policy == .reloadRevalidatingCacheData {
       // 8246 2: a reload does not validate a fresh immutable response.
-      return isFresh && freshness.flags.contains(.immutable) ? .fresh(.immutable) : .askOrigin(.revalidate)
+      let isCurrent = isFresh && freshness.flags.contains(.immutable)
+      if trace.check(.immutable, isCurrent, lifetimeFigures) { return .fresh(.immutable) }
+      trace.conclude(.revalidate)
+      return .askOrigin(.revalidate)
     }
-    guard isFresh else { return stalePermission(staleness: age - freshness.lifetime, rule: .stale) }
+    guard isFresh else { return stalePermission(staleness: age - freshness.lifetime) }
     // 9111 5.2.1.1. Reloads send max-age=0: 8246 2 and 2.1.
-    if let maximum = directives.maxAge, maximum == 0 || age > maximum {
-      if maximum == 0, freshness.flags.contains(.immutable) { return .fresh(.immutable) }
-      guard let maxStale = directives.maxStale, age - maximum <= maxStale else { return .askOrigin(.requestMaxAge) }
+    let maximum = directives.maxAge
+    let isTooOld = maximum.map { $0 == 0 || age > $0 } ?? false
+    if trace.check(.requestMaxAge, isTooOld, .given(("age", age), ("max-age of the request", maximum))),
+      let maximum
+    {
+      if maximum == 0, trace.check(.immutable, freshness.flags.contains(.immutable)) { return .fresh(.immutable) }
+      let isPermitted = directives.maxStale.map { age - maximum <= $0 } ?? false
+      guard trace.check(.maxStale, isPermitted, .given(("max-stale of the request", directives.maxStale))) else {
+        return .askOrigin(.requestMaxAge)
+      }
       return .fresh(.maxStale)
     }
     // 9111 5.2.1.3
-    if let minimum = directives.minFresh, freshness.lifetime - age < minimum { return .askOrigin(.minFresh) }
+    let endsSoon = directives.minFresh.map { freshness.lifetime - age < $0 } ?? false
+    if trace.check(.minFresh, endsSoon, .given(("left", freshness.lifetime - age), ("min-fresh", directives.minFresh))) {
+      return .askOrigin(.minFresh)
+    }
+    trace.conclude(.fresh, lifetimeFigures)
     return .fresh(.fresh)
   }
 
+  private var lifetimeFigures: [DecisionCheck.Figure] { .given(("age", age), ("lifetime", freshness.lifetime)) }
+
   private func anyAge() -> Permission {
-    freshness.isFresh(at: now) && !freshness.flags.contains(.noCache)
-      ? .fresh(.fresh) : .stale(revalidatesInBackground: false, .anyAge)
+    let isFresh = freshness.isFresh(at: now) && !freshness.flags.contains(.noCache)
+    if trace.check(.fresh, isFresh, lifetimeFigures) { return .fresh(.fresh) }
+    trace.conclude(.anyAge)
+    return .stale(revalidatesInBackground: false, .anyAge)
   }
 
-  private func stalePermission(staleness: Double, rule: Rule) -> Permission {
+  private func stalePermission(staleness: Double) -> Permission {
+    _ = trace.check(.fresh, false, lifetimeFigures)
     // 9111 5.2.2.2, 5.2.2.8 and 5.2.2.10
-    if let forbidding = Self.staleForbidden(freshness, options) { return .askOrigin(forbidding) }
+    if let forbidding = Self.staleForbidden(freshness, options) {
+      trace.conclude(forbidding)
+      return .askOrigin(forbidding)
+    }
     // A response marked as stale is known to be outdated, not only old.
-    if freshness.flags.contains(.stale) { return .askOrigin(rule) }
+    guard !freshness.flags.contains(.stale) else {
+      trace.conclude(.stale, [.text("known", "outdated")])
+      return .askOrigin(.stale)
+    }
     // 9111 5.2.1.2, within the limit of the request's max-age.
-    if let maxStale = directives.maxStale {
-      let limit = directives.maxAge.map { min($0, freshness.lifetime) } ?? freshness.lifetime
-      if age - limit <= maxStale, directives.minFresh == nil {
-        return .stale(revalidatesInBackground: false, .maxStale)
-      }
+    let limit = directives.maxAge.map { min($0, freshness.lifetime) } ?? freshness.lifetime
+    let isAccepted = directives.maxStale.map { age - limit <= $0 && directives.minFresh == nil } ?? false
+    if trace.check(
+      .maxStale, isAccepted, .given(("stale for", staleness), ("max-stale of the request", directives.maxStale)))
+    {
+      return .stale(revalidatesInBackground: false, .maxStale)
     }
     // 5861 3, unless the request requires a fresher response.
-    if freshness.staleWhileRevalidate >= 0, staleness <= freshness.staleWhileRevalidate,
-      directives.maxAge.map({ age <= $0 }) ?? true,
-      directives.minFresh == nil
+    let window = freshness.staleWhileRevalidate
+    let isInWindow =
+      window >= 0 && staleness <= window && directives.maxAge.map({ age <= $0 }) ?? true && directives.minFresh == nil
+    if trace.check(
+      .staleWhileRevalidate, isInWindow, .given(("stale for", staleness), ("window", window >= 0 ? window : nil)))
     {
       return .stale(revalidatesInBackground: !directives.onlyIfCached, .staleWhileRevalidate)
     }
-    return .askOrigin(rule)
+    trace.conclude(.stale, lifetimeFigures)
+    return .askOrigin(.stale)
   }
 
   /// Returns the rule that forbids stale responses even if the origin fails.
@@ -130,9 +159,9 @@ struct ReuseEvaluation {
 
   /// Returns `decision`, which contacts the origin, if the client permits the network; otherwise 504.
   private func asking(_ decision: ReuseDecision) -> ReuseDecision {
-    if policy == .returnCacheDataDontLoad { return .gatewayTimeout(.doNotLoad) }
+    if trace.check(.doNotLoad, policy == .returnCacheDataDontLoad) { return .gatewayTimeout(.doNotLoad) }
     // 9111 5.2.1.7
-    return directives.onlyIfCached ? .gatewayTimeout(.onlyIfCached) : decision
+    return trace.check(.onlyIfCached, directives.onlyIfCached) ? .gatewayTimeout(.onlyIfCached) : decision
   }
 
   private func forward(_ rule: Rule) -> ReuseDecision {
@@ -150,8 +179,7 @@ struct ReuseEvaluation {
       {
       case .partial, .notModified, .unsatisfiableRange: break
       default:
-        return PartialContent.completion(of: stored, for: request).map { .fetchMissingRange(fields: $0, rule) }
-          ?? forward(rule)
+        return PartialContent.completion(of: stored, for: request).map { .fetchMissingRange(fields: $0, rule) } ?? forward(rule)
       }
     }
     let conditional = Reuse.validation(of: stored)
@@ -167,7 +195,7 @@ struct ReuseEvaluation {
     _ stored: some StoredResponseMetadata, _ rule: Rule, isStale: Bool, inBackground: Bool
   ) -> ReuseDecision {
     let answer = PreconditionEvaluation(
-      request: request, now: now, rule: rule, isStale: isStale, revalidatesInBackground: inBackground
+      request: request, now: now, rule: rule, isStale: isStale, revalidatesInBackground: inBackground, trace: trace
     ).decide(stored)
     guard case .fetch(_, let reason) = answer else { return answer }
     if reason == .completePart, let fields = PartialContent.completion(of: stored, for: request) {

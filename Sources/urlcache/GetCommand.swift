@@ -18,10 +18,7 @@ enum GetCommand: Command {
       fresh, or the rule by which it is not stored; the time in microseconds; and its URL with the query. An existing
       cache keeps its capacity; a new one gets 512 MiB.
 
-      Policies: protocol (the rules of HTTP; the default), reload (load from the origin and store the response),
-      reload-everywhere (also tell other caches to do so), prefer-cache (a stored response of any age, otherwise from
-      the origin), only-cache (a stored response of any age, otherwise none), revalidate (a stored response only after
-      the origin has validated it).
+      \(RequestArguments.policies)
       """,
     operandName: "a URL", operandCount: 1...Int.max,
     options: [
@@ -29,10 +26,7 @@ enum GetCommand: Command {
       Option(
         name: "directory", placeholder: "DIR",
         help: "The cache's directory, which is created if necessary. By default\n\(LMDBURLCache.defaultCachePath)"),
-      Option(
-        name: "header", placeholder: "FIELD", help: "A header field to send, such as 'Accept: text/html'.",
-        isRepeatable: true),
-      Option(name: "policy", placeholder: "NAME", help: "The use of stored responses; see above."),
+      RequestArguments.header, RequestArguments.policy,
       Option(
         name: "output", placeholder: "FILE",
         help:
@@ -48,8 +42,8 @@ enum GetCommand: Command {
   private static let memoryByteCount = 16 << 20
 
   static func run(_ arguments: Arguments) async throws -> ExitCode {
-    let fields = try arguments.all("header").map(field)
-    let policy = try policy(arguments.value("policy") ?? "protocol")
+    let fields = try RequestArguments.fields(arguments)
+    let policy = try RequestArguments.policy(arguments)
     let cache = try open(arguments.value("directory") ?? LMDBURLCache.defaultCachePath)
     let body = try BodyOutput(file: arguments.value("output"))
     defer { body.discard() }
@@ -146,32 +140,6 @@ enum GetCommand: Command {
     case .network: "fetched"
     case .coalesced: "shared"
     case .unavailable: "unavailable"
-    }
-  }
-
-  // MARK: Arguments
-
-  private static func field(_ text: String) throws -> (name: String, value: String) {
-    let parts = text.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
-    let name = String(parts[0])
-    let isName =
-      !name.isEmpty && name.utf8.allSatisfy { $0 > 0x20 && $0 < 0x7f && !"\"(),/;<=>?@[\\]{}".utf8.contains($0) }
-    let hasControl = text.unicodeScalars.contains { $0.value < 0x20 && $0 != "\t" || $0.value == 0x7f }
-    guard parts.count == 2, isName, !hasControl else {
-      throw UsageError("--header takes 'Name: value', not '\(Format.visible(text))'")
-    }
-    return (name, parts[1].trimmingCharacters(in: .whitespaces))
-  }
-
-  private static func policy(_ name: String) throws -> URLRequest.CachePolicy {
-    switch name {
-    case "protocol": .useProtocolCachePolicy
-    case "reload": .reloadIgnoringLocalCacheData
-    case "reload-everywhere": .reloadIgnoringLocalAndRemoteCacheData
-    case "prefer-cache": .returnCacheDataElseLoad
-    case "only-cache": .returnCacheDataDontLoad
-    case "revalidate": .reloadRevalidatingCacheData
-    default: throw UsageError("there is no policy '\(name)'")
     }
   }
 

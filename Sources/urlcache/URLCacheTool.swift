@@ -8,7 +8,8 @@ enum URLCacheTool {
 
   static var commands: [any Command.Type] {
     [
-      GetCommand.self, ListCommand.self, StatsCommand.self, PurgeCommand.self, VerifyCommand.self, DemoCommand.self,
+      GetCommand.self, ListCommand.self, ShowCommand.self, CatCommand.self, ExplainCommand.self, StatsCommand.self,
+      PurgeCommand.self, VerifyCommand.self, DemoCommand.self,
       DemoReaderCommand.self,
     ]
   }

@@ -105,6 +105,8 @@ final class Tool {
     /// The time of storing, in seconds after ``Tool/epoch``.
     var delay: TimeInterval = 0
     var fields = ["Cache-Control": "max-age=86400"]
+    /// The header fields of the request.
+    var requestFields: [String: String] = [:]
   }
 
   /// The earliest storing time: 2026-01-02 03:04:05 UTC.
@@ -125,8 +127,10 @@ final class Tool {
       let url = try #require(URL(string: response.url))
       let head = try #require(
         HTTPURLResponse(url: url, statusCode: response.status, httpVersion: "HTTP/1.1", headerFields: response.fields))
+      var request = URLRequest(url: url)
+      request.allHTTPHeaderFields = response.requestFields
       cache.storeCachedResponse(
-        CachedURLResponse(response: head, data: Data(response.body.utf8)), for: URLRequest(url: url))
+        CachedURLResponse(response: head, data: Data(response.body.utf8)), for: request)
       #expect(cache.flush())
     }
     return directory

@@ -110,11 +110,7 @@ extension TieredStorage {
   }
 
   func matches(_ vary: VaryKey, _ request: RequestHead) -> Bool {
-    // A shared cache stored this response before the options changed.
-    if vary.suitsAllCredentials, options.caching.mode == .private || !options.caching.reusesAuthorizedResponses {
-      return false
-    }
-    return vary.matches(request, credentialDigest: credentialDigest)
+    vary.matches(request, options: options.caching, credentialDigest: credentialDigest)
   }
 
   func credentialDigest(_ value: String) -> String {

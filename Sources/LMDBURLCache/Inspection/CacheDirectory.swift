@@ -17,7 +17,7 @@ import ResponseStore
 public final class CacheDirectory: Sendable {
   /// The directory's path.
   public let path: String
-  private let store: ResponseStore
+  let store: ResponseStore
 
   /// One stored response, without its body.
   public struct Entry: Sendable {

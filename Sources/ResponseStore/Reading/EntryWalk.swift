@@ -15,7 +15,9 @@ public struct StoredResponseInfo: Sendable {
   /// Date, age and lifetime.
   public let freshness: FreshnessInfo
   /// The request fields of its Vary key.
-  public let varyNames: [String]
+  public var varyNames: [String] { vary.fields.map(\.name) }
+  /// Its Vary key.
+  package let vary: VaryKey
   /// The body's size in bytes.
   public let bodyByteCount: Int
 }
@@ -139,7 +141,8 @@ struct EntryWalk {
     let entry = StoredResponseInfo(
       rowID: rowID, key: RequestKey(storedBytes: [UInt8](layout.key)), status: layout.status,
       storedAt: layout.storedAt, freshness: layout.freshness,
-      varyNames: FieldCoding.decodeVary(layout.vary).fields.map(\.name), bodyByteCount: layout.bodyByteCount)
+      vary: layout.vary.isEmpty ? VaryKey(fields: []) : FieldCoding.decodeVary(layout.vary),
+      bodyByteCount: layout.bodyByteCount)
     return (entry, scope.covers(rowID: rowID, layout: layout))
   }
 }

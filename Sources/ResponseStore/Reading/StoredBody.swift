@@ -83,8 +83,9 @@ extension Reader {
     case unverified(RecordInPieces)
   }
 
-  private func findInPieces(
-    _ key: RequestKey, limit: Int, in store: ResponseStore, where matches: (VaryKey) -> Bool
+  /// - Parameter countsUse: False for a lookup that must not change which records are evicted.
+  func findInPieces(
+    _ key: RequestKey, limit: Int, in store: ResponseStore, countsUse: Bool = true, where matches: (VaryKey) -> Bool
   ) throws(LMDBError) -> StoredResponse? {
     // Of a record whose body was just compared; it is looked up again, as it may have been removed meanwhile.
     var intactChecksum: UInt64?
@@ -93,7 +94,7 @@ extension Reader {
       let look = try read { (transaction) throws(LMDBError) -> LookupResult in
         let choice = try selectRecord(key, above: nil, in: transaction, isOutdated: &isOutdated, where: matches)
         guard let selected = choice else { return .nothing }
-        recordUse(of: selected)
+        if countsUse { recordUse(of: selected) }
         guard selected.head.isReadInPieces(beyond: limit) else {
           guard let record = try copy(selected, in: transaction) else {
             reportCorruptRecord(selected.rowID)

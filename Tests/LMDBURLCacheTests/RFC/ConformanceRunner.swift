@@ -37,7 +37,7 @@ struct ConformanceRunner {
   /// The parent of all caches' directories.
   ///
   /// Removed at exit, because a store may outlive its cache and would detect a deleted directory.
-  private static let root: URL = {
+  static let root: URL = {
     let root = FileManager.default.temporaryDirectory.appendingPathComponent("conformance-\(UUID().uuidString)")
     Self.rootPath.withLock { $0 = root.path }
     atexit {
@@ -91,7 +91,7 @@ struct ConformanceRunner {
     return configuration
   }
 
-  private func makeCache(_ directory: URL) throws -> LMDBURLCache {
+  func makeCache(_ directory: URL) throws -> LMDBURLCache {
     var options = LMDBURLCache.Options()
     let clock = clock
     options.clock = { clock.now }
@@ -110,7 +110,7 @@ struct ConformanceRunner {
     return step.shape?(reply) ?? reply
   }
 
-  private func request(_ step: Step, _ url: URL) -> URLRequest {
+  func request(_ step: Step, _ url: URL) -> URLRequest {
     var request = URLRequest(url: url, cachePolicy: step.policy, timeoutInterval: 20)
     request.httpMethod = step.method
     for (name, value) in clock.resolve(step.request) { request.addValue(value, forHTTPHeaderField: name) }

@@ -1,0 +1,90 @@
+import CachingClient
+import Foundation
+import HTTPCaching
+import ResponseStore
+
+#if canImport(FoundationNetworking)
+  import FoundationNetworking
+#endif
+
+/// The effect that a request would have now.
+extension CacheDirectory {
+  /// The effect of a request, and the stored response that a lookup selects.
+  package struct Explanation: Sendable {
+    /// The decision and its checks.
+    package let decision: RequestExplanation
+    /// The number of stored variants of the URL.
+    package let variantCount: Int
+    /// The stored response that the decision is about; nil if none matches the request.
+    package let selected: StoredResponse?
+    /// The request fields in the Vary keys of all variants.
+    package let varyNames: [String]
+  }
+
+  /// Returns the effect that a request would have now: the decision of a cache with these options, and each check.
+  ///
+  /// It uses the code of the cache itself, and only looks at committed responses.
+  ///
+  /// - Parameters:
+  ///   - request: The request. Its partition is not derived from it.
+  ///   - partition: The partition of the cache key.
+  ///   - options: The options of the cache that decides.
+  ///   - now: The time for which to decide.
+  /// - Returns: Nil for a request without a URL.
+  package func explain(
+    _ request: URLRequest, partition: String = "", options: CachingOptions = CachingOptions(), now: Date = Date()
+  ) -> Explanation? {
+    guard let head = request.head else { return nil }
+    let hasBody = request.httpBody != nil || request.httpBodyStream != nil
+    var clientRequest = ClientRequest(
+      head: head, body: hasBody ? .inContext : nil, policy: RequestPolicy(request.cachePolicy), partition: partition)
+    clientRequest.readsBodyInPieces = true
+    let storage = InspectedStorage(store: store, options: options)
+    let client = CachingClient(storage: storage, options: options, clock: { now })
+    let selected = storage.lookup(clientRequest)
+    return Explanation(
+      decision: client.explain(clientRequest, selected), variantCount: storage.variantCount(of: clientRequest),
+      selected: selected, varyNames: storage.varyNames(of: clientRequest))
+  }
+}
+
+/// The storage of a caching client that decides and never acts: it finds committed responses, and stores nothing.
+private struct InspectedStorage: ResponseStorage {
+  let store: ResponseStore
+  let options: CachingOptions
+
+  func lookup(_ request: ClientRequest) -> StoredResponse? {
+    guard let key = request.key else { return nil }
+    let found = store.inspect(key) {
+      $0.matches(request.head, options: options, credentialDigest: store.credentialDigest)
+    }
+    // A response that is not HTTP is only for `cachedResponse(for:)`.
+    return found.flatMap { $0.status > 0 ? $0 : nil }
+  }
+
+  func variantCount(of request: ClientRequest) -> Int {
+    request.key.map { store.inspectVariants(of: $0).count } ?? 0
+  }
+
+  func varyNames(of request: ClientRequest) -> [String] {
+    let variants = request.key.map { store.inspectVariants(of: $0) } ?? []
+    return Set(variants.flatMap { $0.vary.fields.map(\.name) }).sorted()
+  }
+
+  func body(of entry: StoredResponse) -> Data { entry.storedBody == nil ? entry.body : Data() }
+
+  func chunks(of entry: StoredResponse, in range: Range<Int>) -> ResponseBody {
+    if let stored = entry.storedBody { return ResponseBody(stored, in: range) }
+    let body = entry.body
+    return ResponseBody(body[body.startIndex + range.lowerBound..<body.startIndex + range.upperBound])
+  }
+
+  func credentialDigest(_ value: String) -> String { store.credentialDigest(value) }
+
+  func store(_ proposal: ProposedResponse, for request: ClientRequest) {}
+  func update(_ entry: StoredResponse, fields: HTTPFields, freshness: FreshnessInfo, for request: ClientRequest) {}
+  func remove(_ entry: StoredResponse, for request: ClientRequest) async {}
+  func invalidate(
+    _ invalidation: StorageInvalidation, for request: ClientRequest, movingPast token: inout RemovalToken
+  ) async {}
+}

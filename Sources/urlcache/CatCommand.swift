@@ -1,0 +1,46 @@
+import Foundation
+import LMDBURLCache
+
+/// `urlcache cat`: writes the stored body of a URL.
+enum CatCommand: Command {
+  static let manual = CommandHelp(
+    name: "cat", summary: "Writes the stored body of a URL.",
+    usage: ["DIR URL [--header FIELD]... [--method METHOD] [--partition NAME] [--shared] [--output FILE]"],
+    discussion: """
+      Writes the body of the stored response for URL in the cache in DIR, fresh or stale, unchanged to standard output.
+      If there are several variants, the header fields select one as in a request. The body is compared with its
+      checksum before the first byte is written, and is not held in memory as a whole.
+
+      Other processes can use the cache at the same time. Nothing is changed, and no cache is created.
+      """,
+    operandName: "the directory or the URL", operandCount: 2...2,
+    options: [
+      RequestArguments.header, RequestArguments.method, RequestArguments.partition, RequestArguments.shared,
+      Option(name: "output", placeholder: "FILE", help: "Writes the body to a file instead, which is replaced."),
+    ],
+    success: "the body was written",
+    failure: "no response matches, there is no cache in DIR, or it cannot be read")
+
+  static func run(_ arguments: Arguments) async throws -> ExitCode {
+    let directory = try CacheDirectory(existingAt: URL(fileURLWithPath: arguments.operands[0]))
+    let variants = try RequestArguments.variants(arguments, in: directory)
+    guard let variant = variants.first, variant.isSelected else {
+      if directory.hasFoundCorruption {
+        throw ToolError("The stored response is corrupt. Run: urlcache verify DIR")
+      }
+      guard !variants.isEmpty else { throw ToolError("No response is stored for this URL.") }
+      let names = Set(variants.flatMap { $0.response.vary.fields.map(\.name) }).sorted().joined(separator: ", ")
+      throw ToolError(
+        "No variant matches the request; \(Format.count(variants.count)) stored. "
+          + "Their Vary keys have: \(Format.visible(names)). Select one with --header")
+    }
+    let output = try BodyOutput(file: arguments.value("output"))
+    defer { output.discard() }
+    let isComplete = try directory.forEachPiece(of: variant.response) { piece throws in try output.write(piece) }
+    guard isComplete else {
+      throw ToolError("The response was removed or replaced while it was read. Try again")
+    }
+    try output.commit()
+    return .success
+  }
+}

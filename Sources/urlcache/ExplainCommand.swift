@@ -1,0 +1,199 @@
+import CachingClient
+import Foundation
+import HTTPCaching
+import LMDBURLCache
+
+#if canImport(FoundationNetworking)
+  import FoundationNetworking
+#endif
+
+/// `urlcache explain`: explains what a cache would do with a request.
+enum ExplainCommand: Command {
+  static let manual = CommandHelp(
+    name: "explain", summary: "Explains what a cache would do with a request.",
+    usage: ["DIR URL [--header FIELD]... [--policy NAME] [--shared] [--method METHOD] [OPTION]..."],
+    discussion: """
+      Decides about a request for URL like a cache in DIR would now, without sending anything, and shows why: which
+      stored variant the request selects, and each check in its order with the section of the RFC, whether its rule
+      applies, and the figures that it compared. The last rule that applies decides.
+
+      The decision is that of a cache with default options, or with --shared of a shared cache with default options. A
+      program can set other options, and overrides for a request. Its User-Agent field counts as absent: give it with
+      --header if responses vary by it.
+
+      \(RequestArguments.policies)
+      """,
+    operandName: "the directory or the URL", operandCount: 2...2,
+    options: [
+      RequestArguments.header, RequestArguments.policy, RequestArguments.shared, RequestArguments.method,
+      RequestArguments.partition,
+      Option(name: "json", help: "Prints a JSON object; ages are in seconds, dates in UTC."),
+    ],
+    success: "the request was explained, regardless of the result",
+    failure: "there is no cache in DIR, or it cannot be read")
+
+  static func run(_ arguments: Arguments) async throws -> ExitCode {
+    let text = arguments.operands[1]
+    guard let url = URL(string: text), url.isWeb else {
+      throw UsageError("'\(Format.visible(text))' is not an http or https URL with a host")
+    }
+    var request = URLRequest(url: url)
+    request.cachePolicy = try RequestArguments.policy(arguments)
+    request.httpMethod = arguments.value("method") ?? "GET"
+    for (name, value) in try RequestArguments.fields(arguments) { request.addValue(value, forHTTPHeaderField: name) }
+    var options = CachingOptions()
+    if arguments.has("shared") { options.mode = .shared }
+    let directory = try CacheDirectory(existingAt: URL(fileURLWithPath: arguments.operands[0]))
+    let now = Date()
+    let explanation = directory.explain(
+      request, partition: arguments.value("partition") ?? "", options: options, now: now)
+    guard let explanation else { throw UsageError("'\(Format.visible(text))' cannot be requested") }
+    let report = ExplanationReport(explanation, request: request, now: now)
+    try Output.write(arguments.has("json") ? report.json(directory: directory.path).pretty : report.text)
+    if directory.hasFoundCorruption {
+      Output.error("urlcache explain: A stored response is corrupt and counts as missing. Run: urlcache verify DIR\n")
+    }
+    return .success
+  }
+}
+
+/// An explanation as text and as JSON.
+private struct ExplanationReport {
+  private let explanation: CacheDirectory.Explanation
+  private let request: URLRequest
+  private let now: Date
+
+  init(_ explanation: CacheDirectory.Explanation, request: URLRequest, now: Date) {
+    self.explanation = explanation
+    self.request = request
+    self.now = now
+  }
+
+  private var decision: RequestExplanation { explanation.decision }
+  private var method: String { request.httpMethod ?? "GET" }
+  private var url: String { request.url?.absoluteString ?? "" }
+
+  var text: String {
+    var rows = [["Result", result], ["Rule", decision.rule.description], ["Stored", stored]]
+    if let selected = explanation.selected {
+      let freshness = selected.freshness
+      rows.append([
+        "Selected",
+        "status \(selected.status), stored \(Format.localTime(selected.storedAt)), "
+          + "age \(Format.duration(freshness.currentAge(at: now))), "
+          + "left \(Format.timeToLive(freshness.timeToLive(at: now)))",
+      ])
+    }
+    for (name, value) in conditionalFields { rows.append(["Sent", "\(name): \(value)"]) }
+    if let failure { rows.append(["On error", failure]) }
+    let checks = decision.checks.map { check in
+      [
+        "  " + (check.applies ? "yes" : "no"), check.rule.id, "RFC \(check.rule.section)",
+        check.figures.isEmpty ? check.rule.summary : check.figures.map(text).joined(separator: ", "),
+      ]
+    }
+    let summary = rows.map { [$0[0], Format.visible($0[1])] }
+    return Format.visible("\(method) \(url)") + "\n" + Format.table(summary, rightAligned: []) + "\nChecks\n"
+      + Format.table(checks.map { $0.map(Format.visible) }, rightAligned: [])
+  }
+
+  private func text(_ figure: DecisionCheck.Figure) -> String {
+    switch figure.value {
+    case .seconds(let seconds) where seconds < 9.95: "\(figure.name) \(String(format: "%.1f s", seconds))"
+    case .seconds(let seconds): "\(figure.name) \(Format.duration(seconds))"
+    case .text(let text): "\(figure.name) \(text)"
+    }
+  }
+
+  private var result: String {
+    switch decision.outcome {
+    case .stored(let status, let isStale, let revalidates):
+      "answered from the cache with status \(status), " + (isStale ? "stale" : "fresh")
+        + (revalidates ? "; validated in the background" : "; the origin is not asked")
+    case .unavailable: "504 from the cache: the request forbids the network"
+    case .validate: "the origin is asked whether the stored response is still valid"
+    case .complete: "the origin is asked for the missing part of the stored response"
+    case .fetch: "fetched from the origin"
+    case .bypass: "sent to the origin, past the cache"
+    }
+  }
+
+  private var stored: String {
+    guard explanation.variantCount > 0 else {
+      return "nothing for this URL; why its last response was not stored is not recorded"
+    }
+    let names = explanation.varyNames
+    return Format.count(explanation.variantCount, "variant")
+      + (names.isEmpty ? "" : ", with the request fields " + names.joined(separator: ", "))
+      + (explanation.selected == nil ? "; none matches the request" : "")
+  }
+
+  private var conditionalFields: [(name: String, value: String)] {
+    switch decision.outcome {
+    case .validate(let fields, _), .complete(let fields): fields.map { ($0.name, $0.value) }
+    case .stored, .unavailable, .fetch, .bypass: []
+    }
+  }
+
+  private var staleOnError: StaleOnError? {
+    switch decision.outcome {
+    case .validate(_, let permission), .fetch(let permission): permission
+    case .stored, .unavailable, .complete, .bypass: nil
+    }
+  }
+
+  private var failure: String? {
+    guard let permission = staleOnError, explanation.selected != nil else { return nil }
+    let times = [("error", permission.untilAfterError), ("unreachable", permission.untilWhenUnreachable)]
+      .compactMap { name, until in until.flatMap { $0 >= now ? "\(name): until \(Format.localTime($0))" : nil } }
+    let text =
+      times.isEmpty ? "the stored response is not used" : "the stored response, " + times.joined(separator: ", ")
+    return "\(text) (\(permission.rule.id))"
+  }
+
+  func json(directory: String) -> JSON {
+    [
+      "directory": .string(directory), "method": .string(method), "url": .string(url),
+      "outcome": .string(outcomeName), "rule": json(decision.rule), "checks": .array(decision.checks.map(json)),
+      "variantCount": .number(explanation.variantCount), "varyNames": .array(explanation.varyNames.map { .string($0) }),
+      "selected": explanation.selected.map { selected in
+        [
+          "status": .number(selected.status), "storedAt": .date(selected.storedAt),
+          "age": .seconds(selected.freshness.currentAge(at: now)),
+          "timeLeft": .seconds(selected.freshness.timeToLive(at: now)),
+        ]
+      } ?? .null,
+      "sent": .object(conditionalFields.map { ($0.name, .string($0.value)) }),
+      "staleAfterErrorUntil": .date(staleOnError?.untilAfterError),
+      "staleWhenUnreachableUntil": .date(staleOnError?.untilWhenUnreachable),
+    ]
+  }
+
+  private func json(_ rule: Rule) -> JSON {
+    ["id": .string(rule.id), "section": .string(rule.section), "summary": .string(rule.summary)]
+  }
+
+  private func json(_ check: DecisionCheck) -> JSON {
+    [
+      "rule": .string(check.rule.id), "section": .string(check.rule.section), "applies": .bool(check.applies),
+      "figures": .object(
+        check.figures.map { figure in
+          switch figure.value {
+          case .seconds(let seconds): (figure.name, .seconds(seconds))
+          case .text(let text): (figure.name, .string(text))
+          }
+        }),
+    ]
+  }
+
+  private var outcomeName: String {
+    switch decision.outcome {
+    case .stored(_, let isStale, _): isStale ? "stale" : "hit"
+    case .unavailable: "unavailable"
+    case .validate: "validate"
+    case .complete: "complete"
+    case .fetch: "fetch"
+    case .bypass: "bypass"
+    }
+  }
+}

@@ -1,0 +1,73 @@
+import Foundation
+import HTTPCaching
+import LMDBURLCache
+
+#if canImport(FoundationNetworking)
+  import FoundationNetworking
+#endif
+
+/// The parts of a request in a command line, which several commands have.
+enum RequestArguments {
+  static let header = Option(
+    name: "header", placeholder: "FIELD", help: "A header field of the request, such as 'Accept: text/html'.",
+    isRepeatable: true)
+  static let method = Option(name: "method", placeholder: "METHOD", help: "The request's method; GET by default.")
+  static let partition = Option(
+    name: "partition", placeholder: "NAME", help: "The partition of the cache; empty by default.")
+  static let policy = Option(name: "policy", placeholder: "NAME", help: "The use of stored responses; see above.")
+  static let shared = Option(name: "shared", help: "Decides as a shared cache, for many users.")
+
+  /// The description of ``policy``.
+  static let policies = """
+    Policies: protocol (the rules of HTTP; the default), reload (load from the origin and store the response),
+    reload-everywhere (also tell other caches to do so), prefer-cache (a stored response of any age, otherwise from
+    the origin), only-cache (a stored response of any age, otherwise none), revalidate (a stored response only after
+    the origin has validated it).
+    """
+
+  /// Parses the values of `--header`.
+  static func fields(_ arguments: Arguments) throws -> [(name: String, value: String)] {
+    try arguments.all("header").map(field)
+  }
+
+  private static func field(_ text: String) throws -> (name: String, value: String) {
+    let parts = text.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
+    let name = String(parts[0])
+    let isName =
+      !name.isEmpty && name.utf8.allSatisfy { $0 > 0x20 && $0 < 0x7f && !"\"(),/;<=>?@[\\]{}".utf8.contains($0) }
+    let hasControl = text.unicodeScalars.contains { $0.value < 0x20 && $0 != "\t" || $0.value == 0x7f }
+    guard parts.count == 2, isName, !hasControl else {
+      throw UsageError("--header takes 'Name: value', not '\(Format.visible(text))'")
+    }
+    return (name, parts[1].trimmingCharacters(in: .whitespaces))
+  }
+
+  /// Parses the value of `--policy`.
+  static func policy(_ arguments: Arguments) throws -> URLRequest.CachePolicy {
+    switch arguments.value("policy") ?? "protocol" {
+    case "protocol": .useProtocolCachePolicy
+    case "reload": .reloadIgnoringLocalCacheData
+    case "reload-everywhere": .reloadIgnoringLocalAndRemoteCacheData
+    case "prefer-cache": .returnCacheDataElseLoad
+    case "only-cache": .returnCacheDataDontLoad
+    case "revalidate": .reloadRevalidatingCacheData
+    case let name: throw UsageError("there is no policy '\(Format.visible(name))'")
+    }
+  }
+
+  /// Returns the stored variants of the URL in the second operand.
+  ///
+  /// - Throws: `UsageError` for a text that cannot be the URL of a stored response.
+  static func variants(_ arguments: Arguments, in directory: CacheDirectory) throws -> [CacheDirectory.Variant] {
+    let fields = HTTPFields(try fields(arguments).map { ($0.name, $0.value) })
+    var options = CachingOptions()
+    if arguments.has("shared") { options.mode = .shared }
+    let variants = directory.variants(
+      of: arguments.operands[1], method: arguments.value("method") ?? "GET",
+      partition: arguments.value("partition") ?? "", selectedBy: fields, options: options)
+    guard let variants else {
+      throw UsageError("'\(Format.visible(arguments.operands[1]))' is not an absolute URL with a host")
+    }
+    return variants
+  }
+}

@@ -1,0 +1,147 @@
+import Foundation
+import HTTPCaching
+import LMDBURLCache
+
+/// `urlcache show`: shows the stored responses of a URL.
+enum ShowCommand: Command {
+  static let manual = CommandHelp(
+    name: "show", summary: "Shows the stored responses of a URL.",
+    usage: ["DIR URL [--header FIELD]... [--method METHOD] [--partition NAME] [--shared] [--json]"],
+    discussion: """
+      Shows all variants that the cache in DIR stores for URL: status, age and freshness, validators, the request fields
+      in the Vary key, sizes, the record on disk with its checksums, and all header fields. '*' marks the variant that a
+      request with the given header fields would select. Each body is read once, to compare its checksum. Responses that
+      a process has stored but not yet committed are not shown.
+
+      Other processes can use the cache at the same time. Nothing is changed, and no cache is created.
+      """,
+    operandName: "the directory or the URL", operandCount: 2...2,
+    options: [
+      RequestArguments.header, RequestArguments.method, RequestArguments.partition, RequestArguments.shared,
+      Option(name: "json", help: "Prints a JSON object; sizes are in bytes, ages in seconds, dates in UTC."),
+    ],
+    success: "a response is stored for the URL",
+    failure: "none is stored, there is no cache in DIR, or it cannot be read")
+
+  static func run(_ arguments: Arguments) async throws -> ExitCode {
+    let directory = try CacheDirectory(existingAt: URL(fileURLWithPath: arguments.operands[0]))
+    let variants = try RequestArguments.variants(arguments, in: directory)
+    let now = Date()
+    let details = variants.map { VariantDetails($0, now: now) }
+    if arguments.has("json") {
+      let json: JSON = [
+        "directory": .string(directory.path), "url": .string(arguments.operands[1]),
+        "variants": .array(details.map(\.json)),
+      ]
+      try Output.write(json.pretty)
+    } else if !details.isEmpty {
+      var text = Format.visible(arguments.operands[1]) + "\n" + Format.count(details.count, "variant") + "\n"
+      for (index, variant) in details.enumerated() {
+        text += "\nVariant \(index + 1)\(variant.isSelected ? " *" : "")\n" + variant.text
+      }
+      try Output.write(text)
+    }
+    if directory.hasFoundCorruption {
+      Output.error("urlcache show: A stored response is corrupt, and is not shown. Run: urlcache verify DIR\n")
+      return .failure
+    }
+    if details.isEmpty { Output.error("urlcache show: No response is stored for this URL.\n") }
+    return details.isEmpty ? .failure : .success
+  }
+}
+
+/// A variant as text and as JSON.
+private struct VariantDetails {
+  private let variant: CacheDirectory.Variant
+  private let now: Date
+
+  init(_ variant: CacheDirectory.Variant, now: Date) {
+    self.variant = variant
+    self.now = now
+  }
+
+  var isSelected: Bool { variant.isSelected }
+
+  private var freshness: FreshnessInfo { variant.response.freshness }
+
+  var text: String {
+    let response = variant.response
+    let record = response.recordDetails
+    let place = record.isBodyInline ? "in the record" : "in chunks"
+    var rows = [
+      ["Status", response.status == 0 ? "not HTTP" : String(response.status)],
+      ["Stored", Format.localTime(response.storedAt)],
+      ["Received", Format.localTime(freshness.responseTime)],
+      ["Age", Format.duration(freshness.currentAge(at: now))],
+      ["Lifetime", Format.duration(freshness.lifetime) + (freshness.flags.contains(.heuristic) ? " (heuristic)" : "")],
+      ["Left", Format.timeToLive(freshness.timeToLive(at: now))],
+    ]
+    let windows = windows.map { "\($0.name) \(Format.duration($0.seconds))" }
+    if !windows.isEmpty { rows.append(["If stale", windows.joined(separator: ", ")]) }
+    if !flagNames.isEmpty { rows.append(["Flags", flagNames.joined(separator: ", ")]) }
+    for (name, value) in validators { rows.append([name, Format.visible(value)]) }
+    let vary = response.vary.fields.map { "\($0.name): \($0.value ?? "(none)")" }
+    rows.append(["Vary key", vary.isEmpty ? "-" : Format.visible(vary.joined(separator: "; "))])
+    rows.append(["Body", "\(Format.bytes(response.bodyByteCount)), \(place)"])
+    rows.append(["Header", Format.bytes(record.headerByteCount)])
+    if let count = record.attachmentByteCount { rows.append(["Attachment", Format.bytes(count)]) }
+    rows.append(["Row", "\(record.rowID), after removal \(record.removalSequence)"])
+    rows.append(["Checksums", "header \(hexadecimal(record.headerChecksum)), body \(hexadecimal(record.bodyChecksum))"])
+    let table = Format.table(rows.map { ["  " + $0[0], $0[1]] }, rightAligned: [])
+    let fields = response.fields.map { "    " + Format.visible("\($0.name): \($0.value)") + "\n" }.joined()
+    return table + "  Fields\n" + fields
+  }
+
+  var json: JSON {
+    let response = variant.response
+    let record = response.recordDetails
+    return [
+      "isSelected": .bool(isSelected),
+      "status": .number(response.status),
+      "storedAt": .date(response.storedAt),
+      "receivedAt": .date(freshness.responseTime),
+      "age": .seconds(freshness.currentAge(at: now)),
+      "lifetime": .seconds(freshness.lifetime),
+      "timeLeft": .seconds(freshness.timeToLive(at: now)),
+      "staleWindows": .object(windows.map { ($0.name, .seconds($0.seconds)) }),
+      "flags": .array(flagNames.map { .string($0) }),
+      "validators": .object(validators.map { ($0.name, .string($0.value)) }),
+      "vary": .object(response.vary.fields.map { ($0.name, $0.value.map { .string($0) } ?? .null) }),
+      "bodyByteCount": .number(response.bodyByteCount),
+      "isBodyInRecord": .bool(record.isBodyInline),
+      "headerByteCount": .number(record.headerByteCount),
+      "attachmentByteCount": record.attachmentByteCount.map { .number($0) } ?? .null,
+      "row": .number(Int(clamping: record.rowID)),
+      "removalSequence": .number(Int(clamping: record.removalSequence)),
+      "headerChecksum": .string(hexadecimal(record.headerChecksum)),
+      "bodyChecksum": .string(hexadecimal(record.bodyChecksum)),
+      "fields": .array(response.fields.map { ["name": .string($0.name), "value": .string($0.value)] }),
+    ]
+  }
+
+  private var windows: [(name: String, seconds: Double)] {
+    [("stale-while-revalidate", freshness.staleWhileRevalidate), ("stale-if-error", freshness.staleIfError)]
+      .filter { $0.1 >= 0 }
+  }
+
+  private var validators: [(name: String, value: String)] {
+    ["ETag", "Last-Modified"].compactMap { name in
+      variant.response.fields.first(name).map { (name, $0) }
+    }
+  }
+
+  private var flagNames: [String] {
+    let names: [(FreshnessInfo.Flags, String)] = [
+      (.noCache, "no-cache"), (.mustRevalidate, "must-revalidate"), (.proxyRevalidate, "proxy-revalidate"),
+      (.immutable, "immutable"), (.noTransform, "no-transform"), (.incomplete, "incomplete"),
+      (.sharedMode, "stored by a shared cache"), (.authorized, "request with credentials"), (.stale, "outdated"),
+      (.dateAssumed, "no Date field"), (.hasGroups, "cache groups"), (.decoded, "content decoded"),
+    ]
+    return names.filter { freshness.flags.contains($0.0) }.map(\.1)
+  }
+
+  private func hexadecimal(_ number: UInt64) -> String {
+    let digits = String(number, radix: 16)
+    return String(repeating: "0", count: 16 - digits.count) + digits
+  }
+}

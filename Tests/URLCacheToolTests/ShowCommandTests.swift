@@ -1,0 +1,183 @@
+import Foundation
+import HTTPCaching
+import ResponseStore
+import Testing
+
+/// `urlcache show` and `urlcache cat`.
+@Suite("urlcache show and cat")
+struct ShowCommandTests {
+  private static let url = "http://a.example/page?user=1"
+
+  private static func variant(_ language: String, delay: TimeInterval = 0) -> Tool.Stored {
+    Tool.Stored(
+      url: url, body: "body in \(language)\n", delay: delay,
+      fields: [
+        "Cache-Control": "max-age=60, stale-if-error=600", "Vary": "Accept-Language", "ETag": "\"\(language)\"",
+        "Content-Type": "text/plain",
+      ],
+      requestFields: ["Accept-Language": language])
+  }
+
+  /// Stores a response under a key that Foundation's URLs cannot express.
+  private func store(_ url: String, fields: [(String, String)] = [], in directory: String) throws {
+    let store = try ResponseStore.open(directory: directory, options: .init(capacityByteCount: 16 << 20))
+    let key = try #require(RequestKey(urlString: url))
+    let now = Date()
+    let freshness = FreshnessInfo(responseTime: now, initialAge: 0, lifetime: 60, date: now)
+    store.store(
+      NewResponse(
+        key: key, status: 200, fields: HTTPFields(fields), body: Data("hidden\n".utf8), freshness: freshness,
+        vary: VaryKey(fields: [])))
+    try store.flush()
+    store.close()
+  }
+
+  @Test("show prints each variant and marks the one that the request selects")
+  func show() throws {
+    let tool = try Tool()
+    let directory = try tool.makeCache([Self.variant("de"), Self.variant("fr", delay: 5)])
+    let result = try tool.run("show", directory, Self.url, "--header", "Accept-Language: de")
+    #expect(result.errors == "")
+    #expect(result.status == 0)
+    #expect(result.output.hasPrefix("\(Self.url)\n2 variants\n\nVariant 1 *\n  Status     200\n"))
+    let parts = result.output.components(separatedBy: "\nVariant 2\n")
+    try #require(parts.count == 2)
+    for line in [
+      "  Stored     2026-01-02 03:04:05\n", "  Lifetime   1 min\n", "  If stale   stale-if-error 10 min\n",
+      "  ETag       \"de\"\n", "  Vary key   accept-language: de\n", "  Body       11 B, in the record\n",
+      "    Vary: Accept-Language\n", "    Content-Type: text/plain\n",
+    ] {
+      #expect(parts[0].contains(line), "\(line)")
+    }
+    #expect(parts[0].contains(/\n {2}Checksums  header [0-9a-f]{16}, body [0-9a-f]{16}\n/))
+    #expect(parts[1].contains("  ETag       \"fr\"\n"))
+    // Without the field, the request selects no variant.
+    #expect(!(try tool.run("show", directory, Self.url).output.contains("*")))
+  }
+
+  @Test("show --json has the documented keys")
+  func showJSON() throws {
+    let tool = try Tool()
+    let directory = try tool.makeCache([Self.variant("de"), Self.variant("fr", delay: 5)])
+    let json = try tool.run("show", directory, Self.url, "--header=accept-language: fr", "--json").json()
+    #expect(json["url"] as? String == Self.url)
+    let variants = try #require(json["variants"] as? [[String: Any]])
+    try #require(variants.count == 2)
+    #expect(
+      Set(variants[0].keys) == [
+        "isSelected", "status", "storedAt", "receivedAt", "age", "lifetime", "timeLeft", "staleWindows", "flags",
+        "validators", "vary", "bodyByteCount", "isBodyInRecord", "headerByteCount", "attachmentByteCount", "row",
+        "removalSequence", "headerChecksum", "bodyChecksum", "fields",
+      ])
+    #expect(variants.map { $0["isSelected"] as? Bool } == [true, false])
+    #expect(variants[0]["vary"] as? [String: String] == ["accept-language": "fr"])
+    #expect(variants[0]["validators"] as? [String: String] == ["ETag": "\"fr\""])
+    #expect(variants[0]["storedAt"] as? String == "2026-01-02T03:04:10.000Z")
+  }
+
+  @Test("cat writes the body of the variant that the request selects")
+  func cat() throws {
+    let tool = try Tool()
+    let large = String(repeating: "0123456789", count: 100_000)
+    let directory = try tool.makeCache([
+      Self.variant("de"), Self.variant("fr"), Tool.Stored(url: "http://a.example/large", body: large),
+    ])
+    let result = try tool.run("cat", directory, Self.url, "--header", "Accept-Language: fr")
+    #expect(result.output == "body in fr\n")
+    #expect(result.errors == "")
+    #expect(result.status == 0)
+    #expect(try tool.run("cat", directory, "http://a.example/large").output == large)
+    let file = tool.path("body")
+    #expect(try tool.run("cat", directory, "http://a.example/large", "--output", file).output == "")
+    #expect(try String(contentsOfFile: file, encoding: .utf8) == large)
+    let none = try tool.run("cat", directory, Self.url)
+    #expect(none.status == 1)
+    #expect(none.output == "")
+    #expect(
+      none.errors == "urlcache cat: No variant matches the request; 2 stored. Their Vary keys have: accept-language. "
+        + "Select one with --header\n")
+    let missing = try tool.run("cat", directory, "http://a.example/other")
+    #expect(missing.status == 1)
+    #expect(missing.errors == "urlcache cat: No response is stored for this URL.\n")
+  }
+
+  @Test("cat exits silently when its output is closed")
+  func closedPipe() throws {
+    let tool = try Tool()
+    let directory = try tool.makeCache([
+      Tool.Stored(url: "http://a.example/large", body: String(repeating: "x", count: 1 << 20))
+    ])
+    let (pipe, errors) = (Pipe(), Pipe())
+    let process = try tool.start(
+      ["cat", directory, "http://a.example/large"], standardOutput: pipe, standardError: errors)
+    #expect(try pipe.fileHandleForReading.read(upToCount: 10)?.count == 10)
+    try pipe.fileHandleForReading.close()
+    process.waitUntilExit()
+    #expect(process.terminationStatus == 0)
+    #expect(try errors.fileHandleForReading.readToEnd() == nil)
+  }
+
+  @Test("Control characters of a stored URL and of fields do not reach the terminal")
+  func controlCharacters() throws {
+    let tool = try Tool()
+    let directory = tool.path("cache")
+    let url = "http://a.example/\u{1B}[31m\u{9B}red"
+    try store(url, fields: [("X-Title", "\u{1B}]0;owned\u{7}\u{7f}")], in: directory)
+    let text = try tool.run("show", directory, url)
+    #expect(text.status == 0)
+    #expect(text.output.hasPrefix("http://a.example/?[31m?red\n1 variant\n"))
+    #expect(text.output.contains("    X-Title: ?]0;owned??\n"))
+    for result in [text, try tool.run("show", directory, url, "--json"), try tool.run("list", directory, "--json")] {
+      let controls = (result.output + result.errors).unicodeScalars.filter {
+        $0 != "\n" && ($0.value < 0x20 || (0x7f...0x9f).contains($0.value))
+      }
+      #expect(controls.isEmpty)
+    }
+    #expect(try tool.run("show", directory, url, "--json").json()["url"] as? String == url)
+    #expect(try tool.run("cat", directory, url).output == "hidden\n")
+  }
+
+  @Test("show and cat count no use and change no file", arguments: ["show", "cat"])
+  func changeNothing(command: String) throws {
+    let tool = try Tool()
+    let directory = try tool.makeCache([Self.variant("de")])
+    func contents() throws -> [String: Data] {
+      var contents: [String: Data] = [:]
+      for name in try FileManager.default.contentsOfDirectory(atPath: directory) where name != "lock.mdb" {
+        contents[name] = try Data(contentsOf: URL(fileURLWithPath: directory + "/" + name))
+      }
+      return contents
+    }
+    // The first command after a cache was closed may map files that it did not need before.
+    #expect(try tool.run("stats", directory).status == 0)
+    let before = try contents()
+    #expect(try tool.run(command, directory, Self.url, "--header", "Accept-Language: de").status == 0)
+    let after = try contents()
+    #expect(Set(after.keys) == Set(before.keys))
+    for (name, data) in before { #expect(after[name] == data, "\(name)") }
+  }
+
+  @Test("A missing, foreign or corrupt store, and a text that is no URL, are errors", arguments: ["show", "cat"])
+  func badInput(command: String) throws {
+    let tool = try Tool()
+    let missing = try tool.run(command, tool.path("missing"), Self.url)
+    #expect(missing.status == 1)
+    #expect(missing.errors.contains("there is no such directory"))
+    #expect(!FileManager.default.fileExists(atPath: tool.path("missing")))
+    let directory = try tool.makeCache([Tool.Stored(url: Self.url, body: String(repeating: "x", count: 20_000))])
+    let relative = try tool.run(command, directory, "page")
+    #expect(relative.status == 2)
+    #expect(
+      relative.errors
+        == "urlcache \(command): 'page' is not an absolute URL with a host\nTry 'urlcache \(command) --help'.\n")
+    let file = URL(fileURLWithPath: directory + "/data.mdb")
+    var data = try Data(contentsOf: file)
+    let body = try #require(data.range(of: Data(repeating: UInt8(ascii: "x"), count: 64)))
+    data[body.lowerBound] = UInt8(ascii: "y")
+    try data.write(to: file)
+    let corrupt = try tool.run(command, directory, Self.url)
+    #expect(corrupt.status == 1)
+    #expect(corrupt.output == "")
+    #expect(corrupt.errors.contains("Run: urlcache verify DIR\n"))
+  }
+}
