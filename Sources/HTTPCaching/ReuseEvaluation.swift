@@ -25,7 +25,8 @@ struct ReuseEvaluation {
   private let trace: DecisionTrace?
 
   init(
-    request: RequestHead, freshness: FreshnessInfo, status: Int, policy: RequestPolicy, now: Date, options: CachingOptions,
+    request: RequestHead, freshness: FreshnessInfo, status: Int, policy: RequestPolicy, now: Date,
+    options: CachingOptions,
     trace: DecisionTrace? = nil
   ) {
     self.request = request
@@ -55,7 +56,8 @@ struct ReuseEvaluation {
 
     switch permission() {
     case .fresh(let rule): return decideResponse(stored, rule, isStale: false, inBackground: false)
-    case .stale(let inBackground, let rule): return decideResponse(stored, rule, isStale: true, inBackground: inBackground)
+    case .stale(let inBackground, let rule):
+      return decideResponse(stored, rule, isStale: true, inBackground: inBackground)
     case .askOrigin(let rule): return asking(validate(stored, rule))
     }
   }
@@ -98,7 +100,8 @@ struct ReuseEvaluation {
     }
     // 9111 5.2.1.3
     let endsSoon = directives.minFresh.map { freshness.lifetime - age < $0 } ?? false
-    if trace.check(.minFresh, endsSoon, .given(("left", freshness.lifetime - age), ("min-fresh", directives.minFresh))) {
+    if trace.check(.minFresh, endsSoon, .given(("left", freshness.lifetime - age), ("min-fresh", directives.minFresh)))
+    {
       return .askOrigin(.minFresh)
     }
     trace.conclude(.fresh, lifetimeFigures)
@@ -179,7 +182,8 @@ struct ReuseEvaluation {
       {
       case .partial, .notModified, .unsatisfiableRange: break
       default:
-        return PartialContent.completion(of: stored, for: request).map { .fetchMissingRange(fields: $0, rule) } ?? forward(rule)
+        return PartialContent.completion(of: stored, for: request).map { .fetchMissingRange(fields: $0, rule) }
+          ?? forward(rule)
       }
     }
     let conditional = Reuse.validation(of: stored)

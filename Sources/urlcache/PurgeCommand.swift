@@ -30,6 +30,9 @@ enum PurgeCommand: Command {
       Option(name: "group", placeholder: "NAME", help: "The members of a cache group (RFC 9875) of --origin."),
       Option(name: "origin", placeholder: "URL", help: "Any URL of the origin of --group."),
       Option(name: "all", help: "All responses."),
+      Option(
+        name: "dry-run",
+        help: "Removes nothing: prints how many responses would be removed, their size, and the first URLs."),
       Option(name: "json", help: "Prints a JSON object."),
     ],
     success: "done, also if no response was selected",
@@ -38,6 +41,11 @@ enum PurgeCommand: Command {
   static func run(_ arguments: Arguments) async throws -> ExitCode {
     let (scope, words) = try scope(arguments)
     let url = URL(fileURLWithPath: arguments.operands[0])
+    if arguments.has("dry-run") {
+      let directory = try CacheDirectory(existingAt: url)
+      try PurgePreview.write(scope, words, in: directory, isJSON: arguments.has("json"))
+      return .success
+    }
     var removed: (entryCount: Int, byteCount: Int, keptCount: Int)?
     do {
       let directory = try CacheDirectory(existingAt: url)

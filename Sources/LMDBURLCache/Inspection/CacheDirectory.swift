@@ -41,7 +41,7 @@ public final class CacheDirectory: Sendable {
     private let rowID: UInt64
     private let keyBytes: [UInt8]
 
-    fileprivate init(_ entry: StoredResponseInfo) {
+    init(_ entry: StoredResponseInfo) {
       url = entry.key.urlString
       method = entry.key.method
       status = entry.status
@@ -147,19 +147,10 @@ public final class CacheDirectory: Sendable {
   @discardableResult
   public func remove(_ scope: PurgeScope) throws -> (entryCount: Int, byteCount: Int, keptCount: Int)? {
     guard let scope = scope.removalScope else { return nil }
-    var count = (entryCount: 0, byteCount: 0, keptCount: 0)
-    store.forEachEntry(coveredBy: scope) { entry, isCovered in
-      if isCovered {
-        count.entryCount += 1
-        count.byteCount += entry.bodyByteCount
-      } else {
-        count.keptCount += 1
-      }
-      return true
-    }
+    let count = count(scope)
     try store.removeOrThrow(scope)
     store.applyRemovals()
-    return count
+    return (count.entryCount, count.byteCount, count.keptCount)
   }
 
   /// Purges a directory that cannot be opened because other processes use all reader slots.

@@ -1,0 +1,125 @@
+import FoundationEssentials
+import LMDB
+
+/// A removal that hides responses now.
+package struct RemovalInForce: Sendable {
+  /// The progress of a removal.
+  package enum Stage: Sendable {
+    /// In the removal log; no process has applied it to the database yet.
+    case logged
+    /// In the database: its responses are being deleted.
+    case deleting
+    /// Hides the records of a key while the index is rebuilt.
+    case hidingKey
+  }
+
+  /// The sequence number in the removal log; nil for a tombstone that no removal caused.
+  package let sequence: UInt64?
+  /// The responses that it covers.
+  package let scope: RemovalScope
+  /// The progress.
+  package let stage: Stage
+  /// The number of covered responses that are still on disk.
+  ///
+  /// A response that several removals cover counts for the first of them.
+  package var entryCount = 0
+  /// The size of their bodies in bytes.
+  package var byteCount = 0
+}
+
+/// The removals of a store, and its removal log.
+package struct RemovalOverview: Sendable {
+  /// The removals that hide responses now, in their order.
+  package var removals: [RemovalInForce]
+  /// The number of the last removal.
+  package let lastSequence: UInt64
+  /// The number of the last removal that was applied to the database.
+  package let lastApplied: UInt64
+  /// The number of removals that the log holds before it waits for the database.
+  package let slotCount: Int
+}
+
+extension ResponseStore {
+  /// Returns the removals in force, with the responses that are still to be deleted.
+  ///
+  /// - Parameter progress: Receives the number of examined records and their total, periodically.
+  /// - Returns: Nil if the store cannot be read.
+  /// - Complexity: O(entries) if there is a removal in force, otherwise constant. O(removals) in memory.
+  package func removalOverview(progress: (_ done: Int, _ total: Int) -> Void) -> RemovalOverview? {
+    guard context.isUsable else { return nil }
+    do throws(LMDBError) {
+      let (purges, lastApplied) = try context.database.environment.read { (transaction) throws(LMDBError) in
+        (
+          try context.removals.purges(in: transaction),
+          try context.database.counters(in: transaction).lastAppliedRemoval
+        )
+      }
+      var overview = RemovalOverview(
+        removals: purges.map { purge in
+          RemovalInForce(
+            sequence: purge.sequence == .max ? nil : purge.sequence, scope: purge.scope,
+            stage: purge.metaKey.isEmpty ? .logged : purge.sequence == .max ? .hidingKey : .deleting)
+        }, lastSequence: context.removalLog.sequence, lastApplied: lastApplied, slotCount: context.removalLog.slotCount)
+      try count(purges, in: &overview, progress: progress)
+      return overview
+    } catch {
+      context.readFailed(error)
+      return nil
+    }
+  }
+
+  /// Counts the records that removals cover, in batches with a read transaction each.
+  private func count(
+    _ purges: [Tombstone], in overview: inout RemovalOverview, progress: (_ done: Int, _ total: Int) -> Void
+  ) throws(LMDBError) {
+    guard !purges.isEmpty else { return }
+    let total = entryCount
+    var start: UInt64? = 0
+    var done = 0
+    var pages = ResidentPages()
+    while let first = start {
+      start = nil
+      var rowCount = 0
+      try context.database.environment.read { (transaction) throws(LMDBError) in
+        try context.database.heads.forEachRow(from: first, in: transaction) { (rowID, record) in
+          guard rowCount < EntryWalk.maximumBatchCount else {
+            start = rowID
+            return false
+          }
+          rowCount += 1
+          if let head = RecordHeaderView(record), head.hasRightChecksum,
+            let index = purges.firstIndex(where: { $0.covers(rowID: rowID, layout: head) })
+          {
+            overview.removals[index].entryCount += 1
+            overview.removals[index].byteCount += head.bodyByteCount
+          }
+          return true
+        }
+        pages.release(of: context.database.environment, transaction)
+      }
+      done += rowCount
+      progress(done, total)
+    }
+  }
+}
+
+extension RemovalScope {
+  /// The scope in words and URLs, as in the options of `urlcache purge`.
+  ///
+  /// It contains the query, so do not write it to default logs.
+  package var summary: (kind: String, value: String) {
+    func url(_ bytes: [UInt8]) -> String { RequestKey(storedBytes: bytes + [0, 0, 0]).urlString }
+    switch self {
+    case .everything: return ("all", "")
+    case .since(let date): return ("since", date.formatted(.iso8601))
+    case .prefix(let bytes):
+      guard bytes.last == 0, bytes.dropLast().contains(0) == false else { return ("prefix", url(bytes)) }
+      return ("host", String(decoding: bytes.dropLast(), as: UTF8.self))
+    case .group(let origin, let name): return ("group", "\(name) of \(url(origin))")
+    case .target(let bytes): return ("url", url(bytes))
+    case .key(let bytes): return ("request", RequestKey(storedBytes: bytes).description)
+    case .digested(let beginning, let byteCount, _, _, _):
+      return ("prefix", "\(url(beginning))… (\(byteCount) bytes)")
+    }
+  }
+}

@@ -1,0 +1,33 @@
+import LMDBURLCache
+
+/// The output of `urlcache purge --dry-run`.
+enum PurgePreview {
+  /// The number of URLs that are printed.
+  private static let urlLimit = 10
+
+  /// Prints what a purge would remove, without removing it.
+  ///
+  /// - Parameter words: The scope in words.
+  static func write(_ scope: PurgeScope, _ words: String, in directory: CacheDirectory, isJSON: Bool) throws {
+    var bar = ProgressBar("Counting")
+    let coverage = directory.coverage(of: scope, limit: urlLimit) { bar.update(done: $0, total: $1) }
+    bar.end()
+    guard let coverage else { throw UsageError("no response can be stored for that URL") }
+    guard !isJSON else {
+      let json: JSON = [
+        "coveredCount": .number(coverage.entryCount), "coveredBodyByteCount": .number(coverage.byteCount),
+        "keptCount": .number(coverage.keptCount), "urls": .array(coverage.first.map { .string($0.url) }),
+      ]
+      return try Output.write(json.pretty)
+    }
+    var text =
+      "Would remove \(words): \(Format.count(coverage.entryCount, "response")) (\(Format.bytes(coverage.byteCount))). "
+      + "\(Format.count(coverage.keptCount, "response")) would be left.\n"
+    for entry in coverage.first {
+      text += "  " + Format.visible(entry.method == "GET" ? entry.url : "\(entry.method) \(entry.url)") + "\n"
+    }
+    let rest = coverage.entryCount - coverage.first.count
+    if rest > 0 { text += "  and \(Format.count(rest)) more\n" }
+    try Output.write(text)
+  }
+}

@@ -1,0 +1,76 @@
+import Foundation
+import LMDBURLCache
+import ResponseStore
+
+/// `urlcache purges`: lists the removals in force.
+enum PurgesCommand: Command {
+  static let manual = CommandHelp(
+    name: "purges", summary: "Lists the purges that are still being deleted.", usage: ["DIR [--json]"],
+    discussion: """
+      Lists the removals in force in the cache in DIR, oldest first: purges, and removals of single responses by a
+      program or by the rules of HTTP. A removal is in force as soon as it has its number: its responses are hidden from
+      then on in all processes. It leaves the list when the last of them is deleted from the disk. Shows for each:
+
+        NUMBER  its sequence number in the removal log
+        STAGE   logged (durable, but not yet applied to the database) or deleting; hiding for the records of one request
+                while the index is rebuilt
+        LEFT    the responses that are still to be deleted; one that several removals cover counts for the oldest
+        SIZE    the size of their bodies
+        SCOPE   the option of 'urlcache purge', or 'url' or 'request', and its value with the query
+
+      Other processes can use the cache at the same time. Nothing is changed, and no cache is created. The command takes
+      constant time if no removal is in force, and otherwise reads all record headers.
+      """,
+    operandName: "the directory", operandCount: 1...1,
+    options: [Option(name: "json", help: "Prints a JSON object.")],
+    success: "done, also if no removal is in force", failure: "there is no cache in DIR, or it cannot be read")
+
+  static func run(_ arguments: Arguments) async throws -> ExitCode {
+    let directory = try CacheDirectory(existingAt: URL(fileURLWithPath: arguments.operands[0]))
+    var bar = ProgressBar("Counting")
+    let overview = directory.removals { bar.update(done: $0, total: $1) }
+    bar.end()
+    guard let overview else { throw ToolError("The store cannot be read.") }
+    try Output.write(arguments.has("json") ? json(overview, directory.path).pretty : text(overview))
+    return .success
+  }
+
+  private static func text(_ overview: RemovalOverview) -> String {
+    let end = "The last removal has number \(Format.count(Int(clamping: overview.lastSequence))).\n"
+    guard !overview.removals.isEmpty else { return "No removal is in force. " + end }
+    var rows = [["NUMBER", "STAGE", "LEFT", "SIZE", "SCOPE"]]
+    for removal in overview.removals {
+      let scope = removal.scope.summary
+      rows.append([
+        removal.sequence.map { String($0) } ?? "-", word(removal.stage), Format.count(removal.entryCount),
+        Format.bytes(removal.byteCount),
+        Format.visible(scope.value.isEmpty ? scope.kind : "\(scope.kind) \(scope.value)"),
+      ])
+    }
+    return Format.table(rows, rightAligned: [0, 2, 3]) + end
+  }
+
+  private static func json(_ overview: RemovalOverview, _ path: String) -> JSON {
+    [
+      "directory": .string(path), "lastNumber": .number(Int(clamping: overview.lastSequence)),
+      "lastAppliedNumber": .number(Int(clamping: overview.lastApplied)), "logCapacity": .number(overview.slotCount),
+      "removals": .array(
+        overview.removals.map { removal in
+          [
+            "number": removal.sequence.map { .number(Int(clamping: $0)) } ?? .null,
+            "stage": .string(word(removal.stage)), "entryCount": .number(removal.entryCount),
+            "bodyByteCount": .number(removal.byteCount), "kind": .string(removal.scope.summary.kind),
+            "value": .string(removal.scope.summary.value),
+          ]
+        }),
+    ]
+  }
+
+  private static func word(_ stage: RemovalInForce.Stage) -> String {
+    switch stage {
+    case .logged: "logged"
+    case .deleting: "deleting"
+    case .hidingKey: "hiding"
+    }
+  }
+}
