@@ -23,10 +23,7 @@ enum GetCommand: Command {
     operandName: "a URL", operandCount: 1...Int.max,
     options: [
       Option(name: "twice", help: "Fetches each URL twice, to show a hit; the body is written once."),
-      Option(
-        name: "directory", placeholder: "DIR",
-        help: "The cache's directory, which is created if necessary. By default\n\(LMDBURLCache.defaultCachePath)"),
-      RequestArguments.header, RequestArguments.policy,
+      CacheAccess.directory, RequestArguments.header, RequestArguments.policy,
       Option(
         name: "output", placeholder: "FILE",
         help:
@@ -38,13 +35,10 @@ enum GetCommand: Command {
     ],
     success: "every URL had a response of any status", failure: "a URL had none, or the cache cannot be used")
 
-  static let newCapacityByteCount = 512 << 20
-  private static let memoryByteCount = 16 << 20
-
   static func run(_ arguments: Arguments) async throws -> ExitCode {
     let fields = try RequestArguments.fields(arguments)
     let policy = try RequestArguments.policy(arguments)
-    let cache = try open(arguments.value("directory") ?? LMDBURLCache.defaultCachePath)
+    let cache = try CacheAccess.open(CacheAccess.path(arguments))
     let body = try BodyOutput(file: arguments.value("output"))
     defer { body.discard() }
     var isComplete = true
@@ -65,7 +59,7 @@ enum GetCommand: Command {
             if round == 0 { try body.write(result.data) }
             Output.error(line(result, text, duration, asJSON: arguments.has("json")))
           } catch let error as URLError {
-            fail(text, sentence(for: error))
+            fail(text, CacheAccess.sentence(for: error))
             isComplete = false
             break
           }
@@ -80,21 +74,6 @@ enum GetCommand: Command {
     if let end { throw end }
     if isComplete { try body.commit() }
     return isComplete && isSafe ? .success : .failure
-  }
-
-  /// Opens a cache with the capacity of the directory, which opening would otherwise change for all processes.
-  private static func open(_ path: String) throws -> LMDBURLCache {
-    let url = URL(fileURLWithPath: path)
-    var capacity = newCapacityByteCount
-    do {
-      capacity = try CacheDirectory(existingAt: url).capacityByteCount
-    } catch {
-      // There is no usable cache. Opening it reports the reason, or recreates it.
-    }
-    let cache = try LMDBURLCache(directory: url, memoryCapacity: memoryByteCount, diskCapacity: capacity)
-    // Memory does not outlive this process, so store all responses on disk.
-    cache.minCacheInterval = 0
-    return cache
   }
 
   private static func load(_ request: URLRequest, _ cache: LMDBURLCache) async throws -> (LoadResult, Duration) {
@@ -141,30 +120,5 @@ enum GetCommand: Command {
     case .coalesced: "shared"
     case .unavailable: "unavailable"
     }
-  }
-
-  // MARK: Errors
-
-  /// Returns a sentence for an error, because Foundation's descriptions on Linux are mostly unspecific.
-  private static func sentence(for error: URLError) -> String {
-    let detail = (error.errorUserInfo[NSLocalizedDescriptionKey] as? String).map { " (\($0))" } ?? ""
-    let sentence =
-      switch error.code {
-      case .cannotFindHost, .dnsLookupFailed: "The host was not found"
-      case .cannotConnectToHost: "The host does not accept the connection"
-      case .notConnectedToInternet: "There is no network"
-      case .networkConnectionLost: "The connection was lost"
-      case .timedOut: "The host did not respond in time"
-      case .badServerResponse, .cannotParseResponse: "The response is not valid HTTP"
-      case .httpTooManyRedirects: "There are too many redirects"
-      case .secureConnectionFailed: "No secure connection could be made"
-      case .serverCertificateUntrusted, .serverCertificateHasBadDate, .serverCertificateNotYetValid,
-        .serverCertificateHasUnknownRoot:
-        "The host's certificate cannot be trusted"
-      case .resourceUnavailable: "No response is stored, and the policy is only-cache"
-      case .badURL, .unsupportedURL: "The URL cannot be used"
-      default: detail.isEmpty ? "Loading failed with error \(error.code.rawValue)" : "Loading failed"
-      }
-    return error.code == .resourceUnavailable ? sentence : sentence + detail
   }
 }

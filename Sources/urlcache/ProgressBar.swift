@@ -27,12 +27,22 @@ struct ProgressBar: ~Copyable {
   /// Removes the bar before other output.
   consuming func end() {}
 
+  /// Hides the bar before a line on standard error, until the next update.
+  mutating func hide() {
+    guard isShown else { return }
+    Output.error("\r\u{1B}[K")
+    isShown = false
+    nextUpdate = .now
+  }
+
   /// Updates the bar. Call this often: it usually only reads the clock.
-  mutating func update(done: Int, total: Int) {
+  ///
+  /// - Parameter note: A text after the count.
+  mutating func update(done: Int, total: Int, note: @autoclosure () -> String = "") {
     guard isEnabled, case let now = ContinuousClock.now, now >= nextUpdate else { return }
     nextUpdate = now + Self.interval
     isShown = true
-    Output.error("\r\u{1B}[K" + Self.line(title, done: done, total: total))
+    Output.error("\r\u{1B}[K" + Self.line(title, done: done, total: total) + note())
   }
 
   /// Formats like `Checking [#####               ]  25% (1,000 of 4,000)`.

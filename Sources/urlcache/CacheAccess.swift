@@ -1,0 +1,59 @@
+import Foundation
+import LMDBURLCache
+
+#if canImport(FoundationNetworking)
+  import FoundationNetworking
+#endif
+
+/// The cache of a command that loads, and the errors of its loads.
+enum CacheAccess {
+  static let newCapacityByteCount = 512 << 20
+  private static let memoryByteCount = 16 << 20
+
+  static let directory = Option(
+    name: "directory", placeholder: "DIR",
+    help: "The cache's directory, which is created if necessary. By default\n\(LMDBURLCache.defaultCachePath)")
+
+  /// Returns the value of ``directory``.
+  static func path(_ arguments: Arguments) -> String {
+    arguments.value(directory.name) ?? LMDBURLCache.defaultCachePath
+  }
+
+  /// Opens a cache with the capacity of the directory, which opening would otherwise change for all processes.
+  static func open(_ path: String) throws -> LMDBURLCache {
+    let url = URL(fileURLWithPath: path)
+    var capacity = newCapacityByteCount
+    do {
+      capacity = try CacheDirectory(existingAt: url).capacityByteCount
+    } catch {
+      // There is no usable cache. Opening it reports the reason, or recreates it.
+    }
+    let cache = try LMDBURLCache(directory: url, memoryCapacity: memoryByteCount, diskCapacity: capacity)
+    // Memory does not outlive this process, so store all responses on disk.
+    cache.minCacheInterval = 0
+    return cache
+  }
+
+  /// Returns a sentence for an error, because Foundation's descriptions on Linux are mostly unspecific.
+  static func sentence(for error: URLError) -> String {
+    let detail = (error.errorUserInfo[NSLocalizedDescriptionKey] as? String).map { " (\($0))" } ?? ""
+    let sentence =
+      switch error.code {
+      case .cannotFindHost, .dnsLookupFailed: "The host was not found"
+      case .cannotConnectToHost: "The host does not accept the connection"
+      case .notConnectedToInternet: "There is no network"
+      case .networkConnectionLost: "The connection was lost"
+      case .timedOut: "The host did not respond in time"
+      case .badServerResponse, .cannotParseResponse: "The response is not valid HTTP"
+      case .httpTooManyRedirects: "There are too many redirects"
+      case .secureConnectionFailed: "No secure connection could be made"
+      case .serverCertificateUntrusted, .serverCertificateHasBadDate, .serverCertificateNotYetValid,
+        .serverCertificateHasUnknownRoot:
+        "The host's certificate cannot be trusted"
+      case .resourceUnavailable: "No response is stored, and the policy is only-cache"
+      case .badURL, .unsupportedURL: "The URL cannot be used"
+      default: detail.isEmpty ? "Loading failed with error \(error.code.rawValue)" : "Loading failed"
+      }
+    return error.code == .resourceUnavailable ? sentence : sentence + detail
+  }
+}

@@ -1,0 +1,58 @@
+import Foundation
+
+#if canImport(FoundationXML)
+  import FoundationXML
+#endif
+
+/// Reads the URLs of a sitemap (https://www.sitemaps.org/protocol.html).
+final class SitemapReader: NSObject, XMLParserDelegate {
+  private var urls: [String] = []
+  private var path: [String] = []
+  private var text = ""
+
+  /// Returns the URLs in their order.
+  ///
+  /// - Throws: `ToolError` for an incomplete document, another document, and an index of sitemaps.
+  static func urls(in data: Data, name: String) throws -> [String] {
+    let reader = SitemapReader()
+    let parser = XMLParser(data: data)
+    parser.delegate = reader
+    // The parser accepts a document that ends within an element.
+    guard parser.parse(), reader.path.isEmpty, !reader.root.isEmpty else {
+      throw ToolError("\(name) is not a complete sitemap: the XML is not valid, or ends, in line \(parser.lineNumber).")
+    }
+    switch reader.root {
+    case "urlset": return reader.urls
+    case "sitemapindex":
+      throw ToolError("\(name) is an index of sitemaps. Fetch these with 'urlcache get', and warm each of them.")
+    default: throw ToolError("\(name) is no sitemap: its root element is '\(Format.visible(reader.root))'.")
+    }
+  }
+
+  private var root = ""
+
+  func parser(
+    _ parser: XMLParser, didStartElement elementName: String, namespaceURI: String?, qualifiedName: String?,
+    attributes: [String: String]
+  ) {
+    if path.isEmpty { root = elementName }
+    path.append(elementName)
+    text = ""
+  }
+
+  func parser(_ parser: XMLParser, foundCharacters string: String) {
+    text += string
+  }
+
+  func parser(_ parser: XMLParser, foundCDATA block: Data) {
+    text += String(decoding: block, as: UTF8.self)
+  }
+
+  func parser(
+    _ parser: XMLParser, didEndElement elementName: String, namespaceURI: String?, qualifiedName: String?
+  ) {
+    if path == ["urlset", "url", "loc"] { urls.append(text.trimmingCharacters(in: .whitespacesAndNewlines)) }
+    path.removeLast()
+    text = ""
+  }
+}

@@ -1,0 +1,107 @@
+import Dispatch
+import Foundation
+import Glibc
+import LMDBURLCache
+
+/// `urlcache warm`: fetches the URLs of a list, so that they are stored.
+enum WarmCommand: Command {
+  static let manual = CommandHelp(
+    name: "warm", summary: "Fetches the URLs of a list, sitemap or HAR file into a cache.",
+    usage: ["[FILE|-] [--directory DIR] [--jobs N] [--rate N] [--header FIELD]... [--policy NAME] [OPTION]..."],
+    discussion: """
+      Loads each URL of FILE, or of standard input, through the cache. A response that is stored and fresh is not
+      fetched again, a stale one is validated, and bodies are not kept in memory. FILE is one of
+
+        a list     one URL in each line; empty lines and lines that begin with '#' do not count
+        a sitemap  XML, not compressed, not an index of sitemaps
+        HAR 1.2    JSON, such as of a browser or of 'urlcache export'. GET requests are sent with their header fields,
+                   except those with credentials, cookies, conditions and ranges.
+
+      FILE is read as a whole before the first request, so an incomplete sitemap or HAR file changes nothing. A progress
+      bar shows the rate and the time left on a terminal. Ends with a summary.
+
+      If the run is interrupted, the same command with the same FILE and directory resumes where it stopped, for
+      12 hours. The position is in $XDG_STATE_HOME/urlcache, by default ~/.local/state/urlcache.
+
+      \(RequestArguments.policies)
+      """,
+    operandName: "the file", operandCount: 0...1,
+    options: [
+      CacheAccess.directory,
+      Option(name: "jobs", placeholder: "N", help: "The number of requests at a time; 8 by default, at most 256."),
+      Option(
+        name: "rate", placeholder: "N",
+        help: "The maximum number of requests that begin in a second; no limit by default."
+      ),
+      RequestArguments.header, RequestArguments.policy,
+      Option(name: "restart", help: "Begins with the first URL, even if an earlier run was interrupted."),
+      Option(name: "json", help: "Prints the summary as a JSON object."),
+    ],
+    success: "every URL had a response of any status",
+    failure: "a URL had none, the run was interrupted, FILE cannot be read, or the cache cannot be used")
+
+  static func run(_ arguments: Arguments) async throws -> ExitCode {
+    let fields = try RequestArguments.fields(arguments)
+    let policy = try RequestArguments.policy(arguments)
+    let jobCount = try arguments.number("jobs", in: 1...256, default: 8)
+    let rate = try arguments.number("rate", in: 0...1_000_000, default: 0)
+    let file = arguments.operands.first ?? "-"
+    let name = file == "-" ? "Standard input" : Format.visible(file)
+    let input = try read(file, name: name)
+    let list = try WarmList(input, name: name)
+    let path = CacheAccess.path(arguments)
+    let checkpoint = WarmCheckpoint(directory: path, input: input)
+    let start = arguments.has("restart") ? 0 : min(checkpoint.doneCount(now: Date()), list.requests.count)
+    let cache = try CacheAccess.open(path)
+    if start > 0 {
+      Output.error(
+        "urlcache warm: Resuming after \(Format.count(start)) of \(Format.count(list.requests.count)) URLs. "
+          + "--restart begins with the first.\n")
+    }
+    let runner = WarmRunner(
+      cache: cache, requests: list.requests, fields: fields, policy: policy, jobCount: jobCount,
+      rate: rate > 0 ? rate : nil, checkpoint: checkpoint)
+    let clock = ContinuousClock()
+    let begin = clock.now
+    let task = Task { await runner.run(from: start) }
+    let signals = [SIGINT, SIGTERM].map { cancel(task, on: $0) }
+    let (tally, isComplete) = await task.value
+    for source in signals { source.cancel() }
+    await cache.finishBackgroundWork()
+    let isSafe = cache.flush()
+    let seconds = (clock.now - begin) / .seconds(1)
+    let total = list.requests.count
+    try Output.write(
+      arguments.has("json")
+        ? tally.json(
+          total: total, skippedCount: list.skippedCount, resumedCount: start, seconds: seconds, isComplete: isComplete
+        ).pretty
+        : tally.text(total: total, skippedCount: list.skippedCount, resumedCount: start, seconds: seconds))
+    if !isComplete { Output.error("urlcache warm: Interrupted. The same command resumes.\n") }
+    if !isSafe { Output.error("urlcache warm: Not all responses could be written to the disk.\n") }
+    return isComplete && isSafe && tally.failedCount == 0 ? .success : .failure
+  }
+
+  private static func read(_ file: String, name: String) throws -> Data {
+    do {
+      guard file != "-" else { return try FileHandle.standardInput.readToEnd() ?? Data() }
+      return try Data(contentsOf: URL(fileURLWithPath: file))
+    } catch let error as CocoaError where error.code == .fileReadNoSuchFile {
+      throw ToolError("\(name) does not exist.")
+    } catch {
+      throw ToolError("\(name) cannot be read.")
+    }
+  }
+
+  /// Cancels a run when the process gets a signal. The next one ends the process.
+  private static func cancel<R>(_ task: Task<R, Never>, on number: CInt) -> any DispatchSourceSignal {
+    signal(number, SIG_IGN)
+    let source = DispatchSource.makeSignalSource(signal: number, queue: .global())
+    source.setEventHandler {
+      signal(number, SIG_DFL)
+      task.cancel()
+    }
+    source.resume()
+    return source
+  }
+}

@@ -1,0 +1,85 @@
+import CachingClient
+import Foundation
+import LMDBURLCache
+
+/// The results of a run.
+struct WarmTally {
+  /// The result of a request.
+  enum Outcome: Sendable {
+    case loaded(WarmResult)
+    /// No response, with a sentence.
+    case failed(String)
+    /// The run was interrupted first.
+    case cancelled
+  }
+
+  private(set) var storedCount = 0
+  private(set) var freshCount = 0
+  private(set) var validatedCount = 0
+  private(set) var notStoredCount = 0
+  private(set) var failedCount = 0
+  private(set) var fetchedByteCount = 0
+  /// The number of responses with a status from 400 on.
+  private(set) var errorStatusCount = 0
+  /// The number of responses that each rule kept from being stored.
+  private(set) var refusals: [String: Int] = [:]
+
+  /// The number of completed requests.
+  var doneCount: Int { storedCount + freshCount + validatedCount + notStoredCount + failedCount }
+
+  mutating func add(_ outcome: Outcome) {
+    switch outcome {
+    case .cancelled: return
+    case .failed: failedCount += 1
+    case .loaded(let result):
+      fetchedByteCount += result.byteCount
+      if result.status >= 400 { errorStatusCount += 1 }
+      switch result.source {
+      case .store, .staleStore: freshCount += 1
+      case .revalidated: validatedCount += 1
+      case .network, .coalesced:
+        if let rule = result.storageRefusal {
+          notStoredCount += 1
+          refusals[rule.id, default: 0] += 1
+        } else {
+          storedCount += 1
+        }
+      // The origin did not answer, so the response is as old as before.
+      case .staleOnError, .unavailable: failedCount += 1
+      }
+    }
+  }
+
+  /// The summary as a table.
+  func text(total: Int, skippedCount: Int, resumedCount: Int, seconds: Double) -> String {
+    let rate = seconds > 0 ? Double(doneCount) / seconds : 0
+    var text = "Warmed \(Format.count(doneCount, "URL")) of \(Format.count(total - resumedCount)) in "
+    text += "\(Format.duration(seconds)) (\(Format.count(Int(rate.rounded())))/s).\n"
+    if resumedCount > 0 { text += "\(Format.count(resumedCount)) were done by an earlier run.\n" }
+    if skippedCount > 0 { text += "\(Format.count(skippedCount)) without GET or http were left out.\n" }
+    let rules = refusals.sorted { ($1.value, $0.key) < ($0.value, $1.key) }
+      .map { "\($0.key) \(Format.count($0.value))" }.joined(separator: ", ")
+    let rows = [
+      ["  Stored", Format.count(storedCount), "\(Format.bytes(fetchedByteCount)) fetched"],
+      ["  Validated", Format.count(validatedCount), ""],
+      ["  Already fresh", Format.count(freshCount), ""],
+      ["  Not stored", Format.count(notStoredCount), rules],
+      ["  Failed", Format.count(failedCount), ""],
+      ["  Error status", Format.count(errorStatusCount), "among the others"],
+    ]
+    let shown = rows.enumerated().filter { $0.offset == 0 || $0.element[1] != "0" }.map(\.element)
+    return text + Format.table(shown, rightAligned: [1])
+  }
+
+  /// The summary as JSON.
+  func json(total: Int, skippedCount: Int, resumedCount: Int, seconds: Double, isComplete: Bool) -> JSON {
+    [
+      "total": .number(total), "skippedCount": .number(skippedCount), "resumedCount": .number(resumedCount),
+      "doneCount": .number(doneCount), "storedCount": .number(storedCount), "validatedCount": .number(validatedCount),
+      "freshCount": .number(freshCount), "notStoredCount": .number(notStoredCount),
+      "refusals": .object(refusals.map { ($0.key, .number($0.value)) }), "failedCount": .number(failedCount),
+      "errorStatusCount": .number(errorStatusCount), "fetchedByteCount": .number(fetchedByteCount),
+      "seconds": .seconds(seconds), "isComplete": .bool(isComplete),
+    ]
+  }
+}

@@ -1,0 +1,220 @@
+import Foundation
+import Glibc
+import LoopbackOrigin
+import Testing
+
+@Suite("urlcache warm")
+struct WarmCommandTests {
+  private func origin() throws -> LoopbackOrigin {
+    try LoopbackOrigin { request in
+      switch request.path {
+      case "/secret": Reply(200, [("Cache-Control", "no-store")], "secret")
+      case "/missing": Reply(404, [("Cache-Control", "max-age=60")], "nothing")
+      case "/language":
+        Reply(
+          200, [("Cache-Control", "max-age=600"), ("Vary", "Accept-Language")], request["Accept-Language"] ?? "none")
+      default: Reply(200, [("Cache-Control", "max-age=600")], "body of \(request.path)")
+      }
+    }
+  }
+
+  private func write(_ text: String, _ tool: Tool, _ name: String = "input") throws -> String {
+    try Data(text.utf8).write(to: URL(fileURLWithPath: tool.path(name)))
+    return tool.path(name)
+  }
+
+  @Test("A list is fetched once; a second run finds everything fresh")
+  func list() throws {
+    let origin = try origin()
+    defer { origin.stop() }
+    let tool = try Tool()
+    let paths = (0..<20).map { "/page/\($0)" } + ["/secret", "/missing"]
+    let lines = ["# comment", ""] + paths.map { origin.url($0).absoluteString + "\r" }
+    let file = try write(lines.joined(separator: "\n"), tool)
+    let first = try tool.run("warm", file, "--directory", tool.path("cache"), "--jobs", "4")
+    #expect(first.errors == "")
+    #expect(first.status == 0)
+    #expect(first.output.hasPrefix("Warmed 22 URLs of 22 in "))
+    #expect(first.output.contains(/\n {2}Stored {8}21 {2}\d+ B fetched\n/))
+    #expect(first.output.contains(/\n {2}Not stored {5}1 {2}no-store\ 1\n/))
+    #expect(first.output.contains(/\n {2}Error status {3}1 {2}among the others\n/))
+    #expect(origin.requestCount == 22)
+    #expect(try tool.urls(in: tool.path("cache")).count == 21)
+    let second = try tool.run("warm", file, "--directory", tool.path("cache"), "--json").json()
+    #expect(second["freshCount"] as? Int == 21)
+    #expect(second["notStoredCount"] as? Int == 1)
+    #expect(second["resumedCount"] as? Int == 0)
+    #expect(second["isComplete"] as? Bool == true)
+    #expect(origin.requestCount == 23)
+    #expect(try tool.run("verify", tool.path("cache")).status == 0)
+  }
+
+  @Test("A sitemap's locations are fetched, with entities decoded")
+  func sitemap() throws {
+    let origin = try origin()
+    defer { origin.stop() }
+    let tool = try Tool()
+    let url = origin.url("/page?a=1").absoluteString
+    let file = try write(
+      """
+      <?xml version="1.0" encoding="UTF-8"?>
+      <urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:image="http://example.com/image">
+        <url><loc> \(url)&amp;b=2 </loc><lastmod>2026-01-01</lastmod>
+          <image:image><image:loc>http://127.0.0.1:1/image</image:loc></image:image></url>
+        <url><loc><![CDATA[\(url)&c=3]]></loc></url>
+      </urlset>
+      """, tool)
+    let result = try tool.run("warm", file, "--directory", tool.path("cache"))
+    #expect(result.errors == "")
+    #expect(result.status == 0)
+    #expect(Set(try tool.urls(in: tool.path("cache"))) == ["\(url)&b=2", "\(url)&c=3"])
+  }
+
+  @Test("The GET requests of a HAR file are sent with their fields, without credentials and conditions")
+  func har() throws {
+    let origin = try origin()
+    defer { origin.stop() }
+    let tool = try Tool()
+    func entry(_ method: String, _ url: String) -> String {
+      """
+      {"startedDateTime": "2026-01-01T00:00:00Z", "time": 1, "request": {"method": "\(method)", "url": "\(url)",
+        "headers": [{"name": "Accept-Language", "value": "de"}, {"name": "Cookie", "value": "id=1"},
+          {"name": "If-None-Match", "value": "x"}, {"name": "Authorization", "value": "Basic eA=="}]}, "response": {}}
+      """
+    }
+    let url = origin.url("/language").absoluteString
+    let entries = [entry("GET", url), entry("POST", url), entry("GET", "data:,x")].joined(separator: ",")
+    let file = try write("\u{FEFF}{\"log\": {\"version\": \"1.2\", \"entries\": [\(entries)]}}", tool)
+    let result = try tool.run("warm", file, "--directory", tool.path("cache"), "--json")
+    #expect(result.status == 0)
+    #expect(try result.json()["skippedCount"] as? Int == 2)
+    let request = try #require(origin.requests.first)
+    #expect(origin.requestCount == 1)
+    #expect(request["Accept-Language"] == "de")
+    for name in ["Cookie", "If-None-Match", "Authorization"] { #expect(request[name] == nil, "\(name)") }
+    let cat = try tool.run("cat", tool.path("cache"), url, "--header", "Accept-Language: de")
+    #expect(cat.output == "de")
+  }
+
+  @Test(
+    "An input that is cut, compressed or of another kind is an error before the first request, and makes no cache",
+    arguments: [
+      ("{\"log\": {\"entries\": [{\"request\": {\"method\": \"GET\", \"ur", "is not a complete HAR file: it is not"),
+      ("{\"log\": {\"version\": \"1.2\"}}", "is not a complete HAR file: 'entries' is missing."),
+      (
+        "<urlset><url><loc>http://127.0.0.1:1/</loc></url><url><lo",
+        "is not a complete sitemap: the XML is not valid, or ends, in line 1"
+      ),
+      ("<sitemapindex><sitemap><loc>http://127.0.0.1:1/</loc></sitemap></sitemapindex>", "is an index of sitemaps"),
+      ("<html></html>", "is no sitemap: its root element is 'html'"), ("\u{1F}\u{8B}", ""),
+    ])
+  func badInput(text: String, message: String) throws {
+    let tool = try Tool()
+    let file = try write(text, tool)
+    if message.isEmpty { try Data([0x1f, 0x8b, 8, 0]).write(to: URL(fileURLWithPath: file)) }
+    let result = try tool.run("warm", file, "--directory", tool.path("cache"))
+    #expect(result.status == 1)
+    #expect(result.output == "")
+    #expect(result.errors.hasPrefix("urlcache warm: \(file) "))
+    #expect(result.errors.contains(message.isEmpty ? "is compressed. Use: zcat" : message))
+    #expect(!FileManager.default.fileExists(atPath: tool.path("cache")))
+    let missing = try tool.run("warm", tool.path("none"), "--directory", tool.path("cache"))
+    #expect(missing.errors == "urlcache warm: \(tool.path("none")) does not exist.\n")
+    #expect(missing.status == 1)
+  }
+
+  @Test("A sitemap of 50,000 URLs is read, and each failure counts")
+  func manyURLs() throws {
+    let tool = try Tool()
+    let locations = (0..<50_000).map { "<url><loc>ftp://a.example/\($0)</loc></url>" }.joined()
+    let file = try write("<urlset>\(locations)</urlset>", tool)
+    let result = try tool.run("warm", file, "--directory", tool.path("cache"), "--json")
+    #expect(result.status == 1)
+    #expect(try result.json()["failedCount"] as? Int == 50_000)
+    #expect(try result.json()["isComplete"] as? Bool == true)
+    let lines = result.errors.split(separator: "\n")
+    #expect(lines.count == 21)
+    #expect(lines.last == "urlcache warm: 49,980 more failed.")
+  }
+
+  @Test("A failed URL is named without control characters, and the others are fetched")
+  func failures() throws {
+    let origin = try origin()
+    defer { origin.stop() }
+    let tool = try Tool()
+    let file = try write("http://127.0.0.1:1/\nnot a \u{1B}[31m URL\n\(origin.url("/page").absoluteString)\n", tool)
+    let result = try tool.run("warm", file, "--directory", tool.path("cache"), "--jobs", "1")
+    #expect(result.status == 1)
+    #expect(result.errors.contains("urlcache warm: http://127.0.0.1:1/: The host does not accept the connection"))
+    #expect(result.errors.contains("urlcache warm: not a ?[31m URL: This is not an http or https URL with a host.\n"))
+    #expect(try tool.urls(in: tool.path("cache")) == [origin.url("/page").absoluteString])
+  }
+
+  @Test("An interrupted run prints a summary, and the next one resumes")
+  func interruption() async throws {
+    let tool = try Tool()
+    let gate = Gate()
+    let origin = try LoopbackOrigin { request in
+      let reply = Reply(200, [("Cache-Control", "max-age=600")], "body")
+      return request.path == "/page/5" ? reply.held(at: gate) : reply
+    }
+    defer { origin.stop() }
+    let urls = (0..<10).map { origin.url("/page/\($0)").absoluteString }
+    let file = try write(urls.joined(separator: "\n"), tool)
+    let arguments = ["warm", file, "--directory", tool.path("cache"), "--jobs", "1"]
+    let (output, errors) = (Pipe(), Pipe())
+    let process = try tool.start(arguments, standardOutput: output, standardError: errors)
+    await gate.waitForArrivals(count: 1)
+    kill(process.processIdentifier, SIGINT)
+    process.waitUntilExit()
+    gate.open()
+    #expect(process.terminationReason == .exit)
+    #expect(process.terminationStatus == 1)
+    let text = String(decoding: try output.fileHandleForReading.readToEnd() ?? Data(), as: UTF8.self)
+    #expect(text.hasPrefix("Warmed 5 URLs of 10 in "))
+    let lines = String(decoding: try errors.fileHandleForReading.readToEnd() ?? Data(), as: UTF8.self)
+    #expect(lines == "urlcache warm: Interrupted. The same command resumes.\n")
+    let before = origin.requestCount
+    let resumed = try tool.run(arguments)
+    #expect(resumed.status == 0)
+    #expect(resumed.errors == "urlcache warm: Resuming after 5 of 10 URLs. --restart begins with the first.\n")
+    #expect(resumed.output.hasPrefix("Warmed 5 URLs of 5 in "))
+    #expect(resumed.output.contains("\n5 were done by an earlier run.\n"))
+    #expect(origin.requestCount == before + 5)
+    #expect(try tool.urls(in: tool.path("cache")).count == 10)
+    // A complete run leaves nothing to resume.
+    #expect(try tool.run(arguments).output.hasPrefix("Warmed 10 URLs of 10 in "))
+  }
+
+  @Test("--jobs requests are under way at a time")
+  func jobs() async throws {
+    let gate = Gate()
+    let origin = try LoopbackOrigin { _ in
+      Reply(200, [("Cache-Control", "max-age=600")], "body").held(at: gate)
+    }
+    defer { origin.stop() }
+    let tool = try Tool()
+    let file = try write((0..<20).map { origin.url("/\($0)").absoluteString }.joined(separator: "\n"), tool)
+    let process = try tool.start(["warm", file, "--directory", tool.path("cache"), "--jobs", "3"])
+    await gate.waitForArrivals(count: 3)
+    #expect(origin.requestCount == 3)
+    gate.open()
+    process.waitUntilExit()
+    #expect(process.terminationStatus == 0)
+    #expect(origin.requestCount == 20)
+    let wrong = try tool.run("warm", file, "--jobs", "0")
+    #expect(wrong.status == 2)
+    #expect(wrong.errors.hasPrefix("urlcache warm: --jobs takes a number from 1 to 256, not '0'\n"))
+  }
+
+  @Test("--rate limits how many requests begin in a second")
+  func rate() throws {
+    let origin = try origin()
+    defer { origin.stop() }
+    let tool = try Tool()
+    let file = try write((0..<40).map { origin.url("/\($0)").absoluteString }.joined(separator: "\n"), tool)
+    let json = try tool.run("warm", file, "--directory", tool.path("cache"), "--rate", "80", "--json").json()
+    // The last of 40 begins after 39 intervals.
+    #expect(try #require(json["seconds"] as? Double) >= 39.0 / 80)
+  }
+}
