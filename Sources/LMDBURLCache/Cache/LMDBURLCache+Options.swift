@@ -17,13 +17,15 @@ extension LMDBURLCache {
     /// Returns the partition of a request, for example a tenant ID; it is part of the cache key.
     ///
     /// Responses are never served across partitions. By default all requests have the same, empty partition. Called
-    /// from any thread, several times per request: it must be fast and deterministic.
+    /// from any thread, once per load and twice per task of a session, where Foundation asks the cache first. It must
+    /// be fast and deterministic.
     ///
     ///     options.partition = { $0.value(forHTTPHeaderField: "X-Tenant") ?? "" }
     public var partition: @Sendable (URLRequest) -> String = { _ in "" }
     /// Returns overrides for a request; none by default.
     ///
-    /// They can force a lifetime, ignore response fields, and omit query parameters from the cache key.
+    /// They can force a lifetime, ignore response fields, and omit query parameters from the cache key. Called as often
+    /// as ``partition``.
     ///
     ///     options.overrides = { request in
     ///       request.url?.host == "api.example.com" ? .init(lifetime: 60, ignoredQueryParameters: ["token"]) : .init()
