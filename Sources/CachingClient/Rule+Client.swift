@@ -13,7 +13,8 @@ extension Rule {
   /// The response is a stream of events, which is for one subscriber.
   public static let eventStream = Rule("event-stream", "9111 3", "a stream of events is for one subscriber")
   /// A removal or an invalidation revoked the store permit while the response was in flight.
-  public static let invalidatedInFlight = Rule("invalidated-in-flight", "9111 4.4", "the response was invalidated in flight")
+  public static let invalidatedInFlight = Rule(
+    "invalidated-in-flight", "9111 4.4", "the response was invalidated in flight")
   /// The caller's hook refused to store the response.
   public static let refusedByCaller = Rule("refused-by-caller", "9111 3", "the caller refused to store the response")
   /// The transport sent credentials that are not part of the request.

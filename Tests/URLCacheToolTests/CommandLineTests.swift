@@ -82,7 +82,9 @@ struct CommandLineTests {
 
   @Test(
     "Each command prints the same manual with --help and with the help command",
-    arguments: ["get", "list", "show", "cat", "explain", "stats", "purge", "purges", "warm", "verify", "demo"])
+    arguments: [
+      "get", "list", "show", "cat", "explain", "stats", "purge", "purges", "warm", "export", "verify", "demo",
+    ])
   func manuals(command: String) throws {
     let tool = try Tool()
     let overview = try tool.run("--help")

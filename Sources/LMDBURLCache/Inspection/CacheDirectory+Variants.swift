@@ -44,6 +44,32 @@ extension CacheDirectory {
     }
   }
 
+  /// Calls `body` with each stored HTTP response of a host until it returns false.
+  ///
+  /// Holds a bounded number of entries without bodies, and no transaction while `body` runs. A response that is evicted
+  /// or replaced during the walk may be missing.
+  ///
+  /// - Parameters:
+  ///   - host: The host in lowercase; nil for all hosts.
+  ///   - progress: Receives the number of examined entries and their total, periodically.
+  /// - Throws: The error of `body`.
+  /// - Complexity: O(entries). Each body is read once, to compare the checksum.
+  package func forEachResponse<E: Error>(
+    host: String?, progress: (_ done: Int, _ total: Int) -> Void,
+    _ body: (Entry, StoredResponse) throws(E) -> Bool
+  ) throws(E) {
+    let total = entryCount
+    var done = 0
+    try store.forEachEntry { (info) throws(E) in
+      done += 1
+      progress(done, total)
+      guard info.status > 0, host == nil || info.key.host == host,
+        let response = store.inspect(info.key, where: { $0 == info.vary })
+      else { return true }
+      return try body(Entry(info), response)
+    }
+  }
+
   /// Whether a read has found a record with a wrong checksum since the directory was opened.
   package var hasFoundCorruption: Bool { store.statistics.corruptRecords > 0 }
 

@@ -1,6 +1,4 @@
-import Dispatch
 import Foundation
-import Glibc
 import LMDBURLCache
 
 /// `urlcache warm`: fetches the URLs of a list, so that they are stored.
@@ -64,9 +62,9 @@ enum WarmCommand: Command {
     let clock = ContinuousClock()
     let begin = clock.now
     let task = Task { await runner.run(from: start) }
-    let signals = [SIGINT, SIGTERM].map { cancel(task, on: $0) }
+    let interruption = Interruption { task.cancel() }
     let (tally, isComplete) = await task.value
-    for source in signals { source.cancel() }
+    interruption.end()
     await cache.finishBackgroundWork()
     let isSafe = cache.flush()
     let seconds = (clock.now - begin) / .seconds(1)
@@ -91,17 +89,5 @@ enum WarmCommand: Command {
     } catch {
       throw ToolError("\(name) cannot be read.")
     }
-  }
-
-  /// Cancels a run when the process gets a signal. The next one ends the process.
-  private static func cancel<R>(_ task: Task<R, Never>, on number: CInt) -> any DispatchSourceSignal {
-    signal(number, SIG_IGN)
-    let source = DispatchSource.makeSignalSource(signal: number, queue: .global())
-    source.setEventHandler {
-      signal(number, SIG_DFL)
-      task.cancel()
-    }
-    source.resume()
-    return source
   }
 }

@@ -1,0 +1,26 @@
+import Dispatch
+import Glibc
+
+/// Calls a closure when the process gets SIGINT or SIGTERM. The next such signal ends the process.
+final class Interruption {
+  private let sources: [any DispatchSourceSignal]
+
+  /// - Parameter handler: Called on another thread.
+  init(_ handler: @escaping @Sendable () -> Void) {
+    sources = [SIGINT, SIGTERM].map { number in
+      signal(number, SIG_IGN)
+      let source = DispatchSource.makeSignalSource(signal: number, queue: .global())
+      source.setEventHandler {
+        handler()
+        signal(number, SIG_DFL)
+      }
+      source.resume()
+      return source
+    }
+  }
+
+  /// Ignores the signals from now on, for work that must not be left half done.
+  func end() {
+    for source in sources { source.cancel() }
+  }
+}
