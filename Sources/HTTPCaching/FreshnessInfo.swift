@@ -52,6 +52,10 @@ public struct FreshnessInfo: Sendable, Hashable {
     public static let hasGroups = Flags(rawValue: 1 << 15)
     /// The body is stored without the coding of `Content-Encoding`, because the transport decoded it.
     public static let decoded = Flags(rawValue: 1 << 16)
+    /// Never fresh: a soft purge ended the lifetime. Unlike ``stale``, permits stale responses as usual.
+    public static let softPurged = Flags(rawValue: 1 << 17)
+
+    static let neverFresh: Flags = [.stale, .softPurged]
   }
 
   /// The maximum number of seconds: 2^31, about 68 years (RFC 9111, section 1.3).
@@ -98,12 +102,23 @@ public struct FreshnessInfo: Sendable, Hashable {
 
   /// Returns the remaining freshness lifetime (TTL) in seconds at `now`; negative when stale.
   public func timeToLive(at now: Date) -> Double {
-    flags.contains(.stale) ? min(0, lifetime - currentAge(at: now)) : lifetime - currentAge(at: now)
+    flags.isDisjoint(with: .neverFresh) ? lifetime - currentAge(at: now) : min(0, lifetime - currentAge(at: now))
   }
 
   /// Whether the response is fresh at `now`: its lifetime exceeds its age (RFC 9111, section 4.2).
   public func isFresh(at now: Date) -> Bool {
-    !flags.contains(.stale) && lifetime > currentAge(at: now)
+    flags.isDisjoint(with: .neverFresh) && lifetime > currentAge(at: now)
+  }
+
+  /// Returns the freshness after a soft purge: it ended at `date`, if not earlier.
+  ///
+  /// `stale-while-revalidate` and `stale-if-error` count from then on. The response stays stale even if the clock is set
+  /// back. Several soft purges have the effect of the earliest, in any order.
+  public func softPurged(at date: Date) -> FreshnessInfo {
+    var info = self
+    info.flags.insert(.softPurged)
+    info.lifetime = min(lifetime, currentAge(at: date))
+    return info
   }
 
   /// Returns the age in whole seconds, rounded down, as in a field.

@@ -146,8 +146,9 @@ struct ReuseEvaluation {
     {
       return .stale(revalidatesInBackground: !directives.onlyIfCached, .staleWhileRevalidate)
     }
-    trace.conclude(.stale, lifetimeFigures)
-    return .askOrigin(.stale)
+    let rule: Rule = freshness.flags.contains(.softPurged) ? .softPurged : .stale
+    trace.conclude(rule, lifetimeFigures)
+    return .askOrigin(rule)
   }
 
   /// Returns the rule that forbids stale responses even if the origin fails.

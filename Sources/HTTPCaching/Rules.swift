@@ -83,6 +83,8 @@ extension Rule {
     "proxy-revalidate", "9111 5.2.2.8", "stale, with proxy-revalidate or s-maxage")
   /// The response is stale.
   public static let stale = Rule("stale", "9111 4.2.4", "the stored response is stale")
+  /// A soft purge made the response stale.
+  public static let softPurged = Rule("soft-purged", "9111 4.2.4", "a soft purge made the stored response stale")
   /// The response was stored under the rules of another cache mode.
   public static let modeChanged = Rule("mode-changed", "9111 3", "stored under the rules of another cache mode")
   /// The request has a precondition that only the origin can evaluate.

@@ -216,6 +216,43 @@ struct FreshnessTests {
     #expect(Exchange(response: lines, options: Self.targeted).refusal == refusal)
   }
 
+  @Test("A soft purge ends the lifetime for good, and the earliest of several counts")
+  func softPurge() throws {
+    let exchange = Exchange(response: dated([("Cache-Control", "max-age=60"), ("Age", "5")]))
+    let freshness = try #require(exchange.stored).freshness
+    let purged = freshness.softPurged(at: start.addingTimeInterval(10))
+    #expect(purged.lifetime == 15)
+    for seconds in [-1000.0, 0, 10, 100] { #expect(!purged.isFresh(at: start.addingTimeInterval(seconds))) }
+    #expect(purged.timeToLive(at: start.addingTimeInterval(30)) == -20)
+    #expect(purged.timeToLive(at: start) == 0)
+    #expect(purged.softPurged(at: start.addingTimeInterval(20)) == purged)
+    #expect(
+      freshness.softPurged(at: start.addingTimeInterval(20)).softPurged(at: start.addingTimeInterval(10)) == purged)
+    // The lifetime had ended before.
+    #expect(freshness.softPurged(at: start.addingTimeInterval(500)).lifetime == 60)
+    #expect(freshness.softPurged(at: start.addingTimeInterval(-500)).lifetime == 5)
+  }
+
+  @Test(
+    "After a soft purge, stale windows count from it, and must-revalidate and the request still decide",
+    arguments: [
+      ("max-age=60", [], 1.0, "revalidate:soft-purged"),
+      ("max-age=60, stale-while-revalidate=9", [], 9, "stale+:stale-while-revalidate"),
+      ("max-age=60, stale-while-revalidate=9", [], 10, "revalidate:soft-purged"),
+      ("max-age=60, stale-while-revalidate=9, must-revalidate", [], 1, "revalidate:must-revalidate"),
+      ("max-age=60", [("Cache-Control", "max-stale=9")], 9, "stale:max-stale"),
+      ("max-age=60", [("Cache-Control", "max-stale=9")], 10, "revalidate:soft-purged"),
+      ("max-age=60, immutable", [("Cache-Control", "max-age=0")], 1, "revalidate:soft-purged"),
+    ] as [(String, Lines, Double, String)])
+  func softPurgeDecision(value: String, request: Lines, elapsed: Double, expected: String) throws {
+    var stored = try #require(Exchange(response: dated([("Cache-Control", value), ("ETag", "\"a\"")])).stored)
+    stored.freshness = stored.freshness.softPurged(at: start.addingTimeInterval(10))
+    let decision = Reuse.decide(
+      request: RequestHead(url: target, fields: fields(request)), stored: stored, policy: .useProtocolCachePolicy,
+      now: start.addingTimeInterval(10 + elapsed), options: CachingOptions())
+    #expect(word(decision) == expected)
+  }
+
   /// Row 48: the age never decreases; a clock that is set back cannot make a response younger.
   @Test func ageWithAClockSetBack() throws {
     let freshness = try #require(Exchange(response: Self.aged("5")).stored).freshness
