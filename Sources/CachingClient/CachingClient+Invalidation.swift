@@ -54,8 +54,10 @@ extension CachingClient {
   /// Call this **before** you remove responses from the storage other than through this client. Otherwise a response
   /// that was requested before the purge could be stored after it.
   ///
-  /// - Parameter matches: Returns whether to revoke the permit for a cache key. The default is all keys.
-  public func revokeStorePermits(where matches: (RequestKey) -> Bool = { _ in true }) {
-    inFlightFetches.revokePermits(where: matches)
+  /// - Parameters:
+  ///   - isSoft: Whether for a soft purge, so that the fetches may still serve a stored response if the origin fails.
+  ///   - matches: Returns whether to revoke the permit for a cache key. The default is all keys.
+  public func revokeStorePermits(isSoft: Bool = false, where matches: (RequestKey) -> Bool = { _ in true }) {
+    inFlightFetches.revokePermits(isSoft: isSoft, where: matches)
   }
 }

@@ -42,7 +42,7 @@ extension CachingClient {
   ) -> Response? {
     let now = clock()
     guard let entry = plan.entry, let permission = plan.staleOnError, permission.mayServe(after: failure, now: now),
-      !fetch.permit.isRevoked
+      !fetch.permit.isRemoved
     else { return nil }
     let decision = Reuse.decideResponse(request: plan.request.head, stored: entry, now: now, rule: permission.rule)
     let shape = PreparedResponse(decision, of: entry, for: plan.request, body: content(of: entry, for: plan.request))

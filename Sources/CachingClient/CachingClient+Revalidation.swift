@@ -25,7 +25,9 @@ extension CachingClient {
         base: entry, fields: fields, freshness: overrides.applied(to: freshness, status: entry.status))
       return await serve(view, rule, plan, in: fetch) {
         guard !fetch.permit.isRevoked else { return }
-        storage.update(entry, fields: fieldsToStore(view.fields), freshness: view.freshness, for: plan.request)
+        storage.update(
+          entry, fields: fieldsToStore(view.fields), freshness: view.freshness, askedAt: fetch.permit.token,
+          for: plan.request)
         await removeIfRevoked(plan, fetch)
       }
     case .updateAndRemove(let fields, let freshness, let rule):
@@ -40,7 +42,8 @@ extension CachingClient {
       ) {}
     case .markStale(let freshness, _):
       if !fetch.permit.isRevoked {
-        storage.update(entry, fields: entry.fields, freshness: freshness, for: plan.request)
+        storage.update(
+          entry, fields: entry.fields, freshness: freshness, askedAt: fetch.permit.token, for: plan.request)
         await removeIfRevoked(plan, fetch)
       }
       return .fetchUnconditionally
@@ -88,10 +91,11 @@ extension CachingClient {
     switch freshening {
     case .update(let fields, let freshness, _):
       let freshness = plan.request.overrides.applied(to: freshness, status: entry.status)
-      storage.update(entry, fields: fieldsToStore(fields), freshness: freshness, for: plan.request)
+      storage.update(
+        entry, fields: fieldsToStore(fields), freshness: freshness, askedAt: fetch.permit.token, for: plan.request)
       await removeIfRevoked(plan, fetch)
     case .markStale(let freshness, _):
-      storage.update(entry, fields: entry.fields, freshness: freshness, for: plan.request)
+      storage.update(entry, fields: entry.fields, freshness: freshness, askedAt: fetch.permit.token, for: plan.request)
       await removeIfRevoked(plan, fetch)
     case .updateAndRemove: await storage.remove(entry, for: plan.request)
     case .reuseUnchanged, .unrelated: break
@@ -99,8 +103,10 @@ extension CachingClient {
   }
 
   /// Removes the stored response again if the permit was revoked while the store was being changed.
+  ///
+  /// Not after a soft purge: the storage compares the token, and the response is stale.
   func removeIfRevoked(_ plan: Plan, _ fetch: InFlightFetch<Storage.Entry>) async {
-    guard fetch.permit.isRevoked else { return }
+    guard fetch.permit.isRemoved else { return }
     var token = storage.removalToken
     await storage.invalidate(
       StorageInvalidation(urls: [plan.request.keyURL], keys: [plan.key]), for: plan.request, movingPast: &token)

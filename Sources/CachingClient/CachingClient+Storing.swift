@@ -207,7 +207,8 @@ extension CachingClient {
       return .invalidatedInFlight(whileStoring: false)
     }
     storage.store(proposal, for: plan.request)
-    guard !fetch.permit.isRevoked else {
+    // A response that a soft purge has covered meanwhile is stored under an older token, and so is stale.
+    guard !fetch.permit.isRemoved else {
       counters.refuse(.invalidatedInFlight)
       return .invalidatedInFlight(whileStoring: true)
     }

@@ -65,8 +65,8 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
     self.clock = clock
     inFlightFetches = InFlightFetches { key in
       StorePermit(token: storage.removalToken) {
-        guard storage.hasRemovals(since: $0) else { return false }
-        return storage.wasRemoved(URL(string: key.urlString), key.partition, since: &$0)
+        guard storage.hasRemovals(since: $0) else { return .none }
+        return storage.effectOfRemovals(on: URL(string: key.urlString), partition: key.partition, since: &$0)
       }
     }
   }

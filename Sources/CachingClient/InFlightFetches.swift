@@ -132,10 +132,14 @@ final class InFlightFetches<Entry: StoredResponseMetadata & Sendable>: Sendable 
   }
 
   /// Revokes the store permits of all fetches for matching keys except one. Later requests do not join them.
-  func revokePermits(sparing spared: InFlightFetch<Entry>? = nil, where matches: (RequestKey) -> Bool) {
+  ///
+  /// - Parameter isSoft: Whether because of a soft purge.
+  func revokePermits(
+    sparing spared: InFlightFetch<Entry>? = nil, isSoft: Bool = false, where matches: (RequestKey) -> Bool
+  ) {
     let keys = state.withLock { Array($0.byKey.keys) }.filter(matches)
     let fetches = state.withLock { $0.take(keys) }
-    for fetch in fetches where fetch !== spared { fetch.permit.revoke() }
+    for fetch in fetches where fetch !== spared { fetch.permit.revoke(isSoft: isSoft) }
   }
 
   /// Prevents responses to a key from being stored, until ``unbar(_:)``.

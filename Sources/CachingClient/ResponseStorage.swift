@@ -35,7 +35,12 @@ public protocol ResponseStorage: Sendable {
   /// Replaces the fields and freshness of an entry and keeps its body (RFC 9111 section 4.3.4).
   ///
   /// Does nothing if the entry is no longer stored.
-  func update(_ entry: Entry, fields: HTTPFields, freshness: FreshnessInfo, for request: ClientRequest)
+  ///
+  /// - Parameter token: The removal token from before the validation was sent. The entry stays stale if a later soft
+  ///   purge covers it.
+  func update(
+    _ entry: Entry, fields: HTTPFields, freshness: FreshnessInfo, askedAt token: RemovalToken,
+    for request: ClientRequest)
 
   /// Removes an entry. When this returns, lookups no longer find it.
   ///
@@ -60,18 +65,19 @@ public protocol ResponseStorage: Sendable {
 
   /// Returns whether there may have been a removal since a token.
   ///
-  /// If false, ``wasRemoved(_:_:since:)``, which needs a URL, is not called. The default implementation returns true.
+  /// If false, ``effectOfRemovals(on:partition:since:)``, which needs a URL, is not called. The default implementation
+  /// returns true.
   func hasRemovals(since token: RemovalToken) -> Bool
 
-  /// Returns whether a removal since a token, by any process, may cover a response from a URL.
+  /// Returns the effect that removals since a token, by any process, may have on a response from a URL.
   ///
-  /// The default implementation returns false.
+  /// The default implementation returns none.
   ///
   /// - Parameters:
   ///   - url: The URL; `nil` if it is unknown, so that any removal may cover the response.
   ///   - partition: The partition of the request.
   ///   - token: The removal token to compare with. It is advanced to the present.
-  func wasRemoved(_ url: URL?, _ partition: String, since token: inout RemovalToken) -> Bool
+  func effectOfRemovals(on url: URL?, partition: String, since token: inout RemovalToken) -> RemovalEffect
 
   /// Returns the number of stored variants of the request's cache key.
   ///
@@ -93,14 +99,16 @@ extension ResponseStorage {
     lookup(request) == nil ? 0 : 1
   }
 
-  /// Returns true, so that ``wasRemoved(_:_:since:)`` is called.
+  /// Returns true, so that ``effectOfRemovals(on:partition:since:)`` is called.
   public func hasRemovals(since token: RemovalToken) -> Bool { true }
 
   /// Zero, because only the caching client removes responses.
   public var removalToken: RemovalToken { 0 }
 
-  /// Returns false, because only the caching client removes responses.
-  public func wasRemoved(_ url: URL?, _ partition: String, since token: inout RemovalToken) -> Bool { false }
+  /// Returns none, because only the caching client removes responses.
+  public func effectOfRemovals(
+    on url: URL?, partition: String, since token: inout RemovalToken
+  ) -> RemovalEffect { .none }
 }
 
 /// Stored responses to remove because a request has changed their resources at the origin.

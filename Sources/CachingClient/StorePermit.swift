@@ -4,20 +4,21 @@ import Synchronization
 /// The right of an in-flight fetch to store its response.
 ///
 /// A removal or an invalidation during the fetch revokes the permit, because the origin may have sent the response
-/// before it (RFC 9111 section 4.4). The caching client calls ``revoke()`` for its own removals and invalidations. The
+/// before it (RFC 9111 section 4.4). A soft purge revokes it as well: what is stored stays stale. The caching client calls ``revoke()`` for its own removals and invalidations. The
 /// storage finds the removals of other caches and processes by comparing the permit's removal token with its removals.
 final class StorePermit: Sendable {
   private let isMarked = Atomic<Bool>(false)
+  private let isMarkedAsRemoved = Atomic<Bool>(false)
   private let lastToken: Atomic<RemovalToken>
-  private let wasRemoved: @Sendable (inout RemovalToken) -> Bool
+  private let effectOfRemovals: @Sendable (inout RemovalToken) -> RemovalEffect
 
   /// - Parameters:
   ///   - token: The current removal token, read before the request is sent.
-  ///   - wasRemoved: Returns whether a removal since the token covers the response of the fetch, and advances the token
-  ///     to the present.
-  init(token: RemovalToken, wasRemoved: @escaping @Sendable (inout RemovalToken) -> Bool) {
+  ///   - effectOfRemovals: Returns the effect that removals since the token have on the response of the fetch, and
+  ///     advances the token to the present.
+  init(token: RemovalToken, effectOfRemovals: @escaping @Sendable (inout RemovalToken) -> RemovalEffect) {
     lastToken = Atomic(token)
-    self.wasRemoved = wasRemoved
+    self.effectOfRemovals = effectOfRemovals
   }
 
   /// The removal token up to which no removal covers the fetch.
@@ -26,21 +27,39 @@ final class StorePermit: Sendable {
   /// Whether the permit is revoked. This asks the storage for new removals. A revoked permit stays revoked.
   var isRevoked: Bool {
     if isKnownRevoked { return true }
+    update()
+    return isKnownRevoked
+  }
+
+  /// Whether a hard removal or an invalidation revoked the permit, so that what was stored before must not be served.
+  ///
+  /// After a soft purge it may be served as stale. This asks the storage for new removals.
+  var isRemoved: Bool {
+    if isKnownRemoved { return true }
+    update()
+    return isKnownRemoved
+  }
+
+  private func update() {
     let known = token
     var token = known
-    guard !wasRemoved(&token) else {
-      revoke()
-      return true
+    switch effectOfRemovals(&token) {
+    case .none: advance(from: known, to: token)
+    case .stale: revoke(isSoft: true)
+    case .removed: revoke()
     }
-    advance(from: known, to: token)
-    return isKnownRevoked
   }
 
   /// Whether the permit is known to be revoked, without asking the storage.
   var isKnownRevoked: Bool { isMarked.load(ordering: .acquiring) }
 
+  private var isKnownRemoved: Bool { isMarkedAsRemoved.load(ordering: .acquiring) }
+
   /// Revokes the permit.
-  func revoke() {
+  ///
+  /// - Parameter isSoft: Whether because of a soft purge.
+  func revoke(isSoft: Bool = false) {
+    if !isSoft { isMarkedAsRemoved.store(true, ordering: .releasing) }
     isMarked.store(true, ordering: .releasing)
   }
 

@@ -54,8 +54,10 @@ public struct StoreStorage: ResponseStorage {
   }
 
   /// Replaces the fields and freshness of an entry.
-  public func update(_ entry: StoredResponse, fields: HTTPFields, freshness: FreshnessInfo, for request: ClientRequest)
-  {
+  public func update(
+    _ entry: StoredResponse, fields: HTTPFields, freshness: FreshnessInfo, askedAt token: RemovalToken,
+    for request: ClientRequest
+  ) {
     var entry = entry
     if entry.storedBody != nil {
       // The update needs the body, because the pending write must be readable from memory.
@@ -63,7 +65,7 @@ public struct StoreStorage: ResponseStorage {
       guard let whole = store.lookup(entry.key, where: { $0 == vary }), whole.freshness == freshness else { return }
       entry = whole
     }
-    store.update(entry, fields: fields, freshness: freshness, waitsForSpace: false)
+    store.update(entry, fields: fields, freshness: freshness, askedAt: token, waitsForSpace: false)
   }
 
   /// Removes an entry and the other variants with its cache key.
@@ -89,9 +91,9 @@ public struct StoreStorage: ResponseStorage {
   /// Returns whether any process has removed responses since a token, or the store has failed.
   public func hasRemovals(since token: RemovalToken) -> Bool { store.hasFailed || store.removalToken != token }
 
-  /// Returns whether a removal by any process since a token may cover a response from a URL.
-  public func wasRemoved(_ url: URL?, _ partition: String, since token: inout RemovalToken) -> Bool {
-    store.mayBeRemoved(url, partition: partition, since: &token)
+  /// Returns the effect that removals by any process since a token may have on a response from a URL.
+  public func effectOfRemovals(on url: URL?, partition: String, since token: inout RemovalToken) -> RemovalEffect {
+    store.possibleEffectOfRemovals(on: url, partition: partition, since: &token)
   }
 
   /// Returns the number of variants from which a lookup would select.

@@ -36,7 +36,8 @@ extension ResponseStore {
   /// time.
   public var excessByteCount: Int { space.excessByteCount }
 
-  /// The number of removals, of all processes, that hide entries still to be deleted from the disk. Constant time.
+  /// The number of removals, of all processes, that hide entries still to be deleted from the disk, or make entries
+  /// stale that are still to be marked. Constant time.
   public var pendingRemovalCount: Int {
     read { (transaction) throws(LMDBError) in try context.removals.purges(in: transaction).count } ?? 0
   }

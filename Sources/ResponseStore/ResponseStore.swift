@@ -65,7 +65,8 @@ public final class ResponseStore: Sendable {
     intake = WriteIntake(
       context, queue: queue, pendingWrites: pendingWrites, space: space, reader: reader, writer: writer)
     maintainer = Maintainer(
-      context, checker: checker, indexMaintainer: indexMaintainer, purger: purger, evictor: evictor,
+      context, checker: checker, indexMaintainer: indexMaintainer, purger: purger,
+      softPurger: SoftPurger(context, space: space), evictor: evictor,
       capacity: capacity, puncher: puncher, queue: queue)
     remover = Remover(context, queue: queue, writer: writer, maintainer: maintainer)
     threads = BackgroundThreads(
@@ -265,13 +266,18 @@ public final class ResponseStore: Sendable {
   /// Returns at once, like ``store(_:askedAt:waitsForSpace:)``. If the response was removed, evicted or replaced since
   /// it was looked up, the update is dropped and counted: a removed response must not reappear.
   ///
-  /// - Parameter waitsForSpace: As for ``store(_:askedAt:waitsForSpace:)``.
+  /// - Parameters:
+  ///   - token: The ``removalToken`` from before the validation was sent. The response stays stale if a later soft purge
+  ///     covers it. Nil, the default, means the token of the lookup.
+  ///   - waitsForSpace: As for ``store(_:askedAt:waitsForSpace:)``.
   /// - Returns: Whether the update was accepted; false if it was dropped.
   @discardableResult
   public func update(
-    _ stored: StoredResponse, fields: HTTPFields, freshness: FreshnessInfo, waitsForSpace: Bool = true
+    _ stored: StoredResponse, fields: HTTPFields, freshness: FreshnessInfo, askedAt token: RemovalToken? = nil,
+    waitsForSpace: Bool = true
   ) -> Bool {
-    intake.update(stored, body: nil, fields: fields, freshness: freshness, waitsForSpace: waitsForSpace, by: nil)
+    intake.update(
+      stored, body: nil, fields: fields, freshness: freshness, askedAt: token, waitsForSpace: waitsForSpace, by: nil)
   }
 
   /// Updates a response for a holder of copies, which replaces its own copy itself. All others have dropped theirs on
@@ -280,11 +286,12 @@ public final class ResponseStore: Sendable {
   /// - Parameter body: The body of the stored response if the lookup left it in the store.
   @discardableResult
   package func update(
-    _ stored: StoredResponse, body: Data? = nil, fields: HTTPFields, freshness: FreshnessInfo, waitsForSpace: Bool,
-    by writer: (any CopyHolder)?
+    _ stored: StoredResponse, body: Data? = nil, fields: HTTPFields, freshness: FreshnessInfo,
+    askedAt token: RemovalToken?, waitsForSpace: Bool, by writer: (any CopyHolder)?
   ) -> Bool {
     intake.update(
-      stored, body: body, fields: fields, freshness: freshness, waitsForSpace: waitsForSpace, by: writer)
+      stored, body: body, fields: fields, freshness: freshness, askedAt: token, waitsForSpace: waitsForSpace, by: writer
+    )
   }
 
   /// Deletes the stored response that a newer one replaces, which itself is not stored.

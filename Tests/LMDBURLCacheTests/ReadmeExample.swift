@@ -25,4 +25,6 @@ func fetch(_ url: URL, cachingIn directory: URL) async throws {
   // When a purge returns, no thread or process can read the purged responses.
   try await cache.purge(.since(Date(timeIntervalSinceNow: -600)))
   try await cache.purge(.host("api.example.com"))
+  // After a soft purge they are stale: they are validated before use.
+  try await cache.purge(.prefix(url), mode: .soft)
 }

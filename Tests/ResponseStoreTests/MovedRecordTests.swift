@@ -33,7 +33,7 @@ struct MovedRecordTests {
         let slot = index.slot(of: IndexEntry.tag(of: digest), rowID: rowID)
       else { return }
       var counters = try file.counters(in: transaction)
-      let isMoved = try file.move(index.entry(in: slot), unlessCoveredBy: [], counters: &counters, in: transaction)
+      let isMoved = try file.move(index.entry(in: slot), unlessHiddenBy: [], counters: &counters, in: transaction)
       #expect(isMoved)
       try file.setCounters(counters, in: transaction)
     }
@@ -117,7 +117,7 @@ struct MovedRecordTests {
       var counters = try file.counters(in: transaction)
       _ = file.index.begin(
         transactionID: transaction.id, recordCount: Int(counters.entryCount), nextRowID: counters.nextRowID)
-      let isMoved = try file.move(entry, unlessCoveredBy: [], counters: &counters, in: transaction)
+      let isMoved = try file.move(entry, unlessHiddenBy: [], counters: &counters, in: transaction)
       #expect(isMoved)
       try file.setCounters(counters, in: transaction)
     }

@@ -88,7 +88,8 @@ struct ProcessTests {
       guard store.lookup(key) == nil else { exit(4) }
       let pending = RequestKey(urlString: "http://a.example/pending")!
       guard store.lookup(pending) == nil else { exit(5) }
-      guard store.wasRemoved(key, storedAt: Date(), groups: { [] }, since: &snapshot) else { exit(6) }
+      let effect = store.effectOfRemovals(on: key, storedAt: Date(), groups: { [] }, since: &snapshot)
+      guard effect == .removed else { exit(6) }
       store.update(old, fields: old.fields, freshness: old.freshness)
       while store.writePending() {}
       guard store.lookup(pending) == nil, store.lookup(old.key) == nil else { exit(7) }

@@ -107,12 +107,15 @@ struct RemovalTests {
     let other = fixture.key("http://b.example/")
     for _ in 0..<(RemovalIndex.maximumMemory / 2) { fixture.store.remove(other) }
     var copy = snapshot
-    #expect(!fixture.store.wasRemoved(key, storedAt: storedAt, groups: { [] }, since: &copy))
+    func effect(since token: inout RemovalToken) -> RemovalEffect {
+      fixture.store.effectOfRemovals(on: key, storedAt: storedAt, groups: { [] }, since: &token)
+    }
+    #expect(effect(since: &copy) == .none)
     for _ in 0..<RemovalIndex.maximumMemory {
       fixture.store.remove(fixture.key("http://b.example/" + String(repeating: "x", count: 9000)))
     }
-    #expect(fixture.store.wasRemoved(key, storedAt: storedAt, groups: { [] }, since: &snapshot))
-    #expect(!fixture.store.wasRemoved(key, storedAt: storedAt, groups: { [] }, since: &snapshot))
+    #expect(effect(since: &snapshot) == .removed)
+    #expect(effect(since: &snapshot) == .none)
     // The removals use little of the capacity.
     fixture.store.store(fixture.response("http://a.example/", body: pseudorandomData(50_000, seed: 1)))
     fixture.drain()
@@ -269,7 +272,7 @@ struct RemovalTests {
   }
 
   private func isEverything(_ content: RemovalLog.Content) -> Bool {
-    if case .removal(.everything) = content { true } else { false }
+    if case .removal(.everything, .hard) = content { true } else { false }
   }
 
   @Test("If the removal log is missing, foreign or truncated, all responses are removed", arguments: 0..<4)
@@ -329,7 +332,7 @@ struct RemovalTests {
     func isRemoved(_ removal: () -> Void) -> Bool {
       var snapshot = store.removalToken
       removal()
-      return store.wasRemoved(key, storedAt: storedAt, groups: { ["g"] }, since: &snapshot)
+      return store.effectOfRemovals(on: key, storedAt: storedAt, groups: { ["g"] }, since: &snapshot) == .removed
     }
     #expect(isRemoved { store.remove(key) })
     #expect(!isRemoved { store.remove(fixture.key("http://a.example/y")) })

@@ -64,7 +64,9 @@ struct StoreFailureTests {
     #expect(reopened.lookup(fixture.key(Self.url)) != nil)
     // Counts continue. Removals in the new store are not compared with copies from the old one.
     #expect(reopened.statistics.writes == 2)
-    #expect(reopened.wasRemoved(fixture.key(Self.url), storedAt: fixture.clock.now, groups: { [] }, since: &snapshot))
+    #expect(
+      reopened.effectOfRemovals(
+        on: fixture.key(Self.url), storedAt: fixture.clock.now, groups: { [] }, since: &snapshot) == .removed)
     old.close()
     #expect(reopened.lookup(fixture.key(Self.url)) != nil)
     try expectPrivate(fixture.directory)
@@ -77,9 +79,9 @@ struct StoreFailureTests {
     defer { fixture.finish() }
     let store = fixture.store
     var token = store.removalToken
-    #expect(!store.mayBeRemoved(URL(string: Self.url), partition: "", since: &token))
+    #expect(store.possibleEffectOfRemovals(on: URL(string: Self.url), partition: "", since: &token) == .none)
     store.context.fail("a test said so")
-    #expect(store.mayBeRemoved(URL(string: Self.url), partition: "", since: &token))
+    #expect(store.possibleEffectOfRemovals(on: URL(string: Self.url), partition: "", since: &token) == .removed)
     try fixture.open()
   }
 

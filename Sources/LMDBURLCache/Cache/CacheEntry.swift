@@ -42,7 +42,7 @@ struct CacheEntry: Sendable, StoredResponseMetadata {
     source = .store(stored)
   }
 
-  /// The store's response from which this entry was created, if its body is in memory.
+  /// The store's response from which this entry was created, if its body is in memory. Its freshness may be older.
   var stored: StoredResponse? {
     guard case .store(let stored) = source, stored.storedBody == nil else { return nil }
     return stored
@@ -106,6 +106,18 @@ struct CacheEntry: Sendable, StoredResponseMetadata {
     CacheEntry(
       key: key, status: status, fields: fields, body: body, freshness: freshness, vary: vary, attachment: attachment,
       storedAt: storedAt)
+  }
+
+  /// Returns this response with a freshness that a soft purge ended.
+  func softPurged(at date: Date) -> CacheEntry { CacheEntry(self, freshness: freshness.softPurged(at: date)) }
+
+  private init(_ other: CacheEntry, freshness: FreshnessInfo) {
+    key = other.key
+    status = other.status
+    bytes = other.bytes
+    self.freshness = freshness
+    storedAt = other.storedAt
+    source = other.source
   }
 
   /// The response in the form that the store accepts.

@@ -98,13 +98,16 @@ struct CacheStorage: ResponseStorage {
       askedAt: proposal.removalToken, waitsForSpace: false, unless: { proposal.isRevoked })
   }
 
-  func update(_ entry: Entry, fields: HTTPFields, freshness: FreshnessInfo, for request: ClientRequest) {
-    guard let detour else { return tiers.update(entry.cached, fields: fields, freshness: freshness) }
+  func update(
+    _ entry: Entry, fields: HTTPFields, freshness: FreshnessInfo, askedAt token: RemovalToken,
+    for request: ClientRequest
+  ) {
+    guard let detour else { return tiers.update(entry.cached, fields: fields, freshness: freshness, askedAt: token) }
     let updated = LMDBCachedURLResponse(
       entry.record.updated(fields: fields, freshness: freshness), userInfo: entry.cached.userInfo,
       storagePolicy: entry.cached.storagePolicy)
     let operation: SubclassDetour.Operation =
-      entry.isForeign ? .insert(askedAt: nil, isRevoked: { false }) : .update(entry.cached)
+      entry.isForeign ? .insert(askedAt: nil, isRevoked: { false }) : .update(entry.cached, askedAt: token)
     detour.store(updated, operation, for: request)
   }
 
@@ -143,8 +146,8 @@ struct CacheStorage: ResponseStorage {
     tiers.openStore.use { $0.hasFailed || $0.removalToken != token } ?? true
   }
 
-  func wasRemoved(_ url: URL?, _ partition: String, since token: inout RemovalToken) -> Bool {
-    tiers.mayBeRemoved(url, partition, since: &token)
+  func effectOfRemovals(on url: URL?, partition: String, since token: inout RemovalToken) -> RemovalEffect {
+    tiers.possibleEffectOfRemovals(on: url, partition: partition, since: &token)
   }
 
   func credentialDigest(_ value: String) -> String { tiers.credentialDigest(value) }

@@ -53,6 +53,14 @@ final class LMDBCachedURLResponse: CachedURLResponse, @unchecked Sendable {
     self.init(record, response: cached.response, userInfo: cached.userInfo, storagePolicy: cached.storagePolicy)
   }
 
+  /// Returns this response with a freshness that a soft purge ended; itself if it had ended before.
+  func softPurged(at date: Date) -> LMDBCachedURLResponse {
+    let stale = record.softPurged(at: date)
+    guard stale.freshness != record.freshness else { return self }
+    return LMDBCachedURLResponse(
+      stale, response: baseResponse.load(), url: askedURL, userInfo: userInfo, storagePolicy: storagePolicy)
+  }
+
   required init?(coder: NSCoder) {
     // Archiving is not supported; the store has its own format.
     return nil

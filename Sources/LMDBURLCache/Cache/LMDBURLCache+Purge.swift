@@ -26,6 +26,12 @@ public enum PurgeScope: Sendable, Hashable {
 public enum PurgeMode: Sendable, Hashable {
   /// When the purge returns, no thread or process can read them, even after a crash.
   case hard
+  /// When the purge returns, they are stale in every thread and process, even after a crash.
+  ///
+  /// A stale response is validated before it is served, with one conditional request. `stale-while-revalidate` and
+  /// `stale-if-error`, which then count from the purge, and requests that accept stale responses still permit serving
+  /// it. After a successful validation it is fresh again.
+  case soft
 }
 
 extension LMDBURLCache {
@@ -37,9 +43,15 @@ extension LMDBURLCache {
   ///
   ///     try await cache.purge(.host("api.example.com"))
   ///
+  /// A soft purge does not reach responses that a subclass stores elsewhere.
+  ///
+  /// - Parameters:
+  ///   - scope: The responses to purge.
+  ///   - mode: Whether they are removed or become stale. Hard by default.
   /// - Throws: `URLError.badURL` for a URL that cannot be cached, such as one without a scheme.
   public func purge(_ scope: PurgeScope, mode: PurgeMode = .hard) async throws {
     guard let removalScope = scope.removalScope else { throw URLError(.badURL) }
+    guard mode == .hard else { return await onBlockingThread { self.softPurge(removalScope) } }
     await onBlockingThread {
       switch scope {
       // Overridable methods: a subclass may store responses elsewhere.

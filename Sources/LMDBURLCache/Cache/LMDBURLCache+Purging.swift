@@ -80,9 +80,14 @@ extension LMDBURLCache {
     core.remove(scope)
   }
 
+  func softPurge(_ scope: RemovalScope) {
+    revokeStorePermits(scope, isSoft: true)
+    core.softPurge(scope)
+  }
+
   /// Keeps in-flight fetches from storing responses that a scope covers. Call this before the removal.
-  func revokeStorePermits(_ scope: RemovalScope) {
-    cachingClientInUse?.revokeStorePermits { scope.mayCover($0) }
+  func revokeStorePermits(_ scope: RemovalScope, isSoft: Bool = false) {
+    cachingClientInUse?.revokeStorePermits(isSoft: isSoft) { scope.mayCover($0) }
   }
 }
 
@@ -90,6 +95,27 @@ extension TieredStorage {
   func remove(_ scope: RemovalScope) {
     var token = removalToken
     remove([scope], movingPast: &token)
+  }
+
+  /// Makes the responses that a scope covers stale in both tiers.
+  func softPurge(_ scope: RemovalScope) {
+    removeFromStore { $0.softPurge(scope) }
+    // Where a store has the purge, lookups in memory find it there.
+    guard openStore.use({ $0.hasFailed }) ?? true else { return }
+    let date = now
+    memory.forEach { entry in
+      let record = entry.response.record
+      let isCovered = scope.covers(key: record.key.bytes, storedAt: record.storedAt) {
+        CacheGroups.groups(of: record.fields)
+      }
+      guard isCovered else { return }
+      // Always a new entry, so that an update by a validation that began before does not find the old one.
+      memory.exchange(
+        entry,
+        for: MemoryTier.Entry(
+          entry.response.softPurged(at: date), useDigest: entry.isOnDisk ? entry.useDigest : nil,
+          removalToken: entry.removalToken.load(ordering: .relaxed)))
+    }
   }
 
   /// Removes responses from both tiers in one pass over the memory tier.

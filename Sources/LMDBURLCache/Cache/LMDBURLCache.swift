@@ -228,8 +228,8 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
       let reachesDisk = allowsDiskStorage && (!isMemoryOnly || ignoreMemoryOnlyStoragePolicy)
       return insert(response, reachesDisk: reachesDisk, operation)
     }
-    if case .update(let old) = operation {
-      return core.update(old, fields: own.record.fields, freshness: own.record.freshness)
+    if case .update(let old, let token) = operation {
+      return core.update(old, fields: own.record.fields, freshness: own.record.freshness, askedAt: token)
     }
     insert(
       own, reachesDisk: core.allowsDiskStorage(own.record, isMemoryOnly: isMemoryOnly) { request.head }, operation)

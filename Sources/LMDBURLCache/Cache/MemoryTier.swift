@@ -200,6 +200,15 @@ final class MemoryTier: CopyHolder {
     }
   }
 
+  /// Replaces an entry with one of the same response. Does nothing if the entry is no longer present.
+  func exchange(_ old: Entry, for entry: Entry) {
+    change(entry.response.record.key) { shard, key in
+      guard shard.variants[key]?.contains(where: { $0 === old }) == true else { return }
+      shard.changeCount &+= 1
+      shard.put(entry, for: key)
+    }
+  }
+
   /// Changes the variants of a key, updates the byte count, and evicts entries if needed.
   private func change(_ key: RequestKey, _ body: (inout Shard, RequestKey) -> Void) {
     let change = box(for: key).shard.withLock { shard -> Int in

@@ -21,7 +21,7 @@ final class SubclassDetour: @unchecked Sendable {
     /// Inserts the response, unless a removal or an invalidation has covered it since the origin was asked.
     case insert(askedAt: RemovalToken?, isRevoked: @Sendable () -> Bool)
     /// Applies its fields and freshness to a stored response (RFC 9111, section 4.3.4).
-    case update(LMDBCachedURLResponse)
+    case update(LMDBCachedURLResponse, askedAt: RemovalToken)
   }
 
   private struct Pending {

@@ -145,9 +145,13 @@ final class TieredStorage: Sendable {
     return Self.tokenWithoutStore
   }
 
-  /// Whether a removal since a token may cover a response that comes from a URL now. Moves the token to the present.
-  func mayBeRemoved(_ url: URL?, _ partition: String, since token: inout RemovalToken) -> Bool {
-    openStore.load()?.mayBeRemoved(url, partition: partition, since: &token) ?? !worksAlone()
+  /// Returns the effect that removals since a token may have on a response that comes from a URL now. Moves the token to
+  /// the present.
+  func possibleEffectOfRemovals(
+    on url: URL?, partition: String, since token: inout RemovalToken
+  ) -> RemovalEffect {
+    openStore.load()?.possibleEffectOfRemovals(on: url, partition: partition, since: &token)
+      ?? (worksAlone() ? .none : .removed)
   }
 
   // MARK: Lookups
@@ -161,7 +165,7 @@ final class TieredStorage: Sendable {
     _ key: RequestKey, url: URL? = nil, leavingBodiesBeyond limit: Int? = nil, where matches: (VaryKey) -> Bool
   ) -> LMDBCachedURLResponse? {
     let usesMemory = memory.capacityByteCount > 0
-    if usesMemory, let entry = memory.lookup(key, where: matches), use(entry) { return entry.response }
+    if usesMemory, let entry = memory.lookup(key, where: matches), let response = use(entry) { return response }
     guard let store else {
       openStore.use { reopenIfFailed($0) }
       openDiskIfWaiting()
@@ -186,25 +190,53 @@ final class TieredStorage: Sendable {
     return response
   }
 
-  /// Records a use of an entry in the memory tier; returns false if a removal by any process covers the entry.
-  func use(_ entry: MemoryTier.Entry) -> Bool {
-    openStore.use { store in
+  /// Records a use of an entry in the memory tier, and returns its response.
+  ///
+  /// The response is stale if a soft purge by any process covers the entry; nil if a removal does.
+  func use(_ entry: MemoryTier.Entry) -> LMDBCachedURLResponse? {
+    response(of: entry, recordsUse: true)
+  }
+
+  /// Compares an entry in the memory tier with new removals, and returns its response as ``use(_:)`` does.
+  @inline(__always)
+  private func response(of entry: MemoryTier.Entry, recordsUse: Bool) -> LMDBCachedURLResponse? {
+    openStore.use { store -> LMDBCachedURLResponse? in
       let known = entry.removalToken.load(ordering: .relaxed)
       var token = known
       // Do not copy the record, which would retain each of its parts. Usually the record is not read at all.
-      let wasRemoved = store.wasRemoved(
-        entry.response.record.key, storedAt: entry.response.record.storedAt,
+      let effect = store.effectOfRemovals(
+        on: entry.response.record.key, storedAt: entry.response.record.storedAt,
         groups: { CacheGroups.groups(of: entry.response.record.fields) }, isOnItsOwn: !usesDisk, since: &token)
-      if wasRemoved {
+      switch effect {
+      case .none:
+        if token != known { entry.removalToken.store(token, ordering: .relaxed) }
+      case .stale(let date):
+        return softPurge(entry, at: date, removalToken: token)
+      case .removed:
         // Keep its token: other lookups may have found the entry, too, and have yet to compare it.
         memory.remove(entry)
-        return false
+        return nil
       }
-      if token != known { entry.removalToken.store(token, ordering: .relaxed) }
       // Eviction from disk considers uses in both tiers.
-      if entry.isOnDisk, usesDisk { store.recordUse(of: entry.useDigest) }
-      return true
-    } ?? worksAlone()
+      if recordsUse, entry.isOnDisk, usesDisk { store.recordUse(of: entry.useDigest) }
+      return entry.response
+    } ?? (worksAlone() ? entry.response : nil)
+  }
+
+  /// Replaces an entry in the memory tier with a stale one, and returns the stale response.
+  ///
+  /// The old entry keeps its token: other lookups may have found the entry, too, and have yet to compare it.
+  ///
+  /// - Parameter token: The point in the order of removals up to which the new entry is compared.
+  @inline(never)
+  private func softPurge(
+    _ entry: MemoryTier.Entry, at date: Date, removalToken token: RemovalToken
+  ) -> LMDBCachedURLResponse {
+    let response = entry.response.softPurged(at: date)
+    memory.exchange(
+      entry,
+      for: MemoryTier.Entry(response, useDigest: entry.isOnDisk ? entry.useDigest : nil, removalToken: token))
+    return response
   }
 
   /// Returns the number of variants stored for a key.
@@ -277,14 +309,23 @@ final class TieredStorage: Sendable {
   /// Replaces the fields and freshness of a stored response after a 304 (RFC 9111, section 4.3.4), in each tier.
   ///
   /// A tier in which the response was removed or replaced stays unchanged. Does not wait for space in the write queue.
-  func update(_ old: LMDBCachedURLResponse, fields: HTTPFields, freshness: FreshnessInfo) {
+  ///
+  /// - Parameter token: The removal token from before the validation was sent. Soft purges after it make the updated
+  ///   response stale.
+  func update(
+    _ old: LMDBCachedURLResponse, fields: HTTPFields, freshness: FreshnessInfo, askedAt token: RemovalToken
+  ) {
     let record = old.record
     let vary = record.vary
     var inMemory = memory.lookup(record.key) { $0 == vary }
     if inMemory?.response.record.freshness != record.freshness { inMemory = nil }
-    // A response that came from the store needs no second lookup. For one that this process stored, the lookup leaves
-    // the body in the store, because the memory tier's copy has the same bytes.
+    // Hard removals since the lookup cover the response. Later ones than this cover the updated one, too.
+    if let entry = inMemory, response(of: entry, recordsUse: false) !== entry.response { inMemory = nil }
+    // A response that came from the store needs no second lookup, unless a soft purge has covered it since. For one
+    // that this process stored, the lookup leaves the body in the store, because the memory tier's copy has the same
+    // bytes.
     var onDisk = usesDisk ? record.stored : nil
+    if onDisk?.freshness != record.freshness { onDisk = nil }
     if onDisk == nil {
       onDisk =
         record.storedBody == nil
@@ -294,7 +335,8 @@ final class TieredStorage: Sendable {
     // The store first, as in ``insert(_:reachesDisk:askedAt:waitsForSpace:unless:)``.
     if let onDisk {
       let body = onDisk.storedBody == nil ? nil : record.body
-      store?.update(onDisk, body: body, fields: fields, freshness: freshness, waitsForSpace: false, by: memory)
+      store?.update(
+        onDisk, body: body, fields: fields, freshness: freshness, askedAt: token, waitsForSpace: false, by: memory)
     }
     guard let inMemory else {
       // A concurrent lookup may be about to insert the old fields there.
@@ -304,12 +346,10 @@ final class TieredStorage: Sendable {
     let updated = LMDBCachedURLResponse(
       inMemory.response.record.updated(fields: fields, freshness: freshness), userInfo: old.userInfo,
       storagePolicy: old.storagePolicy)
-    // Use the token of the old entry: a removal that has covered that one since covers this one, too.
     memory.replace(
       inMemory,
       with: MemoryTier.Entry(
-        updated, useDigest: onDisk == nil ? nil : store?.useDigest(of: record.key),
-        removalToken: inMemory.removalToken.load(ordering: .relaxed)))
+        updated, useDigest: onDisk == nil ? nil : store?.useDigest(of: record.key), removalToken: token))
   }
 
   /// Whether a response stays fresh long enough for the disk tier, as in SDURLCache.

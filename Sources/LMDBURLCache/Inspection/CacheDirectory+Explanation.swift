@@ -82,7 +82,10 @@ private struct InspectedStorage: ResponseStorage {
   func credentialDigest(_ value: String) -> String { store.credentialDigest(value) }
 
   func store(_ proposal: ProposedResponse, for request: ClientRequest) {}
-  func update(_ entry: StoredResponse, fields: HTTPFields, freshness: FreshnessInfo, for request: ClientRequest) {}
+  func update(
+    _ entry: StoredResponse, fields: HTTPFields, freshness: FreshnessInfo, askedAt token: RemovalToken,
+    for request: ClientRequest
+  ) {}
   func remove(_ entry: StoredResponse, for request: ClientRequest) async {}
   func invalidate(
     _ invalidation: StorageInvalidation, for request: ClientRequest, movingPast token: inout RemovalToken

@@ -188,7 +188,7 @@ struct StoreCheck {
       bodyID: layout.bodyID(ofRow: rowID), chunks: database.chunks(of: layout), bodyByteCount: layout.bodyByteCount,
       bodyChecksum: layout.bodyChecksum,
       inlineBodyChecksum: layout.isBodyInline ? XXHash.digest64(layout.inlineBody) : nil, recordByteCount: record.count,
-      isHidden: purges.contains { $0.covers(rowID: rowID, layout: layout) })
+      isHidden: purges.hide(rowID: rowID, layout))
   }
 
   private mutating func count(_ head: Head) {

@@ -59,24 +59,30 @@ extension RecordDatabase {
     nextEmptySegment = try heads.removeEmptySegments(from: nextEmptySegment, in: transaction)
   }
 
-  /// Appends a record that eviction keeps to the log again. Its body stays where it is.
+  /// Appends a record that eviction keeps to the log again. Its body stays where it is. A record that a soft tombstone
+  /// covers is marked, because the tombstone does not cover its new row.
   ///
   /// - Parameter entry: The record in the index; its row is freed.
-  /// - Returns: False if the record does not exist, is corrupt, or is covered by a tombstone.
+  /// - Returns: False if the record does not exist, is corrupt, or is covered by a hard tombstone.
   func move(
-    _ entry: IndexEntry, unlessCoveredBy purges: [Tombstone], counters: inout PersistentCounters,
+    _ entry: IndexEntry, unlessHiddenBy purges: [Tombstone], counters: inout PersistentCounters,
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> Bool {
     let oldRow = entry.rowID
     let copy = try heads.withValue(for: oldRow, in: transaction) { (record) throws(LMDBError) in
-      record.withUnsafeBytes { record -> [UInt8]? in
-        guard let head = RecordHeaderView(record), head.hasRightChecksum, !purges.cover(rowID: oldRow, head) else {
+      record.withUnsafeBytes { record -> (bytes: [UInt8], expiry: Date?)? in
+        guard let head = RecordHeaderView(record), head.hasRightChecksum, !purges.hide(rowID: oldRow, head) else {
           return nil
         }
-        return [UInt8](record)
+        var bytes = [UInt8](record)
+        if let date = purges.softTime(rowID: oldRow, head) {
+          RecordHeader.setFreshness(head.freshness.softPurged(at: date), of: &bytes)
+        }
+        return (bytes, head.expiry)
       }
     }
-    guard case .some(.some(var record)) = copy else { return false }
+    guard case .some(.some(let copy)) = copy else { return false }
+    var record = copy.bytes
     var entry = entry
     let inflation = index.current?.inflation ?? 0
     entry.rowID = entry.band(inflation: inflation).rowID(counters.takeNumber())
@@ -91,8 +97,10 @@ extension RecordDatabase {
     let tagWord = try dates.value(for: DateKey(time: storedAt, rowID: oldRow), in: transaction) ?? entry.tagWord
     try dates.remove(DateKey(time: storedAt, rowID: oldRow), in: transaction)
     try dates.put(tagWord, for: DateKey(time: storedAt, rowID: entry.rowID), in: transaction)
-    if let expiry = times.expiry.map(SortableTimestamp.encode) {
+    if let expiry = copy.expiry.map(SortableTimestamp.encode) {
       try expiries.remove(DateKey(time: expiry, rowID: oldRow), in: transaction)
+    }
+    if let expiry = times.expiry.map(SortableTimestamp.encode) {
       try expiries.put((), for: DateKey(time: expiry, rowID: entry.rowID), in: transaction)
     }
     guard index.note(.move(entry, from: oldRow)) else { throw Self.fullJournal }

@@ -2,11 +2,13 @@ import FoundationEssentials
 import HTTPCaching
 import LMDB
 
-/// A removal in force that is not finished: a tombstone hides the covered records while they are deleted.
+/// A removal in force that is not finished: a tombstone hides the covered records while they are deleted, or makes them
+/// stale while they are marked.
 struct Tombstone: Sendable, Equatable {
   /// The sequence number in the removal log. Records stored under this or a higher number are not covered.
   var sequence: UInt64
   var scope: RemovalScope
+  var mode = RemovalMode.hard
   /// The last row ID that can be covered.
   var lastRowID: UInt64
   /// The key of its row in `meta`; empty until the row exists.
@@ -21,9 +23,26 @@ struct Tombstone: Sendable, Equatable {
 }
 
 extension [Tombstone] {
-  /// Whether a tombstone covers a record. A record that cannot be parsed counts as covered.
-  func cover(rowID: UInt64, _ head: RecordHeaderView?) -> Bool {
-    contains { purge in head.map { purge.covers(rowID: rowID, layout: $0) } ?? (rowID <= purge.lastRowID) }
+  /// Whether a hard tombstone covers a record. A record that cannot be parsed counts as covered.
+  func hide(rowID: UInt64, _ head: RecordHeaderView?) -> Bool {
+    contains { purge in
+      purge.mode == .hard && (head.map { purge.covers(rowID: rowID, layout: $0) } ?? (rowID <= purge.lastRowID))
+    }
+  }
+
+  /// The effect of the tombstones on a record.
+  func effect(rowID: UInt64, _ head: RecordHeaderView) -> RemovalEffect {
+    var effect = RemovalEffect.none
+    for purge in self where purge.covers(rowID: rowID, layout: head) {
+      effect = effect.combined(with: purge.mode)
+      if effect == .removed { break }
+    }
+    return effect
+  }
+
+  /// The time of the earliest soft tombstone that covers a record; nil if there is none.
+  func softTime(rowID: UInt64, _ head: RecordHeaderView) -> Date? {
+    lazy.filter { $0.mode != .hard && $0.covers(rowID: rowID, layout: head) }.compactMap(\.mode.softTime).min()
   }
 }
 
@@ -37,32 +56,36 @@ enum ScanPosition: Sendable, Equatable {
   case found(HostPass)
 }
 
-/// Removals: small ones delete at once; larger ones leave a tombstone and delete in later transactions.
+/// Removals: small ones delete or mark at once; larger ones leave a tombstone and go on in later transactions.
 extension RecordDatabase {
   /// The maximum number of records that the removals applied in one transaction delete at once.
   static let directRemovalLimit = 256
 
-  /// Applies a removal from the log: deletes the covered records if they are few, otherwise adds a tombstone.
+  /// Applies a removal from the log: deletes or marks the covered records if they are few, otherwise adds a tombstone.
   ///
   /// - Parameter budget: The number of records that may be examined; reduced by those that were.
   /// - Returns: The number of deleted records.
   func apply(
-    _ scope: RemovalScope, sequence: UInt64, budget: inout Int, counters: inout PersistentCounters,
+    _ scope: RemovalScope, _ mode: RemovalMode, sequence: UInt64, budget: inout Int, counters: inout PersistentCounters,
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> Int {
-    let purge = Tombstone(sequence: sequence, scope: scope, lastRowID: counters.nextRowID &- 1)
+    let purge = Tombstone(sequence: sequence, scope: scope, mode: mode, lastRowID: counters.nextRowID &- 1)
     let position = budget > 0 ? directPosition(of: scope) : nil
     var removed = 0
     if let position, let walk = try findCoveredRows(purge, limit: budget, from: position, in: transaction),
       walk.end == nil,
       !counters.hasFreedEnough
     {
-      let step = try removeRecords(walk.rows, coveredBy: [purge], counters: &counters, in: transaction)
       budget -= walk.rows.count
-      removed = step.removed
-      if step.next == nil { return removed }
+      if mode == .hard {
+        let step = try removeRecords(walk.rows, coveredBy: [purge], counters: &counters, in: transaction)
+        removed = step.removed
+        if step.next == nil { return removed }
+      } else if try markStale(walk.rows, coveredBy: [purge], counters: &counters, in: transaction) == nil {
+        return 0
+      }
     }
-    try putMark(purge, for: MetaKey.purge(sequence), counters: &counters, in: transaction)
+    try putMark(purge, for: MetaKey.purge(sequence, mode), counters: &counters, in: transaction)
     return removed
   }
 
@@ -91,7 +114,7 @@ extension RecordDatabase {
   ) throws(LMDBError) {
     let purge = Tombstone(sequence: .max, scope: RemovalScope.key(key).abbreviated, lastRowID: counters.nextRowID &- 1)
     // No removal in the log has this number. The digest distinguishes tombstones of several keys.
-    let metaKey = MetaKey.purge(.max) + withUnsafeBytes(of: keyDigest(of: key).bigEndian) { Array($0) }
+    let metaKey = MetaKey.purge(.max, .hard) + withUnsafeBytes(of: keyDigest(of: key).bigEndian) { Array($0) }
     try putMark(purge, for: metaKey, counters: &counters, in: transaction)
     index.current?[IndexLayout.Word.lastMark] = transaction.id
   }
@@ -112,8 +135,8 @@ extension RecordDatabase {
               let scope = RemovalScope(encoded: UnsafeRawBufferPointer(rebasing: content[reader.offset...]))
             else { return nil }
             return Tombstone(
-              sequence: MetaKey.number(in: key, after: MetaKey.purgePrefix) ?? .max, scope: scope, lastRowID: lastRowID,
-              metaKey: key)
+              sequence: MetaKey.number(in: key, after: MetaKey.purgePrefix) ?? .max, scope: scope,
+              mode: MetaKey.mode(ofPurge: key), lastRowID: lastRowID, metaKey: key)
           }
         }
         // A tombstone that cannot be read must hide something; hiding everything is safe.
@@ -158,7 +181,7 @@ extension RecordDatabase {
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> (removed: Int, next: UInt64?) {
     try removeRecords(rowIDs, counters: &counters, isInRun: isInRun, in: transaction) { (rowID, head) in
-      purges.cover(rowID: rowID, head) ? .forget : nil
+      purges.hide(rowID: rowID, head) ? .forget : nil
     }
   }
 

@@ -282,7 +282,7 @@ final class Evictor: Sendable {
         count += doneCount
         return doneCount
       } move: { (entry, counters) throws(LMDBError) in
-        try database.move(entry, unlessCoveredBy: tombstones, counters: &counters, in: transaction)
+        try database.move(entry, unlessHiddenBy: tombstones, counters: &counters, in: transaction)
       }
       try database.setCounters(counters, in: transaction)
       return step
@@ -302,7 +302,7 @@ final class Evictor: Sendable {
     }
     var reason: RemovalReason? = goal.isCautious ? .overCapacity : nil
     if head.expiry.map(SortableTimestamp.encode).map({ $0 <= goal.now }) ?? false { reason = .expired }
-    if tombstones.cover(rowID: rowID, head) { reason = .requested }
+    if tombstones.hide(rowID: rowID, head) { reason = .requested }
     let use: UsageTracking.AfterRemoval = reason ?? .overCapacity == .overCapacity ? .remember : .forget
     return SegmentCleaner.Examination(
       removable: database.removableRecord(rowID, head: head, use: use), reason: reason)

@@ -1,3 +1,4 @@
+import FoundationEssentials
 import LMDB
 
 /// The store's numbers in `meta`, read and written in each write transaction.
@@ -172,16 +173,32 @@ struct FormatRecord: Sendable, Equatable {
 enum MetaKey {
   static let format = Array("format".utf8)
   static let counters = Array("counters".utf8)
-  /// The prefix of tombstones, followed by the sequence number in the removal log.
+  /// The prefix of tombstones, followed by the sequence number in the removal log, and for a soft removal by its kind
+  /// and time.
+  ///
+  /// A reader that ignores the bytes after the number applies a soft removal as a hard one.
   ///
   /// The tombstone of a key that is hidden while the index is rebuilt has the highest number, then the key's digest.
   static let purgePrefix = Array("purge/".utf8)
   /// The prefix of bodies that several transactions write or delete, followed by the body's ID.
   static let partialPrefix = Array("partial/".utf8)
 
-  static func purge(_ sequence: UInt64) -> [UInt8] {
-    purgePrefix + bigEndian(sequence)
+  static func purge(_ sequence: UInt64, _ mode: RemovalMode) -> [UInt8] {
+    let key = purgePrefix + bigEndian(sequence)
+    guard case .soft(let date) = mode else { return key }
+    return key + [softKind] + bigEndian(date.timeIntervalSinceReferenceDate.bitPattern)
   }
+
+  /// Returns the mode of the removal with this key.
+  static func mode(ofPurge key: [UInt8]) -> RemovalMode {
+    let start = purgePrefix.count + 8
+    guard key.count == start + 9, key[start] == softKind,
+      let bits = number(in: Array(key[start...]), after: [softKind])
+    else { return .hard }
+    return .soft(at: Date(timeIntervalSinceReferenceDate: Double(bitPattern: bits)))
+  }
+
+  private static let softKind: UInt8 = 1
 
   static func partial(_ bodyID: UInt64) -> [UInt8] {
     partialPrefix + bigEndian(bodyID)

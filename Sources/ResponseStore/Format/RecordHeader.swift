@@ -133,6 +133,25 @@ struct RecordHeader: Sendable {
     renewChecksum(of: &record)
   }
 
+  /// Returns the record header of a response whose freshness a soft purge ended.
+  func softPurged(at date: Date) -> RecordHeader {
+    var bytes = bytes
+    Self.setFreshness(freshness.softPurged(at: date), of: &bytes)
+    return RecordHeader(bytes: bytes)
+  }
+
+  /// Sets the properties of a record that a soft purge changes, and renews its checksum.
+  static func setFreshness(_ freshness: FreshnessInfo, of record: inout [UInt8]) {
+    record.withUnsafeMutableBytes { putFreshness(freshness, into: $0) }
+    renewChecksum(of: &record)
+  }
+
+  /// Sets the properties of a record that a soft purge changes: flags and lifetime.
+  static func putFreshness(_ freshness: FreshnessInfo, into record: UnsafeMutableRawBufferPointer) {
+    record.storeBytes(of: freshness.flags.rawValue.littleEndian, toByteOffset: Offset.freshnessFlags, as: UInt32.self)
+    record.storeBytes(of: freshness.lifetime.bitPattern.littleEndian, toByteOffset: Offset.lifetime, as: UInt64.self)
+  }
+
   private static func renewChecksum(of record: inout [UInt8]) {
     let checksum = record.withUnsafeBytes { RecordHeaderView.checksum(of: $0) }
     withUnsafeBytes(of: checksum.littleEndian) { record.replaceSubrange(0..<8, with: $0) }

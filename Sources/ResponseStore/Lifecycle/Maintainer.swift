@@ -9,6 +9,7 @@ final class Maintainer: Sendable {
   private let checker: StructureChecker
   private let indexMaintainer: IndexMaintainer
   private let purger: Purger
+  private let softPurger: SoftPurger
   private let evictor: Evictor
   private let capacity: CapacityController
   private let puncher: HolePuncher
@@ -33,12 +34,14 @@ final class Maintainer: Sendable {
 
   init(
     _ context: StoreContext, checker: StructureChecker, indexMaintainer: IndexMaintainer, purger: Purger,
-    evictor: Evictor, capacity: CapacityController, puncher: HolePuncher, queue: Monitor<WriteQueue>
+    softPurger: SoftPurger, evictor: Evictor, capacity: CapacityController, puncher: HolePuncher,
+    queue: Monitor<WriteQueue>
   ) {
     self.context = context
     self.checker = checker
     self.indexMaintainer = indexMaintainer
     self.purger = purger
+    self.softPurger = softPurger
     self.evictor = evictor
     self.capacity = capacity
     self.puncher = puncher
@@ -88,12 +91,13 @@ final class Maintainer: Sendable {
     if try purger.deleteOrphanedChunks() { return true }
     let isRebuilding = try indexMaintainer.rebuildIndex()
     if try purger.deleteTombstonedRecords() { return true }
+    let isMarking = try softPurger.markCoveredRecords()
     if try evictor.evictToLowWatermark() { return true }
     try indexMaintainer.shrinkIndex()
     puncher.shrinkFileIfWanted()
     capacity.noteApplied()
     try checkRegularly()
-    return try puncher.reclaimFreePages() || isChecking || isRebuilding
+    return try puncher.reclaimFreePages() || isChecking || isRebuilding || isMarking
   }
 
   /// Allows a few tries. Then the thread waits for its next turn, and does not spin.

@@ -1,6 +1,6 @@
 import LMDB
 
-/// Deletes the records that tombstones hide, and chunks without a record header, in bounded steps.
+/// Deletes the records that hard tombstones hide, and chunks without a record header, in bounded steps.
 ///
 /// Owns the positions of the deletions. The eviction thread runs the steps; the writer thread runs them, too, when it
 /// needs free pages. Calls ``DiskSpace`` and ``HolePuncher``.
@@ -39,7 +39,7 @@ final class Purger: Sendable {
   /// reappear.
   func deleteTombstonedRecords() throws(LMDBError) -> Bool {
     let tombstones = try database.environment.read { (transaction) throws(LMDBError) in
-      try context.removals.tombstones(in: transaction)
+      try context.removals.tombstones(in: transaction).filter { $0.mode == .hard }
     }
     guard !tombstones.isEmpty else { return false }
     let isComplete = database.isIndexComplete
@@ -127,7 +127,7 @@ final class Purger: Sendable {
       let candidates = try database.findCoveredRows(purge, limit: limit, from: position, in: transaction)
     else { return walk }
     let found = try database.removableRecords(candidates.rows, in: transaction) { (rowID, head) in
-      purges.cover(rowID: rowID, head) ? .forget : nil
+      purges.hide(rowID: rowID, head) ? .forget : nil
     }
     (walk.records, walk.damaged, walk.end) = (found.records, found.damaged, candidates.end)
     return walk

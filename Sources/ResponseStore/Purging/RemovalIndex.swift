@@ -7,6 +7,7 @@ final class RemovalIndex: Sendable {
   private struct Logged {
     var sequence: UInt64
     var scope: RemovalScope
+    var mode: RemovalMode
   }
 
   private struct Known {
@@ -18,7 +19,7 @@ final class RemovalIndex: Sendable {
     var tombstones: [Tombstone] = []
     var tombstonesChange: UInt64 = 0
     var sequence: UInt64
-    /// The removals that hide records in a transaction, up to a sequence number.
+    /// The removals that affect records in a transaction, up to a sequence number.
     var hiding: (purges: [Tombstone], transactionID: UInt64, sequence: UInt64) = ([], 0, 0)
 
     /// The removals after a number; nil if that is too long ago.
@@ -48,7 +49,8 @@ final class RemovalIndex: Sendable {
     known = Monitor(Known(floor: floor, sequence: floor))
   }
 
-  /// The removals that hide records in a transaction. Usually there is none, and then no lock is taken.
+  /// The removals that hide records in a transaction, or make them stale. Usually there is none, and then no lock is
+  /// taken.
   func purges<T: Transaction & ~Copyable>(in transaction: borrowing T) throws(LMDBError) -> [Tombstone] {
     let id = transaction.id
     let settled = settledIn.load(ordering: .acquiring)
@@ -73,7 +75,7 @@ final class RemovalIndex: Sendable {
       catchUp(&known)
       // For a snapshot older than the remembered removals, everything counts as removed.
       let hidden = known.logged(after: counters.lastAppliedRemoval).map { logged in
-        logged.map { Tombstone(sequence: $0.sequence, scope: $0.scope, lastRowID: .max) }
+        logged.map { Tombstone(sequence: $0.sequence, scope: $0.scope, mode: $0.mode, lastRowID: .max) }
       }
       let purges = tombstones + (hidden ?? [Tombstone(sequence: .max, scope: .everything, lastRowID: .max)])
       if id >= known.hiding.transactionID { known.hiding = (purges, id, known.sequence) }
@@ -113,7 +115,7 @@ final class RemovalIndex: Sendable {
     while number < newest {
       number += 1
       switch log.content(of: number) {
-      case .removal(let scope): known.logged.append(Logged(sequence: number, scope: scope))
+      case .removal(let scope, let mode): known.logged.append(Logged(sequence: number, scope: scope, mode: mode))
       case .overwritten: forget(&known, upTo: number)
       }
     }
@@ -131,23 +133,24 @@ final class RemovalIndex: Sendable {
     known.floor = max(known.floor, number)
   }
 
-  /// Whether a removal after a number covers a response; forgotten removals count. The number is moved to the last
-  /// removal that was compared. Costs a nanosecond if there was none.
-  func wasRemoved(after number: inout UInt64, isCovered: (RemovalScope) -> Bool) -> Bool {
-    guard log.sequence != number else { return false }
+  /// The effect of the removals after a number on a response; forgotten removals count as hard ones. The number is moved
+  /// to the last removal that was compared. Costs a nanosecond if there was none.
+  func effect(after number: inout UInt64, isCovered: (RemovalScope) -> Bool) -> RemovalEffect {
+    guard log.sequence != number else { return .none }
     let (later, newest) = known.withLock { known -> (ArraySlice<Logged>?, UInt64) in
       catchUp(&known)
       return (known.logged(after: number), known.sequence)
     }
     number = max(number, newest)
-    guard let later else { return true }
-    return later.contains { isCovered($0.scope) }
+    guard let later else { return .removed }
+    return later.reduce(.none) { $0 != .removed && isCovered($1.scope) ? $0.combined(with: $1.mode) : $0 }
   }
 
-  /// Whether a removal has covered a pending write, or the write only discards a record.
-  func cover(_ write: PendingWrite) -> Bool {
-    if write.isDiscard { return true }
+  /// The effect of removals on a pending write since it was accepted. A write that only discards a record counts as
+  /// removed.
+  func effect(on write: PendingWrite) -> RemovalEffect {
+    if write.isDiscard { return .removed }
     var number = write.snapshot
-    return wasRemoved(after: &number) { write.isCovered(by: $0) }
+    return effect(after: &number) { write.isCovered(by: $0) }
   }
 }

@@ -1,3 +1,4 @@
+import FoundationEssentials
 import Glibc
 import LMDB
 import Synchronization
@@ -30,7 +31,7 @@ final class RemovalLog: @unchecked Sendable {
 
   /// The content of a slot.
   enum Content {
-    case removal(RemovalScope)
+    case removal(RemovalScope, RemovalMode)
     /// A later removal has the slot, so the database has this one.
     case overwritten
   }
@@ -145,7 +146,7 @@ final class RemovalLog: @unchecked Sendable {
     for index in slots where Self.number(in: slot(index)) == nil {
       let age = (last % UInt64(slotCount) + UInt64(slotCount) - UInt64(index)) % UInt64(slotCount)
       let isUsed = last > age
-      let bytes = isUsed ? Self.slot(last - age, .everything) : [UInt8](repeating: 0, count: Self.slotByteCount)
+      let bytes = isUsed ? Self.slot(last - age, .everything, .hard) : [UInt8](repeating: 0, count: Self.slotByteCount)
       try write(bytes, toSlot: index)
     }
     guard fdatasync(file.number) == 0 else { throw .system(errno) }
@@ -179,10 +180,11 @@ final class RemovalLog: @unchecked Sendable {
       var reader = ByteReader(bytes)
       _ = reader.readBytes(16)
       guard let byteCount = reader.read(UInt32.self), let scope = reader.readBytes(Int(byteCount)) else { return nil }
-      return RemovalScope(encoded: scope).map { .removal($0) }
+      let mode = Self.readMode(&reader)
+      return RemovalScope(encoded: scope).map { .removal($0, mode) }
     }
     if let content { return content }
-    return number <= lastApplied ? .overwritten : .removal(.everything)
+    return number <= lastApplied ? .overwritten : .removal(.everything, .hard)
   }
 
   private func slot(of number: UInt64) -> UnsafeRawBufferPointer {
@@ -209,7 +211,9 @@ final class RemovalLog: @unchecked Sendable {
   ///   - timeout: How long to wait for the lock of another process, and for a free slot.
   ///   - applyRemovals: Called repeatedly while the log is full: has the removals applied to the database.
   @discardableResult
-  func append(_ scope: RemovalScope, timeout: Duration, applyRemovals: () -> Void) throws(Failure) -> UInt64 {
+  func append(
+    _ scope: RemovalScope, mode: RemovalMode = .hard, timeout: Duration, applyRemovals: () -> Void
+  ) throws(Failure) -> UInt64 {
     let scope = scope.abbreviated
     let deadline = MonotonicTime.now + timeout
     var number: UInt64?
@@ -217,7 +221,7 @@ final class RemovalLog: @unchecked Sendable {
       // The lock is held only for a copy: a process suspended meanwhile blocks all others.
       try lock(until: deadline)
       do throws(Failure) {
-        number = try write(scope)
+        number = try write(scope, mode)
       } catch {
         unlock()
         throw error
@@ -234,11 +238,11 @@ final class RemovalLog: @unchecked Sendable {
   }
 
   /// Gives a removal its number and writes it to its slot; nil if that is not free yet.
-  private func write(_ scope: RemovalScope) throws(Failure) -> UInt64? {
+  private func write(_ scope: RemovalScope, _ mode: RemovalMode) throws(Failure) -> UInt64? {
     let written = word(Offset.written)
     let number = written.pointee.load(ordering: .relaxed) + 1
     guard number <= lastApplied + UInt64(slotCount) else { return nil }
-    try write(Self.slot(number, scope), toSlot: Int(number % UInt64(slotCount)))
+    try write(Self.slot(number, scope, mode), toSlot: Int(number % UInt64(slotCount)))
     written.pointee.store(number, ordering: .relaxed)
     return number
   }
@@ -255,16 +259,28 @@ final class RemovalLog: @unchecked Sendable {
     guard pwrite(file.number, bytes, bytes.count, offset) == bytes.count else { throw .system(errno) }
   }
 
-  private static func slot(_ number: UInt64, _ scope: RemovalScope) -> [UInt8] {
+  private static func slot(_ number: UInt64, _ scope: RemovalScope, _ mode: RemovalMode) -> [UInt8] {
     var writer = ByteWriter()
     writer.append(number)
     let encoded = scope.encoded
     writer.append(UInt32(encoded.count))
     writer.bytes += encoded
+    if case .soft(let date) = mode {
+      writer.append(softKind)
+      writer.append(date.timeIntervalSinceReferenceDate)
+    }
     writer.bytes += [UInt8](repeating: 0, count: slotByteCount - 8 - writer.bytes.count)
     let checksum = writer.bytes.withUnsafeBytes { XXHash.digest64($0) }
     return withUnsafeBytes(of: checksum.littleEndian) { Array($0) } + writer.bytes
   }
+
+  /// Reads the mode after a scope. A reader that ignores these bytes applies a soft removal as a hard one.
+  private static func readMode(_ reader: inout ByteReader) -> RemovalMode {
+    guard reader.read(UInt8.self) == softKind, let seconds = reader.readDouble() else { return .hard }
+    return .soft(at: Date(timeIntervalSinceReferenceDate: seconds))
+  }
+
+  private static let softKind: UInt8 = 1
 
   /// Waits for its turn. A process that dies loses its own.
   private func lock(until deadline: MonotonicTime) throws(Failure) {

@@ -25,10 +25,10 @@ final class Remover: Sendable {
 
   // MARK: Removing
 
-  /// Removes the responses that a scope covers. Returns the sequence number; nil if the store is unusable, or fails
-  /// because of this.
+  /// Removes the responses that a scope covers, or makes them stale. Returns the sequence number; nil if the store is
+  /// unusable, or fails because of this.
   @discardableResult
-  func remove(_ scope: RemovalScope) -> UInt64? {
+  func remove(_ scope: RemovalScope, mode: RemovalMode = .hard) -> UInt64? {
     let isExiting = context.isExiting
     if !isExiting { context.failIfDirectoryMoved() }
     guard context.isUsable || isExiting else { return nil }
@@ -40,7 +40,7 @@ final class Remover: Sendable {
     let options = context.options
     let number: UInt64
     do throws(RemovalLog.Failure) {
-      number = try context.removalLog.append(scope, timeout: options.stallTimeout) {
+      number = try context.removalLog.append(scope, mode: mode, timeout: options.stallTimeout) {
         if options.runsInBackground {
           queue.update { _ in }
         } else if options.opensExistingOnly {
@@ -111,15 +111,21 @@ final class Remover: Sendable {
     return context.removalLog.sequence | context.generation
   }
 
-  /// See ``ResponseStore/wasRemoved(_:storedAt:groups:isOnItsOwn:since:)``.
+  /// Makes the responses that a scope covers stale from now on. Returns as ``remove(_:mode:)``.
+  @discardableResult
+  func softPurge(_ scope: RemovalScope) -> UInt64? {
+    remove(scope, mode: .soft(at: context.options.clock()))
+  }
+
+  /// See ``ResponseStore/effectOfRemovals(on:storedAt:groups:isOnItsOwn:since:)``.
   @inline(__always)
-  func wasRemoved(
+  func effectOfRemovals(
     since token: inout RemovalToken, isOnItsOwn: () -> Bool, isCovered: (RemovalScope) -> Bool
-  ) -> Bool {
-    guard var number = context.removalNumber(in: token) else { return true }
-    guard context.isUsable || (isOnItsOwn() && !mayMissRemovals) else { return true }
+  ) -> RemovalEffect {
+    guard var number = context.removalNumber(in: token) else { return .removed }
+    guard context.isUsable || (isOnItsOwn() && !mayMissRemovals) else { return .removed }
     defer { token = number | context.generation }
-    return context.removals.wasRemoved(after: &number, isCovered: isCovered)
+    return context.removals.effect(after: &number, isCovered: isCovered)
   }
 
   /// Whether others may remove responses without this failed store seeing it.

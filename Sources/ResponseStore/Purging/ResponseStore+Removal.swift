@@ -63,6 +63,16 @@ extension ResponseStore {
     remover.remove(scope)
   }
 
+  /// Makes the responses that a scope covers stale (a soft purge): lookups go on to return them, with a freshness that
+  /// has ended.
+  ///
+  /// When this returns, every lookup of any thread or process returns them so, even after a crash or a power cut; this
+  /// includes queued responses. An update by a validation that began before does not make them fresh. Costs and blocks
+  /// as ``remove(_:)-(RemovalScope)``. The records are changed later.
+  public func softPurge(_ scope: RemovalScope) {
+    remover.softPurge(scope)
+  }
+
   /// Removes what a scope covers except for the response of `token`, which is moved past the removal.
   ///
   /// If another removal has come between, the token stays, and both removals cover the response.
@@ -73,8 +83,8 @@ extension ResponseStore {
   /// Removes what a scope covers.
   ///
   /// - Throws: ``StoreError`` if the removal could not be logged, and the store failed because of that.
-  package func removeOrThrow(_ scope: RemovalScope) throws(StoreError) {
-    remove(scope)
+  package func removeOrThrow(_ scope: RemovalScope, isSoft: Bool = false) throws(StoreError) {
+    if isSoft { softPurge(scope) } else { remove(scope) }
     guard hasFailed else { return }
     throw StoreError(
       .failed, directory: directory, reason: "the removal could not be written down",
@@ -89,7 +99,9 @@ extension ResponseStore {
   /// reader slot.
   ///
   /// - Throws: ``StoreError``: there is no store, or no other process uses it; the removal could not be logged.
-  package static func remove(_ scope: RemovalScope, fromStoreInUseAt path: String) throws(StoreError) {
+  package static func remove(
+    _ scope: RemovalScope, isSoft: Bool = false, fromStoreInUseAt path: String
+  ) throws(StoreError) {
     let options = Options.existing
     let directory = try StoreDirectory(
       path: path, allowsUntrusted: options.allowsUntrustedDirectory, makesDirectory: false)
@@ -103,7 +115,9 @@ extension ResponseStore {
     }
     try directory.finishOpening()
     do throws(RemovalLog.Failure) {
-      try log.append(scope, timeout: options.stallTimeout) {}
+      try log.append(
+        scope, mode: isSoft ? .soft(at: options.clock()) : .hard, timeout: options.stallTimeout
+      ) {}
     } catch {
       switch error {
       case .busy:
@@ -118,32 +132,34 @@ extension ResponseStore {
 
   // MARK: For holders of copies
 
-  /// The present point in the order of removals, for ``wasRemoved(_:storedAt:groups:isOnItsOwn:since:)``. Costs a
-  /// nanosecond.
+  /// The present point in the order of removals, for ``effectOfRemovals(on:storedAt:groups:isOnItsOwn:since:)``. Costs
+  /// a nanosecond.
   public var removalToken: RemovalToken { remover.token }
 
-  /// Whether a removal of any process has covered a copy since `snapshot`, which is moved to now.
+  /// The effect of the removals of all processes since `snapshot` on a copy. `snapshot` is moved to now.
   ///
   /// A memory tier calls this before it serves the copy. Costs a nanosecond while nothing is removed, as the closures
   /// are not called then.
   ///
   /// - Parameter isOnItsOwn: Whether the copy may outlive the store, as no other exists. When the store has failed, the
   ///   copy then counts as removed only if the directory may have been reopened. By default it does at once.
-  public func wasRemoved(
-    _ key: @autoclosure () -> RequestKey, storedAt: @autoclosure () -> Date, groups: () -> [String],
+  public func effectOfRemovals(
+    on key: @autoclosure () -> RequestKey, storedAt: @autoclosure () -> Date, groups: () -> [String],
     isOnItsOwn: @autoclosure () -> Bool = false, since snapshot: inout RemovalToken
-  ) -> Bool {
-    remover.wasRemoved(since: &snapshot, isOnItsOwn: isOnItsOwn) {
+  ) -> RemovalEffect {
+    remover.effectOfRemovals(since: &snapshot, isOnItsOwn: isOnItsOwn) {
       $0.covers(key: key().bytes, storedAt: storedAt(), groups: groups)
     }
   }
 
-  /// Whether a removal of any process since `snapshot` may cover a response in flight, of which only the key is known.
-  /// `snapshot` is moved to now.
+  /// The effect that the removals of all processes since `snapshot` may have on a response in flight, of which only the
+  /// key is known. `snapshot` is moved to now.
   ///
   /// - Parameter url: Nil if the URL is unknown; then any removal may cover the response.
-  package func mayBeRemoved(_ url: URL?, partition: String, since snapshot: inout RemovalToken) -> Bool {
-    remover.wasRemoved(since: &snapshot, isOnItsOwn: { true }) { scope in
+  package func possibleEffectOfRemovals(
+    on url: URL?, partition: String, since snapshot: inout RemovalToken
+  ) -> RemovalEffect {
+    remover.effectOfRemovals(since: &snapshot, isOnItsOwn: { true }) { scope in
       url.flatMap { RequestKey(url: $0, partition: partition) }.map { scope.mayCover($0) } ?? true
     }
   }

@@ -9,8 +9,14 @@ public struct BorrowedResponse: ~Copyable {
   private let head: RecordHeaderView
   private let first: UnsafeRawBufferPointer
   private let rest: [UnsafeRawBufferPointer]
+  /// The time of a soft purge that the header in the store does not show yet.
+  private let softPurgeTime: Date?
 
-  init(_ head: RecordHeaderView, first: UnsafeRawBufferPointer, rest: [UnsafeRawBufferPointer] = []) {
+  init(
+    _ head: RecordHeaderView, first: UnsafeRawBufferPointer, rest: [UnsafeRawBufferPointer] = [],
+    softPurgeTime: Date? = nil
+  ) {
+    self.softPurgeTime = softPurgeTime
     self.head = head
     self.first = first
     self.rest = rest
@@ -19,7 +25,7 @@ public struct BorrowedResponse: ~Copyable {
   /// The HTTP status code; 0 for a response that is not HTTP.
   public var status: Int { head.status }
   /// Date, age and lifetime.
-  public var freshness: FreshnessInfo { head.freshness }
+  public var freshness: FreshnessInfo { softPurgeTime.map { head.freshness.softPurged(at: $0) } ?? head.freshness }
   /// When the response was stored.
   public var storedAt: Date { head.storedAt }
   /// The header fields, decoded at each call.
@@ -83,7 +89,9 @@ extension Reader {
     recordUse(of: selected)
     let chunks = database.chunks(of: head)
     guard chunks.count > 0 else {
-      body(BorrowedResponse(head, first: head.isBodyInline ? head.inlineBody : .empty))
+      body(
+        BorrowedResponse(
+          head, first: head.isBodyInline ? head.inlineBody : .empty, softPurgeTime: selected.softPurgeTime))
       return true
     }
     let bodyID = head.bodyID(ofRow: selected.rowID)
@@ -100,7 +108,7 @@ extension Reader {
       }
       rest.append(piece)
     }
-    body(BorrowedResponse(head, first: first, rest: rest))
+    body(BorrowedResponse(head, first: first, rest: rest, softPurgeTime: selected.softPurgeTime))
     return true
   }
 }

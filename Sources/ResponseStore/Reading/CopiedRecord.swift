@@ -60,6 +60,13 @@ struct CopiedRecord: @unchecked Sendable {
   /// The memory of the body. The creator fills it.
   var bodyMemory: UnsafeMutableRawPointer { memory + origin.bodyOffset }
 
+  /// Ends the freshness in the copy, as a soft purge does. Only before it is shared.
+  func endFreshness(at date: Date) {
+    let freshness = withHead { $0.freshness.softPurged(at: date) }
+    RecordHeader.putFreshness(
+      freshness, into: UnsafeMutableRawBufferPointer(start: memory, count: origin.recordByteCount))
+  }
+
   /// The head; the body in it too, if there is one.
   func withHead<R>(_ body: (RecordHeaderView) -> R) -> R {
     withExtendedLifetime(buffer) {

@@ -137,10 +137,12 @@ struct EntryWalk {
     _ rowID: UInt64, _ record: UnsafeRawBufferPointer, hiddenBy purges: [Tombstone]
   ) -> Element? {
     guard let layout = RecordHeaderView(record), layout.hasRightChecksum else { return nil }
-    guard !purges.contains(where: { $0.covers(rowID: rowID, layout: layout) }) else { return nil }
+    guard !purges.hide(rowID: rowID, layout) else { return nil }
+    let freshness =
+      purges.softTime(rowID: rowID, layout).map { layout.freshness.softPurged(at: $0) } ?? layout.freshness
     let entry = StoredResponseInfo(
       rowID: rowID, key: RequestKey(storedBytes: [UInt8](layout.key)), status: layout.status,
-      storedAt: layout.storedAt, freshness: layout.freshness,
+      storedAt: layout.storedAt, freshness: freshness,
       vary: layout.vary.isEmpty ? VaryKey(fields: []) : FieldCoding.decodeVary(layout.vary),
       bodyByteCount: layout.bodyByteCount)
     return (entry, scope.covers(rowID: rowID, layout: layout))

@@ -89,9 +89,10 @@ final class Reader: Sendable {
     for write in pendingWrites.variants(of: key) {
       // Also of a removed write: the record on disk is older still.
       pendingVariants.append(write.vary)
-      guard !removals.cover(write), matches(write.vary) else { continue }
+      let effect = removals.effect(on: write)
+      guard effect != .removed, matches(write.vary) else { continue }
       let rank = VariantRank(vary: write.vary, date: write.freshness.date)
-      if best.map({ $0.rank < rank }) ?? true { best = (write, rank) }
+      if best.map({ $0.rank < rank }) ?? true, let response = write.applying(effect) { best = (response, rank) }
     }
     let onDisk = findOnDisk(key, above: best?.rank, besides: pendingVariants.count) { vary in
       !pendingVariants.contains(vary) && matches(vary)
@@ -161,6 +162,8 @@ final class Reader: Sendable {
     var hasOthers: Bool
     /// The last removal before it was looked for.
     var snapshot: UInt64
+    /// The time of the earliest soft removal that covers it and has not marked it yet.
+    var softPurgeTime: Date?
   }
 
   /// The best record of a key that `matches` accepts, if it ranks above the pending writes.
@@ -249,7 +252,14 @@ final class Reader: Sendable {
     guard head.hasKey(key.bytes) else { return true }
     best.count += 1
     best.selected?.hasOthers = true
-    if !purges.isEmpty, purges.contains(where: { $0.covers(rowID: rowID, layout: head) }) { return true }
+    var softPurgeTime: Date?
+    if !purges.isEmpty {
+      switch purges.effect(rowID: rowID, head) {
+      case .none: break
+      case .stale(let date): softPurgeTime = date
+      case .removed: return true
+      }
+    }
     let vary = head.vary.isEmpty ? VaryKey(fields: []) : FieldCoding.decodeVary(head.vary)
     guard matches(vary) else { return true }
     let rank = VariantRank(vary: vary, date: head.freshness.date)
@@ -261,7 +271,8 @@ final class Reader: Sendable {
     }
     best.rank = rank
     best.selected = SelectedRecord(
-      rowID: rowID, head: head, slot: slot, hasOthers: best.count > 1, snapshot: best.snapshot)
+      rowID: rowID, head: head, slot: slot, hasOthers: best.count > 1, snapshot: best.snapshot,
+      softPurgeTime: softPurgeTime)
     return true
   }
 
@@ -316,6 +327,8 @@ final class Reader: Sendable {
       guard record.isIntact else { return nil }
       verified.insert(rowID: rowID, checksum: head.checksum)
     }
+    // After the comparison, as the checksum does not match the changed copy.
+    if let date = selected.softPurgeTime { record.endFreshness(at: date) }
     return record
   }
 

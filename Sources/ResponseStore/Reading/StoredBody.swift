@@ -104,7 +104,9 @@ extension Reader {
         }
         let record = RecordInPieces(selected, in: store)
         let isIntact = intactChecksum == selected.head.checksum || isVerified(selected.head, rowID: selected.rowID)
-        return isIntact ? .found(StoredResponse(record)) : .unverified(record)
+        guard isIntact else { return .unverified(record) }
+        if let date = selected.softPurgeTime { record.head.endFreshness(at: date) }
+        return .found(StoredResponse(record))
       }
       switch look {
       case .found(let response): return response

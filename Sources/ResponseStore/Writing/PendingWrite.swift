@@ -90,9 +90,9 @@ final class PendingWrite: Sendable {
     head.isBodyInline ? head.layout { body($0.inlineBody) } : bodyApart.withUnsafeBytes(body)
   }
 
-  /// The same response with its body in single pages.
-  private init(withSinglePageChunks other: PendingWrite) {
-    head = other.head.withSinglePageChunks
+  /// The same response with a changed header.
+  private init(_ other: PendingWrite, head: RecordHeader) {
+    self.head = head
     bodyApart = other.bodyApart
     storedAt = other.storedAt
     purpose = other.purpose
@@ -106,7 +106,12 @@ final class PendingWrite: Sendable {
   /// The same response for a data file that has free pages, but few of them in a row.
   var withSinglePageChunks: PendingWrite {
     guard case .insert = purpose, !head.isBodyInline else { return self }
-    return PendingWrite(withSinglePageChunks: self)
+    return PendingWrite(self, head: head.withSinglePageChunks)
+  }
+
+  /// The same response with a freshness that a soft purge ended.
+  func softPurged(at date: Date) -> PendingWrite {
+    PendingWrite(self, head: head.softPurged(at: date))
   }
 
   /// Makes an update a record of its own, where it takes the place of the record that it updates. Only before anybody
@@ -147,6 +152,15 @@ final class PendingWrite: Sendable {
   /// For two responses of one key: whether they have the same Vary selection.
   func hasSameVariant(as other: PendingWrite) -> Bool {
     head.layout { head in other.head.layout { head.hasSameVary(as: $0) } }
+  }
+
+  /// The response after removals; nil if one of them covers it and is hard.
+  func applying(_ effect: RemovalEffect) -> PendingWrite? {
+    switch effect {
+    case .none: self
+    case .stale(let date): softPurged(at: date)
+    case .removed: nil
+    }
   }
 
   func isCovered(by scope: RemovalScope) -> Bool {

@@ -58,10 +58,14 @@ final class WriteIntake: Sendable {
   ///
   /// - Parameter body: The body of the stored response if the lookup left it in the store.
   func update(
-    _ stored: StoredResponse, body: Data?, fields: HTTPFields, freshness: FreshnessInfo, waitsForSpace: Bool,
-    by holder: (any CopyHolder)?
+    _ stored: StoredResponse, body: Data?, fields: HTTPFields, freshness: FreshnessInfo, askedAt token: RemovalToken?,
+    waitsForSpace: Bool, by holder: (any CopyHolder)?
   ) -> Bool {
     defer { copyHolders.dropCopies(of: stored.key, except: holder) }
+    guard let snapshot = removalSequence(ofUpdate: stored, askedAt: token) else {
+      context.counts.droppedWrites.add(1, ordering: .relaxed)
+      return false
+    }
     let response = NewResponse(
       key: stored.key, status: stored.status, fields: fields, body: body ?? stored.body, freshness: freshness,
       vary: stored.vary, attachment: stored.attachment)
@@ -69,9 +73,21 @@ final class WriteIntake: Sendable {
     let isAccepted = accept(
       response, storedAt: stored.storedAt, purpose: .replaceHead, rowID: rowID,
       original: rowID == 0 ? stored.staged : nil, bodyChecksum: stored.withHead { $0.bodyChecksum },
-      snapshot: stored.snapshot, waitsForSpace: waitsForSpace)
+      snapshot: snapshot, waitsForSpace: waitsForSpace)
     if !isAccepted { context.counts.droppedWrites.add(1, ordering: .relaxed) }
     return isAccepted
+  }
+
+  /// The removal sequence number of an update: that of its validation, so that soft removals before it no longer cover
+  /// the response. Nil if a hard removal has covered the response since it was looked up.
+  private func removalSequence(ofUpdate stored: StoredResponse, askedAt token: RemovalToken?) -> UInt64? {
+    guard let token else { return stored.snapshot }
+    guard let validation = context.removalNumber(in: token) else { return nil }
+    var number = stored.snapshot
+    let effect = context.removals.effect(after: &number) { scope in
+      scope.covers(key: stored.key.bytes, storedAt: stored.storedAt) { CacheGroups.groups(of: stored.fields) }
+    }
+    return effect == .removed ? nil : validation
   }
 
   /// Has the writer delete the stored response that a newer one replaces, which is not stored itself.
@@ -103,7 +119,9 @@ final class WriteIntake: Sendable {
     let write = PendingWrite(
       response, storedAt: storedAt, purpose: purpose, rowID: rowID, original: original, snapshot: snapshot,
       inlineByteCount: database.inlineByteCount, bodyChecksum: bodyChecksum)
-    guard write.headByteCount <= space.maximumHeadByteCount, hasTarget(write), !context.removals.cover(write) else {
+    guard write.headByteCount <= space.maximumHeadByteCount, hasTarget(write),
+      context.removals.effect(on: write) != .removed
+    else {
       return false
     }
     if !context.options.runsInBackground {
@@ -165,7 +183,7 @@ final class WriteIntake: Sendable {
       if let superseded, case .insert = superseded.purpose {
         // The updated record has no row yet. From now on this write is the record, which removals find by its own
         // groups.
-        guard !context.removals.cover(superseded) else { return .refused }
+        guard context.removals.effect(on: superseded) != .removed else { return .refused }
         write.becomeRecord()
       }
     }

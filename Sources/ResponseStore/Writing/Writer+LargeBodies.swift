@@ -30,7 +30,7 @@ extension Writer {
     let (chunkCount, chunkByteCount) = (chunks.count, chunks.range(0).count)
     let chunksPerTransaction = max(1, byteLimit / max(chunkByteCount, 1))
     var next = 0
-    while next < chunkCount, isNotRemoved(write) {
+    while next < chunkCount, context.removals.effect(on: write) != .removed {
       let range = next..<min(next + chunksPerTransaction, chunkCount)
       try evictor.ensureFreePages(range.count * database.pageCount(ofChunk: chunkByteCount) + 16, entryCount: 1)
       let known = bodyID
@@ -47,9 +47,9 @@ extension Writer {
     return try space.commit { (transaction) throws(LMDBError) in
       var result = WriteResult()
       var counters = try database.counters(in: transaction)
-      if isComplete, isNotRemoved(write) {
+      if isComplete, let remaining = afterRemovals(write) {
         counters.knownRemoval = max(counters.knownRemoval, context.removalLog.sequence)
-        try put(write, bodyID: reserved, counters: &counters, result: &result, in: transaction)
+        try put(remaining, bodyID: reserved, counters: &counters, result: &result, in: transaction)
         try database.meta.remove(MetaKey.partial(reserved), in: transaction)
       } else {
         database.orphanedBodies.note(reserved)

@@ -240,12 +240,12 @@ final class Writer: Sendable {
     }
     if batch.appliesRemovals { try applyLoggedRemovals(counters: &counters, result: &result, in: transaction) }
     for write in batch.writes {
-      guard isNotRemoved(write) else {
+      guard let remaining = afterRemovals(write) else {
         if !write.isDiscard { result.dropped += 1 }
         try removeSupersededVariant(write, counters: &counters, result: &result, in: transaction)
         continue
       }
-      try put(write, bodyID: nil, counters: &counters, result: &result, in: transaction)
+      try put(remaining, bodyID: nil, counters: &counters, result: &result, in: transaction)
     }
     counters.knownRemoval = max(counters.knownRemoval, context.removalLog.sequence)
     try database.setCounters(counters, in: transaction)
@@ -261,9 +261,9 @@ final class Writer: Sendable {
     var budget = RecordDatabase.directRemovalLimit
     while counters.lastAppliedRemoval < last {
       let sequence = counters.lastAppliedRemoval + 1
-      if case .removal(let scope) = context.removalLog.content(of: sequence) {
+      if case .removal(let scope, let mode) = context.removalLog.content(of: sequence) {
         result.removed[.requested, default: 0] += try database.apply(
-          scope, sequence: sequence, budget: &budget, counters: &counters, in: transaction)
+          scope, mode, sequence: sequence, budget: &budget, counters: &counters, in: transaction)
       }
       counters.lastAppliedRemoval = sequence
     }
@@ -272,9 +272,10 @@ final class Writer: Sendable {
       try result.pageCountBefore - database.environment.livePageCount(in: transaction) + counters.deferredPageCount
   }
 
-  /// Whether no removal has covered the response since it was accepted. A later removal hides the record.
-  func isNotRemoved(_ write: PendingWrite) -> Bool {
-    !context.removals.cover(write)
+  /// The response after the removals since it was accepted; nil if one of them has removed it. A later removal hides
+  /// the record, or marks it.
+  func afterRemovals(_ write: PendingWrite) -> PendingWrite? {
+    write.applying(context.removals.effect(on: write))
   }
 
   /// Deletes the older variant that a removed or discarded write replaces, as it must not reappear.

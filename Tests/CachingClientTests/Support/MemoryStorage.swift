@@ -75,7 +75,10 @@ final class MemoryStorage: ResponseStorage {
     }
   }
 
-  func update(_ entry: Entry, fields: HTTPFields, freshness: FreshnessInfo, for request: ClientRequest) {
+  func update(
+    _ entry: Entry, fields: HTTPFields, freshness: FreshnessInfo, askedAt token: RemovalToken,
+    for request: ClientRequest
+  ) {
     guard let key = key(request) else { return }
     state.withLock { state in
       guard let index = state.entries[key]?.firstIndex(where: { $0.number == entry.number }) else { return }

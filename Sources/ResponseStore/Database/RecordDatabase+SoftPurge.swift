@@ -1,0 +1,96 @@
+import FoundationEssentials
+import HTTPCaching
+import LMDB
+
+/// Marking of records that soft removals cover: their freshness ends, and everything else stays.
+///
+/// The removal sequence number of a record stays as well, so that hard removals before the soft one still cover it.
+extension RecordDatabase {
+  /// Returns the rows among some whose records soft tombstones cover and have not marked yet.
+  func unmarkedRows(
+    among rowIDs: [UInt64], coveredBy purges: [Tombstone], in transaction: borrowing some Transaction & ~Copyable
+  ) throws(LMDBError) -> [UInt64] {
+    var rows: [UInt64] = []
+    try heads.forEachRow(among: rowIDs, in: transaction) { (rowID, record) in
+      if let head = RecordHeaderView(record), purges.freshness(rowID: rowID, head) != nil { rows.append(rowID) }
+    }
+    return rows.sorted()
+  }
+
+  /// Marks the records that soft tombstones cover, until the transaction has changed enough pages or time is up. Marks
+  /// at least one.
+  ///
+  /// A corrupt record is left to the next lookup, which finds it corrupt: a new checksum would hide the damage.
+  ///
+  /// - Parameters:
+  ///   - rowIDs: The rows to check, in ascending order. Rows that do not exist are skipped.
+  ///   - isInRun: Whether the rows are adjacent, and therefore share the leaves that change.
+  /// - Returns: The first row left for the next transaction.
+  func markStale(
+    _ rowIDs: [UInt64], coveredBy purges: [Tombstone], until deadline: MonotonicTime? = nil,
+    counters: inout PersistentCounters, isInRun: Bool = false, in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) -> UInt64? {
+    var hasMarked = false
+    for rowID in rowIDs {
+      if hasMarked, counters.hasFreedEnough || deadline.map({ MonotonicTime.now > $0 }) ?? false { return rowID }
+      if try markStale(rowID, coveredBy: purges, counters: &counters, isInRun: isInRun, in: transaction) {
+        hasMarked = true
+      }
+    }
+    return nil
+  }
+
+  private func markStale(
+    _ rowID: UInt64, coveredBy purges: [Tombstone], counters: inout PersistentCounters, isInRun: Bool,
+    in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) -> Bool {
+    let change = try heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
+      record.withUnsafeBytes { record -> (old: Date?, record: [UInt8])? in
+        guard let head = RecordHeaderView(record), let marked = purges.freshness(rowID: rowID, head),
+          head.hasRightChecksum
+        else { return nil }
+        var copy = [UInt8](record)
+        RecordHeader.setFreshness(marked, of: &copy)
+        return (head.expiry, copy)
+      }
+    }
+    guard case .some(.some(let change)) = change else { return false }
+    try heads.put(change.record, for: rowID, in: transaction)
+    let expiry = change.record.withUnsafeBytes { RecordHeaderView(checked: $0).expiry }
+    if change.old != expiry {
+      if let old = change.old {
+        try expiries.remove(DateKey(time: SortableTimestamp.encode(old), rowID: rowID), in: transaction)
+      }
+      if let expiry {
+        try expiries.put((), for: DateKey(time: SortableTimestamp.encode(expiry), rowID: rowID), in: transaction)
+      }
+    }
+    counters.countChange(
+      recordByteCount: change.record.count, movesExpiry: change.old != expiry, isInRun: isInRun,
+      pageByteCount: pageByteCount)
+    return true
+  }
+}
+
+extension [Tombstone] {
+  /// The freshness of a record that soft tombstones cover and have not marked; nil if there is nothing to mark.
+  fileprivate func freshness(rowID: UInt64, _ head: RecordHeaderView) -> FreshnessInfo? {
+    guard let date = softTime(rowID: rowID, head) else { return nil }
+    let freshness = head.freshness
+    let marked = freshness.softPurged(at: date)
+    return marked == freshness ? nil : marked
+  }
+}
+
+extension PersistentCounters {
+  /// Counts the pages that a record changed in place frees, as copies replace them.
+  fileprivate mutating func countChange(recordByteCount: Int, movesExpiry: Bool, isInRun: Bool, pageByteCount: Int) {
+    if isInRun {
+      countFreed(byteCount: recordByteCount, pageByteCount: pageByteCount)
+    } else {
+      freeablePageCount -= 1 + recordByteCount / pageByteCount
+    }
+    // Its old and its new place in `expiries`.
+    if movesExpiry { freeablePageCount -= 2 }
+  }
+}
