@@ -1,16 +1,23 @@
 import Foundation
 import LMDBURLCache
 
-/// `urlcache purge`: removes the responses in a scope.
+/// `urlcache purge`: removes the responses in a scope, or makes them stale.
 enum PurgeCommand: Command {
   static let manual = CommandHelp(
     name: "purge", summary: "Removes responses from a cache's directory.",
-    usage: ["DIR --since WHEN", "DIR --host HOST", "DIR --prefix URL", "DIR --group NAME --origin URL", "DIR --all"],
+    usage: [
+      "DIR --since WHEN [--soft]", "DIR --host HOST [--soft]", "DIR --prefix URL [--soft]",
+      "DIR --group NAME --origin URL [--soft]", "DIR --all [--soft]",
+    ],
     discussion: """
       Removes the selected responses from the cache in DIR, and prints how many were removed. When the command returns,
       no process can read them, including processes that use the cache now. It does not wait for those processes. No
       cache is created. If other processes have all reader slots, the responses are not counted; then the JSON counts
       are null.
+
+      With --soft, the selected responses become stale instead, in all processes when the command returns. They are
+      validated before they are served, with one conditional request each. Those with stale-while-revalidate or
+      stale-if-error may be served as these permit, counted from the purge.
 
       WHEN is \(TimeArgument.forms).
       Dates and times are ISO 8601; without a zone ('Z', '+01:00') they are local time. A time without a date is
@@ -30,9 +37,10 @@ enum PurgeCommand: Command {
       Option(name: "group", placeholder: "NAME", help: "The members of a cache group (RFC 9875) of --origin."),
       Option(name: "origin", placeholder: "URL", help: "Any URL of the origin of --group."),
       Option(name: "all", help: "All responses."),
+      Option(name: "soft", help: "Makes the responses stale instead of removing them."),
       Option(
         name: "dry-run",
-        help: "Removes nothing: prints how many responses would be removed, their size, and the first URLs."),
+        help: "Changes nothing: prints how many responses would be removed or stale, their size, and the\nfirst URLs."),
       Option(name: "json", help: "Prints a JSON object."),
     ],
     success: "done, also if no response was selected",
@@ -40,37 +48,49 @@ enum PurgeCommand: Command {
 
   static func run(_ arguments: Arguments) async throws -> ExitCode {
     let (scope, words) = try scope(arguments)
+    let mode: PurgeMode = arguments.has("soft") ? .soft : .hard
     let url = URL(fileURLWithPath: arguments.operands[0])
     if arguments.has("dry-run") {
       let directory = try CacheDirectory(existingAt: url)
-      try PurgePreview.write(scope, words, in: directory, isJSON: arguments.has("json"))
+      try PurgePreview.write(scope, mode, words, in: directory, isJSON: arguments.has("json"))
       return .success
     }
     var removed: (entryCount: Int, byteCount: Int, keptCount: Int)?
     do {
       let directory = try CacheDirectory(existingAt: url)
-      removed = try directory.remove(scope)
+      removed = try directory.remove(scope, mode: mode)
       guard removed != nil else { throw UsageError("no response can be stored for that URL") }
     } catch  where CacheDirectory.isOutOfReaderSlots(error) {
       // The purge is effective; only the responses cannot be counted.
-      guard try CacheDirectory.remove(scope, fromDirectoryInUse: url) else {
+      guard try CacheDirectory.remove(scope, mode: mode, fromDirectoryInUse: url) else {
         throw UsageError("no response can be stored for that URL")
       }
     }
-    if arguments.has("json") {
+    try report(removed, mode, words, asJSON: arguments.has("json"))
+    return .success
+  }
+
+  private static func report(
+    _ removed: (entryCount: Int, byteCount: Int, keptCount: Int)?, _ mode: PurgeMode, _ words: String, asJSON: Bool
+  ) throws {
+    let verb = mode == .soft ? "Marked as stale" : "Removed"
+    if asJSON {
+      let name = mode == .soft ? "stale" : "removed"
       let json: JSON = [
-        "removedCount": removed.map { .number($0.entryCount) } ?? .null,
-        "removedBodyByteCount": removed.map { .number($0.byteCount) } ?? .null,
+        "\(name)Count": removed.map { .number($0.entryCount) } ?? .null,
+        "\(name)BodyByteCount": removed.map { .number($0.byteCount) } ?? .null,
         "keptCount": removed.map { .number($0.keptCount) } ?? .null,
       ]
       try Output.write(json.pretty)
     } else if let removed {
       let count = "\(Format.count(removed.entryCount, "response")) (\(Format.bytes(removed.byteCount)))"
-      try Output.write("Removed \(words): \(count). \(Format.count(removed.keptCount, "response")) left.\n")
+      let rest = "\(Format.count(removed.keptCount, "response")) \(mode == .soft ? "unchanged" : "left")"
+      try Output.write("\(verb) \(words): \(count). \(rest).\n")
     } else {
-      try Output.write("Removed \(words). Other processes have all reader slots, so the responses were not counted.\n")
+      try Output.write(
+        "\(verb) \(words). Other processes have all reader slots, so the responses were not "
+          + "counted.\n")
     }
-    return .success
   }
 
   private static func scope(_ arguments: Arguments) throws -> (PurgeScope, String) {

@@ -5,10 +5,12 @@ enum PurgePreview {
   /// The number of URLs that are printed.
   private static let urlLimit = 10
 
-  /// Prints what a purge would remove, without removing it.
+  /// Prints what a purge would cover, and changes nothing.
   ///
   /// - Parameter words: The scope in words.
-  static func write(_ scope: PurgeScope, _ words: String, in directory: CacheDirectory, isJSON: Bool) throws {
+  static func write(
+    _ scope: PurgeScope, _ mode: PurgeMode, _ words: String, in directory: CacheDirectory, isJSON: Bool
+  ) throws {
     var bar = ProgressBar("Counting")
     let coverage = directory.coverage(of: scope, limit: urlLimit) { bar.update(done: $0, total: $1) }
     bar.end()
@@ -20,14 +22,15 @@ enum PurgePreview {
       ]
       return try Output.write(json.pretty)
     }
+    let (verb, rest) = mode == .soft ? ("mark as stale", "unchanged") : ("remove", "left")
     var text =
-      "Would remove \(words): \(Format.count(coverage.entryCount, "response")) (\(Format.bytes(coverage.byteCount))). "
-      + "\(Format.count(coverage.keptCount, "response")) would be left.\n"
+      "Would \(verb) \(words): \(Format.count(coverage.entryCount, "response")) (\(Format.bytes(coverage.byteCount))). "
+      + "\(Format.count(coverage.keptCount, "response")) would be \(rest).\n"
     for entry in coverage.first {
       text += "  " + Format.visible(entry.method == "GET" ? entry.url : "\(entry.method) \(entry.url)") + "\n"
     }
-    let rest = coverage.entryCount - coverage.first.count
-    if rest > 0 { text += "  and \(Format.count(rest)) more\n" }
+    let moreCount = coverage.entryCount - coverage.first.count
+    if moreCount > 0 { text += "  and \(Format.count(moreCount)) more\n" }
     try Output.write(text)
   }
 }

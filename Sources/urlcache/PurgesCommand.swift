@@ -5,16 +5,18 @@ import ResponseStore
 /// `urlcache purges`: lists the removals in force.
 enum PurgesCommand: Command {
   static let manual = CommandHelp(
-    name: "purges", summary: "Lists the purges that are still being deleted.", usage: ["DIR [--json]"],
+    name: "purges", summary: "Lists the purges that are still being applied.", usage: ["DIR [--json]"],
     discussion: """
       Lists the removals in force in the cache in DIR, oldest first: purges, and removals of single responses by a
       program or by the rules of HTTP. A removal is in force as soon as it has its number: its responses are hidden from
-      then on in all processes. It leaves the list when the last of them is deleted from the disk. Shows for each:
+      then on in all processes, or stale after a soft purge. It leaves the list when the last of them is deleted from the
+      disk, or marked as stale. Shows for each:
 
         NUMBER  its sequence number in the removal log
-        STAGE   logged (durable, but not yet applied to the database) or deleting; hiding for the records of one request
-                while the index is rebuilt
-        LEFT    the responses that are still to be deleted; one that several removals cover counts for the oldest
+        STAGE   logged (durable, but not yet applied to the database) or deleting; of a soft purge logged-soft or
+                marking; hiding for the records of one request while the index is rebuilt
+        LEFT    the responses that are still to be deleted or marked; one that several removals cover counts for the
+                oldest
         SIZE    the size of their bodies
         SCOPE   the option of 'urlcache purge', or 'url' or 'request', and its value with the query
 
@@ -42,7 +44,7 @@ enum PurgesCommand: Command {
     for removal in overview.removals {
       let scope = removal.scope.summary
       rows.append([
-        removal.sequence.map { String($0) } ?? "-", word(removal.stage), Format.count(removal.entryCount),
+        removal.sequence.map { String($0) } ?? "-", word(removal), Format.count(removal.entryCount),
         Format.bytes(removal.byteCount),
         Format.visible(scope.value.isEmpty ? scope.kind : "\(scope.kind) \(scope.value)"),
       ])
@@ -58,7 +60,7 @@ enum PurgesCommand: Command {
         overview.removals.map { removal in
           [
             "number": removal.sequence.map { .number(Int(clamping: $0)) } ?? .null,
-            "stage": .string(word(removal.stage)), "entryCount": .number(removal.entryCount),
+            "stage": .string(word(removal)), "entryCount": .number(removal.entryCount),
             "bodyByteCount": .number(removal.byteCount), "kind": .string(removal.scope.summary.kind),
             "value": .string(removal.scope.summary.value),
           ]
@@ -66,10 +68,11 @@ enum PurgesCommand: Command {
     ]
   }
 
-  private static func word(_ stage: RemovalInForce.Stage) -> String {
-    switch stage {
-    case .logged: "logged"
+  private static func word(_ removal: RemovalInForce) -> String {
+    switch removal.stage {
+    case .logged: removal.isSoft ? "logged-soft" : "logged"
     case .deleting: "deleting"
+    case .marking: "marking"
     case .hidingKey: "hiding"
     }
   }

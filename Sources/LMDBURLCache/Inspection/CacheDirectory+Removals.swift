@@ -15,7 +15,7 @@ extension CacheDirectory {
     package var first: [Entry] = []
   }
 
-  /// Returns the responses that a purge would remove now.
+  /// Returns the responses that a purge would cover now.
   ///
   /// - Parameter limit: The maximum number of responses in ``Coverage/first``.
   /// - Returns: Nil for a URL that cannot be cached.
@@ -46,7 +46,7 @@ extension CacheDirectory {
     return coverage
   }
 
-  /// Returns the removals in force and the progress of their deletion; nil if the store cannot be read.
+  /// Returns the removals in force and their progress; nil if the store cannot be read.
   ///
   /// - Complexity: O(entries) if there is a removal in force, otherwise constant.
   package func removals(progress: (_ done: Int, _ total: Int) -> Void) -> RemovalOverview? {

@@ -140,29 +140,43 @@ public final class CacheDirectory: Sendable {
   /// The disk space is also free for new responses when it returns. If no process commits anything for a second, for
   /// example because a suspended process holds the write lock, the next writer frees the space.
   ///
-  /// - Returns: The number of removed entries, the size of their bodies in bytes, and the number of remaining entries,
-  ///   counted immediately before the removal. Nil for a URL that cannot be cached.
-  /// - Throws: `StoreError` of the module `ResponseStore` if the removal could not be logged. Nothing was removed then.
+  /// After a soft purge, the responses are stale in every thread and process when it returns.
+  ///
+  /// - Parameters:
+  ///   - scope: The responses to purge.
+  ///   - mode: Whether they are removed or become stale. Hard by default.
+  /// - Returns: The number of covered entries, the size of their bodies in bytes, and the number of other entries,
+  ///   counted immediately before the purge. Nil for a URL that cannot be cached.
+  /// - Throws: `StoreError` of the module `ResponseStore` if the purge could not be logged. Nothing was purged then.
   /// - Complexity: O(entries), because it counts them.
   @discardableResult
-  public func remove(_ scope: PurgeScope) throws -> (entryCount: Int, byteCount: Int, keptCount: Int)? {
+  public func remove(
+    _ scope: PurgeScope, mode: PurgeMode = .hard
+  ) throws -> (entryCount: Int, byteCount: Int, keptCount: Int)? {
     guard let scope = scope.removalScope else { return nil }
     let count = count(scope)
-    try store.removeOrThrow(scope)
-    store.applyRemovals()
+    try store.removeOrThrow(scope, isSoft: mode == .soft)
+    // A soft purge frees no space, and marking many responses would take long. The next writer does it.
+    if mode == .hard { store.applyRemovals() }
     return (count.entryCount, count.byteCount, count.keptCount)
   }
 
   /// Purges a directory that cannot be opened because other processes use all reader slots.
   ///
-  /// Unlike ``remove(_:)``, it neither counts entries nor frees disk space; the other processes free the space.
+  /// Unlike ``remove(_:mode:)``, it neither counts entries nor frees disk space; the other processes free the space.
   ///
+  /// - Parameters:
+  ///   - scope: The responses to purge.
+  ///   - mode: Whether they are removed or become stale. Hard by default.
+  ///   - directory: The cache's directory.
   /// - Returns: False for a URL that cannot be cached.
   /// - Throws: `StoreError` of the module `ResponseStore`: the directory or the store in it is missing, corrupt, or not
   ///   a store of this library; no other process uses it; or the removal could not be logged. Nothing was removed then.
-  public static func remove(_ scope: PurgeScope, fromDirectoryInUse directory: URL) throws -> Bool {
+  public static func remove(
+    _ scope: PurgeScope, mode: PurgeMode = .hard, fromDirectoryInUse directory: URL
+  ) throws -> Bool {
     guard let scope = scope.removalScope else { return false }
-    try ResponseStore.remove(scope, fromStoreInUseAt: directory.path)
+    try ResponseStore.remove(scope, isSoft: mode == .soft, fromStoreInUseAt: directory.path)
     return true
   }
 

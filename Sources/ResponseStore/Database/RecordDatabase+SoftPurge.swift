@@ -12,7 +12,7 @@ extension RecordDatabase {
   ) throws(LMDBError) -> [UInt64] {
     var rows: [UInt64] = []
     try heads.forEachRow(among: rowIDs, in: transaction) { (rowID, record) in
-      if let head = RecordHeaderView(record), purges.freshness(rowID: rowID, head) != nil { rows.append(rowID) }
+      if let head = RecordHeaderView(record), purges.unmarkedFreshness(rowID: rowID, head) != nil { rows.append(rowID) }
     }
     return rows.sorted()
   }
@@ -46,7 +46,7 @@ extension RecordDatabase {
   ) throws(LMDBError) -> Bool {
     let change = try heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
       record.withUnsafeBytes { record -> (old: Date?, record: [UInt8])? in
-        guard let head = RecordHeaderView(record), let marked = purges.freshness(rowID: rowID, head),
+        guard let head = RecordHeaderView(record), let marked = purges.unmarkedFreshness(rowID: rowID, head),
           head.hasRightChecksum
         else { return nil }
         var copy = [UInt8](record)
@@ -74,7 +74,7 @@ extension RecordDatabase {
 
 extension [Tombstone] {
   /// The freshness of a record that soft tombstones cover and have not marked; nil if there is nothing to mark.
-  fileprivate func freshness(rowID: UInt64, _ head: RecordHeaderView) -> FreshnessInfo? {
+  func unmarkedFreshness(rowID: UInt64, _ head: RecordHeaderView) -> FreshnessInfo? {
     guard let date = softTime(rowID: rowID, head) else { return nil }
     let freshness = head.freshness
     let marked = freshness.softPurged(at: date)

@@ -1,7 +1,7 @@
 import FoundationEssentials
 import LMDB
 
-/// A removal that hides responses now.
+/// A removal that hides responses now, or makes responses stale that are not marked yet.
 package struct RemovalInForce: Sendable {
   /// The progress of a removal.
   package enum Stage: Sendable {
@@ -9,6 +9,8 @@ package struct RemovalInForce: Sendable {
     case logged
     /// In the database: its responses are being deleted.
     case deleting
+    /// In the database: the responses of this soft removal are being marked.
+    case marking
     /// Hides the records of a key while the index is rebuilt.
     case hidingKey
   }
@@ -17,9 +19,11 @@ package struct RemovalInForce: Sendable {
   package let sequence: UInt64?
   /// The responses that it covers.
   package let scope: RemovalScope
+  /// Whether it keeps the responses and makes them stale.
+  package let isSoft: Bool
   /// The progress.
   package let stage: Stage
-  /// The number of covered responses that are still on disk.
+  /// The number of covered responses that are still on disk, or of a soft removal still to be marked.
   ///
   /// A response that several removals cover counts for the first of them.
   package var entryCount = 0
@@ -29,7 +33,7 @@ package struct RemovalInForce: Sendable {
 
 /// The removals of a store, and its removal log.
 package struct RemovalOverview: Sendable {
-  /// The removals that hide responses now, in their order.
+  /// The removals that affect responses now, in their order.
   package var removals: [RemovalInForce]
   /// The number of the last removal.
   package let lastSequence: UInt64
@@ -40,7 +44,7 @@ package struct RemovalOverview: Sendable {
 }
 
 extension ResponseStore {
-  /// Returns the removals in force, with the responses that are still to be deleted.
+  /// Returns the removals in force, with the responses that are still to be deleted or marked.
   ///
   /// - Parameter progress: Receives the number of examined records and their total, periodically.
   /// - Returns: Nil if the store cannot be read.
@@ -58,7 +62,7 @@ extension ResponseStore {
         removals: purges.map { purge in
           RemovalInForce(
             sequence: purge.sequence == .max ? nil : purge.sequence, scope: purge.scope,
-            stage: purge.metaKey.isEmpty ? .logged : purge.sequence == .max ? .hidingKey : .deleting)
+            isSoft: purge.mode != .hard, stage: purge.stage)
         }, lastSequence: context.removalLog.sequence, lastApplied: lastApplied, slotCount: context.removalLog.slotCount)
       try count(purges, in: &overview, progress: progress)
       return overview
@@ -88,7 +92,7 @@ extension ResponseStore {
           }
           rowCount += 1
           if let head = RecordHeaderView(record), head.hasRightChecksum,
-            let index = purges.firstIndex(where: { $0.covers(rowID: rowID, layout: head) })
+            let index = purges.firstIndex(where: { $0.hasToChange(rowID: rowID, head) })
           {
             overview.removals[index].entryCount += 1
             overview.removals[index].byteCount += head.bodyByteCount
@@ -100,6 +104,19 @@ extension ResponseStore {
       done += rowCount
       progress(done, total)
     }
+  }
+}
+
+extension Tombstone {
+  fileprivate var stage: RemovalInForce.Stage {
+    if metaKey.isEmpty { return .logged }
+    if sequence == .max { return .hidingKey }
+    return mode == .hard ? .deleting : .marking
+  }
+
+  /// Whether the record is still to be deleted or marked.
+  fileprivate func hasToChange(rowID: UInt64, _ head: RecordHeaderView) -> Bool {
+    mode == .hard ? covers(rowID: rowID, layout: head) : [self].unmarkedFreshness(rowID: rowID, head) != nil
   }
 }
 
