@@ -101,6 +101,7 @@ extension CachingClient {
     let plan = Plan(
       request: request, key: key, entry: entry, conditional: Reuse.validation(of: entry),
       rule: .staleWhileRevalidate, forward: .stale)
+    counters.activity.add(1, .backgroundRevalidations)
     fetch.start { await self.performFetch(plan, in: fetch, over: transport) }
   }
 
@@ -146,6 +147,7 @@ extension CachingClient {
   private func receive(_ arrival: Arrival, _ plan: Plan, in fetch: InFlightFetch<Storage.Entry>) async {
     let incoming = arrival.response
     let status = incoming.head.status
+    if status >= 500 { counters.activity.add(1, .originServerErrors) }
     if incoming.usedUnseenCredentials {
       counters.refuse(.unseenCredentials)
       return passThrough(incoming, plan, refused: .unseenCredentials, in: fetch)
@@ -177,7 +179,7 @@ extension CachingClient {
   ) {
     recordShareability(false, plan, status: incoming.head.status)
     inFlightFetches.finish(fetch)
-    let body = incoming.lengthCheckedBody(for: plan.request)
+    let body = counters.countingBytes(of: incoming.lengthCheckedBody(for: plan.request))
     fetch.deliver(.success(networkResponse(incoming, body: body, plan.rule, plan.forward, refused: refusal)))
     fetch.resolve(.notShareable)
   }
@@ -195,6 +197,7 @@ extension CachingClient {
   func fail(_ error: any Error, _ plan: Plan, in fetch: InFlightFetch<Storage.Entry>) {
     // A cancelled fetch does not mean that the origin is unreachable.
     let isCancelled = error is CancellationError || Task.isCancelled
+    if !isCancelled { counters.activity.add(1, .originFailures) }
     let stale = isCancelled ? nil : staleResponse(plan, after: .unreachable, of: fetch)
     inFlightFetches.finish(fetch)
     if let stale { fetch.deliver(.success(stale)) } else { fetch.deliver(.failure(error)) }

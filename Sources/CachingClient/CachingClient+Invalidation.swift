@@ -16,9 +16,9 @@ extension CachingClient {
       case "POST": .postNotCached
       default: .methodNotCached
       }
+    let body = counters.countingBytes(of: incoming.lengthCheckedBody(for: request))
     return networkResponse(
-      incoming, body: incoming.lengthCheckedBody(for: request), rule, refusal == nil ? .bypass : .method,
-      refused: refusal ?? rule)
+      incoming, body: body, rule, refusal == nil ? .bypass : .method, refused: refusal ?? rule)
   }
 
   /// Removes stored responses and revokes the permits of the fetches that could store them again.

@@ -66,6 +66,7 @@ extension CachingClient {
         if refusal == .bodyTooLarge { await dropOutdated(plan, status: proposal.status) }
         return passThrough(incoming, plan, refused: refusal, in: fetch)
       }
+      counters.activity.add(bytes.count, .originBytes)
       let isStored = await finish(proposal, body: bytes, plan, in: fetch)
       return fetch.deliver(
         .success(networkResponse(incoming, body: incoming.body, plan.rule, plan.forward, isStored: isStored, age: age)))
@@ -89,6 +90,7 @@ extension CachingClient {
     do {
       for try await chunk in body {
         received += chunk.count
+        counters.activity.add(chunk.count, .originBytes)
         fetch.recordProgress()
         if isCollecting, !collector.append(chunk) {
           isCollecting = false

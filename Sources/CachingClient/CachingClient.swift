@@ -1,5 +1,6 @@
 public import FoundationEssentials
 public import HTTPCaching
+public import ResponseStore
 
 /// An HTTP cache in front of any transport.
 ///
@@ -34,7 +35,7 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
   private let bodyLimit: @Sendable () -> Int
   @usableFromInline let clock: @Sendable () -> Date
   let inFlightFetches: InFlightFetches<Storage.Entry>
-  @usableFromInline let counters = RequestCounters()
+  @usableFromInline let counters: RequestCounters
 
   /// Creates a caching client.
   ///
@@ -63,6 +64,7 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
     self.options = options
     self.bodyLimit = bodyLimit
     self.clock = clock
+    counters = RequestCounters(activity: (storage as? any CountsActivity)?.activity ?? ActivityReference())
     inFlightFetches = InFlightFetches { key in
       StorePermit(token: storage.removalToken) {
         guard storage.hasRemovals(since: $0) else { return .none }
@@ -97,12 +99,13 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
   package func storedResponse(
     to request: ClientRequest, otherwise other: inout LookupResult<Storage.Entry>?
   ) -> Response? {
+    let timer = counters.begin()
     let result = evaluate(request)
     guard case .response(let response, revalidating: nil) = result else {
       other = result
       return nil
     }
-    counters.countHit(response.source)
+    counters.countHit(timer, response.source, byteCount: response.knownByteCount)
     return response
   }
 
@@ -118,11 +121,30 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
     try await respond(to: request, over: transport, after: nil)
   }
 
-  /// Returns the response to a request.
+  /// Returns the response to a request, and counts it.
   ///
   /// - Parameter lookup: The result of a lookup that the caller has just made; nil to make one.
   package func respond(
     to request: ClientRequest, over transport: some Transport, after lookup: LookupResult<Storage.Entry>?
+  ) async throws -> Response {
+    let start = ActivityReference.nanoseconds
+    var isForwarded = false
+    do {
+      let response = try await respond(to: request, over: transport, after: lookup, isForwarded: &isForwarded)
+      counters.countFetch(response.source, isForwarded: isForwarded, since: start)
+      return response
+    } catch {
+      if !(error is CancellationError) { counters.activity.add(1, .failed) }
+      throw error
+    }
+  }
+
+  /// Returns the response to a request.
+  ///
+  /// - Parameter isForwarded: Set if the request was sent without a lookup.
+  private func respond(
+    to request: ClientRequest, over transport: some Transport, after lookup: LookupResult<Storage.Entry>?,
+    isForwarded: inout Bool
   ) async throws -> Response {
     var lookup = lookup
     var isUnshared = false
@@ -132,12 +154,16 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
     var deadline: ContinuousClock.Instant?
     while true {
       var plan: FetchPlan<Storage.Entry>
+      // A lookup that was made before cannot be timed.
+      let timer = counters.begin(isTimed: lookup == nil)
       switch lookup.take() ?? evaluate(request) {
       case .response(let response, let stale):
-        counters.countHit(response.source)
+        counters.countHit(timer, response.source, byteCount: response.knownByteCount)
         if let stale { revalidateInBackground(request, stale, over: transport) }
         return response
-      case .bypass(let rule): return try await forward(request, over: transport, because: rule)
+      case .bypass(let rule):
+        isForwarded = true
+        return try await forward(request, over: transport, because: rule)
       case .fetch(let made): plan = made
       }
       // The caller may have completed the request since its lookup.

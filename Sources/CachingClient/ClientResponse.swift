@@ -1,3 +1,4 @@
+public import FoundationEssentials
 public import HTTPCaching
 
 /// The source of a response.
@@ -72,6 +73,13 @@ public struct ClientResponse<Entry: StoredResponseMetadata & Sendable>: Sendable
   /// store.
   public var storageRefusal: Rule? {
     if case .refused(_, let rule) = content { rule } else { nil }
+  }
+
+  /// The size of the body if the bytes are in memory or are those of the entry; otherwise 0.
+  @inlinable
+  var knownByteCount: Int {
+    if case .bytes(let bytes) = body.source { return bytes.count }
+    return entry?.bodyByteCount ?? 0
   }
 
   /// Whether this response is the complete ``entry``: its status, its fields with an Age, and for a GET its body.

@@ -32,6 +32,14 @@ extension ResponseStore {
       queuedByteCount: queue.withLock { $0.heldByteCount })
   }
 
+  /// The counts of all processes that use or used the directory; nil if their file could not be created.
+  ///
+  /// Costs some microseconds.
+  public var directoryStatistics: DirectoryStatistics? { context.counts.activity.file?.statistics }
+
+  /// The counters of the directory.
+  package var activity: ActivityReference { context.counts.activity }
+
   /// The bytes on disk beyond the capacity and its 10%: more than 0 while a lower capacity is being applied. Constant
   /// time.
   public var excessByteCount: Int { space.excessByteCount }

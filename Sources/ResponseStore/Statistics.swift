@@ -79,6 +79,8 @@ final class StoreCounters: Sendable {
   let mapFullRetries = Atomic<Int>(0)
   let commits = Atomic<Int>(0)
   private let removals = Monitor<[RemovalReason: Int]>([:])
+  /// The counters of the directory, which all processes share.
+  let activity = ActivityReference()
 
   deinit {
     lookups.destroy()
@@ -87,6 +89,23 @@ final class StoreCounters: Sendable {
   func countRemovals(_ count: Int, _ reason: RemovalReason) {
     guard count > 0 else { return }
     removals.withLock { $0[reason, default: 0] += count }
+    activity.add(count, reason.counter)
+  }
+
+  /// Counts in this process and for the directory.
+  func count(_ count: Int, _ counter: CounterWord) {
+    guard count > 0 else { return }
+    switch counter {
+    case .writes: writes.add(count, ordering: .relaxed)
+    case .updates: updates.add(count, ordering: .relaxed)
+    case .droppedWrites: droppedWrites.add(count, ordering: .relaxed)
+    case .supersededWrites: supersededWrites.add(count, ordering: .relaxed)
+    case .corruptRecords: corruptRecords.add(count, ordering: .relaxed)
+    case .mapFullRetries: mapFullRetries.add(count, ordering: .relaxed)
+    case .commits: commits.add(count, ordering: .relaxed)
+    default: break
+    }
+    activity.add(count, counter)
   }
 
   var removalCounts: [RemovalReason: Int] { removals.withLock { $0 } }

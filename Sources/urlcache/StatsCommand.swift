@@ -4,13 +4,18 @@ import LMDBURLCache
 /// `urlcache stats`: summarizes the contents of a directory.
 enum StatsCommand: Command {
   static let manual = CommandHelp(
-    name: "stats", summary: "Shows statistics of a cache's directory.", usage: ["DIR [--details] [--json]"],
+    name: "stats", summary: "Shows statistics of a cache's directory.",
+    usage: ["DIR [--details] [--json]", "DIR --prometheus"],
     discussion: """
       Shows the number of responses in the cache in DIR, their size and the size on disk, the capacity, and when the
       oldest and the newest response were stored. The cache maintains these numbers, so this is fast for any number of
       responses. Purged responses count until they are deleted. If a purge or a lower capacity is still being applied,
-      shows how much is left. Other processes can use the cache at the same time. Nothing is changed, and no cache is
-      created.
+      shows how much is left.
+
+      The counts of requests are those of all processes that use or used the cache, since the time that is shown. They
+      begin at zero if their file is lost or damaged. One in 64 hits is timed.
+
+      Other processes can use the cache at the same time. Nothing is changed, and no cache is created.
       """,
     operandName: "the directory", operandCount: 1...1,
     options: [
@@ -23,11 +28,19 @@ enum StatsCommand: Command {
         name: "json",
         help:
           "Prints a JSON object; sizes are in bytes, dates in UTC. Values that require\n--details are null without it."),
+      Option(name: "prometheus", help: "Prints Prometheus' text format, as for its textfile collector."),
     ],
     failure: "there is no cache in DIR, or it cannot be read")
 
   static func run(_ arguments: Arguments) async throws -> ExitCode {
+    if arguments.has("prometheus"), arguments.has("json") || arguments.has("details") {
+      throw UsageError("--prometheus cannot be combined with --json or --details")
+    }
     let directory = try CacheDirectory(existingAt: URL(fileURLWithPath: arguments.operands[0]))
+    if arguments.has("prometheus") {
+      try Output.write(directory.prometheusText())
+      return .success
+    }
     let numbers = Numbers(directory, details: arguments.has("details") ? Details(directory, now: Date()) : nil)
     try Output.write(arguments.has("json") ? numbers.json.pretty : numbers.text)
     return .success
@@ -68,6 +81,7 @@ private struct Numbers {
   private let pendingPurgeCount: Int
   private let storedTimes: ClosedRange<Date>?
   private let details: Details?
+  private let activity: ActivityReport?
 
   init(_ directory: CacheDirectory, details: Details?) {
     path = directory.path
@@ -78,6 +92,7 @@ private struct Numbers {
     excessByteCount = directory.excessByteCount
     pendingPurgeCount = directory.pendingPurgeCount
     storedTimes = directory.storedTimes
+    activity = directory.statistics.map { ActivityReport(counts: $0) }
     self.details = details
   }
 
@@ -99,6 +114,7 @@ private struct Numbers {
       "pendingPurgeCount": .number(pendingPurgeCount),
       "oldestStoredAt": .date(storedTimes?.lowerBound),
       "newestStoredAt": .date(storedTimes?.upperBound),
+      "activity": activity?.json ?? .null,
     ]
   }
 
@@ -132,6 +148,7 @@ private struct Numbers {
     if let times = storedTimes {
       rows.append(["Stored", "\(Format.localTime(times.lowerBound)) to \(Format.localTime(times.upperBound))"])
     }
+    if let activity { rows += activity.rows }
     return Format.table(rows, rightAligned: [])
   }
 }

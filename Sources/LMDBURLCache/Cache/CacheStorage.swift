@@ -11,7 +11,7 @@ import ResponseStore
 ///
 /// Only a subclass uses the detour through `cachedResponse(for:)` and `storeCachedResponse(_:for:)`, which it may
 /// override.
-struct CacheStorage: ResponseStorage {
+struct CacheStorage: ResponseStorage, CountsActivity {
   /// A stored response as the caching client uses it.
   struct Entry: StoredResponseMetadata, Sendable {
     let cached: LMDBCachedURLResponse
@@ -28,6 +28,8 @@ struct CacheStorage: ResponseStorage {
   let tiers: TieredStorage
   /// The detour of a subclass; nil for an `LMDBURLCache` itself.
   let detour: SubclassDetour?
+
+  var activity: ActivityReference { tiers.activity }
 
   // MARK: Lookups
 

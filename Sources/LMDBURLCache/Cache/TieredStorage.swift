@@ -21,6 +21,8 @@ final class TieredStorage: Sendable {
   /// Set by the initializer, when a disk capacity is first set, or when a store appears in the directory. Replaced when
   /// a failed store is reopened.
   let openStore = AtomicStoreReference()
+  /// The counters of the directory, once a store is open.
+  let activity = ActivityReference()
   private let diskLimit: Atomic<Int>
   /// The lock for changes of the disk capacity and for reopening.
   let resizing = Mutex<Void>(())
@@ -64,6 +66,7 @@ final class TieredStorage: Sendable {
   /// Sets the open store, which from then on drops copies in the memory tier when another cache of this process writes.
   func setStore(_ store: ResponseStore) {
     store.add(memory)
+    activity.use(store.activity.file)
     openStore.set(store)
   }
 
@@ -165,7 +168,10 @@ final class TieredStorage: Sendable {
     _ key: RequestKey, url: URL? = nil, leavingBodiesBeyond limit: Int? = nil, where matches: (VaryKey) -> Bool
   ) -> LMDBCachedURLResponse? {
     let usesMemory = memory.capacityByteCount > 0
-    if usesMemory, let entry = memory.lookup(key, where: matches), let response = use(entry) { return response }
+    if usesMemory, let entry = memory.lookup(key, where: matches), let response = use(entry) {
+      activity.countMemoryLookup()
+      return response
+    }
     guard let store else {
       openStore.use { reopenIfFailed($0) }
       openDiskIfWaiting()

@@ -106,6 +106,11 @@ public final class CacheDirectory: Sendable {
   /// The cache that uses the directory reduces them.
   public var excessByteCount: Int { store.excessByteCount }
 
+  /// The counts of all processes that use or used the directory; nil if it has none yet.
+  ///
+  /// Costs some microseconds. A cache creates the counters when it opens the directory.
+  public var statistics: DirectoryStatistics? { store.directoryStatistics }
+
   /// The number of purges whose responses are hidden but not yet deleted from the disk.
   public var pendingPurgeCount: Int { store.pendingRemovalCount }
 

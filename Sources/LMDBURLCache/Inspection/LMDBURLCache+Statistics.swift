@@ -2,26 +2,29 @@ import CachingClient
 import ResponseStore
 
 extension LMDBURLCache {
-  /// Counters of this process's use of a cache, and the cache's present contents.
+  /// Counters of a cache, and its present contents.
   ///
   /// The numbers are not a consistent snapshot.
   public struct Statistics: Sendable, Hashable {
-    /// Requests of sessions and of ``LMDBURLCache/data(for:)`` by the source of the response.
+    /// Requests of this process's sessions and of ``LMDBURLCache/data(for:)``, by the source of the response.
     public var requests: ClientStatistics
-    /// The disk tier: lookups, writes, removals by reason, bytes and entries. Nil without a disk tier.
+    /// The disk tier: this process's lookups, writes and removals by reason, and the bytes and entries of the store.
+    /// Nil without a disk tier.
     public var disk: StoreStatistics?
+    /// The counts of all processes that use or used the directory. Nil without a disk tier.
+    public var directory: DirectoryStatistics?
     /// The number of responses in the memory tier.
     public var memoryEntryCount: Int
     /// The size of the memory tier in bytes.
     public var memoryByteCount: Int
   }
 
-  /// The statistics of this cache in this process.
+  /// The statistics of this cache in this process, and of its directory.
   ///
   /// - Complexity: O(entries in the memory tier), which are counted; the rest is constant.
   public var statistics: Statistics {
     Statistics(
-      requests: cachingClient.statistics, disk: core.store?.statistics, memoryEntryCount: core.memory.entryCount,
-      memoryByteCount: core.memory.byteCount)
+      requests: cachingClient.statistics, disk: core.store?.statistics, directory: core.store?.directoryStatistics,
+      memoryEntryCount: core.memory.entryCount, memoryByteCount: core.memory.byteCount)
   }
 }

@@ -126,6 +126,7 @@ final class StoreContext: Sendable {
       ).exchanged
     else { return }
     Self.failedStoreCount.add(1, ordering: .sequentiallyConsistent)
+    counts.activity.add(1, .failures)
     if marksDataFailed { storeDirectory.markFailed() }
     log(.failed, "The store failed and is offline: \(reason). Lookups miss until it is reopened")
     wakeMaintenance()

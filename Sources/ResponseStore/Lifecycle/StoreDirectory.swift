@@ -11,6 +11,7 @@ import LMDB
 /// | `LMDBURLCache.opening` | exists while a process opens the data; after two crashes the data is quarantined |
 /// | `LMDBURLCache.removals` | ``RemovalLog`` |
 /// | `LMDBURLCache.index` | ``RecordIndex`` |
+/// | `LMDBURLCache.counters` | ``ActivityFile`` |
 /// | `open.lock` | locked (`flock`) while a process opens, so that opens take turns |
 /// | `users.lock` | lock shared while the data is open; exclusive to replace the data. Has the ``SharedStatusPage`` |
 ///
@@ -263,7 +264,7 @@ final class StoreDirectory: @unchecked Sendable {
 
   private static let fileNames =
     [DataFile.name, "lock.mdb", "users.lock", "open.lock"]
-    + ["store", "condemned", "opening", "removals", "index"].map { "LMDBURLCache." + $0 }
+    + ["store", "condemned", "opening", "removals", "index", "counters"].map { "LMDBURLCache." + $0 }
     + quarantineSuffixes.map { DataFile.name + "." + $0 }
 
   /// The bytes that the directory's files take on disk: their allocated blocks.

@@ -144,6 +144,7 @@ struct StoreOpener {
     }
     switch contents {
     case .store(let database):
+      openActivity()
       do throws(StoreError) {
         return try ready(database, isAlone: isAlone)
       } catch {
@@ -191,6 +192,13 @@ struct StoreOpener {
       log("The capacity could not be applied while opening: \(error)")
     }
     return store
+  }
+
+  /// Maps the counters that all processes share. Without them, for example on a full disk, the store works as usual.
+  func openActivity() {
+    let creates = !options.opensExistingOnly
+    counts.activity.use(ActivityFile.open(path: directory.path(of: ActivityLayout.fileName), creates: creates))
+    if creates { counts.activity.add(1, .opens) }
   }
 
   private func recreate(as suffix: String, because reason: String) throws(StoreError) -> ResponseStore {

@@ -53,6 +53,7 @@ final class Remover: Sendable {
       context.fail("a removal could not be made durable (\(error))")
       return nil
     }
+    context.counts.count(1, .purges)
     context.removals.catchUp()
     guard options.runsInBackground else {
       writer.writePending()

@@ -20,6 +20,7 @@ final class Reader: Sendable {
   private let environment: Unretained<Environment>
   private let index: Unretained<IndexFile>
   private let lookups: StripedLookupCounter
+  private let activity: Unretained<ActivityReference>
   private let unretainedContext: Unretained<StoreContext>
   private let unretainedChecker: Unretained<StructureChecker>
   private let opensExistingOnly: Bool
@@ -38,6 +39,7 @@ final class Reader: Sendable {
     environment = context.environment
     index = context.index
     lookups = context.counts.lookups
+    activity = Unretained(context.counts.activity)
     unretainedContext = Unretained(context)
     unretainedChecker = Unretained(checker)
     opensExistingOnly = context.options.opensExistingOnly
@@ -54,6 +56,7 @@ final class Reader: Sendable {
   @inline(__always)
   func count(isHit: Bool) {
     lookups.count(isHit: isHit)
+    activity.use { $0.countLookup(isHit: isHit) }
   }
 
   /// See ``ResponseStore/lookup(_:where:)``.
@@ -348,7 +351,7 @@ final class Reader: Sendable {
 
   func reportCorruptRecord(_ rowID: UInt64) {
     guard queue.update({ $0.addDamaged(rowID) }) else { return }
-    context.counts.corruptRecords.add(1, ordering: .relaxed)
+    context.counts.count(1, .corruptRecords)
     context.log(
       .damagedRecord, "A stored response is corrupt (checksum mismatch); it is treated as a miss and will be deleted")
     checker.request()

@@ -148,7 +148,7 @@ final class DiskSpace: Sendable {
 
   /// Counts a commit. Call this after every commit of records.
   func noteCommit() {
-    context.counts.commits.add(1, ordering: .relaxed)
+    context.counts.count(1, .commits)
     do throws(LMDBError) {
       try database.environment.extendFileToLastPage()
     } catch {

@@ -10,6 +10,8 @@ struct WriteBatch {
 /// The result of a transaction, counted once it is committed.
 struct WriteResult {
   var writes = 0
+  /// The bytes of their record headers and bodies.
+  var writtenByteCount = 0
   var updates = 0
   var dropped = 0
   var removed: [RemovalReason: Int] = [:]

@@ -47,7 +47,7 @@ final class WriteIntake: Sendable {
     {
       return true
     }
-    context.counts.droppedWrites.add(1, ordering: .relaxed)
+    context.counts.count(1, .droppedWrites)
     discardStored(response)
     return false
   }
@@ -63,7 +63,7 @@ final class WriteIntake: Sendable {
   ) -> Bool {
     defer { copyHolders.dropCopies(of: stored.key, except: holder) }
     guard let snapshot = removalSequence(ofUpdate: stored, askedAt: token) else {
-      context.counts.droppedWrites.add(1, ordering: .relaxed)
+      context.counts.count(1, .droppedWrites)
       return false
     }
     let response = NewResponse(
@@ -74,7 +74,7 @@ final class WriteIntake: Sendable {
       response, storedAt: stored.storedAt, purpose: .replaceHead, rowID: rowID,
       original: rowID == 0 ? stored.staged : nil, bodyChecksum: stored.withHead { $0.bodyChecksum },
       snapshot: snapshot, waitsForSpace: waitsForSpace)
-    if !isAccepted { context.counts.droppedWrites.add(1, ordering: .relaxed) }
+    if !isAccepted { context.counts.count(1, .droppedWrites) }
     return isAccepted
   }
 
@@ -188,7 +188,7 @@ final class WriteIntake: Sendable {
       }
     }
     pendingWrites.insert(write, inPlaceOf: superseded)
-    if let superseded, !superseded.isDiscard { context.counts.supersededWrites.add(1, ordering: .relaxed) }
+    if let superseded, !superseded.isDiscard { context.counts.count(1, .supersededWrites) }
     // The writer ignores failed discards until it retries them.
     let isFirst = !queue.hasWrites || queue.retriesAt != nil
     queue.add(write, inPlaceOf: superseded)

@@ -178,7 +178,7 @@ final class Writer: Sendable {
   /// Frees space so that the same batch may succeed when it is retried. Returns false if that is pointless.
   private func freeSpaceForRetry(_ error: LMDBError, for batch: inout WriteBatch, round: Int) -> Bool {
     if error.code == .mapFull || error.code == .transactionFull {
-      context.counts.mapFullRetries.add(1, ordering: .relaxed)
+      context.counts.count(1, .mapFullRetries)
       // Usually enough pages are free, but not contiguous.
       if round == 1 {
         batch.writes = batch.writes.map(\.withSinglePageChunks)
@@ -224,9 +224,10 @@ final class Writer: Sendable {
 
   private func count(_ result: WriteResult) {
     for (response, rowID) in result.rows { response.setRowID(rowID) }
-    context.counts.writes.add(result.writes, ordering: .relaxed)
-    context.counts.updates.add(result.updates, ordering: .relaxed)
-    context.counts.droppedWrites.add(result.dropped, ordering: .relaxed)
+    context.counts.count(result.writes, .writes)
+    context.counts.count(result.writtenByteCount, .writtenBytes)
+    context.counts.count(result.updates, .updates)
+    context.counts.count(result.dropped, .droppedWrites)
     for (reason, count) in result.removed { context.counts.countRemovals(count, reason) }
   }
 
@@ -312,6 +313,7 @@ final class Writer: Sendable {
       head: write.head, body: write.bodyApart, writtenBodyID: bodyID, counters: &counters, in: transaction)
     result.rows.append((write, inserted.rowID))
     result.writes += 1
+    result.writtenByteCount += write.head.bytes.count + write.bodyApart.count
     if inserted.replaced > 0 { result.removed[.replaced, default: 0] += inserted.replaced }
     if inserted.pushedOut > 0 { result.removed[.tooManyVariants, default: 0] += inserted.pushedOut }
   }
@@ -319,7 +321,7 @@ final class Writer: Sendable {
   // MARK: Failure
 
   private func noteLoss(of writes: [PendingWrite], _ cause: LMDBError?) {
-    context.counts.droppedWrites.add(writes.count { !$0.isDiscard }, ordering: .relaxed)
+    context.counts.count(writes.count { !$0.isDiscard }, .droppedWrites)
     queue.withLock { $0.noteLoss(of: writes, cause) }
   }
 

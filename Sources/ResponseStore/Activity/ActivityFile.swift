@@ -1,0 +1,103 @@
+import Glibc
+import Synchronization
+
+/// The mapped file of the counters that all processes of a directory share, and that outlive them.
+///
+/// Counting changes words in memory. The page cache keeps them when a process dies, so a killed process loses at most
+/// the event that it was counting. Nothing syncs the file. It is advisory: a file that is missing, too short, of another
+/// version or implausible is replaced by one that begins at zero.
+///
+/// `@unchecked Sendable`: the pointer is constant, and every access to its memory is atomic.
+package final class ActivityFile: @unchecked Sendable {
+  let base: UnsafeMutableRawPointer
+
+  private init(mapped base: UnsafeMutableRawPointer) {
+    self.base = base
+  }
+
+  deinit {
+    munmap(base, ActivityLayout.byteCount)
+  }
+
+  /// Maps the file of a directory.
+  ///
+  /// Call this with the directory's open lock, unless `creates` is false.
+  ///
+  /// - Parameters:
+  ///   - path: The path of the file.
+  ///   - creates: Whether to create a file that is missing or cannot be used.
+  /// - Returns: Nil if there is no usable file, or none could be created.
+  static func open(path: String, creates: Bool) -> ActivityFile? {
+    if let file = openExisting(path: path, extends: creates) { return file }
+    return creates ? create(path: path) : nil
+  }
+
+  private static func openExisting(path: String, extends: Bool) -> ActivityFile? {
+    // A FIFO of this name must not make the process wait.
+    let descriptor = Glibc.open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
+    guard descriptor >= 0 else { return nil }
+    defer { close(descriptor) }
+    var status = stat()
+    guard fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG else { return nil }
+    if status.st_size < off_t(ActivityLayout.byteCount) {
+      // Other processes may have mapped the file before it was truncated. Give them their pages back.
+      if extends { _ = posix_fallocate(descriptor, 0, off_t(ActivityLayout.byteCount)) }
+      return nil
+    }
+    guard let file = map(descriptor) else { return nil }
+    return file.isPlausible ? file : nil
+  }
+
+  /// Creates the file under another name and renames it, so that no process maps an unfinished one.
+  private static func create(path: String) -> ActivityFile? {
+    let temporary = path + ".new"
+    unlink(temporary)
+    let descriptor = Glibc.open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0o600)
+    guard descriptor >= 0 else { return nil }
+    defer { close(descriptor) }
+    // Allocated: a mapped page that finds no space on a full disk would raise a signal.
+    guard posix_fallocate(descriptor, 0, off_t(ActivityLayout.byteCount)) == 0, let file = map(descriptor) else {
+      unlink(temporary)
+      return nil
+    }
+    file.setHeader()
+    guard rename(temporary, path) == 0 else {
+      unlink(temporary)
+      return nil
+    }
+    return file
+  }
+
+  private static func map(_ descriptor: CInt) -> ActivityFile? {
+    let mapped = mmap(nil, ActivityLayout.byteCount, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0)
+    guard let mapped, mapped != MAP_FAILED else { return nil }
+    return ActivityFile(mapped: mapped)
+  }
+
+  private func setHeader() {
+    var now = timespec()
+    clock_gettime(CLOCK_REALTIME, &now)
+    header(ActivityLayout.HeaderWord.byteCount).pointee.store(UInt64(ActivityLayout.byteCount), ordering: .relaxed)
+    header(ActivityLayout.HeaderWord.start).pointee.store(
+      UInt64(now.tv_sec) * 1_000_000_000 + UInt64(now.tv_nsec), ordering: .relaxed)
+    header(ActivityLayout.HeaderWord.magic).pointee.store(ActivityLayout.magic, ordering: .releasing)
+  }
+
+  func header(_ word: Int) -> UnsafeMutablePointer<Atomic<UInt64>> { ActivityLayout.word(base, word * 8) }
+
+  /// Whether the file is of this version, and no counter has a value that it cannot have reached.
+  private var isPlausible: Bool {
+    guard header(ActivityLayout.HeaderWord.magic).pointee.load(ordering: .acquiring) == ActivityLayout.magic,
+      header(ActivityLayout.HeaderWord.byteCount).pointee.load(ordering: .relaxed) == UInt64(ActivityLayout.byteCount)
+    else { return false }
+    let offsets =
+      Array(stride(from: ActivityLayout.stripesOffset, to: ActivityLayout.refusalsOffset, by: 8))
+      + (0..<ActivityLayout.refusalCount).map {
+        ActivityLayout.refusalsOffset + $0 * ActivityLayout.refusalByteCount + 8
+      }
+      + Array(stride(from: ActivityLayout.hitLatencyOffset, to: ActivityLayout.byteCount, by: 8))
+    return offsets.allSatisfy {
+      ActivityLayout.word(base, $0).pointee.load(ordering: .relaxed) < ActivityLayout.implausibleCount
+    }
+  }
+}

@@ -1,0 +1,134 @@
+import Glibc
+import Synchronization
+
+/// The layout of the file of shared counters, in the machine's byte order: words of 64 bits, each read and written
+/// atomically.
+///
+/// | Byte | Contents |
+/// |---|---|
+/// | 0 | the header: ``HeaderWord`` |
+/// | 4,096 | 64 stripes of ``StripeWord`` |
+/// | 12,288 | ``CounterWord`` |
+/// | 16,384 | 128 refusals: a hash of the rule's ID, a count, and the ID in 48 bytes |
+/// | 24,576 | the histogram of hits |
+/// | 28,672 | the histogram of fetches |
+///
+/// Each histogram has ``LatencyHistogram/bucketCount`` words, and the sum of its durations in the next word.
+enum ActivityLayout {
+  static let fileName = "LMDBURLCache.counters"
+  /// `LMBCCNT1` on a little-endian machine. The last character is the version of this layout.
+  static let magic: UInt64 = 0x3154_4e43_4342_4d4c
+  static let byteCount = 32_768
+  static let stripesOffset = 4096
+  static let stripeByteCount = 128
+  static let stripeCountBits: UInt = 6
+  static let stripeCount = 1 << Int(stripeCountBits)
+  static let countersOffset = 12_288
+  static let refusalsOffset = 16_384
+  static let refusalByteCount = 64
+  static let refusalCount = 128
+  static let maximumRuleByteCount = 48
+  static let hitLatencyOffset = 24_576
+  static let fetchLatencyOffset = 28_672
+
+  /// A hit is timed if the count of its stripe is a multiple of this, which is a power of two.
+  static let hitSampleInterval: UInt64 = 64
+
+  /// No counter reaches this value in use, so a larger one is damage.
+  static let implausibleCount: UInt64 = 1 << 60
+
+  /// The words of the header.
+  enum HeaderWord {
+    static let magic = 0
+    static let byteCount = 1
+    /// The time at which the counts began, in nanoseconds since 1970.
+    static let start = 2
+    /// The monotonic time in nanoseconds until which events are recorded; 0 if no process watches.
+    ///
+    /// In a cache line of its own, because every request reads it.
+    static let watchedUntil = 16
+    /// The number of the file of events, which changes with the file.
+    static let eventFile = 17
+  }
+
+  /// The counters that every hit changes, in two cache lines of each stripe.
+  enum StripeWord: Int {
+    case freshHits = 0
+    case staleHits
+    case hitBytes
+    case memoryLookups
+    case diskLookups
+    case missedLookups
+  }
+
+  static func word(_ base: UnsafeMutableRawPointer, _ byteOffset: Int) -> UnsafeMutablePointer<Atomic<UInt64>> {
+    (base + byteOffset).assumingMemoryBound(to: Atomic<UInt64>.self)
+  }
+
+  /// The stripe of the calling thread.
+  @inline(__always)
+  static func stripe(_ base: UnsafeMutableRawPointer) -> UnsafeMutableRawPointer {
+    // A thread's handle is an address. Multiplying spreads the bits that differ over the upper bits.
+    let thread = UInt(pthread_self()) &* 0x9E37_79B9_7F4A_7C15
+    return base + stripesOffset + Int(thread >> (64 - stripeCountBits)) * stripeByteCount
+  }
+
+  @inline(__always)
+  static func add(_ count: UInt64, _ word: StripeWord, _ stripe: UnsafeMutableRawPointer) {
+    Self.word(stripe, word.rawValue * 8).pointee.wrappingAdd(count, ordering: .relaxed)
+  }
+
+  /// Returns a hash of a rule's ID that is the same in all processes; never 0.
+  static func hash(ofRule rule: String) -> UInt64 {
+    // FNV-1a.
+    max(rule.utf8.reduce(0xcbf2_9ce4_8422_2325) { ($0 ^ UInt64($1)) &* 0x100_0000_01b3 }, 1)
+  }
+}
+
+/// The counters of a directory that change less often than once per hit. The raw value is the position in the file.
+package enum CounterWord: Int, CaseIterable, Sendable {
+  case misses = 0
+  case revalidated
+  case collapsed
+  case staleOnError
+  case bypassed
+  case unavailable
+  case failed
+
+  case backgroundRevalidations = 16
+  case originBytes
+  case originFailures
+  case originServerErrors
+
+  case writes = 32
+  case updates
+  case droppedWrites
+  case supersededWrites
+  case writtenBytes
+  case commits
+  case mapFullRetries
+  case corruptRecords
+  case purges
+  case failures
+  case opens
+
+  case replaced = 64
+  case overCapacity
+  case expired
+  case tooManyVariants
+  case requested
+  case damaged
+}
+
+extension RemovalReason {
+  var counter: CounterWord {
+    switch self {
+    case .replaced: .replaced
+    case .overCapacity: .overCapacity
+    case .expired: .expired
+    case .tooManyVariants: .tooManyVariants
+    case .requested: .requested
+    case .damaged: .damaged
+    }
+  }
+}

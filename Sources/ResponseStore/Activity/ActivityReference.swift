@@ -1,0 +1,148 @@
+import Glibc
+import Synchronization
+
+/// The shared counters that a store or a caching client uses now.
+///
+/// A hit costs one load while there is no file, and a few additions otherwise. All members can be called from any
+/// thread.
+///
+/// `@unchecked Sendable`: `pointer` is atomic, and points to memory that `files` keeps mapped as long as this object
+/// lives.
+@usableFromInline
+package final class ActivityReference: @unchecked Sendable {
+  private let pointer = Atomic<UnsafeMutableRawPointer?>(nil)
+  private let files = Mutex<[ActivityFile]>([])
+
+  /// Creates a reference without a file.
+  package init() {}
+
+  /// Counts in another file from now on; nil keeps the present one.
+  package func use(_ file: ActivityFile?) {
+    guard let file else { return }
+    files.withLock { files in
+      // An earlier file stays mapped, because another thread may be counting in it.
+      if !files.contains(where: { $0 === file }) { files.append(file) }
+      pointer.store(file.base, ordering: .releasing)
+    }
+  }
+
+  /// The monotonic time in nanoseconds, which all processes of the machine share.
+  package static var nanoseconds: UInt64 { UInt64(MonotonicTime.now.nanoseconds) }
+
+  /// The present file.
+  package var file: ActivityFile? {
+    files.withLock { files in files.last { $0.base == pointer.load(ordering: .relaxed) } }
+  }
+
+  @inline(__always)
+  private var base: UnsafeMutableRawPointer? { pointer.load(ordering: .acquiring) }
+
+  // MARK: Hits
+
+  /// A hit in progress: where it is counted, and when it began if it is timed.
+  @usableFromInline
+  package struct Timer: Sendable {
+    fileprivate let stripe: UInt
+    fileprivate let start: UInt64
+  }
+
+  /// Begins a lookup that may become a hit. Pass the timer to ``countHit(_:isStale:byteCount:)``.
+  ///
+  /// - Parameter isTimed: Whether one in 64 of a thread's lookups is timed.
+  package func begin(isTimed: Bool) -> Timer {
+    guard let base else { return Timer(stripe: 0, start: 0) }
+    let stripe = ActivityLayout.stripe(base)
+    let hits = ActivityLayout.word(stripe, 0).pointee.load(ordering: .relaxed)
+    let isSampled = isTimed && hits & (ActivityLayout.hitSampleInterval - 1) == 0
+    return Timer(stripe: UInt(bitPattern: stripe), start: isSampled ? Self.nanoseconds : 0)
+  }
+
+  /// Counts a response from the store that needed no origin.
+  package func countHit(_ timer: Timer, isStale: Bool, byteCount: Int) {
+    guard let stripe = UnsafeMutableRawPointer(bitPattern: timer.stripe) else { return }
+    ActivityLayout.add(1, isStale ? .staleHits : .freshHits, stripe)
+    ActivityLayout.add(UInt64(truncatingIfNeeded: byteCount), .hitBytes, stripe)
+    if timer.start != 0 { recordHitLatency(since: timer.start) }
+  }
+
+  /// Counts a lookup in the memory tier that found a response.
+  package func countMemoryLookup() {
+    guard let base else { return }
+    ActivityLayout.add(1, .memoryLookups, ActivityLayout.stripe(base))
+  }
+
+  /// Counts a lookup in the store.
+  @inline(__always)
+  func countLookup(isHit: Bool) {
+    guard let base else { return }
+    ActivityLayout.add(1, isHit ? .diskLookups : .missedLookups, ActivityLayout.stripe(base))
+  }
+
+  @inline(never)
+  private func recordHitLatency(since start: UInt64) {
+    record(Self.nanoseconds &- start, at: ActivityLayout.hitLatencyOffset)
+  }
+
+  // MARK: Everything else
+
+  /// Adds to a counter.
+  package func add(_ count: Int, _ counter: CounterWord) {
+    guard let base, count > 0 else { return }
+    ActivityLayout.word(base, ActivityLayout.countersOffset + counter.rawValue * 8).pointee
+      .wrappingAdd(UInt64(count), ordering: .relaxed)
+  }
+
+  /// Records how long a fetch took until its head arrived.
+  package func recordFetch(nanoseconds: UInt64) {
+    record(nanoseconds, at: ActivityLayout.fetchLatencyOffset)
+  }
+
+  private func record(_ nanoseconds: UInt64, at offset: Int) {
+    guard let base else { return }
+    let bucket = LatencyHistogram.bucket(ofNanoseconds: nanoseconds)
+    ActivityLayout.word(base, offset + bucket * 8).pointee.wrappingAdd(1, ordering: .relaxed)
+    ActivityLayout.word(base, offset + LatencyHistogram.bucketCount * 8).pointee
+      .wrappingAdd(min(nanoseconds, 1 << 40), ordering: .relaxed)
+  }
+
+  /// Counts a response that a rule kept from being stored.
+  ///
+  /// Rules beyond the 128 of the file are counted together with the last one.
+  package func countRefusal(_ rule: String) {
+    guard let base else { return }
+    let hash = ActivityLayout.hash(ofRule: rule)
+    for index in 0..<ActivityLayout.refusalCount {
+      let slot = base + ActivityLayout.refusalsOffset + index * ActivityLayout.refusalByteCount
+      let owner = ActivityLayout.word(slot, 0)
+      var present = owner.pointee.load(ordering: .relaxed)
+      if present == 0 {
+        let (exchanged, original) = owner.pointee.compareExchange(
+          expected: 0, desired: hash, ordering: .relaxed)
+        present = exchanged ? hash : original
+      }
+      guard present == hash || index == ActivityLayout.refusalCount - 1 else { continue }
+      if present == hash { setRule(rule, slot) }
+      ActivityLayout.word(slot, 8).pointee.wrappingAdd(1, ordering: .relaxed)
+      return
+    }
+  }
+
+  /// Writes the ID of a rule, unless it is there: the process that took the slot may have died before.
+  private func setRule(_ rule: String, _ slot: UnsafeMutableRawPointer) {
+    for (index, word) in ActivityFile.words(ofRule: rule).enumerated() {
+      let target = ActivityLayout.word(slot, 16 + index * 8)
+      if target.pointee.load(ordering: .relaxed) != word { target.pointee.store(word, ordering: .relaxed) }
+    }
+  }
+}
+
+extension ActivityFile {
+  /// Returns the first 48 bytes of a rule's ID as words, filled with zeros.
+  static func words(ofRule rule: String) -> [UInt64] {
+    var words = [UInt64](repeating: 0, count: ActivityLayout.maximumRuleByteCount / 8)
+    for (index, byte) in rule.utf8.prefix(ActivityLayout.maximumRuleByteCount).enumerated() {
+      words[index / 8] |= UInt64(byte) << UInt64(index % 8 * 8)
+    }
+    return words
+  }
+}

@@ -1,0 +1,186 @@
+public import FoundationEssentials
+import Glibc
+
+/// The way in which a request through a cache ended.
+public enum RequestOutcome: String, Sendable, Hashable, CaseIterable {
+  /// Served from the store, fresh.
+  case hit
+  /// Served from the store, stale as its directives permit, without waiting for the origin.
+  case stale
+  /// Served from the store after the origin validated it.
+  case revalidated
+  /// Served from the origin, including a validation that brought a new response.
+  case miss
+  /// Served by the fetch of an identical request.
+  case collapsed
+  /// Served from the store, stale, because the origin failed.
+  case staleOnError
+  /// Sent to the origin without a lookup, such as a POST.
+  case bypassed
+  /// A 504, because the request forbade the network and no stored response was suitable.
+  case unavailable
+  /// Ended with an error and without a response. Cancelled requests do not count.
+  case failed
+
+  var counter: CounterWord? {
+    switch self {
+    case .hit, .stale: nil
+    case .revalidated: .revalidated
+    case .miss: .misses
+    case .collapsed: .collapsed
+    case .staleOnError: .staleOnError
+    case .bypassed: .bypassed
+    case .unavailable: .unavailable
+    case .failed: .failed
+    }
+  }
+}
+
+/// The counts of all processes that use or used a directory.
+///
+/// They are kept in a file of the directory and outlive the processes. If that file is lost or damaged, they begin at
+/// zero. Each count is exact, but they are not read as one snapshot.
+public struct DirectoryStatistics: Sendable, Hashable {
+  /// The time at which counting began.
+  public var since: Date
+  /// Requests through a caching client, by outcome.
+  public var requests: [RequestOutcome: Int] = [:]
+  /// Responses that were not stored, by the ID of the rule that refused them.
+  public var storageRefusals: [String: Int] = [:]
+  /// Bytes of bodies served from the store without the origin.
+  public var hitByteCount = 0
+  /// Bytes of bodies received from the origin.
+  public var originByteCount = 0
+  /// Validations in the background, after a stale response was served.
+  public var backgroundRevalidations = 0
+  /// Fetches that ended without a response.
+  public var originFailures = 0
+  /// Responses of the origin with a status of 500 or more.
+  public var originServerErrors = 0
+
+  /// Lookups in memory tiers that found a response.
+  public var memoryLookups = 0
+  /// Lookups on disk that found a response.
+  public var diskLookups = 0
+  /// Lookups on disk that found no response.
+  public var missedLookups = 0
+
+  /// Responses committed.
+  public var writes = 0
+  /// Record headers updated after a validation.
+  public var updates = 0
+  /// Bytes of the records of the responses committed.
+  public var writtenByteCount = 0
+  /// Responses that were accepted and not written; see ``StoreStatistics/droppedWrites``.
+  public var droppedWrites = 0
+  /// Writes that a newer write replaced in the queue.
+  public var supersededWrites = 0
+  /// Write transactions committed.
+  public var commits = 0
+  /// Transactions that failed with `MDB_MAP_FULL` and were retried after evicting.
+  public var mapFullRetries = 0
+  /// Records whose bytes did not match their checksum.
+  public var corruptRecords = 0
+  /// Entries that left the store, by reason.
+  public var removals: [RemovalReason: Int] = [:]
+  /// Removals and purges on request, regardless of the number of entries.
+  public var purges = 0
+  /// The number of times that the store was opened.
+  public var opens = 0
+  /// The number of times that the store failed in a process.
+  public var failures = 0
+
+  /// Durations of hits, from the lookup to the decision. One in 64 hits of a thread is measured.
+  public var hitLatency = LatencyHistogram()
+  /// Durations of requests that waited for the origin, until the head of the response was available.
+  public var fetchLatency = LatencyHistogram()
+
+  init(since: Date) {
+    self.since = since
+  }
+
+  /// The number of requests with any outcome.
+  public var requestCount: Int { requests.values.reduce(0, +) }
+
+  /// The number of requests that needed nothing from the origin, fresh or stale.
+  public var hitCount: Int { requests[.hit, default: 0] + requests[.stale, default: 0] }
+
+  /// The share of requests that needed nothing from the origin, from 0 to 1; nil without a request.
+  public var hitRatio: Double? { requestCount > 0 ? Double(hitCount) / Double(requestCount) : nil }
+
+  /// Entries that left the store for space.
+  public var evictions: Int { removals.reduce(0) { $0 + ($1.key.isEviction ? $1.value : 0) } }
+}
+
+extension ActivityFile {
+  /// Reads all counters. Costs some microseconds.
+  package var statistics: DirectoryStatistics {
+    var result = DirectoryStatistics(
+      since: Date(timeIntervalSince1970: Double(number(ActivityLayout.HeaderWord.start * 8)) / 1e9))
+    result.requests = [.hit: total(.freshHits), .stale: total(.staleHits)]
+    for outcome in RequestOutcome.allCases {
+      if let counter = outcome.counter { result.requests[outcome] = count(counter) }
+    }
+    result.storageRefusals = storageRefusals
+    result.hitByteCount = total(.hitBytes)
+    result.originByteCount = count(.originBytes)
+    result.backgroundRevalidations = count(.backgroundRevalidations)
+    result.originFailures = count(.originFailures)
+    result.originServerErrors = count(.originServerErrors)
+    result.memoryLookups = total(.memoryLookups)
+    result.diskLookups = total(.diskLookups)
+    result.missedLookups = total(.missedLookups)
+    result.writes = count(.writes)
+    result.updates = count(.updates)
+    result.writtenByteCount = count(.writtenBytes)
+    result.droppedWrites = count(.droppedWrites)
+    result.supersededWrites = count(.supersededWrites)
+    result.commits = count(.commits)
+    result.mapFullRetries = count(.mapFullRetries)
+    result.corruptRecords = count(.corruptRecords)
+    for reason in RemovalReason.allCases { result.removals[reason] = count(reason.counter) }
+    result.purges = count(.purges)
+    result.opens = count(.opens)
+    result.failures = count(.failures)
+    result.hitLatency = histogram(ActivityLayout.hitLatencyOffset)
+    result.fetchLatency = histogram(ActivityLayout.fetchLatencyOffset)
+    return result
+  }
+
+  private func number(_ byteOffset: Int) -> Int {
+    Int(clamping: ActivityLayout.word(base, byteOffset).pointee.load(ordering: .relaxed))
+  }
+
+  private func count(_ counter: CounterWord) -> Int { number(ActivityLayout.countersOffset + counter.rawValue * 8) }
+
+  private func total(_ word: ActivityLayout.StripeWord) -> Int {
+    (0..<ActivityLayout.stripeCount).reduce(0) {
+      let stripe = ActivityLayout.stripesOffset + $1 * ActivityLayout.stripeByteCount
+      // A damaged counter must not trap.
+      return $0 &+ number(stripe + word.rawValue * 8)
+    }
+  }
+
+  private var storageRefusals: [String: Int] {
+    var counts: [String: Int] = [:]
+    for index in 0..<ActivityLayout.refusalCount {
+      let slot = ActivityLayout.refusalsOffset + index * ActivityLayout.refusalByteCount
+      let count = number(slot + 8)
+      guard count > 0 else { continue }
+      var bytes: [UInt8] = []
+      for byte in 0..<ActivityLayout.maximumRuleByteCount {
+        let word = ActivityLayout.word(base, slot + 16 + byte / 8 * 8).pointee.load(ordering: .relaxed)
+        bytes.append(UInt8(truncatingIfNeeded: word >> UInt64(byte % 8 * 8)))
+      }
+      let rule = String(decoding: bytes.prefix { $0 != 0 }, as: UTF8.self)
+      counts[rule.isEmpty ? "unknown" : rule, default: 0] &+= count
+    }
+    return counts
+  }
+
+  private func histogram(_ offset: Int) -> LatencyHistogram {
+    LatencyHistogram(
+      counts: (0..<LatencyHistogram.bucketCount).map { number(offset + $0 * 8) },
+      totalNanoseconds: number(offset + LatencyHistogram.bucketCount * 8))
+  }
+}
