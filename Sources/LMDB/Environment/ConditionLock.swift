@@ -46,7 +46,8 @@ struct ConditionLock: @unchecked Sendable {
 
   /// Releases the lock until another thread calls ``wakeOne()`` or ``wakeAll()``. Can return spuriously.
   ///
-  /// Returns false when ``Clock`` has reached the deadline.
+  /// - Parameter deadline: A time of ``Clock``, in nanoseconds.
+  /// - Returns: False if the deadline has passed.
   func wait(until deadline: UInt64) -> Bool {
     var time = timespec(tv_sec: Int(deadline / 1_000_000_000), tv_nsec: Int(deadline % 1_000_000_000))
     return pthread_cond_timedwait(condition, mutex, &time) != ETIMEDOUT

@@ -25,7 +25,7 @@ extension Environment {
     return true
   }
 
-  /// Closes the environment unless it is closed. No thread may use it afterwards.
+  /// Closes the environment unless it is already closed. No thread may use it afterwards.
   func closeNow() {
     EnvironmentRegistry.close(identity: identity, serial: serial) {
       guard !isClosed.exchange(true, ordering: .relaxed) else { return }
@@ -41,7 +41,7 @@ extension Environment {
 
   /// Whether the data file of a directory is the open one. Costs a `stat`.
   ///
-  /// Also true if the file cannot be examined for another reason than its absence.
+  /// Also true if the file cannot be examined for any other reason than that it does not exist.
   public func isDataFile(ofDirectory directory: String) -> Bool {
     var status = stat()
     if stat("\(directory)/\(DataFile.name)", &status) == 0 { return DirectoryIdentity(status) == dataFileIdentity }

@@ -25,9 +25,9 @@ extension Environment {
   ///
   /// LMDB never does this. A page is released only if LMDB itself could overwrite it now: it was freed before the last
   /// commit, and before the snapshot of every reader in every process. Neither a reader nor a recovery after a power
-  /// failure can then read it. To include the pages that the last transactions freed, commit twice before. LMDB writes
-  /// a page completely before reading it again, so holes need no special care. Writing to a hole takes disk space
-  /// again.
+  /// failure can then read it. To include the pages that the last transactions freed, commit twice before the call.
+  /// LMDB writes a page completely before it reads the page again, so holes need no special care. Writing to a hole
+  /// takes disk space again.
   ///
   /// Holds the write lock, and syncs the file first. Costs one or two system calls for each run of adjacent pages. Does
   /// nothing on a file system without hole punching.
@@ -143,9 +143,10 @@ extension Environment {
     for run in Self.runs(of: pages) where run.count >= minimumRunPageCount {
       let offset = off_t(run.lowerBound * pageByteCount)
       let length = off_t(run.count * pageByteCount)
-      // This code may move the descriptor's file offset: no one else writes now, and LMDB sets the offset before each
-      // use.
+      // Looking for data moves the descriptor's file offset. That is safe: no other thread or process writes now, and
+      // LMDB sets the offset before each use.
       let data = clmdb_next_data(descriptor, offset)
+      // Skip a run that is already a hole.
       if data < 0 || data >= offset + length { continue }
       // The file system does not support hole punching, or cannot punch holes now.
       guard clmdb_punch_hole(descriptor, offset, length) == 0 else { break }

@@ -7,7 +7,7 @@ extension Environment {
     /// The size of the map in bytes, which limits the size of the data file.
     public let mapByteCount: Int
 
-    /// The number of the last page that was ever used. The file has one page more than this number.
+    /// The number of the last page that was ever used. Page numbers start at 0, so the file has one page more.
     public let lastPageNumber: Int
 
     /// The number of the last commit.
@@ -110,7 +110,8 @@ extension Environment {
     let rc = mdb_env_get_fd(pointer, &descriptor)
     guard rc == 0 else { throw LMDBError(rc, "mdb_env_get_fd") }
     guard try missingByteCount(descriptor) != nil else { return false }
-    // The write transaction prevents other writers from extending the file: ftruncate would then cut it.
+    // The write transaction prevents other writers from extending the file in between. Otherwise ftruncate would cut
+    // off their pages.
     return try write { (_) throws(LMDBError) in
       guard let byteCount = try missingByteCount(descriptor) else { return false }
       guard ftruncate(descriptor, off_t(byteCount)) == 0 else { throw .system("ftruncate") }

@@ -5,9 +5,9 @@ internal import Synchronization
 extension Environment {
   /// Changes the size of the map, and thereby the maximum size of the file.
   ///
-  /// Waits for the write transactions of this process, which may wait for another process, and for a moment without
-  /// reads. Other reads continue while it waits. Traps within a transaction. Other processes adopt the new size after
-  /// the next commit of this process. Prefer one permanent size for all processes.
+  /// Waits for the write transactions of this process, which may themselves wait for another process. Then waits for a
+  /// moment without reads; until then, reads continue. Traps within a transaction. Other processes adopt the new size
+  /// after the next commit of this process. Prefer one permanent size for all processes.
   /// - Parameter count: The positive size in bytes. It is rounded down to whole pages, but not below the pages in use.
   /// - Throws: ``LMDBError``: ``LMDBError/Code/outOfMemory`` if the address space is exhausted; the size then stays the
   ///   same. `mdb_env_set_mapsize`.
@@ -40,7 +40,7 @@ extension Environment {
         if time < deadline, try moveMap(byteCount: Self.sizeInFile, patience: deadline - time) { return }
         throw error
       }
-      // A writer may have adopted the size, and be writing now.
+      // A writer may already have adopted the size, and be writing now.
       let slot = try enter("mdb_env_info")
       let isDone = coversFile
       slots.release(slot)
@@ -50,7 +50,7 @@ extension Environment {
     }
   }
 
-  /// A placeholder for the size in the file's newest meta page.
+  /// Passed as a map size, this makes liblmdb use the size in the file's newest meta page.
   private static let sizeInFile = 0
 
   var isInTransaction: Bool {
@@ -81,7 +81,7 @@ extension Environment {
   /// Maps the file with another size while no transaction of this process is running. The caller holds the write lock.
   ///
   /// LMDB does not check for readers, whose pointers would dangle.
-  /// - Parameter patience: How long new reads may wait for running ones, in nanoseconds.
+  /// - Parameter patience: How long to wait for running reads, in nanoseconds. New reads wait as long.
   /// - Returns: False if a read was still running.
   private func moveMap(byteCount: Int, patience: UInt64) throws(LMDBError) -> Bool {
     gateLock.lock()
@@ -111,12 +111,12 @@ extension Environment {
 
   /// Closes the gate, temporarily or permanently. Returns false if it was not open.
   ///
-  /// The slots show the threads that passed it before.
+  /// Threads that passed the gate before own a slot.
   func close(gateTo state: UInt) -> Bool {
     gate.compareExchange(expected: TransactionGate.open, desired: state, ordering: .sequentiallyConsistent).exchanged
   }
 
-  /// Whether the address space has space for a map of this size in addition to the present one.
+  /// Whether a map of this size fits into the address space in addition to the present one.
   private func hasAddressSpace(_ byteCount: Int) -> Bool {
     var descriptor: CInt = -1
     mdb_env_get_fd(pointer, &descriptor)

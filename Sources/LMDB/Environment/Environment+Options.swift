@@ -18,7 +18,7 @@ extension Environment {
     /// The maximum number of open tables; 16 by default. Each makes every transaction a little slower.
     public var maximumTables = 16
 
-    /// Whether the operating system does not read ahead of page faults (`MDB_NORDAHEAD`); true by default.
+    /// Whether to disable the operating system's read-ahead at page faults (`MDB_NORDAHEAD`); true by default.
     ///
     /// With values scattered over the file, read-ahead mostly reads pages that are not needed.
     public var noReadAhead = true

@@ -12,16 +12,16 @@ extension Environment {
   /// Runs `body` with a read transaction: a snapshot of the last commit.
   ///
   /// The transaction comes from a pool and costs some tens of nanoseconds. It never waits for a writer. Keep it short:
-  /// while it runs, no process can reuse the pages of its snapshot, and the file grows instead. A read within a read is
-  /// permitted, and has its own snapshot.
+  /// while it runs, no process can reuse the pages of its snapshot, and the file grows instead. Reads can be nested;
+  /// each has its own snapshot.
   ///
   ///     let count = try environment.read { transaction throws(LMDBError) in
   ///       try table.value(for: "visits", in: transaction)
   ///     }
   /// - Parameter body: The closure to run. Its errors are rethrown.
   /// - Returns: The result of `body`.
-  /// - Throws: ``LMDBError``: ``LMDBError/Code/readersFull`` if all reader slots are taken, those of dead processes are
-  ///   cleared, and no slot becomes free within a second. Later reads then fail at once for a while.
+  /// - Throws: ``LMDBError``: ``LMDBError/Code/readersFull`` if all reader slots are taken, and clearing those of dead
+  ///   processes and waiting for a second freed none. Later reads then fail at once for a while.
   ///   ``LMDBError/Code/forked``; ``LMDBError/Code/panic``. `mdb_txn_begin`, `mdb_txn_renew`.
   @inlinable @discardableResult
   public func read<R>(_ body: (borrowing ReadTransaction) throws(LMDBError) -> R) throws(LMDBError) -> R {
@@ -55,7 +55,7 @@ extension Environment {
 
   /// Claims a slot and passes the gate, so that the map stays in place until the slot is released.
   ///
-  /// - Parameter waits: Whether to wait for a while if no slot is free.
+  /// - Parameter waits: Whether to wait for up to a second if no slot is free.
   func enter(_ function: String, waits: Bool = true) throws(LMDBError) -> UnsafeMutablePointer<ReaderSlot> {
     let thread = ReaderSlot.currentThread
     guard !isForked else { throw LMDBError(code: .forked, function: function) }
@@ -80,6 +80,7 @@ extension Environment {
     if slots.ownedCount(by: thread) > 1 || writingThread.load(ordering: .relaxed) == thread { return true }
     slots.release(slot)
     if gate.load(ordering: .acquiring) == TransactionGate.broken { throw LMDBError(code: .panic, function: function) }
+    // Wait until the gate opens.
     gateLock.lock()
     gateLock.unlock()
     return false
@@ -90,7 +91,7 @@ extension Environment {
     try waitUnlessReading { () throws(LMDBError) in slots.claim(for: thread) }
   }
 
-  /// Waits for a result of `search`, unless the thread has a slot: such threads would wait for each other.
+  /// Repeats `search` until it finds a result, unless the thread owns a slot: such threads would wait for each other.
   private func waitUnlessReading<R>(for search: () throws(LMDBError) -> R?) throws(LMDBError) -> R? {
     slots.ownedCount(by: ReaderSlot.currentThread) > 0 ? nil : try slotQueue.wait(for: search)
   }
@@ -129,8 +130,8 @@ extension Environment {
     switch error.code {
     case .readersFull:
       // Other processes have all slots of the lock file, or this process has more reading threads than pooled slots.
-      if let lease = try beginReadInFullTable() { return lease }
-      if let lease = try waitUnlessReading(for: beginReadInFullTable) { return lease }
+      if let lease = try beginReadWithFullLockFile() { return lease }
+      if let lease = try waitUnlessReading(for: beginReadWithFullLockFile) { return lease }
       throw error
     case .mapResized:
       try adoptMapByteCountForReading(after: error)
@@ -141,7 +142,7 @@ extension Environment {
   }
 
   /// Begins a read with a pooled transaction or a free slot of the lock file; nil if there is neither.
-  private func beginReadInFullTable() throws(LMDBError) -> ReaderLease? {
+  private func beginReadWithFullLockFile() throws(LMDBError) -> ReaderLease? {
     let thread = ReaderSlot.currentThread
     if let another = slots.claimWithTransaction(for: thread) {
       guard gate.load(ordering: .sequentiallyConsistent) == TransactionGate.open else {

@@ -24,15 +24,15 @@ extension Environment {
     if syncFailures.isLossPossible { try touchMetaPages() }
     guard fdatasync(syncDescriptor) == 0 else {
       let error = LMDBError.system("fdatasync")
-      syncFailures.note()
+      syncFailures.recordFailure()
       throw error
     }
-    syncFailures.makeGood(upTo: failures)
+    syncFailures.recordRepair(upTo: failures)
   }
 
   /// Writes to both meta pages, so that the next sync includes them even if the kernel considers them written.
   ///
-  /// Changes only their last byte, which LMDB does not use, so concurrent commits of other processes are not disturbed.
+  /// Changes only their last byte, which LMDB does not use, so concurrent commits of other processes stay intact.
   /// Other pages of a commit cannot be lost: they were synced before its meta page was written.
   private func touchMetaPages() throws(LMDBError) {
     var zero: UInt8 = 0
@@ -50,18 +50,19 @@ extension Environment {
 final class SyncFailures: Sendable {
   /// Starts at 1, because another process may have met a failure before this one opened the file.
   private let failures = Atomic<Int>(1)
-  private let madeGood = Atomic<Int>(0)
+  /// The number of failures whose lost writes were repeated and are durable.
+  private let repaired = Atomic<Int>(0)
 
   var count: Int { failures.load(ordering: .sequentiallyConsistent) }
 
-  var isLossPossible: Bool { madeGood.load(ordering: .sequentiallyConsistent) < count }
+  var isLossPossible: Bool { repaired.load(ordering: .sequentiallyConsistent) < count }
 
-  func note() {
+  func recordFailure() {
     failures.add(1, ordering: .sequentiallyConsistent)
   }
 
   /// Records that the lost writes of the first `count` failures are durable.
-  func makeGood(upTo count: Int) {
-    madeGood.max(count, ordering: .sequentiallyConsistent)
+  func recordRepair(upTo count: Int) {
+    repaired.max(count, ordering: .sequentiallyConsistent)
   }
 }

@@ -34,7 +34,7 @@ extension Environment {
   private func existingTableHandle(_ name: String) throws(LMDBError) -> UInt32? {
     if let known = knownTableHandle(name) { return known }
     if writingThread.load(ordering: .relaxed) == ReaderSlot.currentThread, !isForked { Trap.nestedWrite() }
-    // C would end the name at the zero, so two names could mean one table.
+    // LMDB would read the name only up to the zero, so two names could mean one table.
     guard !name.utf8.contains(0) else { throw LMDBError(code: .badValueSize, function: "mdb_dbi_open") }
     let lease = try beginRead()
     // LMDB forbids two transactions from opening tables at the same time.
@@ -49,7 +49,7 @@ extension Environment {
     slots.release(lease.slot)
     if rc == MDB_NOTFOUND { return nil }
     guard rc == 0 else { throw LMDBError(rc, "mdb_dbi_open") }
-    note(handle, for: name)
+    record(handle, for: name)
     return handle
   }
 
@@ -66,12 +66,12 @@ extension Environment {
     }
     // Record the handle only now: if the transaction were aborted, LMDB would close the handle. This module never
     // closes handles, because other threads may use them.
-    note(handle, for: name)
+    record(handle, for: name)
     return handle
   }
 
   /// Records a table handle. Needs `tablesLock`.
-  private func note(_ handle: UInt32, for name: String) {
+  private func record(_ handle: UInt32, for name: String) {
     tableHandles.pointee[name] = handle
     if handle >= tableHandleEnd.load(ordering: .relaxed) { tableHandleEnd.store(handle + 1, ordering: .releasing) }
   }

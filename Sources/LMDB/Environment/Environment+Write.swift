@@ -74,8 +74,8 @@ extension Environment {
   @usableFromInline
   func commitWrite(_ handle: TransactionHandle) throws(LMDBError) {
     let rc = mdb_txn_commit(handle.pointer)
-    // An error of the operating system, perhaps of the sync.
-    if rc > 0 { syncFailures.note() }
+    // An error of the operating system; the sync may have failed.
+    if rc > 0 { syncFailures.recordFailure() }
     endWrite()
     guard rc == 0 else { throw LMDBError(rc, "mdb_txn_commit") }
   }
@@ -91,5 +91,4 @@ extension Environment {
     writeLock.unlock()
     endCall()
   }
-
 }

@@ -46,7 +46,8 @@ enum EnvironmentRegistry {
     guard let environment = takeTurn(identity, generation) else {
       return try openInTurn(identity, directory, directoryLock, options, generation)
     }
-    // Without the lock: releasing the environment may close it.
+    // Check this without the lock: if this is the last reference, releasing it closes the environment, which takes the
+    // lock.
     guard dataFileIdentity(in: directory) == environment.dataFileIdentity else {
       throw LMDBError(code: .dataFileReplaced, function: "mdb_env_open")
     }
@@ -58,7 +59,7 @@ enum EnvironmentRegistry {
     lock.lock()
     defer { lock.unlock() }
     while true {
-      // An entry from before a fork is the parent's environment, and stays unchanged.
+      // An entry or a turn from before a fork belongs to the parent. Ignore it.
       if turns[identity] != generation {
         guard let entry = entries[identity], entry.forkGeneration == generation else { break }
         if let environment = entry.environment { return environment }
@@ -110,7 +111,9 @@ enum EnvironmentRegistry {
     return nextSerial - 1
   }
 
-  /// Closes an environment with `body` while no thread can open the directory. Does nothing if it is closed.
+  /// Runs `body`, which closes an environment, while no thread can open the directory.
+  ///
+  /// Does nothing if the environment is already closed.
   static func close(identity: DirectoryIdentity, serial: UInt, _ body: () -> Void) {
     lock.lock()
     let generation = ForkDetection.generation.pointee.load(ordering: .relaxed)
@@ -201,7 +204,9 @@ enum EnvironmentRegistry {
   }
 }
 
-/// A lock between processes: liblmdb's header warns that opening and closing at the same time can fail.
+/// A lock between processes that open or close one directory.
+///
+/// liblmdb's header warns that opening and closing at the same time can fail.
 enum DirectoryLock {
   /// The maximum wait for a process that is opening or closing, because it may be suspended.
   private static let timeoutMilliseconds = 5000

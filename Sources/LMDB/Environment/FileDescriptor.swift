@@ -3,7 +3,8 @@ internal import Glibc
 /// Opens files with descriptors above 2, so that printed text is never written into a file with descriptor 1.
 ///
 /// All files of a store and an environment are opened this way. liblmdb opens its files itself, so descriptors 0 to 2
-/// are reserved before. The reserving descriptors stay open: another thread could replace them before they are closed.
+/// are reserved before. The reserving descriptors are never closed, because by then another thread could have replaced
+/// them.
 package enum FileDescriptor {
   /// Calls `open`, and returns a descriptor above 2.
   ///

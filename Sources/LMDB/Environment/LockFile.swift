@@ -13,9 +13,8 @@ enum LockFile {
 
   /// Allocates the file on disk.
   ///
-  /// A process that uses the directory alone also sets its length, which determines the slots.
-  ///
-  /// Other processes keep the length, because they have mapped it.
+  /// A process that uses the directory alone also sets the file's length, which determines the number of slots. If
+  /// other processes use the directory, the length stays, because they have mapped the file.
   ///
   /// No environment of the directory may be open in this process, because closing the file releases the process's POSIX
   /// locks on it. No process may open or close an environment of it at the same time; see ``DirectoryLock``.
@@ -25,11 +24,11 @@ enum LockFile {
     guard descriptor >= 0 else { return .system("open") }
     defer { close(descriptor) }
     // LMDB holds a shared lock on the first byte while it has the file open.
-    var wholeUse = flock()
-    wholeUse.l_type = Int16(F_WRLCK)
-    wholeUse.l_whence = Int16(SEEK_SET)
-    wholeUse.l_len = 1
-    let isAlone = fcntl(descriptor, F_SETLK, &wholeUse) == 0
+    var firstByteLock = flock()
+    firstByteLock.l_type = Int16(F_WRLCK)
+    firstByteLock.l_whence = Int16(SEEK_SET)
+    firstByteLock.l_len = 1
+    let isAlone = fcntl(descriptor, F_SETLK, &firstByteLock) == 0
     var status = stat()
     guard fstat(descriptor, &status) == 0 else { return .system("fstat") }
     var length = Int(status.st_size)
@@ -40,7 +39,7 @@ enum LockFile {
     guard length > 0, Int(status.st_blocks) * 512 < length || Int(status.st_size) < length else { return nil }
     if clmdb_allocate(descriptor, off_t(length)) == 0 { return nil }
     guard errno == EOPNOTSUPP || errno == ENOSYS else { return .system("fallocate") }
-    // No process uses the contents, and LMDB initializes the file again.
+    // Overwrite the file only if no other process uses it; LMDB then initializes it again.
     return isAlone ? writeZeros(descriptor, length) : nil
   }
 

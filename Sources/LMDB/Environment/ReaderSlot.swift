@@ -17,7 +17,7 @@ struct ReaderSlot: ~Copyable {
   /// A read transaction, which is reset while the slot is free; nil if the slot has none.
   var transaction: OpaquePointer?
 
-  // Two lines of 64 bytes, because processors fetch them in pairs.
+  // Pads the slot to two cache lines of 64 bytes, because processors fetch them in pairs.
   private let padding: InlineArray<14, UInt>
 
   /// The calling thread, as stored in `owner`.

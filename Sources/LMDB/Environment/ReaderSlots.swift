@@ -12,7 +12,7 @@ struct ReaderSlots: @unchecked Sendable {
   private let slots: UnsafeMutablePointer<ReaderSlot>
   let count: Int
   let pooledCount: Int
-  /// The end of the slots that were ever used. Never falls.
+  /// The end of the slots that were ever used. It never decreases.
   private let usedEnd: UnsafeMutablePointer<Atomic<Int>>
   private let byteCount: Int
 

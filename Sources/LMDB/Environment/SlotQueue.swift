@@ -7,7 +7,7 @@ struct SlotQueue: @unchecked Sendable {
   // Sendable: the pointer is constant, and `lock` guards its target.
   private struct State {
     var isSearching = false
-    /// Until this time no thread waits, because a thread has waited without success.
+    /// Until this time no thread waits, because an earlier wait timed out.
     var pausedUntil: UInt64 = 0
   }
 
@@ -15,7 +15,7 @@ struct SlotQueue: @unchecked Sendable {
   ///
   /// Reads take microseconds. A long wait means many more threads than processors, or suspended processes with all
   /// slots.
-  static let longestWait = 1000 * Clock.millisecond
+  static let maximumWait = 1000 * Clock.millisecond
   /// The time without waiting after an unsuccessful wait.
   private static let pause = 10_000 * Clock.millisecond
 
@@ -34,7 +34,7 @@ struct SlotQueue: @unchecked Sendable {
 
   /// Repeats `search` until it finds a result; nil if the time runs out.
   func wait<R>(for search: () throws(LMDBError) -> R?) throws(LMDBError) -> R? {
-    let deadline = Clock.now + Self.longestWait
+    let deadline = Clock.now + Self.maximumWait
     guard begins(before: deadline) else { return nil }
     defer { end() }
     var pause: UInt32 = 20

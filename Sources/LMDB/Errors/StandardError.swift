@@ -3,7 +3,7 @@ internal import Glibc
 /// Standard error for a library: a line is written or dropped, without any other effect on the process.
 ///
 /// `FileHandle.write` traps if the descriptor is closed or the disk is full. A plain `write` raises `SIGPIPE` if the
-/// reader is gone, and waits forever for a reader that does not read.
+/// reader has closed the pipe, and waits forever if the reader does not read.
 package enum StandardError {
   /// Writes a line and a line feed. Drops what cannot be written without waiting.
   ///

@@ -85,8 +85,8 @@ extension DataFile {
 extension Environment {
   /// Checks all trees of the last commit.
   ///
-  /// ``DataFile/findBrokenStructure(path:maximumPageCount:)`` checks a file that no process has open.
-  /// Holds the write lock, so writers of all processes wait; readers do not.
+  /// Holds the write lock, so writers of all processes wait; readers do not. For a file that no process has open, use
+  /// ``DataFile/findBrokenStructure(path:maximumPageCount:)``.
   /// - Parameter maximumPageCount: The maximum number of pages of the file. A larger file is not checked.
   /// - Throws: ``LMDBError``: `mdb_txn_begin`, `mdb_env_get_fd`.
   /// - Complexity: O(branch and leaf pages), one read of the file for each.
@@ -104,10 +104,9 @@ extension Environment {
 
   /// Runs one step of a walk over all trees, in its own read transaction.
   ///
-  /// No writer waits, and no snapshot is held for long.
-  ///
-  /// Pages move between steps, so two errors that ``findBrokenStructure(maximumPageCount:)`` finds remain unnoticed: a
-  /// page that two trees, or a tree and the free list, claim; and wrong counts of pages and entries.
+  /// No writer waits, and no snapshot is held for long. Pages move between steps, so the walk does not notice two
+  /// errors that ``findBrokenStructure(maximumPageCount:)`` finds: a page that is used twice, and wrong counts of pages
+  /// and entries.
   /// - Parameters:
   ///   - position: The end of the previous step.
   ///   - pageCount: The approximate number of pages to read.

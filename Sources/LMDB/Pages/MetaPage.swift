@@ -44,8 +44,8 @@ struct MetaPage {
   /// Returns the error of the meta page; nil if there is none.
   func condition(number: Int, pageByteCount page: Int, mapByteCount: Int) -> DataFile.Condition? {
     guard isMeta else {
-      // The second page was read at this machine's page size.
-      return number == 0 ? .notLMDB : .implausible("its second meta page is none")
+      // The second page is looked for at this machine's page size.
+      return number == 0 ? .notLMDB : .implausible("its second page is not a meta page")
     }
     guard version == 1 else { return .otherVersion(version) }
     guard pageByteCount == page else { return .otherPageSize(pageByteCount) }
@@ -57,7 +57,7 @@ struct MetaPage {
     }
     // A range would trap for a file with only two pages.
     for root in [freeListRoot, mainRoot] where root != .max && (root < 2 || root > lastPage) {
-      return .implausible("a tree's root lies outside of the pages in use")
+      return .implausible("a tree's root is outside of the pages in use")
     }
     guard transactionID == 0 || transactionID % 2 == UInt64(number) else {
       return .implausible("meta page \(number) claims to be of commit \(transactionID)")

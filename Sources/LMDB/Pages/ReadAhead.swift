@@ -11,9 +11,9 @@ public struct ReadAhead: Sendable {
   private let table: [UInt8]
   private let windowPageCount: Int
   private let includesLargeValues: Bool
-  /// The beginning of the last requested window. When the scan reaches it, the next window is requested.
+  /// The first key of the last requested window. When the scan reaches it, the next window is requested.
   private var windowStart: [UInt8]?
-  /// The beginning of the next window; nil at the table's end.
+  /// The first key of the next window; nil at the table's end.
   private var next: [UInt8]?
   private var hasBegun = false
 

@@ -2,8 +2,8 @@ internal import Glibc
 
 /// Removes the pages of the map from this process's resident memory. They stay in the page cache.
 ///
-/// Without this, a process that scans the whole file would have all of it as resident memory. Not for a process that
-/// serves lookups, because each lookup would fault its pages in again.
+/// Without this, a process that scans the whole file would have all of it as resident memory. Do not use it in a
+/// process that serves lookups, because each lookup would fault its pages in again.
 public struct ResidentPages: Sendable {
   /// The address range of the map, if known.
   private var bounds: Range<UInt>?
@@ -37,7 +37,8 @@ public struct ResidentPages: Sendable {
     if !isMap(bounds, environment, transaction) { bounds = Self.mapBounds(of: environment) }
     let first = UInt(bitPattern: base)
     guard let bounds, bounds.contains(first) else { return }
-    // A page fault maps all pages of a folio in the page cache. Those next to the value may have been released earlier.
+    // A page fault maps all pages of a folio in the page cache, including those of adjacent values that were released
+    // earlier.
     let window = Self.maximumFolioByteCount
     let start = max(first / window * window, bounds.lowerBound)
     let end = min((first + UInt(value.count) + window - 1) / window * window, bounds.upperBound)

@@ -1,3 +1,4 @@
+/// An error in the structure of a data file, as a phrase for a sentence about the file.
 struct BrokenStructure: Error {
   let reason: String
 

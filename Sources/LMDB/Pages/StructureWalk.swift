@@ -84,7 +84,9 @@ struct StructureWalk {
     for page in freePages { try claim(page) }
   }
 
-  /// Checks some leaves after a position and the pages that lead to them; only of one table if it is named.
+  /// Checks some leaves after a position, and the pages that lead to them.
+  ///
+  /// - Parameter table: The name of the only table to check; all by default.
   mutating func step(
     from position: DataFile.StructurePosition, meta: StructurePage, pageCount limit: Int, table: [UInt8]? = nil
   ) throws(BrokenStructure) -> DataFile.StructureFinding {
@@ -206,7 +208,7 @@ struct StructureWalk {
     lastPage = try meta.load(136)
     guard lastPage < 1 << 40 else { throw BrokenStructure("it claims to have too many pages") }
     var status = stat()
-    guard fstat(descriptor, &status) == 0 else { throw BrokenStructure("it cannot be looked at") }
+    guard fstat(descriptor, &status) == 0 else { throw BrokenStructure("its size cannot be determined") }
     pageCount = UInt64(Int(status.st_size) / pageByteCount)
   }
 
@@ -240,7 +242,7 @@ struct StructureWalk {
     try walk(tree, kind: kind, counts: &counts)
     guard counts.branches == tree.branchCount, counts.leaves == tree.leafCount,
       counts.overflows == tree.overflowCount, counts.entries == tree.entryCount
-    else { throw BrokenStructure("a tree has not the pages and entries that it claims") }
+    else { throw BrokenStructure("a tree has another number of pages or entries than it claims") }
   }
 
   private mutating func walk(_ tree: TreeRecord, kind: Kind, counts: inout Counts) throws(BrokenStructure) {
@@ -301,7 +303,7 @@ struct StructureWalk {
     let upper = Int(try page.load(14, as: UInt16.self))
     let nodeCount = (lower - 16) / 2
     guard lower <= upper, upper <= pageByteCount, nodeCount >= (isLeaf ? 1 : 2) else {
-      throw BrokenStructure("the nodes of page \(number) lie wrong")
+      throw BrokenStructure("the nodes of page \(number) are at invalid offsets")
     }
     var nodes: [Node] = []
     nodes.reserveCapacity(nodeCount)
@@ -310,7 +312,7 @@ struct StructureWalk {
       let keyByteCount = Int(try page.load(offset + 6, as: UInt16.self))
       let key = (offset + 8)..<(offset + 8 + keyByteCount)
       guard offset >= upper, key.upperBound <= pageByteCount, keyByteCount <= 511, keyByteCount > 0 || !isLeaf else {
-        throw BrokenStructure("a node of page \(number) lies wrong")
+        throw BrokenStructure("a node of page \(number) is at an invalid offset")
       }
       nodes.append(Node(offset: offset, key: key))
     }

@@ -4,8 +4,9 @@ internal import CLMDB
 ///
 /// The next key often goes to the same page or near it. LMDB then saves the search from the root, or its first steps.
 ///
-/// A cursor serves one put mode. Any other change of the table drops it: in some versions of LMDB, a cursor at the end
-/// does not notice pages that another call adds after it. LMDB closes remaining cursors when the transaction ends.
+/// A cursor is used for one put mode. Any other change of the table drops the cursor: in some versions of LMDB, a
+/// cursor at the end does not notice pages that another call adds after it. LMDB closes remaining cursors when the
+/// transaction ends.
 struct CachedWriteCursor {
   private var cursor: OpaquePointer?
   private var mode = PutMode.upsert
@@ -51,6 +52,6 @@ func putUsingCachedCursor(
   let rc = mdb_cursor_put(cursor, &key, &value, mode.flags | flags)
   if rc == 0 || (rc == MDB_KEYEXIST && mode == .insert) { return rc }
   state.pointee.dropCachedWriteCursor(of: table)
-  // The key is not above all others, so put it at its place.
+  // The key is not above all others, so it cannot be appended.
   return rc == MDB_KEYEXIST ? mdb_put(transaction, table, &key, &value, flags) : rc
 }

@@ -38,9 +38,7 @@ public struct Cursor<Key: KeyCodec, Value: ValueCodec>: ~Copyable {
 
   /// Moves to the next higher key, or to the lowest one if the cursor is new.
   ///
-  /// Returns false, without a position, at the end.
-  ///
-  /// After ``remove()`` this is the key after the removed one.
+  /// Returns false, without a position, at the end. After ``remove()``, moves to the key after the removed one.
   ///
   /// - Throws: ``LMDBError``. `mdb_cursor_get` with `MDB_NEXT`.
   @inlinable @discardableResult
@@ -50,7 +48,7 @@ public struct Cursor<Key: KeyCodec, Value: ValueCodec>: ~Copyable {
 
   /// Moves to the next lower key, or to the highest one if the cursor is new.
   ///
-  /// Returns false, without a position, at the end.
+  /// Returns false, without a position, before the first key.
   ///
   /// - Throws: ``LMDBError``. `mdb_cursor_get` with `MDB_PREV`.
   @inlinable @discardableResult
@@ -63,7 +61,7 @@ public struct Cursor<Key: KeyCodec, Value: ValueCodec>: ~Copyable {
   /// - Throws: ``LMDBError``. `mdb_cursor_get` with `MDB_SET_KEY`.
   @inlinable @discardableResult
   public mutating func seek(to key: Key.Value) throws(LMDBError) -> Bool {
-    settle(try Key.withEncoded(key) { [pointer] (bytes) throws(LMDBError) in try moveCursor(pointer, .exact, bytes) })
+    setEntry(try Key.withEncoded(key) { [pointer] (bytes) throws(LMDBError) in try moveCursor(pointer, .exact, bytes) })
   }
 
   /// Moves to a key, or to the lowest one above it. Returns false, without a position, if all keys are lower.
@@ -71,29 +69,29 @@ public struct Cursor<Key: KeyCodec, Value: ValueCodec>: ~Copyable {
   /// - Throws: ``LMDBError``. `mdb_cursor_get` with `MDB_SET_RANGE`.
   @inlinable @discardableResult
   public mutating func seek(atOrAfter key: Key.Value) throws(LMDBError) -> Bool {
-    settle(
+    setEntry(
       try Key.withEncoded(key) { [pointer] (bytes) throws(LMDBError) in try moveCursor(pointer, .atOrAfter, bytes) })
   }
 
   /// Moves to the key with these bytes, like ``seek(to:)``.
   @inlinable @discardableResult
   public mutating func seek(toBytes key: UnsafeRawBufferPointer) throws(LMDBError) -> Bool {
-    settle(try moveCursor(pointer, .exact, key))
+    setEntry(try moveCursor(pointer, .exact, key))
   }
 
   /// Moves to the key with these bytes, or to the lowest one above it, like ``seek(atOrAfter:)``.
   @inlinable @discardableResult
   public mutating func seek(atOrAfterBytes key: UnsafeRawBufferPointer) throws(LMDBError) -> Bool {
-    settle(try moveCursor(pointer, .atOrAfter, key))
+    setEntry(try moveCursor(pointer, .atOrAfter, key))
   }
 
   @inlinable
   mutating func move(_ move: CursorMove) throws(LMDBError) -> Bool {
-    settle(try moveCursor(pointer, move, UnsafeRawBufferPointer(start: nil, count: 0)))
+    setEntry(try moveCursor(pointer, move, UnsafeRawBufferPointer(start: nil, count: 0)))
   }
 
   @inlinable
-  mutating func settle(_ found: CursorEntry?) -> Bool {
+  mutating func setEntry(_ found: CursorEntry?) -> Bool {
     entry = found
     if let state = transaction.writeState { changeCount = state.pointee.changeCount }
     return found != nil

@@ -20,7 +20,7 @@ extension Table {
     let pageMask = UInt(bitPattern: Int(getpagesize()) - 1)
     var keys: [[UInt8]] = []
     var lastPage: UInt = 0
-    let nowhere = UnsafeRawBufferPointer(start: nil, count: 0)
+    let noKey = UnsafeRawBufferPointer(start: nil, count: 0)
     let cursor = try openCursor(transaction.handle.pointer, handle)
     defer { closeCursor(cursor) }
     var entry: CursorEntry?
@@ -29,13 +29,13 @@ extension Table {
         try moveCursor(cursor, .atOrAfter, UnsafeRawBufferPointer(bytes))
       }
     } else {
-      entry = try moveCursor(cursor, .first, nowhere)
+      entry = try moveCursor(cursor, .first, noKey)
     }
     while let found = entry {
       let page = UInt(bitPattern: found.key.baseAddress) & ~pageMask
       // An empty value has no address of its own.
-      let isWithin = found.value.isEmpty || UInt(bitPattern: found.value.baseAddress) & ~pageMask == page
-      if page != lastPage, isWithin, let header = UnsafeRawPointer(bitPattern: page) {
+      let isInLeaf = found.value.isEmpty || UInt(bitPattern: found.value.baseAddress) & ~pageMask == page
+      if page != lastPage, isInLeaf, let header = UnsafeRawPointer(bitPattern: page) {
         lastPage = page
         // A page begins with its number.
         if header.load(as: Int.self) >= limit {
@@ -43,7 +43,7 @@ extension Table {
           keys.append([UInt8](found.key))
         }
       }
-      entry = try moveCursor(cursor, .next, nowhere)
+      entry = try moveCursor(cursor, .next, noKey)
     }
     return (keys, nil)
   }

@@ -129,9 +129,9 @@ extension Table {
   }
 }
 
-/// Whether the header of a value's overflow pages is valid: byte 10 has the page's kind, byte 12 the number of pages.
+/// Whether the header of a value's overflow pages is valid; true for a value without overflow pages.
 ///
-/// True for a value without overflow pages.
+/// Byte 10 of the header has the page's kind, byte 12 the number of pages.
 @usableFromInline
 func hasIntactPages(_ value: UnsafeRawBufferPointer) -> Bool {
   let (page, header) = (Int(getpagesize()), 16)

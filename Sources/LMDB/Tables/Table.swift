@@ -3,7 +3,6 @@
 /// A table is a handle that is cheap to copy. All access needs a transaction of its environment, and traps with a
 /// transaction of another one.
 ///
-///
 ///     let table = try environment.table("counters", key: UTF8Codec.self, value: BigEndianUInt64Codec.self)
 ///     try environment.write { transaction throws(LMDBError) in
 ///       try table.put(1, for: "visits", in: transaction)

@@ -11,12 +11,12 @@ internal import Glibc
 ///        128         reader slots of 64 bytes: 8 of snapshot, all ones between transactions; 4 of process ID, 0 if
 ///        free
 package enum AbandonedTransaction {
-  /// Inspects a lock file that no process has open, before the first process that opens it clears it.
+  /// Inspects a lock file. Call this while no process has it open, because the next process that opens it clears it.
   ///
-  /// Closing the file would release the locks of an environment of this process.
+  /// No environment of the directory may be open in this process: closing the file would release its locks.
   /// - Complexity: O(reader slots).
   /// - Returns: Whether a transaction was abandoned; false also for a file that cannot be read or is not an LMDB file.
-  package static func isNoted(inLockFile path: String) -> Bool {
+  package static func isRecorded(inLockFile path: String) -> Bool {
     let descriptor = FileDescriptor.open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
     guard descriptor >= 0 else { return false }
     defer { close(descriptor) }

@@ -7,7 +7,8 @@ internal import CLMDB
 public protocol Transaction: ~Copyable {
   /// The number of the snapshot. `mdb_txn_id`.
   ///
-  /// It is the number of the last commit for a read transaction, and of the coming commit for a write transaction.
+  /// For a read transaction, the number of the last commit. For a write transaction, the number that its commit will
+  /// have.
   var id: UInt64 { get }
 
   /// The handle for tables and cursors.
@@ -44,7 +45,7 @@ public struct ReadTransaction: ~Copyable, Transaction {
     self.handle = handle
   }
 
-  /// The number of the commit that it shows. `mdb_txn_id`.
+  /// The number of the commit that the snapshot shows. `mdb_txn_id`.
   public var id: UInt64 { handle.id }
 }
 
@@ -58,7 +59,7 @@ public struct WriteTransaction: ~Copyable, Transaction {
     self.handle = handle
   }
 
-  /// The number of its coming commit. `mdb_txn_id`.
+  /// The number that its commit will have. `mdb_txn_id`.
   public var id: UInt64 { handle.id }
 
   /// The state that protects borrowed bytes.

@@ -32,7 +32,7 @@ extension StoreDirectory {
       flag.boot = boot
     }
     if access(openingPath, F_OK) == 0 { reason = .failedOpening }
-    if AbandonedTransaction.isNoted(inLockFile: path(of: "lock.mdb")) { reason = .abandonedTransaction }
+    if AbandonedTransaction.isRecorded(inLockFile: path(of: "lock.mdb")) { reason = .abandonedTransaction }
     if flag.isSuspect { reason = .damagedRecord }
     if let reason { flag.checkReason = reason.rawValue }
   }
