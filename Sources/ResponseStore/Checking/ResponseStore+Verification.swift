@@ -4,14 +4,16 @@ import Synchronization
 
 /// The result of a check of a whole store.
 public struct StoreVerification: Sendable {
-  /// A sentence for each violation; empty for a sound store. After the first thousand the rest is only counted.
+  /// A sentence for each violation; empty for a sound store. Violations after the first thousand are only counted.
   public internal(set) var violations: [String] = []
-  /// The entries that a lookup can find.
+  /// The number of entries that a lookup can find.
   public internal(set) var entryCount = 0
-  /// The bytes of their bodies.
+  /// The size of their bodies in bytes.
   public internal(set) var bodyByteCount = 0
-  /// Whether the counters were compared with the sums over all records. False if others wrote meanwhile: every record
-  /// was checked, but the sums belong to no single snapshot.
+  /// Whether the counters were compared with the sums over all records.
+  ///
+  /// False if responses were stored or deleted during the check. Every record was checked, but the sums belong to no
+  /// single snapshot.
   public internal(set) var hasComparedSums = true
 
   private static let maximumViolationCount = 1000
@@ -31,23 +33,24 @@ public struct StoreVerification: Sendable {
 }
 
 extension ResponseStore {
-  /// Checks every record and body against its checksum, every table against the others, the counters against the sums,
-  /// and the files against the capacity.
+  /// Checks the checksums of all records and bodies, and whether tables, counters, index and file sizes agree.
   ///
-  /// Writes the queue first, unless the store is only inspected. Memory does not grow with the number of entries. While
-  /// others write, the snapshot is renewed once a second, so that freed pages can be reused.
+  /// Writes the queue first, unless the store is only inspected. Memory use does not depend on the number of entries.
+  /// During writes by other threads or processes, the snapshot is renewed once a second, so that freed pages can be
+  /// reused.
   ///
-  /// - Parameter progress: Receives the number of checked records, and their total, now and then.
+  /// - Parameter progress: Receives the number of checked records and their total, periodically.
   /// - Complexity: O(bytes stored).
   public func verify(progress: (_ done: Int, _ total: Int) -> Void = { _, _ in }) -> StoreVerification {
     verify(maximumSnapshotAge: .seconds(1), progress: progress)
   }
 
-  /// The violations that ``verify(progress:)`` finds.
+  /// Returns the violations that ``verify(progress:)`` finds.
   public func checkInvariants() -> [String] { verify().violations }
 
-  /// Whether this process, or maybe another, is applying a lower capacity. The directory may take more until that is
-  /// done.
+  /// Whether this process, or possibly another one, is applying a lower capacity.
+  ///
+  /// Until it is applied, the directory may exceed the capacity + 10%.
   private var isShrinking: Bool {
     space.budget.isFileOversized && (context.options.opensExistingOnly || space.isFileToShrink)
   }
@@ -61,7 +64,7 @@ extension ResponseStore {
     }
     // An inspection must not wait for a writer.
     if !context.options.opensExistingOnly {
-      // Earlier losses are for other flushes to report.
+      // Do not report earlier losses here; other flushes report them.
       do throws(StoreError) { try flush(since: Atomic(acceptedNumber)) } catch { result.report("\(error)") }
     }
     do throws(LMDBError) {

@@ -2,21 +2,20 @@ import Glibc
 import LMDB
 import Synchronization
 
-/// Checks the pages that lead to records after a crash. They have no checksums: liblmdb could crash on a corrupt one,
-/// or store rows that are not found again.
+/// Checks the pages that lead to records after a crash.
 ///
-/// A small file is checked at once when it is opened. A large one is checked in steps by the eviction thread while the
-/// store is in use. Until that is done, every lookup and every write checks the pages that it goes through itself, on
-/// its own thread.
+/// These pages have no checksums. liblmdb could crash on a corrupt page, or store rows that are not found again. A
+/// small file is checked completely when it is opened. The eviction thread checks a large one in steps while the store
+/// is in use. Until it has finished, every lookup and every write checks the pages on its own path first.
 ///
 /// Owns the positions of the check. Calls no other component.
 final class StructureChecker: Sendable {
-  /// The most pages of a file that is checked as a whole: before it is opened, or while writers wait.
+  /// The maximum number of pages of a file that is checked in one go: before it is opened, or while writers wait.
   static let pageCountCheckedAtOnce = 2048
-  /// The pages that one step reads.
+  /// The number of pages that one step reads.
   private static let stepPageCount = 64
 
-  /// Whether the pages that lead to records are still to be checked.
+  /// Whether the check of the pages that lead to records has not finished.
   let isUnchecked = Atomic(false)
 
   private let context: StoreContext
@@ -26,7 +25,7 @@ final class StructureChecker: Sendable {
   private struct State {
     /// The position of the check; nil when there is nothing to check.
     var position: DataFile.StructurePosition?
-    /// The same for the pages that lead to dates, which are checked first.
+    /// The position of the check of `dates`, which precedes a rebuild of the index.
     var datesPosition: DataFile.StructurePosition?
     var areDatesChecked = false
   }
@@ -36,7 +35,7 @@ final class StructureChecker: Sendable {
     database = context.database
   }
 
-  /// Prepares a store that is being opened: joins a check under way, and checks the outermost pages of each table.
+  /// Prepares a store that is being opened: joins a check in progress, and checks the outermost pages of each table.
   func prepare() throws(LMDBError) {
     follow()
     guard isUnchecked.load(ordering: .relaxed) else { return }
@@ -57,7 +56,9 @@ final class StructureChecker: Sendable {
     }
   }
 
-  /// Has the eviction thread check the structure, unless that was done since the directory was first opened.
+  /// Requests a check of the structure by the eviction thread, unless corruption was already reported.
+  ///
+  /// The report is cleared when the next process that is alone opens the directory.
   func request() {
     guard context.storeDirectory.requestStructureCheck() else { return }
     isUnchecked.store(true, ordering: .relaxed)
@@ -68,7 +69,7 @@ final class StructureChecker: Sendable {
   /// Joins a check that another process has begun, or continues it if that process has ended.
   func follow() {
     guard context.storeDirectory.integrityCheckReason != nil else {
-      // A check that this process requested goes on.
+      // A check that this process requested continues.
       if state.withLock({ $0.position == nil }) { isUnchecked.store(false, ordering: .relaxed) }
       return
     }
@@ -79,7 +80,7 @@ final class StructureChecker: Sendable {
 
   // MARK: Steps
 
-  /// Checks some pages; a broken page fails the store. Returns true if there are more.
+  /// Checks some pages. A broken page fails the store. Returns true if there are more pages to check.
   func step() throws(LMDBError) -> Bool {
     guard let position = state.withLock({ $0.position }) else { return false }
     let start = MonotonicTime.now
@@ -101,14 +102,14 @@ final class StructureChecker: Sendable {
       return false
     case .unfinished(let next):
       state.withLock { $0.position = next }
-      // At most a quarter of the disk's time.
+      // Use at most a quarter of the disk's time.
       let elapsed = MonotonicTime.now.nanoseconds - start.nanoseconds
       if context.options.runsInBackground { usleep(UInt32(min(elapsed / 1000 * 3, 50_000))) }
       return true
     }
   }
 
-  /// Whether the pages that lead to dates, from which the index is rebuilt, are checked. Checks some of them if not.
+  /// Checks some pages of `dates`, from which the index is rebuilt. Returns whether all of them are checked.
   func checkDates() throws(LMDBError) -> Bool {
     guard isUnchecked.load(ordering: .relaxed) else { return true }
     let (position, isDone) = state.withLock { ($0.datesPosition ?? .start, $0.areDatesChecked) }
@@ -123,11 +124,12 @@ final class StructureChecker: Sendable {
     return false
   }
 
-  /// Whether a map that stays full is so because the free list is corrupt. Then no write or deletion could succeed
-  /// again.
+  /// Whether so many pages are leaked that they explain a map that stays full.
+  ///
+  /// The free list is then corrupt, and no write or deletion can succeed again.
   func hasLeakedPages() -> Bool {
     do throws(LMDBError) {
-      // The count is exact. A few pages would not fill the map.
+      // A few leaked pages would not fill the map.
       return try database.environment.leakedPageCount() > 16
     } catch {
       return error.isDamage
@@ -167,7 +169,7 @@ final class StructureChecker: Sendable {
     }
   }
 
-  /// Runs a check of a few pages, and repeats it when another commit replaces its snapshot.
+  /// Runs a check of a few pages, and repeats it if other commits outdate its snapshot.
   private func inOneSnapshot(
     _ check: (borrowing ReadTransaction) throws(LMDBError) -> Void
   ) throws(LMDBError) {

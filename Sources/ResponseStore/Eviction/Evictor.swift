@@ -1,11 +1,11 @@
 import Glibc
 import LMDB
 
-/// Evicts records, so that the live pages and the index fit the capacity.
+/// Evicts records, so that the live pages and the index stay within the capacity.
 ///
-/// The eviction thread works ahead of the writer, between two watermarks. The writer thread evicts, too, when that was
-/// not enough, and after `MDB_MAP_FULL`. Every step is one bounded transaction, since its pages become reusable only
-/// two transactions later.
+/// The eviction thread works ahead of the writer, between two watermarks. If that is not enough, and after
+/// `MDB_MAP_FULL`, the writer thread evicts, too. Every step is one bounded transaction, because the pages that it
+/// frees become reusable only two transactions later.
 ///
 /// Owns the segment that is being freed. Calls ``DiskSpace`` and ``Purger``.
 final class Evictor: Sendable {
@@ -13,7 +13,7 @@ final class Evictor: Sendable {
   private let database: RecordDatabase
   private let space: DiskSpace
   private let purger: Purger
-  /// The lock is held for a step.
+  /// Its lock is held during a step.
   private let cleaner = Monitor(SegmentCleaner())
   /// Whether eviction has begun at the high watermark and not yet reached the low one.
   private let isEvicting = Monitor(false)
@@ -34,8 +34,7 @@ final class Evictor: Sendable {
     return usage.pageCount > budget.highPageCount || usage.entryCount > budget.highEntryCount
   }
 
-  /// Evicts some records if live pages have passed the high watermark, until they are below the low one. Returns false
-  /// if there is nothing to do.
+  /// Evicts some records, from the high watermark down to the low one. Returns false if there is nothing to do.
   func evictToLowWatermark() throws(LMDBError) -> Bool {
     try space.refreshCapacity()
     let budget = space.budget
@@ -62,8 +61,8 @@ final class Evictor: Sendable {
 
   /// Evicts until `pageCount` more pages and `entryCount` more records may be written.
   ///
-  /// While a lower capacity is being applied, evicts only as much as is written: the eviction thread does the rest, and
-  /// writes go on.
+  /// While a lower capacity is being applied, evicts only twice as much as is written, so that writes continue. The
+  /// eviction thread evicts the rest.
   func ensureFreePages(_ pageCount: Int, entryCount: Int = 0) throws(LMDBError) {
     try space.refreshCapacity()
     let budget = space.budget
@@ -82,7 +81,7 @@ final class Evictor: Sendable {
       let excess = usage.pageCount + pageCount - budget.maximumLivePageCount
       let excessEntries = usage.entryCount + entryCount - budget.entryCount
       guard excess > 0 || excessEntries > 0 else { return }
-      // Removed records are deleted before useful ones are evicted.
+      // Delete removed records before evicting useful ones.
       var hasHelped = try purger.deleteOrphanedChunks()
       if !hasHelped { hasHelped = try purger.deleteTombstonedRecords() }
       if !hasHelped, excess > 0 { hasHelped = try evict(pageCount: excess) > 0 }
@@ -96,9 +95,9 @@ final class Evictor: Sendable {
 
   /// Makes a transaction possible again after `MDB_MAP_FULL`. Returns false if nothing helped.
   ///
-  /// Clears stale readers, deletes orphaned chunks and waits a moment for slow readers. Otherwise evicts a share of the
-  /// map in ever smaller transactions. When half of the live pages are evicted already, a reader pins the freed pages,
-  /// and evicting more would empty the store for nothing.
+  /// Clears stale readers, deletes orphaned chunks and waits a moment for slow readers. If that does not help, evicts a
+  /// share of the map in ever smaller transactions. Evicts nothing if half of the live pages were evicted
+  /// already: then a reader pins the freed pages, and evicting more would empty the store in vain.
   func recoverFromMapFull() -> Bool {
     do throws(LMDBError) {
       try database.environment.clearStaleReaders()
@@ -131,17 +130,17 @@ final class Evictor: Sendable {
     }
   }
 
-  /// Shows whether the map is full of records, or a reader pins its pages.
+  /// Numbers for the log that show whether the map is full of records, or a reader pins its pages.
   private var pageNumbers: String {
     let mapPageCount = database.environment.information.mapByteCount / database.pageByteCount
-    // A number that cannot be read is left out.
+    // If the number cannot be read, show "?".
     let live = (try? space.livePageCount()).map { "\($0)" } ?? "?"
     let oldest = database.environment.oldestReaderTransactionID()
     return "\(live) of \(mapPageCount) pages in use; last commit \(database.environment.lastTransactionID), "
       + (oldest == .max ? "no reader" : "oldest reader \(oldest)")
   }
 
-  /// Waits for readers whose snapshots pin freed pages. Returns false if there were none, or they did not end.
+  /// Waits up to 0.1 s for readers that pin freed pages. Returns false if there were none, or they did not end.
   ///
   /// A lookup takes microseconds, but its thread may wait for a processor.
   private func waitForSlowReaders() -> Bool {
@@ -156,13 +155,13 @@ final class Evictor: Sendable {
 
   // MARK: Steps
 
-  /// Evicts records in one transaction, until about `pageCount` pages or `entryCount` records are freed or the
-  /// transaction has done enough.
+  /// Evicts records in one transaction, until it has freed about `pageCount` pages or `entryCount` records, or reached
+  /// its own limits.
   ///
-  /// While the index is rebuilt, the oldest records are evicted.
+  /// While the index is rebuilt, evicts the oldest records.
   ///
-  /// - Parameter isCautious: Whether there is hardly a free page, as after `MDB_MAP_FULL`: then no record is moved.
-  /// - Returns: The number of records; 0 if there was nothing to evict.
+  /// - Parameter isCautious: Whether hardly any page is free, as after `MDB_MAP_FULL`. No record is then moved.
+  /// - Returns: The number of evicted records; 0 if there was nothing to evict.
   func evict(pageCount: Int, entryCount: Int = .max, isCautious: Bool = false) throws(LMDBError) -> Int {
     let goal = EvictionGoal(
       pageCount: pageCount, entryCount: entryCount, isCautious: isCautious, budget: space.budget,
@@ -170,7 +169,7 @@ final class Evictor: Sendable {
     let expiry = try database.environment.read { (transaction) throws(LMDBError) in try firstExpiry(in: transaction) }
     let isListed = !database.isIndexComplete || expiry.map { $0.time <= goal.now } ?? false
     if isListed, case let count = try evictListed(goal), count > 0 { return count }
-    // A step may only drop a segment whose records were all deleted.
+    // A step may evict nothing, and only drop a segment whose records were all deleted.
     for _ in 0..<Self.maximumStepCount {
       switch try freeSegment(goal) {
       case nil: return try database.isIndexComplete ? removeStrays() : evictListed(goal)
@@ -185,9 +184,9 @@ final class Evictor: Sendable {
 
   // MARK: Expired records
 
-  /// Evicts expired records; while the index is rebuilt the oldest ones.
+  /// Evicts expired records; while the index is rebuilt, the oldest ones.
   ///
-  /// A record may have an older one of the same key, which must be deleted first.
+  /// During a rebuild, a record may have an older one of the same key, which must be deleted first.
   private func evictListed(_ goal: EvictionGoal) throws(LMDBError) -> Int {
     let (reason, removed) = try space.commit { (transaction) throws(LMDBError) -> (RemovalReason, Int) in
       let isComplete = database.isIndexComplete
@@ -199,7 +198,7 @@ final class Evictor: Sendable {
         if isComplete {
           guard let expired = try firstExpiry(in: transaction), expired.time <= goal.now else { break }
           try database.removeRecord(expired.rowID, counters: &counters, in: transaction)
-          // Also without its record, which corruption may have lost; otherwise eviction would not get past this row.
+          // Remove the row even if corruption has lost its record. Otherwise eviction would stop at this row.
           try database.expiries.remove(expired, in: transaction)
         } else {
           guard let rowID = try database.heads.firstRowID(in: transaction) else { break }
@@ -216,8 +215,9 @@ final class Evictor: Sendable {
     return removed
   }
 
-  /// When no record is left, deletes the rows that corruption has left in the index and other tables. Returns their
-  /// number.
+  /// Deletes index entries without a record, and the rows that corruption left in other tables. Returns their number.
+  ///
+  /// Call this if no record is left.
   private func removeStrays() throws(LMDBError) -> Int {
     guard let index = database.index.current, index.recordCount > 0 else { return 0 }
     return try space.commit { (transaction) throws(LMDBError) -> Int in
@@ -246,7 +246,7 @@ final class Evictor: Sendable {
 
   /// Frees a part of a segment. Returns the number of evicted records; nil if there is no segment, or no index.
   private func freeSegment(_ goal: EvictionGoal) throws(LMDBError) -> Int? {
-    // One step of this process at a time: the next one begins where this one ends.
+    // This process does one step at a time, because the next one begins at the end of this one.
     try cleaner.withLock { cleaner in
       Result { () throws(LMDBError) in try freeSegment(goal, with: &cleaner) }
     }.get()
@@ -293,7 +293,7 @@ final class Evictor: Sendable {
     return removed.values.reduce(0, +)
   }
 
-  /// Tells the cleaner whether a record must be deleted, and how.
+  /// Decides whether a record must be deleted, and prepares its deletion.
   private func examine(
     _ rowID: UInt64, _ record: UnsafeRawBufferPointer, tombstones: [Tombstone], _ goal: EvictionGoal
   ) -> SegmentCleaner.Examination {
@@ -308,8 +308,9 @@ final class Evictor: Sendable {
       removable: database.removableRecord(rowID, head: head, use: use), reason: reason)
   }
 
-  /// Deletes rows of a segment, and counts those that still existed. Returns the first one that is left to the next
-  /// transaction.
+  /// Deletes rows of a segment, and counts those that still existed.
+  ///
+  /// - Returns: The first row that is left for the next transaction; nil if none is.
   func evict(
     _ rows: ArraySlice<SegmentCleaner.Row>, counters: inout PersistentCounters, _ removed: inout [RemovalReason: Int],
     in transaction: borrowing WriteTransaction
@@ -318,7 +319,7 @@ final class Evictor: Sendable {
       rows.compactMap(\.removable), counters: &counters, isInRun: true, in: transaction)
     let removedRows = Set(removal.rowIDs)
     for row in rows where removedRows.contains(row.rowID) { removed[row.reason, default: 0] += 1 }
-    // Records that cannot be read, or have another header by now.
+    // The records that cannot be read, or whose header has changed.
     let last = removal.next ?? .max
     let others = removal.changed + rows.filter { $0.removable == nil && $0.rowID < last }.map(\.rowID)
     guard !others.isEmpty else { return removal.next }
@@ -331,17 +332,17 @@ final class Evictor: Sendable {
   }
 }
 
-/// The amount that one transaction of eviction frees, and the limits of its work.
+/// The goal of one eviction transaction, and the limits of its work.
 private struct EvictionGoal {
   let pageCount: Int
   let entryCount: Int
   let isCautious: Bool
   let now: UInt64
-  /// The most records that a step examines in a segment.
+  /// The maximum number of records that a step examines in a segment.
   let recordCount: Int
-  /// The most records that are removed one by one, each of which may copy leaves of its own.
+  /// The maximum number of records that are deleted individually. Each may copy leaves of its own.
   let listedRecordCount: Int
-  /// The bytes of these records, about.
+  /// The approximate maximum of the bytes of the examined records.
   let byteCount: Int
   let freeablePageCount: Int
 

@@ -1,21 +1,21 @@
 import LMDB
 
-/// The record headers in the database: a table for each band, which is only appended to.
+/// The logs of record headers: an append-only table for each band.
 ///
-/// A new record's row ID is higher than those of all others, so it goes behind the last row of its table, and leaves
-/// are full. The tables of closed segments and of headers are changed in the same transaction as all others.
+/// A new record has the highest row ID, so it becomes the last row of its table, and leaves are filled completely. Also
+/// contains the table of closed segments.
 struct RecordLogs: Sendable {
   typealias Log = Table<BigEndianUInt64Codec, BytesCodec>
 
   private let logs: InlineArray<6, Log>
-  /// First row ID → bytes and records, of each closed segment.
+  /// First row ID of a closed segment → its bytes and its number of records.
   private let closedSegments: Table<BigEndianUInt64Codec, BigEndianPairCodec>
 
   static let segmentsTable = "segments"
   static func table(of band: Band) -> String { "heads\(band.number)" }
   static let tableCount = Band.count + 1
 
-  /// Opens the tables, each by a call of one of the closures.
+  /// Opens the tables with the closures; nil if one does not exist.
   init?(
     log: (String) throws(LMDBError) -> Log?,
     segments: (String) throws(LMDBError) -> Table<BigEndianUInt64Codec, BigEndianPairCodec>?
@@ -35,7 +35,7 @@ struct RecordLogs: Sendable {
 
   // MARK: Records
 
-  /// Calls `body` with a record's bytes; nil if there is no such row.
+  /// Calls `body` with a record's bytes; returns nil if the row does not exist.
   @inline(__always)
   func withValue<R>(
     for rowID: UInt64, in transaction: borrowing some Transaction & ~Copyable,
@@ -50,16 +50,16 @@ struct RecordLogs: Sendable {
     return try logs[band.number].contains(rowID, in: transaction)
   }
 
-  /// Writes a record to its band's log: behind all others, or over the one with this row ID.
+  /// Writes a record to its band's log: after all others, or in place of the one with this row ID.
   func put(_ record: [UInt8], for rowID: UInt64, in transaction: borrowing WriteTransaction) throws(LMDBError) {
     guard let band = Band(rowID: rowID) else { throw LMDBError(code: .corrupted, function: "mdb_put") }
     try logs[band.number].put(record, for: rowID, in: transaction, mode: .append)
   }
 
-  /// Appends a record to the open segment of its band, and notes the segment if it is full with it.
+  /// Appends a record to the open segment of its band. Closes the segment if it is then full.
   ///
-  /// - Parameter entry: The record as the index gets it, with a row ID higher than all others.
-  /// - Returns: Whether a segment is full.
+  /// - Parameter entry: The record's index entry, with a row ID higher than all others.
+  /// - Returns: Whether the segment was closed.
   @discardableResult
   func append(
     _ record: [UInt8], entry: IndexEntry, closingByteCount: Int, open: inout OpenSegments,
@@ -73,21 +73,21 @@ struct RecordLogs: Sendable {
     return true
   }
 
-  /// Removes a record; false if it is not there.
+  /// Removes a record. Returns false if it does not exist.
   @discardableResult
   func removeChecked(_ rowID: UInt64, in transaction: borrowing WriteTransaction) throws(LMDBError) -> Bool {
     guard let band = Band(rowID: rowID) else { return false }
     return try logs[band.number].removeChecked(rowID, in: transaction)
   }
 
-  /// The number of records.
+  /// Returns the number of records.
   func rowCount(in transaction: borrowing some Transaction & ~Copyable) throws(LMDBError) -> Int {
     var count = 0
     for band in Band.all { count += try self[band].statistics(in: transaction).entryCount }
     return count
   }
 
-  /// The number of leaves of all logs.
+  /// Returns the number of leaf pages of all logs.
   func leafPageCount(in transaction: borrowing some Transaction & ~Copyable) throws(LMDBError) -> Int {
     var count = 0
     for band in Band.all { count += try self[band].statistics(in: transaction).leafPageCount }
@@ -101,9 +101,9 @@ struct RecordLogs: Sendable {
 
   // MARK: Walks
 
-  /// Calls `body` with those of some records that exist, in one walk over each log.
+  /// Calls `body` with the records of these rows, log by log. Rows that do not exist are skipped.
   ///
-  /// - Parameter rowIDs: In ascending order.
+  /// - Parameter rowIDs: The rows in ascending order.
   func forEachRow(
     among rowIDs: [UInt64], in transaction: borrowing some Transaction & ~Copyable,
     _ body: (UInt64, UnsafeRawBufferPointer) throws(LMDBError) -> Void
@@ -122,7 +122,7 @@ struct RecordLogs: Sendable {
     }
   }
 
-  /// Calls `body` with the rows of one band, ascending, until it returns false.
+  /// Calls `body` with the rows of one band in ascending order, until it returns false.
   func forEachRow(
     of band: Band, from start: UInt64 = 0, in transaction: borrowing some Transaction & ~Copyable,
     _ body: (UInt64, UnsafeRawBufferPointer) throws(LMDBError) -> Bool
@@ -139,25 +139,25 @@ struct RecordLogs: Sendable {
     }
   }
 
-  /// Calls `body` with the rows of one log after the other, until it returns false.
+  /// Calls `body` with the rows of all logs, log by log, until it returns false.
   ///
-  /// - Parameter start: The first row; what is in front of it in its log is left out, and logs in front of that.
+  /// - Parameter start: The first row. Earlier logs and lower rows of its log are skipped.
   func forEachRow(
     from start: UInt64, in transaction: borrowing some Transaction & ~Copyable,
     _ body: (UInt64, UnsafeRawBufferPointer) throws(LMDBError) -> Bool
   ) throws(LMDBError) {
     let first = Band(rowID: start)?.number ?? 0
-    var goesOn = true
-    for band in Band.all.dropFirst(first) where goesOn {
+    var wantsMore = true
+    for band in Band.all.dropFirst(first) where wantsMore {
       let start = band.number == first ? start : 0
       try forEachRow(of: band, from: start, in: transaction) { (rowID, record) throws(LMDBError) in
-        goesOn = try body(rowID, record)
-        return goesOn
+        wantsMore = try body(rowID, record)
+        return wantsMore
       }
     }
   }
 
-  /// The highest row ID below another one.
+  /// Returns the highest row ID below a limit.
   func rowID(
     below limit: UInt64, in transaction: borrowing some Transaction & ~Copyable
   ) throws(LMDBError) -> UInt64? {
@@ -172,7 +172,7 @@ struct RecordLogs: Sendable {
     return highest
   }
 
-  /// The first row ID of a log that is not below another one.
+  /// Returns the lowest row ID of a log from `start` on.
   func firstRowID(
     of band: Band, from start: UInt64, in transaction: borrowing some Transaction & ~Copyable
   ) throws(LMDBError) -> UInt64? {
@@ -181,7 +181,7 @@ struct RecordLogs: Sendable {
     }
   }
 
-  /// The lowest row ID.
+  /// Returns the lowest row ID of all logs.
   func firstRowID(in transaction: borrowing some Transaction & ~Copyable) throws(LMDBError) -> UInt64? {
     var lowest: UInt64?
     for band in Band.all {
@@ -192,7 +192,7 @@ struct RecordLogs: Sendable {
 
   // MARK: Segments
 
-  /// The closed segments, in the order of their first row IDs.
+  /// Returns the closed segments in the order of their first row IDs.
   func segments(in transaction: borrowing some Transaction & ~Copyable) throws(LMDBError) -> [Segment] {
     var segments: [Segment] = []
     try closedSegments.withCursor(in: transaction) { (cursor) throws(LMDBError) in
@@ -207,41 +207,40 @@ struct RecordLogs: Sendable {
     return segments
   }
 
-  /// All segments, in the order of their first row IDs.
+  /// Returns all segments in the order of their first row IDs.
   func segments(
     open: OpenSegments, in transaction: borrowing some Transaction & ~Copyable
   ) throws(LMDBError) -> [Segment] {
     (try segments(in: transaction) + open.all).sorted { $0.firstRowID < $1.firstRowID }
   }
 
-  /// Notes a closed segment.
+  /// Adds a closed segment to the table.
   func put(_ segment: Segment, in transaction: borrowing WriteTransaction) throws(LMDBError) {
     try closedSegments.put(
       (UInt64(segment.byteCount), UInt64(segment.recordCount)), for: segment.firstRowID, in: transaction)
   }
 
-  /// Forgets closed segments whose records were all removed or replaced. Looks at a few, so that each closing of a
-  /// segment can pay for it.
+  /// Deletes closed segments whose records were all removed or replaced. Examines a few of them per call.
   ///
   /// - Parameters:
-  ///   - start: Where the last call ended; 0 at first.
-  ///   - limit: How many segments are looked at.
-  /// - Returns: Where the next call begins.
+  ///   - start: The result of the previous call; 0 at first.
+  ///   - limit: The maximum number of segments to examine.
+  /// - Returns: The position for the next call.
   func removeEmptySegments(
     from start: UInt64, limit: Int = 4, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> UInt64 {
-    var looked: [UInt64] = []
+    var examined: [UInt64] = []
     try closedSegments.withCursor(in: transaction) { (cursor) throws(LMDBError) in
       var more = try cursor.seek(atOrAfter: start)
-      while more, looked.count < limit, let firstRowID = cursor.key {
-        looked.append(firstRowID)
+      while more, examined.count < limit, let firstRowID = cursor.key {
+        examined.append(firstRowID)
         more = try cursor.next()
       }
     }
-    for firstRowID in looked where try isEmpty(firstRowID, in: transaction) {
+    for firstRowID in examined where try isEmpty(firstRowID, in: transaction) {
       try closedSegments.remove(firstRowID, in: transaction)
     }
-    return looked.count < limit ? 0 : (looked.last ?? 0) + 1
+    return examined.count < limit ? 0 : (examined.last ?? 0) + 1
   }
 
   private func isEmpty(
@@ -249,7 +248,7 @@ struct RecordLogs: Sendable {
   ) throws(LMDBError) -> Bool {
     guard let band = Band(rowID: firstRowID) else { return true }
     guard let row = try self.firstRowID(of: band, from: firstRowID, in: transaction) else { return true }
-    // The rows of the next segment of the band are not this one's.
+    // Rows from the first row of the band's next segment on belong to other segments.
     return try closedSegments.withCursor(in: transaction) { (cursor) throws(LMDBError) -> Bool in
       var more = try cursor.seek(atOrAfter: firstRowID + 1)
       while more, let next = cursor.key, next <= row {
@@ -260,7 +259,7 @@ struct RecordLogs: Sendable {
     }
   }
 
-  /// Forgets a closed segment, whose rows are gone.
+  /// Deletes a closed segment whose rows were deleted.
   func remove(_ segment: Segment, in transaction: borrowing WriteTransaction) throws(LMDBError) {
     try closedSegments.remove(segment.firstRowID, in: transaction)
   }

@@ -1,67 +1,68 @@
 import LMDB
 
-/// Frees segments: chooses one, has the records appended again that are worth keeping, and the others deleted. In
-/// bounded steps, each within a write transaction of the caller.
+/// Frees segments: chooses one, appends the records that are worth keeping again, and deletes the others.
 ///
-/// The choice and how far it has come are this process's own. When the process ends within a segment, what is left of
-/// the segment is a smaller one.
+/// Works in bounded steps, each within a write transaction of the caller. The choice and the position belong to this
+/// process. If the process ends within a segment, the rest of the segment remains as a smaller one.
 struct SegmentCleaner {
   /// A record of the segment that is being freed.
   struct Row {
     let rowID: UInt64
-    /// Nil if the record cannot be read or the index lacks it. Then it is evicted.
+    /// The record in the index; nil if the record cannot be read or is not in the index. Then it is evicted.
     let entry: IndexEntry?
     /// The data needed to delete the record; nil if the record cannot be read.
     let removable: RemovableRecord?
-    /// Why it goes, if it goes.
+    /// The reason for the deletion, unless the record survives.
     let reason: RemovalReason
     /// Whether it is appended again.
     let survives: Bool
   }
 
-  /// The next rows of a segment, as a read transaction has found them.
+  /// The next rows of a segment, as a read transaction found them.
   struct Rows {
     fileprivate(set) var found: [Row] = []
-    /// The row to go on with, if there are more.
+    /// The row to continue from; nil if there are no more.
     fileprivate var next: UInt64?
   }
 
   /// The result of examining a record.
   struct Examination {
-    /// Nil if the record cannot be read.
+    /// The data needed to delete the record; nil if the record cannot be read.
     var removable: RemovableRecord?
-    /// Why the record goes, however much it is used; nil if it may survive.
+    /// The reason why the record must be deleted regardless of its use; nil if it may survive.
     var reason: RemovalReason?
   }
 
-  /// The result of one step. It holds once its transaction is committed.
+  /// The result of one step, valid if its transaction commits.
   struct Step {
     fileprivate(set) var evictedCount = 0
     fileprivate(set) var movedCount = 0
-    /// Where the next step begins; nil when the segment is free, or another process has freed it.
+    /// The row at which the next step begins; nil if the segment is free.
     fileprivate var next: UInt64?
   }
 
-  /// How many rows are gone through together: so that their leaves are changed at once, and no step frees much more
-  /// than it should.
+  /// The number of rows that are processed together.
+  ///
+  /// Their leaves are changed at once. The limit keeps a step from freeing much more than intended.
   private static let rowsTogetherCount = 32
 
   private var plan: EvictionPlan?
   private var position: UInt64 = 0
   private var random: UInt64
 
-  /// - Parameter seed: Of the choice, so that a run can be repeated.
+  /// - Parameter seed: The seed of the choice, so that a run can be repeated.
   init(seed: UInt64 = .random(in: .min ... .max)) {
     random = seed
   }
 
-  /// Chooses a segment, unless one is being freed, and decides on its next records: in a read transaction, since to
-  /// read and check them takes longer than to remove them.
+  /// Chooses a segment, unless one is being freed, and decides which of its next records survive.
+  ///
+  /// Runs in a read transaction, because reading and checking the records takes longer than deleting them.
   ///
   /// - Parameters:
-  ///   - limit: How many records are looked at, at most. Each is a change in the index's journal.
-  ///   - byteCount: Of the records, about: what the step frees or writes in the logs.
-  ///   - examine: Reads a record.
+  ///   - limit: The maximum number of records to examine. Each is a change in the index's journal.
+  ///   - byteCount: The approximate maximum of the records' bytes, which the step frees or writes in the logs.
+  ///   - examine: Examines a record.
   /// - Returns: Nil if there is nothing to evict.
   mutating func choose(
     _ logs: RecordLogs, open: OpenSegments, index: RecordIndex, limit: Int, byteCount: Int,
@@ -70,11 +71,11 @@ struct SegmentCleaner {
   ) throws(LMDBError) -> Rows? {
     if plan == nil {
       let segments = try logs.segments(open: open, in: transaction)
-      // A full period of all 64-bit numbers; the upper bits are random enough to begin at.
+      // A linear congruential generator. Its upper bits are random enough for the start of a sample.
       random = random &* 6_364_136_223_846_793_005 &+ 1_442_695_040_888_963_407
       plan = EvictionPlan(segments: segments, index: index, random: random)
       let first = plan?.segment.firstRowID ?? 0
-      // In front of a band's first segment is nothing, or what damage has left of another one.
+      // Rows before a band's first segment can only be left over from corruption. Free them, too.
       let isFirst = !segments.contains { $0.firstRowID < first && Band(rowID: $0.firstRowID) == Band(rowID: first) }
       position = isFirst ? 0 : first
     }
@@ -104,12 +105,12 @@ struct SegmentCleaner {
   /// Frees a part of the chosen segment.
   ///
   /// - Parameters:
-  ///   - rows: What ``choose(_:open:index:limit:byteCount:in:examine:)`` has found.
-  ///   - counters: Of the transaction; the open segments among them.
-  ///   - evict: Deletes records, in the order of their rows, and returns how many it is done with. The rest is kept for
-  ///     the next step.
-  ///   - move: Appends a record again and deletes it in its old place. Returns false if it must not survive after all.
-  /// - Returns: Pass it to ``finish(_:)`` once the transaction is committed.
+  ///   - rows: The result of ``choose(_:open:index:limit:byteCount:in:examine:)``.
+  ///   - counters: The counters of the transaction, with the open segments.
+  ///   - evict: Deletes records in the order of their rows, and returns the number of processed ones. The next step
+  ///     processes the rest.
+  ///   - move: Appends a record again and deletes its old row. Returns false if the record must not survive after all.
+  /// - Returns: The step. Pass it to ``finish(_:)`` after the transaction has committed.
   func clean(
     _ logs: RecordLogs, rows: Rows, index: RecordIndex, counters: inout PersistentCounters,
     in transaction: borrowing WriteTransaction, evict: ([Row], inout PersistentCounters) throws(LMDBError) -> Int,
@@ -118,7 +119,7 @@ struct SegmentCleaner {
     var step = Step()
     guard let plan, let band = Band(rowID: plan.segment.firstRowID) else { return step }
     let first = plan.segment.firstRowID
-    // Its rows are freed, so it takes no more.
+    // Close the segment, so that it takes no more records.
     if let closed = counters.openSegments.close(first) { try logs.put(closed, in: transaction) }
     let segments = try logs.segments(open: counters.openSegments, in: transaction)
     guard segments.contains(where: { $0.firstRowID == first }) else { return step }
@@ -143,7 +144,7 @@ struct SegmentCleaner {
         return step
       }
     }
-    // While it was open, it may have got more since it was read.
+    // If the segment was open, records may have been appended after it was read.
     step.next = rows.next
     if step.next == nil {
       let start = (rows.found.last?.rowID ?? position) + 1
@@ -153,7 +154,7 @@ struct SegmentCleaner {
     return step
   }
 
-  /// Notes that the transaction of a step is committed.
+  /// Moves to the end of a step. Call this after its transaction has committed.
   mutating func finish(_ step: Step) {
     if let next = step.next { position = next } else { plan = nil }
   }

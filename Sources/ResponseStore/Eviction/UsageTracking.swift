@@ -1,22 +1,23 @@
 import FoundationEssentials
 import HTTPCaching
 
-/// The fate of a record's use count when the record is deleted.
+/// A namespace for the tracking of use counts.
 enum UsageTracking {
   /// The fate of the use count when the record is deleted.
   enum AfterRemoval {
-    /// Dropped: no request wants the record back.
+    /// It is dropped.
     case forget
-    /// Kept as a ghost entry: the record was evicted.
+    /// It is kept as a ghost entry, because the record was evicted.
     case remember
-    /// Passed on to the record that replaces it.
+    /// The record that replaces this one inherits it.
     case passOn
   }
 }
 
 extension RecordHeaderView {
-  /// When a response without a validator becomes useless: its freshness lifetime is over, and so is the time in which
-  /// it may be served stale. Nil for a response with a validator, or without a declared lifetime.
+  /// When a response becomes useless, because it is stale, may no longer be served stale, and cannot be validated.
+  ///
+  /// Nil for a response with a validator, or without a declared lifetime.
   var expiry: Date? {
     let freshness = freshness
     let validators: FreshnessInfo.Flags = [.strongETag, .weakETag, .lastModified]

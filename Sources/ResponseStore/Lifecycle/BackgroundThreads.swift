@@ -3,8 +3,8 @@ import LMDB
 
 /// The writer thread and the eviction thread of a store, and the end of both.
 ///
-/// Owns the threads, and whether the files are released. The threads hold this object and the components only while
-/// they work, and never the ``ResponseStore``: its last reference goes on a caller's thread, and closes the store.
+/// Owns the threads, and whether the files are released. The threads retain this object only while they work. They
+/// never retain the ``ResponseStore``, so its last reference is released on a caller's thread, which closes the store.
 /// Calls ``Writer``, ``Maintainer`` and ``CapacityController``.
 final class BackgroundThreads: Sendable {
   private let context: StoreContext
@@ -36,14 +36,14 @@ final class BackgroundThreads: Sendable {
     let writing = BackgroundThread { [weak self] in self?.runWriter() }
     let evicting = BackgroundThread { [weak self] in
       guard self?.runMaintenance() == true else { return }
-      // Until the files are closed no process can recreate the store. Nothing is held between two attempts.
+      // Until the files are closed, no process can recreate the store. Nothing is retained between two attempts.
       while self?.closeFiles() == false { sleep(1) }
     }
     threads.withLock { $0 = [writing, evicting].compactMap(\.self) }
     guard writing != nil, evicting != nil else {
       throw StoreError(
         .storage, directory: context.directory, reason: "the system cannot start another thread",
-        remedy: "Raise the limit on threads, or end some")
+        remedy: "Raise the limit on threads, or end some threads")
     }
     // Tombstones and orphaned chunks of an earlier process may exist.
     context.wakeMaintenance()
@@ -51,19 +51,20 @@ final class BackgroundThreads: Sendable {
 
   private func runWriter() {
     while waitForWork() { writer.writePending() }
-    // On this thread, as it may wait for another process that writes.
+    // Do this on the writer thread, because it may wait for another process that writes.
     closeIndex()
   }
 
-  /// Waits until a group is worth a commit: something urgent, a full batch, or the delay is over. Returns false when
-  /// the store closes and the queue is empty.
+  /// Waits until there is urgent work, a full batch, or the commit delay of a write has passed.
+  ///
+  /// Returns false when the store closes and the queue is empty.
   private func waitForWork() -> Bool {
     let removalLog = context.removalLog
-    // No caller of `store(_:)` releases these writes now.
+    // The queue is empty, so no caller of `store(_:)` will release these writes.
     _ = queue.withLock { $0.isEmpty ? $0.takeAllWritten() : [] }
     var isOpen: Bool?
     while isOpen == nil {
-      // No thread wakes the writer for discards that it retries.
+      // Wake up for discards to retry, because no thread signals them.
       let pause = queue.withLock { $0.retriesAt }.map { MonotonicTime.now.duration(to: $0) }
       isOpen = queue.wait(timeout: pause) { queue -> Bool? in
         if queue.mayWrite || (queue.mayApplyRemovals && removalLog.hasRemovalsToApply) { return true }
@@ -84,20 +85,20 @@ final class BackgroundThreads: Sendable {
     return true
   }
 
-  /// Returns whether the thread is to go on with ``closeFiles()``.
+  /// Returns whether the thread must call ``closeFiles()``.
   private func runMaintenance() -> Bool {
     while waitForMaintenance() {
       if context.hasFailed, context.options.releasesFilesOnFailure { break }
       while maintainer.maintain(), !context.isClosing {
-        // The write lock goes to the first thread that asks. Without a pause this thread would take it again and again.
+        // LMDB's write lock is not fair. Without a pause, this thread would take it again and again.
         usleep(500)
       }
     }
-    // A thread that closes the store already waits for this one, so this one must not wait.
+    // A thread that is closing the store waits for this thread, so this thread must not wait for it.
     return context.hasFailed && context.options.releasesFilesOnFailure && close(as: .failed, waitsForOthers: false)
   }
 
-  /// Waits until there is something to do, or for five seconds. Returns false when the store closes.
+  /// Waits until a thread asks for a step, or for five seconds. Returns false when the store closes.
   private func waitForMaintenance() -> Bool {
     let isOpen = context.maintenance.wait(timeout: .seconds(5)) { signal -> Bool? in
       if signal.isClosing { return false }
@@ -109,8 +110,9 @@ final class BackgroundThreads: Sendable {
 
   // MARK: Closing
 
-  /// Writes the queue, ends the threads, and sets the final state; or waits until another thread that closes has done
-  /// so.
+  /// Writes the queue, ends the threads, and sets the final state.
+  ///
+  /// If another thread is closing the store, waits for it instead.
   ///
   /// - Returns: Whether this call closed the store.
   @discardableResult
@@ -123,7 +125,7 @@ final class BackgroundThreads: Sendable {
     }
     guard isFirst else {
       guard waitsForOthers else { return false }
-      // The limit is for a caller within the closing itself, such as a log handler that exits.
+      // The timeout is for a caller on the closing thread itself, such as a log handler that exits the process.
       _ = queue.wait(timeout: .seconds(10)) { $0.isClosed ? true : nil }
       return false
     }
@@ -139,7 +141,7 @@ final class BackgroundThreads: Sendable {
       areDone = false
     }
     if areDone {
-      // Without a writer thread, or if this is the writer thread.
+      // Write the rest, if there is no writer thread or this is the writer thread.
       while writer.writePending() {}
       if running.isEmpty, !context.options.opensExistingOnly { closeIndex() }
     } else {
@@ -158,7 +160,7 @@ final class BackgroundThreads: Sendable {
     return true
   }
 
-  /// Marks the index as clean, if the data is intact and where it was opened.
+  /// Marks the index as clean, if the data has not failed and the directory has not moved.
   private func closeIndex() {
     guard context.storeDirectory.statusPage?.isSet != true,
       context.database.environment.isDataFile(ofDirectory: context.directory)

@@ -1,13 +1,15 @@
 import Glibc
 
-/// Paths of directories, by their bytes: a path need not be text.
+/// Functions on paths of directories. They work on bytes, because a path need not be valid text.
 enum DirectoryPath {
-  /// The path from the root, without slashes at its end: with one, a symbolic link would be followed unseen.
+  /// Returns the absolute path, without slashes at its end.
+  ///
+  /// With such a slash, `lstat` would follow a symbolic link.
   static func absolute(_ path: String) throws(StoreError) -> String {
     guard !path.isEmpty, !path.utf8.contains(0) else {
       throw StoreError(
-        .unusableDirectory, directory: path, reason: "the path is empty or holds a zero byte",
-        remedy: "Give the path of a directory")
+        .unusableDirectory, directory: path, reason: "the path is empty or contains a zero byte",
+        remedy: "Specify the path of a directory")
     }
     var bytes = Array(path.utf8)
     if bytes[0] != UInt8(ascii: "/") {
@@ -21,7 +23,7 @@ enum DirectoryPath {
     return String(decoding: bytes, as: UTF8.self)
   }
 
-  /// Makes a directory (0700) with what is missing above it (0755). One that is there already stays as it is.
+  /// Creates a directory (0700) and its missing parents (0755). An existing directory stays unchanged.
   static func make(_ path: String) throws(StoreError) {
     if mkdir(path, 0o700) == 0 || errno == EEXIST { return }
     if errno == ENOENT {
@@ -29,7 +31,7 @@ enum DirectoryPath {
       for index in bytes.indices.dropFirst() where bytes[index] == UInt8(ascii: "/") {
         let parent = String(decoding: bytes[..<index], as: UTF8.self)
         if mkdir(parent, 0o755) != 0, errno != EEXIST {
-          throw .unusable(path, doing: "making the directories above it", errno)
+          throw .unusable(path, doing: "making its parent directories", errno)
         }
       }
       if mkdir(path, 0o700) == 0 || errno == EEXIST { return }
@@ -39,7 +41,7 @@ enum DirectoryPath {
 }
 
 extension StoreError {
-  /// A call of the operating system on the directory or a file in it failed.
+  /// Returns the error for a failed system call on the directory or a file in it.
   static func unusable(_ path: String, doing what: String, _ code: CInt) -> StoreError {
     StoreError(
       .unusableDirectory, directory: path, reason: "\(what) failed: \(SystemErrorText.text(code))",
@@ -47,14 +49,14 @@ extension StoreError {
   }
 }
 
-/// The operating system's words for its error numbers.
+/// The operating system's descriptions of its error numbers.
 private enum SystemErrorText {
   static func text(_ code: CInt) -> String {
-    // Not strerror, whose buffer threads share.
+    // Do not use strerror: all threads share its buffer.
     withUnsafeTemporaryAllocation(of: CChar.self, capacity: 256) { buffer in
       buffer.initialize(repeating: 0)
       guard let start = buffer.baseAddress else { return "\(code)" }
-      // On an unknown number it says so in the buffer; its result adds nothing.
+      // For an unknown number, the buffer says so; the result adds no information.
       _ = strerror_r(code, start, 256)
       return String(cString: start)
     }

@@ -1,11 +1,11 @@
 import LMDB
 
-/// Rebuilds an index that lacks records, and shrinks one that is too large for the capacity.
+/// Rebuilds an incomplete index, and shrinks an index that is too large for the capacity.
 ///
-/// Has no state: the index file holds the position of a rebuild. The eviction thread runs the steps; opening runs the
-/// first one. Calls ``StructureChecker``.
+/// It has no state: the index file contains the position of a rebuild. The eviction thread runs the steps; opening a
+/// store runs the first one. Calls ``StructureChecker``.
 final class IndexMaintainer: Sendable {
-  /// The rows that one step adds. Writers wait a millisecond or two.
+  /// The number of rows that one step adds. Writers wait a millisecond or two.
   static let rebuildStepCount = 4096
 
   private let context: StoreContext
@@ -18,7 +18,7 @@ final class IndexMaintainer: Sendable {
     self.checker = checker
   }
 
-  /// Checks an index, or adds some records to one that lacks them. Returns true if there is more to do.
+  /// Checks a large index, or adds some records to an incomplete one. Returns true if there is more to do.
   func rebuildIndex() throws(LMDBError) -> Bool {
     guard !database.isIndexComplete else { return false }
     if !database.index.isReady {
@@ -27,7 +27,7 @@ final class IndexMaintainer: Sendable {
       guard database.index.isReady else { return false }
     }
     if let index = database.index.current, index.rebuildPosition == .check {
-      // Without the write lock, unless others write all the time.
+      // Check without the write lock. If writes interfere, `finishIndexCheck` checks again with the lock.
       let isRight = index.hasRightSum
       let isWrong = try database.write { (transaction) throws(LMDBError) in
         try database.finishIndexCheck(isRight, in: transaction)
@@ -45,7 +45,7 @@ final class IndexMaintainer: Sendable {
     }
   }
 
-  /// Shrinks the index to its share after the capacity was lowered.
+  /// Shrinks the index to its maximum size after the capacity was lowered.
   func shrinkIndex() throws(LMDBError) {
     guard database.index.isTooLarge else { return }
     try database.write { (_) throws(LMDBError) in database.index.shrink() }

@@ -1,6 +1,6 @@
 import LMDB
 
-/// The steps of the eviction thread: checks, deletion behind purges, eviction, a new capacity, and giving pages back.
+/// The steps of the eviction thread: checks, deletion of removed records, eviction, a new capacity, and hole punching.
 ///
 /// Owns the times of the regular checks. The eviction thread runs it; in a store without threads,
 /// ``ResponseStore/maintain()`` does. Calls the components whose steps it runs.
@@ -21,10 +21,10 @@ final class Maintainer: Sendable {
     var lastRegularCheck = MonotonicTime.now
     var lastDirectoryCheck = MonotonicTime.now
     var lastIdleCheck = MonotonicTime.now
-    /// How many steps in a row met `MDB_MAP_FULL`.
+    /// The number of successive steps that failed with `MDB_MAP_FULL`.
     var mapFullCount = 0
 
-    /// Whether an interval has passed since a check, which is then made.
+    /// Whether an interval has passed since the last check. If so, sets the time of the last check to now.
     static func isDue(_ last: inout MonotonicTime, every interval: Duration) -> Bool {
       guard last + interval <= .now else { return false }
       last = .now
@@ -48,13 +48,13 @@ final class Maintainer: Sendable {
     self.queue = queue
   }
 
-  /// One step. Returns true if there may be more to do. Does nothing in a store that is only inspected.
+  /// Does one step. Returns true if there may be more to do. Does nothing in a store that is only inspected.
   @discardableResult
   func maintain() -> Bool {
     context.options.opensExistingOnly ? false : maintainNext()
   }
 
-  /// One step. Returns true if there may be more to do.
+  /// Does one step, also in a store that is only inspected. Returns true if there may be more to do.
   func maintainNext() -> Bool {
     let options = context.options
     let (isIdleCheckDue, isDirectoryCheckDue) = state.withLock { state in
@@ -63,12 +63,12 @@ final class Maintainer: Sendable {
         State.isDue(&state.lastDirectoryCheck, every: options.directoryCheckInterval)
       )
     }
-    // Reader slots are shared with other processes.
+    // Release reader slots, because other processes share them.
     if isIdleCheckDue { context.database.environment.endIdleReads() }
     if isDirectoryCheckDue { context.failIfDirectoryMoved() }
     guard context.isUsable, !context.isForked else { return false }
     context.noteProgress()
-    capacity.applyWanted()
+    capacity.applyRequested()
     do throws(LMDBError) {
       let hasMore = try runSteps()
       state.withLock { $0.mapFullCount = 0 }
@@ -100,7 +100,7 @@ final class Maintainer: Sendable {
     return try puncher.reclaimFreePages() || isChecking || isRebuilding || isMarking
   }
 
-  /// Allows a few tries. Then the thread waits for its next turn, and does not spin.
+  /// Allows a few retries. Then the thread waits until it is woken, instead of retrying all the time.
   private func isWorthAnotherTry() -> Bool {
     state.withLock { state -> Bool in
       state.mapFullCount += 1
@@ -110,7 +110,7 @@ final class Maintainer: Sendable {
     }
   }
 
-  /// Every ten seconds, cleans up after killed processes. Their reader slots pin every page freed since.
+  /// Cleans up after killed processes every ten seconds. Their reader slots pin all pages freed since.
   private func checkRegularly() throws(LMDBError) {
     guard state.withLock({ State.isDue(&$0.lastRegularCheck, every: .seconds(10)) }) else { return }
     try context.database.environment.clearStaleReaders()

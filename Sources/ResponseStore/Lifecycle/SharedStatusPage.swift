@@ -1,8 +1,9 @@
 import Glibc
 import Synchronization
 
-/// Two flags and a few numbers that all processes see change at once: a page of a file that each has mapped. Setting
-/// them takes no disk space, as the page was written when the file was created.
+/// Flags and numbers that all processes share: a page of a file that each process has mapped.
+///
+/// Changing them takes no disk space, because the page was written when the file was created.
 ///
 /// `@unchecked Sendable`: the pointer is constant, and every access is atomic.
 final class SharedStatusPage: @unchecked Sendable {
@@ -16,7 +17,8 @@ final class SharedStatusPage: @unchecked Sendable {
     var status = stat()
     guard fstat(descriptor, &status) == 0 else { return nil }
     if status.st_size < off_t(Self.byteCount) {
-      // Written, not only extended: a page without a block would be a signal when the disk is full.
+      // Write the page instead of only extending the file: on a full disk, accessing a page without a block raises a
+      // signal.
       let zeros = [UInt8](repeating: 0, count: Self.byteCount)
       let written = pwrite(descriptor, zeros, zeros.count, 0)
       guard written == zeros.count else {
@@ -35,13 +37,13 @@ final class SharedStatusPage: @unchecked Sendable {
     munmap(pointer, Self.byteCount)
   }
 
-  /// Whether the page is in the file of this name, and not in an earlier one.
+  /// Whether the page belongs to the file at this path, and not to an earlier file at it.
   func isMapped(from path: String) -> Bool {
     var status = stat()
     return stat(path, &status) == 0 && UInt(status.st_dev) == device && UInt(status.st_ino) == inode
   }
 
-  private var byte: UnsafeMutablePointer<Atomic<UInt8>> {
+  private var failedFlag: UnsafeMutablePointer<Atomic<UInt8>> {
     pointer.assumingMemoryBound(to: Atomic<UInt8>.self)
   }
 
@@ -49,13 +51,13 @@ final class SharedStatusPage: @unchecked Sendable {
     (pointer + offset).assumingMemoryBound(to: Atomic<UInt64>.self)
   }
 
-  /// The inode of the PID namespace of the processes that have the directory open; 0 if it is unknown.
+  /// The inode of the PID namespace of the processes that have the directory open; 0 if unknown.
   var processNamespace: UInt64 {
     get { word(192).pointee.load(ordering: .relaxed) }
     set { word(192).pointee.store(newValue, ordering: .relaxed) }
   }
 
-  /// The boot of the machine in which the directory was last opened; zeros if it is not known.
+  /// The boot of the machine in which the directory was last opened; zeros if unknown.
   var boot: (UInt64, UInt64) {
     get { (word(200).pointee.load(ordering: .relaxed), word(208).pointee.load(ordering: .relaxed)) }
     set {
@@ -64,36 +66,37 @@ final class SharedStatusPage: @unchecked Sendable {
     }
   }
 
-  /// Why the structure of the data is to be checked, or is being checked; 0 when there is nothing to check.
+  /// The reason for a check of the data's structure that has not finished; 0 if there is none.
   var checkReason: UInt64 {
     get { word(216).pointee.load(ordering: .relaxed) }
     set { word(216).pointee.store(newValue, ordering: .relaxed) }
   }
 
-  /// The process that checks it, or 0.
+  /// The process that checks the structure, or 0.
   var checker: UInt64 { word(224).pointee.load(ordering: .relaxed) }
 
-  /// True if it was the one that is expected.
+  /// Replaces ``checker``. Returns false, and changes nothing, if it is not the expected one.
   func replaceChecker(_ expected: UInt64, with new: UInt64) -> Bool {
     word(224).pointee.compareExchange(expected: expected, desired: new, ordering: .relaxed).exchanged
   }
 
-  private var suspicion: UnsafeMutablePointer<Atomic<UInt8>> {
+  private var suspectFlag: UnsafeMutablePointer<Atomic<UInt8>> {
     (pointer + 128).assumingMemoryBound(to: Atomic<UInt8>.self)
   }
 
-  /// Whether something damaged was found in the data.
+  /// Whether corruption was found in the data.
   var isSuspect: Bool {
-    suspicion.pointee.load(ordering: .relaxed) != 0
+    suspectFlag.pointee.load(ordering: .relaxed) != 0
   }
 
-  /// True if it was not set.
-  func setSuspect() -> Bool { suspicion.pointee.exchange(1, ordering: .relaxed) == 0 }
-  func clearSuspect() { suspicion.pointee.store(0, ordering: .relaxed) }
+  /// Sets ``isSuspect``. Returns whether it was not set before.
+  func setSuspect() -> Bool { suspectFlag.pointee.exchange(1, ordering: .relaxed) == 0 }
+  func clearSuspect() { suspectFlag.pointee.store(0, ordering: .relaxed) }
 
-  var isSet: Bool { byte.pointee.load(ordering: .relaxed) != 0 }
+  /// Whether the data is marked as failed.
+  var isSet: Bool { failedFlag.pointee.load(ordering: .relaxed) != 0 }
 
   func set(_ isSet: Bool) {
-    byte.pointee.store(isSet ? 1 : 0, ordering: .sequentiallyConsistent)
+    failedFlag.pointee.store(isSet ? 1 : 0, ordering: .sequentiallyConsistent)
   }
 }

@@ -1,30 +1,31 @@
 import Glibc
 import LMDB
 
-/// Whether the pages that lead to records need a check, as no checksum guards them. A check outlives the process that
-/// began it: the ``SharedStatusPage`` has the state.
+/// The state of the check of the pages that lead to records, which have no checksums.
+///
+/// The state is in the ``SharedStatusPage``, so that another process can continue the check.
 extension StoreDirectory {
   private enum CheckReason: UInt64 {
     case abandonedTransaction = 1
     case anotherBoot, failedOpening, damagedRecord
 
-    /// The rest of a sentence that begins with "and".
+    /// The reason as a clause for the log.
     var phrase: String {
       switch self {
-      case .abandonedTransaction: "its last user ended in the middle of a transaction"
-      case .anotherBoot: "the machine was restarted since it was last opened"
-      case .failedOpening: "the last opening did not come back"
+      case .abandonedTransaction: "the last process that used it ended within a transaction"
+      case .anotherBoot: "the machine has restarted since it was last opened"
+      case .failedOpening: "the last opening did not finish"
       case .damagedRecord: "a damaged record was found in it"
       }
     }
   }
 
-  /// Notes the state in which the last process left the data. For a process that is alone.
+  /// Determines whether the state that the last process left requires a check.
   ///
-  /// A killed process leaves LMDB's data as of its last commit, so this is no reason. But corruption may have ended a
-  /// process within a transaction, or while it opened the data. And after a power failure a disk may lack bytes that it
-  /// confirmed.
-  func noteHowItWasLeft() {
+  /// Call this while no other process uses the directory. A killed process alone is no reason, because it leaves LMDB's
+  /// data as of its last commit. But corrupt data may have crashed a process within a transaction, or while it opened
+  /// the data. And after a power failure, a disk may lack bytes that it had confirmed.
+  func recordCheckReason() {
     guard let flag = statusPage else { return }
     var reason: CheckReason?
     if let boot = Self.currentBoot, boot != flag.boot {
@@ -41,7 +42,7 @@ extension StoreDirectory {
     let descriptor = FileDescriptor.open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC)
     guard descriptor >= 0 else { return nil }
     defer { close(descriptor) }
-    // 36 characters, which differ in their first and in their last ones.
+    // A UUID of 36 characters. Its first and last eight characters identify the boot.
     var text = [UInt8](repeating: 0, count: 36)
     guard read(descriptor, &text, text.count) == text.count else { return nil }
     return text.withUnsafeBytes {
@@ -49,18 +50,18 @@ extension StoreDirectory {
     }
   }()
 
-  /// Why the pages are to be checked, as a phrase; nil if they need not be.
+  /// The reason why the pages must be checked, as a clause; nil if they need not be checked.
   var integrityCheckReason: String? {
     guard let flag = statusPage, flag.checkReason != 0 else { return nil }
-    return CheckReason(rawValue: flag.checkReason)?.phrase ?? "an earlier check did not end"
+    return CheckReason(rawValue: flag.checkReason)?.phrase ?? "an earlier check did not finish"
   }
 
-  /// The pages are as they should be, or the data is new.
+  /// Records that the pages are valid, or that the data is new.
   func endCheck() {
     statusPage?.checkReason = 0
   }
 
-  /// For the process that is to check them; false if there is nothing to check, or another process does.
+  /// Claims the check for this process. Returns false if there is nothing to check, or another process checks.
   func claimCheck() -> Bool {
     guard let flag = statusPage, flag.checkReason != 0 else { return false }
     let checker = flag.checker
@@ -70,12 +71,14 @@ extension StoreDirectory {
     return flag.replaceChecker(checker, with: own)
   }
 
-  /// Leaves a check to others.
+  /// Leaves a check to other processes.
   func releaseCheck() {
     _ = statusPage?.replaceChecker(UInt64(getpid()), with: 0)
   }
 
-  /// One corrupt record is only missing. But other bytes may have changed, too, in pages without a checksum: the next
-  /// open checks them. Returns true for the first request in any process.
+  /// Requests a check because a corrupt record was found. Returns true for the first request of all processes.
+  ///
+  /// Corruption may also have changed pages without a checksum. This process checks them now, and otherwise the next
+  /// open.
   func requestStructureCheck() -> Bool { statusPage?.setSuspect() ?? false }
 }

@@ -20,9 +20,9 @@ import LMDB
 final class StoreDirectory: @unchecked Sendable {
   static let markerText = "LMDBURLCache response store\n"
 
-  /// Absolute, so that it stays right when the process changes its working directory.
+  /// The absolute path, which stays valid when the process changes its working directory.
   let path: String
-  /// Device and inode: equal for two paths of one directory.
+  /// Device and inode, which are equal for two paths of one directory.
   let identity: Identity
   private var openLock: LockDescriptor?
   private var usersLock: LockDescriptor?
@@ -55,13 +55,13 @@ final class StoreDirectory: @unchecked Sendable {
       guard makesDirectory || (errno != ENOENT && errno != ENOTDIR) else {
         throw .missing(path, reason: "there is no such directory")
       }
-      throw .unusable(path, doing: "looking at the directory", errno)
+      throw .unusable(path, doing: "examining the directory", errno)
     }
     if status.st_mode & S_IFMT == S_IFLNK {
       guard allowsUntrusted else {
         throw StoreError(
           .untrustedDirectory, directory: path, reason: "the directory is a symbolic link",
-          remedy: "Give the path that it leads to, or allow untrusted directories")
+          remedy: "Specify the path that it points to, or allow untrusted directories")
       }
       guard stat(path, &status) == 0 else { throw .unusable(path, doing: "following the link", errno) }
     }
@@ -116,10 +116,10 @@ final class StoreDirectory: @unchecked Sendable {
     }
   }
 
-  /// Refuses a directory that processes of another PID namespace have open: LMDB knows readers by their process IDs, so
-  /// it could overwrite pages that they read.
+  /// Throws if processes of another PID namespace have the directory open.
   ///
-  /// A process that is alone notes its own namespace. A process without `/proc` is allowed.
+  /// LMDB identifies readers by their process IDs, so it could overwrite pages that they read. A process that is alone
+  /// records its own namespace. A process without `/proc` is allowed.
   func checkProcessNamespace(isAlone: Bool) throws(StoreError) {
     var status = stat()
     let own = stat("/proc/self/ns/pid", &status) == 0 ? UInt64(status.st_ino) : 0
@@ -129,13 +129,13 @@ final class StoreDirectory: @unchecked Sendable {
     guard own != 0, others != 0, own != others else { return }
     throw StoreError(
       .otherProcessNamespace, directory: path,
-      reason: "it is in use by a process of another PID namespace, as of another container",
-      remedy: "Let the processes share one PID namespace, or give each container a directory of its own")
+      reason: "it is in use by a process of another PID namespace, for example of another container",
+      remedy: "Run the processes in one PID namespace, or use one directory per container")
   }
 
-  /// Keeps the directory in use by this process, and lets others open it.
+  /// Marks the directory as in use by this process, and releases the open lock.
   func finishOpening() throws(StoreError) {
-    // No process has it exclusively now, as only an opening one does.
+    // No other process holds this lock exclusively, because only an opening process does.
     while let usersLock, flock(usersLock.number, LOCK_SH) != 0 {
       guard errno == EINTR else { throw .unusable(path, doing: "locking the directory", errno) }
     }
@@ -187,14 +187,14 @@ final class StoreDirectory: @unchecked Sendable {
     synchronize()
   }
 
-  /// Whether the failed data may have been replaced.
+  /// Whether the data in the directory may be a replacement of the failed data.
   var mayHoldOtherData: Bool {
     // A process that recreates the store first clears the flag in its file, and creates the data last.
     if let statusPage, statusPage.isSet, statusPage.isMapped(from: path(of: "users.lock")) { return false }
     return access(dataPath, F_OK) == 0
   }
 
-  /// Makes the names in the directory durable, as far as the disk works.
+  /// Syncs the directory, so that the names in it are durable. Ignores errors.
   func synchronize() {
     let descriptor = FileDescriptor.open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
     guard descriptor >= 0 else { return }
@@ -202,8 +202,9 @@ final class StoreDirectory: @unchecked Sendable {
     close(descriptor)
   }
 
-  /// Notes that the data is about to be mapped. Returns the number of earlier opens that did not reach
-  /// ``clearOpenAttempts()``.
+  /// Records that the data is about to be mapped.
+  ///
+  /// - Returns: The number of earlier opens that did not reach ``clearOpenAttempts()``.
   func recordOpenAttempt() -> Int {
     var failures = 0
     if let text = read(name: "LMDBURLCache.opening") { failures = Int(text.prefix { $0.isNumber }) ?? 1 }
@@ -247,11 +248,11 @@ final class StoreDirectory: @unchecked Sendable {
   func quarantineData(as suffix: String) throws(StoreError) {
     deleteQuarantinedData()
     if rename(dataPath, dataPath + "." + suffix) != 0, errno != ENOENT {
-      throw .unusable(path, doing: "setting the damaged data aside", errno)
+      throw .unusable(path, doing: "quarantining the data file", errno)
     }
     unlink(path(of: "lock.mdb"))
     unlink(path(of: IndexLayout.fileName))
-    // Of format 4 and before.
+    // A file of format 4 and earlier.
     unlink(path(of: "LMDBURLCache.uses"))
     statusPage?.clearSuspect()
     endCheck()
@@ -267,7 +268,7 @@ final class StoreDirectory: @unchecked Sendable {
     + ["store", "condemned", "opening", "removals", "index", "counters"].map { "LMDBURLCache." + $0 }
     + quarantineSuffixes.map { DataFile.name + "." + $0 }
 
-  /// The bytes that the directory's files take on disk: their allocated blocks.
+  /// Returns the disk usage of the directory's files in bytes: their allocated blocks.
   func diskByteCount() -> Int {
     Self.fileNames.reduce(0) { $0 + Self.allocatedByteCount(path(of: $1)) }
   }

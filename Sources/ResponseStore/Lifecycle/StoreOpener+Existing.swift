@@ -1,6 +1,6 @@
 import LMDB
 
-/// Opening an existing store as it is: nothing is created, repaired or quarantined, and the capacity stays.
+/// Opens an existing store without changes: nothing is created, repaired or quarantined, and the capacity stays.
 extension StoreOpener {
   /// Checks that there is a store, before even a lock file is created.
   func inspectExistingData() throws(StoreError) {
@@ -66,7 +66,9 @@ extension StoreOpener {
     }
   }
 
-  /// The removal log as it is. Without a readable one, removed responses cannot be distinguished from others.
+  /// Opens the removal log without repairing it.
+  ///
+  /// Without a readable log, removed responses cannot be distinguished from others.
   private func existingRemovalLog(
     of database: RecordDatabase, _ counters: PersistentCounters, isAlone: Bool
   ) throws(StoreError) -> RemovalLog {
@@ -82,8 +84,8 @@ extension StoreOpener {
     guard isReadable, let log else {
       throw StoreError(
         .corrupt, directory: directory.path, reason: "\(RemovalLog.name) is missing or damaged",
-        remedy: "The next cache that is opened on the directory makes it good, and removes all responses, "
-          + "as any of them may have been removed before")
+        remedy: "Open a cache on the directory: it repairs the log, and removes all responses, "
+          + "because any of them may have been removed before")
     }
     return log
   }

@@ -1,7 +1,7 @@
 import LMDB
 
 extension StoreOpener {
-  /// The removal log of the data. If it cannot be read, everything is removed.
+  /// Opens the removal log of the data. If it cannot be read, removes everything.
   func openRemovalLog(of database: RecordDatabase, isAlone: Bool) throws(StoreError) -> RemovalLog {
     let counters: PersistentCounters
     do throws(LMDBError) {
@@ -21,7 +21,7 @@ extension StoreOpener {
           reason: "\(RemovalLog.name) is missing or damaged, and the directory is in use",
           remedy: "End the processes that use the directory; the next one to open it starts empty")
       case .system(let number):
-        throw .unusable(directory.path, doing: "making \(RemovalLog.name)", number)
+        throw .unusable(directory.path, doing: "creating \(RemovalLog.name)", number)
       }
     }
   }
@@ -49,11 +49,11 @@ extension StoreOpener {
     self.log(
       "The removal log is missing or corrupt; everything was removed, because removed responses could otherwise reappear"
     )
-    // In a full log the unreadable slot is in force itself, and is read as a removal of everything.
+    // In a full log, the unreadable slot itself is in force, and is read as a removal of everything.
     if log.sequence - log.lastApplied < UInt64(log.slotCount) {
       try log.append(.everything, timeout: options.openTimeout) {}
     }
-    // After everything is removed, so that this happens once.
+    // Overwrite the slots only after everything is removed, so that it is not removed again at the next open.
     try log.overwrite(unreadable: unreadable)
     return log
   }

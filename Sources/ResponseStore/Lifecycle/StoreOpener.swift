@@ -1,7 +1,7 @@
 import Glibc
 import LMDB
 
-/// The steps from a directory to an open store: who else uses the directory, and in which state the data file is.
+/// Opens a store: determines whether other processes use the directory, and checks, opens or replaces the data file.
 struct StoreOpener {
   let directory: StoreDirectory
   let options: ResponseStore.Options
@@ -12,8 +12,8 @@ struct StoreOpener {
     if options.opensExistingOnly { try inspectExistingData() }
     let isAlone = try directory.lockForOpening(timeout: options.openTimeout)
     try directory.checkProcessNamespace(isAlone: isAlone)
-    // Before LMDB opens the lock file, which clears the evidence.
-    if isAlone { directory.noteHowItWasLeft() }
+    // Do this before LMDB opens the lock file, which clears the traces of abandoned transactions.
+    if isAlone { directory.recordCheckReason() }
     if options.opensExistingOnly { return try openExisting(isAlone: isAlone) }
     try inspectDataFile(isAlone: isAlone)
     if isAlone, directory.recordOpenAttempt() >= 2 {
@@ -21,7 +21,7 @@ struct StoreOpener {
       try directory.quarantineData(as: "damaged")
     }
     if isAlone { try directory.writeMarker() }
-    // Also after an error: only an open that crashed the process counts as failed.
+    // Clear them also after an error: only an open that crashed the process counts as failed.
     defer { directory.clearOpenAttempts() }
     let store =
       try isAlone
@@ -30,7 +30,7 @@ struct StoreOpener {
     return store
   }
 
-  /// Checks the file before it is mapped: LMDB checks little of it, and a corrupt page would be a signal, not an error.
+  /// Checks the file before it is mapped, because LMDB checks little of it and crashes on a corrupt page.
   private func inspectDataFile(isAlone: Bool) throws(StoreError) {
     let condition = DataFile.inspect(path: directory.dataPath, mapByteCount: mapByteCount)
     switch condition {
@@ -52,8 +52,8 @@ struct StoreOpener {
     case .healthy where !directory.isMarkedFailed:
       return isAlone ? try checkStructure() : ()
     case .tooShort where isAlone && !directory.isMarkedFailed:
-      // LMDB may count pages at the end that it never wrote. The process that was to extend the file may have been
-      // killed.
+      // LMDB may count pages at the end that it never wrote. A process may have been killed before it extended the
+      // file.
       let pageCount = StructureChecker.pageCountCheckedAtOnce
       if DataFile.extendFileToLastPage(path: directory.dataPath, maximumPageCount: pageCount) {
         return try checkStructure()
@@ -73,8 +73,9 @@ struct StoreOpener {
     try directory.quarantineData(as: "damaged")
   }
 
-  /// Checks the pages that lead to records, if there is a reason. For a large file the eviction thread does, while it
-  /// is in use.
+  /// Checks the pages that lead to records, if there is a reason.
+  ///
+  /// The eviction thread checks a large file while the store is in use.
   private func checkStructure() throws(StoreError) {
     guard let cause = directory.integrityCheckReason else { return }
     directory.statusPage?.clearSuspect()
@@ -91,8 +92,8 @@ struct StoreOpener {
 
   /// Opens a directory that other processes use.
   ///
-  /// Opening writes, and so waits for other writers, one of which may be suspended. So another thread opens the data,
-  /// and closes it again if it is too late.
+  /// Opening writes, so it waits for other writers, which may be suspended. Another thread therefore opens the data. If
+  /// it takes too long, this call throws, and the thread closes the data again.
   private func openSharedData() throws(StoreError) -> ResponseStore {
     enum Progress {
       case underWay
@@ -148,14 +149,14 @@ struct StoreOpener {
       do throws(StoreError) {
         return try ready(database, isAlone: isAlone)
       } catch {
-        // The file must be closed before another replaces it.
+        // Close the file before another one replaces it.
         guard isAlone, mayRecreate, let cause = error.cause, cause.isDamage, database.environment.close() else {
           throw error
         }
         return try recreate(as: "damaged", because: "the data is damaged (\(cause))")
       }
     case .foreign:
-      // With the marker of a store, it is a data file that lost its tables.
+      // If the directory has the marker of a store, the file is a store's data file that lost its tables.
       guard isAlone, mayRecreate, directory.hasMarker else {
         throw foreign(reason: "data.mdb is an LMDB file of another program")
       }
@@ -182,11 +183,11 @@ struct StoreOpener {
       _ = try database.environment.clearStaleReaders()
       try store.purger.noteUnfinishedBodies(isAlone: isAlone)
       try database.openIndex(isAlone: isAlone)
-      // A small store is complete at once.
+      // The index of a small store is complete after this step.
       if !store.checker.isUnchecked.load(ordering: .relaxed) { _ = try store.indexMaintainer.rebuildIndex() }
       try store.capacity.apply(options.capacityByteCount)
     } catch {
-      // On a full disk the stored responses can still be read.
+      // On a full disk, open anyway: the stored responses can still be read.
       guard error.isOutOfSpace else { throw .storage(error, directory: directory.path, doing: "Opening the data") }
       store.space.setBudget(capacityByteCount: options.capacityByteCount)
       log("The capacity could not be applied while opening: \(error)")
@@ -207,8 +208,7 @@ struct StoreOpener {
     return try openData(isAlone: true, mayRecreate: false)
   }
 
-  /// The map size for the capacity, or for an oversized file. Its data is intact, and its free pages are returned
-  /// later.
+  /// The map size for the capacity, or for an oversized file, whose free pages are returned later.
   private var mapByteCount: Int {
     let pageByteCount = Int(getpagesize())
     let wanted = StorageFormat.mapByteCount(
@@ -221,7 +221,7 @@ struct StoreOpener {
   func foreign(reason: String) -> StoreError {
     StoreError(
       .notAStore, directory: directory.path, reason: reason,
-      remedy: "Choose a directory of its own for the cache; the file was left as it is")
+      remedy: "Choose a directory that only the cache uses; the file was not changed")
   }
 
   func log(_ text: String) {

@@ -1,26 +1,27 @@
 import Glibc
 import LMDB
 
-/// The stores that this process has open, by directory: LMDB must not have one file open twice in a process.
+/// The stores that this process has open, by directory. A process must not open an LMDB file twice.
 final class StoreRegistry: Sendable {
   static let shared = StoreRegistry()
 
   private struct Entry {
     weak var store: ResponseStore?
-    /// The store's queue. During the store's deinit, when the weak reference is nil already, it shows whether
-    /// everything is written.
+    /// The store's queue. It shows whether everything is written while the store's deinit runs, when `store` is nil
+    /// already.
     let queue: Monitor<WriteQueue>
-    /// A forked child inherits the table, but the stores in it are its parent's.
+    /// The process that opened the store. A forked child inherits the registry, but must not use its parent's stores.
     var processID: Int32
   }
 
   private let stores = Monitor<[StoreDirectory.Identity: Entry]>([:])
-  /// The directories that a thread of this process is opening, and the process. Opens of one directory take turns, as
-  /// one may wait for another process. A forked child has the table, but not the threads.
+  /// The directories that a thread is opening, with its process ID. Opens of one directory take turns.
+  ///
+  /// A forked child inherits the dictionary, but not the threads.
   private let opening = Monitor<[StoreDirectory.Identity: Int32]>([:])
 
   private init() {
-    // A program that stores and exits expects to find the responses again.
+    // Write the queues when the process exits.
     atexit {
       for store in StoreRegistry.shared.openStores() { store.threads.close(as: .exiting) }
     }
@@ -31,7 +32,9 @@ final class StoreRegistry: Sendable {
     return stores.withLock { $0.values.compactMap { $0.processID == processID ? $0.store : nil } }
   }
 
-  /// - Parameter failedStore: A failed store of the directory, or of another one that was there before.
+  /// Opens the store of a directory, or returns the open one.
+  ///
+  /// - Parameter failedStore: A failed store of the directory, or of an earlier directory at the path.
   func open(
     directory path: String, options: ResponseStore.Options, inPlaceOf failedStore: ResponseStore? = nil
   ) throws(StoreError) -> ResponseStore {
@@ -76,13 +79,13 @@ final class StoreRegistry: Sendable {
     throw StoreError(
       .busy, directory: store.directory,
       reason: "the store failed, and this process still uses its data",
-      remedy: "Try again when the lookups and writes under way have ended")
+      remedy: "Try again when the present lookups and writes have ended")
   }
 
   private func existing(_ identity: StoreDirectory.Identity, timeout: Duration) -> ResponseStore? {
     guard let entry = entry(identity) else { return nil }
     if let store = entry.store, store.retainOpen() { return store }
-    // Another thread is closing the store, or released the last reference: wait until the queue is written.
+    // Another thread is closing the store or has released its last reference. Wait until the queue is written.
     _ = entry.queue.wait(timeout: timeout) { $0.isClosed ? true : nil }
     return nil
   }

@@ -1,4 +1,4 @@
-/// Mistakes of the caller end the process with a sentence. Not by `precondition`, which is silent in release builds.
+/// Traps for programming errors, with a message. `precondition` would be silent in release builds.
 enum Trap {
   @inline(never)
   static func usedAfterClose(_ directory: String) -> Never {
@@ -19,11 +19,11 @@ enum Trap {
 
   @inline(never)
   static func outsideBody(_ range: Range<Int>, _ byteCount: Int) -> Never {
-    fatalError("LMDBURLCache: a stored body of \(byteCount) bytes has no part \(range).")
+    fatalError("LMDBURLCache: a stored body of \(byteCount) bytes does not contain the range \(range).")
   }
 
   @inline(never)
   static func bodyIsInStore() -> Never {
-    fatalError("LMDBURLCache: the body was left in the store by the lookup; read it through storedBody.")
+    fatalError("LMDBURLCache: the lookup left the body in the store; read it with storedBody.")
   }
 }

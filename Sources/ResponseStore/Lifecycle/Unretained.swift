@@ -1,11 +1,14 @@
-/// A part of an object that lives as long as the object does, for the parts that every lookup uses: to count a
-/// reference at each use, all threads would change one number, which then travels between their processors.
+/// A reference without reference counting, for objects that every lookup uses.
 ///
-/// `@unchecked Sendable`: it leads to what is `Sendable`, and never changes.
+/// Counting references would make all threads write to one cache line.
+///
+/// `@unchecked Sendable`: the reference is constant, and its target is `Sendable`.
 package struct Unretained<Part: AnyObject & Sendable>: @unchecked Sendable {
   @usableFromInline let part: Unmanaged<Part>
 
-  /// - Parameter part: The one who makes this must hold it for as long as this is used.
+  /// Creates a reference.
+  ///
+  /// - Parameter part: The object. Another reference must retain it for as long as this one is used.
   @inlinable @inline(__always)
   package init(_ part: Part) {
     self.part = Unmanaged.passUnretained(part)

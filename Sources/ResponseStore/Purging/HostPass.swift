@@ -1,33 +1,34 @@
-/// The rows that a pass over the index has found for purges by host, prefix or group, in the order of the rows.
+/// The rows that a pass over the index found for purges by host, prefix or group, in ascending order.
 ///
-/// A pass looks at every slot and takes the records of the purges' hosts, and some of others, whose host tags are
-/// equal: so the full keys are to be compared. It finds every record that was committed before it began and stays.
+/// A pass examines every slot and finds the records of the purges' hosts. It may also find records of other hosts with
+/// the same host tag, so the caller compares the complete keys. It finds every record that was committed before the
+/// pass began and is not deleted during it.
 struct HostPass: Sendable, Equatable {
-  /// The most slots of an index over which a write transaction passes itself, which takes a tenth of a millisecond.
+  /// The maximum number of slots for a pass within a write transaction, which then takes about 0.1 ms.
   static let directSlotCount = 1 << 16
-  /// The most rows that one pass keeps; for more, another one follows.
+  /// The maximum number of rows that one pass keeps. Another pass finds the rest.
   static let maximumRowCount = 1 << 20
 
   private var rows: ArraySlice<UInt64> = []
   private let hostTags: Set<UInt64>?
   private let limit: Int
-  /// Whether rows above ``lastRow`` were left to another pass.
+  /// Whether another pass must find rows above ``lastRow``.
   private var isCut = false
   private var lastRow: UInt64 = 0
 
-  /// Passes over the index; nil if it was replaced meanwhile, or does not have every record.
+  /// Passes over the index; nil if the index is incomplete, or was replaced during the pass.
   ///
   /// - Parameters:
-  ///   - hostTags: Of the records to find; nil for all.
+  ///   - hostTags: The host tags of the records to find; nil for all records.
   ///   - first: The lowest row to find.
-  ///   - limit: How many rows to keep; up to twice as many.
+  ///   - limit: The number of rows to keep; the pass keeps less than twice as many.
   init?(
     over file: IndexFile, hostTags: Set<UInt64>?, from first: UInt64 = 0, limit: Int = HostPass.maximumRowCount
   ) {
     self.hostTags = hostTags
     self.limit = limit
     guard let index = file.current, index.isComplete else { return nil }
-    // A bit for each host tag is looked up faster than a set.
+    // One element per host tag, because an array is faster than a set.
     var isWanted = [Bool](repeating: hostTags == nil, count: 1 << 12)
     for tag in hostTags ?? [] { isWanted[Int(tag)] = true }
     var found: [UInt64] = []
@@ -41,29 +42,29 @@ struct HostPass: Sendable, Equatable {
       last = found[limit - 1]
       isCut = true
     }
-    // A larger index may have taken its place, and then its slots read as free.
+    // If another index has replaced this one, the slots may have been released and seem free.
     guard file.current === index, index.isComplete else { return nil }
     found.sort()
     lastRow = last
     rows = found[...]
   }
 
-  /// Whether all rows have been taken, and none was left out.
+  /// Whether all rows were processed and no other pass must follow.
   var isDone: Bool { rows.isEmpty && !isCut }
 
-  /// Whether another pass must follow.
+  /// Whether all rows were processed and another pass must follow.
   var isExhausted: Bool { rows.isEmpty && isCut }
 
-  /// The next rows.
+  /// Returns the next rows.
   func upcoming(_ limit: Int) -> ArraySlice<UInt64> { rows.prefix(limit) }
 
-  /// Goes on behind the next rows.
+  /// Skips the next rows.
   mutating func advance(by count: Int) { rows = rows.dropFirst(count) }
 
-  /// Goes on with a row.
+  /// Skips the rows below a row.
   mutating func advance(to rowID: UInt64) { rows = rows.drop { $0 < rowID } }
 
-  /// Another pass for the rows that were left out.
+  /// Runs another pass for the rows above those of this pass.
   func next(over file: IndexFile) -> HostPass? {
     HostPass(over: file, hostTags: hostTags, from: lastRow + 1, limit: limit)
   }

@@ -1,114 +1,114 @@
 import FoundationEssentials
 import HTTPCaching
 
-/// A copy of a stored response. It stays the same when the store changes.
+/// A copy of a stored response. It does not change when the store changes.
 ///
-/// One reference: copies share the bytes, and what is asked for is decoded from them.
+/// Copies of this value share the bytes. Properties are decoded from the bytes at each call.
 public struct StoredResponse: Sendable, StoredResponseMetadata {
   private let source: Source
 
-  /// Where the bytes are.
+  /// The location of the bytes.
   private enum Source: Sendable {
-    /// In a response that waits for the writer.
-    case staged(PendingWrite)
+    /// In a pending write.
+    case pending(PendingWrite)
     /// In a copy of the record.
     case copied(CopiedRecord)
-    /// In a copy of the record's head, and the body still in the store.
+    /// In a copy of the record header; the body is still in the store.
     case inPieces(RecordInPieces)
   }
 
-  init(_ staged: PendingWrite) { source = .staged(staged) }
+  init(_ write: PendingWrite) { source = .pending(write) }
   init(_ record: CopiedRecord) { source = .copied(record) }
   init(_ record: RecordInPieces) { source = .inPieces(record) }
 
-  /// The record's number; 0 while the response waits for the writer.
+  /// The record's row ID; 0 for a pending write.
   public var rowID: UInt64 {
     switch source {
-    case .staged: 0
+    case .pending: 0
     case .copied(let record): record.origin.rowID
     case .inPieces(let record): record.head.origin.rowID
     }
   }
 
-  /// The cache key. Made at each call.
+  /// The cache key.
   public var key: RequestKey {
     switch source {
-    case .staged(let response): response.key
+    case .pending(let write): write.key
     case .copied, .inPieces: withHead { RequestKey(storedBytes: [UInt8]($0.key)) }
     }
   }
 
-  /// When the response was stored; what ``ResponseStore/removeResponses(since:)`` compares with.
+  /// When the response was stored. ``ResponseStore/removeResponses(since:)`` compares this time.
   public var storedAt: Date { withHead { $0.storedAt } }
   /// Date, age and lifetime.
   public var freshness: FreshnessInfo { withHead { $0.freshness } }
   /// The HTTP status code; 0 for a response that is not HTTP.
   public var status: Int { withHead { $0.status } }
-  /// The header fields. Decoded at each call.
+  /// The header fields.
   public var fields: HTTPFields { withHead { FieldCoding.decodeFields($0.fields) } }
-  /// Calls `body` with name and value of each header field in their order, without making a list of them.
+  /// Calls `body` with the name and value of each header field in order, without creating a list.
   public func forEachField(_ body: (_ name: String, _ value: String) -> Void) {
     withHead { FieldCoding.forEachField($0.fields, body) }
   }
-  /// The bytes that the header fields take as they are stored.
+  /// The size of the encoded header fields in bytes.
   public var fieldsByteCount: Int { withHead { $0.fields.count } }
-  /// The request fields by which this variant was chosen. Decoded at each call.
+  /// The Vary key: the request fields that the response's `Vary` names.
   public var vary: VaryKey { withHead { FieldCoding.decodeVary($0.vary) } }
-  /// Bytes of the layer above, as they were given.
+  /// The caller's bytes that were stored with the response.
   public var attachment: [UInt8]? { withHead { $0.hasAttachment ? [UInt8]($0.attachment) : nil } }
   /// The body's size in bytes.
   public var bodyByteCount: Int { withHead { $0.bodyByteCount } }
 
-  /// The body, in the response's own memory, which it keeps alive.
+  /// The body, without a copy. The `Data` keeps the memory of this response alive.
   ///
-  /// The `Data` takes a small allocation, which ``withBodyBytes(_:)`` avoids. Traps if the lookup has left the body in
-  /// the store.
+  /// Costs a small allocation, which ``withBodyBytes(_:)`` avoids. Traps if the lookup left the body in the store; see
+  /// ``storedBody``.
   public var body: Data {
     switch source {
-    case .staged(let response): response.body
+    case .pending(let write): write.body
     case .copied(let record): record.body
     case .inPieces: Trap.bodyIsInStore()
     }
   }
 
-  /// The body, where ``ResponseStore/lookup(_:leavingBodiesBeyond:where:)`` has left it in the store; nil if it is at
-  /// hand.
+  /// The body in the store, if ``ResponseStore/lookup(_:leavingBodiesBeyond:where:)`` left it there; otherwise nil.
   public var storedBody: StoredBody? {
     switch source {
-    case .staged, .copied: nil
+    case .pending, .copied: nil
     case .inPieces(let record): record.body
     }
   }
 
-  /// Calls `body` with the bytes of the body in the response's own memory. Traps if the lookup has left the body in the
-  /// store.
+  /// Calls `body` with the bytes of the body, without a copy.
+  ///
+  /// Traps if the lookup left the body in the store; see ``storedBody``.
   @inlinable
   public func withBodyBytes<R>(_ body: (RawSpan) -> R) -> R {
     // Only this part is specialized for each `R`.
     var result: R?
-    lendBody { result = body($0) }
+    borrowBody { result = body($0) }
     return result.unsafelyUnwrapped
   }
 
   @usableFromInline
-  func lendBody(_ body: (RawSpan) -> Void) {
+  func borrowBody(_ body: (RawSpan) -> Void) {
     withBody { body($0.bytes) }
   }
 
-  /// Whether other variants are stored for the key, or may be.
+  /// Whether other variants of the key are stored, or may be.
   public var hasOtherVariants: Bool {
     switch source {
-    // Other variants on disk are not known here.
-    case .staged: true
+    // A pending write does not know the variants on disk.
+    case .pending: true
     case .copied(let record): record.origin.hasOthers
     case .inPieces(let record): record.head.origin.hasOthers
     }
   }
 
   /// The pending write that was looked up; nil for a record that was read from disk.
-  var staged: PendingWrite? {
+  var pendingWrite: PendingWrite? {
     switch source {
-    case .staged(let response): response
+    case .pending(let write): write
     case .copied, .inPieces: nil
     }
   }
@@ -116,7 +116,7 @@ public struct StoredResponse: Sendable, StoredResponseMetadata {
   /// The sequence number of the last removal before the response was stored or looked up. Later removals cover it.
   var snapshot: UInt64 {
     switch source {
-    case .staged(let response): response.snapshot
+    case .pending(let write): write.snapshot
     case .copied(let record): record.origin.snapshot
     case .inPieces(let record): record.head.origin.snapshot
     }
@@ -124,7 +124,7 @@ public struct StoredResponse: Sendable, StoredResponseMetadata {
 
   func withHead<R>(_ body: (RecordHeaderView) -> R) -> R {
     switch source {
-    case .staged(let response): response.head.layout(body)
+    case .pending(let write): write.head.layout(body)
     case .copied(let record): record.withHead(body)
     case .inPieces(let record): record.head.withHead(body)
     }
@@ -132,7 +132,7 @@ public struct StoredResponse: Sendable, StoredResponseMetadata {
 
   func withBody<R>(_ body: (UnsafeRawBufferPointer) -> R) -> R {
     switch source {
-    case .staged(let response): response.withBody(body)
+    case .pending(let write): write.withBody(body)
     case .copied(let record): record.withBody(body)
     case .inPieces: Trap.bodyIsInStore()
     }

@@ -1,41 +1,42 @@
 import Glibc
 import Synchronization
 
-/// The records whose checksums this process has compared: a slot for each row ID holds the checksum of the header that
-/// passed. Records that share a slot displace each other and are compared again. A stale slot does no harm, as a
-/// changed header has another checksum.
+/// The records whose checksums this process has verified.
 ///
-/// 8 bytes per record, touched only for rows that are read. Lock-free. `@unchecked Sendable`: the memory is allocated
-/// once and freed with the object, and every access is atomic.
+/// A table of 2²⁰ slots, which the row ID selects. A slot contains the checksum of the record header that was verified.
+/// Records that share a slot overwrite each other and are then verified again. A stale slot does no harm, because a
+/// changed header has another checksum. Lock-free.
+///
+/// `@unchecked Sendable`: the memory is allocated once and freed with the object, and every access is atomic.
 final class VerifiedChecksums: @unchecked Sendable {
-  private static let placeCount = 1 << 20
-  private let places: UnsafeMutablePointer<Atomic<UInt64>>
+  private static let slotCount = 1 << 20
+  private let slots: UnsafeMutablePointer<Atomic<UInt64>>
 
   init() {
-    // calloc maps zero pages that cost memory only once they are written; all zeros is `Atomic(0)`.
-    let memory = calloc(Self.placeCount, MemoryLayout<Atomic<UInt64>>.stride)
-    guard let memory else { fatalError("No memory for the table of verified records") }
-    places = memory.bindMemory(to: Atomic<UInt64>.self, capacity: Self.placeCount)
+    // Pages from calloc take memory only after they are written. Their zeros are the value of `Atomic(0)`.
+    let memory = calloc(Self.slotCount, MemoryLayout<Atomic<UInt64>>.stride)
+    guard let memory else { fatalError("No memory for the table of verified checksums") }
+    slots = memory.bindMemory(to: Atomic<UInt64>.self, capacity: Self.slotCount)
   }
 
   deinit {
-    free(places)
+    free(slots)
   }
 
   func contains(rowID: UInt64, checksum: UInt64) -> Bool {
-    places[place(of: rowID)].load(ordering: .relaxed) == mark(checksum)
+    slots[slot(of: rowID)].load(ordering: .relaxed) == content(checksum)
   }
 
   func insert(rowID: UInt64, checksum: UInt64) {
-    places[place(of: rowID)].store(mark(checksum), ordering: .relaxed)
+    slots[slot(of: rowID)].store(content(checksum), ordering: .relaxed)
   }
 
-  private func place(of rowID: UInt64) -> Int {
-    Int(truncatingIfNeeded: rowID & UInt64(Self.placeCount - 1))
+  private func slot(of rowID: UInt64) -> Int {
+    Int(truncatingIfNeeded: rowID & UInt64(Self.slotCount - 1))
   }
 
-  /// An empty place is 0, so no mark is.
-  private func mark(_ checksum: UInt64) -> UInt64 {
+  /// Returns the content of a slot for a checksum. An empty slot is 0, so a checksum of 0 is stored as 1.
+  private func content(_ checksum: UInt64) -> UInt64 {
     checksum == 0 ? 1 : checksum
   }
 }

@@ -1,11 +1,11 @@
 import LMDB
 
-/// Applies a capacity: writes it down, fits the map, and tells when the surplus is evicted.
+/// Applies a new capacity: stores it in the database, adapts the map, and reports when the surplus is evicted.
 ///
-/// Setting a capacity runs on the caller's thread and waits for the eviction thread, which applies it: that thread may
-/// wait for another process's write lock as long as necessary.
+/// The caller's thread only requests a capacity and waits. The eviction thread applies it, because it can wait for
+/// another process's write lock without limit.
 ///
-/// Owns the capacity that is set and not yet applied. Calls ``DiskSpace`` and ``Evictor``.
+/// Owns the capacity that was requested and not yet applied. Calls ``DiskSpace`` and ``Evictor``.
 final class CapacityController: Sendable {
   private let context: StoreContext
   private let database: RecordDatabase
@@ -14,11 +14,13 @@ final class CapacityController: Sendable {
   private let state = Monitor(State())
 
   private struct State {
-    /// A capacity that is set and not yet begun.
-    var wanted: Int?
-    /// How often a capacity was set, and how many of these are begun and applied.
-    var setCount: UInt64 = 0
+    /// The requested capacity; nil after the eviction thread has begun to apply it.
+    var requested: Int?
+    /// The number of requests.
+    var requestCount: UInt64 = 0
+    /// The number of requests up to the last one that the eviction thread has begun to apply.
     var begunCount: UInt64 = 0
+    /// The number of requests up to the last one that is applied.
     var appliedCount: UInt64 = 0
     var isClosing = false
   }
@@ -32,28 +34,29 @@ final class CapacityController: Sendable {
 
   // MARK: For callers
 
-  /// Whether a capacity that was set is still being applied.
-  var isApplying: Bool { state.withLock { $0.appliedCount < $0.setCount } }
+  /// Whether a requested capacity is not completely applied yet.
+  var isApplying: Bool { state.withLock { $0.appliedCount < $0.requestCount } }
 
   /// Sets the capacity for all processes, and waits until it is applied or the disk stalls.
   ///
-  /// - Parameter step: Does one step of maintenance in a store without threads; false when there is nothing left to do.
+  /// - Parameter step: Does one step of maintenance in a store without threads; returns false if nothing is left to do.
   func set(_ capacity: Int, step: () -> Bool) {
-    // Another process may have set a capacity that this process has not seen. If it cannot be read, it counts as unchanged.
+    // Another process may have set a capacity that this process has not seen. If it cannot be read, it counts as
+    // unchanged.
     try? space.refreshCapacity()
     // A capacity that is being applied counts as the current one.
-    guard capacity != state.withLock({ $0.wanted }) ?? space.capacityByteCount else { return }
-    let order = state.withLock { state -> UInt64 in
-      state.wanted = capacity
-      state.setCount += 1
-      return state.setCount
+    guard capacity != state.withLock({ $0.requested }) ?? space.capacityByteCount else { return }
+    let request = state.withLock { state -> UInt64 in
+      state.requested = capacity
+      state.requestCount += 1
+      return state.requestCount
     }
     context.wakeMaintenance()
     guard context.options.runsInBackground else {
       while step() {}
       return
     }
-    let isDone = context.waitUnlessStalled(state) { $0.appliedCount >= order || $0.isClosing ? true : nil }
+    let isDone = context.waitUnlessStalled(state) { $0.appliedCount >= request || $0.isClosing ? true : nil }
     if isDone == nil {
       context.log(
         .resized,
@@ -61,19 +64,19 @@ final class CapacityController: Sendable {
     }
   }
 
-  /// Ends the waits of callers, as the eviction thread is about to end.
+  /// Ends the waits of callers, because the eviction thread is about to end.
   func endWaits() {
     state.update { $0.isClosing = true }
   }
 
   // MARK: For the eviction thread
 
-  /// Begins with a capacity that was set. The next steps evict the surplus.
-  func applyWanted() {
+  /// Begins to apply a requested capacity. The next steps evict the surplus.
+  func applyRequested() {
     let capacity = state.withLock { state -> Int? in
-      defer { state.wanted = nil }
-      if state.wanted != nil { state.begunCount = state.setCount }
-      return state.wanted
+      defer { state.requested = nil }
+      if state.requested != nil { state.begunCount = state.requestCount }
+      return state.requested
     }
     guard let capacity else { return }
     do throws(LMDBError) {
@@ -84,16 +87,17 @@ final class CapacityController: Sendable {
     }
   }
 
-  /// Notes that the surplus is evicted.
+  /// Records that the surplus is evicted.
   func noteApplied() {
     state.update { state in
-      // A capacity that was set meanwhile needs steps of its own.
+      // A capacity that was requested meanwhile needs further steps.
       state.appliedCount = max(state.appliedCount, state.begunCount)
     }
   }
 
-  /// Writes the capacity down and fits the map. Evicting the surplus and shrinking the file take more steps, maybe for
-  /// minutes.
+  /// Stores the capacity and adapts the map.
+  ///
+  /// Evicting the surplus and shrinking the file take further steps, possibly for minutes.
   func apply(_ capacity: Int) throws(LMDBError) {
     try space.growMap(toCapacity: capacity)
     let stored = try database.environment.read { (transaction) throws(LMDBError) in

@@ -24,7 +24,7 @@ final class DiskSpace: Sendable {
 
   var budget: PageBudget { currentBudget.withLock { $0 } }
   var capacityByteCount: Int { currentBudget.withLock { $0.capacityByteCount } }
-  /// This many queued bytes end the writer's wait for more.
+  /// The number of queued bytes at which the writer stops waiting for more.
   var batchByteCount: Int { currentBudget.withLock { $0.batchByteCount } }
 
   /// The largest body that can be stored together with others: half of the live pages that the capacity allows.
@@ -42,7 +42,7 @@ final class DiskSpace: Sendable {
     setIndexLimit(capacityByteCount: capacityByteCount)
   }
 
-  /// Follows a capacity that another process has set.
+  /// Applies a capacity that another process has set.
   func refreshCapacity() throws(LMDBError) {
     try database.environment.read { (transaction) throws(LMDBError) in try refreshCapacity(in: transaction) }
   }
@@ -63,7 +63,7 @@ final class DiskSpace: Sendable {
     let (database, information) = (context.database, context.database.environment.information)
     return PageBudget(
       capacityByteCount: capacityByteCount, filePageCount: information.lastPageNumber + 1,
-      // Three small files of a page each. The lock file has 64 bytes for each reader, and a header.
+      // Includes three small files of a page each, and a lock file with 64 bytes per reader and a header.
       otherByteCount: context.removalLog.byteCount
         + StorageFormat.indexByteCount(capacityByteCount: capacityByteCount) * 3 / 2
         + 64 * information.maximumReaders + 4 * database.pageByteCount,
@@ -118,7 +118,7 @@ final class DiskSpace: Sendable {
     }
   }
 
-  /// Gives the map the size for a capacity, unless the map is larger already.
+  /// Enlarges the map to the size for a capacity, unless it is already larger.
   func growMap(toCapacity capacity: Int) throws(LMDBError) {
     let mapByteCount = StorageFormat.mapByteCount(capacityByteCount: capacity, pageByteCount: database.pageByteCount)
     if mapByteCount > database.environment.information.mapByteCount {
@@ -137,8 +137,9 @@ final class DiskSpace: Sendable {
     return result
   }
 
-  /// Commits a transaction without changes, so that pages freed before become reusable sooner. A page or two is always
-  /// free.
+  /// Commits a transaction without changes, so that pages freed before become reusable sooner.
+  ///
+  /// The one or two pages that it needs are always free.
   func commitEmptyTransaction() throws(LMDBError) {
     try database.write { (transaction) throws(LMDBError) in
       try database.setCounters(try database.counters(in: transaction), in: transaction)
@@ -157,16 +158,16 @@ final class DiskSpace: Sendable {
     }
   }
 
-  /// Begins a transaction on an oversized file only when the disk usage leaves space for the pages of one transaction.
+  /// Begins a transaction on an oversized file only if the disk usage leaves space for the pages of one transaction.
   ///
-  /// The map of an oversized file is no ceiling, and each transaction takes the oldest free pages first, which are
-  /// holes.
+  /// The map of an oversized file does not limit its disk usage. Each transaction first writes to the oldest free
+  /// pages, which are holes.
   private func writeWithinPageBudget<R>(
     _ body: (borrowing WriteTransaction) throws(LMDBError) -> R
   ) throws(LMDBError) -> R {
     var attempt = 0
     while true {
-      // Checked with the write lock held, so that no other thread or process writes in between.
+      // Check with the write lock held, so that no other thread or process writes in between.
       let result = try database.write { (transaction) throws(LMDBError) -> R? in
         try fitsPageBudget(isLastAttempt: attempt == 2, in: transaction) ? try body(transaction) : nil
       }
@@ -195,7 +196,7 @@ final class DiskSpace: Sendable {
     }
     let pageCount = context.storeDirectory.allocatedDataByteCount / database.pageByteCount
     if pageCount <= budget.transactionStartPageCount { return true }
-    // While a lower capacity is being applied, eviction must write to free pages, and writes go on meanwhile.
+    // While a lower capacity is being applied, eviction must write to free pages. Other writes continue, too.
     if try database.environment.livePageCount(in: transaction) > budget.shrinkingPageCount { return true }
     if isFileToShrink { return true }
     guard isLastAttempt else { return false }

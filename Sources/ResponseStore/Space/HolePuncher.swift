@@ -11,15 +11,15 @@ final class HolePuncher: Sendable {
   private let state = Monitor(State())
 
   private struct State {
-    /// Whether a purge has finished: if it left most of the file free, those pages are returned.
+    /// Whether a removal has freed pages. If most of the file is free, the pages are returned.
     var isAfterPurge = false
-    /// The pass under way.
+    /// The current pass.
     var pass: Pass?
   }
 
   private struct Pass {
     var position: Environment.FreePagePosition
-    /// Whether the directory takes too much, so that every page counts. Otherwise only long runs of pages are returned.
+    /// Whether the directory exceeds its limit, so that every free page is returned. Otherwise only long runs are.
     var isNeeded: Bool
   }
 
@@ -29,20 +29,20 @@ final class HolePuncher: Sendable {
     self.space = space
   }
 
-  /// Notes that a removal has freed many pages.
+  /// Records that a removal has freed pages.
   func notePurge() {
     state.withLock { $0.isAfterPurge = true }
   }
 
   // MARK: Steps
 
-  /// Returns free pages when the directory takes too much, and after purges that left most of the file free.
+  /// Returns free pages if the directory exceeds its limit, or after removals that left most of the file free.
   ///
-  /// A file that fits its map takes too much when the whole map is in use. Below that, free pages are kept for later
-  /// records: a hole costs a system call, and pages written into holes are fragmented on disk. An oversized file is
-  /// kept at the capacity, so that the pages of a few transactions fit.
+  /// The limit is the disk usage with the whole map in use. Below it, free pages are kept for later records: a hole
+  /// costs a system call, and pages written into holes are fragmented on disk. For an oversized file the limit is the
+  /// capacity, so that the pages of a few transactions fit.
   ///
-  /// - Returns: True if there is more to do.
+  /// - Returns: Whether there is more to do.
   func reclaimFreePages(maximumPageCount: Int = 128) throws(LMDBError) -> Bool {
     let budget = space.budget
     let ceiling = budget.isFileOversized ? budget.capacityByteCount : space.diskCeiling
@@ -52,12 +52,12 @@ final class HolePuncher: Sendable {
       return try reclaimFreePages(pass, maximumPageCount: maximumPageCount)
     }
     let isAfterPurge = state.withLock { state -> Bool in
-      // Pages that a reader or the file system kept once wait for the next purge.
+      // Do not retry pages that a reader or the file system kept; the next removal does.
       defer { state.isAfterPurge = false }
       return state.isAfterPurge
     }
     guard isOverCeiling || isAfterPurge else { return false }
-    // A small surplus is not worth the commits, and is soon used again.
+    // A small surplus is not worth the commits, and will soon be reused.
     let surplus = try space.diskByteCount - space.livePageCount() * database.pageByteCount
     let isTooMuch = isOverCeiling && space.diskByteCount > ceiling && surplus > budget.capacityByteCount / 32
     guard isTooMuch || (isAfterPurge && surplus > budget.capacityByteCount / 2) else { return false }
@@ -67,7 +67,7 @@ final class HolePuncher: Sendable {
   }
 
   private func reclaimFreePages(_ pass: Pass, maximumPageCount: Int) throws(LMDBError) -> Bool {
-    // Writers wait meanwhile. The cost of a hole does not depend on its length.
+    // Writers wait during this call. The cost of a hole does not depend on its length.
     let next =
       pass.isNeeded
       ? try database.environment.releaseFreePages(from: pass.position, maximumPageCount: maximumPageCount).next
@@ -78,14 +78,14 @@ final class HolePuncher: Sendable {
     return next != nil
   }
 
-  /// Frees disk space for a write that met a full disk. Returns true if there was something to free.
+  /// Frees disk space for a write that failed because the disk is full. Returns whether that freed any.
   func freeDiskSpace() -> Bool {
     let before = space.diskByteCount
     context.storeDirectory.deleteQuarantinedData()
     do throws(LMDBError) {
       try database.environment.releaseFreePages()
     } catch {
-      // The caller learns that nothing was freed, and drops its writes.
+      // The result tells the caller that nothing was freed. It then drops its writes.
     }
     return space.diskByteCount < before
   }
@@ -108,7 +108,7 @@ final class HolePuncher: Sendable {
     guard space.diskByteCount > space.diskCeiling else { return }
     context.storeDirectory.deleteQuarantinedData()
     do throws(LMDBError) {
-      // The capacity was lowered just now, so there are enough free pages to move others to.
+      // Eviction to the lower capacity has left enough free pages to move other pages to.
       if context.storeDirectory.allocatedDataByteCount / database.pageByteCount > budget.maximumFilePageCount {
         try movePagesFromFileEnd(from: budget.maximumFilePageCount)
       }
@@ -120,15 +120,14 @@ final class HolePuncher: Sendable {
     }
   }
 
-  /// Moves the contents of the pages from `limit` on to free pages in front, so that the end of the file becomes a few
-  /// long holes.
+  /// Moves pages from `limit` on to free pages before it, so that the end of the file becomes a few long holes.
   ///
-  /// A page is moved by storing its contents again. Pages that stay, because a reader uses them or LMDB chooses other
-  /// free pages, do no harm: the holes are punched around them.
+  /// A page is moved by storing its contents again. A page may stay because a reader uses it or LMDB chooses another
+  /// free page. That does no harm: the holes are punched around it.
   private func movePagesFromFileEnd(from limit: Int) throws(LMDBError) {
-    // Where there are enough free pages in front, each pass leaves fewer pages behind.
+    // With enough free pages before the limit, each pass leaves fewer pages after it.
     for _ in 0..<8 where try space.livePageCount() < limit {
-      // Closing does not wait for the rest; the next process that opens the store goes on.
+      // Closing does not wait for the rest. The next process that opens the store continues.
       if context.isClosing { return }
       var moved = try movePages(of: database.bodies, from: limit)
       for band in Band.all { moved += try movePages(of: database.heads[band], from: limit) }
@@ -138,7 +137,7 @@ final class HolePuncher: Sendable {
     }
   }
 
-  /// Returns how many leaf pages were moved.
+  /// Moves the leaf pages of a table. Returns their number.
   private func movePages<K, V>(of table: Table<K, V>, from limit: Int) throws(LMDBError) -> Int {
     var start: [UInt8]?
     var moved = 0
@@ -150,7 +149,7 @@ final class HolePuncher: Sendable {
       if !found.keys.isEmpty {
         try database.write { (transaction) throws(LMDBError) in
           for key in found.keys {
-            // If the row was deleted or replaced meanwhile, its page has been moved anyway.
+            // If the row was deleted or replaced in between, its page was already moved.
             let value = try withBytes(of: key) { (key) throws(LMDBError) in
               try table.withValue(forBytes: key, in: transaction) { (value) throws(LMDBError) in
                 value.withUnsafeBytes { [UInt8]($0) }

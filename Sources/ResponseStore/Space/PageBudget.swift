@@ -5,13 +5,15 @@ struct PageBudget: Sendable, Equatable {
   /// The maximum number of pages of the data file on disk: those of its map, or fewer if other files are larger than
   /// usual.
   let maximumFilePageCount: Int
-  /// Whether the data file is longer than that, because the capacity was larger. Its map is no ceiling then.
+  /// Whether the data file has more pages than that, because the capacity was larger or a reader pinned free pages.
+  ///
+  /// The map then does not limit the disk usage.
   let isFileOversized: Bool
   /// For an oversized file: the maximum number of pages on disk when a transaction begins.
   let transactionStartPageCount: Int
-  /// The most bytes that one transaction writes.
+  /// The maximum number of bytes that one transaction writes.
   let batchByteCount: Int
-  /// The most records that one transaction writes where each is likely to copy another page.
+  /// The maximum number of records that one transaction writes if each is likely to copy another page.
   let batchCount: Int
   /// The maximum number of live pages. The writer frees pages before it exceeds this.
   let maximumLivePageCount: Int
@@ -21,29 +23,34 @@ struct PageBudget: Sendable, Equatable {
   let highPageCount: Int
   /// The low watermark of live pages: the eviction thread stops below it.
   let lowPageCount: Int
-  /// The most records that one transaction evicts one by one.
+  /// The maximum number of records that one transaction evicts individually.
   let evictionRecordCount: Int
-  /// The most records of a segment that one transaction examines, and their bytes, about.
+  /// The maximum number of records of a segment that one transaction examines.
   let cleaningRecordCount: Int
+  /// The approximate maximum of their bytes.
   let cleaningByteCount: Int
-  /// The pages that one transaction frees after `MDB_MAP_FULL`, about.
+  /// The approximate number of pages that one transaction frees after `MDB_MAP_FULL`.
   let cautiousPageCount: Int
-  /// The most pages that one transaction frees, if many pages are free. Larger bodies lose only their record headers at
-  /// once.
+  /// The maximum number of pages that one transaction frees if many pages are free.
+  ///
+  /// Of a record with a larger body, the transaction deletes only the record header.
   let freeablePageCount: Int
-  /// The most records that one transaction examines to delete behind a purge: contiguous ones, and scattered ones.
+  /// The maximum number of adjacent records that one transaction examines for a purge.
   let purgedRunCount: Int
+  /// The maximum number of scattered records that one transaction examines for a purge.
   let scatteredPurgeCount: Int
-  /// The most records that fit into the index.
+  /// The maximum number of records that fit into the index.
   let entryCount: Int
   /// Above this number of records, a lower capacity is being applied.
   let shrinkingEntryCount: Int
-  /// The high and low watermarks of records.
+  /// The high and low watermarks of the number of records.
   let highEntryCount: Int
   let lowEntryCount: Int
 
+  /// Computes the budget of a capacity.
+  ///
   /// - Parameters:
-  ///   - filePageCount: How many pages the data file has.
+  ///   - filePageCount: The number of pages of the data file.
   ///   - otherByteCount: The maximum size of the directory's other files.
   init(
     capacityByteCount: Int, filePageCount: Int = 0, otherByteCount: Int = 0, chunkByteCount: Int, pageByteCount: Int
@@ -58,28 +65,29 @@ struct PageBudget: Sendable, Equatable {
       mapByteCount: maximumFilePageCount * pageByteCount, batchByteCount: batchByteCount,
       chunkByteCount: chunkByteCount,
       pageByteCount: pageByteCount)
-    // An eighth with large chunks: with fewer free pages, these are more fragmented, and commits take longer. An eighth
-    // for an oversized file, too: with fewer free pages, holes must be punched more often.
+    // Keep an eighth of the pages free with large chunks, because fewer free pages are more fragmented and slow down
+    // commits. Keep an eighth free in an oversized file, too, because fewer free pages require more hole punching.
     let isLargeChunk = StorageFormat.isLarge(chunkByteCount: chunkByteCount, pageByteCount: pageByteCount)
     let share = isLargeChunk || isFileOversized ? 8 : 16
     maximumLivePageCount = min(maximumFilePageCount - headroom, maximumFilePageCount - maximumFilePageCount / share)
     shrinkingPageCount = maximumLivePageCount + (maximumFilePageCount - maximumLivePageCount) / 6
     transactionStartPageCount = maximumFilePageCount - (maximumFilePageCount - maximumLivePageCount) / 3
     // A record changes three or four pages, and the copies of three transactions must fit. A few more records do no
-    // harm where the map is the ceiling: a transaction that does not fit is retried.
+    // harm if the map limits the disk usage: a transaction that does not fit is retried.
     let recordCount = (maximumFilePageCount - maximumLivePageCount) / 12
     batchCount = max(isFileOversized ? 4 : 32, recordCount)
-    // Each margin is a batch, if the capacity allows that.
+    // The watermarks are a batch apart, if the capacity allows that.
     let margin = min(batchByteCount / pageByteCount + 16, maximumLivePageCount / 16)
     highPageCount = maximumLivePageCount - margin
     lowPageCount = highPageCount - margin
     evictionRecordCount = min(256, max(isFileOversized ? 4 : 16, recordCount))
-    // Neighbors in a segment share leaves. Some records are moved before any freed page can be reused.
+    // Adjacent records share leaves. Some records are moved before any freed page can be reused.
     let reserve = maximumFilePageCount - maximumLivePageCount
     cleaningRecordCount = isFileOversized ? 4 * evictionRecordCount : min(max(4 * recordCount, 32), 4096)
     cleaningByteCount = max(min(batchByteCount, reserve * pageByteCount / 8), 32 << 10)
     cautiousPageCount = evictionRecordCount
-    // The list of 512 freed pages takes another page of contiguous ones. If many pages are free, there usually is one.
+    // LMDB's list of freed pages needs one more contiguous page for every 512 pages. If many pages are free, there
+    // usually is one.
     freeablePageCount = min(max(reserve / 4, isLargeChunk ? 2048 : 0, PersistentCounters().freeablePageCount), 8192)
     // Larger steps write the same branch pages and the free list less often.
     purgedRunCount = isFileOversized ? 4 * evictionRecordCount : min(max(4 * recordCount, 32), 16_384)

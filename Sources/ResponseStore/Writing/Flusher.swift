@@ -1,15 +1,15 @@
 import LMDB
 import Synchronization
 
-/// Makes accepted writes durable, and reports those that were lost.
+/// Makes accepted writes durable, and reports lost ones.
 ///
-/// Runs on the caller's thread, which waits for the writer. Owns the number up to which losses are reported. Calls
+/// Runs on the caller's thread, which waits for the writer. Owns the number up to which losses were reported. Calls
 /// ``Writer`` in a store without threads.
 final class Flusher: Sendable {
   private let context: StoreContext
   private let queue: Monitor<WriteQueue>
   private let writer: Writer
-  /// Losses up to this number are reported.
+  /// The losses of writes up to this number were reported.
   private let reported = Atomic<UInt64>(0)
 
   init(_ context: StoreContext, queue: Monitor<WriteQueue>, writer: Writer) {
@@ -26,10 +26,10 @@ final class Flusher: Sendable {
     try flush(since: reported)
   }
 
-  /// Flushes for a caller to whom losses are reported separately.
+  /// Flushes for a caller that receives its own reports of losses.
   ///
-  /// - Parameter mark: The number up to which losses are reported to the caller, beginning with ``acceptedNumber``. It
-  ///   is moved on.
+  /// - Parameter mark: The number up to which losses were reported to the caller; ``acceptedNumber`` at first. Raised
+  ///   by this call.
   func flush(since mark: borrowing Atomic<UInt64>) throws(StoreError) {
     let known = mark.load(ordering: .sequentiallyConsistent)
     let (accepted, isDone) = context.isUsable && !context.isForked ? waitForWriter() : (acceptedNumber, true)
@@ -42,10 +42,10 @@ final class Flusher: Sendable {
     }
     guard isDone else {
       throw StoreError(
-        .busy, directory: directory, reason: "nothing could be written for too long",
+        .busy, directory: directory, reason: "no process has committed for too long",
         remedy: "Resume or end suspended processes that use the directory")
     }
-    // Also when other writes were lost.
+    // Sync even if some writes were lost: the others must become durable.
     do throws(LMDBError) {
       try context.database.environment.synchronize()
     } catch {
@@ -55,12 +55,12 @@ final class Flusher: Sendable {
     if let loss = queue.withLock({ $0.loss }), loss.number > known { throw .lost(loss.cause, directory: directory) }
   }
 
-  /// Has flushes report that all writes are lost that a failed store accepted before this one was opened in its place.
+  /// Records the loss of all writes of the failed store that this one replaces, for flushes to report.
   ///
   /// - Parameter number: The ``acceptedNumber`` of the failed store.
   func takeOverLoss(upTo number: UInt64) {
     queue.withLock { $0.noteLoss(upTo: number) }
-    // Callers of `flush()` were told by the failed store.
+    // The failed store reported the loss to callers of `flush()`.
     reported.max(number, ordering: .sequentiallyConsistent)
   }
 
@@ -78,11 +78,11 @@ final class Flusher: Sendable {
       while queue.withLock({ $0.doneCount < target }) || removalLog.hasRemovalsToApply, writer.writePending() {}
       return (accepted, true)
     }
-    // Also while the store is being closed: all queued writes are finished in the end.
+    // Wait also while the store is being closed, because that finishes all queued writes.
     let removal = removalLog.sequence
     let isDone =
       context.waitUnlessStalled(queue) { queue -> Bool? in
-        // The removal log goes on hiding records that cannot be deleted now.
+        // Records that cannot be deleted now stay hidden by the removal log.
         let isApplied = removalLog.lastApplied >= removal || queue.removalsPausedUntil != nil
         return queue.doneCount >= target && isApplied ? true : nil
       } != nil
@@ -91,7 +91,7 @@ final class Flusher: Sendable {
 }
 
 extension StoreError {
-  /// Responses were accepted, and could not be written.
+  /// Returns the error for accepted responses that could not be written.
   fileprivate static func lost(_ cause: LMDBError?, directory: String) -> StoreError {
     StoreError(
       .storage, directory: directory, reason: "responses that were stored since the last flush could not be written",

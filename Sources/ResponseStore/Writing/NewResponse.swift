@@ -1,10 +1,10 @@
 import FoundationEssentials
 import HTTPCaching
 
-/// A response for the store.
+/// A response to store.
 ///
-/// The store keeps what it is given and decides nothing: whether a response may be stored, and what its
-/// ``FreshnessInfo`` are, is `HTTPCaching`'s to say.
+/// The store does not decide whether a response may be stored, and does not compute its ``FreshnessInfo``.
+/// `HTTPCaching` does both.
 public struct NewResponse: Sendable {
   /// The cache key.
   public var key: RequestKey
@@ -16,12 +16,12 @@ public struct NewResponse: Sendable {
   public var body: Data
   /// Date, age and lifetime, computed when the response was received.
   public var freshness: FreshnessInfo
-  /// The request fields by which this variant was chosen (RFC 9111, section 4.1).
+  /// The Vary key: the request fields that the response's `Vary` names (RFC 9111, section 4.1).
   public var vary: VaryKey
-  /// Bytes of the layer above, kept with the head and given back as they are. Nil by default.
+  /// Bytes of the caller that are stored with the response and returned unchanged. Nil by default.
   public var attachment: [UInt8]?
 
-  /// Creates a response for the store.
+  /// Creates a response to store.
   public init(
     key: RequestKey, status: Int, fields: HTTPFields, body: Data, freshness: FreshnessInfo, vary: VaryKey,
     attachment: [UInt8]? = nil

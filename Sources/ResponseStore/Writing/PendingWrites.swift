@@ -1,18 +1,18 @@
 import HTTPCaching
 
-/// The pending writes of this process, by key: they make a response readable as soon as it is stored.
+/// The pending writes of this process, by key. They make a response readable as soon as it is stored.
 ///
-/// Of each variant one write waits in the queue and one is with the writer at most, and a key has few variants: so each
-/// call does constant work, however often one key is stored.
+/// Each variant has at most one write in the queue and one with the writer, and a key has few variants. Each call
+/// therefore does constant work, no matter how often a key is stored.
 ///
-/// Sharded, so that the writer, while it takes out what it has committed, does not starve lookups.
+/// The writes are sharded, so that the writer does not starve lookups while it removes committed writes.
 final class PendingWrites: Sendable {
   private static let shardCount: UInt64 = 64
-  /// A table with a larger capacity is released when it is empty.
+  /// An empty shard with a larger capacity is released.
   private static let keptCapacity = 256
-  /// By the digest of the key: its newest pending write, which leads to the older ones.
+  /// Digest of a key → its newest pending write, the head of a list of its pending writes.
   private let shards = (0..<shardCount).map { _ in Monitor<[UInt64: PendingWrite]>([:]) }
-  /// Lets readers pass without a lock when their key has no pending write.
+  /// Shows lookups without a lock that their key has no pending write.
   private let keys: PendingWriteFilter
   /// The same filter, for changes. No reader waits for this lock.
   private let changedKeys: Monitor<PendingWriteFilter>
@@ -24,7 +24,7 @@ final class PendingWrites: Sendable {
 
   var isEmpty: Bool { keys.isEmpty }
 
-  /// Whether the key may have a pending write. May be wrong only if it is true.
+  /// Whether a key may have a pending write. False is always right.
   func mightContain(_ key: RequestKey) -> Bool { mightContain(key.spreadingDigest) }
 
   private func mightContain(_ digest: UInt64) -> Bool { !keys.isEmpty && keys.mightContain(digest) }
@@ -35,16 +35,16 @@ final class PendingWrites: Sendable {
   struct Rivals {
     /// The newest write of the same variant.
     var sameVariant: PendingWrite?
-    /// How many writes of the key wait in the queue.
+    /// The number of the key's writes in the queue.
     var queuedCount = 0
 
-    /// The write of the same variant that a new one supersedes, as the writer has not taken it yet.
+    /// The write of the same variant that a new write supersedes; nil if the writer has taken it already.
     func queued(in queue: WriteQueue) -> PendingWrite? {
       sameVariant.flatMap { queue.isQueued($0) ? $0 : nil }
     }
   }
 
-  /// Looks at the pending writes of a new one's key. With the queue's lock.
+  /// Finds the pending writes of a new write's key. The caller holds the queue's lock.
   func rivals(of response: PendingWrite, in queue: WriteQueue) -> Rivals {
     guard mightContain(response.digest) else { return Rivals() }
     return withNewest(of: response.digest) { newest in
@@ -58,9 +58,9 @@ final class PendingWrites: Sendable {
     }
   }
 
-  /// Adds a write, in front of the older ones of its key; one call after the other: the caller sees to that.
+  /// Adds a write before the older ones of its key. One thread at a time may call this.
   ///
-  /// - Parameter superseded: A write of the same key that it takes the place of.
+  /// - Parameter superseded: A write of the same key to remove.
   func insert(_ response: PendingWrite, inPlaceOf superseded: PendingWrite? = nil) {
     withNewest(of: response.digest) { newest in
       if let superseded { Self.unlink(superseded, from: &newest) }
@@ -72,8 +72,7 @@ final class PendingWrites: Sendable {
 
   /// Removes writes that are committed or dropped.
   func remove(_ written: [PendingWrite]) {
-    // A few at a time, as callers of `store(_:)` wait for the filter, and a thread that has the lock may lose its
-    // processor.
+    // Remove a few at a time: callers of `store(_:)` wait for the filter's lock, and its holder may be preempted.
     for start in stride(from: 0, to: written.count, by: 32) {
       let some = written[start..<min(start + 32, written.count)]
       for response in some { withNewest(of: response.digest) { Self.unlink(response, from: &$0) } }
@@ -84,7 +83,7 @@ final class PendingWrites: Sendable {
     if isEmpty { shrink() }
   }
 
-  /// Gives back the memory of tables that a long queue has made large.
+  /// Frees the memory of shards that a long queue made large.
   private func shrink() {
     for shard in shards {
       shard.withLock { if $0.isEmpty, $0.capacity > Self.keptCapacity { $0 = [:] } }
@@ -109,7 +108,7 @@ final class PendingWrites: Sendable {
 
   // MARK: Lookups
 
-  /// The newest pending write of a variant.
+  /// Returns the newest pending write of a variant.
   func newest(of key: RequestKey, vary: VaryKey) -> PendingWrite? {
     writes(for: key).first { $0.vary == vary }
   }
@@ -119,7 +118,7 @@ final class PendingWrites: Sendable {
     !writes(for: key).isEmpty
   }
 
-  /// The newest pending write of each variant of a key, the newest first.
+  /// Returns the newest pending write of each variant of a key, newest first.
   func variants(of key: RequestKey) -> [PendingWrite] {
     var variants: [PendingWrite] = []
     for response in writes(for: key) where !variants.contains(where: { $0.hasSameVariant(as: response) }) {
@@ -128,7 +127,7 @@ final class PendingWrites: Sendable {
     return variants
   }
 
-  /// The pending writes of a key, newest first.
+  /// Returns the pending writes of a key, newest first.
   private func writes(for key: RequestKey) -> [PendingWrite] {
     withNewest(of: key.spreadingDigest) { newest in
       var found: [PendingWrite] = []
@@ -145,7 +144,7 @@ final class PendingWrites: Sendable {
     }
   }
 
-  /// Runs `body` with the newest write of a key, and the lock of its shard.
+  /// Runs `body` with the newest write of a key while holding the lock of its shard.
   @inline(__always)
   private func withNewest<R>(of digest: UInt64, _ body: (inout PendingWrite?) -> R) -> R {
     shards[Int((digest >> 16) & (Self.shardCount - 1))].withLock { body(&$0[digest]) }

@@ -69,10 +69,10 @@ final class WriteIntake: Sendable {
     let response = NewResponse(
       key: stored.key, status: stored.status, fields: fields, body: body ?? stored.body, freshness: freshness,
       vary: stored.vary, attachment: stored.attachment)
-    let rowID = stored.staged?.rowID ?? stored.rowID
+    let rowID = stored.pendingWrite?.rowID ?? stored.rowID
     let isAccepted = accept(
       response, storedAt: stored.storedAt, purpose: .replaceHead, rowID: rowID,
-      original: rowID == 0 ? stored.staged : nil, bodyChecksum: stored.withHead { $0.bodyChecksum },
+      original: rowID == 0 ? stored.pendingWrite : nil, bodyChecksum: stored.withHead { $0.bodyChecksum },
       snapshot: snapshot, waitsForSpace: waitsForSpace)
     if !isAccepted { context.counts.count(1, .droppedWrites) }
     return isAccepted

@@ -1,21 +1,22 @@
 import Glibc
 import LMDB
 
-/// The queue of the writer. Writes are limited by their bytes.
+/// The writer's queue, whose size in bytes is limited.
 struct WriteQueue {
   private var writes: [PendingWrite] = []
   /// The bytes of the queued writes.
   private(set) var queuedByteCount = 0
-  /// Whether the writer is at work.
+  /// Whether the writer has taken writes and not finished them.
   private(set) var isWriting = false
   /// When the writer retries to apply logged removals; nil unless that failed.
   var removalsPausedUntil: MonotonicTime?
   /// Corrupt records to delete.
   var damagedRowIDs: Set<UInt64> = []
-  /// How many writes were queued, and how many of them are finished.
+  /// The number of writes that were ever queued.
   private(set) var queuedCount: UInt64 = 0
+  /// The number of queued writes that were committed or dropped.
   private(set) var doneCount: UInt64 = 0
-  /// The number of the latest write that was accepted; see ``Loss``.
+  /// The number of the latest accepted write; see ``Loss``.
   private(set) var acceptedNumber: UInt64 = 0
   private(set) var loss: Loss?
   /// When the oldest queued write was added.
@@ -28,18 +29,18 @@ struct WriteQueue {
   var isStalled: Bool { stalledDoneCount == doneCount }
   /// The bytes that the writer has taken and not finished.
   private(set) var inFlightByteCount = 0
-  /// Finished writes whose memory is still to be released.
+  /// Finished writes whose memory is not released yet.
   private var written: [PendingWrite] = []
-  /// When the writer retries failed discards; nil if there is none.
+  /// When the writer retries failed discards; nil if there are none.
   private(set) var retriesAt: MonotonicTime?
   /// Whether no more writes are accepted.
   var isClosing = false
-  /// Whether everything accepted is written and the threads have ended.
+  /// Whether all accepted writes are finished and the threads have ended.
   var isClosed = false
 
-  /// Writes that were accepted and then lost, for flushes to report.
+  /// The loss of accepted writes, for flushes to report.
   struct Loss {
-    /// The number of the latest one.
+    /// The number of the latest lost write.
     var number: UInt64
     var cause: LMDBError?
   }
@@ -55,7 +56,7 @@ struct WriteQueue {
   /// The bytes that writes hold in memory until they are committed.
   var heldByteCount: Int { queuedByteCount + inFlightByteCount }
 
-  /// The position of the write that is taken next.
+  /// The position of the first write in the queue.
   private var firstPosition: UInt64 { queuedCount - UInt64(writes.count) }
 
   /// Whether the writer has not yet taken a queued write.
@@ -69,8 +70,9 @@ struct WriteQueue {
     return rest == 0 || rest + response.byteCount <= limit
   }
 
-  /// Queues a write, at the end or in the position of a queued one. The position stays when the write is superseded in
-  /// turn: so a flush that waits for the older write waits for the newer one.
+  /// Queues a write, at the end or in the position of a superseded one.
+  ///
+  /// A flush that waits for the superseded write therefore waits for the newer one.
   mutating func add(_ response: PendingWrite, inPlaceOf superseded: PendingWrite?) {
     acceptedNumber += 1
     response.number = acceptedNumber
@@ -82,8 +84,9 @@ struct WriteQueue {
     writes[Int(superseded.queuePosition - firstPosition)] = response
   }
 
-  /// Queues a discard for a write that failed, after a pause. The discard has the number of the write, so that a flush
-  /// reports one loss.
+  /// Queues a discard for a write that failed. The writer processes it after a pause.
+  ///
+  /// The discard has the number of the write, so that a flush reports one loss.
   mutating func add(_ discard: PendingWrite, insteadOf failed: PendingWrite, pause: Duration) {
     discard.number = failed.number
     retriesAt = .now + pause
@@ -98,11 +101,10 @@ struct WriteQueue {
     queuedCount += 1
   }
 
-  /// Takes the next writes in order: at least one, and at most `byteLimit` bytes and `countLimit` writes. The caller
-  /// becomes the writer.
+  /// Takes the next writes in order: at least one, and at most `byteLimit` bytes and `countLimit` writes.
   ///
-  /// Callers of `store(_:)` wait for the lock meanwhile. So a queue that fits one transaction is handed over without a
-  /// copy.
+  /// The caller becomes the writer. Callers of `store(_:)` wait for the lock during this call, so a queue that fits
+  /// into one transaction is handed over without a copy.
   mutating func takeWrites(byteLimit: Int, countLimit: Int) -> [PendingWrite] {
     isWriting = true
     var batch: [PendingWrite] = []
@@ -120,33 +122,34 @@ struct WriteQueue {
       byteCount += next
       count += 1
     }
-    // With storage of its own, so that the rest stays in place.
+    // Copy to an own array: a slice would keep the bodies of the batch in memory.
     batch.append(contentsOf: writes[..<count])
-    // A slice instead would keep the bodies of the batch in memory.
     writes.removeSubrange(..<count)
     queuedByteCount -= byteCount
     inFlightByteCount += byteCount
     return batch
   }
 
-  /// Has the writer delete a corrupt record. Returns false if that is under way.
+  /// Queues the deletion of a corrupt record. Returns false if it is queued already.
   mutating func addDamaged(_ rowID: UInt64) -> Bool { damagedRowIDs.insert(rowID).inserted }
 
-  /// Notes that writes could not be committed. Call this before ``finish(_:byteCount:)``, so that no flush misses the
-  /// loss.
+  /// Records that writes could not be committed.
+  ///
+  /// Call this before ``finish(_:byteCount:)``, so that no flush misses the loss.
   mutating func noteLoss(of writes: [PendingWrite], _ cause: LMDBError?) {
     guard let number = writes.map(\.number).max(), number > loss?.number ?? 0 else { return }
     loss = Loss(number: number, cause: cause)
   }
 
-  /// Notes that all writes up to a number are lost with the failed store that had accepted them. Numbers go on from
-  /// there.
+  /// Records that a failed store lost all writes up to a number. Later writes have higher numbers.
   mutating func noteLoss(upTo number: UInt64) {
     acceptedNumber = max(acceptedNumber, number)
     if number > loss?.number ?? 0 { loss = Loss(number: number) }
   }
 
-  /// Ends a batch of `byteCount` bytes. The writer gets the rest of the previous batch, to release it without the lock.
+  /// Finishes a batch of `byteCount` bytes.
+  ///
+  /// Exchanges it for the unreleased writes of the previous batch, which the writer releases without the lock.
   mutating func finish(_ batch: inout [PendingWrite], byteCount: Int) {
     isWriting = false
     doneCount += UInt64(batch.count)
@@ -154,12 +157,14 @@ struct WriteQueue {
     swap(&batch, &written)
   }
 
-  /// Two finished writes for the caller of `store(_:)` to release. The caller's processor has their memory at hand, and
-  /// the writer is the bottleneck.
+  /// Returns up to two finished writes for the caller of `store(_:)` to release.
+  ///
+  /// Releasing them there saves time on the writer thread, which limits the throughput.
   mutating func popReleasable() -> (PendingWrite?, PendingWrite?) {
     written.isEmpty ? (nil, nil) : (written.removeLast(), written.popLast())
   }
 
+  /// Returns all finished writes, for the writer to release.
   mutating func takeAllWritten() -> [PendingWrite] {
     defer { written = [] }
     return written

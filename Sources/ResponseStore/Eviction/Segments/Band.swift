@@ -1,54 +1,59 @@
-/// One of the six logs that records are appended to, by their expected life.
+/// One of six ranges of expected lifetime. Each band has a log, to which its records are appended.
 ///
-/// Records that are evicted at about the same time share segments, so few records of a victim have to be written again.
-/// The expected life follows from a record's size and use count: eviction reaches a record when the inflation has risen
-/// by `useCount² / byteCount`. Band 0 lives longest.
+/// Records of a band are evicted at about the same time and share segments, so few records of a freed segment have to
+/// be written again. The expected lifetime follows from a record's size and use count: eviction reaches a record when
+/// the inflation has risen by `useCount² / byteCount`. The records of band 0 live longest.
 struct Band: Hashable, Sendable {
   let number: Int
 
   static let count = 6
   static let all = (0..<count).map { Band(number: $0) }
 
-  /// A row ID holds the band in its lower three bits. So the row IDs of all bands together ascend with time.
+  /// The distance between the row IDs of successive records.
+  ///
+  /// The lower three bits of a row ID are the number of the band, so the row IDs of all bands ascend with time.
   static let rowIDStep: UInt64 = 8
 
   private init(number: Int) {
     self.number = number
   }
 
-  /// The band for a record that is about to be appended.
+  /// Returns the band for a record that is about to be appended.
   ///
-  /// - Parameter inflationToLive: By how much the inflation rises until the record's priority is reached.
+  /// - Parameter inflationToLive: The increase of the inflation until it reaches the record's priority.
   init(inflationToLive: Double) {
-    // Each band holds lives four times as short as the one before.
+    // The lifetimes of each band are a quarter of those of the band before.
     number = [512, 2048, 8192, 32768, 131_072].count { $0 * inflationToLive <= 1 }
   }
 
-  /// The band of a stored record; nil if no record can have this row ID.
+  /// Returns the band of a stored record; nil if no record can have this row ID.
   init?(rowID: UInt64) {
     guard rowID % Self.rowIDStep < UInt64(Self.count) else { return nil }
     number = Int(rowID % Self.rowIDStep)
   }
 
-  /// The row ID of this band that follows from the number which all bands share, a multiple of ``rowIDStep``.
+  /// Returns the row ID for a new record of this band.
+  ///
+  /// - Parameter next: A number that all bands share, a multiple of ``rowIDStep``.
   func rowID(_ next: UInt64) -> UInt64 { next & ~(Self.rowIDStep - 1) | UInt64(number) }
 }
 
 extension IndexEntry {
-  /// The priority by greedy dual size with frequency: the inflation at the last use, and the squared use count per
-  /// byte. The lowest priorities are evicted.
+  /// Returns the GDSF priority: the inflation at the last use, plus the squared use count per byte.
   ///
-  /// - Parameter present: The present inflation. No record can have been used at a higher one.
+  /// The records with the lowest priorities are evicted.
+  ///
+  /// - Parameter present: The present inflation. The inflation at the last use cannot be higher.
   func priority(atInflation present: Double) -> Double {
     min(inflation, present) + Double(useCount * useCount) / byteCount
   }
 
-  /// The band that the record is appended to.
+  /// Returns the band that the record is appended to.
   func band(inflation present: Double) -> Band {
     Band(inflationToLive: priority(atInflation: present) - present)
   }
 
-  /// The inflation that a slot holds in place of this one. It is not higher.
+  /// Returns the inflation rounded down as in a slot of the index.
   static func rounded(inflation: Double) -> Double {
     let entry = IndexEntry(digest: 1, hostDigest: 0, rowID: 0, byteCount: 0, inflation: inflation)
     return IndexEntry(tagWord: entry.tagWord, rowWord: entry.rowWord).inflation

@@ -1,12 +1,13 @@
 /// The next segment to free, and which of its records are worth appending again.
 struct EvictionPlan: Equatable {
   let segment: Segment
-  /// Where the next segment of the band begins; nil for the last one.
+  /// The first row ID of the band's next segment; nil for the last segment.
   let end: UInt64?
-  /// The inflation that the eviction begins with.
+  /// The inflation from the choice of this segment on.
   let inflation: Double
-  /// Records with a priority above the first and not below the second survive.
+  /// Only records with a priority above this survive.
   private let reachedPriority: Double
+  /// Records with a priority below this do not survive.
   private let quantilePriority: Double
 
   /// Whether a record survives.
@@ -15,15 +16,16 @@ struct EvictionPlan: Equatable {
     return priority > reachedPriority && priority >= quantilePriority
   }
 
-  /// The segment is freed of which the best records, up to this share of its bytes, have the lowest priorities.
+  /// The share of a segment's bytes that determines its cut; see ``init(segments:index:random:)``.
   static let maximumKeptShare = 0.7
-  /// The share of a segment's bytes that may survive, so that little is written again even if all records are used
-  /// alike.
+  /// The maximum share of a segment's bytes that survives, so that little is written again even if all records are used
+  /// equally.
   static let maximumSurvivingShare = 0.3
-  /// The share of all records whose priority is too low to survive, in a segment without deleted records.
+  /// The share of all records whose priority is too low to survive, if no record of the segment was deleted.
   static let survivalQuantile = 0.4
-  /// The index slots that a plan looks at. Records are in the slots in the order of their digests, so any run of slots
-  /// is a random sample.
+  /// The number of index slots that a plan reads.
+  ///
+  /// Slots are in the order of the records' digests, so any run of slots is a random sample.
   static let sampledSlotCount = 65_536
   private static let quantileSampleCount = 1024
 
@@ -32,15 +34,16 @@ struct EvictionPlan: Equatable {
     var byteCount: Double
   }
 
-  /// Chooses the segment of which the least is worth keeping: the one with the lowest `cut`.
+  /// Chooses the segment with the lowest cut, because the least of it is worth keeping.
   ///
-  /// The cut of a segment is the priority down to which its records take ``maximumKeptShare`` of its bytes. The
-  /// inflation rises to the victim's cut. Takes the same time at any number of records.
+  /// The cut of a segment is a priority: the records with at least this priority take ``maximumKeptShare`` of the
+  /// segment's bytes. The inflation rises to the cut of the chosen segment. The time does not depend on the number of
+  /// records.
   ///
   /// - Parameters:
-  ///   - segments: All segments, in the order of their first row IDs.
-  ///   - index: The index of their records. A record that it lacks has no priority.
-  ///   - random: A random number, which says where the sample begins.
+  ///   - segments: All segments in the order of their first row IDs.
+  ///   - index: The index of their records.
+  ///   - random: A random number that determines the start of the sample.
   /// - Returns: Nil if there are no segments.
   init?(segments: [Segment], index: RecordIndex, random: UInt64) {
     guard !segments.isEmpty else { return nil }
@@ -60,7 +63,7 @@ struct EvictionPlan: Equatable {
       }
     }
     let sampledShare = Double(sampledCount) / Double(slotCount)
-    // A segment of few records may be missed by a part of the index. That says nothing of them.
+    // A partial sample may contain no record of a small segment. Such a segment is not chosen.
     let isComplete = sampledCount == slotCount || samples.allSatisfy(\.isEmpty)
     var victim = 0
     var cut = Double.infinity
@@ -79,15 +82,16 @@ struct EvictionPlan: Equatable {
     end = map.end(of: segment)
     inflation = IndexEntry.rounded(inflation: max(present, cut))
     reachedPriority = max(present, survivalCut)
-    // Where much was deleted already, more records may survive.
+    // If many records of the segment were deleted already, more of the others may survive.
     let share = Self.survivalQuantile * max(0, 1 - deadShare / (1 - Self.maximumKeptShare))
     quantileSample.sort()
     quantilePriority =
       share > 0 && !quantileSample.isEmpty ? quantileSample[Int(share * Double(quantileSample.count))] : 0
   }
 
-  /// The bytes of the sampled records of a segment with those deleted since. By a part of the index these are known
-  /// only where they are the better part of many.
+  /// Returns the bytes of a segment's sampled records, including deleted ones.
+  ///
+  /// In a partial sample, deleted records are recognized only if they are more than half of many.
   private static func byteCount(of segment: Segment, _ samples: [Sample], sampledShare: Double) -> Double {
     let expectedCount = Double(segment.recordCount) * sampledShare
     let areManyDeleted = expectedCount >= 16 && Double(samples.count) < expectedCount / 2
@@ -95,7 +99,7 @@ struct EvictionPlan: Equatable {
     return Double(segment.byteCount) * sampledShare
   }
 
-  /// The priority of the record with which the best records exceed so many bytes; -1 if all of them fit.
+  /// Returns the priority of the first record that does not fit into `byteCount`, best records first; -1 if all fit.
   private static func cut(of samples: [Sample], byteCount: Double) -> Double {
     var sum = 0.0
     for sample in samples {
@@ -108,7 +112,7 @@ struct EvictionPlan: Equatable {
 
 /// Finds the segment of a row.
 private struct SegmentMap {
-  /// The first row IDs of a band's segments, ascending, and the numbers of these segments.
+  /// For each band: the first row IDs of its segments in ascending order, and the numbers of these segments.
   private var byBand = [(firstRowIDs: [UInt64], numbers: [Int])](repeating: ([], []), count: Band.count)
 
   init(_ segments: [Segment]) {
@@ -121,17 +125,17 @@ private struct SegmentMap {
 
   func segmentNumber(ofRow rowID: UInt64) -> Int? {
     guard let band = Band(rowID: rowID)?.number else { return nil }
-    let place = firstPlace(above: rowID, in: band)
-    return place == 0 ? nil : byBand[band].numbers[place - 1]
+    let index = firstIndex(above: rowID, in: band)
+    return index == 0 ? nil : byBand[band].numbers[index - 1]
   }
 
   func end(of segment: Segment) -> UInt64? {
     guard let band = Band(rowID: segment.firstRowID)?.number else { return nil }
-    let place = firstPlace(above: segment.firstRowID, in: band)
-    return place < byBand[band].firstRowIDs.count ? byBand[band].firstRowIDs[place] : nil
+    let index = firstIndex(above: segment.firstRowID, in: band)
+    return index < byBand[band].firstRowIDs.count ? byBand[band].firstRowIDs[index] : nil
   }
 
-  private func firstPlace(above rowID: UInt64, in band: Int) -> Int {
+  private func firstIndex(above rowID: UInt64, in band: Int) -> Int {
     let firstRowIDs = byBand[band].firstRowIDs
     var range = 0..<firstRowIDs.count
     while !range.isEmpty {
