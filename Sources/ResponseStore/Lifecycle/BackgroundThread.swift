@@ -12,7 +12,7 @@ final class BackgroundThread: @unchecked Sendable {
     init(body: @escaping @Sendable () -> Void) { self.body = body }
   }
 
-  /// Starts a thread; nil if the system cannot start one. The program's own threads handle its signals.
+  /// Starts a thread; nil if the system cannot. Signals are left to the program's own threads.
   init?(body: @escaping @Sendable () -> Void) {
     let hasEnded = Monitor(false)
     self.hasEnded = hasEnded
@@ -41,9 +41,8 @@ final class BackgroundThread: @unchecked Sendable {
     }
   }
 
-  /// Waits with `waiting` until the thread has ended. Returns false if `waiting` does.
-  ///
-  /// In that case, and if the thread itself calls this, the thread is detached.
+  /// Waits until the thread has ended, as `waiting` does it; false if that gave up. From the thread itself, and then,
+  /// it lets the thread end by itself.
   func join(waiting: (Monitor<Bool>) -> Bool) -> Bool {
     if pthread_equal(thread, pthread_self()) != 0 {
       pthread_detach(thread)

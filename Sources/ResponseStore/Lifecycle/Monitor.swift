@@ -2,10 +2,9 @@ import Glibc
 
 /// A value under a lock that threads can wait on: a POSIX mutex with a condition variable on the monotonic clock.
 ///
-/// `Mutex` has no condition variable, and a dispatch semaphore cannot guard a value. Code that needs no condition uses
-/// this, too, because the thread sanitizer knows POSIX locks, but not `Mutex`.
-///
-/// `@unchecked Sendable`: `state` is accessed only with the lock held.
+/// `Mutex` has no condition, and a dispatch semaphore cannot guard a value; the writer and the eviction thread need
+/// both. The places that need no condition use it, too: the thread sanitizer knows POSIX locks, and not `Mutex`.
+/// `@unchecked Sendable`: `state` is touched only between lock and unlock.
 final class Monitor<State>: @unchecked Sendable {
   private let mutex: UnsafeMutablePointer<pthread_mutex_t>
   private let condition: UnsafeMutablePointer<pthread_cond_t>
@@ -30,28 +29,26 @@ final class Monitor<State>: @unchecked Sendable {
     mutex.deallocate()
   }
 
-  /// Runs `body` with the lock held.
+  /// Runs `body` alone with the state.
   func withLock<R>(_ body: (inout State) -> R) -> R {
     pthread_mutex_lock(mutex)
     defer { pthread_mutex_unlock(mutex) }
     return body(&state)
   }
 
-  /// Runs `body` with the lock held, then wakes all waiting threads.
+  /// Runs `body` alone with the state, then wakes all that wait.
   func update<R>(_ body: (inout State) -> R) -> R {
-    // Wake them after unlocking, because they take the lock at once.
+    // Without the lock: who is woken asks for it at once.
     defer { wakeAll() }
     return withLock(body)
   }
 
-  /// Wakes all waiting threads, so that they examine the state again.
+  /// Wakes all that wait, to look at what was changed with the lock before.
   func wakeAll() {
     pthread_cond_broadcast(condition)
   }
 
-  /// Waits until `body` returns a result. Returns nil on a timeout.
-  ///
-  /// Calls `body` with the lock held: first at once, then whenever this thread is woken.
+  /// Waits until `body` answers, asking it again after each ``update(_:)``; nil when `timeout` passed first.
   func wait<R>(timeout: Duration? = nil, for body: (inout State) -> R?) -> R? {
     pthread_mutex_lock(mutex)
     defer { pthread_mutex_unlock(mutex) }
@@ -80,12 +77,12 @@ struct MonotonicTime: Comparable {
   }
 
   static func + (time: MonotonicTime, duration: Duration) -> MonotonicTime {
-    // Limit the duration to a century, so that the sum fits into 64 bits.
+    // A century is for ever, and keeps the sums within 64 bits.
     let (seconds, attoseconds) = min(max(duration, .zero), .seconds(3_155_760_000)).components
     return MonotonicTime(nanoseconds: time.nanoseconds + seconds * 1_000_000_000 + attoseconds / 1_000_000_000)
   }
 
-  /// Returns the time until `later`; zero if it has passed.
+  /// Not below zero.
   func duration(to later: MonotonicTime) -> Duration {
     .nanoseconds(max(0, later.nanoseconds - nanoseconds))
   }

@@ -9,7 +9,7 @@ final class OrphanedBodies: Sendable {
 
   var isEmpty: Bool { bodyIDs.withLock { $0.isEmpty } }
 
-  /// One of the bodies, until it is forgotten.
+  /// One of the bodies; nil if there is none.
   var first: UInt64? { bodyIDs.withLock { $0.first } }
 
   func note(_ bodyID: UInt64) {
@@ -24,7 +24,7 @@ final class OrphanedBodies: Sendable {
 /// A row of `meta` for a body that is written or deleted over several transactions.
 struct UnfinishedBody: Sendable, Equatable {
   var bodyID: UInt64
-  /// The process that writes the body; 0 for one that is being deleted, which any process may continue.
+  /// The process that writes the body; 0 for a body that is being deleted, which any process may continue.
   var processID: Int32
 
   static func encode(processID: Int32) -> [UInt8] {
@@ -33,7 +33,7 @@ struct UnfinishedBody: Sendable, Equatable {
     return writer.bytes
   }
 
-  /// Whether no process writes the body. Bodies of this process may be in progress.
+  /// Whether no process writes the body. False for a body that this process began, which may be in progress.
   var isAbandoned: Bool {
     processID <= 0 || (kill(processID, 0) != 0 && errno == ESRCH)
   }

@@ -12,15 +12,15 @@ final class Purger: Sendable {
   private let state = Monitor(State())
 
   private struct State {
-    /// The position of the deletion behind each tombstone; the key is its row in `meta`.
+    /// The position of the deletion for each tombstone; the key is its row in `meta`.
     var positions: [[UInt8]: ScanPosition] = [:]
-    /// The purges by host that are under way.
+    /// The purges by host that are in progress.
     var hostPurges: HostPurges?
     /// When the next pass over the index may begin.
     var nextHostPass = MonotonicTime.now
   }
 
-  /// Purges by host, prefix or group that are done together: one pass over the index finds the records of all of them.
+  /// Purges by host, prefix or group that share one pass over the index.
   private struct HostPurges {
     var purges: [Tombstone]
     var pass: HostPass
@@ -53,7 +53,7 @@ final class Purger: Sendable {
     return true
   }
 
-  /// Repeats a step that met `MDB_MAP_FULL` so that it needs no contiguous pages.
+  /// Repeats a step that failed with `MDB_MAP_FULL` in a way that needs no contiguous pages.
   private func retrying(_ body: (_ isCautious: Bool) throws(LMDBError) -> Void) throws(LMDBError) {
     do throws(LMDBError) {
       try body(false)
@@ -63,7 +63,7 @@ final class Purger: Sendable {
     }
   }
 
-  /// The most changes that fit into the index's journal. Without an index there is no journal.
+  /// The maximum number of changes of one transaction, which the index's journal limits.
   private var maximumChangeCount: Int { max(database.index.journalCapacity, IndexLayout.minimumJournalCapacity) }
 
   // MARK: By date, by key, and everything
@@ -75,7 +75,7 @@ final class Purger: Sendable {
     var walk: CoveredRecords?
     if case .key = purge.scope {} else { walk = try findCovered([purge], limit: limit, from: position) }
     let (removed, end) = try space.commit { (transaction) throws(LMDBError) -> (Int, ScanPosition?) in
-      // Another process may have finished the purge, or the index may have been lost since.
+      // Another process may have finished the purge, or the index may have been lost in between.
       guard try database.meta.contains(purge.metaKey, in: transaction) else { return (0, nil) }
       guard database.isIndexComplete || purge.scope == .everything else { return (0, position) }
       var counters = try database.counters(in: transaction)
@@ -101,15 +101,16 @@ final class Purger: Sendable {
     if end == nil { puncher.notePurge() }
   }
 
-  /// Records that purges cover, and the position to go on with; nil when all have been seen.
+  /// Records that purges cover.
   private struct CoveredRecords {
     var purges: [Tombstone]
     var records: [RemovableRecord] = []
     var damaged: [UInt64] = []
+    /// The position to continue from; nil at the end.
     var end: ScanPosition?
   }
 
-  /// Finds the records before the write lock is taken, since reading takes longer than deleting.
+  /// Finds covered records without the write lock, because reading takes longer than deleting.
   private func findCovered(_ purges: [Tombstone], limit: Int, from position: ScanPosition) throws(LMDBError)
     -> CoveredRecords
   {
@@ -133,16 +134,17 @@ final class Purger: Sendable {
     return walk
   }
 
-  /// Deletes covered records until the transaction has done enough. Returns their number, and the first row that is
-  /// left.
+  /// Deletes covered records until the transaction has freed enough pages or taken 16 ms.
+  ///
+  /// Returns their number, and the first row that is left for the next transaction.
   private func remove(
     _ walk: CoveredRecords, counters: inout PersistentCounters, isInRun: Bool,
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> (removed: Int, next: UInt64?) {
-    // The writer waits meanwhile; callers of `store(_:)` do not.
+    // The writer waits during this transaction; callers of `store(_:)` do not.
     let deadline = MonotonicTime.now + .milliseconds(16)
     var removed = 0
-    // Records that changed after they were read, or are corrupt, are read again.
+    // Records that are corrupt or changed after they were read. They are read again.
     var others = walk.damaged
     var rest = walk.records[...]
     while let first = rest.first {
@@ -161,17 +163,17 @@ final class Purger: Sendable {
     return (removed + step.removed, step.next)
   }
 
-  /// How many records are deleted between two checks of the deadline.
+  /// The number of records that are deleted between two checks of the deadline.
   private static let deletedTogetherCount = 128
 
   // MARK: By host, prefix and group
 
-  /// The purges under way, or those of a new pass over the index; nil if the next pass is not due.
+  /// Returns the purges in progress, or those of a new pass over the index; nil if the next pass is not due.
   private func hostPurges(among tombstones: [Tombstone]) -> HostPurges? {
     let known = state.withLock { $0.hostPurges }
     if let known, !known.pass.isExhausted, tombstones.contains(where: { $0 == known.purges.first }) { return known }
     let start = MonotonicTime.now
-    // Frequent purges get a quarter of the time at most.
+    // Passes take at most a quarter of the time.
     guard !context.options.runsInBackground || start >= state.withLock({ $0.nextHostPass }) else { return nil }
     database.index.followReplacement()
     var work: HostPurges?
@@ -216,7 +218,9 @@ final class Purger: Sendable {
 
   // MARK: Orphaned chunks
 
-  /// Notes the bodies that no process writes. Call this with `isAlone` while no other process has the directory open.
+  /// Records the unfinished bodies that no process writes as orphaned.
+  ///
+  /// - Parameter isAlone: Whether no other process has the directory open.
   func noteUnfinishedBodies(isAlone: Bool) throws(LMDBError) {
     let unfinished = try database.environment.read { (transaction) throws(LMDBError) in
       try unfinishedBodies(in: transaction)

@@ -1,8 +1,9 @@
 import LMDB
 import Synchronization
 
-/// The removals that this process knows: those in force and not yet applied, for lookups, and the latest ones, for
-/// holders of copies.
+/// The removals that this process knows.
+///
+/// Lookups need the removals that are in force but not applied. Holders of copies need the latest ones.
 final class RemovalIndex: Sendable {
   private struct Logged {
     var sequence: UInt64
@@ -11,18 +12,19 @@ final class RemovalIndex: Sendable {
   }
 
   private struct Known {
-    /// The latest removals in order, all from `floor` + 1 on.
+    /// The latest removals in order, from number `floor` + 1 on.
     var logged: [Logged] = []
     /// Removals up to this number are forgotten.
     var floor: UInt64
-    /// The tombstones in the database, and the transaction that last changed them.
+    /// The tombstones in the database.
     var tombstones: [Tombstone] = []
+    /// The transaction that last changed the tombstones.
     var tombstonesChange: UInt64 = 0
     var sequence: UInt64
     /// The removals that affect records in a transaction, up to a sequence number.
     var hiding: (purges: [Tombstone], transactionID: UInt64, sequence: UInt64) = ([], 0, 0)
 
-    /// The removals after a number; nil if that is too long ago.
+    /// Returns the removals after a number; nil if some of them are forgotten.
     func logged(after number: UInt64) -> ArraySlice<Logged>? {
       guard number >= floor else { return nil }
       return logged.dropFirst(Int(clamping: number - floor))
@@ -36,7 +38,7 @@ final class RemovalIndex: Sendable {
   private let log: RemovalLog
   /// All removals up to this number are known.
   private let sequence: Atomic<UInt64>
-  /// With no removal newer than ``sequence``, nothing is hidden in any transaction from this one on.
+  /// From this transaction on, no record is affected, unless a removal is newer than ``sequence``.
   private let settledIn = Atomic<UInt64>(.max)
   private let known: Monitor<Known>
 
@@ -60,7 +62,7 @@ final class RemovalIndex: Sendable {
     return try purgesNow(in: transaction)
   }
 
-  /// The last transaction that may have added a tombstone without the log.
+  /// The last transaction that may have added a tombstone without a logged removal.
   @inline(__always)
   private var lastMark: UInt64 {
     database.index.unretained?._withUnsafeGuaranteedRef { $0[IndexLayout.Word.lastMark] } ?? .max
@@ -73,7 +75,7 @@ final class RemovalIndex: Sendable {
     let tombstones = try tombstones(changedIn: change, in: transaction)
     return known.withLock { known in
       catchUp(&known)
-      // For a snapshot older than the remembered removals, everything counts as removed.
+      // In a snapshot older than the remembered removals, every record counts as removed.
       let hidden = known.logged(after: counters.lastAppliedRemoval).map { logged in
         logged.map { Tombstone(sequence: $0.sequence, scope: $0.scope, mode: $0.mode, lastRowID: .max) }
       }
@@ -123,7 +125,7 @@ final class RemovalIndex: Sendable {
       forget(&known, upTo: known.logged[known.logged.count - Self.maximumMemory / 2].sequence)
     }
     known.sequence = newest
-    // In this order: a thread that sees the new number must not find that nothing is hidden.
+    // Keep this order: a thread that sees the new number must not see an old `settledIn`.
     settledIn.store(.max, ordering: .releasing)
     sequence.store(newest, ordering: .releasing)
   }
@@ -133,8 +135,8 @@ final class RemovalIndex: Sendable {
     known.floor = max(known.floor, number)
   }
 
-  /// The effect of the removals after a number on a response; forgotten removals count as hard ones. The number is moved
-  /// to the last removal that was compared. Costs a nanosecond if there was none.
+  /// The effect of the removals after a number on a response; forgotten removals count as hard ones. The number is
+  /// moved to the last removal that was compared. Costs a nanosecond if there was none.
   func effect(after number: inout UInt64, isCovered: (RemovalScope) -> Bool) -> RemovalEffect {
     guard log.sequence != number else { return .none }
     let (later, newest) = known.withLock { known -> (ArraySlice<Logged>?, UInt64) in

@@ -5,21 +5,21 @@ import Synchronization
 
 /// The removal log: a file in which each removal is durable, and from then on in force.
 ///
-/// A removal must hold at once in all processes, while LMDB's only write transaction may be syncing. So it does not go
-/// through LMDB: it takes the next sequence number, is written to a slot here and synced, and then published by raising
-/// ``sequence``. Every process has that word mapped, and every lookup compares it. Covered responses with a lower
-/// number are hidden from then on. The writer later applies the removal to the database, as deleted rows or a
-/// tombstone; then the slot is free.
+/// A removal must take effect at once in all processes, even while LMDB's write transaction waits for the disk. It
+/// therefore does not use LMDB. It takes the next sequence number, is written to a slot of this file and synced, and is
+/// then published by raising ``sequence``. Every process has that word mapped, and every lookup compares it. From then
+/// on, covered responses with a lower number are hidden. The writer later applies the removal to the database, and the
+/// slot becomes free.
 ///
-/// `@unchecked Sendable`: the mapping and the descriptor are constant; the words that processes share are atomic, and a
-/// slot counts only with a checksum that is right.
+/// `@unchecked Sendable`: the mapping and the descriptor are constant. Shared words are accessed atomically, and a slot
+/// is valid only if its checksum matches.
 final class RemovalLog: @unchecked Sendable {
   static let name = "LMDBURLCache.removals"
   static let magic = UInt64(littleEndian: 0x314C_4D52_4543_4D4C)
   static let headerByteCount = 4096
   static let slotByteCount = 512
 
-  /// Where the header's words lie. Those that change have cache lines of their own.
+  /// The offsets of the header's words. Words that change are in separate cache lines.
   private enum Offset {
     static let magic = 0
     static let owner = 8
@@ -32,12 +32,12 @@ final class RemovalLog: @unchecked Sendable {
   /// The content of a slot.
   enum Content {
     case removal(RemovalScope, RemovalMode)
-    /// A later removal has the slot, so the database has this one.
+    /// A later removal uses the slot, so this one was applied to the database.
     case overwritten
   }
 
   enum Failure: Error {
-    /// For too long, another process held the lock, or the log was full.
+    /// Another process held the lock, or the log was full, for too long.
     case busy
     case system(CInt)
   }
@@ -47,7 +47,7 @@ final class RemovalLog: @unchecked Sendable {
   private let memory: UnsafeMutableRawPointer
   let byteCount: Int
 
-  /// Whether a thread of this process writes a removal now; between processes `flock` sees to that.
+  /// Whether a thread of this process is writing a removal. Processes take turns with `flock`.
   private let turn = Monitor(false)
 
   private init(file: LockDescriptor, memory: UnsafeMutableRawPointer, slotCount: Int) {
@@ -63,7 +63,8 @@ final class RemovalLog: @unchecked Sendable {
 
   static func byteCount(slotCount: Int) -> Int { headerByteCount + slotCount * slotByteCount }
 
-  /// The slots hold the removals between two commits, and those that holders of copies missed.
+  /// Returns the number of slots, which must suffice for the removals between two commits and between two lookups in a
+  /// memory tier.
   static func slotCount(capacityByteCount: Int) -> Int {
     min(max(capacityByteCount >> 16, 64), 1024)
   }
@@ -108,12 +109,16 @@ final class RemovalLog: @unchecked Sendable {
     return RemovalLog(file: file, memory: memory, slotCount: slotCount)
   }
 
-  /// Restores the shared words: after a power failure they may be older than slots and data. For a process that is
-  /// alone.
+  /// Restores the shared words, which may be older than the slots and the database after a power failure.
   ///
-  /// - Returns: The unreadable slots, which may have held any removal. They stay until ``overwrite(unreadable:)``.
+  /// Call this while no other process uses the directory.
+  ///
+  /// - Parameters:
+  ///   - lastApplied: The last removal that was applied to the database.
+  ///   - known: The last removal that a writer of the database knew.
+  /// - Returns: The unreadable slots, which may have contained any removal; see ``overwrite(unreadable:)``.
   func recover(lastApplied: UInt64, known: UInt64) throws(Failure) -> [Int] {
-    // A published removal was durable together with all before it. One after a gap was not published.
+    // When a removal is published, it and all earlier ones are durable. A removal after a gap was not published.
     var last = max(lastApplied, known)
     while Self.number(in: slot(of: last + 1)) == last + 1 { last += 1 }
     var unreadable: [Int] = []
@@ -132,14 +137,13 @@ final class RemovalLog: @unchecked Sendable {
     return unreadable
   }
 
-  /// Makes slots readable that ``recover(lastApplied:known:)`` found unreadable, so that the next opening does not
-  /// remove everything again. For a process that is alone, and only after a removal of everything is in force, or where
-  /// the log is full.
+  /// Makes slots readable that ``recover(lastApplied:known:)`` found unreadable, so that the next open does not remove
+  /// everything again.
   ///
-  /// Each slot gets a removal of everything under the last number that it can have had. So the numbers have no gap,
-  /// even if a power cut takes back the commit that took over some of them. A slot that no number has reached is
-  /// cleared. A crash meanwhile leaves slots that are readable and slots that are not, and the next opening begins
-  /// again.
+  /// Call this while no other process uses the directory, and only if a removal of everything is in force or the log is
+  /// full. Each slot receives a removal of everything with the last number that the slot can have had. The numbers then
+  /// have no gap, even if a power failure undoes the commit that applied some of them. A slot that was never used is
+  /// cleared. After a crash during this call, the next open repeats it for the rest of the slots.
   func overwrite(unreadable slots: [Int]) throws(Failure) {
     guard !slots.isEmpty else { return }
     let last = sequence
@@ -170,9 +174,9 @@ final class RemovalLog: @unchecked Sendable {
     word(Offset.lastApplied).pointee.max(number, ordering: .acquiringAndReleasing)
   }
 
-  /// The scope of a removal in force. An unreadable one covers everything.
+  /// Returns a removal in force. An unreadable one counts as a removal of everything.
   func content(of number: UInt64) -> Content {
-    // A copy, as another process may write meanwhile; the checksum tells.
+    // Copy the slot, because another process may be writing it. The checksum shows an incomplete copy.
     let bytes = [UInt8](slot(of: number))
     let content = bytes.withUnsafeBytes { bytes -> Content? in
       guard let found = Self.number(in: bytes) else { return nil }
@@ -195,7 +199,7 @@ final class RemovalLog: @unchecked Sendable {
     UnsafeRawBufferPointer(start: memory + Self.headerByteCount + index * Self.slotByteCount, count: Self.slotByteCount)
   }
 
-  /// The number of the removal in a slot; nil if the slot is empty or damaged.
+  /// Returns the number of the removal in a slot; nil if the slot is empty or corrupt.
   private static func number(in slot: UnsafeRawBufferPointer) -> UInt64? {
     let checksum = slot.loadUnaligned(as: UInt64.self)
     let rest = UnsafeRawBufferPointer(rebasing: slot[8...])
@@ -209,7 +213,7 @@ final class RemovalLog: @unchecked Sendable {
   ///
   /// - Parameters:
   ///   - timeout: How long to wait for the lock of another process, and for a free slot.
-  ///   - applyRemovals: Called repeatedly while the log is full: has the removals applied to the database.
+  ///   - applyRemovals: Called repeatedly while the log is full, to apply removals to the database.
   @discardableResult
   func append(
     _ scope: RemovalScope, mode: RemovalMode = .hard, timeout: Duration, applyRemovals: () -> Void
@@ -237,7 +241,7 @@ final class RemovalLog: @unchecked Sendable {
     }
   }
 
-  /// Gives a removal its number and writes it to its slot; nil if that is not free yet.
+  /// Assigns a number to a removal and writes it to its slot. Returns nil if the slot is not free yet.
   private func write(_ scope: RemovalScope, _ mode: RemovalMode) throws(Failure) -> UInt64? {
     let written = word(Offset.written)
     let number = written.pointee.load(ordering: .relaxed) + 1
@@ -247,8 +251,9 @@ final class RemovalLog: @unchecked Sendable {
     return number
   }
 
-  /// Puts a removal in force, and all that were written before it. They are durable first: no record on disk may have a
-  /// number that a power failure takes back.
+  /// Puts a removal and all earlier ones in force, after making them durable.
+  ///
+  /// No record on disk may have a removal number that a power failure undoes.
   private func publish(_ number: UInt64) throws(Failure) {
     guard fdatasync(file.number) == 0 else { throw .system(errno) }
     word(Offset.sequence).pointee.max(number, ordering: .acquiringAndReleasing)
@@ -282,7 +287,7 @@ final class RemovalLog: @unchecked Sendable {
 
   private static let softKind: UInt8 = 1
 
-  /// Waits for its turn. A process that dies loses its own.
+  /// Takes the lock between threads and processes. The lock of a process that dies is released.
   private func lock(until deadline: MonotonicTime) throws(Failure) {
     guard
       turn.wait(

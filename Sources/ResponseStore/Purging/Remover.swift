@@ -2,8 +2,7 @@ import FoundationEssentials
 import HTTPCaching
 import LMDB
 
-/// Removes responses on request: logs a removal, which then hides the responses, and compares removal tokens with the
-/// log.
+/// Logs removals on request, which then hide the responses, and compares removal tokens with the log.
 ///
 /// Runs on the caller's thread, which waits for one synced write to the removal log. The writer deletes the records
 /// later. Owns the thread that applies removals to a store without threads. Calls ``Writer`` and ``Maintainer`` in such
@@ -59,8 +58,7 @@ final class Remover: Sendable {
       writer.writePending()
       return number
     }
-    // An idle writer deletes a few records at once, so that counts and sizes are right when this returns. The wait is
-    // short.
+    // If the writer is idle, wait a moment for it, so that counts and sizes usually include the removal on return.
     let sequence = context.removalLog.sequence
     let isIdle = queue.update { !$0.hasWrites && !$0.isWriting && !$0.isClosing && $0.mayApplyRemovals }
     if isIdle {
@@ -71,9 +69,9 @@ final class Remover: Sendable {
     return number
   }
 
-  /// Removes what a scope covers except for the response of `token`, which is moved past the removal.
+  /// Removes the responses that a scope covers, except the response of `token`, which is moved past the removal.
   ///
-  /// If another removal has come between, the token stays, and both removals cover the response.
+  /// If there was another removal since the token, it stays, and both removals cover its response.
   func remove(_ scope: RemovalScope, movingPast token: inout RemovalToken) {
     guard let removal = remove(scope), let number = context.removalNumber(in: token), removal == number + 1 else {
       return
@@ -83,8 +81,8 @@ final class Remover: Sendable {
 
   /// Applies logged removals to a store without threads, and deletes the records.
   ///
-  /// Runs on another thread, which is left behind when no process has committed for a second: a process may be
-  /// suspended while it writes.
+  /// Another thread does the work, because it may wait for a suspended process that holds the write lock. This call
+  /// returns if no process commits for a second; the thread continues.
   func applyRemovals() {
     guard !context.options.runsInBackground, !context.isForked else { return }
     let isFirst = isApplying.withLock { isApplying -> Bool in
@@ -129,9 +127,9 @@ final class Remover: Sendable {
     return context.removals.effect(after: &number, isCovered: isCovered)
   }
 
-  /// Whether others may remove responses without this failed store seeing it.
+  /// Whether other processes may remove responses without this failed store noticing.
   ///
-  /// They may have reopened the directory. If they know that the data has failed, they have no log for their removals.
+  /// They may have reopened the directory. If they know that the data has failed, they do not log removals.
   private var mayMissRemovals: Bool {
     context.storeDirectory.mayHoldOtherData || context.storeDirectory.statusPage?.isSet == true
   }

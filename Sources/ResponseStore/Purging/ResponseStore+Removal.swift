@@ -1,12 +1,12 @@
 import FoundationEssentials
 import HTTPCaching
 
-/// A point in the order of removals, for comparison with later ones: the sequence number of the last removal, and the
-/// number of stores that failed before in this process.
+/// A point in the order of removals: the sequence number of the last removal, and the number of stores that failed
+/// before in this process.
 ///
-/// Each response has one: taken when its origin was asked or, for an existing response, when it was stored or looked
-/// up. A response is served only if no later removal covers it, in flight, in memory, in the queue or on disk.
-/// ``ResponseStore/removalToken`` is the present one. Zero is before every removal.
+/// Each response has a token from before its request was sent to the origin. A stored response has one from when it was
+/// stored or looked up. A response is served only if no later removal covers it, whether it is in flight, in memory, in
+/// the queue or on disk. ``ResponseStore/removalToken`` is the present token. Zero is before every removal.
 public typealias RemovalToken = UInt64
 
 /// Removals. When one returns, no thread or process can read a removed response, even after a crash or a power cut;
@@ -73,21 +73,21 @@ extension ResponseStore {
     remover.softPurge(scope)
   }
 
-  /// Removes what a scope covers except for the response of `token`, which is moved past the removal.
+  /// Removes the responses that a scope covers, except the response of `token`, which is moved past the removal.
   ///
-  /// If another removal has come between, the token stays, and both removals cover the response.
+  /// If there was another removal since the token, it stays, and both removals cover its response.
   package func remove(_ scope: RemovalScope, movingPast token: inout RemovalToken) {
     remover.remove(scope, movingPast: &token)
   }
 
-  /// Removes what a scope covers.
+  /// Removes the responses that a scope covers.
   ///
   /// - Throws: ``StoreError`` if the removal could not be logged, and the store failed because of that.
   package func removeOrThrow(_ scope: RemovalScope, isSoft: Bool = false) throws(StoreError) {
     if isSoft { softPurge(scope) } else { remove(scope) }
     guard hasFailed else { return }
     throw StoreError(
-      .failed, directory: directory, reason: "the removal could not be written down",
+      .failed, directory: directory, reason: "the removal could not be logged",
       remedy: "Resume or end suspended processes that use the directory; then try again")
   }
 
@@ -95,10 +95,11 @@ extension ResponseStore {
   /// process commits.
   package func applyRemovals() { remover.applyRemovals() }
 
-  /// Removes what a scope covers from a store that other processes use, without opening the data: when there is no free
-  /// reader slot.
+  /// Removes the responses that a scope covers from a store that other processes use, without opening its data.
   ///
-  /// - Throws: ``StoreError``: there is no store, or no other process uses it; the removal could not be logged.
+  /// Use this if no reader slot is free.
+  ///
+  /// - Throws: ``StoreError`` if there is no store, no other process uses it, or the removal could not be logged.
   package static func remove(
     _ scope: RemovalScope, isSoft: Bool = false, fromStoreInUseAt path: String
   ) throws(StoreError) {
@@ -138,11 +139,11 @@ extension ResponseStore {
 
   /// The effect of the removals of all processes since `snapshot` on a copy. `snapshot` is moved to now.
   ///
-  /// A memory tier calls this before it serves the copy. Costs a nanosecond while nothing is removed, as the closures
-  /// are not called then.
+  /// A memory tier calls this before it serves the copy. Costs a nanosecond while nothing is removed, because the
+  /// closures are then not called.
   ///
-  /// - Parameter isOnItsOwn: Whether the copy may outlive the store, as no other exists. When the store has failed, the
-  ///   copy then counts as removed only if the directory may have been reopened. By default it does at once.
+  /// - Parameter isOnItsOwn: Whether the copy is still valid after the store has failed, as long as no process may have
+  ///   reopened the directory. By default the copy then counts as removed at once.
   public func effectOfRemovals(
     on key: @autoclosure () -> RequestKey, storedAt: @autoclosure () -> Date, groups: () -> [String],
     isOnItsOwn: @autoclosure () -> Bool = false, since snapshot: inout RemovalToken

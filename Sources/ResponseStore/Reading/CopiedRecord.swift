@@ -1,21 +1,21 @@
 import FoundationEssentials
 
-/// A copy of a record and its row ID: the header, then the body. One allocation for all of it, as allocating costs more
-/// than the rest of a lookup.
+/// A copy of a record: the record header, then the body, in one allocation.
 ///
-/// `@unchecked Sendable`: filled before it is shared, and never changed again.
+/// `@unchecked Sendable`: the memory is filled before it is shared, and then never changed.
 struct CopiedRecord: @unchecked Sendable {
   private let buffer: Buffer
 
   private final class Buffer: ManagedBuffer<Origin, UInt8> {}
 
-  /// The record's row ID and the layout of the memory. An inline body follows the header directly, as the header's
-  /// checksum covers both.
+  /// The origin of the copy, and the layout of its memory.
+  ///
+  /// An inline body follows the header directly, because the header's checksum covers both.
   struct Origin {
     let rowID: UInt64
-    /// The last removal before it was looked for.
+    /// The last removal before the lookup.
     let snapshot: UInt64
-    /// Whether other records are stored for the key.
+    /// Whether the key has other records.
     let hasOthers: Bool
     /// The bytes of the record in `heads`: the header and an inline body.
     let recordByteCount: Int
@@ -39,25 +39,25 @@ struct CopiedRecord: @unchecked Sendable {
       Origin(record, rowID: rowID, snapshot: snapshot, hasOthers: hasOthers, bodyByteCount: record.bodyByteCount))
   }
 
-  /// Copies the head of a record whose body stays in the store.
+  /// Copies the header of a record whose body stays in the store.
   init(headOf record: RecordHeaderView, rowID: UInt64, snapshot: UInt64, hasOthers: Bool) {
     self.init(record, Origin(record, rowID: rowID, snapshot: snapshot, hasOthers: hasOthers, bodyByteCount: 0))
   }
 
   private init(_ record: RecordHeaderView, _ origin: Origin) {
     let made = Buffer.create(minimumCapacity: origin.bodyOffset + origin.bodyByteCount) { _ in origin }
-    // `create` makes an object of the class that it is called on; its result's type is the superclass.
+    // `create` returns an object of this class, but its static type is the superclass.
     buffer = unsafeDowncast(made, to: Buffer.self)
     memory.copyMemory(from: record.raw.baseAddress!, byteCount: record.raw.count)
   }
 
-  // By pointer: each use of the property `header` would be checked for exclusive access.
+  // Use a pointer, because each access to the property `header` would be checked for exclusivity.
   var origin: Origin { buffer.withUnsafeMutablePointerToHeader { $0.pointee } }
   private var memory: UnsafeMutableRawPointer {
     buffer.withUnsafeMutablePointerToElements { UnsafeMutableRawPointer($0) }
   }
 
-  /// The memory of the body. The creator fills it.
+  /// The memory of the body, which the creator fills.
   var bodyMemory: UnsafeMutableRawPointer { memory + origin.bodyOffset }
 
   /// Ends the freshness in the copy, as a soft purge does. Only before it is shared.
@@ -67,21 +67,21 @@ struct CopiedRecord: @unchecked Sendable {
       freshness, into: UnsafeMutableRawBufferPointer(start: memory, count: origin.recordByteCount))
   }
 
-  /// The head; the body in it too, if there is one.
+  /// Calls `body` with the record header, which includes an inline body.
   func withHead<R>(_ body: (RecordHeaderView) -> R) -> R {
     withExtendedLifetime(buffer) {
       body(RecordHeaderView(checked: UnsafeRawBufferPointer(start: memory, count: origin.recordByteCount)))
     }
   }
 
-  /// The body in its place.
+  /// Calls `body` with the bytes of the body, without a copy.
   func withBody<R>(_ body: (UnsafeRawBufferPointer) -> R) -> R {
     withExtendedLifetime(buffer) {
       body(UnsafeRawBufferPointer(start: bodyMemory, count: origin.bodyByteCount))
     }
   }
 
-  /// The body in its place; it keeps the memory alive.
+  /// The body, without a copy. The `Data` keeps the memory alive.
   var body: Data {
     let origin = origin
     guard origin.bodyByteCount > 0 else { return Data() }

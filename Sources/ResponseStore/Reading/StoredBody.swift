@@ -2,11 +2,10 @@ public import FoundationEssentials
 import HTTPCaching
 import LMDB
 
-/// The body of a stored response, read from the store piece by piece.
+/// The body of a stored response, read from the store in pieces.
 ///
-/// It keeps no snapshot and no page: while it is read, the response may be evicted, removed or replaced, and then the
-/// rest of it cannot be read. What it gives is always of the response that was looked up, whose checksum was compared
-/// before.
+/// It pins no snapshot and no page. If the response is evicted, removed or replaced, the rest of the body cannot be
+/// read. All bytes belong to the response that was looked up, whose checksum was verified before.
 ///
 /// Safe from any thread.
 public final class StoredBody: Sendable {
@@ -17,7 +16,7 @@ public final class StoredBody: Sendable {
   private let store: ResponseStore
   private let bodyID: UInt64
   private let chunks: ChunkLayout
-  /// Where the map was at the last read.
+  /// The location of the map at the last read.
   private let residentPages = Monitor(ResidentPages())
 
   init(byteCount: Int, bodyID: UInt64, chunks: ChunkLayout, in store: ResponseStore) {
@@ -28,10 +27,12 @@ public final class StoredBody: Sendable {
     reader = store.reader
   }
 
-  /// Copies a part of the body; nil if the response has gone, or cannot be read. May wait for the disk.
+  /// Copies a part of the body. Returns nil if the response was removed or replaced, or cannot be read.
   ///
-  /// - Parameter range: Positions within the body; others trap. A few hundred kilobytes at most, as no page that is
-  ///   freed can be used again while they are copied.
+  /// May wait for the disk.
+  ///
+  /// - Parameter range: A range within the body; any other traps. Use at most a few hundred kilobytes: during the copy,
+  ///   no freed page can be reused.
   public func read(_ range: Range<Int>) -> Data? {
     guard range.lowerBound >= 0, range.upperBound <= byteCount else { Trap.outsideBody(range, byteCount) }
     var pages = residentPages.withLock { $0 }
@@ -43,7 +44,7 @@ public final class StoredBody: Sendable {
 extension Reader {
   /// See ``ResponseStore/lookup(_:leavingBodiesBeyond:where:)``.
   ///
-  /// - Parameter store: The store that the body keeps open.
+  /// - Parameter store: The store, which the body keeps open.
   func lookup(
     _ key: RequestKey, leavingBodiesBeyond limit: Int, in store: ResponseStore, where matches: (VaryKey) -> Bool
   ) -> StoredResponse? {
@@ -83,11 +84,14 @@ extension Reader {
     case unverified(RecordInPieces)
   }
 
-  /// - Parameter countsUse: False for a lookup that must not change which records are evicted.
+  /// Looks a response up on disk, and leaves a large body there.
+  ///
+  /// - Parameter countsUse: False for a lookup that must not affect eviction.
   func findInPieces(
     _ key: RequestKey, limit: Int, in store: ResponseStore, countsUse: Bool = true, where matches: (VaryKey) -> Bool
   ) throws(LMDBError) -> StoredResponse? {
-    // Of a record whose body was just compared; it is looked up again, as it may have been removed meanwhile.
+    // The checksum of a record whose body was just verified. It is looked up again, because it may have been removed in
+    // between.
     var intactChecksum: UInt64?
     for _ in 0..<4 {
       var isOutdated = false
@@ -117,7 +121,7 @@ extension Reader {
         case false?:
           reportCorruptRecord(record.head.origin.rowID)
           return nil
-        // It has been replaced, or evicted.
+        // The record was replaced or evicted. Look again.
         case nil: break
         }
       }
@@ -127,7 +131,7 @@ extension Reader {
 
   /// Whether a body matches its checksum; nil if the record was replaced or evicted.
   ///
-  /// Each piece is read by a transaction of its own, since a long one pins freed pages.
+  /// Each piece is read in its own transaction, because a long one would pin freed pages.
   private func isIntact(_ record: RecordInPieces) -> Bool? {
     guard record.head.withHead({ $0.hasRightChecksum }) else { return false }
     let checksum = XXHash.Stream()
@@ -141,7 +145,7 @@ extension Reader {
     return record.head.withHead { $0.bodyChecksum } == checksum.digest
   }
 
-  /// Notes that header and body match their checksums. Returns the header's checksum.
+  /// Records that header and body match their checksums. Returns the header's checksum.
   private func markVerified(_ record: RecordInPieces) -> UInt64 {
     let checksum = record.head.withHead { $0.checksum }
     verified.insert(rowID: record.head.origin.rowID, checksum: checksum)
@@ -163,7 +167,7 @@ extension Reader {
           let part = range.clamped(to: chunks.range(index))
           copy.append(
             contentsOf: UnsafeRawBufferPointer(rebasing: chunk[part.lowerBound - start..<part.upperBound - start]))
-          // A large body would otherwise become resident memory of this process, piece by piece.
+          // Otherwise a large body would become resident memory of this process.
           pages.release(chunk, of: database.environment, transaction)
         }
         return copy
@@ -175,7 +179,7 @@ extension Reader {
   }
 }
 
-/// A record of which the head has been copied out, and the body is still in the store.
+/// A record whose header was copied, and whose body is still in the store.
 final class RecordInPieces: Sendable {
   let head: CopiedRecord
   let body: StoredBody
@@ -191,7 +195,8 @@ final class RecordInPieces: Sendable {
 }
 
 extension RecordHeaderView {
-  /// A part of a representation is joined to others, which takes all of it.
+  /// Whether the body stays in the store. The body of an incomplete response is read at once, to be combined with
+  /// others.
   fileprivate func isReadInPieces(beyond limit: Int) -> Bool {
     !isBodyInline && bodyByteCount > limit && !freshness.flags.contains(.incomplete)
   }

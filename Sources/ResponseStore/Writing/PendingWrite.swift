@@ -2,7 +2,9 @@ import FoundationEssentials
 import HTTPCaching
 import Synchronization
 
-/// A response on its way to the disk: readable by this process, encoded already so that the writer only copies.
+/// A response that was accepted and is not committed yet.
+///
+/// It is readable in this process, and already encoded, so that the writer only copies it.
 final class PendingWrite: Sendable {
   enum Purpose: Sendable {
     /// A new record.
@@ -14,39 +16,38 @@ final class PendingWrite: Sendable {
   }
 
   let head: RecordHeader
-  /// The body, unless it is in the header. The caller's own bytes, without a copy: the writer would have to release
-  /// memory that the caller's processor has at hand.
+  /// The body, unless it is in the record header: the caller's own bytes, without a copy.
   let bodyApart: Data
   let storedAt: Date
   /// Changed only by ``becomeRecord()``.
   nonisolated(unsafe) private(set) var purpose: Purpose
-  /// Of an update: the pending write of the record. Of a write that is laid out again: the earlier one.
+  /// The pending write that this write updates, or whose body it stores in single-page chunks; nil for other writes.
   private let original: PendingWrite?
-  /// Where it stands, unless that is known by the original.
+  /// The row of the record; not used if there is an `original`, which has the row.
   private let ownRowID: Atomic<UInt64>
-  /// The last removal when it was staged, for an update when its body was read: later ones cover this response too.
+  /// The last removal before the response was stored or, for an update, looked up. Later removals cover the response.
   let snapshot: UInt64
 
-  /// The key's, which tells its place in the staging area.
+  /// The digest of the key, which selects the shard in ``PendingWrites``.
   let digest: UInt64
 
-  /// An older response of the same key. Touched only with the lock of the staging area's shard, which makes it safe to
-  /// share; so no look for other accesses is needed.
+  /// The next older pending write of the same key. Accessed only with the lock of its shard in ``PendingWrites``.
   @exclusivity(unchecked) nonisolated(unsafe) var next: PendingWrite?
 
-  /// Its place in the write queue. Touched only with the queue's lock.
+  /// The position in the write queue. Accessed only with the queue's lock.
   @exclusivity(unchecked) nonisolated(unsafe) var queuePosition: UInt64 = 0
 
-  /// Its number among all that were accepted. Written with the queue's lock, before the writer sees this object.
+  /// The number of the write among all accepted writes. Set with the queue's lock, before the writer sees this object.
   @exclusivity(unchecked) nonisolated(unsafe) var number: UInt64 = 0
 
-  /// glibc collects freed pieces of up to 128 bytes, and clears all of them at once with the lock that its other users
-  /// wait for: for 43 to 62 ms, when a long queue had been written. Larger ones it clears one by one; this makes them
-  /// larger.
+  /// Makes the object larger than 128 bytes. glibc collects smaller freed blocks, and consolidates all of them at once
+  /// while other threads wait for its lock. After a long queue, that would block them for many milliseconds.
   private let padding: (UInt64, UInt64) = (0, 0)
 
+  /// Encodes a response.
+  ///
   /// - Parameters:
-  ///   - rowID: The row of the record to update, if it is known.
+  ///   - rowID: The row of the record to update; 0 if unknown.
   ///   - original: The pending write of the record to update, if it was pending when the response was looked up.
   ///   - bodyChecksum: The checksum of the body if it is known; nil to compute it.
   init(
@@ -66,21 +67,21 @@ final class PendingWrite: Sendable {
     bodyApart = head.isBodyInline ? Data() : response.body
   }
 
-  /// Nothing, in the place of what is on disk for a variant.
+  /// Creates a discard, which hides the stored record of a variant until the writer deletes it.
   convenience init(
     discarding vary: VaryKey, of key: RequestKey, freshness: FreshnessInfo, storedAt: Date, snapshot: UInt64
   ) {
-    let nothing = NewResponse(key: key, status: 0, fields: HTTPFields(), body: Data(), freshness: freshness, vary: vary)
-    self.init(nothing, storedAt: storedAt, purpose: .discard, snapshot: snapshot, inlineByteCount: 0)
+    let empty = NewResponse(key: key, status: 0, fields: HTTPFields(), body: Data(), freshness: freshness, vary: vary)
+    self.init(empty, storedAt: storedAt, purpose: .discard, snapshot: snapshot, inlineByteCount: 0)
   }
 
-  /// Whether it only hides what is on disk, and has the writer delete that.
+  /// Whether this write only deletes a stored record.
   var isDiscard: Bool { if case .discard = purpose { true } else { false } }
 
-  /// Whether it only changes the head of a record that stays.
+  /// Whether this write only replaces the record header of a stored record.
   var isUpdate: Bool { if case .replaceHead = purpose { true } else { false } }
 
-  // Made at each call, of the head's bytes.
+  // Decoded from the record header at each call.
   var key: RequestKey { head.key }
   var vary: VaryKey { head.vary }
   var freshness: FreshnessInfo { head.freshness }
@@ -103,40 +104,41 @@ final class PendingWrite: Sendable {
     number = other.number
   }
 
-  /// The same response for a data file that has free pages, but few of them in a row.
+  /// The same write with its body in single-page chunks, for a data file whose free pages are not contiguous.
   var withSinglePageChunks: PendingWrite {
     guard case .insert = purpose, !head.isBodyInline else { return self }
     return PendingWrite(self, head: head.withSinglePageChunks)
   }
 
-  /// The same response with a freshness that a soft purge ended.
+  /// Returns the same write with a freshness that a soft purge ended.
   func softPurged(at date: Date) -> PendingWrite {
     PendingWrite(self, head: head.softPurged(at: date))
   }
 
-  /// Makes an update a record of its own, where it takes the place of the record that it updates. Only before anybody
-  /// else knows this object.
+  /// Turns an update into an insertion, because it replaces the queued write that it updates.
+  ///
+  /// Call this before another thread can access this object.
   func becomeRecord() {
     purpose = .insert
   }
 
-  /// The bytes that writing it copies; what a batch is limited by.
+  /// The number of bytes that the writer copies. It counts toward the limits of batch and queue.
   var byteCount: Int { head.bytes.count + bodyApart.count }
 
-  /// The bytes of the head without a body in it.
+  /// The size of the record header in bytes, without an inline body.
   var headByteCount: Int { head.layout { $0.head.count } }
 
-  /// The first of a response and its updates: the write that is, or becomes, the record.
+  /// The write that created the record, or will create it: this write, or the one that it updates.
   var record: PendingWrite { original ?? self }
 
-  /// The row of the record, 0 until it is committed.
+  /// The row of the record; 0 until it is committed.
   var rowID: UInt64 { record.ownRowID.load(ordering: .relaxed) }
 
   func setRowID(_ rowID: UInt64) {
     record.ownRowID.store(rowID, ordering: .relaxed)
   }
 
-  /// Whether both are, or are going to be, one record. Row ids are used again, but an update keeps time and body.
+  /// Whether both writes are for the same record. An update keeps the record's time and body.
   func isSameRecord(as other: PendingWrite) -> Bool {
     let rowID = rowID
     return (record === other.record || (rowID != 0 && rowID == other.rowID)) && storedAt == other.storedAt
@@ -149,7 +151,7 @@ final class PendingWrite: Sendable {
     head.layout { head in other.head.layout { head.hasSameKey(as: $0) } }
   }
 
-  /// For two responses of one key: whether they have the same Vary selection.
+  /// Whether both have the same Vary key. Only for writes of one key.
   func hasSameVariant(as other: PendingWrite) -> Bool {
     head.layout { head in other.head.layout { head.hasSameVary(as: $0) } }
   }

@@ -17,8 +17,9 @@ struct WriteResult {
   var removed: [RemovalReason: Int] = [:]
   /// The rows of the written responses.
   var rows: [(response: PendingWrite, rowID: UInt64)] = []
-  /// The pages that removals freed or will free, and the live pages before.
+  /// The number of pages that removals freed or will free.
   var freedPageCount = 0
+  /// The number of live pages before the removals were applied.
   var pageCountBefore = 0
   /// The last logged removal that was applied.
   var lastAppliedRemoval: UInt64 = 0

@@ -2,11 +2,10 @@ import FoundationEssentials
 import HTTPCaching
 import LMDB
 
-/// Accepts writes on the caller's thread: encodes them, makes them readable in this process, and queues them for the
-/// writer.
+/// Accepts writes on the caller's thread: encodes them, makes them readable in this process, and queues them.
 ///
-/// Owns no state: the queue and the pending writes have locks of their own. Calls ``Reader``, and ``DiskSpace`` for
-/// limits; in a store without threads ``Writer``, too.
+/// Owns the holders of copies; the queue and the pending writes have locks of their own. Calls ``Reader``,
+/// ``DiskSpace`` for limits, and ``Writer`` in a store without threads.
 final class WriteIntake: Sendable {
   private let context: StoreContext
   private let database: RecordDatabase
@@ -30,7 +29,7 @@ final class WriteIntake: Sendable {
     self.writer = writer
   }
 
-  /// Adds a holder of copies, before it holds the first one. It is not retained.
+  /// Adds a holder of copies. Call this before it holds a copy. It is not retained.
   func add(_ holder: any CopyHolder) {
     copyHolders.add(holder)
   }
@@ -90,7 +89,7 @@ final class WriteIntake: Sendable {
     return effect == .removed ? nil : validation
   }
 
-  /// Has the writer delete the stored response that a newer one replaces, which is not stored itself.
+  /// Queues the deletion of a stored response, because a newer response exists that is not stored.
   func discard(_ newer: NewResponse, by holder: (any CopyHolder)?) {
     discardStored(newer)
     copyHolders.dropCopies(of: newer.key, except: holder)
@@ -104,7 +103,7 @@ final class WriteIntake: Sendable {
     let discard = PendingWrite(
       discarding: newer.vary, of: newer.key, freshness: newer.freshness, storedAt: context.options.clock(),
       snapshot: context.removalLog.sequence)
-    // A discard is small. It may exceed the limit of the queue, as it must be accepted when a response was not.
+    // A discard is small. It may exceed the limit of the queue, because it must be accepted when a response was not.
     let result = queue.withLock { enqueue(discard, in: &$0, limit: 2 * context.options.queueByteCount) }
     if case .queued(true, _, _)? = result { queue.wakeAll() }
   }
@@ -164,13 +163,14 @@ final class WriteIntake: Sendable {
   }
 
   private enum Enqueued {
-    /// With objects to release without the queue's lock.
+    /// The write was queued. The other values are objects to release without the queue's lock.
     case queued(wakesWriter: Bool, superseded: PendingWrite?, written: (PendingWrite?, PendingWrite?))
     case refused
   }
 
-  /// Adds a response to the pending writes and the queue together, so that both have one order. Returns nil if the
-  /// queue is full.
+  /// Adds a response to the pending writes and to the queue, so that both have the same order.
+  ///
+  /// Returns nil if the queue is full.
   private func enqueue(_ write: PendingWrite, in queue: inout WriteQueue, limit: Int) -> Enqueued? {
     guard !queue.isClosing else { return .refused }
     let rivals = pendingWrites.rivals(of: write, in: queue)
@@ -178,11 +178,11 @@ final class WriteIntake: Sendable {
     // Only the newest queued write of a variant is committed, unless the writer has taken it.
     let superseded = rivals.queued(in: queue)
     if case .replaceHead = write.purpose, let newest = rivals.sameVariant {
-      // If a later response is queued already, the validated one is no longer stored.
+      // If a later response is pending, it replaces the validated one.
       guard newest.isSameRecord(as: write) else { return .refused }
       if let superseded, case .insert = superseded.purpose {
-        // The updated record has no row yet. From now on this write is the record, which removals find by its own
-        // groups.
+        // The updated record has no row yet. Insert the update in its place. Removals by group then use the new fields,
+        // so check those that covered the old ones now.
         guard context.removals.effect(on: superseded) != .removed else { return .refused }
         write.becomeRecord()
       }
@@ -197,7 +197,7 @@ final class WriteIntake: Sendable {
       written: queue.popReleasable())
   }
 
-  /// Whether the queue has no space for a response, or has as many variants of its key as are stored.
+  /// Whether the queue has no space for a response, or has the maximum number of variants of its key.
   private func isFull(
     _ queue: WriteQueue, for write: PendingWrite, _ rivals: PendingWrites.Rivals, limit: Int? = nil
   ) -> Bool {

@@ -2,10 +2,10 @@ import FoundationEssentials
 import Glibc
 import LMDB
 
-/// Bodies larger than a batch: written over several transactions, so that none dirties more pages than a batch.
+/// Writes a body that is larger than a batch in several transactions, none of which changes more pages than a batch.
 ///
-/// The last transaction writes the record header, which makes the response visible. Chunks of a failed attempt are
-/// found by a row in `meta` and deleted.
+/// The last transaction writes the record header, which makes the response visible. After a failed attempt, a row in
+/// `meta` identifies the chunks to delete.
 extension Writer {
   func writeLarge(_ write: PendingWrite, byteLimit: Int) throws(LMDBError) -> WriteResult {
     var bodyID: UInt64 = 0
@@ -13,7 +13,7 @@ extension Writer {
       return try writeLarge(write, byteLimit: byteLimit, bodyID: &bodyID)
     } catch {
       if bodyID != 0 { database.orphanedBodies.note(bodyID) }
-      // At once, since the next attempt needs these pages.
+      // Delete the chunks now, because the next attempt needs these pages.
       do throws(LMDBError) {
         while try purger.deleteOrphanedChunks() {}
       } catch {
@@ -61,7 +61,7 @@ extension Writer {
     }
   }
 
-  /// Takes a body ID, and notes that this process writes its chunks.
+  /// Takes a body ID, and records in `meta` that this process writes its chunks.
   private func reserveBody(in transaction: borrowing WriteTransaction) throws(LMDBError) -> UInt64 {
     var counters = try database.counters(in: transaction)
     let bodyID = counters.takeNumber()

@@ -3,7 +3,8 @@ import LMDB
 
 /// Commits queued writes in groups.
 ///
-/// The writer thread runs it; in a store without threads, ``ResponseStore/writePending()`` and the calls that wait do.
+/// The writer thread runs it. In a store without threads, ``ResponseStore/writePending()`` and calls that wait for the
+/// writer run it.
 /// Owns no state: the queue and the pending writes have locks of their own. Calls ``Evictor``, ``Purger``,
 /// ``DiskSpace``, ``HolePuncher`` and ``StructureChecker``.
 final class Writer: Sendable {
@@ -33,13 +34,13 @@ final class Writer: Sendable {
     self.checker = checker
   }
 
-  /// As ``writeNext()``, but writes nothing to a store that is only inspected.
+  /// Like ``writeNext()``, but does nothing in a store that is only inspected.
   @discardableResult
   func writePending() -> Bool {
     context.options.opensExistingOnly ? false : writeNext()
   }
 
-  /// Commits the next group of queued writes. Returns false if there is nothing more to do at once.
+  /// Commits the next group of queued writes, and applies removals. Returns false if nothing more can be done now.
   @discardableResult
   func writeNext() -> Bool {
     let byteLimit = space.batchByteCount
@@ -61,7 +62,7 @@ final class Writer: Sendable {
     queue.update { queue in
       queue.finish(&batch.writes, byteCount: byteCount)
       guard batch.appliesRemovals else { return }
-      // If the disk is too full to apply removals, the removal log goes on hiding the records.
+      // If removals could not be applied, retry later. Meanwhile the removal log hides the records.
       queue.removalsPausedUntil = isDone ? nil : .now + (context.options.runsInBackground ? .seconds(1) : .zero)
     }
     return hasMore
@@ -69,7 +70,8 @@ final class Writer: Sendable {
 
   /// Queues discards for writes that failed, so that the older records that they replace do not reappear.
   ///
-  /// Call this before the failed writes leave the pending writes: this process then goes on to miss those records.
+  /// Call this before the failed writes are removed from the pending writes, so that this process continues to miss
+  /// those records.
   func discardReplacedRecords(of failed: [PendingWrite]) {
     guard context.isUsable, !context.isForked else { return }
     let limit = 2 * context.options.queueByteCount
@@ -77,8 +79,8 @@ final class Writer: Sendable {
       guard !queue.isClosing else { return }
       for failed in failed
       where !failed.isUpdate && pendingWrites.rivals(of: failed, in: queue).queued(in: queue) == nil {
-        // A newer queued write would replace the older record, or end here itself. The index is not consulted: a record
-        // is committed a moment before the index has it.
+        // If a newer write of the variant is queued, it replaces the older record, or becomes a discard itself. Do not
+        // search the index for the older record: a record is committed before the index contains it.
         let discard = PendingWrite(
           discarding: failed.vary, of: failed.key, freshness: failed.freshness, storedAt: failed.storedAt,
           snapshot: failed.snapshot)
@@ -89,7 +91,7 @@ final class Writer: Sendable {
     }
   }
 
-  /// Returns false if the batch failed.
+  /// Commits a batch, with retries. Returns false if it failed.
   func process(_ batch: WriteBatch, byteLimit: Int) -> Bool {
     guard !context.hasFailed, !context.isForked else {
       noteLoss(of: batch.writes, nil)
@@ -120,7 +122,7 @@ final class Writer: Sendable {
     }
   }
 
-  /// The most pages that the writes add, without those that are copied on write.
+  /// Returns the maximum number of pages that the writes add, without pages that are copied on write.
   private func pageCount(for writes: [PendingWrite]) -> Int {
     var pageCount = 16
     var sharedByteCount = 0
@@ -136,11 +138,11 @@ final class Writer: Sendable {
     return pageCount + sharedByteCount / (database.pageByteCount - 16) * 9 / 8
   }
 
-  /// The most writes of one transaction.
+  /// Returns the maximum number of writes in one transaction.
   ///
   /// A write that replaces a record may copy a leaf of a log and one of `expiries`. The copies of a few transactions
-  /// must fit into the headroom, as they are pinned for two transactions or until a reader ends. The changes must fit
-  /// into the index's journal, together with those of removals.
+  /// must fit into the headroom, because they are pinned for two transactions or until a reader ends. The changes must
+  /// fit into the index's journal, together with those of removals.
   private func batchCountLimit() -> Int {
     let journalLimit = min((max(database.index.journalCapacity, IndexLayout.minimumJournalCapacity) - 512) / 2, 3840)
     let limit = min(space.budget.batchCount, journalLimit)
@@ -150,13 +152,14 @@ final class Writer: Sendable {
       }
       return leafPageCount <= limit ? journalLimit : limit
     } catch {
-      // The transaction will meet the same error, and handles it.
+      // The write transaction will fail with the same error, which is handled there.
       return limit
     }
   }
 
-  /// Commits a batch as a whole, and retries it after `MDB_MAP_FULL`. A batch that fails is dropped and counted; then
-  /// returns false.
+  /// Commits a batch in one piece, and retries it after freeing space.
+  ///
+  /// Returns false if the batch failed and was dropped and counted.
   private func attempt(_ batch: WriteBatch, _ work: (WriteBatch) throws(LMDBError) -> WriteResult) -> Bool {
     var batch = batch
     var round = 0
@@ -175,7 +178,7 @@ final class Writer: Sendable {
     }
   }
 
-  /// Frees space so that the same batch may succeed when it is retried. Returns false if that is pointless.
+  /// Frees space for a retry of the same batch. Returns false if a retry is pointless.
   private func freeSpaceForRetry(_ error: LMDBError, for batch: inout WriteBatch, round: Int) -> Bool {
     if error.code == .mapFull || error.code == .transactionFull {
       context.counts.count(1, .mapFullRetries)
@@ -186,15 +189,15 @@ final class Writer: Sendable {
       }
       return evictor.recoverFromMapFull()
     }
-    // The removed records are hidden already, but the removal log must not fill up.
+    // The records are hidden already, but the removals must be applied before the removal log is full.
     return error.isOutOfSpace && batch.appliesRemovals && round == 1 && puncher.freeDiskSpace()
   }
 
-  /// After a commit.
+  /// Completes a batch after its commit.
   private func finish(_ batch: WriteBatch, _ result: WriteResult) {
     if batch.appliesRemovals {
       do throws(LMDBError) {
-        // A removal may leave the log only when its effects are durable.
+        // A removal's slot may be reused only when the applied removal is durable.
         try database.environment.synchronize()
         context.removalLog.markApplied(result.lastAppliedRemoval)
       } catch {
@@ -216,7 +219,7 @@ final class Writer: Sendable {
     do throws(LMDBError) {
       if !isNeeded { isNeeded = try evictor.isAboveHighWatermark() }
     } catch {
-      // The eviction thread will meet the same error, and handles it.
+      // The eviction thread will meet the same error and handle it.
       isNeeded = true
     }
     if isNeeded { context.wakeMaintenance() }
@@ -279,7 +282,7 @@ final class Writer: Sendable {
     write.applying(context.removals.effect(on: write))
   }
 
-  /// Deletes the older variant that a removed or discarded write replaces, as it must not reappear.
+  /// Deletes the older record that a removed or discarded write replaces, because it must not reappear.
   func removeSupersededVariant(
     _ write: PendingWrite, counters: inout PersistentCounters, result: inout WriteResult,
     in transaction: borrowing WriteTransaction
@@ -291,14 +294,13 @@ final class Writer: Sendable {
 
   /// Inserts or updates one record.
   ///
-  /// - Parameter bodyID: The body whose chunks are written already; nil to write them.
+  /// - Parameter bodyID: The ID of a body whose chunks are already written; nil to write them.
   func put(
     _ write: PendingWrite, bodyID: UInt64?, counters: inout PersistentCounters, result: inout WriteResult,
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) {
     if case .replaceHead = write.purpose {
-      // An update that was queued together with its record has replaced it. So the record has a row by now, or was
-      // dropped.
+      // The record has a row by now, or was dropped: an update of a queued record has become an insertion.
       if let rowID = try database.replaceHead(
         of: write.rowID, with: write.head, body: write.bodyApart, counters: &counters, in: transaction)
       {
