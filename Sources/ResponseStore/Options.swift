@@ -2,39 +2,39 @@ import FoundationEssentials
 import LMDB
 
 extension ResponseStore {
-  /// How a store is opened.
+  /// The options for opening a store.
   public struct Options: Sendable {
     /// The capacity of the directory in bytes on disk; at least ``ResponseStore/minimumCapacityByteCount``.
     ///
-    /// All processes share one capacity: the latest to open or set it decides.
+    /// All processes share one capacity: the last one that was set or used to open the store.
     public var capacityByteCount: Int
     /// Returns the time at which a response is stored. The system's clock by default.
     public var clock: @Sendable () -> Date = { Date() }
     /// Whether to open only an existing store, without changing it; false by default. For tools that inspect a store.
     ///
     /// Nothing is created, repaired or quarantined, and the store's own capacity replaces ``capacityByteCount``.
-    /// Opening never waits for a writer. The data is not written to, not even by ``ResponseStore/writePending()`` and
-    /// ``ResponseStore/maintain()``; only removals are made.
+    /// Opening never waits for a writer. Only removals change the store; ``ResponseStore/writePending()`` and
+    /// ``ResponseStore/maintain()`` do nothing.
     public var opensExistingOnly = false
     /// Whether threads write and evict. True by default.
     ///
     /// Without threads, ``ResponseStore/writePending()`` and ``ResponseStore/maintain()`` do one step each, for tests.
     public var runsInBackground = true
-    /// Whether checksums are compared at every read, not only at this process's first read of a record. False by
+    /// Whether to verify checksums at every read instead of only at this process's first read of a record; false by
     /// default.
     public var verifiesEveryRead = false
-    /// Whether a directory may be a symbolic link or belong to another user. False by default.
+    /// Whether the directory may be a symbolic link or belong to another user; false by default.
     public var allowsUntrustedDirectory = false
-    /// How long a write may wait for others to be committed with it. 10 ms by default.
+    /// How long a write may wait for others to be committed with it; 10 ms by default.
     public var commitDelay: Duration = .milliseconds(10)
     /// The maximum size of the write queue in bytes; 32 MiB by default.
     ///
-    /// `store(_:)` waits for space when the queue is full. Notes of dropped writes may take as much again. The last
-    /// committed batch may use additional memory until others store or the queue is empty.
+    /// `store(_:)` waits for space when the queue is full. Pending deletions for dropped writes may take as much again.
+    /// The last committed batch may use additional memory until the next writes or until the queue is empty.
     public var queueByteCount = 32 << 20
-    /// How long a write waits for space in the queue before it is dropped and counted. 1 s by default.
+    /// How long a write waits for space in the queue before it is dropped and counted; 1 s by default.
     public var fullQueueTimeout: Duration = .seconds(1)
-    /// How long opening waits for another process that is opening or closing. 5 s by default.
+    /// How long opening waits for another process that is opening or closing; 5 s by default.
     public var openTimeout: Duration = .seconds(5)
     /// How long operations wait while no process commits; 10 s by default.
     ///
@@ -49,20 +49,19 @@ extension ResponseStore {
     /// How often the eviction thread checks that the directory has not moved; 4 s by default. The thread wakes every
     /// five seconds.
     var directoryCheckInterval: Duration = .seconds(4)
-    /// How long an unused read transaction is kept for the next lookup, at least, before its reader slot is released. 5
-    /// s by default.
+    /// The minimum time for which an unused read transaction is kept for the next lookup; 5 s by default.
     var idleReadTimeout: Duration = .seconds(5)
-    /// Receives one line per kind of issue, on the thread that met it; it must not use the store.
+    /// Receives one line per kind of issue. Called on the thread that met the issue; must not use the store.
     ///
     /// By default the line goes to standard error, or nowhere when standard error is closed, full or has no reader.
     public var log: @Sendable (String) -> Void = { line in StandardError.writeLine(line) }
 
-    /// Options with everything but the capacity at its default.
+    /// Creates options with a capacity, and defaults for the rest.
     public init(capacityByteCount: Int) {
       self.capacityByteCount = capacityByteCount
     }
 
-    /// Options to inspect an existing store; see ``opensExistingOnly``. No threads run, so nothing changes by itself.
+    /// Options to inspect an existing store without background threads; see ``opensExistingOnly``.
     public static var existing: Options {
       var options = Options(capacityByteCount: minimumCapacityByteCount)
       options.opensExistingOnly = true

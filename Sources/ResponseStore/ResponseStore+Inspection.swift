@@ -3,13 +3,13 @@ import LMDB
 
 /// Statistics and the entries of a store.
 extension ResponseStore {
-  /// The bytes that the directory's files take on disk now: their allocated blocks. Constant time.
+  /// The present disk usage of the directory's files in bytes: their allocated blocks. Constant time.
   public var diskByteCount: Int { space.diskByteCount }
 
   /// The number of entries on disk, including those that a tombstone hides. Constant time.
   public var entryCount: Int { committedCounters().map { Int(clamping: $0.entryCount) } ?? 0 }
 
-  /// The counters of this process and the contents of the store. Constant time; the numbers are no snapshot.
+  /// The counters of this process, and the contents of the store. Constant time; not a consistent snapshot.
   public var statistics: StoreStatistics {
     let counters = committedCounters()
     let counts = context.counts
@@ -40,8 +40,7 @@ extension ResponseStore {
   /// The counters of the directory.
   package var activity: ActivityReference { context.counts.activity }
 
-  /// The bytes on disk beyond the capacity and its 10%: more than 0 while a lower capacity is being applied. Constant
-  /// time.
+  /// The bytes on disk above the capacity + 10%; more than 0 while a lower capacity is being applied. Constant time.
   public var excessByteCount: Int { space.excessByteCount }
 
   /// The number of removals, of all processes, that hide entries still to be deleted from the disk, or make entries
@@ -80,11 +79,10 @@ extension ResponseStore {
     }
   }
 
-  /// Calls `body` with each committed entry until it returns false. Entries that are stored or removed meanwhile may be
-  /// missing.
+  /// Calls `body` with each committed entry until it returns false.
   ///
-  /// Nothing is held between two calls, so `body` may take long. At most ``EntryWalk/maximumBatchCount`` entries are in
-  /// memory.
+  /// Entries that are stored or removed during the walk may be missing. No lock or snapshot is held during `body`, so
+  /// it may take long. At most ``EntryWalk/maximumBatchCount`` entries are in memory.
   ///
   /// - Complexity: O(entries).
   public func forEachEntry<E: Error>(
@@ -93,7 +91,7 @@ extension ResponseStore {
     try forEachEntry(in: order, coveredBy: .everything) { (entry, _) throws(E) in try body(entry) }
   }
 
-  /// As ``forEachEntry(in:_:)``; tells `body` whether a removal of `scope` would cover the entry.
+  /// Like ``forEachEntry(in:_:)``, and reports to `body` whether a removal of `scope` would cover the entry.
   package func forEachEntry<E: Error>(
     in order: EntryOrder = .stored, coveredBy scope: RemovalScope,
     _ body: (_ entry: StoredResponseInfo, _ isCovered: Bool) throws(E) -> Bool

@@ -81,10 +81,10 @@ public final class ResponseStore: Sendable {
 
   /// Opens the store in a directory and creates the directory if needed.
   ///
-  /// A directory that this process has open already returns the same object. Its options stay, and its capacity is set
-  /// (unless ``Options/opensExistingOnly``). A failed store (``hasFailed``) is replaced by a new one. Data that is
-  /// corrupt, or of another version, is quarantined if no other process uses it, and the store starts empty. A closed
-  /// store uses its directory until its last reference is released.
+  /// If this process has the directory open, returns the same object. Its options stay, but its capacity is set (unless
+  /// ``Options/opensExistingOnly``). A failed store (``hasFailed``) is replaced by a new one. Data that is corrupt, or
+  /// has another format version, is quarantined if no other process uses it, and the store starts empty. A closed store
+  /// uses its directory until its last reference is released.
   ///
   /// Traps if the capacity is below ``minimumCapacityByteCount``.
   ///
@@ -107,9 +107,9 @@ public final class ResponseStore: Sendable {
   /// Lookups miss, writes and removals do nothing. Open the directory again to get an empty store.
   public var hasFailed: Bool { context.hasFailed }
 
-  /// Reopens the directory in place of this failed store. Its statistics go on.
+  /// Reopens the directory in place of this failed store. The new store continues its statistics.
   ///
-  /// - Throws: ``StoreError``, also while other processes have the failed data open.
+  /// - Throws: ``StoreError``, for example while other processes have the failed data open.
   package func reopen(options: Options) throws(StoreError) -> ResponseStore {
     try StoreRegistry.shared.open(directory: directory, options: options, inPlaceOf: self)
   }
@@ -117,11 +117,11 @@ public final class ResponseStore: Sendable {
   /// Whether another process may have reopened the directory since this store failed.
   package var mayHaveBeenReplaced: Bool { context.storeDirectory.mayHoldOtherData }
 
-  /// Writes the queue, ends the threads and releases the directory, once every caller of ``open(directory:options:)``
-  /// in this process has closed the store. Later uses trap.
+  /// Closes the store: writes the queue, ends the threads and releases the directory. Later uses trap.
   ///
-  /// A store closes by itself when its last reference is released, and when the process exits. Traps if it is called
-  /// more often than the store was opened.
+  /// The store closes when each caller of ``open(directory:options:)`` in this process has called this. It closes by
+  /// itself when its last reference is released, and when the process exits. Traps if it is called more often than the
+  /// store was opened.
   public func close() {
     let isLast = openCount.withLock { count -> Bool in
       if count == 0 { Trap.closedTwice(directory) }
@@ -154,10 +154,11 @@ public final class ResponseStore: Sendable {
 
   // MARK: Lookups
 
-  /// The stored response for a key: of the variants that `matches` accepts, one that varies before one that does not
-  /// (RFC 9111, section 4.1), then the newest by its Date (section 4).
+  /// Returns the stored response for a key, whether fresh or stale; nil on a miss.
   ///
-  /// Ignores freshness. Corruption and I/O errors are misses. Safe from any thread; waits only for the disk.
+  /// Of the variants that `matches` accepts, selects one with Vary fields before one without (RFC 9111, section 4.1),
+  /// then the newest by its Date (section 4). Corruption and I/O errors are misses. Safe from any thread; waits only
+  /// for the disk.
   ///
   /// - Complexity: O(log entries) and a copy of the record.
   public func lookup(
@@ -166,11 +167,11 @@ public final class ResponseStore: Sendable {
     unretainedReader.use { $0.lookup(key, where: matches) }
   }
 
-  /// The stored response for a key as from ``lookup(_:where:)``, but a complete body of more than `limit` bytes stays
-  /// in the store (``StoredResponse/storedBody``).
+  /// Returns the stored response for a key like ``lookup(_:where:)``, but leaves a large body in the store.
   ///
-  /// This process's first read of a record reads the whole body, in pieces, to compare its checksum. Pending bodies are
-  /// in memory and are returned as such.
+  /// A complete body of more than `limit` bytes is read through ``StoredResponse/storedBody``. This process's first
+  /// read of a record reads the whole body, in pieces, to verify its checksum. The body of a pending write is in memory
+  /// and is returned directly.
   ///
   /// - Complexity: O(log entries) and a copy of the record header.
   public func lookup(
@@ -208,15 +209,16 @@ public final class ResponseStore: Sendable {
     unretainedReader.use { $0.borrow(key, where: matches, body) }
   }
 
-  /// Calls `body` with the Vary key of each variant that a lookup of a key would consider. Copies no record, and is not
-  /// counted.
+  /// Calls `body` with the Vary key of each variant that a lookup of a key would consider.
+  ///
+  /// Copies no record, and does not count as a lookup.
   package func forEachVariant(of key: RequestKey, _ body: (VaryKey) -> Void) {
     reader.forEachVariant(of: key, body)
   }
 
-  /// Counts a use of a response without a lookup, by a memory tier in front of the store. Costs tens of nanoseconds.
+  /// Counts a use of a response for eviction without a lookup, for a memory tier in front of the store.
   ///
-  /// Counts for all variants of the key.
+  /// Counts for all variants of the key. Costs tens of nanoseconds.
   /// - Parameter digest: ``useDigest(of:)`` of the key.
   public func recordUse(of digest: UInt64) {
     context.index.use { file in
@@ -226,7 +228,7 @@ public final class ResponseStore: Sendable {
     }
   }
 
-  /// The digest of a key for ``recordUse(of:)``. Only this store understands it.
+  /// Returns the digest of a key for ``recordUse(of:)`` of this store.
   public func useDigest(of key: RequestKey) -> UInt64 { context.database.keyDigest(of: key.bytes) }
 
   // MARK: Writes
@@ -236,13 +238,13 @@ public final class ResponseStore: Sendable {
   ///
   /// Returns at once: the response is readable in this process, and committed within ``Options/commitDelay``. If the
   /// queue is full, the call waits up to ``Options/fullQueueTimeout``; then the response is dropped and counted. A
-  /// response that is too large for the store is dropped and counted, too. When a response is dropped or cannot be
-  /// committed, the older response that it replaces is deleted all the same, unless notes of dropped responses alone
-  /// fill ``Options/queueByteCount``. Safe from any thread.
+  /// response that is too large for the store is dropped and counted, too. Even if a response is dropped or cannot
+  /// be committed, the older response that it replaces is deleted, unless pending deletions of this kind fill
+  /// ``Options/queueByteCount``. Safe from any thread.
   ///
   /// - Parameters:
-  ///   - token: The ``removalToken`` from before the origin was asked. A later removal covers the response: it is
-  ///     dropped and counted, or hidden. Nil, the default, for a response that did not exist before.
+  ///   - token: The ``removalToken`` from before the request was sent to the origin. If a later removal covers the
+  ///     response, the response is dropped and counted, or hidden. By default, only removals from now on cover it.
   ///   - waitsForSpace: False for a thread that must not block: if the queue is full, the response is dropped at once.
   /// - Returns: Whether the response was accepted; false if it was dropped.
   @discardableResult
@@ -252,8 +254,8 @@ public final class ResponseStore: Sendable {
     intake.store(response, askedAt: token, waitsForSpace: waitsForSpace, by: nil)
   }
 
-  /// Stores a response for a holder of copies, which replaces its own copy itself. All others have dropped theirs on
-  /// return.
+  /// Stores a response for a holder of copies, which updates its own copy. On return, all other holders have dropped
+  /// their copies.
   package func store(
     _ response: NewResponse, askedAt token: RemovalToken?, waitsForSpace: Bool, by writer: (any CopyHolder)?
   ) -> Bool {
@@ -267,8 +269,8 @@ public final class ResponseStore: Sendable {
   /// it was looked up, the update is dropped and counted: a removed response must not reappear.
   ///
   /// - Parameters:
-  ///   - token: The ``removalToken`` from before the validation was sent. The response stays stale if a later soft purge
-  ///     covers it. Nil, the default, means the token of the lookup.
+  ///   - token: The ``removalToken`` from before the validation was sent. The response stays stale if a later soft
+  ///     purge covers it. Nil, the default, means the token of the lookup.
   ///   - waitsForSpace: As for ``store(_:askedAt:waitsForSpace:)``.
   /// - Returns: Whether the update was accepted; false if it was dropped.
   @discardableResult
@@ -280,8 +282,8 @@ public final class ResponseStore: Sendable {
       stored, body: nil, fields: fields, freshness: freshness, askedAt: token, waitsForSpace: waitsForSpace, by: nil)
   }
 
-  /// Updates a response for a holder of copies, which replaces its own copy itself. All others have dropped theirs on
-  /// return.
+  /// Updates a response for a holder of copies, which updates its own copy. On return, all other holders have dropped
+  /// their copies.
   ///
   /// - Parameter body: The body of the stored response if the lookup left it in the store.
   @discardableResult
@@ -294,60 +296,60 @@ public final class ResponseStore: Sendable {
     )
   }
 
-  /// Deletes the stored response that a newer one replaces, which itself is not stored.
+  /// Deletes a stored response because a newer response exists that is not stored.
   ///
-  /// Returns at once: this process misses the older response, and the writer deletes it. Costs a lookup if nothing is
-  /// stored.
+  /// Returns at once: from then on this process misses the older response, and the writer deletes it. Costs a lookup if
+  /// nothing is stored.
   ///
-  /// - Parameter writer: A holder of copies that replaces its own copy itself. All others have dropped theirs on
-  ///   return.
+  /// - Parameter writer: A holder of copies that updates its own copy. On return, all other holders have dropped their
+  ///   copies.
   package func discard(_ newer: NewResponse, by writer: (any CopyHolder)? = nil) {
     intake.discard(newer, by: writer)
   }
 
-  /// Deletes the stored response that a newer one replaces from the store that this process has open in a directory.
+  /// Deletes a stored response like ``discard(_:by:)``, in the store that this process has open in a directory.
   ///
-  /// For a cache that has no usable store itself and drops the newer response: another cache of this process may have
-  /// opened the directory in the meantime. Does nothing if there is no such store. Costs a `stat` and a lookup.
+  /// For a cache without a usable store that drops the newer response: another cache of this process may have opened
+  /// the directory in the meantime. Does nothing if the directory is not open. Costs a `stat` and a lookup.
   package static func discard(_ newer: NewResponse, inDirectory directory: String) {
     StoreRegistry.shared.withOpenStore(inDirectory: directory) { $0.discard(newer) }
   }
 
-  /// Adds a holder of copies, before it holds the first one. It is not retained.
+  /// Adds a holder of copies. Call this before it holds a copy. It is not retained.
   package func add(_ holder: any CopyHolder) { intake.add(holder) }
 
-  /// The largest body that can be stored: half of the live pages that the capacity allows.
+  /// The maximum size of a body in bytes: half of the live pages that the capacity allows.
   public var maximumBodyByteCount: Int { space.maximumBodyByteCount }
 
   /// Makes everything stored so far durable. Removed responses are deleted or, if there are many, hidden by a
   /// tombstone.
   ///
-  /// Reports all writes that were accepted since the last flush, and lost since, even if the disk works again. Each
-  /// loss is reported once: to all flushes under way, and to the next flush of writes that were accepted after they
-  /// began. Responses that ``store(_:)`` dropped at once, and updates of responses that no longer exist, are only
-  /// counted in ``StoreStatistics/droppedWrites``.
+  /// Throws if writes that were accepted since the last flush were lost, even if the disk works again. Each loss is
+  /// reported once: to all flushes in progress, and to the next flush if the write was accepted after they began.
+  /// Responses that ``store(_:)`` dropped at once, and updates of responses that no longer exist, are only counted in
+  /// ``StoreStatistics/droppedWrites``.
   ///
   /// - Throws: ``StoreError`` if responses could not be written because the disk is full or failing
   ///   (``StoreError/Code/storage``), if the store failed (``StoreError/Code/failed``), or if no process commits for
   ///   ``Options/stallTimeout`` (``StoreError/Code/busy``).
   public func flush() throws(StoreError) { try flusher.flush() }
 
-  /// Flushes for a caller to whom losses are reported separately.
+  /// Flushes for a caller that receives its own reports of losses.
   ///
-  /// - Parameter mark: The number up to which losses are reported to the caller, beginning with ``acceptedNumber``. It
-  ///   is moved on.
+  /// - Parameter mark: The number up to which losses were reported to the caller; ``acceptedNumber`` at first. Raised
+  ///   by this call.
   package func flush(since mark: borrowing Atomic<UInt64>) throws(StoreError) { try flusher.flush(since: mark) }
 
-  /// The number of the latest write that was accepted.
+  /// The number of the latest accepted write.
   package var acceptedNumber: UInt64 { flusher.acceptedNumber }
 
   // MARK: Capacity
 
   /// The capacity of the directory in bytes on disk; see ``Options/capacityByteCount``.
   ///
-  /// Setting it holds for all processes that use the directory. A smaller value evicts before the call returns, unless
-  /// no process commits for ``Options/stallTimeout``: then the call logs that and returns, and the value takes effect
-  /// when writing is possible again.
+  /// A new value applies to all processes that use the directory. Setting a smaller value evicts before it returns. If
+  /// no process commits for ``Options/stallTimeout``, the setter logs that and returns, and the value takes effect when
+  /// writing is possible again.
   public var capacityByteCount: Int {
     get { space.capacityByteCount }
     set {
@@ -362,7 +364,7 @@ public final class ResponseStore: Sendable {
 
   // MARK: Credentials
 
-  /// A keyed digest of a credential, for `VaryKey`: equal values have equal digests in this store and no other.
+  /// Returns a keyed digest of a credential, for `VaryKey`. Equal values have equal digests only within this store.
   ///
   /// The value itself is not written. The digest is not cryptographic: a process that can read the directory can test
   /// guesses.
@@ -370,8 +372,8 @@ public final class ResponseStore: Sendable {
     Self.digest(of: value, secret: context.database.format.secret)
   }
 
-  /// A keyed digest of a credential for a cache without a store: equal values have equal digests in this process and no
-  /// other.
+  /// Returns a keyed digest of a credential, for a cache without a store. Equal values have equal digests only within
+  /// this process.
   public static func credentialDigestInProcess(_ value: String) -> String {
     digest(of: value, secret: RequestKey.secret)
   }

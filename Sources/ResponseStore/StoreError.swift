@@ -86,7 +86,8 @@ extension StoreError {
     default:
       StoreError(
         .storage, directory: directory, reason: "\(what) failed",
-        remedy: "Run 'urlcache verify' on the directory; if it stays so, delete the directory, as it is a cache",
+        remedy:
+          "Run 'urlcache verify' on the directory; if the error persists, delete the directory, which is only a cache",
         cause: cause)
     }
   }

@@ -2,7 +2,7 @@ import FoundationEssentials
 import HTTPCaching
 import LMDB
 
-/// A zero-copy view of a stored response, valid for the length of a call.
+/// A zero-copy view of a stored response, valid during a call.
 ///
 /// It exists only within ``ResponseStore/withResponse(_:where:_:)``.
 public struct BorrowedResponse: ~Copyable {
@@ -35,8 +35,8 @@ public struct BorrowedResponse: ~Copyable {
 
   /// Calls `body` with the chunks of the body in their order.
   ///
-  /// A body of up to 16 or 64 KiB usually has one, depending on the store's capacity. A body written while no
-  /// contiguous pages were free has one per page. An empty body has none.
+  /// A body of up to 16 or 64 KiB, depending on the store's capacity, usually has one chunk. A body that was written
+  /// while no contiguous pages were free has one chunk per page. An empty body has none.
   public func forEachPiece(_ body: (RawSpan) -> Void) {
     if !first.isEmpty { body(first.bytes) }
     for piece in rest { body(piece.bytes) }
@@ -50,7 +50,7 @@ extension Reader {
     _ key: RequestKey, where matches: (VaryKey) -> Bool, _ body: (borrowing BorrowedResponse) -> Void
   ) {
     guard isUsable else { return }
-    // Pending writes are in memory anyway.
+    // The bytes of pending writes are in memory, so they need no transaction.
     if pendingWrites.mightContain(key), pendingWrites.contains(key) {
       guard let found = lookup(key, where: matches) else { return }
       return found.withHead { head in found.withBody { body(BorrowedResponse(head, first: $0)) } }

@@ -30,17 +30,17 @@ public enum EntryOrder: Sendable {
   case time
 }
 
-/// A walk over the entries in batches, each in a read transaction of its own.
+/// A walk over the entries in batches, each in its own read transaction.
 struct EntryWalk {
   typealias Element = (entry: StoredResponseInfo, isCovered: Bool)
 
-  /// The maximum number of entries of a batch. The first batches are smaller, so that the first entry comes soon.
+  /// The maximum number of entries of a batch. The first batches are smaller, so that the first entry arrives soon.
   static let maximumBatchCount = 1024
 
   private let database: RecordDatabase
   private let removals: RemovalIndex
   private let order: EntryOrder
-  /// Each entry is reported with whether this covers it.
+  /// Each entry is reported with a flag that shows whether this covers it.
   private let scope: Tombstone
   /// Whether this process only inspects the store, and releases the pages that it has read.
   private let isAlone: Bool
@@ -59,7 +59,7 @@ struct EntryWalk {
     self.isAlone = isAlone
   }
 
-  /// The next entries, possibly none; nil at the end.
+  /// Returns the next entries, possibly none; nil at the end.
   mutating func nextBatch() throws(LMDBError) -> [Element]? {
     guard nextRowID != nil, nextDate != nil else { return nil }
     defer { batchCount = min(2 * batchCount, Self.maximumBatchCount) }
@@ -111,7 +111,7 @@ struct EntryWalk {
       }
       return more ? try cursor.checkedKey() : nil
     }
-    // In each log most rows have the order of their times.
+    // In each log, most rows are in the order of their times.
     for band in Band.all {
       if let first = rowIDs.first(where: { Band(rowID: $0) == band }) { try readAheadOfHeads(from: first, transaction) }
     }
@@ -150,7 +150,7 @@ struct EntryWalk {
 }
 
 extension KeyCodec {
-  /// The encoded key.
+  /// Returns the encoded key.
   static func bytes(of key: Value) throws(LMDBError) -> [UInt8] {
     try withEncoded(key) { (bytes) throws(LMDBError) in [UInt8](bytes) }
   }

@@ -3,10 +3,10 @@ import Glibc
 import HTTPCaching
 import LMDB
 
-/// Looks responses up: first among the pending writes, then on disk.
+/// Looks responses up: first in the pending writes, then on disk.
 ///
-/// Runs on the caller's thread, never waits for the writer, and takes no lock during disk access. Owns the set of
-/// records that are verified. Calls ``StructureChecker``, and queues corrupt records for the writer.
+/// Runs on the caller's thread, never waits for the writer, and holds no lock during disk access. Owns the verified
+/// checksums. Calls ``StructureChecker``, and queues corrupt records for the writer to delete.
 final class Reader: Sendable {
   let context: StoreContext
   let database: RecordDatabase
@@ -14,7 +14,7 @@ final class Reader: Sendable {
   let verified = VerifiedChecksums()
   private let queue: Monitor<WriteQueue>
   private let checker: StructureChecker
-  // Parts of the context and the checker, so that a lookup neither follows nor counts more references than necessary.
+  // Direct references to parts of the context, so that a lookup follows and counts as few references as possible.
   private let removalLog: RemovalLog
   private let removals: RemovalIndex
   private let environment: Unretained<Environment>
@@ -46,7 +46,7 @@ final class Reader: Sendable {
     verifiesEveryRead = context.options.verifiesEveryRead
   }
 
-  /// Whether reads go on. Traps after the store was closed.
+  /// Whether the store is usable. Traps after it was closed.
   @inline(__always)
   var isUsable: Bool { unretainedContext.use { $0.isUsable } }
 
@@ -71,8 +71,9 @@ final class Reader: Sendable {
     return found
   }
 
-  /// Calls `body` with the Vary key of each variant that a lookup of a key would consider. Copies no record, and is not
-  /// counted.
+  /// Calls `body` with the Vary key of each variant that a lookup of a key would consider.
+  ///
+  /// Copies no record, and does not count as a lookup.
   func forEachVariant(of key: RequestKey, _ body: (VaryKey) -> Void) {
     guard isUsable else { return }
     let matches = { (vary: VaryKey) -> Bool in
@@ -103,8 +104,8 @@ final class Reader: Sendable {
     return onDisk ?? best.map { StoredResponse($0.response) }
   }
 
-  /// The order of several responses that match: one that varies before one that does not, then the newer one (RFC 9111,
-  /// sections 4 and 4.1).
+  /// The rank of a matching response: one with Vary fields ranks above one without, then the newer one is higher (RFC
+  /// 9111, sections 4 and 4.1).
   struct VariantRank: Comparable {
     var hasVaryFields: Bool
     var date: Date
@@ -119,7 +120,11 @@ final class Reader: Sendable {
     }
   }
 
-  /// - Parameter pendingCount: The number of pending variants of the key.
+  /// Finds the best record of a key on disk.
+  ///
+  /// - Parameters:
+  ///   - pending: The rank of the best pending write; only a higher record is returned.
+  ///   - pendingCount: The number of pending variants of the key.
   private func findOnDisk(
     _ key: RequestKey, above pending: VariantRank?, besides pendingCount: Int = 0, where matches: (VaryKey) -> Bool
   ) -> StoredResponse? {
@@ -155,23 +160,23 @@ final class Reader: Sendable {
     }.get()
   }
 
-  /// A record on disk. The header is in the map and stays valid as long as the transaction.
+  /// A record on disk. The header is in the map, and is valid until the transaction ends.
   struct SelectedRecord {
     var rowID: UInt64
     var head: RecordHeaderView
-    /// The slot of the index; nil if the record was found without one.
+    /// The slot of the index; nil if the record was found without the index.
     var slot: IndexSlot?
-    /// Whether other records are stored for the key.
+    /// Whether the key has other records.
     var hasOthers: Bool
-    /// The last removal before it was looked for.
+    /// The last removal before the lookup.
     var snapshot: UInt64
     /// The time of the earliest soft removal that covers it and has not marked it yet.
     var softPurgeTime: Date?
   }
 
-  /// The best record of a key that `matches` accepts, if it ranks above the pending writes.
+  /// Returns the best record of a key that `matches` accepts, if it ranks above the pending writes.
   ///
-  /// - Parameter isOutdated: Set if nothing was found, and a newer snapshot or index may have a record.
+  /// - Parameter isOutdated: Set if the result is nil, but a newer snapshot or index may contain a record. Try again.
   func selectRecord(
     _ key: RequestKey, above pending: VariantRank?, in transaction: borrowing ReadTransaction, isOutdated: inout Bool,
     where matches: (VaryKey) -> Bool
@@ -185,7 +190,7 @@ final class Reader: Sendable {
         return nil
       }
     }
-    // Read the number before the removals, so that later removals are compared with the copy.
+    // Read this number before the removals, so that every later removal is compared with the copy.
     let snapshot = removalLog.sequence
     let purges = try removals.purges(in: transaction)
     var best = Best(rank: pending, snapshot: snapshot)
@@ -198,7 +203,7 @@ final class Reader: Sendable {
     var slots = index._withUnsafeGuaranteedRef { $0.matches(of: digest) }
     while let match = slots.next() {
       if try consider(match.rowID, (index, match), key, &best, purges, in: transaction, where: matches) { continue }
-      // Eviction may have moved the record before the index shows that.
+      // Eviction may have moved the record, while the index still has its old row.
       if let moved = index._withUnsafeGuaranteedRef({ $0.rowID(movedFrom: match.rowID) }),
         try consider(moved, nil, key, &best, purges, in: transaction, where: matches)
       {
@@ -208,10 +213,10 @@ final class Reader: Sendable {
       if !index._withUnsafeGuaranteedRef({ $0.hasRow(of: match) }) { isOutdated = true }
     }
     if hasMissing, database.environment.lastTransactionID != transaction.id { isOutdated = true }
-    // A record that was not found may be the newer one.
+    // The record that was not found may rank above the best one so far.
     if isOutdated { return nil }
     if best.selected == nil {
-      // The index may have been replaced since it was looked at.
+      // The index may have been replaced during the search.
       isOutdated = self.index.use { $0.unretained?.toOpaque() != index.toOpaque() }
       if !isOutdated, opensExistingOnly,
         index._withUnsafeGuaranteedRef({ !$0.isComplete || $0.hasJournal })
@@ -237,8 +242,9 @@ final class Reader: Sendable {
     }
   }
 
-  /// Compares a record with the best one so far. Returns false if its row does not exist: the index is a hint, and may
-  /// name a row that was deleted or is not committed yet.
+  /// Compares a record with the best one so far. Returns false if its row does not exist.
+  ///
+  /// The index is a hint, and may name a row that was deleted or is not committed yet.
   @inline(__always)
   private func consider(
     _ rowID: UInt64, _ slot: IndexSlot?, _ key: RequestKey, _ best: inout Best, _ purges: [Tombstone],
@@ -267,7 +273,7 @@ final class Reader: Sendable {
     guard matches(vary) else { return true }
     let rank = VariantRank(vary: vary, date: head.freshness.date)
     if let other = best.rank, !(other < rank) {
-      // Of equal records the one that was stored later.
+      // Of records with equal rank, select the one that was stored later.
       guard !(rank < other), let selected = best.selected,
         (selected.head.storedAt, selected.rowID) < (head.storedAt, rowID)
       else { return true }
@@ -279,7 +285,7 @@ final class Reader: Sendable {
     return true
   }
 
-  /// For a store that is only inspected, whose index is not rebuilt: scans the dates.
+  /// Finds records by scanning the dates, in a store that is only inspected and whose index is not rebuilt.
   private func selectWithoutIndex(
     _ key: RequestKey, _ best: inout Best, _ purges: [Tombstone], in transaction: borrowing ReadTransaction,
     where matches: (VaryKey) -> Bool
@@ -297,9 +303,9 @@ final class Reader: Sendable {
     slot.index._withUnsafeGuaranteedRef { $0.recordUse(of: slot.match) }
   }
 
-  /// Whether a header matches its checksum; compared once in a process, and again when the header changes.
+  /// Whether a header matches its checksum. A verified header is not checked again until it changes.
   private func isIntact(_ head: RecordHeaderView, rowID: UInt64) -> Bool {
-    // The record is marked as verified when its body was compared, too.
+    // The header is recorded as verified only after the body was verified, too.
     isVerified(head, rowID: rowID) || head.hasRightChecksum
   }
 
@@ -307,14 +313,14 @@ final class Reader: Sendable {
     !verifiesEveryRead && verified.contains(rowID: rowID, checksum: head.checksum)
   }
 
-  /// Copies a record and compares the copy with the checksums; nil if the record is corrupt.
+  /// Copies a record, and verifies the copy if necessary. Returns nil if the record is corrupt.
   func copy(
     _ selected: SelectedRecord, in transaction: borrowing ReadTransaction
   ) throws(LMDBError) -> CopiedRecord? {
     let (rowID, head) = (selected.rowID, selected.head)
     let bodyID = head.bodyID(ofRow: rowID)
     let chunks = database.chunks(of: head)
-    // A corrupt header may claim any size. If the last chunk exists, the size is possible.
+    // A corrupt header may claim any size. Allocate memory only if the last chunk exists.
     var last: UnsafeRawBufferPointer?
     if chunks.count > 0 {
       last = try chunk(chunks.count - 1, of: bodyID, chunks, in: transaction)
@@ -335,7 +341,7 @@ final class Reader: Sendable {
     return record
   }
 
-  /// A chunk of a body in the map, valid as long as the transaction; nil if it is missing or has the wrong size.
+  /// Returns a chunk of a body in the map, valid until the transaction ends; nil if it is missing or has a wrong size.
   func chunk(
     _ index: Int, of bodyID: UInt64, _ chunks: ChunkLayout, in transaction: borrowing ReadTransaction
   ) throws(LMDBError) -> UnsafeRawBufferPointer? {
