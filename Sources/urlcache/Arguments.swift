@@ -3,8 +3,10 @@ struct Option {
   let name: String
   /// The placeholder of the value in the manual; nil for an option without a value.
   var placeholder: String?
-  let help: String
+  var help: String
   var isRepeatable = false
+  /// The permitted values, for completions; empty if there are too many to list.
+  var values: [String] = []
 }
 
 /// A parsed command line. Options can be anywhere; `--` ends them.

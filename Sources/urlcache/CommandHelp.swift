@@ -33,11 +33,18 @@ struct CommandHelp {
     return text + "\nExit codes:\n  0  \(success)\n  1  \(failure)\n  2  wrong arguments\n"
   }
 
+  /// The first sentence of the overview.
+  static let introduction = "Fetches URLs through an HTTP cache, inspects a cache's directory, and purges it."
+  static let exitCodes = """
+    Exit codes: 0 done; 1 failed; 2 wrong arguments. If standard output is closed early, the tool stops silently with
+    exit code 0.
+    """
+
   static func overview(of commands: [any Command.Type]) -> String {
     var text = """
       Usage: urlcache COMMAND [ARGUMENT...]
 
-      Fetches URLs through an HTTP cache, inspects a cache's directory, and purges it.
+      \(introduction)
 
       Commands:
 
@@ -51,8 +58,7 @@ struct CommandHelp {
         --help     Shows this help, or the manual of a command: urlcache COMMAND --help.
         --version  Shows the version.
 
-      Exit codes: 0 done; 1 failed; 2 wrong arguments. If standard output is closed early, the tool stops silently with
-      exit code 0.
+      \(exitCodes)
 
       """
   }

@@ -18,7 +18,8 @@ enum ListCommand: Command {
     options: [
       Option(
         name: "sort", placeholder: "ORDER",
-        help: "time (oldest first; the default), url (by host, then URL) or size (largest first)."),
+        help: "time (oldest first; the default), url (by host, then URL) or size (largest first).",
+        values: orders),
       Option(name: "limit", placeholder: "COUNT", help: "Lists only the first COUNT responses."),
       Option(name: "host", placeholder: "HOST", help: "Lists only responses of this host."),
       Option(
@@ -26,11 +27,12 @@ enum ListCommand: Command {
     ],
     failure: "there is no cache in DIR, or it cannot be read")
 
+  private static let orders = ["time", "url", "size"]
   private static let maximumLimit = 1_000_000_000
 
   static func run(_ arguments: Arguments) async throws -> ExitCode {
     let order = arguments.value("sort") ?? "time"
-    guard ["time", "url", "size"].contains(order) else {
+    guard orders.contains(order) else {
       throw UsageError("--sort takes time, url or size, not '\(order)'")
     }
     let limit = try arguments.number("limit", in: 1...Self.maximumLimit, default: Self.maximumLimit)

@@ -14,7 +14,9 @@ enum RequestArguments {
   static let method = Option(name: "method", placeholder: "METHOD", help: "The request's method; GET by default.")
   static let partition = Option(
     name: "partition", placeholder: "NAME", help: "The partition of the cache; empty by default.")
-  static let policy = Option(name: "policy", placeholder: "NAME", help: "The use of stored responses; see above.")
+  static let policy = Option(
+    name: "policy", placeholder: "NAME", help: "The use of stored responses; see above.",
+    values: ["protocol", "reload", "reload-everywhere", "prefer-cache", "only-cache", "revalidate"])
   static let shared = Option(name: "shared", help: "Decides as a shared cache, for many users.")
 
   /// The description of ``policy``.

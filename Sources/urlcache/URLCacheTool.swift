@@ -10,7 +10,7 @@ enum URLCacheTool {
     [
       GetCommand.self, ListCommand.self, ShowCommand.self, CatCommand.self, ExplainCommand.self, StatsCommand.self,
       PurgeCommand.self, PurgesCommand.self, WarmCommand.self, ExportCommand.self, VerifyCommand.self, DemoCommand.self,
-      DemoReaderCommand.self,
+      DemoReaderCommand.self, GenerateCommand.self,
     ]
   }
 

@@ -1,0 +1,88 @@
+/// Manual pages in the format of `man`, from the definitions of `--help`.
+enum ManualPage {
+  /// Returns the page of a command.
+  static func page(of manual: CommandHelp) -> String {
+    let name = "urlcache-\(manual.name)"
+    var text = title(name) + ".SH NAME\n\(escaped(name)) \\- \(escaped(manual.summary.withoutFullStop))\n.SH SYNOPSIS\n"
+    text += manual.usage.map { usage in
+      ".B urlcache \(manual.name)\n\(escaped(usage))\n"
+    }.joined(separator: ".br\n")
+    text += ".SH DESCRIPTION\n" + paragraphs(manual.discussion) + ".SH OPTIONS\n"
+    for option in manual.allOptions {
+      let value = option.placeholder.map { " \\fI\(escaped($0))\\fR" } ?? ""
+      text += ".TP\n\\fB\(escaped("--" + option.name))\\fR\(value)\n"
+      text += paragraph(option.help.split(separator: "\n").joined(separator: " ")) + "\n"
+    }
+    text += ".SH EXIT STATUS\n"
+    for (code, meaning) in [("0", manual.success), ("1", manual.failure), ("2", "wrong arguments")] {
+      text += ".TP\n.B \(code)\n\(paragraph(meaning))\n"
+    }
+    return text + ".SH SEE ALSO\n.BR urlcache (1)\n"
+  }
+
+  /// Returns the page of the tool.
+  static func overview(of manuals: [CommandHelp]) -> String {
+    var text = title("urlcache")
+    text += ".SH NAME\nurlcache \\- an HTTP cache on disk: fetch, inspect and purge\n"
+    text += ".SH SYNOPSIS\n.B urlcache\n\\fICOMMAND\\fR [\\fIARGUMENT\\fR...]\n.SH DESCRIPTION\n"
+    text += paragraphs(CommandHelp.introduction) + ".SH COMMANDS\n"
+    for manual in manuals {
+      text += ".TP\n.BR urlcache\\-\(manual.name) (1)\n\(paragraph(manual.summary))\n"
+    }
+    text += ".SH OPTIONS\n.TP\n.B \\-\\-help\nShows the help, or the manual of a command.\n"
+    text += ".TP\n.B \\-\\-version\nShows the version.\n.SH EXIT STATUS\n"
+    text += paragraphs(CommandHelp.exitCodes)
+    let pages = manuals.map { ".BR urlcache\\-\($0.name) (1)" }
+    return text + ".SH SEE ALSO\n" + pages.joined(separator: ",\n") + "\n"
+  }
+
+  private static func title(_ name: String) -> String {
+    ".TH \(escaped(name.uppercased())) 1 \"\" \"urlcache \(URLCacheTool.version)\"\n"
+  }
+
+  /// Returns paragraphs that are separated by empty lines. Indented ones keep their lines.
+  private static func paragraphs(_ text: String) -> String {
+    var result = ""
+    var isFirst = true
+    for block in text.split(separator: "\n\n") {
+      if !isFirst { result += ".PP\n" }
+      isFirst = false
+      let lines = block.split(separator: "\n")
+      if lines.allSatisfy({ $0.hasPrefix("  ") }) {
+        result += ".nf\n" + lines.map { line(String($0)) + "\n" }.joined() + ".fi\n"
+      } else {
+        result += lines.map { line(String($0)) + "\n" }.joined()
+      }
+    }
+    return result
+  }
+
+  private static func paragraph(_ text: String) -> String { line(text) }
+
+  /// Returns a line that cannot be a request of the format.
+  private static func line(_ text: String) -> String {
+    let escaped = escaped(text)
+    return escaped.hasPrefix(".") || escaped.hasPrefix("'") ? "\\&" + escaped : escaped
+  }
+
+  private static func escaped(_ text: String) -> String {
+    var escaped = ""
+    for character in text {
+      switch character {
+      case "\\": escaped += "\\e"
+      case "-": escaped += "\\-"
+      case "'": escaped += "\\(aq"
+      case "`": escaped += "\\(ga"
+      case "^": escaped += "\\(ha"
+      case "~": escaped += "\\(ti"
+      default: escaped.append(character)
+      }
+    }
+    return escaped
+  }
+}
+
+extension String {
+  /// The text without a full stop at its end, as in the line of a manual page's name.
+  fileprivate var withoutFullStop: String { hasSuffix(".") ? String(dropLast()) : self }
+}
