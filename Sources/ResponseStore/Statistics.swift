@@ -25,7 +25,7 @@ public enum RemovalReason: String, Sendable, CaseIterable {
   }
 }
 
-/// The store's activity in this process, and its contents.
+/// The activity of a store in this process, and its contents.
 public struct StoreStatistics: Sendable, Hashable {
   /// Lookups that found a response.
   public var hits: Int

@@ -1,11 +1,11 @@
 import LMDB
 
 extension LMDBError {
-  /// Whether the file is corrupt, although LMDB wrote it.
+  /// Whether the error shows that the data file is corrupt.
   ///
-  /// A bad value size comes from a value in LMDB's free list, because this library's values are never too long. Missing
-  /// memory in a deletion comes from a page number in the file. A transaction that is bad from its first call on is
-  /// corrupt, too: liblmdb failed to read the root of a table, and did not report it.
+  /// `badValueSize` is included because this library's values are never too long, so the value is in LMDB's free list.
+  /// `outOfMemory` in a deletion is caused by an invalid page number in the file. `badTransaction` means that liblmdb
+  /// could not read the root of a table and did not report that.
   var isDamage: Bool {
     switch code {
     case .corrupted, .pageNotFound, .panic, .invalid, .versionMismatch, .incompatible, .badTableHandle, .cursorFull,

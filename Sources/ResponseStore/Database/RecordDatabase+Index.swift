@@ -40,10 +40,10 @@ extension RecordDatabase {
     guard isReady, let current = index.current else { return }
     guard current.isComplete == (counters.firstUnindexedRowID != 0) else { return }
     if current.isComplete {
-      // A process died after it had added the last record.
+      // A process died after it had added the last record and before it could record that.
       counters.firstUnindexedRowID = 0
     } else {
-      // Each key and variant has one row now, so the rows can be added in any order.
+      // Each key and variant has only one row at this time, so the rows can be added in any order.
       current.setRebuildPosition(.newestDate)
       counters.firstUnindexedRowID = counters.nextRowID
     }
@@ -157,13 +157,13 @@ extension RecordDatabase {
 
   // MARK: Changes
 
-  /// Records a new record in the journal, in place of another of the same key and variant if there is one.
+  /// Notes a new record in the journal, and the record of the same key and variant that it replaces, if any.
   func noteInsertion(of entry: IndexEntry, digest: UInt64, replacing replaced: UInt64?) throws(LMDBError) {
     guard index.reserve(1) else {
-      // Eviction helps if there is an index, because it frees slots.
+      // If there is an index, report `mapFull`, because eviction frees slots.
       throw LMDBError(code: index.isReady ? .mapFull : .noSpace, function: IndexFile.reservation)
     }
-    guard index.note(.insert(entry, replacing: replaced)) else { throw Self.fullJournal }
+    guard index.note(.insert(entry, replacing: replaced)) else { throw Self.journalFull }
     if addedRows[digest] == nil {
       addedRows[digest] = AddedRows(first: entry.rowID)
     } else {
@@ -173,9 +173,9 @@ extension RecordDatabase {
 
   func noteRemoval(tag: UInt64, rowID: UInt64, remembering: Bool) throws(LMDBError) {
     guard index.note(.remove(tag: tag, rowID: rowID, remembering: remembering)) || !index.isReady else {
-      throw Self.fullJournal
+      throw Self.journalFull
     }
   }
 
-  static var fullJournal: LMDBError { LMDBError(code: .transactionFull, function: "IndexFile.note") }
+  static var journalFull: LMDBError { LMDBError(code: .transactionFull, function: "IndexFile.note") }
 }

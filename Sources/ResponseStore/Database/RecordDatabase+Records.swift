@@ -59,8 +59,9 @@ extension RecordDatabase {
     nextEmptySegment = try heads.removeEmptySegments(from: nextEmptySegment, in: transaction)
   }
 
-  /// Appends a record that eviction keeps to the log again. Its body stays where it is. A record that a soft tombstone
-  /// covers is marked, because the tombstone does not cover its new row.
+  /// Appends a record that eviction keeps to its log again. The body stays in its rows.
+  ///
+  /// Marks a record that a soft tombstone covers, because the tombstone does not cover the new row.
   ///
   /// - Parameter entry: The record in the index; its row is freed.
   /// - Returns: False if the record does not exist, is corrupt, or is covered by a hard tombstone.
@@ -103,7 +104,7 @@ extension RecordDatabase {
     if let expiry = times.expiry.map(SortableTimestamp.encode) {
       try expiries.put((), for: DateKey(time: expiry, rowID: entry.rowID), in: transaction)
     }
-    guard index.note(.move(entry, from: oldRow)) else { throw Self.fullJournal }
+    guard index.note(.move(entry, from: oldRow)) else { throw Self.journalFull }
     return true
   }
 
@@ -141,7 +142,7 @@ extension RecordDatabase {
       }
     }
     var pushedOut = 0
-    // Rows that eviction moved are not in the order of storing.
+    // Sort by time, because eviction may have moved rows.
     if others.count >= StorageFormat.maximumVariantCountPerKey { others.sort { $0.storedAt < $1.storedAt } }
     // During a rebuild, deleting a record could make an older record of the same variant visible again.
     while others.count >= StorageFormat.maximumVariantCountPerKey, isIndexComplete {

@@ -2,8 +2,9 @@ import FoundationEssentials
 import HTTPCaching
 import LMDB
 
-/// A removal in force that is not finished: a tombstone hides the covered records while they are deleted, or makes them
-/// stale while they are marked.
+/// A removal in force that is not finished.
+///
+/// A tombstone hides the covered records until they are deleted, or makes them stale until they are marked.
 struct Tombstone: Sendable, Equatable {
   /// The sequence number in the removal log. Records stored under this or a higher number are not covered.
   var sequence: UInt64
@@ -56,7 +57,8 @@ enum ScanPosition: Sendable, Equatable {
   case found(HostPass)
 }
 
-/// Removals: small ones delete or mark at once; larger ones leave a tombstone and go on in later transactions.
+/// Applies removals. A small one deletes or marks its records at once. A larger one adds a tombstone first, and
+/// continues in later transactions.
 extension RecordDatabase {
   /// The maximum number of records that the removals applied in one transaction delete at once.
   static let directRemovalLimit = 256
@@ -85,7 +87,7 @@ extension RecordDatabase {
         return 0
       }
     }
-    try putMark(purge, for: MetaKey.purge(sequence, mode), counters: &counters, in: transaction)
+    try putTombstone(purge, for: MetaKey.purge(sequence, mode), counters: &counters, in: transaction)
     return removed
   }
 
@@ -98,7 +100,7 @@ extension RecordDatabase {
       .map { .found($0) }
   }
 
-  private func putMark(
+  private func putTombstone(
     _ purge: Tombstone, for key: [UInt8], counters: inout PersistentCounters, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) {
     var writer = ByteWriter()
@@ -115,7 +117,7 @@ extension RecordDatabase {
     let purge = Tombstone(sequence: .max, scope: RemovalScope.key(key).abbreviated, lastRowID: counters.nextRowID &- 1)
     // No removal in the log has this number. The digest distinguishes tombstones of several keys.
     let metaKey = MetaKey.purge(.max, .hard) + withUnsafeBytes(of: keyDigest(of: key).bigEndian) { Array($0) }
-    try putMark(purge, for: metaKey, counters: &counters, in: transaction)
+    try putTombstone(purge, for: metaKey, counters: &counters, in: transaction)
     index.current?[IndexLayout.Word.lastMark] = transaction.id
   }
 
@@ -139,7 +141,7 @@ extension RecordDatabase {
               mode: MetaKey.mode(ofPurge: key), lastRowID: lastRowID, metaKey: key)
           }
         }
-        // A tombstone that cannot be read must hide something; hiding everything is safe.
+        // A tombstone that cannot be read may hide any record, so hide everything.
         purges.append(purge ?? Tombstone(sequence: .max, scope: .everything, lastRowID: .max, metaKey: key))
         more = try cursor.next()
       }
@@ -161,7 +163,7 @@ extension RecordDatabase {
       let walk = try rows(since: date, limit: limit, from: position, in: transaction)
       return (walk.rows.sorted(), walk.end)
     case (.key(let key), _):
-      // All rows of one key. Only in a write transaction does the index surely contain the rows of the last commit.
+      // All rows of one key. The index is sure to contain the rows of the last commit only in a write transaction.
       return (candidateRows(of: keyDigest(of: key)), nil)
     case (_, .found(var pass)):
       let rows = Array(pass.upcoming(limit))

@@ -105,11 +105,11 @@ extension RecordDatabase {
     let removed = try removeHeads(of: records[..<count], changed: &removal.changed, in: transaction)
     var chunks: [ChunkKey] = []
     for record in removed {
-      let goesWhole = counters.countRemoval(of: record, isInRun: isInRun, pageByteCount: pageByteCount)
-      if goesWhole {
+      let deletesBody = counters.countRemoval(of: record, isInRun: isInRun, pageByteCount: pageByteCount)
+      if deletesBody {
         for index in 0..<record.chunkCount { chunks.append(ChunkKey(bodyID: record.bodyID, index: UInt32(index))) }
       } else {
-        try leaveBody(record.bodyID, in: transaction)
+        try addOrphanedBody(record.bodyID, in: transaction)
       }
       if record.use != .passOn {
         try noteRemoval(tag: record.tag, rowID: record.rowID, remembering: record.use == .remember)
@@ -242,8 +242,8 @@ extension RecordDatabase {
     for key in dateKeys { try table.remove(key, in: transaction) }
   }
 
-  /// Leaves a body without a record header for later transactions to delete.
-  private func leaveBody(_ bodyID: UInt64, in transaction: borrowing WriteTransaction) throws(LMDBError) {
+  /// Records a body as orphaned, so that later transactions delete it.
+  private func addOrphanedBody(_ bodyID: UInt64, in transaction: borrowing WriteTransaction) throws(LMDBError) {
     try meta.put(UnfinishedBody.encode(processID: 0), for: MetaKey.partial(bodyID), in: transaction)
     orphanedBodies.note(bodyID)
   }
@@ -290,7 +290,7 @@ extension RecordDatabase {
     counters.payloadByteCount = byteCount
     for bodyID in try self.bodyIDs(except: bodyIDs.sorted(), in: transaction) {
       // A body that is being written or deleted already has such a row.
-      if try !meta.contains(MetaKey.partial(bodyID), in: transaction) { try leaveBody(bodyID, in: transaction) }
+      if try !meta.contains(MetaKey.partial(bodyID), in: transaction) { try addOrphanedBody(bodyID, in: transaction) }
     }
   }
 

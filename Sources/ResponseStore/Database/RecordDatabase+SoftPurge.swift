@@ -2,11 +2,11 @@ import FoundationEssentials
 import HTTPCaching
 import LMDB
 
-/// Marking of records that soft removals cover: their freshness ends, and everything else stays.
+/// Marks records that soft removals cover as stale. Everything else in the record stays.
 ///
-/// The removal sequence number of a record stays as well, so that hard removals before the soft one still cover it.
+/// The removal sequence number stays as well, so that hard removals before the soft one still cover the record.
 extension RecordDatabase {
-  /// Returns the rows among some whose records soft tombstones cover and have not marked yet.
+  /// Returns those of some rows whose records are covered by soft tombstones and not marked yet.
   func unmarkedRows(
     among rowIDs: [UInt64], coveredBy purges: [Tombstone], in transaction: borrowing some Transaction & ~Copyable
   ) throws(LMDBError) -> [UInt64] {
@@ -17,10 +17,10 @@ extension RecordDatabase {
     return rows.sorted()
   }
 
-  /// Marks the records that soft tombstones cover, until the transaction has changed enough pages or time is up. Marks
-  /// at least one.
+  /// Marks the records that soft tombstones cover, until the transaction has changed enough pages or the deadline has
+  /// passed. Marks at least one.
   ///
-  /// A corrupt record is left to the next lookup, which finds it corrupt: a new checksum would hide the damage.
+  /// Skips corrupt records, because a new checksum would hide the corruption. The next lookup finds them.
   ///
   /// - Parameters:
   ///   - rowIDs: The rows to check, in ascending order. Rows that do not exist are skipped.
@@ -73,7 +73,7 @@ extension RecordDatabase {
 }
 
 extension [Tombstone] {
-  /// The freshness of a record that soft tombstones cover and have not marked; nil if there is nothing to mark.
+  /// Returns the freshness that marking gives a record; nil if the record is not covered or is marked already.
   func unmarkedFreshness(rowID: UInt64, _ head: RecordHeaderView) -> FreshnessInfo? {
     guard let date = softTime(rowID: rowID, head) else { return nil }
     let freshness = head.freshness
@@ -83,14 +83,14 @@ extension [Tombstone] {
 }
 
 extension PersistentCounters {
-  /// Counts the pages that a record changed in place frees, as copies replace them.
+  /// Counts the pages that are freed because a change of a record in place copies them.
   fileprivate mutating func countChange(recordByteCount: Int, movesExpiry: Bool, isInRun: Bool, pageByteCount: Int) {
     if isInRun {
       countFreed(byteCount: recordByteCount, pageByteCount: pageByteCount)
     } else {
       freeablePageCount -= 1 + recordByteCount / pageByteCount
     }
-    // Its old and its new place in `expiries`.
+    // The leaves of the old and the new row in `expiries`.
     if movesExpiry { freeablePageCount -= 2 }
   }
 }

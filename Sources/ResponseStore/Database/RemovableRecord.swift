@@ -33,8 +33,8 @@ extension PersistentCounters {
   /// - Returns: Whether the body is deleted at once. A body that is too large for the transaction is deleted later.
   @discardableResult
   mutating func countRemoval(of record: RemovableRecord, isInRun: Bool, pageByteCount: Int) -> Bool {
-    let goesWhole = record.bodyPageCount <= max(freeablePageCount, Self.maximumPageCountRemovedAtOnce)
-    if goesWhole {
+    let deletesBody = record.bodyPageCount <= max(freeablePageCount, Self.maximumPageCountRemovedAtOnce)
+    if deletesBody {
       freeablePageCount -= record.bodyPageCount
     } else {
       deferredPageCount += record.bodyPageCount
@@ -46,6 +46,6 @@ extension PersistentCounters {
       freeablePageCount -= 3 + (record.expiry == nil ? 0 : 1) + (record.chunkCount == 0 ? 0 : 1)
     }
     remove(byteCount: record.byteCount)
-    return goesWhole
+    return deletesBody
   }
 }

@@ -1,7 +1,9 @@
 import FoundationEssentials
 import LMDB
 
-/// The store's numbers in `meta`, read and written in each write transaction.
+/// The counters of the store: a value of `meta` that each write transaction reads and writes.
+///
+/// Some members are not stored. They count the work of the current transaction.
 struct PersistentCounters: Sendable, Equatable {
   /// The base of the next record's row ID or the next body's ID, a multiple of ``Band/rowIDStep``. Never used twice.
   var nextRowID = Band.rowIDStep
@@ -28,8 +30,9 @@ struct PersistentCounters: Sendable, Equatable {
 
   /// The number of pages that the transaction may still free by deleting records. Not stored.
   ///
-  /// LMDB writes the page numbers that a commit frees as one value. 509 numbers fit into one page. More of them need
-  /// contiguous pages, which can be missing even if many pages are free. Bodies beyond the limit are deleted later.
+  /// LMDB writes the numbers of the pages that a commit frees as one value. 509 numbers fit into one page. A larger
+  /// value needs contiguous pages, which may not exist even if many pages are free. Bodies beyond the limit are deleted
+  /// later.
   var freeablePageCount = 448
   /// The bytes freed in leaves that are not yet counted as pages. Not stored.
   private var freedByteCount = 0
@@ -97,7 +100,7 @@ struct PersistentCounters: Sendable, Equatable {
     payloadByteCount &+= UInt64(byteCount)
   }
 
-  /// Counters that corruption made wrong stay at zero instead of trapping.
+  /// Counts the removal of a record. Counters that are wrong because of corruption stop at zero instead of trapping.
   mutating func remove(byteCount: Int) {
     entryCount -= min(entryCount, 1)
     payloadByteCount -= min(payloadByteCount, UInt64(byteCount))
@@ -109,7 +112,8 @@ struct PersistentCounters: Sendable, Equatable {
   }
 }
 
-/// Values of `meta` followed by an 8-byte checksum, so that a flipped bit does not bring back removed responses.
+/// The encoding of values of `meta` with an 8-byte checksum, so that a flipped bit does not make removed responses
+/// reappear.
 enum ChecksummedValue {
   static func encode(_ bytes: [UInt8]) -> [UInt8] {
     var writer = ByteWriter()

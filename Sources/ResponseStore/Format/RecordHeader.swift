@@ -65,7 +65,7 @@ struct RecordHeader: Sendable {
     var flags: Flags = isInline ? .bodyInline : []
     if response.attachment != nil { flags.insert(.attachment) }
 
-    // The caller of each `store` pays for this: one allocation, and one copy of each part.
+    // Every caller of `store` waits for this, so it does one allocation and copies each part once.
     let byteCount = headByteCount + (isInline ? response.body.count : 0)
     bytes = [UInt8](unsafeUninitializedCapacity: byteCount) { buffer, count in
       let record = UnsafeMutableRawBufferPointer(buffer)
@@ -180,7 +180,7 @@ struct RecordHeader: Sendable {
   }
 }
 
-/// The parts of a record header in borrowed bytes, and valid only as long as the bytes.
+/// A view of a record header in borrowed bytes, valid only as long as the bytes.
 struct RecordHeaderView {
   let raw: UnsafeRawBufferPointer
 
@@ -275,7 +275,7 @@ struct RecordHeaderView {
     part(raw.count - bodyByteCount, bodyByteCount)
   }
 
-  /// Whether `head` is of this record or updates it: an update keeps key, time, Vary key and body.
+  /// Whether `head` is the header of this record or of an update of it, which keeps key, Vary key, time and body.
   func isSameRecord(as head: RecordHeader) -> Bool {
     head.layout { head in
       bodyByteCount == head.bodyByteCount && bodyChecksum == head.bodyChecksum && storedAt == head.storedAt

@@ -18,6 +18,7 @@ enum StorageFormat {
     return pages * pageByteCount - 16
   }
 
+  /// Whether chunks of this size need many contiguous pages, so that fragmentation affects them.
   static func isLarge(chunkByteCount: Int, pageByteCount: Int) -> Bool { chunkByteCount > 8 * pageByteCount }
 
   /// Returns the size of the largest record that LMDB keeps in a leaf.
@@ -35,10 +36,10 @@ enum StorageFormat {
 
   /// Returns the maximum size of the index file. During its last growth, a file of half the size exists in addition.
   static func indexByteCount(capacityByteCount: Int) -> Int {
-    min(capacityByteCount, maximumCapacityByteCount) / 32 + smallestIndexByteCount
+    min(capacityByteCount, maximumCapacityByteCount) / 32 + minimumIndexByteCount
   }
 
-  private static let smallestIndexByteCount = 24 << 10
+  private static let minimumIndexByteCount = 24 << 10
 
   /// Returns the maximum size of the directory: capacity + 10%.
   static func boundByteCount(capacityByteCount: Int) -> Int {

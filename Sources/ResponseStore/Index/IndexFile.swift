@@ -134,7 +134,7 @@ final class IndexFile: @unchecked Sendable {
           // Without space for growth, a later rebuild adds the records that do not fit.
           guard grow(to: index.slotCount * 2) else {
             index.setRebuildPosition(.rows(below: nextRowID))
-            index[IndexLayout.Word.carriedOutCount] += 1
+            index[IndexLayout.Word.appliedCount] += 1
             continue
           }
           return begin(transactionID: transactionID, recordCount: recordCount, nextRowID: nextRowID)

@@ -32,9 +32,10 @@ enum IndexLayout {
     static let occupancy = 16
     /// The write transaction that the journal belongs to.
     static let transaction = 17
-    /// The number of changes in the journal, and the number of applied changes.
+    /// The number of changes in the journal.
     static let changeCount = 18
-    static let carriedOutCount = 20
+    /// The number of changes that were applied to the slots.
+    static let appliedCount = 20
     /// The stage of a check or rebuild: 0 when the index is complete, otherwise a ``RebuildPosition``.
     ///
     /// The next two words are its row ID and its time.

@@ -9,13 +9,13 @@
 /// rebuilt although its slots are valid.
 extension RecordIndex {
   /// The number of slots in use, and the slot whose content is invalid.
-  private var occupancy: (count: Int, voidSlot: Int?) {
+  private var occupancy: (count: Int, invalidSlot: Int?) {
     get {
       let word = self[IndexLayout.Word.occupancy]
       let slot = Int(word & 0xffff_ffff) - 1
       return (Int(word >> 32), slot < 0 ? nil : slot)
     }
-    set { self[IndexLayout.Word.occupancy] = UInt64(newValue.count) << 32 | UInt64((newValue.voidSlot ?? -1) + 1) }
+    set { self[IndexLayout.Word.occupancy] = UInt64(newValue.count) << 32 | UInt64((newValue.invalidSlot ?? -1) + 1) }
   }
 
   /// Returns the slot of a record.
@@ -57,16 +57,16 @@ extension RecordIndex {
     guard let slot = slot(of: tag, rowID: rowID) else { return }
     let entry = entry(in: slot)
     if remembering { putGhost(tag: tag, useCount: entry.useCount) }
-    occupancy.voidSlot = slot
-    freeVoidSlot()
+    occupancy.invalidSlot = slot
+    freeInvalidSlot()
     self[IndexLayout.Word.identitySum] &-= entry.identity
   }
 
   /// Frees the slot whose content is invalid, if there is one.
   ///
   /// Records after it move forward, so that no record has a free slot between itself and its home.
-  func freeVoidSlot() {
-    guard var slot = occupancy.voidSlot, slot < allSlotCount else { return }
+  func freeInvalidSlot() {
+    guard var slot = occupancy.invalidSlot, slot < allSlotCount else { return }
     var next = slot + 1
     while next < allSlotCount {
       let tagWord = tagWord(next)
@@ -74,7 +74,7 @@ extension RecordIndex {
       if home(of: IndexEntry.tag(inTagWord: tagWord)) <= slot {
         setRowWord(slot, rowWord(next))
         setTagWord(slot, tagWord)
-        occupancy.voidSlot = next
+        occupancy.invalidSlot = next
         slot = next
       }
       next += 1
@@ -91,7 +91,7 @@ extension RecordIndex {
     for word in [
       IndexLayout.Word.owner, IndexLayout.Word.boot, IndexLayout.Word.boot + 1, IndexLayout.Word.inflation,
       IndexLayout.Word.lastMark,
-      IndexLayout.Word.transaction, IndexLayout.Word.changeCount, IndexLayout.Word.carriedOutCount,
+      IndexLayout.Word.transaction, IndexLayout.Word.changeCount, IndexLayout.Word.appliedCount,
       IndexLayout.Word.rebuildStage, IndexLayout.Word.rebuildRow, IndexLayout.Word.rebuildTime,
       IndexLayout.Word.identitySum,
     ] {

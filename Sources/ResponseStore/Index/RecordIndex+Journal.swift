@@ -71,26 +71,26 @@ extension RecordIndex {
   func settle(transactionID: UInt64) -> Settlement {
     switch self[IndexLayout.Word.transaction] {
     case transactionID &- 1:
-      freeVoidSlot()
+      freeInvalidSlot()
       let count = min(self[IndexLayout.Word.changeCount], UInt64(journalCapacity))
-      var number = self[IndexLayout.Word.carriedOutCount]
+      var number = self[IndexLayout.Word.appliedCount]
       while number < count {
-        if !carryOut(Int(number)) { return .full }
+        if !applyChange(Int(number)) { return .full }
         number += 1
-        self[IndexLayout.Word.carriedOutCount] = number
+        self[IndexLayout.Word.appliedCount] = number
       }
     case transactionID:
-      freeVoidSlot()
+      freeInvalidSlot()
     default:
       return .foreign
     }
     self[IndexLayout.Word.changeCount] = 0
-    self[IndexLayout.Word.carriedOutCount] = 0
+    self[IndexLayout.Word.appliedCount] = 0
     self[IndexLayout.Word.transaction] = transactionID
     return .done
   }
 
-  private func carryOut(_ number: Int) -> Bool {
+  private func applyChange(_ number: Int) -> Bool {
     let words = journal + number * IndexLayout.wordsPerChange
     let newRow = words[1].load(ordering: .relaxed)
     let oldWord = words[2].load(ordering: .relaxed)

@@ -6,6 +6,7 @@ import HTTPCaching
 /// Create scopes with the static methods, for ``ResponseStore/remove(_:)-(RemovalScope)``. The cases hold bytes of a
 /// ``RequestKey``, as they are written to disk.
 public enum RemovalScope: Sendable, Hashable {
+  /// All responses.
   case everything
   /// Responses stored after the date.
   case since(Date)
@@ -34,13 +35,13 @@ public enum RemovalScope: Sendable, Hashable {
     }
   }
 
-  /// Whether the scope may cover a response in flight, which will be newer than any date and whose groups are unknown.
+  /// Whether the scope may cover a response in flight. It is newer than any date, and its groups are unknown.
   package func mayCover(_ key: RequestKey) -> Bool {
     if case .group(let origin, _) = self { return key.bytes.starts(with: origin) }
     return covers(key: key.bytes, storedAt: .distantFuture) { [] }
   }
 
-  /// Whether finding the covered records takes a pass over the index.
+  /// Whether finding the covered records requires a pass over the index.
   var needsHostPass: Bool {
     switch self {
     case .prefix, .target, .group, .digested: true
@@ -63,8 +64,8 @@ public enum RemovalScope: Sendable, Hashable {
   }
 
   /// The maximum encoded size of an abbreviated scope, in bytes.
-  static let longestEncodedByteCount = 480
-  private static let longestByteCount = 448
+  static let maximumEncodedByteCount = 480
+  private static let maximumByteCount = 448
   private static let digestedBeginningByteCount = 384
 
   /// The scope, or a shorter one that covers at least as much, because the removal log stores no long keys.
@@ -73,7 +74,7 @@ public enum RemovalScope: Sendable, Hashable {
     case .everything, .since, .digested:
       return self
     case .prefix(let bytes), .target(let bytes), .key(let bytes):
-      guard bytes.count > Self.longestByteCount else { return self }
+      guard bytes.count > Self.maximumByteCount else { return self }
       let digest = Self.digest(of: bytes)
       var isWholeKey = false
       if case .key = self { isWholeKey = true }
@@ -81,8 +82,8 @@ public enum RemovalScope: Sendable, Hashable {
         beginning: Array(bytes.prefix(Self.digestedBeginningByteCount)), byteCount: UInt64(bytes.count),
         isWholeKey: isWholeKey, digest: digest.high, digest.low)
     case .group(let origin, let name):
-      return origin.count + name.utf8.count <= Self.longestByteCount
-        ? self : .prefix(Array(origin.prefix(Self.longestByteCount)))
+      return origin.count + name.utf8.count <= Self.maximumByteCount
+        ? self : .prefix(Array(origin.prefix(Self.maximumByteCount)))
     }
   }
 

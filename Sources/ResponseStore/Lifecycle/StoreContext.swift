@@ -12,9 +12,9 @@ final class StoreContext: Sendable {
   let options: ResponseStore.Options
   let storeDirectory: StoreDirectory
   let database: RecordDatabase
-  /// Of ``database``.
+  /// The environment of ``database``.
   let environment: Unretained<Environment>
-  /// Of ``database``.
+  /// The index of ``database``.
   let index: Unretained<IndexFile>
   let removalLog: RemovalLog
   let removals: RemovalIndex
@@ -24,7 +24,7 @@ final class StoreContext: Sendable {
   let generation: UInt64
   /// Wakes and ends the eviction thread.
   let maintenance = Monitor(MaintenanceSignal())
-  /// Of ``storeDirectory``, which has it before the context exists, and keeps it.
+  /// The status page of ``storeDirectory``.
   private let statusPage: SharedStatusPage?
   private let issueLog = IssueLog()
   private let state = Atomic<State.RawValue>(State.open.rawValue)
@@ -64,7 +64,7 @@ final class StoreContext: Sendable {
 
   // MARK: State
 
-  /// Whether reads and writes go on. Traps after the store was closed.
+  /// Whether the store can be used. Traps after it was closed.
   var isUsable: Bool {
     switch state.load(ordering: .relaxed) {
     case State.open.rawValue:
@@ -147,12 +147,12 @@ final class StoreContext: Sendable {
 
   // MARK: Threads
 
-  /// Has the eviction thread do a step.
+  /// Wakes the eviction thread for a step.
   func wakeMaintenance() {
     maintenance.update { $0.isWanted = true }
   }
 
-  /// Notes that a long operation has advanced.
+  /// Records that a long operation has made progress.
   func noteProgress() {
     progress.add(1, ordering: .relaxed)
   }
@@ -178,11 +178,11 @@ final class StoreContext: Sendable {
 
   // MARK: Removal tokens
 
-  /// How many stores have failed in this process.
+  /// The number of stores that failed in this process.
   private static let failedStoreCount = Atomic<UInt64>(0)
   private static let generationShift: UInt64 = 48
 
-  /// A reopened store has another generation, as the failed one was counted. Zero at first.
+  /// The generation of a store that is opened now: zero until a store has failed in this process.
   private static var currentGeneration: UInt64 {
     failedStoreCount.load(ordering: .sequentiallyConsistent) << generationShift
   }
