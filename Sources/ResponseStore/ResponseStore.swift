@@ -18,12 +18,13 @@ import Synchronization
 /// - **Failures** at run time are misses and dropped writes, each kind counted and logged once; see
 ///   ``StoreStatistics``.
 ///
-/// After ``close()`` every use traps. In a forked child nothing is found and nothing is stored; the child may reopen
-/// the directory.
+/// After ``close()``, every use traps. In a forked child, lookups miss and writes are dropped; the child may reopen the
+/// directory.
 ///
-/// The store wires its components and forwards to them; each owns its state. ``StoreContext`` is common to all of them.
+/// This class creates the components and forwards calls to them. Each component owns its state. All of them share
+/// ``StoreContext``.
 public final class ResponseStore: Sendable {
-  /// The smallest capacity that works: 1 MiB. Below it LMDB's own pages leave no space.
+  /// The minimum capacity: 1 MiB. With less, LMDB's own pages leave no space for records.
   public static let minimumCapacityByteCount = 1 << 20
 
   let context: StoreContext

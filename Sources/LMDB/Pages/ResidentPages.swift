@@ -74,8 +74,9 @@ public struct ResidentPages: Sendable {
 
   private static func mapBounds(of environment: Environment) -> Range<UInt>? {
     var status = stat()
-    guard let descriptor = try? environment.dataDescriptor(),  // Without it nothing is released, which is no failure.
-      fstat(descriptor, &status) == 0, let file = fopen("/proc/self/maps", "re")
+    // Without a descriptor, the bounds stay unknown and nothing is released, which does no harm.
+    guard let descriptor = try? environment.dataDescriptor(), fstat(descriptor, &status) == 0,
+      let file = fopen("/proc/self/maps", "re")
     else { return nil }
     defer { fclose(file) }
     var line: UnsafeMutablePointer<CChar>?

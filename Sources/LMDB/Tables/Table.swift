@@ -91,7 +91,7 @@ public struct Table<Key: KeyCodec, Value: ValueCodec>: Sendable {
 }
 
 extension TransactionHandle {
-  /// Calls `body` with bytes of the map. A write transaction traps on writes meanwhile.
+  /// Calls `body` with bytes of the map. Writes of the same transaction trap while `body` runs.
   @inlinable
   func borrowing<R>(
     _ bytes: UnsafeRawBufferPointer, _ body: (RawSpan) throws(LMDBError) -> R

@@ -18,7 +18,7 @@ struct SegmentCleaner {
     let survives: Bool
   }
 
-  /// The next rows of a segment, as a read transaction found them.
+  /// The next rows of a segment, found in a read transaction.
   struct Rows {
     fileprivate(set) var found: [Row] = []
     /// The row to continue from; nil if there are no more.

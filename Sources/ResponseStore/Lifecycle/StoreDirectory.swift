@@ -13,7 +13,7 @@ import LMDB
 /// | `LMDBURLCache.index` | ``RecordIndex`` |
 /// | `LMDBURLCache.counters` | ``ActivityFile`` |
 /// | `open.lock` | locked (`flock`) while a process opens, so that opens take turns |
-/// | `users.lock` | lock shared while the data is open; exclusive to replace the data. Has the ``SharedStatusPage`` |
+/// | `users.lock` | locked shared while the data is open, and exclusively to replace it; has the ``SharedStatusPage`` |
 ///
 /// `@unchecked Sendable`: the descriptors and the status page are set while opening, on one thread, and released with
 /// the object, or when one thread releases the files.

@@ -63,12 +63,11 @@ extension ResponseStore {
     remover.remove(scope)
   }
 
-  /// Makes the responses that a scope covers stale (a soft purge): lookups go on to return them, with a freshness that
-  /// has ended.
+  /// Makes the responses that a scope covers stale (a soft purge). Lookups continue to return them.
   ///
-  /// When this returns, every lookup of any thread or process returns them so, even after a crash or a power cut; this
-  /// includes queued responses. An update by a validation that began before does not make them fresh. Costs and blocks
-  /// as ``remove(_:)-(RemovalScope)``. The records are changed later.
+  /// When this returns, all lookups of all threads and processes return them as stale, even after a crash or a power
+  /// failure. This includes queued responses. An update by a validation that began before does not make them fresh.
+  /// Costs and blocks like ``remove(_:)-(RemovalScope)``. The records are changed later.
   public func softPurge(_ scope: RemovalScope) {
     remover.softPurge(scope)
   }

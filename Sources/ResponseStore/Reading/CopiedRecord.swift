@@ -60,7 +60,7 @@ struct CopiedRecord: @unchecked Sendable {
   /// The memory of the body, which the creator fills.
   var bodyMemory: UnsafeMutableRawPointer { memory + origin.bodyOffset }
 
-  /// Ends the freshness in the copy, as a soft purge does. Only before it is shared.
+  /// Ends the freshness in the copy, like a soft purge. Call this before the copy is shared.
   func endFreshness(at date: Date) {
     let freshness = withHead { $0.freshness.softPurged(at: date) }
     RecordHeader.putFreshness(

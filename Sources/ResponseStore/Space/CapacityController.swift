@@ -90,7 +90,7 @@ final class CapacityController: Sendable {
   /// Records that the surplus is evicted.
   func noteApplied() {
     state.update { state in
-      // A capacity that was requested meanwhile needs further steps.
+      // A capacity that was requested in between needs further steps.
       state.appliedCount = max(state.appliedCount, state.begunCount)
     }
   }
