@@ -139,7 +139,7 @@ private struct Numbers {
       ])
     }
     if pendingPurgeCount > 0 {
-      rows.append(["Purges", "\(Format.count(pendingPurgeCount)) whose responses are still to be deleted"])
+      rows.append(["Purges", "\(Format.count(pendingPurgeCount)) whose responses are still to be deleted or marked"])
     }
     if let details, !details.statuses.isEmpty {
       let counts = details.statuses.sorted { $0.key < $1.key }.map { "\($0.key) (\(Format.count($0.value)))" }

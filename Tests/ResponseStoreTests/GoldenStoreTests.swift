@@ -8,7 +8,7 @@ import Testing
 /// Opens directories that released versions of this library wrote, from the folder `Golden`.
 ///
 /// Each was copied while its store was open, like the directory of a killed process, but without LMDB's lock file. To
-/// write the directory of the present format again, run `WRITE_GOLDEN=1 swift test --filter GoldenStoreTests`.
+/// write the directories of the present format again, run `WRITE_GOLDEN=1 swift test --filter GoldenStoreTests`.
 @Suite("Directories of released storage formats")
 struct GoldenStoreTests {
   private static let folder = URL(fileURLWithPath: #filePath).deletingLastPathComponent().appendingPathComponent(
@@ -80,6 +80,42 @@ struct GoldenStoreTests {
     #expect(try unfinished(fixture.store) == [0, 0, 0])
   }
 
+  @Test("A store of format 5 with soft removals opens, and has every response, stale if a soft removal covers it")
+  func format5WithSoftRemovals() throws {
+    let fixture = try openCopy(of: "format-5-soft")
+    defer { fixture.finish() }
+    #expect(fixture.logged.all == [])
+    #expect(try unfinished(fixture.store) == [1, 1, 0], "a logged soft removal, and a soft tombstone")
+    func expectContent() throws {
+      for host in Self.softHosts {
+        for number in 0..<host.count {
+          let freshness = try #require(fixture.store.lookup(fixture.key(host.url(number)))).freshness
+          #expect(freshness.lifetime == host.lifetime)
+          #expect(freshness.flags.contains(.softPurged) == (host.name != "fresh"))
+        }
+      }
+    }
+    try expectContent()
+    #expect(fixture.store.checkInvariants() == [])
+    fixture.drain()
+    try expectContent()
+    #expect(try unfinished(fixture.store) == [0, 0, 0])
+    #expect(fixture.store.entryCount == Self.softHosts.reduce(0) { $0 + $1.count })
+  }
+
+  /// A host whose responses a soft removal has covered in some state, and the lifetime of its responses since.
+  private struct SoftHost {
+    let name: String
+    let count: Int
+    let lifetime: Double
+    func url(_ number: Int) -> String { "http://\(name).example/\(number)" }
+  }
+
+  private static let softHosts = [
+    SoftHost(name: "marked", count: 10, lifetime: 10), SoftHost(name: "tombstone", count: groupCount, lifetime: 20),
+    SoftHost(name: "log", count: 10, lifetime: 30), SoftHost(name: "fresh", count: 10, lifetime: 1000),
+  ]
+
   @Test("A store of format 4 is quarantined, and the store starts empty")
   func format4() throws {
     let fixture = try openCopy(of: "format-4")
@@ -149,14 +185,46 @@ struct GoldenStoreTests {
     try store.context.removalLog.append(.prefix(RequestKey.prefix(host: "log.removed.example")), timeout: .seconds(10))
     {}
 
-    let golden = Self.folder.appendingPathComponent("format-\(StorageFormat.version)").path
+    try copyToGolden(fixture, "format-\(StorageFormat.version)")
+    #expect(store.checkInvariants() == [])
+    fixture.close()
+  }
+
+  @Test(
+    "The golden directory with soft removals is written again",
+    .enabled(if: ProcessInfo.processInfo.environment["WRITE_GOLDEN"] != nil))
+  func writeSoftRemovals() throws {
+    let fixture = try StoreFixture(capacity: Self.capacity)
+    defer { fixture.remove() }
+    let store = fixture.store
+    for host in Self.softHosts {
+      for number in 0..<host.count {
+        var response = fixture.response(host.url(number))
+        response.freshness = fixture.freshness(lifetime: 1000)
+        store.store(response)
+      }
+    }
+    fixture.drain()
+    fixture.clock.advance(by: 10)
+    store.softPurge(.host("marked.example"))
+    fixture.clock.advance(by: 10)
+    store.softPurge(.host("tombstone.example"))
+    fixture.clock.advance(by: 10)
+    try store.context.removalLog.append(
+      .host("log.example"), mode: .soft(at: fixture.clock.now), timeout: .seconds(10)
+    ) {}
+    try copyToGolden(fixture, "format-\(StorageFormat.version)-soft")
+    #expect(store.checkInvariants() == [])
+    fixture.close()
+  }
+
+  private func copyToGolden(_ fixture: StoreFixture, _ name: String) throws {
+    let golden = Self.folder.appendingPathComponent(name).path
     // For a new format there is no directory yet.
     try? FileManager.default.removeItem(atPath: golden)
     try FileManager.default.createDirectory(atPath: Self.folder.path, withIntermediateDirectories: true)
     try FileManager.default.copyItem(atPath: fixture.directory, toPath: golden)
     try FileManager.default.removeItem(atPath: golden + "/lock.mdb")
-    #expect(store.checkInvariants() == [])
-    fixture.close()
   }
 
   /// Adds a chunk without a record header, like an unfinished removal of a large body.

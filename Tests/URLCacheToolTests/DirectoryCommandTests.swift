@@ -94,7 +94,7 @@ struct DirectoryCommandTests {
     store.removeAll()
     let output = try tool.run("stats", directory).output
     #expect(output.contains(/\nExcess     \d+ MiB above the capacity, still to be evicted or released\n/))
-    #expect(output.contains("\nPurges     1 whose responses are still to be deleted\n"))
+    #expect(output.contains("\nPurges     1 whose responses are still to be deleted or marked\n"))
     let json = try tool.run("stats", directory, "--json").json()
     #expect(try #require(json["excessByteCount"] as? Int) > 8 << 20)
     #expect(json["pendingPurgeCount"] as? Int == 1)
