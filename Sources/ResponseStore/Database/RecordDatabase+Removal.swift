@@ -23,6 +23,15 @@ struct Tombstone: Sendable, Equatable {
   }
 }
 
+/// The effect of tombstones on a record.
+enum TombstoneCoverage: UInt8 {
+  case none
+  /// Soft ones cover it.
+  case stale
+  /// A hard one covers it.
+  case hidden
+}
+
 extension [Tombstone] {
   /// Whether a hard tombstone covers a record. A record that cannot be parsed counts as covered.
   func hide(rowID: UInt64, _ head: RecordHeaderView?) -> Bool {
@@ -31,14 +40,15 @@ extension [Tombstone] {
     }
   }
 
-  /// The effect of the tombstones on a record.
-  func effect(rowID: UInt64, _ head: RecordHeaderView) -> RemovalEffect {
-    var effect = RemovalEffect.none
+  /// The effect of the tombstones on a record. Apart from the lookup that calls this, which usually finds no tombstone.
+  @inline(never)
+  func coverage(rowID: UInt64, _ head: RecordHeaderView) -> TombstoneCoverage {
+    var coverage = TombstoneCoverage.none
     for purge in self where purge.covers(rowID: rowID, layout: head) {
-      effect = effect.combined(with: purge.mode)
-      if effect == .removed { break }
+      if purge.mode == .hard { return .hidden }
+      coverage = .stale
     }
-    return effect
+    return coverage
   }
 
   /// The time of the earliest soft tombstone that covers a record; nil if there is none.

@@ -90,8 +90,9 @@ final class Maintainer: Sendable {
     guard context.isUsable else { return false }
     if try purger.deleteOrphanedChunks() { return true }
     let isRebuilding = try indexMaintainer.rebuildIndex()
-    if try purger.deleteTombstonedRecords() { return true }
-    let isMarking = try softPurger.markCoveredRecords()
+    let tombstones = try context.removals.tombstones()
+    if try purger.deleteRecords(of: tombstones) { return true }
+    let isMarking = try softPurger.markRecords(of: tombstones)
     if try evictor.evictToLowWatermark() { return true }
     try indexMaintainer.shrinkIndex()
     puncher.shrinkFileIfWanted()

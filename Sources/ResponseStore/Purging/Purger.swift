@@ -38,9 +38,13 @@ final class Purger: Sendable {
   /// While the index is rebuilt the tombstones stay: a record may have an older one of the same key, which would
   /// reappear.
   func deleteTombstonedRecords() throws(LMDBError) -> Bool {
-    let tombstones = try database.environment.read { (transaction) throws(LMDBError) in
-      try context.removals.tombstones(in: transaction).filter { $0.mode == .hard }
-    }
+    try deleteRecords(of: try context.removals.tombstones())
+  }
+
+  /// As ``deleteTombstonedRecords()``, with the tombstones of the last commit.
+  func deleteRecords(of tombstones: [Tombstone]) throws(LMDBError) -> Bool {
+    guard !tombstones.isEmpty else { return false }
+    let tombstones = tombstones.filter { $0.mode == .hard }
     guard !tombstones.isEmpty else { return false }
     let isComplete = database.isIndexComplete
     let single = tombstones.first { !$0.scope.needsHostPass && (isComplete || $0.scope == .everything) }

@@ -91,6 +91,11 @@ final class RemovalIndex: Sendable {
     }
   }
 
+  /// The tombstones in the database at the last commit.
+  func tombstones() throws(LMDBError) -> [Tombstone] {
+    try database.environment.read { (transaction) throws(LMDBError) in try tombstones(in: transaction) }
+  }
+
   /// The tombstones in the database.
   func tombstones<T: Transaction & ~Copyable>(in transaction: borrowing T) throws(LMDBError) -> [Tombstone] {
     try tombstones(changedIn: database.counters(in: transaction).lastPurgeChange, in: transaction)

@@ -31,10 +31,11 @@ final class SoftPurger: Sendable {
   }
 
   /// Marks some of the records that soft tombstones cover. Returns false if there is nothing to mark now.
-  func markCoveredRecords() throws(LMDBError) -> Bool {
-    let tombstones = try database.environment.read { (transaction) throws(LMDBError) in
-      try context.removals.tombstones(in: transaction).filter { $0.mode != .hard }
-    }
+  ///
+  /// - Parameter tombstones: The tombstones of the last commit.
+  func markRecords(of tombstones: [Tombstone]) throws(LMDBError) -> Bool {
+    guard !tombstones.isEmpty else { return false }
+    let tombstones = tombstones.filter { $0.mode != .hard }
     guard !tombstones.isEmpty else { return false }
     let isComplete = database.isIndexComplete
     if let single = tombstones.first(where: { !$0.scope.needsHostPass && (isComplete || $0.scope == .everything) }) {

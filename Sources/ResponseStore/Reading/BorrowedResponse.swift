@@ -9,14 +9,8 @@ public struct BorrowedResponse: ~Copyable {
   private let head: RecordHeaderView
   private let first: UnsafeRawBufferPointer
   private let rest: [UnsafeRawBufferPointer]
-  /// The time of a soft purge that the header in the store does not show yet.
-  private let softPurgeTime: Date?
 
-  init(
-    _ head: RecordHeaderView, first: UnsafeRawBufferPointer, rest: [UnsafeRawBufferPointer] = [],
-    softPurgeTime: Date? = nil
-  ) {
-    self.softPurgeTime = softPurgeTime
+  init(_ head: RecordHeaderView, first: UnsafeRawBufferPointer, rest: [UnsafeRawBufferPointer] = []) {
     self.head = head
     self.first = first
     self.rest = rest
@@ -25,7 +19,7 @@ public struct BorrowedResponse: ~Copyable {
   /// The HTTP status code; 0 for a response that is not HTTP.
   public var status: Int { head.status }
   /// Date, age and lifetime.
-  public var freshness: FreshnessInfo { softPurgeTime.map { head.freshness.softPurged(at: $0) } ?? head.freshness }
+  public var freshness: FreshnessInfo { head.freshness }
   /// When the response was stored.
   public var storedAt: Date { head.storedAt }
   /// The header fields, decoded at each call.
@@ -87,11 +81,10 @@ extension Reader {
       return false
     }
     recordUse(of: selected)
+    if selected.isSoftPurged { return try lendCopy(of: selected, in: transaction, body) }
     let chunks = database.chunks(of: head)
     guard chunks.count > 0 else {
-      body(
-        BorrowedResponse(
-          head, first: head.isBodyInline ? head.inlineBody : .empty, softPurgeTime: selected.softPurgeTime))
+      body(BorrowedResponse(head, first: head.isBodyInline ? head.inlineBody : .empty))
       return true
     }
     let bodyID = head.bodyID(ofRow: selected.rowID)
@@ -108,7 +101,22 @@ extension Reader {
       }
       rest.append(piece)
     }
-    body(BorrowedResponse(head, first: first, rest: rest, softPurgeTime: selected.softPurgeTime))
+    body(BorrowedResponse(head, first: first, rest: rest))
+    return true
+  }
+}
+
+extension Reader {
+  /// Calls `body` with a copy of a record that a soft removal covers, as its header in the map does not show that yet.
+  @inline(never)
+  private func lendCopy(
+    of selected: SelectedRecord, in transaction: borrowing ReadTransaction, _ body: (borrowing BorrowedResponse) -> Void
+  ) throws(LMDBError) -> Bool {
+    guard let record = try copy(selected, in: transaction) else {
+      reportCorruptRecord(selected.rowID)
+      return false
+    }
+    record.withHead { head in record.withBody { body(BorrowedResponse(head, first: $0)) } }
     return true
   }
 }

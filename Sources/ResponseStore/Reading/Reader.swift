@@ -168,10 +168,10 @@ final class Reader: Sendable {
     var slot: IndexSlot?
     /// Whether the key has other records.
     var hasOthers: Bool
+    /// Whether a soft removal covers it and has not marked it yet.
+    var isSoftPurged: Bool
     /// The last removal before the lookup.
     var snapshot: UInt64
-    /// The time of the earliest soft removal that covers it and has not marked it yet.
-    var softPurgeTime: Date?
   }
 
   /// Returns the best record of a key that `matches` accepts, if it ranks above the pending writes.
@@ -261,13 +261,10 @@ final class Reader: Sendable {
     guard head.hasKey(key.bytes) else { return true }
     best.count += 1
     best.selected?.hasOthers = true
-    var softPurgeTime: Date?
+    var coverage = TombstoneCoverage.none
     if !purges.isEmpty {
-      switch purges.effect(rowID: rowID, head) {
-      case .none: break
-      case .stale(let date): softPurgeTime = date
-      case .removed: return true
-      }
+      coverage = purges.coverage(rowID: rowID, head)
+      if coverage == .hidden { return true }
     }
     let vary = head.vary.isEmpty ? VaryKey(fields: []) : FieldCoding.decodeVary(head.vary)
     guard matches(vary) else { return true }
@@ -280,8 +277,8 @@ final class Reader: Sendable {
     }
     best.rank = rank
     best.selected = SelectedRecord(
-      rowID: rowID, head: head, slot: slot, hasOthers: best.count > 1, snapshot: best.snapshot,
-      softPurgeTime: softPurgeTime)
+      rowID: rowID, head: head, slot: slot, hasOthers: best.count > 1, isSoftPurged: coverage == .stale,
+      snapshot: best.snapshot)
     return true
   }
 
@@ -337,8 +334,19 @@ final class Reader: Sendable {
       verified.insert(rowID: rowID, checksum: head.checksum)
     }
     // After the comparison, as the checksum does not match the changed copy.
-    if let date = selected.softPurgeTime { record.endFreshness(at: date) }
+    if selected.isSoftPurged { record.endFreshness(at: try softPurgeTime(of: selected, in: transaction)) }
     return record
+  }
+
+  /// Returns the time of the earliest soft removal that covers a record and has not marked it yet.
+  ///
+  /// Reads the tombstones again, because every hit would pay for keeping the time with the record. If so many removals
+  /// have come since that this one is forgotten, the response has been stale forever.
+  @inline(never)
+  func softPurgeTime(
+    of selected: SelectedRecord, in transaction: borrowing ReadTransaction
+  ) throws(LMDBError) -> Date {
+    try removals.purges(in: transaction).softTime(rowID: selected.rowID, selected.head) ?? .distantPast
   }
 
   /// Returns a chunk of a body in the map, valid until the transaction ends; nil if it is missing or has a wrong size.

@@ -109,7 +109,7 @@ extension Reader {
         let record = RecordInPieces(selected, in: store)
         let isIntact = intactChecksum == selected.head.checksum || isVerified(selected.head, rowID: selected.rowID)
         guard isIntact else { return .unverified(record) }
-        if let date = selected.softPurgeTime { record.head.endFreshness(at: date) }
+        if selected.isSoftPurged { record.head.endFreshness(at: try softPurgeTime(of: selected, in: transaction)) }
         return .found(StoredResponse(record))
       }
       switch look {
