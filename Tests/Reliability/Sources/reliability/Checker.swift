@@ -1,5 +1,6 @@
 import FoundationEssentials
 import Glibc
+import HTTPCaching
 import ResponseStore
 
 /// The child process that opens a store after a fault and compares its contents with the expected state.
@@ -46,6 +47,10 @@ enum Checker {
       if let found = store.lookup(content.requestKey(key)) {
         version = content.version(of: found, key: key)
         if version == nil { violations.append("key \(key): a wrong response was found") } else { foundCount += 1 }
+        let stale = expectedState[.stale, key]
+        if options.holdsPromises, let version, version <= stale, !found.freshness.flags.contains(.softPurged) {
+          violations.append("key \(key): version \(version) was found fresh, softly purged up to \(stale)")
+        }
       }
       if options.holdsPromises, let violation = expectedState.violation(about: key, found: version) {
         violations.append(violation)

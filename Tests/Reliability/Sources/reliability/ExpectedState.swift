@@ -24,6 +24,8 @@ final class ExpectedState: @unchecked Sendable {
     case goneAbove, goneUpTo
     /// The last version stored before a flush that has returned: it, or a later one, must be found.
     case flushed
+    /// The last version covered by a soft purge that has returned: up to this one, a version that is found is stale.
+    case stale
   }
 
   static let headerWordCount = 8

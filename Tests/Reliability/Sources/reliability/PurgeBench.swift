@@ -74,6 +74,7 @@ enum PurgeBench {
       // Leave some time between purges, as in practice. The deletion after a purge continues during the next one.
       usleep(20_000)
     }
+    let soft = softPurges(of: store, roundCount: roundCount, tick, stalls)
     for round in 0..<roundCount {
       let host = round % (hostCount - 1)
       timed("prefix") { store.removeResponses(withPrefix: URL(string: "http://h\(host).example/p1/")!) }
@@ -106,9 +107,44 @@ enum PurgeBench {
       "\(filled) entries, \(all.count) purges during writes: median \(text(percentile(all, 0.5))) ms, "
         + "p99 \(text(percentile(all, 0.99))) ms (medians: \(kinds.joined(separator: ", "))); "
         + "then \(Int(deleted)) entries per second are deleted and \(released) MiB released. "
-        + "During deletion: \(text(busy)). Before: \(text(quiet))")
+        + "During deletion: \(text(busy)). Before: \(text(quiet)). \(soft)")
     let violations = store.checkInvariants()
     if !violations.isEmpty { fail("\(violations)") }
+  }
+
+  /// Measures soft purges during writes, and the marking of all entries after the last one.
+  private static func softPurges(
+    of store: ResponseStore, roundCount: Int, _ tick: Tick, _ stalls: LatencyRecorder
+  ) -> String {
+    var times: [Double] = []
+    func timed(_ scope: RemovalScope?) {
+      guard let scope else { fail("no scope") }
+      let began = now()
+      store.softPurge(scope)
+      times.append((now() - began) * 1000)
+      usleep(20_000)
+    }
+    for round in 0..<roundCount {
+      let host = round % (hostCount - 1)
+      timed(.urlPrefix(URL(string: "http://h\(host).example/p1/")!))
+      timed(.group("g2", ofOrigin: URL(string: "http://h\(host).example/")!))
+      timed(.host("h\(host).example"))
+      timed(.since(ExpectedState.date(tick.now - min(tick.now, 5000))))
+      guard let found = store.lookup(key(host, host: host)) else { continue }
+      if !found.freshness.flags.contains(.softPurged) { fail("a fresh response was found after a soft purge") }
+    }
+    timed(.everything)
+    stalls.isPaced = true
+    _ = stalls.take()
+    let began = now()
+    while store.pendingRemovalCount > 0, now() - began < 300 { usleep(10_000) }
+    let marking = now() - began
+    let busy = stalls.take()
+    stalls.isPaced = false
+    times.sort()
+    return "Before these, \(times.count) soft purges during writes: median \(text(percentile(times, 0.5))) ms, "
+      + "p99 \(text(percentile(times, 0.99))) ms; then all \(store.entryCount) entries were marked in "
+      + "\(text(marking)) s. During marking: \(text(busy))"
   }
 
   /// Waits until a value has not decreased for three seconds; returns its minimum and the time of its last decrease.

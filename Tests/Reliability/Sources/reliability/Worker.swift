@@ -1,5 +1,6 @@
 import FoundationEssentials
 import Glibc
+import HTTPCaching
 import ResponseStore
 import Synchronization
 
@@ -82,6 +83,7 @@ struct Worker {
     let gone = expectedState[.gone, key]
     let goneUpTo = expectedState[.goneUpTo, key]
     let goneAbove = expectedState[.goneAbove, key]
+    let stale = expectedState[.stale, key]
     let found = store.lookup(content.requestKey(key))
     guard let found else {
       let covered = max(expectedState[.mayBeGone, key], expectedState[.removing, key])
@@ -89,6 +91,9 @@ struct Worker {
       fail("key \(key): version \(expectedState[.returned, key]) was stored, but cannot be found")
     }
     guard let version = content.version(of: found, key: key) else { fail("key \(key): a wrong response was found") }
+    if version <= stale, !found.freshness.flags.contains(.softPurged) {
+      fail("key \(key): version \(version) was found fresh, softly purged up to \(stale)")
+    }
     if version <= gone { fail("key \(key): version \(version) was found, removed up to \(gone)") }
     // The two words are not written atomically; ignore a pair that changed meanwhile.
     if goneUpTo != 0, version > goneAbove, version <= goneUpTo, expectedState[.goneUpTo, key] == goneUpTo {
@@ -118,6 +123,7 @@ struct Worker {
   private func purge(_ random: inout SeededRandom) {
     let host = random.below(Self.hostCount)
     let part = random.below(12)
+    if random.below(3) == 0 { return softPurge(host: host, part: part, &random) }
     switch random.below(20) {
     case 0:
       removing({ _ in true }) { store.removeAll() }
@@ -138,6 +144,32 @@ struct Worker {
       let time = expectedState.time
       removeSince(time > age ? time - age : 0)
     }
+  }
+
+  private func softPurge(host: Int, part: Int, _ random: inout SeededRandom) {
+    let prefix = part % Content.prefixCount
+    let group = part % Content.groupCount
+    switch random.below(5) {
+    case 0: softPurging(.everything) { _ in true }
+    case 1: softPurging(.since(ExpectedState.date(0))) { _ in true }
+    case 2: softPurging(.host(Content.hostName(host))) { content.host(of: $0) == host }
+    case 3:
+      softPurging(.urlPrefix(content.prefixURL(host: host, prefix: prefix))) {
+        content.host(of: $0) == host && content.prefix(of: $0) == prefix
+      }
+    default:
+      softPurging(.group("g\(group)", ofOrigin: content.prefixURL(host: host, prefix: 0))) {
+        content.host(of: $0) == host && content.group(of: $0) == group
+      }
+    }
+  }
+
+  private func softPurging(_ scope: RemovalScope?, _ isCovered: (Int) -> Bool) {
+    guard let scope else { fail("no scope") }
+    let keys = (0..<content.keyCount).filter(isCovered)
+    let returned = keys.map { expectedState[.returned, $0] }
+    store.softPurge(scope)
+    for (key, version) in zip(keys, returned) { expectedState.raise(.stale, key, to: version) }
   }
 
   private func removing(_ isCovered: (Int) -> Bool, _ body: () -> Void) {

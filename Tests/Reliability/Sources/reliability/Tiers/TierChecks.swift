@@ -20,6 +20,8 @@ struct TierChecks: Sendable {
     /// The fetch was in flight when the purge was called, and stored its response afterwards.
     case broughtBack = "a fetch stored a purged response again"
     case joined = "a request after a purge shared a fetch that began before the purge"
+    /// The response was neither fetched nor validated after the soft purge was called.
+    case unvalidated = "a response was served without validation after a soft purge"
     /// The lookup began after the write of the newer response had returned.
     case older = "an older response than the process had stored was found"
     case wrong = "wrong bytes were found"
@@ -31,6 +33,8 @@ struct TierChecks: Sendable {
     var key: Int
     var purged: TierExpectations.LastPurge
     var purgedSince: (after: UInt64, called: UInt64)
+    var softPurged: TierExpectations.LastPurge
+    var softPurgedSince: (after: UInt64, called: UInt64)
     /// The newest version that a cache of the process has stored, or 0.
     var newest: UInt64
     var tick: UInt64
@@ -39,6 +43,7 @@ struct TierChecks: Sendable {
   func before(_ key: Int) -> Before {
     Before(
       key: key, purged: expectations.purged(key), purgedSince: expectations.purgedSince,
+      softPurged: expectations.purged(key, isSoft: true), softPurgedSince: expectations.purgedSince(isSoft: true),
       newest: expectations.newest(key, process: process), tick: expectations.tick)
   }
 
@@ -75,6 +80,20 @@ struct TierChecks: Sendable {
         }
         let caller = isSince ? "" : " by process \(before.purged.process)"
         return (kind, "\(text); purged (\(name))\(caller) at \(purge); the lookup began at \(before.tick)")
+      }
+    }
+    if isFetched, source == "store" || source == "coalesced" {
+      let current = max(version, expectations.validated(version))
+      let (after, called) = before.softPurgedSince
+      let isSince = version > after && current < called
+      if current < before.softPurged.called || isSince {
+        let purge = isSince ? called : before.softPurged.called
+        let name = isSince ? "since \(after)" : TierPurge.kindNames[before.softPurged.kind]
+        return (
+          .unvalidated,
+          "\(text), validated at \(expectations.validated(version)); softly purged (\(name)) at \(purge); the load began "
+            + "at \(before.tick)"
+        )
       }
     }
     let ended = expectations.ended(version)

@@ -16,6 +16,8 @@ final class TierExpectations: @unchecked Sendable {
   private enum KeyWord: Int, CaseIterable {
     /// The last purge that has returned and covers the key: the tick of its call, its kind and its process.
     case purged
+    /// The same for soft purges.
+    case softPurged
     /// The number of purges in progress that may revoke the store permit of a fetch of the key, and the tick at which
     /// the last of them ended.
     case purgesUnderWay, purgeEnded
@@ -23,6 +25,8 @@ final class TierExpectations: @unchecked Sendable {
 
   static let largestTick: UInt64 = 2 << 20
   private static let headerWordCount = 8
+  /// The words of a tick: when the write of the version began and ended, and when the version was last validated.
+  private static let tickColumnCount = 3
   let keyCount: Int
   private let processCount: Int
   private let words: UnsafeMutablePointer<Word>
@@ -35,7 +39,8 @@ final class TierExpectations: @unchecked Sendable {
     self.keyCount = keyCount
     self.processCount = processCount
     let wordCount =
-      Self.headerWordCount + keyCount * (KeyWord.allCases.count + processCount) + 2 * Int(Self.largestTick)
+      Self.headerWordCount + keyCount * (KeyWord.allCases.count + processCount)
+      + Self.tickColumnCount * Int(Self.largestTick)
     byteCount = wordCount * 8
     let descriptor = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
     guard descriptor >= 0, ftruncate(descriptor, off_t(byteCount)) == 0,
@@ -57,7 +62,7 @@ final class TierExpectations: @unchecked Sendable {
 
   private func tickWord(_ column: Int, _ tick: UInt64) -> UnsafeMutablePointer<Word> {
     let first = Self.headerWordCount + keyCount * (KeyWord.allCases.count + processCount)
-    return words + first + 2 * Int(min(tick, Self.largestTick - 1)) + column
+    return words + first + Self.tickColumnCount * Int(min(tick, Self.largestTick - 1)) + column
   }
 
   private func raise(_ word: UnsafeMutablePointer<Word>, to value: UInt64) {
@@ -92,6 +97,14 @@ final class TierExpectations: @unchecked Sendable {
   /// Returns the tick at which the write of a version returned, or 0 if it has not returned.
   func ended(_ version: UInt64) -> UInt64 { tickWord(1, version).pointee.load(ordering: .sequentiallyConsistent) }
 
+  /// Records that a request to validate a version reached the origin at a tick.
+  func noteValidation(of version: UInt64, at tick: UInt64) {
+    raise(tickWord(2, version), to: tick)
+  }
+
+  /// Returns the tick at which the last request to validate a version reached the origin, or 0.
+  func validated(_ version: UInt64) -> UInt64 { tickWord(2, version).pointee.load(ordering: .sequentiallyConsistent) }
+
   func newest(_ key: Int, process: Int) -> UInt64 {
     newestWord(process, key).pointee.load(ordering: .sequentiallyConsistent)
   }
@@ -109,14 +122,16 @@ final class TierExpectations: @unchecked Sendable {
     var process: Int
   }
 
-  func purged(_ key: Int) -> LastPurge {
-    let word = keyWord(.purged, key).pointee.load(ordering: .sequentiallyConsistent)
+  func purged(_ key: Int, isSoft: Bool = false) -> LastPurge {
+    let word = keyWord(isSoft ? .softPurged : .purged, key).pointee.load(ordering: .sequentiallyConsistent)
     return LastPurge(called: word >> 16, kind: Int(word >> 8 & 0xff), process: Int(word & 0xff))
   }
 
   /// The last purge by date, which covers responses stored after the first tick and before the second.
-  var purgedSince: (after: UInt64, called: UInt64) {
-    let word = words[1].load(ordering: .sequentiallyConsistent)
+  var purgedSince: (after: UInt64, called: UInt64) { purgedSince(isSoft: false) }
+
+  func purgedSince(isSoft: Bool) -> (after: UInt64, called: UInt64) {
+    let word = words[isSoft ? 2 : 1].load(ordering: .sequentiallyConsistent)
     return (word & 0xffff_ffff, word >> 32)
   }
 
@@ -131,17 +146,21 @@ final class TierExpectations: @unchecked Sendable {
   /// Runs a purge, and records it before it begins and after it has returned.
   ///
   /// - Parameter body: Makes the purge and returns whether it took effect.
-  func purge(_ purge: TierPurge, of content: TierContent, process: Int, _ body: () -> Bool) {
+  func purge(
+    _ purge: TierPurge, isSoft: Bool, of content: TierContent, process: Int, _ body: () -> Bool
+  ) {
     let keys = 0..<keyCount
     let revocable = keys.filter { purge.mayRevoke($0, content) }
     for key in revocable { keyWord(.purgesUnderWay, key).pointee.add(1, ordering: .sequentiallyConsistent) }
     let called = takeTick()
     if body() {
       if case .since(let tick) = purge {
-        raise(words + 1, to: called << 32 | tick)
+        raise(words + (isSoft ? 2 : 1), to: called << 32 | tick)
       } else {
         let word = called << 16 | UInt64(purge.kind) << 8 | UInt64(process)
-        for key in keys where purge.covers(key, content) { raise(keyWord(.purged, key), to: word) }
+        for key in keys where purge.covers(key, content) {
+          raise(keyWord(isSoft ? .softPurged : .purged, key), to: word)
+        }
       }
     }
     let ended = takeTick()

@@ -211,12 +211,19 @@ final class TierProcess: Sendable {
     let cache = random.below(caches.count)
     usleep(UInt32(random.below(scenario.purgePause) + 1))
     let purge = TierPurge.random(&random, content, tick: expectations.tick, isWide: scenario.purgesWidely)
+    let isSoft = random.below(3) == 0
     let began = now()
-    expectations.purge(purge, of: content, process: number) {
-      purge.run(on: caches[cache], store: store, content)
+    expectations.purge(purge, isSoft: isSoft, of: content, process: number) {
+      if isSoft {
+        purge.runSoftly(on: caches[cache], store: store, content)
+      } else {
+        purge.run(on: caches[cache], store: store, content)
+      }
       // A store that is used without a cache is not reopened after a failure, so its removal had no effect.
-      if case .url = purge { return !store.hasFailed }
-      return true
+      switch (purge, isSoft) {
+      case (.url, false), (.key, true): return !store.hasFailed
+      default: return true
+      }
     }
     let taken = now() - began
     counts.withLock { counts in

@@ -91,8 +91,32 @@ enum TierPurge: Sendable {
     }
   }
 
+  /// Runs a soft purge with this coverage.
+  ///
+  /// - Parameter store: The store of the cache, for purges that the cache has no method for.
+  func runSoftly(on cache: LMDBURLCache, store: ResponseStore, _ content: TierContent) {
+    let scope: PurgeScope
+    switch self {
+    case .all: scope = .all
+    case .since(let tick): scope = .since(TierExpectations.date(tick))
+    case .host(let host): scope = .host(content.hostName(host))
+    case .prefix(let host, let prefix): scope = .prefix(content.prefixURL(host: host, prefix: prefix))
+    case .group(let host, let group): scope = .group("g\(group)", origin: content.prefixURL(host: host, prefix: 0))
+    case .url(let key): scope = .url(content.url(key))
+    case .key(let key):
+      guard let target = RemovalScope.target(of: content.url(key)) else { fail("no scope") }
+      return store.softPurge(target)
+    }
+    let isDone = DispatchSemaphore(value: 0)
+    Task.detached {
+      do { try await cache.purge(scope, mode: .soft) } catch { fail("a soft purge failed: \(error)") }
+      isDone.signal()
+    }
+    isDone.wait()
+  }
+
   /// Returns the arguments of `urlcache`, or nil if it has no such purge.
-  func toolArguments(directory: String, _ content: TierContent) -> [String]? {
+  func toolArguments(directory: String, isSoft: Bool, _ content: TierContent) -> [String]? {
     let selection: [String]
     switch self {
     case .all: selection = ["--all"]
@@ -108,6 +132,6 @@ enum TierPurge: Sendable {
       selection = ["--group", "g\(group)", "--origin", content.prefixURL(host: host, prefix: 0).absoluteString]
     case .key, .url: return nil
     }
-    return ["purge", directory] + selection
+    return ["purge", directory] + selection + (isSoft ? ["--soft"] : [])
   }
 }

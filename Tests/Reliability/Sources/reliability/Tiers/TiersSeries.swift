@@ -76,8 +76,9 @@ struct TiersSeries {
     while now() < end {
       usleep(UInt32(random.below(100_000)))
       let purge = TierPurge.random(&random, content, tick: expectations.tick)
-      guard let arguments = purge.toolArguments(directory: storePath, content) else { continue }
-      expectations.purge(purge, of: content, process: 99) {
+      let isSoft = random.below(3) == 0
+      guard let arguments = purge.toolArguments(directory: storePath, isSoft: isSoft, content) else { continue }
+      expectations.purge(purge, isSoft: isSoft, of: content, process: 99) {
         let child = Child.start(arguments, executable: setting.tool, outputPath: directory + "/tool")
         let end = child.wait()
         if end != .exited(0) { say("tiers: \(scenario.name): urlcache \(end): \(child.output)") }
@@ -142,6 +143,13 @@ enum TierOrigin {
       asked.count == 2, let began = UInt64(asked[0]), let process = Int(asked[1])
     else { return Reply(404) }
     let version = expectations.takeTick()
+    if let tag = request["If-None-Match"], let validated = UInt64(tag.filter(\.isNumber)) {
+      // Every version stays valid until a newer one is fetched.
+      expectations.noteValidation(of: validated, at: version)
+      var random = SeededRandom(version)
+      usleep(UInt32(random.below(scenario.originDelay * 1000 + 1)))
+      return Reply(304, [("ETag", tag), ("Cache-Control", "max-age=31536000")])
+    }
     expectations.noteBegin(began, of: version)
     let identity = TierContent.Identity(
       key: key, version: version, process: process, began: began, time: UInt64(now() * 1e6))
@@ -150,7 +158,8 @@ enum TierOrigin {
       port: 0)
     var random = SeededRandom(version)
     usleep(UInt32(random.below(scenario.originDelay * 1000 + 1)))
-    return Reply(200, content.fields(identity).map { ($0.key, $0.value) }, body: content.body(identity))
+    let fields = content.fields(identity).map { ($0.key, $0.value) } + [("ETag", "\"\(version)\"")]
+    return Reply(200, fields, body: content.body(identity))
   }
 }
 
