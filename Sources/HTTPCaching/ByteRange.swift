@@ -64,7 +64,7 @@ public struct ContentRange: Sendable, Hashable {
   }
 }
 
-/// The request in a `Range` field (RFC 9110, sections 14.1.2 and 14.2).
+/// The range that the `Range` field of a request asks for (RFC 9110, sections 14.1.2 and 14.2).
 enum RangeRequest: Hashable {
   /// No range, another unit, or a malformed value: the field is ignored.
   case none
@@ -72,6 +72,7 @@ enum RangeRequest: Hashable {
   case from(Int, through: Int?)
   /// This many bytes at the end.
   case suffix(Int)
+  /// Several ranges.
   case multiple
 
   init(_ fields: HTTPFields) {
@@ -97,7 +98,7 @@ enum RangeRequest: Hashable {
     guard let spec = specs.first else { return }
     let ends = spec.utf8.split(separator: UInt8(ascii: "-"), omittingEmptySubsequences: false)
     guard ends.count == 2 else { return }
-    // A number too large for an Int saturates. It is outside any body.
+    // A number that is too large for an Int becomes the highest position, which is outside any body.
     let first = saturatingPosition(ends[0])
     let last = saturatingPosition(ends[1])
     switch (first, last, ends[0].isEmpty, ends[1].isEmpty) {
@@ -110,6 +111,7 @@ enum RangeRequest: Hashable {
 
   enum Resolution: Hashable {
     case span(ByteRange)
+    /// No byte of the range exists.
     case outside
     /// The length of the complete representation is needed and unknown.
     case unknown

@@ -34,12 +34,12 @@ public struct ResponseDirectives: Sendable, Hashable {
   public var staleWhileRevalidate: Double?
   /// `stale-if-error` in seconds. RFC 5861.
   public var staleIfError: Double?
-  /// Whether they come from a targeted field, so that `Cache-Control` and `Expires` are ignored (RFC 9213, 2.2).
+  /// Whether the directives come from a targeted field. `Cache-Control` and `Expires` are then ignored (RFC 9213, 2.2).
   public var isTargeted = false
 
   init() {}
 
-  /// Parses the directives for a cache that listens to `targetedFieldNames`.
+  /// Parses the directives for a cache that obeys the targeted fields `targetedFieldNames`.
   ///
   /// Uses the first of these fields that is present, not empty and well-formed, otherwise `Cache-Control`.
   public init(_ fields: HTTPFields, targetedFieldNames: [String] = []) {
@@ -64,6 +64,7 @@ public struct ResponseDirectives: Sendable, Hashable {
       if names.isEmpty { isPrivate = true } else { privateFields += names }
     case "max-age": maxAge = min(maxAge ?? .infinity, directive.seconds ?? 0)
     case "s-maxage": sharedMaxAge = min(sharedMaxAge ?? .infinity, directive.seconds ?? 0)
+    // A malformed window becomes -1, which permits no stale response.
     case "stale-while-revalidate":
       staleWhileRevalidate = min(staleWhileRevalidate ?? .infinity, directive.seconds ?? -1)
     case "stale-if-error": staleIfError = min(staleIfError ?? .infinity, directive.seconds ?? -1)
@@ -132,7 +133,7 @@ public struct RequestDirectives: Sendable, Hashable {
   public var maxAge: Double?
   /// `min-fresh` in seconds.
   public var minFresh: Double?
-  /// `max-stale` in seconds; the maximum without a value.
+  /// `max-stale` in seconds; ``FreshnessInfo/maximumSeconds`` if the directive has no value.
   public var maxStale: Double?
   /// `stale-if-error` in seconds. RFC 5861.
   public var staleIfError: Double?

@@ -19,7 +19,9 @@ public struct CacheStatus: Sendable, Hashable {
     /// The stored response is incomplete.
     case partial
 
-    /// Converts the reason of a decision. A miss stays `miss`, because only the lookup knows whether the URI missed.
+    /// Converts the reason of a decision.
+    ///
+    /// A miss becomes `miss`: only the lookup knows whether responses with other Vary keys are stored.
     public init(reason: Rule) {
       switch reason {
       case .requestNoStore, .notHTTP: self = .bypass

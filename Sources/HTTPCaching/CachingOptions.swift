@@ -29,8 +29,7 @@ public struct CachingOptions: Sendable, Hashable {
   public var heuristicMaximum: Double = 7 * 86_400
   /// The lifetime in seconds of a heuristically cacheable response without lifetime and `Last-Modified`.
   ///
-  /// None by default.
-  /// Without a default lifetime, such a response is validated before each use.
+  /// None by default: such a response is validated before each use.
   public var defaultLifetime: Double?
   /// The targeted fields for this cache, most specific first; none by default (RFC 9213).
   ///

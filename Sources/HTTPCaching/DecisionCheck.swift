@@ -4,7 +4,7 @@
   import Foundation
 #endif
 
-/// A check of a decision: a rule, whether it applied, and the figures that it compared.
+/// A check of a decision: a rule, whether it applied, and the values that it compared.
 ///
 /// A decision is a sequence of checks. The last one that applies names the rule of the decision.
 package struct DecisionCheck: Sendable, Hashable {
@@ -37,20 +37,20 @@ package struct DecisionCheck: Sendable, Hashable {
 }
 
 extension [DecisionCheck.Figure] {
-  /// Returns a figure for each number of seconds that is not nil.
+  /// Returns a figure for each named number of seconds that is not nil.
   static func given(_ values: (String, Double?)...) -> Self {
     values.compactMap { name, value in value.map { .seconds(name, $0) } }
   }
 }
 
-/// Records the checks of a decision. Decisions that are not explained have none.
+/// Records the checks of a decision that is explained. Other decisions are made without a trace.
 package final class DecisionTrace {
   /// The checks in their order.
   package private(set) var checks: [DecisionCheck] = []
 
   package init() {}
 
-  /// Records a rule that applies because no other did.
+  /// Records the rule that decides because no check before it applied.
   package func conclude(_ rule: Rule) { record(rule, true, []) }
 
   func record(_ rule: Rule, _ applies: Bool, _ figures: [DecisionCheck.Figure]) {
@@ -59,7 +59,7 @@ package final class DecisionTrace {
 }
 
 extension DecisionTrace? {
-  /// Returns whether a rule applies, and records the check if the decision is explained.
+  /// Returns `applies`, and records the check if the decision is explained.
   @inline(__always)
   func check(
     _ rule: @autoclosure () -> Rule, _ applies: Bool, _ figures: @autoclosure () -> [DecisionCheck.Figure] = []
@@ -68,7 +68,7 @@ extension DecisionTrace? {
     return applies
   }
 
-  /// Records a rule that applies because no other did.
+  /// Records the rule that decides because no check before it applied.
   @inline(__always)
   func conclude(_ rule: @autoclosure () -> Rule, _ figures: @autoclosure () -> [DecisionCheck.Figure] = []) {
     if let trace = self { trace.record(rule(), true, figures()) }

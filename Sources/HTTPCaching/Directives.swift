@@ -15,11 +15,12 @@ struct Directive: Hashable {
 
 /// Splits field lines into directives, in linear time for any input.
 ///
-/// A line is a list. An element that is not a directive is skipped up to the next comma outside a quoted string. After
-/// a quoted string without an end, quotes are ordinary bytes, so that a `no-store` in the rest of the line counts.
+/// A line is a list. An element that is not a directive is skipped up to the next comma outside a quoted string. If a
+/// quoted string has no end, quotes are ordinary bytes from there on, so that a later `no-store` in the line counts.
 struct DirectiveScanner {
   private let bytes: [UInt8]
   private var at = 0
+  /// False after a quoted string without an end.
   private var honorsQuotes = true
 
   private init(_ line: String) {

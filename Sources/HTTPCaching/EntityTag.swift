@@ -1,6 +1,6 @@
 /// An entity tag (RFC 9110, section 8.8.3).
 public struct EntityTag: Sendable, Hashable {
-  /// Whether it is marked as weak.
+  /// Whether the tag is marked as weak.
   public let isWeak: Bool
   /// The opaque part, with its quotes.
   public let opaque: String

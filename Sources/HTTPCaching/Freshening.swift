@@ -10,7 +10,7 @@ public enum Freshening: Sendable, Hashable {
   case update(fields: HTTPFields, freshness: FreshnessInfo, Rule)
   /// The stored response may be used for this request, but nothing of it is updated.
   case reuseUnchanged(Rule)
-  /// Like `update`, but only for this request: remove the stored response afterwards.
+  /// Use the stored response with these fields and this freshness for this request, then remove it from the store.
   ///
   /// The 304 has `no-store`, or its `Vary` names fields that are not in the Vary key of the stored response.
   case updateAndRemove(fields: HTTPFields, freshness: FreshnessInfo, Rule)
@@ -27,7 +27,7 @@ public enum Freshening: Sendable, Hashable {
     notModified response: ResponseHead, request: RequestHead, stored: some StoredResponseMetadata, isOnlyEntry: Bool,
     requestTime: Date, responseTime: Date, options: CachingOptions
   ) -> Freshening {
-    // 9111 5.2.1.5: store no part of this response.
+    // 9111 5.2.1.5: the request forbids storing any part of the response.
     if RequestDirectives(request.fields).noStore { return .reuseUnchanged(.requestNoStore) }
     guard response.fields.isStorable else { return .unrelated(.tooManyFields) }
     switch identify(response.fields, stored.fields, isOnlyEntry: isOnlyEntry) {
@@ -40,13 +40,19 @@ public enum Freshening: Sendable, Hashable {
     }
   }
 
+  /// Whether a 304 is about the stored response.
   private enum Identity {
+    /// It is, and the stored response must be updated.
     case updates(Rule)
+    /// It is, but it does not identify the stored response well enough for an update.
     case confirms(Rule)
+    /// It is about another response.
     case another(Rule)
   }
 
-  /// Compares validators as in RFC 9111, section 4.3.4: strong, then weak, then the only stored response without any.
+  /// Compares the validators of a 304 and a stored response (RFC 9111, section 4.3.4).
+  ///
+  /// Strong validators come first, then weak ones. Without any validators, the only stored response matches.
   private static func identify(_ new: HTTPFields, _ old: HTTPFields, isOnlyEntry: Bool) -> Identity {
     let oldTag = EntityTag(stored: old)
     if let newTag = EntityTag(stored: new) {
@@ -54,7 +60,7 @@ public enum Freshening: Sendable, Hashable {
         if newTag.isWeak ? newTag.matchesWeakly(oldTag) : newTag.matchesStrongly(oldTag) {
           return .updates(.validatorMatches)
         }
-        // The origin compared weakly and found no difference. The response can be used, but must not be updated.
+        // The new tag is strong, and the tags match only weakly: the response can be used, but must not be updated.
         return newTag.matchesWeakly(oldTag) ? .confirms(.noValidator) : .another(.validatorDiffers)
       }
       return new.single("last-modified") == old.single("last-modified")
@@ -90,7 +96,7 @@ public enum Freshening: Sendable, Hashable {
       responseTime: responseTime, options: options)
   }
 
-  /// Whether the received validators and the received length equal the stored ones.
+  /// Whether the validators and the length in a response to HEAD equal the stored ones.
   private static func headAgrees(_ new: HTTPFields, _ stored: some StoredResponseMetadata) -> Bool {
     let old = stored.fields
     for name in ["etag", "last-modified"] where new.contains(name) {
@@ -106,45 +112,44 @@ public enum Freshening: Sendable, Hashable {
   }
 
   /// Whether the `Vary` of `stored` names every field that the `Vary` of `updated` names.
-  private static func isSelected(_ stored: HTTPFields, byAllThatSelect updated: HTTPFields) -> Bool {
+  private static func vary(of stored: HTTPFields, coversVaryOf updated: HTTPFields) -> Bool {
     guard let names = VaryKey.names(in: stored), let needed = VaryKey.names(in: updated) else {
       return false
     }
     return needed.isSubset(of: names)
   }
 
-  /// Fields that the processing of the stored body depends on; an update keeps them (9111 3.2).
-  private static let kept: Set<String> = ["content-encoding", "content-length", "content-range"]
+  /// The stored fields that an update does not replace, because they describe the stored body (9111 3.2).
+  private static let keptFields: Set<String> = ["content-encoding", "content-length", "content-range"]
 
+  /// Returns the update of `stored` with the fields of a 304 or of a response to HEAD.
   private static func update(
     from response: ResponseHead, request: RequestHead, stored: some StoredResponseMetadata, rule: Rule,
-    requestTime: Date,
-    responseTime: Date, options: CachingOptions
+    requestTime: Date, responseTime: Date, options: CachingOptions
   ) -> Freshening {
     var old = stored.fields
-    // Both describe the older response. They would affect the new one if it lacks its own.
+    // Both describe the old response. They would apply to the update if the newer response lacks its own.
     old.remove("Age")
     old.remove("Date")
     let merged = ResponseHead(
-      status: stored.status, fields: old.updated(from: response.fields.sanitized().withoutHopByHop(), except: kept))
+      status: stored.status,
+      fields: old.updated(from: response.fields.sanitized().withoutHopByHop(), except: keptFields))
     let directives = ResponseDirectives(merged.fields, targetedFieldNames: options.targetedFieldNames)
     var effective = request
-    // A validation has the credentials of its request, and the response was stored under the same ones.
+    // The rules for requests with credentials still apply to a response that was stored under them.
     if stored.freshness.flags.contains(.authorized), !effective.hasCredentials {
       effective.fields.set("Authorization", "")
     }
-    guard
-      case .store(let fields, var freshness) = Storability.kept(
-        request: effective, response: merged, directives: directives, requestTime: requestTime,
-        responseTime: responseTime, options: options)
-    else { return .unrelated(rule) }
-    // Properties of the body do not change.
+    var (fields, freshness) = Storability.storedParts(
+      request: effective, response: merged, directives: directives, requestTime: requestTime,
+      responseTime: responseTime, options: options)
+    // The body does not change, so neither do its flags.
     freshness.flags.formUnion(stored.freshness.flags.intersection([.incomplete, .decoded]))
     if let refusal = Storability.refusal(ofUpdated: merged, request: effective, options: options) {
       return .updateAndRemove(fields: fields, freshness: freshness, refusal)
     }
-    // 9111 4.1: its Vary key has only the fields named before, so it would match requests that differ in the others.
-    guard isSelected(stored.fields, byAllThatSelect: merged.fields) else {
+    // 9111 4.1: the stored Vary key lacks the newly named fields, so it would match requests that differ in them.
+    guard vary(of: stored.fields, coversVaryOf: merged.fields) else {
       return .updateAndRemove(fields: fields, freshness: freshness, .varyExtended)
     }
     return .update(fields: fields, freshness: freshness, rule)

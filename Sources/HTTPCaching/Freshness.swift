@@ -9,7 +9,9 @@ enum Freshness {
   /// The statuses that can be stored without explicit permission (RFC 9110, section 15.1).
   static let heuristicallyCacheable: Set<Int> = [200, 203, 204, 206, 300, 301, 308, 404, 405, 410, 414, 501]
 
-  /// Whether this module understands the caching of a status (RFC 9111, section 5.2.2.3): those of RFC 9110.
+  /// Whether this module implements the caching rules of a status (RFC 9111, section 5.2.2.3).
+  ///
+  /// It does for the statuses of RFC 9110.
   static func understands(_ status: Int) -> Bool {
     switch status {
     case 200...206, 300...305, 307, 308, 400...417, 421, 422, 426, 500...505: true
@@ -17,13 +19,14 @@ enum Freshness {
     }
   }
 
-  /// Returns `Age`: the first member of the first line; 0 if it is malformed (RFC 9111, section 5.1).
+  /// Returns the first member of the first `Age` line; 0 if it is missing or malformed (RFC 9111, section 5.1).
   static func age(of fields: HTTPFields) -> Double {
     guard let line = fields.first("age") else { return 0 }
     let first = line.utf8.split(separator: UInt8(ascii: ","), maxSplits: 1, omittingEmptySubsequences: false).first
     return first.flatMap { deltaSeconds(String(Substring($0)).trimmingFieldSpace()) } ?? 0
   }
 
+  /// Computes the freshness of the response to `request`, sent at `requestTime` and received at `responseTime`.
   static func freshness(
     request: RequestHead, response: ResponseHead, directives: ResponseDirectives, requestTime: Date,
     responseTime: Date, options: CachingOptions
@@ -35,7 +38,7 @@ enum Freshness {
     let date = sentDate ?? responseTime
 
     // 4.2.3: corrected_age_value counts from the start of the request, apparent_age from Date. Date has whole seconds,
-    // so less than one second is no age. Otherwise a short-lived response would be stale on arrival.
+    // so round the apparent age down. Otherwise a short-lived response could be stale on arrival.
     let delay = bounded(responseTime.timeIntervalSince(requestTime))
     let apparentAge = bounded(responseTime.timeIntervalSince(date).rounded(.down))
     let initialAge = bounded(max(apparentAge, age(of: fields) + delay))

@@ -52,7 +52,7 @@ public struct FreshnessInfo: Sendable, Hashable {
     public static let hasGroups = Flags(rawValue: 1 << 15)
     /// The body is stored without the coding of `Content-Encoding`, because the transport decoded it.
     public static let decoded = Flags(rawValue: 1 << 16)
-    /// Never fresh: a soft purge ended the lifetime. Unlike ``stale``, permits stale responses as usual.
+    /// Never fresh: a soft purge ended the lifetime. In contrast to ``stale``, the response may be served stale.
     public static let softPurged = Flags(rawValue: 1 << 17)
 
     static let neverFresh: Flags = [.stale, .softPurged]
@@ -110,10 +110,10 @@ public struct FreshnessInfo: Sendable, Hashable {
     flags.isDisjoint(with: .neverFresh) && lifetime > currentAge(at: now)
   }
 
-  /// Returns the freshness after a soft purge: it ended at `date`, if not earlier.
+  /// Returns the freshness after a soft purge at `date`, which ends the lifetime unless it ended before.
   ///
-  /// `stale-while-revalidate` and `stale-if-error` count from then on. The response stays stale even if the clock is set
-  /// back. Several soft purges have the effect of the earliest, in any order.
+  /// `stale-while-revalidate` and `stale-if-error` count from the end of the lifetime. The response stays stale even if
+  /// the clock is set back. Of several soft purges, the earliest counts, regardless of their order.
   public func softPurged(at date: Date) -> FreshnessInfo {
     var info = self
     info.flags.insert(.softPurged)
@@ -121,7 +121,7 @@ public struct FreshnessInfo: Sendable, Hashable {
     return info
   }
 
-  /// Returns the age in whole seconds, rounded down, as in a field.
+  /// Returns the age in whole seconds, rounded down, as in an `Age` field.
   public func wholeAge(at now: Date) -> Int {
     let age = currentAge(at: now)
     return age >= 0 ? Int(age) : 0

@@ -119,9 +119,9 @@ extension HTTPFields {
 
   /// Whether the fields are few and short enough for storing.
   ///
-  /// Some decisions compare each field with every other one, which takes seconds for tens of thousands.
+  /// Some decisions compare each field with every other one, which takes seconds for tens of thousands of fields.
   ///
-  /// - Complexity: Linear in the number of lines; constant above the maximum.
+  /// - Complexity: Linear in the number of lines, up to ``maximumStoredCount``.
   public var isStorable: Bool {
     guard lines.count <= Self.maximumStoredCount else { return false }
     var byteCount = 0

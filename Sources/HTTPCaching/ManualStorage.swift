@@ -18,12 +18,9 @@ public struct ManualStorage: Sendable, Hashable {
   /// Evaluates the response to `request`, received at `responseTime`.
   public init(request: RequestHead, response: ResponseHead, responseTime: Date, options: CachingOptions) {
     let directives = ResponseDirectives(response.fields, targetedFieldNames: options.targetedFieldNames)
-    let kept = Storability.kept(
+    (fields, freshness) = Storability.storedParts(
       request: request, response: response, directives: directives, requestTime: responseTime,
       responseTime: responseTime, options: options)
-    guard case .store(let fields, let freshness) = kept else { preconditionFailure("`kept` refuses nothing") }
-    self.fields = fields
-    self.freshness = freshness
     forbidsStoring = Self.forbidsStoring(request: request, status: response.status, directives: directives)
     hasExplicitLifetime = directives.maxAge != nil || directives.noCache || response.fields.contains("expires")
   }

@@ -1,10 +1,10 @@
 /// Creating 206 responses, and combining incomplete responses (RFC 9111, 3.3 and 3.4; RFC 9110, 15.3.7).
 public enum PartialContent {
-  /// The treatment of a 206 if a response is stored for the same cache key and Vary key.
+  /// The treatment of a new 206 if a response with its cache key and Vary key is already stored.
   public enum Combination: Sendable, Hashable {
     /// Store one response made of `pieces`, in this order, with these fields and freshness.
     ///
-    /// It is a 200 if `status` says so, otherwise a 206 (`freshness.flags.incomplete`).
+    /// The status is 200 if the pieces are the complete body, otherwise 206 (`freshness.flags.incomplete`).
     case combine(status: Int, fields: HTTPFields, freshness: FreshnessInfo, pieces: [Piece])
     /// Store only the new part, in place of the stored response.
     case replace(Rule)
@@ -37,7 +37,7 @@ public enum PartialContent {
     let storedLength = completeLength(of: stored)
     if let storedLength, let length = new.completeLength, storedLength != length { return .replace(.partsApart) }
     let length = new.completeLength ?? storedLength
-    // They must overlap or be adjacent, and end within the complete length.
+    // The parts must overlap or be adjacent, and end within the complete length.
     guard newSpan.first <= held.last + 1, held.first <= newSpan.last + 1,
       let union = ByteRange(first: min(held.first, newSpan.first), last: max(held.last, newSpan.last)),
       length.map({ union.last < $0 }) ?? true
@@ -63,10 +63,9 @@ public enum PartialContent {
     return .combine(status: 206, fields: combined, freshness: combinedFreshness, pieces: pieces)
   }
 
-  /// Returns the fields that request the missing bytes of an incomplete response.
+  /// Returns the fields that request the missing bytes of an incomplete response: `Range` and `If-Range`.
   ///
-  /// They are `Range`, and `If-Range` with the strong tag. `nil` unless one request for its beginning or end can
-  /// complete it.
+  /// `nil` if the response has no strong tag, or if one range cannot complete it.
   static func completion(of stored: some StoredResponseMetadata, for request: RequestHead) -> HTTPFields? {
     guard request.method == "GET", RangeRequest(request.fields) == .none, let tag = EntityTag(stored: stored.fields),
       !tag.isWeak, let held = heldRange(of: stored, isExact: true)
@@ -110,9 +109,10 @@ public enum PartialContent {
     return stored.fields.single("content-range").flatMap { ContentRange($0) }?.completeLength
   }
 
-  /// Returns the stored range of the representation. A body that is longer than its `Content-Range` does not count.
+  /// Returns the stored range of the representation; `nil` if the body is empty or longer than its `Content-Range`.
   ///
-  /// A body that is shorter was truncated, and contains the beginning. With `isExact` it does not count either.
+  /// A body that is shorter than its `Content-Range` was truncated and has the beginning of the range.
+  /// - Parameter isExact: Whether to return `nil` for a truncated body too.
   private static func heldRange(of stored: some StoredResponseMetadata, isExact: Bool) -> ByteRange? {
     let count = stored.bodyByteCount
     guard count > 0 else { return nil }

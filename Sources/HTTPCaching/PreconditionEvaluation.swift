@@ -8,6 +8,7 @@
 struct PreconditionEvaluation {
   let request: RequestHead
   let now: Date
+  /// The reason to report if the complete response is served.
   let rule: Rule
   let isStale: Bool
   let revalidatesInBackground: Bool

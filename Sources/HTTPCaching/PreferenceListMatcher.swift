@@ -1,16 +1,17 @@
-/// Compares a preference list with the normalized form of another one, without creating its normalized form.
+/// Compares a preference list with a normalized one, without normalizing it first.
 ///
-/// Typical lists differ from that form only in case, in spaces around commas, and in the order of elements. Works on
-/// bytes, because each hit on a response with `Vary` runs this, and slices are several times slower.
+/// Typical lists differ from their normalized form only in case, in spaces around commas, and in the order of elements.
+/// The comparison works on bytes, because each hit on a response with `Vary` needs it, and slices are several times
+/// slower.
 struct PreferenceListMatcher {
   private let bytes: UnsafeBufferPointer<UInt8>
   private var position = 0
 
   private init(_ bytes: UnsafeBufferPointer<UInt8>) { self.bytes = bytes }
 
-  /// Whether `value` has the elements of `normalized`, each as often, in any order unless `isOrdered`.
+  /// Whether `value` has the same elements as `normalized`, in any order unless `isOrdered`.
   ///
-  /// `nil` if `value` is not a simple list.
+  /// `nil` if this cannot be decided without normalizing `value`.
   static func isEqual(
     _ value: UnsafeBufferPointer<UInt8>, to normalized: UnsafeBufferPointer<UInt8>, isOrdered: Bool
   ) -> Bool? {
@@ -64,7 +65,7 @@ struct PreferenceListMatcher {
     return nil
   }
 
-  /// Whether an element in lowercase equals another one of the same length.
+  /// Whether an element equals a normalized one of the same length, apart from case.
   private static func isSame(
     _ value: UnsafeBufferPointer<UInt8>, _ element: Range<Int>, _ normalized: UnsafeBufferPointer<UInt8>,
     _ other: Range<Int>

@@ -7,11 +7,11 @@
 extension RequestHead {
   /// The credentials of the request: its `Authorization`, and the user of its URL; `nil` without any.
   ///
-  /// Clients send the user of a URL as `Authorization`. Write credentials only as a keyed digest.
+  /// Clients send the user of a URL as `Authorization`. Store credentials only as a keyed digest.
   package var credentials: String? {
     let field = fields["authorization"]?.trimmingFieldSpace()
     guard let user = url.userInformation else { return field }
-    // A field value contains no line feed, so no field equals a user.
+    // A field value contains no line feed, so the result differs from that of any request without a user.
     return (field ?? "") + "\n" + user
   }
 

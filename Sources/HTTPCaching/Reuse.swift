@@ -34,8 +34,8 @@ public enum Reuse {
 
   /// Decides what to do if no usable response is stored.
   ///
-  /// Fetch; or respond with 504 if the policy or `only-if-cached` forbids the network (RFC 9111, section 5.2.1.7); or
-  /// bypass the cache for requests that it does not handle.
+  /// Returns `gatewayTimeout` if the policy or `only-if-cached` forbids the network (RFC 9111, section 5.2.1.7),
+  /// `bypass` for requests that a cache does not handle, and otherwise `fetch`.
   public static func decideMiss(request: RequestHead, policy: RequestPolicy, options: CachingOptions) -> MissDecision {
     decideMiss(request: request, policy: policy, options: options, trace: nil)
   }
@@ -58,7 +58,7 @@ public enum Reuse {
     return .fetch(.miss)
   }
 
-  /// Decides how to respond from `stored` once its use is permitted: after a 304, or in place of an error.
+  /// Decides how to respond with `stored` if its use is already permitted: after a 304, or in place of an error.
   ///
   /// Evaluates the client's conditions and range. Returns `serve`, `notModified`, `partial` or `unsatisfiableRange`; or
   /// `fetch`, with the unchanged request, if the incomplete response lacks the range.
@@ -87,8 +87,7 @@ public enum Reuse {
 extension RequestHead {
   /// Returns the request with the cache's conditions in place of the client's `If-None-Match` and `If-Modified-Since`.
   ///
-  /// The client's conditions are evaluated afterwards. If they were mixed, a 304 would not show which condition it is
-  /// for.
+  /// The client's conditions are evaluated afterwards. If both were sent, a 304 would not show which condition failed.
   public func conditional(on fields: HTTPFields) -> RequestHead {
     var request = self
     request.fields.remove("If-None-Match")
@@ -97,10 +96,10 @@ extension RequestHead {
     return request
   }
 
-  /// Returns a GET that validates `stored` in the background, based on a request that it was served for.
+  /// Returns a GET that validates `stored` in the background, made from a request to which `stored` was the response.
   ///
-  /// It has the same target and selecting fields, but no range, conditions or cache directives of the client (RFC 9111,
-  /// 4.3.1).
+  /// It has the target and fields of this request, except the client's range, conditions and cache directives
+  /// (RFC 9111, 4.3.1).
   public func validating(_ stored: some StoredResponseMetadata) -> RequestHead {
     var request = self
     request.method = "GET"

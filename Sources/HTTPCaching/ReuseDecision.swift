@@ -8,11 +8,10 @@ public enum ReuseDecision: Sendable, Hashable {
   case serveStale(age: Int, revalidateInBackground: Bool, Rule)
   /// Send `request.conditional(on:)` with these fields.
   ///
-  /// If the origin fails, see `staleOnError` for the stored response.
-  ///
-  /// Pass a 304 to `Freshening`, then call `Reuse.decideResponse`.
+  /// If the origin fails, the stored response may be served as `staleOnError` permits. Pass a 304 to `Freshening`, then
+  /// call `Reuse.decideResponse`.
   case revalidate(conditional: HTTPFields, staleOnError: StaleOnError, Rule)
-  /// Send the unchanged request. If the origin fails, see `staleOnError` for the stored response.
+  /// Send the unchanged request. If the origin fails, the stored response may be served as `staleOnError` permits.
   case fetch(staleOnError: StaleOnError, Rule)
   /// Respond with 304: the client's own condition shows that it has the stored response.
   case notModified(age: Int, revalidateInBackground: Bool, Rule)

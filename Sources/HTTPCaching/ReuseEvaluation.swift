@@ -4,7 +4,7 @@
   import Foundation
 #endif
 
-/// The full decision for a request and a stored response, in a sequence of checks.
+/// The full evaluation of a request and a stored response, as a sequence of checks.
 struct ReuseEvaluation {
   /// Whether the stored response may be used without contacting the origin.
   private enum Permission {
@@ -26,8 +26,7 @@ struct ReuseEvaluation {
 
   init(
     request: RequestHead, freshness: FreshnessInfo, status: Int, policy: RequestPolicy, now: Date,
-    options: CachingOptions,
-    trace: DecisionTrace? = nil
+    options: CachingOptions, trace: DecisionTrace? = nil
   ) {
     self.request = request
     self.freshness = freshness
@@ -47,18 +46,18 @@ struct ReuseEvaluation {
       let isForbidden = policy == .returnCacheDataDontLoad
       return trace.check(.doNotLoad, isForbidden) ? .gatewayTimeout(.doNotLoad) : forward(.writeThrough)
     }
-    if trace.check(.reload, policy.ignoresStoredResponses) { return asking(forward(.reload)) }
+    if trace.check(.reload, policy.ignoresStoredResponses) { return ifNetworkPermitted(forward(.reload)) }
     // 9111 5.2.1.5: a request that forbids storing is not served from storage either.
-    if trace.check(.requestNoStore, directives.noStore) { return asking(forward(.requestNoStore)) }
+    if trace.check(.requestNoStore, directives.noStore) { return ifNetworkPermitted(forward(.requestNoStore)) }
     // 9111 4.3.2: only the origin can evaluate these two conditions.
     let isConditional = request.fields.contains("if-match") || request.fields.contains("if-unmodified-since")
-    if trace.check(.precondition, isConditional) { return asking(forward(.precondition)) }
+    if trace.check(.precondition, isConditional) { return ifNetworkPermitted(forward(.precondition)) }
 
     switch permission() {
     case .fresh(let rule): return decideResponse(stored, rule, isStale: false, inBackground: false)
     case .stale(let inBackground, let rule):
       return decideResponse(stored, rule, isStale: true, inBackground: inBackground)
-    case .askOrigin(let rule): return asking(validate(stored, rule))
+    case .askOrigin(let rule): return ifNetworkPermitted(validate(stored, rule))
     }
   }
 
@@ -110,6 +109,7 @@ struct ReuseEvaluation {
 
   private var lifetimeFigures: [DecisionCheck.Figure] { .given(("age", age), ("lifetime", freshness.lifetime)) }
 
+  /// Permits the stored response for a policy that accepts any age.
   private func anyAge() -> Permission {
     let isFresh = freshness.isFresh(at: now) && !freshness.flags.contains(.noCache)
     if trace.check(.fresh, isFresh, lifetimeFigures) { return .fresh(.fresh) }
@@ -117,6 +117,8 @@ struct ReuseEvaluation {
     return .stale(revalidatesInBackground: false, .anyAge)
   }
 
+  /// Decides whether a stale response may be used without the origin.
+  /// - Parameter staleness: The seconds since the end of the lifetime.
   private func stalePermission(staleness: Double) -> Permission {
     _ = trace.check(.fresh, false, lifetimeFigures)
     // 9111 5.2.2.2, 5.2.2.8 and 5.2.2.10
@@ -162,7 +164,7 @@ struct ReuseEvaluation {
   // MARK: Requests to the origin
 
   /// Returns `decision`, which contacts the origin, if the client permits the network; otherwise 504.
-  private func asking(_ decision: ReuseDecision) -> ReuseDecision {
+  private func ifNetworkPermitted(_ decision: ReuseDecision) -> ReuseDecision {
     if trace.check(.doNotLoad, policy == .returnCacheDataDontLoad) { return .gatewayTimeout(.doNotLoad) }
     // 9111 5.2.1.7
     return trace.check(.onlyIfCached, directives.onlyIfCached) ? .gatewayTimeout(.onlyIfCached) : decision
@@ -172,9 +174,10 @@ struct ReuseEvaluation {
     .fetch(staleOnError: .forbidden, rule)
   }
 
+  /// Returns the request to the origin that validates `stored`, or that fetches its missing range.
   private func validate(_ stored: some StoredResponseMetadata, _ rule: Rule) -> ReuseDecision {
-    // An incomplete response satisfies only ranges within it. For the rest, request it; If-Range validates the stored
-    // part.
+    // An incomplete response satisfies only ranges within it. Otherwise request the missing bytes; If-Range validates
+    // the stored part.
     if freshness.flags.contains(.incomplete) {
       switch PreconditionEvaluation(
         request: request, now: now, rule: rule, isStale: true, revalidatesInBackground: false
@@ -199,14 +202,14 @@ struct ReuseEvaluation {
   private func decideResponse(
     _ stored: some StoredResponseMetadata, _ rule: Rule, isStale: Bool, inBackground: Bool
   ) -> ReuseDecision {
-    let answer = PreconditionEvaluation(
+    let decision = PreconditionEvaluation(
       request: request, now: now, rule: rule, isStale: isStale, revalidatesInBackground: inBackground, trace: trace
     ).decide(stored)
-    guard case .fetch(_, let reason) = answer else { return answer }
+    guard case .fetch(_, let reason) = decision else { return decision }
     if reason == .completePart, let fields = PartialContent.completion(of: stored, for: request) {
-      return asking(.fetchMissingRange(fields: fields, .completePart))
+      return ifNetworkPermitted(.fetchMissingRange(fields: fields, .completePart))
     }
-    return asking(answer)
+    return ifNetworkPermitted(decision)
   }
 }
 

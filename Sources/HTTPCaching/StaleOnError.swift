@@ -10,7 +10,7 @@ public struct StaleOnError: Sendable, Hashable {
   public enum Failure: Sendable, Hashable {
     /// The origin responded with this status.
     case status(Int)
-    /// No response arrived: no connection, a broken one, or a timeout.
+    /// No response arrived: the connection failed, broke or timed out.
     case unreachable
   }
 

@@ -6,7 +6,7 @@
 
 /// Whether a response may be stored, and which parts (RFC 9111, section 3).
 public enum Storability: Sendable, Hashable {
-  /// Store these fields and this freshness; the body follows. With `freshness.flags.incomplete` the response is incomplete.
+  /// Store the response with these fields and this freshness. `freshness.flags.incomplete` marks a part.
   case store(fields: HTTPFields, freshness: FreshnessInfo)
   /// Do not store the response, for this reason.
   case refuse(Rule)
@@ -26,13 +26,14 @@ public enum Storability: Sendable, Hashable {
     {
       return .refuse(rule)
     }
-    return kept(
+    let (fields, freshness) = storedParts(
       request: request, response: response, directives: directives, requestTime: requestTime,
       responseTime: responseTime, options: options)
+    return .store(fields: fields, freshness: freshness)
   }
 
   private static func refusal(ofRequest request: RequestHead) -> Rule? {
-    // 9111 3: the caching rules of the method are implemented. 4.3.5: HEAD only updates.
+    // 9111 3: only methods whose caching rules this module implements. 4.3.5: HEAD only updates.
     switch request.method {
     case "GET", "POST": break
     case "HEAD": return .headOnlyUpdates
@@ -74,7 +75,7 @@ public enum Storability: Sendable, Hashable {
     // 9111 3, 4.3.4: a 304 only updates.
     case 304: return .notModifiedNotStored
     // 9110 15.5.13, 15.5.17 and 15.5.18 depend on conditions, ranges and expectations of the request, which are not in
-    // the key; 9110 15.5.8 concerns the proxy; RFC 6585 forbids storing 428, 429, 431 and 511.
+    // the cache key; 9110 15.5.8 concerns the proxy; RFC 6585 forbids storing 428, 429, 431 and 511.
     case 407, 412, 416, 417, 428, 429, 431, 511: return .statusNotCached
     case 600...: return .statusNotCached
     // 9111 3.3; 9110 15.3.7: a single byte range that was requested.
@@ -123,21 +124,21 @@ public enum Storability: Sendable, Hashable {
   }
 
   /// Returns the fields to store (9111 3.1) and the freshness.
-  static func kept(
+  static func storedParts(
     request: RequestHead, response: ResponseHead, directives: ResponseDirectives, requestTime: Date,
     responseTime: Date, options: CachingOptions
-  ) -> Storability {
+  ) -> (fields: HTTPFields, freshness: FreshnessInfo) {
     var freshness = Freshness.freshness(
       request: request, response: response, directives: directives, requestTime: requestTime,
       responseTime: responseTime, options: options)
     // 5.2.2.4: if a decisive field requires validation before each use, the whole response requires it.
     if !HTTPFields.decisive.isDisjoint(with: directives.noCacheFields) { freshness.flags.insert(.noCache) }
-    // 5.2.2.4 and 5.2.2.7: the named fields are dropped, so that they cannot be reused.
+    // 5.2.2.4 and 5.2.2.7: the named fields are not stored, so that they cannot be reused.
     let dropped = directives.noCacheFields + (options.mode == .shared ? directives.privateFields : [])
     var fields = response.fields.withoutHopByHop(and: dropped)
     // 9110 6.6.1
     if freshness.flags.contains(.dateAssumed) { fields.set("Date", HTTPDate.format(responseTime)) }
-    return .store(fields: fields, freshness: freshness)
+    return (fields, freshness)
   }
 
   /// Returns the refusal that applies to a stored response after an update by a 304 or a response to HEAD.

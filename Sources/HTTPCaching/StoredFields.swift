@@ -1,4 +1,4 @@
-// The stored fields of a response (RFC 9111, section 3.1), and valid fields (RFC 9110, section 5.5).
+// The fields of a response that are stored (RFC 9111, section 3.1) and that are valid (RFC 9110, section 5.5).
 
 extension HTTPFields {
   /// Whether every name is a token and no value contains CR, LF or NUL.
@@ -49,7 +49,7 @@ extension HTTPFields {
     return kept
   }
 
-  /// Returns the value of a field that must be unique: of its lines if all are equal; `nil` otherwise.
+  /// Returns the value of a field that may have only one; `nil` without a line, or if its lines differ.
   func single(_ name: String) -> String? {
     let values = values(of: name)
     guard let first = values.first, values.dropFirst().allSatisfy({ $0 == first }) else { return nil }

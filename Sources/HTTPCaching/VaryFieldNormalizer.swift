@@ -4,7 +4,7 @@ enum VaryFieldNormalizer {
   static func normalize(_ value: String, of name: String) -> String {
     if isPreferenceList(name) { return preferences(value, isOrdered: isOrdered(name)) ?? commaSpace(value) }
     return switch name {
-    // Not lists, or opaque: every byte can matter.
+    // These values are not lists, or are opaque: every byte can matter.
     case "cookie", "user-agent", "referer", "from", "if-modified-since", "if-unmodified-since", "date":
       value.trimmingFieldSpace()
     default: commaSpace(value)

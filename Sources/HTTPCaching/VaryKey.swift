@@ -104,7 +104,7 @@ public struct VaryKey: Sendable, Hashable {
     return names
   }
 
-  /// Whether a request has the value of a field. A missing field matches only a missing field.
+  /// Whether a request has the stored value of a field. A missing field matches only a missing field.
   private static func isEqual(
     _ request: RequestHead, to field: Field, credentialDigest: (String) -> String
   ) -> Bool {
