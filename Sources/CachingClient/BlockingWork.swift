@@ -6,7 +6,7 @@ import Dispatch
 package func onBlockingThread<Result: Sendable>(_ work: @escaping @Sendable () -> Result) async -> Result {
   await withCheckedContinuation { continuation in
     // Each call has its own serial queue, so that calls do not wait for each other. Dispatch runs these queues on
-    // other threads than tasks, and limits them only beyond some hundred blocked threads.
+    // threads that run no tasks, up to some hundred of them.
     DispatchQueue(label: "LMDBURLCache.blocking-work").async { continuation.resume(returning: work()) }
   }
 }

@@ -15,7 +15,7 @@ package struct RequestExplanation: Sendable {
     case complete(HTTPFields)
     /// The origin sends a response, which is stored if that is permitted.
     case fetch(staleOnError: StaleOnError?)
-    /// The request goes past the cache.
+    /// The request bypasses the cache.
     case bypass
   }
 

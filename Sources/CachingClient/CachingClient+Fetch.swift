@@ -143,7 +143,7 @@ extension CachingClient {
     return Arrival(response: response, requestTime: requestTime, responseTime: clock())
   }
 
-  /// Handles a final head, unless it updated or completed a stored response.
+  /// Delivers a response that neither updated nor completed a stored response, and stores it if permitted.
   private func receive(_ arrival: Arrival, _ plan: Plan, in fetch: InFlightFetch<Storage.Entry>) async {
     let incoming = arrival.response
     let status = incoming.head.status
@@ -158,12 +158,12 @@ extension CachingClient {
       fetch.resolve(.failed(.status(status)))
       return
     }
-    let judged = plan.request.overrides.applied(to: incoming.head)
+    let head = plan.request.overrides.applied(to: incoming.head)
     if plan.request.head.method == "HEAD" {
-      await freshen(by: judged, arrival, plan, in: fetch)
+      await freshen(by: head, arrival, plan, in: fetch)
       return passThrough(incoming, plan, refused: .headOnlyUpdates, in: fetch)
     }
-    switch decideStorage(judged, arrival, plan.request, sentAs: plan.outgoing.head) {
+    switch decideStorage(head, arrival, plan.request, sentAs: plan.outgoing.head) {
     case .refuse(let rule):
       counters.refuse(rule)
       // The request's no-store does not make the stored response outdated.
@@ -184,10 +184,10 @@ extension CachingClient {
     fetch.resolve(.notShareable)
   }
 
-  /// Records whether responses to the plan's key can be shared.
+  /// Records whether responses for the plan's key can be shared.
   ///
-  /// A server error (5xx) or 429 does not disable coalescing: it says nothing about other responses, and an overloaded
-  /// server needs coalescing most.
+  /// A server error (5xx) or a 429 does not disable coalescing. It says nothing about later responses, and an
+  /// overloaded server needs coalescing most.
   func recordShareability(_ isShareable: Bool, _ plan: Plan, status: Int) {
     guard plan.request.isShareable, isShareable || status < 500 && status != 429 else { return }
     inFlightFetches.recordShareability(plan.key, isShareable: isShareable, now: clock())
@@ -204,9 +204,9 @@ extension CachingClient {
     fetch.resolve(.failed(.unreachable))
   }
 
-  /// Removes the stored response if the new one supersedes it but cannot be stored.
+  /// Removes the stored response if a new one supersedes it that cannot be stored.
   ///
-  /// Otherwise the outdated response would be served again.
+  /// Otherwise later requests would receive the outdated response.
   func dropOutdated(_ plan: Plan, status: Int) async {
     guard let entry = plan.entry else { return }
     // A 206 does not replace the complete response. Errors other than 404 and 410 do not concern the resource.

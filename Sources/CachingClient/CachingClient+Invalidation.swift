@@ -33,15 +33,15 @@ extension CachingClient {
     let keys = urls.compactMap { RequestKey(url: $0, partition: request.partition) }
     var revokesPermits = false
     for key in keys where inFlightFetches.revokePermits(key, sparing: spared) { revokesPermits = true }
-    // The groups of a response are known only when its head has come. So all fetches from that origin lose their
-    // permits, in all partitions.
+    // The groups of a response are known only when its head has arrived. So revoke the permits of all fetches from that
+    // origin, in all partitions.
     let scopes = targets.groups.compactMap { RemovalScope.group($0, ofOrigin: request.head.url) }
     if let scope = scopes.first { inFlightFetches.revokePermits(sparing: spared) { scope.mayCover($0) } }
     let invalidation = StorageInvalidation(
       urls: urls, keys: keys, groups: targets.groups, scopes: scopes, origin: targets.origin,
       revokesPermits: revokesPermits)
-    // The removals up to the spared fetch's token do not cover its response, nor do the removals made here. So advance
-    // the token past them.
+    // A response is covered by the removals after its fetch's token. The removals made here must not cover the response
+    // of the spared fetch, so advance its token past them.
     let permit = spared.flatMap { $0.permit.isRevoked ? nil : $0.permit }
     let known = permit?.token ?? storage.removalToken
     var token = known
@@ -55,7 +55,8 @@ extension CachingClient {
   /// that was requested before the purge could be stored after it.
   ///
   /// - Parameters:
-  ///   - isSoft: Whether for a soft purge, so that the fetches may still serve a stored response if the origin fails.
+  ///   - isSoft: Whether a soft purge is the reason. The fetches may then still serve a stored response if the origin
+  ///     fails.
   ///   - matches: Returns whether to revoke the permit for a cache key. The default is all keys.
   public func revokeStorePermits(isSoft: Bool = false, where matches: (RequestKey) -> Bool = { _ in true }) {
     inFlightFetches.revokePermits(isSoft: isSoft, where: matches)

@@ -7,12 +7,12 @@ extension CachingClient {
   /// - Returns: `false` if the two cannot be combined, so that the complete response must be requested.
   func complete(by arrival: Arrival, _ plan: Plan, in fetch: InFlightFetch<Storage.Entry>) async throws -> Bool {
     guard arrival.response.head.status == 206, let entry = plan.entry else { return false }
-    let judged = plan.request.overrides.applied(to: arrival.response.head)
-    guard case .store(var part) = decideStorage(judged, arrival, plan.request, sentAs: plan.outgoing.head) else {
+    let head = plan.request.overrides.applied(to: arrival.response.head)
+    guard case .store(var part) = decideStorage(head, arrival, plan.request, sentAs: plan.outgoing.head) else {
       return false
     }
 
-    // A body that is too large to store is not combined in memory. The complete response is then streamed instead.
+    // Do not combine a body in memory that is too large to store. The complete response is then requested and streamed.
     let limit = maximumBodyByteCount
     guard arrival.response.declaredByteCount(for: plan.request).refusal(limit: limit) == nil else { return false }
     do {
@@ -23,25 +23,26 @@ extension CachingClient {
     try Task.checkCancellation()
     guard let combined = combine(part, with: entry) else { return false }
 
-    // Decide before storing: the response is made from this object, not from the stored one.
+    // Prepare the response before storing, from this object instead of the stored one.
     let shared = combined.response
     let decision = Reuse.decideResponse(request: plan.request.head, stored: shared, now: clock(), rule: plan.rule)
     let content = BufferedContent(bytes: shared.body)
-    guard let shape = PreparedResponse(decision, of: shared, for: plan.request, body: content) else { return false }
-    let isStored = await finish(combined, plan, in: fetch)
+    guard let prepared = PreparedResponse(decision, of: shared, for: plan.request, body: content) else { return false }
+    let isStored = await finish(storing: combined, plan, in: fetch)
     fetch.deliver(
       .success(
         Response(
-          status: shape.status, body: shape.body, source: .network, age: shape.age, reason: shape.rule, entry: nil,
-          content: .given(shape.kind.fields(of: shared, age: shape.age)),
+          status: prepared.status, body: prepared.body, source: .network, age: prepared.age, reason: prepared.rule,
+          entry: nil,
+          content: .given(prepared.form.fields(of: shared, age: prepared.age)),
           cacheStatus: forwardStatus(plan.forward, status: 206, isStored: isStored))))
     return true
   }
 
   /// Returns the response to store after a partial response has arrived (RFC 9111 section 3.4).
   ///
-  /// This is the partial response itself, or its combination with the stored response. `nil` means that the stored
-  /// response stays unchanged.
+  /// This is the partial response itself, or its combination with the stored response. `nil` if the combination is too
+  /// large; the stored response then stays unchanged.
   func combine(_ part: ProposedResponse, with stored: Storage.Entry) -> ProposedResponse? {
     let combination = PartialContent.combine(
       fields: part.fields, freshness: part.freshness, byteCount: part.body.count, stored: stored)

@@ -2,15 +2,15 @@ import FoundationEssentials
 import HTTPCaching
 
 extension CachingClient {
-  /// Returns the response that a decision selects; `nil` if the origin must be asked.
+  /// Returns the response that a decision selects; `nil` if the decision requires the origin.
   ///
-  /// Its fields are built when they are read.
+  /// The response's fields are built when they are read.
   func response(
     to request: ClientRequest, by decision: ReuseDecision, from entry: Storage.Entry, now: Date
   ) -> Response? {
     if case .gatewayTimeout(let rule) = decision { return unavailable(rule) }
-    let shape = PreparedResponse(decision, of: entry, for: request, body: content(of: entry, for: request))
-    guard let shape else { return nil }
+    let prepared = PreparedResponse(decision, of: entry, for: request, body: content(of: entry, for: request))
+    guard let prepared else { return nil }
     let isStale =
       switch decision {
       case .serve: false
@@ -18,19 +18,20 @@ extension CachingClient {
       default: !entry.freshness.isFresh(at: now)
       }
     return Response(
-      status: shape.status, body: shape.body, source: isStale ? .staleStore : .store, age: shape.age,
-      reason: shape.rule, entry: entry, content: .entry(shape.kind), cacheStatus: hitStatus(entry.freshness, now))
+      status: prepared.status, body: prepared.body, source: isStale ? .staleStore : .store, age: prepared.age,
+      reason: prepared.rule, entry: entry, content: .entry(prepared.form), cacheStatus: hitStatus(entry.freshness, now))
   }
 
   /// Returns the response from an entry that the origin validated, with the fields and freshness that the 304 updated.
-  func revalidatedResponse(_ plan: Plan, from view: FreshenedResponse<Storage.Entry>, _ rule: Rule) -> Response? {
+  func revalidatedResponse(_ plan: Plan, from freshened: FreshenedResponse<Storage.Entry>, _ rule: Rule) -> Response? {
     let request = plan.request
-    let decision = Reuse.decideResponse(request: request.head, stored: view, now: clock(), rule: rule)
-    let shape = PreparedResponse(decision, of: view, for: request, body: content(of: view.base, for: request))
-    guard let shape else { return nil }
+    let decision = Reuse.decideResponse(request: request.head, stored: freshened, now: clock(), rule: rule)
+    let prepared = PreparedResponse(
+      decision, of: freshened, for: request, body: content(of: freshened.base, for: request))
+    guard let prepared else { return nil }
     return Response(
-      status: shape.status, body: shape.body, source: .revalidated, age: shape.age, reason: shape.rule,
-      entry: view.base, content: .given(shape.kind.fields(of: view, age: shape.age)),
+      status: prepared.status, body: prepared.body, source: .revalidated, age: prepared.age, reason: prepared.rule,
+      entry: freshened.base, content: .given(prepared.form.fields(of: freshened, age: prepared.age)),
       cacheStatus: forwardStatus(plan.forward, status: 304, isStored: true))
   }
 
@@ -45,19 +46,20 @@ extension CachingClient {
       !fetch.permit.isRemoved
     else { return nil }
     let decision = Reuse.decideResponse(request: plan.request.head, stored: entry, now: now, rule: permission.rule)
-    let shape = PreparedResponse(decision, of: entry, for: plan.request, body: content(of: entry, for: plan.request))
-    guard let shape else { return nil }
+    let prepared = PreparedResponse(decision, of: entry, for: plan.request, body: content(of: entry, for: plan.request))
+    guard let prepared else { return nil }
     counters.staleServed.count()
     let status: Int? = if case .status(let status) = failure { status } else { nil }
     return Response(
-      status: shape.status, body: shape.body, source: .staleOnError, age: shape.age, reason: shape.rule, entry: entry,
-      content: .entry(shape.kind), cacheStatus: forwardStatus(plan.forward, status: status, isStored: false))
+      status: prepared.status, body: prepared.body, source: .staleOnError, age: prepared.age, reason: prepared.rule,
+      entry: entry,
+      content: .entry(prepared.form), cacheStatus: forwardStatus(plan.forward, status: status, isStored: false))
   }
 
   /// Returns how a request may use the response to an identical request; `nil` if it may not.
   ///
-  /// The decision is for the time at which both the head and the request had arrived. So a response is not fetched
-  /// again because its body took longer than its freshness lifetime.
+  /// The decision is for the time at which both the head and the request had arrived. Otherwise a response whose body
+  /// took longer than its freshness lifetime would be fetched again.
   ///
   /// - Parameter requestedAt: The time at which the request began to wait.
   func decideSharing(_ shared: CacheableResponse, _ request: ClientRequest, requestedAt: Date) -> ReuseDecision? {
@@ -70,12 +72,12 @@ extension CachingClient {
   func coalescedResponse(_ plan: Plan, from shared: CacheableResponse, requestedAt: Date) -> Response? {
     let request = plan.request
     guard let decision = decideSharing(shared, request, requestedAt: requestedAt),
-      let shape = PreparedResponse(decision, of: shared, for: request, body: BufferedContent(bytes: shared.body))
+      let prepared = PreparedResponse(decision, of: shared, for: request, body: BufferedContent(bytes: shared.body))
     else { return nil }
     let age = shared.freshness.wholeAge(at: clock())
     return Response(
-      status: shape.status, body: shape.body, source: .coalesced, age: age, reason: .collapsed, entry: nil,
-      content: .given(shape.kind.fields(of: shared, age: age)),
+      status: prepared.status, body: prepared.body, source: .coalesced, age: age, reason: .collapsed, entry: nil,
+      content: .given(prepared.form.fields(of: shared, age: age)),
       cacheStatus: forwardStatus(plan.forward, isStored: true, isCollapsed: true))
   }
 
@@ -92,7 +94,7 @@ extension CachingClient {
 
   /// Returns the 504 for a request that forbids the network.
   ///
-  /// It has no Cache-Status, because the cache generates it (RFC 9211 section 2).
+  /// It has no Cache-Status, because the cache generates the response (RFC 9211 section 2).
   func unavailable(_ rule: Rule) -> Response {
     Response(
       status: 504, body: .empty, source: .unavailable, age: 0, reason: rule, entry: nil,

@@ -21,19 +21,19 @@ extension CachingClient {
       responseTime: arrival.responseTime, options: options)
     switch freshening {
     case .update(let fields, let freshness, let rule):
-      let view = FreshenedResponse(
+      let freshened = FreshenedResponse(
         base: entry, fields: fields, freshness: overrides.applied(to: freshness, status: entry.status))
-      return await serve(view, rule, plan, in: fetch) {
+      return await serve(freshened, rule, plan, in: fetch) {
         guard !fetch.permit.isRevoked else { return }
         storage.update(
-          entry, fields: fieldsToStore(view.fields), freshness: view.freshness, askedAt: fetch.permit.token,
+          entry, fields: fieldsToStore(freshened.fields), freshness: freshened.freshness, askedAt: fetch.permit.token,
           for: plan.request)
         await removeIfRevoked(plan, fetch)
       }
     case .updateAndRemove(let fields, let freshness, let rule):
-      // A response that must not be stored must not be shared with the followers either.
-      let view = FreshenedResponse(base: entry, fields: fields, freshness: freshness)
-      return await serve(view, rule, plan, in: fetch, isForOthers: false) {
+      // A response that must not be stored must not be shared with followers either.
+      let freshened = FreshenedResponse(base: entry, fields: fields, freshness: freshness)
+      return await serve(freshened, rule, plan, in: fetch, isForOthers: false) {
         await storage.remove(entry, for: plan.request)
       }
     case .reuseUnchanged(let rule):
@@ -53,13 +53,13 @@ extension CachingClient {
 
   /// Serves a validated response. The store is updated before the leader and the followers resume.
   private func serve(
-    _ view: FreshenedResponse<Storage.Entry>, _ rule: Rule, _ plan: Plan, in fetch: InFlightFetch<Storage.Entry>,
+    _ freshened: FreshenedResponse<Storage.Entry>, _ rule: Rule, _ plan: Plan, in fetch: InFlightFetch<Storage.Entry>,
     isForOthers: Bool = true, updatingStore: () async -> Void
   ) async -> Confirmation {
-    guard let response = revalidatedResponse(plan, from: view, rule) else { return .fetchUnconditionally }
+    guard let response = revalidatedResponse(plan, from: freshened, rule) else { return .fetchUnconditionally }
     counters.revalidations.count()
     await updatingStore()
-    let shared = isForOthers ? share(view, plan) : nil
+    let shared = isForOthers ? share(freshened, plan) : nil
     let isShareable =
       shared.map { decideSharing($0, plan.request, requestedAt: $0.freshness.responseTime) != nil } ?? false
     recordShareability(isShareable, plan, status: response.status)
@@ -73,13 +73,15 @@ extension CachingClient {
   }
 
   /// Returns the validated response for the followers. Its body is empty if the request reads bodies in pieces.
-  private func share(_ view: FreshenedResponse<Storage.Entry>, _ plan: Plan) -> CacheableResponse {
+  private func share(_ freshened: FreshenedResponse<Storage.Entry>, _ plan: Plan) -> CacheableResponse {
     // The entry matched this request, so the request's fields are the Vary key.
     let vary = VaryKey(
-      request: plan.request.head, response: view.fields, options: options, credentialDigest: storage.credentialDigest)
-    let body = plan.request.readsBodyInPieces ? Data() : storage.body(of: view.base)
+      request: plan.request.head, response: freshened.fields, options: options,
+      credentialDigest: storage.credentialDigest)
+    let body = plan.request.readsBodyInPieces ? Data() : storage.body(of: freshened.base)
     return CacheableResponse(
-      status: view.status, fields: fieldsToStore(view.fields), body: body, freshness: view.freshness, vary: vary)
+      status: freshened.status, fields: fieldsToStore(freshened.fields), body: body, freshness: freshened.freshness,
+      vary: vary)
   }
 
   /// Updates the stored response to GET from the response to a HEAD, or marks it stale (RFC 9111 section 4.3.5).
@@ -104,7 +106,7 @@ extension CachingClient {
 
   /// Removes the stored response again if the permit was revoked while the store was being changed.
   ///
-  /// Not after a soft purge: the storage compares the token, and the response is stale.
+  /// A soft purge needs no removal: the storage compares the token, and the response is stale.
   func removeIfRevoked(_ plan: Plan, _ fetch: InFlightFetch<Storage.Entry>) async {
     guard fetch.permit.isRemoved else { return }
     var token = storage.removalToken

@@ -41,10 +41,10 @@ extension CachingClient {
     _ incoming: IncomingResponse, as proposal: ProposedResponse, _ plan: Plan, in fetch: InFlightFetch<Storage.Entry>
   ) async {
     let arrival = proposal.freshness.responseTime
-    let announced = incoming.declaredByteCount(for: plan.request)
-    if let refusal = announced.refusal(limit: maximumBodyByteCount) {
+    let declared = incoming.declaredByteCount(for: plan.request)
+    if let refusal = declared.refusal(limit: maximumBodyByteCount) {
       counters.refuse(refusal)
-      // After a malformed length the stored response stays, because it may still be served on error.
+      // Keep the stored response after a malformed length, because it may still be served on error.
       if refusal == .bodyTooLarge { await dropOutdated(plan, status: proposal.status) }
       return passThrough(incoming, plan, refused: refusal, in: fetch)
     }
@@ -60,14 +60,14 @@ extension CachingClient {
     let age = proposal.freshness.wholeAge(at: clock())
 
     if let bytes = incoming.body.bytes {
-      guard bytes.count <= maximumBodyByteCount, announced.allows(bytes.count) else {
+      guard bytes.count <= maximumBodyByteCount, declared.allows(bytes.count) else {
         let refusal: Rule = bytes.count > maximumBodyByteCount ? .bodyTooLarge : .incompleteBody
         counters.refuse(refusal)
         if refusal == .bodyTooLarge { await dropOutdated(plan, status: proposal.status) }
         return passThrough(incoming, plan, refused: refusal, in: fetch)
       }
       counters.activity.add(bytes.count, .originBytes)
-      let isStored = await finish(proposal, body: bytes, plan, in: fetch)
+      let isStored = await finish(storing: proposal, body: bytes, plan, in: fetch)
       return fetch.deliver(
         .success(networkResponse(incoming, body: incoming.body, plan.rule, plan.forward, isStored: isStored, age: age)))
     }
@@ -76,12 +76,12 @@ extension CachingClient {
     let pipe = BodyPipe(whenAbandoned: { [weak fetch] in fetch?.leaderDidCancel() })
     fetch.deliver(
       .success(networkResponse(incoming, body: pipe.makeBody(), plan.rule, plan.forward, isStored: true, age: age)))
-    await streamBody(incoming.body, into: pipe, announced, proposal, plan, in: fetch)
+    await streamBody(incoming.body, into: pipe, declared, proposal, plan, in: fetch)
   }
 
   /// Passes the chunks from the transport to the caller, and collects them for the store up to the limit.
   private func streamBody(
-    _ body: ResponseBody, into pipe: BodyPipe, _ announced: DeclaredLength, _ proposal: ProposedResponse, _ plan: Plan,
+    _ body: ResponseBody, into pipe: BodyPipe, _ declared: DeclaredLength, _ proposal: ProposedResponse, _ plan: Plan,
     in fetch: InFlightFetch<Storage.Entry>
   ) async {
     var collector = BodyCollector(limit: maximumBodyByteCount)
@@ -105,7 +105,7 @@ extension CachingClient {
       }
       // Some sequences end without an error when their task is cancelled. The body is then incomplete.
       try Task.checkCancellation()
-      try announced.check(received)
+      try declared.check(received)
     } catch {
       if isCollecting { counters.refuse(.incompleteBody) }
       inFlightFetches.finish(fetch)
@@ -113,29 +113,29 @@ extension CachingClient {
       return fetch.resolve(.failed(.unreachable))
     }
     guard isCollecting else { return pipe.finish() }
-    guard announced.allows(received) else {
+    guard declared.allows(received) else {
       counters.refuse(.incompleteBody)
       inFlightFetches.finish(fetch)
       fetch.resolve(.notShareable)
       return pipe.finish()
     }
     // Store the response before the caller's body ends, so that the caller's next request finds it.
-    _ = await finish(proposal, body: collector.joined(), plan, in: fetch)
+    _ = await finish(storing: proposal, body: collector.joined(), plan, in: fetch)
     pipe.finish()
   }
 
-  /// Ends a fetch whose body has arrived.
+  /// Ends a fetch whose body has arrived: stores the response and passes it to the followers.
   ///
-  /// An incomplete response is combined with the stored one. That is looked up again, because another fetch may have
-  /// extended it in the meantime.
+  /// An incomplete response is combined with the stored one. The stored response is looked up again, because another
+  /// fetch may have extended it in the meantime.
   ///
   /// - Returns: Whether the response is stored, or will be unless the caller's hook refuses it.
   private func finish(
-    _ proposal: ProposedResponse, body: Data, _ plan: Plan, in fetch: InFlightFetch<Storage.Entry>
+    storing proposal: ProposedResponse, body: Data, _ plan: Plan, in fetch: InFlightFetch<Storage.Entry>
   ) async -> Bool {
     var proposal = proposal
     proposal.body = body
-    if proposal.freshness.flags.contains(.incomplete), let stored = storage.lookup(plan.request.withBodyAtHand) {
+    if proposal.freshness.flags.contains(.incomplete), let stored = storage.lookup(plan.request.withBodyInMemory) {
       guard let combined = combine(proposal, with: stored) else {
         inFlightFetches.finish(fetch)
         fetch.resolve(.notShareable)
@@ -143,12 +143,12 @@ extension CachingClient {
       }
       proposal = combined
     }
-    return await finish(proposal, plan, in: fetch)
+    return await finish(storing: proposal, plan, in: fetch)
   }
 
   /// Returns the fields to store. A shared cache leaves out Set-Cookie (RFC 9111 section 7.3).
   ///
-  /// The cookie is for the user who sent the request, and only that response keeps it.
+  /// The cookie is for the user who sent the request. Only the response to that user has it.
   func fieldsToStore(_ fields: HTTPFields) -> HTTPFields {
     guard options.mode == .shared else { return fields }
     var fields = fields
@@ -162,7 +162,9 @@ extension CachingClient {
   /// If the caller has a hook, the followers receive the response before the hook decides.
   ///
   /// - Returns: Whether the response is stored, or will be unless the hook refuses it.
-  func finish(_ proposal: ProposedResponse, _ plan: Plan, in fetch: InFlightFetch<Storage.Entry>) async -> Bool {
+  func finish(
+    storing proposal: ProposedResponse, _ plan: Plan, in fetch: InFlightFetch<Storage.Entry>
+  ) async -> Bool {
     guard let willStore = plan.request.willStore else {
       let outcome = storeProposal(proposal, plan, in: fetch)
       if case .invalidatedInFlight(whileStoring: true) = outcome { await removeIfRevoked(plan, fetch) }
@@ -209,7 +211,7 @@ extension CachingClient {
       return .invalidatedInFlight(whileStoring: false)
     }
     storage.store(proposal, for: plan.request)
-    // A response that a soft purge has covered meanwhile is stored under an older token, and so is stale.
+    // If a soft purge has covered the response in the meantime, its older token makes it stale in the storage.
     guard !fetch.permit.isRemoved else {
       counters.refuse(.invalidatedInFlight)
       return .invalidatedInFlight(whileStoring: true)

@@ -166,7 +166,7 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
         return try await forward(request, over: transport, because: rule)
       case .fetch(let made): plan = made
       }
-      // The caller may have completed the request since its lookup.
+      // The caller may have changed members of the request since its lookup.
       plan.request = request
       guard !isUnshared, request.isShareable else {
         return try await lead(inFlightFetches.startUnshared(plan.key), plan, over: transport, until: deadline)
@@ -176,7 +176,7 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
       switch inFlightFetches.joinOrLead(key, endedCount: plan.endedFetchCount, now: clock()) {
       case .lead(let fetch): return try await lead(fetch, plan, over: transport, until: deadline)
       case .lookAgain:
-        // On a very busy server fetches may end faster than this request looks up: it then risks one fetch too many.
+        // Under heavy load, a fetch may end during each lookup. After some repetitions, fetch without coalescing.
         repetitionCount += 1
         isUnshared = repetitionCount >= 8
       case .follow(let fetch):
@@ -185,8 +185,8 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
         case .response(let response): return response
         case .fetchIndependently: isUnshared = true
         case .leaderFailed:
-          // One follower takes over. If it fails too, the others fetch at once: one after another they would wait for
-          // one time-out each.
+          // One follower takes over. If it fails too, the others fetch at once. Otherwise each would wait for the
+          // timeouts of all before it.
           failureCount += 1
           isUnshared = failureCount >= 2
         case .lookAgain: continue

@@ -32,8 +32,8 @@ public struct ClientRequest: Sendable {
   /// A hook that decides how a complete response is stored.
   ///
   /// The hook calls its second argument with the proposal to store, or with `nil` to store nothing. It can do so at any
-  /// time and on any thread. If it releases that argument without a call, nothing is stored. The hook must return at
-  /// once, because the end of the caller's body waits for it.
+  /// time and on any thread. If the hook releases the argument without a call, nothing is stored. The hook must return
+  /// at once, because the end of the caller's body waits for it.
   public typealias StorageHook =
     @Sendable (
       _ proposal: ProposedResponse, _ answer: @escaping @Sendable (ProposedResponse?) -> Void
@@ -99,7 +99,7 @@ extension ClientRequest {
     (head.method == "GET" || head.method == "HEAD") && body == nil && !head.namesOtherHost
   }
 
-  /// The rule why a request that is not answerable from the store bypasses it.
+  /// The reason to report for a request that is not answerable from the store.
   var reasonToForward: Rule {
     guard head.method == "GET" || head.method == "HEAD" else { return .writeThrough }
     return body == nil ? .otherHost : .requestWithContent
@@ -132,18 +132,19 @@ extension ClientRequest {
     var request = self
     request.policy = .useProtocolCachePolicy
     request.head.method = "GET"
-    for name in Self.fieldsOfOneUse { request.head.fields.remove(name) }
+    for name in Self.conditionalFields { request.head.fields.remove(name) }
     return request
   }
 
-  /// The same request, for a lookup that needs the body in memory to combine it with another.
-  var withBodyAtHand: ClientRequest {
+  /// The same request, for a lookup that reads the body into memory.
+  var withBodyInMemory: ClientRequest {
     var request = self
     request.readsBodyInPieces = false
     return request
   }
 
-  private static let fieldsOfOneUse = [
+  /// The fields with ranges, conditions and cache directives, which apply to one request only.
+  private static let conditionalFields = [
     "Range", "If-Range", "If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since", "Cache-Control",
     "Pragma",
   ]

@@ -98,7 +98,7 @@ public struct ClientResponse<Entry: StoredResponseMetadata & Sendable>: Sendable
     var fields: HTTPFields
     switch (content, entry) {
     case (.given(let given), _), (.refused(let given, _), _): fields = given
-    case (.entry(let kind), let entry?): fields = kind.fields(of: entry, age: age)
+    case (.entry(let form), let entry?): fields = form.fields(of: entry, age: age)
     case (.entry, nil): preconditionFailure("a response from the store has its entry")
     }
     cacheStatus?.append(to: &fields)

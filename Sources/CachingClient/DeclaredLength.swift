@@ -14,7 +14,7 @@ enum DeclaredLength: Sendable, Hashable {
   func allows(_ byteCount: Int) -> Bool {
     switch self {
     case .unknown: true
-    case .exactly(let announced): announced == byteCount
+    case .exactly(let declared): declared == byteCount
     case .malformed: false
     }
   }
@@ -24,8 +24,8 @@ enum DeclaredLength: Sendable, Hashable {
   /// - Throws: ``CachingClientError/incompleteBody(expectedByteCount:receivedByteCount:)`` if the body ended before the
   ///   declared length.
   func check(_ byteCount: Int) throws {
-    guard case .exactly(let announced) = self, byteCount < announced else { return }
-    throw CachingClientError.incompleteBody(expectedByteCount: announced, receivedByteCount: byteCount)
+    guard case .exactly(let declared) = self, byteCount < declared else { return }
+    throw CachingClientError.incompleteBody(expectedByteCount: declared, receivedByteCount: byteCount)
   }
 
   /// Returns the reason why a response cannot be stored, if the head alone decides that.
@@ -49,12 +49,12 @@ extension IncomingResponse {
     if lacksContent { return .unknown }
     if isContentDecoded, head.fields.contains("Content-Encoding") { return .unknown }
     guard let value = head.fields["Content-Length"] else { return .unknown }
-    var announced: Int?
+    var declared: Int?
     for element in value.utf8.split(separator: UInt8(ascii: ","), omittingEmptySubsequences: false) {
-      guard let count = Self.byteCount(element), announced == nil || announced == count else { return .malformed }
-      announced = count
+      guard let count = Self.byteCount(element), declared == nil || declared == count else { return .malformed }
+      declared = count
     }
-    return announced.map { .exactly($0) } ?? .malformed
+    return declared.map { .exactly($0) } ?? .malformed
   }
 
   /// Returns the number in one Content-Length, which may have spaces and tabs around its digits.
@@ -79,24 +79,24 @@ extension IncomingResponse {
 
   /// Returns the body of a response that is not stored; reading throws if it ends before the declared length.
   func lengthCheckedBody(for request: ClientRequest) -> ResponseBody {
-    guard case .exactly(let announced) = declaredByteCount(for: request) else { return body }
-    if let bytes = body.bytes, bytes.count == announced { return body }
-    return ResponseBody(LengthCheckedChunks(base: body, announced: announced))
+    guard case .exactly(let declared) = declaredByteCount(for: request) else { return body }
+    if let bytes = body.bytes, bytes.count == declared { return body }
+    return ResponseBody(LengthCheckedChunks(base: body, declared: declared))
   }
 }
 
 /// The chunks of a body; throws if the body ends before its declared length.
 private struct LengthCheckedChunks: AsyncSequence, Sendable {
   let base: ResponseBody
-  let announced: Int
+  let declared: Int
 
   func makeAsyncIterator() -> Iterator {
-    Iterator(base: base.makeAsyncIterator(), announced: announced)
+    Iterator(base: base.makeAsyncIterator(), declared: declared)
   }
 
   struct Iterator: AsyncIteratorProtocol {
     var base: ResponseBody.AsyncIterator
-    let announced: Int
+    let declared: Int
     var received = 0
 
     mutating func next() async throws -> Data? {
@@ -104,8 +104,8 @@ private struct LengthCheckedChunks: AsyncSequence, Sendable {
         received += chunk.count
         return chunk
       }
-      guard received >= announced else {
-        throw CachingClientError.incompleteBody(expectedByteCount: announced, receivedByteCount: received)
+      guard received >= declared else {
+        throw CachingClientError.incompleteBody(expectedByteCount: declared, receivedByteCount: received)
       }
       return nil
     }

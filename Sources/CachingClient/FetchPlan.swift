@@ -15,8 +15,11 @@ package struct FetchPlan<Entry: StoredResponseMetadata & Sendable>: Sendable {
   var conditional = HTTPFields()
   /// Whether the request is for the missing range of an incomplete response.
   var isCompletion = false
+  /// Whether `entry` may be served if the origin fails.
   var staleOnError: StaleOnError?
+  /// The rule that requires the origin.
   let rule: Rule
+  /// The reason for the request in Cache-Status.
   let forward: CacheStatus.Forward
   /// An object to retain until the response is stored or dropped.
   var owner: (any AnyObject & Sendable)?

@@ -24,7 +24,7 @@ public final class ForwardedRequest<Storage: ResponseStorage>: Sendable {
   /// The key for which ``expectUnseenResponse()`` prevents storing.
   private let barredKey = Mutex<RequestKey?>(nil)
 
-  /// Creates a request that will be sent.
+  /// Creates a request that bypasses the storage of `client`. Call this before the request is sent.
   public init(_ request: ClientRequest, past client: CachingClient<Storage>) {
     self.client = client
     self.request = request
@@ -96,7 +96,7 @@ public final class ForwardedRequest<Storage: ResponseStorage>: Sendable {
       case (let plan, var proposal)? = reusable(response, because: .writeThrough)
     else { return }
     proposal.body = bytes
-    _ = await client.finish(proposal, plan, in: fetch)
+    _ = await client.finish(storing: proposal, plan, in: fetch)
   }
 
   /// Returns a response to a POST that is stored while the caller reads it; `nil` if it cannot be stored.
@@ -112,9 +112,9 @@ public final class ForwardedRequest<Storage: ResponseStorage>: Sendable {
     guard !response.usedUnseenCredentials else { return nil }
     let arrival = CachingClient<Storage>.Arrival(
       response: response, requestTime: requestTime, responseTime: client.clock())
-    let judgement = client.decideStorage(
+    let decision = client.decideStorage(
       request.overrides.applied(to: response.head), arrival, request, sentAs: request.outgoing().head)
-    guard case .store(let proposal) = judgement, let fetch else { return nil }
+    guard case .store(let proposal) = decision, let fetch else { return nil }
     var get = request
     get.head.method = "GET"
     get.body = nil

@@ -53,7 +53,7 @@ final class InFlightFetches<Entry: StoredResponseMetadata & Sendable>: Sendable 
     let made = makeFetch(key.key, coalescingKey: key)
     return state.withLock { state in
       if let fetch = state.joinable[key], fetch.isOpen { return .follow(fetch) }
-      // A fetch stores its response before it ends. So if the count is unchanged, the lookup was not too early.
+      // A fetch stores its response before it ends. So if the count is unchanged, the lookup missed no response.
       guard ended.load(ordering: .acquiring) == seen else { return .lookAgain }
       state.add(made)
       return .lead(made)
@@ -133,7 +133,7 @@ final class InFlightFetches<Entry: StoredResponseMetadata & Sendable>: Sendable 
 
   /// Revokes the store permits of all fetches for matching keys except one. Later requests do not join them.
   ///
-  /// - Parameter isSoft: Whether because of a soft purge.
+  /// - Parameter isSoft: Whether a soft purge is the reason.
   func revokePermits(
     sparing spared: InFlightFetch<Entry>? = nil, isSoft: Bool = false, where matches: (RequestKey) -> Bool
   ) {

@@ -48,7 +48,7 @@ public struct RequestOverrides: Sendable, Hashable {
       !ignoredQueryParameters.contains(String(parameter.prefix { $0 != "=" }))
     }
     let stripped = beforeFragment[..<mark] + (kept.isEmpty ? "" : "?" + kept.joined(separator: "&"))
-    // A valid URL stays valid without some of its parameters. If parsing fails all the same, the full URL is safe.
+    // A valid URL stays valid without some of its parameters. If parsing fails nevertheless, the full URL is safe.
     return URL(string: String(stripped)) ?? url
   }
 

@@ -72,13 +72,13 @@ enum ResponseForm: Sendable {
 
 /// A response made from a stored response, without its fields, which can be built later.
 struct PreparedResponse {
-  let kind: ResponseForm
+  let form: ResponseForm
   let status: Int
   let body: ResponseBody
   let age: Int
   let rule: Rule
 
-  /// Creates the response that a decision selects; `nil` if the origin must be asked.
+  /// Creates the response that a decision selects; `nil` if the decision requires the origin.
   init?(
     _ decision: ReuseDecision, of stored: some StoredResponseMetadata, for request: ClientRequest,
     body storedBody: some StoredContent
@@ -88,30 +88,30 @@ struct PreparedResponse {
     }
     switch decision {
     case .serve(let age, let rule), .serveStale(let age, _, let rule):
-      self.init(kind: .whole, status: stored.status, body: wholeBody(), age: age, rule: rule)
+      self.init(form: .whole, status: stored.status, body: wholeBody(), age: age, rule: rule)
     case .notModified(let age, _, let rule):
-      self.init(kind: .notModified, status: 304, body: .empty, age: age, rule: rule)
+      self.init(form: .notModified, status: 304, body: .empty, age: age, rule: rule)
     case .unsatisfiableRange(let length, let age, let rule):
-      self.init(kind: .unsatisfiableRange(completeLength: length), status: 416, body: .empty, age: age, rule: rule)
+      self.init(form: .unsatisfiableRange(completeLength: length), status: 416, body: .empty, age: age, rule: rule)
     case .partial(let range, let age, _, let rule):
       // If the transport decoded the stored content, the range counts other bytes than the stored ones. A server may
       // ignore ranges (RFC 9110 section 14.2), so such a request receives the complete response.
       guard !stored.fields.contains("Content-Encoding") else {
         guard !stored.freshness.flags.contains(.incomplete) else { return nil }
-        self.init(kind: .whole, status: stored.status, body: wholeBody(), age: age, rule: rule)
+        self.init(form: .whole, status: stored.status, body: wholeBody(), age: age, rule: rule)
         return
       }
       guard let positions = PartialContent.bodyRange(of: range, in: stored), let part = storedBody.part(positions)
       else {
         return nil
       }
-      self.init(kind: .part(range), status: 206, body: part, age: age, rule: rule)
+      self.init(form: .part(range), status: 206, body: part, age: age, rule: rule)
     case .gatewayTimeout, .revalidate, .fetchMissingRange, .fetch: return nil
     }
   }
 
-  private init(kind: ResponseForm, status: Int, body: ResponseBody, age: Int, rule: Rule) {
-    self.kind = kind
+  private init(form: ResponseForm, status: Int, body: ResponseBody, age: Int, rule: Rule) {
+    self.form = form
     self.status = status
     self.body = body
     self.age = age

@@ -89,7 +89,7 @@ public protocol ResponseStorage: Sendable {
 }
 
 extension ResponseStorage {
-  /// Returns that range of `body(of:)`.
+  /// Returns the range of `body(of:)`.
   public func chunks(of entry: Entry, in range: Range<Int>) -> ResponseBody {
     ResponseBody(body(of: entry).part(range))
   }

@@ -4,11 +4,15 @@ import Synchronization
 /// The right of an in-flight fetch to store its response.
 ///
 /// A removal or an invalidation during the fetch revokes the permit, because the origin may have sent the response
-/// before it (RFC 9111 section 4.4). A soft purge revokes it as well: what is stored stays stale. The caching client calls ``revoke()`` for its own removals and invalidations. The
-/// storage finds the removals of other caches and processes by comparing the permit's removal token with its removals.
+/// before it (RFC 9111 section 4.4). A soft purge revokes the permit too, but does not require the removal of stored
+/// responses (``isRemoved``).
+///
+/// The caching client calls ``revoke(isSoft:)`` for its own removals and invalidations. The storage finds the removals
+/// of other caches and processes by comparing the permit's removal token with its removals.
 final class StorePermit: Sendable {
-  private let isMarked = Atomic<Bool>(false)
-  private let isMarkedAsRemoved = Atomic<Bool>(false)
+  private let revokedFlag = Atomic<Bool>(false)
+  /// Set with `revokedFlag`, unless only soft purges have revoked the permit.
+  private let removedFlag = Atomic<Bool>(false)
   private let lastToken: Atomic<RemovalToken>
   private let effectOfRemovals: @Sendable (inout RemovalToken) -> RemovalEffect
 
@@ -31,15 +35,16 @@ final class StorePermit: Sendable {
     return isKnownRevoked
   }
 
-  /// Whether a hard removal or an invalidation revoked the permit, so that what was stored before must not be served.
+  /// Whether a hard removal or an invalidation revoked the permit, so that the stored response must not be served.
   ///
-  /// After a soft purge it may be served as stale. This asks the storage for new removals.
+  /// False after a soft purge: the stored response may be served as stale. This asks the storage for new removals.
   var isRemoved: Bool {
     if isKnownRemoved { return true }
     update()
     return isKnownRemoved
   }
 
+  /// Asks the storage for removals since the token.
   private func update() {
     let known = token
     var token = known
@@ -51,16 +56,16 @@ final class StorePermit: Sendable {
   }
 
   /// Whether the permit is known to be revoked, without asking the storage.
-  var isKnownRevoked: Bool { isMarked.load(ordering: .acquiring) }
+  var isKnownRevoked: Bool { revokedFlag.load(ordering: .acquiring) }
 
-  private var isKnownRemoved: Bool { isMarkedAsRemoved.load(ordering: .acquiring) }
+  private var isKnownRemoved: Bool { removedFlag.load(ordering: .acquiring) }
 
   /// Revokes the permit.
   ///
-  /// - Parameter isSoft: Whether because of a soft purge.
+  /// - Parameter isSoft: Whether a soft purge is the reason.
   func revoke(isSoft: Bool = false) {
-    if !isSoft { isMarkedAsRemoved.store(true, ordering: .releasing) }
-    isMarked.store(true, ordering: .releasing)
+    if !isSoft { removedFlag.store(true, ordering: .releasing) }
+    revokedFlag.store(true, ordering: .releasing)
   }
 
   /// Records that no removal between two tokens covers the fetch.

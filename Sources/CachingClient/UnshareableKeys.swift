@@ -24,7 +24,7 @@ struct UnshareableKeys {
     let key = key.spreadingDigest
     if ends.count >= Self.maximumCount, ends[key] == nil {
       ends = ends.filter { $0.value > now }
-      // A key that is removed early costs one request a wait.
+      // If a key is removed early, one request waits in vain.
       if ends.count >= Self.maximumCount { ends.remove(at: ends.startIndex) }
     }
     ends[key] = now + Self.seconds
