@@ -3,11 +3,11 @@ import Glibc
 
 /// The functions that libcurl calls on the I/O thread, within the thread's own calls.
 ///
-/// No callback calls libcurl, except for information and options of its own transfer, and none resumes a task. Both
-/// happen after libcurl's call has returned.
+/// A callback calls libcurl only for information and options of its own transfer. It does not resume tasks, which the
+/// I/O thread does after libcurl's call has returned.
 enum Callbacks {
   private static func transfer(_ pointer: UnsafeMutableRawPointer?) -> Transfer {
-    // Set with the handle. The pool retains the transfer while libcurl has it.
+    // The pointer was set with the handle. The pool retains the transfer while libcurl has it.
     Unmanaged<Transfer>.fromOpaque(pointer!).takeUnretainedValue()
   }
 
@@ -34,7 +34,9 @@ enum Callbacks {
     }
   }
 
-  /// The callback for `CURLOPT_OPENSOCKETFUNCTION`. With libcurl's own, child processes would inherit the descriptor.
+  /// The callback for `CURLOPT_OPENSOCKETFUNCTION`.
+  ///
+  /// Sockets that libcurl opens itself would be inherited by child processes.
   static let openSocket: curl_opensocket_callback = { user, _, address in
     guard let address = address?.pointee else { return -1 }
     let descriptor = socket(
@@ -83,7 +85,7 @@ struct ConnectionEnds: Hashable {
 
 /// The sockets of a pool's connections, by their addresses and ports. Only the I/O thread uses it.
 ///
-/// libcurl does not report the socket of an existing connection before using it.
+/// Before libcurl reuses a connection, it reports its addresses and ports, but not its socket.
 struct KnownConnections {
   private var descriptors: [ConnectionEnds: CInt] = [:]
   private var ends: [CInt: ConnectionEnds] = [:]
@@ -106,7 +108,7 @@ struct KnownConnections {
 
   /// Whether an idle connection has no unread bytes.
   ///
-  /// Unrequested bytes would be taken for the response to the next request.
+  /// Such bytes belong to no request, and would be taken for the response to the next one.
   func isSilent(_ connection: ConnectionEnds) -> Bool {
     guard let descriptor = descriptors[connection] else { return false }
     var state = pollfd(fd: descriptor, events: CShort(POLLIN), revents: 0)

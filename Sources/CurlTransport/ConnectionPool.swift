@@ -30,13 +30,15 @@ final class ConnectionPool: @unchecked Sendable {
   private var timeoutCheck = MonotonicTime.never
   /// The time at which the transfers of ``held`` are published.
   private var publication = MonotonicTime.never
-  /// The time at which libcurl examines connections in progress.
+  /// The time at which libcurl is called to examine connections in progress; see ``nudgeInterval``.
   private var nudge = MonotonicTime.never
   private var connectingCount = 0
   private var hasLostConnectingSocket = false
-  /// The time at which all connections are closed, because none was used.
+  /// The time at which all connections are closed, because no transfer has used any.
   private var closing = MonotonicTime.never
 
+  /// The time between calls of libcurl while it connects.
+  ///
   /// Some versions of libcurl try the next address of a host only when they are called, but do not request the call.
   private static let nudgeInterval = Duration.milliseconds(250)
 
@@ -61,7 +63,7 @@ final class ConnectionPool: @unchecked Sendable {
     startWaiting()
   }
 
-  /// Cancels a transfer without reporting it, because its waiting task already knows.
+  /// Cancels a transfer without reporting an error, because its waiting task has received one already.
   func cancel(_ transfer: Transfer) {
     switch transfer.phase {
     case .ended: break
@@ -77,7 +79,7 @@ final class ConnectionPool: @unchecked Sendable {
   }
 
   /// Resumes receiving of a paused transfer.
-  func readOn(_ transfer: Transfer) {
+  func resumeReceiving(_ transfer: Transfer) {
     guard transfer.phase == .active, transfer.isPaused, let handle = transfer.handle else { return }
     transfer.isPaused = false
     transfer.lastActivity = clock.now
@@ -162,7 +164,7 @@ final class ConnectionPool: @unchecked Sendable {
         if held.isEmpty { publication = clock.now.advanced(by: Transfer.holdingTime) }
         held.append(transfer)
       case .none where transfer.publish():
-        readOn(transfer)
+        resumeReceiving(transfer)
         goesOn = true
       case .none: break
       }
@@ -223,7 +225,7 @@ final class ConnectionPool: @unchecked Sendable {
   /// Ends a transfer that has left the queue but could not be started.
   private func abandon(_ transfer: Transfer) {
     transfer.phase = .ended
-    queues.freePlace(of: transfer)
+    queues.releaseCapacity(of: transfer)
     transfer.exchange.fail(CurlTransportError(.unavailable, "libcurl has no memory or descriptor left"))
   }
 
@@ -254,7 +256,7 @@ final class ConnectionPool: @unchecked Sendable {
   private func end(_ transfer: Transfer) {
     transfer.phase = .ended
     removeFromActive(transfer)
-    queues.freePlace(of: transfer)
+    queues.releaseCapacity(of: transfer)
     if active.isEmpty { closing = clock.now.advanced(by: configuration.idleConnectionTimeout) }
   }
 
@@ -293,7 +295,7 @@ final class ConnectionPool: @unchecked Sendable {
     // Limit the rate of checks, because many transfers may time out shortly after each other.
     timeoutCheck = next == .never ? .never : max(next, now.advanced(by: .milliseconds(10)))
     for transfer in late {
-      transfer.exchange.fail(CurlTransportError(.timedOut, "nothing came within the time limit"))
+      transfer.exchange.fail(CurlTransportError(.timedOut, "no data arrived within the time limit"))
       cancel(transfer)
     }
   }

@@ -74,7 +74,7 @@ struct ContentDecoder: ~Copyable {
       decodedByteCount += piece.count
       guard decodedByteCount <= Self.uncheckedByteCount || decodedByteCount / maximumExpansionFactor <= encodedByteCount
       else {
-        throw CurlTransportError(.excessiveExpansion, "the decoded content is too much larger than what came")
+        throw CurlTransportError(.excessiveExpansion, "the decoded content is too large for its encoded size")
       }
       if !piece.isEmpty { return piece }
       if firstIndex == input.count { return nil }
@@ -91,7 +91,7 @@ struct ContentDecoder: ~Copyable {
     }
   }
 
-  /// Initializes the stream unless it is; returns false if that needs more bytes.
+  /// Initializes the stream unless that is done; returns false if more bytes are needed for it.
   private mutating func start() throws(CurlTransportError) -> Bool {
     if isInitialized { return true }
     var windowBits = 15 + 16
@@ -111,7 +111,7 @@ struct ContentDecoder: ~Copyable {
   /// Starts the next gzip member (RFC 1952 section 2.2). Any other data after the end is an error.
   private mutating func startNextMember() throws(CurlTransportError) {
     guard coding == .gzip, input[firstIndex] == 0x1f, inflateReset(stream) == Z_OK else {
-      throw CurlTransportError(.undecodableContent, "something follows the encoded content")
+      throw CurlTransportError(.undecodableContent, "data follows the end of the encoded content")
     }
     hasEnded = false
   }
@@ -138,9 +138,9 @@ struct ContentDecoder: ~Copyable {
     case Z_STREAM_END: hasEnded = true
     // Z_BUF_ERROR means that more input is needed.
     case Z_OK, Z_BUF_ERROR: break
-    default: throw CurlTransportError(.undecodableContent, "the content is not what its Content-Encoding says")
+    default: throw CurlTransportError(.undecodableContent, "the content does not match its Content-Encoding")
     }
-    // Copy a small part, because a reader that collects parts would otherwise keep each whole buffer.
+    // Copy a small part. Otherwise a reader that collects parts would retain a large buffer for each.
     return produced < output.count / 2 ? Data(output.prefix(produced)) : output.prefix(produced)
   }
 }

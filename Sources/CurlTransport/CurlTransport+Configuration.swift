@@ -97,8 +97,8 @@ extension CurlTransport {
 
     /// The maximum ratio of decoded to encoded size; 200 by default, at least 1.
     ///
-    /// Only decoded content above 16 MiB is checked. Protects against content crafted to fill the memory, which can
-    /// expand up to 1,000 times. Text rarely exceeds 50 times.
+    /// Only decoded content above 16 MiB is checked. The limit protects against content crafted to fill the memory,
+    /// which can expand up to 1,000 times. Text rarely expands more than 50 times.
     public var maximumExpansionFactor = 200
 
     /// Creates the default settings.

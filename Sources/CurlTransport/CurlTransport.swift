@@ -5,8 +5,8 @@ import Synchronization
 
 /// A transport over libcurl: HTTP/1.1 over TCP and TLS.
 ///
-/// One thread serves all transports of the process. It runs while there is a transport that has sent a request, or a
-/// response that is being read. Each transport reuses its own connections.
+/// One thread serves all transports of the process. It runs as long as a transport that has sent a request exists, or a
+/// response is being read. Each transport reuses its own connections.
 ///
 /// Redirects are not followed. No cookies, credentials, `User-Agent` or other fields are added, except `Host`,
 /// `Content-Length`, `Accept-Encoding` (see ``Configuration/decodesContent``), and the default `User-Agent` of a
@@ -47,7 +47,7 @@ public final class CurlTransport: Transport {
     let arrival = try await withTaskCancellationHandler {
       try await transfer.exchange.arrival {
         guard !connections.post(.start(transfer)) else { return }
-        transfer.exchange.fail(CurlTransportError(.unavailable, "the process is about to end"))
+        transfer.exchange.fail(CurlTransportError(.unavailable, "the process is exiting"))
       }
     } onCancel: {
       if transfer.exchange.fail(CancellationError()) { connections.post(.cancel(transfer)) }

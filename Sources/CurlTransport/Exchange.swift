@@ -3,8 +3,8 @@ import Synchronization
 
 /// The response to a request, shared by the I/O thread that receives it and the tasks that wait for it.
 ///
-/// The I/O thread publishes the results of each round of its loop. One caller waits for the head, then one reader for
-/// each part. All members can be called from any thread.
+/// The I/O thread publishes its results after each round of its loop. One caller waits for the head, then one reader
+/// waits for each part of the content. All members can be called from any thread.
 final class Exchange: Sendable {
   /// The number of unread bytes above which receiving pauses. libcurl may exceed it by one part of at most 16 KiB.
   static let pausingByteCount = 256 << 10
@@ -17,8 +17,8 @@ final class Exchange: Sendable {
     let wholeContent: Data?
   }
 
-  /// The results of a round.
-  struct News {
+  /// The results of one round of the I/O thread's loop.
+  struct RoundResults {
     var head: ReceivedHead?
     var content = Data()
     var end: Result<Void, any Error>?
@@ -48,14 +48,14 @@ final class Exchange: Sendable {
   /// Publishes results and resumes waiting tasks. Ignores results after the end.
   ///
   /// - Returns: Whether receiving must resume at once, because the reader has taken enough since the pause.
-  func publish(_ news: News) -> Bool {
+  func publish(_ results: RoundResults) -> Bool {
     var head: (CheckedContinuation<Arrival, any Error>, Result<Arrival, any Error>)?
     var piece: (CheckedContinuation<Data?, any Error>, Result<Data?, any Error>)?
     let goesOn = state.withLock { state in
       guard state.end == nil else { return false }
-      if let head = news.head { state.head = head }
-      if state.unread.isEmpty { state.unread = news.content } else { state.unread.append(news.content) }
-      state.end = news.end
+      if let head = results.head { state.head = head }
+      if state.unread.isEmpty { state.unread = results.content } else { state.unread.append(results.content) }
+      state.end = results.end
       if let waiter = state.headWaiter, let result = Self.arrival(&state) {
         head = (waiter, result)
         state.headWaiter = nil
@@ -64,8 +64,8 @@ final class Exchange: Sendable {
         piece = (reader, result)
         state.reader = nil
       }
-      state.isPaused = news.isPaused && state.unread.count >= Self.resumingByteCount
-      return news.isPaused && !state.isPaused
+      state.isPaused = results.isPaused && state.unread.count >= Self.resumingByteCount
+      return results.isPaused && !state.isPaused
     }
     if let (waiter, result) = head { waiter.resume(with: result) }
     if let (reader, result) = piece { reader.resume(with: result) }
@@ -89,11 +89,11 @@ final class Exchange: Sendable {
 
   /// Waits for the next part of the content; nil at its end.
   ///
-  /// - Parameter readOn: Called if receiving must resume, because enough was taken.
+  /// - Parameter resumeReceiving: Called if receiving was paused, because the reader has taken the unread bytes.
   /// - Throws: The error that ended the response early.
-  func nextPiece(readOn: () -> Void) async throws -> Data? {
+  func nextPiece(resumeReceiving: () -> Void) async throws -> Data? {
     var isResumed = false
-    defer { if isResumed { readOn() } }
+    defer { if isResumed { resumeReceiving() } }
     return try await withCheckedThrowingContinuation { continuation in
       let result = state.withLock { state -> Result<Data?, any Error>? in
         guard let result = Self.piece(&state) else {
@@ -127,6 +127,7 @@ final class Exchange: Sendable {
     return true
   }
 
+  /// Returns the result for the caller that waits for the head; nil if there is none yet.
   private static func arrival(_ state: inout State) -> Result<Arrival, any Error>? {
     guard let head = state.head else {
       if case .failure(let error)? = state.end { return .failure(error) }
@@ -137,6 +138,7 @@ final class Exchange: Sendable {
     return .success(Arrival(head: head, wholeContent: state.unread))
   }
 
+  /// Returns the result for the reader that waits for a part; nil if there is none yet.
   private static func piece(_ state: inout State) -> Result<Data?, any Error>? {
     guard state.unread.isEmpty else {
       defer { state.unread = Data() }

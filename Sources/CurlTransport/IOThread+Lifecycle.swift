@@ -2,7 +2,9 @@ import CCurl
 import Glibc
 import Synchronization
 
-/// A handle that keeps a pool and the I/O thread. Releasing it ends the pool's transfers and closes its connections.
+/// A reference to a pool that keeps the I/O thread running.
+///
+/// Releasing it ends the pool's transfers and closes its connections.
 final class ConnectionPoolHandle: Sendable {
   let pool: ConnectionPool
   private let thread: IOThread
@@ -32,7 +34,7 @@ extension IOThread {
     var current: IOThread?
     /// The number of pools of this thread.
     var useCount = 0
-    /// The running threads. One that is about to end may still be closing connections.
+    /// The running threads. A thread that is no longer `current` may still be closing connections.
     var running: [pthread_t] = []
     var isExiting = false
   }
@@ -57,7 +59,7 @@ extension IOThread {
     guard prepareProcess else { throw CurlTransportError(.unavailable, "libcurl could not be set up") }
     try checkProcess()
     return try registry.withLock { (registry) throws(CurlTransportError) in
-      guard !registry.isExiting else { throw CurlTransportError(.unavailable, "the process is about to end") }
+      guard !registry.isExiting else { throw CurlTransportError(.unavailable, "the process is exiting") }
       let thread: IOThread
       if let current = registry.current {
         thread = current
@@ -76,7 +78,7 @@ extension IOThread {
 
   /// Ends a use of the thread.
   ///
-  /// - Returns: Whether the thread has no pool left, and ends.
+  /// - Returns: Whether the thread has no pool left and must end.
   static func endUse(of thread: IOThread) -> Bool {
     registry.withLock { registry in
       guard registry.current === thread else { return false }
@@ -87,13 +89,13 @@ extension IOThread {
     }
   }
 
-  /// Starts the thread, with signals blocked for the program's own threads; nil if the system refuses.
+  /// Starts the thread; nil if the system refuses. The thread blocks signals, which the program's own threads receive.
   private func start() -> pthread_t? {
     let reference = Unmanaged.passRetained(self)
     var all = sigset_t()
     var before = sigset_t()
     sigfillset(&all)
-    // A crash must be delivered to the thread that crashed.
+    // The signals of a crash must be delivered to the thread that crashed.
     for signal in [SIGSEGV, SIGBUS, SIGILL, SIGTRAP, SIGFPE, SIGABRT] { sigdelset(&all, signal) }
     pthread_sigmask(SIG_BLOCK, &all, &before)
     defer { pthread_sigmask(SIG_SETMASK, &before, nil) }

@@ -11,7 +11,7 @@ final class IOThread: @unchecked Sendable {
   enum Command: Sendable {
     case start(Transfer)
     case cancel(Transfer)
-    case readOn(Transfer)
+    case resumeReceiving(Transfer)
     case open(ConnectionPool)
     case close(ConnectionPool)
     /// The process is exiting. Nothing is cleaned up.
@@ -110,7 +110,7 @@ final class IOThread: @unchecked Sendable {
       switch command {
       case .start(let transfer): transfer.pool.start(transfer)
       case .cancel(let transfer): transfer.pool.cancel(transfer)
-      case .readOn(let transfer): transfer.pool.readOn(transfer)
+      case .resumeReceiving(let transfer): transfer.pool.resumeReceiving(transfer)
       case .open(let pool): pools.append(pool)
       case .close(let pool):
         pool.close()

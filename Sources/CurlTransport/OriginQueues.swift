@@ -9,6 +9,7 @@ struct OriginQueues {
     /// The waiting transfers, from `firstIndex` on. Some may have ended.
     var waiting: [Transfer?] = []
     var firstIndex = 0
+    /// The number of transfers in `waiting` that have ended.
     var endedCount = 0
     /// Whether the origin is in the list of turns.
     var takesTurns = false
@@ -83,7 +84,7 @@ struct OriginQueues {
   }
 
   /// Releases the capacity of a transfer that was started.
-  mutating func freePlace(of transfer: Transfer) {
+  mutating func releaseCapacity(of transfer: Transfer) {
     let name = transfer.request.origin
     guard let origin = origins[name] else { return }
     origin.activeCount -= 1
@@ -100,6 +101,7 @@ struct OriginQueues {
     removeIfUnused(name, origin)
   }
 
+  /// Adds an origin to the list of turns if it has a waiting request and free capacity.
   private mutating func giveTurn(to origin: Origin) {
     guard !origin.takesTurns, origin.activeCount < maximumPerOrigin, origin.isWaiting else { return }
     origin.takesTurns = true

@@ -29,7 +29,7 @@ final class PreparedRequest: @unchecked Sendable {
     method = head.method
     try Self.validate(head)
     switch request.body {
-    // Without it, servers would wait for the content that these methods announce (RFC 9110 section 8.6).
+    // These methods require a Content-Length even without content (RFC 9110 section 8.6).
     case nil where ["POST", "PUT", "PATCH"].contains(method): content = Self.copy(Data())
     case nil: content = nil
     case .bytes(let bytes)?:
@@ -67,9 +67,9 @@ final class PreparedRequest: @unchecked Sendable {
     guard !head.method.isEmpty, head.method.utf8.allSatisfy(\.isTokenByte), head.method != "CONNECT" else {
       throw CurlTransportError(.invalidRequest, "the method cannot be sent")
     }
-    // libcurl would send the rest after a line end as further lines.
+    // libcurl would send the text after a line end as another field.
     guard head.fields.isWellFormed else {
-      throw CurlTransportError(.invalidRequest, "a field's name is no token, or its value has a line end or a NUL")
+      throw CurlTransportError(.invalidRequest, "a field's name is not a token, or its value has a line end or a NUL")
     }
   }
 
@@ -85,8 +85,8 @@ final class PreparedRequest: @unchecked Sendable {
     for (name, value) in head.fields {
       if let field = GivenField(name) {
         given.insert(field)
-        // libcurl creates these fields from the content. With Expect it would wait for a server that never says
-        // "continue".
+        // libcurl creates these fields from the content. With Expect it would wait for "100 Continue", which some
+        // servers never send.
         if field == .framing { continue }
       }
       append(value.utf8.allSatisfy { $0 == 0x20 || $0 == 0x09 } ? "\(name);" : "\(name): \(value)")
@@ -139,7 +139,7 @@ final class PreparedRequest: @unchecked Sendable {
       part(CURLUPART_PORT, of: parsed).map({ Int($0) }) ?? nil == url.port, part(CURLUPART_USER, of: parsed) == nil
     else {
       curl_url_cleanup(parsed)
-      throw CurlTransportError(.invalidURL, "the URL cannot be parsed, or not without doubt")
+      throw CurlTransportError(.invalidURL, "the URL cannot be parsed, or is ambiguous")
     }
     return (parsed, "\(scheme)://\(host):\(url.port ?? (scheme == "https" ? 443 : 80))")
   }

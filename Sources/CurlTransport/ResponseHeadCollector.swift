@@ -143,7 +143,7 @@ struct ResponseHeadCollector {
     guard status >= 200 || status == 101 else {
       interimCount += 1
       guard interimCount <= Self.maximumInterimCount else {
-        throw CurlTransportError(.badServerResponse, "too many interim responses came before the response")
+        throw CurlTransportError(.badServerResponse, "too many interim responses arrived before the response")
       }
       state = .beforeStatusLine
       return nil
@@ -176,7 +176,7 @@ struct ResponseHeadCollector {
         isChunked = true
       }
     }
-    if length == Self.lengthBeyondNumbers {
+    if length == Self.unrepresentableLength {
       // Then libcurl reads to the end of the connection, like URLSession.
       hasOddFraming = true
       length = nil
@@ -196,9 +196,9 @@ struct ResponseHeadCollector {
   }
 
   /// A placeholder for a Content-Length that is too large for an `Int`.
-  private static let lengthBeyondNumbers = -1
+  private static let unrepresentableLength = -1
 
-  /// Parses digits; ``lengthBeyondNumbers`` if the number is too large, nil if there are other characters or none.
+  /// Parses digits; ``unrepresentableLength`` if the number is too large, nil if there are other characters or none.
   private static func number(_ digits: ArraySlice<UInt8>) -> Int? {
     guard !digits.isEmpty else { return nil }
     var number = 0
@@ -210,7 +210,7 @@ struct ResponseHeadCollector {
       isBeyond = isBeyond || overflow || carry
       number = sum
     }
-    return isBeyond ? lengthBeyondNumbers : number
+    return isBeyond ? unrepresentableLength : number
   }
 
   private static func malformed(_ part: String) -> CurlTransportError {

@@ -31,7 +31,7 @@ final class ResponseReader: @unchecked Sendable {
 
   /// Returns the next part; nil at the end.
   ///
-  /// For a response that ends with its connection, the end is not proven.
+  /// If a response ends with its connection, a lost connection also counts as the end.
   /// - Throws: `CurlTransportError` if the response ended early or cannot be decoded; `CancellationError`.
   func next() async throws -> Data? {
     if !decoded.isEmpty {
@@ -70,7 +70,7 @@ final class ResponseReader: @unchecked Sendable {
 
   private func nextEncoded() async throws -> Data? {
     try await withTaskCancellationHandler {
-      try await transfer.exchange.nextPiece { connections.post(.readOn(transfer)) }
+      try await transfer.exchange.nextPiece { connections.post(.resumeReceiving(transfer)) }
     } onCancel: {
       cancel()
     }

@@ -3,9 +3,10 @@ import Glibc
 
 /// The sockets of all transfers, watched with epoll for libcurl. Only the I/O thread uses it.
 ///
-/// Changes are collected in a round and applied before the next wait, because most of them cancel each other. libcurl
-/// reuses the numbers of closed descriptors within a round, and closes some without notice. Only sockets that are known
-/// to be open are therefore treated like this: sockets created here and not closed since.
+/// Changes are collected during a round of the thread's loop and applied before the next wait, because most of them
+/// cancel each other. This applies only to sockets that are known to be open: those created here and not closed since.
+/// Changes of other sockets are applied at once, because libcurl closes some of them without notice, and reuses the
+/// numbers of closed descriptors within a round.
 final class SocketPoller {
   private struct Entry {
     /// The pool of the socket, which lives as long as its sockets; nil without a pool.
@@ -121,7 +122,7 @@ final class SocketPoller {
 
   private func apply(_ descriptor: CInt) {
     let wanted = entries[Int(descriptor)].wanted
-    // If a socket was closed without notice, this table may be wrong in either direction.
+    // If a socket was closed without notice, `watched` may be wrong in either direction.
     if wanted == 0 {
       control(EPOLL_CTL_DEL, descriptor, 0)
     } else if entries[Int(descriptor)].watched == 0 {

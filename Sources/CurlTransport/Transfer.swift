@@ -17,10 +17,13 @@ final class Transfer: @unchecked Sendable {
     case ended
   }
 
+  /// The state of a small response, which is held until it is complete.
   enum Hold {
+    /// The response is not held.
     case none
+    /// The response must be held from the end of this round on.
     case wanted
-    /// The pool has listed it.
+    /// The pool has listed the response, and publishes it after a short time at the latest.
     case listed
   }
 
@@ -52,7 +55,7 @@ final class Transfer: @unchecked Sendable {
   /// The reason why this transfer stopped libcurl.
   private var failure: CurlTransportError?
   /// Results that are not published yet.
-  private var news = Exchange.News()
+  private var results = Exchange.RoundResults()
   /// Whether the pool knows that there are results to publish.
   var isTouched = false
   /// Whether a small response is held until it is complete.
@@ -119,7 +122,7 @@ final class Transfer: @unchecked Sendable {
     // libcurl treats a connection that ends within a head as a complete response.
     guard result == CURLE_OK, let framing else { return .failure(error()) }
     if case .length(let length) = framing, length != receivedByteCount {
-      return .failure(CurlTransportError(.connectionLost, "the response is not as long as announced"))
+      return .failure(CurlTransportError(.connectionLost, "the length of the response differs from its Content-Length"))
     }
     return .success(())
   }
@@ -134,9 +137,9 @@ final class Transfer: @unchecked Sendable {
       guard let head = try head.append(line) else { return true }
       framing = head.framing
       if self.head.hasOddFraming, let handle { ccurl_set_long(handle.curl, CURLOPT_FORBID_REUSE, 1) }
-      news.head = head
+      results.head = head
       if case .length(let length) = head.framing {
-        news.content.reserveCapacity(min(length, Self.smallByteCount))
+        results.content.reserveCapacity(min(length, Self.smallByteCount))
         if length > 0, length <= Self.smallByteCount { hold = .wanted }
       }
       return true
@@ -156,15 +159,15 @@ final class Transfer: @unchecked Sendable {
   /// Processes a part of the content.
   func receive(content: UnsafeRawBufferPointer) -> ContentAction {
     guard let framing, framing != .noContent else {
-      failure = CurlTransportError(.badServerResponse, "content came where there can be none")
+      failure = CurlTransportError(.badServerResponse, "content arrived for a response that cannot have any")
       return .stop
     }
-    guard news.content.count + exchange.unreadByteCount < Exchange.pausingByteCount else {
+    guard results.content.count + exchange.unreadByteCount < Exchange.pausingByteCount else {
       isPaused = true
       return .pause
     }
     receivedByteCount += content.count
-    news.content.append(contentsOf: content)
+    results.content.append(contentsOf: content)
     return .goOn
   }
 
@@ -176,10 +179,10 @@ final class Transfer: @unchecked Sendable {
   /// - Returns: Whether receiving must resume at once.
   func publish(end: Result<Void, any Error>? = nil) -> Bool {
     hold = .none
-    var news = news
-    self.news = Exchange.News()
-    news.end = end
-    news.isPaused = isPaused
-    return exchange.publish(news)
+    var results = results
+    self.results = Exchange.RoundResults()
+    results.end = end
+    results.isPaused = isPaused
+    return exchange.publish(results)
   }
 }
