@@ -19,7 +19,7 @@ struct AtomicOnceReference<Object: AnyObject & Sendable>: ~Copyable, @unchecked 
 
   /// Calls `body` with the object without retaining it; returns nil if there is no object.
   ///
-  /// Threads that retain the same object contend for its reference count.
+  /// Many threads that retain the same object would contend for its reference count.
   func use<R>(_ body: (Object) -> R) -> R? {
     guard let object = pointer.load(ordering: .acquiring) else { return nil }
     return Unmanaged<Object>.fromOpaque(object)._withUnsafeGuaranteedRef { body($0) }

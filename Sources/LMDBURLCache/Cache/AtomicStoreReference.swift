@@ -2,10 +2,11 @@ import Glibc
 import ResponseStore
 import Synchronization
 
-/// A reference to a cache's store that many threads can read at once; it is replaced after the store failed.
+/// A reference to a cache's store that many threads can read at once. It is replaced after the store has failed.
 ///
 /// A lookup does not retain the store, because all threads would then modify the same reference count. It increments
-/// one of several reader counters instead. A replaced store is released when no reader that may have loaded it is left.
+/// one of several reader counters instead. A replaced store is released when all readers that may have loaded it have
+/// left.
 ///
 /// `@unchecked Sendable`: the pointer is atomic. `held` retains the store that it points to as long as a reader may use
 /// that store.
@@ -18,7 +19,8 @@ struct AtomicStoreReference: ~Copyable, @unchecked Sendable {
 
   /// How long ``set(_:)`` waits for readers.
   ///
-  /// Readers only read memory, so one that takes longer is not running. The next call then releases the replaced store.
+  /// Readers only read memory, so a reader that takes longer is not running. The next call then releases the replaced
+  /// store.
   private static let patience = Duration.milliseconds(200)
 
   private let pointer = Atomic<UnsafeRawPointer?>(nil)
@@ -66,7 +68,7 @@ struct AtomicStoreReference: ~Copyable, @unchecked Sendable {
 /// `@unchecked Sendable`: the pointer is constant and the counters are atomic.
 private struct ReaderCounts: @unchecked Sendable {
   private static let stripeBits = 5
-  /// The size of a stripe, which holds one counter for each of two turns.
+  /// The size of a stripe, which holds two counters; see ``turn``.
   ///
   /// A stripe has two cache lines to itself, because processors fetch them in pairs.
   private static let stripeByteCount = 128
@@ -111,8 +113,8 @@ private struct ReaderCounts: @unchecked Sendable {
 
   /// Waits until every reader that entered before the call has left; returns false after `patience`.
   ///
-  /// Calls must not overlap. New readers use the other counters in the meantime, so that these reach zero. Both turns
-  /// are waited for, because a reader may have read `turn` long before it increments its counter.
+  /// Calls must not overlap. New readers use the other counters in the meantime, so that the old ones reach zero. This
+  /// is done for both turns, because a reader may have read `turn` long before it increments its counter.
   func waitUntilLeft(patience: Duration) -> Bool {
     let deadline = ContinuousClock.now + patience
     for _ in 0..<2 {

@@ -42,7 +42,9 @@ struct CacheEntry: Sendable, StoredResponseMetadata {
     source = .store(stored)
   }
 
-  /// The store's response from which this entry was created, if its body is in memory. Its freshness may be older.
+  /// The store's response from which this entry was created, if its body is in memory.
+  ///
+  /// Its freshness may differ from ``freshness``, which a soft purge can end.
   var stored: StoredResponse? {
     guard case .store(let stored) = source, stored.storedBody == nil else { return nil }
     return stored
@@ -108,7 +110,7 @@ struct CacheEntry: Sendable, StoredResponseMetadata {
       storedAt: storedAt)
   }
 
-  /// Returns this response with a freshness that a soft purge ended.
+  /// Returns this response with its freshness after a soft purge.
   func softPurged(at date: Date) -> CacheEntry { CacheEntry(self, freshness: freshness.softPurged(at: date)) }
 
   private init(_ other: CacheEntry, freshness: FreshnessInfo) {
@@ -148,7 +150,7 @@ struct CacheEntry: Sendable, StoredResponseMetadata {
 
   private func responseURL(_ attachment: ResponseAttachment?, asked: URL?) -> URL {
     if attachment?.url == nil, let asked, asked.baseURL == nil, key.isMade(of: asked.absoluteString) { return asked }
-    // Keys come from valid URLs, so this does not fail. If it ever did, a placeholder URL is better than a trap.
+    // Keys come from valid URLs, so parsing does not fail. If it ever did, a placeholder URL is better than a trap.
     return URL(string: attachment?.url ?? key.urlString) ?? URL(fileURLWithPath: "/")
   }
 }

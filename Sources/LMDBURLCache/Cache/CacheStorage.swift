@@ -9,7 +9,7 @@ import ResponseStore
 
 /// The storage of a cache's caching client: the two tiers, which it accesses with the request's key.
 ///
-/// Only a subclass uses the detour through `cachedResponse(for:)` and `storeCachedResponse(_:for:)`, which it may
+/// With a subclass it calls `cachedResponse(for:)` and `storeCachedResponse(_:for:)` instead, which the subclass may
 /// override.
 struct CacheStorage: ResponseStorage, CountsActivity {
   /// A stored response as the caching client uses it.
@@ -26,7 +26,7 @@ struct CacheStorage: ResponseStorage, CountsActivity {
   }
 
   let tiers: TieredStorage
-  /// The detour of a subclass; nil for an `LMDBURLCache` itself.
+  /// Calls the methods of a subclass; nil for an `LMDBURLCache` itself.
   let detour: SubclassDetour?
 
   var activity: ActivityReference { tiers.activity }

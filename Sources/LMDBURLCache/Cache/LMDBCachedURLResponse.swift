@@ -53,7 +53,7 @@ final class LMDBCachedURLResponse: CachedURLResponse, @unchecked Sendable {
     self.init(record, response: cached.response, userInfo: cached.userInfo, storagePolicy: cached.storagePolicy)
   }
 
-  /// Returns this response with a freshness that a soft purge ended; itself if it had ended before.
+  /// Returns this response with its freshness after a soft purge; itself if that is the same.
   func softPurged(at date: Date) -> LMDBCachedURLResponse {
     let stale = record.softPurged(at: date)
     guard stale.freshness != record.freshness else { return self }
@@ -74,7 +74,7 @@ final class LMDBCachedURLResponse: CachedURLResponse, @unchecked Sendable {
 
   /// Returns the response to a request with an `Age` field (RFC 9111, section 4).
   ///
-  /// The last one is reused while the URL and the age in whole seconds are the same.
+  /// The last result is reused while the URL and the age in whole seconds are the same.
   ///
   /// - Parameter url: The request's URL, which is also the response's unless another one was stored with it.
   func response(age: Int, url: URL) -> URLResponse {

@@ -16,9 +16,9 @@ extension LMDBURLCache {
     public var caching = CachingOptions()
     /// Returns the partition of a request, for example a tenant ID; it is part of the cache key.
     ///
-    /// Responses are never served across partitions. By default all requests have the same, empty partition. Called
-    /// from any thread, once per load and twice per task of a session, where Foundation asks the cache first. It must
-    /// be fast and deterministic.
+    /// Responses are never served across partitions. By default all requests have the same, empty partition. The
+    /// closure must be fast and deterministic. It is called from any thread: once per load, and twice per task of a
+    /// session, because Foundation asks the cache first.
     ///
     ///     options.partition = { $0.value(forHTTPHeaderField: "X-Tenant") ?? "" }
     public var partition: @Sendable (URLRequest) -> String = { _ in "" }

@@ -100,7 +100,7 @@ extension TieredStorage {
   /// Makes the responses that a scope covers stale in both tiers.
   func softPurge(_ scope: RemovalScope) {
     removeFromStore { $0.softPurge(scope) }
-    // Where a store has the purge, lookups in memory find it there.
+    // If a store has the purge, lookups in the memory tier find it there.
     guard openStore.use({ $0.hasFailed }) ?? true else { return }
     let date = now
     memory.forEach { entry in
@@ -109,7 +109,7 @@ extension TieredStorage {
         CacheGroups.groups(of: record.fields)
       }
       guard isCovered else { return }
-      // Always a new entry, so that an update by a validation that began before does not find the old one.
+      // Always insert a new entry, so that a validation that began before does not find the old one to update.
       memory.exchange(
         entry,
         for: MemoryTier.Entry(

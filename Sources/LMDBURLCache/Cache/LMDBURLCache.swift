@@ -54,7 +54,7 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
       directory: path, store: store, failure: failure, memoryCapacity: memoryCapacity, diskCapacity: diskCapacity,
       options: options)
     lazyCachingClient = LazyCachingClient()
-    // The superclass creates the directory that it gets, which is not wanted without a disk tier.
+    // The superclass creates the directory that it gets, so do not pass the path without a disk tier.
     super.init(memoryCapacity: 0, diskCapacity: 0, diskPath: store == nil ? NSTemporaryDirectory() : path)
   }
 
@@ -92,7 +92,7 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
       directory: path, store: store, failure: failure, memoryCapacity: memoryCapacity, diskCapacity: diskCapacity,
       options: options)
     lazyCachingClient = LazyCachingClient()
-    // The superclass creates the directory that it gets, and must not use a path that the store could not use.
+    // The superclass creates the directory that it gets, so do not pass a path that the store could not use.
     super.init(
       memoryCapacity: 0, diskCapacity: 0, diskPath: store == nil ? NSTemporaryDirectory() : path)
   }

@@ -14,7 +14,7 @@ final class MemoryTier: CopyHolder {
   final class Entry: Sendable {
     let response: LMDBCachedURLResponse
     let vary: VaryKey
-    /// The point in the order of removals up to which no removal covers the response. Lookups that check this move it.
+    /// The point in the order of removals up to which no removal covers the response. Lookups advance it.
     let removalToken: Atomic<RemovalToken>
     /// The digest of the key in the store's index; 0 if no store has the response.
     let useDigest: UInt64
@@ -37,6 +37,7 @@ final class MemoryTier: CopyHolder {
         + response.record.fieldsByteCount
     }
 
+    /// Whether a lookup prefers this entry to another matching one (RFC 9111, section 4.1).
     func goesBefore(_ other: Entry) -> Bool {
       guard vary.hasVaryFields == other.vary.hasVaryFields else { return vary.hasVaryFields }
       return response.record.freshness.date >= other.response.record.freshness.date
@@ -61,7 +62,7 @@ final class MemoryTier: CopyHolder {
     var count: Int { 1 + others.count }
     var byteCount: Int { others.reduce(first.byteCount) { $0 + $1.byteCount } }
 
-    /// Returns the newest matching entry by `Date`; one with Vary fields precedes others (RFC 9111, section 4.1).
+    /// Returns the newest matching entry by `Date`, with Vary fields if possible.
     @inline(__always)
     func best(where matches: (VaryKey) -> Bool) -> Entry? {
       var best = matches(first.vary) ? first : nil

@@ -6,7 +6,7 @@ import Foundation
 
 /// The parts of a `CachedURLResponse` other than status, header fields and body.
 ///
-/// Stored with the record as a property list.
+/// They are stored with the record as a property list.
 struct ResponseAttachment: Codable, Equatable {
   /// The response's URL if it differs from the key's.
   var url: String?

@@ -10,9 +10,9 @@ import Synchronization
 
 /// Calls the overridable methods of a cache's subclass, so that overrides receive every lookup and write.
 ///
-/// `URLCache`'s store method has no parameters for the removal token and for updates by a 304. The detour keeps them,
-/// by the identity of the response, until the override passes that response to `super`. An override may also pass a
-/// copy. A task-local value then identifies the operation that the copy belongs to.
+/// `URLCache`'s store method has no parameters for the removal token and for updates by a 304. This object keeps them,
+/// by the identity of the response, until the override passes that response to `super`. If an override passes a copy, a
+/// task-local value identifies the operation that the copy belongs to.
 ///
 /// `@unchecked Sendable`: weak references are read atomically, and this one is never set again.
 final class SubclassDetour: @unchecked Sendable {
@@ -33,7 +33,7 @@ final class SubclassDetour: @unchecked Sendable {
     private var byResponse: [ObjectIdentifier: Pending] = [:]
     private var pruningCount = 16
 
-    /// Adds an operation, and now and then removes those whose response an override has released.
+    /// Adds an operation, and periodically removes those whose response an override has released.
     mutating func insert(_ operation: Operation, for response: LMDBCachedURLResponse) {
       if byResponse.count >= pruningCount {
         byResponse = byResponse.filter { $0.value.response != nil }

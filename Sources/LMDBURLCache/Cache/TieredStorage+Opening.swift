@@ -11,8 +11,8 @@ import Synchronization
 extension TieredStorage {
   /// Whether the memory tier may be used without a store: the directory has none, or none that this cache can open.
   ///
-  /// Costs a `stat`. A removal from a new store that has returned is therefore noticed here. If a store has appeared,
-  /// another thread opens it. Lookups miss and writes are dropped until it is open.
+  /// Costs a `stat`, because another process may have created a store, whose removals this cache must obey at once. If a
+  /// store has appeared, another thread opens it. Lookups miss and writes are dropped until it is open.
   func worksAlone() -> Bool {
     guard let directory else { return true }
     if isWaitingForDisk.load(ordering: .sequentiallyConsistent) {
@@ -75,6 +75,7 @@ extension TieredStorage {
     }
   }
 
+  /// Logs an error of opening, and stops waiting for the store if retrying is useless.
   private func noteFailure(_ error: StoreError, in directory: String) {
     let isLeftAlone = error.leavesMemoryAlone(in: directory)
     if isLeftAlone {
@@ -146,7 +147,7 @@ extension TieredStorage {
   ///
   /// The store keeps its capacity, and nothing is created in the directory.
   ///
-  /// - Throws: ``StoreError``, with the code `missing` if there is no store.
+  /// - Throws: ``StoreError``, with the code `notFound` if there is no store.
   static func storeForRemovals(
     directory: String, options: LMDBURLCache.Options
   ) throws(StoreError) -> ResponseStore {
@@ -181,7 +182,7 @@ struct DataFileMark: Sendable, Hashable {
       let file = DataFileMark(directory: directory)
     else { return nil }
     self = file
-    // An incomplete file counts as corrupt; its creation is completed in place, which changes its size.
+    // An incomplete file counts as corrupt. If another process completes its creation, its size changes.
     if error.code != .corrupt { byteCount = nil }
   }
 
@@ -204,7 +205,7 @@ extension StoreError {
 
   /// Whether retrying with the same file is useless, so that the cache uses memory only.
   ///
-  /// The file is not a store of this version, no process can find anything in it, or this user may not use it.
+  /// The file is not a store of this version, no process can read it, or this user may not use it.
   func leavesMemoryAlone(in directory: String) -> Bool {
     switch code {
     case .notFound, .notAStore, .unsupportedFormat, .corrupt, .untrustedDirectory: true

@@ -4,7 +4,7 @@ import Synchronization
 
 /// The times at which a failed store may be reopened: at once the first time, then after pauses that double.
 ///
-/// A disk that keeps failing therefore costs little, and few failed stores stay in memory.
+/// A disk that fails repeatedly therefore costs little time, and few failed stores stay in memory.
 struct ReopenBackoff: Sendable {
   private static let shortestPause = Duration.seconds(1)
   private static let longestPause = Duration.seconds(60)
@@ -20,7 +20,7 @@ struct ReopenBackoff: Sendable {
     guard !isUnderWay else { return false }
     if let nextAttempt {
       guard now >= nextAttempt else { return false }
-      // No failure for an hour: this one has another cause.
+      // After an hour without failures, a failure has another cause.
       if now - nextAttempt > .seconds(3600) { pause = Self.shortestPause }
     }
     isUnderWay = true

@@ -9,7 +9,7 @@ import Synchronization
 
 /// The memory tier and the disk tier of a cache, and the rules that select between them.
 ///
-/// `LMDBURLCache` gives it the interface of `URLCache`.
+/// `LMDBURLCache` provides the interface of `URLCache` for it.
 final class TieredStorage: Sendable {
   let options: LMDBURLCache.Options
   let memory: MemoryTier
@@ -43,7 +43,7 @@ final class TieredStorage: Sendable {
     var ignoresMemoryOnlyPolicy = false
   }
 
-  /// - Parameter failure: The error for which the directory could not be opened.
+  /// - Parameter failure: The error because of which the directory could not be opened.
   init(
     directory: String?, store: ResponseStore?, failure: StoreError? = nil, memoryCapacity: Int, diskCapacity: Int,
     options: LMDBURLCache.Options
@@ -148,8 +148,9 @@ final class TieredStorage: Sendable {
     return Self.tokenWithoutStore
   }
 
-  /// Returns the effect that removals since a token may have on a response that comes from a URL now. Moves the token to
-  /// the present.
+  /// Returns the effect that removals since a token may have on a response that arrives from a URL now.
+  ///
+  /// Advances the token to the present.
   func possibleEffectOfRemovals(
     on url: URL?, partition: String, since token: inout RemovalToken
   ) -> RemovalEffect {
@@ -219,7 +220,7 @@ final class TieredStorage: Sendable {
       case .stale(let date):
         return softPurge(entry, at: date, removalToken: token)
       case .removed:
-        // Keep its token: other lookups may have found the entry, too, and have yet to compare it.
+        // Keep the token of the entry: other lookups may have found it, too, and must still compare it.
         memory.remove(entry)
         return nil
       }
@@ -231,7 +232,7 @@ final class TieredStorage: Sendable {
 
   /// Replaces an entry in the memory tier with a stale one, and returns the stale response.
   ///
-  /// The old entry keeps its token: other lookups may have found the entry, too, and have yet to compare it.
+  /// The old entry keeps its token: other lookups may have found it, too, and must still compare it.
   ///
   /// - Parameter token: The point in the order of removals up to which the new entry is compared.
   @inline(never)
@@ -256,9 +257,9 @@ final class TieredStorage: Sendable {
 
   /// Stores a response in memory and, if `reachesDisk` is true, on disk.
   ///
-  /// The store is first. A concurrent lookup can put the older response into memory, but only until this method inserts
-  /// the new one. If the memory tier does not accept the new one, lookups find it in the store. No lock is held across
-  /// both tiers, because both compare the removal token.
+  /// The store receives the response first. A concurrent lookup can put the older response into memory, but only until
+  /// this method inserts the new one. If the memory tier does not accept the new one, lookups find it in the store. No
+  /// lock is held across both tiers, because both compare the removal token.
   ///
   /// - Parameters:
   ///   - token: The removal token from before the origin was asked; nil for a response that a caller stores now.
@@ -267,8 +268,7 @@ final class TieredStorage: Sendable {
   ///     tier's lock.
   func insert(
     _ response: LMDBCachedURLResponse, reachesDisk: Bool, askedAt token: RemovalToken? = nil,
-    waitsForSpace: Bool = true,
-    unless isRevoked: () -> Bool = { false }
+    waitsForSpace: Bool = true, unless isRevoked: () -> Bool = { false }
   ) {
     guard !isRevoked() else { return }
     let record = response.record
@@ -306,7 +306,7 @@ final class TieredStorage: Sendable {
 
   /// Removes the older responses that a response replaces from the other caches of this process on the directory.
   ///
-  /// For a response that does not reach the store: the other caches may have opened or reopened it already.
+  /// Call this for a response that does not reach the store: the other caches may have opened or reopened the store.
   private func discardInOtherCaches(_ record: CacheEntry) {
     guard let directory else { return }
     ResponseStore.discard(record.newResponse, inDirectory: directory)
@@ -325,11 +325,11 @@ final class TieredStorage: Sendable {
     let vary = record.vary
     var inMemory = memory.lookup(record.key) { $0 == vary }
     if inMemory?.response.record.freshness != record.freshness { inMemory = nil }
-    // Hard removals since the lookup cover the response. Later ones than this cover the updated one, too.
+    // Skip the entry if a removal or a soft purge since the lookup covers it. Later ones cover the updated entry, too.
     if let entry = inMemory, response(of: entry, recordsUse: false) !== entry.response { inMemory = nil }
-    // A response that came from the store needs no second lookup, unless a soft purge has covered it since. For one
-    // that this process stored, the lookup leaves the body in the store, because the memory tier's copy has the same
-    // bytes.
+    // A response that came from the store needs no second lookup, unless a soft purge has covered it since. For a
+    // response that this process stored, the lookup leaves the body in the store, because the memory tier's copy has
+    // the same bytes.
     var onDisk = usesDisk ? record.stored : nil
     if onDisk?.freshness != record.freshness { onDisk = nil }
     if onDisk == nil {
@@ -338,14 +338,14 @@ final class TieredStorage: Sendable {
         ? store?.lookup(record.key, leavingBodiesBeyond: 0) { $0 == vary } : store?.lookup(record.key) { $0 == vary }
     }
     if onDisk?.freshness != record.freshness || onDisk?.bodyByteCount != record.bodyByteCount { onDisk = nil }
-    // The store first, as in ``insert(_:reachesDisk:askedAt:waitsForSpace:unless:)``.
+    // Update the store first, as in ``insert(_:reachesDisk:askedAt:waitsForSpace:unless:)``.
     if let onDisk {
       let body = onDisk.storedBody == nil ? nil : record.body
       store?.update(
         onDisk, body: body, fields: fields, freshness: freshness, askedAt: token, waitsForSpace: false, by: memory)
     }
     guard let inMemory else {
-      // A concurrent lookup may be about to insert the old fields there.
+      // A concurrent lookup may be about to insert the old fields into the memory tier.
       if onDisk != nil { memory.remove(record.key) }
       return
     }
@@ -378,8 +378,8 @@ final class TieredStorage: Sendable {
 
   /// Removes a key from both tiers.
   ///
-  /// The store is first: once the removal is logged, no covered copy in memory is served, and the memory tier only
-  /// frees its bytes.
+  /// The removal from the store comes first: when it is logged, no covered copy in memory is served. Removing the
+  /// copies from the memory tier only frees their bytes.
   ///
   /// - Parameter token: The token of a response that the removal does not cover; it is moved past the removal.
   func remove(_ key: RequestKey, movingPast token: inout RemovalToken) {
@@ -389,7 +389,7 @@ final class TieredStorage: Sendable {
 
   /// Whether a response is or may be stored for a key.
   ///
-  /// In a failed store nothing is found, but another process may have recreated it.
+  /// True if the store has failed: lookups in it find nothing, but another process may have recreated it.
   func holds(_ key: RequestKey) -> Bool {
     if !memory.variants(of: key).isEmpty { return true }
     guard let store = openStore.load() else { return !worksAlone() }
@@ -398,6 +398,9 @@ final class TieredStorage: Sendable {
     return isHeld
   }
 
+  /// Makes accepted writes durable.
+  ///
+  /// - Throws: ``StoreError`` if a write since the last call was lost or could not be made durable.
   func flush() throws {
     guard let store = openStore.load() else { return }
     defer { reopenIfFailed(store) }

@@ -7,7 +7,7 @@ import ResponseStore
   import FoundationNetworking
 #endif
 
-/// The effect that a request would have now.
+/// Explanations of the effect that a request would have now.
 extension CacheDirectory {
   /// The effect of a request, and the stored response that a lookup selects.
   package struct Explanation: Sendable {
@@ -23,7 +23,7 @@ extension CacheDirectory {
 
   /// Returns the effect that a request would have now: the decision of a cache with these options, and each check.
   ///
-  /// It uses the code of the cache itself, and only looks at committed responses.
+  /// It uses the cache's own code, and considers only committed responses.
   ///
   /// - Parameters:
   ///   - request: The request. Its partition is not derived from it.
@@ -48,7 +48,7 @@ extension CacheDirectory {
   }
 }
 
-/// The storage of a caching client that decides and never acts: it finds committed responses, and stores nothing.
+/// The storage of a caching client that only explains decisions. It finds committed responses and stores nothing.
 private struct InspectedStorage: ResponseStorage {
   let store: ResponseStore
   let options: CachingOptions

@@ -1,7 +1,7 @@
 import Foundation
 import ResponseStore
 
-/// The effect of removals that are in force, and of those that are not made yet.
+/// The removals in force, and the responses that a removal would cover.
 extension CacheDirectory {
   /// The responses that a removal covers.
   package struct Coverage: Sendable {

@@ -9,6 +9,7 @@ extension LMDBURLCache {
     /// Requests of this process's sessions and of ``LMDBURLCache/data(for:)``, by the source of the response.
     public var requests: ClientStatistics
     /// The disk tier: this process's lookups, writes and removals by reason, and the bytes and entries of the store.
+    ///
     /// Nil without a disk tier.
     public var disk: StoreStatistics?
     /// The counts of all processes that use or used the directory. Nil without a disk tier.

@@ -123,7 +123,7 @@ struct CachedLoad: @unchecked Sendable {
 
   /// Whether a response is a stored 401 to a request without credentials, and this load may have credentials.
   ///
-  /// Not for a task, whose outer session receives the 401 and resends the request itself.
+  /// False for a task: its session receives the 401 and resends the request itself.
   private func mayGetMore(than response: Client.Response) -> Bool {
     response.status == 401 && response.source != .network && task == nil && transport.hasCredentials
   }

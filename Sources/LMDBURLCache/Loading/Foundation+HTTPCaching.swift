@@ -26,7 +26,7 @@ extension HTTPFields {
 /// Header fields in Foundation's form: lines of the same name are joined, under the spelling of the first.
 struct FoundationFields {
   private(set) var fields = [String: String](minimumCapacity: 12)
-  /// A set of hashed lengths and first letters of the names; equal names have the same bit.
+  /// A bit for each hash of a name's length and first letter. Equal names have the same bit.
   private var shapes: UInt64 = 0
   /// The spelling of each name's first line, by the name in lower case. Replaces a linear search among many names.
   private var spellings: [String: String] = [:]

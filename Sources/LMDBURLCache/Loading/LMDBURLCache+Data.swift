@@ -8,7 +8,7 @@ import HTTPCaching
 
 /// Loads in which a hit does not use `URLSession`.
 ///
-/// A hit completes on the calling thread, many times faster than a session's task: all tasks of a process share a
+/// A hit completes on the calling thread. A session's task is many times slower, because all tasks of a process share a
 /// queue.
 extension LMDBURLCache {
   /// Loads a request through the cache.

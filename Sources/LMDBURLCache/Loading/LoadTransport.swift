@@ -12,7 +12,7 @@ enum LoadTransport: Transport {
   case session(URLSessionTransport)
   /// libcurl, or a session of the context for requests that libcurl's transport refuses.
   ///
-  /// It refuses body streams and URLs with user information.
+  /// Libcurl's transport refuses body streams and URLs with user information.
   case curl(FoundationCurlTransport, else: SessionContext)
 
   func send(_ request: OutgoingRequest) async throws -> IncomingResponse {
@@ -30,7 +30,7 @@ enum LoadTransport: Transport {
   var hasCredentials: Bool {
     switch self {
     case .session(let transport): transport.hasCredentials
-    // The 401 is returned as the response.
+    // libcurl's transport returns a 401 as the response.
     case .curl: false
     }
   }

@@ -9,7 +9,9 @@ import Synchronization
 final class RequestContext: Sendable {
   /// The request with the fields that its session adds; for a redirect, the request of the hop.
   let request: URLRequest
-  /// The data task of the first hop of a session's request. Writes of a subclass then use the method for a task.
+  /// The data task of a session's request; nil for later hops of a redirect.
+  ///
+  /// With a task, a subclass's store method for tasks is called.
   let task: URLSessionDataTask?
   /// The response that the session's own lookup found before it created the protocol object; used once.
   private let prefetched: Mutex<Prefetched>

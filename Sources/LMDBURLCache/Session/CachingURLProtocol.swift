@@ -9,9 +9,9 @@ import Synchronization
 
 /// Connects a `URLSession` to the caching client.
 ///
-/// GET and HEAD requests of data tasks use the caching client. The protocol class that would handle a request without
-/// this library loads everything else. The response to an unsafe request then invalidates stored responses (RFC 9111,
-/// section 4.4).
+/// GET and HEAD requests of data tasks use the caching client. All other requests are passed to the built-in protocol:
+/// the class that would handle them without this library. The response to an unsafe request then invalidates stored
+/// responses (RFC 9111, section 4.4).
 ///
 /// Foundation's protocols are not `Sendable`, so the loading task refers to this object with an ``AnyThread``.
 /// Foundation starts and stops the object on the task's queue. All events are delivered there, too: completing a task
@@ -130,7 +130,7 @@ final class CachingURLProtocol: URLProtocol {
       context: context, cache: cache, task: task, session: TaskReflection.session(of: task),
       prefetched: cachedResponse)
     var hop = load.firstHop(request)
-    // If the session's own lookup found nothing, a second lookup would not either.
+    // If the session's own lookup found nothing, a second lookup finds nothing either.
     if cachedResponse != nil, let stored = load.storedResponse(to: &hop) {
       // Deliver a hit at once, on this queue.
       state.withLock { $0.phase = .over }

@@ -7,9 +7,9 @@ import Synchronization
 
 /// Responds to authentication challenges like a session that receives them itself.
 ///
-/// The session's delegate is asked first, then the credential storage. The request is resent with the credentials, so
-/// that the transport knows which responses depend on them. Foundation on Linux supports only Basic authentication and
-/// stops the process for other kinds. Here, the 401 is returned as the response for those.
+/// It asks the session's delegate first, then the credential storage. The transport resends the request with the
+/// credentials itself, so that it knows which responses depend on them. Foundation on Linux supports only Basic
+/// authentication and stops the process for other kinds. For those, this class returns the 401 as the response.
 final class ChallengeResponder: @unchecked Sendable {
   // Sendable: weak references are loaded atomically, and this one is never set again.
   private weak var session: URLSession?

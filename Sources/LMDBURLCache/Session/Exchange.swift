@@ -42,7 +42,7 @@ final class Exchange: Sendable {
     var startedAt = ContinuousClock.now
     var pause: TransferPause?
     var isPaused = false
-    /// Whether a timer is scheduled that ends the pause for one chunk.
+    /// Whether a timer is running that ends the pause for one chunk.
     var hasTimer = false
 
     var isHeadAwaited: Bool {
@@ -190,10 +190,10 @@ final class Exchange: Sendable {
 
   /// Refuses a redirect, unless the exchange has ended.
   ///
-  /// Foundation processes the reply on the task's queue, and stops the process if the task no longer waits for it. The
-  /// end of an exchange is recorded under this lock before its task is cancelled, so a reply that is given here comes
-  /// first. A timeout on the same queue could still come before the reply. When half of the time limit has passed, this
-  /// method therefore cancels the task instead, and the redirect has no content.
+  /// Foundation processes the reply on the task's queue, and stops the process if the task no longer waits for it. An
+  /// exchange records its end under this lock before it cancels its task, so a reply under the same lock comes before
+  /// the cancellation. A timeout on the task's queue could still come before the reply. When half of the time limit has
+  /// passed, this method therefore cancels the task instead, and the redirect has no content.
   func refuseRedirect(_ response: HTTPURLResponse, _ refuse: () -> Void) {
     let isRefused = state.withLock { state in
       guard state.end == nil else { return true }

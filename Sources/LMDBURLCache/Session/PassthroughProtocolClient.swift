@@ -27,7 +27,7 @@ final class PassthroughProtocolClient: NSObject, URLProtocolClient, @unchecked S
 
   /// - Parameters:
   ///   - forwarded: The forwarded request, which updates the cache; nil without a cache.
-  ///   - afterRedirects: Returns the same for the last request of a task that Foundation has redirected.
+  ///   - afterRedirects: Returns the forwarded request for the last request of a task that Foundation has redirected.
   ///   - bodyLimit: The maximum size of a body that is collected for storing, in bytes; 0 collects none.
   ///   - onTaskQueue: Runs the end of the load on the task's queue, unless the task is over.
   init(
@@ -51,7 +51,7 @@ final class PassthroughProtocolClient: NSObject, URLProtocolClient, @unchecked S
   /// Returns the head of the response to the request, if it has arrived.
   private func head(of task: URLSessionTask?) -> ResponseHead? {
     guard let task, let response = task.response as? HTTPURLResponse else { return nil }
-    // A redirect that was followed is the response to the request. It is no error, regardless of the later responses.
+    // The response to the request is the redirect, which is not an error, regardless of the responses after it.
     return isRedirected(task) ? ResponseHead(status: 303, fields: HTTPFields()) : response.head
   }
 

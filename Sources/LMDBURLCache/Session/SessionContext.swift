@@ -41,15 +41,15 @@ final class SessionContext: @unchecked Sendable {
     }
   }
 
-  /// The session's cache; nil if that is not an `LMDBURLCache`.
+  /// The session's cache; nil if it is not an `LMDBURLCache`.
   var cache: LMDBURLCache? { self === Self.unknown ? URLCache.shared as? LMDBURLCache : sessionCache }
 
   // MARK: Inner sessions
 
   /// The transport of the session's tasks.
   ///
-  /// It does not handle credentials: the outer session receives the 401. It is created on first use, because a session
-  /// that is created before `installShared` would keep the shared session from asking this library's protocol class.
+  /// It does not handle credentials: the outer session receives the 401. It is created on first use. If a session were
+  /// created before `installShared`, the shared session would not ask this library's protocol class.
   var transport: URLSessionTransport {
     if let transport = transportReference.load() { return transport }
     let inside = insideConfiguration

@@ -7,11 +7,13 @@ import Foundation
 
 /// Private properties of a task in Foundation on Linux: its session, its queue, and whether a delegate gets its data.
 ///
-/// A URL protocol needs the session's configuration. It also needs to know whether it may deliver chunks separately,
-/// because a task with a completion handler would get only the last one. Deliveries must not overlap a cancellation,
-/// which Foundation performs on the task's queue. The properties are read with `Mirror` when the protocol starts, while
-/// nothing changes them. If a later Foundation names them differently, the session counts as unknown, and the data is
-/// delivered in one piece and without the queue. Tests would then fail.
+/// A URL protocol needs the session for its configuration, and the queue because a delivery must not overlap a
+/// cancellation, which Foundation performs there. It may deliver chunks separately only to a delegate, because a task
+/// with a completion handler would get only the last chunk.
+///
+/// The properties are read with `Mirror` when the protocol starts, while nothing changes them. If a later Foundation
+/// names them differently, the session counts as unknown, and the data is delivered in one piece and without the queue.
+/// Tests would then fail.
 enum TaskReflection {
   /// Returns the session of a task. Reads no property that changes during the task's life.
   static func session(of task: URLSessionTask) -> URLSession? {

@@ -9,8 +9,8 @@ import Synchronization
 
 /// Sends requests over its own `URLSession`, which does not cache.
 ///
-/// Does not follow redirects, streams bodies, and throws the session's errors unchanged. Many tasks can use it at once.
-/// When the transport is released, its session is invalidated after its tasks have finished.
+/// The transport does not follow redirects, streams bodies, and throws the session's errors unchanged. Many tasks can
+/// use it at once. When it is released, its session is invalidated after the session's tasks have finished.
 public final class URLSessionTransport: Transport {
   /// The session that sends the requests.
   public let session: URLSession
@@ -117,8 +117,8 @@ public final class URLSessionTransport: Transport {
 
 /// Runs the session's delegate calls directly on the queue on which Foundation changes the task.
 ///
-/// A reply to a redirect then takes effect before anything else can happen to the task. A timeout in between would stop
-/// the process. No delegate call may wait for that queue.
+/// A reply to a redirect then takes effect before anything else can happen to the task. A timeout in between would make
+/// Foundation stop the process. No delegate call may wait for that queue.
 private final class ImmediateQueue: OperationQueue, @unchecked Sendable {
   // Sendable like its superclass; it has no state.
   override func addOperation(_ block: @escaping @Sendable () -> Void) { block() }

@@ -6,7 +6,7 @@ import HTTPCaching
   import FoundationNetworking
 #endif
 
-/// A query to a data delegate before its response is stored.
+/// A call of a data delegate's `urlSession(_:dataTask:willCacheResponse:completionHandler:)`.
 struct WillCacheQuery: @unchecked Sendable {
   // Sendable: it is constant, and any thread can use its parts.
   let delegate: any URLSessionDataDelegate
@@ -21,15 +21,15 @@ struct WillCacheQuery: @unchecked Sendable {
     _ request: RequestHead, _ task: URLSessionDataTask, _ session: URLSession?, _ cache: LMDBURLCache
   ) -> ClientRequest.StorageHook? {
     guard let session, let delegate = task.delegate as? any URLSessionDataDelegate else { return nil }
-    let question = WillCacheQuery(
+    let query = WillCacheQuery(
       delegate: delegate, session: session, task: task, request: request, options: cache.core.options.caching,
       credentialDigest: { [tiers = cache.core] in tiers.credentialDigest($0) })
-    return { question.ask($0, $1) }
+    return { query.ask($0, $1) }
   }
 
   /// Asks the delegate on its session's queue and calls `reply` there with the response to store, or nil for none.
   ///
-  /// Later calls to the delegate follow the question on that queue. If the delegate replies at once, the response is
+  /// Later calls of the delegate follow this one on the same queue. If the delegate replies at once, the response is
   /// therefore stored when the task completes.
   func ask(_ proposal: ProposedResponse, _ reply: @escaping @Sendable (ProposedResponse?) -> Void) {
     guard
