@@ -21,7 +21,7 @@
 ///
 /// All members can be called from any thread. The origin stops when its last reference is released.
 public final class LoopbackOrigin: Sendable {
-  /// Returns the reply to a request. Called on the thread of the connection, so concurrently for several connections.
+  /// Returns the reply to a request. Called on the connection's thread: several connections call it concurrently.
   public typealias Handler = @Sendable (RecordedRequest) -> Reply
 
   /// The port that it listens on.
@@ -113,9 +113,7 @@ public final class LoopbackOrigin: Sendable {
 
   /// Closes the port and all connections, including held replies, and waits for all threads.
   ///
-  /// Later calls return at once.
-  ///
-  /// Waits for a running handler. Do not call this from a handler: it would wait for itself, so it traps.
+  /// It also waits for running handlers, so a call from a handler traps. Later calls return at once.
   public func stop() {
     server.stop()
   }

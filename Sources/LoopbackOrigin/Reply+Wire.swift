@@ -49,7 +49,7 @@ extension Reply {
       switch part {
       case .bytes(let bytes): count += bytes.count
       case .hold: break
-      // The declared length is that of all bytes before and after this part: the script ends the body early.
+      // The declared length includes the bytes after this part, which are not sent.
       case .close, .reset, .brokenChunk: break
       case .endless: return nil
       }

@@ -83,7 +83,7 @@ public struct Reply: Sendable {
   /// Whether the connection is closed after this reply. This does not add the field `Connection: close`.
   public var closes = false
 
-  /// Whether only `parts` is sent, and status, fields and framing are ignored.
+  /// Whether only `parts` are sent, and status, fields and framing are ignored.
   var isRaw = false
 
   /// Creates a reply with a body in parts.

@@ -33,6 +33,7 @@ struct RequestReader {
   /// Reads the next request; nil if the client closed the connection between two requests.
   mutating func next() throws(ConnectionEnd) -> Message? {
     var message = Message()
+    // The number of bytes that the rest of the head may have.
     var budget = Self.maximumHeadByteCount
     guard let requestLine = try firstLine(&budget) else { return nil }
     let parts = requestLine.split(separator: " ", omittingEmptySubsequences: false).map(String.init)

@@ -16,8 +16,8 @@ final class Server: Sendable {
     var isStopping = false
     /// The connections whose threads are running.
     var sockets: [Int: StreamSocket] = [:]
-    /// The threads that serve a connection; each adds itself.
-    var conversing: Set<pthread_t> = []
+    /// The threads that serve a connection now. Each adds and removes itself.
+    var servingThreads: Set<pthread_t> = []
     /// The threads that are not joined yet.
     var threads: [Int: OriginThread] = [:]
     /// The numbers of `threads` that have finished.
@@ -82,10 +82,10 @@ final class Server: Sendable {
       let socket = try StreamSocket(descriptor: descriptor)
       state.withLock { $0.sockets[number] = socket }
       let thread = try OriginThread { [self] in
-        state.withLock { _ = $0.conversing.insert(OriginThread.currentID) }
-        converse(on: socket, connection: number)
+        state.withLock { _ = $0.servingThreads.insert(OriginThread.currentID) }
+        serveRequests(on: socket, connection: number)
         state.withLock { state in
-          state.conversing.remove(OriginThread.currentID)
+          state.servingThreads.remove(OriginThread.currentID)
           state.sockets[number] = nil
           state.finished.append(number)
         }
@@ -110,7 +110,8 @@ final class Server: Sendable {
 
   // MARK: Replying
 
-  private func converse(on socket: StreamSocket, connection: Int) {
+  /// Reads requests and sends replies until the connection ends.
+  private func serveRequests(on socket: StreamSocket, connection: Int) {
     var isReplying = false
     do {
       var reader = RequestReader(socket: socket)
@@ -179,7 +180,7 @@ final class Server: Sendable {
   func stop() {
     let isFirst = state.withLock { state in
       precondition(
-        !state.conversing.contains(OriginThread.currentID),
+        !state.servingThreads.contains(OriginThread.currentID),
         "LoopbackOrigin.stop() was called from a handler, or the handler held the origin's last reference")
       if state.isStopping { return false }
       state.isStopping = true
@@ -188,7 +189,8 @@ final class Server: Sendable {
     // A concurrent second call waits here until the first one is finished.
     acceptThread.withLock { thread in
       guard isFirst else { return }
-      shutdown(listener, CInt(SHUT_RDWR))  // ends the accept that is waiting
+      // This ends the call of accept that is waiting.
+      shutdown(listener, CInt(SHUT_RDWR))
       thread?.join()
       close(listener)
       let (sockets, threads) = state.withLock { (Array($0.sockets.values), Array($0.threads.values)) }

@@ -13,9 +13,9 @@ enum ConnectionEnd: Error {
   case clientLeft
   /// The origin was stopped.
   case stopped
-  /// The script of the reply ends it.
+  /// The script of the reply ends the connection.
   case scripted
-  /// The data is not an HTTP/1.1 request, for this reason.
+  /// The received data is not an HTTP/1.1 request, for this reason.
   case malformed(String)
 }
 

@@ -35,7 +35,7 @@ final class BodyOutput {
         return
       }
     }
-    // A file can be writable in a folder that is not.
+    // The file can be writable although its folder is not.
     descriptor = Glibc.open(file, O_WRONLY | (exists ? 0 : O_CREAT) | O_CLOEXEC, 0o666)
     guard descriptor >= 0 else { throw ToolError("\(file) cannot be written: \(String(cString: strerror(errno))).") }
     truncates = exists && information.st_mode & S_IFMT == S_IFREG
@@ -46,7 +46,7 @@ final class BodyOutput {
     return String(cString: text)
   }
 
-  /// Writes another body.
+  /// Writes data at the end of the output.
   func write(_ data: Data) throws {
     if truncates, ftruncate(descriptor, 0) != 0 {
       throw ToolError("\(name) cannot be written: \(String(cString: strerror(errno))).")

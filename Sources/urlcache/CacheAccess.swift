@@ -5,8 +5,9 @@ import LMDBURLCache
   import FoundationNetworking
 #endif
 
-/// The cache of a command that loads, and the errors of its loads.
+/// The cache of a command that loads URLs, and the errors of its loads.
 enum CacheAccess {
+  /// The disk capacity of a new cache.
   static let newCapacityByteCount = 512 << 20
   private static let memoryByteCount = 16 << 20
 
@@ -19,17 +20,17 @@ enum CacheAccess {
     arguments.value(directory.name) ?? LMDBURLCache.defaultCachePath
   }
 
-  /// Opens a cache with the capacity of the directory, which opening would otherwise change for all processes.
+  /// Opens a cache with the present capacity of the directory. Another one would change it for all processes.
   static func open(_ path: String) throws -> LMDBURLCache {
     let url = URL(fileURLWithPath: path)
     var capacity = newCapacityByteCount
     do {
       capacity = try CacheDirectory(existingAt: url).capacityByteCount
     } catch {
-      // There is no usable cache. Opening it reports the reason, or recreates it.
+      // There is no usable cache in the directory. Opening it below creates it, or reports the reason.
     }
     let cache = try LMDBURLCache(directory: url, memoryCapacity: memoryByteCount, diskCapacity: capacity)
-    // Memory does not outlive this process, so store all responses on disk.
+    // The memory tier ends with this process, so store all responses on disk.
     cache.minCacheInterval = 0
     return cache
   }

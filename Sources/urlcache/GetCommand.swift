@@ -42,7 +42,7 @@ enum GetCommand: Command {
     let body = try BodyOutput(file: arguments.value("output"))
     defer { body.discard() }
     var isComplete = true
-    var end: (any Error)?
+    var outputError: (any Error)?
     do {
       for text in arguments.operands {
         guard let url = URL(string: text), url.isWeb else {
@@ -66,12 +66,12 @@ enum GetCommand: Command {
         }
       }
     } catch {
-      end = error
+      outputError = error
     }
-    // Do this even if the reader of the output is gone: finish storing responses and background revalidation.
+    // Finish background revalidation and storing, even if the reader of the output is gone.
     await cache.finishBackgroundWork()
     let isSafe = cache.flush()
-    if let end { throw end }
+    if let outputError { throw outputError }
     if isComplete { try body.commit() }
     return isComplete && isSafe ? .success : .failure
   }

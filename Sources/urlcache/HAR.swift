@@ -34,7 +34,7 @@ enum HAR {
 
   /// A stored response and the request for it.
   ///
-  /// Members that the format requires and that a cache does not know have the value that the format gives for unknown.
+  /// Members that the format requires, but that a cache does not know, have the format's value for "unknown".
   struct Entry: Encodable {
     let startedDateTime: String
     let time = 0

@@ -78,9 +78,9 @@ enum JSONText {
     }
   }
 
-  /// Escapes the control characters that JSON permits in strings but terminals obey: U+007F to U+009F.
+  /// Escapes the control characters that JSON permits in strings but that control terminals: U+007F to U+009F.
   ///
-  /// Outside of strings JSON has none of them.
+  /// They occur only within strings.
   private static func visible(_ text: String) -> String {
     func isControl(_ scalar: Unicode.Scalar) -> Bool { (0x7f...0x9f).contains(scalar.value) }
     guard text.unicodeScalars.contains(where: isControl) else { return text }

@@ -3,7 +3,7 @@ import Glibc
 
 /// Unbuffered standard output and standard error.
 enum Output {
-  /// Standard output was closed by its reader.
+  /// The error after the reader of the output has closed it.
   struct BrokenPipe: Error {}
 
   /// Writes to standard output.

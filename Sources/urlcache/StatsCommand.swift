@@ -71,6 +71,7 @@ private struct Details {
   }
 }
 
+/// The output of the command.
 private struct Numbers {
   private let path: String
   private let entryCount: Int

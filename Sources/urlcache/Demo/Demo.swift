@@ -53,7 +53,7 @@ struct Demo {
     report.add(
       "after the purge", by: "URLSession", await read("URLSession, after the purge", all, Readers.bySession(session)))
 
-    guard cache.flush() else { throw ToolError("What was stored could not be written.") }
+    guard cache.flush() else { throw ToolError("The stored responses could not be written.") }
     report.originRequestCount = files.origin.origin.requestCount
     files.origin.stop()
     let second = try secondProcess()
@@ -84,10 +84,10 @@ struct Demo {
     let duration = clock.now - start
     var purge = DemoReport.PurgeResult(moment: moment, nanoseconds: Int(duration / .nanoseconds(1)))
     for (number, file) in files.files.enumerated() {
-      let isThere = cache.isCached(file.url)
-      if isThere { purge.keptCount += 1 }
-      if isThere == files.late.contains(number) {
-        purge.failures.append("\(file.url) \(isThere ? "is still stored after its purge" : "was purged by mistake")")
+      let isStored = cache.isCached(file.url)
+      if isStored { purge.keptCount += 1 }
+      if isStored == files.late.contains(number) {
+        purge.failures.append("\(file.url) \(isStored ? "is still stored after its purge" : "was purged by mistake")")
       }
     }
     purge.removedCount = before - purge.keptCount

@@ -1,8 +1,9 @@
 import Foundation
 import LMDBURLCache
 
-/// The demonstration's second process. It reads its order from a file and prints its result as JSON.
+/// The demonstration's second process. It reads an order from a file and prints its result as JSON.
 enum DemoReaderCommand: Command {
+  /// The files to read, and the cache to read them through.
   struct Order: Codable {
     let directory: String
     let files: [DemoFiles.File]

@@ -7,6 +7,9 @@ import Foundation
 /// Reads the URLs of a sitemap (https://www.sitemaps.org/protocol.html).
 final class SitemapReader: NSObject, XMLParserDelegate {
   private var urls: [String] = []
+  /// The name of the root element; empty before it.
+  private var root = ""
+  /// The names of the open elements, from the root on.
   private var path: [String] = []
   private var text = ""
 
@@ -28,8 +31,6 @@ final class SitemapReader: NSObject, XMLParserDelegate {
     default: throw ToolError("\(name) is no sitemap: its root element is '\(Format.visible(reader.root))'.")
     }
   }
-
-  private var root = ""
 
   func parser(
     _ parser: XMLParser, didStartElement elementName: String, namespaceURI: String?, qualifiedName: String?,

@@ -36,7 +36,7 @@ struct WarmCheckpoint {
       let age = now.timeIntervalSince(content.savedAt)
       return (0...Self.maximumAge).contains(age) ? max(content.doneCount, 0) : 0
     } catch {
-      // A file that is cut or of another version: begin with the first request.
+      // The file is truncated or of another version: begin with the first request.
       return 0
     }
   }

@@ -19,7 +19,7 @@ struct WarmList {
   /// The number of HAR entries that are left out: other methods than GET, and other schemes than http and https.
   var skippedCount = 0
 
-  /// Reads requests. The first character that is no white space tells the form: `{` for HAR, `<` for a sitemap.
+  /// Reads requests. The first character that is not white space determines the form: `{` for HAR, `<` for a sitemap.
   ///
   /// - Parameter name: The name of the input for messages.
   /// - Throws: `ToolError` for an incomplete or compressed input.
@@ -79,7 +79,7 @@ struct WarmList {
 
   /// Whether a field of a recorded request is sent again.
   ///
-  /// Not those of the connection, of one user, or for a part of a response.
+  /// Fields that belong to the connection, to one user or to a part of a response are not sent.
   private static func isSent(_ name: String) -> Bool {
     let name = name.lowercased()
     return !name.hasPrefix(":") && !name.hasPrefix("if-") && !unsentNames.contains(name)

@@ -21,7 +21,7 @@ struct WarmTally {
   private(set) var fetchedByteCount = 0
   /// The number of responses with a status from 400 on.
   private(set) var errorStatusCount = 0
-  /// The number of responses that each rule kept from being stored.
+  /// The number of responses that were not stored, by the ID of the rule.
   private(set) var refusals: [String: Int] = [:]
 
   /// The number of completed requests.
