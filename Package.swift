@@ -12,6 +12,7 @@ let package = Package(
     .library(name: "LMDBURLCache", targets: ["LMDBURLCache"]),
     .library(name: "CachingClient", targets: ["CachingClient"]),
     .library(name: "CurlTransport", targets: ["CurlTransport"]),
+    .library(name: "RedisTier", targets: ["RedisTier"]),
     .library(name: "ResponseStore", targets: ["ResponseStore"]),
     .library(name: "HTTPCaching", targets: ["HTTPCaching"]),
     .library(name: "LMDB", targets: ["LMDB"]),
@@ -21,6 +22,8 @@ let package = Package(
     .systemLibrary(name: "CLMDB", pkgConfig: "lmdb", providers: [.apt(["liblmdb-dev"])]),
     .systemLibrary(name: "CXXHash", pkgConfig: "libxxhash", providers: [.apt(["libxxhash-dev"])]),
     .systemLibrary(name: "CCurl", pkgConfig: "libcurl", providers: [.apt(["libcurl4-openssl-dev"])]),
+    // Without pkgConfig: hiredis.pc has a flag that the package manager refuses.
+    .systemLibrary(name: "CHiredis", providers: [.apt(["libhiredis-dev"])]),
     .systemLibrary(name: "CZlib", pkgConfig: "zlib", providers: [.apt(["zlib1g-dev"])]),
     .target(name: "LMDB", dependencies: ["CLMDB"], swiftSettings: settings),
     .target(name: "HTTPCaching", swiftSettings: settings),
@@ -32,6 +35,10 @@ let package = Package(
       swiftSettings: settings),
     .target(
       name: "CurlTransport", dependencies: ["CachingClient", "HTTPCaching", "CCurl", "CZlib"],
+      swiftSettings: settings),
+    .target(
+      name: "RedisTier",
+      dependencies: ["CachingClient", "HTTPCaching", "ResponseStore", "LMDB", "CHiredis", "CXXHash"],
       swiftSettings: settings),
     .target(
       name: "LMDBURLCache",
@@ -64,6 +71,12 @@ let package = Package(
       name: "CurlTransportTests",
       dependencies: [
         "CurlTransport", "CachingClient", "HTTPCaching", "ResponseStore", "LoopbackOrigin", "CZlib", "CSlowNames",
+      ],
+      swiftSettings: settings),
+    .testTarget(
+      name: "RedisTierTests",
+      dependencies: [
+        "RedisTier", "LMDBURLCache", "CachingClient", "HTTPCaching", "ResponseStore", "LoopbackOrigin",
       ],
       swiftSettings: settings),
     .testTarget(

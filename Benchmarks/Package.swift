@@ -15,7 +15,7 @@ let package = Package(
     // Libraries of the other implementations, which `Scripts/bench` installs.
     .systemLibrary(name: "CSQLite", pkgConfig: "sqlite3", providers: [.apt(["libsqlite3-dev"])]),
     .systemLibrary(name: "CRocksDB", pkgConfig: "rocksdb", providers: [.apt(["librocksdb-dev"])]),
-    .systemLibrary(name: "CHiredis", providers: [.apt(["libhiredis-dev"])]),
+    .systemLibrary(name: "CRawHiredis", providers: [.apt(["libhiredis-dev"])]),
     // The C baselines: programs on liblmdb and libcurl alone.
     .target(name: "CRawLMDB", linkerSettings: [.linkedLibrary("lmdb")]),
     .target(name: "CRawCurl", linkerSettings: [.linkedLibrary("curl")]),
@@ -27,7 +27,7 @@ let package = Package(
         .product(name: "LMDBURLCache", package: "LMDBURLCache"),
         .product(name: "HTTPCaching", package: "LMDBURLCache"),
         .product(name: "CurlTransport", package: "LMDBURLCache"),
-        "CSQLite", "CRocksDB", "CHiredis", "CRawLMDB", "CRawCurl",
+        "CSQLite", "CRocksDB", "CRawHiredis", "CRawLMDB", "CRawCurl",
       ],
       swiftSettings: settings),
     // Counts the allocations and instructions of the hot calls.

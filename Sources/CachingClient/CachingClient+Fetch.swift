@@ -90,6 +90,29 @@ extension CachingClient {
     }
   }
 
+  /// Waits for the end of a fetch whose response the request cannot use.
+  ///
+  /// - Parameter deadline: As for ``follow(_:_:until:)``.
+  /// - Throws: ``CachingClientError/timedOut`` if the fetch makes no progress; `CancellationError`.
+  func waitForEnd(
+    of fetch: InFlightFetch<Storage.Entry>, _ plan: Plan, until deadline: inout ContinuousClock.Instant?
+  ) async throws {
+    var isCounted = false
+    defer { if isCounted { counters.waiting.wrappingSubtract(1, ordering: .relaxed) } }
+    let number = inFlightFetches.makeNumber()
+    let seen = fetch.progressCount
+    let limit = plan.request.timeLimit
+    let watch = limit.map { fetch.watch(number, until: deadline ?? .now + $0, limit: $0) }
+    defer {
+      watch?.cancel()
+      if let limit, fetch.progressCount != seen { deadline = .now + limit }
+    }
+    _ = try await fetch.outcome(number: number, canUse: { _ in true }) {
+      counters.waiting.count()
+      isCounted = true
+    }
+  }
+
   /// Revalidates a stale entry that was served, unless a fetch for it is already in flight (RFC 5861 section 3).
   func revalidateInBackground(_ request: ClientRequest, _ entry: Storage.Entry, over transport: some Transport) {
     let request = request.unconditional

@@ -110,7 +110,8 @@ extension CachingClient {
   func removeIfRevoked(_ plan: Plan, _ fetch: InFlightFetch<Storage.Entry>) async {
     guard fetch.permit.isRemoved else { return }
     var token = storage.removalToken
-    await storage.invalidate(
-      StorageInvalidation(urls: [plan.request.keyURL], keys: [plan.key]), for: plan.request, movingPast: &token)
+    var invalidation = StorageInvalidation(urls: [plan.request.keyURL], keys: [plan.key])
+    invalidation.isLocal = true
+    await storage.invalidate(invalidation, for: plan.request, movingPast: &token)
   }
 }

@@ -34,6 +34,8 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
 
   private let bodyLimit: @Sendable () -> Int
   @usableFromInline let clock: @Sendable () -> Date
+  /// The lease of the machine in a fleet; nil without one.
+  private let lease: FleetLease?
   let inFlightFetches: InFlightFetches<Storage.Entry>
   @usableFromInline let counters: RequestCounters
 
@@ -56,10 +58,21 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
   /// Creates a caching client whose maximum body size can change, for example with a capacity.
   ///
   /// - Parameter bodyLimit: Returns the present ``maximumBodyByteCount``. Called for each body, from any thread.
-  public init(
+  public convenience init(
     storage: Storage, options: CachingOptions = CachingOptions(), bodyLimit: @escaping @Sendable () -> Int,
     clock: @escaping @Sendable () -> Date = { Date() }
   ) {
+    self.init(storage: storage, options: options, lease: nil, bodyLimit: bodyLimit, clock: clock)
+  }
+
+  /// Creates a caching client of a machine in a fleet.
+  ///
+  /// - Parameter lease: The lease of the machine. The storage checks it before each lookup.
+  package init(
+    storage: Storage, options: CachingOptions, lease: FleetLease?, bodyLimit: @escaping @Sendable () -> Int,
+    clock: @escaping @Sendable () -> Date
+  ) {
+    self.lease = lease
     self.storage = storage
     self.options = options
     self.bodyLimit = bodyLimit
@@ -152,6 +165,7 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
     var repetitionCount = 0
     // Set once the request has waited for another fetch: that time counts towards its own time limit.
     var deadline: ContinuousClock.Instant?
+    let begin = lease == nil ? 0 : BootClock.now
     while true {
       var plan: FetchPlan<Storage.Entry>
       // A lookup that was made before cannot be timed.
@@ -173,7 +187,12 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
       }
 
       let key = CoalescingKey(plan.key, of: request.head)
-      switch inFlightFetches.joinOrLead(key, endedCount: plan.endedFetchCount, now: clock()) {
+      // Without a valid lease a purge may have returned, and be unknown here, since an earlier fetch began.
+      let earliest = lease.map { $0.isValid } ?? true ? nil : begin
+      switch inFlightFetches.joinOrLead(key, endedCount: plan.endedFetchCount, now: clock(), after: earliest) {
+      case .wait(let fetch):
+        if deadline == nil, let limit = request.timeLimit { deadline = .now + limit }
+        try await waitForEnd(of: fetch, plan, until: &deadline)
       case .lead(let fetch): return try await lead(fetch, plan, over: transport, until: deadline)
       case .lookAgain:
         // Under heavy load, a fetch may end during each lookup. After some repetitions, fetch without coalescing.

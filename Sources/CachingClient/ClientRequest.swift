@@ -156,6 +156,11 @@ extension ClientRequest {
     if policy != .useProtocolCachePolicy, !head.fields.contains("Cache-Control") {
       for (name, value) in policy.requestFields { head.fields.set(name, value) }
     }
-    return OutgoingRequest(head: head, body: body, context: context, timeLimit: timeLimit)
+    var outgoing = OutgoingRequest(head: head, body: body, context: context, timeLimit: timeLimit)
+    // A reload asks the origin itself.
+    if let key, policy == .useProtocolCachePolicy || policy == .returnCacheDataElseLoad, !namesUser {
+      outgoing.sharing = SharingContext(key: key, hasOwnValidators: !conditional.isEmpty)
+    }
+    return outgoing
   }
 }

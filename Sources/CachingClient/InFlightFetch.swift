@@ -45,6 +45,8 @@ final class InFlightFetch<Entry: StoredResponseMetadata & Sendable>: Sendable {
   /// The key by which other requests join; `nil` for a fetch that cannot be joined.
   let coalescingKey: CoalescingKey?
   let permit: StorePermit
+  /// A time before the request was sent.
+  let startedAt = BootClock.now
   private let isBackground: Bool
   private let state: Mutex<State>
 

@@ -22,6 +22,8 @@ final class InFlightFetches<Entry: StoredResponseMetadata & Sendable>: Sendable 
   enum FetchRole {
     case follow(InFlightFetch<Entry>)
     case lead(InFlightFetch<Entry>)
+    /// A fetch is in flight whose response is too old for the request. Wait for its end, then look again.
+    case wait(InFlightFetch<Entry>)
     /// A fetch has ended since the request's lookup, so its response may be in the store now.
     case lookAgain
   }
@@ -47,12 +49,17 @@ final class InFlightFetches<Entry: StoredResponseMetadata & Sendable>: Sendable 
   /// Returns the fetch to follow, or makes the caller the leader of a new fetch.
   ///
   /// While responses to this key are known not to be shareable, the new fetch cannot be joined.
-  func joinOrLead(_ key: CoalescingKey, endedCount seen: UInt64, now: Date) -> FetchRole {
+  ///
+  /// - Parameter begin: Follow only a fetch that began after this time; nil if any will do.
+  func joinOrLead(_ key: CoalescingKey, endedCount seen: UInt64, now: Date, after begin: UInt64? = nil) -> FetchRole {
     guard !state.withLock({ $0.unshareable.contains(key.key, at: now) }) else { return .lead(startUnshared(key.key)) }
     closeIfRevoked(key)
     let made = makeFetch(key.key, coalescingKey: key)
     return state.withLock { state in
-      if let fetch = state.joinable[key], fetch.isOpen { return .follow(fetch) }
+      if let fetch = state.joinable[key], fetch.isOpen {
+        if let begin, fetch.startedAt < begin { return .wait(fetch) }
+        return .follow(fetch)
+      }
       // A fetch stores its response before it ends. So if the count is unchanged, the lookup missed no response.
       guard ended.load(ordering: .acquiring) == seen else { return .lookAgain }
       state.add(made)

@@ -128,6 +128,9 @@ public struct StorageInvalidation: Sendable, Hashable {
   /// Their fetches may be storing a response at this moment, so remove the URLs even if a lookup finds no response.
   public var revokesPermits: Bool
 
+  /// Whether only this storage's copies are to be removed, because the request changed nothing at the origin.
+  package var isLocal = false
+
   // Set if the caching client has already encoded the keys and scopes for its in-flight fetches.
   private var keys: [RequestKey]?
   private var groupScopes: [RemovalScope]?

@@ -43,6 +43,9 @@ public struct OutgoingRequest: Sendable {
   /// How long the transport waits while nothing arrives. Nil, the default, means the transport's own limit.
   public var timeLimit: Duration?
 
+  /// The cache key, if the response of another machine in the fleet may answer the request.
+  package var sharing: SharingContext?
+
   /// Creates a request to the origin.
   public init(
     head: RequestHead, body: RequestBody? = nil, context: (any Sendable)? = nil, timeLimit: Duration? = nil

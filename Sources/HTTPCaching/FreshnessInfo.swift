@@ -54,6 +54,10 @@ public struct FreshnessInfo: Sendable, Hashable {
     public static let decoded = Flags(rawValue: 1 << 16)
     /// Never fresh: a soft purge ended the lifetime. In contrast to ``stale``, the response may be served stale.
     public static let softPurged = Flags(rawValue: 1 << 17)
+    /// The response may have been removed on another machine: every use requires validation, with every policy.
+    ///
+    /// A storage sets this on a response that it returns, not on one that it keeps.
+    public static let suspect = Flags(rawValue: 1 << 18)
 
     static let neverFresh: Flags = [.stale, .softPurged]
   }

@@ -114,7 +114,7 @@ extension RequestHead {
 
 extension FreshnessInfo.Flags {
   /// The flags with which even a plain request needs a full evaluation.
-  static let needsCloserLook: FreshnessInfo.Flags = [.noCache, .incomplete, .stale]
+  static let needsCloserLook: FreshnessInfo.Flags = [.noCache, .incomplete, .stale, .suspect]
 }
 
 extension HTTPFields {

@@ -67,6 +67,11 @@ struct ReuseEvaluation {
     // Responses stored in private mode must not be used in a shared cache; in the other case the lifetimes differ.
     let isOtherMode = freshness.flags.contains(.sharedMode) != (options.mode == .shared)
     if trace.check(.modeChanged, isOtherMode) { return .askOrigin(.modeChanged) }
+    // Not even a caller that accepts any age gets a response that may have been removed.
+    if freshness.flags.contains(.suspect) {
+      trace.conclude(.suspect)
+      return .askOrigin(.suspect)
+    }
     // The caller accepts any age (9111 4.2.4), so no condition of the origin applies.
     if policy == .returnCacheDataElseLoad || policy == .returnCacheDataDontLoad { return anyAge() }
     // 9111 5.2.2.4
@@ -155,6 +160,7 @@ struct ReuseEvaluation {
 
   /// Returns the rule that forbids stale responses even if the origin fails.
   static func staleForbidden(_ freshness: FreshnessInfo, _ options: CachingOptions) -> Rule? {
+    if freshness.flags.contains(.suspect) { return .suspect }
     if freshness.flags.contains(.noCache) { return .noCache }
     if freshness.flags.contains(.mustRevalidate) { return .mustRevalidate }
     if options.mode == .shared, freshness.flags.contains(.proxyRevalidate) { return .proxyRevalidate }

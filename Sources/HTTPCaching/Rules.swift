@@ -66,6 +66,8 @@ extension Rule {
   public static let reload = Rule("reload", "9111 4", "the request's policy ignores stored responses")
   /// The policy requires validation.
   public static let revalidate = Rule("revalidate", "9111 4.3", "the request's policy requires validation")
+  /// The machine has no valid lease in its fleet, so the response may have been removed on another machine.
+  public static let suspect = Rule("suspect", "9111 4.2.4", "removals on other machines may be unknown")
   /// The response has `no-cache`.
   public static let noCache = Rule("no-cache", "9111 5.2.2.4", "the response says no-cache")
   /// The request has `no-cache`.

@@ -96,6 +96,7 @@ public final class ResponseStore: Sendable {
   ///   the pages that lead to records are checked in the background, too.
   public static func open(directory: String, options: Options) throws(StoreError) -> ResponseStore {
     if options.capacityByteCount < minimumCapacityByteCount { Trap.capacityTooSmall(options.capacityByteCount) }
+    try checkFleet(directory: directory, options: options)
     return try StoreRegistry.shared.open(directory: directory, options: options)
   }
 

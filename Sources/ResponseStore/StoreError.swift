@@ -26,6 +26,8 @@ public struct StoreError: Error, Sendable, Hashable {
     case corruptAndInUse
     /// Another process held the lock for opening the directory for too long.
     case busy
+    /// The directory belongs to a fleet, and the cache has no fleet tier; or the cache has one and no disk tier.
+    case fleetMismatch
     /// The store failed while it was open: its data is corrupt, or a removal could not be logged.
     case failed
     /// LMDB or the file system failed.

@@ -17,10 +17,14 @@ struct CacheStorage: ResponseStorage, CountsActivity {
     let cached: LMDBCachedURLResponse
     /// Whether an override returned a response that it created, which only the cache's public methods can replace.
     let isForeign: Bool
+    /// Whether the machine has no valid lease in its fleet, so that purges of this response may be unknown.
+    var mustBeValidated = false
 
     var record: CacheEntry { cached.record }
     var status: Int { cached.record.status }
-    var freshness: FreshnessInfo { cached.record.freshness }
+    var freshness: FreshnessInfo {
+      mustBeValidated ? cached.record.freshness.requiringValidation : cached.record.freshness
+    }
     var fields: HTTPFields { cached.record.fields }
     var bodyByteCount: Int { cached.record.bodyByteCount }
   }
@@ -41,8 +45,10 @@ struct CacheStorage: ResponseStorage, CountsActivity {
     }
     // Overrides see every lookup, and return whole bodies.
     if let detour { return detour.lookup(request).flatMap { entry($0, for: request) } }
+    // The lease before the lookup.
+    let isCutOff = tiers.isCutOff
     guard let found = tiers.lookup(request), found.record.status > 0 else { return nil }
-    return Entry(cached: found, isForeign: false)
+    return Entry(cached: found, isForeign: false, mustBeValidated: isCutOff)
   }
 
   func body(of entry: Entry) -> Data { entry.record.body }
@@ -132,12 +138,17 @@ struct CacheStorage: ResponseStorage, CountsActivity {
     let scopes = invalidation.scopes(for: request)
     // A subclass may store responses elsewhere.
     let urls = detour == nil ? [] : invalidation.urls
-    guard !keys.isEmpty || !scopes.isEmpty || !urls.isEmpty else { return }
+    // Other machines may hold what this one does not.
+    let posted =
+      tiers.fleet == nil || invalidation.isLocal
+      ? [] : invalidation.urls.compactMap { RemovalScope.target(of: $0) } + scopes
+    guard !keys.isEmpty || !scopes.isEmpty || !urls.isEmpty || !posted.isEmpty else { return }
     token = await onBlockingThread { [token] in
       var token = token
       for key in keys { tiers.remove(key, movingPast: &token) }
-      detour?.remove(urls, for: request)
+      FleetPosting.$isOff.withValue(true) { detour?.remove(urls, for: request) }
       if !scopes.isEmpty { tiers.remove(scopes, movingPast: &token) }
+      tiers.postToFleet(posted)
       return token
     }
   }

@@ -49,7 +49,9 @@ extension LMDBURLCache {
   /// Returns the stored response for a request, like ``cachedResponse(for:)``.
   func lookup(_ request: URLRequest) -> LMDBCachedURLResponse? {
     var parts = SelectingParts()
-    guard let url = request.url, let key = key(for: request, url: url, parts: &parts) else { return nil }
+    guard let url = request.url, let key = key(for: request, url: url, parts: &parts), !core.isCutOff else {
+      return nil
+    }
     let cache = Unretained(self)
     return core.lookup(key, url: url) { vary in cache.use { $0.matches(vary, request, parts: parts) } }
   }

@@ -1,4 +1,4 @@
-import CachingClient
+public import CachingClient
 import CurlTransport
 import Foundation
 import HTTPCaching
@@ -56,6 +56,13 @@ extension LMDBURLCache {
     /// (`caching.mode = .shared`) do not, because they come from many users and the cookies belong to one. With
     /// ``Transport/urlSession(_:)`` the configuration decides.
     public var usesProcessCookies: Bool?
+    /// The tier that the caches of several machines share; none by default.
+    ///
+    ///     options.fleet = try RedisTier(url: "redis://10.0.0.5:6379", secret: secret)   // product RedisTier
+    ///
+    /// Purges then hold on all machines, and a machine that cannot learn of purges validates each response. The cache
+    /// needs a disk tier. <doc:RunningAFleet> describes the promise and the set-up.
+    public var fleet: (any FleetTier)?
     /// Whether the directory may be a symbolic link or belong to another user. False by default.
     public var allowsUntrustedDirectory = false
     /// Whether every read from disk verifies the checksums; false by default.
@@ -118,6 +125,7 @@ extension LMDBURLCache {
       options.allowsUntrustedDirectory = allowsUntrustedDirectory
       options.verifiesEveryRead = verifiesEveryRead
       options.releasesFilesOnFailure = true
+      options.isInFleet = fleet != nil
       options.log = log
       return options
     }

@@ -1,4 +1,4 @@
-import CachingClient
+public import CachingClient
 public import Foundation
 import ResponseStore
 
@@ -45,21 +45,35 @@ extension LMDBURLCache {
   ///
   /// A soft purge does not reach responses that a subclass stores elsewhere.
   ///
+  /// With a fleet (``Options/fleet``) the purge holds on all machines when it returns. It waits until each machine has
+  /// confirmed it, or its lease has ended: usually for milliseconds, at most for 1.25 leases and a quarter of a second.
+  ///
   /// - Parameters:
   ///   - scope: The responses to purge.
   ///   - mode: Whether they are removed or become stale. Hard by default.
-  /// - Throws: `URLError.badURL` for a URL that cannot be cached, such as one without a scheme.
-  public func purge(_ scope: PurgeScope, mode: PurgeMode = .hard) async throws {
+  ///   - timeout: The maximum time to wait for the fleet; nil, the default, for 5 seconds more than the lease of a
+  ///     machine that does not respond.
+  /// - Returns: The number of machines that confirmed and of those that did not; nil without a fleet.
+  /// - Throws: `URLError.badURL` for a URL that cannot be cached, such as one without a scheme. With a fleet, its error:
+  ///   the purge is in force on this machine, and was not posted, or not confirmed in time.
+  @discardableResult
+  public func purge(
+    _ scope: PurgeScope, mode: PurgeMode = .hard, timeout: Duration? = nil
+  ) async throws -> FleetPurgeResult? {
     guard let removalScope = scope.removalScope else { throw URLError(.badURL) }
-    guard mode == .hard else { return await onBlockingThread { self.softPurge(removalScope) } }
-    await onBlockingThread {
-      switch scope {
-      // Overridable methods: a subclass may store responses elsewhere.
-      case .all: self.removeAllCachedResponses()
-      case .since(let date): self.removeCachedResponses(since: date)
-      case .host, .prefix, .group, .url: self.remove(removalScope)
+    return try await onBlockingThread {
+      // The removal below is posted once, and then waited for.
+      FleetPosting.$isOff.withValue(true) {
+        guard mode == .hard else { return self.softPurge(removalScope) }
+        switch scope {
+        // Overridable methods: a subclass may store responses elsewhere.
+        case .all: self.removeAllCachedResponses()
+        case .since(let date): self.removeCachedResponses(since: date)
+        case .host, .prefix, .group, .url: self.remove(removalScope)
+        }
       }
-    }
+      return Result { try self.core.fleet?.purge([removalScope], isSoft: mode == .soft, timeout: timeout) }
+    }.get()
   }
 }
 

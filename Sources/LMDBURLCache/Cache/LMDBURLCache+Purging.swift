@@ -78,6 +78,7 @@ extension LMDBURLCache {
   func remove(_ scope: RemovalScope) {
     revokeStorePermits(scope)
     core.remove(scope)
+    core.postToFleet([scope])
   }
 
   func softPurge(_ scope: RemovalScope) {

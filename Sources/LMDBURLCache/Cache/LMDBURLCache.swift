@@ -39,7 +39,8 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   ///     still apply to the memory tier. Negative values trap.
   ///   - options: Options that are fixed for the life of the cache.
   /// - Throws: `StoreError` of the module `ResponseStore` with the cause and a remedy: the directory cannot be used,
-  ///   contains a file that is not this library's, or is in use by another version of this library.
+  ///   contains a file that is not this library's, or is in use by another version of this library. An error of the
+  ///   fleet tier, if its files in the directory cannot be used.
   public init(directory: URL, memoryCapacity: Int, diskCapacity: Int, options: Options = Options()) throws {
     Self.check(memoryCapacity: memoryCapacity, diskCapacity: diskCapacity)
     let path = directory.path
@@ -48,11 +49,12 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
     if diskCapacity >= ResponseStore.minimumCapacityByteCount {
       store = try ResponseStore.open(directory: path, options: options.storeOptions(diskCapacity: diskCapacity))
     } else {
+      guard options.fleet == nil else { throw ResponseStore.fleetNeedsDisk(directory: path) }
       (store, failure) = Self.openForRemovals(directory: path, options: options)
     }
     core = TieredStorage(
       directory: path, store: store, failure: failure, memoryCapacity: memoryCapacity, diskCapacity: diskCapacity,
-      options: options)
+      options: options, fleet: try options.joinFleet(directory: path))
     lazyCachingClient = LazyCachingClient()
     // The superclass creates the directory that it gets, so do not pass the path without a disk tier.
     super.init(memoryCapacity: 0, diskCapacity: 0, diskPath: store == nil ? NSTemporaryDirectory() : path)
@@ -142,7 +144,7 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
     lazyCachingClient.client {
       let detour = type(of: self) == LMDBURLCache.self ? nil : SubclassDetour(self)
       return CachingClient(
-        storage: CacheStorage(tiers: core, detour: detour), options: core.options.caching,
+        storage: CacheStorage(tiers: core, detour: detour), options: core.options.caching, lease: core.lease,
         bodyLimit: { [core] in core.maximumSessionBodyByteCount }, clock: core.options.clock)
     }
   }
@@ -272,6 +274,7 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
     guard let key = key(for: request) else { return }
     revokeStorePermits(.key(key.bytes))
     core.remove(key)
+    core.postToFleet([.key(key.bytes)])
   }
 
   /// Removes all variants stored for a task's request.

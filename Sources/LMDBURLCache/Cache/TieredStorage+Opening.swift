@@ -198,7 +198,7 @@ extension StoreError {
   /// This process would then not notice their removals.
   var isInUseByOthers: Bool {
     switch code {
-    case .busy, .corruptAndInUse, .otherVersionInUse, .otherProcessNamespace: true
+    case .busy, .fleetMismatch, .corruptAndInUse, .otherVersionInUse, .otherProcessNamespace: true
     default: false
     }
   }

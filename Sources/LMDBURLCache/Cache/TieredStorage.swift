@@ -1,3 +1,4 @@
+import CachingClient
 import Foundation
 import HTTPCaching
 import ResponseStore
@@ -37,6 +38,10 @@ final class TieredStorage: Sendable {
   let hasMissedRemoval = Atomic(false)
   /// The data file that cannot be opened; the cache therefore uses memory only.
   let unusableFile: Mutex<DataFileMark?>
+  /// The membership in a fleet; nil without one.
+  let fleet: (any FleetMembership)?
+  /// The lease of the machine in its fleet. Without a valid lease, stored responses are validated before use.
+  let lease: FleetLease?
 
   struct Settings: Sendable {
     var minCacheInterval: Double = 300
@@ -46,9 +51,11 @@ final class TieredStorage: Sendable {
   /// - Parameter failure: The error because of which the directory could not be opened.
   init(
     directory: String?, store: ResponseStore?, failure: StoreError? = nil, memoryCapacity: Int, diskCapacity: Int,
-    options: LMDBURLCache.Options
+    options: LMDBURLCache.Options, fleet: (any FleetMembership)? = nil
   ) {
     self.directory = directory
+    self.fleet = fleet
+    lease = fleet?.lease
     self.options = options
     memory = MemoryTier(capacityByteCount: memoryCapacity)
     settings = Mutex(Settings())
@@ -61,6 +68,7 @@ final class TieredStorage: Sendable {
       recovery.withLock { $0.hasLoggedFailure = failure.isInUseByOthers }
     }
     if let store { setStore(store) }
+    startFleet()
   }
 
   /// Sets the open store, which from then on drops copies in the memory tier when another cache of this process writes.

@@ -108,6 +108,9 @@ struct CachedLoad: @unchecked Sendable {
     let response: Client.Response
     if let stored = hop.stored {
       response = stored
+    } else if let fleet = cache.core.fleet {
+      response = try await client.respond(
+        to: hop.clientRequest, over: FleetTransport(fleet: fleet, transport: transport), after: hop.lookup)
     } else {
       response = try await client.respond(to: hop.clientRequest, over: transport, after: hop.lookup)
     }

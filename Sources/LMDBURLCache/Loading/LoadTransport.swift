@@ -36,6 +36,16 @@ enum LoadTransport: Transport {
   }
 }
 
+/// Sends requests through the fleet, which may have a shared response, and otherwise over a load's transport.
+struct FleetTransport: Transport {
+  let fleet: any FleetMembership
+  let transport: LoadTransport
+
+  func send(_ request: OutgoingRequest) async throws -> IncomingResponse {
+    try await fleet.send(request, over: transport)
+  }
+}
+
 /// Sends requests over libcurl and stores the received cookies.
 final class FoundationCurlTransport: Transport {
   private let curl: CurlTransport

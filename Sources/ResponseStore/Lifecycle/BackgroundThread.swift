@@ -3,7 +3,7 @@ import Glibc
 /// A thread that can be joined. A write transaction belongs to a thread, so tasks and dispatch queues will not do.
 ///
 /// `@unchecked Sendable`: `thread` is written before the initializer returns, and only read afterwards.
-final class BackgroundThread: @unchecked Sendable {
+package final class BackgroundThread: @unchecked Sendable {
   private var thread = pthread_t()
   private let hasEnded: Monitor<Bool>
 
@@ -13,7 +13,7 @@ final class BackgroundThread: @unchecked Sendable {
   }
 
   /// Starts a thread; nil if the system cannot. Signals are left to the program's own threads.
-  init?(body: @escaping @Sendable () -> Void) {
+  package init?(body: @escaping @Sendable () -> Void) {
     let hasEnded = Monitor(false)
     self.hasEnded = hasEnded
     let start = Unmanaged.passRetained(
@@ -43,7 +43,7 @@ final class BackgroundThread: @unchecked Sendable {
 
   /// Waits until the thread has ended, as `waiting` does it; false if that gave up. From the thread itself, and then,
   /// it lets the thread end by itself.
-  func join(waiting: (Monitor<Bool>) -> Bool) -> Bool {
+  package func join(waiting: (Monitor<Bool>) -> Bool) -> Bool {
     if pthread_equal(thread, pthread_self()) != 0 {
       pthread_detach(thread)
       return true

@@ -5,12 +5,12 @@ import Glibc
 /// `Mutex` has no condition, and a dispatch semaphore cannot guard a value; the writer and the eviction thread need
 /// both. The places that need no condition use it, too: the thread sanitizer knows POSIX locks, and not `Mutex`.
 /// `@unchecked Sendable`: `state` is touched only between lock and unlock.
-final class Monitor<State>: @unchecked Sendable {
+package final class Monitor<State>: @unchecked Sendable {
   private let mutex: UnsafeMutablePointer<pthread_mutex_t>
   private let condition: UnsafeMutablePointer<pthread_cond_t>
   private var state: State
 
-  init(_ state: State) {
+  package init(_ state: State) {
     self.state = state
     mutex = .allocate(capacity: 1)
     condition = .allocate(capacity: 1)
@@ -30,26 +30,26 @@ final class Monitor<State>: @unchecked Sendable {
   }
 
   /// Runs `body` alone with the state.
-  func withLock<R>(_ body: (inout State) -> R) -> R {
+  package func withLock<R>(_ body: (inout State) -> R) -> R {
     pthread_mutex_lock(mutex)
     defer { pthread_mutex_unlock(mutex) }
     return body(&state)
   }
 
   /// Runs `body` alone with the state, then wakes all that wait.
-  func update<R>(_ body: (inout State) -> R) -> R {
+  package func update<R>(_ body: (inout State) -> R) -> R {
     // Without the lock: who is woken asks for it at once.
     defer { wakeAll() }
     return withLock(body)
   }
 
   /// Wakes all that wait, to look at what was changed with the lock before.
-  func wakeAll() {
+  package func wakeAll() {
     pthread_cond_broadcast(condition)
   }
 
   /// Waits until `body` answers, asking it again after each ``update(_:)``; nil when `timeout` passed first.
-  func wait<R>(timeout: Duration? = nil, for body: (inout State) -> R?) -> R? {
+  package func wait<R>(timeout: Duration? = nil, for body: (inout State) -> R?) -> R? {
     pthread_mutex_lock(mutex)
     defer { pthread_mutex_unlock(mutex) }
     if let result = body(&state) { return result }

@@ -12,6 +12,7 @@ import LMDB
 /// | `LMDBURLCache.removals` | ``RemovalLog`` |
 /// | `LMDBURLCache.index` | ``RecordIndex`` |
 /// | `LMDBURLCache.counters` | ``ActivityFile`` |
+/// | `LMDBURLCache.fleet` | the state of the machine in a fleet, of the module RedisTier |
 /// | `open.lock` | locked (`flock`) while a process opens, so that opens take turns |
 /// | `users.lock` | locked shared while the data is open, and exclusively to replace it; has the ``SharedStatusPage`` |
 ///
@@ -265,13 +266,16 @@ final class StoreDirectory: @unchecked Sendable {
 
   private static let fileNames =
     [DataFile.name, "lock.mdb", "users.lock", "open.lock"]
-    + ["store", "condemned", "opening", "removals", "index", "counters"].map { "LMDBURLCache." + $0 }
+    + ["store", "condemned", "opening", "removals", "index", "counters", "fleet"].map { "LMDBURLCache." + $0 }
     + quarantineSuffixes.map { DataFile.name + "." + $0 }
 
   /// Returns the disk usage of the directory's files in bytes: their allocated blocks.
   func diskByteCount() -> Int {
     Self.fileNames.reduce(0) { $0 + Self.allocatedByteCount(path(of: $1)) }
   }
+
+  /// Whether a directory has a file with this name.
+  static func hasFile(_ name: String, in directory: String) -> Bool { access(directory + "/" + name, F_OK) == 0 }
 
   /// The length of the data file, or 0.
   var dataFileByteCount: Int {

@@ -162,6 +162,9 @@ final class RemovalLog: @unchecked Sendable {
     (memory + offset).assumingMemoryBound(to: Atomic<UInt64>.self)
   }
 
+  /// The number that the log has in common with its database.
+  var owner: UInt64 { UInt64(littleEndian: memory.load(fromByteOffset: Offset.owner, as: UInt64.self)) }
+
   /// The number of the last removal that is in force.
   var sequence: UInt64 { word(Offset.sequence).pointee.load(ordering: .acquiring) }
 
@@ -218,23 +221,31 @@ final class RemovalLog: @unchecked Sendable {
   func append(
     _ scope: RemovalScope, mode: RemovalMode = .hard, timeout: Duration, applyRemovals: () -> Void
   ) throws(Failure) -> UInt64 {
-    let scope = scope.abbreviated
+    try append([(scope, mode)], timeout: timeout, applyRemovals: applyRemovals)
+  }
+
+  /// Logs several removals with one sync for all that fit, and returns the sequence number of the last one.
+  func append(
+    _ removals: [(scope: RemovalScope, mode: RemovalMode)], timeout: Duration, applyRemovals: () -> Void
+  ) throws(Failure) -> UInt64 {
+    var rest = removals[...]
     let deadline = MonotonicTime.now + timeout
-    var number: UInt64?
     while true {
-      // The lock is held only for a copy: a process suspended meanwhile blocks all others.
+      var number: UInt64?
+      // The lock is held only for copies: a process suspended meanwhile blocks all others.
       try lock(until: deadline)
       do throws(Failure) {
-        number = try write(scope, mode)
+        while let removal = rest.first, let written = try write(removal.scope.abbreviated, removal.mode) {
+          number = written
+          rest.removeFirst()
+        }
       } catch {
         unlock()
         throw error
       }
       unlock()
-      if let number {
-        try publish(number)
-        return number
-      }
+      if let number { try publish(number) }
+      if rest.isEmpty { return number ?? sequence }
       guard MonotonicTime.now < deadline else { throw .busy }
       applyRemovals()
       usleep(500)

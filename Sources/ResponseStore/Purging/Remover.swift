@@ -27,7 +27,10 @@ final class Remover: Sendable {
   /// Removes the responses that a scope covers, or makes them stale. Returns the sequence number; nil if the store is
   /// unusable, or fails because of this.
   @discardableResult
-  func remove(_ scope: RemovalScope, mode: RemovalMode = .hard) -> UInt64? {
+  func remove(_ scope: RemovalScope, mode: RemovalMode = .hard) -> UInt64? { remove([(scope, mode)]) }
+
+  /// Removes several times, with one sync. Returns the sequence number of the last removal.
+  func remove(_ removals: [(scope: RemovalScope, mode: RemovalMode)]) -> UInt64? {
     let isExiting = context.isExiting
     if !isExiting { context.failIfDirectoryMoved() }
     guard context.isUsable || isExiting else { return nil }
@@ -39,7 +42,7 @@ final class Remover: Sendable {
     let options = context.options
     let number: UInt64
     do throws(RemovalLog.Failure) {
-      number = try context.removalLog.append(scope, mode: mode, timeout: options.stallTimeout) {
+      number = try context.removalLog.append(removals, timeout: options.stallTimeout) {
         if options.runsInBackground {
           queue.update { _ in }
         } else if options.opensExistingOnly {
@@ -52,7 +55,7 @@ final class Remover: Sendable {
       context.fail("a removal could not be made durable (\(error))")
       return nil
     }
-    context.counts.count(1, .purges)
+    context.counts.count(removals.count, .purges)
     context.removals.catchUp()
     guard options.runsInBackground else {
       writer.writePending()

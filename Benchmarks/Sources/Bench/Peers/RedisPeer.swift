@@ -1,4 +1,4 @@
-import CHiredis
+import CRawHiredis
 import Foundation
 
 /// A private Redis server on a Unix socket, read with GET by hiredis; in memory only, without a limit.

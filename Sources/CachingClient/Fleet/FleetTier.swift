@@ -1,0 +1,85 @@
+import FoundationEssentials
+import ResponseStore
+
+/// A tier that the caches of several machines share, so that purges hold on all of them.
+///
+/// `RedisTier` of the product RedisTier is the only implementation.
+public protocol FleetTier: Sendable {}
+
+/// A tier that caches can join.
+package protocol JoinableFleetTier: FleetTier {
+  /// Opens the fleet's files in a cache's directory. The machine's lease stays as it is.
+  ///
+  /// - Throws: An error with a remedy if the files cannot be used, or belong to another fleet.
+  func join(directory: String) throws -> any FleetMembership
+}
+
+/// A cache's membership in a fleet.
+///
+/// All members can be called from any thread. The membership ends when it is released.
+package protocol FleetMembership: AnyObject, Sendable {
+  /// The lease of the machine. Check it before each lookup.
+  var lease: FleetLease { get }
+
+  /// Starts to follow the purges of the fleet. Call this once.
+  func start(_ node: FleetNode)
+
+  /// Posts a purge that is in force on this machine, and waits until the other machines obey it. Blocks.
+  ///
+  /// - Parameters:
+  ///   - scopes: What is purged.
+  ///   - isSoft: Whether the responses become stale instead of being removed.
+  ///   - timeout: The maximum time to wait; nil for the tier's own.
+  /// - Throws: An error that says whether the purge was posted.
+  func purge(_ scopes: [RemovalScope], isSoft: Bool, timeout: Duration?) throws -> FleetPurgeResult
+
+  /// Posts the removals that a request or a method of `URLCache` has made on this machine. Waits for at most 100 ms;
+  /// then the purge is posted in the background. Blocks.
+  func post(_ scopes: [RemovalScope])
+
+  /// Sends a request to the origin, or returns a response that another machine has shared.
+  func send(_ request: OutgoingRequest, over transport: any Transport) async throws -> IncomingResponse
+}
+
+/// The part of a cache that a fleet needs.
+package struct FleetNode: Sendable {
+  /// Identifies the data of the store; nil while the store is unusable.
+  package var storeID: @Sendable () -> UInt64?
+  /// Carries out removals on this machine. Returns whether they are durable.
+  package var remove: @Sendable (_ removals: [FleetRemoval]) -> Bool
+  /// Receives one line per kind of error.
+  package var log: @Sendable (String) -> Void
+
+  /// Creates a node.
+  package init(
+    storeID: @escaping @Sendable () -> UInt64?, remove: @escaping @Sendable ([FleetRemoval]) -> Bool,
+    log: @escaping @Sendable (String) -> Void
+  ) {
+    self.storeID = storeID
+    self.remove = remove
+    self.log = log
+  }
+}
+
+/// The machines that a purge has reached.
+public struct FleetPurgeResult: Sendable, Hashable {
+  /// The number of machines that have confirmed that they obey the purge.
+  public var confirmedCount: Int
+  /// The number of machines whose leases ended without a confirmation: they serve nothing without validation until they
+  /// have applied the purge.
+  public var expiredLeaseCount: Int
+
+  /// Creates a result.
+  public init(confirmedCount: Int, expiredLeaseCount: Int) {
+    self.confirmedCount = confirmedCount
+    self.expiredLeaseCount = expiredLeaseCount
+  }
+}
+
+/// The part of a client request that a fleet's shared responses depend on.
+package struct SharingContext: Sendable {
+  /// The cache key for GET, with the partition.
+  package var key: RequestKey
+  /// Whether the conditions of the request are the cache's own validators.
+  package var hasOwnValidators: Bool
+}

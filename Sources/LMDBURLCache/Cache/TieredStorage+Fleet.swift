@@ -1,0 +1,73 @@
+import CachingClient
+import Foundation
+import HTTPCaching
+import ResponseStore
+
+/// The cache as part of a fleet of machines.
+extension TieredStorage {
+  /// Whether the machine has no valid lease in its fleet. False without a fleet.
+  ///
+  /// Read this before a lookup: a purge may be applied, and the lease renewed, after the lookup.
+  @inline(__always)
+  var isCutOff: Bool { lease.map { !$0.isValid } ?? false }
+
+  /// Starts to follow the purges of the fleet.
+  func startFleet() {
+    fleet?.start(
+      FleetNode(
+        storeID: { [weak self] in self?.storeID },
+        remove: { [weak self] in self?.applyRemovals($0) ?? false }, log: options.log))
+  }
+
+  private var storeID: UInt64? {
+    guard let store = openStore.load() else {
+      _ = worksAlone()
+      return nil
+    }
+    guard !store.hasFailed else {
+      reopenIfFailed(store)
+      return nil
+    }
+    return store.ownerID
+  }
+
+  /// Applies purges of other machines. Returns whether they are durable.
+  private func applyRemovals(_ removals: [FleetRemoval]) -> Bool {
+    guard let store = openStore.load() else { return false }
+    let isDone = store.removeDurably(removals) != nil && !store.hasFailed
+    reopenIfFailed(store)
+    return isDone
+  }
+
+  /// Posts removals that are in force on this machine to the fleet. Waits for at most 100 ms.
+  ///
+  /// Does nothing without a fleet, and within ``withoutPosting(_:)``.
+  func postToFleet(_ scopes: @autoclosure () -> [RemovalScope]) {
+    guard let fleet, !FleetPosting.isOff else { return }
+    fleet.post(scopes())
+  }
+}
+
+/// Whether removals are posted to the fleet by their caller.
+enum FleetPosting {
+  @TaskLocal static var isOff = false
+}
+
+extension FreshnessInfo {
+  /// The same freshness for a response that purges may have covered: it must not be used before it was validated, nor
+  /// if the validation fails.
+  var requiringValidation: FreshnessInfo {
+    var freshness = self
+    freshness.flags.insert(.suspect)
+    return freshness
+  }
+}
+
+extension LMDBURLCache.Options {
+  /// Joins the fleet with a cache's directory; nil without a fleet.
+  func joinFleet(directory: String) throws -> (any FleetMembership)? {
+    guard let fleet else { return nil }
+    guard let tier = fleet as? any JoinableFleetTier else { preconditionFailure("Only RedisTier can be a fleet tier") }
+    return try tier.join(directory: directory)
+  }
+}

@@ -1,0 +1,63 @@
+/// The failure of a command to Redis, or of the fleet tier.
+///
+/// No description contains a password, a key, a URL or a value.
+public struct RedisTierError: Error, Sendable, Hashable, CustomStringConvertible {
+  /// The kinds of failure.
+  public enum Code: Sendable, Hashable, CaseIterable {
+    /// The configuration cannot work: a malformed URL, TLS, a short secret, an impossible lease.
+    case invalidConfiguration
+    /// No connection could be made.
+    case cannotConnect
+    /// The server refused the password, the user, or a command that the user lacks.
+    case accessDenied
+    /// The connection ended or failed during a command.
+    case connectionLost
+    /// No reply arrived in time.
+    case timedOut
+    /// The reply is not RESP2, or not what the command returns.
+    case badReply
+    /// The server replied with an error.
+    case serverError
+    /// The server is a replica, or still loads its data.
+    case wrongRole
+    /// The fleet uses another lease or another secret.
+    case otherFleetSettings
+    /// The fleet file or the follower's lock cannot be used, or belongs to another fleet.
+    case unusableDirectory
+    /// A purge is in force on this machine, and could not be posted to the others.
+    case notPosted
+    /// A purge was posted, and some machines may not obey it yet.
+    case unconfirmed
+  }
+
+  /// The kind of failure.
+  public let code: Code
+  /// A short description of the cause.
+  public let reason: String
+
+  /// Creates an error.
+  public init(_ code: Code, _ reason: String) {
+    self.code = code
+    self.reason = reason
+  }
+
+  /// The cause and the remedy.
+  public var description: String { "The fleet tier failed: \(reason). \(remedy)." }
+
+  private var remedy: String {
+    switch code {
+    case .invalidConfiguration: "Correct the configuration"
+    case .cannotConnect: "Check the address, and whether redis-server runs"
+    case .accessDenied: "Check the user, its password and its permissions"
+    case .connectionLost, .timedOut: "The tier reconnects by itself; check redis-server and the network"
+    case .badReply: "Check whether the address is that of a redis-server, and that its keys are this library's"
+    case .serverError: "Check the log of redis-server"
+    case .wrongRole: "Give the address of the primary server, and wait until it has loaded its data"
+    case .otherFleetSettings: "Use the lease and the secret of the other machines, or another fleet name"
+    case .unusableDirectory:
+      "Open the directory with its own fleet, or remove LMDBURLCache.fleet while no process uses it"
+    case .notPosted: "Purge again when Redis can be reached"
+    case .unconfirmed: "Each machine obeys at the latest when its lease ends; purge again to be sure"
+    }
+  }
+}

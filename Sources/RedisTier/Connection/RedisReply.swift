@@ -1,0 +1,95 @@
+import CHiredis
+
+/// A reply of Redis in RESP2.
+enum RedisReply: Sendable, Equatable {
+  case bytes([UInt8])
+  case integer(Int64)
+  case array([RedisReply])
+  case null
+  /// An error within an array. An error that is the whole reply is thrown.
+  case error(String)
+
+  /// Copies a reply of hiredis.
+  init(_ reply: UnsafePointer<redisReply>, depth: Int = 0) throws(RedisTierError) {
+    switch reply.pointee.type {
+    case REDIS_REPLY_STRING, REDIS_REPLY_STATUS:
+      self = .bytes(Self.bytes(reply))
+    case REDIS_REPLY_INTEGER:
+      self = .integer(reply.pointee.integer)
+    case REDIS_REPLY_ARRAY:
+      guard depth < 8 else { throw RedisTierError(.badReply, "a reply of Redis is nested too deeply") }
+      var elements: [RedisReply] = []
+      elements.reserveCapacity(reply.pointee.elements)
+      for index in 0..<reply.pointee.elements {
+        guard let element = reply.pointee.element?[index] else {
+          throw RedisTierError(.badReply, "a reply of Redis is incomplete")
+        }
+        elements.append(try RedisReply(element, depth: depth + 1))
+      }
+      self = .array(elements)
+    case REDIS_REPLY_NIL:
+      self = .null
+    case REDIS_REPLY_ERROR:
+      self = .error(String(decoding: Self.bytes(reply), as: UTF8.self))
+    default:
+      throw RedisTierError(.badReply, "Redis sent a reply of an unknown type")
+    }
+  }
+
+  private static func bytes(_ reply: UnsafePointer<redisReply>) -> [UInt8] {
+    guard let text = reply.pointee.str else { return [] }
+    return [UInt8](UnsafeRawBufferPointer(start: text, count: reply.pointee.len))
+  }
+
+  // MARK: Typed access
+
+  private static func mismatch(_ expected: String) -> RedisTierError {
+    RedisTierError(.badReply, "Redis sent something else than \(expected)")
+  }
+
+  /// The bytes of a string.
+  func asBytes() throws(RedisTierError) -> [UInt8] {
+    if case .bytes(let bytes) = self { return bytes }
+    throw Self.mismatch("a string")
+  }
+
+  /// The text of a string.
+  func asText() throws(RedisTierError) -> String { String(decoding: try asBytes(), as: UTF8.self) }
+
+  /// An integer, or a string with one.
+  func asInteger() throws(RedisTierError) -> Int64 {
+    switch self {
+    case .integer(let value): return value
+    case .bytes(let bytes):
+      if let value = Int64(String(decoding: bytes, as: UTF8.self)) { return value }
+    case .array, .null, .error: break
+    }
+    throw Self.mismatch("an integer")
+  }
+
+  /// An integer that is not negative.
+  func asCount() throws(RedisTierError) -> UInt64 {
+    guard let value = UInt64(exactly: try asInteger()) else { throw Self.mismatch("a count") }
+    return value
+  }
+
+  /// The elements of an array with at least this many; no elements for null.
+  func asElements(atLeast count: Int = 0) throws(RedisTierError) -> [RedisReply] {
+    switch self {
+    case .array(let elements) where elements.count >= count: return elements
+    case .null where count == 0: return []
+    default: throw Self.mismatch("an array of \(count) elements")
+    }
+  }
+
+  /// The pairs of a hash.
+  func asPairs() throws(RedisTierError) -> [(name: [UInt8], value: [UInt8])] {
+    let elements = try asElements()
+    guard elements.count % 2 == 0 else { throw Self.mismatch("pairs") }
+    var pairs: [(name: [UInt8], value: [UInt8])] = []
+    for index in stride(from: 0, to: elements.count, by: 2) {
+      pairs.append((try elements[index].asBytes(), try elements[index + 1].asBytes()))
+    }
+    return pairs
+  }
+}

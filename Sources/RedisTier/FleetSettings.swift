@@ -1,0 +1,130 @@
+import CXXHash
+import Glibc
+
+/// The checked settings of a tier, and what follows from them.
+struct FleetSettings: Sendable {
+  let server: RedisServer
+  let configuration: RedisTier.Configuration
+  /// Names all keys of the fleet.
+  private let keyPrefix: String
+  /// The secret of the names of objects, as XXH3 takes it.
+  let hashSecret: [UInt8]
+  /// The end of each epoch's ID: the lease, and a digest of the secret.
+  private let epochSuffix: String
+
+  /// *L* in nanoseconds of the boot clock.
+  let lease: UInt64
+  /// *W* in nanoseconds: longer than a lease lasts by any machine's clock.
+  let wait: UInt64
+
+  init(url: String, secret: [UInt8], _ configuration: RedisTier.Configuration) throws(RedisTierError) {
+    func invalid(_ reason: String) -> RedisTierError { RedisTierError(.invalidConfiguration, reason) }
+    server = try RedisServer(url: url)
+    guard secret.count >= 32 else { throw invalid("the secret has fewer than 32 bytes") }
+    guard configuration.lease >= .milliseconds(200), configuration.lease <= .seconds(3600) else {
+      throw invalid("the lease is not from 200 ms to 1 hour")
+    }
+    let name = configuration.fleetName
+    guard (1...64).contains(name.utf8.count), name.utf8.allSatisfy(Self.isNameByte) else {
+      throw invalid("the fleet's name is not made of 1 to 64 letters, digits, '-', '_' and '.'")
+    }
+    guard configuration.objectConnectionCount >= 1, configuration.maximumSharedBodyByteCount >= 0,
+      configuration.maximumLogCount >= 1, configuration.clockTolerance >= .zero,
+      configuration.commandTimeout > .zero, configuration.lookupTimeout > .zero,
+      configuration.fetchLockLease > .zero, configuration.maximumSharedLifetime >= .seconds(1)
+    else { throw invalid("a limit or a time is zero or negative") }
+    self.configuration = configuration
+    keyPrefix = "lmuc:{\(name)}:"
+    let milliseconds = UInt64(configuration.lease / .milliseconds(1))
+    lease = milliseconds * 1_000_000
+    wait = lease / 4 * 5 + 250_000_000
+    hashSecret = Self.expand(secret)
+    let tag = Self.digest(Array("lease".utf8), secret: hashSecret).low
+    epochSuffix = "@\(milliseconds)-\(Self.hexadecimal(tag).suffix(8))"
+  }
+
+  private static func isNameByte(_ byte: UInt8) -> Bool {
+    switch byte {
+    case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+      UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "_"), UInt8(ascii: "."):
+      true
+    default: false
+    }
+  }
+
+  // MARK: Keys
+
+  func key(_ name: String) -> [UInt8] { Array((keyPrefix + name).utf8) }
+
+  /// The keys of the control scripts, in their order.
+  var controlKeys: [[UInt8]] { ["ctl", "log", "acks", "seen", "wait"].map { key($0) } }
+
+  /// The first arguments of the control scripts.
+  func controlArguments(run: [UInt8]) -> [[UInt8]] {
+    [run, Array((RandomID().text + epochSuffix).utf8), key("done:")]
+  }
+
+  /// The digest of a name under the fleet's secret.
+  func digest(_ bytes: [UInt8]) -> String {
+    let digest = Self.digest(bytes, secret: hashSecret)
+    return Self.hexadecimal(digest.high) + Self.hexadecimal(digest.low)
+  }
+
+  /// Identifies the fleet and its server in the fleet file.
+  var fleetDigest: (high: UInt64, low: UInt64) {
+    Self.digest(Array((keyPrefix + "\n" + server.name).utf8), secret: hashSecret)
+  }
+
+  // MARK: Digests
+
+  private static func digest(_ bytes: [UInt8], secret: [UInt8]) -> (high: UInt64, low: UInt64) {
+    let hash = secret.withUnsafeBytes { XXH3_128bits_withSecret(bytes, bytes.count, $0.baseAddress, $0.count) }
+    return (hash.high64, hash.low64)
+  }
+
+  /// XXH3 takes a secret of at least 136 bytes with high entropy.
+  private static func expand(_ secret: [UInt8]) -> [UInt8] {
+    var expanded: [UInt8] = []
+    for counter in UInt8(0)..<12 {
+      let bytes = secret + [counter]
+      let hash = XXH3_128bits(bytes, bytes.count)
+      for word in [hash.high64, hash.low64] { withUnsafeBytes(of: word.littleEndian) { expanded += $0 } }
+    }
+    return expanded
+  }
+
+  private static func hexadecimal(_ word: UInt64) -> String {
+    let text = String(word, radix: 16)
+    return String(repeating: "0", count: 16 - text.count) + text
+  }
+}
+
+/// 128 random bits, as a text of 32 hexadecimal digits.
+struct RandomID: Hashable, Sendable {
+  let bytes: [UInt8]
+
+  init() {
+    var random = SystemRandomNumberGenerator()
+    bytes = (0..<16).map { _ in UInt8.random(in: .min ... .max, using: &random) }
+  }
+
+  init(bytes: some Collection<UInt8>) {
+    self.bytes = Array(bytes)
+  }
+
+  /// Parses ``text``.
+  init?(text: [UInt8]) {
+    guard text.count == 32 else { return nil }
+    var bytes: [UInt8] = []
+    for index in stride(from: 0, to: 32, by: 2) {
+      guard let byte = UInt8(String(decoding: text[index..<index + 2], as: UTF8.self), radix: 16) else { return nil }
+      bytes.append(byte)
+    }
+    self.bytes = bytes
+  }
+
+  var text: String {
+    let digits = Array("0123456789abcdef".utf8)
+    return String(decoding: bytes.flatMap { [digits[Int($0 >> 4)], digits[Int($0 & 15)]] }, as: UTF8.self)
+  }
+}

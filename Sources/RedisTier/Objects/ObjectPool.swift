@@ -1,0 +1,117 @@
+import Glibc
+import ResponseStore
+import Synchronization
+
+/// The threads that look up and store shared responses, each with a connection.
+///
+/// They start with the first job. After three failures no job runs for a while, so that requests lose no time.
+final class ObjectPool: Sendable {
+  private let settings: FleetSettings
+  private let queue = Monitor(Queue())
+
+  private typealias Work = @Sendable (RedisConnection?) -> Void
+
+  private struct Queue {
+    var jobs: [(work: Work, expiresAt: UInt64)] = []
+    var threadCount = 0
+    var idleCount = 0
+    var isClosed = false
+    var failureCount = 0
+    /// No job runs before this time of the boot clock.
+    var pausedUntil: UInt64 = 0
+  }
+
+  init(_ settings: FleetSettings) {
+    self.settings = settings
+  }
+
+  /// Ends the threads after their present jobs. Later jobs fail.
+  func close() {
+    let dropped = queue.update { queue in
+      queue.isClosed = true
+      defer { queue.jobs = [] }
+      return queue.jobs
+    }
+    for job in dropped { job.work(nil) }
+  }
+
+  /// Runs a job with a connection, within a time limit that includes waiting for a thread.
+  ///
+  /// - Returns: nil if the job failed or had no time.
+  func run<Result: Sendable>(
+    within limit: Duration, _ body: @escaping @Sendable (RedisConnection, Duration) throws(RedisTierError) -> Result
+  ) async -> Result? {
+    let now = BootClock.now
+    let expiresAt = now + UInt64(max(0, limit / .nanoseconds(1)))
+    return await withCheckedContinuation { continuation in
+      let work: Work = { [self] connection in
+        let left = Int64(expiresAt) - Int64(BootClock.now)
+        guard let connection, left > 0 else { return continuation.resume(returning: nil) }
+        do throws(RedisTierError) {
+          let result = try body(connection, .nanoseconds(left))
+          queue.withLock { $0.failureCount = 0 }
+          continuation.resume(returning: result)
+        } catch {
+          noteFailure()
+          continuation.resume(returning: nil)
+        }
+      }
+      let (isRefused, startsThread) = queue.update { queue in
+        guard !queue.isClosed, now >= queue.pausedUntil else { return (true, false) }
+        queue.jobs.append((work, expiresAt))
+        let starts =
+          queue.idleCount < queue.jobs.count && queue.threadCount < settings.configuration.objectConnectionCount
+        if starts { queue.threadCount += 1 }
+        return (false, starts)
+      }
+      if isRefused { return continuation.resume(returning: nil) }
+      guard startsThread, BackgroundThread(body: { [self] in serve() }) == nil else { return }
+      // Without any thread the jobs would wait forever.
+      let dropped = queue.withLock { queue in
+        queue.threadCount -= 1
+        defer { if queue.threadCount == 0 { queue.jobs = [] } }
+        return queue.threadCount == 0 ? queue.jobs : []
+      }
+      for job in dropped { job.work(nil) }
+    }
+  }
+
+  private func noteFailure() {
+    queue.withLock { queue in
+      queue.failureCount += 1
+      guard queue.failureCount >= 3 else { return }
+      let seconds = min(30.0, Double(1 << min(queue.failureCount - 3, 5)))
+      queue.pausedUntil = BootClock.now + UInt64(seconds * Double.random(in: 0.5...1) * 1e9)
+    }
+  }
+
+  /// Takes jobs until the pool is closed.
+  private func serve() {
+    var connection: RedisConnection?
+    while true {
+      queue.withLock { $0.idleCount += 1 }
+      let job = queue.wait { queue -> (work: Work, expiresAt: UInt64)?? in
+        if !queue.jobs.isEmpty { return .some(queue.jobs.removeFirst()) }
+        return queue.isClosed ? .some(nil) : nil
+      }
+      queue.withLock { $0.idleCount -= 1 }
+      guard let job = job ?? nil else { return }
+      let left = Int64(job.expiresAt) - Int64(BootClock.now)
+      guard left > 0 else {
+        job.work(nil)
+        continue
+      }
+      if connection?.isDead ?? true {
+        do throws(RedisTierError) {
+          connection = try RedisConnection(
+            settings.server, password: settings.configuration.password,
+            timeout: min(.nanoseconds(left), settings.configuration.commandTimeout))
+        } catch {
+          connection = nil
+          noteFailure()
+        }
+      }
+      job.work(connection)
+    }
+  }
+}

@@ -1,0 +1,210 @@
+import FoundationEssentials
+import HTTPCaching
+import ResponseStore
+
+/// The shared responses of a fleet in Redis: lookups with their checks, fetch locks, and stores.
+final class SharedObjects: Sendable {
+  let settings: FleetSettings
+  private let file: FleetFile
+  private let pool: ObjectPool
+  let counters: FleetCounters
+
+  init(_ settings: FleetSettings, file: FleetFile, counters: FleetCounters) {
+    self.settings = settings
+    self.file = file
+    self.counters = counters
+    pool = ObjectPool(settings)
+  }
+
+  func close() { pool.close() }
+
+  /// A fetch lock: its token, and the key of its object.
+  struct Lock: Sendable {
+    let objectKey: [UInt8]
+    let token: [UInt8]
+  }
+
+  /// The result of a lookup.
+  enum Lookup: Sendable {
+    /// A response that no purge covers, fresh or stale, with its age in seconds.
+    case object(SharedObject, age: Double)
+    /// None, and this request holds the lock: fetch, and offer the response.
+    case fetch(Lock)
+    /// Another machine fetches.
+    case wait
+    /// The response is known not to be shareable.
+    case pass
+    /// Redis did not respond in time.
+    case unavailable
+  }
+
+  private func name(_ kind: String, _ key: [UInt8]) -> [UInt8] { settings.key(kind + ":" + settings.digest(key)) }
+
+  // MARK: Lookups
+
+  /// Looks up the response to a request. Takes the fetch lock if there is none that can be used.
+  ///
+  /// - Parameter position: The machine's position in the log of purges, read after the check of the lease.
+  func look(_ request: SharedRequest, at position: FleetFile.Position) async -> Lookup {
+    var key = request.key.bytes
+    // The marker of a URL whose responses vary, then the variant.
+    for isVariant in [false, true] {
+      let token = Array(RandomID().text.utf8)
+      let lock = Lock(objectKey: key, token: token)
+      let keys = [name("o", key), name("l", key)]
+      let milliseconds = Self.milliseconds(settings.configuration.fetchLockLease)
+      let reply = await pool.run(within: settings.configuration.lookupTimeout) {
+        (connection, left) throws(RedisTierError) in
+        try FleetScripts.look.run(keys: keys, [token, milliseconds], on: connection, timeout: left)
+          .asElements(atLeast: 2)
+      }
+      guard let reply, let state = try? reply[0].asText(), let values = try? reply[1].asElements() else {
+        counters.bypassedLookups.add(1, ordering: .relaxed)
+        return .unavailable
+      }
+      switch state {
+      case "fetch": return .fetch(lock)
+      case "wait": return .wait
+      case "pass": return .pass
+      case "object": break
+      default: return .unavailable
+      }
+      guard let object = (try? SharedObject(values, key: key)) ?? nil, let timeToLive = try? values[6].asInteger()
+      else {
+        counters.unusableObjects.add(1, ordering: .relaxed)
+        return await takeLock(lock)
+      }
+      if object.isMarker, !isVariant {
+        guard let variant = object.fields["Vary"].flatMap({ request.variantKey(vary: $0, settings: settings) }) else {
+          return .pass
+        }
+        key = variant
+        continue
+      }
+      guard isUsable(object, for: request, at: position) else { return await takeLock(lock) }
+      return .object(object, age: object.age(timeToLive: timeToLive))
+    }
+    return .pass
+  }
+
+  /// Whether no purge that this machine knows covers an object. Purges that the ring no longer has count as covering.
+  private func isUsable(_ object: SharedObject, for request: SharedRequest, at position: FleetFile.Position) -> Bool {
+    guard object.epoch == position.epoch, !object.isMarker else { return false }
+    guard object.seq < position.cursor else { return true }
+    guard let purges = file.purges(after: object.seq, upTo: position.cursor) else { return false }
+    let groups = CacheGroups.groups(of: object.fields)
+    for purge in purges {
+      guard let scope = RemovalScope(encodedBytes: purge.scope) else { return false }
+      // A date covers all objects of before the purge: when another machine stored its copy is not known.
+      if case .since = scope { return false }
+      if scope.covers(key: request.key.bytes, storedAt: .distantFuture, groups: { groups }) { return false }
+    }
+    return true
+  }
+
+  /// Takes the lock of an object that cannot be used.
+  private func takeLock(_ lock: Lock) async -> Lookup {
+    let command = [
+      Array("SET".utf8), name("l", lock.objectKey), lock.token, Array("NX".utf8), Array("PX".utf8),
+      Self.milliseconds(settings.configuration.fetchLockLease),
+    ]
+    let isTaken = await pool.run(within: settings.configuration.lookupTimeout) {
+      (connection, left) throws(RedisTierError) in
+      try connection.command(command, timeout: left) != .null
+    }
+    guard let isTaken else { return .unavailable }
+    return isTaken ? .fetch(lock) : .wait
+  }
+
+  private static func milliseconds(_ duration: Duration) -> [UInt8] {
+    Array(String(max(1, Int64(duration / .milliseconds(1)))).utf8)
+  }
+
+  // MARK: Locks
+
+  /// Renews a lock while its fetch goes on.
+  func renew(_ lock: Lock) async {
+    await unlock(lock, passMilliseconds: 0, renews: true)
+  }
+
+  /// Releases a lock.
+  ///
+  /// - Parameter isShareable: Whether later requests should wait for each other. If not, they do not for 10 seconds.
+  func release(_ lock: Lock, isShareable: Bool) async {
+    await unlock(lock, passMilliseconds: isShareable ? 0 : 10_000, renews: false)
+  }
+
+  private func unlock(_ lock: Lock, passMilliseconds: Int, renews: Bool) async {
+    let key = name("l", lock.objectKey)
+    let arguments = [
+      lock.token, Array(String(passMilliseconds).utf8),
+      renews ? Self.milliseconds(settings.configuration.fetchLockLease) : Array("0".utf8),
+    ]
+    _ = await pool.run(within: settings.configuration.commandTimeout) { (connection, left) throws(RedisTierError) in
+      try FleetScripts.unlock.run(keys: [key], arguments, on: connection, timeout: left)
+    }
+  }
+
+  // MARK: Stores
+
+  /// Stores a response that was requested at a position in the log of purges.
+  func store(
+    _ offer: SharingRules.Offer, body: Data, isDecoded: Bool, for request: SharedRequest,
+    at position: FleetFile.Position
+  ) async {
+    let milliseconds = offer.milliseconds(maximum: settings.configuration.maximumSharedLifetime)
+    guard milliseconds > 0 else { return }
+    var key = request.key.bytes
+    var object = SharedObject(
+      key: key, position: position, status: offer.status, fields: offer.fields, body: body,
+      ageAtStoring: offer.freshness.currentAge(at: Date()), lifetime: offer.freshness.lifetime,
+      milliseconds: milliseconds)
+    object.isDecoded = isDecoded
+    if let vary = offer.vary {
+      guard let variant = request.variantKey(vary: vary, settings: settings) else { return }
+      var marker = object
+      marker.isMarker = true
+      marker.body = Data()
+      marker.fields = ["Vary": vary]
+      await put(marker)
+      key = variant
+    }
+    object.key = key
+    await put(object)
+    counters.sharedStores.add(1, ordering: .relaxed)
+  }
+
+  private func put(_ object: SharedObject) async {
+    let key = name("o", object.key)
+    let head = object.encodedHead
+    let arguments: [[UInt8]] = [
+      object.key, object.epoch, Array(String(object.seq).utf8), object.encodedFreshness(head: head), head,
+      Array(object.body), Array(String(object.milliseconds).utf8),
+    ]
+    _ = await pool.run(within: settings.configuration.commandTimeout) { (connection, left) throws(RedisTierError) in
+      try FleetScripts.store.run(keys: [key], arguments, on: connection, timeout: left)
+    }
+  }
+
+  /// Replaces the head of an object that the origin has validated.
+  func refresh(_ object: SharedObject, with offer: SharingRules.Offer, at position: FleetFile.Position) async {
+    var refreshed = object
+    refreshed.epoch = position.epoch
+    refreshed.seq = position.cursor
+    refreshed.fields = offer.fields
+    refreshed.storedAt = WallClock.now
+    refreshed.ageAtStoring = offer.freshness.currentAge(at: Date())
+    refreshed.lifetime = offer.freshness.lifetime
+    refreshed.milliseconds = offer.milliseconds(maximum: settings.configuration.maximumSharedLifetime)
+    guard refreshed.milliseconds > 0 else { return }
+    let key = name("o", object.key)
+    let head = refreshed.encodedHead
+    let arguments: [[UInt8]] = [
+      object.epoch, Array(String(object.seq).utf8), refreshed.epoch, Array(String(refreshed.seq).utf8),
+      refreshed.encodedFreshness(head: head), head, Array(String(refreshed.milliseconds).utf8),
+    ]
+    _ = await pool.run(within: settings.configuration.commandTimeout) { (connection, left) throws(RedisTierError) in
+      try FleetScripts.refresh.run(keys: [key], arguments, on: connection, timeout: left)
+    }
+  }
+}

@@ -1,0 +1,103 @@
+import CachingClient
+import FoundationEssentials
+import HTTPCaching
+import ResponseStore
+
+/// A request that can be answered by other machines' responses.
+///
+/// Nothing of a request with credentials, conditions of its own, a range, or a partition that is not shared ever leaves
+/// the machine.
+struct SharedRequest: Sendable {
+  let key: RequestKey
+  let head: RequestHead
+  let hasCookies: Bool
+
+  /// - Returns: nil for a request that must not use shared responses.
+  init?(_ request: OutgoingRequest, configuration: RedisTier.Configuration) {
+    guard configuration.maximumSharedBodyByteCount > 0, let context = request.sharing,
+      configuration.sharedPartitions.contains(context.key.partition), request.head.method == "GET",
+      request.body == nil, request.head.credentials == nil, !request.head.namesOtherHost
+    else { return nil }
+    var hasCookies = false
+    for (name, value) in request.head.fields {
+      switch name.lowercased() {
+      case "range", "if-range", "if-match", "if-unmodified-since", "authorization", "proxy-authorization": return nil
+      case "if-none-match", "if-modified-since":
+        guard context.hasOwnValidators else { return nil }
+      case "cookie": hasCookies = true
+      case "cache-control", "pragma":
+        let value = value.lowercased()
+        if value.contains("no-store") || value.contains("no-cache") || value.contains("max-age") { return nil }
+        if value.contains("min-fresh") || value.contains("only-if-cached") { return nil }
+      default: break
+      }
+    }
+    key = context.key
+    head = request.head
+    self.hasCookies = hasCookies
+  }
+
+  /// The key of the responses that the selecting fields of a `Vary` value distinguish; nil if it matches no request.
+  ///
+  /// The values are part of a digest only.
+  func variantKey(vary: String, settings: FleetSettings) -> [UInt8]? {
+    guard !vary.contains("*") else { return nil }
+    let vary = VaryKey(request: head, response: ["Vary": vary]) { settings.digest(Array($0.utf8)) }
+    var bytes: [UInt8] = []
+    for field in vary.fields {
+      bytes += Array(field.name.lowercased().utf8) + [0]
+      if let value = field.value { bytes += [1] + Array(value.utf8) }
+      bytes.append(0)
+    }
+    return key.bytes + [0] + Array(settings.digest(bytes).utf8)
+  }
+
+  // MARK: Responses
+
+  /// Decides whether a shared cache may store a response, and this tier may share it.
+  func offer(_ response: IncomingResponse, requestTime: Date, responseTime: Date) -> SharingRules.Offer? {
+    let head = response.head
+    guard !response.usedUnseenCredentials, !response.endsWithConnection, !response.lacksContent,
+      (200..<500).contains(head.status), head.status != 206, head.status != 304,
+      !head.fields.contains("Set-Cookie"), !head.fields.contains("Set-Cookie2"),
+      head.fields["Content-Type"]?.lowercased().hasPrefix("text/event-stream") != true
+    else { return nil }
+    let directives = ResponseDirectives(head.fields)
+    guard directives.maxAge != nil || directives.sharedMaxAge != nil || head.fields.contains("Expires"),
+      !directives.isPrivate, directives.privateFields.isEmpty, !directives.noCache, directives.noCacheFields.isEmpty,
+      !hasCookies || directives.isPublic || directives.sharedMaxAge != nil
+    else { return nil }
+    var options = CachingOptions()
+    options.mode = .shared
+    guard
+      case .store(let fields, let freshness) = Storability.decide(
+        request: self.head, response: head, requestTime: requestTime, responseTime: responseTime, options: options),
+      !freshness.flags.contains(.incomplete), freshness.lifetime > freshness.initialAge
+    else { return nil }
+    let vary = head.fields["Vary"]
+    guard vary?.contains("*") != true else { return nil }
+    return SharingRules.Offer(
+      status: head.status, fields: fields, freshness: freshness, vary: vary.flatMap { $0.isEmpty ? nil : $0 })
+  }
+}
+
+/// The rules for responses that leave the machine.
+enum SharingRules {
+  /// The decision about a response: the part of it that other machines may use, without the body.
+  struct Offer: Sendable {
+    var status: Int
+    var fields: HTTPFields
+    var freshness: FreshnessInfo
+    var vary: String?
+
+    /// For how long Redis keeps the response, in milliseconds.
+    func milliseconds(maximum: Duration) -> Int64 {
+      let hasValidator = !freshness.flags.isDisjoint(with: [.strongETag, .weakETag, .lastModified])
+      // A stale response with a validator is kept for a while, because a 304 extends it.
+      let window = max(
+        freshness.staleWhileRevalidate, freshness.staleIfError, hasValidator ? min(freshness.lifetime, 600) : 0, 0)
+      let seconds = min(max(0, freshness.lifetime - freshness.initialAge) + window, maximum / .seconds(1))
+      return Int64(seconds * 1000)
+    }
+  }
+}

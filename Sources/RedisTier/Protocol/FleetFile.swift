@@ -1,0 +1,289 @@
+import CXXHash
+import Glibc
+import LMDB
+import ResponseStore
+import Synchronization
+
+/// The state of a machine in its fleet: a file that all processes of the machine map.
+///
+/// The first page has the words below. A ring of the latest purges follows, in slots of 512 bytes. Only the process that
+/// holds the follower's lock writes, except for ``revokeLease()``, which any process can call.
+///
+/// `@unchecked Sendable`: the mapping and the descriptors are constant; the words that change are atomic; a slot counts
+/// only if its number is the same before and after it was copied.
+final class FleetFile: @unchecked Sendable {
+  private static let magic = UInt64(littleEndian: 0x3154_4C46_4352_4C4D)
+  private static let headerByteCount = 4096
+  private static let slotByteCount = 512
+  static let slotCount: UInt64 = 16_384
+  private static let epochCount = 16
+  private static let epochByteCount = 64
+
+  private enum Offset {
+    static let magic = 0
+    static let owner = 8
+    static let node = 16
+    static let boot = 32
+    static let fleet = 80
+    static let position = 128
+    static let deadline = 192
+    static let ringFloor = 256
+    static let epochs = 512
+  }
+
+  /// A point in the log of the fleet: an epoch and the number of a purge in it.
+  struct Position: Hashable, Sendable {
+    var epoch: [UInt8]
+    var cursor: UInt64
+  }
+
+  private let path: String
+  private let file: LockDescriptor
+  private let follower: LockDescriptor
+  private let memory: UnsafeMutableRawPointer
+
+  private static var byteCount: Int { headerByteCount + Int(slotCount) * slotByteCount }
+
+  /// Opens or creates the file of a directory.
+  ///
+  /// - Throws: `RedisTierError` if the files cannot be used, or the directory belongs to another fleet.
+  init(directory: String, settings: FleetSettings) throws(RedisTierError) {
+    path = directory + "/" + ResponseStore.fleetFileName
+    let flags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW
+    guard let file = LockDescriptor(path, flags, mode: 0o600),
+      let follower = LockDescriptor(directory + "/LMDBURLCache.follower", flags, mode: 0o600)
+    else { throw Self.unusable("the fleet's files cannot be opened") }
+    self.file = file
+    self.follower = follower
+    // Alone, so that two processes do not create it together.
+    try Self.lockAlone(orInUse: file)
+    var status = stat()
+    guard fstat(file.number, &status) == 0 else { throw Self.unusable("the fleet file cannot be read") }
+    let isNew = status.st_size != Self.byteCount
+    if isNew,
+      ftruncate(file.number, 0) != 0 || ftruncate(file.number, off_t(Self.byteCount)) != 0
+        || posix_fallocate(file.number, 0, off_t(Self.headerByteCount)) != 0
+    {
+      throw Self.unusable("the fleet file cannot be created")
+    }
+    let memory = mmap(nil, Self.byteCount, PROT_READ | PROT_WRITE, MAP_SHARED, file.number, 0)
+    guard let memory, memory != MAP_FAILED else { throw Self.unusable("the fleet file cannot be mapped") }
+    self.memory = memory
+    let fleet = settings.fleetDigest
+    if isNew || word(Offset.magic) != Self.magic {
+      memset(memory, 0, Self.headerByteCount)
+      set(Offset.fleet, fleet.high)
+      set(Offset.fleet + 8, fleet.low)
+      set(Offset.magic, Self.magic)
+      makeNodeID()
+    }
+    guard word(Offset.fleet) == fleet.high, word(Offset.fleet + 8) == fleet.low else {
+      throw Self.unusable("the directory belongs to another fleet or server")
+    }
+    checkBoot()
+    while flock(file.number, LOCK_SH) != 0 {
+      guard errno == EINTR else { throw Self.unusable("the fleet file cannot be locked") }
+    }
+  }
+
+  deinit {
+    munmap(memory, Self.byteCount)
+  }
+
+  private static func unusable(_ reason: String) -> RedisTierError { RedisTierError(.unusableDirectory, reason) }
+
+  /// Locks the file exclusively, or shared if other processes use it, which have then created it.
+  private static func lockAlone(orInUse file: LockDescriptor) throws(RedisTierError) {
+    var tries = 0
+    while flock(file.number, LOCK_EX | LOCK_NB) != 0, flock(file.number, LOCK_SH | LOCK_NB) != 0 {
+      tries += 1
+      guard tries < 5000 else { throw unusable("another process has held the lock of the fleet file for too long") }
+      usleep(1000)
+    }
+  }
+
+  // MARK: Words
+
+  private func word(_ offset: Int) -> UInt64 { (memory + offset).loadUnaligned(as: UInt64.self) }
+  private func set(_ offset: Int, _ value: UInt64) { (memory + offset).storeBytes(of: value, as: UInt64.self) }
+
+  private func atomic(_ offset: Int) -> UnsafeMutablePointer<Atomic<UInt64>> {
+    (memory + offset).assumingMemoryBound(to: Atomic<UInt64>.self)
+  }
+
+  /// A machine that has restarted has no lease, and another ID: the boot clock began again, and another copy of the
+  /// directory may run elsewhere.
+  private func checkBoot() {
+    let boot = Self.bootID()
+    let stored = [UInt8](UnsafeRawBufferPointer(start: memory + Offset.boot, count: 40))
+    guard stored != boot else { return }
+    atomic(Offset.deadline).pointee.store(0, ordering: .sequentiallyConsistent)
+    makeNodeID()
+    // After a power failure slots may be lost, so the ring begins after the position.
+    atomic(Offset.ringFloor).pointee.store(rawPosition & Self.cursorMask, ordering: .sequentiallyConsistent)
+    boot.withUnsafeBytes { (memory + Offset.boot).copyMemory(from: $0.baseAddress!, byteCount: 40) }
+  }
+
+  private static func bootID() -> [UInt8] {
+    var bytes = [UInt8](repeating: 0, count: 40)
+    let descriptor = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC)
+    guard descriptor >= 0 else { return bytes }
+    defer { close(descriptor) }
+    _ = read(descriptor, &bytes, 36)
+    return bytes
+  }
+
+  /// The ID of the machine's node.
+  var node: RandomID { RandomID(bytes: UnsafeRawBufferPointer(start: memory + Offset.node, count: 16)) }
+
+  /// Gives the machine another ID. Its lease must be void.
+  func makeNodeID() {
+    RandomID().bytes.withUnsafeBytes { (memory + Offset.node).copyMemory(from: $0.baseAddress!, byteCount: 16) }
+  }
+
+  // MARK: The lease
+
+  /// The lease, which keeps the file mapped.
+  var lease: FleetLease { FleetLease(deadline: atomic(Offset.deadline), in: self) }
+
+  var deadline: UInt64 { atomic(Offset.deadline).pointee.load(ordering: .acquiring) }
+
+  var isLeaseValid: Bool {
+    let deadline = deadline
+    return BootClock.now < deadline
+  }
+
+  /// Extends the lease, unless it lasts longer.
+  func extendLease(to deadline: UInt64) {
+    atomic(Offset.deadline).pointee.max(deadline, ordering: .sequentiallyConsistent)
+  }
+
+  /// Ends the lease for all processes of the machine.
+  func revokeLease() {
+    atomic(Offset.deadline).pointee.store(0, ordering: .sequentiallyConsistent)
+  }
+
+  // MARK: The follower's lock
+
+  /// Makes this process the follower, if no other process is.
+  func becomeFollower() -> Bool { flock(follower.number, LOCK_EX | LOCK_NB) == 0 }
+
+  func stopFollowing() { flock(follower.number, LOCK_UN) }
+
+  /// Whether no other process has the file open. Then this process keeps others from opening it.
+  func excludeOthers() -> Bool { flock(file.number, LOCK_EX | LOCK_NB) == 0 }
+
+  // MARK: Position
+
+  private static let epochShift: UInt64 = 48
+  private static let cursorMask: UInt64 = 1 << epochShift - 1
+
+  private var rawPosition: UInt64 { atomic(Offset.position).pointee.load(ordering: .acquiring) }
+
+  /// The position as a tag that fits into one word; read it before a request is sent.
+  var tag: UInt64 { rawPosition }
+
+  /// The purges up to here are in the removal log of the store, durably. Nil for a directory that has never followed
+  /// the log, or whose store was created again.
+  func position(ofStore owner: UInt64) -> Position? {
+    word(Offset.owner) == owner ? position(ofTag: rawPosition) : nil
+  }
+
+  /// The epoch and the number of a tag; nil if the epoch is no longer known.
+  func position(ofTag tag: UInt64) -> Position? {
+    let count = tag >> Self.epochShift
+    guard count > 0 else { return nil }
+    let slot = memory + Offset.epochs + Int((count - 1) % UInt64(Self.epochCount)) * Self.epochByteCount
+    let bytes = [UInt8](UnsafeRawBufferPointer(start: slot, count: Self.epochByteCount))
+    let length = Int(bytes[0])
+    guard length > 0, length < Self.epochByteCount - 8 else { return nil }
+    // The count behind the text shows that the slot has not been used for a later epoch.
+    let stored = bytes.withUnsafeBytes { $0.loadUnaligned(fromByteOffset: Self.epochByteCount - 8, as: UInt64.self) }
+    guard stored == count else { return nil }
+    return Position(epoch: Array(bytes[1...length]), cursor: tag & Self.cursorMask)
+  }
+
+  /// Starts a new epoch: what is removed up to `cursor` is known. The follower calls this when it is durable.
+  func begin(epoch: [UInt8], cursor: UInt64, ofStore owner: UInt64) -> Bool {
+    guard epoch.count < Self.epochByteCount - 8, cursor <= Self.cursorMask else { return false }
+    let count = (rawPosition >> Self.epochShift) + 1
+    guard count < 1 << 16 else { return false }
+    let slot = memory + Offset.epochs + Int((count - 1) % UInt64(Self.epochCount)) * Self.epochByteCount
+    var bytes = [UInt8](repeating: 0, count: Self.epochByteCount)
+    bytes[0] = UInt8(epoch.count)
+    bytes.replaceSubrange(1...epoch.count, with: epoch)
+    bytes.withUnsafeMutableBytes { $0.storeBytes(of: count, toByteOffset: Self.epochByteCount - 8, as: UInt64.self) }
+    bytes.withUnsafeBytes { slot.copyMemory(from: $0.baseAddress!, byteCount: $0.count) }
+    // Numbers of the earlier epoch say nothing about this one.
+    atomic(Offset.ringFloor).pointee.store(cursor, ordering: .sequentiallyConsistent)
+    atomic(Offset.position).pointee.store(count << Self.epochShift | cursor, ordering: .sequentiallyConsistent)
+    set(Offset.owner, owner)
+    return true
+  }
+
+  /// Moves the position to a purge whose removal is durable, as is every removal before it.
+  func advance(to cursor: UInt64) {
+    let position = rawPosition & ~Self.cursorMask | cursor
+    atomic(Offset.position).pointee.max(position, ordering: .sequentiallyConsistent)
+  }
+
+  // MARK: The ring of purges
+
+  /// A purge of the log.
+  struct Purge: Sendable {
+    var number: UInt64
+    var id: RandomID
+    var scope: [UInt8]
+  }
+
+  /// The maximum size of an encoded scope, as in the removal log.
+  static let maximumScopeByteCount = 480
+
+  /// Keeps a purge for ``purges(after:upTo:)``. Call this before ``advance(to:)``.
+  func keep(_ purge: Purge) throws(RedisTierError) {
+    guard purge.scope.count <= Self.maximumScopeByteCount else { throw Self.unusable("a purge is too long") }
+    var bytes = [UInt8](repeating: 0, count: Self.slotByteCount)
+    bytes[8] = UInt8(truncatingIfNeeded: purge.scope.count)
+    bytes[9] = UInt8(truncatingIfNeeded: purge.scope.count >> 8)
+    bytes.replaceSubrange(16..<32, with: purge.id.bytes)
+    bytes.replaceSubrange(32..<32 + purge.scope.count, with: purge.scope)
+    let count = rawPosition >> Self.epochShift
+    bytes.withUnsafeMutableBytes {
+      $0.storeBytes(of: purge.number | count << Self.epochShift, as: UInt64.self)
+    }
+    // The number last, so that a reader finds no number with another purge's bytes.
+    let offset = off_t(Self.headerByteCount) + off_t(purge.number % Self.slotCount) * off_t(Self.slotByteCount)
+    var none: UInt64 = 0
+    // By `pwrite`, because storing to a hole of the mapping ends the process on a full disk.
+    guard pwrite(file.number, &none, 8, offset) == 8,
+      pwrite(file.number, Array(bytes[8...]), bytes.count - 8, offset + 8) == bytes.count - 8,
+      pwrite(file.number, bytes, 8, offset) == 8
+    else { throw Self.unusable("the fleet file cannot be written") }
+  }
+
+  /// The purges of the present epoch after a number; nil if the ring no longer has one of them.
+  func purges(after number: UInt64, upTo cursor: UInt64) -> [Purge]? {
+    guard number < cursor else { return [] }
+    let floor = atomic(Offset.ringFloor).pointee.load(ordering: .sequentiallyConsistent)
+    guard number >= floor, cursor - number <= Self.slotCount / 2 else { return nil }
+    var purges: [Purge] = []
+    for wanted in number + 1...cursor {
+      guard let purge = purge(wanted) else { return nil }
+      purges.append(purge)
+    }
+    return purges
+  }
+
+  /// The ID of a purge of the present epoch.
+  func purge(_ number: UInt64) -> Purge? {
+    let offset = Self.headerByteCount + Int(number % Self.slotCount) * Self.slotByteCount
+    let expected = number | rawPosition & ~Self.cursorMask
+    guard atomic(offset).pointee.load(ordering: .acquiring) == expected else { return nil }
+    let bytes = [UInt8](UnsafeRawBufferPointer(start: memory + offset, count: Self.slotByteCount))
+    atomicMemoryFence(ordering: .sequentiallyConsistent)
+    guard atomic(offset).pointee.load(ordering: .acquiring) == expected else { return nil }
+    let length = Int(bytes[8]) | Int(bytes[9]) << 8
+    guard length <= Self.maximumScopeByteCount else { return nil }
+    return Purge(number: number, id: RandomID(bytes: bytes[16..<32]), scope: Array(bytes[32..<32 + length]))
+  }
+}

@@ -1,0 +1,157 @@
+/// The Lua scripts of the fleet's protocol. Redis runs each of them atomically, and none reads a clock to decide.
+///
+/// Keys of the control scripts: `ctl log acks seen wait`. Their first arguments: the connection's `run_id`, the ID for a
+/// fresh epoch, and the prefix of `done:`.
+enum FleetScripts {
+  /// Checks that the control keys fit together; otherwise starts a new epoch.
+  private static let head = """
+    local ctl, log, acks, seen, wait = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+    local c = redis.call('HMGET', ctl, 'epoch', 'run', 'seq', 'floor', 'nodes', 'mature')
+    local epoch, seq, floor, nodes = c[1], tonumber(c[3] or 0), tonumber(c[4] or 0), tonumber(c[5] or 0)
+    local mature = c[6] == '1'
+    if not epoch or c[2] ~= ARGV[1] or redis.call('XLEN', log) ~= seq - floor
+      or redis.call('ZCARD', acks) ~= nodes or redis.call('HLEN', seen) ~= nodes then
+      redis.call('UNLINK', log, acks, seen, wait)
+      epoch, seq, floor, nodes, mature = ARGV[2], 0, 0, 0, false
+      redis.call('HSET', ctl, 'epoch', epoch, 'run', ARGV[1], 'seq', 0, 'floor', 0, 'nodes', 0, 'mature', 0)
+    elseif epoch:match('@.+$') ~= ARGV[2]:match('@.+$') then
+      return redis.error_reply('LEASE this fleet has another lease or secret')
+    end
+    local function purge_at(n)
+      local e = redis.call('XRANGE', log, n .. '-0', n .. '-0')[1]
+      return e and e[2][2]
+    end
+    local function wake()
+      local low = redis.call('ZRANGE', acks, 0, 0, 'WITHSCORES')[2] or '+inf'
+      for _, id in ipairs(redis.call('ZRANGEBYSCORE', wait, '-inf', low)) do
+        redis.call('ZREM', wait, id)
+        redis.call('RPUSH', ARGV[3] .. id, 1)
+        redis.call('PEXPIRE', ARGV[3] .. id, 10000)
+      end
+    end
+    local function drop(node)
+      if redis.call('ZREM', acks, node) == 1 then
+        redis.call('HDEL', seen, node)
+        redis.call('HINCRBY', ctl, 'nodes', -1)
+      end
+    end
+    local function sweep(first)
+      for i = first, #ARGV, 2 do
+        if redis.call('HGET', seen, ARGV[i]) == ARGV[i + 1] then drop(ARGV[i]) end
+      end
+      wake()
+    end
+
+    """
+
+  /// Renews a node's registration. 4: node; 5: its epoch; 6: its cursor; 7: the purge at the cursor; 8: the maximum
+  /// number of entries; 9: '1' if the node has known its epoch for longer than W.
+  static let renew = Script(
+    head + """
+      local node, cursor, state, entries = ARGV[4], tonumber(ARGV[6]), 'other', {}
+      if ARGV[5] == epoch then
+        local fits = cursor == floor or cursor > floor and cursor <= seq and purge_at(cursor) == ARGV[7]
+        state = fits and 'known' or 'lost'
+        if ARGV[9] == '1' and not mature then redis.call('HSET', ctl, 'mature', 1) end
+      elseif floor > 0 then state = 'lost' end
+      if redis.call('ZADD', acks, 'NX', 0, node) == 1 then redis.call('HINCRBY', ctl, 'nodes', 1) end
+      local count = redis.call('HINCRBY', seen, node, 1)
+      if state == 'known' and redis.call('ZADD', acks, 'GT', 'CH', cursor, node) == 1 then wake() end
+      if state ~= 'lost' then
+        local from = state == 'known' and '(' .. cursor .. '-0' or '-'
+        entries = redis.call('XRANGE', log, from, '+', 'COUNT', ARGV[8])
+      end
+      return {epoch, seq, floor, state, redis.call('TIME'), entries, count}
+      """)
+
+  /// Posts a purge. 4: its ID; 5: kind; 6: scope; 7: the maximum number of kept entries.
+  static let post = Script(
+    head + """
+      seq = redis.call('HINCRBY', ctl, 'seq', 1)
+      redis.call('XADD', log, seq .. '-0', 'p', ARGV[4], 'k', ARGV[5], 's', ARGV[6])
+      local most = tonumber(ARGV[7])
+      if seq - floor > most then
+        redis.call('XTRIM', log, 'MAXLEN', '=', most)
+        redis.call('HSET', ctl, 'floor', seq - most)
+      end
+      if nodes > 0 then redis.call('ZADD', wait, seq, ARGV[4]) end
+      return {epoch, seq, mature and 1 or 0, redis.call('HGETALL', seen)}
+      """)
+
+  /// Looks whether a posted purge is complete. 4: its ID; 5: its epoch; 6: its seq; 7: '1' if W has passed since the
+  /// post was answered; then the pairs that POST replied.
+  static let finish = Script(
+    head + """
+      local n = tonumber(ARGV[6])
+      if ARGV[5] ~= epoch or n > seq or n > floor and purge_at(n) ~= ARGV[4] then return {'lost', 0, {}} end
+      if ARGV[7] == '1' then
+        sweep(8)
+        redis.call('HSET', ctl, 'mature', 1)
+        mature = true
+      end
+      local pending = redis.call('ZRANGEBYSCORE', acks, '-inf', '(' .. n)
+      if #pending == 0 or ARGV[7] == '1' then redis.call('ZREM', wait, ARGV[4]) end
+      return {'posted', mature and 1 or 0, pending}
+      """)
+
+  /// Unregisters a node whose lease is void on its machine already. 4: node.
+  static let leave = Script(
+    head + """
+      drop(ARGV[4])
+      wake()
+      return 1
+      """)
+
+  /// Unregisters nodes that have not renewed for longer than W. From 4: pairs of a node and its count of renewals.
+  static let sweep = Script(
+    head + """
+      sweep(4)
+      return redis.call('HGETALL', seen)
+      """)
+
+  /// Looks an object up, or takes its fetch lock. Keys: object, lock. 1: token; 2: the lock's milliseconds.
+  static let look = Script(
+    """
+    local o = redis.call('HMGET', KEYS[1], 'k', 'e', 's', 'm', 'h', 'b')
+    if o[1] then
+      o[7] = redis.call('PTTL', KEYS[1])
+      return {'object', o}
+    end
+    local lock = redis.call('GET', KEYS[2])
+    if lock then return {lock == 'pass' and 'pass' or 'wait', {redis.call('PTTL', KEYS[2])}} end
+    redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
+    return {'fetch', {}}
+    """)
+
+  /// Releases or renews a fetch lock. Key: lock. 1: token; 2: milliseconds in which no request waits for this object, 0
+  /// for none; 3: milliseconds to renew the lock for, instead of releasing it.
+  static let unlock = Script(
+    """
+    if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+    if ARGV[3] ~= '0' then return redis.call('PEXPIRE', KEYS[1], ARGV[3]) end
+    if ARGV[2] == '0' then return redis.call('DEL', KEYS[1]) end
+    redis.call('SET', KEYS[1], 'pass', 'PX', ARGV[2])
+    return 1
+    """)
+
+  /// Stores an object unless a newer one is stored. Key: object. Arguments: key, epoch, seq, freshness, head, body,
+  /// milliseconds.
+  static let store = Script(
+    """
+    local o = redis.call('HMGET', KEYS[1], 'e', 's')
+    if o[1] == ARGV[2] and tonumber(o[2]) > tonumber(ARGV[3]) then return 0 end
+    redis.call('DEL', KEYS[1])
+    redis.call('HSET', KEYS[1], 'k', ARGV[1], 'e', ARGV[2], 's', ARGV[3], 'm', ARGV[4], 'h', ARGV[5], 'b', ARGV[6])
+    return redis.call('PEXPIRE', KEYS[1], ARGV[7])
+    """)
+
+  /// Replaces the head of a validated object. Key: object. 1, 2: epoch and seq that it had; then epoch, seq, freshness,
+  /// head, milliseconds.
+  static let refresh = Script(
+    """
+    local o = redis.call('HMGET', KEYS[1], 'e', 's')
+    if o[1] ~= ARGV[1] or o[2] ~= ARGV[2] then return 0 end
+    redis.call('HSET', KEYS[1], 'e', ARGV[3], 's', ARGV[4], 'm', ARGV[5], 'h', ARGV[6])
+    return redis.call('PEXPIRE', KEYS[1], ARGV[7])
+    """)
+}

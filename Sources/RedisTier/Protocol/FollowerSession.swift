@@ -1,0 +1,219 @@
+import CachingClient
+import Glibc
+import ResponseStore
+
+/// One connection of the follower, from connecting to the first error. Only the follower's thread uses it.
+final class FollowerSession {
+  let connection: RedisConnection
+  private let follower: Follower
+  private var settings: FleetSettings { follower.settings }
+  private var file: FleetFile { follower.file }
+  private let run: [UInt8]
+  /// The count of renewals in the last reply; nil if a renewal may have been lost.
+  private var lastCount: UInt64?
+  /// The epoch of the last reply, and the time of the first one with it.
+  private var knownEpoch: (id: [UInt8], since: UInt64)?
+  /// The nodes and their counts of renewals, as they were at a time.
+  private var registry: (pairs: [(name: [UInt8], value: [UInt8])], time: UInt64)?
+
+  private static let maximumEntryCount = 256
+
+  init(_ follower: Follower) throws(RedisTierError) {
+    self.follower = follower
+    connection = try RedisConnection(
+      follower.settings.server, password: follower.settings.configuration.password,
+      timeout: follower.settings.configuration.commandTimeout)
+    run = try connection.serverRun()
+  }
+
+  /// Renews the lease, applies new purges, and waits for the next ones.
+  func followNext() throws(RedisTierError) {
+    guard let owner = follower.node.storeID() else {
+      throw RedisTierError(.unusableDirectory, "the store is offline")
+    }
+    let start = BootClock.now
+    let position = file.position(ofStore: owner)
+    let reply = try renew(position, at: start)
+    let hasNewID = try checkCopies(reply, known: position?.epoch)
+    if hasNewID { return }
+    let cursor = try apply(reply, from: position, ofStore: owner)
+    guard cursor >= reply.seq else { return }
+    // From the sending of the renewal: every purge posted before it is in the reply.
+    file.extendLease(to: start + settings.lease)
+    try sweep()
+    // New purges are acknowledged by the next renewal.
+    guard reply.state == .known, reply.entries.isEmpty else { return }
+    try waitForPurge(after: cursor)
+  }
+
+  // MARK: Renewing
+
+  private enum State: String { case known, other, lost }
+
+  private struct Renewal {
+    var epoch: [UInt8]
+    var seq: UInt64
+    var floor: UInt64
+    var state: State
+    /// The difference of Redis's wall clock from this machine's, in seconds.
+    var clockDifference: Double
+    var entries: [LogEntry]
+    var count: UInt64
+  }
+
+  private func renew(_ position: FleetFile.Position?, at start: UInt64) throws(RedisTierError) -> Renewal {
+    let cursor = position?.cursor ?? 0
+    let purge = cursor > 0 ? file.purge(cursor) : nil
+    let isMature = knownEpoch.map { $0.id == position?.epoch && start > $0.since + settings.wait } ?? false
+    let arguments: [[UInt8]] = [
+      Array(file.node.text.utf8), position?.epoch ?? [], Array(String(cursor).utf8),
+      purge.map { Array($0.id.text.utf8) } ?? [], Array(String(Self.maximumEntryCount).utf8),
+      [UInt8(ascii: isMature ? "1" : "0")],
+    ]
+    // If the reply is lost, so is the order of the counts.
+    let expected = lastCount
+    lastCount = nil
+    let reply = try FleetScripts.renew.run(
+      keys: settings.controlKeys, settings.controlArguments(run: run) + arguments, on: connection
+    ).asElements(atLeast: 7)
+    guard let state = State(rawValue: try reply[3].asText()) else {
+      throw RedisTierError(.badReply, "a renewal was answered by an unknown state")
+    }
+    let time = try reply[4].asElements(atLeast: 2)
+    let seconds = Double(try time[0].asInteger()) + Double(try time[1].asInteger()) / 1e6
+    let renewal = Renewal(
+      epoch: try reply[0].asBytes(), seq: try reply[1].asCount(), floor: try reply[2].asCount(), state: state,
+      clockDifference: seconds - WallClock.now, entries: try LogEntry.list(reply[5]),
+      count: try reply[6].asCount())
+    lastCount = expected
+    if knownEpoch?.id != renewal.epoch { knownEpoch = (renewal.epoch, start) }
+    return renewal
+  }
+
+  /// Takes a new ID if another machine uses this one's: then one of them was copied while it ran.
+  private func checkCopies(_ reply: Renewal, known epoch: [UInt8]?) throws(RedisTierError) -> Bool {
+    defer { lastCount = reply.count }
+    // A count of 1 is a new registration: of a new epoch, or after a time without renewals.
+    guard let lastCount, reply.count != lastCount + 1, reply.count != 1 else { return false }
+    file.revokeLease()
+    file.makeNodeID()
+    self.lastCount = nil
+    follower.node.log("LMDBURLCache: Another machine uses this machine's ID in the fleet, so it takes a new one")
+    return true
+  }
+
+  // MARK: Applying
+
+  /// Applies a reply to the store and the position. Returns the new cursor.
+  private func apply(
+    _ reply: Renewal, from position: FleetFile.Position?, ofStore owner: UInt64
+  ) throws(RedisTierError) -> UInt64 {
+    switch reply.state {
+    case .known:
+      guard let position else { throw RedisTierError(.badReply, "Redis knows a position that this machine lacks") }
+      return try apply(reply.entries, after: position.cursor, reply)
+    case .other where file.isLeaseValid:
+      // All purges of earlier epochs that bind this machine are in its removal log; this epoch's follow.
+      try begin(reply.epoch, cursor: 0, ofStore: owner)
+      return try apply(reply.entries, after: 0, reply)
+    case .other, .lost:
+      return try removeAll(reply, ofStore: owner)
+    }
+  }
+
+  private func apply(_ entries: [LogEntry], after cursor: UInt64, _ reply: Renewal) throws(RedisTierError) -> UInt64 {
+    guard !entries.isEmpty else { return cursor }
+    var expected = cursor
+    for entry in entries {
+      expected += 1
+      guard entry.number == expected else { throw RedisTierError(.badReply, "the log of purges has a gap") }
+    }
+    let tolerance = settings.configuration.clockTolerance / .seconds(1)
+    let removals = entries.map { $0.removal(isClockOff: abs(reply.clockDifference) > tolerance) }
+    guard follower.node.remove(removals) else {
+      throw RedisTierError(.unusableDirectory, "purges of the fleet could not be made durable")
+    }
+    for entry in entries { try file.keep(entry.purge) }
+    file.advance(to: expected)
+    follower.counters.countPurges(entries.count)
+    return expected
+  }
+
+  /// Removes everything, because purges up to the reply may be unknown, and goes on from there.
+  private func removeAll(_ reply: Renewal, ofStore owner: UInt64) throws(RedisTierError) -> UInt64 {
+    // The lease is over, except if the log was trimmed past the cursor of a machine that has one.
+    var last: LogEntry?
+    if reply.seq > reply.floor {
+      let id = Array("\(reply.seq)-0".utf8)
+      let log = settings.key("log")
+      last = try LogEntry.list(connection.command([Array("XRANGE".utf8), log, id, id])).first
+      // The log has been trimmed or replaced meanwhile.
+      guard last?.number == reply.seq else { return 0 }
+    }
+    guard follower.node.remove([FleetRemoval(.everything)]) else {
+      throw RedisTierError(.unusableDirectory, "a removal could not be made durable")
+    }
+    try begin(reply.epoch, cursor: reply.seq, ofStore: owner)
+    if let last { try file.keep(last.purge) }
+    if follower.counters.noteLostLog() {
+      follower.node.log("LMDBURLCache: Purges of the fleet may be unknown to this machine, so everything was removed")
+    }
+    return reply.seq
+  }
+
+  private func begin(_ epoch: [UInt8], cursor: UInt64, ofStore owner: UInt64) throws(RedisTierError) {
+    guard file.begin(epoch: epoch, cursor: cursor, ofStore: owner) else {
+      throw RedisTierError(.badReply, "the fleet's epoch is malformed")
+    }
+  }
+
+  // MARK: Waiting
+
+  /// Waits until there is a purge, or the lease is to be renewed.
+  private func waitForPurge(after cursor: UInt64) throws(RedisTierError) {
+    let milliseconds = max(1, settings.lease / 4 / 1_000_000)
+    // The next renewal returns the purges, with the epoch that they are of.
+    try connection.command(
+      [
+        Array("XREAD".utf8), Array("BLOCK".utf8), Array(String(milliseconds).utf8), Array("STREAMS".utf8),
+        settings.key("log"), Array("\(cursor)-0".utf8),
+      ], timeout: .milliseconds(milliseconds) + .seconds(1))
+  }
+
+  /// Once a minute, unregisters nodes that have not renewed since.
+  private func sweep() throws(RedisTierError) {
+    let now = BootClock.now
+    let interval = max(60_000_000_000, settings.wait + 1_000_000_000)
+    if let registry, now < registry.time + interval { return }
+    let known = registry?.pairs ?? []
+    let reply = try FleetScripts.sweep.run(
+      keys: settings.controlKeys,
+      settings.controlArguments(run: run) + known.flatMap { [$0.name, $0.value] }, on: connection)
+    registry = (try reply.asPairs(), now)
+  }
+
+  func leave() throws(RedisTierError) {
+    _ = try FleetScripts.leave.run(
+      keys: settings.controlKeys, settings.controlArguments(run: run) + [Array(file.node.text.utf8)], on: connection)
+  }
+}
+
+extension RedisConnection {
+  /// The ID of the server's process, from `INFO`.
+  ///
+  /// - Throws: `RedisTierError` if the server is a replica or still loads its data.
+  func serverRun() throws(RedisTierError) -> [UInt8] {
+    let text = try command(["INFO"]).asText()
+    var run: [UInt8]?
+    for line in text.split(whereSeparator: \.isNewline) {
+      switch line {
+      case "role:slave", "loading:1":
+        throw RedisTierError(.wrongRole, "the Redis server is a replica, or still loads its data")
+      default:
+        if line.hasPrefix("run_id:") { run = Array(line.dropFirst(7).utf8) }
+      }
+    }
+    guard let run, !run.isEmpty else { throw RedisTierError(.badReply, "the server does not tell its run_id") }
+    return run
+  }
+}

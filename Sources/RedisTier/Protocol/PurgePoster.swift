@@ -1,0 +1,151 @@
+import CachingClient
+import FoundationEssentials
+import Glibc
+import ResponseStore
+import Synchronization
+
+/// Posts purges to the fleet's log, and waits until each machine obeys them. Called on threads that may block.
+final class PurgePoster: Sendable {
+  private let settings: FleetSettings
+  /// An idle connection, with the server's `run_id`.
+  private let idle = Mutex<Link?>(nil)
+
+  private struct Link: Sendable {
+    let connection: RedisConnection
+    let run: [UInt8]
+  }
+
+  /// A purge in the log.
+  private struct Posted {
+    let id: RandomID
+    let epoch: [UInt8]
+    let seq: UInt64
+    /// When the reply arrived.
+    let time: UInt64
+    /// Whether the epoch has lasted so long that no lease of an earlier one is valid.
+    var isMature: Bool
+    /// The registered nodes and their counts of renewals.
+    let nodes: [(name: [UInt8], value: [UInt8])]
+  }
+
+  init(_ settings: FleetSettings) {
+    self.settings = settings
+  }
+
+  /// Posts a purge and waits until all machines obey it.
+  ///
+  /// - Parameter timeout: The maximum time to wait; nil for *W* and 5 seconds.
+  func purge(_ removal: FleetRemoval, timeout: Duration?) throws(RedisTierError) -> FleetPurgeResult {
+    let limit = timeout.map { UInt64(max(0, $0 / .nanoseconds(1))) } ?? settings.wait + 5_000_000_000
+    let deadline = BootClock.now + limit
+    var link: Link?
+    let id = RandomID()
+    var posted = try post(removal, id: id, over: &link, until: min(deadline, BootClock.now + 2_000_000_000))
+    // Without registered nodes an epoch that is mature needs no wait.
+    var waitsFirst = !posted.nodes.isEmpty
+    var unconfirmedCount = 0
+    while true {
+      do throws(RedisTierError) {
+        if link == nil { link = try connect() }
+        guard let current = link else { continue }
+        if waitsFirst { try wait(for: posted, on: current.connection) }
+        waitsFirst = true
+        let hasWaited = BootClock.now >= posted.time + settings.wait
+        let (isLost, isMature, pending) = try finish(posted, hasWaited: hasWaited, over: current)
+        if isLost {
+          posted = try post(removal, id: RandomID(), over: &link, until: deadline)
+          continue
+        }
+        // After W the machines that have not renewed are no longer registered.
+        unconfirmedCount = hasWaited ? max(pending, unconfirmedCount) : pending
+        if pending == 0 && isMature || hasWaited {
+          idle.withLock { $0 = current }
+          return FleetPurgeResult(
+            confirmedCount: max(0, posted.nodes.count - unconfirmedCount), expiredLeaseCount: unconfirmedCount)
+        }
+      } catch {
+        guard error.code != .otherFleetSettings, error.code != .accessDenied else { throw error }
+        link = nil
+        usleep(20_000)
+      }
+      guard BootClock.now < deadline else {
+        throw RedisTierError(.unconfirmed, "not all machines have confirmed the purge in time")
+      }
+    }
+  }
+
+  // MARK: Steps
+
+  private func connect() throws(RedisTierError) -> Link {
+    let connection = try RedisConnection(
+      settings.server, password: settings.configuration.password, timeout: settings.configuration.commandTimeout)
+    return Link(connection: connection, run: try connection.serverRun())
+  }
+
+  /// Posts until a reply arrives: purges are idempotent.
+  private func post(
+    _ removal: FleetRemoval, id: RandomID, over link: inout Link?, until deadline: UInt64
+  ) throws(RedisTierError) -> Posted {
+    var scope = removal.scope
+    if case .since(let date) = scope {
+      scope = .since(date - (settings.configuration.clockTolerance / .seconds(1)))
+    }
+    // The idle connection may have been closed by the server.
+    link = link ?? idle.withLock { $0.take() }
+    while true {
+      do throws(RedisTierError) {
+        let current: Link
+        if let link { current = link } else { current = try connect() }
+        link = current
+        let reply = try FleetScripts.post.run(
+          keys: settings.controlKeys,
+          settings.controlArguments(run: current.run) + [
+            Array(id.text.utf8), [UInt8(ascii: removal.isSoft ? "1" : "0")], scope.encodedBytes,
+            Array(String(settings.configuration.maximumLogCount).utf8),
+          ], on: current.connection
+        ).asElements(atLeast: 4)
+        let time = BootClock.now
+        return Posted(
+          id: id, epoch: try reply[0].asBytes(), seq: try reply[1].asCount(), time: time,
+          isMature: try reply[2].asInteger() == 1, nodes: try reply[3].asPairs())
+      } catch {
+        let wasIdle = link != nil && error.code == .connectionLost
+        link = nil
+        switch error.code {
+        case .otherFleetSettings, .accessDenied, .badReply: throw error
+        default:
+          guard BootClock.now < deadline else {
+            throw RedisTierError(.notPosted, "a purge is in force on this machine only, because \(error.reason)")
+          }
+          if !wasIdle { usleep(50_000) }
+        }
+      }
+    }
+  }
+
+  /// Waits until the machines have acknowledged the purge, for at most 250 ms, and not beyond *W*.
+  private func wait(for posted: Posted, on connection: RedisConnection) throws(RedisTierError) {
+    let now = BootClock.now
+    let end = posted.time + settings.wait
+    guard now < end else { return }
+    let milliseconds = min(250, (end - now) / 1_000_000 + 1)
+    let fraction = String(1000 + milliseconds).dropFirst()
+    try connection.command(
+      [Array("BLPOP".utf8), settings.key("done:" + posted.id.text), Array("0.\(fraction)".utf8)],
+      timeout: .milliseconds(milliseconds) + .seconds(1))
+  }
+
+  private func finish(
+    _ posted: Posted, hasWaited: Bool, over link: Link
+  ) throws(RedisTierError) -> (isLost: Bool, isMature: Bool, pendingCount: Int) {
+    let reply = try FleetScripts.finish.run(
+      keys: settings.controlKeys,
+      settings.controlArguments(run: link.run) + [
+        Array(posted.id.text.utf8), posted.epoch, Array(String(posted.seq).utf8),
+        [UInt8(ascii: hasWaited ? "1" : "0")],
+      ] + posted.nodes.flatMap { [$0.name, $0.value] }, on: link.connection
+    ).asElements(atLeast: 3)
+    let pending = try reply[2].asElements().count
+    return (try reply[0].asText() == "lost", try reply[1].asInteger() == 1, pending)
+  }
+}

@@ -1,0 +1,41 @@
+import Glibc
+import Synchronization
+
+/// The lease of a machine in a fleet: until when it may serve stored responses without validating them.
+///
+/// The deadline is a word that all processes of the machine have mapped. It is in nanoseconds of `CLOCK_BOOTTIME`, which
+/// also counts the time in which a process is suspended or the machine sleeps.
+///
+/// `@unchecked Sendable`: the pointer is constant, the word is atomic, and `memory` keeps it mapped.
+package final class FleetLease: @unchecked Sendable {
+  private let deadline: UnsafeMutablePointer<Atomic<UInt64>>
+  private let memory: any AnyObject & Sendable
+
+  /// - Parameters:
+  ///   - deadline: The word with the deadline.
+  ///   - memory: The owner of the word's memory.
+  package init(deadline: UnsafeMutablePointer<Atomic<UInt64>>, in memory: any AnyObject & Sendable) {
+    self.deadline = deadline
+    self.memory = memory
+  }
+
+  /// Whether the lease is valid. Call this before the lookup of a stored response: between a lookup and a later check
+  /// a purge may be applied and the lease renewed.
+  ///
+  /// Costs a load and a reading of the clock.
+  package var isValid: Bool {
+    // The deadline first: it only rises, so an old one is on the safe side.
+    let deadline = deadline.pointee.load(ordering: .acquiring)
+    return BootClock.now < deadline
+  }
+}
+
+/// `CLOCK_BOOTTIME`, which no process can set and which goes on while the machine sleeps.
+package enum BootClock {
+  /// The time since the machine started, in nanoseconds.
+  package static var now: UInt64 {
+    var time = timespec()
+    clock_gettime(CLOCK_BOOTTIME, &time)
+    return UInt64(time.tv_sec) &* 1_000_000_000 &+ UInt64(time.tv_nsec)
+  }
+}

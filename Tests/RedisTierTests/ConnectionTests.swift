@@ -1,0 +1,147 @@
+import Foundation
+import Glibc
+import Testing
+
+@testable import RedisTier
+
+@Suite("Connections to Redis", .timeLimit(.minutes(1)))
+struct ConnectionTests {
+  @Test(
+    "URLs of servers are parsed",
+    arguments: [
+      ("redis://10.0.0.5", RedisServer.Address.tcp(host: "10.0.0.5", port: 6379), nil, nil),
+      ("redis://h:7000/0", .tcp(host: "h", port: 7000), nil, nil),
+      ("REDIS://:p%40ss@h", .tcp(host: "h", port: 6379), nil, "p@ss"),
+      ("redis://user:a:b@[::1]:1", .tcp(host: "::1", port: 1), "user", "a:b"),
+      ("unix:///run/redis.sock", .unixSocket(path: "/run/redis.sock"), nil, nil),
+      ("unix://u:p@/run/redis.sock", .unixSocket(path: "/run/redis.sock"), "u", "p"),
+    ] as [(String, RedisServer.Address, String?, String?)])
+  func urls(_ url: String, _ address: RedisServer.Address, _ user: String?, _ password: String?) throws {
+    let server = try RedisServer(url: url)
+    #expect(server.address == address)
+    #expect(server.user == user)
+    #expect(server.password == password)
+    #expect(!server.name.contains(password ?? "\n"))
+  }
+
+  @Test(
+    "Invalid URLs and settings are refused",
+    arguments: [
+      "", "redis:", "http://h", "rediss://h", "redis://", "redis://h:0", "redis://h:x", "redis://h:70000",
+      "redis://h/1",
+      "redis://user@h", "redis://u:%zz@h", "unix://relative", "unix:///",
+    ])
+  func invalidURLs(_ url: String) {
+    let error = #expect(throws: RedisTierError.self) { try RedisTier(url: url, secret: testSecret) }
+    #expect(error?.code == .invalidConfiguration)
+  }
+
+  @Test("Settings that cannot work are refused")
+  func invalidSettings() throws {
+    func code(_ secret: Data = testSecret, _ change: (inout RedisTier.Configuration) -> Void) -> RedisTierError.Code? {
+      var configuration = RedisTier.Configuration()
+      change(&configuration)
+      do {
+        _ = try RedisTier(url: "redis://h", secret: secret, configuration: configuration)
+        return nil
+      } catch {
+        return error.code
+      }
+    }
+    #expect(code { _ in } == nil)
+    #expect(code(Data(count: 31)) { _ in } == .invalidConfiguration)
+    #expect(code { $0.lease = .milliseconds(199) } == .invalidConfiguration)
+    #expect(code { $0.lease = .seconds(3601) } == .invalidConfiguration)
+    #expect(code { $0.fleetName = "a}b" } == .invalidConfiguration)
+    #expect(code { $0.fleetName = "" } == .invalidConfiguration)
+    #expect(code { $0.objectConnectionCount = 0 } == .invalidConfiguration)
+  }
+
+  @Test("Commands transfer any bytes, and replies of each type are read", .needsRedis)
+  func commands() throws {
+    let server = try RedisServerProcess()
+    let connection = try server.connect()
+    let bytes = (0...255).map { UInt8($0) }
+    try connection.command([Array("SET".utf8), bytes, bytes + bytes])
+    #expect(try connection.command([Array("GET".utf8), bytes]) == .bytes(bytes + bytes))
+    #expect(try connection.command([Array("SET".utf8), [], []]) == .bytes(Array("OK".utf8)))
+    #expect(try connection.command(["GET", ""]) == .bytes([]))
+    #expect(try connection.command(["GET", "missing"]) == .null)
+    #expect(try connection.command(["INCR", "n"]) == .integer(1))
+    #expect(try connection.command(["MGET", "n", "missing"]) == .array([.bytes([UInt8(ascii: "1")]), .null]))
+    let error = #expect(throws: RedisTierError.self) { try connection.command(["INCR", ""]) }
+    #expect(error?.code == .serverError)
+    #expect(!connection.isDead)
+    #expect(try connection.serverRun().count == 40)
+  }
+
+  @Test("A command to a server that does not reply times out, and ends the connection", .needsRedis)
+  func timeout() throws {
+    let server = try RedisServerProcess()
+    let connection = try server.connect()
+    server.suspend()
+    defer { server.resume() }
+    let error = #expect(throws: RedisTierError.self) { try connection.command(["PING"], timeout: .milliseconds(20)) }
+    #expect(error?.code == .timedOut)
+    #expect(connection.isDead)
+  }
+
+  @Test("Another thread can interrupt a waiting command", .needsRedis)
+  func interruption() async throws {
+    let server = try RedisServerProcess()
+    let connection = try server.connect()
+    let task = Task.detached {
+      #expect(throws: RedisTierError.self) { try connection.command(["BLPOP", "q", "0"], timeout: .seconds(50)) }
+    }
+    let other = try server.connect()
+    try await wait { try other.command(["CLIENT", "LIST"]).asText().contains("cmd=blpop") }
+    connection.interrupter.interrupt()
+    #expect(await task.value?.code == .connectionLost)
+  }
+
+  @Test("Writing to a connection that the server has closed does not end the process", .needsRedis)
+  func brokenPipe() throws {
+    let server = try RedisServerProcess()
+    let connection = try server.connect()
+    server.kill()
+    for _ in 0..<3 { #expect(throws: RedisTierError.self) { try connection.command(["PING"]) } }
+    // The signal is neither pending nor blocked.
+    var signals = sigset_t()
+    sigpending(&signals)
+    #expect(sigismember(&signals, SIGPIPE) == 0)
+    pthread_sigmask(SIG_BLOCK, nil, &signals)
+    #expect(sigismember(&signals, SIGPIPE) == 0)
+    let error = #expect(throws: RedisTierError.self) { try server.connect() }
+    #expect(error?.code == .cannotConnect)
+  }
+
+  @Test("Passwords and users are used, and refused ones are reported without their value", .needsRedis)
+  func passwords() throws {
+    let server = try RedisServerProcess(["--requirepass", "secret-word"])
+    func connect(_ login: String, _ password: (@Sendable () throws -> String)? = nil) throws -> RedisConnection {
+      let made = try RedisServer(url: "unix://\(login)\(server.socketPath)")
+      return try RedisConnection(made, password: password, timeout: .seconds(5))
+    }
+    try connect(":secret-word@").command(["PING"])
+    try connect("default:secret-word@").command(["PING"])
+    try connect("", { "secret-word" }).command(["PING"])
+    let wrong: @Sendable () throws -> String = { "wrong-word" }
+    for (login, password) in [(":wrong-word@", nil), ("x:secret-word@", nil), ("", wrong)] {
+      let error = #expect(throws: RedisTierError.self) { try connect(login, password) }
+      #expect(error?.code == .accessDenied)
+      #expect(error?.description.contains("-word") == false)
+    }
+    let error = #expect(throws: RedisTierError.self) { try connect("").command(["PING"]) }
+    #expect(error?.code == .accessDenied)
+  }
+
+  @Test(
+    "A server that speaks another protocol is reported", .needsRedis, arguments: ["HTTP/1.1 400\r\n\r\n", "%1\r\n"])
+  func otherProtocol(_ reply: String) throws {
+    let listener = try SocketListener { _ in Array(reply.utf8) }
+    let connection = try RedisConnection(
+      RedisServer(url: "unix://" + listener.path), password: nil, timeout: .seconds(5))
+    let error = #expect(throws: RedisTierError.self) { try connection.command(["PING"]) }
+    #expect(error?.code == .badReply)
+  }
+}

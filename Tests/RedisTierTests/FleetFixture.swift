@@ -1,0 +1,124 @@
+import Foundation
+import FoundationNetworking
+import LoopbackOrigin
+import Synchronization
+import Testing
+
+@testable import LMDBURLCache
+@testable import RedisTier
+
+/// A machine of a test's fleet: a cache with its own directory.
+final class Machine: Sendable {
+  let cache: LMDBURLCache
+  let lines = LogLines()
+
+  init(
+    _ directory: URL, _ tier: RedisTier, _ configure: (inout LMDBURLCache.Options) -> Void = { _ in }
+  ) throws {
+    var options = LMDBURLCache.Options()
+    configure(&options)
+    options.fleet = tier
+    // A cookie of one test must not be in the requests of the next.
+    options.usesProcessCookies = false
+    options.log = { [lines] in lines.append($0) }
+    cache = try LMDBURLCache(directory: directory, memoryCapacity: 4 << 20, diskCapacity: 16 << 20, options: options)
+  }
+
+  var membership: Membership { cache.core.fleet as! Membership }
+  var hasLease: Bool { !cache.core.isCutOff }
+
+  func get(_ url: URL) async throws -> String {
+    String(decoding: try await cache.data(from: url).0, as: UTF8.self)
+  }
+}
+
+final class LogLines: Sendable {
+  private let lines = Mutex<[String]>([])
+  var all: [String] { lines.withLock { $0 } }
+  func append(_ line: String) { lines.withLock { $0.append(line) } }
+}
+
+/// A redis-server, an origin whose responses count up, and directories for machines.
+final class FleetFixture: Sendable {
+  let redis: RedisServerProcess
+  let origin: LoopbackOrigin
+  let directory: URL
+  let configuration: RedisTier.Configuration
+
+  init(
+    _ configure: (inout RedisTier.Configuration) -> Void = { _ in }, redisOptions: [String] = [],
+    handler: LoopbackOrigin.Handler? = nil
+  ) throws {
+    redis = try RedisServerProcess(redisOptions)
+    var configuration = RedisTier.Configuration()
+    configuration.lease = .seconds(1)
+    configuration.lookupTimeout = .seconds(5)
+    configure(&configuration)
+    self.configuration = configuration
+    let number = Mutex(0)
+    origin = try LoopbackOrigin(
+      handler: handler ?? { _ in
+        let body = number.withLock { number -> Int in
+          number += 1
+          return number
+        }
+        return Reply(
+          200, [("Cache-Control", "max-age=600"), ("Cache-Groups", "\"g\""), ("ETag", "\"\(body)\"")], "\(body)")
+      })
+    directory = FileManager.default.temporaryDirectory.appendingPathComponent("fleet-\(UUID().uuidString)")
+  }
+
+  deinit {
+    origin.stop()
+    try? FileManager.default.removeItem(at: directory)
+  }
+
+  func tier(_ configure: (inout RedisTier.Configuration) -> Void = { _ in }) throws -> RedisTier {
+    var configuration = configuration
+    configure(&configuration)
+    return try RedisTier(url: redis.url, secret: testSecret, configuration: configuration)
+  }
+
+  /// Opens a machine and waits until it has a lease.
+  func machine(_ name: String) async throws -> Machine {
+    let machine = try Machine(directory.appendingPathComponent(name), tier())
+    await wait { machine.hasLease }
+    return machine
+  }
+
+  /// Waits until no lease of an earlier epoch can be valid, so that purges need not wait.
+  func mature() async throws {
+    try await wait { try redis.command("HGET", "lmuc:{default}:ctl", "mature") == .bytes([UInt8(ascii: "1")]) }
+  }
+
+  /// The keys of the shared responses.
+  func objectKeys() throws -> [String] {
+    try redis.command("KEYS", "lmuc:*:o:*").asElements().map { try $0.asText() }
+  }
+
+  /// Waits until this many shared responses, markers included, are stored, and no machine holds a fetch lock.
+  func waitForObjects(_ count: Int) async throws {
+    try await wait {
+      try objectKeys().count == count
+        && redis.command("KEYS", "lmuc:*:l:*").asElements().allSatisfy { lock in
+          let value = try redis.command("GET", lock.asText())
+          return value == .null || value == .bytes(Array("pass".utf8))
+        }
+    }
+  }
+
+  /// Everything that Redis keeps of shared responses and locks.
+  func redisContent() throws -> String {
+    var content = ""
+    for key in try redis.command("KEYS", "lmuc:*:[ol]:*").asElements() {
+      let name = try key.asText()
+      content += name
+      let type = try redis.command("TYPE", name).asText()
+      let value = try redis.command(type == "hash" ? "HGETALL" : "GET", name)
+      for part in type == "hash" ? try value.asElements() : [value] {
+        content += String(decoding: try part.asBytes(), as: UTF8.self)
+      }
+    }
+    return content
+  }
+}

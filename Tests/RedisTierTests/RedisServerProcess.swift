@@ -1,0 +1,105 @@
+import Foundation
+import Glibc
+import Synchronization
+import Testing
+
+@testable import RedisTier
+
+/// A redis-server of a test, on a Unix socket in a directory of its own.
+final class RedisServerProcess: Sendable {
+  /// The path of redis-server; nil if it is not installed, because only users of the tier need it.
+  static let program: String? = ["/usr/bin/redis-server", "/usr/local/bin/redis-server"].first { access($0, X_OK) == 0 }
+  static let isInstalled = program != nil
+
+  let directory: String
+  private let options: [String]
+  private let process = Mutex<pid_t?>(nil)
+
+  var socketPath: String { directory + "/s" }
+  var url: String { "unix://" + socketPath }
+
+  /// Starts a server and waits until it accepts commands.
+  init(_ options: [String] = []) throws {
+    directory = "/tmp/redis-\(RandomID().text.prefix(12))"
+    self.options = options
+    guard mkdir(directory, 0o700) == 0 else { throw TestError("no directory for redis-server") }
+    try start()
+  }
+
+  deinit {
+    kill()
+    try? FileManager.default.removeItem(atPath: directory)
+  }
+
+  /// Starts the server again after ``kill()``, with the data that it has saved.
+  func start() throws {
+    let arguments =
+      [
+        Self.program ?? "redis-server", "--port", "0", "--unixsocket", socketPath, "--dir", directory, "--save", "",
+        "--daemonize", "no", "--logfile", directory + "/log",
+      ] + options
+    var id = pid_t()
+    var pointers = arguments.map { strdup($0) }
+    defer { pointers.forEach { free($0) } }
+    pointers.append(nil)
+    // The server must receive signals although the test's thread may block them.
+    var attributes = posix_spawnattr_t()
+    posix_spawnattr_init(&attributes)
+    defer { posix_spawnattr_destroy(&attributes) }
+    var none = sigset_t()
+    sigemptyset(&none)
+    posix_spawnattr_setsigmask(&attributes, &none)
+    posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK))
+    guard posix_spawn(&id, arguments[0], nil, &attributes, pointers, environ) == 0 else {
+      throw TestError("redis-server does not start")
+    }
+    process.withLock { $0 = id }
+    // The server gives no other signal that it is ready.
+    let deadline = ContinuousClock.now + .seconds(20)
+    while ContinuousClock.now < deadline {
+      if let connection = try? connect(),
+        (try? connection.command(["PING"])) != nil || options.contains("--requirepass")
+      {
+        return
+      }
+      usleep(5000)
+    }
+    throw TestError("redis-server does not reply")
+  }
+
+  func connect() throws -> RedisConnection {
+    try RedisConnection(RedisServer(url: url), password: nil, timeout: .seconds(5))
+  }
+
+  @discardableResult
+  func command(_ arguments: String...) throws -> RedisReply { try connect().command(arguments) }
+
+  func kill() {
+    guard let id = process.withLock({ $0.take() }) else { return }
+    Glibc.kill(id, SIGKILL)
+    var status: CInt = 0
+    waitpid(id, &status, 0)
+  }
+
+  /// Stops the server from replying, until ``resume()``. It keeps accepting connections.
+  func suspend() { process.withLock { if let id = $0 { _ = Glibc.kill(id, SIGSTOP) } } }
+  func resume() { process.withLock { if let id = $0 { _ = Glibc.kill(id, SIGCONT) } } }
+}
+
+struct TestError: Error {
+  let text: String
+  init(_ text: String) { self.text = text }
+}
+
+extension Trait where Self == ConditionTrait {
+  /// The tests need a redis-server, which users of the other products do not install.
+  static var needsRedis: Self { .enabled(if: RedisServerProcess.isInstalled, "redis-server is not installed") }
+}
+
+/// The secret of the tests' fleets.
+let testSecret = Data((0..<32).map { UInt8($0) })
+
+/// Waits until another thread makes the condition true, or the test is cancelled because of its time limit.
+func wait(until condition: () throws -> Bool) async rethrows {
+  while try !condition(), !Task.isCancelled { await Task.yield() }
+}

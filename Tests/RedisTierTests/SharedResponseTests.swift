@@ -1,0 +1,263 @@
+import Foundation
+import FoundationNetworking
+import LoopbackOrigin
+import ResponseStore
+import Synchronization
+import Testing
+
+@testable import LMDBURLCache
+@testable import RedisTier
+
+@Suite("Shared responses of a fleet", .needsRedis, .timeLimit(.minutes(1)))
+struct SharedResponseTests {
+  @Test("A response that one machine has fetched is found by the others, with its age and validators")
+  func sharedHit() async throws {
+    let fleet = try FleetFixture()
+    let url = fleet.origin.url("/a")
+    let (one, other) = (try await fleet.machine("1"), try await fleet.machine("2"))
+    let body = try await one.get(url)
+    try await fleet.waitForObjects(1)
+    let (data, response) = try await other.cache.data(from: url)
+    #expect(String(decoding: data, as: UTF8.self) == body)
+    let http = try #require(response as? HTTPURLResponse)
+    #expect(http.value(forHTTPHeaderField: "ETag") == "\"\(body)\"")
+    #expect(http.value(forHTTPHeaderField: "Age") != nil)
+    #expect(fleet.origin.requestCount == 1)
+    #expect(other.membership.counters.sharedHits.load(ordering: .relaxed) == 1)
+    // It is stored there, too.
+    #expect(other.cache.isCached(url))
+  }
+
+  @Test("A shared response that a purge covers is not used", arguments: 0..<6)
+  func purged(_ kind: Int) async throws {
+    let fleet = try FleetFixture()
+    let url = fleet.origin.url("/dir/a")
+    let (one, other) = (try await fleet.machine("1"), try await fleet.machine("2"))
+    let before = try await one.get(url)
+    try await fleet.waitForObjects(1)
+    try await one.cache.purge(PurgeTests.scopes[kind](url))
+    #expect(try await other.get(url) != before)
+    #expect(fleet.origin.requestCount == 2)
+  }
+
+  @Test("A purge keeps shared responses that it does not cover")
+  func uncovered() async throws {
+    let fleet = try FleetFixture()
+    let url = fleet.origin.url("/dir/a")
+    let (one, other) = (try await fleet.machine("1"), try await fleet.machine("2"))
+    let before = try await one.get(url)
+    try await fleet.waitForObjects(1)
+    try await one.cache.purge(.prefix(fleet.origin.url("/other/")))
+    try await one.cache.purge(.group("x", origin: url))
+    #expect(try await other.get(url) == before)
+    #expect(fleet.origin.requestCount == 1)
+  }
+
+  /// A response or request that must not be shared.
+  static let unsharedCases: [(String, [(String, String)], [String: String])] = [
+    ("private", [("Cache-Control", "private, max-age=600")], [:]),
+    ("no-store", [("Cache-Control", "no-store")], [:]),
+    ("private field", [("Cache-Control", "max-age=600, private=\"X\""), ("X", "1")], [:]),
+    ("no lifetime", [("Last-Modified", "Mon, 01 Jan 2024 00:00:00 GMT")], [:]),
+    ("cookie of the response", [("Cache-Control", "max-age=600"), ("Set-Cookie", "a=b")], [:]),
+    ("every field", [("Cache-Control", "max-age=600"), ("Vary", "*")], [:]),
+    ("cookie of the request", [("Cache-Control", "max-age=600")], ["Cookie": "a=b"]),
+    ("credentials", [("Cache-Control", "public, max-age=600")], ["Authorization": "Basic eA=="]),
+    ("part", [("Cache-Control", "max-age=600")], ["Range": "bytes=0-1"]),
+    ("request says no-store", [("Cache-Control", "max-age=600")], ["Cache-Control": "no-store"]),
+    ("partition", [("Cache-Control", "max-age=600")], ["X-Tenant": "t"]),
+  ]
+
+  @Test("Nothing of a response that must not be shared is in Redis", arguments: 0..<11)
+  func unshared(_ index: Int) async throws {
+    let (_, fields, requestFields) = Self.unsharedCases[index]
+    let fleet = try FleetFixture {
+      $0.objectConnectionCount = 1
+    } handler: { request in
+      request.path.hasSuffix("public")
+        ? Reply(200, [("Cache-Control", "max-age=600")], "x") : Reply(200, fields, "needle")
+    }
+    let one = try Machine(fleet.directory.appendingPathComponent("1"), fleet.tier()) {
+      $0.partition = { $0.value(forHTTPHeaderField: "X-Tenant") ?? "" }
+    }
+    await wait { one.hasLease }
+    var request = URLRequest(url: fleet.origin.url("/needle"))
+    for (name, value) in requestFields { request.setValue(value, forHTTPHeaderField: name) }
+    _ = try await one.cache.data(for: request)
+    // A shared response of later is in Redis, so one of this request would be there, too.
+    _ = try await one.get(fleet.origin.url("/public"))
+    try await fleet.waitForObjects(1)
+    #expect(try !fleet.redisContent().contains("needle"))
+    #expect(fleet.origin.requestCount == 2)
+  }
+
+  @Test("Variants are shared by the values of the fields that Vary names, which are not in Redis")
+  func variants() async throws {
+    let fleet = try FleetFixture { _ in
+    } handler: { request in
+      Reply(
+        200, [("Cache-Control", "max-age=600"), ("Vary", "X-Kind")], "\(request["X-Kind"] ?? "") \(request.number)")
+    }
+    let (one, other) = (try await fleet.machine("1"), try await fleet.machine("2"))
+    func get(_ machine: Machine, _ kind: String) async throws -> String {
+      var request = URLRequest(url: fleet.origin.url("/a"))
+      request.setValue(kind, forHTTPHeaderField: "X-Kind")
+      return String(decoding: try await machine.cache.data(for: request).0, as: UTF8.self)
+    }
+    #expect(try await get(one, "needle") == "needle 0")
+    try await fleet.waitForObjects(2)
+    #expect(try await get(one, "other") == "other 1")
+    try await fleet.waitForObjects(3)
+    #expect(try await get(other, "needle") == "needle 0")
+    #expect(try await get(other, "other") == "other 1")
+    #expect(fleet.origin.requestCount == 2)
+    // The bodies have the values here; the keys and heads must not.
+    for key in try fleet.objectKeys() {
+      let fields = try fleet.redis.command("HMGET", key, "k", "m", "h").asElements()
+      for field in fields {
+        #expect(try !String(decoding: field.asBytes(), as: UTF8.self).contains("needle"))
+      }
+    }
+  }
+
+  @Test("A stale copy is validated by a fresh shared response, without the origin")
+  func validation() async throws {
+    let fleet = try FleetFixture()
+    let url = fleet.origin.url("/a")
+    let one = try await fleet.machine("1")
+    let offset = Mutex(0.0)
+    let other = try Machine(fleet.directory.appendingPathComponent("2"), fleet.tier()) {
+      $0.clock = { Date() + offset.withLock { $0 } }
+    }
+    await wait { other.hasLease }
+    let body = try await one.get(url)
+    try await fleet.waitForObjects(1)
+    #expect(try await other.get(url) == body)
+    // Its copy is stale by its own clock alone.
+    offset.withLock { $0 = 1000 }
+    #expect(try await other.get(url) == body)
+    #expect(fleet.origin.requestCount == 1)
+    #expect(other.membership.counters.sharedHits.load(ordering: .relaxed) == 2)
+  }
+
+  @Test("A large body that arrives in pieces is shared, and one beyond the limit is not")
+  func sizes() async throws {
+    let fleet = try FleetFixture {
+      $0.maximumSharedBodyByteCount = 600_000
+    } handler: { request in
+      Reply(200, [("Cache-Control", "max-age=600")], body: Data(repeating: 7, count: Int(request.path.dropFirst())!))
+        .chunked()
+    }
+    let (one, other) = (try await fleet.machine("1"), try await fleet.machine("2"))
+    for (size, count) in [(600_000, 1), (600_001, 2), (0, 1)] {
+      let before = fleet.origin.requestCount
+      let url = fleet.origin.url("/\(size)")
+      #expect(try await one.cache.data(from: url).0.count == size)
+      if count == 1 { try await fleet.waitForObjects(before == 0 ? 1 : 2) }
+      #expect(try await other.cache.data(from: url).0 == Data(repeating: 7, count: size))
+      #expect(fleet.origin.requestCount == before + count)
+    }
+  }
+
+  @Test("A damaged object, one of another format and one of another key are misses", arguments: ["k", "m", "h", "b"])
+  func damage(_ field: String) async throws {
+    let fleet = try FleetFixture()
+    let url = fleet.origin.url("/a")
+    let (one, other) = (try await fleet.machine("1"), try await fleet.machine("2"))
+    let before = try await one.get(url)
+    try await fleet.waitForObjects(1)
+    let key = try #require(try fleet.objectKeys().first)
+    try fleet.redis.command("HSET", key, field, "x")
+    #expect(try await other.get(url) != before)
+    #expect(other.membership.counters.unusableObjects.load(ordering: .relaxed) == 1)
+  }
+
+  @Test("A key of another type is a miss")
+  func otherType() async throws {
+    let fleet = try FleetFixture()
+    let url = fleet.origin.url("/a")
+    let (one, other) = (try await fleet.machine("1"), try await fleet.machine("2"))
+    let before = try await one.get(url)
+    try await fleet.waitForObjects(1)
+    let key = try #require(try fleet.objectKeys().first)
+    try fleet.redis.command("SET", key, "x")
+    #expect(try await other.get(url) != before)
+  }
+
+  @Test("An object of an earlier epoch is a miss")
+  func otherEpoch() async throws {
+    let fleet = try FleetFixture()
+    let url = fleet.origin.url("/a")
+    let (one, other) = (try await fleet.machine("1"), try await fleet.machine("2"))
+    let before = try await one.get(url)
+    try await fleet.waitForObjects(1)
+    let position = other.membership.file.tag
+    try fleet.redis.command("DEL", "lmuc:{default}:ctl")
+    await wait { other.membership.file.tag >> 48 != position >> 48 }
+    #expect(try await other.get(url) != before)
+  }
+
+  @Test("Machines that miss a URL at once fetch it once")
+  func oneFetch() async throws {
+    let gate = Gate()
+    let fleet = try FleetFixture { _ in
+    } handler: { request in
+      Reply(200, [("Cache-Control", "max-age=600")], "\(request.number)").held(at: gate)
+    }
+    let url = fleet.origin.url("/a")
+    var machines: [Machine] = []
+    for index in 0..<6 { machines.append(try await fleet.machine("\(index)")) }
+    try await withThrowingTaskGroup(of: String.self) { group in
+      for machine in machines { group.addTask { try await machine.get(url) } }
+      await gate.waitForArrivals()
+      // The others wait for the lock.
+      await wait { machines.reduce(0) { $0 + $1.membership.counters.fetchWaits.load(ordering: .relaxed) } == 5 }
+      gate.open()
+      for try await body in group { #expect(body == "0") }
+    }
+    #expect(fleet.origin.requestCount == 1)
+  }
+
+  @Test("A lock whose holder has died delays others only until it ends")
+  func deadHolder() async throws {
+    let fleet = try FleetFixture { $0.fetchLockLease = .milliseconds(300) }
+    let url = fleet.origin.url("/a")
+    let (one, settings) = (try await fleet.machine("1"), try fleet.tier().settings)
+    let key = try #require(RequestKey(url: url)).bytes
+    let lock = String(decoding: settings.key("l:" + settings.digest(key)), as: UTF8.self)
+    try fleet.redis.command("SET", lock, "token", "PX", "300")
+    _ = try await one.get(url)
+    #expect(fleet.origin.requestCount == 1)
+    #expect(one.membership.counters.fetchWaits.load(ordering: .relaxed) == 1)
+  }
+
+  @Test("Requests for a response that cannot be shared do not wait for each other")
+  func pass() async throws {
+    let fleet = try FleetFixture { _ in
+    } handler: { _ in
+      Reply(200, [("Cache-Control", "no-store")], "x")
+    }
+    let url = fleet.origin.url("/a")
+    let (one, other) = (try await fleet.machine("1"), try await fleet.machine("2"))
+    _ = try await one.get(url)
+    try await wait { try fleet.redisContent().contains("pass") }
+    _ = try await other.get(url)
+    #expect(fleet.origin.requestCount == 2)
+    #expect(other.membership.counters.fetchWaits.load(ordering: .relaxed) == 0)
+  }
+
+  @Test("While Redis does not reply, requests go to the origin, and after three failures ask it no longer")
+  func slowRedis() async throws {
+    let fleet = try FleetFixture {
+      $0.lookupTimeout = .milliseconds(20)
+      $0.lease = .seconds(600)
+    }
+    let one = try await fleet.machine("1")
+    fleet.redis.suspend()
+    defer { fleet.redis.resume() }
+    for index in 0..<10 { _ = try await one.get(fleet.origin.url("/\(index)")) }
+    #expect(fleet.origin.requestCount == 10)
+    #expect(one.hasLease)
+    #expect(one.membership.counters.bypassedLookups.load(ordering: .relaxed) == 10)
+  }
+}

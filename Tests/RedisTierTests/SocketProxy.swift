@@ -1,0 +1,88 @@
+import Foundation
+import Glibc
+import Synchronization
+
+@testable import RedisTier
+
+/// A proxy between a machine and Redis that can be cut like a network: what is sent is lost, and nothing is closed.
+final class SocketProxy: Sendable {
+  private let listener: SocketForwarder
+  var url: String { "unix://" + listener.path }
+
+  init(to path: String) throws {
+    listener = try SocketForwarder(to: path)
+  }
+
+  func cut() { listener.isCut.set(true) }
+
+  /// Forwards again. Connections of before stay dead.
+  func restore() { listener.isCut.set(false) }
+}
+
+/// Forwards the connections to a Unix socket, one thread for each direction.
+final class SocketForwarder: Sendable {
+  let path = "/tmp/proxy-\(RandomID().text.prefix(12))"
+  let isCut = SharedSwitch()
+  private let descriptor: CInt
+
+  init(to target: String) throws {
+    let descriptor = socket(AF_UNIX, CInt(SOCK_STREAM.rawValue), 0)
+    self.descriptor = descriptor
+    guard Self.with(path, { bind(descriptor, $0, $1) }) == 0, listen(descriptor, 16) == 0 else {
+      throw TestError("no socket")
+    }
+    let isCut = isCut
+    Thread {
+      while case let client = accept(descriptor, nil, nil), client >= 0 {
+        let server = socket(AF_UNIX, CInt(SOCK_STREAM.rawValue), 0)
+        guard Self.with(target, { connect(server, $0, $1) }) == 0 else {
+          close(client)
+          close(server)
+          continue
+        }
+        for (from, to) in [(client, server), (server, client)] {
+          Thread { Self.forward(from, to, isCut) }.start()
+        }
+      }
+    }.start()
+  }
+
+  deinit {
+    shutdown(descriptor, CInt(SHUT_RDWR))
+    close(descriptor)
+    unlink(path)
+  }
+
+  private static func with(_ path: String, _ body: (UnsafePointer<sockaddr>, socklen_t) -> CInt) -> CInt {
+    var address = sockaddr_un()
+    address.sun_family = sa_family_t(AF_UNIX)
+    withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: Array(path.utf8)) }
+    return withUnsafePointer(to: &address) {
+      $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { body($0, socklen_t(MemoryLayout<sockaddr_un>.size)) }
+    }
+  }
+
+  private static func forward(_ from: CInt, _ to: CInt, _ isCut: SharedSwitch) {
+    var buffer = [UInt8](repeating: 0, count: 65_536)
+    var isDead = false
+    while case let count = read(from, &buffer, buffer.count), count > 0 {
+      isDead = isDead || isCut.isOn
+      guard !isDead else { continue }
+      var sent = 0
+      while sent < count {
+        let written = buffer.withUnsafeBytes {
+          send(to, $0.baseAddress! + sent, count - sent, CInt(MSG_NOSIGNAL))
+        }
+        guard written > 0 else { break }
+        sent += written
+      }
+    }
+    shutdown(to, CInt(SHUT_WR))
+  }
+}
+
+final class SharedSwitch: Sendable {
+  private let state = Atomic(false)
+  var isOn: Bool { state.load(ordering: .sequentiallyConsistent) }
+  func set(_ isOn: Bool) { state.store(isOn, ordering: .sequentiallyConsistent) }
+}
