@@ -119,6 +119,7 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
       return nil
     }
     counters.countHit(timer, response.source, byteCount: response.knownByteCount)
+    if timer.isWatched { noteHit(response, to: request, since: timer.start) }
     return response
   }
 
@@ -144,10 +145,17 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
     var isForwarded = false
     do {
       let response = try await respond(to: request, over: transport, after: lookup, isForwarded: &isForwarded)
-      counters.countFetch(response.source, isForwarded: isForwarded, since: start)
+      if let outcome = counters.countFetch(response.source, isForwarded: isForwarded, since: start),
+        counters.activity.isWatched
+      {
+        note(response, to: request, outcome, since: start)
+      }
       return response
     } catch {
-      if !(error is CancellationError) { counters.activity.add(1, .failed) }
+      if !(error is CancellationError) {
+        counters.activity.add(1, .failed)
+        if counters.activity.isWatched { note(nil, to: request, .failed, since: start) }
+      }
       throw error
     }
   }
@@ -173,6 +181,7 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
       switch lookup.take() ?? evaluate(request) {
       case .response(let response, let stale):
         counters.countHit(timer, response.source, byteCount: response.knownByteCount)
+        if timer.isWatched { noteHit(response, to: request, since: timer.start) }
         if let stale { revalidateInBackground(request, stale, over: transport) }
         return response
       case .bypass(let rule):

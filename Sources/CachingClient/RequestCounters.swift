@@ -57,18 +57,20 @@ final class RequestCounters: Sendable {
   /// Counts a response that needed the origin, for the directory.
   ///
   /// - Parameter start: The time at which the request began, in nanoseconds.
-  func countFetch(_ source: ResponseSource, isForwarded: Bool, since start: UInt64) {
-    let counter: CounterWord? =
+  /// - Returns: The outcome; nil for a hit, which was counted before.
+  func countFetch(_ source: ResponseSource, isForwarded: Bool, since start: UInt64) -> RequestOutcome? {
+    let counted: (CounterWord, RequestOutcome)? =
       switch source {
       case .store, .staleStore, .unavailable: nil
-      case .revalidated: .revalidated
-      case .staleOnError: .staleOnError
-      case .network: isForwarded ? .bypassed : .misses
-      case .coalesced: .collapsed
+      case .revalidated: (.revalidated, .revalidated)
+      case .staleOnError: (.staleOnError, .staleOnError)
+      case .network: isForwarded ? (.bypassed, .bypassed) : (.misses, .miss)
+      case .coalesced: (.collapsed, .collapsed)
       }
-    guard let counter else { return }
+    guard let (counter, outcome) = counted else { return nil }
     activity.add(1, counter)
     activity.recordFetch(nanoseconds: ActivityReference.nanoseconds &- start)
+    return outcome
   }
 
   func refuse(_ rule: Rule) {

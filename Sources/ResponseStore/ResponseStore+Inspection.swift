@@ -37,6 +37,9 @@ extension ResponseStore {
   /// Costs some microseconds.
   public var directoryStatistics: DirectoryStatistics? { context.counts.activity.file?.statistics }
 
+  /// Whether the directory still has the data that was opened, and the store has not failed. Costs a `stat`.
+  package var isInPlace: Bool { !context.isUnusable }
+
   /// The counters of the directory.
   package var activity: ActivityReference { context.counts.activity }
 

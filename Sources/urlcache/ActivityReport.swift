@@ -87,17 +87,6 @@ struct ActivityReport {
       .joined(separator: ", ")
   }
 
-  /// Formats a short duration with two or three digits, like `820 ns`, `1.2 µs`, `15 ms`, `2.0 s`.
-  static func duration(_ seconds: Double) -> String {
-    for (unit, size) in [("ns", 1e-9), ("µs", 1e-6), ("ms", 1e-3)] where seconds < size * 999.5 {
-      return number(seconds / size, hasFraction: unit != "ns") + " " + unit
-    }
-    return number(seconds, hasFraction: true) + " s"
-  }
-
-  private static func number(_ value: Double, hasFraction: Bool) -> String {
-    guard hasFraction, value < 9.95 else { return String(Int(value.rounded())) }
-    let tenths = Int((value * 10).rounded())
-    return "\(tenths / 10).\(tenths % 10)"
-  }
+  /// Formats a short duration.
+  static func duration(_ seconds: Double) -> String { Format.latency(Int(seconds * 1e9)) }
 }

@@ -7,6 +7,8 @@ struct Option {
   var isRepeatable = false
   /// The permitted values, for completions; empty if there are too many to list.
   var values: [String] = []
+  /// Whether the value, a number, can be left out.
+  var isValueOptional = false
 }
 
 /// A parsed command line. Options can be anywhere; `--` ends them.
@@ -53,10 +55,10 @@ struct Arguments {
     var value = parts.count > 1 ? String(parts[1]) : nil
     if option.placeholder == nil {
       guard value == nil else { throw UsageError("--\(name) takes no value") }
-    } else if value == nil {
+    } else if value == nil, !option.isValueOptional || rest.first.flatMap({ Double($0) }) != nil {
       value = rest.popFirst()
     }
-    if let placeholder = option.placeholder, value == nil {
+    if let placeholder = option.placeholder, value == nil, !option.isValueOptional {
       throw UsageError("--\(name) needs a value, \(placeholder)")
     }
     guard option.isRepeatable || values[name] == nil else { throw UsageError("--\(name) is given twice") }

@@ -5,7 +5,7 @@ import LMDBURLCache
 enum StatsCommand: Command {
   static let manual = CommandHelp(
     name: "stats", summary: "Shows statistics of a cache's directory.",
-    usage: ["DIR [--details] [--json]", "DIR --prometheus"],
+    usage: ["DIR [--details] [--json]", "DIR --prometheus", "DIR --watch [SECONDS] [--count COUNT]"],
     discussion: """
       Shows the number of responses in the cache in DIR, their size and the size on disk, the capacity, and when the
       oldest and the newest response were stored. The cache maintains these numbers, so this is fast for any number of
@@ -14,6 +14,9 @@ enum StatsCommand: Command {
 
       The counts of requests are those of all processes that use or used the cache, since the time that is shown. They
       begin at zero if their file is lost or damaged. One in 64 hits is timed.
+
+      With --watch, shows rates and percentiles since the last refresh. On a terminal it redraws the screen; otherwise
+      it prints a line for each interval.
 
       Other processes can use the cache at the same time. Nothing is changed, and no cache is created.
       """,
@@ -29,13 +32,25 @@ enum StatsCommand: Command {
         help:
           "Prints a JSON object; sizes are in bytes, dates in UTC. Values that require\n--details are null without it."),
       Option(name: "prometheus", help: "Prints Prometheus' text format, as for its textfile collector."),
+      Option(
+        name: "watch", placeholder: "[SECONDS]",
+        help: "Refreshes after each interval, 0.1 to 3600 seconds; 2 by default.",
+        isValueOptional: true),
+      Option(name: "count", placeholder: "COUNT", help: "Ends after COUNT refreshes."),
     ],
     failure: "there is no cache in DIR, or it cannot be read")
 
   static func run(_ arguments: Arguments) async throws -> ExitCode {
-    if arguments.has("prometheus"), arguments.has("json") || arguments.has("details") {
-      throw UsageError("--prometheus cannot be combined with --json or --details")
+    let kinds = ["prometheus", "json", "watch"].filter { arguments.has($0) }
+    if kinds.count > 1 { throw UsageError("--\(kinds[0]) cannot be combined with --\(kinds[1])") }
+    if arguments.has("details"), !kinds.isEmpty, kinds != ["json"] {
+      throw UsageError("--\(kinds[0]) cannot be combined with --details")
     }
+    if arguments.has("watch") {
+      try watch(arguments)
+      return .success
+    }
+    if arguments.has("count") { throw UsageError("--count needs --watch") }
     let directory = try CacheDirectory(existingAt: URL(fileURLWithPath: arguments.operands[0]))
     if arguments.has("prometheus") {
       try Output.write(directory.prometheusText())
@@ -44,6 +59,16 @@ enum StatsCommand: Command {
     let numbers = Numbers(directory, details: arguments.has("details") ? Details(directory, now: Date()) : nil)
     try Output.write(arguments.has("json") ? numbers.json.pretty : numbers.text)
     return .success
+  }
+
+  private static func watch(_ arguments: Arguments) throws {
+    let text = arguments.value("watch") ?? ""
+    guard let interval = text.isEmpty ? 2 : Double(text), (0.1...3600).contains(interval) else {
+      throw UsageError("--watch takes a number of seconds from 0.1 to 3600, not '\(text)'")
+    }
+    let count = arguments.has("count") ? try arguments.number("count", in: 1...1_000_000_000, default: 1) : nil
+    let directory = try CacheDirectory(existingAt: URL(fileURLWithPath: arguments.operands[0]))
+    try StatsWatch(directory: directory, interval: interval, count: count).run()
   }
 }
 

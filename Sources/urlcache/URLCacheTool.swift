@@ -9,6 +9,7 @@ enum URLCacheTool {
   static var commands: [any Command.Type] {
     [
       GetCommand.self, ListCommand.self, ShowCommand.self, CatCommand.self, ExplainCommand.self, StatsCommand.self,
+      LogCommand.self, TopCommand.self,
       PurgeCommand.self, PurgesCommand.self, WarmCommand.self, ExportCommand.self, VerifyCommand.self, DemoCommand.self,
       DemoReaderCommand.self, GenerateCommand.self,
     ]

@@ -111,6 +111,17 @@ public final class CacheDirectory: Sendable {
   /// Costs some microseconds. A cache creates the counters when it opens the directory.
   public var statistics: DirectoryStatistics? { store.directoryStatistics }
 
+  /// Whether the directory still has the store that was opened, and the store has not failed.
+  ///
+  /// Costs a `stat`. If false, release this object: until then, no cache can replace a failed store.
+  public var isInPlace: Bool { store.isInPlace }
+
+  /// Begins to record the requests of all processes; nil if the directory has no counters or no space for the events.
+  package func watchEvents() -> EventWatch? { store.watchEvents() }
+
+  /// The requests that were recorded when a process last watched, oldest first.
+  package var recentEvents: [RequestEvent] { store.recentEvents }
+
   /// The number of purges whose responses are hidden but not yet deleted from the disk.
   public var pendingPurgeCount: Int { store.pendingRemovalCount }
 

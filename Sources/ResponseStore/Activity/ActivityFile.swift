@@ -10,9 +10,12 @@ import Synchronization
 /// `@unchecked Sendable`: the pointer is constant, and every access to its memory is atomic.
 package final class ActivityFile: @unchecked Sendable {
   let base: UnsafeMutableRawPointer
+  /// The path from which the file was mapped.
+  let path: String
 
-  private init(mapped base: UnsafeMutableRawPointer) {
+  private init(mapped base: UnsafeMutableRawPointer, path: String) {
     self.base = base
+    self.path = path
   }
 
   deinit {
@@ -44,7 +47,7 @@ package final class ActivityFile: @unchecked Sendable {
       if extends { _ = posix_fallocate(descriptor, 0, off_t(ActivityLayout.byteCount)) }
       return nil
     }
-    guard let file = map(descriptor) else { return nil }
+    guard let file = map(descriptor, path: path) else { return nil }
     return file.isPlausible ? file : nil
   }
 
@@ -56,7 +59,8 @@ package final class ActivityFile: @unchecked Sendable {
     guard descriptor >= 0 else { return nil }
     defer { close(descriptor) }
     // Allocated: a mapped page that finds no space on a full disk would raise a signal.
-    guard posix_fallocate(descriptor, 0, off_t(ActivityLayout.byteCount)) == 0, let file = map(descriptor) else {
+    guard posix_fallocate(descriptor, 0, off_t(ActivityLayout.byteCount)) == 0, let file = map(descriptor, path: path)
+    else {
       unlink(temporary)
       return nil
     }
@@ -68,10 +72,10 @@ package final class ActivityFile: @unchecked Sendable {
     return file
   }
 
-  private static func map(_ descriptor: CInt) -> ActivityFile? {
+  private static func map(_ descriptor: CInt, path: String) -> ActivityFile? {
     let mapped = mmap(nil, ActivityLayout.byteCount, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0)
     guard let mapped, mapped != MAP_FAILED else { return nil }
-    return ActivityFile(mapped: mapped)
+    return ActivityFile(mapped: mapped, path: path)
   }
 
   private func setHeader() {

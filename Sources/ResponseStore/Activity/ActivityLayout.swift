@@ -49,6 +49,8 @@ enum ActivityLayout {
     static let watchedUntil = 16
     /// The number of the file of events, which changes with the file.
     static let eventFile = 17
+    /// The number of requests that were not recorded, because there were too many.
+    static let skippedEvents = 32
   }
 
   /// The counters that every hit changes, in two cache lines of each stripe.

@@ -12,6 +12,10 @@ import Synchronization
 package final class ActivityReference: @unchecked Sendable {
   private let pointer = Atomic<UnsafeMutableRawPointer?>(nil)
   private let files = Mutex<[ActivityFile]>([])
+  /// The files of events that were used, and the last one.
+  private let rings = Mutex<[EventRing]>([])
+  /// The requests recorded in the present period of 10 ms, in the lower 16 bits, and the number of the period.
+  private let recorded = Atomic<UInt64>(0)
 
   /// Creates a reference without a file.
   package init() {}
@@ -37,24 +41,36 @@ package final class ActivityReference: @unchecked Sendable {
   @inline(__always)
   private var base: UnsafeMutableRawPointer? { pointer.load(ordering: .acquiring) }
 
+  @inline(__always)
+  private static func isWatched(_ base: UnsafeMutableRawPointer) -> Bool {
+    ActivityLayout.word(base, ActivityLayout.HeaderWord.watchedUntil * 8).pointee.load(ordering: .relaxed) != 0
+  }
+
   // MARK: Hits
 
   /// A hit in progress: where it is counted, and when it began if it is timed.
   @usableFromInline
   package struct Timer: Sendable {
     fileprivate let stripe: UInt
-    fileprivate let start: UInt64
+    /// The time at which the lookup began; 0 if it is neither timed nor watched.
+    @usableFromInline package let start: UInt64
+    fileprivate let isSampled: Bool
+    /// Whether to record the request, if ``ActivityReference/mayRecord()`` permits it.
+    @usableFromInline package let isWatched: Bool
   }
 
   /// Begins a lookup that may become a hit. Pass the timer to ``countHit(_:isStale:byteCount:)``.
   ///
   /// - Parameter isTimed: Whether one in 64 of a thread's lookups is timed.
   package func begin(isTimed: Bool) -> Timer {
-    guard let base else { return Timer(stripe: 0, start: 0) }
+    guard let base else { return Timer(stripe: 0, start: 0, isSampled: false, isWatched: false) }
     let stripe = ActivityLayout.stripe(base)
     let hits = ActivityLayout.word(stripe, 0).pointee.load(ordering: .relaxed)
     let isSampled = isTimed && hits & (ActivityLayout.hitSampleInterval - 1) == 0
-    return Timer(stripe: UInt(bitPattern: stripe), start: isSampled ? Self.nanoseconds : 0)
+    let isWatched = Self.isWatched(base)
+    return Timer(
+      stripe: UInt(bitPattern: stripe), start: isSampled || isWatched ? Self.nanoseconds : 0, isSampled: isSampled,
+      isWatched: isWatched)
   }
 
   /// Counts a response from the store that needed no origin.
@@ -62,7 +78,7 @@ package final class ActivityReference: @unchecked Sendable {
     guard let stripe = UnsafeMutableRawPointer(bitPattern: timer.stripe) else { return }
     ActivityLayout.add(1, isStale ? .staleHits : .freshHits, stripe)
     ActivityLayout.add(UInt64(truncatingIfNeeded: byteCount), .hitBytes, stripe)
-    if timer.start != 0 { recordHitLatency(since: timer.start) }
+    if timer.isSampled { recordHitLatency(since: timer.start) }
   }
 
   /// Counts a lookup in the memory tier that found a response.
@@ -81,6 +97,63 @@ package final class ActivityReference: @unchecked Sendable {
   @inline(never)
   private func recordHitLatency(since start: UInt64) {
     record(Self.nanoseconds &- start, at: ActivityLayout.hitLatencyOffset)
+  }
+
+  // MARK: Events
+
+  /// The maximum number of requests that a process records in 10 ms, so that recording costs at most about 1% of a
+  /// thread's time.
+  private static let maximumEventCount: UInt64 = 100
+  private static let period: UInt64 = 10_000_000
+
+  /// Whether a process watches; one load.
+  package var isWatched: Bool { base.map { Self.isWatched($0) } ?? false }
+
+  /// Returns whether to record a request now: a process watches, and this process has not recorded too many.
+  ///
+  /// Ends a recording whose watching process was killed.
+  package func mayRecord() -> Bool {
+    guard let base else { return false }
+    let now = MonotonicTime.coarseNanoseconds
+    let watchedUntil = ActivityLayout.word(base, ActivityLayout.HeaderWord.watchedUntil * 8)
+    let until = watchedUntil.pointee.load(ordering: .relaxed)
+    guard until != 0 else { return false }
+    // A time far ahead is from another boot.
+    guard until > now, until - now <= 2 * EventWatch.duration else {
+      _ = watchedUntil.pointee.compareExchange(expected: until, desired: 0, ordering: .relaxed)
+      return false
+    }
+    let present = recorded.load(ordering: .relaxed)
+    if present >> 16 != now / Self.period {
+      recorded.store((now / Self.period) << 16 | 1, ordering: .relaxed)
+    } else if present & 0xffff < Self.maximumEventCount {
+      recorded.wrappingAdd(1, ordering: .relaxed)
+    } else {
+      ActivityLayout.word(base, ActivityLayout.HeaderWord.skippedEvents * 8).pointee.wrappingAdd(1, ordering: .relaxed)
+      return false
+    }
+    return true
+  }
+
+  /// Records a request for the processes that watch.
+  package func record(_ event: RequestEvent) {
+    guard let base, let ring = ring(base) else { return }
+    ring.append(event)
+  }
+
+  /// The file of events to which the header points; nil if it is gone.
+  private func ring(_ base: UnsafeMutableRawPointer) -> EventRing? {
+    let id = ActivityLayout.word(base, ActivityLayout.HeaderWord.eventFile * 8).pointee.load(ordering: .acquiring)
+    return rings.withLock { rings in
+      if let last = rings.last, last.id == id { return last }
+      guard let path = files.withLock({ $0.last { $0.base == base }?.path }),
+        let ring = EventRing.open(path: path.dropLast(ActivityLayout.fileName.count) + EventRing.fileName),
+        ring.id == id
+      else { return nil }
+      // Another thread that writes into an earlier ring holds a reference to it.
+      rings = [ring]
+      return ring
+    }
   }
 
   // MARK: Everything else

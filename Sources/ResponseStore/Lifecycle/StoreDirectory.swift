@@ -12,6 +12,7 @@ import LMDB
 /// | `LMDBURLCache.removals` | ``RemovalLog`` |
 /// | `LMDBURLCache.index` | ``RecordIndex`` |
 /// | `LMDBURLCache.counters` | ``ActivityFile`` |
+/// | `LMDBURLCache.events` | ``EventRing``, while a process watches and afterwards |
 /// | `LMDBURLCache.fleet` | the state of the machine in a fleet, of the module RedisTier |
 /// | `open.lock` | locked (`flock`) while a process opens, so that opens take turns |
 /// | `users.lock` | locked shared while the data is open, and exclusively to replace it; has the ``SharedStatusPage`` |
@@ -266,7 +267,7 @@ final class StoreDirectory: @unchecked Sendable {
 
   private static let fileNames =
     [DataFile.name, "lock.mdb", "users.lock", "open.lock"]
-    + ["store", "condemned", "opening", "removals", "index", "counters", "fleet"].map { "LMDBURLCache." + $0 }
+    + ["store", "condemned", "opening", "removals", "index", "counters", "events", "fleet"].map { "LMDBURLCache." + $0 }
     + quarantineSuffixes.map { DataFile.name + "." + $0 }
 
   /// Returns the disk usage of the directory's files in bytes: their allocated blocks.

@@ -26,7 +26,7 @@ extension StoreOpener {
   func openExisting(isAlone: Bool) throws(StoreError) -> ResponseStore {
     switch try existingContents() {
     case .store(let database):
-      openActivity()
+      openActivity(isAlone: isAlone)
       let store = try ready(database, isAlone: isAlone)
       try directory.finishOpening()
       return store

@@ -145,7 +145,7 @@ struct StoreOpener {
     }
     switch contents {
     case .store(let database):
-      openActivity()
+      openActivity(isAlone: isAlone)
       do throws(StoreError) {
         return try ready(database, isAlone: isAlone)
       } catch {
@@ -196,10 +196,12 @@ struct StoreOpener {
   }
 
   /// Maps the counters that all processes share. Without them, for example on a full disk, the store works as usual.
-  func openActivity() {
+  func openActivity(isAlone: Bool) {
     let creates = !options.opensExistingOnly
     counts.activity.use(ActivityFile.open(path: directory.path(of: ActivityLayout.fileName), creates: creates))
     if creates { counts.activity.add(1, .opens) }
+    // No process watches.
+    if creates, isAlone { unlink(directory.path(of: EventRing.fileName)) }
   }
 
   private func recreate(as suffix: String, because reason: String) throws(StoreError) -> ResponseStore {

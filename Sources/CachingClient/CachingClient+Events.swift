@@ -1,0 +1,36 @@
+import FoundationEssentials
+import HTTPCaching
+import ResponseStore
+
+/// Recording of requests while a process watches.
+extension CachingClient {
+  /// Records a response from the store.
+  @usableFromInline
+  func noteHit(_ response: Response, to request: ClientRequest, since start: UInt64) {
+    let outcome: RequestOutcome =
+      switch response.source {
+      case .unavailable: .unavailable
+      case .staleStore: .stale
+      default: .hit
+      }
+    note(response, to: request, outcome, since: start)
+  }
+
+  /// Records a request.
+  ///
+  /// - Parameters:
+  ///   - response: The response; nil if the request failed.
+  ///   - start: The time at which the request began, in nanoseconds.
+  func note(_ response: Response?, to request: ClientRequest, _ outcome: RequestOutcome, since start: UInt64) {
+    guard counters.activity.mayRecord() else { return }
+    let now = clock()
+    counters.activity.record(
+      RequestEvent(
+        time: Date(), processID: ProcessInfo.processInfo.processIdentifier, method: request.head.method,
+        url: request.head.url.absoluteString, status: response?.status ?? 0, outcome: outcome,
+        rule: (response?.storageRefusal ?? response?.reason)?.id ?? "", age: response?.age ?? 0,
+        timeToLive: response?.entry.flatMap { Int(exactly: $0.freshness.timeToLive(at: now).rounded(.down)) },
+        byteCount: response?.knownByteCount ?? 0,
+        nanoseconds: Int(clamping: ActivityReference.nanoseconds &- start)))
+  }
+}

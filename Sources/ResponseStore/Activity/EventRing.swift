@@ -1,0 +1,133 @@
+import Glibc
+import Synchronization
+
+/// The mapped file of the last requests of all processes, which a watching process creates.
+///
+/// | Byte | Contents |
+/// |---|---|
+/// | 0 | magic number: the bytes `LMBCEVT1` on a little-endian machine |
+/// | 8 | the number of slots, a power of two |
+/// | 16 | the number of this file, a random one |
+/// | 128 | the number of events that were written |
+/// | 4,096 | slots of 512 bytes: twice the number of the event plus 2 (plus 1 while it is written), a checksum, and the words of ``EventWords`` |
+///
+/// A writer takes the next number and overwrites the slot of an older event. It waits for no other process. A slot that
+/// a killed process left unfinished is skipped.
+///
+/// `@unchecked Sendable`: the pointer is constant, and every access to its memory is atomic.
+final class EventRing: @unchecked Sendable {
+  static let fileName = "LMDBURLCache.events"
+  private static let magic: UInt64 = 0x3154_5645_4342_4d4c
+  private static let slotByteCount = 512
+  private static let slotsOffset = 4096
+  private static let headOffset = 128
+  private static let slotCounts = 64...4096
+
+  private let base: UnsafeMutableRawPointer
+  let slotCount: Int
+  /// The number of the file.
+  let id: UInt64
+
+  private init(mapped base: UnsafeMutableRawPointer, slotCount: Int, id: UInt64) {
+    self.base = base
+    self.slotCount = slotCount
+    self.id = id
+  }
+
+  deinit {
+    munmap(base, Self.byteCount(slotCount: slotCount))
+  }
+
+  private static func byteCount(slotCount: Int) -> Int { slotsOffset + slotCount * slotByteCount }
+
+  // MARK: Opening
+
+  /// Maps the file at a path; nil if there is none or it is damaged.
+  static func open(path: String) -> EventRing? {
+    let descriptor = Glibc.open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
+    guard descriptor >= 0 else { return nil }
+    defer { close(descriptor) }
+    var header = [UInt64](repeating: 0, count: 3)
+    var status = stat()
+    guard fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG, pread(descriptor, &header, 24, 0) == 24,
+      header[0] == magic, let slotCount = Int(exactly: header[1]), slotCounts.contains(slotCount),
+      slotCount.nonzeroBitCount == 1, header[2] != 0, Int(status.st_size) == byteCount(slotCount: slotCount)
+    else { return nil }
+    return map(descriptor, slotCount: slotCount, id: header[2])
+  }
+
+  /// Creates a file for a store of this capacity, of at most 1/64 of it; nil if there is no space.
+  static func create(path: String, capacityByteCount: Int) -> EventRing? {
+    var slotCount = slotCounts.upperBound
+    while slotCount > slotCounts.lowerBound, byteCount(slotCount: slotCount) > capacityByteCount / 64 { slotCount /= 2 }
+    let temporary = path + ".new"
+    unlink(temporary)
+    let descriptor = Glibc.open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0o600)
+    guard descriptor >= 0 else { return nil }
+    defer { close(descriptor) }
+    let header = [magic, UInt64(slotCount), UInt64.random(in: 1 ... .max)]
+    // Allocated: a mapped page that finds no space on a full disk would raise a signal.
+    guard posix_fallocate(descriptor, 0, off_t(byteCount(slotCount: slotCount))) == 0,
+      pwrite(descriptor, header, 24, 0) == 24, let ring = map(descriptor, slotCount: slotCount, id: header[2]),
+      rename(temporary, path) == 0
+    else {
+      unlink(temporary)
+      return nil
+    }
+    return ring
+  }
+
+  private static func map(_ descriptor: CInt, slotCount: Int, id: UInt64) -> EventRing? {
+    let mapped = mmap(nil, byteCount(slotCount: slotCount), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0)
+    guard let mapped, mapped != MAP_FAILED else { return nil }
+    return EventRing(mapped: mapped, slotCount: slotCount, id: id)
+  }
+
+  // MARK: Events
+
+  /// The number of events that were written, or are being written.
+  var head: UInt64 { ActivityLayout.word(base, Self.headOffset).pointee.load(ordering: .acquiring) }
+
+  private func slot(_ number: UInt64) -> UnsafeMutableRawPointer {
+    base + Self.slotsOffset + Int(number & UInt64(slotCount - 1)) * Self.slotByteCount
+  }
+
+  /// Writes an event.
+  func append(_ event: RequestEvent) {
+    let content = EventWords(event)
+    let number = ActivityLayout.word(base, Self.headOffset).pointee.wrappingAdd(1, ordering: .relaxed).oldValue
+    let slot = slot(number)
+    let sequence = ActivityLayout.word(slot, 0)
+    sequence.pointee.store(number &* 2 &+ 1, ordering: .sequentiallyConsistent)
+    ActivityLayout.word(slot, 8).pointee.store(content.checksum(sequence: number), ordering: .relaxed)
+    for index in 0..<EventWords.wordCount {
+      ActivityLayout.word(slot, 16 + index * 8).pointee.store(content.words[index], ordering: .relaxed)
+    }
+    sequence.pointee.store(number &* 2 &+ 2, ordering: .releasing)
+  }
+
+  enum Slot {
+    case event(RequestEvent)
+    /// A process is writing it, or died while it did.
+    case unfinished
+    /// A later event overwrote it, or it is damaged.
+    case lost
+  }
+
+  /// Reads an event by its number.
+  func read(_ number: UInt64) -> Slot {
+    let slot = slot(number)
+    let sequence = ActivityLayout.word(slot, 0)
+    let before = sequence.pointee.load(ordering: .acquiring)
+    guard before == number &* 2 &+ 2 else { return before < number &* 2 &+ 2 ? .unfinished : .lost }
+    let checksum = ActivityLayout.word(slot, 8).pointee.load(ordering: .relaxed)
+    var words = InlineArray<62, UInt64>(repeating: 0)
+    for index in 0..<EventWords.wordCount {
+      words[index] = ActivityLayout.word(slot, 16 + index * 8).pointee.load(ordering: .relaxed)
+    }
+    // The checksum detects a writer that has begun in the meantime.
+    let content = EventWords(words: words)
+    guard content.checksum(sequence: number) == checksum, let event = content.event else { return .lost }
+    return .event(event)
+  }
+}

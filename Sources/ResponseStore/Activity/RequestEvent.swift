@@ -1,0 +1,137 @@
+public import FoundationEssentials
+
+/// A request through a cache, as it is recorded while a process watches.
+public struct RequestEvent: Sendable, Hashable {
+  /// The time at which the response was available.
+  public var time: Date
+  /// The process that made the request.
+  public var processID: Int32
+  /// The request's method.
+  public var method: String
+  /// The request's URL with its query; only its beginning if ``isURLTruncated``.
+  public var url: String
+  /// Whether the URL is longer than an event holds.
+  public var isURLTruncated = false
+  /// The status code of the response; 0 without a response.
+  public var status: Int
+  /// The way in which the request ended.
+  public var outcome: RequestOutcome
+  /// The ID of the rule that decided.
+  public var rule: String
+  /// The age of the response in seconds.
+  public var age: Int
+  /// The remaining freshness lifetime in seconds, negative if the response is stale; nil if it is not known.
+  public var timeToLive: Int?
+  /// The size of the body in bytes; 0 for a body from the origin whose size was not known with its head.
+  public var byteCount: Int
+  /// The duration in nanoseconds, until the head was available.
+  public var nanoseconds: Int
+
+  /// Creates an event.
+  package init(
+    time: Date, processID: Int32, method: String, url: String, status: Int, outcome: RequestOutcome, rule: String,
+    age: Int, timeToLive: Int?, byteCount: Int, nanoseconds: Int
+  ) {
+    self.time = time
+    self.processID = processID
+    self.method = method
+    self.url = url
+    self.status = status
+    self.outcome = outcome
+    self.rule = rule
+    self.age = age
+    self.timeToLive = timeToLive
+    self.byteCount = byteCount
+    self.nanoseconds = nanoseconds
+  }
+}
+
+extension RequestOutcome {
+  /// The number of an outcome in the file of events.
+  var code: UInt64 { UInt64(Self.allCases.firstIndex(of: self) ?? 0) }
+
+  init?(code: UInt64) {
+    guard code < UInt64(Self.allCases.count) else { return nil }
+    self = Self.allCases[Int(code)]
+  }
+}
+
+/// An event as the words of its slot, after the sequence number and the checksum.
+struct EventWords {
+  static let wordCount = 62
+  /// The position of the text: method, rule and URL.
+  private static let textWord = 6
+  private static let textByteCount = (wordCount - textWord) * 8
+  private static let maximumMethodByteCount = 16
+  private static let unknownTimeToLive = UInt64(UInt32(bitPattern: .min))
+
+  var words: InlineArray<62, UInt64>
+
+  init(_ event: RequestEvent) {
+    words = InlineArray(repeating: 0)
+    var used = 0
+    func clamped(_ value: Int) -> UInt64 { UInt64(UInt32(bitPattern: Int32(clamping: value))) }
+    words[0] = UInt64(max(event.time.timeIntervalSince1970, 0) * 1e6)
+    words[2] = clamped(event.age) | (event.timeToLive.map { clamped(max($0, -.max)) } ?? Self.unknownTimeToLive) << 32
+    words[3] = UInt64(max(event.byteCount, 0))
+    words[4] = UInt64(max(event.nanoseconds, 0))
+    let method = append(event.method, limit: Self.maximumMethodByteCount, &used)
+    let rule = append(event.rule, limit: ActivityLayout.maximumRuleByteCount, &used)
+    let url = append(event.url, limit: Self.textByteCount - used, &used)
+    words[1] =
+      UInt64(UInt32(bitPattern: event.processID)) | UInt64(UInt16(clamping: event.status)) << 32
+      | event.outcome.code << 48 | (event.isURLTruncated || url < event.url.utf8.count ? 1 << 56 : 0)
+    words[5] = UInt64(method) | UInt64(rule) << 16 | UInt64(url) << 32
+  }
+
+  init(words: InlineArray<62, UInt64>) {
+    self.words = words
+  }
+
+  private mutating func append(_ text: String, limit: Int, _ used: inout Int) -> Int {
+    var count = 0
+    for byte in text.utf8.prefix(limit) {
+      words[Self.textWord + (used + count) / 8] |= UInt64(byte) << UInt64((used + count) % 8 * 8)
+      count += 1
+    }
+    used += count
+    return count
+  }
+
+  /// The event; nil if the words are damaged.
+  var event: RequestEvent? {
+    let counts = [words[5] & 0xffff, words[5] >> 16 & 0xffff, words[5] >> 32 & 0xffff].map { Int($0) }
+    guard let outcome = RequestOutcome(code: words[1] >> 48 & 0xff), counts.reduce(0, +) <= Self.textByteCount else {
+      return nil
+    }
+    var used = 0
+    func text(_ count: Int) -> String {
+      defer { used += count }
+      return String(
+        decoding: (used..<(used + count)).map {
+          UInt8(truncatingIfNeeded: words[Self.textWord + $0 / 8] >> UInt64($0 % 8 * 8))
+        }, as: UTF8.self)
+    }
+    func signed(_ word: UInt64) -> Int { Int(Int32(bitPattern: UInt32(truncatingIfNeeded: word))) }
+    let (method, rule, url) = (text(counts[0]), text(counts[1]), text(counts[2]))
+    let timeToLive = words[2] >> 32
+    var event = RequestEvent(
+      time: Date(timeIntervalSince1970: Double(words[0]) / 1e6),
+      processID: Int32(bitPattern: UInt32(truncatingIfNeeded: words[1])), method: method, url: url,
+      status: Int(words[1] >> 32 & 0xffff), outcome: outcome, rule: rule, age: signed(words[2]),
+      timeToLive: timeToLive == Self.unknownTimeToLive ? nil : signed(timeToLive),
+      byteCount: Int(clamping: words[3]), nanoseconds: Int(clamping: words[4]))
+    event.isURLTruncated = words[1] >> 56 & 1 != 0
+    return event
+  }
+
+  /// A digest that detects a slot of two writers.
+  func checksum(sequence: UInt64) -> UInt64 {
+    var sum = sequence
+    for index in 0..<Self.wordCount {
+      sum = (sum ^ words[index]) &* 0x9E37_79B9_7F4A_7C15
+      sum ^= sum >> 29
+    }
+    return sum
+  }
+}

@@ -1,0 +1,54 @@
+import Foundation
+import LMDBURLCache
+import ResponseStore
+
+/// The options of `log` that select requests.
+struct EventFilter {
+  private var host: String?
+  private var statuses: ClosedRange<Int>?
+  private var outcome: RequestOutcome?
+  private var minimumNanoseconds = 0
+
+  static let options = [
+    Option(name: "host", placeholder: "HOST", help: "Prints only requests to this host."),
+    Option(name: "status", placeholder: "STATUS", help: "Prints only this status, such as 404, or a class: 5xx."),
+    Option(
+      name: "outcome", placeholder: "OUTCOME",
+      help: "Prints only this outcome: " + RequestOutcome.allCases.prefix(5).map(\.rawValue).joined(separator: ", ")
+        + ",\n" + RequestOutcome.allCases.dropFirst(5).map(\.rawValue).joined(separator: ", ") + "."),
+    Option(
+      name: "slower-than", placeholder: "TIME", help: "Prints only slower requests; TIME is like 500us, 20ms or 1.5s."),
+  ]
+
+  init(_ arguments: Arguments) throws {
+    host = arguments.value("host")?.lowercased()
+    if let text = arguments.value("status") {
+      if text.count == 3, text.dropFirst() == "xx", let first = Int(text.prefix(1)), (1...5).contains(first) {
+        statuses = (first * 100)...(first * 100 + 99)
+      } else if let status = Int(text), (0...999).contains(status) {
+        statuses = status...status
+      } else {
+        throw UsageError("--status takes a status like 404 or a class like 5xx, not '\(text)'")
+      }
+    }
+    if let text = arguments.value("outcome") {
+      guard let outcome = RequestOutcome(rawValue: text) else {
+        throw UsageError("--outcome does not take '\(text)'; see --help")
+      }
+      self.outcome = outcome
+    }
+    if let text = arguments.value("slower-than") {
+      let units = [("us", 1e3), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)]
+      guard let (unit, size) = units.first(where: { text.hasSuffix($0.0) }),
+        let number = Double(text.dropLast(unit.count)), number >= 0, number < 1e6
+      else { throw UsageError("--slower-than takes a time like 500us, 20ms or 1.5s, not '\(text)'") }
+      minimumNanoseconds = Int(number * size)
+    }
+  }
+
+  func matches(_ event: RequestEvent) -> Bool {
+    event.nanoseconds >= minimumNanoseconds && (outcome.map { $0 == event.outcome } ?? true)
+      && (statuses.map { $0.contains(event.status) } ?? true)
+      && (host.map { $0 == URL.hostName(in: event.url).lowercased() } ?? true)
+  }
+}

@@ -1,0 +1,94 @@
+import Foundation
+import LMDBURLCache
+import ResponseStore
+
+/// `urlcache log`: prints the requests of all processes.
+enum LogCommand: Command {
+  static let manual = CommandHelp(
+    name: "log", summary: "Prints the requests of all processes that use a cache.",
+    usage: ["DIR [--follow] [--host HOST] [--status STATUS] [--outcome OUTCOME] [--slower-than TIME] [--json]"],
+    discussion: """
+      With --follow, prints the requests through the cache in DIR as they end, until it is interrupted: the time, the
+      outcome, the status, the size of the body, the duration until the head was available, the rule that decided, and
+      the method and URL. URLs include their queries, which may contain secrets. The size of a body from the origin is
+      known only if it arrived with its head.
+
+      Requests are recorded only while a process watches, and for three seconds afterwards. Without --follow, prints the
+      recorded requests that are left from the last time. At most 10,000 requests per second and process are recorded.
+      If any are missing, a line on standard error says how many.
+      """,
+    operandName: "the directory", operandCount: 1...1,
+    options: [
+      Option(name: "follow", help: "Records and prints requests until it is interrupted."),
+      Option(name: "count", placeholder: "COUNT", help: "Ends after COUNT printed requests."),
+    ] + EventFilter.options + [
+      Option(name: "json", help: "Prints a JSON object in each line; sizes are in bytes, durations in\nmicroseconds.")
+    ],
+    failure: "there is no cache in DIR, it cannot be read, or it was deleted while it was\n     watched")
+
+  static func run(_ arguments: Arguments) async throws -> ExitCode {
+    let filter = try EventFilter(arguments)
+    var rest = try arguments.number("count", in: 1...1_000_000_000, default: .max)
+    let directory = try CacheDirectory(existingAt: URL(fileURLWithPath: arguments.operands[0]))
+    let isJSON = arguments.has("json")
+    func write(_ events: [RequestEvent]) throws {
+      let matching = events.filter(filter.matches).prefix(rest)
+      rest -= matching.count
+      try Output.write(matching.map { (isJSON ? json($0).compact : line($0)) + "\n" }.joined())
+    }
+    guard arguments.has("follow") else {
+      try write(directory.recentEvents)
+      return .success
+    }
+    guard let watch = directory.watchEvents() else {
+      throw ToolError(
+        "requests cannot be recorded: no cache has opened the directory since an upgrade, or the disk is full")
+    }
+    let loop = WatchLoop(directory: directory)
+    var missing = 0
+    let skippedBefore = watch.skippedCount
+    while rest > 0 {
+      try write(watch.next())
+      let nowMissing = watch.lostCount + watch.skippedCount - skippedBefore
+      if nowMissing > missing {
+        Output.error("urlcache log: \(Format.count(nowMissing - missing, "request")) not recorded\n")
+        missing = nowMissing
+      }
+      if rest > 0 { try loop.wait(.milliseconds(100)) }
+    }
+    return .success
+  }
+
+  static func line(_ event: RequestEvent) -> String {
+    let time = Format.localTime(event.time).suffix(8) + "." + milliseconds(event.time)
+    return [
+      String(time), event.outcome.rawValue.padded(to: 12), event.status == 0 ? "---" : String(event.status),
+      Format.bytes(event.byteCount).aligned(to: 8), Format.latency(event.nanoseconds).aligned(to: 7),
+      Format.visible(event.rule).padded(to: 14),
+      Format.visible(event.method) + " " + Format.visible(event.url) + (event.isURLTruncated ? "…" : ""),
+    ].joined(separator: " ")
+  }
+
+  private static func milliseconds(_ date: Date) -> String {
+    let fraction = date.timeIntervalSince1970 - date.timeIntervalSince1970.rounded(.down)
+    let text = String(min(Int(fraction * 1000), 999))
+    return String(repeating: "0", count: 3 - text.count) + text
+  }
+
+  private static func json(_ event: RequestEvent) -> JSON {
+    [
+      "time": .date(event.time),
+      "process": .number(Int(event.processID)),
+      "method": .string(event.method),
+      "url": .string(event.url),
+      "isURLTruncated": .bool(event.isURLTruncated),
+      "status": .number(event.status),
+      "outcome": .string(event.outcome.rawValue),
+      "rule": .string(event.rule),
+      "age": .number(event.age),
+      "timeToLive": event.timeToLive.map { .number($0) } ?? .null,
+      "byteCount": .number(event.byteCount),
+      "microseconds": .decimal(Double(event.nanoseconds) / 1000),
+    ]
+  }
+}

@@ -1,0 +1,141 @@
+import Foundation
+import LMDBURLCache
+import ResponseStore
+
+/// `urlcache top`: the URLs or hosts with the most requests of a kind.
+enum TopCommand: Command {
+  static let manual = CommandHelp(
+    name: "top", summary: "Shows the URLs or hosts with the most misses, hits, bytes or time.",
+    usage: ["DIR [--by misses|hits|bytes|time] [--hosts] [--interval SECONDS] [--count COUNT]"],
+    discussion: """
+      Watches the requests of all processes through the cache in DIR, and shows the URLs with the most of them since it
+      was started. On a terminal it redraws the screen; otherwise it prints a table after each interval. URLs include
+      their queries, which may contain secrets.
+
+      Requests are recorded only while a process watches. Of more than 10,000 requests per second and process, a part is
+      recorded, so that the numbers are a sample. At most 20,000 URLs are counted; then the least are forgotten.
+      """,
+    operandName: "the directory", operandCount: 1...1,
+    options: [
+      Option(
+        name: "by", placeholder: "ORDER",
+        help: "misses (the default), hits, bytes (of bodies) or time (until the heads\nwere available)."),
+      Option(name: "hosts", help: "Adds up the URLs of each host."),
+      Option(name: "interval", placeholder: "SECONDS", help: "The pause between refreshes, 1 to 3600; 2 by default."),
+      Option(name: "count", placeholder: "COUNT", help: "Ends after COUNT refreshes."),
+    ],
+    failure: "there is no cache in DIR, it cannot be read, or it was deleted while it was\n     watched")
+
+  static func run(_ arguments: Arguments) async throws -> ExitCode {
+    let name = arguments.value("by") ?? "misses"
+    guard let order = TopTable.Order(rawValue: name) else {
+      throw UsageError("--by takes misses, hits, bytes or time, not '\(name)'")
+    }
+    let interval = try arguments.number("interval", in: 1...3600, default: 2)
+    let count = try arguments.number("count", in: 1...1_000_000_000, default: .max)
+    let directory = try CacheDirectory(existingAt: URL(fileURLWithPath: arguments.operands[0]))
+    guard let watch = directory.watchEvents() else {
+      throw ToolError(
+        "requests cannot be recorded: no cache has opened the directory since an upgrade, or the disk is full")
+    }
+    var table = TopTable(order: order, addsUpHosts: arguments.has("hosts"))
+    var screen = Screen()
+    let loop = WatchLoop(directory: directory)
+    let skippedBefore = watch.skippedCount
+    let start = ContinuousClock.now
+    for number in 0..<count {
+      let end = ContinuousClock.now + .seconds(interval)
+      // The file of events holds few of them, so it is read more often than the screen is drawn.
+      while ContinuousClock.now < end {
+        try loop.wait(min(.milliseconds(100), end - .now))
+        for event in watch.next() { table.add(event) }
+      }
+      let missing = watch.lostCount + watch.skippedCount - skippedBefore
+      let size = screen.isTerminal ? screen.size : (80, 24)
+      let seconds = (ContinuousClock.now - start).components.seconds
+      let title =
+        "urlcache top  \(Format.visible(directory.path)), \(Format.count(table.requestCount, "request")) in "
+        + Format.duration(Double(seconds)) + (missing > 0 ? ", \(Format.count(missing)) not recorded" : "")
+      let lines = [title, ""] + table.lines(maximumCount: screen.isTerminal ? size.1 - 4 : 20, columns: size.0)
+      try screen.draw(screen.isTerminal || number == 0 ? lines : [""] + lines)
+    }
+    return .success
+  }
+}
+
+/// The counts of requests by URL or host.
+struct TopTable {
+  enum Order: String {
+    case misses, hits, bytes, time
+  }
+
+  private struct Row {
+    var requests = 0
+    var hits = 0
+    var misses = 0
+    var byteCount = 0
+    var nanoseconds = 0
+
+    func value(_ order: Order) -> Int {
+      switch order {
+      case .misses: misses
+      case .hits: hits
+      case .bytes: byteCount
+      case .time: nanoseconds
+      }
+    }
+  }
+
+  static let maximumRowCount = 20_000
+
+  private let order: Order
+  private let addsUpHosts: Bool
+  private var rows: [String: Row] = [:]
+  /// The number of requests that were added.
+  private(set) var requestCount = 0
+
+  init(order: Order, addsUpHosts: Bool) {
+    self.order = order
+    self.addsUpHosts = addsUpHosts
+  }
+
+  mutating func add(_ event: RequestEvent) {
+    requestCount += 1
+    let name = addsUpHosts ? URL.hostName(in: event.url) : event.url
+    var row = rows[name] ?? Row()
+    row.requests += 1
+    if event.outcome == .hit || event.outcome == .stale { row.hits += 1 } else { row.misses += 1 }
+    row.byteCount += event.byteCount
+    row.nanoseconds &+= event.nanoseconds
+    rows[name] = row
+    if rows.count > Self.maximumRowCount { forget() }
+  }
+
+  /// Keeps the upper half.
+  private mutating func forget() {
+    let kept = sorted().prefix(Self.maximumRowCount / 2)
+    rows = Dictionary(uniqueKeysWithValues: kept.map { ($0.key, $0.value) })
+  }
+
+  private func sorted() -> [(key: String, value: Row)] {
+    rows.sorted { one, other in
+      let values = (one.value.value(order), other.value.value(order))
+      if values.0 != values.1 { return values.0 > values.1 }
+      return one.value.requests == other.value.requests
+        ? one.key < other.key : one.value.requests > other.value.requests
+    }
+  }
+
+  /// Returns the header and the first rows, cut to a number of columns.
+  func lines(maximumCount: Int, columns: Int) -> [String] {
+    let header = ["REQUESTS", "HIT%", "MISSES", "BYTES", "TIME", addsUpHosts ? "HOST" : "URL"]
+    let cells = sorted().prefix(max(maximumCount, 1)).map { name, row in
+      [
+        Format.count(row.requests), ActivityReport.percent(Double(row.hits) / Double(row.requests)),
+        Format.count(row.misses), Format.bytes(row.byteCount), Format.latency(row.nanoseconds), Format.visible(name),
+      ]
+    }
+    return Format.table([header] + cells, rightAligned: [0, 1, 2, 3, 4]).split(separator: "\n")
+      .map { String($0.prefix(columns)) }
+  }
+}
