@@ -22,15 +22,24 @@ extension CachingClient {
   ///   - response: The response; nil if the request failed.
   ///   - start: The time at which the request began, in nanoseconds.
   func note(_ response: Response?, to request: ClientRequest, _ outcome: RequestOutcome, since start: UInt64) {
-    guard counters.activity.mayRecord() else { return }
+    let activity = counters.activity
+    let isRecorded = activity.mayRecord()
+    guard isRecorded || activity.observers.isObserved else { return }
     let now = clock()
-    counters.activity.record(
-      RequestEvent(
-        time: Date(), processID: ProcessInfo.processInfo.processIdentifier, method: request.head.method,
-        url: request.head.url.absoluteString, status: response?.status ?? 0, outcome: outcome,
-        rule: (response?.storageRefusal ?? response?.reason)?.id ?? "", age: response?.age ?? 0,
-        timeToLive: response?.entry.flatMap { Int(exactly: $0.freshness.timeToLive(at: now).rounded(.down)) },
-        byteCount: response?.knownByteCount ?? 0,
-        nanoseconds: Int(clamping: ActivityReference.nanoseconds &- start)))
+    let event = RequestEvent(
+      time: Date(), processID: ProcessInfo.processInfo.processIdentifier, method: request.head.method,
+      url: request.head.url.absoluteString, status: response?.status ?? 0, outcome: outcome,
+      rule: (response?.storageRefusal ?? response?.reason)?.id ?? "", age: response?.age ?? 0,
+      timeToLive: response?.entry.flatMap { Int(exactly: $0.freshness.timeToLive(at: now).rounded(.down)) },
+      byteCount: response?.knownByteCount ?? 0,
+      nanoseconds: Int(clamping: ActivityReference.nanoseconds &- start))
+    if isRecorded { activity.record(event) }
+    activity.observers.emit(.answered(event))
+  }
+
+  /// Counts a response that a rule kept from being stored.
+  func refuse(_ rule: Rule, _ request: ClientRequest) {
+    counters.refuse(rule)
+    counters.activity.observers.emit(.refused(url: request.head.url.absoluteString, rule: rule.id))
   }
 }

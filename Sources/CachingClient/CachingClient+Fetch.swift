@@ -162,6 +162,8 @@ extension CachingClient {
 
   private func send(_ plan: Plan, over transport: some Transport) async throws -> Arrival {
     let requestTime = clock()
+    counters.activity.observers.emit(
+      .fetchBegan(method: plan.request.head.method, url: plan.request.head.url.absoluteString))
     let response = try await transport.send(plan.outgoing)
     return Arrival(response: response, requestTime: requestTime, responseTime: clock())
   }
@@ -172,7 +174,7 @@ extension CachingClient {
     let status = incoming.head.status
     if status >= 500 { counters.activity.add(1, .originServerErrors) }
     if incoming.usedUnseenCredentials {
-      counters.refuse(.unseenCredentials)
+      refuse(.unseenCredentials, plan.request)
       return passThrough(incoming, plan, refused: .unseenCredentials, in: fetch)
     }
     if let response = staleResponse(plan, after: .status(status), of: fetch) {
@@ -188,7 +190,7 @@ extension CachingClient {
     }
     switch decideStorage(head, arrival, plan.request, sentAs: plan.outgoing.head) {
     case .refuse(let rule):
-      counters.refuse(rule)
+      refuse(rule, plan.request)
       // The request's no-store does not make the stored response outdated.
       if rule != .requestNoStore { await dropOutdated(plan, status: status) }
       passThrough(incoming, plan, refused: rule, in: fetch)

@@ -43,7 +43,7 @@ extension CachingClient {
     let arrival = proposal.freshness.responseTime
     let declared = incoming.declaredByteCount(for: plan.request)
     if let refusal = declared.refusal(limit: maximumBodyByteCount) {
-      counters.refuse(refusal)
+      refuse(refusal, plan.request)
       // Keep the stored response after a malformed length, because it may still be served on error.
       if refusal == .bodyTooLarge { await dropOutdated(plan, status: proposal.status) }
       return passThrough(incoming, plan, refused: refusal, in: fetch)
@@ -62,7 +62,7 @@ extension CachingClient {
     if let bytes = incoming.body.bytes {
       guard bytes.count <= maximumBodyByteCount, declared.allows(bytes.count) else {
         let refusal: Rule = bytes.count > maximumBodyByteCount ? .bodyTooLarge : .incompleteBody
-        counters.refuse(refusal)
+        refuse(refusal, plan.request)
         if refusal == .bodyTooLarge { await dropOutdated(plan, status: proposal.status) }
         return passThrough(incoming, plan, refused: refusal, in: fetch)
       }
@@ -94,7 +94,7 @@ extension CachingClient {
         fetch.recordProgress()
         if isCollecting, !collector.append(chunk) {
           isCollecting = false
-          counters.refuse(.bodyTooLarge)
+          refuse(.bodyTooLarge, plan.request)
           recordShareability(false, plan, status: proposal.status)
           await dropOutdated(plan, status: proposal.status)
           inFlightFetches.finish(fetch)
@@ -107,14 +107,14 @@ extension CachingClient {
       try Task.checkCancellation()
       try declared.check(received)
     } catch {
-      if isCollecting { counters.refuse(.incompleteBody) }
+      if isCollecting { refuse(.incompleteBody, plan.request) }
       inFlightFetches.finish(fetch)
       pipe.finish(throwing: error)
       return fetch.resolve(.failed(.unreachable))
     }
     guard isCollecting else { return pipe.finish() }
     guard declared.allows(received) else {
-      counters.refuse(.incompleteBody)
+      refuse(.incompleteBody, plan.request)
       inFlightFetches.finish(fetch)
       fetch.resolve(.notShareable)
       return pipe.finish()
@@ -207,16 +207,18 @@ extension CachingClient {
     var proposal = proposal
     proposal.permit = fetch.permit
     guard !fetch.permit.isRevoked else {
-      counters.refuse(.invalidatedInFlight)
+      refuse(.invalidatedInFlight, plan.request)
       return .invalidatedInFlight(whileStoring: false)
     }
     storage.store(proposal, for: plan.request)
     // If a soft purge has covered the response in the meantime, its older token makes it stale in the storage.
     guard !fetch.permit.isRemoved else {
-      counters.refuse(.invalidatedInFlight)
+      refuse(.invalidatedInFlight, plan.request)
       return .invalidatedInFlight(whileStoring: true)
     }
     counters.stored.count()
+    counters.activity.observers.emit(
+      .stored(url: plan.request.head.url.absoluteString, byteCount: proposal.body.count))
     return .stored
   }
 }

@@ -33,7 +33,7 @@ final class PendingStore<Storage: ResponseStorage>: Sendable {
     guard !isDecided.exchange(true, ordering: .relaxed) else { return }
     defer { wait.end() }
     guard let proposal else {
-      client.counters.refuse(.refusedByCaller)
+      client.refuse(.refusedByCaller, plan.request)
       return client.inFlightFetches.finish(fetch)
     }
     guard case .invalidatedInFlight(whileStoring: true) = client.storeProposal(proposal, plan, in: fetch) else {

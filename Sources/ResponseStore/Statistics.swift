@@ -90,6 +90,7 @@ final class StoreCounters: Sendable {
     guard count > 0 else { return }
     removals.withLock { $0[reason, default: 0] += count }
     activity.add(count, reason.counter)
+    if reason.isEviction { activity.observers.emit(.evicted(count: count, reason: reason)) }
   }
 
   /// Counts in this process and for the directory.

@@ -76,6 +76,7 @@ extension TieredStorage {
         let reopened =
           try usesDisk ? store.reopen(options: options.storeOptions(diskCapacity: diskCapacity)) : attach(store)
         setStore(reopened)
+        activity.observers.emit(.reopened)
         recovery.withLock { $0.hasLoggedFailure = false }
         options.log("LMDBURLCache: Disk caching is on again (\(store.directory))")
         return reopened

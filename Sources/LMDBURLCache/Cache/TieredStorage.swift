@@ -24,6 +24,9 @@ final class TieredStorage: Sendable {
   let openStore = AtomicStoreReference()
   /// The counters of the directory, once a store is open.
   let activity = ActivityReference()
+  /// The streams of events.
+  let eventStreams = EventStreams()
+  private let forwarding = Mutex<EventForwarding?>(nil)
   private let diskLimit: Atomic<Int>
   /// The lock for changes of the disk capacity and for reopening.
   let resizing = Mutex<Void>(())
@@ -75,6 +78,7 @@ final class TieredStorage: Sendable {
   func setStore(_ store: ResponseStore) {
     store.add(memory)
     activity.use(store.activity.file)
+    forwarding.withLock { $0 = EventForwarding(from: store.activity.observers, to: activity.observers) }
     openStore.set(store)
   }
 

@@ -17,6 +17,9 @@ package final class ActivityReference: @unchecked Sendable {
   /// The requests recorded in the present period of 10 ms, in the lower 16 bits, and the number of the period.
   private let recorded = Atomic<UInt64>(0)
 
+  /// The observers of events in this process.
+  package let observers = EventObservers()
+
   /// Creates a reference without a file.
   package init() {}
 
@@ -63,11 +66,14 @@ package final class ActivityReference: @unchecked Sendable {
   ///
   /// - Parameter isTimed: Whether one in 64 of a thread's lookups is timed.
   package func begin(isTimed: Bool) -> Timer {
-    guard let base else { return Timer(stripe: 0, start: 0, isSampled: false, isWatched: false) }
+    let isObserved = observers.isObserved
+    guard let base else {
+      return Timer(stripe: 0, start: isObserved ? Self.nanoseconds : 0, isSampled: false, isWatched: isObserved)
+    }
     let stripe = ActivityLayout.stripe(base)
     let hits = ActivityLayout.word(stripe, 0).pointee.load(ordering: .relaxed)
     let isSampled = isTimed && hits & (ActivityLayout.hitSampleInterval - 1) == 0
-    let isWatched = Self.isWatched(base)
+    let isWatched = isObserved || Self.isWatched(base)
     return Timer(
       stripe: UInt(bitPattern: stripe), start: isSampled || isWatched ? Self.nanoseconds : 0, isSampled: isSampled,
       isWatched: isWatched)
@@ -106,8 +112,8 @@ package final class ActivityReference: @unchecked Sendable {
   private static let maximumEventCount: UInt64 = 100
   private static let period: UInt64 = 10_000_000
 
-  /// Whether a process watches; one load.
-  package var isWatched: Bool { base.map { Self.isWatched($0) } ?? false }
+  /// Whether a process watches, or this process observes events; two loads.
+  package var isWatched: Bool { observers.isObserved || base.map { Self.isWatched($0) } ?? false }
 
   /// Returns whether to record a request now: a process watches, and this process has not recorded too many.
   ///

@@ -127,6 +127,7 @@ final class StoreContext: Sendable {
     else { return }
     Self.failedStoreCount.add(1, ordering: .sequentiallyConsistent)
     counts.activity.add(1, .failures)
+    counts.activity.observers.emit(.storeFailed(reason: reason))
     if marksDataFailed { storeDirectory.markFailed() }
     log(.failed, "The store failed and is offline: \(reason). Lookups miss until it is reopened")
     wakeMaintenance()

@@ -57,6 +57,7 @@ final class Remover: Sendable {
     }
     context.counts.count(removals.count, .purges)
     context.removals.catchUp()
+    context.counts.activity.observers.emit(.purged)
     guard options.runsInBackground else {
       writer.writePending()
       return number

@@ -1,0 +1,51 @@
+import LMDB
+
+/// The stored entries of a store, read in batches of up to 1,024.
+///
+/// Each batch is read in a transaction of its own. Nothing is held between two elements, so the loop's body may take
+/// long. Entries that are stored or removed in the meantime may be missing.
+public struct StoredEntries: Sequence, Sendable {
+  let store: ResponseStore
+  let order: EntryOrder
+
+  /// Begins at the first entry.
+  public func makeIterator() -> Iterator { Iterator(store: store, order: order) }
+
+  /// An iterator over the entries. Use it on one thread at a time.
+  public struct Iterator: IteratorProtocol {
+    private let store: ResponseStore
+    private var walk: EntryWalk?
+    private var batch: ArraySlice<EntryWalk.Element> = []
+
+    init(store: ResponseStore, order: EntryOrder) {
+      self.store = store
+      guard store.context.isUsable else { return }
+      walk = EntryWalk(
+        database: store.context.database, removals: store.context.removals, order: order,
+        scope: Tombstone(sequence: .max, scope: .everything, lastRowID: .max),
+        isAlone: store.context.options.opensExistingOnly)
+    }
+
+    /// Returns the next entry; nil at the end, or if the store cannot be read.
+    public mutating func next() -> StoredResponseInfo? {
+      while batch.isEmpty {
+        guard store.context.isUsable else { return nil }
+        do throws(LMDBError) {
+          guard let next = try walk?.nextBatch() else { return nil }
+          batch = next[...]
+        } catch {
+          store.context.readFailed(error)
+          return nil
+        }
+      }
+      return batch.removeFirst().entry
+    }
+  }
+}
+
+extension ResponseStore {
+  /// The committed entries. Writes that are still queued are not included; call ``flush()`` first for those.
+  ///
+  /// - Complexity: O(entries) for all of them; constant memory.
+  public func entries(in order: EntryOrder = .stored) -> StoredEntries { StoredEntries(store: self, order: order) }
+}
