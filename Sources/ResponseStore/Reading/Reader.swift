@@ -334,19 +334,23 @@ final class Reader: Sendable {
       verified.insert(rowID: rowID, checksum: head.checksum)
     }
     // After the comparison, as the checksum does not match the changed copy.
-    if selected.isSoftPurged { record.endFreshness(at: try softPurgeTime(of: selected, in: transaction)) }
+    if selected.isSoftPurged { record.endFreshness(at: softPurgeTime(of: head, rowID: rowID, in: transaction)) }
     return record
   }
 
   /// Returns the time of the earliest soft removal that covers a record and has not marked it yet.
   ///
   /// Reads the tombstones again, because every hit would pay for keeping the time with the record. If so many removals
-  /// have come since that this one is forgotten, the response has been stale forever.
+  /// have come since that this one is forgotten, or the tombstones cannot be read, the response has been stale forever.
   @inline(never)
   func softPurgeTime(
-    of selected: SelectedRecord, in transaction: borrowing ReadTransaction
-  ) throws(LMDBError) -> Date {
-    try removals.purges(in: transaction).softTime(rowID: selected.rowID, selected.head) ?? .distantPast
+    of head: RecordHeaderView, rowID: UInt64, in transaction: borrowing ReadTransaction
+  ) -> Date {
+    do throws(LMDBError) {
+      return try removals.purges(in: transaction).softTime(rowID: rowID, head) ?? .distantPast
+    } catch {
+      return .distantPast
+    }
   }
 
   /// Returns a chunk of a body in the map, valid until the transaction ends; nil if it is missing or has a wrong size.

@@ -109,7 +109,9 @@ extension Reader {
         let record = RecordInPieces(selected, in: store)
         let isIntact = intactChecksum == selected.head.checksum || isVerified(selected.head, rowID: selected.rowID)
         guard isIntact else { return .unverified(record) }
-        if selected.isSoftPurged { record.head.endFreshness(at: try softPurgeTime(of: selected, in: transaction)) }
+        if selected.isSoftPurged {
+          record.head.endFreshness(at: softPurgeTime(of: selected.head, rowID: selected.rowID, in: transaction))
+        }
         return .found(StoredResponse(record))
       }
       switch look {

@@ -137,6 +137,9 @@ enum PurgeBench {
     stalls.isPaced = true
     _ = stalls.take()
     let began = now()
+    // A write waits while the queue is full.
+    while store.statistics.queuedByteCount > 1 << 20 { usleep(10_000) }
+    stalls.forget(\.store)
     while store.pendingRemovalCount > 0, now() - began < 300 { usleep(10_000) }
     let marking = now() - began
     let busy = stalls.take()
