@@ -236,7 +236,9 @@ struct DirectoryCommandTests {
     #expect(try FileManager.default.contentsOfDirectory(atPath: directory).sorted() == names)
   }
 
-  @Test("Directory commands fail without a store and create nothing", arguments: ["stats", "list", "verify", "purge"])
+  @Test(
+    "Directory commands fail without a store and create nothing",
+    arguments: ["stats", "list", "verify", "purge", "purges"])
   func missingStore(command: String) throws {
     let tool = try Tool()
     let rest = command == "purge" ? ["--all"] : []

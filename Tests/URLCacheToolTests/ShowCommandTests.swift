@@ -101,6 +101,22 @@ struct ShowCommandTests {
     #expect(missing.errors == "urlcache cat: No response is stored for this URL.\n")
   }
 
+  @Test("After a soft purge, show names the flag, and explain the rule")
+  func softPurge() throws {
+    let tool = try Tool()
+    let directory = try tool.makeCache([
+      Tool.Stored(
+        url: Self.url, delay: Date().timeIntervalSince(Tool.epoch),
+        fields: ["Cache-Control": "max-age=86400", "ETag": "\"1\""])
+    ])
+    #expect(try !tool.run("show", directory, Self.url).output.contains("soft-purged"))
+    #expect(try tool.run("purge", directory, "--all", "--soft").status == 0)
+    #expect(try tool.run("show", directory, Self.url).output.contains(/\n {2}Flags {6}soft-purged[,\n]/))
+    let explanation = try tool.run("explain", directory, Self.url, "--json").json()
+    #expect(explanation["outcome"] as? String == "validate")
+    #expect((explanation["rule"] as? [String: String])?["id"] == "soft-purged")
+  }
+
   @Test("cat exits silently when its output is closed")
   func closedPipe() throws {
     let tool = try Tool()

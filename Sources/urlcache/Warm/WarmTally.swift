@@ -67,7 +67,9 @@ struct WarmTally {
       ["  Failed", Format.count(failedCount), ""],
       ["  Error status", Format.count(errorStatusCount), "among the others"],
     ]
-    let shown = rows.enumerated().filter { $0.offset == 0 || $0.element[1] != "0" }.map(\.element)
+    // Without a note, the row ends with the count.
+    let shown = rows.enumerated().filter { $0.offset == 0 || $0.element[1] != "0" }
+      .map { $0.element[2].isEmpty ? Array($0.element.prefix(2)) : $0.element }
     return text + Format.table(shown, rightAligned: [1])
   }
 
