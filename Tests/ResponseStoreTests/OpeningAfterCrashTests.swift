@@ -215,7 +215,7 @@ struct OpeningAfterCrashTests {
     if isBroken { try zeroLeaves(in: fixture, inner: false) }
     try fixture.open()
     #expect(fixture.store.entryCount == (isBroken ? 0 : 40))
-    #expect(fixture.logged.all.contains { $0.contains("the machine was restarted") } == isBroken)
+    #expect(fixture.logged.all.contains { $0.contains("the machine has restarted") } == isBroken)
     let count = fixture.logged.all.count
     try fixture.reopen()
     #expect(fixture.store.entryCount == (isBroken ? 0 : 40))

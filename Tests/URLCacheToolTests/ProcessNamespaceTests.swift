@@ -35,7 +35,7 @@ struct ProcessNamespaceTests {
         let result = try Self.runInNamespace(arguments)
         #expect(result.status == 1)
         #expect(result.errors.contains("a process of another PID namespace"))
-        #expect(result.errors.contains("share one PID namespace"))
+        #expect(result.errors.contains("in one PID namespace"))
       }
       #expect(try tool.run("stats", directory).status == 0)
     }

@@ -9,9 +9,8 @@ extension ResponseStore {
   ///
   /// An inspection is allowed.
   static func checkFleet(directory: String, options: Options) throws(StoreError) {
-    guard !options.isInFleet, !options.opensExistingOnly, StoreDirectory.hasFile(fleetFileName, in: directory) else {
-      return
-    }
+    guard !options.isInFleet, !options.opensExistingOnly else { return }
+    guard StoreDirectory.hasFile(fleetFileName, in: try DirectoryPath.absolute(directory)) else { return }
     throw StoreError(
       .fleetMismatch, directory: directory, reason: "it belongs to a fleet of caches",
       remedy: "Set the fleet in the options, or remove \(fleetFileName) while no process uses the directory")
