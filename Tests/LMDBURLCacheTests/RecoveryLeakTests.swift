@@ -7,15 +7,24 @@ import Testing
 
 @Suite("Resources after recovery")
 struct RecoveryLeakTests {
-  /// Returns the number of the process's descriptors and mappings of the directory's files.
+  /// Returns the number of mappings of the directory's counters, or of its other files.
+  private static func mappingCount(of directory: URL, ofCounters: Bool) throws -> Int {
+    // Not String(contentsOfFile:), which reads only the first page of this file.
+    let file = try FileHandle(forReadingFrom: URL(fileURLWithPath: "/proc/self/maps"))
+    let maps = String(decoding: try file.readToEnd() ?? Data(), as: UTF8.self)
+    return maps.split(separator: "\n").count {
+      $0.contains(directory.path) && $0.contains("LMDBURLCache.counters") == ofCounters
+    }
+  }
+
+  /// Returns the number of the process's descriptors and mappings of the directory's files, without the counters.
   private static func held(of directory: URL) throws -> [Int] {
-    let maps = try String(contentsOfFile: "/proc/self/maps", encoding: .utf8)
     let descriptors = try FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd").filter {
       // A descriptor that was closed meanwhile is not counted.
       (try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/fd/\($0)"))?.hasPrefix(directory.path)
         == true
     }
-    return [descriptors.count, maps.split(separator: "\n").count { $0.contains(directory.path) }]
+    return [descriptors.count, try mappingCount(of: directory, ofCounters: false)]
   }
 
   @Test("After ten recoveries no additional descriptors and mappings are open, and no older store")
@@ -46,6 +55,8 @@ struct RecoveryLeakTests {
     }
     #expect(first == nil)
     #expect(try Self.held(of: fixture.directory) == before)
+    // The counters of eight earlier stores stay mapped, as threads may be counting there.
+    #expect(try Self.mappingCount(of: fixture.directory, ofCounters: true) <= 9)
     await fixture.finish()
   }
 }

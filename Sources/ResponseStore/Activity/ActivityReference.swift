@@ -6,8 +6,8 @@ import Synchronization
 /// A hit costs one load while there is no file, and a few additions otherwise. All members can be called from any
 /// thread.
 ///
-/// `@unchecked Sendable`: `pointer` is atomic, and points to memory that `files` keeps mapped as long as this object
-/// lives.
+/// `@unchecked Sendable`: `pointer` is atomic, and points to memory that `files` keeps mapped. A thread may still count in
+/// an earlier file. Such a file is unmapped after eight more stores were opened, which takes minutes.
 @usableFromInline
 package final class ActivityReference: @unchecked Sendable {
   private let pointer = Atomic<UnsafeMutableRawPointer?>(nil)
@@ -20,6 +20,9 @@ package final class ActivityReference: @unchecked Sendable {
   /// The observers of events in this process.
   package let observers = EventObservers()
 
+  /// How many files stay mapped: the present one and the earlier ones.
+  private static let mappedFileCount = 9
+
   /// Creates a reference without a file.
   package init() {}
 
@@ -27,9 +30,10 @@ package final class ActivityReference: @unchecked Sendable {
   package func use(_ file: ActivityFile?) {
     guard let file else { return }
     files.withLock { files in
-      // An earlier file stays mapped, because another thread may be counting in it.
+      // An earlier file stays mapped for a while, because another thread may be counting in it.
       if !files.contains(where: { $0 === file }) { files.append(file) }
       pointer.store(file.base, ordering: .releasing)
+      if files.count > Self.mappedFileCount { files.removeFirst() }
     }
   }
 
