@@ -152,6 +152,7 @@ final class HeldLock: Sendable {
     let pause = objects.settings.configuration.fetchLockLease * 3 / 10
     renewal = Mutex(
       Task {
+        // The sleep throws only when the task is cancelled, which ends the renewals.
         while (try? await Task.sleep(for: pause)) != nil { await objects.renew(lock) }
       })
   }

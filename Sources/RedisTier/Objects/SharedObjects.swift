@@ -58,6 +58,7 @@ final class SharedObjects: Sendable {
         try FleetScripts.look.run(keys: keys, [token, milliseconds], on: connection, timeout: left)
           .asElements(atLeast: 2)
       }
+      // A reply of another type is as good as none.
       guard let reply, let state = try? reply[0].asText(), let values = try? reply[1].asElements() else {
         counters.bypassedLookups.add(1, ordering: .relaxed)
         return .unavailable
@@ -69,6 +70,7 @@ final class SharedObjects: Sendable {
       case "object": break
       default: return .unavailable
       }
+      // A response that cannot be decoded counts as missing, for any reason.
       guard let object = (try? SharedObject(values, key: key)) ?? nil, let timeToLive = try? values[6].asInteger()
       else {
         counters.unusableObjects.add(1, ordering: .relaxed)

@@ -86,6 +86,7 @@ final class Follower: Sendable {
     guard isStopping, file.excludeOthers() else { return }
     // The lease first: an unregistered machine must not have one.
     file.revokeLease()
+    // If Redis cannot be reached, purges wait once for a lease that has ended.
     try? FollowerSession(self).leave()
   }
 }
