@@ -17,8 +17,23 @@ static raw_store *open_environment(const char *directory, size_t map_byte_count,
   return store;
 }
 
-/* Offsets in the fixed part of a record header, and its size. */
-enum { record_flags = 9, key_byte_count = 16, body_byte_count = 32, fixed_byte_count = 112 };
+const char *const raw_head_tables[band_count] = {"heads0", "heads1", "heads2", "heads3", "heads4", "heads5"};
+
+/* Adds the keys of one table of record headers. */
+static int add_keys_of(raw_store *store, MDB_txn *txn, MDB_dbi heads) {
+  MDB_cursor *cursor;
+  MDB_val row_key, head;
+  int rc = mdb_cursor_open(txn, heads, &cursor);
+  if (rc) return rc;
+  while (!(rc = mdb_cursor_get(cursor, &row_key, &head, MDB_NEXT))) {
+    uint32_t count;
+    memcpy(&count, (const char *)head.mv_data + key_byte_count, 4);
+    MDB_val key = {count, (char *)head.mv_data + fixed_byte_count};
+    if ((rc = mdb_put(txn, store->keys, &key, &row_key, 0))) break;
+  }
+  mdb_cursor_close(cursor);
+  return rc == MDB_NOTFOUND ? 0 : rc;
+}
 
 /* Adds a table from cache key to row ID, built from the record headers. The store itself finds rows by its index file
    outside LMDB. */
@@ -26,25 +41,12 @@ static int add_keys(raw_store *store) {
   MDB_txn *txn;
   int rc = mdb_txn_begin(store->environment, NULL, 0, &txn);
   if (rc) return rc;
-  MDB_cursor *cursor = NULL;
-  rc = mdb_dbi_open(txn, "heads", 0, &store->heads);
-  /* The table exists already, for example in a store of format 4. */
-  if (!rc && !mdb_dbi_open(txn, "keys", 0, &store->keys)) return mdb_txn_commit(txn);
-  if (!rc) rc = mdb_dbi_open(txn, "keys", MDB_CREATE, &store->keys);
-  if (!rc) rc = mdb_cursor_open(txn, store->heads, &cursor);
-  MDB_val row_key, head;
-  while (!rc && !(rc = mdb_cursor_get(cursor, &row_key, &head, MDB_NEXT))) {
-    uint32_t count;
-    memcpy(&count, (const char *)head.mv_data + key_byte_count, 4);
-    uint64_t row;
-    memcpy(&row, row_key.mv_data, 8);
-    /* Little-endian in `keys`, big-endian as a key of `heads`. */
-    row = __builtin_bswap64(row);
-    MDB_val key = {count, (char *)head.mv_data + fixed_byte_count}, list = {8, &row};
-    rc = mdb_put(txn, store->keys, &key, &list, 0);
+  rc = mdb_dbi_open(txn, "keys", MDB_CREATE, &store->keys);
+  for (int band = 0; !rc && band < band_count; band++) {
+    rc = mdb_dbi_open(txn, raw_head_tables[band], 0, &store->heads[band]);
+    if (!rc) rc = add_keys_of(store, txn, store->heads[band]);
   }
-  if (cursor) mdb_cursor_close(cursor);
-  if (rc == MDB_NOTFOUND) return mdb_txn_commit(txn);
+  if (!rc) return mdb_txn_commit(txn);
   mdb_txn_abort(txn);
   return rc;
 }
@@ -86,15 +88,11 @@ uint64_t raw_read(raw_store *store, raw_keys keys, const uint32_t *picks, size_t
   volatile uint8_t touched = 0;
   for (size_t i = 0; i < count; i++) {
     uint32_t start = keys.offsets[picks[i]], end = keys.offsets[picks[i] + 1];
-    MDB_val key = {end - start, (void *)(keys.bytes + start)}, list, head;
+    MDB_val key = {end - start, (void *)(keys.bytes + start)}, row_key, head;
     if (mdb_txn_renew(txn)) return 0;
-    if (mdb_get(txn, store->keys, &key, &list)) return 0;
-    /* Row IDs are little-endian in `keys` and big-endian as keys of `heads`. */
-    uint64_t row;
-    memcpy(&row, list.mv_data, 8);
-    uint64_t big_endian = __builtin_bswap64(row);
-    MDB_val row_key = {8, &big_endian};
-    if (mdb_get(txn, store->heads, &row_key, &head)) return 0;
+    if (mdb_get(txn, store->keys, &key, &row_key)) return 0;
+    const uint8_t *row = row_key.mv_data;
+    if (mdb_get(txn, store->heads[row[7] & band_mask], &row_key, &head)) return 0;
     const uint8_t *record = head.mv_data;
     size_t filled = head.mv_size;
     uint64_t body_count = 0, copied = 0;
@@ -107,7 +105,7 @@ uint64_t raw_read(raw_store *store, raw_keys keys, const uint32_t *picks, size_t
     }
     if (body_count > 0) {
       uint8_t chunk_bytes[12] = {0};
-      memcpy(chunk_bytes, &big_endian, 8);
+      raw_body_key(record, row, chunk_bytes);
       MDB_val chunk_key = {12, chunk_bytes}, chunk;
       for (uint32_t index = 0; copied < body_count; index++) {
         uint32_t number = __builtin_bswap32(index);

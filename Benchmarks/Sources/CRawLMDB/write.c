@@ -34,25 +34,29 @@ static int next(rows *rows, MDB_val *key, MDB_val *value) {
   return 1;
 }
 
-static const char *const names[] = {"heads", "dates", "keys", "bodies"};
-enum { table_count = 4, heads = 0, dates = 1, keys = 2, bodies = 3 };
+/* The rows of all bands are in one list. */
+enum { table_count = 3, heads = 0, dates = 1, bodies = 2 };
+
+static int read_table(MDB_txn *txn, const char *name, rows *rows) {
+  MDB_dbi dbi;
+  MDB_cursor *cursor;
+  MDB_val key, value;
+  int rc = mdb_dbi_open(txn, name, 0, &dbi);
+  if (!rc) rc = mdb_cursor_open(txn, dbi, &cursor);
+  if (rc) return rc;
+  while (!(rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT))) append(rows, key, value);
+  mdb_cursor_close(cursor);
+  return rc == MDB_NOTFOUND ? 0 : rc;
+}
 
 static int read_all(const char *source, size_t map_byte_count, rows tables[table_count]) {
   raw_store *store = raw_open(source, map_byte_count);
   if (!store) return 0;
   MDB_txn *txn;
   int rc = mdb_txn_begin(store->environment, NULL, 0, &txn);
-  for (int table = 0; !rc && table < table_count; table++) {
-    MDB_dbi dbi;
-    MDB_cursor *cursor;
-    MDB_val key, value;
-    rc = mdb_dbi_open(txn, names[table], 0, &dbi);
-    if (!rc) rc = mdb_cursor_open(txn, dbi, &cursor);
-    if (rc) break;
-    while (!(rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT))) append(&tables[table], key, value);
-    mdb_cursor_close(cursor);
-    if (rc == MDB_NOTFOUND) rc = 0;
-  }
+  for (int band = 0; !rc && band < band_count; band++) rc = read_table(txn, raw_head_tables[band], &tables[heads]);
+  if (!rc) rc = read_table(txn, "dates", &tables[dates]);
+  if (!rc) rc = read_table(txn, "bodies", &tables[bodies]);
   mdb_txn_abort(txn);
   raw_close(store);
   return !rc;
@@ -69,13 +73,16 @@ uint64_t raw_write(const char *source, const char *target, size_t map_byte_count
   if (!read_all(source, map_byte_count, tables)) return 0;
   MDB_env *environment;
   MDB_txn *txn;
-  MDB_dbi dbis[table_count];
+  MDB_dbi bands[band_count], dates_table, bodies_table;
   int rc = mdb_env_create(&environment);
   if (!rc) rc = mdb_env_set_mapsize(environment, map_byte_count);
   if (!rc) rc = mdb_env_set_maxdbs(environment, 16);
   if (!rc) rc = mdb_env_open(environment, target, MDB_NOTLS | MDB_NORDAHEAD | MDB_NOMETASYNC, 0600);
   if (!rc) rc = mdb_txn_begin(environment, NULL, 0, &txn);
-  for (int table = 0; !rc && table < table_count; table++) rc = mdb_dbi_open(txn, names[table], MDB_CREATE, &dbis[table]);
+  for (int band = 0; !rc && band < band_count; band++)
+    rc = mdb_dbi_open(txn, raw_head_tables[band], MDB_CREATE, &bands[band]);
+  if (!rc) rc = mdb_dbi_open(txn, "dates", MDB_CREATE, &dates_table);
+  if (!rc) rc = mdb_dbi_open(txn, "bodies", MDB_CREATE, &bodies_table);
   if (!rc) rc = mdb_txn_commit(txn);
   uint64_t start = now();
   MDB_val key, value;
@@ -84,19 +91,19 @@ uint64_t raw_write(const char *source, const char *target, size_t map_byte_count
     rc = mdb_txn_begin(environment, NULL, 0, &txn);
     size_t written = 0;
     while (!rc && written < batch_byte_count && (more = next(&tables[heads], &key, &value))) {
-      uint8_t row[8];
-      memcpy(row, key.mv_data, 8);
-      rc = mdb_put(txn, dbis[heads], &key, &value, MDB_APPEND);
+      const uint8_t *row = key.mv_data;
+      uint8_t body[8];
+      raw_body_key(value.mv_data, row, body);
+      rc = mdb_put(txn, bands[row[7] & band_mask], &key, &value, MDB_APPEND);
       written += value.mv_size;
-      /* The other tables have as many rows, in the order of their own keys: the same work for other entries. */
-      for (int table = dates; !rc && table <= keys; table++)
-        if (next(&tables[table], &key, &value)) rc = mdb_put(txn, dbis[table], &key, &value, table == dates ? MDB_APPEND : 0);
+      /* The dates are in the order of their own keys: the same work for other entries. */
+      if (!rc && next(&tables[dates], &key, &value)) rc = mdb_put(txn, dates_table, &key, &value, MDB_APPEND);
       for (size_t mark = tables[bodies].next; !rc && next(&tables[bodies], &key, &value); mark = tables[bodies].next) {
-        if (memcmp(key.mv_data, row, 8)) {
+        if (memcmp(key.mv_data, body, 8)) {
           tables[bodies].next = mark;
           break;
         }
-        rc = mdb_put(txn, dbis[bodies], &key, &value, MDB_APPEND);
+        rc = mdb_put(txn, bodies_table, &key, &value, MDB_APPEND);
         written += value.mv_size;
       }
     }

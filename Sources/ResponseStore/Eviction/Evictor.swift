@@ -317,8 +317,12 @@ final class Evictor: Sendable {
   ) throws(LMDBError) -> UInt64? {
     let removal = try database.remove(
       rows.compactMap(\.removable), counters: &counters, isInRun: true, in: transaction)
-    let removedRows = Set(removal.rowIDs)
-    for row in rows where removedRows.contains(row.rowID) { removed[row.reason, default: 0] += 1 }
+    // Both are in ascending order.
+    var removedRows = removal.rowIDs[...]
+    for row in rows where row.rowID == removedRows.first {
+      removed[row.reason, default: 0] += 1
+      removedRows.removeFirst()
+    }
     // The records that cannot be read, or whose header has changed.
     let last = removal.next ?? .max
     let others = removal.changed + rows.filter { $0.removable == nil && $0.rowID < last }.map(\.rowID)

@@ -83,21 +83,24 @@ struct SegmentCleaner {
     var rows = Rows()
     let limit = min(limit, index.journalCapacity / 2)
     var left = byteCount
+    var examined: [(rowID: UInt64, examination: Examination)] = []
     try logs.forEachRow(of: band, from: position, in: transaction) { (rowID, record) in
       guard rowID < plan.end ?? .max else { return false }
-      guard rows.found.count < limit, left > 0 else {
+      guard examined.count < limit, left > 0 else {
         rows.next = rowID
         return false
       }
       left -= record.count
-      let examination = examine(rowID, record)
-      let slot = examination.removable.flatMap { index.slot(of: $0.tag, rowID: rowID) }
-      let entry = slot.map { IndexEntry(tagWord: index.tagWord($0), rowWord: index.rowWord($0)) }
-      rows.found.append(
-        Row(
-          rowID: rowID, entry: entry, removable: examination.removable, reason: examination.reason ?? .overCapacity,
-          survives: entry.map { plan.keeps($0) && examination.reason == nil } ?? false))
+      examined.append((rowID, examine(rowID, record)))
       return true
+    }
+    index.loadSlots(of: examined.lazy.compactMap { $0.examination.removable?.tag })
+    rows.found = examined.map { (rowID, examination) in
+      let slot = examination.removable.flatMap { index.slot(of: $0.tag, rowID: rowID) }
+      let entry = slot.map(index.entry(in:))
+      return Row(
+        rowID: rowID, entry: entry, removable: examination.removable, reason: examination.reason ?? .overCapacity,
+        survives: entry.map { plan.keeps($0) && examination.reason == nil } ?? false)
     }
     return rows
   }

@@ -177,6 +177,17 @@ final class RecordIndex: @unchecked Sendable {
     return slot
   }
 
+  /// Loads the slots and ghost entries of several records into the processor's cache.
+  ///
+  /// Each probe of a large index waits for memory. The reads of this loop do not depend on each other, so the processor
+  /// waits for many of them at once.
+  func loadSlots(of tags: some Sequence<UInt64>) {
+    for tag in tags {
+      _ = slots[home(of: tag) * IndexLayout.wordsPerSlot].load(ordering: .relaxed)
+      _ = ghosts[ghostPlace(of: tag)].load(ordering: .relaxed)
+    }
+  }
+
   /// Calls `body` with each record in these slots, from the last slot to the first.
   ///
   /// Records only move to lower slots. A pass over all slots therefore meets each record that stays, even while another

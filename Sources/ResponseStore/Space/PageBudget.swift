@@ -76,8 +76,11 @@ struct PageBudget: Sendable, Equatable {
     // harm if the map limits the disk usage: a transaction that does not fit is retried.
     let recordCount = (maximumFilePageCount - maximumLivePageCount) / 12
     batchCount = max(isFileOversized ? 4 : 32, recordCount)
-    // The watermarks are a batch apart, if the capacity allows that.
-    let margin = min(batchByteCount / pageByteCount + 16, maximumLivePageCount / 16)
+    // The watermarks are a batch apart, if the capacity allows that. In a large store they are several batches apart,
+    // so that the eviction thread works ahead and the writer rarely has to evict.
+    let batchPageCount = batchByteCount / pageByteCount + 16
+    let ahead = min(max(maximumLivePageCount / 128, batchPageCount), 4 * batchPageCount)
+    let margin = min(ahead, maximumLivePageCount / 16)
     highPageCount = maximumLivePageCount - margin
     lowPageCount = highPageCount - margin
     evictionRecordCount = min(256, max(isFileOversized ? 4 : 16, recordCount))

@@ -5,7 +5,7 @@ import Foundation
 ///
 /// Makes the lookups of a store's hit, each by `mdb_get`, and copies the bytes:
 /// - the row ID in a table `keys`, which replaces the store's index file;
-/// - the record header in `heads`, with the body if it is small;
+/// - the record header in the table of its band, with the body if it is small;
 /// - each chunk of a larger body in `bodies`.
 ///
 /// Each hit renews and resets a transaction.

@@ -19,7 +19,9 @@ final class ScaleStore {
   /// A clock that shows the time of the entry that is being stored: one second for each entry.
   private final class IndexClock: Sendable {
     private let index = Atomic<Int>(0)
-    var now: Date { Self.date(of: index.load(ordering: .relaxed)) }
+    var now: Date { Self.date(of: value) }
+    /// The number of the entry that is being stored.
+    var value: Int { index.load(ordering: .relaxed) }
     func set(_ index: Int) { self.index.store(index, ordering: .relaxed) }
     static func date(of index: Int) -> Date { Date(timeIntervalSince1970: 1_700_000_000) + Double(index) }
   }
@@ -156,17 +158,18 @@ final class ScaleStore {
     return run
   }
 
-  /// Starts 1,000 lookups per second of entries of all ages.
+  /// Starts 1,000 lookups per second of the last entries, of all ages.
   private func pacedReader() -> PacedReader {
     let store = store
     let fixture = fixture
-    let newest = max(next, 1)
-    let span = count
+    let clock = clock
+    let maximumAge = count
     let steps = StepCounter()
     return PacedReader(perSecond: 1000) {
       var random = SplitMix64(state: UInt64(steps.next()))
-      let age = Int(random.next() % UInt64(span))
-      _ = store.lookup(fixture.key(max(newest - 1 - age, 0)))
+      let newest = max(clock.value, 1)
+      let age = Int(random.next() % UInt64(min(newest, maximumAge)))
+      _ = store.lookup(fixture.key(newest - 1 - age))
     }
   }
 
