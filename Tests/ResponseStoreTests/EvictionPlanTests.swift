@@ -73,7 +73,7 @@ struct EvictionPlanTests {
     // MARK: The definition, computed from all records
 
     func priority(_ entry: IndexEntry) -> Double {
-      entry.inflation + Double(entry.useCount * entry.useCount) / entry.byteCount
+      entry.inflation + Double(entry.useCount * entry.useCount) / pow(entry.byteCount, 0.85)
     }
 
     func cut(of segment: Segment, share: Double = 0.7) -> Double {

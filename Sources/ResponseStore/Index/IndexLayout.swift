@@ -155,6 +155,15 @@ struct IndexEntry: Hashable {
 
   var byteCount: Double { 64 * exp2(Double(sizeCode) / 8) }
 
+  /// The bytes on disk as eviction counts them, raised to ``sizeExponent``.
+  var weightedByteCount: Double { exp2(Self.sizeExponent * (6 + Double(sizeCode) / 8)) }
+
+  /// The exponent of the size in eviction's priority.
+  ///
+  /// With 1, eviction keeps the largest number of records. A lower exponent keeps more large ones, so that more bytes and
+  /// fewer requests are answered from the store. `Benchmarks/EVICTION-RESULTS.md` compares exponents.
+  static let sizeExponent = 0.85
+
   /// The float 2⁻⁴⁰ without its lower 9 bits. A lower inflation counts as 0.
   private static let inflationBias: UInt32 = 87 << 14
 

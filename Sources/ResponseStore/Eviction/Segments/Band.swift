@@ -1,8 +1,10 @@
+import Glibc
+
 /// One of six ranges of expected lifetime. Each band has a log, to which its records are appended.
 ///
 /// Records of a band are evicted at about the same time and share segments, so few records of a freed segment have to
 /// be written again. The expected lifetime follows from a record's size and use count: eviction reaches a record when
-/// the inflation has risen by `useCount² / byteCount`. The records of band 0 live longest.
+/// the inflation has risen by `useCount² / weightedByteCount`. The records of band 0 live longest.
 struct Band: Hashable, Sendable {
   let number: Int
 
@@ -14,6 +16,9 @@ struct Band: Hashable, Sendable {
   /// The lower three bits of a row ID are the number of the band, so the row IDs of all bands ascend with time.
   static let rowIDStep: UInt64 = 8
 
+  /// The weighted sizes from which records that were used once belong to bands 1 to 5.
+  private static let limits = [512.0, 2048, 8192, 32768, 131_072].map { pow($0, IndexEntry.sizeExponent) }
+
   private init(number: Int) {
     self.number = number
   }
@@ -22,8 +27,7 @@ struct Band: Hashable, Sendable {
   ///
   /// - Parameter inflationToLive: The increase of the inflation until it reaches the record's priority.
   init(inflationToLive: Double) {
-    // The lifetimes of each band are a quarter of those of the band before.
-    number = [512, 2048, 8192, 32768, 131_072].count { $0 * inflationToLive <= 1 }
+    number = Self.limits.count { $0 * inflationToLive <= 1 }
   }
 
   /// Returns the band of a stored record; nil if no record can have this row ID.
@@ -39,13 +43,13 @@ struct Band: Hashable, Sendable {
 }
 
 extension IndexEntry {
-  /// Returns the GDSF priority: the inflation at the last use, plus the squared use count per byte.
+  /// Returns the GDSF priority: the inflation at the last use, plus the squared use count per weighted byte.
   ///
   /// The records with the lowest priorities are evicted.
   ///
   /// - Parameter present: The present inflation. The inflation at the last use cannot be higher.
   func priority(atInflation present: Double) -> Double {
-    min(inflation, present) + Double(useCount * useCount) / byteCount
+    min(inflation, present) + Double(useCount * useCount) / weightedByteCount
   }
 
   /// Returns the band that the record is appended to.
