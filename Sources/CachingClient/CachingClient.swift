@@ -80,6 +80,10 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
     counters = RequestCounters(activity: (storage as? any CountsActivity)?.activity ?? ActivityReference())
     inFlightFetches = InFlightFetches { key in
       StorePermit(token: storage.removalToken) {
+        guard FleetRule.fetchRevoked.holds else {
+          $0 = storage.removalToken
+          return .none
+        }
         guard storage.hasRemovals(since: $0) else { return .none }
         return storage.effectOfRemovals(on: URL(string: key.urlString), partition: key.partition, since: &$0)
       }
@@ -197,7 +201,8 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
 
       let key = CoalescingKey(plan.key, of: request.head)
       // Without a valid lease a purge may have returned, and be unknown here, since an earlier fetch began.
-      let earliest = lease.map { $0.isValid } ?? true ? nil : begin
+      let joinsAny = lease.map { $0.isValid } ?? true || !FleetRule.joinsLaterFetchOnly.holds
+      let earliest = joinsAny ? nil : begin
       switch inFlightFetches.joinOrLead(key, endedCount: plan.endedFetchCount, now: clock(), after: earliest) {
       case .wait(let fetch):
         if deadline == nil, let limit = request.timeLimit { deadline = .now + limit }

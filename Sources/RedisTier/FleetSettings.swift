@@ -1,5 +1,6 @@
 import CXXHash
 import Glibc
+import ResponseStore
 
 /// The checked settings of a tier, and what follows from them.
 struct FleetSettings: Sendable {
@@ -37,7 +38,7 @@ struct FleetSettings: Sendable {
     keyPrefix = "lmuc:{\(name)}:"
     let milliseconds = UInt64(configuration.lease / .milliseconds(1))
     lease = milliseconds * 1_000_000
-    wait = lease / 4 * 5 + 250_000_000
+    wait = FleetRule.waitHasMargin.holds ? lease / 4 * 5 + 250_000_000 : lease
     hashSecret = Self.expand(secret)
     let tag = Self.digest(Array("lease".utf8), secret: hashSecret).low
     epochSuffix = "@\(milliseconds)-\(Self.hexadecimal(tag).suffix(8))"

@@ -16,6 +16,7 @@ let package = Package(
         "Origin",
         .product(name: "LMDBURLCache", package: "LMDBURLCache"),
         .product(name: "CachingClient", package: "LMDBURLCache"),
+        .product(name: "RedisTier", package: "LMDBURLCache"),
         .product(name: "ResponseStore", package: "LMDBURLCache"),
         .product(name: "HTTPCaching", package: "LMDBURLCache"),
         .product(name: "LMDB", package: "LMDBURLCache"),

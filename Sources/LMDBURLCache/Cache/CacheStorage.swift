@@ -48,6 +48,11 @@ struct CacheStorage: ResponseStorage, CountsActivity {
     // The lease before the lookup.
     let isCutOff = tiers.isCutOff
     guard let found = tiers.lookup(request), found.record.status > 0 else { return nil }
+    #if DEBUG || FLEET_MUTATIONS
+      if !FleetRule.leaseBeforeLookup.holds {
+        return Entry(cached: found, isForeign: false, mustBeValidated: tiers.isCutOffAfterPause)
+      }
+    #endif
     return Entry(cached: found, isForeign: false, mustBeValidated: isCutOff)
   }
 

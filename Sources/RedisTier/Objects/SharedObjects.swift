@@ -91,7 +91,8 @@ final class SharedObjects: Sendable {
 
   /// Whether no purge that this machine knows covers an object. Purges that the ring no longer has count as covering.
   private func isUsable(_ object: SharedObject, for request: SharedRequest, at position: FleetFile.Position) -> Bool {
-    guard object.epoch == position.epoch, !object.isMarker else { return false }
+    guard !object.isMarker, object.epoch == position.epoch || !FleetRule.objectHasEpoch.holds else { return false }
+    guard FleetRule.objectChecked.holds else { return true }
     guard object.seq < position.cursor else { return true }
     guard let purges = file.purges(after: object.seq, upTo: position.cursor) else { return false }
     let groups = CacheGroups.groups(of: object.fields)
@@ -156,6 +157,7 @@ final class SharedObjects: Sendable {
   ) async {
     let milliseconds = offer.milliseconds(maximum: settings.configuration.maximumSharedLifetime)
     guard milliseconds > 0 else { return }
+    let position = FleetRule.taggedBeforeRequest.holds ? position : file.position(ofTag: file.tag) ?? position
     var key = request.key.bytes
     var object = SharedObject(
       key: key, position: position, status: offer.status, fields: offer.fields, body: body,

@@ -1,15 +1,23 @@
+import ResponseStore
+
 /// The Lua scripts of the fleet's protocol. Redis runs each of them atomically, and none reads a clock to decide.
 ///
 /// Keys of the control scripts: `ctl log acks seen wait`. Their first arguments: the connection's `run_id`, the ID for a
 /// fresh epoch, and the prefix of `done:`.
 enum FleetScripts {
+  /// A part of a script that a rule requires.
+  private static func ifHolds(_ rule: FleetRule, _ part: String) -> String { rule.holds ? part : "" }
+
+  /// A part of a script that takes a rule out.
+  private static func unlessHolds(_ rule: FleetRule, _ part: String) -> String { rule.holds ? "" : part }
+
   /// Checks that the control keys fit together; otherwise starts a new epoch.
   private static let head = """
     local ctl, log, acks, seen, wait = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
     local c = redis.call('HMGET', ctl, 'epoch', 'run', 'seq', 'floor', 'nodes', 'mature')
     local epoch, seq, floor, nodes = c[1], tonumber(c[3] or 0), tonumber(c[4] or 0), tonumber(c[5] or 0)
     local mature = c[6] == '1'
-    if not epoch or c[2] ~= ARGV[1] or redis.call('XLEN', log) ~= seq - floor
+    if not epoch \(ifHolds(.epochEndsWithServer, "or c[2] ~= ARGV[1]")) or redis.call('XLEN', log) ~= seq - floor
       or redis.call('ZCARD', acks) ~= nodes or redis.call('HLEN', seen) ~= nodes then
       redis.call('UNLINK', log, acks, seen, wait)
       epoch, seq, floor, nodes, mature = ARGV[2], 0, 0, 0, false
@@ -37,7 +45,9 @@ enum FleetScripts {
     end
     local function sweep(first)
       for i = first, #ARGV, 2 do
-        if redis.call('HGET', seen, ARGV[i]) == ARGV[i + 1] then drop(ARGV[i]) end
+        if redis.call('HGET', seen, ARGV[i]) == ARGV[i + 1] \(unlessHolds(.renewedMachineStays, "or true"))
+          then drop(ARGV[i])
+        end
       end
       wake()
     end
@@ -50,7 +60,7 @@ enum FleetScripts {
     head + """
       local node, cursor, state, entries = ARGV[4], tonumber(ARGV[6]), 'other', {}
       if ARGV[5] == epoch then
-        local fits = cursor == floor or cursor > floor and cursor <= seq and purge_at(cursor) == ARGV[7]
+        local fits = \(unlessHolds(.trimmedLogNoticed, "true or")) cursor == floor or cursor > floor and cursor <= seq and purge_at(cursor) == ARGV[7]
         state = fits and 'known' or 'lost'
         if ARGV[9] == '1' and not mature then redis.call('HSET', ctl, 'mature', 1) end
       elseif floor > 0 then state = 'lost' end

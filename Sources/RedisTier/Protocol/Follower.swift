@@ -85,7 +85,7 @@ final class Follower: Sendable {
   private func leaveIfAlone() {
     guard isStopping, file.excludeOthers() else { return }
     // The lease first: an unregistered machine must not have one.
-    file.revokeLease()
+    if FleetRule.leaseEndsBeforeLeaving.holds { file.revokeLease() }
     // If Redis cannot be reached, purges wait once for a lease that has ended.
     try? FollowerSession(self).leave()
   }

@@ -39,7 +39,7 @@ final class FollowerSession {
     let cursor = try apply(reply, from: position, ofStore: owner)
     guard cursor >= reply.seq else { return }
     // From the sending of the renewal: every purge posted before it is in the reply.
-    file.extendLease(to: start + settings.lease)
+    file.extendLease(to: (FleetRule.leaseFromSending.holds ? start : BootClock.now) + settings.lease)
     try sweep()
     // New purges are acknowledged by the next renewal.
     guard reply.state == .known, reply.entries.isEmpty else { return }
@@ -116,6 +116,9 @@ final class FollowerSession {
       // All purges of earlier epochs that bind this machine are in its removal log; this epoch's follow.
       try begin(reply.epoch, cursor: 0, ofStore: owner)
       return try apply(reply.entries, after: 0, reply)
+    case .lost where file.isLeaseValid && !FleetRule.epochAppliedFromStart.holds:
+      try begin(reply.epoch, cursor: reply.seq, ofStore: owner)
+      return reply.seq
     case .other, .lost:
       return try removeAll(reply, ofStore: owner)
     }
@@ -126,10 +129,14 @@ final class FollowerSession {
     var expected = cursor
     for entry in entries {
       expected += 1
+      if !FleetRule.trimmedLogNoticed.holds { expected = entry.number }
       guard entry.number == expected else { throw RedisTierError(.badReply, "the log of purges has a gap") }
     }
     let tolerance = settings.configuration.clockTolerance / .seconds(1)
     let removals = entries.map { $0.removal(isClockOff: abs(reply.clockDifference) > tolerance) }
+    #if DEBUG || FLEET_MUTATIONS
+      try advanceEarly(entries, to: expected)
+    #endif
     guard follower.node.remove(removals) else {
       throw RedisTierError(.unusableDirectory, "purges of the fleet could not be made durable")
     }
@@ -138,6 +145,19 @@ final class FollowerSession {
     follower.counters.countPurges(entries.count)
     return expected
   }
+
+  #if DEBUG || FLEET_MUTATIONS
+    /// Moves the position, and acknowledges the purges, before they are applied, if the rule that forbids it is taken out.
+    private func advanceEarly(_ entries: [LogEntry], to cursor: UInt64) throws(RedisTierError) {
+      guard !FleetRule.removedBeforePosition.holds || !FleetRule.removedBeforeAcknowledged.holds else { return }
+      for entry in entries { try file.keep(entry.purge) }
+      file.advance(to: cursor)
+      if !FleetRule.removedBeforeAcknowledged.holds, let owner = follower.node.storeID() {
+        lastCount = try renew(file.position(ofStore: owner), at: BootClock.now).count
+      }
+      usleep(50_000)
+    }
+  #endif
 
   /// Removes everything, because purges up to the reply may be unknown, and goes on from there.
   private func removeAll(_ reply: Renewal, ofStore owner: UInt64) throws(RedisTierError) -> UInt64 {
@@ -150,7 +170,7 @@ final class FollowerSession {
       // The log has been trimmed or replaced meanwhile.
       guard last?.number == reply.seq else { return 0 }
     }
-    guard follower.node.remove([FleetRemoval(.everything)]) else {
+    guard !FleetRule.missedPurgesCoverAll.holds || follower.node.remove([FleetRemoval(.everything)]) else {
       throw RedisTierError(.unusableDirectory, "a removal could not be made durable")
     }
     try begin(reply.epoch, cursor: reply.seq, ofStore: owner)

@@ -52,13 +52,13 @@ final class PurgePoster: Sendable {
         waitsFirst = true
         let hasWaited = BootClock.now >= posted.time + settings.wait
         let (isLost, isMature, pending) = try finish(posted, hasWaited: hasWaited, over: current)
-        if isLost {
+        if isLost, FleetRule.postChecked.holds {
           posted = try post(removal, id: RandomID(), over: &link, until: deadline)
           continue
         }
         // After W the machines that have not renewed are no longer registered.
         unconfirmedCount = hasWaited ? max(pending, unconfirmedCount) : pending
-        if pending == 0 && isMature || hasWaited {
+        if pending == 0 && (isMature || !FleetRule.youngEpochWaits.holds) || hasWaited {
           idle.withLock { $0 = current }
           return FleetPurgeResult(
             confirmedCount: max(0, posted.nodes.count - unconfirmedCount), expiredLeaseCount: unconfirmedCount)
@@ -92,6 +92,7 @@ final class PurgePoster: Sendable {
     }
     // The idle connection may have been closed by the server.
     link = link ?? idle.withLock { $0.take() }
+    let begin = BootClock.now
     while true {
       do throws(RedisTierError) {
         let current: Link
@@ -104,7 +105,7 @@ final class PurgePoster: Sendable {
             Array(String(settings.configuration.maximumLogCount).utf8),
           ], on: current.connection
         ).asElements(atLeast: 4)
-        let time = BootClock.now
+        let time = FleetRule.waitFromReply.holds ? BootClock.now : begin
         return Posted(
           id: id, epoch: try reply[0].asBytes(), seq: try reply[1].asCount(), time: time,
           isMature: try reply[2].asInteger() == 1, nodes: try reply[3].asPairs())

@@ -2,7 +2,7 @@ import Glibc
 import ResponseStore
 
 /// The names of the series, in the order in which they run.
-let seriesNames = ["kill", "powerloss", "damage", "processes", "purge", "input", "tiers", "users", "index"]
+let seriesNames = ["kill", "powerloss", "damage", "processes", "purge", "input", "tiers", "users", "index", "fleet"]
 
 let series: [String: @Sendable (RunConfiguration) -> Bool] = [
   "kill": { setting in
@@ -33,6 +33,10 @@ let series: [String: @Sendable (RunConfiguration) -> Bool] = [
   },
   "users": { setting in
     UsersSeries(setting: setting, directory: setting.scratch + "/users").run(seconds: setting.isQuick ? 4 : 60)
+  },
+  "fleet": { setting in
+    FleetSeries(setting: setting, directory: setting.scratch + "/fleet").run(
+      seconds: setting.takesRulesOut ? 40 : setting.isQuick ? 6 : 60)
   },
   "index": { setting in IndexSeries(setting: setting, directory: setting.scratch + "/index").run() },
 ]
@@ -144,6 +148,14 @@ func runChild(_ arguments: [String]) -> Never {
     do {
       try UsersSeries.work(
         scenario, directory: next(), seconds: Double(number()) / 1000, seed: UInt64(number()), port: number())
+    } catch {
+      fail("\(error)")
+    }
+  case "fleet":
+    do {
+      let machine = FleetMachine(number: number(), seed: UInt64(number()), port: number(), ledgerPath: next())
+      try machine.run(directory: next(), url: next(), logCount: number())
+      exit(0)
     } catch {
       fail("\(error)")
     }

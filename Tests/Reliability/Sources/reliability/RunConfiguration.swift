@@ -10,6 +10,10 @@ struct RunConfiguration {
   var scratch: String
   /// The path of the library that records the writes of a process, or makes them fail.
   var recorder = ""
+  /// The path of the library that changes the clocks and the boot ID of a process.
+  var machineLibrary = ""
+  /// Whether the series `fleet` takes out each rule of its protocol, and expects to find a purged response.
+  var takesRulesOut = false
   /// The path of the program `urlcache`.
   var tool = ""
   /// The only scenario to run in the series; nil runs all scenarios.

@@ -5,8 +5,9 @@ import ResponseStore
 // `reliability [--quick] [--seed N] [NAME...]` runs the series. They start child processes as `reliability child ...`.
 
 let usage = """
-  Usage: reliability [--quick] [--verbose] [--seed N] [--only SCENARIO] [--recorder FILE] [--tool FILE] [--results FILE]
-                     [kill|powerloss|damage|processes|purge|input|tiers|users|index]...
+  Usage: reliability [--quick] [--verbose] [--seed N] [--only SCENARIO] [--mutations] [--recorder FILE]
+                     [--machine FILE] [--tool FILE] [--results FILE]
+                     [kill|powerloss|damage|processes|purge|input|tiers|users|index|fleet]...
 
   Runs the named series, or all of them. Scripts/reliability builds this program and runs it.
   """
@@ -34,6 +35,11 @@ while let argument = arguments.first {
     guard let path = arguments.first else { fail(usage) }
     setting.recorder = path
     arguments.removeFirst()
+  case "--machine":
+    guard let path = arguments.first else { fail(usage) }
+    setting.machineLibrary = path
+    arguments.removeFirst()
+  case "--mutations": setting.takesRulesOut = true
   case "--tool":
     guard let path = arguments.first else { fail(usage) }
     setting.tool = path

@@ -1,0 +1,134 @@
+import Glibc
+import Synchronization
+
+/// Injects the faults of a scenario until it is over, and undoes each.
+final class FleetInjector: Sendable {
+  private let scenario: FleetScenario
+  private let hosts: [FleetHost]
+  private let redis: FleetRedis
+  private let clocks: FleetClocks
+  private let ledger: FleetLedger
+  private let running = Atomic(0)
+  private let injected = Atomic(0)
+
+  init(
+    _ scenario: FleetScenario, _ hosts: [FleetHost], _ redis: FleetRedis, _ clocks: FleetClocks, _ ledger: FleetLedger
+  ) {
+    self.scenario = scenario
+    self.hosts = hosts
+    self.redis = redis
+    self.clocks = clocks
+    self.ledger = ledger
+  }
+
+  /// The number of faults so far.
+  var count: Int { injected.load(ordering: .relaxed) }
+
+  func start(seed: UInt64) {
+    for thread in 0..<max(2, hosts.count / 2) { spawn(seed &+ UInt64(thread)) { self.injectIntoMachine(&$0) } }
+    if !scenario.redisFaults.isEmpty { spawn(seed &+ 1000) { self.injectIntoRedis(&$0) } }
+  }
+
+  private func spawn(_ seed: UInt64, _ body: @escaping @Sendable (inout SeededRandom) -> Void) {
+    running.add(1, ordering: .relaxed)
+    startThread { [self] in
+      var random = SeededRandom(seed &* 7919)
+      while !ledger.isOver { body(&random) }
+      running.subtract(1, ordering: .releasing)
+    }
+  }
+
+  /// Waits until all faults are undone.
+  func waitUntilDone() {
+    while running.load(ordering: .acquiring) > 0 { usleep(1000) }
+  }
+
+  /// Waits for a random time, or until the scenario is over.
+  private func pause(upTo seconds: Double, _ random: inout SeededRandom) {
+    let end = now() + seconds * Double(random.below(1000)) / 1000
+    while now() < end, !ledger.isOver { usleep(5000) }
+  }
+
+  // MARK: Machines
+
+  private func injectIntoMachine(_ random: inout SeededRandom) {
+    let fault = scenario.machineFaults[random.below(scenario.machineFaults.count)]
+    let host = hosts[random.below(hosts.count)]
+    host.exclusively(fault) { inject(fault, into: host, &random) }
+    pause(upTo: 1, &random)
+  }
+
+  private func inject(_ fault: FleetFault, into host: FleetHost, _ random: inout SeededRandom) {
+    let duration = FleetMachine.lease * scenario.duration
+    injected.add(1, ordering: .relaxed)
+    switch fault {
+    case .kill, .reboot:
+      host.signal(SIGKILL)
+      host.wait(expecting: .signaled(SIGKILL))
+      if fault == .reboot { clocks.reboot(host.number) }
+      pause(upTo: duration / 2, &random)
+      host.start()
+    case .leave:
+      ledger.setLeaving(host.number, true)
+      host.wait(expecting: .exited(0))
+      ledger.setLeaving(host.number, false)
+      pause(upTo: duration / 4, &random)
+      host.start()
+    case .stop:
+      host.signal(SIGSTOP)
+      pause(upTo: duration, &random)
+      host.signal(SIGCONT)
+    case .wallClock:
+      let steps = [-3600.0, -7, -1, 1, 7, 3600]
+      clocks.setWallOffset(steps[random.below(steps.count)], of: host.number)
+      pause(upTo: duration, &random)
+      clocks.setWallOffset(0, of: host.number)
+    case .cut:
+      host.proxy.cut(requests: true, replies: true)
+      pause(upTo: duration, &random)
+      host.proxy.restore()
+    case .losesReplies:
+      host.proxy.cut(requests: false, replies: true)
+      pause(upTo: duration, &random)
+      host.proxy.restore()
+    case .slow:
+      let delay = 1000 * (10 + random.below(1400))
+      let direction = random.below(3)
+      host.proxy.slow(requests: direction == 0 ? 0 : delay, replies: direction == 1 ? 0 : delay)
+      pause(upTo: duration * 2, &random)
+      host.proxy.restore()
+    case .restart, .empty, .oldDump, .suspend, .flush, .deletedKey, .redisClock: break
+    }
+  }
+
+  // MARK: Redis
+
+  private func injectIntoRedis(_ random: inout SeededRandom) {
+    pause(upTo: scenario.redisPause, &random)
+    guard !ledger.isOver else { return }
+    injected.add(1, ordering: .relaxed)
+    let pauseTime = UInt32(random.below(Int(FleetMachine.lease * 2e6)))
+    switch scenario.redisFaults[random.below(scenario.redisFaults.count)] {
+    case .restart: redis.restart(with: .all, pause: pauseTime)
+    case .empty: redis.restart(with: .none, pause: pauseTime)
+    case .oldDump:
+      redis.save(asOld: true)
+      pause(upTo: scenario.redisPause, &random)
+      redis.restart(with: .old, pause: pauseTime / 4)
+    case .suspend:
+      redis.signal(SIGSTOP)
+      usleep(pauseTime)
+      redis.signal(SIGCONT)
+    case .flush: redis.command("FLUSHALL")
+    case .deletedKey:
+      let keys = ["ctl", "log", "acks", "seen", "wait"]
+      redis.command("DEL lmuc:{default}:\(keys[random.below(keys.count)])")
+    case .redisClock:
+      let steps = [-3600.0, -7, 7, 3600]
+      clocks.setWallOffset(steps[random.below(steps.count)], of: hosts.count)
+      pause(upTo: scenario.redisPause, &random)
+      clocks.setWallOffset(0, of: hosts.count)
+    case .kill, .reboot, .leave, .stop, .wallClock, .cut, .losesReplies, .slow: break
+    }
+  }
+}

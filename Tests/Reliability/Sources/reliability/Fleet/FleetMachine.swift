@@ -1,0 +1,142 @@
+import Foundation
+import Glibc
+import LMDBURLCache
+import RedisTier
+
+#if canImport(FoundationNetworking)
+  import FoundationNetworking
+#endif
+
+/// A process that stands for a machine: a cache with its own directory, and tasks that load and purge.
+final class FleetMachine: Sendable {
+  private let number: Int
+  private let seed: UInt64
+  private let port: Int
+  private let ledger: FleetLedger
+  private let start = now()
+
+  init(number: Int, seed: UInt64, port: Int, ledgerPath: String) {
+    self.number = number
+    self.seed = seed
+    self.port = port
+    ledger = FleetLedger(path: ledgerPath)
+  }
+
+  static let lease = 0.8
+
+  static func configuration(logCount: Int) -> RedisTier.Configuration {
+    var configuration = RedisTier.Configuration()
+    configuration.lease = .milliseconds(Int(lease * 1000))
+    configuration.maximumLogCount = logCount
+    configuration.objectConnectionCount = 2
+    configuration.fetchLockLease = .milliseconds(500)
+    configuration.maximumFetchWait = .seconds(1)
+    return configuration
+  }
+
+  /// Works until the scenario is over or the machine is told to leave, and closes the cache.
+  func run(directory: String, url: String, logCount: Int) throws {
+    // A connection that a proxy was just accepting when this process started would never end.
+    for descriptor in CInt(3)..<256 { close(descriptor) }
+    let isDone = DispatchSemaphore(value: 0)
+    do {
+      var options = LMDBURLCache.Options()
+      options.fleet = try RedisTier(
+        url: url, secret: Data(repeating: 7, count: 32), configuration: Self.configuration(logCount: logCount))
+      options.usesProcessCookies = false
+      options.log = { say("log: \($0)") }
+      let cache = try LMDBURLCache(
+        directory: URL(fileURLWithPath: directory), memoryCapacity: 1 << 20, diskCapacity: 16 << 20, options: options)
+      Task.detached { [self] in
+        await withTaskGroup(of: Void.self) { group in
+          for task in 0..<3 { group.addTask { await self.load(cache, task) } }
+          group.addTask { await self.purge(cache) }
+        }
+        isDone.signal()
+      }
+      isDone.wait()
+    }
+    // The cache leaves the fleet when its last reference, which a task may still hold, is released.
+    usleep(200_000)
+  }
+
+  private var isOver: Bool { ledger.isOver || ledger.isLeaving(number) }
+
+  private func pause(_ milliseconds: Int) async {
+    // A task of this process is never cancelled.
+    try? await Task.sleep(for: .milliseconds(milliseconds))
+  }
+
+  // MARK: Requests
+
+  private func load(_ cache: LMDBURLCache, _ task: Int) async {
+    var random = SeededRandom(seed &+ UInt64(number * 100 + task))
+    while !isOver {
+      let key = random.below(FleetContent.keyCount)
+      let request = URLRequest(url: FleetContent.url(key, port: port))
+      let floor = ledger.floor(key)
+      if random.below(4) == 0 {
+        if let found = cache.cachedResponse(for: request) {
+          ledger.add(.hits)
+          check(found.data, found.response, key, floor, "cachedResponse")
+        }
+      } else {
+        do {
+          let result = try await cache.load(request)
+          if result.source != .network { ledger.add(.hits) }
+          check(result.data, result.response, key, floor, "load, \(result.source.rawValue)")
+        } catch {
+          ledger.add(.failures)
+          say("a load failed: \(error)")
+        }
+      }
+      ledger.add(.requests)
+      await pause(random.below(8))
+    }
+  }
+
+  /// Compares a response with the purges that had returned when its request began.
+  private func check(_ body: Data, _ response: URLResponse, _ key: Int, _ floor: FleetLedger.Floor, _ call: String) {
+    guard let version = UInt64(String(decoding: body, as: UTF8.self)),
+      let field = (response as? HTTPURLResponse)?.value(forHTTPHeaderField: "X-Tick"), let tick = UInt64(field)
+    else {
+      ledger.add(.failures)
+      return say("a response is malformed: \(response)")
+    }
+    let isPurged = version < floor.hard
+    guard isPurged || tick < max(floor.hard, floor.soft) else { return }
+    ledger.add(.violations)
+    say(
+      "violation after \(String(format: "%.2f", now() - start)) s: \(call) on machine \(number) returned version "
+        + "\(version) of key \(key), validated at \(tick), after a "
+        + (isPurged ? "hard purge at \(floor.hard)" : "purge at \(max(floor.hard, floor.soft))") + " had returned")
+  }
+
+  // MARK: Purges
+
+  private func purge(_ cache: LMDBURLCache) async {
+    var random = SeededRandom(seed &+ UInt64(number * 100 + 50))
+    while !isOver {
+      await pause(random.below(500))
+      let purge = FleetPurge.random(&random)
+      let isSoft = random.below(3) == 0
+      await ledger.purge(purge.keys, isSoft: isSoft) {
+        let began = now()
+        do {
+          let result = try await cache.purge(purge.scope(port: port), mode: isSoft ? .soft : .hard)
+          ledger.add(.purges)
+          if result?.expiredLeaseCount ?? 0 > 0 { ledger.add(.purgesByWait) }
+          ledger.raise(.longestPurge, to: UInt64((now() - began) * 1000))
+          return true
+        } catch let error as RedisTierError where error.code == .unconfirmed || error.code == .notPosted {
+          // In force on this machine, and perhaps on others: the promise is void.
+          ledger.add(error.code == .unconfirmed ? .unconfirmed : .unposted)
+        } catch {
+          ledger.add(.failures)
+          say("a purge failed: \(error)")
+        }
+        return false
+      }
+    }
+  }
+}

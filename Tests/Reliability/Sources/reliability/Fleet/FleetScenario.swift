@@ -1,0 +1,69 @@
+/// A fault that the series `fleet` injects.
+enum FleetFault: Sendable {
+  // Of a machine:
+  case kill, reboot, leave, stop, wallClock
+  // Of its network to Redis:
+  case cut, losesReplies, slow
+  // Of Redis:
+  case restart, empty, oldDump, suspend, flush, deletedKey, redisClock
+
+  static let machine: [FleetFault] = [.kill, .reboot, .leave, .stop]
+  static let network: [FleetFault] = [.cut, .losesReplies, .slow]
+  static let redis: [FleetFault] = [.restart, .empty, .oldDump, .suspend, .flush, .deletedKey]
+}
+
+/// A scenario of the series `fleet`: the faults that happen while all machines load and purge.
+struct FleetScenario: Sendable {
+  var name: String
+  /// The faults of machines and networks. Several happen at a time.
+  var machineFaults: [FleetFault]
+  /// The faults of Redis, one at a time.
+  var redisFaults: [FleetFault] = []
+  /// The maximum duration of a fault, in leases.
+  var duration = 3.0
+  /// The maximum pause between two faults of Redis, in seconds.
+  var redisPause = 2.0
+  /// The number of purges that Redis keeps.
+  var logCount = 30
+  /// Whether the boot clocks of the machines run at rates that differ by up to 19%.
+  var hasDrift = false
+
+  static let all: [FleetScenario] = [
+    FleetScenario(name: "machines", machineFaults: FleetFault.machine),
+    FleetScenario(name: "network", machineFaults: FleetFault.network, hasDrift: true),
+    // So short that leases often outlast the fault.
+    FleetScenario(
+      name: "trimmed log", machineFaults: [.cut, .slow], duration: 1.5, logCount: 3, hasDrift: true),
+    FleetScenario(
+      name: "redis", machineFaults: [.cut, .slow], redisFaults: FleetFault.redis, duration: 2, redisPause: 1.2),
+    FleetScenario(
+      name: "clocks", machineFaults: [.wallClock, .cut, .stop], redisFaults: [.redisClock], hasDrift: true),
+    FleetScenario(
+      name: "together", machineFaults: FleetFault.machine + FleetFault.network + [.wallClock],
+      redisFaults: FleetFault.redis + [.redisClock], hasDrift: true),
+  ]
+
+  /// The scenario that is likely to show that a rule of the protocol has been taken out.
+  static let mutations: [(rule: String, scenario: String)] = [
+    ("leaseChecked", "network"),
+    ("leaseBeforeLookup", "network"),
+    ("leaseFromSending", "network"),
+    ("removedBeforeAcknowledged", "machines"),
+    ("removedBeforePosition", "machines"),
+    ("leaseEndsBeforeLeaving", "machines"),
+    ("waitHasMargin", "network"),
+    ("waitFromReply", "network"),
+    ("renewedMachineStays", "network"),
+    ("postChecked", "redis"),
+    ("youngEpochWaits", "redis"),
+    ("epochEndsWithServer", "redis"),
+    ("trimmedLogNoticed", "trimmed log"),
+    ("missedPurgesCoverAll", "trimmed log"),
+    ("epochAppliedFromStart", "trimmed log"),
+    ("fetchRevoked", "network"),
+    ("joinsLaterFetchOnly", "network"),
+    ("objectChecked", "network"),
+    ("objectHasEpoch", "redis"),
+    ("taggedBeforeRequest", "network"),
+  ]
+}

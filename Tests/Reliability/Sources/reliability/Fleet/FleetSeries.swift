@@ -1,0 +1,123 @@
+import Glibc
+import Origin
+
+/// Runs a fleet of machines, which are processes with directories of their own, on a Redis server while faults happen.
+///
+/// Every response is compared with the purges that had returned before its request began.
+struct FleetSeries {
+  let setting: RunConfiguration
+  let directory: String
+
+  /// The results of a scenario.
+  private struct Outcome {
+    var isGood: Bool
+    var violationCount: UInt64
+    var seconds: Double
+    var text: String
+  }
+
+  func run(seconds: Double) -> Bool {
+    if setting.takesRulesOut { return runMutations(seconds: seconds) }
+    var isGood = true
+    for scenario in FleetScenario.all where setting.only == nil || setting.only == scenario.name {
+      let outcome = run(scenario, seconds: seconds, withoutRule: nil)
+      setting.report("fleet: \(scenario.name)", outcome.text)
+      isGood = isGood && outcome.isGood
+    }
+    return isGood
+  }
+
+  /// Takes each rule of the protocol out in turn, and expects a purged response.
+  private func runMutations(seconds: Double) -> Bool {
+    var isGood = true
+    for (rule, name) in FleetScenario.mutations where setting.only == nil || setting.only == rule {
+      guard let scenario = FleetScenario.all.first(where: { $0.name == name }) else { fail("no scenario \(name)") }
+      let outcome = run(scenario, seconds: seconds, withoutRule: rule)
+      let isFound = outcome.violationCount > 0
+      isGood = isGood && isFound
+      let time = outcome.seconds.formatted(1)
+      setting.report(
+        "rules: without \(rule)",
+        "scenario \(name), seed \(setting.seed): "
+          + (isFound ? "purged response found after \(time) s: OK" : "NOT FOUND in \(time) s; \(outcome.text)"))
+    }
+    return isGood
+  }
+
+  private func run(_ scenario: FleetScenario, seconds: Double, withoutRule rule: String?) -> Outcome {
+    makeDirectory(directory)
+    defer { removeTree(directory) }
+    let machineCount = setting.isQuick ? 4 : 8
+    let ledgerPath = directory + "/ledger"
+    let ledger = FleetLedger(path: ledgerPath)
+    let clocks = FleetClocks(path: directory + "/clocks", count: machineCount + 1)
+    let replies = FleetOrigin(ledger)
+    let origin: LoopbackOrigin
+    do {
+      origin = try LoopbackOrigin(recordsRequests: false) { replies.reply(to: $0) }
+    } catch {
+      fail("no origin: \(error)")
+    }
+    defer { origin.stop() }
+    let redis = FleetRedis(
+      directory: directory + "/redis",
+      environment: clocks.environment(of: machineCount, library: setting.machineLibrary))
+    defer { redis.kill() }
+    let (seed, port, folder) = (setting.seed, origin.port, directory)
+    let hosts = (0..<machineCount).map { number in
+      if scenario.hasDrift { clocks.setBootRate(number % 2 == 0 ? 915 : 1085, of: number) }
+      var environment = clocks.environment(of: number, library: setting.machineLibrary)
+      if let rule { environment["FLEET_MUTATIONS"] = rule }
+      return FleetHost(number: number, directory: folder, redisPath: redis.socketPath, environment: environment) {
+        [
+          "fleet", "\(number)", "\(seed)", "\(port)", ledgerPath, "\(folder)/store.\(number)", "unix://\($0)",
+          "\(scenario.logCount)",
+        ]
+      }
+    }
+    let injector = FleetInjector(scenario, hosts, redis, clocks, ledger)
+    let start = now()
+    // First some requests and purges without faults.
+    while now() < start + 10, ledger[.purges] < 2 { usleep(10_000) }
+    injector.start(seed: setting.seed)
+    let end = now() + seconds
+    while now() < end, rule == nil || ledger[.violations] == 0 { usleep(10_000) }
+    let taken = now() - start
+    ledger.end()
+    injector.waitUntilDone()
+    for host in hosts { host.wait(expecting: .exited(0)) }
+    return outcome(scenario, ledger, hosts, injector.count, requests: origin.requestCount, seconds: taken)
+  }
+
+  private func outcome(
+    _ scenario: FleetScenario, _ ledger: FleetLedger, _ hosts: [FleetHost], _ faultCount: Int, requests: Int,
+    seconds: Double
+  ) -> Outcome {
+    let violations = hosts.flatMap { $0.lines(withPrefix: "violation ") }
+    for line in violations.prefix(5) { say("fleet: seed \(setting.seed), scenario \(scenario.name): \(line)") }
+    let ends = hosts.flatMap(\.unexpectedEnds)
+    for line in ends { say("fleet: \(line)") }
+    for line in hosts.flatMap({ $0.lines(withPrefix: "a ") }).prefix(10) { say("fleet: \(line)") }
+    if setting.isVerbose {
+      for host in hosts { for line in host.lines(withPrefix: "log") { say("machine \(host.number): \(line)") } }
+    }
+    // A run in which nothing is stored or purged shows nothing.
+    let hasWorked = ledger[.hits] > 0 && ledger[.purges] > 0 && faultCount > 0
+    let isGood = ledger[.violations] == 0 && ends.isEmpty && ledger[.failures] == 0 && hasWorked
+    let text =
+      "\(hosts.count) machines, \(Int(seconds)) s (seed \(setting.seed)), \(faultCount) faults: \(ledger[.requests]) requests, "
+      + "\(ledger[.hits]) without a new response of the origin, \(requests) at the origin; \(ledger[.purges]) purges "
+      + "(\(ledger[.purgesByWait]) waited for leases to end, at most \(ledger[.longestPurge]) ms), \(ledger[.unconfirmed]) "
+      + "unconfirmed, \(ledger[.unposted]) not posted; \(ledger[.violations]) purged responses: "
+      + (isGood ? "OK" : "FAILED, \(ledger[.failures]) errors, \(ends.count) processes ended")
+    return Outcome(isGood: isGood, violationCount: ledger[.violations], seconds: seconds, text: text)
+  }
+}
+
+extension Double {
+  /// The number with some digits behind the point.
+  fileprivate func formatted(_ digits: Int) -> String {
+    let scale = (0..<digits).reduce(1.0) { result, _ in result * 10 }
+    return "\((self * scale).rounded() / scale)"
+  }
+}
