@@ -1,8 +1,8 @@
-/* Preloaded into a process that stands for a machine of its own: changes its clocks and its boot ID.
+/* Preloaded into a process that represents a machine of its own: changes its clocks and its boot ID.
 
    MACHINE_STATE=FILE    a file of 64 bytes per machine, which the process maps and another one may change at any time:
                          the offset of the wall clock in nanoseconds (int64), the rate of the boot clock in thousandths
-                         (int64; 0 stands for 1000), and the number of the boot (int64)
+                         (int64; 0 means 1000), and the number of the boot (int64)
    MACHINE_NUMBER=N      the place in the file, counted from 0 */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -74,7 +74,7 @@ final class FleetLedger: @unchecked Sendable {
 
   // MARK: Purges
 
-  /// What a response to a request that begins now must not be older than.
+  /// The age limits of a response to a request that begins now.
   struct Floor: Sendable {
     /// The tick of the last hard purge: the response was made later.
     var hard: UInt64

@@ -7,7 +7,7 @@ import RedisTier
   import FoundationNetworking
 #endif
 
-/// A process that stands for a machine: a cache with its own directory, and tasks that load and purge.
+/// A process that represents a machine: a cache with its own directory, and tasks that load and purge.
 final class FleetMachine: Sendable {
   private let number: Int
   private let seed: UInt64
