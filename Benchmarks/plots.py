@@ -53,7 +53,7 @@ class Drawing:
         self.title = title
         self.elements = []
         self.text(16, 32, title, size=19, weight="bold")
-        self.text(16, 54, subtitle + "; this library in orange", size=14, color=MUTED)
+        self.text(16, 54, subtitle, size=14, color=MUTED)
 
     def text(self, x, y, text, size=14, color=TEXT, anchor="start", weight="normal"):
         self.elements.append(
@@ -110,7 +110,7 @@ def draw_bars(path, title, subtitle, panels, text, variants=(), is_shared=False)
     Each panel has its own scale unless `is_shared`. With its own scale, a bar that is far longer than others is cut,
     and marked as cut. `panels` has pairs of a heading and of rows (peer, value).
     """
-    drawing = Drawing(title, subtitle)
+    drawing = Drawing(title, subtitle + "; this library in orange")
     bar = 24
     left = 30 + max(text_width(plain(peer), is_own(peer)) for _, rows in panels for peer, _ in rows)
     span = WIDTH - left - 100
@@ -163,7 +163,7 @@ def draw_lines(path, title, subtitle, series):
     counts = sorted({count for _, points in shown for count, _ in points})
     step = tick_step(max(value for _, points in shown for _, value in points))
     top_value = step * math.ceil(max(value for _, points in shown for _, value in points) / step)
-    drawing = Drawing(title, subtitle)
+    drawing = Drawing(title, subtitle + "; this library in orange")
     left, right, top, bottom = 66, 252, 84, 424
 
     def x(count):
@@ -336,6 +336,70 @@ def draw_scale(rows, path):
     draw_bars(path, title, f"{entries_heading(rows[0])}; higher is better",
               panels_of(rows, heading=lambda row: headings[row["measure"]], is_more_better=True), rate_text,
               is_shared=True)
+    return title
+
+
+GROWTH = [
+    ("lookup when full, p50", "lookup"),
+    ("stores when full", "write with a full disk"),
+    ("purge of a tenth, by date: returns", "purge call"),
+    ("open after kill -9, cold", "opening after kill -9"),
+    ("urlcache stats, cold", "urlcache stats"),
+    ("purge of a tenth, by date: deleted", "purge of 10% by date, until deleted"),
+    ("purge of a tenth, by host: deleted", "purge of 10% by host, until deleted"),
+    ("purge of everything: deleted", "purge of everything, until deleted"),
+    ("urlcache verify, cold", "urlcache verify"),
+]
+
+
+def draw_growth(rows, path):
+    """Times of this library on two logarithmic axes: by the number of entries.
+
+    Lines that grow as fast as the number of entries are orange, the others gray.
+    """
+    series = []
+    for measure, label in GROWTH:
+        own = [row for row in rows if row["suite"] == "scale" and row["measure"] == measure
+               and row["peer"] == "ResponseStore" and row["median"] > 0]
+        value = (lambda row: 1e6 / row["median"]) if measure == "stores when full" else (
+            lambda row: row["median"] * microseconds(row))
+        series.append((label, sorted((entry_count(row["scenario"]), value(row)) for row in own)))
+    counts = sorted({count for _, points in series for count, _ in points})
+    series = [(label, points) for label, points in series if len(points) == len(counts)]
+    if len(counts) < 2 or not series:
+        return None
+    title = "What grows with the number of entries"
+    drawing = Drawing(title, "Entries of 1 KB, logarithmic axes; orange grows with the number of entries")
+    left, right, top, bottom = 80, 330, 84, 504
+    low = math.floor(math.log10(min(value for _, points in series for _, value in points)))
+    high = math.ceil(math.log10(max(value for _, points in series for _, value in points)))
+
+    def x(count):
+        return left + (WIDTH - left - right) * math.log10(count / counts[0]) / math.log10(counts[-1] / counts[0])
+
+    def y(value):
+        return bottom - (bottom - top) * (math.log10(value) - low) / (high - low)
+
+    for power in range(low, high + 1):
+        drawing.line(left, y(10 ** power), WIDTH - right, y(10 ** power))
+        drawing.text(left - 10, y(10 ** power) + 5, time_text(10 ** power), color=MUTED, anchor="end")
+    for count in counts:
+        drawing.line(x(count), bottom, x(count), bottom + 6, color=MUTED)
+        drawing.text(x(count), bottom + 24, f"{count:,}", color=MUTED, anchor="middle")
+    drawing.text((left + WIDTH - right) / 2, bottom + 48, "Entries in the store", anchor="middle", color=MUTED)
+    places = label_places([y(points[-1][1]) for _, points in series], gap=21)
+    for index, (label, points) in enumerate(series):
+        # A line of slope 1 multiplies its time by as much as the number of entries.
+        grows = points[-1][1] / points[0][1] > (counts[-1] / counts[0]) ** 0.5
+        stroke = OWN if grows else BASELINE
+        line = " ".join(f"{x(count):.1f},{y(value):.1f}" for count, value in points)
+        drawing.add(f'<polyline points="{line}" fill="none" stroke="{stroke}" stroke-width="2.5"/>')
+        for count, value in points:
+            drawing.add(f'<circle cx="{x(count):.1f}" cy="{y(value):.1f}" r="3.5" fill="{stroke}"/>')
+        end, place = points[-1], places[index]
+        drawing.line(x(end[0]) + 7, y(end[1]), x(counts[-1]) + 22, place, color=stroke)
+        drawing.text(x(counts[-1]) + 27, place + 5, f"{label}, {time_text(end[1])}", color=stroke)
+    drawing.write(path, bottom + 66)
     return title
 
 

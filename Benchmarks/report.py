@@ -6,15 +6,19 @@ Usage: report.py RESULTS.json FOLDER     FOLDER has RESULTS.md and gets results.
 Keeps the results in FOLDER/results.json of suites that this run did not measure.
 """
 
+import glob
 import json
 import os
 import sys
 
 import labels
-from plots import draw_all
+from plots import draw_all, draw_growth
 from targets import targets
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+HERE = os.path.dirname(os.path.abspath(__file__))
+# The chart of the article "Scale".
+GROWTH_CHART = "Sources/LMDBURLCache/LMDBURLCache.docc/Resources/scale-growth.svg"
 OWN = ("ResponseStore", "LMDBURLCache")
 
 
@@ -87,6 +91,13 @@ def main():
     plots = os.path.join(folder, "Plots")
     os.makedirs(plots, exist_ok=True)
     charts = draw_all(results["rows"], plots)
+    scale = os.path.join(HERE, "Scale")
+    if os.path.abspath(folder).startswith(scale):
+        rows = []
+        for name in glob.glob(os.path.join(scale, "**", "results.json"), recursive=True):
+            with open(name, encoding="utf-8") as file:
+                rows += json.load(file)["rows"]
+        draw_growth(rows, os.path.join(HERE, "..", GROWTH_CHART))
     path = os.path.join(folder, "RESULTS.md")
     with open(path, encoding="utf-8") as file:
         before, _, rest = file.read().partition(BEGIN)
