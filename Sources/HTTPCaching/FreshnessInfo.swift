@@ -56,7 +56,8 @@ public struct FreshnessInfo: Sendable, Hashable {
     public static let softPurged = Flags(rawValue: 1 << 17)
     /// The response may have been removed on another machine: every use requires validation, with every policy.
     ///
-    /// A storage sets this on a response that it returns, not on one that it keeps.
+    /// A storage sets this on each response that it returns while the machine has no valid lease. A response that it
+    /// keeps has it after a soft purge at ``FreshnessInfo/suspicionDate``.
     public static let suspect = Flags(rawValue: 1 << 18)
 
     static let neverFresh: Flags = [.stale, .softPurged]
@@ -64,6 +65,11 @@ public struct FreshnessInfo: Sendable, Hashable {
 
   /// The maximum number of seconds: 2^31, about 68 years (RFC 9111, section 1.3).
   public static let maximumSeconds: Double = 2_147_483_648
+
+  /// The date of a soft purge after which every use requires validation: `Date.distantPast`.
+  ///
+  /// Because it is the earliest date, it outweighs other soft purges of a response.
+  public static let suspicionDate = Date.distantPast
 
   /// The time at which the response was received.
   public var responseTime: Date
@@ -118,9 +124,11 @@ public struct FreshnessInfo: Sendable, Hashable {
   ///
   /// `stale-while-revalidate` and `stale-if-error` count from the end of the lifetime. The response stays stale even if
   /// the clock is set back. Of several soft purges, the earliest counts, regardless of their order.
+  ///
+  /// A soft purge at ``suspicionDate`` also ends these windows: the response may have been removed on another machine.
   public func softPurged(at date: Date) -> FreshnessInfo {
     var info = self
-    info.flags.insert(.softPurged)
+    info.flags.insert(date <= Self.suspicionDate ? [.softPurged, .suspect] : .softPurged)
     info.lifetime = min(lifetime, currentAge(at: date))
     return info
   }

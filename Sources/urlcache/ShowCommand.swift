@@ -135,7 +135,7 @@ private struct VariantDetails {
       (.noCache, "no-cache"), (.mustRevalidate, "must-revalidate"), (.proxyRevalidate, "proxy-revalidate"),
       (.immutable, "immutable"), (.noTransform, "no-transform"), (.incomplete, "incomplete"),
       (.sharedMode, "stored by a shared cache"), (.authorized, "request with credentials"), (.stale, "outdated"),
-      (.softPurged, "soft-purged"),
+      (.softPurged, "soft-purged"), (.suspect, "suspect"),
       (.dateAssumed, "no Date field"), (.hasGroups, "cache groups"), (.decoded, "content decoded"),
     ]
     return names.filter { freshness.flags.contains($0.0) }.map(\.1)

@@ -53,7 +53,10 @@ extension LMDBURLCache {
       return nil
     }
     let cache = Unretained(self)
-    return core.lookup(key, url: url) { vary in cache.use { $0.matches(vary, request, parts: parts) } }
+    let found = core.lookup(key, url: url) { vary in cache.use { $0.matches(vary, request, parts: parts) } }
+    // The caller would use a suspect response without a validation.
+    guard let found, !found.record.freshness.flags.contains(.suspect) else { return nil }
+    return found
   }
 
   /// Creates the entry of a response that a caller stores with `storeCachedResponse(_:for:)`.

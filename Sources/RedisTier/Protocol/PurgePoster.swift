@@ -101,7 +101,7 @@ final class PurgePoster: Sendable {
         let reply = try FleetScripts.post.run(
           keys: settings.controlKeys,
           settings.controlArguments(run: current.run) + [
-            Array(id.text.utf8), [UInt8(ascii: removal.isSoft ? "1" : "0")], scope.encodedBytes,
+            Array(id.text.utf8), [UInt8(ascii: removal.effect == .remove ? "0" : "1")], scope.encodedBytes,
             Array(String(settings.configuration.maximumLogCount).utf8),
           ], on: current.connection
         ).asElements(atLeast: 4)
@@ -116,7 +116,7 @@ final class PurgePoster: Sendable {
         case .otherFleetSettings, .accessDenied, .badReply: throw error
         default:
           guard BootClock.now < deadline else {
-            throw RedisTierError(.notPosted, "a purge is in force on this machine only, because \(error.reason)")
+            throw RedisTierError(.notPosted, "a purge could not be posted, because \(error.reason)")
           }
           if !wasIdle { usleep(50_000) }
         }

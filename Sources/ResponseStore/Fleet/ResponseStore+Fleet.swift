@@ -1,3 +1,4 @@
+import FoundationEssentials
 import LMDB
 
 /// The store as part of a fleet of machines.
@@ -31,21 +32,44 @@ extension ResponseStore {
   /// - Returns: The sequence number of the last removal; nil if they are not durable. Then some may be in force.
   package func removeDurably(_ removals: [FleetRemoval]) -> UInt64? {
     let now = context.options.clock()
-    return remover.remove(removals.map { ($0.scope, $0.isSoft ? .soft(at: now) : .hard) })
+    return remover.remove(removals.map { ($0.scope, $0.effect.mode(at: now)) })
   }
 }
 
 /// A removal of another machine.
 package struct FleetRemoval: Sendable, Hashable {
+  /// The effect on the responses that a removal covers.
+  package enum Effect: Sendable, Hashable {
+    /// They are removed.
+    case remove
+    /// They become stale.
+    case makeStale
+    /// They may have been removed on another machine: every use requires validation, and no stale window counts.
+    case suspect
+
+    fileprivate func mode(at now: Date) -> RemovalMode {
+      switch self {
+      case .remove: .hard
+      case .makeStale: .soft(at: now)
+      case .suspect: .suspect
+      }
+    }
+  }
+
   /// The responses that it covers.
   package var scope: RemovalScope
-  /// Whether the responses become stale instead of being removed.
-  package var isSoft: Bool
+  /// The effect on them.
+  package var effect: Effect
 
   /// Creates a removal.
-  package init(_ scope: RemovalScope, isSoft: Bool = false) {
+  package init(_ scope: RemovalScope, effect: Effect = .remove) {
     self.scope = scope
-    self.isSoft = isSoft
+    self.effect = effect
+  }
+
+  /// Creates a removal of the fleet's log.
+  package init(_ scope: RemovalScope, isSoft: Bool) {
+    self.init(scope, effect: isSoft ? .makeStale : .remove)
   }
 }
 

@@ -1,4 +1,5 @@
 public import FoundationEssentials
+import HTTPCaching
 
 /// The effect of a removal on the responses that it covers.
 enum RemovalMode: Sendable, Hashable {
@@ -6,6 +7,9 @@ enum RemovalMode: Sendable, Hashable {
   case hard
   /// Makes them stale from this time on, and keeps them.
   case soft(at: Date)
+
+  /// Keeps them, and makes every use require validation, without stale windows.
+  static let suspect = RemovalMode.soft(at: FreshnessInfo.suspicionDate)
 
   /// The time of a soft removal; nil for a hard one.
   var softTime: Date? {
