@@ -46,7 +46,7 @@ let package = Package(
       swiftSettings: settings),
     .executableTarget(
       name: "urlcache",
-      dependencies: ["LMDBURLCache", "CachingClient", "ResponseStore", "HTTPCaching", "LoopbackOrigin"],
+      dependencies: ["LMDBURLCache", "RedisTier", "CachingClient", "ResponseStore", "HTTPCaching", "LoopbackOrigin"],
       swiftSettings: settings),
     // An HTTP/1.1 origin on loopback for the demo and the tests. It can send any malformed response, which no
     // ready-made server does.
@@ -76,7 +76,7 @@ let package = Package(
     .testTarget(
       name: "RedisTierTests",
       dependencies: [
-        "RedisTier", "LMDBURLCache", "CachingClient", "HTTPCaching", "ResponseStore", "LoopbackOrigin",
+        "RedisTier", "LMDBURLCache", "CachingClient", "HTTPCaching", "ResponseStore", "LoopbackOrigin", "urlcache",
       ],
       swiftSettings: settings),
     .testTarget(

@@ -18,7 +18,7 @@ package struct FetchPlan<Entry: StoredResponseMetadata & Sendable>: Sendable {
   /// Whether `entry` may be served if the origin fails.
   var staleOnError: StaleOnError?
   /// The rule that requires the origin.
-  let rule: Rule
+  var rule: Rule
   /// The reason for the request in Cache-Status.
   let forward: CacheStatus.Forward
   /// An object to retain until the response is stored or dropped.

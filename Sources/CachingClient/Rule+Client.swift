@@ -22,6 +22,8 @@ extension Rule {
     "unseen-credentials", "9111 3.5", "the transport sent credentials that the request does not show")
   /// The response comes from the fetch of an identical request.
   public static let collapsed = Rule("collapsed", "9111 4", "an identical request was in flight")
+  /// Another machine of the fleet has fetched the response and shared it.
+  public static let fleet = Rule("fleet", "9111 4", "another machine of the fleet has fetched it")
   /// The request's Host field, which is not part of the cache key, names another host than the URL.
   public static let otherHost = Rule("other-host", "9110 7.2", "the Host field names another host than the URL")
   /// The request has content, which is not part of the cache key.

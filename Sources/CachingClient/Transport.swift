@@ -90,6 +90,9 @@ public struct IncomingResponse: Sendable {
   /// or shared, and if the method is safe, it does not change stored responses.
   public var usedUnseenCredentials = false
 
+  /// Whether another machine of the fleet has fetched the response, so that the origin was not asked.
+  package var isFromFleet = false
+
   /// Creates a response.
   public init(head: ResponseHead, body: ResponseBody, isContentDecoded: Bool = false) {
     self.head = head

@@ -26,7 +26,7 @@ struct FleetSettings: Sendable {
       throw invalid("the lease is not from 200 ms to 1 hour")
     }
     let name = configuration.fleetName
-    guard (1...64).contains(name.utf8.count), name.utf8.allSatisfy(Self.isNameByte) else {
+    guard Self.isFleetName(name) else {
       throw invalid("the fleet's name is not made of 1 to 64 letters, digits, '-', '_' and '.'")
     }
     guard configuration.objectConnectionCount >= 1, configuration.maximumSharedBodyByteCount >= 0,
@@ -34,14 +34,45 @@ struct FleetSettings: Sendable {
       configuration.commandTimeout > .zero, configuration.lookupTimeout > .zero,
       configuration.fetchLockLease > .zero, configuration.maximumSharedLifetime >= .seconds(1)
     else { throw invalid("a limit or a time is zero or negative") }
+    guard server.user == nil || server.password != nil || configuration.password != nil else {
+      throw invalid("the Redis URL has a user without a password")
+    }
     self.configuration = configuration
-    keyPrefix = "lmuc:{\(name)}:"
+    keyPrefix = Self.keyPrefix(fleetName: name)
     let milliseconds = UInt64(configuration.lease / .milliseconds(1))
     lease = milliseconds * 1_000_000
-    wait = FleetRule.waitHasMargin.holds ? lease / 4 * 5 + 250_000_000 : lease
+    wait = Self.wait(lease: lease)
     hashSecret = Self.expand(secret)
     let tag = Self.digest(Array("lease".utf8), secret: hashSecret).low
     epochSuffix = "@\(milliseconds)-\(Self.hexadecimal(tag).suffix(8))"
+  }
+
+  /// The settings of a fleet for a program that is not a machine of it, as the fleet's epoch tells them.
+  ///
+  /// They name no shared responses, because the secret is not known.
+  init(_ fleet: FleetAddress, epoch: [UInt8]) throws(RedisTierError) {
+    guard let at = epoch.lastIndex(of: UInt8(ascii: "@")), let dash = epoch[at...].firstIndex(of: UInt8(ascii: "-")),
+      let milliseconds = UInt64(String(decoding: epoch[(at + 1)..<dash], as: UTF8.self)),
+      (1...3_600_000).contains(milliseconds)
+    else { throw RedisTierError(.badReply, "the epoch of the fleet is malformed") }
+    server = fleet.server
+    configuration = fleet.configuration
+    keyPrefix = Self.keyPrefix(fleetName: fleet.configuration.fleetName)
+    lease = milliseconds * 1_000_000
+    wait = Self.wait(lease: lease)
+    hashSecret = Self.expand([])
+    epochSuffix = String(decoding: epoch[at...], as: UTF8.self)
+  }
+
+  private static func wait(lease: UInt64) -> UInt64 {
+    FleetRule.waitHasMargin.holds ? lease / 4 * 5 + 250_000_000 : lease
+  }
+
+  static func keyPrefix(fleetName: String) -> String { "lmuc:{\(fleetName)}:" }
+
+  /// Whether a text can be the name of a fleet.
+  static func isFleetName(_ name: String) -> Bool {
+    (1...64).contains(name.utf8.count) && name.utf8.allSatisfy(isNameByte)
   }
 
   private static func isNameByte(_ byte: UInt8) -> Bool {

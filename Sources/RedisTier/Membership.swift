@@ -44,6 +44,7 @@ final class Membership: FleetMembership {
 
   func start(_ node: FleetNode) {
     log.withLock { $0 = node.log }
+    counters.use(node.activity)
     let made = Follower(settings: settings, file: file, node: node, counters: counters)
     follower.withLock { $0 = made }
     if !made.start() { node.log("LMDBURLCache: The fleet cannot be followed: the process has no thread left") }
@@ -53,7 +54,15 @@ final class Membership: FleetMembership {
 
   func purge(_ scopes: [RemovalScope], isSoft: Bool, timeout: Duration?) throws -> FleetPurgeResult {
     var result = FleetPurgeResult(confirmedCount: 0, expiredLeaseCount: 0)
-    for scope in scopes { result = try poster.purge(FleetRemoval(scope, isSoft: isSoft), timeout: timeout) }
+    for scope in scopes {
+      do throws(RedisTierError) {
+        result = try poster.purge(FleetRemoval(scope, isSoft: isSoft), timeout: timeout)
+      } catch {
+        if error.code == .unconfirmed { counters.count(.postedPurges) }
+        throw error
+      }
+      counters.count(.postedPurges)
+    }
     return result
   }
 
@@ -109,6 +118,7 @@ final class Membership: FleetMembership {
   }
 
   private func notePosted() {
+    counters.count(.postedPurges)
     unposted.update { state in
       if !state.scopes.isEmpty { state.scopes.removeFirst() }
       state.postedCount = state.addedCount - state.scopes.count

@@ -47,9 +47,16 @@ extension RedisTier {
     /// A purge by date covers this much more time. A machine whose clock differs by more removes everything instead.
     public var clockTolerance: Duration = .seconds(5)
 
+    /// The action of a machine on its stored responses when purges may be unknown to it; ``LostLogAction/validate`` by
+    /// default.
+    ///
+    /// That is so if its lease had ended when Redis lost data or was restarted, or if it missed more than
+    /// ``maximumLogCount`` purges, and when a directory joins the fleet.
+    public var onLostLog = LostLogAction.validate
+
     /// The number of purges that Redis keeps; 20,000 by default, which take 2 to 13 MB.
     ///
-    /// A machine that missed more than these removes everything when it returns.
+    /// A machine that missed more than these distrusts everything that it has stored when it returns (``onLostLog``).
     public var maximumLogCount = 20_000
 
     /// The partitions whose responses are shared; only the empty one by default.
@@ -57,5 +64,15 @@ extension RedisTier {
 
     /// Creates the default settings.
     public init() {}
+  }
+
+  /// The action of a machine on its stored responses when purges may be unknown to it.
+  public enum LostLogAction: Sendable, Hashable, CaseIterable {
+    /// Each response is validated at the origin before its next use. No stale window counts for it.
+    ///
+    /// A purged response that the origin still confirms is used again, as after a soft purge.
+    case validate
+    /// All responses are removed.
+    case remove
   }
 }

@@ -33,6 +33,7 @@ struct ActivityReport {
       "purges": .number(counts.purges),
       "opens": .number(counts.opens),
       "failures": .number(counts.failures),
+      "fleet": counts.fleet.isUsed ? FleetReport(counts: counts.fleet).json : .null,
       "hitSeconds": Self.json(counts.hitLatency),
       "fetchSeconds": Self.json(counts.fetchLatency),
     ]
@@ -70,6 +71,7 @@ struct ActivityReport {
       let texts = refusals.map { "\(Format.visible($0.key)) \(Format.count($0.value))" }
       rows.append(["Not stored", texts.joined(separator: ", ")])
     }
+    if counts.fleet.isUsed { rows += FleetReport(counts: counts.fleet).rows }
     return rows
   }
 

@@ -45,6 +45,11 @@ enum Format {
     value < 9.95 ? String(format: "%.1f", value) : String(format: "%.0f", value)
   }
 
+  /// Formats like `8.2 s`, from a minute on like ``duration(_:)``.
+  static func seconds(_ seconds: Double) -> String {
+    seconds < 59.95 ? String(format: "%.1f s", max(seconds, 0)) : duration(seconds)
+  }
+
   /// Formats like `12 s`, `5 min`, `3 h 20 min`, `2 d 4 h`, `68 y`.
   static func duration(_ seconds: Double) -> String {
     guard seconds.isFinite else { return "?" }

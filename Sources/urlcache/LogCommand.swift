@@ -11,7 +11,7 @@ enum LogCommand: Command {
       With --follow, prints the requests through the cache in DIR as they end, until it is interrupted: the time, the
       outcome, the status, the size of the body, the duration until the head was available, the rule that decided, and
       the method and URL. URLs include their queries, which may contain secrets. The size of a body from the origin is
-      known only if it arrived with its head.
+      known only if it arrived with its head. The rule 'fleet' means that another machine has shared the response.
 
       Requests are recorded only while a process watches, and for three seconds afterwards. Without --follow, prints the
       recorded requests that are left from the last time. At most 10,000 requests per second and process are recorded.

@@ -8,6 +8,7 @@ enum PurgeCommand: Command {
     usage: [
       "DIR --since WHEN [--soft]", "DIR --host HOST [--soft]", "DIR --prefix URL [--soft]",
       "DIR --group NAME --origin URL [--soft]", "DIR --all [--soft]",
+      "--fleet URL [--name NAME] (--since | --host | --prefix | --group | --all) ... [--soft]",
     ],
     discussion: """
       Removes the selected responses from the cache in DIR, and prints how many were removed. When the command returns,
@@ -19,11 +20,16 @@ enum PurgeCommand: Command {
       validated before they are served, with one conditional request each. Those with stale-while-revalidate or
       stale-if-error may be served as these permit, counted from the purge.
 
+      With --fleet, the purge holds on all machines of the fleet whose Redis is at URL when the command returns. It waits
+      until each machine has confirmed it, or its lease has ended, and prints how many have. A directory of a fleet is
+      purged on its own machine only. URL is \(FleetAccess.urlForms).
+      \(FleetAccess.passwordText)
+
       WHEN is \(TimeArgument.forms).
       Dates and times are ISO 8601; without a zone ('Z', '+01:00') they are local time. A time without a date is
       today's. A duration is a number with s, m, h, d or w, and means that long ago.
       """,
-    operandName: "the directory", operandCount: 1...1,
+    operandName: "the directory", operandCount: 0...1,
     options: [
       Option(name: "since", placeholder: "WHEN", help: "Responses stored after this time, but not at this time."),
       Option(
@@ -41,14 +47,28 @@ enum PurgeCommand: Command {
       Option(
         name: "dry-run",
         help: "Changes nothing: prints how many responses would be removed or stale, their size, and the\nfirst URLs."),
-      Option(name: "json", help: "Prints a JSON object."),
+      Option(name: "fleet", placeholder: "URL", help: "Purges on all machines of a fleet, instead of a directory."),
+    ] + FleetAccess.options + [
+      Option(name: "json", help: "Prints a JSON object.")
     ],
     success: "done, also if no response was selected",
-    failure: "there is no cache in DIR, or it cannot be used")
+    failure:
+      "there is no cache in DIR, or it cannot be used; with --fleet, the purge was not posted, or not\n     confirmed in time"
+  )
 
   static func run(_ arguments: Arguments) async throws -> ExitCode {
+    guard arguments.has("fleet") || !arguments.operands.isEmpty else {
+      throw UsageError("the directory, or --fleet, is missing")
+    }
     let (scope, words) = try scope(arguments)
     let mode: PurgeMode = arguments.has("soft") ? .soft : .hard
+    if arguments.has("fleet") {
+      try FleetPurge.run(scope, mode, words, arguments)
+      return .success
+    }
+    for option in FleetAccess.options where arguments.has(option.name) {
+      throw UsageError("--\(option.name) needs --fleet")
+    }
     let url = URL(fileURLWithPath: arguments.operands[0])
     if arguments.has("dry-run") {
       let directory = try CacheDirectory(existingAt: url)
@@ -67,6 +87,7 @@ enum PurgeCommand: Command {
       }
     }
     try report(removed, mode, words, asJSON: arguments.has("json"))
+    FleetPurge.warnIfLocal(url)
     return .success
   }
 

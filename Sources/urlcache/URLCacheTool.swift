@@ -10,8 +10,9 @@ enum URLCacheTool {
     [
       GetCommand.self, ListCommand.self, ShowCommand.self, CatCommand.self, ExplainCommand.self, StatsCommand.self,
       LogCommand.self, TopCommand.self,
-      PurgeCommand.self, PurgesCommand.self, WarmCommand.self, ExportCommand.self, VerifyCommand.self, DemoCommand.self,
-      DemoReaderCommand.self, GenerateCommand.self,
+      PurgeCommand.self, PurgesCommand.self, FleetCommand.self, WarmCommand.self, ExportCommand.self,
+      VerifyCommand.self, DemoCommand.self,
+      DemoReaderCommand.self, FleetMachineCommand.self, GenerateCommand.self,
     ]
   }
 

@@ -1,5 +1,6 @@
 import CachingClient
 import Foundation
+import FoundationNetworking
 import LoopbackOrigin
 import Testing
 
@@ -50,22 +51,57 @@ struct FailureTests {
     #expect(try await other.get(url) != before)
   }
 
-  @Test("A machine whose lease has ended when Redis lost its data removes everything")
-  func lostWhileCutOff() async throws {
-    let fleet = try FleetFixture { $0.maximumSharedBodyByteCount = 0 }
+  @Test(
+    "A machine whose lease has ended when Redis lost its data validates everything before it uses it, or removes it",
+    arguments: RedisTier.LostLogAction.allCases)
+  func lostWhileCutOff(_ action: RedisTier.LostLogAction) async throws {
+    let isFailing = SharedSwitch()
+    let fleet = try FleetFixture {
+      $0.maximumSharedBodyByteCount = 0
+      $0.onLostLog = action
+    } handler: { request in
+      if isFailing.isOn { return Reply(503, [], "failed") }
+      let fields = [
+        ("Cache-Control", "max-age=600, stale-while-revalidate=600, stale-if-error=600"), ("ETag", "\"1\""),
+      ]
+      return request["If-None-Match"] == nil ? Reply(200, fields, "\(request.number)") : Reply(304, fields)
+    }
     let url = fleet.origin.url("/a")
     let one = try await fleet.machine("1")
-    _ = try await one.get(url)
+    #expect(try await one.get(url) == "0")
+    _ = try await one.get(fleet.origin.url("/b"))
     fleet.redis.kill()
     await wait { !one.hasLease }
     #expect(one.cache.isCached(url))
     try fleet.redis.start()
     await wait { one.hasLease }
-    #expect(!one.cache.isCached(url))
-    #expect(one.lines.all.contains { $0.contains("everything was removed") })
+    guard action == .validate else {
+      #expect(!one.cache.isCached(url))
+      return #expect(one.lines.all.contains { $0.contains("everything stored was removed") })
+    }
+    #expect(one.lines.all.contains { $0.contains("is validated before it is used") })
+    #expect(one.cache.isCached(url))
+    #expect(one.cache.cachedResponse(for: URLRequest(url: url)) == nil)
+    // No policy and no stale window permits it, also after the store has marked it and memory was emptied.
+    isFailing.set(true)
+    #expect(try await one.get(url) == "failed")
+    isFailing.set(false)
+    #expect(try await one.get(url) == "0")
+    #expect(fleet.origin.requests.last?["If-None-Match"] == "\"1\"")
+    // After the validation it is used again.
+    let count = fleet.origin.requestCount
+    #expect(try await one.get(url) == "0")
+    #expect(fleet.origin.requestCount == count)
+    // The other one is suspect on disk, too, and in another process.
+    one.cache.flush()
+    await wait { one.cache.statistics.disk?.pendingRemovalCount == 0 }
+    let second = try await fleet.machine("1")
+    _ = try await second.get(fleet.origin.url("/b"))
+    #expect(fleet.origin.requestCount == count + 1)
+    #expect(fleet.origin.requests.last?["If-None-Match"] == "\"1\"")
   }
 
-  @Test("A machine that missed more purges than Redis keeps removes everything")
+  @Test("A machine that missed more purges than Redis keeps validates everything before it uses it")
   func trimmed() async throws {
     let fleet = try FleetFixture {
       $0.maximumSharedBodyByteCount = 0
@@ -79,7 +115,10 @@ struct FailureTests {
     other = nil
     for _ in 0..<4 { try await one.cache.purge(.host("example.com")) }
     let returned = try await fleet.machine("2")
-    #expect(!returned.cache.isCached(url))
+    #expect(returned.cache.isCached(url))
+    #expect(returned.cache.cachedResponse(for: URLRequest(url: url)) == nil)
+    _ = try await returned.get(url)
+    #expect(fleet.origin.requests.last?["If-None-Match"] != nil)
     // The machine that missed nothing keeps its responses.
     _ = try await one.get(url)
     try await returned.cache.purge(.host("example.com"))

@@ -83,7 +83,7 @@ struct CommandLineTests {
   @Test(
     "Each command prints the same manual with --help and with the help command",
     arguments: [
-      "get", "list", "show", "cat", "explain", "stats", "purge", "purges", "warm", "export", "verify", "demo",
+      "get", "list", "show", "cat", "explain", "stats", "purge", "purges", "fleet", "warm", "export", "verify", "demo",
     ])
   func manuals(command: String) throws {
     let tool = try Tool()

@@ -49,15 +49,18 @@ package struct FleetNode: Sendable {
   package var remove: @Sendable (_ removals: [FleetRemoval]) -> Bool
   /// Receives one line per kind of error.
   package var log: @Sendable (String) -> Void
+  /// The counters of the cache's directory.
+  package var activity: ActivityReference
 
   /// Creates a node.
   package init(
     storeID: @escaping @Sendable () -> UInt64?, remove: @escaping @Sendable ([FleetRemoval]) -> Bool,
-    log: @escaping @Sendable (String) -> Void
+    log: @escaping @Sendable (String) -> Void, activity: ActivityReference
   ) {
     self.storeID = storeID
     self.remove = remove
     self.log = log
+    self.activity = activity
   }
 }
 

@@ -79,7 +79,7 @@ extension LMDBURLCache {
 
 extension PurgeScope {
   /// The store's scope for this purge; nil for a URL that cannot be cached.
-  var removalScope: RemovalScope? {
+  package var removalScope: RemovalScope? {
     switch self {
     case .all: .everything
     case .since(let date): .since(date)

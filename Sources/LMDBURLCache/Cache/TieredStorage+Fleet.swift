@@ -24,7 +24,7 @@ extension TieredStorage {
     fleet?.start(
       FleetNode(
         storeID: { [weak self] in self?.storeID },
-        remove: { [weak self] in self?.applyRemovals($0) ?? false }, log: options.log))
+        remove: { [weak self] in self?.applyRemovals($0) ?? false }, log: options.log, activity: activity))
   }
 
   private var storeID: UInt64? {

@@ -116,6 +116,11 @@ public final class CacheDirectory: Sendable {
   /// Costs a `stat`. If false, release this object: until then, no cache can replace a failed store.
   public var isInPlace: Bool { store.isInPlace }
 
+  /// Whether a directory belongs to a fleet of machines. A purge of the directory does not reach the others.
+  package static func isInFleet(_ directory: URL) -> Bool {
+    FileManager.default.fileExists(atPath: directory.appendingPathComponent(ResponseStore.fleetFileName).path)
+  }
+
   /// Begins to record the requests of all processes; nil if the directory has no counters or no space for the events.
   package func watchEvents() -> EventWatch? { store.watchEvents() }
 

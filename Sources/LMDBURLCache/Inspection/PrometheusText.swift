@@ -106,12 +106,36 @@ extension PrometheusText {
     counter("urlcache_purges", "Removals and purges on request.", counts.purges)
     counter("urlcache_opens", "Times that the store was opened.", counts.opens)
     counter("urlcache_store_failures", "Times that the store failed in a process.", counts.failures)
+    if counts.fleet.isUsed { add(counts.fleet) }
     histogram(
       "urlcache_hit_duration_seconds", "Durations of hits; one in 64 of a thread is measured.", counts.hitLatency,
       exponents: 8...30)
     histogram(
       "urlcache_fetch_duration_seconds", "Durations of requests that waited for the origin, until the head.",
       counts.fetchLatency, exponents: 17...36)
+  }
+
+  private mutating func add(_ counts: FleetActivity) {
+    counter("urlcache_fleet_lookups", "Lookups of shared responses in Redis.", counts.lookups)
+    counter(
+      "urlcache_fleet_requests", "Requests that asked the fleet, by result.", by: "result",
+      [("hit", counts.sharedHits), ("miss", counts.sharedMisses), ("failed", counts.failedLookups)])
+    counter("urlcache_fleet_waits", "Requests that waited for the fetch of another machine.", counts.fetchWaits)
+    counter("urlcache_fleet_stores", "Responses shared with the fleet.", counts.sharedStores)
+    counter(
+      "urlcache_fleet_refused_responses", "Shared responses that were corrupt, foreign or purged.",
+      counts.refusedObjects)
+    counter(
+      "urlcache_fleet_purges", "Purges of the fleet, by direction.", by: "direction",
+      [("posted", counts.postedPurges), ("received", counts.receivedPurges)])
+    counter("urlcache_fleet_lease_renewals", "Renewals of the machine's lease.", counts.leaseRenewals)
+    gauge(
+      "urlcache_fleet_cut_off_seconds", "Time without a valid lease, up to the last renewal.",
+      Double(counts.cutOffMilliseconds) / 1000)
+    counter("urlcache_fleet_reconnects", "Times that following the purges failed.", counts.reconnects)
+    counter(
+      "urlcache_fleet_lost_logs", "Times that everything stored was distrusted, as purges may have been unknown.",
+      counts.lostLogs)
   }
 
   /// Adds the contents of a store.

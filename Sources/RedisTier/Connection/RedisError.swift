@@ -28,6 +28,8 @@ public struct RedisTierError: Error, Sendable, Hashable, CustomStringConvertible
     case notPosted
     /// A purge was posted, and some machines may not obey it yet.
     case unconfirmed
+    /// Redis knows no fleet of this name.
+    case unknownFleet
   }
 
   /// The kind of failure.
@@ -56,7 +58,8 @@ public struct RedisTierError: Error, Sendable, Hashable, CustomStringConvertible
     case .otherFleetSettings: "Use the lease and the secret of the other machines, or another fleet name"
     case .unusableDirectory:
       "Open the directory with its own fleet, or remove LMDBURLCache.fleet while no process uses it"
-    case .notPosted: "Purge again when Redis can be reached"
+    case .notPosted: "At most this machine obeys it; purge again when Redis can be reached"
+    case .unknownFleet: "Check the address and the fleet's name, and whether a machine is running"
     case .unconfirmed: "Each machine obeys at the latest when its lease ends; purge again to be sure"
     }
   }

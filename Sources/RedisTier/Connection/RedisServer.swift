@@ -9,7 +9,8 @@ struct RedisServer: Sendable, Hashable {
   var user: String?
   var password: String?
 
-  /// Parses `redis://[[user]:password@]host[:port]` or `unix://[[user]:password@]/path`.
+  /// Parses `redis://[[user]:password@]host[:port]` or `unix://[[user]:password@]/path`. The password can be left out
+  /// together with its colon.
   init(url text: String) throws(RedisTierError) {
     func invalid(_ reason: String) -> RedisTierError { RedisTierError(.invalidConfiguration, reason) }
     guard let separator = text.firstRange(of: "://") else { throw invalid("the Redis URL has no scheme") }
@@ -21,11 +22,11 @@ struct RedisServer: Sendable, Hashable {
     {
       let login = rest[..<at].split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
       let parts = login.map { Self.decodingPercents($0) }
-      guard !parts.contains(nil), parts.count == 2 else {
+      guard !parts.contains(nil), parts.count == 2 || parts[0]?.isEmpty == false else {
         throw invalid("the Redis URL has a malformed user or password")
       }
       user = parts[0].flatMap { $0.isEmpty ? nil : $0 }
-      password = parts[1]
+      password = parts.count == 2 ? parts[1] : nil
       rest = rest[rest.index(after: at)...]
     }
     switch scheme {

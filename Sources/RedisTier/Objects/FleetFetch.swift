@@ -25,15 +25,15 @@ struct FleetFetch: Sendable {
       switch await objects.look(shared, at: position) {
       case .object(let object, let age):
         if age < object.lifetime {
-          counters.sharedHits.add(1, ordering: .relaxed)
+          counters.count(.sharedHits)
           return response(object, age: age)
         }
         return try await validate(object)
       case .fetch(let lock):
-        counters.sharedMisses.add(1, ordering: .relaxed)
+        counters.count(.sharedMisses)
         return try await fetch(holding: lock)
       case .wait:
-        if isFirst { counters.fetchWaits.add(1, ordering: .relaxed) }
+        if isFirst { counters.count(.fetchWaits) }
         isFirst = false
         guard ContinuousClock.now < deadline else { return try await fetch(holding: nil) }
         try await Task.sleep(for: pause)
@@ -50,12 +50,16 @@ struct FleetFetch: Sendable {
   private func response(_ object: SharedObject, age: Double) -> IncomingResponse {
     var fields = object.fields
     fields.set("Age", String(Int(max(0, min(age, FreshnessInfo.maximumSeconds)))))
+    var response: IncomingResponse
     if let tags = request.head.fields["If-None-Match"], let tag = object.fields["ETag"], tags == tag {
-      return IncomingResponse(head: ResponseHead(status: 304, fields: fields), body: .empty)
+      response = IncomingResponse(head: ResponseHead(status: 304, fields: fields), body: .empty)
+    } else {
+      response = IncomingResponse(
+        head: ResponseHead(status: object.status, fields: fields), body: ResponseBody(object.body),
+        isContentDecoded: object.isDecoded)
     }
-    return IncomingResponse(
-      head: ResponseHead(status: object.status, fields: fields), body: ResponseBody(object.body),
-      isContentDecoded: object.isDecoded)
+    response.isFromFleet = true
+    return response
   }
 
   /// Validates a stale object at the origin. A 304 extends the shared copy.

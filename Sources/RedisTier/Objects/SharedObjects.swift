@@ -47,6 +47,7 @@ final class SharedObjects: Sendable {
   /// - Parameter position: The machine's position in the log of purges, read after the check of the lease.
   func look(_ request: SharedRequest, at position: FleetFile.Position) async -> Lookup {
     var key = request.key.bytes
+    counters.count(.sharedLookups)
     // The marker of a URL whose responses vary, then the variant.
     for isVariant in [false, true] {
       let token = Array(RandomID().text.utf8)
@@ -60,7 +61,7 @@ final class SharedObjects: Sendable {
       }
       // A reply of another type is as good as none.
       guard let reply, let state = try? reply[0].asText(), let values = try? reply[1].asElements() else {
-        counters.bypassedLookups.add(1, ordering: .relaxed)
+        counters.count(.failedSharedLookups)
         return .unavailable
       }
       switch state {
@@ -73,7 +74,7 @@ final class SharedObjects: Sendable {
       // A response that cannot be decoded counts as missing, for any reason.
       guard let object = (try? SharedObject(values, key: key)) ?? nil, let timeToLive = try? values[6].asInteger()
       else {
-        counters.unusableObjects.add(1, ordering: .relaxed)
+        counters.count(.refusedObjects)
         return await takeLock(lock)
       }
       if object.isMarker, !isVariant {
@@ -83,7 +84,10 @@ final class SharedObjects: Sendable {
         key = variant
         continue
       }
-      guard isUsable(object, for: request, at: position) else { return await takeLock(lock) }
+      guard isUsable(object, for: request, at: position) else {
+        counters.count(.refusedObjects)
+        return await takeLock(lock)
+      }
       return .object(object, age: object.age(timeToLive: timeToLive))
     }
     return .pass
@@ -175,7 +179,7 @@ final class SharedObjects: Sendable {
     }
     object.key = key
     await put(object)
-    counters.sharedStores.add(1, ordering: .relaxed)
+    counters.count(.sharedStores)
   }
 
   private func put(_ object: SharedObject) async {

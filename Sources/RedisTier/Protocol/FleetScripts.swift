@@ -19,7 +19,7 @@ enum FleetScripts {
     local mature = c[6] == '1'
     if not epoch \(ifHolds(.epochEndsWithServer, "or c[2] ~= ARGV[1]")) or redis.call('XLEN', log) ~= seq - floor
       or redis.call('ZCARD', acks) ~= nodes or redis.call('HLEN', seen) ~= nodes then
-      redis.call('UNLINK', log, acks, seen, wait)
+      redis.call('UNLINK', ctl, log, acks, seen, wait)
       epoch, seq, floor, nodes, mature = ARGV[2], 0, 0, 0, false
       redis.call('HSET', ctl, 'epoch', epoch, 'run', ARGV[1], 'seq', 0, 'floor', 0, 'nodes', 0, 'mature', 0)
     elseif epoch:match('@.+$') ~= ARGV[2]:match('@.+$') then
@@ -40,6 +40,7 @@ enum FleetScripts {
     local function drop(node)
       if redis.call('ZREM', acks, node) == 1 then
         redis.call('HDEL', seen, node)
+        redis.call('HDEL', ctl, 'at:' .. node)
         redis.call('HINCRBY', ctl, 'nodes', -1)
       end
     end
@@ -55,7 +56,8 @@ enum FleetScripts {
     """
 
   /// Renews a node's registration. 4: node; 5: its epoch; 6: its cursor; 7: the purge at the cursor; 8: the maximum
-  /// number of entries; 9: '1' if the node has known its epoch for longer than W.
+  /// number of entries; 9: '1' if the node has known its epoch for longer than W; 10: the name of its host. The time and
+  /// the host's name are only for ``status``.
   static let renew = Script(
     head + """
       local node, cursor, state, entries = ARGV[4], tonumber(ARGV[6]), 'other', {}
@@ -71,7 +73,9 @@ enum FleetScripts {
         local from = state == 'known' and '(' .. cursor .. '-0' or '-'
         entries = redis.call('XRANGE', log, from, '+', 'COUNT', ARGV[8])
       end
-      return {epoch, seq, floor, state, redis.call('TIME'), entries, count}
+      local time = redis.call('TIME')
+      redis.call('HSET', ctl, 'at:' .. node, time[1] .. ' ' .. time[2] .. ' ' .. ARGV[10])
+      return {epoch, seq, floor, state, time, entries, count}
       """)
 
   /// Posts a purge. 4: its ID; 5: kind; 6: scope; 7: the maximum number of kept entries.
@@ -118,6 +122,14 @@ enum FleetScripts {
       sweep(4)
       return redis.call('HGETALL', seen)
       """)
+
+  /// Reads the state of the fleet, and changes nothing. Keys: `ctl log acks wait`.
+  static let status = Script(
+    """
+    return {
+      redis.call('HGETALL', KEYS[1]), redis.call('XLEN', KEYS[2]), redis.call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES'),
+      redis.call('ZRANGE', KEYS[4], 0, -1, 'WITHSCORES'), redis.call('TIME')}
+    """)
 
   /// Looks an object up, or takes its fetch lock. Keys: object, lock. 1: token; 2: the lock's milliseconds.
   static let look = Script(

@@ -18,6 +18,14 @@ final class FollowerSession {
 
   private static let maximumEntryCount = 256
 
+  /// The name of this machine, for operators.
+  private static let hostName: [UInt8] = {
+    var bytes = [CChar](repeating: 0, count: 65)
+    // Without a name, the machine's ID must do.
+    _ = gethostname(&bytes, 64)
+    return bytes.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }
+  }()
+
   init(_ follower: Follower) throws(RedisTierError) {
     self.follower = follower
     connection = try RedisConnection(
@@ -39,11 +47,21 @@ final class FollowerSession {
     let cursor = try apply(reply, from: position, ofStore: owner)
     guard cursor >= reply.seq else { return }
     // From the sending of the renewal: every purge posted before it is in the reply.
+    countRenewal()
     file.extendLease(to: (FleetRule.leaseFromSending.holds ? start : BootClock.now) + settings.lease)
     try sweep()
     // New purges are acknowledged by the next renewal.
     guard reply.state == .known, reply.entries.isEmpty else { return }
     try waitForPurge(after: cursor)
+  }
+
+  /// Counts a renewal, and the time since the lease ended. Call this before the lease is extended.
+  private func countRenewal() {
+    follower.counters.count(.leaseRenewals)
+    let (deadline, now) = (file.deadline, BootClock.now)
+    // A deadline of zero is that of a machine that joins, or that gave its lease up.
+    guard deadline > 0, now > deadline else { return }
+    follower.counters.count(.cutOffMilliseconds, Int(clamping: (now - deadline) / 1_000_000))
   }
 
   // MARK: Renewing
@@ -68,7 +86,7 @@ final class FollowerSession {
     let arguments: [[UInt8]] = [
       Array(file.node.text.utf8), position?.epoch ?? [], Array(String(cursor).utf8),
       purge.map { Array($0.id.text.utf8) } ?? [], Array(String(Self.maximumEntryCount).utf8),
-      [UInt8(ascii: isMature ? "1" : "0")],
+      [UInt8(ascii: isMature ? "1" : "0")], Self.hostName,
     ]
     // If the reply is lost, so is the order of the counts.
     let expected = lastCount
@@ -120,7 +138,7 @@ final class FollowerSession {
       try begin(reply.epoch, cursor: reply.seq, ofStore: owner)
       return reply.seq
     case .other, .lost:
-      return try removeAll(reply, ofStore: owner)
+      return try distrustAll(reply, from: position, ofStore: owner)
     }
   }
 
@@ -142,7 +160,7 @@ final class FollowerSession {
     }
     for entry in entries { try file.keep(entry.purge) }
     file.advance(to: expected)
-    follower.counters.countPurges(entries.count)
+    follower.counters.count(.receivedPurges, entries.count)
     return expected
   }
 
@@ -159,8 +177,10 @@ final class FollowerSession {
     }
   #endif
 
-  /// Removes everything, because purges up to the reply may be unknown, and goes on from there.
-  private func removeAll(_ reply: Renewal, ofStore owner: UInt64) throws(RedisTierError) -> UInt64 {
+  /// Goes on from the reply, although purges up to there may be unknown: everything stored is suspect, or removed.
+  private func distrustAll(
+    _ reply: Renewal, from position: FleetFile.Position?, ofStore owner: UInt64
+  ) throws(RedisTierError) -> UInt64 {
     // The lease is over, except if the log was trimmed past the cursor of a machine that has one.
     var last: LogEntry?
     if reply.seq > reply.floor {
@@ -170,14 +190,22 @@ final class FollowerSession {
       // The log has been trimmed or replaced meanwhile.
       guard last?.number == reply.seq else { return 0 }
     }
-    guard !FleetRule.missedPurgesCoverAll.holds || follower.node.remove([FleetRemoval(.everything)]) else {
+    let validates = settings.configuration.onLostLog == .validate
+    let distrust = FleetRemoval(.everything, effect: validates ? .suspect : .remove)
+    guard !FleetRule.missedPurgesCoverAll.holds || follower.node.remove([distrust]) else {
       throw RedisTierError(.unusableDirectory, "a removal could not be made durable")
     }
     try begin(reply.epoch, cursor: reply.seq, ofStore: owner)
     if let last { try file.keep(last.purge) }
-    if follower.counters.noteLostLog() {
-      follower.node.log("LMDBURLCache: Purges of the fleet may be unknown to this machine, so everything was removed")
+    guard position != nil else {
+      // A directory that joins has lost nothing.
+      follower.counters.lostLogs.add(1, ordering: .relaxed)
+      return reply.seq
     }
+    follower.counters.count(.lostLogs)
+    follower.node.log(
+      "LMDBURLCache: Purges of the fleet may be unknown to this machine, so everything stored "
+        + (validates ? "is validated before it is used" : "was removed"))
     return reply.seq
   }
 

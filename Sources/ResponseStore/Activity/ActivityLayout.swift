@@ -120,6 +120,21 @@ package enum CounterWord: Int, CaseIterable, Sendable {
   case tooManyVariants
   case requested
   case damaged
+
+  // Of a fleet tier; see ``FleetActivity``.
+  case sharedLookups = 96
+  case sharedHits
+  case sharedMisses
+  case fetchWaits
+  case failedSharedLookups
+  case sharedStores
+  case refusedObjects
+  case postedPurges
+  case receivedPurges
+  case leaseRenewals
+  case cutOffMilliseconds
+  case reconnects
+  case lostLogs
 }
 
 extension RemovalReason {

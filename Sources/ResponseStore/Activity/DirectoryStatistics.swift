@@ -90,6 +90,9 @@ public struct DirectoryStatistics: Sendable, Hashable {
   /// The number of times that the store failed in a process.
   public var failures = 0
 
+  /// The counts of the fleet tier; zero without one.
+  public var fleet = FleetActivity()
+
   /// Durations of hits, from the lookup to the decision. One in 64 hits of a thread is measured.
   public var hitLatency = LatencyHistogram()
   /// Durations of requests that waited for the origin, until the head of the response was available.
@@ -142,6 +145,7 @@ extension ActivityFile {
     result.purges = count(.purges)
     result.opens = count(.opens)
     result.failures = count(.failures)
+    result.fleet = FleetActivity { count($0) }
     result.hitLatency = histogram(ActivityLayout.hitLatencyOffset)
     result.fetchLatency = histogram(ActivityLayout.fetchLatencyOffset)
     return result

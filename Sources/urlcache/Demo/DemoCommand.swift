@@ -5,7 +5,7 @@ import LMDBURLCache
 enum DemoCommand: Command {
   static let manual = CommandHelp(
     name: "demo", summary: "Demonstrates the cache with files of this machine.",
-    usage: ["[--files N] [--readers N] [--folder FOLDER] [--json]"],
+    usage: ["[--files N] [--readers N] [--folder FOLDER] [--json]", "--fleet"],
     discussion: """
       Starts an HTTP server on loopback that serves files of 1 KB to 1 MB of this machine's documentation, with ETag,
       Last-Modified and Cache-Control. Several concurrent readers then fetch all files through the cache:
@@ -19,6 +19,9 @@ enum DemoCommand: Command {
       Then the server is stopped, and a second process reads all files from the same directory. Every body is compared
       with its file. The demo shows progress on standard error, then a table and a summary. The cache is in a temporary
       directory, which is removed at the end, also on Ctrl-C.
+
+      With --fleet, starts a redis-server and three processes with caches of their own instead. Shows that they share
+      responses and fetches, and that a purge holds on all of them, also on one that is stopped meanwhile.
       """,
     options: [
       Option(name: "files", placeholder: "N", help: "The number of files to serve; 400 by default."),
@@ -28,6 +31,7 @@ enum DemoCommand: Command {
         help:
           "The folder with the files. By default the first one with enough files of\n\(DemoFiles.folders.joined(separator: ", "))."
       ),
+      Option(name: "fleet", help: "Demonstrates a fleet of three machines instead. Needs redis-server."),
       Option(name: "json", help: "Prints a JSON object; sizes are in bytes, times in microseconds."),
     ],
     success: "all bodies were correct",
@@ -38,6 +42,14 @@ enum DemoCommand: Command {
     let readerCount = try arguments.number("readers", in: 1...64, default: 4)
     let directory = try TemporaryDirectory()
     defer { directory.remove() }
+    if arguments.has("fleet") {
+      for name in ["files", "readers", "folder", "json"] where arguments.has(name) {
+        throw UsageError("--\(name) cannot be combined with --fleet")
+      }
+      let failures = try FleetDemo(directory).run()
+      for failure in failures { Output.error("urlcache demo: \(failure)\n") }
+      return failures.isEmpty ? .success : .failure
+    }
     let progress = Progress()
     progress.say("Looking for files to serve")
     let files = try DemoFiles(count: fileCount, folder: arguments.value("folder"))

@@ -1,0 +1,63 @@
+import CachingClient
+import ResponseStore
+
+/// Shows and purges a fleet from a program that is not a machine of it, such as the tool.
+///
+/// It needs neither the fleet's secret nor its lease: they only have to be the same in all machines, and Redis knows
+/// the lease. Each call makes its own connection and blocks. Can be used from any thread.
+package struct FleetConsole: Sendable {
+  private let fleet: FleetAddress
+
+  /// Creates a console. It does not connect yet.
+  ///
+  /// - Parameters:
+  ///   - url: The server, as for `RedisTier`.
+  ///   - fleetName: The name of the fleet.
+  ///   - password: Returns the password for Redis; nil uses that of the URL, if there is one.
+  /// - Throws: `RedisTierError` with the code `invalidConfiguration`.
+  package init(
+    url: String, fleetName: String = "default", password: (@Sendable () throws -> String)? = nil
+  ) throws(RedisTierError) {
+    fleet = try FleetAddress(url: url, fleetName: fleetName, password: password)
+  }
+
+  /// The address of the server without user and password.
+  package var serverName: String { fleet.server.name }
+
+  /// Whether the URL contains a password.
+  package var hasPasswordInURL: Bool { fleet.server.password != nil }
+
+  /// Reads the state of the fleet at one moment. Changes nothing.
+  ///
+  /// - Throws: `RedisTierError`, with the code `unknownFleet` if Redis knows no fleet of this name.
+  package func status() throws(RedisTierError) -> FleetStatus {
+    let connection = try fleet.connect()
+    let run = try connection.serverRun()
+    let reply = try FleetScripts.status.run(
+      keys: ["ctl", "log", "acks", "wait"].map { fleet.key($0) }, [], on: connection)
+    return try FleetStatus(reply, fleet, run: run)
+  }
+
+  /// Posts a purge and waits until all machines obey it, as `LMDBURLCache.purge(_:)` does on a machine.
+  ///
+  /// - Parameters:
+  ///   - scope: What is purged.
+  ///   - isSoft: Whether the responses become stale instead of being removed.
+  ///   - timeout: The maximum time to wait; nil for 5 seconds more than the lease of a machine that does not respond.
+  /// - Returns: The number of machines that confirmed, and of those whose leases have ended.
+  /// - Throws: `RedisTierError`: `notPosted` if no machine obeys it, `unconfirmed` if some may not obey it yet, and
+  ///   `unknownFleet`.
+  package func purge(
+    _ scope: RemovalScope, isSoft: Bool, timeout: Duration? = nil
+  ) throws(RedisTierError) -> FleetPurgeResult {
+    let connection = try fleet.connect()
+    let epoch = try connection.command([Array("HGET".utf8), fleet.key("ctl"), Array("epoch".utf8)])
+    guard epoch != .null else { throw Self.unknownFleet(fleet) }
+    let settings = try FleetSettings(fleet, epoch: try epoch.asBytes())
+    return try PurgePoster(settings).purge(FleetRemoval(scope, isSoft: isSoft), timeout: timeout)
+  }
+
+  static func unknownFleet(_ fleet: FleetAddress) -> RedisTierError {
+    RedisTierError(.unknownFleet, "Redis knows no fleet with the name '\(fleet.configuration.fleetName)'")
+  }
+}
