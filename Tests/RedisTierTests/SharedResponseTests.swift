@@ -28,6 +28,33 @@ struct SharedResponseTests {
     #expect(other.cache.isCached(url))
   }
 
+  @Test("Tasks of sessions find shared responses, with a completion handler, too, and share theirs")
+  func sessions() async throws {
+    let fleet = try FleetFixture()
+    let url = fleet.origin.url("/a")
+    let (one, other) = (try await fleet.machine("1"), try await fleet.machine("2"))
+    let sessions = [one, other].map { URLSession(configuration: .ephemeral.caching(with: $0.cache)) }
+    defer { for session in sessions { session.invalidateAndCancel() } }
+    let before = try await sessions[0].data(from: url).0
+    try await fleet.waitForObjects(1)
+    let (data, response) = try await withCheckedThrowingContinuation {
+      (continuation: CheckedContinuation<(Data, URLResponse), any Error>) in
+      sessions[1].dataTask(with: url) { data, response, error in
+        if let data, let response {
+          continuation.resume(returning: (data, response))
+        } else {
+          continuation.resume(throwing: error ?? URLError(.unknown))
+        }
+      }.resume()
+    }
+    #expect(data == before)
+    #expect((response as? HTTPURLResponse)?.value(forHTTPHeaderField: "Age") != nil)
+    #expect(fleet.origin.requestCount == 1)
+    try await one.cache.purge(.url(url))
+    #expect(try await sessions[1].data(from: url).0 != before)
+    #expect(fleet.origin.requestCount == 2)
+  }
+
   @Test("A shared response that a purge covers is not used", arguments: 0..<6)
   func purged(_ kind: Int) async throws {
     let fleet = try FleetFixture()
