@@ -124,12 +124,15 @@ struct BodyCollector {
     return true
   }
 
-  /// Returns the chunks as one value.
-  func joined() -> Data {
+  /// Returns the chunks as one value, and releases each as soon as it is copied.
+  mutating func joined() -> Data {
     if chunks.count == 1 { return chunks[0] }
     // Reserve the received size, not the declared one: a false Content-Length must not reserve memory.
     var all = Data(capacity: byteCount)
-    for chunk in chunks { all.append(chunk) }
+    for index in chunks.indices {
+      all.append(chunks[index])
+      chunks[index] = Data()
+    }
     return all
   }
 }

@@ -58,13 +58,6 @@ public struct StoreStorage: ResponseStorage {
     _ entry: StoredResponse, fields: HTTPFields, freshness: FreshnessInfo, askedAt token: RemovalToken,
     for request: ClientRequest
   ) {
-    var entry = entry
-    if entry.storedBody != nil {
-      // The update needs the body, because the pending write must be readable from memory.
-      let (vary, freshness) = (entry.vary, entry.freshness)
-      guard let whole = store.lookup(entry.key, where: { $0 == vary }), whole.freshness == freshness else { return }
-      entry = whole
-    }
     store.update(entry, fields: fields, freshness: freshness, askedAt: token, waitsForSpace: false)
   }
 

@@ -172,8 +172,8 @@ public final class ResponseStore: Sendable {
   /// Returns the stored response for a key like ``lookup(_:where:)``, but leaves a large body in the store.
   ///
   /// A complete body of more than `limit` bytes is read through ``StoredResponse/storedBody``. This process's first
-  /// read of a record reads the whole body, in pieces, to verify its checksum. The body of a pending write is in memory
-  /// and is returned directly.
+  /// read of a record reads the whole body, in pieces, to verify its checksum. The body of a pending new response is in
+  /// memory and is returned directly.
   ///
   /// - Complexity: O(log entries) and a copy of the record header.
   public func lookup(
@@ -268,7 +268,8 @@ public final class ResponseStore: Sendable {
   /// and stored time stay.
   ///
   /// Returns at once, like ``store(_:askedAt:waitsForSpace:)``. If the response was removed, evicted or replaced since
-  /// it was looked up, the update is dropped and counted: a removed response must not reappear.
+  /// it was looked up, the update is dropped and counted: a removed response must not reappear. A body that the lookup
+  /// left in the store is not read.
   ///
   /// - Parameters:
   ///   - token: The ``removalToken`` from before the validation was sent. The response stays stale if a later soft
@@ -281,21 +282,18 @@ public final class ResponseStore: Sendable {
     waitsForSpace: Bool = true
   ) -> Bool {
     intake.update(
-      stored, body: nil, fields: fields, freshness: freshness, askedAt: token, waitsForSpace: waitsForSpace, by: nil)
+      stored, fields: fields, freshness: freshness, askedAt: token, waitsForSpace: waitsForSpace, by: nil)
   }
 
   /// Updates a response for a holder of copies, which updates its own copy. On return, all other holders have dropped
   /// their copies.
-  ///
-  /// - Parameter body: The body of the stored response if the lookup left it in the store.
   @discardableResult
   package func update(
-    _ stored: StoredResponse, body: Data? = nil, fields: HTTPFields, freshness: FreshnessInfo,
-    askedAt token: RemovalToken?, waitsForSpace: Bool, by writer: (any CopyHolder)?
+    _ stored: StoredResponse, fields: HTTPFields, freshness: FreshnessInfo, askedAt token: RemovalToken?,
+    waitsForSpace: Bool, by writer: (any CopyHolder)?
   ) -> Bool {
     intake.update(
-      stored, body: body, fields: fields, freshness: freshness, askedAt: token, waitsForSpace: waitsForSpace, by: writer
-    )
+      stored, fields: fields, freshness: freshness, askedAt: token, waitsForSpace: waitsForSpace, by: writer)
   }
 
   /// Deletes a stored response because a newer response exists that is not stored.

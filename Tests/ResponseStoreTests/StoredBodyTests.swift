@@ -148,6 +148,78 @@ struct StoredBodyTests {
     #expect(stored.read(0..<200_000) == body)
   }
 
+  @Test("An update of a large body that is in the store holds no body, and is readable before its commit")
+  func updatedInPieces() throws {
+    let body = pseudorandomData(200_000, seed: 3)
+    let fixture = try StoreFixture { $0.queueByteCount = 100_000 }
+    defer { fixture.finish() }
+    fixture.store.store(fixture.response(Self.url, body: body))
+    fixture.drain()
+    let key = fixture.key(Self.url)
+    // With this in the queue, an update that holds the body does not fit.
+    fixture.store.store(fixture.response("http://example.com/other", body: Data(count: 1000)))
+    for number in ["1", "2"] {
+      let found = try #require(lookup(fixture))
+      #expect(found.storedBody != nil)
+      #expect(
+        fixture.store.update(
+          found, fields: HTTPFields([("X-New", number)]), freshness: fixture.freshness(lifetime: 90),
+          waitsForSpace: false))
+      for isCommitted in [false, true] where !isCommitted || number == "2" {
+        if isCommitted { fixture.drain() }
+        let pieces = try #require(lookup(fixture))
+        #expect(pieces.fields["X-New"] == number)
+        #expect(pieces.bodyByteCount == body.count)
+        #expect(pieces.storedBody?.read(0..<200_000) == body)
+        let copy = try #require(fixture.store.lookup(key))
+        #expect(copy.fields["X-New"] == number)
+        #expect(copy.body == body)
+        let borrowed = fixture.store.withResponse(key) { response in
+          var bytes = Data()
+          response.forEachPiece { piece in piece.withUnsafeBytes { bytes.append(contentsOf: $0) } }
+          return bytes
+        }
+        #expect(borrowed == body)
+      }
+    }
+    #expect(fixture.store.statistics.droppedWrites == 0)
+  }
+
+  @Test("An update without the body of a record that is removed before the commit is a miss, and is dropped")
+  func updatedAndRemoved() throws {
+    let fixture = try fixture(pseudorandomData(200_000, seed: 3))
+    defer { fixture.finish() }
+    let found = try #require(lookup(fixture))
+    fixture.store.update(found, fields: HTTPFields([("X-New", "1")]), freshness: fixture.freshness(lifetime: 90))
+    fixture.store.remove(fixture.key(Self.url))
+    #expect(lookup(fixture) == nil)
+    #expect(fixture.store.lookup(fixture.key(Self.url)) == nil)
+    fixture.drain()
+    #expect(fixture.store.entryCount == 0)
+  }
+
+  @Test("An update without the body keeps a body that another update has moved into the record")
+  func updatedAfterMove() throws {
+    let body = pseudorandomData(1500, seed: 3)
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    let key = fixture.key(Self.url)
+    // The fields leave no space for the body in the record.
+    fixture.store.store(
+      fixture.response(Self.url, body: body, fields: HTTPFields([("X-Long", String(repeating: "x", count: 3000))])))
+    fixture.drain()
+    let inStore = try #require(fixture.store.lookup(key, leavingBodiesBeyond: 0))
+    #expect(inStore.storedBody != nil)
+    let whole = try #require(fixture.store.lookup(key))
+    fixture.store.update(whole, fields: HTTPFields([("X-New", "1")]), freshness: fixture.freshness(lifetime: 90))
+    fixture.drain()
+    fixture.store.update(inStore, fields: HTTPFields([("X-New", "2")]), freshness: fixture.freshness(lifetime: 90))
+    fixture.drain()
+    let found = try #require(fixture.store.lookup(key))
+    #expect(found.fields["X-New"] == "2")
+    #expect(found.body == body)
+  }
+
   @Test("The body of an incomplete response is copied regardless of its size")
   func incomplete() throws {
     let fixture = try StoreFixture()

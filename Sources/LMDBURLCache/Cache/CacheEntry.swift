@@ -42,12 +42,11 @@ struct CacheEntry: Sendable, StoredResponseMetadata {
     source = .store(stored)
   }
 
-  /// The store's response from which this entry was created, if its body is in memory.
+  /// The store's response from which this entry was created.
   ///
   /// Its freshness may differ from ``freshness``, which a soft purge can end.
   var stored: StoredResponse? {
-    guard case .store(let stored) = source, stored.storedBody == nil else { return nil }
-    return stored
+    if case .store(let stored) = source { stored } else { nil }
   }
 
   /// The body. Traps if the lookup left it in the store.

@@ -344,17 +344,12 @@ final class TieredStorage: Sendable {
     // the same bytes.
     var onDisk = usesDisk ? record.stored : nil
     if onDisk?.freshness != record.freshness { onDisk = nil }
-    if onDisk == nil {
-      onDisk =
-        record.storedBody == nil
-        ? store?.lookup(record.key, leavingBodiesBeyond: 0) { $0 == vary } : store?.lookup(record.key) { $0 == vary }
-    }
+    if onDisk == nil { onDisk = store?.lookup(record.key, leavingBodiesBeyond: 0) { $0 == vary } }
     if onDisk?.freshness != record.freshness || onDisk?.bodyByteCount != record.bodyByteCount { onDisk = nil }
     // Update the store first, as in ``insert(_:reachesDisk:askedAt:waitsForSpace:unless:)``.
     if let onDisk {
-      let body = onDisk.storedBody == nil ? nil : record.body
       store?.update(
-        onDisk, body: body, fields: fields, freshness: freshness, askedAt: token, waitsForSpace: false, by: memory)
+        onDisk, fields: fields, freshness: freshness, askedAt: token, waitsForSpace: false, by: memory)
     }
     guard let inMemory else {
       // A concurrent lookup may be about to insert the old fields into the memory tier.

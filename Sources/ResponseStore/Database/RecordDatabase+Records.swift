@@ -182,6 +182,8 @@ extension RecordDatabase {
   /// Replaces the record header; the body stays the same, but a small one may move into the record or out of it.
   ///
   /// Returns the record's row, because eviction may have moved it; nil if the record no longer exists.
+  ///
+  /// - Parameter body: The body; empty if it was in `bodies` when the record was looked up.
   func replaceHead(
     of rowID: UInt64, with head: RecordHeader, body: Data, counters: inout PersistentCounters,
     in transaction: borrowing WriteTransaction
@@ -193,19 +195,23 @@ extension RecordDatabase {
       var isInSinglePages: Bool
       var expiry: Date?
       var bodyID: UInt64
+      /// The body in the record, if the caller does not have it.
+      var inlineBody: Data?
     }
     let old = try heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
       record.withUnsafeBytes { record -> Old? in
         guard let layout = RecordHeaderView(record), layout.hasRightChecksum else { return nil }
         return Old(
           byteCount: record.count + (layout.isBodyInline ? 0 : layout.bodyByteCount), isBodyInline: layout.isBodyInline,
-          isInSinglePages: layout.hasSinglePageChunks, expiry: layout.expiry, bodyID: layout.bodyID(ofRow: rowID))
+          isInSinglePages: layout.hasSinglePageChunks, expiry: layout.expiry, bodyID: layout.bodyID(ofRow: rowID),
+          inlineBody: layout.isBodyInline && body.isEmpty ? Data(layout.inlineBody) : nil)
       }
     }
     guard case .some(.some(let old)) = old else { return nil }
     var head = old.isInSinglePages && !head.isBodyInline ? head.withSinglePageChunks : head
     if old.isBodyInline, !head.isBodyInline {
-      try putChunks(of: body, head: head, bodyID: rowID, in: transaction)
+      // Another update may have moved the body into the record since the lookup.
+      try putChunks(of: old.inlineBody ?? body, head: head, bodyID: rowID, in: transaction)
     } else if !old.isBodyInline, head.isBodyInline {
       try removeChunks(of: old.bodyID, in: transaction)
     } else if !old.isBodyInline, old.bodyID != rowID {

@@ -52,16 +52,19 @@ struct RecordHeader: Sendable {
 
   /// Encodes the record header of a new response, with its body if both fit into `inlineByteCount`.
   ///
-  /// - Parameter removalSequence: The last removal before the response was stored; it does not cover the response.
+  /// - Parameters:
+  ///   - removalSequence: The last removal before the response was stored; it does not cover the response.
+  ///   - storedBodyByteCount: The size of a body that is in `bodies` already and not in `response`; otherwise nil.
   init(
-    _ response: NewResponse, storedAt: Date, removalSequence: UInt64, inlineByteCount: Int, bodyChecksum: UInt64
+    _ response: NewResponse, storedAt: Date, removalSequence: UInt64, inlineByteCount: Int, bodyChecksum: UInt64,
+    storedBodyByteCount: Int? = nil
   ) {
     let key = response.key.bytes
     let vary = FieldCoding.encode(response.vary)
     let fieldsByteCount = FieldCoding.byteCount(of: response.fields)
     let attachment = response.attachment ?? []
     let headByteCount = Self.fixedByteCount + key.count + vary.count + fieldsByteCount + attachment.count
-    let isInline = headByteCount + response.body.count <= inlineByteCount
+    let isInline = storedBodyByteCount == nil && headByteCount + response.body.count <= inlineByteCount
     var flags: Flags = isInline ? .bodyInline : []
     if response.attachment != nil { flags.insert(.attachment) }
 
@@ -82,7 +85,7 @@ struct RecordHeader: Sendable {
       put(UInt32(vary.count), Offset.varyByteCount)
       put(UInt32(fieldsByteCount), Offset.fieldsByteCount)
       put(UInt32(attachment.count), Offset.attachmentByteCount)
-      put(UInt64(response.body.count), Offset.bodyByteCount)
+      put(UInt64(storedBodyByteCount ?? response.body.count), Offset.bodyByteCount)
       put(bodyChecksum, Offset.bodyChecksum)
       put(storedAt.timeIntervalSinceReferenceDate, Offset.storedAt)
       put(response.freshness.responseTime.timeIntervalSinceReferenceDate, Offset.responseTime)

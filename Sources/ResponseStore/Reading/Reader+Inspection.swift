@@ -9,7 +9,7 @@ extension Reader {
   ) -> StoredResponse? {
     guard isUsable else { return nil }
     do throws(LMDBError) {
-      return try findInPieces(key, limit: 0, in: store, countsUse: false, where: matches)
+      return try findRecordInPieces(key, limit: 0, in: store, countsUse: false, where: matches)
     } catch {
       context.readFailed(error)
       return nil

@@ -85,8 +85,12 @@ final class Reader: Sendable {
       ? findPendingOrOnDisk(key, where: matches) : findOnDisk(key, above: nil, where: matches)
   }
 
-  private func findPendingOrOnDisk(
-    _ key: RequestKey, where matches: (VaryKey) -> Bool
+  /// Finds the best response of a key among the pending writes and on disk.
+  ///
+  /// - Parameter pieces: The maximum size of a body that is copied, and the store in which larger ones are left; nil to
+  ///   copy any body.
+  func findPendingOrOnDisk(
+    _ key: RequestKey, leaving pieces: (limit: Int, store: ResponseStore)? = nil, where matches: (VaryKey) -> Bool
   ) -> StoredResponse? {
     var best: (response: PendingWrite, rank: VariantRank)?
     var pendingVariants: [VaryKey] = []
@@ -98,10 +102,20 @@ final class Reader: Sendable {
       let rank = VariantRank(vary: write.vary, date: write.freshness.date)
       if best.map({ $0.rank < rank }) ?? true, let response = write.applying(effect) { best = (response, rank) }
     }
-    let onDisk = findOnDisk(key, above: best?.rank, besides: pendingVariants.count) { vary in
-      !pendingVariants.contains(vary) && matches(vary)
-    }
-    return onDisk ?? best.map { StoredResponse($0.response) }
+    let isOther = { (vary: VaryKey) in !pendingVariants.contains(vary) && matches(vary) }
+    let onDisk =
+      if let pieces {
+        findInPieces(
+          key, above: best?.rank, besides: pendingVariants.count, limit: pieces.limit, in: pieces.store, where: isOther)
+      } else {
+        findOnDisk(key, above: best?.rank, besides: pendingVariants.count, where: isOther)
+      }
+    return onDisk
+      ?? best.flatMap { best in
+        guard let body = best.response.storedBody else { return StoredResponse(best.response) }
+        guard let pieces, body.byteCount > pieces.limit else { return copy(best.response, body) }
+        return StoredResponse(RecordInPieces(best.response, body, in: pieces.store))
+      }
   }
 
   /// The rank of a matching response: one with Vary fields ranks above one without, then the newer one is higher (RFC

@@ -9,20 +9,24 @@ import LMDB
 ///
 /// Safe from any thread.
 public final class StoredBody: Sendable {
+  /// The rows of a body in `bodies`. No other body ever has the same ID.
+  struct Location: Sendable {
+    let byteCount: Int
+    let bodyID: UInt64
+    let chunks: ChunkLayout
+  }
+
   /// The body's size in bytes.
-  public let byteCount: Int
+  public var byteCount: Int { location.byteCount }
+  let location: Location
   private let reader: Reader
   /// Keeps the store open.
   private let store: ResponseStore
-  private let bodyID: UInt64
-  private let chunks: ChunkLayout
   /// The location of the map at the last read.
   private let residentPages = Monitor(ResidentPages())
 
-  init(byteCount: Int, bodyID: UInt64, chunks: ChunkLayout, in store: ResponseStore) {
-    self.byteCount = byteCount
-    self.bodyID = bodyID
-    self.chunks = chunks
+  init(_ location: Location, in store: ResponseStore) {
+    self.location = location
     self.store = store
     reader = store.reader
   }
@@ -37,7 +41,7 @@ public final class StoredBody: Sendable {
     guard range.lowerBound >= 0, range.upperBound <= byteCount else { Trap.outsideBody(range, byteCount) }
     var pages = residentPages.withLock { $0 }
     defer { residentPages.withLock { $0 = pages } }
-    return reader.copyBytes(range, of: bodyID, chunks, releasing: &pages)
+    return reader.copyBytes(range, of: location.bodyID, location.chunks, releasing: &pages)
   }
 }
 
@@ -49,15 +53,52 @@ extension Reader {
     _ key: RequestKey, leavingBodiesBeyond limit: Int, in store: ResponseStore, where matches: (VaryKey) -> Bool
   ) -> StoredResponse? {
     guard isUsable else { return nil }
-    if pendingWrites.mightContain(key), pendingWrites.contains(key) { return lookup(key, where: matches) }
-    var found: StoredResponse?
-    do throws(LMDBError) {
-      found = try findInPieces(key, limit: limit, in: store, where: matches)
-    } catch {
-      context.readFailed(error)
-    }
+    let found =
+      pendingWrites.mightContain(key)
+      ? findPendingOrOnDisk(key, leaving: (limit, store), where: matches)
+      : findInPieces(key, above: nil, limit: limit, in: store, where: matches)
     count(isHit: found != nil)
     return found
+  }
+
+  /// Finds the best record of a key on disk, and leaves a large body there.
+  ///
+  /// - Parameters:
+  ///   - pending: The rank of the best pending write; only a higher record is returned.
+  ///   - pendingCount: The number of pending variants of the key.
+  func findInPieces(
+    _ key: RequestKey, above pending: VariantRank?, besides pendingCount: Int = 0, limit: Int,
+    in store: ResponseStore, where matches: (VaryKey) -> Bool
+  ) -> StoredResponse? {
+    do throws(LMDBError) {
+      return try findRecordInPieces(
+        key, above: pending, besides: pendingCount, limit: limit, in: store, where: matches)
+    } catch {
+      context.readFailed(error)
+      return nil
+    }
+  }
+
+  /// Returns an update of a record whose body is in the store, with the body; nil if the record was removed since.
+  func copy(_ update: PendingWrite, _ body: StoredBody.Location) -> StoredResponse? {
+    do throws(LMDBError) {
+      return try read { (transaction) throws(LMDBError) -> StoredResponse? in
+        // Allocate memory only if the body exists.
+        guard try chunk(body.chunks.count - 1, of: body.bodyID, body.chunks, in: transaction) != nil else { return nil }
+        let record = update.head.layout {
+          CopiedRecord($0, rowID: update.rowID, snapshot: update.snapshot, hasOthers: true)
+        }
+        for index in 0..<body.chunks.count {
+          guard let chunk = try chunk(index, of: body.bodyID, body.chunks, in: transaction) else { return nil }
+          (record.bodyMemory + body.chunks.range(index).lowerBound)
+            .copyMemory(from: chunk.baseAddress!, byteCount: chunk.count)
+        }
+        return StoredResponse(record)
+      }
+    } catch {
+      context.readFailed(error)
+      return nil
+    }
   }
 
   /// Whether ``lookup(_:leavingBodiesBeyond:in:where:)`` would read a whole body. Does not count as a lookup.
@@ -87,8 +128,9 @@ extension Reader {
   /// Looks a response up on disk, and leaves a large body there.
   ///
   /// - Parameter countsUse: False for a lookup that must not affect eviction.
-  func findInPieces(
-    _ key: RequestKey, limit: Int, in store: ResponseStore, countsUse: Bool = true, where matches: (VaryKey) -> Bool
+  func findRecordInPieces(
+    _ key: RequestKey, above pending: VariantRank? = nil, besides pendingCount: Int = 0, limit: Int,
+    in store: ResponseStore, countsUse: Bool = true, where matches: (VaryKey) -> Bool
   ) throws(LMDBError) -> StoredResponse? {
     // The checksum of a record whose body was just verified. It is looked up again, because it may have been removed in
     // between.
@@ -96,8 +138,9 @@ extension Reader {
     for _ in 0..<4 {
       var isOutdated = false
       let look = try read { (transaction) throws(LMDBError) -> LookupResult in
-        let choice = try selectRecord(key, above: nil, in: transaction, isOutdated: &isOutdated, where: matches)
-        guard let selected = choice else { return .nothing }
+        let choice = try selectRecord(key, above: pending, in: transaction, isOutdated: &isOutdated, where: matches)
+        guard var selected = choice else { return .nothing }
+        if pendingCount > 0 { selected.hasOthers = true }
         if countsUse { recordUse(of: selected) }
         guard selected.head.isReadInPieces(beyond: limit) else {
           guard let record = try copy(selected, in: transaction) else {
@@ -191,8 +234,18 @@ final class RecordInPieces: Sendable {
     head = CopiedRecord(
       headOf: layout, rowID: selected.rowID, snapshot: selected.snapshot, hasOthers: selected.hasOthers)
     body = StoredBody(
-      byteCount: layout.bodyByteCount, bodyID: layout.bodyID(ofRow: selected.rowID),
-      chunks: store.context.database.chunks(of: layout), in: store)
+      StoredBody.Location(
+        byteCount: layout.bodyByteCount, bodyID: layout.bodyID(ofRow: selected.rowID),
+        chunks: store.context.database.chunks(of: layout)),
+      in: store)
+  }
+
+  /// Creates the record that an update will make of a record whose body is in the store.
+  init(_ update: PendingWrite, _ location: StoredBody.Location, in store: ResponseStore) {
+    head = update.head.layout {
+      CopiedRecord(headOf: $0, rowID: update.rowID, snapshot: update.snapshot, hasOthers: true)
+    }
+    body = StoredBody(location, in: store)
   }
 }
 

@@ -18,6 +18,9 @@ final class PendingWrite: Sendable {
   let head: RecordHeader
   /// The body, unless it is in the record header: the caller's own bytes, without a copy.
   let bodyApart: Data
+  /// The location of the body if this write only replaces the header of a record whose body was not read; otherwise
+  /// nil. Then the write has no body itself.
+  let storedBody: StoredBody.Location?
   let storedAt: Date
   /// Changed only by ``becomeRecord()``.
   nonisolated(unsafe) private(set) var purpose: Purpose
@@ -50,9 +53,11 @@ final class PendingWrite: Sendable {
   ///   - rowID: The row of the record to update; 0 if unknown.
   ///   - original: The pending write of the record to update, if it was pending when the response was looked up.
   ///   - bodyChecksum: The checksum of the body if it is known; nil to compute it.
+  ///   - storedBody: See ``storedBody``. Requires the checksum.
   init(
     _ response: NewResponse, storedAt: Date, purpose: Purpose = .insert, rowID: UInt64 = 0,
-    original: PendingWrite? = nil, snapshot: UInt64, inlineByteCount: Int, bodyChecksum: UInt64? = nil
+    original: PendingWrite? = nil, snapshot: UInt64, inlineByteCount: Int, bodyChecksum: UInt64? = nil,
+    storedBody: StoredBody.Location? = nil
   ) {
     self.storedAt = storedAt
     self.purpose = purpose
@@ -63,7 +68,8 @@ final class PendingWrite: Sendable {
     let bodyChecksum = bodyChecksum ?? response.body.withUnsafeBytes { XXHash.digest64($0) }
     head = RecordHeader(
       response, storedAt: storedAt, removalSequence: snapshot, inlineByteCount: inlineByteCount,
-      bodyChecksum: bodyChecksum)
+      bodyChecksum: bodyChecksum, storedBodyByteCount: storedBody?.byteCount)
+    self.storedBody = storedBody
     bodyApart = head.isBodyInline ? Data() : response.body
   }
 
@@ -85,6 +91,7 @@ final class PendingWrite: Sendable {
   var key: RequestKey { head.key }
   var vary: VaryKey { head.vary }
   var freshness: FreshnessInfo { head.freshness }
+  /// The body. Empty if it is in the store; see ``storedBody``.
   var body: Data { head.isBodyInline ? head.layout { Data($0.inlineBody) } : bodyApart }
 
   func withBody<R>(_ body: (UnsafeRawBufferPointer) -> R) -> R {
@@ -95,6 +102,7 @@ final class PendingWrite: Sendable {
   private init(_ other: PendingWrite, head: RecordHeader) {
     self.head = head
     bodyApart = other.bodyApart
+    storedBody = other.storedBody
     storedAt = other.storedAt
     purpose = other.purpose
     original = other.record

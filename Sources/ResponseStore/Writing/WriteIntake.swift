@@ -53,11 +53,10 @@ final class WriteIntake: Sendable {
 
   /// Accepts an update; returns false if it was dropped. Copies of other holders are dropped on return.
   ///
-  /// The body and its checksum are those of the stored response, so the body is neither copied nor hashed.
-  ///
-  /// - Parameter body: The body of the stored response if the lookup left it in the store.
+  /// The body and its checksum are those of the stored response, so the body is neither copied nor hashed. If the
+  /// lookup left the body in the store, it is not read.
   func update(
-    _ stored: StoredResponse, body: Data?, fields: HTTPFields, freshness: FreshnessInfo, askedAt token: RemovalToken?,
+    _ stored: StoredResponse, fields: HTTPFields, freshness: FreshnessInfo, askedAt token: RemovalToken?,
     waitsForSpace: Bool, by holder: (any CopyHolder)?
   ) -> Bool {
     defer { copyHolders.dropCopies(of: stored.key, except: holder) }
@@ -65,14 +64,15 @@ final class WriteIntake: Sendable {
       context.counts.count(1, .droppedWrites)
       return false
     }
+    let storedBody = stored.storedBody?.location
     let response = NewResponse(
-      key: stored.key, status: stored.status, fields: fields, body: body ?? stored.body, freshness: freshness,
-      vary: stored.vary, attachment: stored.attachment)
+      key: stored.key, status: stored.status, fields: fields, body: storedBody == nil ? stored.body : Data(),
+      freshness: freshness, vary: stored.vary, attachment: stored.attachment)
     let rowID = stored.pendingWrite?.rowID ?? stored.rowID
     let isAccepted = accept(
       response, storedAt: stored.storedAt, purpose: .replaceHead, rowID: rowID,
       original: rowID == 0 ? stored.pendingWrite : nil, bodyChecksum: stored.withHead { $0.bodyChecksum },
-      snapshot: snapshot, waitsForSpace: waitsForSpace)
+      storedBody: storedBody, snapshot: snapshot, waitsForSpace: waitsForSpace)
     if !isAccepted { context.counts.count(1, .droppedWrites) }
     return isAccepted
   }
@@ -110,14 +110,15 @@ final class WriteIntake: Sendable {
 
   private func accept(
     _ response: NewResponse, storedAt: Date, purpose: PendingWrite.Purpose, rowID: UInt64 = 0,
-    original: PendingWrite? = nil, bodyChecksum: UInt64? = nil, snapshot: UInt64, waitsForSpace: Bool
+    original: PendingWrite? = nil, bodyChecksum: UInt64? = nil, storedBody: StoredBody.Location? = nil,
+    snapshot: UInt64, waitsForSpace: Bool
   ) -> Bool {
     guard context.isUsable, !context.isForked, response.body.count <= space.maximumBodyByteCount,
       FieldCoding.byteCount(of: response.fields) <= 16 << 20, response.attachment?.count ?? 0 <= 16 << 20
     else { return false }
     let write = PendingWrite(
       response, storedAt: storedAt, purpose: purpose, rowID: rowID, original: original, snapshot: snapshot,
-      inlineByteCount: database.inlineByteCount, bodyChecksum: bodyChecksum)
+      inlineByteCount: database.inlineByteCount, bodyChecksum: bodyChecksum, storedBody: storedBody)
     guard write.headByteCount <= space.maximumHeadByteCount, hasTarget(write),
       context.removals.effect(on: write) != .removed
     else {
@@ -182,8 +183,9 @@ final class WriteIntake: Sendable {
       guard newest.isSameRecord(as: write) else { return .refused }
       if let superseded, case .insert = superseded.purpose {
         // The updated record has no row yet. Insert the update in its place. Removals by group then use the new fields,
-        // so check those that covered the old ones now.
-        guard context.removals.effect(on: superseded) != .removed else { return .refused }
+        // so check those that covered the old ones now. An update without the body cannot be inserted; it is of a
+        // record that has a row.
+        guard write.storedBody == nil, context.removals.effect(on: superseded) != .removed else { return .refused }
         write.becomeRecord()
       }
     }
