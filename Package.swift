@@ -70,7 +70,8 @@ let package = Package(
     .testTarget(
       name: "CurlTransportTests",
       dependencies: [
-        "CurlTransport", "CachingClient", "HTTPCaching", "ResponseStore", "LoopbackOrigin", "CZlib", "CSlowNames",
+        "CurlTransport", "CachingClient", "HTTPCaching", "ResponseStore", "LoopbackOrigin", "CCurl", "CZlib",
+        "CSlowNames",
       ],
       swiftSettings: settings),
     .testTarget(

@@ -12,7 +12,8 @@ public struct CurlTransportError: Error, Sendable, Hashable, CustomStringConvert
     case invalidURL
     /// The URL's scheme is neither `http` nor `https` (`unsupportedURL`).
     case unsupportedScheme
-    /// The method or a field is malformed, or the request has content that its method forbids (`badURL`).
+    /// The method or a field is malformed, the head has more than 1 MB, or the request has content that its method
+    /// forbids (`badURL`).
     case invalidRequest
     /// The name of the host or the proxy was not found (`cannotFindHost`).
     case cannotFindHost

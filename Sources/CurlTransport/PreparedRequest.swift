@@ -27,7 +27,8 @@ final class PreparedRequest: @unchecked Sendable {
   init(_ request: OutgoingRequest, decodesContent: Bool) throws(CurlTransportError) {
     let head = request.head
     method = head.method
-    try Self.validate(head)
+    let address = head.url.absoluteString
+    try Self.validate(head, address)
     switch request.body {
     // These methods require a Content-Length even without content (RFC 9110 section 8.6).
     case nil where ["POST", "PUT", "PATCH"].contains(method): content = Self.copy(Data())
@@ -40,7 +41,7 @@ final class PreparedRequest: @unchecked Sendable {
     isIdempotent = ["GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE"].contains(method)
     fields = Self.lines(of: head, hasContent: content != nil, decodesContent: decodesContent)
     do {
-      (url, origin) = try Self.parse(head.url)
+      (url, origin) = try Self.parse(head.url, address)
     } catch {
       // A class whose initializer throws is not deinitialized.
       curl_slist_free_all(fields)
@@ -63,13 +64,21 @@ final class PreparedRequest: @unchecked Sendable {
 
   // MARK: Head
 
-  private static func validate(_ head: RequestHead) throws(CurlTransportError) {
+  /// The maximum size of the URL and the fields in bytes. libcurl sends at most 1 MiB.
+  private static let maximumHeadByteCount = 1_000_000
+
+  private static func validate(_ head: RequestHead, _ address: String) throws(CurlTransportError) {
     guard !head.method.isEmpty, head.method.utf8.allSatisfy(\.isTokenByte), head.method != "CONNECT" else {
       throw CurlTransportError(.invalidRequest, "the method cannot be sent")
     }
     // libcurl would send the text after a line end as another field.
     guard head.fields.isWellFormed else {
       throw CurlTransportError(.invalidRequest, "a field's name is not a token, or its value has a line end or a NUL")
+    }
+    var byteCount = address.utf8.count
+    for (name, value) in head.fields { byteCount += name.utf8.count + value.utf8.count + 4 }
+    guard byteCount <= maximumHeadByteCount else {
+      throw CurlTransportError(.invalidRequest, "the URL and the fields have more than 1,000,000 bytes")
     }
   }
 
@@ -122,7 +131,9 @@ final class PreparedRequest: @unchecked Sendable {
 
   // MARK: URL
 
-  private static func parse(_ url: URL) throws(CurlTransportError) -> (OpaquePointer, origin: String) {
+  private static func parse(
+    _ url: URL, _ address: String
+  ) throws(CurlTransportError) -> (OpaquePointer, origin: String) {
     guard let scheme = url.scheme?.lowercased(), scheme == "http" || scheme == "https" else {
       throw CurlTransportError(.unsupportedScheme, "the URL is neither http nor https")
     }
@@ -133,7 +144,7 @@ final class PreparedRequest: @unchecked Sendable {
       throw CurlTransportError(.invalidURL, "the URL has user information")
     }
     guard let parsed = curl_url() else { throw CurlTransportError(.unavailable, "there is no memory for a URL") }
-    let result = curl_url_set(parsed, CURLUPART_URL, url.absoluteString, CUnsignedInt(CURLU_PATH_AS_IS))
+    let result = curl_url_set(parsed, CURLUPART_URL, address, CUnsignedInt(CURLU_PATH_AS_IS))
     // Both parsers must agree on the origin: a response stored under one origin must not come from another.
     guard result == CURLUE_OK, part(CURLUPART_HOST, of: parsed)?.lowercased().withoutBrackets == host.withoutBrackets,
       part(CURLUPART_PORT, of: parsed).map({ Int($0) }) ?? nil == url.port, part(CURLUPART_USER, of: parsed) == nil

@@ -53,13 +53,55 @@ struct ConnectionTests {
     }
   }
 
+  @Test("A late 408 on an idle connection is not delivered as the next response")
+  func lateTimeout() async throws {
+    let (sent, hold) = (Gate(), Gate())
+    let handler: LoopbackOrigin.Handler = { request in
+      guard request.number == 0 else { return Reply(200, [], "connection \(request.connection)") }
+      let late = "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+      return .raw(
+        [.text("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"), .hold(sent), .text(late), .hold(hold)],
+        closes: false)
+    }
+    try await withOrigin(handler) { origin in
+      let transport = directTransport()
+      _ = try await transport.get(origin.url()).text()
+      sent.open()
+      await hold.waitForArrivals()
+      #expect(await transport.outcome(origin.url()) == .complete(200, "connection 1"))
+      hold.open()
+    }
+  }
+
   @Test(
-    "An idempotent request is repeated if its reused connection was closed",
-    arguments: ["GET", "HEAD", "PUT", "DELETE"])
-  func repetition(_ method: String) async throws {
+    "Bytes after a response are not delivered as the next response",
+    arguments: [
+      ("GET", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"),
+      ("GET", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"),
+      ("GET", "HTTP/1.1 304 Not Modified\r\nContent-Length: 44\r\n\r\n"),
+      ("GET", "HTTP/1.1 204 No Content\r\n\r\n"), ("HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 44\r\n\r\n"),
+    ])
+  func surplus(_ method: String, _ first: String) async throws {
+    let poison = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison"
+    let handler: LoopbackOrigin.Handler = { request in
+      request.number == 0 ? .raw(first + poison, closes: false) : Reply(200, [], request.target)
+    }
+    try await withOrigin(handler) { origin in
+      let transport = directTransport()
+      _ = try await transport.get(origin.url(), method: method).text()
+      for target in ["/a", "/b"] {
+        #expect(await transport.outcome(origin.url(target)) == .complete(200, target))
+      }
+    }
+  }
+
+  @Test(
+    "An idempotent request is repeated if its reused connection was closed, also within the status line",
+    arguments: ["GET", "HEAD", "PUT", "DELETE"], ["", "HTT"])
+  func repetition(_ method: String, _ bytes: String) async throws {
     let handler: LoopbackOrigin.Handler = { request in
       // The connection is closed without a reply to the second request.
-      request.number == 1 ? .nothing : Reply(200, [], "hello")
+      request.number == 1 ? .raw(bytes) : Reply(200, [], "hello")
     }
     try await withOrigin(handler) { origin in
       let transport = directTransport()
@@ -71,9 +113,10 @@ struct ConnectionTests {
   }
 
   @Test(
-    "A request that is not idempotent is sent once, on a new connection", arguments: ["POST", "PATCH", "PURGE"])
-  func noRepetition(_ method: String) async throws {
-    let handler: LoopbackOrigin.Handler = { request in request.method == "GET" ? Reply(200) : .nothing }
+    "A request that is not idempotent is sent once, on a new connection", arguments: ["POST", "PATCH", "PURGE"],
+    ["", "HTT"])
+  func noRepetition(_ method: String, _ bytes: String) async throws {
+    let handler: LoopbackOrigin.Handler = { request in request.method == "GET" ? Reply(200) : .raw(bytes) }
     try await withOrigin(handler) { origin in
       let transport = directTransport()
       _ = try await transport.get(origin.url())
@@ -110,7 +153,8 @@ struct ConnectionTests {
     "A connection with ambiguous framing is not reused",
     arguments: [
       "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
-      "HTTP/1.1 200 OK\r\nContent-Length: 5, 5\r\n\r\nhello", "HTTP/1.1 204 No\r\nContent-Length: 5\r\n\r\n",
+      "HTTP/1.1 200 OK\r\nContent-Length: 5, 5\r\n\r\nhello",
+      "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello, world", "HTTP/1.1 204 No\r\nContent-Length: 5\r\n\r\n",
       "HTTP/1.1 204 No\r\nTransfer-Encoding: chunked\r\n\r\n",
       "HTTP/1.1 304 Not\r\nTransfer-Encoding: chunked\r\n\r\n",
     ])

@@ -39,9 +39,9 @@ private enum SilentNameServer {
 
 @Suite("Host name lookup", .timeLimit(.minutes(1)))
 struct NameLookupTests {
-  @Test("A request for an unknown host fails")
-  func unknown() async {
-    #expect(await directTransport().outcome(url("missing.invalid")) == .failure(.cannotFindHost))
+  @Test("A request for an unknown host fails", arguments: ["missing.invalid", "xn--bcher-kva.invalid"])
+  func unknown(_ host: String) async {
+    #expect(await directTransport().outcome(url(host)) == .failure(.cannotFindHost))
   }
 
   private func url(_ host: String) -> URL { URL(string: "http://\(host)/")! }

@@ -48,6 +48,12 @@ struct ProxyTests {
     }
   }
 
+  @Test("A request fails if the name of its proxy is unknown")
+  func unknownName() async throws {
+    let url = URL(string: "http://127.0.0.1:1/")!
+    #expect(await transport(.server("http://missing.invalid:3128")).outcome(url) == .failure(.cannotFindHost))
+  }
+
   @Test("A request fails if its proxy is unreachable")
   func unreachable() async throws {
     try await withOrigin { _ in

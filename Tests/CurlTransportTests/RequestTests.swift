@@ -130,6 +130,27 @@ struct RequestTests {
     }
   }
 
+  @Test("1,000 fields are sent, and a head above 1 MB is refused before it is sent")
+  func largeHead() async throws {
+    try await withOrigin { _ in
+      Reply(200)
+    } _: { origin in
+      let transport = directTransport()
+      let many = HTTPFields((0..<1000).map { ("X-\($0)", "value") })
+      #expect(await transport.outcome(origin.url(), many) == .complete(200, ""))
+      #expect(origin.requests.first?["X-999"] == "value")
+      #expect(await transport.outcome(origin.url("/" + text(900_000))) == .complete(200, ""))
+      for byteCount in [1_000_000, 9_000_000] {
+        #expect(await transport.outcome(origin.url("/" + text(byteCount))) == .failure(.invalidRequest))
+      }
+      let fields = HTTPFields((0..<100).map { ("X-\($0)", text(10_000)) })
+      #expect(await transport.outcome(origin.url(), fields) == .failure(.invalidRequest))
+      #expect(origin.requestCount == 2)
+    }
+  }
+
+  private func text(_ byteCount: Int) -> String { String(repeating: "a", count: byteCount) }
+
   @Test("Content that another transport provides in its context is refused")
   func contentInContext() async throws {
     let request = OutgoingRequest(head: RequestHead(url: URL(string: "http://127.0.0.1/")!), body: .inContext)
@@ -145,6 +166,7 @@ struct RequestTests {
       ("/relative", .unsupportedScheme),
       ("http:/127.0.0.1/", .invalidURL), ("http:///127.0.0.1/", .invalidURL), ("http://", .invalidURL),
       ("http://user@127.0.0.1/", .invalidURL), ("http://user:password@127.0.0.1/", .invalidURL),
+      ("http://[::1/", .invalidURL), ("http://127.0.0.1:99999/", .invalidURL), ("http://a b/", .invalidURL),
       ("http://127.1/", .invalidURL), ("http://2130706433/", .invalidURL), ("http://0177.0.0.1/", .invalidURL),
     ])
   func badURL(_ text: String, _ code: CurlTransportError.Code) async throws {

@@ -104,6 +104,7 @@ struct ResponseTests {
     Case("20", "HTTP/1.1 20 Odd\r\nContent-Length: 5\r\n\r\nhello", bad),
     Case("099", "HTTP/1.1 099 Odd\r\nContent-Length: 5\r\n\r\nhello", bad),
     Case("no reason phrase", "HTTP/1.1 200\r\nContent-Length: 5\r\n\r\nhello", hello),
+    Case("a reason phrase in UTF-8", "HTTP/1.1 200 schön\r\nContent-Length: 5\r\n\r\nhello", hello),
     Case(
       "a redirect, with its body", "HTTP/1.1 302 Found\r\nLocation: /a\r\nContent-Length: 5\r\n\r\nmoved",
       .complete(302, "moved")),
@@ -146,6 +147,7 @@ struct ResponseTests {
     Case("HTTP/2 as text", "HTTP/2 200 OK\r\nContent-Length: 5\r\n\r\nhello", bad),
     Case("HTTP/0.9", "hello, this is no HTTP\n", bad),
     Case("another protocol", "SSH-2.0-OpenSSH_9.2\r\n", bad),
+    Case("the status line of ICY", "ICY 200 OK\r\nContent-Length: 5\r\n\r\nhello", bad),
     Case("an empty line first", "\r\n" + ok("Content-Length: 5"), bad),
     Case("a field of 99 KB", ok("X-A: \(String(repeating: "a", count: 99 << 10))\r\nContent-Length: 5"), hello),
     Case("a field of 101 KB", ok("X-A: \(String(repeating: "a", count: 101 << 10))\r\nContent-Length: 5"), bad),
@@ -174,7 +176,10 @@ struct ResponseTests {
 
   @Test(
     "A reset connection is an error",
-    arguments: ["", "HTTP/1.1 200 OK\r\nContent-Le", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel"])
+    arguments: [
+      "", "HTTP/1.1 200 OK\r\nContent-Le", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n",
+      "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel",
+    ])
   func reset(_ bytes: String) async throws {
     try await withOrigin { _ in
       .raw([.text(bytes), .reset])
