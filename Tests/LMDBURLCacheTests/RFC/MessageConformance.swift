@@ -76,7 +76,7 @@ enum MessageConformance {
   ]
 
   private static let storedNames = [
-    "X-Test", "Test-Header", "Content-Foo", "X-Content-Foo", "Content-Language", "Content-Location",
+    "X-Test", "Test-Header", "Content-Foo", "X-Content-Foo", "Content-Language", "Content-Location", "Content-Range",
     "Content-Security-Policy", "Content-Type", "Content-Disposition", "Content-MD5", "Clear-Site-Data", "ETag",
     "Last-Modified", "Link",
     "Public-Key-Pins", "Strict-Transport-Security2", "Set-Cookie", "Set-Cookie2", "Server", "Strict-Transport-Security",
@@ -139,6 +139,29 @@ enum MessageConformance {
       }, .origin(after: 1)),
   ]
 
+  private static let madeUpContentEncoding = kept + [("Content-Encoding", "made-up")]
+
+  /// Codings that no recipient knows. A `URLSession` on Linux refuses unknown content codings.
+  static let codings: [ConformanceCase] = [
+    ConformanceCase(
+      "content-encoding-unknown", "9110 8.4", .recommended, rows: [9],
+      settings: .init(isPure: false, excluded: [.session, .data]),
+      .origin(madeUpContentEncoding, shows: [("Content-Encoding", "made-up")]),
+      .stored(after: 1, shows: [("Content-Encoding", "made-up")])),
+    ConformanceCase(
+      "content-encoding-unknown-over-urlsession", "9110 8.4", .recommended, rows: [9],
+      settings: .init(isPure: false, excluded: [.curl]),
+      .origin(madeUpContentEncoding) { $0.expected = .failure }, .origin(after: 1)),
+    ConformanceCase(
+      "transfer-encoding-unknown", "9112 6.1", .required, rows: [15], settings: .wired,
+      .origin(kept) { step in
+        step.shape = { _ in
+          .raw("HTTP/1.1 200 OK\r\nCache-Control: max-age=3600\r\nTransfer-Encoding: made-up\r\n\r\nbody 0")
+        }
+        step.expected = .failure
+      }, .origin(after: 1)),
+  ]
+
   static let redirects: [ConformanceCase] = [
     // Foundation drops the content, so that only an empty body can be stored.
     ConformanceCase(
@@ -171,6 +194,6 @@ enum MessageConformance {
   ]
 
   static let all: [ConformanceCase] = [
-    framing, interim, severalInterim, storedFields, unstoredFields, fields, redirects,
+    framing, interim, severalInterim, storedFields, unstoredFields, fields, codings, redirects,
   ].flatMap { $0 }
 }
