@@ -234,6 +234,29 @@ struct FreshnessTests {
   }
 
   @Test(
+    "After a soft purge on suspicion every use requires validation, regardless of windows, policies and other purges",
+    arguments: [
+      RequestPolicy.useProtocolCachePolicy, .returnCacheDataElseLoad, .reloadRevalidatingCacheData,
+    ], [[], [("Cache-Control", "max-stale")]] as [Lines])
+  func suspicion(policy: RequestPolicy, request: Lines) throws {
+    let value = "max-age=60, immutable, stale-while-revalidate=99, stale-if-error=99"
+    let stored = try #require(Exchange(response: dated([("Cache-Control", value), ("ETag", "\"a\"")])).stored)
+    let purge = start.addingTimeInterval(10)
+    let freshness = stored.freshness.softPurged(at: FreshnessInfo.suspicionDate)
+    #expect(freshness.softPurged(at: purge) == freshness)
+    #expect(stored.freshness.softPurged(at: purge).softPurged(at: FreshnessInfo.suspicionDate) == freshness)
+    var suspect = stored
+    suspect.freshness = freshness
+    let decision = Reuse.decide(
+      request: RequestHead(url: target, fields: fields(request)), stored: suspect, policy: policy, now: start,
+      options: CachingOptions())
+    #expect(word(decision) == "revalidate:suspect")
+    guard case .revalidate(_, let staleOnError, _) = decision else { return }
+    #expect(!staleOnError.mayServe(after: .unreachable, now: start))
+    #expect(!staleOnError.mayServe(after: .status(503), now: start))
+  }
+
+  @Test(
     "After a soft purge, stale windows count from it, and must-revalidate and the request still decide",
     arguments: [
       ("max-age=60", [], 1.0, "revalidate:soft-purged"),

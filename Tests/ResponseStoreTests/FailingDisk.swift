@@ -16,6 +16,7 @@ final class FailingDisk: Sendable {
     /// The pages written since the last sync.
     var dirtyPages: Set<Int> = []
     var failuresToCome = 0
+    var syncCount = 0
     var images: [[UInt8]]?
   }
 
@@ -48,6 +49,9 @@ final class FailingDisk: Sendable {
 
   var failuresToCome: Int { state.withLock { $0.failuresToCome } }
 
+  /// The number of syncs since the simulation began.
+  var syncCount: Int { state.withLock { $0.syncCount } }
+
   /// The content after a power failure, if only syncs reached the disk.
   var safeBytes: [UInt8] { state.withLock { $0.safe } }
 
@@ -79,6 +83,7 @@ final class FailingDisk: Sendable {
 
   fileprivate func sync(_ descriptor: CInt) -> CInt {
     state.withLock { state in
+      state.syncCount += 1
       if state.images != nil {
         var image = state.safe
         for page in state.dirtyPages where page > 1 { Self.write(page, of: descriptor, to: &image) }

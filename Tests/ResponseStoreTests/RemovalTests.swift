@@ -344,6 +344,25 @@ struct RemovalTests {
     #expect(isRemoved { store.removeAll() })
   }
 
+  @Test("Several removals of another machine are in force after one sync of the removal log")
+  func severalRemovals() throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    let urls = (0..<200).map { "http://a.example/\($0)" }
+    for url in urls { fixture.store.store(fixture.response(url)) }
+    fixture.store.store(fixture.response("http://a.example/kept"))
+    let disk = try FailingDisk(path: fixture.path(RemovalLog.name))
+    defer { disk.remove() }
+    let number = fixture.store.removeDurably(urls.map { FleetRemoval(.key(fixture.key($0).bytes)) })
+    #expect(number == 200)
+    #expect(disk.syncCount == 1)
+    #expect(urls.allSatisfy { fixture.body($0) == nil })
+    #expect(fixture.body("http://a.example/kept") != nil)
+    // They are durable: after a power failure the log has them.
+    try fixture.reopen()
+    #expect(fixture.store.removalToken & 0xFFFF == 200)
+  }
+
   @Test("Removed responses no longer use disk space")
   func diskUse() throws {
     let fixture = try StoreFixture(capacity: 16 << 20)

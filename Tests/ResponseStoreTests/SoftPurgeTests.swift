@@ -93,6 +93,35 @@ struct SoftPurgeTests {
     #expect(fixture.store.statistics.removals == [:])
   }
 
+  @Test(
+    "What may have been removed on another machine is suspect, whether pending, only in the log, applied or reopened",
+    arguments: State.allCases)
+  func suspicion(_ state: State) throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    Self.store(in: fixture)
+    if state != .pending { fixture.drain() }
+    let stored = try #require(fixture.store.lookup(fixture.key(Self.covered)))
+    // A soft purge before or after it changes nothing.
+    fixture.store.softPurge(.host("a.example"))
+    #expect(fixture.store.removeDurably([FleetRemoval(.everything, effect: .suspect)]) != nil)
+    fixture.store.softPurge(.everything)
+    if state == .applied { fixture.drain() }
+    if state == .reopened { try fixture.reopen() }
+    for _ in 0..<2 {
+      let found = try #require(fixture.store.lookup(fixture.key(Self.covered)))
+      #expect(found.freshness == stored.freshness.softPurged(at: FreshnessInfo.suspicionDate))
+      #expect(found.freshness.flags.isSuperset(of: [.softPurged, .suspect]))
+      #expect(found.body == stored.body)
+      fixture.drain()
+    }
+    // A validation that was sent afterwards ends the suspicion.
+    let found = try #require(fixture.store.lookup(fixture.key(Self.covered)))
+    fixture.store.update(found, fields: found.fields, freshness: stored.freshness)
+    fixture.drain()
+    #expect(fixture.store.lookup(fixture.key(Self.covered))?.freshness == stored.freshness)
+  }
+
   @Test("A soft purge covers a large pending body, and one that lookups leave in the store", arguments: [false, true])
   func largeBody(isCommitted: Bool) throws {
     let fixture = try StoreFixture()
