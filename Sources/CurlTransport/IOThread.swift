@@ -20,6 +20,8 @@ final class IOThread: @unchecked Sendable {
 
   private struct Inbox {
     var commands: [Command] = []
+    /// Whether the thread waits, or is about to, and has not been woken.
+    var isWaiting = false
     var isClosed = false
   }
 
@@ -47,20 +49,23 @@ final class IOThread: @unchecked Sendable {
 
   // MARK: Other threads
 
-  /// Queues a command. Only the first queued command writes to the descriptor that wakes the thread.
+  /// Queues a command, and wakes the thread if it waits.
   ///
   /// - Returns: False if the thread has stopped, because the process is exiting.
   @discardableResult
   func post(_ command: Command) -> Bool {
-    inbox.withLock { inbox in
-      guard !inbox.isClosed else { return false }
+    let wakes = inbox.withLock { inbox -> Bool? in
+      guard !inbox.isClosed else { return nil }
       inbox.commands.append(command)
-      if inbox.commands.count == 1 {
-        var one: UInt64 = 1
-        _ = write(wakeUp, &one, MemoryLayout<UInt64>.size)
-      }
-      return true
+      defer { inbox.isWaiting = false }
+      return inbox.isWaiting
     }
+    guard let wakes else { return false }
+    if wakes {
+      var one: UInt64 = 1
+      _ = write(wakeUp, &one, MemoryLayout<UInt64>.size)
+    }
+    return true
   }
 
   /// Creates a pool that this thread serves.
@@ -77,12 +82,14 @@ final class IOThread: @unchecked Sendable {
     while !isStopped {
       var next = MonotonicTime.never
       for pool in pools { next = min(next, pool.nextTime) }
-      let eventCount = poller.wait(milliseconds: next.milliseconds(after: .now))
-      clock.update()
-      for index in 0..<eventCount where poller.handle(event: index) {
-        var count: UInt64 = 0
-        _ = read(wakeUp, &count, MemoryLayout<UInt64>.size)
+      // A command that is posted from here on wakes the thread.
+      let mayWait = inbox.withLock { inbox -> Bool in
+        inbox.isWaiting = inbox.commands.isEmpty
+        return inbox.isWaiting
       }
+      let eventCount = poller.wait(milliseconds: mayWait ? next.milliseconds(after: .now) : 0)
+      clock.update()
+      for index in 0..<eventCount { poller.handle(event: index) }
       // Do all work before the next wait, which may otherwise never end.
       repeat {
         takeCommands()
@@ -105,7 +112,10 @@ final class IOThread: @unchecked Sendable {
   }
 
   private func takeCommands() {
-    inbox.withLock { swap(&$0.commands, &commands) }
+    inbox.withLock { inbox in
+      inbox.isWaiting = false
+      swap(&inbox.commands, &commands)
+    }
     for command in commands {
       switch command {
       case .start(let transfer): transfer.pool.start(transfer)

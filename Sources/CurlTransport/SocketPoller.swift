@@ -7,6 +7,8 @@ import Glibc
 /// cancel each other. This applies only to sockets that are known to be open: those created here and not closed since.
 /// Changes of other sockets are applied at once, because libcurl closes some of them without notice, and reuses the
 /// numbers of closed descriptors within a round.
+///
+/// The socket of an idle connection stays in epoll until an event arrives, because most are used again before.
 final class SocketPoller {
   private struct Entry {
     /// The pool of the socket, which lives as long as its sockets; nil without a pool.
@@ -27,13 +29,16 @@ final class SocketPoller {
 
   /// Creates a poller.
   ///
-  /// - Parameter wakeUp: A descriptor that ends the wait when it is readable.
+  /// - Parameter wakeUp: A descriptor that ends the wait at each write to it. It need not be read.
   /// - Returns: Nil if the process has no descriptor left.
   init?(wakeUp: CInt) {
     epoll = epoll_create1(CInt(EPOLL_CLOEXEC))
     self.wakeUp = wakeUp
     guard epoll >= 0 else { return nil }
-    control(EPOLL_CTL_ADD, wakeUp, CURL_POLL_IN)
+    var event = epoll_event()
+    event.events = EPOLLIN.rawValue | EPOLLET.rawValue
+    event.data.fd = wakeUp
+    epoll_ctl(epoll, EPOLL_CTL_ADD, wakeUp, &event)
   }
 
   deinit {
@@ -97,27 +102,29 @@ final class SocketPoller {
   func wait(milliseconds: CInt) -> Int {
     for descriptor in changed {
       entries[Int(descriptor)].isChanged = false
-      if entries[Int(descriptor)].wanted != entries[Int(descriptor)].watched { apply(descriptor) }
+      let entry = entries[Int(descriptor)]
+      let isIdle = entry.wanted == 0 && entry.isOwn && entry.watched == CURL_POLL_IN
+      if entry.wanted != entry.watched, !isIdle { apply(descriptor) }
     }
     changed.removeAll(keepingCapacity: true)
     return max(0, Int(epoll_wait(epoll, &events, CInt(events.count), milliseconds)))
   }
 
-  /// Passes an event to the pool of its socket.
-  ///
-  /// - Returns: Whether the event was a wake-up of the thread.
-  func handle(event index: Int) -> Bool {
+  /// Passes an event to the pool of its socket, unless it only woke the thread.
+  func handle(event index: Int) {
     let descriptor = events[index].data.fd
-    if descriptor == wakeUp { return true }
-    // An earlier event of the round may have removed the interest.
-    guard entries[Int(descriptor)].wanted != 0, let pool = entries[Int(descriptor)].pool else { return false }
+    if descriptor == wakeUp { return }
+    guard entries[Int(descriptor)].wanted != 0, let pool = entries[Int(descriptor)].pool else {
+      // The connection is idle, or an earlier event of the round has removed the interest.
+      if entries[Int(descriptor)].watched != 0 { apply(descriptor) }
+      return
+    }
     let happened = events[index].events
     var condition: CInt = 0
     if happened & EPOLLIN.rawValue != 0 { condition |= CURL_CSELECT_IN }
     if happened & EPOLLOUT.rawValue != 0 { condition |= CURL_CSELECT_OUT }
     if happened & (EPOLLERR.rawValue | EPOLLHUP.rawValue) != 0 { condition |= CURL_CSELECT_ERR }
     pool.takeUnretainedValue().act(on: descriptor, condition)
-    return false
   }
 
   private func apply(_ descriptor: CInt) {
