@@ -27,6 +27,7 @@ let package = Package(
         .product(name: "LMDBURLCache", package: "LMDBURLCache"),
         .product(name: "HTTPCaching", package: "LMDBURLCache"),
         .product(name: "CurlTransport", package: "LMDBURLCache"),
+        .product(name: "CachingClient", package: "LMDBURLCache"),
         "CSQLite", "CRocksDB", "CRawHiredis", "CRawLMDB", "CRawCurl",
       ],
       swiftSettings: settings),

@@ -109,6 +109,7 @@ IMPLEMENTATIONS = {
     "URLSession, Foundation URLCache": "`URLSession` with Foundation's `URLCache`",
     "bare construction": "Foundation objects only",
     "bare URLSession": "`URLSession` without a cache",
+    "CurlTransport alone": "`CurlTransport` without a cache",
     "loop in C on libcurl": "C baseline on libcurl",
     "one file per entry": "One file per entry",
     "one file per entry, synced": "One file per entry, synced",

@@ -1,6 +1,8 @@
 import CRawCurl
+import CachingClient
 import CurlTransport
 import Foundation
+import HTTPCaching
 import LMDBURLCache
 import Synchronization
 
@@ -10,8 +12,9 @@ import Synchronization
 
 /// Throughput and CPU time of misses: concurrent callers request new URLs, and each response is stored.
 ///
-/// Compared with a `URLSession` without a cache and with the C baseline on libcurl, which store nothing. nginx uses the
-/// same processors.
+/// Compared with a `URLSession` without a cache, with the transport without a cache, and with the C baseline on libcurl,
+/// which store nothing. The transport without a cache is the limit for any cache in Swift tasks over this thread. nginx
+/// uses the same processors.
 struct Misses {
   let report: Report
   let scratch: Scratch
@@ -20,6 +23,7 @@ struct Misses {
     case cache = "LMDBURLCache.data(for:)"
     case cacheOverSession = "LMDBURLCache.data(for:), over URLSession"
     case session = "bare URLSession"
+    case transport = "CurlTransport alone"
     case loopInC = "loop in C on libcurl"
   }
 
@@ -56,16 +60,19 @@ struct Misses {
         let outcome: Outcome
         switch results[index].peer {
         case .cache:
-          var curl = CurlTransport.Configuration()
-          curl.certificateAuthorityFile = origin.authorityFile
-          curl.maximumConnectionsPerOrigin = 256
-          outcome = try await cached(.curl(curl), base, callers, seconds)
+          outcome = try await cached(.curl(curlConfiguration(origin)), base, callers, seconds)
         case .cacheOverSession:
           outcome = try await cached(.urlSession(sessionConfiguration(callers)), base, callers, seconds)
         case .session:
           let session = URLSession(configuration: sessionConfiguration(callers))
           outcome = try await load(base, callers, seconds) { _ = try await session.data(for: URLRequest(url: $0)) }
           session.invalidateAndCancel()
+        case .transport:
+          let transport = CurlTransport(curlConfiguration(origin))
+          outcome = try await load(base, callers, seconds) { url in
+            let response = try await transport.send(OutgoingRequest(head: RequestHead(url: url)))
+            _ = try await response.body.collect(upTo: .max)
+          }
         case .loopInC:
           outcome = try measured {
             let result = raw_curl_fetch(base, CInt(callers), seconds, origin.authorityFile)
@@ -84,6 +91,13 @@ struct Misses {
     for result in results {
       report.add("misses", "processor time", scenario, result.peer.rawValue, unit: "us per miss", result.costs)
     }
+  }
+
+  private func curlConfiguration(_ origin: MissOrigin) -> CurlTransport.Configuration {
+    var configuration = CurlTransport.Configuration()
+    configuration.certificateAuthorityFile = origin.authorityFile
+    configuration.maximumConnectionsPerOrigin = 256
+    return configuration
   }
 
   private func sessionConfiguration(_ callers: Int) -> URLSessionConfiguration {
