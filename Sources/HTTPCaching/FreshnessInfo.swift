@@ -133,6 +133,9 @@ public struct FreshnessInfo: Sendable, Hashable {
     return info
   }
 
+  /// Whether a soft purge ended the lifetime at a time that is in the future, because the clock was set back since.
+  func endsInFuture(atAge age: Double) -> Bool { flags.contains(.softPurged) && age < lifetime }
+
   /// Returns the age in whole seconds, rounded down, as in an `Age` field.
   public func wholeAge(at now: Date) -> Int {
     let age = currentAge(at: now)

@@ -145,7 +145,8 @@ struct ReuseEvaluation {
       return .stale(revalidatesInBackground: false, .maxStale)
     }
     // 5861 3, unless the request requires a fresher response.
-    let window = freshness.staleWhileRevalidate
+    // If the clock was set back since a soft purge, the time since the purge is unknown, and no window is open.
+    let window = freshness.endsInFuture(atAge: age) ? -1 : freshness.staleWhileRevalidate
     let isInWindow =
       window >= 0 && staleness <= window && directives.maxAge.map({ age <= $0 }) ?? true && directives.minFresh == nil
     if trace.check(
@@ -197,7 +198,8 @@ struct ReuseEvaluation {
       }
     }
     let conditional = Reuse.validation(of: stored)
-    let staleOnError = StaleOnError(freshness: freshness, directives: directives, policy: policy, options: options)
+    let staleOnError = StaleOnError(
+      freshness: freshness, age: age, directives: directives, policy: policy, options: options)
     return conditional.isEmpty
       ? .fetch(staleOnError: staleOnError, rule)
       : .revalidate(conditional: conditional, staleOnError: staleOnError, rule)
@@ -224,7 +226,11 @@ extension StaleOnError {
   public static let forbidden = StaleOnError(untilAfterError: nil, untilWhenUnreachable: nil, rule: .staleForbidden)
 
   /// Computes the permission (9111 4.2.4 and 5861 4).
-  init(freshness: FreshnessInfo, directives: RequestDirectives, policy: RequestPolicy, options: CachingOptions) {
+  ///
+  /// - Parameter age: The present age of the response in seconds.
+  init(
+    freshness: FreshnessInfo, age: Double, directives: RequestDirectives, policy: RequestPolicy, options: CachingOptions
+  ) {
     self = .forbidden
     if let rule = ReuseEvaluation.staleForbidden(freshness, options) {
       self.rule = rule
@@ -235,9 +241,10 @@ extension StaleOnError {
       !freshness.flags.contains(.stale), freshness.flags.contains(.sharedMode) == (options.mode == .shared)
     else { return }
     // The request's directive takes precedence over the response's, which takes precedence over the option.
-    let window =
+    var window =
       directives.staleIfError
       ?? (freshness.staleIfError >= 0 ? freshness.staleIfError : options.staleIfErrorByDefault ?? -1)
+    if freshness.endsInFuture(atAge: age) { window = -1 }
     if window >= 0 {
       let staleAt = freshness.responseTime.addingTimeInterval(freshness.lifetime - freshness.initialAge)
       let until = staleAt.addingTimeInterval(min(window, FreshnessInfo.maximumSeconds))

@@ -276,6 +276,30 @@ struct FreshnessTests {
     #expect(word(decision) == expected)
   }
 
+  @Test(
+    "If the clock was ahead at a soft purge, stale windows do not extend by that time",
+    arguments: [-1000.0, -5, -0.5, 0, 8, 10])
+  func softPurgeWithAClockSetBack(elapsed: Double) throws {
+    let value = "max-age=600, stale-while-revalidate=9, stale-if-error=9"
+    var stored = try #require(Exchange(response: dated([("Cache-Control", value), ("ETag", "\"a\"")])).stored)
+    let purged = start.addingTimeInterval(300)
+    stored.freshness = stored.freshness.softPurged(at: purged)
+    let now = purged.addingTimeInterval(elapsed)
+    func decide(_ request: Lines) -> ReuseDecision {
+      Reuse.decide(
+        request: RequestHead(url: target, fields: fields(request)), stored: stored, policy: .useProtocolCachePolicy,
+        now: now, options: CachingOptions())
+    }
+    let isInWindow = elapsed >= 0 && elapsed <= 9
+    #expect(word(decide([])) == (isInWindow ? "stale+:stale-while-revalidate" : "revalidate:soft-purged"))
+    guard case .revalidate(_, let staleOnError, _) = decide([("Cache-Control", "min-fresh=1")]) else {
+      Issue.record("not validated")
+      return
+    }
+    #expect(staleOnError.mayServe(after: .unreachable, now: now) == isInWindow)
+    #expect(staleOnError.mayServe(after: .status(500), now: now) == isInWindow)
+  }
+
   /// Row 48: the age never decreases; a clock that is set back cannot make a response younger.
   @Test func ageWithAClockSetBack() throws {
     let freshness = try #require(Exchange(response: Self.aged("5")).stored).freshness
