@@ -34,7 +34,6 @@ extension CachingClient {
   package func explain(_ request: ClientRequest, _ entry: Storage.Entry?) -> RequestExplanation {
     let trace = DecisionTrace()
     let result: LookupResult<Storage.Entry>
-    var isStale = false
     if !request.isAnswerableFromStore {
       let miss = Reuse.decideMiss(request: request.head, policy: request.policy, options: options, trace: trace)
       result = resultWithoutLookup(request)
@@ -44,24 +43,21 @@ extension CachingClient {
       let decision = Reuse.decide(
         request: request.head, stored: entry, policy: request.policy, now: now, options: options, trace: trace)
       result = self.result(of: decision, from: entry, request, endedFetchCount, now: now)
-      isStale = !entry.freshness.isFresh(at: now)
     } else {
       _ = Reuse.decideMiss(request: request.head, policy: request.policy, options: options, trace: trace)
       result = resultOfMiss(request, endedFetchCount)
     }
-    let (outcome, rule) = outcome(of: result, isStale: isStale)
+    let (outcome, rule) = outcome(of: result)
     return RequestExplanation(outcome: outcome, rule: rule, checks: trace.checks)
   }
 
-  private func outcome(
-    of result: LookupResult<Storage.Entry>, isStale: Bool
-  ) -> (RequestExplanation.Outcome, Rule) {
+  private func outcome(of result: LookupResult<Storage.Entry>) -> (RequestExplanation.Outcome, Rule) {
     switch result {
     case .bypass(let rule): return (.bypass, rule)
     case .response(let response, _) where response.source == .unavailable: return (.unavailable, response.reason)
     case .response(let response, let revalidated):
       let outcome = RequestExplanation.Outcome.stored(
-        status: response.status, isStale: isStale, revalidatesInBackground: revalidated != nil)
+        status: response.status, isStale: response.source == .staleStore, revalidatesInBackground: revalidated != nil)
       return (outcome, response.reason)
     case .fetch(let plan) where plan.isCompletion: return (.complete(plan.conditional), plan.rule)
     case .fetch(let plan):

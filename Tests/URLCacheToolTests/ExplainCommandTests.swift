@@ -70,6 +70,14 @@ struct ExplainCommandTests {
     #expect(json["selected"] is NSNull)
   }
 
+  @Test("A no-cache response for a policy that accepts any age is stale within its lifetime, as in the cache")
+  func noCacheAtAnyAge() throws {
+    let stored = [Self.stored(["Cache-Control": "max-age=86400, no-cache"])]
+    let (text, json) = try explain(stored, "--policy", "prefer-cache")
+    #expect(outcome(json) == ["stale", "any-age"])
+    #expect(text.contains("\nResult    answered from the cache with status 200, stale; the origin is not asked\n"))
+  }
+
   @Test("For a URL without a stored response, explain says so")
   func miss() throws {
     let (text, json) = try explain([Tool.Stored(url: "http://b.example/")])
