@@ -130,14 +130,16 @@ enum PurgeCommand: Command {
       guard !host.isEmpty, !host.contains(where: { "/:@? ".contains($0) }) || host.hasPrefix("[") else {
         throw UsageError("--host takes a host alone, such as api.example.com, not '\(host)'")
       }
-      return (.host(host), "responses stored for \(host)")
+      return (.host(host), "responses stored for \(Format.visible(host))")
     }
     if let text = arguments.value("prefix") {
       let url = try webURL(text, option: "prefix")
-      return (.prefix(url), "URLs that begin with \(text)")
+      return (.prefix(url), "URLs that begin with \(Format.visible(text))")
     }
     if let group = arguments.value("group"), let origin = arguments.value("origin") {
-      return (.group(group, origin: try webURL(origin, option: "origin")), "group '\(group)' of \(origin)")
+      return (
+        .group(group, origin: try webURL(origin, option: "origin")), Format.visible("group '\(group)' of \(origin)")
+      )
     }
     return (.all, "everything")
   }

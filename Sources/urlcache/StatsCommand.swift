@@ -145,7 +145,7 @@ private struct Numbers {
   }
 
   var text: String {
-    var rows = [["Directory", path]]
+    var rows = [["Directory", Format.visible(path)]]
     if let details {
       let hosts = Format.count(details.hosts.count, "host")
       rows.append(["Responses", "\(Format.count(entryCount)) (\(Format.count(details.freshCount)) fresh) of \(hosts)"])

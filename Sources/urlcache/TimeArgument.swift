@@ -22,8 +22,9 @@ enum TimeArgument {
 
   private static func duration(_ text: String, _ now: Date) -> Date? {
     let units: [Character: Double] = ["s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800]
-    guard let last = text.last, let unit = units[last], let number = Double(text.dropLast()),
-      text.first?.isNumber == true, number.isFinite
+    // `Double` also accepts hexadecimal numbers.
+    guard let last = text.last, let unit = units[last], !text.contains(where: { "xX".contains($0) }),
+      let number = Double(text.dropLast()), text.first?.isNumber == true, number.isFinite
     else { return nil }
     return now - number * unit
   }

@@ -73,10 +73,10 @@ enum URLCacheTool {
       // The reader of standard output has enough.
       return .success
     case let error as UsageError:
-      Output.error("\(place): \(error.message)\nTry '\(place) --help'.\n")
+      Output.error("\(place): \(Format.visible(error.message))\nTry '\(place) --help'.\n")
       return .usage
     default:
-      Output.error("\(place): \(error)\n")
+      Output.error("\(place): \(Format.visible("\(error)"))\n")
       return .failure
     }
   }

@@ -9,6 +9,8 @@ struct CommandLineTests {
       (["nonsense"], "urlcache: there is no command 'nonsense'\nTry 'urlcache --help'.\n"),
       (["help", "nonsense"], "urlcache: there is no command 'nonsense'\nTry 'urlcache --help'.\n"),
       (["--nonsense"], "urlcache: there is no command '--nonsense'\nTry 'urlcache --help'.\n"),
+      (["a\u{1b}[2J"], "urlcache: there is no command 'a?[2J'\nTry 'urlcache --help'.\n"),
+      (["list", "--\u{9b}2J"], "urlcache list: there is no option '--?2J'\nTry 'urlcache list --help'.\n"),
       (["list"], "urlcache list: the directory is missing\nTry 'urlcache list --help'.\n"),
       (["list", "a", "b"], "urlcache list: 'b' is one argument too many\nTry 'urlcache list --help'.\n"),
       (["list", "a", "--xyz"], "urlcache list: there is no option '--xyz'\nTry 'urlcache list --help'.\n"),
@@ -129,7 +131,7 @@ struct CommandLineTests {
     arguments: [
       "", "yesterday", "2025-13-01", "2025-02-30", "2025-02-29", "2025-11-21T24:00", "25:00", "14:05Z", "10", "m",
       "-5m", "1y",
-      "2025-11-21T", "nan", "nanm",
+      "2025-11-21T", "nan", "nanm", "0x5m",
     ])
   func invalidTimes(text: String) throws {
     let result = try Tool().run("purge", "/nowhere", "--since=\(text)")

@@ -153,6 +153,41 @@ struct ShowCommandTests {
     #expect(try tool.run("cat", directory, url).output == "hidden\n")
   }
 
+  @Test(
+    "Control characters in the path of a directory do not reach the terminal", arguments: ["stats", "verify", "show"])
+  func controlCharactersOfThePath(command: String) throws {
+    let tool = try Tool()
+    for name in ["cache\u{1b}[31m", "missing\u{9b}31m"] {
+      let directory = tool.path(name)
+      if name.hasPrefix("cache") { try store("http://a.example/", fields: [], in: directory) }
+      let result = try tool.run([command, directory] + (command == "show" ? ["http://a.example/"] : []))
+      #expect(result.status == (name.hasPrefix("cache") ? 0 : 1))
+      let controls = (result.output + result.errors).unicodeScalars.filter {
+        $0 != "\n" && ($0.value < 0x20 || (0x7f...0x9f).contains($0.value))
+      }
+      #expect(controls.isEmpty)
+    }
+  }
+
+  @Test(
+    "Control characters in the scope of a purge do not reach the terminal",
+    arguments: [
+      ["--host", "a\u{9b}31m"], ["--prefix", "http://a/\u{1b}[31m"], ["--group", "\u{1b}", "--origin", "http://a/"],
+    ])
+  func controlCharactersOfAScope(scope: [String]) throws {
+    let tool = try Tool()
+    let directory = try tool.makeCache([Tool.Stored(url: "http://b/")])
+    for result in [
+      try tool.run(["purge", directory, "--dry-run"] + scope), try tool.run(["purge", directory] + scope),
+    ] {
+      #expect(result.status == 0)
+      let controls = (result.output + result.errors).unicodeScalars.filter {
+        $0 != "\n" && ($0.value < 0x20 || (0x7f...0x9f).contains($0.value))
+      }
+      #expect(controls.isEmpty)
+    }
+  }
+
   @Test("show and cat count no use and change no file", arguments: ["show", "cat"])
   func changeNothing(command: String) throws {
     let tool = try Tool()

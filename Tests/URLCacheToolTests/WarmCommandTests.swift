@@ -106,6 +106,14 @@ struct WarmCommandTests {
         "is not a complete sitemap: the XML is not valid, or ends, in line 1"
       ),
       ("<sitemapindex><sitemap><loc>http://127.0.0.1:1/</loc></sitemap></sitemapindex>", "is an index of sitemaps"),
+      (
+        "<!DOCTYPE urlset [<!ENTITY a \"b\">]><urlset><url><loc>http://127.0.0.1:1/&a;</loc></url></urlset>",
+        "declares XML entities"
+      ),
+      (
+        "<!DOCTYPE urlset [<!ENTITY a SYSTEM \"/etc/hostname\">]><urlset><url><loc>http://127.0.0.1:1/&a;</loc></url></urlset>",
+        "declares XML entities"
+      ),
       ("<html></html>", "is no sitemap: its root element is 'html'"), ("\u{1F}\u{8B}", ""),
     ])
   func badInput(text: String, message: String) throws {

@@ -15,8 +15,13 @@ final class SitemapReader: NSObject, XMLParserDelegate {
 
   /// Returns the URLs in their order.
   ///
-  /// - Throws: `ToolError` for an incomplete document, another document, and an index of sitemaps.
+  /// - Throws: `ToolError` for an incomplete document, another document, one with entities of its own, and an index of
+  ///   sitemaps.
   static func urls(in data: Data, name: String) throws -> [String] {
+    // The parser leaves out entities that the document declares. A URL with one would become another URL.
+    guard data.range(of: Data("<!ENTITY".utf8)) == nil else {
+      throw ToolError("\(name) declares XML entities, which are not read. Replace them by their text.")
+    }
     let reader = SitemapReader()
     let parser = XMLParser(data: data)
     parser.delegate = reader
