@@ -227,14 +227,14 @@ struct FlowTests {
     } _: { origin in
       let request = try PreparedRequest(OutgoingRequest(head: RequestHead(url: origin.url())), decodesContent: false)
       let connections = try openConnections()
-      let transfer = Transfer(request, in: connections.pool, timeout: .milliseconds(100))
+      let transfer = Transfer(request, in: connections.pool, timeout: .milliseconds(400))
       _ = try await transfer.exchange.arrival { connections.post(.start(transfer)) }
       await wait { transfer.exchange.isPaused }
       // Wait for another request to time out, so that the limit of the first one has passed.
       let gate = Gate()
       let silent = try LoopbackOrigin { _ in Reply(200).held(at: gate) }
       defer { silent.stop() }
-      #expect(await directTransport().outcome(silent.url(), timeLimit: .milliseconds(200)) == .failure(.timedOut))
+      #expect(await directTransport().outcome(silent.url(), timeLimit: .milliseconds(500)) == .failure(.timedOut))
       let reader = ResponseReader(transfer, over: connections, decoder: nil)
       var received = 0
       while let piece = try await reader.next() { received += piece.count }
