@@ -46,7 +46,8 @@ struct FailureTests {
     await wait { other.membership.file.tag >> 48 != epoch && one.membership.file.tag >> 48 != epoch }
     #expect(try await other.get(url) == before)
     #expect(other.membership.counters.lostLogs.load(ordering: .relaxed) == 1)  // when it joined
-    // A purge of the new epoch holds.
+    // A purge of the new epoch holds. In one case it waits for leases of the earlier epoch; there is no other machine.
+    if loss != .flushed { try fleet.mature() }
     try await one.cache.purge(.url(url))
     #expect(try await other.get(url) != before)
   }

@@ -1,6 +1,7 @@
 import Foundation
 import FoundationNetworking
 import LoopbackOrigin
+import ResponseStore
 import Synchronization
 import Testing
 
@@ -79,16 +80,58 @@ final class FleetFixture: Sendable {
     return try RedisTier(url: redis.url, secret: testSecret, configuration: configuration)
   }
 
-  /// Opens a machine and waits until it has a lease.
-  func machine(_ name: String) async throws -> Machine {
-    let machine = try Machine(directory.appendingPathComponent(name), tier())
+  /// Opens a machine and waits until it has a lease. Its purges wait for no lease of an earlier epoch.
+  ///
+  /// - Parameter proxy: The machine's way to Redis; nil for a direct one.
+  func machine(_ name: String, over proxy: SocketProxy? = nil) async throws -> Machine {
+    let tier = try RedisTier(url: proxy?.url ?? redis.url, secret: testSecret, configuration: configuration)
+    let machine = try Machine(directory.appendingPathComponent(name), tier)
     await wait { machine.hasLease }
+    try mature()
     return machine
   }
 
-  /// Waits until no lease of an earlier epoch can be valid, so that purges need not wait.
-  func mature() async throws {
-    try await wait { try redis.command("HGET", "lmuc:{default}:ctl", "mature") == .bytes([UInt8(ascii: "1")]) }
+  /// Records in Redis that no lease of an earlier epoch can be valid, so that purges need not wait for one.
+  ///
+  /// The fleet is new, so there was none. Otherwise Redis would know only after more than a lease.
+  func mature() throws {
+    try redis.command("HSET", "lmuc:{default}:ctl", "mature", "1")
+  }
+
+  // MARK: Directories
+
+  /// Creates the directory of a machine and returns its path.
+  func makeDirectory(_ name: String) throws -> String {
+    let url = directory.appendingPathComponent(name)
+    try FileManager.default.createDirectory(at: url, withIntermediateDirectories: true)
+    return url.path
+  }
+
+  /// Copies the directory of a machine, as a power cut would leave it.
+  func copyDirectory(_ name: String, to copy: String) {
+    do {
+      try FileManager.default.copyItem(
+        at: directory.appendingPathComponent(name), to: directory.appendingPathComponent(copy))
+    } catch {
+      Issue.record(error)
+    }
+  }
+
+  private func fleetFile(_ name: String) -> URL {
+    directory.appendingPathComponent(name).appendingPathComponent(ResponseStore.fleetFileName)
+  }
+
+  func copyFleetFile(of name: String, to other: String) throws {
+    try FileManager.default.removeItem(at: fleetFile(other))
+    try FileManager.default.copyItem(at: fleetFile(name), to: fleetFile(other))
+  }
+
+  /// Makes the next process that opens a fleet file take the machine for one that has restarted.
+  func forgetBoot(of name: String) throws {
+    let file = try FileHandle(forUpdating: fleetFile(name))
+    try file.seek(toOffset: 32)
+    try file.write(contentsOf: Data(count: 40))
+    try file.close()
   }
 
   /// The keys of the shared responses.

@@ -88,7 +88,7 @@ struct FleetToolTests {
     let fleet = try FleetFixture { $0.maximumSharedBodyByteCount = 0 }
     let url = fleet.origin.url("/dir/a").absoluteString
     let (one, other) = (try await fleet.machine("1"), try await fleet.machine("2"))
-    try await fleet.mature()
+    try fleet.mature()
     for scope in [
       ["--all"], ["--since", "1m"], ["--host", "127.0.0.1"], ["--prefix", url],
       ["--group", "g", "--origin", url],
@@ -118,7 +118,7 @@ struct FleetToolTests {
     let tier = try RedisTier(url: proxy.url, secret: testSecret, configuration: fleet.configuration)
     let cut = try Machine(fleet.directory.appendingPathComponent("2"), tier)
     await wait { cut.hasLease }
-    try await fleet.mature()
+    try fleet.mature()
     proxy.cut()
     let result = try tool("purge", "--fleet", fleet.redis.url, "--all")
     #expect(!cut.hasLease)

@@ -20,7 +20,6 @@ struct PurgeTests {
     let fleet = try FleetFixture { $0.maximumSharedBodyByteCount = 0 }
     let url = fleet.origin.url("/dir/a")
     let (one, other) = (try await fleet.machine("1"), try await fleet.machine("2"))
-    try await fleet.mature()
     for scope in Self.scopes {
       let before = try await other.get(url)
       #expect(try await other.get(url) == before)
@@ -40,7 +39,6 @@ struct PurgeTests {
     let fleet = try FleetFixture()
     let url = fleet.origin.url("/a")
     let (one, other) = (try await fleet.machine("1"), try await fleet.machine("2"))
-    try await fleet.mature()
     let before = try await other.get(url)
     let result = try await one.cache.purge(.url(url), mode: .soft)
     #expect(result == FleetPurgeResult(confirmedCount: 2, expiredLeaseCount: 0))
@@ -77,10 +75,7 @@ struct PurgeTests {
     let url = fleet.origin.url("/a")
     let proxy = try SocketProxy(to: fleet.redis.socketPath)
     let one = try await fleet.machine("1")
-    let tier = try RedisTier(url: proxy.url, secret: testSecret, configuration: fleet.configuration)
-    let cut = try Machine(fleet.directory.appendingPathComponent("2"), tier)
-    await wait { cut.hasLease }
-    try await fleet.mature()
+    let cut = try await fleet.machine("2", over: proxy)
     let before = try await cut.get(url)
     proxy.cut()
     let result = try await one.cache.purge(.url(url))
@@ -127,7 +122,6 @@ struct PurgeTests {
     let fleet = try FleetFixture()
     let one = try await fleet.machine("1")
     var other: Machine? = try await fleet.machine("2")
-    try await fleet.mature()
     #expect(try await one.cache.purge(.all)?.confirmedCount == 2)
     withExtendedLifetime(other) {}
     other = nil

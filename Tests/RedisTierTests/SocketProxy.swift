@@ -1,5 +1,6 @@
 import Foundation
 import Glibc
+import ResponseStore
 import Synchronization
 
 @testable import RedisTier
@@ -15,6 +16,10 @@ final class SocketProxy: Sendable {
 
   func cut() { listener.isCut.set(true) }
 
+  /// Keeps what is sent until ``release()``, as if one side was suspended.
+  func hold() { listener.isHeld.update { $0 = true } }
+  func release() { listener.isHeld.update { $0 = false } }
+
   /// Forwards again. Connections of before stay dead.
   func restore() { listener.isCut.set(false) }
 }
@@ -23,6 +28,7 @@ final class SocketProxy: Sendable {
 final class SocketForwarder: Sendable {
   let path = "/tmp/proxy-\(RandomID().text.prefix(12))"
   let isCut = SharedSwitch()
+  let isHeld = Monitor(false)
   private let descriptor: CInt
 
   init(to target: String) throws {
@@ -31,7 +37,7 @@ final class SocketForwarder: Sendable {
     guard Self.with(path, { bind(descriptor, $0, $1) }) == 0, listen(descriptor, 16) == 0 else {
       throw TestError("no socket")
     }
-    let isCut = isCut
+    let (isCut, isHeld) = (isCut, isHeld)
     Thread {
       while case let client = accept(descriptor, nil, nil), client >= 0 {
         let server = socket(AF_UNIX, CInt(SOCK_STREAM.rawValue), 0)
@@ -41,7 +47,7 @@ final class SocketForwarder: Sendable {
           continue
         }
         for (from, to) in [(client, server), (server, client)] {
-          Thread { Self.forward(from, to, isCut) }.start()
+          Thread { Self.forward(from, to, isCut, isHeld) }.start()
         }
       }
     }.start()
@@ -62,10 +68,11 @@ final class SocketForwarder: Sendable {
     }
   }
 
-  private static func forward(_ from: CInt, _ to: CInt, _ isCut: SharedSwitch) {
+  private static func forward(_ from: CInt, _ to: CInt, _ isCut: SharedSwitch, _ isHeld: Monitor<Bool>) {
     var buffer = [UInt8](repeating: 0, count: 65_536)
     var isDead = false
     while case let count = read(from, &buffer, buffer.count), count > 0 {
+      _ = isHeld.wait { $0 ? nil : true }
       isDead = isDead || isCut.isOn
       guard !isDead else { continue }
       var sent = 0

@@ -73,6 +73,8 @@ final class Follower: Sendable {
           if counters.noteFailure(error.code) {
             node.log("LMDBURLCache: The fleet cannot be followed, which is tried again. \(error)")
           }
+          // Purges must not wait again and again for a machine that cannot apply them.
+          if error.code == .unusableDirectory { leave() }
           pause(backoff.next())
         }
       }
@@ -83,7 +85,11 @@ final class Follower: Sendable {
 
   /// Unregisters the machine, so that purges do not wait for it, if no process uses the fleet file.
   private func leaveIfAlone() {
-    guard isStopping, file.excludeOthers() else { return }
+    if isStopping, file.excludeOthers() { leave() }
+  }
+
+  /// Unregisters the machine until it renews its lease.
+  private func leave() {
     // The lease first: an unregistered machine must not have one.
     if FleetRule.leaseEndsBeforeLeaving.holds { file.revokeLease() }
     // If Redis cannot be reached, purges wait once for a lease that has ended.

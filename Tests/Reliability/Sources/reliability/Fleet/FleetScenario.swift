@@ -35,7 +35,7 @@ struct FleetScenario: Sendable {
     FleetScenario(
       name: "trimmed log", machineFaults: [.cut, .slow], duration: 1.5, logCount: 3, hasDrift: true),
     FleetScenario(
-      name: "redis", machineFaults: [.cut, .slow], redisFaults: FleetFault.redis, duration: 2, redisPause: 1.2),
+      name: "redis", machineFaults: [.cut, .slow], redisFaults: FleetFault.redis, duration: 1.2, redisPause: 1.2),
     FleetScenario(
       name: "clocks", machineFaults: [.wallClock, .cut, .stop], redisFaults: [.redisClock], hasDrift: true),
     FleetScenario(

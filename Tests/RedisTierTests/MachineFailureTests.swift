@@ -1,0 +1,216 @@
+import CachingClient
+import Foundation
+import FoundationNetworking
+import Glibc
+import HTTPCaching
+import LoopbackOrigin
+import ResponseStore
+import Synchronization
+import Testing
+
+@testable import LMDBURLCache
+@testable import RedisTier
+
+/// More failures that the article on fleets lists: of single machines, of clocks, and of a server with older data.
+@Suite("Machines that fail in a fleet", .needsRedis, .timeLimit(.minutes(2)))
+struct MachineFailureTests {
+  @Test("A purge waits once for a suspended machine, which has no lease when it resumes, and then applies the purge")
+  func suspended() async throws {
+    let fleet = try FleetFixture { $0.maximumSharedBodyByteCount = 0 }
+    let url = fleet.origin.url("/a")
+    // Nothing is lost, as when a process is suspended, but nothing arrives.
+    let proxy = try SocketProxy(to: fleet.redis.socketPath)
+    let one = try await fleet.machine("1")
+    let other = try await fleet.machine("2", over: proxy)
+    let before = try await other.get(url)
+    proxy.hold()
+    #expect(try await one.cache.purge(.url(url)) == FleetPurgeResult(confirmedCount: 1, expiredLeaseCount: 1))
+    #expect(!other.hasLease)
+    #expect(other.cache.cachedResponse(for: URLRequest(url: url)) == nil)
+    #expect(try await one.cache.purge(.all) == FleetPurgeResult(confirmedCount: 1, expiredLeaseCount: 0))
+    proxy.release()
+    await wait { other.hasLease }
+    #expect(try await other.get(url) != before)
+    #expect(try await one.cache.purge(.all) == FleetPurgeResult(confirmedCount: 2, expiredLeaseCount: 0))
+  }
+
+  @Test("A server with older data, as after a failover, does not bring back what a cut-off machine has missed")
+  func olderData() async throws {
+    let fleet = try FleetFixture { $0.maximumSharedBodyByteCount = 0 }
+    let url = fleet.origin.url("/a")
+    let proxy = try SocketProxy(to: fleet.redis.socketPath)
+    let one = try await fleet.machine("1")
+    let other = try await fleet.machine("2", over: proxy)
+    let before = try await other.get(url)
+    try await one.cache.purge(.host("example.com"))
+    try fleet.redis.command("SAVE")
+    proxy.cut()
+    #expect(try await one.cache.purge(.url(url))?.expiredLeaseCount == 1)
+    fleet.redis.kill()
+    try fleet.redis.start()
+    // The log now ends with the first purge, which the other machine knows.
+    proxy.restore()
+    await wait { other.hasLease }
+    #expect(try await other.get(url) != before)
+  }
+
+  @Test("Purges that cannot be made durable are not confirmed, and the machine has no lease until they are")
+  func failingSync() async throws {
+    let fleet = try FleetFixture()
+    let settings = try fleet.tier().settings
+    let file = try FleetFile(directory: try fleet.makeDirectory("1"), settings: settings)
+    let isFailing = SharedSwitch()
+    let node = FleetNode(storeID: { 7 }, remove: { _ in !isFailing.isOn }, log: { _ in }, activity: ActivityReference())
+    let follower = Follower(settings: settings, file: file, node: node, counters: FleetCounters())
+    #expect(follower.start())
+    defer { follower.stop() }
+    await wait { file.isLeaseValid }
+    try fleet.mature()
+    isFailing.set(true)
+    let poster = PurgePoster(settings)
+    func purge() async throws -> FleetPurgeResult {
+      try await onBlockingThread { Result { try poster.purge(FleetRemoval(.host("a.example")), timeout: nil) } }.get()
+    }
+    // The machine leaves, so that purges do not wait for it again and again.
+    for _ in 0..<2 { #expect(try await purge().expiredLeaseCount == 0) }
+    #expect(!file.isLeaseValid)
+    #expect(file.position(ofTag: file.tag)?.cursor == 0)
+    isFailing.set(false)
+    await wait { file.isLeaseValid }
+    #expect(file.position(ofTag: file.tag)?.cursor == 2)
+    #expect(try await purge() == FleetPurgeResult(confirmedCount: 1, expiredLeaseCount: 0))
+  }
+
+  @Test("A power cut at any step of following the log loses no purge that the machine has confirmed")
+  func powerCut() async throws {
+    let fleet = try FleetFixture()
+    let settings = try fleet.tier().settings
+    let directory = try fleet.makeDirectory("1")
+    let key = try #require(RequestKey(urlString: "http://a.example/"))
+    let store = try Self.open(directory)
+    store.store(
+      NewResponse(
+        key: key, status: 200, fields: HTTPFields([]), body: Data("x".utf8),
+        freshness: FreshnessInfo(responseTime: Date(), initialAge: 0, lifetime: 86_400, date: Date()),
+        vary: VaryKey(fields: [])))
+    try store.flush()
+    let file = try FleetFile(directory: directory, settings: settings)
+    let isMember = SharedSwitch()
+    let node = FleetNode(
+      storeID: { store.ownerID },
+      remove: { removals in
+        // The machine removes everything when it joins.
+        guard isMember.isOn else { return true }
+        fleet.copyDirectory("1", to: "received")
+        guard store.removeDurably(removals) != nil else { return false }
+        fleet.copyDirectory("1", to: "durable")
+        return true
+      }, log: { _ in }, activity: ActivityReference())
+    let follower = Follower(settings: settings, file: file, node: node, counters: FleetCounters())
+    #expect(follower.start())
+    await wait { file.isLeaseValid }
+    isMember.set(true)
+    let name = file.node.text
+    // It is not confirmed within no time at all.
+    let result = await onBlockingThread {
+      Result { try PurgePoster(settings).purge(FleetRemoval(.host("a.example")), timeout: .zero) }
+    }
+    #expect(throws: RedisTierError.self) { try result.get() }
+    try await wait { try fleet.redis.command("ZSCORE", "lmuc:{default}:acks", name) == .bytes(Array("1".utf8)) }
+    follower.stop()
+    fleet.copyDirectory("1", to: "confirmed")
+    // The pages of the fleet file reach the disk in any order, so the file may be newer than the rest.
+    fleet.copyDirectory("durable", to: "positioned")
+    try fleet.copyFleetFile(of: "confirmed", to: "positioned")
+    for (image, isPurged) in [("received", false), ("durable", true), ("positioned", true), ("confirmed", true)] {
+      let directory = fleet.directory.appendingPathComponent(image).path
+      try fleet.forgetBoot(of: image)
+      let store = try Self.open(directory)
+      #expect((store.lookup(key) == nil) == isPurged, "\(image)")
+      // The machine has no lease before it has asked for purges.
+      let file = try FleetFile(directory: directory, settings: settings)
+      #expect(!file.isLeaseValid)
+      #expect(file.node.text != name)
+      let position = try #require(file.position(ofStore: store.ownerID))
+      #expect(position.cursor == (image == "received" || image == "durable" ? 0 : 1), "\(image)")
+    }
+  }
+
+  private static func open(_ directory: String) throws -> ResponseStore {
+    var options = ResponseStore.Options(capacityByteCount: 16 << 20)
+    options.isInFleet = true
+    options.runsInBackground = false
+    return try ResponseStore.open(directory: directory, options: options)
+  }
+
+  @Test(
+    "While Redis does not reply, hits last for a lease; then requests are validated one at a time, without an error")
+  func suspendedRedis() async throws {
+    let running = Atomic(0)
+    let most = Atomic(0)
+    let number = Atomic(0)
+    let fleet = try FleetFixture {
+      $0.maximumSharedBodyByteCount = 0
+      $0.lease = .seconds(2)
+    } handler: { _ in
+      let count = running.wrappingAdd(1, ordering: .relaxed).newValue
+      most.max(count, ordering: .relaxed)
+      usleep(5000)
+      running.subtract(1, ordering: .relaxed)
+      let body = number.wrappingAdd(1, ordering: .relaxed).newValue
+      return Reply(200, [("Cache-Control", "max-age=600")], "\(body)")
+    }
+    let url = fleet.origin.url("/a")
+    let one = try await fleet.machine("1")
+    let body = try await one.get(url)
+    fleet.redis.suspend()
+    for _ in 0..<10 { #expect(try await one.get(url) == body || !one.hasLease) }
+    await wait { !one.hasLease }
+    for _ in 0..<3 {
+      try await withThrowingTaskGroup(of: String.self) { group in
+        for _ in 0..<8 { group.addTask { try await one.get(url) } }
+        for try await other in group { #expect(other != body) }
+      }
+    }
+    #expect(most.load(ordering: .relaxed) == 1)
+    fleet.redis.resume()
+    await wait { one.hasLease }
+    let last = try await one.get(url)
+    #expect(try await one.get(url) == last)
+  }
+}
+
+/// The effect of wall clocks that are wrong.
+@Suite("Clocks in a fleet")
+struct FleetClockTests {
+  @Test("A purge by date covers everything on a machine whose clock is wrong, as does a purge of a later version")
+  func dates() throws {
+    let date = Date(timeIntervalSince1970: 1_000_000_000)
+    func removal(_ scope: [UInt8], isSoft: Bool, isClockOff: Bool) -> FleetRemoval {
+      LogEntry(number: 1, id: RandomID(), isSoft: isSoft, scope: scope).removal(isClockOff: isClockOff)
+    }
+    let since = RemovalScope.since(date)
+    for isSoft in [false, true] {
+      #expect(removal(since.encodedBytes, isSoft: isSoft, isClockOff: false) == FleetRemoval(since, isSoft: isSoft))
+      #expect(
+        removal(since.encodedBytes, isSoft: isSoft, isClockOff: true) == FleetRemoval(.everything, isSoft: isSoft))
+      let host = RemovalScope.host("a.example")
+      #expect(removal(host.encodedBytes, isSoft: isSoft, isClockOff: true) == FleetRemoval(host, isSoft: isSoft))
+      #expect(removal([255], isSoft: isSoft, isClockOff: false) == FleetRemoval(.everything))
+    }
+  }
+
+  @Test("A changed clock makes a shared response no younger")
+  func ages() {
+    var object = SharedObject(
+      key: [], position: FleetFile.Position(epoch: [], cursor: 0), status: 200, fields: HTTPFields([]), body: Data(),
+      ageAtStoring: 10, lifetime: 600, milliseconds: 600_000)
+    // By the clock of Redis it was stored 5 s ago, by that of this machine 100 s ago, or in an hour.
+    object.storedAt = WallClock.now - 100
+    #expect((110..<120).contains(object.age(timeToLive: 595_000)))
+    object.storedAt = WallClock.now + 3600
+    #expect(object.age(timeToLive: 595_000) == 15)
+    // Redis's clock was set back, so that the object lives longer than it was stored for.
+    #expect(object.age(timeToLive: 900_000) == 10)
+  }
+}
