@@ -97,7 +97,7 @@ final class FleetInjector: Sendable {
       host.proxy.slow(requests: direction == 0 ? 0 : delay, replies: direction == 1 ? 0 : delay)
       pause(upTo: duration * 2, &random)
       host.proxy.restore()
-    case .restart, .empty, .oldDump, .suspend, .flush, .deletedKey, .redisClock: break
+    case .restart, .empty, .oldDump, .suspend, .flush, .flushWhileSlow, .deletedKey, .redisClock: break
     }
   }
 
@@ -120,6 +120,15 @@ final class FleetInjector: Sendable {
       usleep(pauseTime)
       redis.signal(SIGCONT)
     case .flush: redis.command("FLUSHALL")
+    case .flushWhileSlow:
+      // A machine with a lease learns of purges late, when the log that had them is gone.
+      let host = hosts[random.below(hosts.count)]
+      host.exclusively(.slow) {
+        host.proxy.slow(requests: 0, replies: Int(FleetMachine.lease * 6e5))
+        usleep(UInt32(FleetMachine.lease * 5e5))
+        redis.command("FLUSHALL")
+        host.proxy.restore()
+      }
     case .deletedKey:
       let keys = ["ctl", "log", "acks", "seen", "wait"]
       redis.command("DEL lmuc:{default}:\(keys[random.below(keys.count)])")

@@ -5,11 +5,11 @@ enum FleetFault: Sendable {
   // Of its network to Redis:
   case cut, losesReplies, slow
   // Of Redis:
-  case restart, empty, oldDump, suspend, flush, deletedKey, redisClock
+  case restart, empty, oldDump, suspend, flush, flushWhileSlow, deletedKey, redisClock
 
   static let machine: [FleetFault] = [.kill, .reboot, .leave, .stop]
   static let network: [FleetFault] = [.cut, .losesReplies, .slow]
-  static let redis: [FleetFault] = [.restart, .empty, .oldDump, .suspend, .flush, .deletedKey]
+  static let redis: [FleetFault] = [.restart, .empty, .oldDump, .suspend, .flush, .flushWhileSlow, .deletedKey]
 }
 
 /// A scenario of the series `fleet`: the faults that happen while all machines load and purge.
