@@ -28,9 +28,12 @@ let package = Package(
         .product(name: "HTTPCaching", package: "LMDBURLCache"),
         .product(name: "CurlTransport", package: "LMDBURLCache"),
         .product(name: "CachingClient", package: "LMDBURLCache"),
-        "CSQLite", "CRocksDB", "CRawHiredis", "CRawLMDB", "CRawCurl",
+        .product(name: "RedisTier", package: "LMDBURLCache"),
+        "Origin", "CSQLite", "CRocksDB", "CRawHiredis", "CRawLMDB", "CRawCurl",
       ],
       swiftSettings: settings),
+    // The scripted origin of the package's tests, through a symbolic link, because it is not a product of the package.
+    .target(name: "Origin", swiftSettings: settings),
     // Counts the allocations and instructions of the hot calls.
     .target(name: "CAllocationCount"),
     .executableTarget(

@@ -14,6 +14,7 @@ SUITES = {
     "misses": "Misses",
     "memory": "Memory and descriptors",
     "scale": "Full disk",
+    "fleet": "Fleet of machines",
 }
 
 SCOPES = {
@@ -85,6 +86,17 @@ METRICS = {
     "half the capacity: stores meanwhile": "Half the capacity: writes while shrinking",
     "lookup while shrinking, p50": "Lookup while shrinking, p50",
     "lookup while shrinking, p99": "Lookup while shrinking, p99",
+    "purge, p50": "Purge, p50",
+    "purge, p99": "Purge, p99",
+    "first purge, beyond the wait": "First purge, beyond 1.25 leases and 0.25 s",
+    "shared hit": "Shared response, p50",
+    "shared hit, p99": "Shared response, p99",
+    "miss": "Miss, p50",
+    "miss, p99": "Miss, p99",
+    "one of the first 3 misses": "First 3 misses",
+    "later miss": "Later miss, p50",
+    "later miss, p99": "Later miss, p99",
+    "fetches of one URL": "Fetches of one URL",
 }
 
 IMPLEMENTATIONS = {
@@ -115,6 +127,7 @@ IMPLEMENTATIONS = {
     "one file per entry, synced": "One file per entry, synced",
     "Foundation URLCache": "Foundation's `URLCache`",
     "Redis, Unix socket": "Redis on a Unix socket",
+    "hiredis, GET": "`GET` by hiredis",
 }
 
 UNITS = {

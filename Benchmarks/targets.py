@@ -54,6 +54,7 @@ def targets(rows):
     client_targets(values, add, ratio)
     churn_targets(values, add, ratio)
     scale_targets(values, ratio, limits)
+    fleet_targets(values, add)
     return results
 
 
@@ -136,6 +137,32 @@ def churn_targets(values, add, ratio):
         add("Peak disk usage relative to the capacity", "sustained eviction", value, 110, False, "%")
     ratio("Sustained eviction: write time, last 10% relative to first 10%", values("churn", "last tenth", STORE),
           values("churn", "first tenth", STORE), 1.6, at_least=False)
+
+
+def fleet_targets(values, add):
+    """Targets for a fleet of machines. Those without rows are left out."""
+    cache, member = "LMDBURLCache", "LMDBURLCache, in a fleet"
+    value = lambda measure, where, peer=cache: values("fleet", measure, peer).get(where)
+    if value("purge, p50", "8 machines") is None:
+        return
+    suspended = "1 of 8 machines suspended"
+    for where in ["8 machines", "8 machines, appendfsync always", suspended]:
+        add("Purge, p50", where, value("purge, p50", where), 4, False, " ms")
+        add("Purge, p99", where, value("purge, p99", where), 15, False, " ms")
+    add("First purge, beyond 1.25 leases and 0.25 s", suspended, value("first purge, beyond the wait", suspended), 500,
+        False, " ms")
+    add("Shared response, p50, relative to `GET` by hiredis", "16 KB",
+        value("shared hit", "16 KB") / value("shared hit", "16 KB", "hiredis, GET"), 2, False, "×")
+    without = value("miss", "1 KB")
+    add("Lookup in Redis on a miss, p50", "1 KB", value("miss", "1 KB", member) - without, 200, False, " µs")
+    stopped = "1 KB, Redis suspended"
+    first = value("one of the first 3 misses", stopped, member)
+    add("Lookup in Redis, first 3 misses", stopped, (first - without) / 1000, 50, False, " ms")
+    add("Lookup in Redis, later misses, p50", stopped, value("later miss", stopped, member) - without, 200, False,
+        " µs")
+    add("Fetches of one URL", "50 machines, at once", value("fetches of one URL", "50 machines, at once"), 1, False)
+    hit = value("cachedResponse", "1 KB, memory", member) - value("cachedResponse", "1 KB, memory")
+    add("Local hit in a fleet, beyond one without", "1 KB, memory", hit, 20, False, " ns")
 
 
 def scale_targets(values, ratio, limits):

@@ -127,7 +127,7 @@ struct BenchError: Error, CustomStringConvertible {
 ///
 /// Uses SIGKILL, which cannot be blocked. A `Process` started on a thread of Swift's pool inherits the blocked signals
 /// of that thread, so that Redis would never receive SIGTERM.
-func end(_ process: Process) {
+func endProcess(_ process: Process) {
   kill(process.processIdentifier, SIGKILL)
   while process.isRunning { usleep(10_000) }
 }

@@ -3,13 +3,13 @@ import Foundation
 let usage = """
   Usage: Bench [--quick] [--output FILE] [--scratch FOLDER] [SUITE...]
 
-  Suites, all but scale by default: \(Suite.allCases.map(\.rawValue).joined(separator: " "))
+  Suites, all but scale and fleet by default: \(Suite.allCases.map(\.rawValue).joined(separator: " "))
   --entries COUNT and --tool FILE are for scale: the number of entries, and the built urlcache.
 
   """
 
 enum Suite: String, CaseIterable {
-  case reads, sessions, writes, purge, evict, open, server, misses, memory, churn, scale
+  case reads, sessions, writes, purge, evict, open, server, misses, memory, churn, scale, fleet
 
   func run(_ report: Report, _ scratch: Scratch, _ scale: Scale.Options) async throws {
     switch self {
@@ -23,6 +23,7 @@ enum Suite: String, CaseIterable {
     case .misses: try await Misses(report: report, scratch: scratch).run()
     case .memory: try await Memory(report: report, scratch: scratch).run()
     case .churn: try Churn(report: report, scratch: scratch).run()
+    case .fleet: try await Fleets(report: report, scratch: scratch).run()
     case .scale: try Scale(report: report, scratch: scratch, options: scale).run()
     }
   }
@@ -36,6 +37,7 @@ func run(_ words: [String]) async throws {
   var scale = Scale.Options()
   var rest = words[...]
   if words.first == ScaleWriter.command { return try ScaleWriter.run(Array(words.dropFirst())) }
+  if words.first == FleetMachine.command { return try FleetMachine.work(Array(words.dropFirst())) }
   while let word = rest.popFirst() {
     switch word {
     case "--quick": isQuick = true
@@ -50,7 +52,7 @@ func run(_ words: [String]) async throws {
   }
   let report = Report(isQuick: isQuick)
   let scratch = try Scratch(below: folder)
-  for suite in suites.isEmpty ? Suite.allCases.filter({ $0 != .scale }) : suites {
+  for suite in suites.isEmpty ? Suite.allCases.filter({ $0 != .scale && $0 != .fleet }) : suites {
     try await suite.run(report, scratch, scale)
     // Write after each suite, so that its results survive if a later suite fails.
     try report.write(to: output)

@@ -121,6 +121,6 @@ final class RedisPeer: Peer {
 
   func close() {
     redisFree(connection)
-    end(server)
+    endProcess(server)
   }
 }

@@ -212,5 +212,5 @@ private final class LargeFileOrigin: Sendable {
   func small(_ number: Int) -> URL { url("/small.bin?n=\(number)") }
   var large: URL { url("/large.bin") }
 
-  func stop() { end(server) }
+  func stop() { endProcess(server) }
 }

@@ -220,6 +220,6 @@ private final class MissOrigin {
   }
 
   func stop() {
-    end(server)
+    endProcess(server)
   }
 }

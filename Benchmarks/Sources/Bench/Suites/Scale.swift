@@ -101,9 +101,9 @@ enum ScaleWriter {
     process.standardOutput = output
     try process.run()
     guard output.fileHandleForReading.availableData.starts(with: Data("storing".utf8)) else {
-      end(process)
+      endProcess(process)
       throw BenchError("the process that was to store did not")
     }
-    end(process)
+    endProcess(process)
   }
 }

@@ -177,6 +177,6 @@ final class Nginx: @unchecked Sendable {
   }
 
   func stop() {
-    end(server)
+    endProcess(server)
   }
 }
