@@ -157,7 +157,7 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
       return response
     } catch {
       if !(error is CancellationError) {
-        counters.activity.add(1, .failed)
+        counters.activity.countRequest(.failed)
         if counters.activity.isWatched { note(nil, to: request, .failed, since: start) }
       }
       throw error

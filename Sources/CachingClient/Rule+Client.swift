@@ -28,4 +28,16 @@ extension Rule {
   public static let otherHost = Rule("other-host", "9110 7.2", "the Host field names another host than the URL")
   /// The request has content, which is not part of the cache key.
   public static let requestWithContent = Rule("request-content", "9110 9.3.1", "a request with content is not cached")
+  /// The response is kept in memory only: it is fresh for less than the minimum interval, or a directive or the caller's
+  /// policy keeps it off the disk.
+  public static let memoryOnly = Rule(
+    "memory-only", "9111 3", "kept in memory only: too short a lifetime for the disk, or forbidden there")
+
+  /// The rules by which a response is not stored, or not on disk.
+  package static let storageRefusals: [Rule] = [
+    .methodNotCached, .headOnlyUpdates, .postNotCached, .notHTTP, .interim, .statusNotCached, .notModifiedNotStored,
+    .partNotUsable, .malformedField, .tooManyFields, .requestNoStore, .noStore, .mustUnderstand, .privateResponse,
+    .authorization, .varyStar, .varyExtended, .noGround, .bodyTooLarge, .incompleteBody, .unprovenEnd, .eventStream,
+    .invalidatedInFlight, .refusedByCaller, .unseenCredentials, .otherHost, .requestWithContent, .memoryOnly,
+  ]
 }

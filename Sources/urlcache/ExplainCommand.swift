@@ -15,7 +15,8 @@ enum ExplainCommand: Command {
     discussion: """
       Decides about a request for URL like a cache in DIR would now, without sending anything, and shows why: which
       stored variant the request selects, and each check in its order with the section of the RFC, whether its rule
-      applies, and the figures that it compared. The last rule that applies decides.
+      applies, and the figures that it compared. The last rule that applies decides. If nothing is stored for URL, shows
+      when a response was last refused, and by which rule. The last 640 refusals of all processes are known.
 
       The decision is that of a cache with default options, or with --shared of a shared cache with default options. A
       program can set other options, and overrides for a request. Its User-Agent field counts as absent: give it with
@@ -75,6 +76,7 @@ private struct ExplanationReport {
 
   var text: String {
     var rows = [["Result", result], ["Rule", decision.rule.description], ["Stored", stored]]
+    if let refusal { rows.append(["Refused", "\(Format.localTime(refusal.time)), \(refusal.rule)"]) }
     if let selected = explanation.selected {
       let freshness = selected.freshness
       rows.append([
@@ -120,12 +122,19 @@ private struct ExplanationReport {
 
   private var stored: String {
     guard explanation.variantCount > 0 else {
-      return "nothing for this URL; why its last response was not stored is not recorded"
+      return "nothing for this URL" + (explanation.lastRefusal == nil ? "; no refusal to store is recorded" : "")
     }
     let names = explanation.varyNames
     return Format.count(explanation.variantCount, "variant")
       + (names.isEmpty ? "" : ", with the request fields " + names.joined(separator: ", "))
       + (explanation.selected == nil ? "; none matches the request" : "")
+  }
+
+  /// The last refusal to store a response for a URL without a stored response.
+  private var refusal: (rule: Rule, time: Date)? {
+    guard explanation.variantCount == 0, let refusal = explanation.lastRefusal else { return nil }
+    let known = Rule.storageRefusals.first { $0.id == refusal.rule }
+    return (known ?? Rule(refusal.rule, "unknown", "a rule of another version of this tool"), refusal.time)
   }
 
   private var conditionalFields: [(name: String, value: String)] {
@@ -163,6 +172,7 @@ private struct ExplanationReport {
           "timeLeft": .seconds(selected.freshness.timeToLive(at: now)),
         ]
       } ?? .null,
+      "refused": refusal.map { ["rule": json($0.rule), "time": .date($0.time)] } ?? .null,
       "sent": .object(conditionalFields.map { ($0.name, .string($0.value)) }),
       "staleAfterErrorUntil": .date(staleOnError?.untilAfterError),
       "staleWhenUnreachableUntil": .date(staleOnError?.untilWhenUnreachable),

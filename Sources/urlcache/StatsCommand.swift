@@ -1,5 +1,6 @@
 import Foundation
 import LMDBURLCache
+import ResponseStore
 
 /// `urlcache stats`: summarizes the contents of a directory.
 enum StatsCommand: Command {
@@ -14,6 +15,11 @@ enum StatsCommand: Command {
 
       The counts of requests are those of all processes that use or used the cache, since the time that is shown. They
       begin at zero if their file is lost or damaged. One in 64 hits is timed.
+
+      Shows the processes that use the cache: when each opened it, its requests since then, their hit ratio, the reader
+      slots that its threads hold, how many commits its oldest snapshot is behind, and whether it is suspended. A
+      suspended process, or one that is far behind, keeps space from being reused. Of more than 48 processes, and of
+      those that only inspect the directory, only the reader slots are shown.
 
       With --watch, shows rates and percentiles since the last refresh. On a terminal it redraws the screen; otherwise
       it prints a line for each interval.
@@ -108,6 +114,7 @@ private struct Numbers {
   private let storedTimes: ClosedRange<Date>?
   private let details: Details?
   private let activity: ActivityReport?
+  private let processes: [ProcessStatistics]
 
   init(_ directory: CacheDirectory, details: Details?) {
     path = directory.path
@@ -119,6 +126,7 @@ private struct Numbers {
     pendingPurgeCount = directory.pendingPurgeCount
     storedTimes = directory.storedTimes
     activity = directory.statistics.map { ActivityReport(counts: $0) }
+    processes = directory.processes
     self.details = details
   }
 
@@ -141,6 +149,7 @@ private struct Numbers {
       "oldestStoredAt": .date(storedTimes?.lowerBound),
       "newestStoredAt": .date(storedTimes?.upperBound),
       "activity": activity?.json ?? .null,
+      "processes": .array(processes.map(ProcessReport.json)),
     ]
   }
 
@@ -175,7 +184,7 @@ private struct Numbers {
       rows.append(["Stored", "\(Format.localTime(times.lowerBound)) to \(Format.localTime(times.upperBound))"])
     }
     if let activity { rows += activity.rows }
-    return Format.table(rows, rightAligned: [])
+    return Format.table(rows, rightAligned: []) + ProcessReport.table(processes)
   }
 }
 

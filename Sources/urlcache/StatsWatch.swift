@@ -114,7 +114,9 @@ struct StatsWatch {
     let disk = directory.diskByteCount
     let capacity = directory.capacityByteCount
     return [
-      title, "\(Format.localTime(Date())), counting since \(Format.localTime(counts.since))", "",
+      title,
+      "\(Format.localTime(Date())), since \(Format.localTime(counts.since)), "
+        + ProcessReport.summary(directory.processes), "",
       "Hit ratio  \(ActivityReport.percent(rates.hitRatio)) now, \(ActivityReport.percent(counts.hitRatio)) in total",
       "Hits       \(ActivityReport.percentiles(rates.hitLatency) ?? ActivityReport.percentiles(counts.hitLatency) ?? "-")",
       "Fetches    \(ActivityReport.percentiles(rates.fetchLatency) ?? ActivityReport.percentiles(counts.fetchLatency) ?? "-")",

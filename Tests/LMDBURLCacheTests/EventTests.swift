@@ -58,7 +58,7 @@ struct EventTests {
       #expect(others.contains(.fetchBegan(method: "GET", url: url.absoluteString)))
       #expect(others.contains(.stored(url: url.absoluteString, byteCount: 4)))
       #expect(others.contains(.refused(url: secret.absoluteString, rule: "no-store")))
-      #expect(others.contains(.purged))
+      #expect(others.contains(.purged(scope: .everything, isSoft: false)))
       try #require(others.count == 7)
       guard case .storeFailed(let reason) = others[5] else { throw Unexpected() }
       #expect(reason == "its directory or its data was deleted, renamed or replaced")
@@ -106,6 +106,28 @@ struct EventTests {
     }
   }
 
+  @Test("A purge is an event with its scope and mode")
+  func purges() async throws {
+    try await withCache(origin: Self.handler) { fixture, origin in
+      let cache = fixture.cache
+      let stream = cache.events
+      try await cache.purge(.host("a.example"), mode: .soft)
+      try await cache.purge(.url(origin.url("/a?b=c")))
+      cache.removeCachedResponses(inGroup: "g", origin: origin.url("/"))
+      var texts: [String] = []
+      for await event in stream {
+        guard case .purged(let scope, let isSoft) = event else { continue }
+        texts.append("\(isSoft ? "soft " : "")\(scope)")
+        if texts.count == 3 { break }
+      }
+      #expect(
+        texts == [
+          "soft host a.example", "url \(origin.url("/a?b=c").absoluteString)",
+          "group g of \(origin.url("/").absoluteString.dropLast())",
+        ])
+    }
+  }
+
   @Test("A reopened store is an event, and its removals are events again")
   func reopening() async throws {
     try await withCache(origin: Self.handler) { fixture, origin in
@@ -116,10 +138,10 @@ struct EventTests {
       var events: [CacheEvent] = []
       for await event in stream {
         events.append(event)
-        if event == .purged { break }
+        if case .purged = event { break }
       }
       guard case .storeFailed? = events.first else { throw Unexpected() }
-      #expect(events.dropFirst() == [.reopened, .purged])
+      #expect(events.dropFirst() == [.reopened, .purged(scope: .everything, isSoft: false)])
     }
   }
 

@@ -1,4 +1,5 @@
 import Foundation
+import LMDBURLCache
 import LoopbackOrigin
 import Testing
 
@@ -82,9 +83,65 @@ struct ExplainCommandTests {
   func miss() throws {
     let (text, json) = try explain([Tool.Stored(url: "http://b.example/")])
     #expect(text.contains("\nResult  fetched from the origin\nRule    miss (RFC 9111 4): nothing suitable is stored\n"))
-    #expect(text.contains("\nStored  nothing for this URL; why its last response was not stored is not recorded\n"))
+    #expect(text.contains("\nStored  nothing for this URL; no refusal to store is recorded\n"))
+    #expect(json["refused"] is NSNull)
     #expect(outcome(json) == ["fetch", "miss"])
     #expect(json["variantCount"] as? Int == 0)
+  }
+
+  @Test("For a URL that is not stored, explain names the rule by which the last response was refused, and its time")
+  func refusal() throws {
+    let origin = try LoopbackOrigin { request in
+      switch request.path {
+      case "/secret": Reply(200, [("Cache-Control", "no-store")], "secret")
+      case "/star": Reply(200, [("Cache-Control", "max-age=60"), ("Vary", "*")], "star")
+      default: Reply(200, [("Cache-Control", "max-age=60")], "page")
+      }
+    }
+    defer { origin.stop() }
+    let tool = try Tool()
+    let directory = tool.path("cache")
+    let start = Date()
+    let urls = ["/secret", "/star", "/page"].map { origin.url($0).absoluteString }
+    _ = try tool.run(["get"] + urls + ["--directory", directory])
+    let rules = [
+      "no-store (RFC 9111 5.2.2.5): the response says no-store", "vary-star (RFC 9111 4.1): Vary matches no request",
+    ]
+    for (url, rule) in zip(urls, rules) {
+      let text = try tool.run("explain", directory, url).output
+      #expect(text.contains("\nStored   nothing for this URL\nRefused  20"))
+      #expect(text.contains(", \(rule)\n"))
+      let refused = try #require(try tool.run("explain", directory, url, "--json").json()["refused"] as? [String: Any])
+      #expect((refused["rule"] as? [String: String])?["id"].map { rule.hasPrefix($0 + " (RFC ") } == true)
+      let time = try #require(
+        try (refused["time"] as? String).map {
+          try Date($0, strategy: Date.ISO8601FormatStyle(includingFractionalSeconds: true))
+        })
+      // The time is in whole seconds.
+      #expect(time > start - 2 && time <= Date())
+    }
+    let stored = try tool.run("explain", directory, urls[2], "--json").json()
+    #expect(stored["refused"] is NSNull)
+    #expect(outcome(stored) == ["hit", "fresh"])
+    // A removed response was not refused.
+    _ = try tool.run("purge", directory, "--all")
+    #expect(try tool.run("explain", directory, urls[2], "--json").json()["refused"] is NSNull)
+  }
+
+  @Test("For a URL that is kept in memory only, explain says so")
+  func memoryOnly() async throws {
+    let origin = try LoopbackOrigin { _ in Reply(200, [("Cache-Control", "max-age=60")], "page") }
+    defer { origin.stop() }
+    let tool = try Tool()
+    let directory = tool.path("cache")
+    let cache = try LMDBURLCache(
+      directory: URL(fileURLWithPath: directory), memoryCapacity: 1 << 20, diskCapacity: 16 << 20)
+    // Below the minimum interval of 300 seconds, and without a validator.
+    _ = try await cache.data(from: origin.url("/page"))
+    cache.flush()
+    let text = try tool.run("explain", directory, origin.url("/page").absoluteString).output
+    #expect(text.contains("\nStored   nothing for this URL\n"))
+    #expect(text.contains(", memory-only (RFC 9111 3): kept in memory only"))
   }
 
   @Test("A text that is no URL is a usage error, and a missing directory a failure")

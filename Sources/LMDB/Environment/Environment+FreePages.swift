@@ -70,32 +70,6 @@ extension Environment {
     }
   }
 
-  /// Returns the transaction ID of the oldest snapshot that a reader of any process uses; `UInt64.max` without readers.
-  ///
-  /// Pages freed since that transaction cannot be reused. `mdb_reader_list`.
-  public func oldestReaderTransactionID() -> UInt64 {
-    var oldest = UInt64.max
-    do throws(LMDBError) {
-      try beginCall("mdb_reader_list")
-    } catch {
-      // The environment was closed, so this process has no readers.
-      return oldest
-    }
-    defer { endCall() }
-    withUnsafeMutablePointer(to: &oldest) { context in
-      // One line per reader: process, thread and snapshot. The snapshot of an idle reader is "-".
-      _ = mdb_reader_list(
-        pointer,
-        { line, context in
-          guard let line, let oldest = context?.assumingMemoryBound(to: UInt64.self) else { return 0 }
-          let columns = String(cString: line).split(whereSeparator: { $0 == " " || $0 == "\n" })
-          if columns.count == 3, let snapshot = UInt64(columns[2]) { oldest.pointee = min(oldest.pointee, snapshot) }
-          return 0
-        }, context)
-    }
-    return oldest
-  }
-
   /// Returns the pages that transactions before `limit` freed, in ascending order, and the position to continue from.
   private func freePages(
     olderThan limit: UInt64, from position: FreePagePosition, maximumCount: Int,

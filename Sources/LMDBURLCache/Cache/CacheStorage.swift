@@ -90,9 +90,10 @@ struct CacheStorage: ResponseStorage, CountsActivity {
   // MARK: Stores
 
   func store(_ proposal: ProposedResponse, for request: ClientRequest) {
-    guard let key = request.key, !proposal.isRevoked,
-      proposal.body.count <= tiers.maximumSessionBodyByteCount
-    else { return }
+    guard let key = request.key, !proposal.isRevoked else { return }
+    guard proposal.body.count <= tiers.maximumSessionBodyByteCount else {
+      return activity.noteRefusal(Rule.bodyTooLarge.id, of: key)
+    }
     let changed = (proposal.attachment as? ChangedResponse)?.cached
     let record = CacheEntry(
       key: key, status: proposal.status, fields: proposal.fields, body: proposal.body, freshness: proposal.freshness,
@@ -105,10 +106,11 @@ struct CacheStorage: ResponseStorage, CountsActivity {
         askedAt: proposal.removalToken, isRevoked: { proposal.isRevoked })
       return detour.store(response, operation, for: request)
     }
+    let reachesDisk = tiers.allowsDiskStorage(record, isMemoryOnly: proposal.isMemoryOnly) { request.storageHead }
+    if !reachesDisk { activity.noteRefusal(Rule.memoryOnly.id, of: key) }
     tiers.insert(
-      response,
-      reachesDisk: tiers.allowsDiskStorage(record, isMemoryOnly: proposal.isMemoryOnly) { request.storageHead },
-      askedAt: proposal.removalToken, waitsForSpace: false, unless: { proposal.isRevoked })
+      response, reachesDisk: reachesDisk, askedAt: proposal.removalToken, waitsForSpace: false,
+      unless: { proposal.isRevoked })
   }
 
   func update(

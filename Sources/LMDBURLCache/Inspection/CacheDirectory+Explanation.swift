@@ -19,6 +19,8 @@ extension CacheDirectory {
     package let selected: StoredResponse?
     /// The request fields in the Vary keys of all variants.
     package let varyNames: [String]
+    /// The last time that a response for the URL was not stored, by any process; nil if that is not known.
+    package let lastRefusal: StorageRefusal?
   }
 
   /// Returns the effect that a request would have now: the decision of a cache with these options, and each check.
@@ -44,7 +46,8 @@ extension CacheDirectory {
     let selected = storage.lookup(clientRequest)
     return Explanation(
       decision: client.explain(clientRequest, selected), variantCount: storage.variantCount(of: clientRequest),
-      selected: selected, varyNames: storage.varyNames(of: clientRequest))
+      selected: selected, varyNames: storage.varyNames(of: clientRequest),
+      lastRefusal: clientRequest.key.flatMap { store.activity.file?.lastRefusal(of: $0) })
   }
 }
 

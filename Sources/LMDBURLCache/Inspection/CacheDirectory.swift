@@ -111,6 +111,12 @@ public final class CacheDirectory: Sendable {
   /// Costs some microseconds. A cache creates the counters when it opens the directory.
   public var statistics: DirectoryStatistics? { store.directoryStatistics }
 
+  /// The processes that use the directory, by process ID: their requests, their reader slots, and whether they are
+  /// suspended. This process is included only if it has a cache open on the directory.
+  ///
+  /// - Complexity: O(processes + reader slots), some microseconds each.
+  public var processes: [ProcessStatistics] { store.processes }
+
   /// Whether the directory still has the store that was opened, and the store has not failed.
   ///
   /// Costs a `stat`. If false, release this object: until then, no cache can replace a failed store.

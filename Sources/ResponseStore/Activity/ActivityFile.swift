@@ -12,6 +12,8 @@ package final class ActivityFile: @unchecked Sendable {
   let base: UnsafeMutableRawPointer
   /// The path from which the file was mapped.
   let path: String
+  /// The slot of this process in the ``ProcessTable``; nil before ``enter()`` and after ``leave()``, or if all are taken.
+  private let place = Atomic<UnsafeMutableRawPointer?>(nil)
 
   private init(mapped base: UnsafeMutableRawPointer, path: String) {
     self.base = base
@@ -84,8 +86,23 @@ package final class ActivityFile: @unchecked Sendable {
     header(ActivityLayout.HeaderWord.byteCount).pointee.store(UInt64(ActivityLayout.byteCount), ordering: .relaxed)
     header(ActivityLayout.HeaderWord.start).pointee.store(
       UInt64(now.tv_sec) * 1_000_000_000 + UInt64(now.tv_nsec), ordering: .relaxed)
+    header(ActivityLayout.HeaderWord.digestSeed).pointee.store(.random(in: 1...(.max)), ordering: .relaxed)
     header(ActivityLayout.HeaderWord.magic).pointee.store(ActivityLayout.magic, ordering: .releasing)
   }
+
+  /// Adds this process to the table of processes. Call this with the directory's open lock.
+  func enter() {
+    place.store(ProcessTable(base: base).enter(), ordering: .relaxed)
+  }
+
+  /// Removes this process from the table of processes, if it was added.
+  func leave() {
+    guard let slot = place.exchange(nil, ordering: .relaxed) else { return }
+    ProcessTable.word(.openCount, slot).pointee.wrappingSubtract(1, ordering: .releasing)
+  }
+
+  /// The counters of this process in the table of processes.
+  var processSlot: UnsafeMutableRawPointer? { place.load(ordering: .relaxed) }
 
   func header(_ word: Int) -> UnsafeMutablePointer<Atomic<UInt64>> { ActivityLayout.word(base, word * 8) }
 
@@ -99,7 +116,7 @@ package final class ActivityFile: @unchecked Sendable {
       + (0..<ActivityLayout.refusalCount).map {
         ActivityLayout.refusalsOffset + $0 * ActivityLayout.refusalByteCount + 8
       }
-      + Array(stride(from: ActivityLayout.hitLatencyOffset, to: ActivityLayout.byteCount, by: 8))
+      + Array(stride(from: ActivityLayout.hitLatencyOffset, to: ActivityLayout.recentRefusalsOffset, by: 8))
     return offsets.allSatisfy {
       ActivityLayout.word(base, $0).pointee.load(ordering: .relaxed) < ActivityLayout.implausibleCount
     }

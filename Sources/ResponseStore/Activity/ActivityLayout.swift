@@ -7,29 +7,32 @@ import Synchronization
 /// | Byte | Contents |
 /// |---|---|
 /// | 0 | the header: ``HeaderWord`` |
+/// | 1,024 | 48 processes: ``ProcessTable`` |
 /// | 4,096 | 64 stripes of ``StripeWord`` |
 /// | 12,288 | ``CounterWord`` |
-/// | 16,384 | 128 refusals: a hash of the rule's ID, a count, and the ID in 48 bytes |
-/// | 24,576 | the histogram of hits |
-/// | 28,672 | the histogram of fetches |
+/// | 14,336 | 128 rules that refuse to store: a hash of the rule's ID, a count, and the ID in 48 bytes |
+/// | 22,528 | the histogram of hits |
+/// | 25,088 | the histogram of fetches |
+/// | 27,648 | 640 recent refusals: ``RecentRefusals`` |
 ///
 /// Each histogram has ``LatencyHistogram/bucketCount`` words, and the sum of its durations in the next word.
 enum ActivityLayout {
   static let fileName = "LMDBURLCache.counters"
-  /// `LMBCCNT1` on a little-endian machine. The last character is the version of this layout.
-  static let magic: UInt64 = 0x3154_4e43_4342_4d4c
+  /// `LMBCCNT2` on a little-endian machine. The last character is the version of this layout.
+  static let magic: UInt64 = 0x3254_4e43_4342_4d4c
   static let byteCount = 32_768
   static let stripesOffset = 4096
   static let stripeByteCount = 128
   static let stripeCountBits: UInt = 6
   static let stripeCount = 1 << Int(stripeCountBits)
   static let countersOffset = 12_288
-  static let refusalsOffset = 16_384
+  static let refusalsOffset = 14_336
   static let refusalByteCount = 64
   static let refusalCount = 128
   static let maximumRuleByteCount = 48
-  static let hitLatencyOffset = 24_576
-  static let fetchLatencyOffset = 28_672
+  static let hitLatencyOffset = 22_528
+  static let fetchLatencyOffset = 25_088
+  static let recentRefusalsOffset = 27_648
 
   /// A hit is timed if the count of its stripe is a multiple of this, which is a power of two.
   static let hitSampleInterval: UInt64 = 64
@@ -43,6 +46,8 @@ enum ActivityLayout {
     static let byteCount = 1
     /// The time at which the counts began, in nanoseconds since 1970.
     static let start = 2
+    /// A random number, the seed of the digests in ``RecentRefusals``.
+    static let digestSeed = 3
     /// The monotonic time in nanoseconds until which events are recorded; 0 if no process watches.
     ///
     /// In a cache line of its own, because every request reads it.

@@ -11,6 +11,8 @@ import Synchronization
 @usableFromInline
 package final class ActivityReference: @unchecked Sendable {
   private let pointer = Atomic<UnsafeMutableRawPointer?>(nil)
+  /// The counters of this process in that memory.
+  private let process = Atomic<UnsafeMutableRawPointer?>(nil)
   private let files = Mutex<[ActivityFile]>([])
   /// The files of events that were used, and the last one.
   private let rings = Mutex<[EventRing]>([])
@@ -32,6 +34,7 @@ package final class ActivityReference: @unchecked Sendable {
     files.withLock { files in
       // An earlier file stays mapped for a while, because another thread may be counting in it.
       if !files.contains(where: { $0 === file }) { files.append(file) }
+      process.store(file.processSlot, ordering: .relaxed)
       pointer.store(file.base, ordering: .releasing)
       if files.count > Self.mappedFileCount { files.removeFirst() }
     }
@@ -46,7 +49,7 @@ package final class ActivityReference: @unchecked Sendable {
   }
 
   @inline(__always)
-  private var base: UnsafeMutableRawPointer? { pointer.load(ordering: .acquiring) }
+  var base: UnsafeMutableRawPointer? { pointer.load(ordering: .acquiring) }
 
   @inline(__always)
   private static func isWatched(_ base: UnsafeMutableRawPointer) -> Bool {
@@ -88,7 +91,20 @@ package final class ActivityReference: @unchecked Sendable {
     guard let stripe = UnsafeMutableRawPointer(bitPattern: timer.stripe) else { return }
     ActivityLayout.add(1, isStale ? .staleHits : .freshHits, stripe)
     ActivityLayout.add(UInt64(truncatingIfNeeded: byteCount), .hitBytes, stripe)
+    countForProcess(.hits)
     if timer.isSampled { recordHitLatency(since: timer.start) }
+  }
+
+  @inline(__always)
+  private func countForProcess(_ word: ProcessTable.Word) {
+    guard let slot = process.load(ordering: .relaxed) else { return }
+    ProcessTable.word(word, slot).pointee.wrappingAdd(1, ordering: .relaxed)
+  }
+
+  /// Counts a request that was not a hit.
+  package func countRequest(_ counter: CounterWord) {
+    add(1, counter)
+    countForProcess(.others)
   }
 
   /// Counts a lookup in the memory tier that found a response.
@@ -186,46 +202,5 @@ package final class ActivityReference: @unchecked Sendable {
     ActivityLayout.word(base, offset + bucket * 8).pointee.wrappingAdd(1, ordering: .relaxed)
     ActivityLayout.word(base, offset + LatencyHistogram.bucketCount * 8).pointee
       .wrappingAdd(min(nanoseconds, 1 << 40), ordering: .relaxed)
-  }
-
-  /// Counts a response that a rule kept from being stored.
-  ///
-  /// Rules beyond the 128 of the file are counted together with the last one.
-  package func countRefusal(_ rule: String) {
-    guard let base else { return }
-    let hash = ActivityLayout.hash(ofRule: rule)
-    for index in 0..<ActivityLayout.refusalCount {
-      let slot = base + ActivityLayout.refusalsOffset + index * ActivityLayout.refusalByteCount
-      let owner = ActivityLayout.word(slot, 0)
-      var present = owner.pointee.load(ordering: .relaxed)
-      if present == 0 {
-        let (exchanged, original) = owner.pointee.compareExchange(
-          expected: 0, desired: hash, ordering: .relaxed)
-        present = exchanged ? hash : original
-      }
-      guard present == hash || index == ActivityLayout.refusalCount - 1 else { continue }
-      if present == hash { setRule(rule, slot) }
-      ActivityLayout.word(slot, 8).pointee.wrappingAdd(1, ordering: .relaxed)
-      return
-    }
-  }
-
-  /// Writes the ID of a rule, unless it is there: the process that took the slot may have died before.
-  private func setRule(_ rule: String, _ slot: UnsafeMutableRawPointer) {
-    for (index, word) in ActivityFile.words(ofRule: rule).enumerated() {
-      let target = ActivityLayout.word(slot, 16 + index * 8)
-      if target.pointee.load(ordering: .relaxed) != word { target.pointee.store(word, ordering: .relaxed) }
-    }
-  }
-}
-
-extension ActivityFile {
-  /// Returns the first 48 bytes of a rule's ID as words, filled with zeros.
-  static func words(ofRule rule: String) -> [UInt64] {
-    var words = [UInt64](repeating: 0, count: ActivityLayout.maximumRuleByteCount / 8)
-    for (index, byte) in rule.utf8.prefix(ActivityLayout.maximumRuleByteCount).enumerated() {
-      words[index / 8] |= UInt64(byte) << UInt64(index % 8 * 8)
-    }
-    return words
   }
 }

@@ -171,12 +171,7 @@ extension ActivityFile {
       let slot = ActivityLayout.refusalsOffset + index * ActivityLayout.refusalByteCount
       let count = number(slot + 8)
       guard count > 0 else { continue }
-      var bytes: [UInt8] = []
-      for byte in 0..<ActivityLayout.maximumRuleByteCount {
-        let word = ActivityLayout.word(base, slot + 16 + byte / 8 * 8).pointee.load(ordering: .relaxed)
-        bytes.append(UInt8(truncatingIfNeeded: word >> UInt64(byte % 8 * 8)))
-      }
-      let rule = String(decoding: bytes.prefix { $0 != 0 }, as: UTF8.self)
+      let rule = rule(inSlot: index)
       counts[rule.isEmpty ? "unknown" : rule, default: 0] &+= count
     }
     return counts

@@ -153,6 +153,7 @@ final class BackgroundThreads: Sendable {
       context.log(.failedWrite, "Closing could not flush: \(error)")
     }
     context.storeDirectory.releaseCheck()
+    context.activityFile?.leave()
     // A failed store stays registered until its files are closed, so that this process does not open them twice.
     if final != .failed { forget() }
     context.close(as: final)

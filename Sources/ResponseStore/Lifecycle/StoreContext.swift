@@ -20,6 +20,8 @@ final class StoreContext: Sendable {
   let removals: RemovalIndex
   /// Statistics. A reopened store continues those of the failed one.
   let counts: StoreCounters
+  /// The counters that all processes share, in whose table this process is while the store is open.
+  let activityFile: ActivityFile?
   /// Distinguishes removal tokens from those of a store that failed before; in the upper bits of a token.
   let generation: UInt64
   /// Wakes and ends the eviction thread.
@@ -59,6 +61,7 @@ final class StoreContext: Sendable {
     self.removalLog = removalLog
     removals = RemovalIndex(database: database, log: removalLog)
     self.counts = counts
+    activityFile = counts.activity.file
     generation = Self.currentGeneration
   }
 

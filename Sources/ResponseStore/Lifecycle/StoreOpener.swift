@@ -26,6 +26,8 @@ struct StoreOpener {
     let store =
       try isAlone
       ? openData(isAlone: true, mayRecreate: true) : openSharedData()
+    store.context.activityFile?.enter()
+    counts.activity.use(store.context.activityFile)
     try directory.finishOpening()
     return store
   }

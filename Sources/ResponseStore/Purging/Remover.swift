@@ -57,7 +57,9 @@ final class Remover: Sendable {
     }
     context.counts.count(removals.count, .purges)
     context.removals.catchUp()
-    context.counts.activity.observers.emit(.purged)
+    for (scope, mode) in removals {
+      context.counts.activity.observers.emit(.purged(scope: scope, isSoft: mode.softTime != nil))
+    }
     guard options.runsInBackground else {
       writer.writePending()
       return number

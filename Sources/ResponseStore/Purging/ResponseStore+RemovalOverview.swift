@@ -120,7 +120,10 @@ extension Tombstone {
   }
 }
 
-extension RemovalScope {
+extension RemovalScope: CustomStringConvertible {
+  /// The scope as in the options of `urlcache purge`, such as `host api.example.com`. It contains the query of a URL.
+  public var description: String { summary.value.isEmpty ? summary.kind : "\(summary.kind) \(summary.value)" }
+
   /// The scope in words and URLs, as in the options of `urlcache purge`.
   ///
   /// It contains the query, so do not write it to default logs.

@@ -24,6 +24,13 @@ struct ExplanationTests {
     func reason(of url: URL) -> Rule? { result?.response.url == url ? result?.reason : nil }
   }
 
+  @Test("Each conformance case that runs over libcurl is explained")
+  func coverage() {
+    let missing = ConformanceTables.all.filter { test in !Self.cases.contains { $0.id == test.id } }
+    #expect(missing.allSatisfy { $0.settings.excluded.contains(.curl) })
+    #expect(Self.cases.count > 200 && missing.count * 20 < Self.cases.count)
+  }
+
   @Test("An explanation names the rule that then decides", arguments: cases)
   func rule(_ test: ConformanceCase) async throws {
     let runner = ConformanceRunner(test: test, path: .curl)
@@ -52,14 +59,24 @@ struct ExplanationTests {
           completed, partition: test.settings.partition?(completed) ?? "", options: cache.core.options.caching,
           now: clock.now))
       #expect(origin.requestCount == before)
-      let effect = await effect(
-        of: request, cache, origin, before: before, isInBackground: step.expected == .background)
+      var isInBackground = false
+      if case .stored(_, _, let revalidates) = explanation.decision.outcome { isInBackground = revalidates }
+      let effect = await effect(of: request, cache, origin, before: before, isInBackground: isInBackground)
       let problem = Self.problem(explanation.decision, effect, url)
       #expect(problem == nil, "\(test.id), request \(index), \(explanation.decision.rule)")
       // The checks end with the rule, and each rule that decides is among them.
       #expect(
         explanation.decision.checks.contains { $0.applies && $0.rule == explanation.decision.rule },
         "\(test.id), request \(index): no check applies for \(explanation.decision.rule)")
+      // A request that forbids storing by itself is not refused afterwards.
+      guard let refusal = effect.result?.storageRefusal, step.method == "GET", effect.reason(of: url) != nil,
+        refusal != explanation.decision.rule
+      else { continue }
+      let later = try #require(
+        try CacheDirectory(existingAt: directory).explain(
+          completed, partition: test.settings.partition?(completed) ?? "", options: cache.core.options.caching))
+      #expect(later.lastRefusal?.rule == refusal.id, "\(test.id), request \(index)")
+      #expect(Rule.storageRefusals.contains(refusal))
     }
   }
 

@@ -1,0 +1,107 @@
+import Foundation
+import Glibc
+import Synchronization
+import Testing
+
+@testable import ResponseStore
+
+@Suite("The processes of a directory")
+struct ProcessTableTests {
+  private func own(_ fixture: StoreFixture) -> ProcessStatistics? {
+    fixture.store.processes.first { $0.processID == getpid() }
+  }
+
+  @Test("A process is in the table while it has the directory open, with its requests since then")
+  func requests() throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    let activity = fixture.store.activity
+    for _ in 0..<3 { activity.countHit(activity.begin(isTimed: false), isStale: false, byteCount: 1) }
+    activity.countRequest(.misses)
+    let process = try #require(own(fixture))
+    #expect(process.requestCount == 4 && process.hitCount == 3)
+    #expect(!process.isSuspended)
+    #expect(abs(try #require(process.openTime).timeIntervalSinceNow) < 600)
+    // An inspection is not in the table, and sees those that are.
+    fixture.close()
+    let existing = try ResponseStore.open(directory: fixture.directory, options: .existing)
+    #expect(existing.processes.isEmpty)
+    existing.close()
+    try fixture.open()
+    // The directory's counts go on, and those of the process begin again.
+    #expect(own(fixture)?.requestCount == 0)
+    #expect(fixture.store.directoryStatistics?.requestCount == 4)
+  }
+
+  @Test("A thread with a snapshot is shown with its reader slot, and how far it is behind")
+  func snapshots() throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    fixture.store.store(fixture.response("http://a.example/"))
+    fixture.drain()
+    _ = fixture.store.withResponse(fixture.key("http://a.example/")) { _ in
+      let process = own(fixture)
+      #expect(process?.snapshotCount == 1 && process?.readerSlotCount == 1)
+      #expect(process?.snapshotAge == 0)
+    }
+    #expect(own(fixture)?.snapshotCount == 0)
+  }
+
+  @Test("A killed process leaves the table, and its slot is used again")
+  func kill() async throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    for _ in 0..<3 {
+      await #expect(processExitsWith: .signal(SIGKILL)) { [directory = fixture.directory as String] in
+        let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20))
+        store.activity.countRequest(.misses)
+        guard store.processes.count == 2 else { exit(1) }
+        Glibc.kill(getpid(), SIGKILL)
+      }
+    }
+    #expect(fixture.store.processes.map(\.processID) == [getpid()])
+    #expect(own(fixture)?.requestCount == 0)
+    #expect(fixture.store.directoryStatistics?.requests[.miss] == 3)
+    // The slots of the dead processes are one slot.
+    let file = try #require(fixture.store.activity.file)
+    let openCounts = (0..<48).map {
+      ActivityLayout.word(file.base, 1024 + $0 * 64 + 8).pointee.load(ordering: .relaxed)
+    }
+    #expect(openCounts.filter { $0 > 0 }.count == 2)
+  }
+
+  @Test("Damaged slots are no processes, and do not prevent opening")
+  func damage() throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    let file = try #require(fixture.store.activity.file)
+    fixture.close()
+    for offset in stride(from: 1024, to: 4096, by: 8) {
+      ActivityLayout.word(file.base, offset).pointee.store(.max, ordering: .relaxed)
+    }
+    try fixture.open()
+    #expect(fixture.store.processes.map(\.processID) == [getpid()])
+  }
+
+  @Test("A suspended process is told from a running one")
+  func suspension() throws {
+    let process = Process()
+    process.executableURL = URL(fileURLWithPath: "/bin/sleep")
+    process.arguments = ["60"]
+    try process.run()
+    defer {
+      process.terminate()
+      Glibc.kill(process.processIdentifier, SIGCONT)
+      process.waitUntilExit()
+    }
+    #expect(ProcessState(of: process.processIdentifier)?.isSuspended == false)
+    Glibc.kill(process.processIdentifier, SIGSTOP)
+    let deadline = ContinuousClock.now + .seconds(30)
+    // The signal arrives soon.
+    while ProcessState(of: process.processIdentifier)?.isSuspended != true, ContinuousClock.now < deadline {
+      sched_yield()
+    }
+    #expect(ProcessState(of: process.processIdentifier)?.isSuspended == true)
+    #expect(ProcessState(of: 0) == nil)
+  }
+}
