@@ -46,7 +46,9 @@ let package = Package(
       swiftSettings: settings),
     .executableTarget(
       name: "urlcache",
-      dependencies: ["LMDBURLCache", "RedisTier", "CachingClient", "ResponseStore", "HTTPCaching", "LoopbackOrigin"],
+      dependencies: [
+        "LMDBURLCache", "RedisTier", "CachingClient", "CurlTransport", "ResponseStore", "HTTPCaching", "LoopbackOrigin",
+      ],
       swiftSettings: settings),
     // An HTTP/1.1 origin on loopback for the demo and the tests. It can send any malformed response, which no
     // ready-made server does.

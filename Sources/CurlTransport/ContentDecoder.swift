@@ -4,9 +4,9 @@ import FoundationEssentials
 /// Decodes a content coding incrementally, and checks that the content is complete.
 ///
 /// Not thread-safe: one reader at a time uses it.
-struct ContentDecoder: ~Copyable {
+package struct ContentDecoder: ~Copyable {
   /// A supported coding.
-  enum Coding: Sendable, Hashable {
+  package enum Coding: Sendable, Hashable {
     case gzip
     case deflate
 
@@ -38,7 +38,10 @@ struct ContentDecoder: ~Copyable {
   private var encodedByteCount = 0
   private var decodedByteCount = 0
 
-  init(_ coding: Coding, maximumExpansionFactor: Int) {
+  /// Creates a decoder.
+  ///
+  /// - Parameter maximumExpansionFactor: The maximum decoded size relative to the encoded one, from 16 MiB on.
+  package init(_ coding: Coding, maximumExpansionFactor: Int) {
     self.coding = coding
     self.maximumExpansionFactor = max(1, maximumExpansionFactor)
     stream = .allocate(capacity: 1)
@@ -51,7 +54,7 @@ struct ContentDecoder: ~Copyable {
   }
 
   /// Appends a part of the encoded content. All previous parts must have been decoded.
-  mutating func append(_ piece: Data) {
+  package mutating func append(_ piece: Data) {
     encodedByteCount += piece.count
     if firstIndex == input.count {
       input = piece.startIndex == 0 ? piece : Data(piece)
@@ -66,7 +69,7 @@ struct ContentDecoder: ~Copyable {
   /// Returns the next part of the decoded content; nil if more encoded content is needed.
   ///
   /// - Throws: `CurlTransportError` if the content does not match its coding, or expands too much.
-  mutating func next() throws(CurlTransportError) -> Data? {
+  package mutating func next() throws(CurlTransportError) -> Data? {
     while firstIndex < input.count || isInitialized && !hasEnded {
       if hasEnded { try startNextMember() }
       guard try start() else { return nil }
@@ -85,7 +88,7 @@ struct ContentDecoder: ~Copyable {
   /// Checks that the content is complete. Content without any byte counts as complete, because it was omitted.
   ///
   /// - Throws: `CurlTransportError` if a part is missing.
-  func checkEnd() throws(CurlTransportError) {
+  package func checkEnd() throws(CurlTransportError) {
     guard encodedByteCount == 0 || hasEnded && firstIndex == input.count else {
       throw CurlTransportError(.undecodableContent, "the encoded content ended early")
     }

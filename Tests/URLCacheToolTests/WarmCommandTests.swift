@@ -1,6 +1,7 @@
 import Foundation
 import Glibc
 import LoopbackOrigin
+import Synchronization
 import Testing
 
 @Suite("urlcache warm")
@@ -97,15 +98,19 @@ struct WarmCommandTests {
   }
 
   @Test(
-    "An input that is cut, compressed or of another kind is an error before the first request, and makes no cache",
+    "An input that is cut or of another kind is an error before the first request, and makes no cache",
     arguments: [
       ("{\"log\": {\"entries\": [{\"request\": {\"method\": \"GET\", \"ur", "is not a complete HAR file: it is not"),
+      (
+        "{\"log\": {\"entries\": [{\"request\": {\"method\": \"GET\"}}]}}",
+        "is not a complete HAR file: 'url' is missing."
+      ),
       ("{\"log\": {\"version\": \"1.2\"}}", "is not a complete HAR file: 'entries' is missing."),
+      ("{\"log\": {\"entries\": []}}]", "is not a complete HAR file: it is not valid JSON."),
       (
         "<urlset><url><loc>http://127.0.0.1:1/</loc></url><url><lo",
         "is not a complete sitemap: the XML is not valid, or ends, in line 1"
       ),
-      ("<sitemapindex><sitemap><loc>http://127.0.0.1:1/</loc></sitemap></sitemapindex>", "is an index of sitemaps"),
       (
         "<!DOCTYPE urlset [<!ENTITY a \"b\">]><urlset><url><loc>http://127.0.0.1:1/&a;</loc></url></urlset>",
         "declares XML entities"
@@ -114,21 +119,97 @@ struct WarmCommandTests {
         "<!DOCTYPE urlset [<!ENTITY a SYSTEM \"/etc/hostname\">]><urlset><url><loc>http://127.0.0.1:1/&a;</loc></url></urlset>",
         "declares XML entities"
       ),
-      ("<html></html>", "is no sitemap: its root element is 'html'"), ("\u{1F}\u{8B}", ""),
+      ("<html></html>", "is no sitemap: its root element is 'html'"),
+      (String(repeating: "x", count: 600_000), "is not a list of URLs: a line has more than 64 KiB."),
+      ("\u{1F}", ""),
     ])
   func badInput(text: String, message: String) throws {
     let tool = try Tool()
     let file = try write(text, tool)
-    if message.isEmpty { try Data([0x1f, 0x8b, 8, 0]).write(to: URL(fileURLWithPath: file)) }
+    if message.isEmpty {
+      let compressed = try compressed("http://127.0.0.1:1/")
+      try compressed.prefix(compressed.count - 5).write(to: URL(fileURLWithPath: file))
+    }
     let result = try tool.run("warm", file, "--directory", tool.path("cache"))
     #expect(result.status == 1)
     #expect(result.output == "")
     #expect(result.errors.hasPrefix("urlcache warm: \(file) "))
-    #expect(result.errors.contains(message.isEmpty ? "is compressed. Use: zcat" : message))
+    #expect(result.errors.contains(message.isEmpty ? "is not a complete gzip file." : message))
     #expect(!FileManager.default.fileExists(atPath: tool.path("cache")))
     let missing = try tool.run("warm", tool.path("none"), "--directory", tool.path("cache"))
     #expect(missing.errors == "urlcache warm: \(tool.path("none")) does not exist.\n")
     #expect(missing.status == 1)
+  }
+
+  /// Returns a gzip file with a text.
+  private func compressed(_ text: String) throws -> Data {
+    let process = Process()
+    process.executableURL = URL(fileURLWithPath: "/bin/gzip")
+    let (input, output) = (Pipe(), Pipe())
+    (process.standardInput, process.standardOutput) = (input, output)
+    try process.run()
+    try input.fileHandleForWriting.write(contentsOf: Data(text.utf8))
+    try input.fileHandleForWriting.close()
+    let data = try output.fileHandleForReading.readToEnd() ?? Data()
+    process.waitUntilExit()
+    return data
+  }
+
+  @Test("Each form can be a gzip file")
+  func gzip() throws {
+    let origin = try origin()
+    defer { origin.stop() }
+    let tool = try Tool()
+    let urls = (0..<3).map { origin.url("/page/\($0)").absoluteString }
+    let texts = [
+      urls[0] + "\n", "<urlset><url><loc>\(urls[1])</loc></url></urlset>",
+      "{\"log\": {\"entries\": [{\"request\": {\"method\": \"GET\", \"url\": \"\(urls[2])\", \"headers\": []}}]}}",
+    ]
+    for text in texts {
+      let file = tool.path("input.gz")
+      try compressed(text).write(to: URL(fileURLWithPath: file))
+      let result = try tool.run("warm", file, "--directory", tool.path("cache"))
+      #expect(result.errors == "")
+      #expect(result.output.hasPrefix("Warmed 1 URL of 1 in "))
+    }
+    #expect(Set(try tool.urls(in: tool.path("cache"))) == Set(urls))
+  }
+
+  @Test("The sitemaps of an index are fetched through the cache, compressed ones too, and then their URLs")
+  func sitemapIndex() throws {
+    let packed = Mutex(Data())
+    let origin = try LoopbackOrigin { request in
+      let fields = [("Cache-Control", "max-age=600")]
+      switch request.path {
+      case "/first.xml":
+        return Reply(200, fields, "<urlset><url><loc>http://\(request["Host"] ?? "")/page/1</loc></url></urlset>")
+      case "/second.xml.gz": return Reply(200, fields, body: packed.withLock { $0 })
+      case "/nested.xml": return Reply(200, fields, "<sitemapindex></sitemapindex>")
+      case "/missing.xml": return Reply(404, [], "nothing")
+      default: return Reply(200, fields, "page")
+      }
+    }
+    defer { origin.stop() }
+    let content = try compressed("<urlset><url><loc>\(origin.url("/page/2").absoluteString)</loc></url></urlset>")
+    packed.withLock { $0 = content }
+    let tool = try Tool()
+    func index(_ names: String...) throws -> String {
+      let sitemaps = names.map { "<sitemap><loc>\(origin.url($0).absoluteString)</loc></sitemap>" }
+      return try write("<sitemapindex>\(sitemaps.joined())</sitemapindex>", tool)
+    }
+    let arguments = ["--directory", tool.path("cache")]
+    let result = try tool.run(["warm", index("/first.xml", "/second.xml.gz")] + arguments)
+    #expect(result.errors == "")
+    #expect(result.output.hasPrefix("Warmed 2 URLs of 2 in "))
+    #expect(origin.requests.map(\.path) == ["/first.xml", "/second.xml.gz", "/page/1", "/page/2"])
+    let nested = try tool.run(["warm", index("/nested.xml")] + arguments)
+    #expect(nested.status == 1)
+    #expect(nested.errors.contains("/nested.xml is an index itself, which the protocol of sitemaps forbids.\n"))
+    let missing = try tool.run(["warm", index("/first.xml", "/missing.xml")] + arguments)
+    #expect(missing.status == 1)
+    #expect(missing.errors.contains("/missing.xml cannot be fetched: status 404.\n"))
+    // No page was fetched again.
+    #expect(origin.requests.filter { $0.path.hasPrefix("/page") }.count == 2)
   }
 
   @Test("A sitemap of 50,000 URLs is read, and each failure counts")

@@ -4,7 +4,7 @@ import Foundation
   import FoundationXML
 #endif
 
-/// Reads the URLs of a sitemap (https://www.sitemaps.org/protocol.html).
+/// Reads the URLs of a sitemap, or of an index of sitemaps (https://www.sitemaps.org/protocol.html).
 final class SitemapReader: NSObject, XMLParserDelegate {
   private var urls: [String] = []
   /// The name of the root element; empty before it.
@@ -13,11 +13,17 @@ final class SitemapReader: NSObject, XMLParserDelegate {
   private var path: [String] = []
   private var text = ""
 
-  /// Returns the URLs in their order.
+  /// The URLs of a document in their order.
+  enum Content {
+    case urls([String])
+    /// The sitemaps of an index.
+    case index([String])
+  }
+
+  /// Reads a document.
   ///
-  /// - Throws: `ToolError` for an incomplete document, another document, one with entities of its own, and an index of
-  ///   sitemaps.
-  static func urls(in data: Data, name: String) throws -> [String] {
+  /// - Throws: `ToolError` for an incomplete document, another document, and one with entities of its own.
+  static func read(_ data: Data, name: String) throws -> Content {
     // The parser leaves out entities that the document declares. A URL with one would become another URL.
     guard data.range(of: Data("<!ENTITY".utf8)) == nil else {
       throw ToolError("\(name) declares XML entities, which are not read. Replace them by their text.")
@@ -30,9 +36,8 @@ final class SitemapReader: NSObject, XMLParserDelegate {
       throw ToolError("\(name) is not a complete sitemap: the XML is not valid, or ends, in line \(parser.lineNumber).")
     }
     switch reader.root {
-    case "urlset": return reader.urls
-    case "sitemapindex":
-      throw ToolError("\(name) is an index of sitemaps. Fetch these with 'urlcache get', and warm each of them.")
+    case "urlset": return .urls(reader.urls)
+    case "sitemapindex": return .index(reader.urls)
     default: throw ToolError("\(name) is no sitemap: its root element is '\(Format.visible(reader.root))'.")
     }
   }
@@ -57,7 +62,9 @@ final class SitemapReader: NSObject, XMLParserDelegate {
   func parser(
     _ parser: XMLParser, didEndElement elementName: String, namespaceURI: String?, qualifiedName: String?
   ) {
-    if path == ["urlset", "url", "loc"] { urls.append(text.trimmingCharacters(in: .whitespacesAndNewlines)) }
+    if path == ["urlset", "url", "loc"] || path == ["sitemapindex", "sitemap", "loc"] {
+      urls.append(text.trimmingCharacters(in: .whitespacesAndNewlines))
+    }
     path.removeLast()
     text = ""
   }

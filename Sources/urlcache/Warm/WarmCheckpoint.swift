@@ -13,8 +13,8 @@ struct WarmCheckpoint {
 
   private let file: URL
 
-  /// Creates a checkpoint for a directory and the content of an input.
-  init(directory: String, input: Data) {
+  /// Creates a checkpoint for a directory and the requests of an input.
+  init(directory: String, requests: [WarmRequest]) {
     let environment = ProcessInfo.processInfo.environment
     let state =
       environment["XDG_STATE_HOME"].flatMap { $0.hasPrefix("/") ? URL(fileURLWithPath: $0) : nil }
@@ -23,8 +23,10 @@ struct WarmCheckpoint {
     var hash: UInt64 = 0xcbf2_9ce4_8422_2325
     func add(_ bytes: some Sequence<UInt8>) { for byte in bytes { hash = (hash ^ UInt64(byte)) &* 0x100_0000_01b3 } }
     add(URL(fileURLWithPath: directory).standardizedFileURL.path.utf8)
-    add([0])
-    add(input)
+    for request in requests {
+      add([0])
+      add(request.url.utf8)
+    }
     file = state.appendingPathComponent("urlcache/warm-\(String(hash, radix: 16)).json")
   }
 

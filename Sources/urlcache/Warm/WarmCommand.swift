@@ -11,14 +11,15 @@ enum WarmCommand: Command {
       fetched again, a stale one is validated, and bodies are not kept in memory. FILE is one of
 
         a list     one URL in each line; empty lines and lines that begin with '#' do not count
-        a sitemap  XML, not compressed, not an index of sitemaps
+        a sitemap  XML of at most 50 MiB, or an index, whose sitemaps are fetched through the cache first
         HAR 1.2    JSON, such as of a browser or of 'urlcache export'. GET requests are sent with their header fields,
                    except those with credentials, cookies, conditions and ranges.
 
-      FILE is read as a whole before the first request, so an incomplete sitemap or HAR file changes nothing. A progress
-      bar shows the rate and the time left on a terminal. Ends with a summary.
+      Each can be a gzip file. FILE is read to its end before the first request, so an incomplete sitemap or HAR file
+      changes nothing. Only the URLs and their header fields are kept in memory, at most 1,000,000. A progress bar shows
+      the rate and the time left on a terminal. Ends with a summary.
 
-      If the run is interrupted, the same command with the same FILE and directory resumes where it stopped, for
+      If the run is interrupted, the same command with the same URLs and directory resumes where it stopped, for
       12 hours. The position is in $XDG_STATE_HOME/urlcache, by default ~/.local/state/urlcache.
 
       \(RequestArguments.policies)
@@ -45,30 +46,39 @@ enum WarmCommand: Command {
     let rate = try arguments.number("rate", in: 0...1_000_000, default: 0)
     let file = arguments.operands.first ?? "-"
     let name = file == "-" ? "Standard input" : Format.visible(file)
-    let input = try read(file, name: name)
-    let list = try WarmList(input, name: name)
+    let list = try WarmList(WarmInput(file: file, name: name), name: name)
     let path = CacheAccess.path(arguments)
-    let checkpoint = WarmCheckpoint(directory: path, input: input)
-    let start = arguments.has("restart") ? 0 : min(checkpoint.doneCount(now: Date()), list.requests.count)
+    let isResumed = !arguments.has("restart")
     let cache = try CacheAccess.open(path)
-    if start > 0 {
-      Output.error(
-        "urlcache warm: Resuming after \(Format.count(start)) of \(Format.count(list.requests.count)) URLs. "
-          + "--restart begins with the first.\n")
-    }
-    let runner = WarmRunner(
-      cache: cache, requests: list.requests, fields: fields, policy: policy, jobCount: jobCount,
-      rate: rate > 0 ? rate : nil, checkpoint: checkpoint)
     let clock = ContinuousClock()
     let begin = clock.now
-    let task = Task { await runner.run(from: start) }
+    let task = Task {
+      var list = list
+      try await SitemapIndex.read(into: &list, through: cache, fields: fields)
+      let checkpoint = WarmCheckpoint(directory: path, requests: list.requests)
+      let start = isResumed ? min(checkpoint.doneCount(now: Date()), list.requests.count) : 0
+      if start > 0 {
+        Output.error(
+          "urlcache warm: Resuming after \(Format.count(start)) of \(Format.count(list.requests.count)) URLs. "
+            + "--restart begins with the first.\n")
+      }
+      let runner = WarmRunner(
+        cache: cache, requests: list.requests, fields: fields, policy: policy, jobCount: jobCount,
+        rate: rate > 0 ? rate : nil, checkpoint: checkpoint)
+      let (tally, isComplete) = await runner.run(from: start)
+      return (tally, isComplete, start, list.requests.count)
+    }
     let interruption = Interruption { task.cancel() }
-    let (tally, isComplete) = await task.value
+    let (tally, isComplete, start, total): (WarmTally, Bool, Int, Int)
+    do {
+      (tally, isComplete, start, total) = try await task.value
+    } catch is CancellationError {
+      throw ToolError("Interrupted before the first URL.")
+    }
     interruption.end()
     await cache.finishBackgroundWork()
     let isSafe = cache.flush()
     let seconds = (clock.now - begin) / .seconds(1)
-    let total = list.requests.count
     try Output.write(
       arguments.has("json")
         ? tally.json(
@@ -78,16 +88,5 @@ enum WarmCommand: Command {
     if !isComplete { Output.error("urlcache warm: Interrupted. The same command resumes.\n") }
     if !isSafe { Output.error("urlcache warm: Not all responses could be written to the disk.\n") }
     return isComplete && isSafe && tally.failedCount == 0 ? .success : .failure
-  }
-
-  private static func read(_ file: String, name: String) throws -> Data {
-    do {
-      guard file != "-" else { return try FileHandle.standardInput.readToEnd() ?? Data() }
-      return try Data(contentsOf: URL(fileURLWithPath: file))
-    } catch let error as CocoaError where error.code == .fileReadNoSuchFile {
-      throw ToolError("\(name) does not exist.")
-    } catch {
-      throw ToolError("\(name) cannot be read.")
-    }
   }
 }

@@ -9,72 +9,118 @@ struct WarmRequest: Sendable {
 
 /// The requests of an input.
 struct WarmList {
-  /// The form of an input.
-  enum Form: String {
-    case list, sitemap, har
-  }
+  /// The default maximum number of requests, which are in memory.
+  static let maximumRequestCount = 1_000_000
+  /// The maximum size of a sitemap, decompressed. That of the protocol is 50 MB.
+  static let maximumSitemapByteCount = 50 << 20
+  /// The maximum length of a line of a list.
+  static let maximumLineByteCount = 64 << 10
 
-  let form: Form
-  var requests: [WarmRequest] = []
+  private let name: String
+  private let maximumRequestCount: Int
+  private(set) var requests: [WarmRequest] = []
   /// The number of HAR entries that are left out: other methods than GET, and other schemes than http and https.
-  var skippedCount = 0
+  private(set) var skippedCount = 0
+  /// The sitemaps of an index, whose URLs are not among the requests yet.
+  private(set) var sitemaps: [String] = []
 
   /// Reads requests. The first character that is not white space determines the form: `{` for HAR, `<` for a sitemap.
   ///
+  /// Only the URLs and the fields of the requests are kept in memory.
+  ///
   /// - Parameter name: The name of the input for messages.
-  /// - Throws: `ToolError` for an incomplete or compressed input.
-  init(_ data: Data, name: String) throws {
-    guard !data.starts(with: [0x1f, 0x8b]) else {
-      throw ToolError("\(name) is compressed. Use: zcat \(name) | urlcache warm -")
+  /// - Throws: `ToolError` for an incomplete input, or one beyond the limits.
+  init(_ input: WarmInput, name: String, maximumRequestCount: Int = Self.maximumRequestCount) throws {
+    self.name = name
+    self.maximumRequestCount = maximumRequestCount
+    var start = Data()
+    while start.isEmpty, let piece = try input.next() { start = Self.withoutLeadingSpace(piece) }
+    switch start.first {
+    case UInt8(ascii: "{"): try readHAR(start, input)
+    case UInt8(ascii: "<"): try readSitemap(start, input)
+    default: try readLines(start, input)
     }
+  }
+
+  private static func withoutLeadingSpace(_ data: Data) -> Data {
     // A byte order mark is not white space.
     let content = data.starts(with: [0xef, 0xbb, 0xbf]) ? data.dropFirst(3) : data
-    switch content.first(where: { !Character(Unicode.Scalar($0)).isWhitespace }) {
-    case UInt8(ascii: "{"):
-      form = .har
-      try readHAR(Data(content), name: name)
-    case UInt8(ascii: "<"):
-      form = .sitemap
-      requests = try SitemapReader.urls(in: Data(content), name: name).map { WarmRequest(url: $0) }
-    default:
-      form = .list
-      requests = Self.lines(in: content).map { WarmRequest(url: $0) }
-    }
+    return Data(content.drop { Character(Unicode.Scalar($0)).isWhitespace })
   }
 
-  /// Returns the lines of a list, without empty lines and comments.
-  private static func lines(in data: Data) -> [String] {
-    data.split(whereSeparator: { $0 == UInt8(ascii: "\n") || $0 == UInt8(ascii: "\r") }).compactMap { line in
-      let text = String(decoding: line, as: UTF8.self).trimmingCharacters(in: .whitespaces)
-      return text.isEmpty || text.hasPrefix("#") ? nil : text
-    }
+  /// Adds the URLs of a sitemap of the index.
+  mutating func add(_ urls: [String]) throws {
+    for url in urls { try append(WarmRequest(url: url)) }
   }
 
-  private mutating func readHAR(_ data: Data, name: String) throws {
-    let document: HAR.Requests
-    do {
-      document = try JSONDecoder().decode(HAR.Requests.self, from: data)
-    } catch {
-      throw ToolError("\(name) is not a complete HAR file: \(Self.sentence(for: error))")
+  private mutating func append(_ request: WarmRequest) throws {
+    guard requests.count < maximumRequestCount else {
+      throw ToolError("\(name) has more than \(Format.count(maximumRequestCount)) URLs. Divide it.")
     }
-    for entry in document.log.entries {
-      let request = entry.request
-      guard request.method == "GET", URL(string: request.url)?.isWeb ?? false else {
-        skippedCount += 1
+    requests.append(request)
+  }
+
+  // MARK: Lists
+
+  private mutating func readLines(_ start: Data, _ input: WarmInput) throws {
+    var rest = start
+    while let piece = try input.next() {
+      rest.append(piece)
+      guard let end = rest.lastIndex(where: Self.endsLine) else {
+        guard rest.count <= Self.maximumLineByteCount else {
+          throw ToolError("\(name) is not a list of URLs: a line has more than 64 KiB.")
+        }
         continue
       }
-      let fields = request.headers.filter { Self.isSent($0.name) }.map { ($0.name, $0.value) }
-      requests.append(WarmRequest(url: request.url, fields: fields))
+      try append(linesOf: rest[...end])
+      rest = Data(rest[(end + 1)...])
+    }
+    try append(linesOf: rest)
+  }
+
+  private static func endsLine(_ byte: UInt8) -> Bool { byte == UInt8(ascii: "\n") || byte == UInt8(ascii: "\r") }
+
+  private mutating func append(linesOf data: Data) throws {
+    for line in data.split(whereSeparator: Self.endsLine) {
+      let text = String(decoding: line, as: UTF8.self).trimmingCharacters(in: .whitespaces)
+      // An empty line or a comment.
+      if !text.isEmpty, !text.hasPrefix("#") { try append(WarmRequest(url: text)) }
     }
   }
 
-  private static func sentence(for error: any Error) -> String {
-    switch error {
-    case DecodingError.keyNotFound(let key, _): "'\(key.stringValue)' is missing."
-    case DecodingError.typeMismatch(_, let context), DecodingError.valueNotFound(_, let context):
-      "'\(context.codingPath.last?.stringValue ?? "log")' has another type."
-    default: "it is not valid JSON."
+  // MARK: Sitemaps
+
+  private mutating func readSitemap(_ start: Data, _ input: WarmInput) throws {
+    var document = start
+    while let piece = try input.next() {
+      document.append(piece)
+      guard document.count <= Self.maximumSitemapByteCount else {
+        throw ToolError("\(name) is no sitemap: it has more than 50 MiB.")
+      }
     }
+    switch try SitemapReader.read(document, name: name) {
+    case .urls(let urls): try add(urls)
+    case .index(let urls): sitemaps = urls
+    }
+  }
+
+  // MARK: HAR
+
+  private mutating func readHAR(_ start: Data, _ input: WarmInput) throws {
+    var reader = HARReader(name: name)
+    var piece: Data? = start
+    while let present = piece {
+      try reader.append(present) { recorded in
+        guard recorded.method == "GET", URL(string: recorded.url)?.isWeb ?? false else {
+          skippedCount += 1
+          return
+        }
+        let fields = recorded.headers.filter { Self.isSent($0.name) }.map { ($0.name, $0.value) }
+        try append(WarmRequest(url: recorded.url, fields: fields))
+      }
+      piece = try input.next()
+    }
+    try reader.end()
   }
 
   /// Whether a field of a recorded request is sent again.

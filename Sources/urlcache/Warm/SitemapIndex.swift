@@ -1,0 +1,67 @@
+import Foundation
+import LMDBURLCache
+
+#if canImport(FoundationNetworking)
+  import FoundationNetworking
+#endif
+
+/// Fetches the sitemaps of an index through the cache.
+enum SitemapIndex {
+  /// Adds the URLs of all sitemaps of a list's index to the list.
+  ///
+  /// - Parameter fields: Header fields for each request.
+  /// - Throws: `ToolError` unless each sitemap can be read.
+  static func read(
+    into list: inout WarmList, through cache: LMDBURLCache, fields: [(name: String, value: String)]
+  ) async throws {
+    var bar = ProgressBar("Reading sitemaps")
+    let sitemaps = list.sitemaps
+    for (number, text) in sitemaps.enumerated() {
+      bar.update(done: number, total: sitemaps.count)
+      try list.add(try await urls(of: text, through: cache, fields: fields))
+    }
+    bar.end()
+  }
+
+  private static func urls(
+    of text: String, through cache: LMDBURLCache, fields: [(name: String, value: String)]
+  ) async throws -> [String] {
+    let name = "The sitemap \(Format.visible(text))"
+    guard let url = URL(string: text), url.isWeb else {
+      throw ToolError("\(name) of the index is not an http or https URL with a host.")
+    }
+    var request = URLRequest(url: url)
+    for (name, value) in fields { request.setValue(value, forHTTPHeaderField: name) }
+    do {
+      let (chunks, response) = try await cache.bytes(for: request)
+      let status = (response as? HTTPURLResponse)?.statusCode ?? 0
+      guard status == 200 else { throw ToolError("\(name) cannot be fetched: status \(status).") }
+      var document = Data()
+      var gzip: GzipReader?
+      var isFirst = true
+      func append(_ piece: Data) throws {
+        document.append(piece)
+        guard document.count <= WarmList.maximumSitemapByteCount else {
+          throw ToolError("\(name) has more than 50 MiB.")
+        }
+      }
+      for try await chunk in chunks {
+        if isFirst, chunk.starts(with: GzipReader.magic) { gzip = GzipReader(name: name) }
+        isFirst = false
+        guard let gzip else {
+          try append(chunk)
+          continue
+        }
+        gzip.append(chunk)
+        while let piece = try gzip.next() { try append(piece) }
+      }
+      try gzip?.end()
+      guard case .urls(let urls) = try SitemapReader.read(document, name: name) else {
+        throw ToolError("\(name) is an index itself, which the protocol of sitemaps forbids.")
+      }
+      return urls
+    } catch let error as URLError {
+      throw Task.isCancelled ? CancellationError() : ToolError("\(name): \(CacheAccess.sentence(for: error)).")
+    }
+  }
+}
