@@ -6,7 +6,7 @@ import ResponseStore
 enum TopCommand: Command {
   static let manual = CommandHelp(
     name: "top", summary: "Shows the URLs or hosts with the most misses, hits, bytes or time.",
-    usage: ["DIR [--by misses|hits|bytes|time] [--hosts] [--interval SECONDS] [--count COUNT]"],
+    usage: ["DIR [--by misses|hits|bytes|time] [--hosts] [--interval SECONDS] [--count COUNT] [--json]"],
     discussion: """
       Watches the requests of all processes through the cache in DIR, and shows the URLs with the most of them since it
       was started. On a terminal it redraws the screen; otherwise it prints a table after each interval. URLs include
@@ -23,8 +23,14 @@ enum TopCommand: Command {
       Option(name: "hosts", help: "Adds up the URLs of each host."),
       Option(name: "interval", placeholder: "SECONDS", help: "The pause between refreshes, 1 to 3600; 2 by default."),
       Option(name: "count", placeholder: "COUNT", help: "Ends after COUNT refreshes."),
+      Option(
+        name: "json",
+        help: "Prints a JSON object in a line after each interval, with at most 100 URLs; sizes\nare in bytes."),
     ],
     failure: "there is no cache in DIR, it cannot be read, or it was deleted while it was\n     watched")
+
+  /// The number of rows of the JSON output.
+  private static let jsonRowCount = 100
 
   static func run(_ arguments: Arguments) async throws -> ExitCode {
     let name = arguments.value("by") ?? "misses"
@@ -51,6 +57,10 @@ enum TopCommand: Command {
         for event in watch.next() { table.add(event) }
       }
       let missing = watch.lostCount + watch.skippedCount - skippedBefore
+      if arguments.has("json") {
+        try Output.write(table.json(maximumCount: jsonRowCount, missingCount: missing).compact + "\n")
+        continue
+      }
       let size = screen.isTerminal ? screen.size : (80, 24)
       let seconds = (ContinuousClock.now - start).components.seconds
       let title =
@@ -124,6 +134,20 @@ struct TopTable {
       return one.value.requests == other.value.requests
         ? one.key < other.key : one.value.requests > other.value.requests
     }
+  }
+
+  /// Returns the numbers of the first rows.
+  ///
+  /// - Parameter missingCount: The number of requests that were not recorded.
+  func json(maximumCount: Int, missingCount: Int) -> JSON {
+    let rows = sorted().prefix(maximumCount).map { name, row -> JSON in
+      .object([
+        (addsUpHosts ? "host" : "url", .string(name)), ("requests", .number(row.requests)), ("hits", .number(row.hits)),
+        ("misses", .number(row.misses)), ("byteCount", .number(row.byteCount)),
+        ("microseconds", .decimal(Double(row.nanoseconds) / 1000)),
+      ])
+    }
+    return ["requests": .number(requestCount), "notRecorded": .number(missingCount), "rows": .array(rows)]
   }
 
   /// Returns the header and the first rows, cut to a number of columns.

@@ -122,6 +122,12 @@ struct WatchCommandTests {
     #expect(first(.time) == "http://a/2")
     #expect(first(.bytes, hosts: true) == "b")
     #expect(first(.hits, hosts: true) == "a")
+    var small = TopTable(order: .bytes, addsUpHosts: true)
+    for event in events { small.add(event) }
+    let json = small.json(maximumCount: 1, missingCount: 7).compact
+    #expect(
+      json == #"{"notRecorded":7,"requests":4,"rows":[{"byteCount":99,"hits":1,"host":"b","microseconds":0.001,"#
+        + #""misses":0,"requests":1}]}"#)
     var table = TopTable(order: .hits, addsUpHosts: false)
     for number in 0..<50_000 { table.add(event("http://a/\(number)", .miss, bytes: 0, nanoseconds: 0)) }
     for _ in 0..<2 { table.add(events[0]) }
