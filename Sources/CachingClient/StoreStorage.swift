@@ -47,9 +47,7 @@ public struct StoreStorage: ResponseStorage {
   public func store(_ proposal: ProposedResponse, for request: ClientRequest) {
     guard !proposal.isMemoryOnly, let key = request.key else { return }
     store.store(
-      NewResponse(
-        key: key, status: proposal.status, fields: proposal.fields, body: proposal.body, freshness: proposal.freshness,
-        vary: proposal.vary, attachment: proposal.userInfo.map { [UInt8]($0) }),
+      proposal.response, for: key, attachment: proposal.userInfo.map { [UInt8]($0) },
       askedAt: proposal.removalToken, waitsForSpace: false)
   }
 

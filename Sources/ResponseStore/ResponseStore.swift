@@ -244,37 +244,45 @@ public final class ResponseStore: Sendable {
   /// be committed, the older response that it replaces is deleted, unless pending deletions of this kind fill
   /// ``Options/queueByteCount``. Safe from any thread.
   ///
+  /// The store does not decide whether a response may be stored; `HTTPCaching` does.
+  ///
   /// - Parameters:
+  ///   - key: The cache key.
+  ///   - attachment: Bytes of the caller that are stored with the response and returned unchanged. Nil by default.
   ///   - token: The ``removalToken`` from before the request was sent to the origin. If a later removal covers the
   ///     response, the response is dropped and counted, or hidden. By default, only removals from now on cover it.
   ///   - waitsForSpace: False for a thread that must not block: if the queue is full, the response is dropped at once.
   /// - Returns: Whether the response was accepted; false if it was dropped.
   @discardableResult
   public func store(
-    _ response: NewResponse, askedAt token: RemovalToken? = nil, waitsForSpace: Bool = true
+    _ response: CacheableResponse, for key: RequestKey, attachment: [UInt8]? = nil,
+    askedAt token: RemovalToken? = nil, waitsForSpace: Bool = true
   ) -> Bool {
-    intake.store(response, askedAt: token, waitsForSpace: waitsForSpace, by: nil)
+    intake.store(
+      response, for: key, attachment: attachment, askedAt: token, waitsForSpace: waitsForSpace, by: nil)
   }
 
   /// Stores a response for a holder of copies, which updates its own copy. On return, all other holders have dropped
   /// their copies.
   package func store(
-    _ response: NewResponse, askedAt token: RemovalToken?, waitsForSpace: Bool, by writer: (any CopyHolder)?
+    _ response: CacheableResponse, for key: RequestKey, attachment: [UInt8]?, askedAt token: RemovalToken?,
+    waitsForSpace: Bool, by writer: (any CopyHolder)?
   ) -> Bool {
-    intake.store(response, askedAt: token, waitsForSpace: waitsForSpace, by: writer)
+    intake.store(
+      response, for: key, attachment: attachment, askedAt: token, waitsForSpace: waitsForSpace, by: writer)
   }
 
   /// Replaces the header fields and freshness of a stored response, after a 304 (RFC 9111, section 4.3.4). Key, body
   /// and stored time stay.
   ///
-  /// Returns at once, like ``store(_:askedAt:waitsForSpace:)``. If the response was removed, evicted or replaced since
-  /// it was looked up, the update is dropped and counted: a removed response must not reappear. A body that the lookup
-  /// left in the store is not read.
+  /// Returns at once, like ``store(_:for:attachment:askedAt:waitsForSpace:)``. If the response was removed, evicted or
+  /// replaced since it was looked up, the update is dropped and counted: a removed response must not reappear. A body
+  /// that the lookup left in the store is not read.
   ///
   /// - Parameters:
   ///   - token: The ``removalToken`` from before the validation was sent. The response stays stale if a later soft
   ///     purge covers it. Nil, the default, means the token of the lookup.
-  ///   - waitsForSpace: As for ``store(_:askedAt:waitsForSpace:)``.
+  ///   - waitsForSpace: As for ``store(_:for:attachment:askedAt:waitsForSpace:)``.
   /// - Returns: Whether the update was accepted; false if it was dropped.
   @discardableResult
   public func update(
@@ -303,16 +311,16 @@ public final class ResponseStore: Sendable {
   ///
   /// - Parameter writer: A holder of copies that updates its own copy. On return, all other holders have dropped their
   ///   copies.
-  package func discard(_ newer: NewResponse, by writer: (any CopyHolder)? = nil) {
-    intake.discard(newer, by: writer)
+  package func discard(_ newer: CacheableResponse, for key: RequestKey, by writer: (any CopyHolder)? = nil) {
+    intake.discard(newer, for: key, by: writer)
   }
 
-  /// Deletes a stored response like ``discard(_:by:)``, in the store that this process has open in a directory.
+  /// Deletes a stored response like ``discard(_:for:by:)``, in the store that this process has open in a directory.
   ///
   /// For a cache without a usable store that drops the newer response: another cache of this process may have opened
   /// the directory in the meantime. Does nothing if the directory is not open. Costs a `stat` and a lookup.
-  package static func discard(_ newer: NewResponse, inDirectory directory: String) {
-    StoreRegistry.shared.withOpenStore(inDirectory: directory) { $0.discard(newer) }
+  package static func discard(_ newer: CacheableResponse, for key: RequestKey, inDirectory directory: String) {
+    StoreRegistry.shared.withOpenStore(inDirectory: directory) { $0.discard(newer, for: key) }
   }
 
   /// Adds a holder of copies. Call this before it holds a copy. It is not retained.

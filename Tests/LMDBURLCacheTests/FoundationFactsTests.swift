@@ -1,5 +1,6 @@
 import Foundation
 import FoundationNetworking
+import HTTPCaching
 import LoopbackOrigin
 import Synchronization
 import Testing
@@ -194,8 +195,10 @@ struct FoundationFactsTests {
     let key = try #require(
       LMDBURLCache(memoryCapacity: 1 << 20, diskCapacity: 0, diskPath: "/nonexistent").key(for: URLRequest(url: url)))
     let record = CacheEntry(
-      key: key, status: 200, fields: ["Content-Type": "text/plain"], body: Data("b".utf8),
-      freshness: .unknown(at: Date()), vary: .init(fields: []), attachment: nil, storedAt: Date())
+      CacheableResponse(
+        status: 200, fields: ["Content-Type": "text/plain"], body: Data("b".utf8), freshness: .unknown(at: Date()),
+        vary: .init(fields: [])),
+      for: key, storedAt: Date())
     let stored: CachedURLResponse = LMDBCachedURLResponse(record)
     #expect(stored.data.text == "b")
     #expect(stored.response.mimeType == "text/plain")

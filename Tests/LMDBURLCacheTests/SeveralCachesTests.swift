@@ -144,9 +144,9 @@ struct SeveralCachesTests {
     let key = try #require(RequestKey(url: url))
     let stored = try #require(store.lookup(key))
     store.store(
-      NewResponse(
-        key: key, status: 200, fields: stored.fields, body: Data("new".utf8), freshness: stored.freshness,
-        vary: stored.vary))
+      CacheableResponse(
+        status: 200, fields: stored.fields, body: Data("new".utf8), freshness: stored.freshness, vary: stored.vary),
+      for: key)
     #expect(fixture.cache.cachedResponse(for: request)?.data.text == "new")
     await fixture.finish()
   }

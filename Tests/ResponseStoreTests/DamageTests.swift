@@ -282,12 +282,11 @@ struct DamageTests {
   func randomHeads(seed: UInt64) {
     var random = SplitMix64(state: seed)
     let fixtureHead = RecordHeader(
-      NewResponse(
-        key: RequestKey(urlString: Self.url)!, status: 200, fields: HTTPFields([("A", "b"), ("C", "d")]),
-        body: Data("body".utf8),
+      CacheableResponse(
+        status: 200, fields: HTTPFields([("A", "b"), ("C", "d")]), body: Data("body".utf8),
         freshness: FreshnessInfo(responseTime: Date(), initialAge: 0, lifetime: 1, date: Date()),
         vary: VaryKey(fields: [VaryKey.Field(name: "x", value: nil)])),
-      storedAt: Date(), removalSequence: 7, inlineByteCount: 2000, bodyChecksum: 1)
+      for: RequestKey(urlString: Self.url)!, attachment: nil, storedAt: Date(), removalSequence: 7, inlineByteCount: 2000, bodyChecksum: 1)
     for _ in 0..<5000 {
       var bytes = fixtureHead.bytes
       for _ in 0..<Int.random(in: 1...4, using: &random) {

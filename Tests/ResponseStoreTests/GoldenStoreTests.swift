@@ -16,8 +16,8 @@ struct GoldenStoreTests {
   private static let capacity = ResponseStore.minimumCapacityByteCount
 
   /// The stored responses, except the removed ones and those of the group test.
-  private static func responses(_ fixture: StoreFixture) -> [NewResponse] {
-    var all: [NewResponse] = []
+  private static func responses(_ fixture: StoreFixture) -> [KeyedResponse] {
+    var all: [KeyedResponse] = []
     all.append(fixture.response("http://inline.example/a?q=1", body: Data("body in the record".utf8)))
     all.append(fixture.response("http://empty.example/", body: Data()))
     all.append(

@@ -129,7 +129,7 @@ struct IndexRebuildTests {
     defer { fixture.finish() }
     try loseIndex(of: fixture)
     store(4, "newer", in: fixture)
-    fixture.store.discard(fixture.response(url(4)))
+    fixture.store.discard(fixture.response(url(4)).response, for: fixture.key(url(4)))
     fixture.store.writePending()
     #expect(text(4, in: fixture) == nil)
     fixture.drain()

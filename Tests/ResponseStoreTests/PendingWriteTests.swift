@@ -9,19 +9,21 @@ import Testing
 struct PendingWriteTests {
   private let now = Date(timeIntervalSinceReferenceDate: 0)
 
-  private func response(_ body: [UInt8] = [1]) throws -> NewResponse {
-    NewResponse(
-      key: try #require(RequestKey(urlString: "http://example.com/")), status: 200, fields: HTTPFields(),
-      body: Data(body), freshness: FreshnessInfo(responseTime: now, initialAge: 0, lifetime: 60, date: now),
-      vary: VaryKey(fields: []))
+  private func write(
+    _ purpose: PendingWrite.Purpose = .insert, of original: PendingWrite? = nil, rowID: UInt64 = 0, body: [UInt8] = [1]
+  ) throws -> PendingWrite {
+    let response = CacheableResponse(
+      status: 200, fields: HTTPFields(), body: Data(body),
+      freshness: FreshnessInfo(responseTime: now, initialAge: 0, lifetime: 60, date: now), vary: VaryKey(fields: []))
+    return PendingWrite(
+      response, for: try #require(RequestKey(urlString: "http://example.com/")), storedAt: now, purpose: purpose,
+      rowID: rowID, original: original, snapshot: 0, inlineByteCount: 1000)
   }
 
   private func update(
     of original: PendingWrite? = nil, rowID: UInt64 = 0, body: [UInt8] = [1]
   ) throws -> PendingWrite {
-    PendingWrite(
-      try response(body), storedAt: now, purpose: .replaceHead, rowID: rowID, original: original, snapshot: 0,
-      inlineByteCount: 1000)
+    try write(.replaceHead, of: original, rowID: rowID, body: body)
   }
 
   /// Calls `malloc_usable_size`, which the module of the C library lacks.
@@ -32,7 +34,7 @@ struct PendingWriteTests {
 
   @Test("The memory of a pending write is too large for the allocator's lists of small blocks")
   func pieces() throws {
-    let write = PendingWrite(try response(), storedAt: now, snapshot: 0, inlineByteCount: 1000)
+    let write = try self.write()
     // A small block has up to 128 bytes, of which 8 belong to the allocator.
     #expect(try usableByteCount(of: Unmanaged.passUnretained(write).toOpaque()) > 120)
     try write.head.bytes.withUnsafeBytes { bytes in
@@ -44,10 +46,10 @@ struct PendingWriteTests {
 
   @Test("A pending write and its updates are one record and share its row ID")
   func record() throws {
-    let write = PendingWrite(try response(), storedAt: now, snapshot: 0, inlineByteCount: 1000)
+    let write = try self.write()
     let first = try update(of: write)
     let second = try update(of: first)
-    let other = PendingWrite(try response(), storedAt: now, snapshot: 0, inlineByteCount: 1000)
+    let other = try self.write()
     #expect(second.isSameRecord(as: first) && second.isSameRecord(as: write) && !second.isSameRecord(as: other))
     #expect(second.rowID == 0)
     second.setRowID(7)

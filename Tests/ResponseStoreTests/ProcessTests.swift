@@ -49,12 +49,13 @@ func onThread(_ body: @escaping @Sendable () -> Void) async {
   }
 }
 
-func childResponse(_ url: String, body: Data = Data("body".utf8)) -> NewResponse {
+func childResponse(_ url: String, body: Data = Data("body".utf8)) -> KeyedResponse {
   let now = Date()
-  return NewResponse(
-    key: RequestKey(urlString: url)!, status: 200, fields: HTTPFields([("Content-Type", "text/plain")]), body: body,
-    freshness: FreshnessInfo(responseTime: now, initialAge: 0, lifetime: 60, date: now),
-    vary: VaryKey(fields: []))
+  return KeyedResponse(
+    key: RequestKey(urlString: url)!,
+    response: CacheableResponse(
+      status: 200, fields: HTTPFields([("Content-Type", "text/plain")]), body: body,
+      freshness: FreshnessInfo(responseTime: now, initialAge: 0, lifetime: 60, date: now), vary: VaryKey(fields: [])))
 }
 
 @Suite("Several processes")

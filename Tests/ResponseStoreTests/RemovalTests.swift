@@ -106,7 +106,7 @@ struct RemovalTests {
     let storedAt = fixture.clock.now
     let other = fixture.key("http://b.example/")
     for _ in 0..<(RemovalIndex.maximumMemory / 2) { fixture.store.remove(other) }
-    var copy = snapshot
+    var copy = token
     func effect(since token: inout RemovalToken) -> RemovalEffect {
       fixture.store.effectOfRemovals(on: key, storedAt: storedAt, groups: { [] }, since: &token)
     }

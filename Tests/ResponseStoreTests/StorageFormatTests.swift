@@ -43,15 +43,15 @@ struct StorageFormatTests {
     store.close()
   }
 
-  private func response(_ url: String, body: Data) throws -> NewResponse {
+  private func response(_ url: String, body: Data) throws -> KeyedResponse {
     let freshness = FreshnessInfo(
       responseTime: Self.storedAt - 1, initialAge: 2, lifetime: 60, date: Self.storedAt - 3, staleWhileRevalidate: 4,
       staleIfError: -1, flags: [.strongETag, .hasVary])
-    return NewResponse(
-      key: try #require(RequestKey(urlString: url)), status: 200, fields: ["ETag": "\"v\"", "Vary": "Accept, A"],
-      body: body, freshness: freshness,
-      vary: VaryKey(fields: [.init(name: "a", value: nil), .init(name: "accept", value: "*/*")]),
-      attachment: [7, 8, 9])
+    let response = CacheableResponse(
+      status: 200, fields: ["ETag": "\"v\"", "Vary": "Accept, A"], body: body, freshness: freshness,
+      vary: VaryKey(fields: [.init(name: "a", value: nil), .init(name: "accept", value: "*/*")]))
+    return KeyedResponse(
+      key: try #require(RequestKey(urlString: url)), response: response, attachment: [7, 8, 9])
   }
 
   /// Returns an integer as it is encoded in values.

@@ -108,9 +108,10 @@ final class StoreFixture {
   func response(
     _ url: String, body: Data = Data("body".utf8), fields: HTTPFields = HTTPFields([("Content-Type", "text/plain")]),
     vary: VaryKey = VaryKey(fields: []), partition: String = ""
-  ) -> NewResponse {
-    NewResponse(
-      key: key(url, partition: partition), status: 200, fields: fields, body: body, freshness: freshness(), vary: vary)
+  ) -> KeyedResponse {
+    KeyedResponse(
+      key: key(url, partition: partition),
+      response: CacheableResponse(status: 200, fields: fields, body: body, freshness: freshness(), vary: vary))
   }
 
   func freshness(lifetime: Double = 60) -> FreshnessInfo {
@@ -126,6 +127,27 @@ final class StoreFixture {
   func drain() {
     while store.writePending() {}
     while store.maintain() {}
+  }
+}
+
+/// A response to store, with its cache key.
+@dynamicMemberLookup
+struct KeyedResponse: Sendable {
+  var key: RequestKey
+  var response: CacheableResponse
+  var attachment: [UInt8]?
+
+  subscript<Value>(dynamicMember member: WritableKeyPath<CacheableResponse, Value>) -> Value {
+    get { response[keyPath: member] }
+    set { response[keyPath: member] = newValue }
+  }
+}
+
+extension ResponseStore {
+  @discardableResult
+  func store(_ keyed: KeyedResponse, askedAt token: RemovalToken? = nil, waitsForSpace: Bool = true) -> Bool {
+    store(
+      keyed.response, for: keyed.key, attachment: keyed.attachment, askedAt: token, waitsForSpace: waitsForSpace)
   }
 }
 

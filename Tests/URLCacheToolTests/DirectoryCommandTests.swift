@@ -80,10 +80,10 @@ struct DirectoryCommandTests {
           responseTime: date, initialAge: 0, lifetime: 60, date: date, staleWhileRevalidate: -1, staleIfError: -1,
           flags: [])
         store.store(
-          NewResponse(
-            key: key, status: 200, fields: HTTPFields([]), body: Data(repeating: 1, count: 30_000),
-            freshness: freshness,
-            vary: VaryKey(fields: [])))
+          CacheableResponse(
+            status: 200, fields: HTTPFields([]), body: Data(repeating: 1, count: 30_000), freshness: freshness,
+            vary: VaryKey(fields: [])),
+          for: key)
       }
       while store.writePending() {}
       return store

@@ -17,10 +17,11 @@ struct PurgesCommandTests {
     for url in urls {
       let key = try #require(RequestKey(urlString: url))
       store.store(
-        NewResponse(
-          key: key, status: 200, fields: HTTPFields([]), body: Data(repeating: 1, count: 1000),
+        CacheableResponse(
+          status: 200, fields: HTTPFields([]), body: Data(repeating: 1, count: 1000),
           freshness: FreshnessInfo(responseTime: date, initialAge: 0, lifetime: 60, date: date),
-          vary: VaryKey(fields: [])))
+          vary: VaryKey(fields: [])),
+        for: key)
     }
     while store.writePending() {}
     return store

@@ -25,9 +25,10 @@ struct ShowCommandTests {
     let now = Date()
     let freshness = FreshnessInfo(responseTime: now, initialAge: 0, lifetime: 60, date: now)
     store.store(
-      NewResponse(
-        key: key, status: 200, fields: HTTPFields(fields), body: Data("hidden\n".utf8), freshness: freshness,
-        vary: VaryKey(fields: [])))
+      CacheableResponse(
+        status: 200, fields: HTTPFields(fields), body: Data("hidden\n".utf8), freshness: freshness,
+        vary: VaryKey(fields: [])),
+      for: key)
     try store.flush()
     store.close()
   }

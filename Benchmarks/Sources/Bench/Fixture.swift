@@ -30,7 +30,7 @@ struct Fixture: Sendable {
   private final class Entries: Sendable {
     let heads: [[UInt8]]
     let bodies: [Data]
-    let responses: [NewResponse]
+    let responses: [KeyedResponse]
 
     init(_ fixture: Fixture) {
       heads = (0..<fixture.count).map { fixture.head($0) }
@@ -95,11 +95,13 @@ struct Fixture: Sendable {
     body.storeBytes(of: UInt64(index), as: UInt64.self)
   }
 
-  func response(_ index: Int) -> NewResponse {
+  func response(_ index: Int) -> KeyedResponse {
     if let entries { return entries.responses[index] }
-    return NewResponse(
-      key: key(index), status: 200, fields: HTTPFields(fields(index)), body: body(index), freshness: Self.freshness,
-      vary: VaryKey(fields: []))
+    return KeyedResponse(
+      key: key(index),
+      response: CacheableResponse(
+        status: 200, fields: HTTPFields(fields(index)), body: body(index), freshness: Self.freshness,
+        vary: VaryKey(fields: [])))
   }
 
   /// The date of this run. With a fixed date, the responses would be stale after a day.
@@ -167,5 +169,17 @@ extension Int {
       index -= 3
     }
     return text
+  }
+}
+
+/// A response to store, with its cache key.
+struct KeyedResponse: Sendable {
+  let key: RequestKey
+  let response: CacheableResponse
+}
+
+extension ResponseStore {
+  func store(_ keyed: KeyedResponse) {
+    store(keyed.response, for: keyed.key)
   }
 }

@@ -151,10 +151,10 @@ struct FullStoreReplay {
 
   private func put(_ request: Trace.Request, into store: ResponseStore) throws {
     store.store(
-      NewResponse(
-        key: try key(of: request), status: 200,
-        fields: HTTPFields([("Content-Type", "image/webp"), ("ETag", "\"\(request.key)\"")]),
-        body: Data(count: request.byteCount), freshness: Self.freshness, vary: VaryKey(fields: [])))
+      CacheableResponse(
+        status: 200, fields: HTTPFields([("Content-Type", "image/webp"), ("ETag", "\"\(request.key)\"")]),
+        body: Data(count: request.byteCount), freshness: Self.freshness, vary: VaryKey(fields: [])),
+      for: try key(of: request))
   }
 
   private static let freshness = FreshnessInfo(

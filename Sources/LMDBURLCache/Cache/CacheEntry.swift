@@ -21,16 +21,13 @@ struct CacheEntry: Sendable, StoredResponseMetadata {
     case store(StoredResponse)
   }
 
-  init(
-    key: RequestKey, status: Int, fields: HTTPFields, body: Data, freshness: FreshnessInfo, vary: VaryKey,
-    attachment: [UInt8]?, storedAt: Date
-  ) {
+  init(_ response: CacheableResponse, for key: RequestKey, attachment: [UInt8]? = nil, storedAt: Date) {
     self.key = key
-    self.status = status
-    bytes = body
-    self.freshness = freshness
+    status = response.status
+    bytes = response.body
+    freshness = response.freshness
     self.storedAt = storedAt
-    source = .memory(fields: fields, vary: vary, attachment: attachment)
+    source = .memory(fields: response.fields, vary: response.vary, attachment: attachment)
   }
 
   init(_ stored: StoredResponse, key: RequestKey) {
@@ -105,8 +102,8 @@ struct CacheEntry: Sendable, StoredResponseMetadata {
   /// Returns this response with the fields and freshness of a 304 (RFC 9111, section 4.3.4).
   func updated(fields: HTTPFields, freshness: FreshnessInfo) -> CacheEntry {
     CacheEntry(
-      key: key, status: status, fields: fields, body: body, freshness: freshness, vary: vary, attachment: attachment,
-      storedAt: storedAt)
+      CacheableResponse(status: status, fields: fields, body: body, freshness: freshness, vary: vary), for: key,
+      attachment: attachment, storedAt: storedAt)
   }
 
   /// Returns this response with its freshness after a soft purge.
@@ -122,9 +119,8 @@ struct CacheEntry: Sendable, StoredResponseMetadata {
   }
 
   /// The response in the form that the store accepts.
-  var newResponse: NewResponse {
-    NewResponse(
-      key: key, status: status, fields: fields, body: body, freshness: freshness, vary: vary, attachment: attachment)
+  var response: CacheableResponse {
+    CacheableResponse(status: status, fields: fields, body: body, freshness: freshness, vary: vary)
   }
 
   /// The response's URL, if it differs from the key's.

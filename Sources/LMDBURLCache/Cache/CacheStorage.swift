@@ -81,9 +81,11 @@ struct CacheStorage: ResponseStorage, CountsActivity {
       request: request.head, response: request.overrides.applied(to: response.head), responseTime: now,
       options: tiers.options.caching)
     let record = CacheEntry(
-      key: key, status: response.statusCode, fields: stored.fields, body: cached.data,
-      freshness: request.overrides.applied(to: stored.freshness, status: response.statusCode),
-      vary: VaryKey(fields: []), attachment: nil, storedAt: now)
+      CacheableResponse(
+        status: response.statusCode, fields: stored.fields, body: cached.data,
+        freshness: request.overrides.applied(to: stored.freshness, status: response.statusCode),
+        vary: VaryKey(fields: [])),
+      for: key, storedAt: now)
     return Entry(cached: LMDBCachedURLResponse(record, copying: cached), isForeign: true)
   }
 
@@ -96,9 +98,8 @@ struct CacheStorage: ResponseStorage, CountsActivity {
     }
     let changed = (proposal.attachment as? ChangedResponse)?.cached
     let record = CacheEntry(
-      key: key, status: proposal.status, fields: proposal.fields, body: proposal.body, freshness: proposal.freshness,
-      vary: proposal.vary, attachment: changed.flatMap { ResponseAttachment($0, keyURL: key.urlString)?.bytes },
-      storedAt: tiers.now)
+      proposal.response, for: key,
+      attachment: changed.flatMap { ResponseAttachment($0, keyURL: key.urlString)?.bytes }, storedAt: tiers.now)
     let response = LMDBCachedURLResponse(
       record, userInfo: changed?.userInfo, storagePolicy: proposal.isMemoryOnly ? .allowedInMemoryOnly : .allowed)
     if let detour {

@@ -71,8 +71,10 @@ extension LMDBURLCache {
         VaryKey(request: $0, response: HTTPFields(), credentialDigest: core.credentialDigest)
       }
       let record = CacheEntry(
-        key: key, status: 0, fields: HTTPFields(), body: cached.data, freshness: .unknown(at: core.now),
-        vary: vary ?? VaryKey(fields: []), attachment: attachment, storedAt: core.now)
+        CacheableResponse(
+          status: 0, fields: HTTPFields(), body: cached.data, freshness: .unknown(at: core.now),
+          vary: vary ?? VaryKey(fields: [])),
+        for: key, attachment: attachment, storedAt: core.now)
       return (LMDBCachedURLResponse(record, copying: cached), true, true)
     }
     let overrides = overrides(for: request)
@@ -80,10 +82,11 @@ extension LMDBURLCache {
     let manual = ManualStorage(
       request: head, response: seen, responseTime: core.now, options: core.options.caching)
     let record = CacheEntry(
-      key: key, status: response.statusCode, fields: manual.fields, body: cached.data,
-      freshness: overrides.applied(to: manual.freshness, status: response.statusCode),
-      vary: VaryKey(request: head, response: manual.fields, credentialDigest: core.credentialDigest),
-      attachment: attachment, storedAt: core.now)
+      CacheableResponse(
+        status: response.statusCode, fields: manual.fields, body: cached.data,
+        freshness: overrides.applied(to: manual.freshness, status: response.statusCode),
+        vary: VaryKey(request: head, response: manual.fields, credentialDigest: core.credentialDigest)),
+      for: key, attachment: attachment, storedAt: core.now)
     let allowsDiskStorage =
       !manual.forbidsStoring && core.meetsMinimumLifetime(record.freshness) { manual.hasExplicitLifetime }
     return (LMDBCachedURLResponse(record, copying: cached), allowsDiskStorage, seen.fields.isStorable)

@@ -294,10 +294,12 @@ final class TieredStorage: Sendable {
     let changeCount = memory.changeCount(for: record.key)
     var isOnDisk = false
     if reachesDisk {
-      isOnDisk = store.store(record.newResponse, askedAt: token, waitsForSpace: waitsForSpace, by: memory)
+      isOnDisk = store.store(
+        record.response, for: record.key, attachment: record.attachment, askedAt: token, waitsForSpace: waitsForSpace,
+        by: memory)
     } else {
       // Remove the older copy from disk; otherwise it would reappear after the memory tier evicts the new response.
-      store.discard(record.newResponse, by: memory)
+      store.discard(record.response, for: record.key, by: memory)
     }
     if store.hasFailed { discardInOtherCaches(record) }
     let entry = MemoryTier.Entry(
@@ -309,7 +311,7 @@ final class TieredStorage: Sendable {
   /// Removes the older responses that a response would replace, without storing it.
   func discard(_ record: CacheEntry) {
     if let store, !store.hasFailed {
-      store.discard(record.newResponse, by: memory)
+      store.discard(record.response, for: record.key, by: memory)
     } else {
       discardInOtherCaches(record)
     }
@@ -321,7 +323,7 @@ final class TieredStorage: Sendable {
   /// Call this for a response that does not reach the store: the other caches may have opened or reopened the store.
   private func discardInOtherCaches(_ record: CacheEntry) {
     guard let directory else { return }
-    ResponseStore.discard(record.newResponse, inDirectory: directory)
+    ResponseStore.discard(record.response, for: record.key, inDirectory: directory)
   }
 
   /// Replaces the fields and freshness of a stored response after a 304 (RFC 9111, section 4.3.4), in each tier.

@@ -56,17 +56,17 @@ struct RecordHeader: Sendable {
   ///   - removalSequence: The last removal before the response was stored; it does not cover the response.
   ///   - storedBodyByteCount: The size of a body that is in `bodies` already and not in `response`; otherwise nil.
   init(
-    _ response: NewResponse, storedAt: Date, removalSequence: UInt64, inlineByteCount: Int, bodyChecksum: UInt64,
-    storedBodyByteCount: Int? = nil
+    _ response: CacheableResponse, for key: RequestKey, attachment: [UInt8]?, storedAt: Date, removalSequence: UInt64,
+    inlineByteCount: Int, bodyChecksum: UInt64, storedBodyByteCount: Int? = nil
   ) {
-    let key = response.key.bytes
+    let key = key.bytes
     let vary = FieldCoding.encode(response.vary)
     let fieldsByteCount = FieldCoding.byteCount(of: response.fields)
-    let attachment = response.attachment ?? []
-    let headByteCount = Self.fixedByteCount + key.count + vary.count + fieldsByteCount + attachment.count
+    let attachmentByteCount = attachment?.count ?? 0
+    let headByteCount = Self.fixedByteCount + key.count + vary.count + fieldsByteCount + attachmentByteCount
     let isInline = storedBodyByteCount == nil && headByteCount + response.body.count <= inlineByteCount
     var flags: Flags = isInline ? .bodyInline : []
-    if response.attachment != nil { flags.insert(.attachment) }
+    if attachment != nil { flags.insert(.attachment) }
 
     // Every caller of `store` waits for this, so it does one allocation and copies each part once.
     let byteCount = headByteCount + (isInline ? response.body.count : 0)
@@ -84,7 +84,7 @@ struct RecordHeader: Sendable {
       put(UInt32(key.count), Offset.keyByteCount)
       put(UInt32(vary.count), Offset.varyByteCount)
       put(UInt32(fieldsByteCount), Offset.fieldsByteCount)
-      put(UInt32(attachment.count), Offset.attachmentByteCount)
+      put(UInt32(attachmentByteCount), Offset.attachmentByteCount)
       put(UInt64(storedBodyByteCount ?? response.body.count), Offset.bodyByteCount)
       put(bodyChecksum, Offset.bodyChecksum)
       put(storedAt.timeIntervalSinceReferenceDate, Offset.storedAt)
@@ -103,7 +103,7 @@ struct RecordHeader: Sendable {
       key.withUnsafeBytes(append)
       vary.withUnsafeBytes(append)
       count = FieldCoding.write(response.fields, at: count, of: record)
-      attachment.withUnsafeBytes(append)
+      attachment?.withUnsafeBytes(append)
       if isInline { response.body.withUnsafeBytes(append) }
       put(RecordHeaderView.checksum(of: UnsafeRawBufferPointer(record)), Offset.checksum)
     }

@@ -50,25 +50,26 @@ final class PendingWrite: Sendable {
   /// Encodes a response.
   ///
   /// - Parameters:
+  ///   - attachment: Bytes of the caller that are stored with the response.
   ///   - rowID: The row of the record to update; 0 if unknown.
   ///   - original: The pending write of the record to update, if it was pending when the response was looked up.
   ///   - bodyChecksum: The checksum of the body if it is known; nil to compute it.
   ///   - storedBody: See ``storedBody``. Requires the checksum.
   init(
-    _ response: NewResponse, storedAt: Date, purpose: Purpose = .insert, rowID: UInt64 = 0,
-    original: PendingWrite? = nil, snapshot: UInt64, inlineByteCount: Int, bodyChecksum: UInt64? = nil,
-    storedBody: StoredBody.Location? = nil
+    _ response: CacheableResponse, for key: RequestKey, attachment: [UInt8]? = nil, storedAt: Date,
+    purpose: Purpose = .insert, rowID: UInt64 = 0, original: PendingWrite? = nil, snapshot: UInt64,
+    inlineByteCount: Int, bodyChecksum: UInt64? = nil, storedBody: StoredBody.Location? = nil
   ) {
     self.storedAt = storedAt
     self.purpose = purpose
     self.original = original?.record
     ownRowID = Atomic(rowID)
     self.snapshot = snapshot
-    digest = response.key.spreadingDigest
+    digest = key.spreadingDigest
     let bodyChecksum = bodyChecksum ?? response.body.withUnsafeBytes { XXHash.digest64($0) }
     head = RecordHeader(
-      response, storedAt: storedAt, removalSequence: snapshot, inlineByteCount: inlineByteCount,
-      bodyChecksum: bodyChecksum, storedBodyByteCount: storedBody?.byteCount)
+      response, for: key, attachment: attachment, storedAt: storedAt, removalSequence: snapshot,
+      inlineByteCount: inlineByteCount, bodyChecksum: bodyChecksum, storedBodyByteCount: storedBody?.byteCount)
     self.storedBody = storedBody
     bodyApart = head.isBodyInline ? Data() : response.body
   }
@@ -77,8 +78,8 @@ final class PendingWrite: Sendable {
   convenience init(
     discarding vary: VaryKey, of key: RequestKey, freshness: FreshnessInfo, storedAt: Date, snapshot: UInt64
   ) {
-    let empty = NewResponse(key: key, status: 0, fields: HTTPFields(), body: Data(), freshness: freshness, vary: vary)
-    self.init(empty, storedAt: storedAt, purpose: .discard, snapshot: snapshot, inlineByteCount: 0)
+    let empty = CacheableResponse(status: 0, fields: HTTPFields(), body: Data(), freshness: freshness, vary: vary)
+    self.init(empty, for: key, storedAt: storedAt, purpose: .discard, snapshot: snapshot, inlineByteCount: 0)
   }
 
   /// Whether this write only deletes a stored record.

@@ -36,18 +36,20 @@ final class WriteIntake: Sendable {
 
   /// Accepts a new response; returns false if it was dropped. Copies of other holders are dropped on return.
   func store(
-    _ response: NewResponse, askedAt token: RemovalToken?, waitsForSpace: Bool, by holder: (any CopyHolder)?
+    _ response: CacheableResponse, for key: RequestKey, attachment: [UInt8]?, askedAt token: RemovalToken?,
+    waitsForSpace: Bool, by holder: (any CopyHolder)?
   ) -> Bool {
-    defer { copyHolders.dropCopies(of: response.key, except: holder) }
+    defer { copyHolders.dropCopies(of: key, except: holder) }
     let snapshot = token.map { context.removalNumber(in: $0) } ?? context.removalLog.sequence
     if let snapshot,
       accept(
-        response, storedAt: context.options.clock(), purpose: .insert, snapshot: snapshot, waitsForSpace: waitsForSpace)
+        response, for: key, attachment: attachment, storedAt: context.options.clock(), purpose: .insert,
+        snapshot: snapshot, waitsForSpace: waitsForSpace)
     {
       return true
     }
     context.counts.count(1, .droppedWrites)
-    discardStored(response)
+    discardStored(response, for: key)
     return false
   }
 
@@ -65,13 +67,13 @@ final class WriteIntake: Sendable {
       return false
     }
     let storedBody = stored.storedBody?.location
-    let response = NewResponse(
-      key: stored.key, status: stored.status, fields: fields, body: storedBody == nil ? stored.body : Data(),
-      freshness: freshness, vary: stored.vary, attachment: stored.attachment)
+    let response = CacheableResponse(
+      status: stored.status, fields: fields, body: storedBody == nil ? stored.body : Data(), freshness: freshness,
+      vary: stored.vary)
     let rowID = stored.pendingWrite?.rowID ?? stored.rowID
     let isAccepted = accept(
-      response, storedAt: stored.storedAt, purpose: .replaceHead, rowID: rowID,
-      original: rowID == 0 ? stored.pendingWrite : nil, bodyChecksum: stored.withHead { $0.bodyChecksum },
+      response, for: stored.key, attachment: stored.attachment, storedAt: stored.storedAt, purpose: .replaceHead,
+      rowID: rowID, original: rowID == 0 ? stored.pendingWrite : nil, bodyChecksum: stored.withHead { $0.bodyChecksum },
       storedBody: storedBody, snapshot: snapshot, waitsForSpace: waitsForSpace)
     if !isAccepted { context.counts.count(1, .droppedWrites) }
     return isAccepted
@@ -90,18 +92,18 @@ final class WriteIntake: Sendable {
   }
 
   /// Queues the deletion of a stored response, because a newer response exists that is not stored.
-  func discard(_ newer: NewResponse, by holder: (any CopyHolder)?) {
-    discardStored(newer)
-    copyHolders.dropCopies(of: newer.key, except: holder)
+  func discard(_ newer: CacheableResponse, for key: RequestKey, by holder: (any CopyHolder)?) {
+    discardStored(newer, for: key)
+    copyHolders.dropCopies(of: key, except: holder)
   }
 
-  private func discardStored(_ newer: NewResponse) {
+  private func discardStored(_ newer: CacheableResponse, for key: RequestKey) {
     // While the index is rebuilt, a stored response may be found later.
     var isStored = !database.isIndexComplete
-    reader.forEachVariant(of: newer.key) { if $0 == newer.vary { isStored = true } }
+    reader.forEachVariant(of: key) { if $0 == newer.vary { isStored = true } }
     guard isStored, !context.isForked else { return }
     let discard = PendingWrite(
-      discarding: newer.vary, of: newer.key, freshness: newer.freshness, storedAt: context.options.clock(),
+      discarding: newer.vary, of: key, freshness: newer.freshness, storedAt: context.options.clock(),
       snapshot: context.removalLog.sequence)
     // A discard is small. It may exceed the limit of the queue, because it must be accepted when a response was not.
     let result = queue.withLock { enqueue(discard, in: &$0, limit: 2 * context.options.queueByteCount) }
@@ -109,16 +111,17 @@ final class WriteIntake: Sendable {
   }
 
   private func accept(
-    _ response: NewResponse, storedAt: Date, purpose: PendingWrite.Purpose, rowID: UInt64 = 0,
-    original: PendingWrite? = nil, bodyChecksum: UInt64? = nil, storedBody: StoredBody.Location? = nil,
-    snapshot: UInt64, waitsForSpace: Bool
+    _ response: CacheableResponse, for key: RequestKey, attachment: [UInt8]?, storedAt: Date,
+    purpose: PendingWrite.Purpose, rowID: UInt64 = 0, original: PendingWrite? = nil, bodyChecksum: UInt64? = nil,
+    storedBody: StoredBody.Location? = nil, snapshot: UInt64, waitsForSpace: Bool
   ) -> Bool {
     guard context.isUsable, !context.isForked, response.body.count <= space.maximumBodyByteCount,
-      FieldCoding.byteCount(of: response.fields) <= 16 << 20, response.attachment?.count ?? 0 <= 16 << 20
+      FieldCoding.byteCount(of: response.fields) <= 16 << 20, attachment?.count ?? 0 <= 16 << 20
     else { return false }
     let write = PendingWrite(
-      response, storedAt: storedAt, purpose: purpose, rowID: rowID, original: original, snapshot: snapshot,
-      inlineByteCount: database.inlineByteCount, bodyChecksum: bodyChecksum, storedBody: storedBody)
+      response, for: key, attachment: attachment, storedAt: storedAt, purpose: purpose, rowID: rowID,
+      original: original, snapshot: snapshot, inlineByteCount: database.inlineByteCount, bodyChecksum: bodyChecksum,
+      storedBody: storedBody)
     guard write.headByteCount <= space.maximumHeadByteCount, hasTarget(write),
       context.removals.effect(on: write) != .removed
     else {

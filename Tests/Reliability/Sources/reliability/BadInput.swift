@@ -7,11 +7,13 @@ import ResponseStore
 enum BadInput {
   private static func response(
     _ url: String, body: Data, at date: Date, language: String? = nil
-  ) -> NewResponse {
-    NewResponse(
-      key: RequestKey(urlString: url)!, status: 200, fields: HTTPFields([("Content-Type", "text/plain")]), body: body,
-      freshness: Content.freshness(at: date),
-      vary: VaryKey(fields: language.map { [VaryKey.Field(name: "accept-language", value: $0)] } ?? []))
+  ) -> KeyedResponse {
+    KeyedResponse(
+      key: RequestKey(urlString: url)!,
+      response: CacheableResponse(
+        status: 200, fields: HTTPFields([("Content-Type", "text/plain")]), body: body,
+        freshness: Content.freshness(at: date),
+        vary: VaryKey(fields: language.map { [VaryKey.Field(name: "accept-language", value: $0)] } ?? [])))
   }
 
   private static func bytes(_ count: Int, seed: UInt64) -> Data {

@@ -54,10 +54,12 @@ struct Content {
     return words.withUnsafeBytes { Data($0.prefix(byteCount)) }
   }
 
-  func response(_ key: Int, version: UInt64, at date: Date) -> NewResponse {
-    NewResponse(
-      key: requestKey(key), status: 200, fields: fields(key, version: version, update: 0),
-      body: body(key, version: version), freshness: Self.freshness(at: date), vary: VaryKey(fields: []))
+  func response(_ key: Int, version: UInt64, at date: Date) -> KeyedResponse {
+    KeyedResponse(
+      key: requestKey(key),
+      response: CacheableResponse(
+        status: 200, fields: fields(key, version: version, update: 0), body: body(key, version: version),
+        freshness: Self.freshness(at: date), vary: VaryKey(fields: [])))
   }
 
   func fields(_ key: Int, version: UInt64, update: UInt64) -> HTTPFields {
@@ -81,5 +83,17 @@ struct Content {
       found.body == body(key, version: version)
     else { return nil }
     return version
+  }
+}
+
+/// A response to store, with its cache key.
+struct KeyedResponse: Sendable {
+  let key: RequestKey
+  let response: CacheableResponse
+}
+
+extension ResponseStore {
+  func store(_ keyed: KeyedResponse) {
+    store(keyed.response, for: keyed.key)
   }
 }

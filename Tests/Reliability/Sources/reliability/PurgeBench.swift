@@ -12,11 +12,12 @@ enum PurgeBench {
   static let hostCount = 64
   private static let body = Data(repeating: 7, count: 64)
 
-  private static func response(_ number: Int, host: Int, at date: Date) -> NewResponse {
-    NewResponse(
-      key: key(number, host: host), status: 200,
-      fields: HTTPFields([("Cache-Groups", "\"g\(number % 3)\"")]), body: body, freshness: Content.freshness(at: date),
-      vary: VaryKey(fields: []))
+  private static func response(_ number: Int, host: Int, at date: Date) -> KeyedResponse {
+    KeyedResponse(
+      key: key(number, host: host),
+      response: CacheableResponse(
+        status: 200, fields: HTTPFields([("Cache-Groups", "\"g\(number % 3)\"")]), body: body,
+        freshness: Content.freshness(at: date), vary: VaryKey(fields: [])))
   }
 
   private static func key(_ number: Int, host: Int) -> RequestKey {

@@ -82,10 +82,10 @@ enum Scenarios {
     var count = 0
     while store.diskByteCount < capacity / 10 * 9, count < 200 {
       store.store(
-        NewResponse(
-          key: RequestKey(urlString: "http://filler.example/\(count)")!, status: 200, fields: HTTPFields([]),
-          body: Data(repeating: 7, count: capacity / 100), freshness: Content.freshness(at: timed.clock()),
-          vary: VaryKey(fields: [])))
+        CacheableResponse(
+          status: 200, fields: HTTPFields([]), body: Data(repeating: 7, count: capacity / 100),
+          freshness: Content.freshness(at: timed.clock()), vary: VaryKey(fields: [])),
+        for: RequestKey(urlString: "http://filler.example/\(count)")!)
       try store.flush()
       count += 1
     }
