@@ -49,7 +49,7 @@ extension ResponseStore {
   /// The number of removals, of all processes, that hide entries still to be deleted from the disk, or make entries
   /// stale that are still to be marked. Constant time.
   public var pendingRemovalCount: Int {
-    read { (transaction) throws(LMDBError) in try context.removals.purges(in: transaction).count } ?? 0
+    read { (transaction) throws(LMDBError) in try context.removals.activeTombstones(in: transaction).count } ?? 0
   }
 
   private func committedCounters() -> PersistentCounters? {

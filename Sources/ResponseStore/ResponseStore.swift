@@ -33,7 +33,8 @@ public final class ResponseStore: Sendable {
   let checker: StructureChecker
   let indexMaintainer: IndexMaintainer
   let space: DiskSpace
-  let purger: Purger
+  let orphanDeleter: OrphanedChunkDeleter
+  let tombstoneDeleter: TombstoneDeleter
   let evictor: Evictor
   let capacity: CapacityController
   let writer: Writer
@@ -54,20 +55,21 @@ public final class ResponseStore: Sendable {
     indexMaintainer = IndexMaintainer(context, checker: checker)
     space = DiskSpace(context)
     let puncher = HolePuncher(context, space: space)
-    purger = Purger(context, space: space, puncher: puncher)
-    evictor = Evictor(context, space: space, purger: purger)
+    orphanDeleter = OrphanedChunkDeleter(context, space: space)
+    tombstoneDeleter = TombstoneDeleter(context, space: space, puncher: puncher)
+    evictor = Evictor(context, space: space, tombstoneDeleter: tombstoneDeleter, orphanDeleter: orphanDeleter)
     capacity = CapacityController(context, space: space, evictor: evictor)
     writer = Writer(
-      context, queue: queue, pendingWrites: pendingWrites, space: space, evictor: evictor, purger: purger,
-      puncher: puncher, checker: checker)
+      context, queue: queue, pendingWrites: pendingWrites, space: space, evictor: evictor,
+      orphanDeleter: orphanDeleter, puncher: puncher, checker: checker)
     flusher = Flusher(context, queue: queue, writer: writer)
     reader = Reader(context, pendingWrites: pendingWrites, queue: queue, checker: checker)
     unretainedReader = Unretained(reader)
     intake = WriteIntake(
       context, queue: queue, pendingWrites: pendingWrites, space: space, reader: reader, writer: writer)
     maintainer = Maintainer(
-      context, checker: checker, indexMaintainer: indexMaintainer, purger: purger,
-      softPurger: SoftPurger(context, space: space), evictor: evictor,
+      context, checker: checker, indexMaintainer: indexMaintainer, orphanDeleter: orphanDeleter,
+      tombstoneDeleter: tombstoneDeleter, tombstoneMarker: TombstoneMarker(context, space: space), evictor: evictor,
       capacity: capacity, puncher: puncher, queue: queue)
     remover = Remover(context, queue: queue, writer: writer, maintainer: maintainer)
     threads = BackgroundThreads(

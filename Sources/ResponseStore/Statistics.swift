@@ -11,7 +11,7 @@ public enum RemovalReason: String, Sendable, CaseIterable {
   case expired
   /// Its key had too many variants.
   case tooManyVariants
-  /// The entry was removed or purged on request.
+  /// The entry was removed on request.
   case requested
   /// Its bytes did not match their checksum.
   case damaged

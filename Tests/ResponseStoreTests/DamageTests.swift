@@ -269,8 +269,8 @@ struct DamageTests {
     let file = fixture.store.context.database
     try file.write { (transaction) throws(LMDBError) in
       var counters = try file.counters(in: transaction)
-      try file.meta.put([1, 2, 3], for: MetaKey.purge(1, .hard), in: transaction)
-      counters.lastPurgeChange = transaction.id
+      try file.meta.put([1, 2, 3], for: MetaKey.tombstone(1, .hard), in: transaction)
+      counters.lastTombstoneChange = transaction.id
       try file.setCounters(counters, in: transaction)
     }
     #expect(fixture.body(Self.url) == nil)

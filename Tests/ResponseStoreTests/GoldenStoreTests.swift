@@ -134,8 +134,8 @@ struct GoldenStoreTests {
     try store.context.database.environment.read { (transaction) throws(LMDBError) in
       [
         Int(store.context.removalLog.sequence - store.context.removalLog.lastApplied),
-        try store.context.database.purges(in: transaction).count,
-        try store.purger.unfinishedBodies(in: transaction).count,
+        try store.context.database.tombstones(in: transaction).count,
+        try store.context.database.unfinishedBodies(in: transaction).count,
       ]
     }
   }

@@ -46,7 +46,7 @@ struct IndexRebuildTests {
 
   private func tombstoneCount(_ fixture: StoreFixture) throws -> Int {
     let file = fixture.store.context.database
-    return try file.environment.read { (transaction) throws(LMDBError) in try file.purges(in: transaction).count }
+    return try file.environment.read { (transaction) throws(LMDBError) in try file.tombstones(in: transaction).count }
   }
 
   @Test(
@@ -112,7 +112,7 @@ struct IndexRebuildTests {
     }
     #expect(text(4, in: fixture) == nil)
     #expect(try tombstoneCount(fixture) == 1)
-    #expect(try !fixture.store.purger.deleteTombstonedRecords())
+    #expect(try !fixture.store.tombstoneDeleter.deleteTombstonedRecords())
     while try step(fixture, limit: 7) { #expect(text(4, in: fixture) == nil) }
     #expect(text(4, in: fixture) == nil)
     fixture.drain()

@@ -162,7 +162,7 @@ struct ProcessTests {
     #expect(fixture.body("http://a.example/large") == nil)
     #expect(fixture.body(Self.url) != nil)
     let live = try fixture.store.space.livePageCount()
-    if isOtherOpen { try fixture.store.purger.noteUnfinishedBodies(isAlone: false) }
+    if isOtherOpen { try fixture.store.context.database.noteUnfinishedBodies(isAlone: false) }
     fixture.drain()
     #expect(try fixture.store.space.livePageCount() < live)
     #expect(try fixture.store.space.livePageCount() < 30)

@@ -97,7 +97,7 @@ struct RemovableRecordTests {
       rounds += 1
     }
     #expect(rounds > 10 && fixture.store.entryCount == 0)
-    while try fixture.store.purger.deleteOrphanedChunks() {}
+    while try fixture.store.orphanDeleter.deleteOrphanedChunks() {}
     #expect(fixture.store.checkInvariants() == [])
   }
 

@@ -70,7 +70,7 @@ struct RemovalTests {
         isFinished.signal()
       }.start()
       isFinished.wait()
-      return try store.context.removals.purges(in: transaction).count
+      return try store.context.removals.activeTombstones(in: transaction).count
     }
     #expect(purgeCount == 1)
     #expect(store.entryCount == 0)

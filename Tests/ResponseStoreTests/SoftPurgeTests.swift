@@ -367,10 +367,10 @@ struct SoftPurgeTests {
     fixture.store.softPurge(scope)
     let database = fixture.store.context.database
     let key = try #require(
-      try database.environment.read { (transaction) throws(LMDBError) in try database.purges(in: transaction) }.first?
+      try database.environment.read { (transaction) throws(LMDBError) in try database.tombstones(in: transaction) }.first?
         .metaKey)
-    #expect(key.count == MetaKey.purgePrefix.count + 17)
-    #expect(MetaKey.number(in: key, after: MetaKey.purgePrefix) == 1)
+    #expect(key.count == MetaKey.tombstonePrefix.count + 17)
+    #expect(MetaKey.number(in: key, after: MetaKey.tombstonePrefix) == 1)
     let log = try Data(contentsOf: URL(fileURLWithPath: fixture.path(RemovalLog.name)))
     let slot = log.dropFirst(RemovalLog.headerByteCount + RemovalLog.slotByteCount).prefix(RemovalLog.slotByteCount)
     let found = [UInt8](slot).withUnsafeBytes { bytes -> RemovalScope? in

@@ -12,7 +12,7 @@ public enum CacheEvent: Sendable, Hashable {
   case refused(url: String, rule: String)
   /// Entries were evicted for space, by this process.
   case evicted(count: Int, reason: RemovalReason)
-  /// A removal or purge by this process is in force. The scope includes removals by the rules of HTTP.
+  /// A removal by this process is in force. The scope includes removals by the rules of HTTP.
   case purged(scope: RemovalScope, isSoft: Bool)
   /// The store failed: lookups on disk miss until it is reopened.
   case storeFailed(reason: String)

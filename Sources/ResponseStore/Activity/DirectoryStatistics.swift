@@ -83,7 +83,7 @@ public struct DirectoryStatistics: Sendable, Hashable {
   public var corruptRecords = 0
   /// Entries that left the store, by reason.
   public var removals: [RemovalReason: Int] = [:]
-  /// Removals and purges on request, regardless of the number of entries.
+  /// Removals on request, regardless of the number of entries.
   public var purges = 0
   /// The number of times that the store was opened.
   public var opens = 0

@@ -68,7 +68,7 @@ extension ResponseStore {
       do throws(StoreError) { try flush(since: Atomic(acceptedNumber)) } catch { result.report("\(error)") }
     }
     do throws(LMDBError) {
-      var check = StoreCheck(context, purger: purger, maximumSnapshotAge: maximumSnapshotAge, result: result)
+      var check = StoreCheck(context, maximumSnapshotAge: maximumSnapshotAge, result: result)
       result = try check.run(progress: progress)
     } catch {
       result.report("Reading failed: \(error)")

@@ -12,7 +12,6 @@ import LMDB
 /// the last commit. An index that is being rebuilt is not checked.
 struct StoreCheck {
   private let context: StoreContext
-  private let purger: Purger
   private let database: RecordDatabase
   private let maximumSnapshotAge: Duration
   private var result: StoreVerification
@@ -68,9 +67,8 @@ struct StoreCheck {
     var isHidden: Bool
   }
 
-  init(_ context: StoreContext, purger: Purger, maximumSnapshotAge: Duration, result: StoreVerification) {
+  init(_ context: StoreContext, maximumSnapshotAge: Duration, result: StoreVerification) {
     self.context = context
-    self.purger = purger
     database = context.database
     self.maximumSnapshotAge = maximumSnapshotAge
     self.result = result
@@ -141,7 +139,7 @@ struct StoreCheck {
     in transaction: borrowing ReadTransaction, mayGoOn: () -> Bool, progress: (Int, Int) -> Void
   ) throws(LMDBError) -> Bool {
     let counters = try database.counters(in: transaction)
-    let purges = try context.removals.purges(in: transaction)
+    let tombstones = try context.removals.activeTombstones(in: transaction)
     let total = try database.heads.rowCount(in: transaction)
     var newestRemoval: UInt64 = 0
     var isDone = true
@@ -158,7 +156,7 @@ struct StoreCheck {
             to: try BigEndianUInt64Codec.bytes(of: rowID), in: database.environment, transaction)
         }
         stepCount += 1
-        guard let head = head(in: record, rowID, hiddenBy: purges) else {
+        guard let head = head(in: record, rowID, hiddenBy: tombstones) else {
           walked.entryCount += 1
           result.report("Head \(rowID) is malformed or does not match its checksum")
           return true
@@ -178,7 +176,7 @@ struct StoreCheck {
   }
 
   private func head(
-    in record: UnsafeRawBufferPointer, _ rowID: UInt64, hiddenBy purges: [Tombstone]
+    in record: UnsafeRawBufferPointer, _ rowID: UInt64, hiddenBy tombstones: [Tombstone]
   ) -> Head? {
     guard let layout = RecordHeaderView(record), layout.hasRightChecksum else { return nil }
     return Head(
@@ -188,7 +186,7 @@ struct StoreCheck {
       bodyID: layout.bodyID(ofRow: rowID), chunks: database.chunks(of: layout), bodyByteCount: layout.bodyByteCount,
       bodyChecksum: layout.bodyChecksum,
       inlineBodyChecksum: layout.isBodyInline ? XXHash.digest64(layout.inlineBody) : nil, recordByteCount: record.count,
-      isHidden: purges.hide(rowID: rowID, layout))
+      isHidden: tombstones.hide(rowID: rowID, layout))
   }
 
   private mutating func count(_ head: Head) {
@@ -294,7 +292,7 @@ struct StoreCheck {
   /// Compares the number of chunks. Chunks of a body that is being written or deleted have no record header.
   private mutating func compareChunks(in transaction: borrowing ReadTransaction) throws(LMDBError) {
     var partialCount = 0
-    for body in try purger.unfinishedBodies(in: transaction) {
+    for body in try context.database.unfinishedBodies(in: transaction) {
       try database.bodies.withCursor(in: transaction) { (cursor) throws(LMDBError) in
         var more = try cursor.seek(atOrAfter: ChunkKey(bodyID: body.bodyID, index: 0))
         while more, try cursor.checkedKey().bodyID == body.bodyID {

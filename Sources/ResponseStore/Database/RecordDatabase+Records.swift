@@ -66,17 +66,17 @@ extension RecordDatabase {
   /// - Parameter entry: The record in the index; its row is freed.
   /// - Returns: False if the record does not exist, is corrupt, or is covered by a hard tombstone.
   func move(
-    _ entry: IndexEntry, unlessHiddenBy purges: [Tombstone], counters: inout PersistentCounters,
+    _ entry: IndexEntry, unlessHiddenBy tombstones: [Tombstone], counters: inout PersistentCounters,
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> Bool {
     let oldRow = entry.rowID
     let copy = try heads.withValue(for: oldRow, in: transaction) { (record) throws(LMDBError) in
       record.withUnsafeBytes { record -> (bytes: [UInt8], expiry: Date?)? in
-        guard let head = RecordHeaderView(record), head.hasRightChecksum, !purges.hide(rowID: oldRow, head) else {
+        guard let head = RecordHeaderView(record), head.hasRightChecksum, !tombstones.hide(rowID: oldRow, head) else {
           return nil
         }
         var bytes = [UInt8](record)
-        if let date = purges.softTime(rowID: oldRow, head) {
+        if let date = tombstones.softTime(rowID: oldRow, head) {
           RecordHeader.setFreshness(head.freshness.softPurged(at: date), of: &bytes)
         }
         return (bytes, head.expiry)

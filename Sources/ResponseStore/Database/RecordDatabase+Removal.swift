@@ -35,8 +35,9 @@ enum TombstoneCoverage: UInt8 {
 extension [Tombstone] {
   /// Whether a hard tombstone covers a record. A record that cannot be parsed counts as covered.
   func hide(rowID: UInt64, _ head: RecordHeaderView?) -> Bool {
-    contains { purge in
-      purge.mode == .hard && (head.map { purge.covers(rowID: rowID, layout: $0) } ?? (rowID <= purge.lastRowID))
+    contains { tombstone in
+      tombstone.mode == .hard
+        && (head.map { tombstone.covers(rowID: rowID, layout: $0) } ?? (rowID <= tombstone.lastRowID))
     }
   }
 
@@ -44,8 +45,8 @@ extension [Tombstone] {
   @inline(never)
   func coverage(rowID: UInt64, _ head: RecordHeaderView) -> TombstoneCoverage {
     var coverage = TombstoneCoverage.none
-    for purge in self where purge.covers(rowID: rowID, layout: head) {
-      if purge.mode == .hard { return .hidden }
+    for tombstone in self where tombstone.covers(rowID: rowID, layout: head) {
+      if tombstone.mode == .hard { return .hidden }
       coverage = .stale
     }
     return coverage
@@ -81,23 +82,23 @@ extension RecordDatabase {
     _ scope: RemovalScope, _ mode: RemovalMode, sequence: UInt64, budget: inout Int, counters: inout PersistentCounters,
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> Int {
-    let purge = Tombstone(sequence: sequence, scope: scope, mode: mode, lastRowID: counters.nextRowID &- 1)
+    let tombstone = Tombstone(sequence: sequence, scope: scope, mode: mode, lastRowID: counters.nextRowID &- 1)
     let position = budget > 0 ? directPosition(of: scope) : nil
     var removed = 0
-    if let position, let walk = try findCoveredRows(purge, limit: budget, from: position, in: transaction),
+    if let position, let walk = try findCoveredRows(tombstone, limit: budget, from: position, in: transaction),
       walk.end == nil,
       !counters.hasFreedEnough
     {
       budget -= walk.rows.count
       if mode == .hard {
-        let step = try removeRecords(walk.rows, coveredBy: [purge], counters: &counters, in: transaction)
+        let step = try removeRecords(walk.rows, coveredBy: [tombstone], counters: &counters, in: transaction)
         removed = step.removed
         if step.next == nil { return removed }
-      } else if try markStale(walk.rows, coveredBy: [purge], counters: &counters, in: transaction) == nil {
+      } else if try markStale(walk.rows, coveredBy: [tombstone], counters: &counters, in: transaction) == nil {
         return 0
       }
     }
-    try putTombstone(purge, for: MetaKey.purge(sequence, mode), counters: &counters, in: transaction)
+    try putTombstone(tombstone, for: MetaKey.tombstone(sequence, mode), counters: &counters, in: transaction)
     return removed
   }
 
@@ -111,35 +112,37 @@ extension RecordDatabase {
   }
 
   private func putTombstone(
-    _ purge: Tombstone, for key: [UInt8], counters: inout PersistentCounters, in transaction: borrowing WriteTransaction
+    _ tombstone: Tombstone, for key: [UInt8], counters: inout PersistentCounters,
+    in transaction: borrowing WriteTransaction
   ) throws(LMDBError) {
     var writer = ByteWriter()
-    writer.append(purge.lastRowID)
-    writer.bytes += purge.scope.encoded
+    writer.append(tombstone.lastRowID)
+    writer.bytes += tombstone.scope.encoded
     try meta.put(ChecksummedValue.encode(writer.bytes), for: key, in: transaction)
-    counters.lastPurgeChange = transaction.id
+    counters.lastTombstoneChange = transaction.id
   }
 
   /// Hides all stored records of a key with a tombstone until the index is complete.
   func hide(
     _ key: [UInt8], counters: inout PersistentCounters, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) {
-    let purge = Tombstone(sequence: .max, scope: RemovalScope.key(key).abbreviated, lastRowID: counters.nextRowID &- 1)
+    let tombstone = Tombstone(
+      sequence: .max, scope: RemovalScope.key(key).abbreviated, lastRowID: counters.nextRowID &- 1)
     // No removal in the log has this number. The digest distinguishes tombstones of several keys.
-    let metaKey = MetaKey.purge(.max, .hard) + withUnsafeBytes(of: keyDigest(of: key).bigEndian) { Array($0) }
-    try putTombstone(purge, for: metaKey, counters: &counters, in: transaction)
-    index.current?[IndexLayout.Word.lastMark] = transaction.id
+    let metaKey = MetaKey.tombstone(.max, .hard) + withUnsafeBytes(of: keyDigest(of: key).bigEndian) { Array($0) }
+    try putTombstone(tombstone, for: metaKey, counters: &counters, in: transaction)
+    index.current?[IndexLayout.Word.lastTombstone] = transaction.id
   }
 
   /// Returns the tombstones in the database.
-  func purges<T: Transaction & ~Copyable>(in transaction: borrowing T) throws(LMDBError) -> [Tombstone] {
-    var purges: [Tombstone] = []
+  func tombstones<T: Transaction & ~Copyable>(in transaction: borrowing T) throws(LMDBError) -> [Tombstone] {
+    var tombstones: [Tombstone] = []
     try meta.withCursor(in: transaction) { (cursor) throws(LMDBError) in
-      var more = try cursor.seek(atOrAfter: MetaKey.purgePrefix)
+      var more = try cursor.seek(atOrAfter: MetaKey.tombstonePrefix)
       while more {
         let key = try cursor.checkedKey()
-        guard key.starts(with: MetaKey.purgePrefix) else { return }
-        let purge = try cursor.withValue { (bytes) throws(LMDBError) in
+        guard key.starts(with: MetaKey.tombstonePrefix) else { return }
+        let tombstone = try cursor.withValue { (bytes) throws(LMDBError) in
           bytes.withUnsafeBytes { bytes -> Tombstone? in
             guard let content = ChecksummedValue.content(of: bytes) else { return nil }
             var reader = ByteReader(content)
@@ -147,25 +150,26 @@ extension RecordDatabase {
               let scope = RemovalScope(encoded: UnsafeRawBufferPointer(rebasing: content[reader.offset...]))
             else { return nil }
             return Tombstone(
-              sequence: MetaKey.number(in: key, after: MetaKey.purgePrefix) ?? .max, scope: scope,
-              mode: MetaKey.mode(ofPurge: key), lastRowID: lastRowID, metaKey: key)
+              sequence: MetaKey.number(in: key, after: MetaKey.tombstonePrefix) ?? .max, scope: scope,
+              mode: MetaKey.mode(ofTombstone: key), lastRowID: lastRowID, metaKey: key)
           }
         }
         // A tombstone that cannot be read may hide any record, so hide everything.
-        purges.append(purge ?? Tombstone(sequence: .max, scope: .everything, lastRowID: .max, metaKey: key))
+        tombstones.append(tombstone ?? Tombstone(sequence: .max, scope: .everything, lastRowID: .max, metaKey: key))
         more = try cursor.next()
       }
     }
-    return purges
+    return tombstones
   }
 
   /// Returns up to `limit` rows that a tombstone may cover, from `position` on, in ascending order.
   ///
   /// `end` is the position to continue from, or nil at the end. Returns nil if a pass over the index is needed first.
   func findCoveredRows(
-    _ purge: Tombstone, limit: Int, from position: ScanPosition, in transaction: borrowing some Transaction & ~Copyable
+    _ tombstone: Tombstone, limit: Int, from position: ScanPosition,
+    in transaction: borrowing some Transaction & ~Copyable
   ) throws(LMDBError) -> (rows: [UInt64], end: ScanPosition?)? {
-    switch (purge.scope, position) {
+    switch (tombstone.scope, position) {
     case (.everything, _):
       let walk = try rows(limit: limit, from: position, in: transaction)
       return (walk.rows.sorted(), walk.end)
@@ -189,11 +193,11 @@ extension RecordDatabase {
   /// - Parameter rowIDs: The rows to check, in ascending order.
   /// - Returns: The number of deleted records, and the first row left for the next transaction.
   func removeRecords(
-    _ rowIDs: [UInt64], coveredBy purges: [Tombstone], counters: inout PersistentCounters, isInRun: Bool = false,
+    _ rowIDs: [UInt64], coveredBy tombstones: [Tombstone], counters: inout PersistentCounters, isInRun: Bool = false,
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> (removed: Int, next: UInt64?) {
     try removeRecords(rowIDs, counters: &counters, isInRun: isInRun, in: transaction) { (rowID, head) in
-      purges.hide(rowID: rowID, head) ? .forget : nil
+      tombstones.hide(rowID: rowID, head) ? .forget : nil
     }
   }
 

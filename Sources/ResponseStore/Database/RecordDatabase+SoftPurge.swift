@@ -8,11 +8,13 @@ import LMDB
 extension RecordDatabase {
   /// Returns those of some rows whose records are covered by soft tombstones and not marked yet.
   func unmarkedRows(
-    among rowIDs: [UInt64], coveredBy purges: [Tombstone], in transaction: borrowing some Transaction & ~Copyable
+    among rowIDs: [UInt64], coveredBy tombstones: [Tombstone], in transaction: borrowing some Transaction & ~Copyable
   ) throws(LMDBError) -> [UInt64] {
     var rows: [UInt64] = []
     try heads.forEachRow(among: rowIDs, in: transaction) { (rowID, record) in
-      if let head = RecordHeaderView(record), purges.unmarkedFreshness(rowID: rowID, head) != nil { rows.append(rowID) }
+      if let head = RecordHeaderView(record), tombstones.unmarkedFreshness(rowID: rowID, head) != nil {
+        rows.append(rowID)
+      }
     }
     return rows.sorted()
   }
@@ -27,13 +29,13 @@ extension RecordDatabase {
   ///   - isInRun: Whether the rows are adjacent, and therefore share the leaves that change.
   /// - Returns: The first row left for the next transaction.
   func markStale(
-    _ rowIDs: [UInt64], coveredBy purges: [Tombstone], until deadline: MonotonicTime? = nil,
+    _ rowIDs: [UInt64], coveredBy tombstones: [Tombstone], until deadline: MonotonicTime? = nil,
     counters: inout PersistentCounters, isInRun: Bool = false, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> UInt64? {
     var hasMarked = false
     for rowID in rowIDs {
       if hasMarked, counters.hasFreedEnough || deadline.map({ MonotonicTime.now > $0 }) ?? false { return rowID }
-      if try markStale(rowID, coveredBy: purges, counters: &counters, isInRun: isInRun, in: transaction) {
+      if try markStale(rowID, coveredBy: tombstones, counters: &counters, isInRun: isInRun, in: transaction) {
         hasMarked = true
       }
     }
@@ -41,12 +43,12 @@ extension RecordDatabase {
   }
 
   private func markStale(
-    _ rowID: UInt64, coveredBy purges: [Tombstone], counters: inout PersistentCounters, isInRun: Bool,
+    _ rowID: UInt64, coveredBy tombstones: [Tombstone], counters: inout PersistentCounters, isInRun: Bool,
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> Bool {
     let change = try heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
       record.withUnsafeBytes { record -> (old: Date?, record: [UInt8])? in
-        guard let head = RecordHeaderView(record), let marked = purges.unmarkedFreshness(rowID: rowID, head),
+        guard let head = RecordHeaderView(record), let marked = tombstones.unmarkedFreshness(rowID: rowID, head),
           head.hasRightChecksum
         else { return nil }
         var copy = [UInt8](record)

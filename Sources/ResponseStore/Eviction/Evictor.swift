@@ -7,22 +7,26 @@ import LMDB
 /// `MDB_MAP_FULL`, the writer thread evicts, too. Every step is one bounded transaction, because the pages that it
 /// frees become reusable only two transactions later.
 ///
-/// Owns the segment that is being freed. Calls ``DiskSpace`` and ``Purger``.
+/// Owns the segment that is being freed. Calls ``DiskSpace``, ``TombstoneDeleter`` and ``OrphanedChunkDeleter``.
 final class Evictor: Sendable {
   private let context: StoreContext
   private let database: RecordDatabase
   private let space: DiskSpace
-  private let purger: Purger
+  private let tombstoneDeleter: TombstoneDeleter
+  private let orphanDeleter: OrphanedChunkDeleter
   /// Its lock is held during a step.
   private let cleaner = Monitor(SegmentCleaner())
   /// Whether eviction has begun at the high watermark and not yet reached the low one.
   private let isEvicting = Monitor(false)
 
-  init(_ context: StoreContext, space: DiskSpace, purger: Purger) {
+  init(
+    _ context: StoreContext, space: DiskSpace, tombstoneDeleter: TombstoneDeleter, orphanDeleter: OrphanedChunkDeleter
+  ) {
     self.context = context
     database = context.database
     self.space = space
-    self.purger = purger
+    self.tombstoneDeleter = tombstoneDeleter
+    self.orphanDeleter = orphanDeleter
   }
 
   // MARK: Watermarks
@@ -50,8 +54,8 @@ final class Evictor: Sendable {
     guard isEvicting else { return false }
     if !wasEvicting {
       // Another process may have been killed while it wrote a body.
-      try purger.noteUnfinishedBodies(isAlone: false)
-      if try purger.deleteOrphanedChunks() { return true }
+      try database.noteUnfinishedBodies(isAlone: false)
+      if try orphanDeleter.deleteOrphanedChunks() { return true }
     }
     guard live > budget.lowPageCount else {
       return try evict(pageCount: .max, entryCount: entryCount - budget.lowEntryCount) > 0
@@ -82,8 +86,8 @@ final class Evictor: Sendable {
       let excessEntries = usage.entryCount + entryCount - budget.entryCount
       guard excess > 0 || excessEntries > 0 else { return }
       // Delete removed records before evicting useful ones.
-      var hasHelped = try purger.deleteOrphanedChunks()
-      if !hasHelped { hasHelped = try purger.deleteTombstonedRecords() }
+      var hasHelped = try orphanDeleter.deleteOrphanedChunks()
+      if !hasHelped { hasHelped = try tombstoneDeleter.deleteTombstonedRecords() }
       if !hasHelped, excess > 0 { hasHelped = try evict(pageCount: excess) > 0 }
       if !hasHelped { hasHelped = try evict(pageCount: .max, entryCount: max(excessEntries, 1)) > 0 }
       guard hasHelped else { return }
@@ -101,7 +105,7 @@ final class Evictor: Sendable {
   func recoverFromMapFull() -> Bool {
     do throws(LMDBError) {
       try database.environment.clearStaleReaders()
-      while try purger.deleteOrphanedChunks() {}
+      while try orphanDeleter.deleteOrphanedChunks() {}
       let budget = space.budget
       let start = try space.livePageCount()
       // Wait first: while a snapshot pins the freed pages, eviction gains nothing.
@@ -113,7 +117,7 @@ final class Evictor: Sendable {
       guard start > target else { return false }
       var pageCount = budget.cautiousPageCount
       while case let live = try space.livePageCount(), live > target {
-        if try purger.deleteOrphanedChunks() { continue }
+        if try orphanDeleter.deleteOrphanedChunks() { continue }
         do throws(LMDBError) {
           guard try evict(pageCount: min(pageCount, live - target), isCautious: true) > 0 else { break }
         } catch {

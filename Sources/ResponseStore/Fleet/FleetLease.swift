@@ -20,7 +20,7 @@ package final class FleetLease: @unchecked Sendable {
   }
 
   /// Whether the lease is valid. Call this before the lookup of a stored response: between a lookup and a later check
-  /// a purge may be applied and the lease renewed.
+  /// a removal may be applied and the lease renewed.
   ///
   /// Costs a load and a reading of the clock.
   package var isValid: Bool {

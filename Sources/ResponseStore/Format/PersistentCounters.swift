@@ -18,7 +18,7 @@ struct PersistentCounters: Sendable, Equatable {
   /// The highest removal sequence number that a writer knew. No record has a higher one.
   var knownRemoval: UInt64 = 0
   /// The transaction that last added or deleted a tombstone.
-  var lastPurgeChange: UInt64 = 0
+  var lastTombstoneChange: UInt64 = 0
   /// The first row ID that could be stored while the index was incomplete; 0 when the index is complete.
   ///
   /// From this row ID on, a record may have an older record of the same key and variant that the index did not contain.
@@ -49,7 +49,7 @@ struct PersistentCounters: Sendable, Equatable {
     guard let nextRowID = reader.read(UInt64.self), let entryCount = reader.read(UInt64.self),
       let payloadByteCount = reader.read(UInt64.self), let capacityByteCount = reader.read(UInt64.self),
       let lastAppliedRemoval = reader.read(UInt64.self), let knownRemoval = reader.read(UInt64.self),
-      let lastPurgeChange = reader.read(UInt64.self), let firstUnindexedRowID = reader.read(UInt64.self)
+      let lastTombstoneChange = reader.read(UInt64.self), let firstUnindexedRowID = reader.read(UInt64.self)
     else { return nil }
     self.nextRowID = nextRowID
     self.entryCount = entryCount
@@ -57,7 +57,7 @@ struct PersistentCounters: Sendable, Equatable {
     self.capacityByteCount = capacityByteCount
     self.lastAppliedRemoval = lastAppliedRemoval
     self.knownRemoval = knownRemoval
-    self.lastPurgeChange = lastPurgeChange
+    self.lastTombstoneChange = lastTombstoneChange
     self.firstUnindexedRowID = firstUnindexedRowID
     while let firstRowID = reader.read(UInt64.self) {
       guard let byteCount = reader.read(UInt64.self), let recordCount = reader.read(UInt64.self) else { return nil }
@@ -69,7 +69,7 @@ struct PersistentCounters: Sendable, Equatable {
   var encoded: [UInt8] {
     var writer = ByteWriter()
     for number in [
-      nextRowID, entryCount, payloadByteCount, capacityByteCount, lastAppliedRemoval, knownRemoval, lastPurgeChange,
+      nextRowID, entryCount, payloadByteCount, capacityByteCount, lastAppliedRemoval, knownRemoval, lastTombstoneChange,
       firstUnindexedRowID,
     ] {
       writer.append(number)
@@ -183,19 +183,19 @@ enum MetaKey {
   /// A reader that ignores the bytes after the number applies a soft removal as a hard one.
   ///
   /// The tombstone of a key that is hidden while the index is rebuilt has the highest number, then the key's digest.
-  static let purgePrefix = Array("purge/".utf8)
+  static let tombstonePrefix = Array("purge/".utf8)
   /// The prefix of bodies that several transactions write or delete, followed by the body's ID.
   static let partialPrefix = Array("partial/".utf8)
 
-  static func purge(_ sequence: UInt64, _ mode: RemovalMode) -> [UInt8] {
-    let key = purgePrefix + bigEndian(sequence)
+  static func tombstone(_ sequence: UInt64, _ mode: RemovalMode) -> [UInt8] {
+    let key = tombstonePrefix + bigEndian(sequence)
     guard case .soft(let date) = mode else { return key }
     return key + [softKind] + bigEndian(date.timeIntervalSinceReferenceDate.bitPattern)
   }
 
   /// Returns the mode of the removal with this key.
-  static func mode(ofPurge key: [UInt8]) -> RemovalMode {
-    let start = purgePrefix.count + 8
+  static func mode(ofTombstone key: [UInt8]) -> RemovalMode {
+    let start = tombstonePrefix.count + 8
     guard key.count == start + 9, key[start] == softKind,
       let bits = number(in: Array(key[start...]), after: [softKind])
     else { return .hard }

@@ -153,7 +153,7 @@ final class IndexFile: @unchecked Sendable {
       index[IndexLayout.Word.boot + 1] = boot.low
       index.setRebuildPosition(recordCount == 0 ? nil : .rows(below: nextRowID))
       index[IndexLayout.Word.transaction] = transactionID
-      index[IndexLayout.Word.lastMark] = transactionID
+      index[IndexLayout.Word.lastTombstone] = transactionID
       return true
     }
     return isMade

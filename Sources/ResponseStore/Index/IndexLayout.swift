@@ -27,7 +27,7 @@ enum IndexLayout {
     /// The inflation of GDSF eviction, an f64.
     static let inflation = 8
     /// The transaction that created the file, or a later one that hid a key with a tombstone of its own.
-    static let lastMark = 9
+    static let lastTombstone = 9
     /// Upper half: the number of slots in use. Lower half: the slot with invalid content plus 1, or 0.
     static let occupancy = 16
     /// The write transaction that the journal belongs to.

@@ -90,7 +90,7 @@ extension RecordIndex {
   func copy(into other: RecordIndex) -> Bool {
     for word in [
       IndexLayout.Word.owner, IndexLayout.Word.boot, IndexLayout.Word.boot + 1, IndexLayout.Word.inflation,
-      IndexLayout.Word.lastMark,
+      IndexLayout.Word.lastTombstone,
       IndexLayout.Word.transaction, IndexLayout.Word.changeCount, IndexLayout.Word.appliedCount,
       IndexLayout.Word.rebuildStage, IndexLayout.Word.rebuildRow, IndexLayout.Word.rebuildTime,
       IndexLayout.Word.identitySum,

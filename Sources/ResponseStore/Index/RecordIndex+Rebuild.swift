@@ -71,7 +71,7 @@ extension RecordIndex {
   /// Whether the slots match the sum that every change has updated; nil if they changed during the check.
   ///
   /// Without this check, no one would notice that corruption removed a record from the index. A newer response would
-  /// not replace the record, and a purge would miss it.
+  /// not replace the record, and a removal would miss it.
   var hasRightSum: Bool? { hasRightSum(releasesResidentPages: false) }
 
   /// Checks the sum like ``hasRightSum``.

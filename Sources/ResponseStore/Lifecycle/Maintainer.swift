@@ -8,8 +8,9 @@ final class Maintainer: Sendable {
   private let context: StoreContext
   private let checker: StructureChecker
   private let indexMaintainer: IndexMaintainer
-  private let purger: Purger
-  private let softPurger: SoftPurger
+  private let orphanDeleter: OrphanedChunkDeleter
+  private let tombstoneDeleter: TombstoneDeleter
+  private let tombstoneMarker: TombstoneMarker
   private let evictor: Evictor
   private let capacity: CapacityController
   private let puncher: HolePuncher
@@ -33,15 +34,17 @@ final class Maintainer: Sendable {
   }
 
   init(
-    _ context: StoreContext, checker: StructureChecker, indexMaintainer: IndexMaintainer, purger: Purger,
-    softPurger: SoftPurger, evictor: Evictor, capacity: CapacityController, puncher: HolePuncher,
+    _ context: StoreContext, checker: StructureChecker, indexMaintainer: IndexMaintainer,
+    orphanDeleter: OrphanedChunkDeleter, tombstoneDeleter: TombstoneDeleter, tombstoneMarker: TombstoneMarker,
+    evictor: Evictor, capacity: CapacityController, puncher: HolePuncher,
     queue: Monitor<WriteQueue>
   ) {
     self.context = context
     self.checker = checker
     self.indexMaintainer = indexMaintainer
-    self.purger = purger
-    self.softPurger = softPurger
+    self.orphanDeleter = orphanDeleter
+    self.tombstoneDeleter = tombstoneDeleter
+    self.tombstoneMarker = tombstoneMarker
     self.evictor = evictor
     self.capacity = capacity
     self.puncher = puncher
@@ -88,11 +91,11 @@ final class Maintainer: Sendable {
   private func runSteps() throws(LMDBError) -> Bool {
     let isChecking = try checker.step()
     guard context.isUsable else { return false }
-    if try purger.deleteOrphanedChunks() { return true }
+    if try orphanDeleter.deleteOrphanedChunks() { return true }
     let isRebuilding = try indexMaintainer.rebuildIndex()
     let tombstones = try context.removals.tombstones()
-    if try purger.deleteRecords(of: tombstones) { return true }
-    let isMarking = try softPurger.markRecords(of: tombstones)
+    if try tombstoneDeleter.deleteRecords(of: tombstones) { return true }
+    let isMarking = try tombstoneMarker.markRecords(of: tombstones)
     if try evictor.evictToLowWatermark() { return true }
     try indexMaintainer.shrinkIndex()
     puncher.shrinkFileIfWanted()
@@ -115,7 +118,7 @@ final class Maintainer: Sendable {
   private func checkRegularly() throws(LMDBError) {
     guard state.withLock({ State.isDue(&$0.lastRegularCheck, every: .seconds(10)) }) else { return }
     try context.database.environment.clearStaleReaders()
-    try purger.noteUnfinishedBodies(isAlone: false)
+    try context.database.noteUnfinishedBodies(isAlone: false)
     checker.follow()
     context.database.index.followReplacement()
     // A killed process may have logged removals.

@@ -183,7 +183,7 @@ struct StoreOpener {
     do throws(LMDBError) {
       try store.checker.prepare()
       _ = try database.environment.clearStaleReaders()
-      try store.purger.noteUnfinishedBodies(isAlone: isAlone)
+      try store.context.database.noteUnfinishedBodies(isAlone: isAlone)
       try database.openIndex(isAlone: isAlone)
       // The index of a small store is complete after this step.
       if !store.checker.isUnchecked.load(ordering: .relaxed) { _ = try store.indexMaintainer.rebuildIndex() }

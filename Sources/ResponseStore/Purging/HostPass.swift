@@ -1,6 +1,6 @@
-/// The rows that a pass over the index found for purges by host, prefix or group, in ascending order.
+/// The rows that a pass over the index found for removals by host, prefix or group, in ascending order.
 ///
-/// A pass examines every slot and finds the records of the purges' hosts. It may also find records of other hosts with
+/// A pass examines every slot and finds the records of the removals' hosts. It may also find records of other hosts with
 /// the same host tag, so the caller compares the complete keys. It finds every record that was committed before the
 /// pass began and is not deleted during it.
 struct HostPass: Sendable, Equatable {

@@ -1,4 +1,5 @@
 import Glibc
+import LMDB
 
 /// The bodies without a record header that this process may delete: abandoned writes, and bodies too large to delete at
 /// once.
@@ -36,5 +37,65 @@ struct UnfinishedBody: Sendable, Equatable {
   /// Whether no process writes the body. False for a body that this process began, which may be in progress.
   var isAbandoned: Bool {
     processID <= 0 || (kill(processID, 0) != 0 && errno == ESRCH)
+  }
+}
+
+extension RecordDatabase {
+  /// Returns the bodies that are written or deleted over several transactions.
+  func unfinishedBodies(
+    in transaction: borrowing some Transaction & ~Copyable
+  ) throws(LMDBError) -> [UnfinishedBody] {
+    var bodies: [UnfinishedBody] = []
+    try meta.withCursor(in: transaction) { (cursor) throws(LMDBError) in
+      var more = try cursor.seek(atOrAfter: MetaKey.partialPrefix)
+      while more {
+        guard let bodyID = MetaKey.number(in: try cursor.checkedKey(), after: MetaKey.partialPrefix) else { return }
+        let processID = try cursor.withValue { (bytes) throws(LMDBError) in
+          bytes.withUnsafeBytes { bytes -> UInt64 in
+            var reader = ByteReader(bytes)
+            return reader.read(UInt64.self) ?? 0
+          }
+        }
+        bodies.append(UnfinishedBody(bodyID: bodyID, processID: Int32(truncatingIfNeeded: processID)))
+        more = try cursor.next()
+      }
+    }
+    return bodies
+  }
+
+  /// Records the unfinished bodies that no process writes as orphaned.
+  ///
+  /// - Parameter isAlone: Whether no other process has the directory open.
+  func noteUnfinishedBodies(isAlone: Bool) throws(LMDBError) {
+    let unfinished = try environment.read { (transaction) throws(LMDBError) in try unfinishedBodies(in: transaction) }
+    for body in unfinished where isAlone || body.isAbandoned { orphanedBodies.note(body.bodyID) }
+  }
+}
+
+/// Deletes the chunks of orphaned bodies in bounded steps.
+///
+/// Owns nothing: the bodies are in ``RecordDatabase/orphanedBodies``. The eviction thread runs the steps; the writer
+/// thread runs them, too, when it needs free pages. Calls ``DiskSpace``.
+final class OrphanedChunkDeleter: Sendable {
+  private let database: RecordDatabase
+  private let space: DiskSpace
+
+  init(_ context: StoreContext, space: DiskSpace) {
+    database = context.database
+    self.space = space
+  }
+
+  /// Deletes some chunks of an orphaned body. Returns false if there is none.
+  func deleteOrphanedChunks() throws(LMDBError) -> Bool {
+    guard let bodyID = database.orphanedBodies.first else { return false }
+    let isDone = try space.commit { (transaction) throws(LMDBError) -> Bool in
+      // Without this row, the record header was committed after all.
+      guard try database.meta.contains(MetaKey.partial(bodyID), in: transaction) else { return true }
+      let pageCount = try database.counters(in: transaction).freeablePageCount
+      guard try database.removeChunks(of: bodyID, pageCount: pageCount, in: transaction) else { return false }
+      return try database.meta.remove(MetaKey.partial(bodyID), in: transaction)
+    }
+    if isDone { database.orphanedBodies.forget(bodyID) }
+    return true
   }
 }

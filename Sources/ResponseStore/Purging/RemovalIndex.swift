@@ -21,8 +21,8 @@ final class RemovalIndex: Sendable {
     /// The transaction that last changed the tombstones.
     var tombstonesChange: UInt64 = 0
     var sequence: UInt64
-    /// The removals that affect records in a transaction, up to a sequence number.
-    var hiding: (purges: [Tombstone], transactionID: UInt64, sequence: UInt64) = ([], 0, 0)
+    /// The active tombstones of a transaction, with the removals up to a sequence number.
+    var active: (tombstones: [Tombstone], transactionID: UInt64, sequence: UInt64) = ([], 0, 0)
 
     /// Returns the removals after a number; nil if some of them are forgotten.
     func logged(after number: UInt64) -> ArraySlice<Logged>? {
@@ -51,43 +51,45 @@ final class RemovalIndex: Sendable {
     known = Monitor(Known(floor: floor, sequence: floor))
   }
 
-  /// The removals that hide records in a transaction, or make them stale. Usually there is none, and then no lock is
-  /// taken.
-  func purges<T: Transaction & ~Copyable>(in transaction: borrowing T) throws(LMDBError) -> [Tombstone] {
+  /// The tombstones that hide records in a transaction, or make them stale: those in the database, and one for each
+  /// logged removal that is not applied. Usually there is none, and then no lock is taken.
+  func activeTombstones<T: Transaction & ~Copyable>(in transaction: borrowing T) throws(LMDBError) -> [Tombstone] {
     let id = transaction.id
     let settled = settledIn.load(ordering: .acquiring)
-    if log.sequence == sequence.load(ordering: .acquiring), id >= settled, settled >= lastMark { return [] }
-    let hiding = known.withLock { $0.hiding }
-    if hiding.transactionID == id, hiding.sequence == log.sequence { return hiding.purges }
-    return try purgesNow(in: transaction)
+    if log.sequence == sequence.load(ordering: .acquiring), id >= settled, settled >= lastTombstone { return [] }
+    let active = known.withLock { $0.active }
+    if active.transactionID == id, active.sequence == log.sequence { return active.tombstones }
+    return try readActiveTombstones(in: transaction)
   }
 
   /// The last transaction that may have added a tombstone without a logged removal.
   @inline(__always)
-  private var lastMark: UInt64 {
-    database.index.unretained?._withUnsafeGuaranteedRef { $0[IndexLayout.Word.lastMark] } ?? .max
+  private var lastTombstone: UInt64 {
+    database.index.unretained?._withUnsafeGuaranteedRef { $0[IndexLayout.Word.lastTombstone] } ?? .max
   }
 
-  private func purgesNow<T: Transaction & ~Copyable>(in transaction: borrowing T) throws(LMDBError) -> [Tombstone] {
+  private func readActiveTombstones<T: Transaction & ~Copyable>(
+    in transaction: borrowing T
+  ) throws(LMDBError) -> [Tombstone] {
     let id = transaction.id
     let counters = try database.counters(in: transaction)
-    let change = counters.lastPurgeChange
+    let change = counters.lastTombstoneChange
     let tombstones = try tombstones(changedIn: change, in: transaction)
     return known.withLock { known in
       catchUp(&known)
       // In a snapshot older than the remembered removals, every record counts as removed.
-      let hidden = known.logged(after: counters.lastAppliedRemoval).map { logged in
-        logged.map { Tombstone(sequence: $0.sequence, scope: $0.scope, mode: $0.mode, lastRowID: .max) }
+      let logged = known.logged(after: counters.lastAppliedRemoval).map {
+        $0.map { Tombstone(sequence: $0.sequence, scope: $0.scope, mode: $0.mode, lastRowID: .max) }
       }
-      let purges = tombstones + (hidden ?? [Tombstone(sequence: .max, scope: .everything, lastRowID: .max)])
-      if id >= known.hiding.transactionID { known.hiding = (purges, id, known.sequence) }
+      let active = tombstones + (logged ?? [Tombstone(sequence: .max, scope: .everything, lastRowID: .max)])
+      if id >= known.active.transactionID { known.active = (active, id, known.sequence) }
       if change > known.tombstonesChange {
         known.tombstonesChange = change
         known.tombstones = tombstones
       }
       let settled = settledIn.load(ordering: .relaxed)
-      if purges.isEmpty, id < settled || settled < lastMark { settledIn.store(id, ordering: .releasing) }
-      return purges
+      if active.isEmpty, id < settled || settled < lastTombstone { settledIn.store(id, ordering: .releasing) }
+      return active
     }
   }
 
@@ -98,14 +100,14 @@ final class RemovalIndex: Sendable {
 
   /// The tombstones in the database.
   func tombstones<T: Transaction & ~Copyable>(in transaction: borrowing T) throws(LMDBError) -> [Tombstone] {
-    try tombstones(changedIn: database.counters(in: transaction).lastPurgeChange, in: transaction)
+    try tombstones(changedIn: database.counters(in: transaction).lastTombstoneChange, in: transaction)
   }
 
   private func tombstones<T: Transaction & ~Copyable>(
     changedIn change: UInt64, in transaction: borrowing T
   ) throws(LMDBError) -> [Tombstone] {
     if let tombstones = known.withLock({ $0.tombstonesChange == change ? $0.tombstones : nil }) { return tombstones }
-    return try database.purges(in: transaction)
+    return try database.tombstones(in: transaction)
   }
 
   /// Reads the latest removals before later ones overwrite them in the log.

@@ -52,19 +52,19 @@ extension ResponseStore {
   package func removalOverview(progress: (_ done: Int, _ total: Int) -> Void) -> RemovalOverview? {
     guard context.isUsable else { return nil }
     do throws(LMDBError) {
-      let (purges, lastApplied) = try context.database.environment.read { (transaction) throws(LMDBError) in
+      let (tombstones, lastApplied) = try context.database.environment.read { (transaction) throws(LMDBError) in
         (
-          try context.removals.purges(in: transaction),
+          try context.removals.activeTombstones(in: transaction),
           try context.database.counters(in: transaction).lastAppliedRemoval
         )
       }
       var overview = RemovalOverview(
-        removals: purges.map { purge in
+        removals: tombstones.map { tombstone in
           RemovalInForce(
-            sequence: purge.sequence == .max ? nil : purge.sequence, scope: purge.scope,
-            isSoft: purge.mode != .hard, stage: purge.stage)
+            sequence: tombstone.sequence == .max ? nil : tombstone.sequence, scope: tombstone.scope,
+            isSoft: tombstone.mode != .hard, stage: tombstone.stage)
         }, lastSequence: context.removalLog.sequence, lastApplied: lastApplied, slotCount: context.removalLog.slotCount)
-      try count(purges, in: &overview, progress: progress)
+      try count(tombstones, in: &overview, progress: progress)
       return overview
     } catch {
       context.readFailed(error)
@@ -74,9 +74,9 @@ extension ResponseStore {
 
   /// Counts the records that removals cover, in batches with a read transaction each.
   private func count(
-    _ purges: [Tombstone], in overview: inout RemovalOverview, progress: (_ done: Int, _ total: Int) -> Void
+    _ tombstones: [Tombstone], in overview: inout RemovalOverview, progress: (_ done: Int, _ total: Int) -> Void
   ) throws(LMDBError) {
-    guard !purges.isEmpty else { return }
+    guard !tombstones.isEmpty else { return }
     let total = entryCount
     var start: UInt64? = 0
     var done = 0
@@ -92,7 +92,7 @@ extension ResponseStore {
           }
           rowCount += 1
           if let head = RecordHeaderView(record), head.hasRightChecksum,
-            let index = purges.firstIndex(where: { $0.hasToChange(rowID: rowID, head) })
+            let index = tombstones.firstIndex(where: { $0.hasToChange(rowID: rowID, head) })
           {
             overview.removals[index].entryCount += 1
             overview.removals[index].byteCount += head.bodyByteCount

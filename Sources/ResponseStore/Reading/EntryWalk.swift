@@ -69,14 +69,14 @@ struct EntryWalk {
           residentPages.release(of: database.environment, transaction)
         }
       }
-      let purges = try removals.purges(in: transaction)
+      let tombstones = try removals.activeTombstones(in: transaction)
       return order == .stored
-        ? try batchInOrderOfRows(purges, transaction) : try batchInOrderOfTime(purges, transaction)
+        ? try batchInOrderOfRows(tombstones, transaction) : try batchInOrderOfTime(tombstones, transaction)
     }
   }
 
   private mutating func batchInOrderOfRows(
-    _ purges: [Tombstone], _ transaction: borrowing ReadTransaction
+    _ tombstones: [Tombstone], _ transaction: borrowing ReadTransaction
   ) throws(LMDBError) -> [Element] {
     let start = nextRowID ?? 0
     try readAheadOfHeads(from: start, transaction)
@@ -89,14 +89,14 @@ struct EntryWalk {
         return false
       }
       rowCount += 1
-      if let element = element(rowID, record, hiddenBy: purges) { entries.append(element) }
+      if let element = element(rowID, record, hiddenBy: tombstones) { entries.append(element) }
       return true
     }
     return entries
   }
 
   private mutating func batchInOrderOfTime(
-    _ purges: [Tombstone], _ transaction: borrowing ReadTransaction
+    _ tombstones: [Tombstone], _ transaction: borrowing ReadTransaction
   ) throws(LMDBError) -> [Element] {
     let start = nextDate ?? DateKey(time: .max, rowID: .max)
     if batchCount == Self.maximumBatchCount {
@@ -118,7 +118,7 @@ struct EntryWalk {
     var entries: [Element] = []
     for rowID in rowIDs {
       let entry = try database.heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
-        record.withUnsafeBytes { element(rowID, $0, hiddenBy: purges) }
+        record.withUnsafeBytes { element(rowID, $0, hiddenBy: tombstones) }
       }
       if case .some(.some(let entry)) = entry { entries.append(entry) }
     }
@@ -134,12 +134,12 @@ struct EntryWalk {
 
   /// Nil for a record that is corrupt or hidden.
   private func element(
-    _ rowID: UInt64, _ record: UnsafeRawBufferPointer, hiddenBy purges: [Tombstone]
+    _ rowID: UInt64, _ record: UnsafeRawBufferPointer, hiddenBy tombstones: [Tombstone]
   ) -> Element? {
     guard let layout = RecordHeaderView(record), layout.hasRightChecksum else { return nil }
-    guard !purges.hide(rowID: rowID, layout) else { return nil }
+    guard !tombstones.hide(rowID: rowID, layout) else { return nil }
     let freshness =
-      purges.softTime(rowID: rowID, layout).map { layout.freshness.softPurged(at: $0) } ?? layout.freshness
+      tombstones.softTime(rowID: rowID, layout).map { layout.freshness.softPurged(at: $0) } ?? layout.freshness
     let entry = StoredResponseInfo(
       rowID: rowID, key: RequestKey(storedBytes: [UInt8](layout.key)), status: layout.status,
       storedAt: layout.storedAt, freshness: freshness,

@@ -206,20 +206,20 @@ final class Reader: Sendable {
     }
     // Read this number before the removals, so that every later removal is compared with the copy.
     let snapshot = removalLog.sequence
-    let purges = try removals.purges(in: transaction)
+    let tombstones = try removals.activeTombstones(in: transaction)
     var best = Best(rank: pending, snapshot: snapshot)
     guard let index = self.index.use({ $0.unretained }) else {
-      try selectWithoutIndex(key, &best, purges, in: transaction, where: matches)
+      try selectWithoutIndex(key, &best, tombstones, in: transaction, where: matches)
       return best.selected
     }
     var hasMissing = false
     let digest = key.bytes.withUnsafeBytes { database.keyDigest(of: $0) }
     var slots = index._withUnsafeGuaranteedRef { $0.matches(of: digest) }
     while let match = slots.next() {
-      if try consider(match.rowID, (index, match), key, &best, purges, in: transaction, where: matches) { continue }
+      if try consider(match.rowID, (index, match), key, &best, tombstones, in: transaction, where: matches) { continue }
       // Eviction may have moved the record, while the index still has its old row.
       if let moved = index._withUnsafeGuaranteedRef({ $0.rowID(movedFrom: match.rowID) }),
-        try consider(moved, nil, key, &best, purges, in: transaction, where: matches)
+        try consider(moved, nil, key, &best, tombstones, in: transaction, where: matches)
       {
         continue
       }
@@ -235,7 +235,7 @@ final class Reader: Sendable {
       if !isOutdated, opensExistingOnly,
         index._withUnsafeGuaranteedRef({ !$0.isComplete || $0.hasJournal })
       {
-        try selectWithoutIndex(key, &best, purges, in: transaction, where: matches)
+        try selectWithoutIndex(key, &best, tombstones, in: transaction, where: matches)
       }
     }
     return best.selected
@@ -261,7 +261,7 @@ final class Reader: Sendable {
   /// The index is a hint, and may name a row that was deleted or is not committed yet.
   @inline(__always)
   private func consider(
-    _ rowID: UInt64, _ slot: IndexSlot?, _ key: RequestKey, _ best: inout Best, _ purges: [Tombstone],
+    _ rowID: UInt64, _ slot: IndexSlot?, _ key: RequestKey, _ best: inout Best, _ tombstones: [Tombstone],
     in transaction: borrowing ReadTransaction, where matches: (VaryKey) -> Bool
   ) throws(LMDBError) -> Bool {
     let record = try database.heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
@@ -276,8 +276,8 @@ final class Reader: Sendable {
     best.count += 1
     best.selected?.hasOthers = true
     var coverage = TombstoneCoverage.none
-    if !purges.isEmpty {
-      coverage = purges.coverage(rowID: rowID, head)
+    if !tombstones.isEmpty {
+      coverage = tombstones.coverage(rowID: rowID, head)
       if coverage == .hidden { return true }
     }
     let vary = head.vary.isEmpty ? VaryKey(fields: []) : FieldCoding.decodeVary(head.vary)
@@ -298,12 +298,12 @@ final class Reader: Sendable {
 
   /// Finds records by scanning the dates, in a store that is only inspected and whose index is not rebuilt.
   private func selectWithoutIndex(
-    _ key: RequestKey, _ best: inout Best, _ purges: [Tombstone], in transaction: borrowing ReadTransaction,
+    _ key: RequestKey, _ best: inout Best, _ tombstones: [Tombstone], in transaction: borrowing ReadTransaction,
     where matches: (VaryKey) -> Bool
   ) throws(LMDBError) {
     guard opensExistingOnly, !isStructureUnchecked else { return }
     for rowID in try database.rowIDs(withTag: IndexEntry.tag(of: database.keyDigest(of: key.bytes)), in: transaction) {
-      _ = try consider(rowID, nil, key, &best, purges, in: transaction, where: matches)
+      _ = try consider(rowID, nil, key, &best, tombstones, in: transaction, where: matches)
     }
   }
 
@@ -361,7 +361,7 @@ final class Reader: Sendable {
     of head: RecordHeaderView, rowID: UInt64, in transaction: borrowing ReadTransaction
   ) -> Date {
     do throws(LMDBError) {
-      return try removals.purges(in: transaction).softTime(rowID: rowID, head) ?? .distantPast
+      return try removals.activeTombstones(in: transaction).softTime(rowID: rowID, head) ?? .distantPast
     } catch {
       return .distantPast
     }

@@ -12,7 +12,7 @@ final class HolePuncher: Sendable {
 
   private struct State {
     /// Whether a removal has freed pages. If most of the file is free, the pages are returned.
-    var isAfterPurge = false
+    var isAfterRemoval = false
     /// The current pass.
     var pass: Pass?
   }
@@ -30,8 +30,8 @@ final class HolePuncher: Sendable {
   }
 
   /// Records that a removal has freed pages.
-  func notePurge() {
-    state.withLock { $0.isAfterPurge = true }
+  func noteRemoval() {
+    state.withLock { $0.isAfterRemoval = true }
   }
 
   // MARK: Steps
@@ -51,16 +51,16 @@ final class HolePuncher: Sendable {
     if let pass = state.withLock({ $0.pass }) {
       return try reclaimFreePages(pass, maximumPageCount: maximumPageCount)
     }
-    let isAfterPurge = state.withLock { state -> Bool in
+    let isAfterRemoval = state.withLock { state -> Bool in
       // Do not retry pages that a reader or the file system kept; the next removal does.
-      defer { state.isAfterPurge = false }
-      return state.isAfterPurge
+      defer { state.isAfterRemoval = false }
+      return state.isAfterRemoval
     }
-    guard isOverCeiling || isAfterPurge else { return false }
+    guard isOverCeiling || isAfterRemoval else { return false }
     // A small surplus is not worth the commits, and will soon be reused.
     let surplus = try space.diskByteCount - space.livePageCount() * database.pageByteCount
     let isTooMuch = isOverCeiling && space.diskByteCount > ceiling && surplus > budget.capacityByteCount / 32
-    guard isTooMuch || (isAfterPurge && surplus > budget.capacityByteCount / 2) else { return false }
+    guard isTooMuch || (isAfterRemoval && surplus > budget.capacityByteCount / 2) else { return false }
     // Pages freed by the last transactions can be punched only after two more commits.
     for _ in 0..<2 { try space.commitEmptyTransaction() }
     return try reclaimFreePages(Pass(position: .start, isNeeded: isTooMuch), maximumPageCount: maximumPageCount)

@@ -35,10 +35,10 @@ struct PageBudget: Sendable, Equatable {
   ///
   /// Of a record with a larger body, the transaction deletes only the record header.
   let freeablePageCount: Int
-  /// The maximum number of adjacent records that one transaction examines for a purge.
-  let purgedRunCount: Int
-  /// The maximum number of scattered records that one transaction examines for a purge.
-  let scatteredPurgeCount: Int
+  /// The maximum number of adjacent records that one transaction examines for a removal.
+  let removedRunCount: Int
+  /// The maximum number of scattered records that one transaction examines for a removal.
+  let scatteredRemovalCount: Int
   /// The maximum number of records that fit into the index.
   let entryCount: Int
   /// Above this number of records, a lower capacity is being applied.
@@ -93,8 +93,8 @@ struct PageBudget: Sendable, Equatable {
     // usually is one.
     freeablePageCount = min(max(reserve / 4, isLargeChunk ? 2048 : 0, PersistentCounters().freeablePageCount), 8192)
     // Larger steps write the same branch pages and the free list less often.
-    purgedRunCount = isFileOversized ? 4 * evictionRecordCount : min(max(4 * recordCount, 32), 16_384)
-    scatteredPurgeCount = isFileOversized ? evictionRecordCount : min(max(recordCount, 32), 4096)
+    removedRunCount = isFileOversized ? 4 * evictionRecordCount : min(max(4 * recordCount, 32), 16_384)
+    scatteredRemovalCount = isFileOversized ? evictionRecordCount : min(max(recordCount, 32), 4096)
     entryCount = IndexFile.maximumRecordCount(
       byteCount: StorageFormat.indexByteCount(capacityByteCount: capacityByteCount))
     shrinkingEntryCount = entryCount + entryCount / 16

@@ -15,7 +15,7 @@ extension Writer {
       if bodyID != 0 { database.orphanedBodies.note(bodyID) }
       // Delete the chunks now, because the next attempt needs these pages.
       do throws(LMDBError) {
-        while try purger.deleteOrphanedChunks() {}
+        while try orphanDeleter.deleteOrphanedChunks() {}
       } catch {
         // The disk is full or failing; the eviction thread retries.
       }

@@ -5,8 +5,8 @@ import LMDB
 ///
 /// The writer thread runs it. In a store without threads, ``ResponseStore/writePending()`` and calls that wait for the
 /// writer run it.
-/// Owns no state: the queue and the pending writes have locks of their own. Calls ``Evictor``, ``Purger``,
-/// ``DiskSpace``, ``HolePuncher`` and ``StructureChecker``.
+/// Owns no state: the queue and the pending writes have locks of their own. Calls ``Evictor``,
+/// ``OrphanedChunkDeleter``, ``DiskSpace``, ``HolePuncher`` and ``StructureChecker``.
 final class Writer: Sendable {
   let context: StoreContext
   let database: RecordDatabase
@@ -14,14 +14,13 @@ final class Writer: Sendable {
   let pendingWrites: PendingWrites
   let space: DiskSpace
   let evictor: Evictor
-  let purger: Purger
+  let orphanDeleter: OrphanedChunkDeleter
   private let puncher: HolePuncher
   private let checker: StructureChecker
 
   init(
     _ context: StoreContext, queue: Monitor<WriteQueue>, pendingWrites: PendingWrites, space: DiskSpace,
-    evictor: Evictor,
-    purger: Purger, puncher: HolePuncher, checker: StructureChecker
+    evictor: Evictor, orphanDeleter: OrphanedChunkDeleter, puncher: HolePuncher, checker: StructureChecker
   ) {
     self.context = context
     database = context.database
@@ -29,7 +28,7 @@ final class Writer: Sendable {
     self.pendingWrites = pendingWrites
     self.space = space
     self.evictor = evictor
-    self.purger = purger
+    self.orphanDeleter = orphanDeleter
     self.puncher = puncher
     self.checker = checker
   }
@@ -205,7 +204,7 @@ final class Writer: Sendable {
           .failedWrite, "Removals could not be applied to the database and remain in the removal log: \(error)")
       }
       if result.freedPageCount >= max(16, result.pageCountBefore / 4) {
-        puncher.notePurge()
+        puncher.noteRemoval()
       }
     }
     context.failIfDirectoryMoved()

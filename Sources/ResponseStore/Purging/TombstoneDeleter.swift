@@ -1,10 +1,10 @@
 import LMDB
 
-/// Deletes the records that hard tombstones hide, and chunks without a record header, in bounded steps.
+/// Deletes the records that hard tombstones hide, in bounded steps, and then the tombstones.
 ///
 /// Owns the positions of the deletions. The eviction thread runs the steps; the writer thread runs them, too, when it
 /// needs free pages. Calls ``DiskSpace`` and ``HolePuncher``.
-final class Purger: Sendable {
+final class TombstoneDeleter: Sendable {
   private let context: StoreContext
   private let database: RecordDatabase
   private let space: DiskSpace
@@ -14,15 +14,15 @@ final class Purger: Sendable {
   private struct State {
     /// The position of the deletion for each tombstone; the key is its row in `meta`.
     var positions: [[UInt8]: ScanPosition] = [:]
-    /// The purges by host that are in progress.
-    var hostPurges: HostPurges?
+    /// The tombstones by host, prefix or group that are being worked on.
+    var hostWork: HostWork?
     /// When the next pass over the index may begin.
     var nextHostPass = MonotonicTime.now
   }
 
-  /// Purges by host, prefix or group that share one pass over the index.
-  private struct HostPurges {
-    var purges: [Tombstone]
+  /// Tombstones by host, prefix or group that share one pass over the index.
+  private struct HostWork {
+    var tombstones: [Tombstone]
     var pass: HostPass
   }
 
@@ -52,7 +52,7 @@ final class Purger: Sendable {
       try retrying { (isCautious) throws(LMDBError) in try deleteSome(behind: single, isCautious: isCautious) }
       return true
     }
-    guard isComplete, let work = hostPurges(among: tombstones) else { return false }
+    guard isComplete, let work = hostWork(among: tombstones) else { return false }
     try retrying { (isCautious) throws(LMDBError) in try deleteSome(of: work, isCautious: isCautious) }
     return true
   }
@@ -72,42 +72,42 @@ final class Purger: Sendable {
 
   // MARK: By date, by key, and everything
 
-  private func deleteSome(behind purge: Tombstone, isCautious: Bool) throws(LMDBError) {
-    let position = state.withLock { $0.positions[purge.metaKey] } ?? .start
+  private func deleteSome(behind tombstone: Tombstone, isCautious: Bool) throws(LMDBError) {
+    let position = state.withLock { $0.positions[tombstone.metaKey] } ?? .start
     let budget = space.budget
-    let limit = min(budget.purgedRunCount, maximumChangeCount)
+    let limit = min(budget.removedRunCount, maximumChangeCount)
     var walk: CoveredRecords?
-    if case .key = purge.scope {} else { walk = try findCovered([purge], limit: limit, from: position) }
+    if case .key = tombstone.scope {} else { walk = try findCovered([tombstone], limit: limit, from: position) }
     let (removed, end) = try space.commit { (transaction) throws(LMDBError) -> (Int, ScanPosition?) in
-      // Another process may have finished the purge, or the index may have been lost in between.
-      guard try database.meta.contains(purge.metaKey, in: transaction) else { return (0, nil) }
-      guard database.isIndexComplete || purge.scope == .everything else { return (0, position) }
+      // Another process may have finished the deletion, or the index may have been lost in between.
+      guard try database.meta.contains(tombstone.metaKey, in: transaction) else { return (0, nil) }
+      guard database.isIndexComplete || tombstone.scope == .everything else { return (0, position) }
       var counters = try database.counters(in: transaction)
       if !isCautious { counters.freeablePageCount = budget.freeablePageCount }
       let found: CoveredRecords
       if let walk {
         found = walk
       } else {
-        found = try findCovered([purge], limit: limit, from: position, in: transaction)
+        found = try findCovered([tombstone], limit: limit, from: position, in: transaction)
       }
       // After a cautious start the freed pages need not be contiguous.
       let (removed, next) = try remove(found, counters: &counters, isInRun: !isCautious, in: transaction)
       let end = next == nil ? found.end : position
       if end == nil {
-        _ = try database.meta.remove(purge.metaKey, in: transaction)
-        counters.lastPurgeChange = transaction.id
+        _ = try database.meta.remove(tombstone.metaKey, in: transaction)
+        counters.lastTombstoneChange = transaction.id
       }
       try database.setCounters(counters, in: transaction)
       return (removed, end)
     }
     context.counts.countRemovals(removed, .requested)
-    state.withLock { $0.positions[purge.metaKey] = end }
-    if end == nil { puncher.notePurge() }
+    state.withLock { $0.positions[tombstone.metaKey] = end }
+    if end == nil { puncher.noteRemoval() }
   }
 
-  /// Records that purges cover.
+  /// Records that tombstones hide.
   private struct CoveredRecords {
-    var purges: [Tombstone]
+    var tombstones: [Tombstone]
     var records: [RemovableRecord] = []
     var damaged: [UInt64] = []
     /// The position to continue from; nil at the end.
@@ -115,24 +115,24 @@ final class Purger: Sendable {
   }
 
   /// Finds covered records without the write lock, because reading takes longer than deleting.
-  private func findCovered(_ purges: [Tombstone], limit: Int, from position: ScanPosition) throws(LMDBError)
+  private func findCovered(_ tombstones: [Tombstone], limit: Int, from position: ScanPosition) throws(LMDBError)
     -> CoveredRecords
   {
     try database.environment.read { (transaction) throws(LMDBError) in
-      try findCovered(purges, limit: limit, from: position, in: transaction)
+      try findCovered(tombstones, limit: limit, from: position, in: transaction)
     }
   }
 
   private func findCovered(
-    _ purges: [Tombstone], limit: Int, from position: ScanPosition,
+    _ tombstones: [Tombstone], limit: Int, from position: ScanPosition,
     in transaction: borrowing some Transaction & ~Copyable
   ) throws(LMDBError) -> CoveredRecords {
-    var walk = CoveredRecords(purges: purges)
-    guard let purge = purges.first,
-      let candidates = try database.findCoveredRows(purge, limit: limit, from: position, in: transaction)
+    var walk = CoveredRecords(tombstones: tombstones)
+    guard let tombstone = tombstones.first,
+      let candidates = try database.findCoveredRows(tombstone, limit: limit, from: position, in: transaction)
     else { return walk }
     let found = try database.removableRecords(candidates.rows, in: transaction) { (rowID, head) in
-      purges.hide(rowID: rowID, head) ? .forget : nil
+      tombstones.hide(rowID: rowID, head) ? .forget : nil
     }
     (walk.records, walk.damaged, walk.end) = (found.records, found.damaged, candidates.end)
     return walk
@@ -163,7 +163,7 @@ final class Purger: Sendable {
     }
     guard !others.isEmpty else { return (removed, nil) }
     let step = try database.removeRecords(
-      others.sorted(), coveredBy: walk.purges, counters: &counters, in: transaction)
+      others.sorted(), coveredBy: walk.tombstones, counters: &counters, in: transaction)
     return (removed + step.removed, step.next)
   }
 
@@ -172,36 +172,36 @@ final class Purger: Sendable {
 
   // MARK: By host, prefix and group
 
-  /// Returns the purges in progress, or those of a new pass over the index; nil if the next pass is not due.
-  private func hostPurges(among tombstones: [Tombstone]) -> HostPurges? {
-    let known = state.withLock { $0.hostPurges }
-    if let known, !known.pass.isExhausted, tombstones.contains(where: { $0 == known.purges.first }) { return known }
+  /// Returns the work in progress, or that of a new pass over the index; nil if the next pass is not due.
+  private func hostWork(among tombstones: [Tombstone]) -> HostWork? {
+    let known = state.withLock { $0.hostWork }
+    if let known, !known.pass.isExhausted, tombstones.contains(where: { $0 == known.tombstones.first }) { return known }
     let start = MonotonicTime.now
     // Passes take at most a quarter of the time.
     guard !context.options.runsInBackground || start >= state.withLock({ $0.nextHostPass }) else { return nil }
     database.index.followReplacement()
-    var work: HostPurges?
+    var work: HostWork?
     if let known, known.pass.isExhausted {
-      work = known.pass.next(over: database.index).map { HostPurges(purges: known.purges, pass: $0) }
+      work = known.pass.next(over: database.index).map { HostWork(tombstones: known.tombstones, pass: $0) }
     } else {
-      let purges = Array(tombstones.filter { $0.scope.needsHostPass }.prefix(1024))
-      let tags = purges.map { $0.scope.hostPrefix.flatMap { database.hostTag(ofPrefix: $0) } }
+      let tombstones = Array(tombstones.filter { $0.scope.needsHostPass }.prefix(1024))
+      let tags = tombstones.map { $0.scope.hostPrefix.flatMap { database.hostTag(ofPrefix: $0) } }
       let hostTags = tags.contains(nil) ? nil : Set(tags.compactMap(\.self))
-      work = HostPass(over: database.index, hostTags: hostTags).map { HostPurges(purges: purges, pass: $0) }
+      work = HostPass(over: database.index, hostTags: hostTags).map { HostWork(tombstones: tombstones, pass: $0) }
     }
     let elapsed = start.duration(to: .now)
     state.withLock { state in
-      state.hostPurges = work
+      state.hostWork = work
       state.nextHostPass = .now + elapsed * 3
     }
     return work
   }
 
-  private func deleteSome(of work: HostPurges, isCautious: Bool) throws(LMDBError) {
+  private func deleteSome(of work: HostWork, isCautious: Bool) throws(LMDBError) {
     let budget = space.budget
-    let limit = min(budget.scatteredPurgeCount, maximumChangeCount)
-    let walk = try findCovered(work.purges, limit: limit, from: .found(work.pass))
-    let (removed, rest) = try space.commit { (transaction) throws(LMDBError) -> (Int, HostPurges?) in
+    let limit = min(budget.scatteredRemovalCount, maximumChangeCount)
+    let walk = try findCovered(work.tombstones, limit: limit, from: .found(work.pass))
+    let (removed, rest) = try space.commit { (transaction) throws(LMDBError) -> (Int, HostWork?) in
       guard database.isIndexComplete else { return (0, nil) }
       var work = work
       var counters = try database.counters(in: transaction)
@@ -209,61 +209,14 @@ final class Purger: Sendable {
       let (removed, next) = try remove(walk, counters: &counters, isInRun: false, in: transaction)
       if let next { work.pass.advance(to: next) } else { work.pass.advance(by: limit) }
       if work.pass.isDone {
-        for purge in work.purges { try database.meta.remove(purge.metaKey, in: transaction) }
-        counters.lastPurgeChange = transaction.id
+        for tombstone in work.tombstones { try database.meta.remove(tombstone.metaKey, in: transaction) }
+        counters.lastTombstoneChange = transaction.id
       }
       try database.setCounters(counters, in: transaction)
       return (removed, work.pass.isDone ? nil : work)
     }
     context.counts.countRemovals(removed, .requested)
-    state.withLock { $0.hostPurges = rest }
-    if rest == nil { puncher.notePurge() }
-  }
-
-  // MARK: Orphaned chunks
-
-  /// Records the unfinished bodies that no process writes as orphaned.
-  ///
-  /// - Parameter isAlone: Whether no other process has the directory open.
-  func noteUnfinishedBodies(isAlone: Bool) throws(LMDBError) {
-    let unfinished = try database.environment.read { (transaction) throws(LMDBError) in
-      try unfinishedBodies(in: transaction)
-    }
-    for body in unfinished where isAlone || body.isAbandoned { database.orphanedBodies.note(body.bodyID) }
-  }
-
-  /// Deletes some chunks of an orphaned body. Returns false if there is none.
-  func deleteOrphanedChunks() throws(LMDBError) -> Bool {
-    guard let bodyID = database.orphanedBodies.first else { return false }
-    let isDone = try space.commit { (transaction) throws(LMDBError) -> Bool in
-      // Without this row, the record header was committed after all.
-      guard try database.meta.contains(MetaKey.partial(bodyID), in: transaction) else { return true }
-      let pageCount = try database.counters(in: transaction).freeablePageCount
-      guard try database.removeChunks(of: bodyID, pageCount: pageCount, in: transaction) else { return false }
-      return try database.meta.remove(MetaKey.partial(bodyID), in: transaction)
-    }
-    if isDone { database.orphanedBodies.forget(bodyID) }
-    return true
-  }
-
-  func unfinishedBodies(
-    in transaction: borrowing some Transaction & ~Copyable
-  ) throws(LMDBError) -> [UnfinishedBody] {
-    var bodies: [UnfinishedBody] = []
-    try database.meta.withCursor(in: transaction) { (cursor) throws(LMDBError) in
-      var more = try cursor.seek(atOrAfter: MetaKey.partialPrefix)
-      while more {
-        guard let bodyID = MetaKey.number(in: try cursor.checkedKey(), after: MetaKey.partialPrefix) else { return }
-        let processID = try cursor.withValue { (bytes) throws(LMDBError) in
-          bytes.withUnsafeBytes { bytes -> UInt64 in
-            var reader = ByteReader(bytes)
-            return reader.read(UInt64.self) ?? 0
-          }
-        }
-        bodies.append(UnfinishedBody(bodyID: bodyID, processID: Int32(truncatingIfNeeded: processID)))
-        more = try cursor.next()
-      }
-    }
-    return bodies
+    state.withLock { $0.hostWork = rest }
+    if rest == nil { puncher.noteRemoval() }
   }
 }

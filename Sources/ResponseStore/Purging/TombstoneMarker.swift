@@ -4,7 +4,7 @@ import LMDB
 ///
 /// Owns the positions. The eviction thread runs the steps. Lookups treat an unmarked record as a marked one, so this
 /// only ends their comparisons with the tombstones. Calls ``DiskSpace``.
-final class SoftPurger: Sendable {
+final class TombstoneMarker: Sendable {
   private let context: StoreContext
   private let database: RecordDatabase
   private let space: DiskSpace
@@ -63,30 +63,30 @@ final class SoftPurger: Sendable {
   /// A step copies the pages of records without freeing any. So it changes half as many as a step that deletes records.
   private func mark(_ work: Work, isCautious: Bool) throws(LMDBError) -> Work? {
     let budget = space.budget
-    let purge = work.tombstones[0]
+    let tombstone = work.tombstones[0]
     // Read before the write lock is taken, since reading takes longer than marking.
     let found = try database.environment.read {
       (transaction) throws(LMDBError) -> (rows: [UInt64], end: ScanPosition?) in
       let candidates = try database.findCoveredRows(
-        purge, limit: budget.scatteredPurgeCount, from: work.position, in: transaction)
+        tombstone, limit: budget.scatteredRemovalCount, from: work.position, in: transaction)
       let rows = try database.unmarkedRows(among: candidates?.rows ?? [], coveredBy: work.tombstones, in: transaction)
       return (rows, candidates?.end)
     }
     return try space.commit { (transaction) throws(LMDBError) -> Work? in
-      // Another process may have finished the purge, or the index may have been lost since.
-      guard try database.meta.contains(purge.metaKey, in: transaction) else { return nil }
-      guard database.isIndexComplete || purge.scope == .everything else { return nil }
+      // Another process may have finished the marking, or the index may have been lost since.
+      guard try database.meta.contains(tombstone.metaKey, in: transaction) else { return nil }
+      guard database.isIndexComplete || tombstone.scope == .everything else { return nil }
       var counters = try database.counters(in: transaction)
       if !isCautious { counters.freeablePageCount = budget.freeablePageCount / 2 }
       var rows = found.rows
-      if case .key = purge.scope {
+      if case .key = tombstone.scope {
         // Only here does the index surely have the rows of the last commit.
-        rows = try database.findCoveredRows(purge, limit: .max, from: .start, in: transaction)?.rows ?? []
+        rows = try database.findCoveredRows(tombstone, limit: .max, from: .start, in: transaction)?.rows ?? []
       }
       // The writer waits meanwhile; callers of `store(_:)` do not.
       let deadline = MonotonicTime.now + .milliseconds(16)
       let next = try database.markStale(
-        rows, coveredBy: work.tombstones, until: deadline, counters: &counters, isInRun: !purge.scope.needsHostPass,
+        rows, coveredBy: work.tombstones, until: deadline, counters: &counters, isInRun: !tombstone.scope.needsHostPass,
         in: transaction)
       var rest = work
       // The next step finds the rows that are left from the same position.
@@ -94,7 +94,7 @@ final class SoftPurger: Sendable {
       let isDone = next == nil && found.end == nil
       if isDone {
         for tombstone in work.tombstones { try database.meta.remove(tombstone.metaKey, in: transaction) }
-        counters.lastPurgeChange = transaction.id
+        counters.lastTombstoneChange = transaction.id
       }
       try database.setCounters(counters, in: transaction)
       return isDone ? nil : rest
@@ -111,13 +111,13 @@ final class SoftPurger: Sendable {
       database.index.followReplacement()
       work = pass.next(over: database.index).map { Work(tombstones: known.tombstones, position: .found($0)) }
     } else {
-      // Frequent purges get a quarter of the time at most.
+      // Passes take at most a quarter of the time.
       guard !context.options.runsInBackground || start >= state.withLock({ $0.nextHostPass }) else { return nil }
       database.index.followReplacement()
-      let purges = Array(tombstones.filter { $0.scope.needsHostPass }.prefix(1024))
-      let tags = purges.map { $0.scope.hostPrefix.flatMap { database.hostTag(ofPrefix: $0) } }
+      let tombstones = Array(tombstones.filter { $0.scope.needsHostPass }.prefix(1024))
+      let tags = tombstones.map { $0.scope.hostPrefix.flatMap { database.hostTag(ofPrefix: $0) } }
       work = HostPass(over: database.index, hostTags: tags.contains(nil) ? nil : Set(tags.compactMap(\.self))).map {
-        Work(tombstones: purges, position: .found($0))
+        Work(tombstones: tombstones, position: .found($0))
       }
     }
     let elapsed = start.duration(to: .now)
