@@ -169,15 +169,3 @@ extension String {
     hasPrefix("[") && hasSuffix("]") ? dropFirst().dropLast() : self[...]
   }
 }
-
-extension UInt8 {
-  /// Whether the byte is a `tchar` (RFC 9110 section 5.6.2).
-  fileprivate var isTokenByte: Bool {
-    switch self {
-    case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
-      UInt8(ascii: "0")...UInt8(ascii: "9"):
-      true
-    default: "!#$%&'*+-.^_`|~".utf8.contains(self)
-    }
-  }
-}

@@ -80,12 +80,12 @@ private func reply(
   guard ["GET", "HEAD"].contains(request.method) else { return Reply(405, [("Allow", "GET, HEAD")]) }
   guard let path = relativePath(request.path), let absolute = resolved(root + "/" + path),
     absolute.hasPrefix(root == "/" ? root : root + "/"), let content = FileContent(path: absolute)
-  else { return Reply(404, [("Date", HTTPDate.text(now))], "no such file\n") }
+  else { return Reply(404, [("Date", DateField.text(now))], "no such file\n") }
   let entityTag = content.entityTag
   var fields = [
-    ("Date", HTTPDate.text(now)),
+    ("Date", DateField.text(now)),
     ("ETag", entityTag),
-    ("Last-Modified", HTTPDate.text(content.modified)),
+    ("Last-Modified", DateField.text(content.modified)),
     ("Cache-Control", "max-age=\(maximumAge(path))"),
   ]
   if isUnchanged(request, entityTag, content.modified) { return Reply(304, fields) }
@@ -99,7 +99,7 @@ private func isUnchanged(_ request: RecordedRequest, _ entityTag: String, _ modi
     let tags = known.split(separator: ",").map { trimmed($0) }
     return tags.contains { $0 == "*" || $0 == entityTag || $0 == "W/" + entityTag }
   }
-  guard let known = request["If-Modified-Since"], let date = HTTPDate.seconds(known) else { return false }
+  guard let known = request["If-Modified-Since"], let date = DateField.seconds(known) else { return false }
   return modified <= date
 }
 

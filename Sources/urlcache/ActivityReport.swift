@@ -85,10 +85,7 @@ struct ActivityReport {
   /// Formats percentiles like `p50 1.2 µs, p90 3 µs, p99 15 µs`; nil if the histogram is empty.
   static func percentiles(_ histogram: LatencyHistogram) -> String? {
     guard histogram.count > 0 else { return nil }
-    return [50.0, 90, 99].map { "p\(Int($0)) \(duration(histogram.seconds(atPercentile: $0) ?? 0))" }
+    return [50.0, 90, 99].map { "p\(Int($0)) \(Format.latency(seconds: histogram.seconds(atPercentile: $0) ?? 0))" }
       .joined(separator: ", ")
   }
-
-  /// Formats a short duration.
-  static func duration(_ seconds: Double) -> String { Format.latency(Int(seconds * 1e9)) }
 }

@@ -40,6 +40,8 @@ enum Format {
     }
   }
 
+  static func latency(seconds: Double) -> String { latency(Int(seconds * 1e9)) }
+
   /// Formats at least two digits, without a fraction from 10 on.
   private static func digits(_ value: Double) -> String {
     value < 9.95 ? String(format: "%.1f", value) : String(format: "%.0f", value)

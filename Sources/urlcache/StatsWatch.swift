@@ -68,7 +68,7 @@ struct StatsWatch {
 
   private func line(_ rates: Rates) -> String {
     func percentile(_ histogram: LatencyHistogram) -> String {
-      histogram.seconds(atPercentile: 99).map { ActivityReport.duration($0) } ?? "-"
+      histogram.seconds(atPercentile: 99).map { Format.latency(seconds: $0) } ?? "-"
     }
     let cells = [
       String(Format.localTime(Date()).suffix(8)), Self.number(rates.perSecond { $0.requestCount }),

@@ -12,11 +12,11 @@ import Testing
 @Suite("Flow of bodies", .timeLimit(.minutes(1)))
 struct BodyFlowTests {
   /// The maximum number of unread bytes, including the chunk that Foundation delivers while the transfer is paused.
-  static let maximumByteCount = Exchange.unreadByteLimit + (64 << 10)
+  static let maximumByteCount = SessionExchange.unreadByteLimit + (64 << 10)
 
   /// Waits until a transfer is paused, and then loads other responses in the same session, so that time passes.
   func fill(_ transport: URLSessionTransport, _ origin: LoopbackOrigin) async throws {
-    while transport.unreadByteCount < Exchange.unreadByteLimit { await Task.yield() }
+    while transport.unreadByteCount < SessionExchange.unreadByteLimit { await Task.yield() }
     for _ in 0..<50 {
       let response = try await transport.send(request(origin, "/small"))
       #expect(try await response.body.collect(upTo: 100).text == "small")

@@ -44,7 +44,7 @@ final class ChallengeResponder: @unchecked Sendable {
   /// Returns the `Authorization` field for resending the request; nil if the 401 is the response.
   ///
   /// - Throws: `CancellationError` if the delegate cancels or the calling task is cancelled.
-  func answer(_ challenge: Exchange.Challenge, _ login: inout Login) async throws -> String? {
+  func answer(_ challenge: SessionExchange.Challenge, _ login: inout Login) async throws -> String? {
     let proposed = challenge.challenge.proposedCredential.flatMap { $0 == login.last?.credential ? nil : $0 }
     let asked = URLAuthenticationChallenge(
       protectionSpace: challenge.challenge.protectionSpace, proposedCredential: proposed,
@@ -52,7 +52,7 @@ final class ChallengeResponder: @unchecked Sendable {
       error: challenge.challenge.error, sender: Sender())
     login.fail()
     let credential: URLCredential?
-    let reply = try await reply(to: Exchange.Challenge(challenge: asked, task: challenge.task))
+    let reply = try await reply(to: SessionExchange.Challenge(challenge: asked, task: challenge.task))
     switch reply?.disposition ?? .performDefaultHandling {
     case .useCredential: credential = reply?.credential
     case .performDefaultHandling: credential = proposed
@@ -74,7 +74,7 @@ final class ChallengeResponder: @unchecked Sendable {
   }
 
   /// Returns the reply of the session's delegate; nil if there is no delegate.
-  private func reply(to challenge: Exchange.Challenge) async throws -> Reply? {
+  private func reply(to challenge: SessionExchange.Challenge) async throws -> Reply? {
     guard let session, let delegate = session.delegate as? any URLSessionTaskDelegate else { return nil }
     let asked = DelegateCall(session: session, delegate: delegate)
     return try await DelegateReply<Reply>.wait { reply in

@@ -86,8 +86,8 @@ public final class URLSessionTransport: Transport {
   /// - Parameter holdsUnauthorized: Whether a 401 is returned only when it is complete, together with its challenge.
   private func exchange(
     _ request: URLRequest, holdsUnauthorized: Bool
-  ) async throws -> (response: IncomingResponse, challenge: Exchange.Challenge?) {
-    let exchange = Exchange(
+  ) async throws -> (response: IncomingResponse, challenge: SessionExchange.Challenge?) {
+    let exchange = SessionExchange(
       holdsUnauthorized: holdsUnauthorized, timeLimit: request.ownTimeLimit ?? sessionTimeLimit)
     return try await withTaskCancellationHandler {
       try Task.checkCancellation()
@@ -128,21 +128,21 @@ private final class ImmediateQueue: OperationQueue, @unchecked Sendable {
 ///
 /// On Linux, a task's own delegate is not called if the session has none.
 private final class TaskRouter: NSObject, URLSessionDataDelegate {
-  private let exchanges = Mutex<[Int: Exchange]>([:])
+  private let exchanges = Mutex<[Int: SessionExchange]>([:])
 
   var unreadByteCount: Int {
     exchanges.withLock { Array($0.values) }.reduce(0) { $0 + $1.unreadByteCount }
   }
 
-  func connect(_ exchange: Exchange, to task: URLSessionTask) {
+  func connect(_ exchange: SessionExchange, to task: URLSessionTask) {
     exchanges.withLock { $0[task.taskIdentifier] = exchange }
   }
 
-  private func exchange(_ task: URLSessionTask) -> Exchange? {
+  private func exchange(_ task: URLSessionTask) -> SessionExchange? {
     exchanges.withLock { $0[task.taskIdentifier] }
   }
 
-  private func takeExchange(_ task: URLSessionTask) -> Exchange? {
+  private func takeExchange(_ task: URLSessionTask) -> SessionExchange? {
     exchanges.withLock { $0.removeValue(forKey: task.taskIdentifier) }
   }
 

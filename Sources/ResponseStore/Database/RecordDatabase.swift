@@ -13,7 +13,7 @@ final class RecordDatabase: @unchecked Sendable {
   /// Body ID and chunk number → bytes of the body.
   let bodies: Table<ChunkKeyCodec, BytesCodec>
   /// Time of storing and row ID → ``IndexEntry/tagWord``; the source for rebuilding the index.
-  let dates: Table<DateKeyCodec, LittleEndianUInt64>
+  let dates: Table<DateKeyCodec, LittleEndianUInt64Codec>
   /// The time after which a response without validator is useless, and its row ID → nothing.
   let expiries: Table<DateKeyCodec, EmptyCodec>
   /// See ``MetaKey``.
@@ -47,7 +47,7 @@ final class RecordDatabase: @unchecked Sendable {
 
   private init(
     environment: Environment, heads: RecordLogs, bodies: Table<ChunkKeyCodec, BytesCodec>,
-    dates: Table<DateKeyCodec, LittleEndianUInt64>, expiries: Table<DateKeyCodec, EmptyCodec>,
+    dates: Table<DateKeyCodec, LittleEndianUInt64Codec>, expiries: Table<DateKeyCodec, EmptyCodec>,
     meta: Table<BytesCodec, BytesCodec>, index: IndexFile, format: FormatRecord
   ) {
     self.environment = environment
@@ -119,7 +119,7 @@ final class RecordDatabase: @unchecked Sendable {
     }
     guard let heads,
       let bodies = try table(StorageFormat.bodiesTable, ChunkKeyCodec.self, BytesCodec.self),
-      let dates = try table(StorageFormat.datesTable, DateKeyCodec.self, LittleEndianUInt64.self),
+      let dates = try table(StorageFormat.datesTable, DateKeyCodec.self, LittleEndianUInt64Codec.self),
       let expiries = try table(StorageFormat.expiriesTable, DateKeyCodec.self, EmptyCodec.self)
     else { return .foreign }
     let file = RecordDatabase(

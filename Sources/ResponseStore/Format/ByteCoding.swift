@@ -1,3 +1,5 @@
+import LMDB
+
 /// Appends little-endian integers and counted strings.
 struct ByteWriter {
   var bytes: [UInt8] = []
@@ -52,4 +54,18 @@ struct ByteReader {
     guard let count = read(UInt32.self), let text = readBytes(Int(count)) else { return nil }
     return String(decoding: text, as: UTF8.self)
   }
+}
+
+/// Calls `body` with the bytes of an array; `withUnsafeBytes` for a closure that throws `LMDBError`.
+func withBytes<R>(
+  of array: [UInt8], _ body: (UnsafeRawBufferPointer) throws(LMDBError) -> R
+) throws(LMDBError) -> R {
+  try array.withUnsafeBufferPointer { (bytes) throws(LMDBError) in try body(UnsafeRawBufferPointer(bytes)) }
+}
+
+/// Calls `body` with the bytes of a value; `withUnsafeBytes(of:)` for a closure that throws `LMDBError`.
+func withRawBytes<T, R>(
+  of value: T, _ body: (UnsafeRawBufferPointer) throws(LMDBError) -> R
+) throws(LMDBError) -> R {
+  try withUnsafeBytes(of: value) { (bytes) throws(LMDBError) in try body(bytes) }
 }

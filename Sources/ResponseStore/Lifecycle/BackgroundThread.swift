@@ -1,6 +1,8 @@
 import Glibc
 
-/// A thread that can be joined. A write transaction belongs to a thread, so tasks and dispatch queues will not do.
+/// A thread that can be joined.
+///
+/// LMDB binds a write transaction to a thread, so tasks and dispatch queues are unsuitable.
 ///
 /// `@unchecked Sendable`: `thread` is written before the initializer returns, and only read afterwards.
 package final class BackgroundThread: @unchecked Sendable {
@@ -12,7 +14,9 @@ package final class BackgroundThread: @unchecked Sendable {
     init(body: @escaping @Sendable () -> Void) { self.body = body }
   }
 
-  /// Starts a thread; nil if the system cannot. Signals are left to the program's own threads.
+  /// Starts a thread; nil if the system cannot create one.
+  ///
+  /// The thread blocks signals, so that the program's own threads receive them.
   package init?(body: @escaping @Sendable () -> Void) {
     let hasEnded = Monitor(false)
     self.hasEnded = hasEnded
@@ -24,7 +28,7 @@ package final class BackgroundThread: @unchecked Sendable {
     var all = sigset_t()
     var before = sigset_t()
     sigfillset(&all)
-    // A crash belongs to the thread that crashed.
+    // The kernel sends these to the thread that caused them.
     for signal in [SIGSEGV, SIGBUS, SIGILL, SIGTRAP, SIGFPE, SIGABRT] { sigdelset(&all, signal) }
     pthread_sigmask(SIG_BLOCK, &all, &before)
     defer { pthread_sigmask(SIG_SETMASK, &before, nil) }
@@ -41,8 +45,11 @@ package final class BackgroundThread: @unchecked Sendable {
     }
   }
 
-  /// Waits until the thread has ended, as `waiting` does it; false if that gave up. From the thread itself, and then,
-  /// it lets the thread end by itself.
+  /// Waits until the thread has ended. Returns false if `waiting` timed out; the thread then ends on its own.
+  ///
+  /// Does not wait when the thread itself calls it.
+  ///
+  /// - Parameter waiting: Waits until the state is true. Returns whether it became true.
   package func join(waiting: (Monitor<Bool>) -> Bool) -> Bool {
     if pthread_equal(thread, pthread_self()) != 0 {
       pthread_detach(thread)

@@ -2,9 +2,10 @@ import Glibc
 
 /// A value under a lock that threads can wait on: a POSIX mutex with a condition variable on the monotonic clock.
 ///
-/// `Mutex` has no condition, and a dispatch semaphore cannot guard a value; the writer and the eviction thread need
-/// both. The places that need no condition use it, too: the thread sanitizer knows POSIX locks, and not `Mutex`.
-/// `@unchecked Sendable`: `state` is touched only between lock and unlock.
+/// The writer and the eviction thread need both. `Mutex` has no condition, and a dispatch semaphore guards no value.
+/// Code that needs only a lock uses this type, too, because the thread sanitizer does not know `Mutex`.
+///
+/// `@unchecked Sendable`: `state` is accessed only with the lock.
 package final class Monitor<State>: @unchecked Sendable {
   private let mutex: UnsafeMutablePointer<pthread_mutex_t>
   private let condition: UnsafeMutablePointer<pthread_cond_t>
@@ -29,26 +30,28 @@ package final class Monitor<State>: @unchecked Sendable {
     mutex.deallocate()
   }
 
-  /// Runs `body` alone with the state.
+  /// Calls `body` with the state and the lock.
   package func withLock<R>(_ body: (inout State) -> R) -> R {
     pthread_mutex_lock(mutex)
     defer { pthread_mutex_unlock(mutex) }
     return body(&state)
   }
 
-  /// Runs `body` alone with the state, then wakes all that wait.
+  /// Calls `body` with the state and the lock, then wakes all waiting threads.
   package func update<R>(_ body: (inout State) -> R) -> R {
-    // Without the lock: who is woken asks for it at once.
+    // After unlocking, because a woken thread takes the lock at once.
     defer { wakeAll() }
     return withLock(body)
   }
 
-  /// Wakes all that wait, to look at what was changed with the lock before.
+  /// Wakes all waiting threads. Call this after a change with the lock.
   package func wakeAll() {
     pthread_cond_broadcast(condition)
   }
 
-  /// Waits until `body` answers, asking it again after each ``update(_:)``; nil when `timeout` passed first.
+  /// Waits until `body` returns a value, and returns it; nil after `timeout`.
+  ///
+  /// Calls `body` at first and after each ``update(_:)``, with the lock.
   package func wait<R>(timeout: Duration? = nil, for body: (inout State) -> R?) -> R? {
     pthread_mutex_lock(mutex)
     defer { pthread_mutex_unlock(mutex) }
@@ -63,42 +66,5 @@ package final class Monitor<State>: @unchecked Sendable {
       }
       if let result = body(&state) { return result }
     }
-  }
-}
-
-/// A reading of `CLOCK_MONOTONIC`.
-struct MonotonicTime: Comparable {
-  var nanoseconds: Int64
-
-  /// The time in nanoseconds at the last tick of the kernel, some milliseconds ago. Costs a tenth of ``now``.
-  static var coarseNanoseconds: UInt64 {
-    var time = Glibc.timespec()
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &time)
-    return UInt64(time.tv_sec) * 1_000_000_000 + UInt64(time.tv_nsec)
-  }
-
-  static var now: MonotonicTime {
-    var time = Glibc.timespec()
-    clock_gettime(CLOCK_MONOTONIC, &time)
-    return MonotonicTime(nanoseconds: Int64(time.tv_sec) * 1_000_000_000 + Int64(time.tv_nsec))
-  }
-
-  static func + (time: MonotonicTime, duration: Duration) -> MonotonicTime {
-    // A century is for ever, and keeps the sums within 64 bits.
-    let (seconds, attoseconds) = min(max(duration, .zero), .seconds(3_155_760_000)).components
-    return MonotonicTime(nanoseconds: time.nanoseconds + seconds * 1_000_000_000 + attoseconds / 1_000_000_000)
-  }
-
-  /// Not below zero.
-  func duration(to later: MonotonicTime) -> Duration {
-    .nanoseconds(max(0, later.nanoseconds - nanoseconds))
-  }
-
-  static func < (left: MonotonicTime, right: MonotonicTime) -> Bool {
-    left.nanoseconds < right.nanoseconds
-  }
-
-  var timespec: Glibc.timespec {
-    Glibc.timespec(tv_sec: Int(nanoseconds / 1_000_000_000), tv_nsec: Int(nanoseconds % 1_000_000_000))
   }
 }

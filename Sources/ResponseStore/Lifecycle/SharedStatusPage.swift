@@ -12,6 +12,16 @@ final class SharedStatusPage: @unchecked Sendable {
   private let inode: UInt
   private static let byteCount = Int(getpagesize())
 
+  /// Offsets in the page. Flags are bytes, the others 8-byte words. Each flag has a cache line of its own.
+  private enum Offset {
+    static let failedFlag = 0
+    static let suspectFlag = 128
+    static let processNamespace = 192
+    static let boot = 200
+    static let checkReason = 216
+    static let checker = 224
+  }
+
   /// Maps the beginning of an open file; nil if the disk is full, with the reason in `errno`.
   init?(descriptor: CInt) {
     var status = stat()
@@ -43,8 +53,8 @@ final class SharedStatusPage: @unchecked Sendable {
     return stat(path, &status) == 0 && UInt(status.st_dev) == device && UInt(status.st_ino) == inode
   }
 
-  private var failedFlag: UnsafeMutablePointer<Atomic<UInt8>> {
-    pointer.assumingMemoryBound(to: Atomic<UInt8>.self)
+  private func flag(_ offset: Int) -> UnsafeMutablePointer<Atomic<UInt8>> {
+    (pointer + offset).assumingMemoryBound(to: Atomic<UInt8>.self)
   }
 
   private func word(_ offset: Int) -> UnsafeMutablePointer<Atomic<UInt64>> {
@@ -53,50 +63,46 @@ final class SharedStatusPage: @unchecked Sendable {
 
   /// The inode of the PID namespace of the processes that have the directory open; 0 if unknown.
   var processNamespace: UInt64 {
-    get { word(192).pointee.load(ordering: .relaxed) }
-    set { word(192).pointee.store(newValue, ordering: .relaxed) }
+    get { word(Offset.processNamespace).pointee.load(ordering: .relaxed) }
+    set { word(Offset.processNamespace).pointee.store(newValue, ordering: .relaxed) }
   }
 
   /// The boot of the machine in which the directory was last opened; zeros if unknown.
   var boot: (UInt64, UInt64) {
-    get { (word(200).pointee.load(ordering: .relaxed), word(208).pointee.load(ordering: .relaxed)) }
+    get { (word(Offset.boot).pointee.load(ordering: .relaxed), word(Offset.boot + 8).pointee.load(ordering: .relaxed)) }
     set {
-      word(200).pointee.store(newValue.0, ordering: .relaxed)
-      word(208).pointee.store(newValue.1, ordering: .relaxed)
+      word(Offset.boot).pointee.store(newValue.0, ordering: .relaxed)
+      word(Offset.boot + 8).pointee.store(newValue.1, ordering: .relaxed)
     }
   }
 
   /// The reason for a check of the data's structure that has not finished; 0 if there is none.
   var checkReason: UInt64 {
-    get { word(216).pointee.load(ordering: .relaxed) }
-    set { word(216).pointee.store(newValue, ordering: .relaxed) }
+    get { word(Offset.checkReason).pointee.load(ordering: .relaxed) }
+    set { word(Offset.checkReason).pointee.store(newValue, ordering: .relaxed) }
   }
 
   /// The process that checks the structure, or 0.
-  var checker: UInt64 { word(224).pointee.load(ordering: .relaxed) }
+  var checker: UInt64 { word(Offset.checker).pointee.load(ordering: .relaxed) }
 
   /// Replaces ``checker``. Returns false, and changes nothing, if it is not the expected one.
   func replaceChecker(_ expected: UInt64, with new: UInt64) -> Bool {
-    word(224).pointee.compareExchange(expected: expected, desired: new, ordering: .relaxed).exchanged
-  }
-
-  private var suspectFlag: UnsafeMutablePointer<Atomic<UInt8>> {
-    (pointer + 128).assumingMemoryBound(to: Atomic<UInt8>.self)
+    word(Offset.checker).pointee.compareExchange(expected: expected, desired: new, ordering: .relaxed).exchanged
   }
 
   /// Whether corruption was found in the data.
   var isSuspect: Bool {
-    suspectFlag.pointee.load(ordering: .relaxed) != 0
+    flag(Offset.suspectFlag).pointee.load(ordering: .relaxed) != 0
   }
 
   /// Sets ``isSuspect``. Returns whether it was not set before.
-  func setSuspect() -> Bool { suspectFlag.pointee.exchange(1, ordering: .relaxed) == 0 }
-  func clearSuspect() { suspectFlag.pointee.store(0, ordering: .relaxed) }
+  func setSuspect() -> Bool { flag(Offset.suspectFlag).pointee.exchange(1, ordering: .relaxed) == 0 }
+  func clearSuspect() { flag(Offset.suspectFlag).pointee.store(0, ordering: .relaxed) }
 
   /// Whether the data is marked as failed.
-  var isSet: Bool { failedFlag.pointee.load(ordering: .relaxed) != 0 }
+  var isSet: Bool { flag(Offset.failedFlag).pointee.load(ordering: .relaxed) != 0 }
 
   func set(_ isSet: Bool) {
-    failedFlag.pointee.store(isSet ? 1 : 0, ordering: .sequentiallyConsistent)
+    flag(Offset.failedFlag).pointee.store(isSet ? 1 : 0, ordering: .sequentiallyConsistent)
   }
 }

@@ -1,7 +1,7 @@
 import Glibc
 
-/// Dates in the format that HTTP requires of senders (RFC 9110 section 5.6.7), independent of the locale.
-enum HTTPDate {
+/// The values of date fields, in the format that HTTP requires of senders (RFC 9110 section 5.6.7).
+enum DateField {
   private static let days = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"]
   private static let months = [
     "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",

@@ -10,7 +10,7 @@ import Synchronization
 /// One request and its response: receives the calls of the session delegate and returns a head and chunks.
 ///
 /// The delegate's calls run on the queue of all sessions, so they do little. The reader does the expensive work.
-final class Exchange: Sendable {
+final class SessionExchange: Sendable {
   /// An authentication challenge and the task that received it.
   struct Challenge: @unchecked Sendable {
     // Sendable: a challenge does not change after its creation, and tasks can be used from any thread.
@@ -286,9 +286,9 @@ final class Exchange: Sendable {
 
   /// The reader of a body; cancels the transfer when it is released.
   private final class BodyReader: Sendable {
-    let exchange: Exchange
+    let exchange: SessionExchange
 
-    init(exchange: Exchange) {
+    init(exchange: SessionExchange) {
       self.exchange = exchange
     }
 

@@ -1,0 +1,1 @@
+../../../Sources/ResponseStore/Eviction/EvictionPlan.swift

@@ -1,0 +1,116 @@
+import FoundationEssentials
+public import HTTPCaching
+import ResponseStore
+
+extension ReuseDecision {
+  /// Whether the stored response satisfies the request without the origin.
+  var needsNoOrigin: Bool {
+    switch self {
+    case .serve, .serveStale, .notModified, .partial, .unsatisfiableRange: true
+    case .revalidate, .fetch, .fetchMissingRange, .gatewayTimeout: false
+    }
+  }
+
+  var revalidatesInBackground: Bool {
+    switch self {
+    case .serveStale(_, let inBackground, _), .notModified(_, let inBackground, _), .partial(_, _, let inBackground, _):
+      inBackground
+    default: false
+    }
+  }
+}
+
+extension CachingClient {
+  func decide(_ request: ClientRequest, _ stored: some StoredResponseMetadata, now: Date) -> ReuseDecision {
+    Reuse.decide(request: request.head, stored: stored, policy: request.policy, now: now, options: options)
+  }
+
+  func decideMiss(_ request: ClientRequest) -> MissDecision {
+    Reuse.decideMiss(request: request.head, policy: request.policy, options: options)
+  }
+
+  /// Looks a request up and decides. Makes one lookup in the storage.
+  @inlinable  // For specialization: through protocol witnesses a hit is several times slower.
+  package func evaluate(_ request: ClientRequest) -> LookupResult<Storage.Entry> {
+    guard request.isAnswerableFromStore else { return resultWithoutLookup(request) }
+    let endedFetchCount = endedFetchCount
+    guard let entry = storage.lookup(request) else { return resultOfMiss(request, endedFetchCount) }
+    let now = clock()
+    let decision = Reuse.decide(
+      request: request.head, stored: entry, policy: request.policy, now: now, options: options)
+    guard case .serve(let age, let rule) = decision, request.head.method == "GET", options.cacheStatusName == nil else {
+      return result(of: decision, from: entry, request, endedFetchCount, now: now)
+    }
+    return .response(
+      Response(
+        status: entry.status, body: wholeBody(of: entry, for: request), source: .store, age: age, reason: rule,
+        entry: entry, content: .entry(.whole), cacheStatus: nil), revalidating: nil)
+  }
+
+  @inlinable
+  func wholeBody(of entry: Storage.Entry, for request: ClientRequest) -> ResponseBody {
+    request.readsBodyInPieces
+      ? storage.chunks(of: entry, in: 0..<entry.bodyByteCount) : ResponseBody(storage.body(of: entry))
+  }
+
+  /// The number of fetches that have ended.
+  ///
+  /// Read this before a lookup: a fetch that ends later may have stored its result after the lookup.
+  @usableFromInline var endedFetchCount: UInt64 { inFlightFetches.endedCount }
+
+  /// The result for a request that no stored response can satisfy.
+  @usableFromInline
+  func resultWithoutLookup(_ request: ClientRequest) -> LookupResult<Storage.Entry> {
+    if case .gatewayTimeout(let rule) = decideMiss(request) { return .response(unavailable(rule), revalidating: nil) }
+    return .bypass(request.reasonToForward)
+  }
+
+  /// The result of any decision except a whole, fresh response to a GET.
+  @usableFromInline
+  func result(
+    of decision: ReuseDecision, from entry: Storage.Entry, _ request: ClientRequest, _ endedFetchCount: UInt64,
+    now: Date
+  ) -> LookupResult<Storage.Entry> {
+    if let response = response(to: request, by: decision, from: entry, now: now) {
+      return .response(response, revalidating: decision.revalidatesInBackground ? entry : nil)
+    }
+    guard let key = request.fetchKey else { return .bypass(.notHTTP) }
+    let isFresh = entry.freshness.isFresh(at: now)
+    switch decision {
+    case .revalidate(let conditional, let staleOnError, let rule):
+      return .fetch(
+        FetchPlan(
+          request: request, key: key, entry: entry, endedFetchCount: endedFetchCount, conditional: conditional,
+          staleOnError: staleOnError, rule: rule, forward: isFresh ? .request : .stale))
+    case .fetch(let staleOnError, let rule):
+      let forward: CacheStatus.Forward =
+        entry.freshness.flags.contains(.incomplete) ? .partial : isFresh ? .request : .stale
+      return .fetch(
+        FetchPlan(
+          request: request, key: key, entry: entry, endedFetchCount: endedFetchCount, staleOnError: staleOnError,
+          rule: rule, forward: forward))
+    case .fetchMissingRange(let fields, let rule):
+      return .fetch(
+        FetchPlan(
+          request: request, key: key, entry: entry, endedFetchCount: endedFetchCount, conditional: fields,
+          isCompletion: true, rule: rule, forward: .partial))
+    default: return resultOfMiss(request, endedFetchCount)
+    }
+  }
+
+  @usableFromInline
+  func resultOfMiss(_ request: ClientRequest, _ endedFetchCount: UInt64) -> LookupResult<Storage.Entry> {
+    switch decideMiss(request) {
+    case .gatewayTimeout(let rule): return .response(unavailable(rule), revalidating: nil)
+    case .bypass(let rule): return .bypass(rule)
+    case .fetch(let rule):
+      guard let key = request.fetchKey else { return .bypass(.notHTTP) }
+      // Only Cache-Status distinguishes the two kinds of miss, so make the second lookup only for it.
+      let isVaryMiss = options.cacheStatusName != nil && storage.variantCount(of: request) > 0
+      return .fetch(
+        FetchPlan(
+          request: request, key: key, entry: nil, endedFetchCount: endedFetchCount, rule: rule,
+          forward: isVaryMiss ? .varyMiss : .uriMiss))
+    }
+  }
+}

@@ -1,0 +1,67 @@
+import LMDB
+
+/// The key of `bodies`: a body's ID and a chunk's number. Big endian, so that the chunks of a body are in order.
+struct ChunkKey: Hashable, Comparable {
+  var bodyID: UInt64
+  var index: UInt32
+
+  static func < (one: ChunkKey, other: ChunkKey) -> Bool { (one.bodyID, one.index) < (other.bodyID, other.index) }
+}
+
+/// Eight bytes, the least significant first.
+enum LittleEndianUInt64Codec: ValueCodec {
+  static func withEncoded<R>(
+    _ value: UInt64, _ body: (UnsafeRawBufferPointer) throws(LMDBError) -> R
+  ) throws(LMDBError) -> R {
+    try withRawBytes(of: value.littleEndian, body)
+  }
+
+  static func decode(_ bytes: RawSpan) -> UInt64? {
+    guard bytes.byteCount == 8 else { return nil }
+    return UInt64(littleEndian: bytes.unsafeLoadUnaligned(as: UInt64.self))
+  }
+}
+
+/// The key of `dates`: the time of storing and the row ID. Big endian, so that byte order is time order.
+struct DateKey: Hashable, Comparable {
+  /// See ``SortableTimestamp``.
+  var time: UInt64
+  var rowID: UInt64
+
+  static func < (one: DateKey, other: DateKey) -> Bool { (one.time, one.rowID) < (other.time, other.rowID) }
+}
+
+/// Twelve bytes: the body's ID and the chunk's number, both big endian.
+enum ChunkKeyCodec: KeyCodec {
+  static func withEncoded<R>(
+    _ value: ChunkKey, _ body: (UnsafeRawBufferPointer) throws(LMDBError) -> R
+  ) throws(LMDBError) -> R {
+    let bytes: InlineArray<3, UInt32> = [
+      UInt32(truncatingIfNeeded: value.bodyID >> 32).bigEndian, UInt32(truncatingIfNeeded: value.bodyID).bigEndian,
+      value.index.bigEndian,
+    ]
+    return try withRawBytes(of: bytes, body)
+  }
+
+  static func decode(_ bytes: RawSpan) -> ChunkKey? {
+    guard bytes.byteCount == 12 else { return nil }
+    let words = (0..<3).map { UInt32(bigEndian: bytes.unsafeLoadUnaligned(fromByteOffset: $0 * 4, as: UInt32.self)) }
+    return ChunkKey(bodyID: UInt64(words[0]) << 32 | UInt64(words[1]), index: words[2])
+  }
+}
+
+/// Sixteen bytes: sortable timestamp and row ID, both big endian.
+enum DateKeyCodec: KeyCodec {
+  static func withEncoded<R>(
+    _ value: DateKey, _ body: (UnsafeRawBufferPointer) throws(LMDBError) -> R
+  ) throws(LMDBError) -> R {
+    try withRawBytes(of: (value.time.bigEndian, value.rowID.bigEndian), body)
+  }
+
+  static func decode(_ bytes: RawSpan) -> DateKey? {
+    guard bytes.byteCount == 16 else { return nil }
+    return DateKey(
+      time: UInt64(bigEndian: bytes.unsafeLoadUnaligned(fromByteOffset: 0, as: UInt64.self)),
+      rowID: UInt64(bigEndian: bytes.unsafeLoadUnaligned(fromByteOffset: 8, as: UInt64.self)))
+  }
+}
