@@ -286,7 +286,8 @@ struct DamageTests {
         status: 200, fields: HTTPFields([("A", "b"), ("C", "d")]), body: Data("body".utf8),
         freshness: FreshnessInfo(responseTime: Date(), initialAge: 0, lifetime: 1, date: Date()),
         vary: VaryKey(fields: [VaryKey.Field(name: "x", value: nil)])),
-      for: RequestKey(urlString: Self.url)!, attachment: nil, storedAt: Date(), removalSequence: 7, inlineByteCount: 2000, bodyChecksum: 1)
+      for: RequestKey(urlString: Self.url)!, attachment: nil, storedAt: Date(), removalSequence: 7,
+      inlineByteCount: 2000, bodyChecksum: 1)
     for _ in 0..<5000 {
       var bytes = fixtureHead.bytes
       for _ in 0..<Int.random(in: 1...4, using: &random) {
@@ -298,7 +299,8 @@ struct DamageTests {
         _ = (FieldCoding.decodeFields(head.fields), FieldCoding.decodeVary(head.vary), head.freshness, head.status)
         _ = (RequestKey(storedBytes: [UInt8](head.key)).description, [UInt8](head.attachment))
         if head.isBodyInline {
-          #expect(CopiedRecord(head, rowID: 1, snapshot: 0, hasOthers: false).body.elementsEqual(head.inlineBody))
+          #expect(
+            CopiedRecord(head, rowID: 1, removalSequence: 0, hasOthers: false).body.elementsEqual(head.inlineBody))
         }
         if bytes != fixtureHead.bytes { #expect(!head.hasRightChecksum) }
       }

@@ -15,7 +15,7 @@ struct PendingWriteFilterTests {
     let response = CacheableResponse(
       status: 200, fields: HTTPFields(), body: Data([1]),
       freshness: FreshnessInfo(responseTime: now, initialAge: 0, lifetime: 60, date: now), vary: VaryKey(fields: []))
-    return PendingWrite(response, for: try key(number), storedAt: now, snapshot: 0, inlineByteCount: 1000)
+    return PendingWrite(response, for: try key(number), storedAt: now, removalSequence: 0, inlineByteCount: 1000)
   }
 
   @Test("The filter contains a key until it was removed as often as it was added")

@@ -17,7 +17,7 @@ struct PendingWriteTests {
       freshness: FreshnessInfo(responseTime: now, initialAge: 0, lifetime: 60, date: now), vary: VaryKey(fields: []))
     return PendingWrite(
       response, for: try #require(RequestKey(urlString: "http://example.com/")), storedAt: now, purpose: purpose,
-      rowID: rowID, original: original, snapshot: 0, inlineByteCount: 1000)
+      rowID: rowID, original: original, removalSequence: 0, inlineByteCount: 1000)
   }
 
   private func update(

@@ -83,13 +83,13 @@ struct ProcessTests {
       // Still a pending write when the other process removes everything.
       store.store(childResponse("http://a.example/pending"))
       guard let old = store.lookup(RequestKey(urlString: "http://a.example/8")!) else { exit(3) }
-      var snapshot = store.removalToken
+      var token = store.removalToken
       turns.childIsReady()
       turns.waitForParent()
       guard store.lookup(key) == nil else { exit(4) }
       let pending = RequestKey(urlString: "http://a.example/pending")!
       guard store.lookup(pending) == nil else { exit(5) }
-      let effect = store.effectOfRemovals(on: key, storedAt: Date(), groups: { [] }, since: &snapshot)
+      let effect = store.effectOfRemovals(on: key, storedAt: Date(), groups: { [] }, since: &token)
       guard effect == .removed else { exit(6) }
       store.update(old, fields: old.fields, freshness: old.freshness)
       while store.writePending() {}

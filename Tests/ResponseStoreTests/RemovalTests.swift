@@ -102,7 +102,7 @@ struct RemovalTests {
     let fixture = try StoreFixture(capacity: 1 << 20, directory: memory)
     defer { fixture.finish() }
     let key = fixture.key("http://a.example/")
-    var snapshot = fixture.store.removalToken
+    var token = fixture.store.removalToken
     let storedAt = fixture.clock.now
     let other = fixture.key("http://b.example/")
     for _ in 0..<(RemovalIndex.maximumMemory / 2) { fixture.store.remove(other) }
@@ -114,8 +114,8 @@ struct RemovalTests {
     for _ in 0..<RemovalIndex.maximumMemory {
       fixture.store.remove(fixture.key("http://b.example/" + String(repeating: "x", count: 9000)))
     }
-    #expect(effect(since: &snapshot) == .removed)
-    #expect(effect(since: &snapshot) == .none)
+    #expect(effect(since: &token) == .removed)
+    #expect(effect(since: &token) == .none)
     // The removals use little of the capacity.
     fixture.store.store(fixture.response("http://a.example/", body: pseudorandomData(50_000, seed: 1)))
     fixture.drain()
@@ -330,9 +330,9 @@ struct RemovalTests {
     let key = fixture.key("http://a.example/x")
     let storedAt = fixture.clock.now
     func isRemoved(_ removal: () -> Void) -> Bool {
-      var snapshot = store.removalToken
+      var token = store.removalToken
       removal()
-      return store.effectOfRemovals(on: key, storedAt: storedAt, groups: { ["g"] }, since: &snapshot) == .removed
+      return store.effectOfRemovals(on: key, storedAt: storedAt, groups: { ["g"] }, since: &token) == .removed
     }
     #expect(isRemoved { store.remove(key) })
     #expect(!isRemoved { store.remove(fixture.key("http://a.example/y")) })

@@ -42,7 +42,7 @@ struct StoreFailureTests {
     let fixture = try damagedFixture(background: background)
     defer { fixture.finish() }
     let old = fixture.store
-    var snapshot = old.removalToken
+    var token = old.removalToken
     #expect(!old.hasFailed)
     #expect(old.entryCount == 0)
     #expect(old.hasFailed)
@@ -66,7 +66,7 @@ struct StoreFailureTests {
     #expect(reopened.statistics.writes == 2)
     #expect(
       reopened.effectOfRemovals(
-        on: fixture.key(Self.url), storedAt: fixture.clock.now, groups: { [] }, since: &snapshot) == .removed)
+        on: fixture.key(Self.url), storedAt: fixture.clock.now, groups: { [] }, since: &token) == .removed)
     old.close()
     #expect(reopened.lookup(fixture.key(Self.url)) != nil)
     try expectPrivate(fixture.directory)

@@ -50,7 +50,7 @@ struct SupersedingTests {
     func pendingWrite(_ url: String, _ byteCount: Int) -> PendingWrite {
       let response = fixture.response(url, body: Data(repeating: 1, count: byteCount))
       return PendingWrite(
-        response.response, for: response.key, storedAt: fixture.clock.now, snapshot: 0, inlineByteCount: 100)
+        response.response, for: response.key, storedAt: fixture.clock.now, removalSequence: 0, inlineByteCount: 100)
     }
     var queue = WriteQueue()
     let (first, second) = (pendingWrite(Self.url, 1000), pendingWrite("http://b.example/", 2000))

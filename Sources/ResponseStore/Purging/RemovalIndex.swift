@@ -159,7 +159,7 @@ final class RemovalIndex: Sendable {
   /// removed.
   func effect(on write: PendingWrite) -> RemovalEffect {
     if write.isDiscard { return .removed }
-    var number = write.snapshot
+    var number = write.removalSequence
     return effect(after: &number) { write.isCovered(by: $0) }
   }
 }

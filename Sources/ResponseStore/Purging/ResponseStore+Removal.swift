@@ -136,7 +136,7 @@ extension ResponseStore {
   /// a nanosecond.
   public var removalToken: RemovalToken { remover.token }
 
-  /// The effect of the removals of all processes since `snapshot` on a copy. `snapshot` is moved to now.
+  /// The effect of the removals of all processes since `token` on a copy. `token` is moved to now.
   ///
   /// A memory tier calls this before it serves the copy. Costs a nanosecond while nothing is removed, because the
   /// closures are then not called.
@@ -145,21 +145,21 @@ extension ResponseStore {
   ///   reopened the directory. By default the copy then counts as removed at once.
   public func effectOfRemovals(
     on key: @autoclosure () -> RequestKey, storedAt: @autoclosure () -> Date, groups: () -> [String],
-    isOnItsOwn: @autoclosure () -> Bool = false, since snapshot: inout RemovalToken
+    isOnItsOwn: @autoclosure () -> Bool = false, since token: inout RemovalToken
   ) -> RemovalEffect {
-    remover.effectOfRemovals(since: &snapshot, isOnItsOwn: isOnItsOwn) {
+    remover.effectOfRemovals(since: &token, isOnItsOwn: isOnItsOwn) {
       $0.covers(key: key().bytes, storedAt: storedAt(), groups: groups)
     }
   }
 
-  /// The effect that the removals of all processes since `snapshot` may have on a response in flight, of which only the
-  /// key is known. `snapshot` is moved to now.
+  /// The effect that the removals of all processes since `token` may have on a response in flight, of which only the
+  /// key is known. `token` is moved to now.
   ///
   /// - Parameter url: Nil if the URL is unknown; then any removal may cover the response.
   package func possibleEffectOfRemovals(
-    on url: URL?, partition: String, since snapshot: inout RemovalToken
+    on url: URL?, partition: String, since token: inout RemovalToken
   ) -> RemovalEffect {
-    remover.effectOfRemovals(since: &snapshot, isOnItsOwn: { true }) { scope in
+    remover.effectOfRemovals(since: &token, isOnItsOwn: { true }) { scope in
       url.flatMap { RequestKey(url: $0, partition: partition) }.map { scope.mayCover($0) } ?? true
     }
   }

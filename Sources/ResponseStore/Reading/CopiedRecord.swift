@@ -14,7 +14,7 @@ struct CopiedRecord: @unchecked Sendable {
   struct Origin {
     let rowID: UInt64
     /// The last removal before the lookup.
-    let snapshot: UInt64
+    let removalSequence: UInt64
     /// Whether the key has other records.
     let hasOthers: Bool
     /// The bytes of the record in `heads`: the header and an inline body.
@@ -22,9 +22,9 @@ struct CopiedRecord: @unchecked Sendable {
     let bodyOffset: Int
     let bodyByteCount: Int
 
-    init(_ layout: RecordHeaderView, rowID: UInt64, snapshot: UInt64, hasOthers: Bool, bodyByteCount: Int) {
+    init(_ layout: RecordHeaderView, rowID: UInt64, removalSequence: UInt64, hasOthers: Bool, bodyByteCount: Int) {
       self.rowID = rowID
-      self.snapshot = snapshot
+      self.removalSequence = removalSequence
       self.hasOthers = hasOthers
       recordByteCount = layout.raw.count
       self.bodyByteCount = bodyByteCount
@@ -33,15 +33,18 @@ struct CopiedRecord: @unchecked Sendable {
   }
 
   /// Copies a record with an inline body. The memory for another body is left uninitialized.
-  init(_ record: RecordHeaderView, rowID: UInt64, snapshot: UInt64, hasOthers: Bool) {
+  init(_ record: RecordHeaderView, rowID: UInt64, removalSequence: UInt64, hasOthers: Bool) {
     self.init(
       record,
-      Origin(record, rowID: rowID, snapshot: snapshot, hasOthers: hasOthers, bodyByteCount: record.bodyByteCount))
+      Origin(
+        record, rowID: rowID, removalSequence: removalSequence, hasOthers: hasOthers,
+        bodyByteCount: record.bodyByteCount))
   }
 
   /// Copies the header of a record whose body stays in the store.
-  init(headOf record: RecordHeaderView, rowID: UInt64, snapshot: UInt64, hasOthers: Bool) {
-    self.init(record, Origin(record, rowID: rowID, snapshot: snapshot, hasOthers: hasOthers, bodyByteCount: 0))
+  init(headOf record: RecordHeaderView, rowID: UInt64, removalSequence: UInt64, hasOthers: Bool) {
+    self.init(
+      record, Origin(record, rowID: rowID, removalSequence: removalSequence, hasOthers: hasOthers, bodyByteCount: 0))
   }
 
   private init(_ record: RecordHeaderView, _ origin: Origin) {

@@ -185,7 +185,7 @@ final class Reader: Sendable {
     /// Whether a soft removal covers it and has not marked it yet.
     var isSoftPurged: Bool
     /// The last removal before the lookup.
-    var snapshot: UInt64
+    var removalSequence: UInt64
   }
 
   /// Returns the best record of a key that `matches` accepts, if it ranks above the pending writes.
@@ -205,9 +205,9 @@ final class Reader: Sendable {
       }
     }
     // Read this number before the removals, so that every later removal is compared with the copy.
-    let snapshot = removalLog.sequence
+    let removalSequence = removalLog.sequence
     let tombstones = try removals.activeTombstones(in: transaction)
-    var best = Best(rank: pending, snapshot: snapshot)
+    var best = Best(rank: pending, removalSequence: removalSequence)
     guard let index = self.index.use({ $0.unretained }) else {
       try selectWithoutIndex(key, &best, tombstones, in: transaction, where: matches)
       return best.selected
@@ -246,13 +246,13 @@ final class Reader: Sendable {
   /// The result of a lookup so far.
   private struct Best {
     var rank: VariantRank?
-    let snapshot: UInt64
+    let removalSequence: UInt64
     var selected: SelectedRecord?
     var count = 0
 
-    init(rank: VariantRank?, snapshot: UInt64) {
+    init(rank: VariantRank?, removalSequence: UInt64) {
       self.rank = rank
-      self.snapshot = snapshot
+      self.removalSequence = removalSequence
     }
   }
 
@@ -292,7 +292,7 @@ final class Reader: Sendable {
     best.rank = rank
     best.selected = SelectedRecord(
       rowID: rowID, head: head, slot: slot, hasOthers: best.count > 1, isSoftPurged: coverage == .stale,
-      snapshot: best.snapshot)
+      removalSequence: best.removalSequence)
     return true
   }
 
@@ -337,7 +337,8 @@ final class Reader: Sendable {
       last = try chunk(chunks.count - 1, of: bodyID, chunks, in: transaction)
       if last == nil { return nil }
     }
-    let record = CopiedRecord(head, rowID: rowID, snapshot: selected.snapshot, hasOthers: selected.hasOthers)
+    let record = CopiedRecord(
+      head, rowID: rowID, removalSequence: selected.removalSequence, hasOthers: selected.hasOthers)
     for index in 0..<chunks.count {
       let isLast = index == chunks.count - 1
       guard let chunk = isLast ? last : try chunk(index, of: bodyID, chunks, in: transaction) else { return nil }

@@ -86,7 +86,7 @@ extension Reader {
         // Allocate memory only if the body exists.
         guard try chunk(body.chunks.count - 1, of: body.bodyID, body.chunks, in: transaction) != nil else { return nil }
         let record = update.head.layout {
-          CopiedRecord($0, rowID: update.rowID, snapshot: update.snapshot, hasOthers: true)
+          CopiedRecord($0, rowID: update.rowID, removalSequence: update.removalSequence, hasOthers: true)
         }
         for index in 0..<body.chunks.count {
           guard let chunk = try chunk(index, of: body.bodyID, body.chunks, in: transaction) else { return nil }
@@ -232,7 +232,7 @@ final class RecordInPieces: Sendable {
   init(_ selected: Reader.SelectedRecord, in store: ResponseStore) {
     let layout = selected.head
     head = CopiedRecord(
-      headOf: layout, rowID: selected.rowID, snapshot: selected.snapshot, hasOthers: selected.hasOthers)
+      headOf: layout, rowID: selected.rowID, removalSequence: selected.removalSequence, hasOthers: selected.hasOthers)
     body = StoredBody(
       StoredBody.Location(
         byteCount: layout.bodyByteCount, bodyID: layout.bodyID(ofRow: selected.rowID),
@@ -243,7 +243,7 @@ final class RecordInPieces: Sendable {
   /// Creates the record that an update will make of a record whose body is in the store.
   init(_ update: PendingWrite, _ location: StoredBody.Location, in store: ResponseStore) {
     head = update.head.layout {
-      CopiedRecord(headOf: $0, rowID: update.rowID, snapshot: update.snapshot, hasOthers: true)
+      CopiedRecord(headOf: $0, rowID: update.rowID, removalSequence: update.removalSequence, hasOthers: true)
     }
     body = StoredBody(location, in: store)
   }

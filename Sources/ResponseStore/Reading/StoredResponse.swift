@@ -114,11 +114,11 @@ public struct StoredResponse: Sendable, StoredResponseMetadata {
   }
 
   /// The sequence number of the last removal before the response was stored or looked up. Later removals cover it.
-  var snapshot: UInt64 {
+  var removalSequence: UInt64 {
     switch source {
-    case .pending(let write): write.snapshot
-    case .copied(let record): record.origin.snapshot
-    case .inPieces(let record): record.head.origin.snapshot
+    case .pending(let write): write.removalSequence
+    case .copied(let record): record.origin.removalSequence
+    case .inPieces(let record): record.head.origin.removalSequence
     }
   }
 

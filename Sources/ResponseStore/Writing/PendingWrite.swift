@@ -29,7 +29,7 @@ final class PendingWrite: Sendable {
   /// The row of the record; not used if there is an `original`, which has the row.
   private let ownRowID: Atomic<UInt64>
   /// The last removal before the response was stored or, for an update, looked up. Later removals cover the response.
-  let snapshot: UInt64
+  let removalSequence: UInt64
 
   /// The digest of the key, which selects the shard in ``PendingWrites``.
   let digest: UInt64
@@ -57,18 +57,18 @@ final class PendingWrite: Sendable {
   ///   - storedBody: See ``storedBody``. Requires the checksum.
   init(
     _ response: CacheableResponse, for key: RequestKey, attachment: [UInt8]? = nil, storedAt: Date,
-    purpose: Purpose = .insert, rowID: UInt64 = 0, original: PendingWrite? = nil, snapshot: UInt64,
+    purpose: Purpose = .insert, rowID: UInt64 = 0, original: PendingWrite? = nil, removalSequence: UInt64,
     inlineByteCount: Int, bodyChecksum: UInt64? = nil, storedBody: StoredBody.Location? = nil
   ) {
     self.storedAt = storedAt
     self.purpose = purpose
     self.original = original?.record
     ownRowID = Atomic(rowID)
-    self.snapshot = snapshot
+    self.removalSequence = removalSequence
     digest = key.spreadingDigest
     let bodyChecksum = bodyChecksum ?? response.body.withUnsafeBytes { XXHash.digest64($0) }
     head = RecordHeader(
-      response, for: key, attachment: attachment, storedAt: storedAt, removalSequence: snapshot,
+      response, for: key, attachment: attachment, storedAt: storedAt, removalSequence: removalSequence,
       inlineByteCount: inlineByteCount, bodyChecksum: bodyChecksum, storedBodyByteCount: storedBody?.byteCount)
     self.storedBody = storedBody
     bodyApart = head.isBodyInline ? Data() : response.body
@@ -76,10 +76,11 @@ final class PendingWrite: Sendable {
 
   /// Creates a discard, which hides the stored record of a variant until the writer deletes it.
   convenience init(
-    discarding vary: VaryKey, of key: RequestKey, freshness: FreshnessInfo, storedAt: Date, snapshot: UInt64
+    discarding vary: VaryKey, of key: RequestKey, freshness: FreshnessInfo, storedAt: Date, removalSequence: UInt64
   ) {
     let empty = CacheableResponse(status: 0, fields: HTTPFields(), body: Data(), freshness: freshness, vary: vary)
-    self.init(empty, for: key, storedAt: storedAt, purpose: .discard, snapshot: snapshot, inlineByteCount: 0)
+    self.init(
+      empty, for: key, storedAt: storedAt, purpose: .discard, removalSequence: removalSequence, inlineByteCount: 0)
   }
 
   /// Whether this write only deletes a stored record.
@@ -108,7 +109,7 @@ final class PendingWrite: Sendable {
     purpose = other.purpose
     original = other.record
     ownRowID = Atomic(0)
-    snapshot = other.snapshot
+    removalSequence = other.removalSequence
     digest = other.digest
     number = other.number
   }

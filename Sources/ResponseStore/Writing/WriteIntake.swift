@@ -40,11 +40,11 @@ final class WriteIntake: Sendable {
     waitsForSpace: Bool, by holder: (any CopyHolder)?
   ) -> Bool {
     defer { copyHolders.dropCopies(of: key, except: holder) }
-    let snapshot = token.map { context.removalNumber(in: $0) } ?? context.removalLog.sequence
-    if let snapshot,
+    let removalSequence = token.map { context.removalNumber(in: $0) } ?? context.removalLog.sequence
+    if let removalSequence,
       accept(
         response, for: key, attachment: attachment, storedAt: context.options.clock(), purpose: .insert,
-        snapshot: snapshot, waitsForSpace: waitsForSpace)
+        removalSequence: removalSequence, waitsForSpace: waitsForSpace)
     {
       return true
     }
@@ -62,7 +62,7 @@ final class WriteIntake: Sendable {
     waitsForSpace: Bool, by holder: (any CopyHolder)?
   ) -> Bool {
     defer { copyHolders.dropCopies(of: stored.key, except: holder) }
-    guard let snapshot = removalSequence(ofUpdate: stored, askedAt: token) else {
+    guard let sequence = removalSequence(ofUpdate: stored, askedAt: token) else {
       context.counts.count(1, .droppedWrites)
       return false
     }
@@ -74,7 +74,7 @@ final class WriteIntake: Sendable {
     let isAccepted = accept(
       response, for: stored.key, attachment: stored.attachment, storedAt: stored.storedAt, purpose: .replaceHead,
       rowID: rowID, original: rowID == 0 ? stored.pendingWrite : nil, bodyChecksum: stored.withHead { $0.bodyChecksum },
-      storedBody: storedBody, snapshot: snapshot, waitsForSpace: waitsForSpace)
+      storedBody: storedBody, removalSequence: sequence, waitsForSpace: waitsForSpace)
     if !isAccepted { context.counts.count(1, .droppedWrites) }
     return isAccepted
   }
@@ -82,9 +82,9 @@ final class WriteIntake: Sendable {
   /// The removal sequence number of an update: that of its validation, so that soft removals before it no longer cover
   /// the response. Nil if a hard removal has covered the response since it was looked up.
   private func removalSequence(ofUpdate stored: StoredResponse, askedAt token: RemovalToken?) -> UInt64? {
-    guard let token else { return stored.snapshot }
+    guard let token else { return stored.removalSequence }
     guard let validation = context.removalNumber(in: token) else { return nil }
-    var number = stored.snapshot
+    var number = stored.removalSequence
     let effect = context.removals.effect(after: &number) { scope in
       scope.covers(key: stored.key.bytes, storedAt: stored.storedAt) { CacheGroups.groups(of: stored.fields) }
     }
@@ -104,7 +104,7 @@ final class WriteIntake: Sendable {
     guard isStored, !context.isForked else { return }
     let discard = PendingWrite(
       discarding: newer.vary, of: key, freshness: newer.freshness, storedAt: context.options.clock(),
-      snapshot: context.removalLog.sequence)
+      removalSequence: context.removalLog.sequence)
     // A discard is small. It may exceed the limit of the queue, because it must be accepted when a response was not.
     let result = queue.withLock { enqueue(discard, in: &$0, limit: 2 * context.options.queueByteCount) }
     if case .queued(true, _, _)? = result { queue.wakeAll() }
@@ -113,14 +113,15 @@ final class WriteIntake: Sendable {
   private func accept(
     _ response: CacheableResponse, for key: RequestKey, attachment: [UInt8]?, storedAt: Date,
     purpose: PendingWrite.Purpose, rowID: UInt64 = 0, original: PendingWrite? = nil, bodyChecksum: UInt64? = nil,
-    storedBody: StoredBody.Location? = nil, snapshot: UInt64, waitsForSpace: Bool
+    storedBody: StoredBody.Location? = nil, removalSequence: UInt64, waitsForSpace: Bool
   ) -> Bool {
     guard context.isUsable, !context.isForked, response.body.count <= space.maximumBodyByteCount,
       FieldCoding.byteCount(of: response.fields) <= 16 << 20, attachment?.count ?? 0 <= 16 << 20
     else { return false }
     let write = PendingWrite(
       response, for: key, attachment: attachment, storedAt: storedAt, purpose: purpose, rowID: rowID,
-      original: original, snapshot: snapshot, inlineByteCount: database.inlineByteCount, bodyChecksum: bodyChecksum,
+      original: original, removalSequence: removalSequence, inlineByteCount: database.inlineByteCount,
+      bodyChecksum: bodyChecksum,
       storedBody: storedBody)
     guard write.headByteCount <= space.maximumHeadByteCount, hasTarget(write),
       context.removals.effect(on: write) != .removed

@@ -82,7 +82,7 @@ final class Writer: Sendable {
         // search the index for the older record: a record is committed before the index contains it.
         let discard = PendingWrite(
           discarding: failed.vary, of: failed.key, freshness: failed.freshness, storedAt: failed.storedAt,
-          snapshot: failed.snapshot)
+          removalSequence: failed.removalSequence)
         guard queue.hasSpace(for: discard, limit: limit) else { return }
         pendingWrites.insert(discard)
         queue.add(discard, insteadOf: failed, pause: context.options.runsInBackground ? .seconds(1) : .zero)
