@@ -4,6 +4,70 @@ import LMDB
 import ResponseStore
 import Synchronization
 
+/// Whether the store of a cache's directory is open.
+enum StoreAvailability: Sendable {
+  /// The directory has no store, or only this data file, which cannot be opened. The cache uses memory only.
+  case absent(unusableFile: DataFileMark?, hasMissedRemoval: Bool = false)
+  /// The directory has a store that is not open yet, or cannot be opened now.
+  ///
+  /// Until it is open, nothing is stored, because removals by other processes would not be noticed. If a removal was
+  /// requested in the meantime, everything is removed when it is opened, because the scope is not remembered.
+  case awaited(hasMissedRemoval: Bool)
+  /// ``TieredStorage/openStore`` has the store.
+  case open
+
+  /// The state of a new cache.
+  ///
+  /// - Parameter failure: The error because of which the directory could not be opened.
+  init(directory: String?, failure: StoreError?) {
+    self =
+      failure?.isInUseByOthers == true
+      ? .awaited(hasMissedRemoval: false)
+      : .absent(unusableFile: failure.flatMap { DataFileMark(directory: directory, leftAloneAfter: $0) })
+  }
+
+  var isAwaited: Bool { if case .awaited = self { true } else { false } }
+
+  /// Begins to wait for the store, unless it is open or already awaited.
+  mutating func beginWaiting() {
+    if case .absent(_, let hasMissedRemoval) = self { self = .awaited(hasMissedRemoval: hasMissedRemoval) }
+  }
+
+  /// Ends waiting for a store that cannot be opened.
+  mutating func endWaiting(leaving file: DataFileMark?) {
+    if case .awaited(let hasMissedRemoval) = self {
+      self = .absent(unusableFile: file, hasMissedRemoval: hasMissedRemoval)
+    }
+  }
+
+  /// Records a removal that no store receives. Returns whether a store is awaited.
+  mutating func missRemoval() -> Bool {
+    guard isAwaited else { return false }
+    self = .awaited(hasMissedRemoval: true)
+    return true
+  }
+
+  /// Whether a removal was missed, which the store must make up for before it is used.
+  var hasMissedRemoval: Bool {
+    switch self {
+    case .absent(_, let hasMissedRemoval), .awaited(let hasMissedRemoval): hasMissedRemoval
+    case .open: false
+    }
+  }
+
+  /// Returns ``hasMissedRemoval``, and clears it.
+  mutating func takeMissedRemoval() -> Bool {
+    defer {
+      switch self {
+      case .absent(let file, _): self = .absent(unusableFile: file)
+      case .awaited: self = .awaited(hasMissedRemoval: false)
+      case .open: break
+      }
+    }
+    return hasMissedRemoval
+  }
+}
+
 /// Opening of a store that the cache could not open when it was created.
 ///
 /// Either other processes kept the store from being opened, or another cache created it later in the directory of a
@@ -15,53 +79,46 @@ extension TieredStorage {
   /// store has appeared, another thread opens it. Lookups miss and writes are dropped until it is open.
   func worksAlone() -> Bool {
     guard let directory else { return true }
-    if isWaitingForDisk.load(ordering: .sequentiallyConsistent) {
-      openDiskIfWaiting()
-      return false
+    if case .absent = availability.withLock({ $0 }) {
+      guard let file = DataFileMark(directory: directory), awaitStore(of: file) else { return true }
     }
-    guard hasStoreToOpen(in: directory) else { return true }
-    beginWaiting(for: directory)
-    openDiskIfWaiting()
+    openIfAwaited()
     return false
   }
 
-  private func hasStoreToOpen(in directory: String) -> Bool {
-    guard let file = DataFileMark(directory: directory) else { return false }
-    return !unusableFile.withLock { $0.map { file.matches($0) } ?? false }
-  }
-
-  private func beginWaiting(for directory: String) {
-    isWaitingForDisk.store(true, ordering: .sequentiallyConsistent)
-    // The thread that opens the store sets `openStore` before it clears the flag, so this flag is cleared, too.
-    if openStore.load() != nil || !hasStoreToOpen(in: directory) {
-      isWaitingForDisk.store(false, ordering: .sequentiallyConsistent)
-    } else {
-      memory.removeAll { _ in true }
+  /// Begins to wait for the store of a data file. Returns false if the file cannot be opened.
+  private func awaitStore(of file: DataFileMark) -> Bool {
+    let (isUsable, isNew) = availability.withLock { availability in
+      guard case .absent(let unusableFile, _) = availability else { return (true, false) }
+      if let unusableFile, file.matches(unusableFile) { return (false, false) }
+      availability.beginWaiting()
+      return (true, true)
     }
+    if isNew { memory.removeAll { _ in true } }
+    return isUsable
   }
 
-  /// Returns whether the cache waits for a store, and starts an attempt on another thread if one is due.
+  /// Starts an attempt to open an awaited store on another thread if one is due.
   ///
   /// Call this after a lookup or a write without an open store.
-  @discardableResult
-  func openDiskIfWaiting() -> Bool {
-    guard isWaitingForDisk.load(ordering: .relaxed) else { return false }
-    guard let directory, recovery.withLock({ $0.begin(at: .now) }) else { return true }
+  func openIfAwaited() {
+    guard availability.withLock({ $0.isAwaited }), let directory, recovery.withLock({ $0.begin(at: .now) }) else {
+      return
+    }
     Thread.detachNewThread { [weak self] in
       guard let self else { return }
       openAwaited(directory)
       recovery.withLock { $0.end(at: .now) }
     }
-    return true
   }
 
   /// Opens the awaited store unless another thread has done so.
   private func openAwaited(_ directory: String) {
     resizing.withLock { _ in
-      guard openStore.load() == nil else { return isWaitingForDisk.store(false, ordering: .sequentiallyConsistent) }
+      guard openStore.load() == nil else { return }
       do throws(StoreError) {
         let usesDisk = usesDisk
-        if usesDisk { try openDisk(directory) } else { try openForRemovals(directory) }
+        try openStore(in: directory)
         let hasLoggedFailure = recovery.withLock { recovery -> Bool in
           defer { recovery.hasLoggedFailure = false }
           return recovery.hasLoggedFailure
@@ -80,8 +137,7 @@ extension TieredStorage {
     let isLeftAlone = error.leavesMemoryAlone(in: directory)
     if isLeftAlone {
       let file = DataFileMark(directory: directory, leftAloneAfter: error)
-      unusableFile.withLock { $0 = file }
-      isWaitingForDisk.store(false, ordering: .sequentiallyConsistent)
+      availability.withLock { $0.endWaiting(leaving: file) }
     }
     let isFirst = recovery.withLock { recovery -> Bool in
       defer { recovery.hasLoggedFailure = !isLeftAlone }
@@ -91,24 +147,17 @@ extension TieredStorage {
     options.log(Self.line(on: error, usesDisk: usesDisk, isAwaited: !isLeftAlone))
   }
 
-  /// Opens the disk tier for the first time.
-  ///
-  /// If a removal was requested while the store could not be opened, everything is removed, because its scope is no
-  /// longer known.
-  func openDisk(_ directory: String) throws(StoreError) {
-    begin(
-      with: try ResponseStore.open(directory: directory, options: options.storeOptions(diskCapacity: diskCapacity)))
-  }
-
-  private func openForRemovals(_ directory: String) throws(StoreError) {
-    begin(with: try Self.storeForRemovals(directory: directory, options: options))
-  }
-
-  private func begin(with store: ResponseStore) {
-    if hasMissedRemoval.exchange(false, ordering: .sequentiallyConsistent) { store.removeAll() }
-    flushMark.store(store.acceptedNumber, ordering: .sequentiallyConsistent)
-    setStore(store)
-    isWaitingForDisk.store(false, ordering: .sequentiallyConsistent)
+  /// Opens the store for the first time: as the disk tier, or only to notice removals if there is none.
+  func openStore(in directory: String) throws(StoreError) {
+    let store =
+      usesDisk
+      ? try ResponseStore.open(directory: directory, options: options.storeOptions(diskCapacity: diskCapacity))
+      : try Self.storeForRemovals(directory: directory, options: options)
+    connect(store)
+    repeat {
+      if availability.withLock({ $0.takeMissedRemoval() }) { store.removeAll() }
+      flushMark.store(store.acceptedNumber, ordering: .sequentiallyConsistent)
+    } while !publish(store)
     // The tokens of these responses mark them as removed already; this releases their memory.
     memory.removeAll { _ in true }
   }
@@ -124,11 +173,9 @@ extension TieredStorage {
       openAwaited(directory)
       if let store = openStore.load() { return store }
     }
-    guard isWaitingForDisk.load(ordering: .sequentiallyConsistent) else { return nil }
-    hasMissedRemoval.store(true, ordering: .sequentiallyConsistent)
-    openDiskIfWaiting()
-    // Another thread that has not seen `hasMissedRemoval` may have opened it in the meantime.
-    return openStore.load()
+    guard availability.withLock({ $0.missRemoval() }) else { return openStore.load() }
+    openIfAwaited()
+    return nil
   }
 
   /// Returns the log line for a directory that cannot be opened.

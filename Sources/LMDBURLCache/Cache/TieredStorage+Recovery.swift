@@ -75,7 +75,8 @@ extension TieredStorage {
       do {
         let reopened =
           try usesDisk ? store.reopen(options: options.storeOptions(diskCapacity: diskCapacity)) : attach(store)
-        setStore(reopened)
+        connect(reopened)
+        publish(reopened)
         activity.observers.emit(.reopened)
         recovery.withLock { $0.hasLoggedFailure = false }
         options.log("LMDBURLCache: Disk caching is on again (\(store.directory))")

@@ -27,20 +27,13 @@ final class TieredStorage: Sendable {
   /// The streams of events.
   let eventStreams = EventStreams()
   private let forwarding = Mutex<EventForwarding?>(nil)
-  private let diskLimit: Atomic<Int>
+  let diskLimit: Atomic<Int>
   /// The lock for changes of the disk capacity and for reopening.
   let resizing = Mutex<Void>(())
   let recovery = Mutex(ReopenBackoff())
   /// The number of the write up to which ``flush()`` has reported losses.
   let flushMark: Atomic<UInt64>
-  /// Whether the directory has a store that is not open yet, or cannot be opened now.
-  ///
-  /// Until it is open, nothing is stored, because removals by other processes would not be noticed.
-  let isWaitingForDisk: Atomic<Bool>
-  /// Whether a removal was requested while the store could not be opened.
-  let hasMissedRemoval = Atomic(false)
-  /// The data file that cannot be opened; the cache therefore uses memory only.
-  let unusableFile: Mutex<DataFileMark?>
+  let availability: Mutex<StoreAvailability>
   /// The membership in a fleet; nil without one.
   let fleet: (any FleetMembership)?
   /// The lease of the machine in its fleet. Without a valid lease, stored responses are validated before use.
@@ -64,22 +57,36 @@ final class TieredStorage: Sendable {
     settings = Mutex(Settings())
     diskLimit = Atomic(diskCapacity)
     flushMark = Atomic(store?.acceptedNumber ?? 0)
-    isWaitingForDisk = Atomic(failure?.isInUseByOthers == true)
-    unusableFile = Mutex(failure.flatMap { DataFileMark(directory: directory, leftAloneAfter: $0) })
+    availability = Mutex(StoreAvailability(directory: directory, failure: failure))
     if let failure {
       options.log(Self.line(on: failure, usesDisk: diskCapacity >= ResponseStore.minimumCapacityByteCount))
       recovery.withLock { $0.hasLoggedFailure = failure.isInUseByOthers }
     }
-    if let store { setStore(store) }
+    if let store {
+      connect(store)
+      publish(store)
+    }
     startFleet()
   }
 
-  /// Sets the open store, which from then on drops copies in the memory tier when another cache of this process writes.
-  func setStore(_ store: ResponseStore) {
+  /// Connects the memory tier, the counters and the events with a store that was just opened.
+  ///
+  /// From now on, the store drops copies in the memory tier when another cache of this process writes.
+  func connect(_ store: ResponseStore) {
     store.add(memory)
     activity.use(store.activity.file)
     forwarding.withLock { $0 = EventForwarding(from: store.activity.observers, to: activity.observers) }
-    openStore.set(store)
+  }
+
+  /// Makes a connected store the open one. Does nothing and returns false if a removal was missed in the meantime.
+  @discardableResult
+  func publish(_ store: ResponseStore) -> Bool {
+    availability.withLock { availability in
+      guard !availability.hasMissedRemoval else { return false }
+      openStore.set(store)
+      availability = .open
+      return true
+    }
   }
 
   /// The store, if there is a disk tier.
@@ -88,63 +95,6 @@ final class TieredStorage: Sendable {
   var usesDisk: Bool { diskCapacity >= ResponseStore.minimumCapacityByteCount }
 
   var now: Date { options.clock() }
-
-  // MARK: Capacity
-
-  var diskCapacity: Int { diskLimit.load(ordering: .relaxed) }
-
-  /// The maximum size of a body that is stored for a session.
-  ///
-  /// It is 5% of the larger capacity, as in Apple's loading system, but at most the maximum in the options.
-  var maximumSessionBodyByteCount: Int {
-    min(max(diskCapacity, memory.capacityByteCount) / 20, max(0, options.maximumStoredBodyByteCount))
-  }
-
-  /// The size of the directory's files on disk in bytes, with or without a disk tier.
-  var diskByteCount: Int { openStore.load()?.diskByteCount ?? 0 }
-
-  /// Sets the disk capacity. A value below the store's minimum empties the disk tier and keeps the memory tier.
-  func setDiskCapacity(_ capacity: Int) {
-    resizing.withLock { _ in applyDiskCapacity(capacity) }
-  }
-
-  private func applyDiskCapacity(_ capacity: Int) {
-    diskLimit.store(capacity, ordering: .relaxed)
-    let isUsable = capacity >= ResponseStore.minimumCapacityByteCount
-    if let store = openStore.load() {
-      if isUsable { setCapacity(capacity, of: store) } else { emptyDisk(store) }
-      reopenIfFailed(store)
-    } else if isUsable, let directory {
-      do {
-        try openDisk(directory)
-      } catch {
-        options.log(Self.line(on: error, usesDisk: true))
-        guard error.isInUseByOthers else { return }
-        isWaitingForDisk.store(true, ordering: .sequentiallyConsistent)
-        memory.removeAll { _ in true }
-      }
-    }
-  }
-
-  private func setCapacity(_ capacity: Int, of store: ResponseStore) {
-    store.capacityByteCount = capacity
-    // If the capacity could not be applied, the previous one remains in effect, and the log has the reason.
-    guard !store.hasFailed, !store.isApplyingCapacity else { return }
-    diskLimit.store(store.capacityByteCount, ordering: .relaxed)
-  }
-
-  /// Removes everything from the store and keeps the memory tier.
-  ///
-  /// The tokens of entries in memory are moved past this removal, unless another removal comes between.
-  private func emptyDisk(_ store: ResponseStore) {
-    let before = store.removalToken
-    memory.forEach { _ = use($0) }
-    var after = before
-    store.remove(.everything, movingPast: &after)
-    memory.forEach { entry in
-      _ = entry.removalToken.compareExchange(expected: before, desired: after, ordering: .relaxed)
-    }
-  }
 
   // MARK: Removal tokens
 
@@ -187,7 +137,7 @@ final class TieredStorage: Sendable {
     }
     guard let store else {
       openStore.use { reopenIfFailed($0) }
-      openDiskIfWaiting()
+      openIfAwaited()
       return nil
     }
     // Read both before the disk, so that concurrent changes are noticed.
