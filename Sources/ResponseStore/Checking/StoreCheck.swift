@@ -11,24 +11,24 @@ import LMDB
 /// The index follows the last commit, not a snapshot. Apparent errors in the index are checked again in a snapshot of
 /// the last commit. An index that is being rebuilt is not checked.
 struct StoreCheck {
-  private let context: StoreContext
-  private let database: RecordDatabase
+  let context: StoreContext
+  let database: RecordDatabase
   private let maximumSnapshotAge: Duration
-  private var result: StoreVerification
+  var result: StoreVerification
 
   private var phases: [Phase] = [.heads, .sums]
   private var lastSnapshot: UInt64?
   /// Whether no process has committed since the beginning, so that all counts belong to one snapshot.
-  private var isOneSnapshot = true
+  var isOneSnapshot = true
   private var unreleasedByteCount = 0
   private var residentPages = ResidentPages()
   private var nextRowID: UInt64 = 0
   private var nextTime = DateKey(time: 0, rowID: 0)
-  private var nextSlot = 0
+  var nextIndexSlot = 0
   /// Rows that the index seems to lack, and index entries that seem to have no row.
-  private var unindexedRows: Set<UInt64> = []
-  private var strayEntries: Set<IndexEntry> = []
-  private var walked = Sums()
+  var unindexedRows: Set<UInt64> = []
+  var strayEntries: Set<IndexEntry> = []
+  var walked = Sums()
   private var headReadAhead = Band.all.map { ReadAhead(table: RecordLogs.table(of: $0)) }
   private var bodyReadAhead = ReadAhead(table: StorageFormat.bodiesTable, includesLargeValues: true)
 
@@ -44,7 +44,7 @@ struct StoreCheck {
   }
 
   /// Counts over all record headers.
-  private struct Sums {
+  struct Sums {
     var entryCount = 0
     var payloadByteCount = 0
     var expiryCount = 0
@@ -124,7 +124,7 @@ struct StoreCheck {
   }
 
   /// Counts the bytes read, and releases resident pages in a process that only inspects the store.
-  private mutating func noteRead(_ byteCount: Int, _ transaction: borrowing ReadTransaction) {
+  mutating func noteRead(_ byteCount: Int, _ transaction: borrowing ReadTransaction) {
     // A fault maps up to 16 pages around it, and each read leads to other tables.
     unreleasedByteCount += byteCount + 2 * 16 * database.pageByteCount
     guard unreleasedByteCount > 16 << 20, context.options.opensExistingOnly else { return }
@@ -332,75 +332,6 @@ struct StoreCheck {
       nextTime = DateKey(time: 0, rowID: 0)
       return true
     }
-  }
-
-  // MARK: The index
-
-  /// The maximum number of rows and index entries that are checked again.
-  private static let maximumSuspectCount = 1024
-
-  /// Returns the rows that the index contains for a record's key.
-  private func rowsInIndex(of entry: IndexEntry) -> [UInt64] { database.indexedRows(of: entry.tag << 24) }
-
-  /// Whether the index should contain exactly the records of this snapshot.
-  private func isIndexExact(in transaction: borrowing ReadTransaction) throws(LMDBError) -> Bool {
-    guard let index = database.index.current, index.isComplete, !index.hasJournal else { return false }
-    return try database.counters(in: transaction).firstUnindexedRowID == 0
-      && database.environment.lastTransactionID == transaction.id
-  }
-
-  /// Returns the number of records in the index, or the number of record headers if it cannot be determined.
-  private func countIndex(in transaction: borrowing ReadTransaction) throws(LMDBError) -> Int {
-    guard try isIndexExact(in: transaction), let index = database.index.current else { return walked.entryCount }
-    return hasRightSum(index) == false ? -1 : index.recordCount
-  }
-
-  private func hasRightSum(_ index: RecordIndex) -> Bool? {
-    index.hasRightSum(releasesResidentPages: context.options.opensExistingOnly)
-  }
-
-  /// Looks up each record of the index in `heads`.
-  private mutating func checkIndex(
-    in transaction: borrowing ReadTransaction, _ mayGoOn: () -> Bool
-  ) throws(LMDBError) -> Bool {
-    guard let index = database.index.current, index.isComplete else { return true }
-    while nextSlot < index.allSlotCount {
-      var entries: [IndexEntry] = []
-      index.forEachEntry(in: nextSlot..<min(nextSlot + 256, index.allSlotCount)) { entries.append($0) }
-      nextSlot += 256
-      for entry in entries where strayEntries.count < Self.maximumSuspectCount {
-        if try !database.heads.contains(entry.rowID, in: transaction) { strayEntries.insert(entry) }
-        noteRead(database.pageByteCount, transaction)
-      }
-      if nextSlot < index.allSlotCount, !mayGoOn() { return false }
-    }
-    return true
-  }
-
-  /// Reports errors that persist in a snapshot of the last commit. Reports none if other processes commit all the time.
-  private mutating func checkIndexAgain(in transaction: borrowing ReadTransaction) throws(LMDBError) -> Bool {
-    guard try isIndexExact(in: transaction), let index = database.index.current else { return true }
-    var violations: [String] = []
-    if hasRightSum(index) == false { violations.append("The index does not have the sum of its records") }
-    if isOneSnapshot, index.recordCount != walked.entryCount {
-      violations.append("The index says \(index.recordCount) records, there are \(walked.entryCount)")
-    }
-    for rowID in unindexedRows.sorted() {
-      let entry = try database.heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
-        record.withUnsafeBytes { record in RecordHeaderView(record).map { database.indexEntry(of: $0, rowID: rowID) } }
-      }
-      guard case .some(.some(let entry)) = entry, !rowsInIndex(of: entry).contains(rowID) else { continue }
-      violations.append("Row \(rowID) is not in the index under its key")
-    }
-    for entry in strayEntries.sorted(by: { $0.rowID < $1.rowID })
-    where index.slot(of: entry.tag, rowID: entry.rowID) != nil {
-      if try !database.heads.contains(entry.rowID, in: transaction) {
-        violations.append("The index names row \(entry.rowID), which has no head")
-      }
-    }
-    guard try isIndexExact(in: transaction), database.index.current === index else { return true }
-    for violation in violations { result.report(violation) }
-    return true
   }
 }
 

@@ -1,0 +1,71 @@
+import LMDB
+
+/// The check of the index against the record headers.
+extension StoreCheck {
+  /// The maximum number of rows and index entries that are checked again.
+  static let maximumSuspectCount = 1024
+
+  /// Returns the rows that the index contains for a record's key.
+  func rowsInIndex(of entry: IndexEntry) -> [UInt64] { database.indexedRows(of: entry.tag << 24) }
+
+  /// Whether the index should contain exactly the records of this snapshot.
+  private func isIndexExact(in transaction: borrowing ReadTransaction) throws(LMDBError) -> Bool {
+    guard let index = database.index.current, index.isComplete, !index.hasJournal else { return false }
+    return try database.counters(in: transaction).firstUnindexedRowID == 0
+      && database.environment.lastTransactionID == transaction.id
+  }
+
+  /// Returns the number of records in the index, or the number of record headers if it cannot be determined.
+  func countIndex(in transaction: borrowing ReadTransaction) throws(LMDBError) -> Int {
+    guard try isIndexExact(in: transaction), let index = database.index.current else { return walked.entryCount }
+    return hasRightSum(index) == false ? -1 : index.recordCount
+  }
+
+  private func hasRightSum(_ index: RecordIndex) -> Bool? {
+    index.hasRightSum(releasesResidentPages: context.options.opensExistingOnly)
+  }
+
+  /// Looks up each record of the index in `heads`.
+  mutating func checkIndex(
+    in transaction: borrowing ReadTransaction, _ mayGoOn: () -> Bool
+  ) throws(LMDBError) -> Bool {
+    guard let index = database.index.current, index.isComplete else { return true }
+    while nextIndexSlot < index.allSlotCount {
+      var entries: [IndexEntry] = []
+      index.forEachEntry(in: nextIndexSlot..<min(nextIndexSlot + 256, index.allSlotCount)) { entries.append($0) }
+      nextIndexSlot += 256
+      for entry in entries where strayEntries.count < Self.maximumSuspectCount {
+        if try !database.heads.contains(entry.rowID, in: transaction) { strayEntries.insert(entry) }
+        noteRead(database.pageByteCount, transaction)
+      }
+      if nextIndexSlot < index.allSlotCount, !mayGoOn() { return false }
+    }
+    return true
+  }
+
+  /// Reports errors that persist in a snapshot of the last commit. Reports none if other processes commit all the time.
+  mutating func checkIndexAgain(in transaction: borrowing ReadTransaction) throws(LMDBError) -> Bool {
+    guard try isIndexExact(in: transaction), let index = database.index.current else { return true }
+    var violations: [String] = []
+    if hasRightSum(index) == false { violations.append("The index does not have the sum of its records") }
+    if isOneSnapshot, index.recordCount != walked.entryCount {
+      violations.append("The index says \(index.recordCount) records, there are \(walked.entryCount)")
+    }
+    for rowID in unindexedRows.sorted() {
+      let entry = try database.heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
+        record.withUnsafeBytes { record in RecordHeaderView(record).map { database.indexEntry(of: $0, rowID: rowID) } }
+      }
+      guard case .some(.some(let entry)) = entry, !rowsInIndex(of: entry).contains(rowID) else { continue }
+      violations.append("Row \(rowID) is not in the index under its key")
+    }
+    for entry in strayEntries.sorted(by: { $0.rowID < $1.rowID })
+    where index.slot(of: entry.tag, rowID: entry.rowID) != nil {
+      if try !database.heads.contains(entry.rowID, in: transaction) {
+        violations.append("The index names row \(entry.rowID), which has no head")
+      }
+    }
+    guard try isIndexExact(in: transaction), database.index.current === index else { return true }
+    for violation in violations { result.report(violation) }
+    return true
+  }
+}
