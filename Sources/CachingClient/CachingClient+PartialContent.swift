@@ -28,7 +28,7 @@ extension CachingClient {
     let decision = Reuse.decideResponse(request: plan.request.head, stored: shared, now: clock(), rule: plan.rule)
     let content = BufferedContent(bytes: shared.body)
     guard let prepared = PreparedResponse(decision, of: shared, for: plan.request, body: content) else { return false }
-    let isStored = await finish(storing: combined, plan, in: fetch)
+    let isStored = await storeAndShare(combined, plan, in: fetch)
     fetch.deliver(
       .success(
         Response(

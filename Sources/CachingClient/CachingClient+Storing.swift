@@ -67,7 +67,7 @@ extension CachingClient {
         return passThrough(incoming, plan, refused: refusal, in: fetch)
       }
       counters.activity.add(bytes.count, .originBytes)
-      let isStored = await finish(storing: proposal, body: bytes, plan, in: fetch)
+      let isStored = await storeAndShare(proposal, body: bytes, plan, in: fetch)
       return fetch.deliver(
         .success(networkResponse(incoming, body: incoming.body, plan.rule, plan.forward, isStored: isStored, age: age)))
     }
@@ -120,7 +120,7 @@ extension CachingClient {
       return pipe.finish()
     }
     // Store the response before the caller's body ends, so that the caller's next request finds it.
-    _ = await finish(storing: proposal, body: collector.joined(), plan, in: fetch)
+    _ = await storeAndShare(proposal, body: collector.joined(), plan, in: fetch)
     pipe.finish()
   }
 
@@ -130,8 +130,8 @@ extension CachingClient {
   /// fetch may have extended it in the meantime.
   ///
   /// - Returns: Whether the response is stored, or will be unless the caller's hook refuses it.
-  private func finish(
-    storing proposal: ProposedResponse, body: Data, _ plan: Plan, in fetch: InFlightFetch<Storage.Entry>
+  private func storeAndShare(
+    _ proposal: ProposedResponse, body: Data, _ plan: Plan, in fetch: InFlightFetch<Storage.Entry>
   ) async -> Bool {
     var proposal = proposal
     proposal.body = body
@@ -143,7 +143,7 @@ extension CachingClient {
       }
       proposal = combined
     }
-    return await finish(storing: proposal, plan, in: fetch)
+    return await storeAndShare(proposal, plan, in: fetch)
   }
 
   /// Returns the fields to store. A shared cache leaves out Set-Cookie (RFC 9111 section 7.3).
@@ -162,8 +162,8 @@ extension CachingClient {
   /// If the caller has a hook, the followers receive the response before the hook decides.
   ///
   /// - Returns: Whether the response is stored, or will be unless the hook refuses it.
-  func finish(
-    storing proposal: ProposedResponse, _ plan: Plan, in fetch: InFlightFetch<Storage.Entry>
+  func storeAndShare(
+    _ proposal: ProposedResponse, _ plan: Plan, in fetch: InFlightFetch<Storage.Entry>
   ) async -> Bool {
     guard let willStore = plan.request.willStore else {
       let outcome = storeProposal(proposal, plan, in: fetch)

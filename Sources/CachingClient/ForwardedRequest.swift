@@ -96,7 +96,7 @@ public final class ForwardedRequest<Storage: ResponseStorage>: Sendable {
       case (let plan, var proposal)? = reusable(response, because: .writeThrough)
     else { return }
     proposal.body = bytes
-    _ = await client.finish(storing: proposal, plan, in: fetch)
+    _ = await client.storeAndShare(proposal, plan, in: fetch)
   }
 
   /// Returns a response to a POST that is stored while the caller reads it; `nil` if it cannot be stored.

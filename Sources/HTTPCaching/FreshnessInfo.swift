@@ -1,8 +1,4 @@
-#if canImport(FoundationEssentials)
-  public import FoundationEssentials
-#else
-  public import Foundation
-#endif
+public import FoundationEssentials
 
 /// The data for reuse decisions, computed when a response is stored, so that a fresh hit parses no header field.
 ///

@@ -1,8 +1,4 @@
-#if canImport(FoundationEssentials)
-  public import FoundationEssentials
-#else
-  public import Foundation
-#endif
+public import FoundationEssentials
 
 /// The stored responses that a response to an unsafe request invalidates (RFC 9111, section 4.4; RFC 9875, section 3).
 public struct Invalidation: Sendable, Hashable {

@@ -1,8 +1,4 @@
-#if canImport(FoundationEssentials)
-  public import FoundationEssentials
-#else
-  public import Foundation
-#endif
+public import FoundationEssentials
 
 /// The properties of a response that a caller stores manually, even if RFC 9111 does not allow storing it.
 public struct ManualStorage: Sendable, Hashable {

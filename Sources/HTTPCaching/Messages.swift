@@ -1,8 +1,4 @@
-#if canImport(FoundationEssentials)
-  public import FoundationEssentials
-#else
-  public import Foundation
-#endif
+public import FoundationEssentials
 
 /// The head of a request, as far as a cache needs it.
 public struct RequestHead: Sendable, Hashable {

@@ -1,8 +1,4 @@
-#if canImport(FoundationEssentials)
-  import FoundationEssentials
-#else
-  import Foundation
-#endif
+import FoundationEssentials
 
 /// Evaluates preconditions and ranges of a request for which a stored response may be used.
 struct PreconditionEvaluation {

@@ -1,8 +1,4 @@
-#if canImport(FoundationEssentials)
-  package import FoundationEssentials
-#else
-  package import Foundation
-#endif
+package import FoundationEssentials
 
 extension RequestHead {
   /// The credentials of the request: its `Authorization`, and the user of its URL; `nil` without any.

@@ -1,8 +1,4 @@
-#if canImport(FoundationEssentials)
-  import FoundationEssentials
-#else
-  import Foundation
-#endif
+import FoundationEssentials
 
 /// The full evaluation of a request and a stored response, as a sequence of checks.
 struct ReuseEvaluation {

@@ -1,8 +1,4 @@
-#if canImport(FoundationEssentials)
-  public import FoundationEssentials
-#else
-  public import Foundation
-#endif
+public import FoundationEssentials
 
 /// Whether a stored response may replace the response of a failed origin (RFC 9111, 4.2.4; RFC 5861, 4).
 public struct StaleOnError: Sendable, Hashable {

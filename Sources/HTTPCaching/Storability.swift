@@ -1,8 +1,4 @@
-#if canImport(FoundationEssentials)
-  public import FoundationEssentials
-#else
-  public import Foundation
-#endif
+public import FoundationEssentials
 
 /// Whether a response may be stored, and which parts (RFC 9111, section 3).
 public enum Storability: Sendable, Hashable {

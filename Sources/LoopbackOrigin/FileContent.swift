@@ -1,10 +1,5 @@
+import FoundationEssentials
 import Glibc
-
-#if canImport(FoundationEssentials)
-  import FoundationEssentials
-#else
-  import Foundation
-#endif
 
 /// The content of a regular file, and the properties that identify its version.
 struct FileContent: Sendable {

@@ -1,10 +1,5 @@
+import FoundationEssentials
 import Glibc
-
-#if canImport(FoundationEssentials)
-  import FoundationEssentials
-#else
-  import Foundation
-#endif
 
 /// An origin that serves the regular files in a folder, with the fields that a cache needs.
 ///

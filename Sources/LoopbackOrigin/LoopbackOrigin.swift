@@ -1,8 +1,4 @@
-#if canImport(FoundationEssentials)
-  import FoundationEssentials
-#else
-  import Foundation
-#endif
+import FoundationEssentials
 
 /// An HTTP/1.1 origin on 127.0.0.1 with a scripted reply, down to the byte, for each request.
 ///

@@ -1,8 +1,4 @@
-#if canImport(FoundationEssentials)
-  import FoundationEssentials
-#else
-  import Foundation
-#endif
+import FoundationEssentials
 
 /// The reply to a request: a well-formed response, or one that is truncated, stalls or is invalid, byte for byte.
 ///

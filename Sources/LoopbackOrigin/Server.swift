@@ -1,11 +1,6 @@
+import FoundationEssentials
 import Glibc
 import Synchronization
-
-#if canImport(FoundationEssentials)
-  import FoundationEssentials
-#else
-  import Foundation
-#endif
 
 /// The state that the threads of an origin share. It outlives the `LoopbackOrigin` until its threads have ended.
 final class Server: Sendable {

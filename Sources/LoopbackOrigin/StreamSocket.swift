@@ -1,11 +1,6 @@
+import FoundationEssentials
 import Glibc
 import Synchronization
-
-#if canImport(FoundationEssentials)
-  import FoundationEssentials
-#else
-  import Foundation
-#endif
 
 /// The reason why a connection ends early.
 enum ConnectionEnd: Error {

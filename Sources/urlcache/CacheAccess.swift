@@ -1,9 +1,6 @@
 import Foundation
+import FoundationNetworking
 import LMDBURLCache
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
 
 /// The cache of a command that loads URLs, and the errors of its loads.
 enum CacheAccess {

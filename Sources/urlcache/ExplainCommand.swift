@@ -1,11 +1,8 @@
 import CachingClient
 import Foundation
+import FoundationNetworking
 import HTTPCaching
 import LMDBURLCache
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
 
 /// `urlcache explain`: explains what a cache would do with a request.
 enum ExplainCommand: Command {

@@ -1,10 +1,7 @@
 import Foundation
+import FoundationNetworking
 import Glibc
 import LMDBURLCache
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
 
 /// `urlcache get`: fetches URLs through a cache.
 enum GetCommand: Command {

@@ -1,10 +1,7 @@
 import Foundation
+import FoundationNetworking
 import HTTPCaching
 import LMDBURLCache
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
 
 /// The parts of a request in a command line, which several commands have.
 enum RequestArguments {

@@ -1,12 +1,9 @@
 import Foundation
+import FoundationNetworking
 import Glibc
 import LMDBURLCache
 import Synchronization
 import Testing
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
 
 /// The exit status and output of the tool.
 struct ToolResult {

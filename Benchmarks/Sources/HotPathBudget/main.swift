@@ -4,14 +4,11 @@
 
 import CAllocationCount
 import Foundation
+import FoundationNetworking
 import HTTPCaching
 import LMDBURLCache
 import ResponseStore
 import Synchronization
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
 
 struct HotCall {
   let name: String

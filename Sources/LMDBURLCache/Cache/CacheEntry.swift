@@ -1,10 +1,7 @@
 import Foundation
+import FoundationNetworking
 import HTTPCaching
 import ResponseStore
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
 
 /// A stored response in either tier.
 struct CacheEntry: Sendable, StoredResponseMetadata {

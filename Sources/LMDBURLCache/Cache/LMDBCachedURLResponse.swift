@@ -1,11 +1,8 @@
 import Foundation
+import FoundationNetworking
 import HTTPCaching
 import ResponseStore
 import Synchronization
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
 
 /// A `CachedURLResponse` with a stored response.
 ///

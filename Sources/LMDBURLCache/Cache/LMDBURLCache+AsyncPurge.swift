@@ -1,10 +1,7 @@
 public import CachingClient
 public import Foundation
+import FoundationNetworking
 import ResponseStore
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
 
 /// The responses that a purge covers.
 public enum PurgeScope: Sendable, Hashable {

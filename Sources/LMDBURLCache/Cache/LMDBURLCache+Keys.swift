@@ -1,11 +1,8 @@
 import CachingClient
 import Foundation
+import FoundationNetworking
 import HTTPCaching
 import ResponseStore
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
 
 /// The cache keys and Vary keys of `URLRequest`s.
 extension LMDBURLCache {

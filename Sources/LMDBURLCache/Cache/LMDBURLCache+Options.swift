@@ -1,13 +1,10 @@
 public import CachingClient
 import CurlTransport
 import Foundation
+import FoundationNetworking
 import HTTPCaching
 import LMDB
 import ResponseStore
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
 
 extension LMDBURLCache {
   /// Options that are fixed for the life of a cache.

@@ -1,10 +1,7 @@
 import Foundation
+import FoundationNetworking
 import HTTPCaching
 import ResponseStore
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
 
 /// Operations that `URLCache` lacks, such as purges by host, URL prefix or cache group.
 ///

@@ -1,12 +1,9 @@
 import CachingClient
 import Foundation
+import FoundationNetworking
 import HTTPCaching
 import ResponseStore
 import Synchronization
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
 
 /// Calls the overridable methods of a cache's subclass, so that overrides receive every lookup and write.
 ///

@@ -1,12 +1,9 @@
 import CachingClient
 import Foundation
+import FoundationNetworking
 import HTTPCaching
 import ResponseStore
 import Synchronization
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
 
 /// The memory tier and the disk tier of a cache, and the rules that select between them.
 ///

@@ -1,11 +1,8 @@
 import CachingClient
 import Foundation
+import FoundationNetworking
 import HTTPCaching
 import ResponseStore
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
 
 /// Explanations of the effect that a request would have now.
 extension CacheDirectory {

@@ -1,11 +1,8 @@
 import CachingClient
 import Foundation
+import FoundationNetworking
 import HTTPCaching
 import Synchronization
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
 
 /// One load for a Foundation caller, from its request to the final response.
 ///

@@ -1,10 +1,7 @@
 import CachingClient
 import Foundation
+import FoundationNetworking
 import HTTPCaching
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
 
 extension HTTPFields {
   /// Creates the fields of a Foundation message, in which Foundation has already joined lines of the same name.

@@ -1,9 +1,6 @@
 public import CachingClient
 import Foundation
-
-#if canImport(FoundationNetworking)
-  public import FoundationNetworking
-#endif
+public import FoundationNetworking
 
 extension LMDBURLCache {
   /// Loads a request through the cache and returns the body in chunks, without holding all of it in memory.

@@ -1,10 +1,7 @@
 import CachingClient
 import Foundation
+import FoundationNetworking
 import HTTPCaching
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
 
 /// Loads in which a hit does not use `URLSession`.
 ///

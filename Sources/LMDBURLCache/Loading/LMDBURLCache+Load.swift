@@ -1,10 +1,7 @@
 public import CachingClient
 public import Foundation
+public import FoundationNetworking
 public import HTTPCaching
-
-#if canImport(FoundationNetworking)
-  public import FoundationNetworking
-#endif
 
 /// A complete response with its source, age and TTL, and the rules that decided.
 public struct LoadResult: Sendable {

@@ -1,10 +1,7 @@
 import CachingClient
 import Foundation
+import FoundationNetworking
 import HTTPCaching
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
 
 /// The result of a load whose body was not kept.
 package struct WarmResult: Sendable {

@@ -1,10 +1,7 @@
 import CachingClient
 import Foundation
+import FoundationNetworking
 import Synchronization
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
 
 /// The caching client and the session context of a cache.
 ///

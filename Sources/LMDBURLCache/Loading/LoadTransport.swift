@@ -1,11 +1,8 @@
 import CachingClient
 import CurlTransport
 import Foundation
+import FoundationNetworking
 import HTTPCaching
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
 
 /// The transport of a load.
 enum LoadTransport: Transport {

@@ -1,9 +1,6 @@
 import Foundation
+import FoundationNetworking
 import Synchronization
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
 
 /// The Foundation objects of a request, which the caching client passes to the transport and the storage.
 final class RequestContext: Sendable {

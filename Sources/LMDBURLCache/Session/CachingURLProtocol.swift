@@ -1,11 +1,8 @@
 import CachingClient
 import Foundation
+import FoundationNetworking
 import HTTPCaching
 import Synchronization
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
 
 /// Connects a `URLSession` to the caching client.
 ///

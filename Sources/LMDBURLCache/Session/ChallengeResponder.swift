@@ -1,9 +1,6 @@
 import Foundation
+import FoundationNetworking
 import Synchronization
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
 
 /// Responds to authentication challenges like a session that receives them itself.
 ///

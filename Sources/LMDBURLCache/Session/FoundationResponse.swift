@@ -1,11 +1,8 @@
 import CachingClient
 import CurlTransport
 import Foundation
+import FoundationNetworking
 import HTTPCaching
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
 
 /// The caching client's responses in Foundation's form.
 enum FoundationResponse {

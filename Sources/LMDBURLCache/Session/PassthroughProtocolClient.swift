@@ -1,10 +1,7 @@
 import CachingClient
 import Foundation
+import FoundationNetworking
 import HTTPCaching
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
 
 /// Forwards the events of a built-in protocol, and updates the cache when the load is over.
 ///

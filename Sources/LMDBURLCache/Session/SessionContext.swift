@@ -1,12 +1,9 @@
 import CachingClient
 import CurlTransport
 import Foundation
+import FoundationNetworking
 import HTTPCaching
 import Synchronization
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
 
 /// The cache and the configuration of a session that caches, and the inner sessions that send its requests.
 ///

@@ -1,9 +1,6 @@
 import Dispatch
 import Foundation
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
+import FoundationNetworking
 
 /// Private properties of a task in Foundation on Linux: its session, its queue, and whether a delegate gets its data.
 ///

@@ -1,10 +1,7 @@
 import Dispatch
 import Foundation
+import FoundationNetworking
 import Glibc
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
 
 /// Pauses and resumes the transfer of a task, so that the origin waits for the reader of the body.
 ///

@@ -1,8 +1,5 @@
 import Foundation
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
+import FoundationNetworking
 
 extension URLSessionConfiguration {
   /// Returns a copy of this configuration whose sessions use a cache.

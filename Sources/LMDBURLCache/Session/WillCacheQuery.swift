@@ -1,10 +1,7 @@
 import CachingClient
 import Foundation
+import FoundationNetworking
 import HTTPCaching
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
 
 /// A call of a data delegate's `urlSession(_:dataTask:willCacheResponse:completionHandler:)`.
 struct WillCacheQuery: @unchecked Sendable {

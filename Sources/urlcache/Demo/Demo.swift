@@ -1,9 +1,6 @@
 import Foundation
+import FoundationNetworking
 import LMDBURLCache
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
 
 /// The demonstration: a sequence of phases.
 struct Demo {

@@ -1,10 +1,7 @@
 import Foundation
+import FoundationNetworking
 import LMDBURLCache
 import Synchronization
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
 
 /// Concurrent readers that fetch all files of a list.
 struct Readers: Sendable {

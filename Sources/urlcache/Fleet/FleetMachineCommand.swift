@@ -1,11 +1,8 @@
 import CachingClient
 import Foundation
+import FoundationNetworking
 import LMDBURLCache
 import RedisTier
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
 
 /// A machine of the fleet's demonstration: a process with a cache directory of its own, which reads orders from
 /// standard input.

@@ -1,8 +1,5 @@
 import Foundation
-
-#if canImport(FoundationXML)
-  import FoundationXML
-#endif
+import FoundationXML
 
 /// Reads the URLs of a sitemap, or of an index of sitemaps (https://www.sitemaps.org/protocol.html).
 final class SitemapReader: NSObject, XMLParserDelegate {

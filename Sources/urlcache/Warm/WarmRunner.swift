@@ -1,9 +1,6 @@
 import Foundation
+import FoundationNetworking
 import LMDBURLCache
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
 
 /// Loads the requests of a list, several at a time.
 struct WarmRunner {

@@ -1,8 +1,5 @@
 import Foundation
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
+import FoundationNetworking
 
 /// Foundation's `URLCache` with its files. Used for few entries only, because every lookup lists the directory.
 final class FoundationPeer: Peer {

@@ -1,10 +1,7 @@
 import Foundation
+import FoundationNetworking
 import LMDBURLCache
 import Synchronization
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
 
 /// The memory and the open descriptors after many requests, some of them cancelled, and the memory while a large body is
 /// streamed.

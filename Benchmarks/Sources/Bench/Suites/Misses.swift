@@ -2,13 +2,10 @@ import CRawCurl
 import CachingClient
 import CurlTransport
 import Foundation
+import FoundationNetworking
 import HTTPCaching
 import LMDBURLCache
 import Synchronization
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
 
 /// Throughput and CPU time of misses: concurrent callers request new URLs, and each response is stored.
 ///

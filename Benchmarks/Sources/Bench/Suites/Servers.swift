@@ -1,10 +1,7 @@
 import Foundation
+import FoundationNetworking
 import LMDBURLCache
 import Synchronization
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
 
 /// A server program: concurrent tasks load from an origin on the same machine; 95% of the responses can be stored.
 struct Servers {

@@ -1,9 +1,6 @@
 import Foundation
+import FoundationNetworking
 import LMDBURLCache
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
 
 /// Latency of hits through the Foundation API: `cachedResponse(for:)`, `data(for:)` and the tasks of a session.
 struct Sessions {

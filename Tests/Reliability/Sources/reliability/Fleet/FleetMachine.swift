@@ -1,11 +1,8 @@
 import Foundation
+import FoundationNetworking
 import Glibc
 import LMDBURLCache
 import RedisTier
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
 
 /// A process that represents a machine: a cache with its own directory, and tasks that load and purge.
 final class FleetMachine: Sendable {

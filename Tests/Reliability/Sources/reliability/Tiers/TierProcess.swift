@@ -1,13 +1,10 @@
 import CachingClient
 import Foundation
+import FoundationNetworking
 import Glibc
 import LMDBURLCache
 import ResponseStore
 import Synchronization
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
 
 /// A process of a scenario, with its caches and the threads and tasks that use them until the time has passed.
 final class TierProcess: Sendable {

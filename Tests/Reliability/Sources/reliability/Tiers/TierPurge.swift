@@ -1,10 +1,7 @@
 import Foundation
+import FoundationNetworking
 import LMDBURLCache
 import ResponseStore
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
 
 /// A purge of any kind, with its coverage and its execution by a cache, a store or the tool.
 enum TierPurge: Sendable {

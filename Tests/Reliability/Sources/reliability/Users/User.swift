@@ -1,8 +1,5 @@
 import Foundation
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
+import FoundationNetworking
 
 /// A user who sends requests, and the credentials by which the origin identifies the user.
 struct User: Hashable, Sendable {

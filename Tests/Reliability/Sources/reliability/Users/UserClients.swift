@@ -1,10 +1,7 @@
 import Foundation
+import FoundationNetworking
 import LMDBURLCache
 import Synchronization
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
 
 /// The clients: two caches, and sessions of every kind with them.
 final class UserClients: Sendable {

@@ -1,9 +1,6 @@
 import Foundation
+import FoundationNetworking
 import Glibc
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
 
 /// The rounds of the series `users`, each with its own URL.
 struct UserRounds: Sendable {
