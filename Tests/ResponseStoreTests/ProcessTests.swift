@@ -37,6 +37,15 @@ struct Turns: Codable, Sendable {
   func waitForChild() { receive(".child") }
   func parentIsReady() { send(".parent") }
   func waitForParent() { receive(".parent") }
+
+  /// Waits for the child, calls `body` on a thread, and lets the child continue.
+  func answerChild(with body: @escaping @Sendable () -> Void) async {
+    await onThread {
+      waitForChild()
+      body()
+      parentIsReady()
+    }
+  }
 }
 
 /// Runs `body`, which may block, on its own thread.
@@ -71,11 +80,7 @@ struct ProcessTests {
     let turns = Turns(directory: fixture.directory)
     defer { turns.remove() }
     let store = fixture.store
-    async let parent: Void = onThread {
-      turns.waitForChild()
-      store.removeAll()
-      turns.parentIsReady()
-    }
+    async let parent: Void = turns.answerChild { store.removeAll() }
     await #expect(processExitsWith: .success) { [directory = fixture.directory as String, turns = turns as Turns] in
       let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20))
       let key = RequestKey(urlString: "http://a.example/7")!

@@ -316,11 +316,7 @@ struct SoftPurgeTests {
     let turns = Turns(directory: fixture.directory)
     defer { turns.remove() }
     let store = fixture.store
-    async let parent: Void = onThread {
-      turns.waitForChild()
-      store.softPurge(.everything)
-      turns.parentIsReady()
-    }
+    async let parent: Void = turns.answerChild { store.softPurge(.everything) }
     await #expect(processExitsWith: .success) { [directory = fixture.directory as String, turns = turns as Turns] in
       let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20))
       func isStale(_ url: String) -> Bool? {
@@ -367,7 +363,8 @@ struct SoftPurgeTests {
     fixture.store.softPurge(scope)
     let database = fixture.store.context.database
     let key = try #require(
-      try database.environment.read { (transaction) throws(LMDBError) in try database.tombstones(in: transaction) }.first?
+      try database.environment.read { (transaction) throws(LMDBError) in try database.tombstones(in: transaction) }
+        .first?
         .metaKey)
     #expect(key.count == MetaKey.tombstonePrefix.count + 17)
     #expect(MetaKey.number(in: key, after: MetaKey.tombstonePrefix) == 1)
