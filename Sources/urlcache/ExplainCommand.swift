@@ -80,7 +80,7 @@ private struct ExplanationReport {
         "Selected",
         "status \(selected.status), stored \(Format.localTime(selected.storedAt)), "
           + "age \(Format.duration(freshness.currentAge(at: now))), "
-          + "left \(Format.timeToLive(freshness.timeToLive(at: now)))",
+          + "TTL \(Format.timeToLive(freshness.timeToLive(at: now)))",
       ])
     }
     for (name, value) in conditionalFields { rows.append(["Sent", "\(name): \(value)"]) }

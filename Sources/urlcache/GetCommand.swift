@@ -100,11 +100,11 @@ enum GetCommand: Command {
       return json.compact + "\n"
     }
     let notStored = "not stored" + (result.storageRefusal.map { " (\($0.id))" } ?? "")
-    let left = result.timeToLive.map { Format.timeToLive($0) + ($0 > 0 ? " left" : "") } ?? notStored
+    let timeToLive = result.timeToLive.map { ($0 > 0 ? "TTL " : "") + Format.timeToLive($0) } ?? notStored
     return [
       String(status), word(result).padded(to: 11), result.reason.id.padded(to: 12),
       "age \(Format.duration(Double(result.age)))".padded(to: 10),
-      left.padded(to: 14), "\(Format.count(microseconds)) µs".aligned(to: 12), Format.visible(url),
+      timeToLive.padded(to: 14), "\(Format.count(microseconds)) µs".aligned(to: 12), Format.visible(url),
     ].joined(separator: "  ") + "\n"
   }
 
