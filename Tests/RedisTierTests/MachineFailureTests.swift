@@ -89,10 +89,11 @@ struct MachineFailureTests {
     let key = try #require(RequestKey(urlString: "http://a.example/"))
     let store = try Self.open(directory)
     store.store(
-      NewResponse(
-        key: key, status: 200, fields: HTTPFields([]), body: Data("x".utf8),
+      CacheableResponse(
+        status: 200, fields: HTTPFields([]), body: Data("x".utf8),
         freshness: FreshnessInfo(responseTime: Date(), initialAge: 0, lifetime: 86_400, date: Date()),
-        vary: VaryKey(fields: [])))
+        vary: VaryKey(fields: [])),
+      for: key)
     try store.flush()
     let file = try FleetFile(directory: directory, settings: settings)
     let isMember = SharedSwitch()
