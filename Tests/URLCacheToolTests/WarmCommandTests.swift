@@ -201,7 +201,10 @@ struct WarmCommandTests {
     let result = try tool.run(["warm", index("/first.xml", "/second.xml.gz")] + arguments)
     #expect(result.errors == "")
     #expect(result.output.hasPrefix("Warmed 2 URLs of 2 in "))
-    #expect(origin.requests.map(\.path) == ["/first.xml", "/second.xml.gz", "/page/1", "/page/2"])
+    // Several jobs fetch the pages, in any order.
+    let paths = origin.requests.map(\.path)
+    #expect(
+      paths.prefix(2) == ["/first.xml", "/second.xml.gz"] && paths.dropFirst(2).sorted() == ["/page/1", "/page/2"])
     let nested = try tool.run(["warm", index("/nested.xml")] + arguments)
     #expect(nested.status == 1)
     #expect(nested.errors.contains("/nested.xml is an index itself, which the protocol of sitemaps forbids.\n"))

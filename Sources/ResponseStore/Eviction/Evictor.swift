@@ -321,8 +321,8 @@ final class Evictor: Sendable {
   ) throws(LMDBError) -> UInt64? {
     let removal = try database.remove(
       rows.compactMap(\.removable), counters: &counters, isInRun: true, in: transaction)
-    // Both are in ascending order.
-    var removedRows = removal.rowIDs[...]
+    // The removed rows are in the order of their logs, and the others in ascending order.
+    var removedRows = removal.rowIDs.sorted()[...]
     for row in rows where row.rowID == removedRows.first {
       removed[row.reason, default: 0] += 1
       removedRows.removeFirst()
