@@ -199,6 +199,20 @@ struct SharedResponseTests {
     #expect(other.membership.counters.unusableObjects.load(ordering: .relaxed) == 1)
   }
 
+  @Test("An object whose number was raised does not escape a purge")
+  func raisedNumber() async throws {
+    let fleet = try FleetFixture()
+    let url = fleet.origin.url("/a")
+    let (one, other) = (try await fleet.machine("1"), try await fleet.machine("2"))
+    let before = try await one.get(url)
+    try await fleet.waitForObjects(1)
+    try await one.cache.purge(.url(url))
+    let key = try #require(try fleet.objectKeys().first)
+    try fleet.redis.command("HSET", key, "s", "1000")
+    #expect(try await other.get(url) != before)
+    #expect(other.membership.counters.unusableObjects.load(ordering: .relaxed) == 1)
+  }
+
   @Test("A key of another type is a miss")
   func otherType() async throws {
     let fleet = try FleetFixture()
@@ -271,6 +285,33 @@ struct SharedResponseTests {
     _ = try await other.get(url)
     #expect(fleet.origin.requestCount == 2)
     #expect(other.membership.counters.fetchWaits.load(ordering: .relaxed) == 0)
+  }
+
+  @Test("A request does not wait for a connection that takes long")
+  func slowConnection() async throws {
+    let gate = DispatchSemaphore(value: 0)
+    let isSlow = Mutex(false)
+    let fleet = try FleetFixture(
+      {
+        $0.lookupTimeout = .milliseconds(20)
+        $0.lease = .seconds(600)
+        $0.objectConnectionCount = 1
+        $0.password = {
+          if isSlow.withLock({ $0 }) { gate.wait() }
+          return "x"
+        }
+      }, redisOptions: ["--requirepass", "x"])
+    let one = try await fleet.machine("1")
+    do {
+      isSlow.withLock { $0 = true }
+      defer {
+        isSlow.withLock { $0 = false }
+        gate.signal()
+      }
+      // The only thread waits for the password.
+      #expect(try await one.get(fleet.origin.url("/a")) == "1")
+    }
+    #expect(one.membership.counters.bypassedLookups.load(ordering: .relaxed) == 1)
   }
 
   @Test("While Redis does not reply, requests go to the origin, and after three failures ask it no longer")

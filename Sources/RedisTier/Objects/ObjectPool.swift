@@ -1,3 +1,4 @@
+import Dispatch
 import Glibc
 import ResponseStore
 import Synchronization
@@ -37,23 +38,25 @@ final class ObjectPool: Sendable {
 
   /// Runs a job with a connection, within a time limit that includes waiting for a thread.
   ///
+  /// - Parameter isStrict: Whether the caller goes on at the end of the time also if the job does not: connecting can
+  ///   wait for a name server, and a reply that arrives in many small parts has no limit.
   /// - Returns: nil if the job failed or had no time.
   func run<Result: Sendable>(
-    within limit: Duration, _ body: @escaping @Sendable (RedisConnection, Duration) throws(RedisTierError) -> Result
+    within limit: Duration, isStrict: Bool = false,
+    _ body: @escaping @Sendable (RedisConnection, Duration) throws(RedisTierError) -> Result
   ) async -> Result? {
     let now = BootClock.now
     let expiresAt = now + UInt64(max(0, limit / .nanoseconds(1)))
     return await withCheckedContinuation { continuation in
+      let caller = JobCaller(continuation)
       let work: Work = { [self] connection in
         let left = Int64(expiresAt) - Int64(BootClock.now)
-        guard let connection, left > 0 else { return continuation.resume(returning: nil) }
+        guard let connection, left > 0, caller.begin(on: connection) else { return _ = caller.end(nil) }
         do throws(RedisTierError) {
           let result = try body(connection, .nanoseconds(left))
-          queue.withLock { $0.failureCount = 0 }
-          continuation.resume(returning: result)
+          if caller.end(result) { queue.withLock { $0.failureCount = 0 } }
         } catch {
-          noteFailure()
-          continuation.resume(returning: nil)
+          if caller.end(nil) { noteFailure() }
         }
       }
       let (isRefused, startsThread) = queue.update { queue in
@@ -64,7 +67,12 @@ final class ObjectPool: Sendable {
         if starts { queue.threadCount += 1 }
         return (false, starts)
       }
-      if isRefused { return continuation.resume(returning: nil) }
+      if isRefused { return _ = caller.end(nil) }
+      if isStrict {
+        DispatchQueue.global().asyncAfter(deadline: .now() + .nanoseconds(Int(expiresAt - now))) { [weak self] in
+          if caller.giveUp() { self?.noteFailure() }
+        }
+      }
       guard startsThread, BackgroundThread(body: { [self] in serve() }) == nil else { return }
       // Without any thread the jobs would wait forever.
       let dropped = queue.withLock { queue in
@@ -113,5 +121,50 @@ final class ObjectPool: Sendable {
       }
       job.work(connection)
     }
+  }
+}
+
+/// A task that waits for a job: until the job ends, or until it gives up.
+private final class JobCaller<Result: Sendable>: Sendable {
+  private struct State {
+    var continuation: CheckedContinuation<Result?, Never>?
+    /// Of the connection that the job uses.
+    var interrupter: RedisConnection.Interrupter?
+  }
+
+  private let state: Mutex<State>
+
+  init(_ continuation: CheckedContinuation<Result?, Never>) {
+    state = Mutex(State(continuation: continuation))
+  }
+
+  /// Notes that the job begins. Returns false if the task no longer waits.
+  func begin(on connection: RedisConnection) -> Bool {
+    state.withLock { state in
+      guard state.continuation != nil else { return false }
+      state.interrupter = connection.interrupter
+      return true
+    }
+  }
+
+  /// Ends the wait with a result. Returns false if the task no longer waited.
+  func end(_ result: Result?) -> Bool {
+    let continuation = state.withLock { state in
+      state.interrupter = nil
+      return state.continuation.take()
+    }
+    continuation?.resume(returning: result)
+    return continuation != nil
+  }
+
+  /// Ends the wait without a result, and the job's command. Returns false if the task no longer waited.
+  func giveUp() -> Bool {
+    let continuation = state.withLock { state in
+      // Within the lock, because another job uses the connection afterwards.
+      state.interrupter?.interrupt()
+      return state.continuation.take()
+    }
+    continuation?.resume(returning: nil)
+    return continuation != nil
   }
 }

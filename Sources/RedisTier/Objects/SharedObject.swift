@@ -25,7 +25,7 @@ struct SharedObject: Sendable {
   /// For how long Redis keeps the object, in milliseconds.
   var milliseconds: Int64
 
-  private static let version: UInt8 = 1
+  private static let version: UInt8 = 2
   private static let fixedByteCount = 64
 
   private struct Flags: OptionSet {
@@ -65,7 +65,7 @@ struct SharedObject: Sendable {
       bytes.storeBytes(of: UInt64(body.count).littleEndian, toByteOffset: 40, as: UInt64.self)
       bytes.storeBytes(of: Self.checksum(body).littleEndian, toByteOffset: 48, as: UInt64.self)
     }
-    let checksum = Self.checksum(Data(key + bytes[..<56] + head))
+    let checksum = Self.checksum(key: key, epoch: epoch, seq: seq, freshness: bytes, head: head)
     bytes.withUnsafeMutableBytes {
       $0.storeBytes(of: checksum.littleEndian, toByteOffset: 56, as: UInt64.self)
     }
@@ -82,13 +82,16 @@ struct SharedObject: Sendable {
       freshness.withUnsafeBytes { UInt64(littleEndian: $0.loadUnaligned(fromByteOffset: offset, as: UInt64.self)) }
     }
     let content = Data(body)
-    guard word(56) == Self.checksum(Data(key + freshness[..<56] + head)), word(40) == UInt64(content.count),
-      word(48) == Self.checksum(content), let fields = Self.fields(head)
+    // The position is in the checksum, because a later one would hide the object from purges.
+    let epoch = try reply[1].asBytes()
+    let seq = try reply[2].asCount()
+    guard word(56) == Self.checksum(key: key, epoch: epoch, seq: seq, freshness: freshness, head: head),
+      word(40) == UInt64(content.count), word(48) == Self.checksum(content), let fields = Self.fields(head)
     else { return nil }
     let flags = Flags(rawValue: freshness[1])
     self.key = key
-    epoch = try reply[1].asBytes()
-    seq = try reply[2].asCount()
+    self.epoch = epoch
+    self.seq = seq
     status = Int(freshness[2]) | Int(freshness[3]) << 8
     self.fields = fields
     self.body = content
@@ -136,6 +139,13 @@ struct SharedObject: Sendable {
       fields.append(name: name, value: value)
     }
     return fields.isStorable && fields.isWellFormed ? fields : nil
+  }
+
+  /// The checksum of everything but the body, whose own checksum is in `freshness`.
+  private static func checksum(
+    key: [UInt8], epoch: [UInt8], seq: UInt64, freshness: [UInt8], head: [UInt8]
+  ) -> UInt64 {
+    checksum(Data(key + epoch + withUnsafeBytes(of: seq.littleEndian) { Array($0) } + freshness[..<56] + head))
   }
 
   private static func checksum(_ bytes: Data) -> UInt64 {

@@ -54,7 +54,7 @@ final class SharedObjects: Sendable {
       let lock = Lock(objectKey: key, token: token)
       let keys = [name("o", key), name("l", key)]
       let milliseconds = Self.milliseconds(settings.configuration.fetchLockLease)
-      let reply = await pool.run(within: settings.configuration.lookupTimeout) {
+      let reply = await pool.run(within: settings.configuration.lookupTimeout, isStrict: true) {
         (connection, left) throws(RedisTierError) in
         try FleetScripts.look.run(keys: keys, [token, milliseconds], on: connection, timeout: left)
           .asElements(atLeast: 2)
@@ -115,7 +115,7 @@ final class SharedObjects: Sendable {
       Array("SET".utf8), name("l", lock.objectKey), lock.token, Array("NX".utf8), Array("PX".utf8),
       Self.milliseconds(settings.configuration.fetchLockLease),
     ]
-    let isTaken = await pool.run(within: settings.configuration.lookupTimeout) {
+    let isTaken = await pool.run(within: settings.configuration.lookupTimeout, isStrict: true) {
       (connection, left) throws(RedisTierError) in
       try connection.command(command, timeout: left) != .null
     }
