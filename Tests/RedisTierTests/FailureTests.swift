@@ -13,6 +13,9 @@ struct FailureTests {
   /// A way in which Redis loses the log of purges, or parts of its state.
   enum Loss: CaseIterable, Sendable {
     case flushed, noControl, noLog, noAcknowledgements, noCounts, entryDeleted, restartedEmpty
+    case garbledNumber, garbledEpoch, otherTypeOfControl, otherTypeOfLog, otherTypeOfWaiting
+    /// The server was a replica meanwhile. It could have taken over older data.
+    case replicaMeanwhile
 
     func happen(to redis: RedisServerProcess) throws {
       switch self {
@@ -25,6 +28,14 @@ struct FailureTests {
       case .restartedEmpty:
         redis.kill()
         try redis.start()
+      case .garbledNumber: try redis.command("HSET", "lmuc:{default}:ctl", "seq", "x")
+      case .garbledEpoch: try redis.command("HSET", "lmuc:{default}:ctl", "epoch", "x")
+      case .otherTypeOfControl: try redis.command("SET", "lmuc:{default}:ctl", "x")
+      case .otherTypeOfLog: try redis.command("SET", "lmuc:{default}:log", "x")
+      case .otherTypeOfWaiting: try redis.command("SET", "lmuc:{default}:wait", "x")
+      case .replicaMeanwhile:
+        try redis.command("REPLICAOF", "127.0.0.1", "1")
+        try redis.command("REPLICAOF", "NO", "ONE")
       }
     }
   }
@@ -50,6 +61,21 @@ struct FailureTests {
     if loss != .flushed { try fleet.mature() }
     try await one.cache.purge(.url(url))
     #expect(try await other.get(url) != before)
+  }
+
+  @Test("A machine follows more epochs than it can count")
+  func manyEpochs() async throws {
+    let fleet = try FleetFixture { $0.maximumSharedBodyByteCount = 0 }
+    let url = fleet.origin.url("/a")
+    let one = try await fleet.machine("1")
+    let file = one.membership.file
+    while file.tag >> 48 < 0xFFFF { #expect(file.begin(epoch: Array("e".utf8), cursor: 0, ofStore: 1)) }
+    // The numbers begin again.
+    await wait { file.tag >> 48 < 0xFFFF && one.hasLease }
+    let before = try await one.get(url)
+    try await one.cache.purge(.url(url))
+    #expect(try await one.get(url) != before)
+    #expect(file.position(ofTag: file.tag) != nil)
   }
 
   @Test(

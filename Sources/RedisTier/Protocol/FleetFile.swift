@@ -206,8 +206,8 @@ final class FleetFile: @unchecked Sendable {
   /// Starts a new epoch: what is removed up to `cursor` is known. The follower calls this when it is durable.
   func begin(epoch: [UInt8], cursor: UInt64, ofStore owner: UInt64) -> Bool {
     guard epoch.count < Self.epochByteCount - 8, cursor <= Self.cursorMask else { return false }
-    let count = (rawPosition >> Self.epochShift) + 1
-    guard count < 1 << 16 else { return false }
+    // After 65,535 epochs the count begins again: tags of the earlier ones have left the table.
+    let count = (rawPosition >> Self.epochShift) % (1 << 16 - 1) + 1
     let slot = memory + Offset.epochs + Int((count - 1) % UInt64(Self.epochCount)) * Self.epochByteCount
     var bytes = [UInt8](repeating: 0, count: Self.epochByteCount)
     bytes[0] = UInt8(epoch.count)

@@ -11,17 +11,24 @@ enum FleetScripts {
   /// A part of a script that takes a rule out.
   private static func unlessHolds(_ rule: FleetRule, _ part: String) -> String { rule.holds ? "" : part }
 
-  /// Checks that the control keys fit together; otherwise starts a new epoch.
+  /// Checks that the control keys fit together; otherwise, also if one has another type, starts a new epoch.
   private static let head = """
     local ctl, log, acks, seen, wait = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-    local c = redis.call('HMGET', ctl, 'epoch', 'run', 'seq', 'floor', 'nodes', 'mature')
-    local epoch, seq, floor, nodes = c[1], tonumber(c[3] or 0), tonumber(c[4] or 0), tonumber(c[5] or 0)
-    local mature = c[6] == '1'
-    if not epoch \(ifHolds(.epochEndsWithServer, "or c[2] ~= ARGV[1]")) or redis.call('XLEN', log) ~= seq - floor
-      or redis.call('ZCARD', acks) ~= nodes or redis.call('HLEN', seen) ~= nodes then
+    local c = redis.pcall('HMGET', ctl, 'epoch', 'run', 'seq', 'floor', 'nodes', 'mature')
+    local function number(text) return tonumber(text or 0) or 0 / 0 end
+    local epoch, seq, floor, nodes, mature = c[1], number(c[3]), number(c[4]), number(c[5]), c[6] == '1'
+    local function size(command, key)
+      local n = redis.pcall(command, key)
+      return type(n) == 'number' and n or -2
+    end
+    -- The replication ID changes when a server that was a replica accepts writes again, maybe with older data.
+    local run = ARGV[1] .. (redis.call('INFO', 'replication'):match('master_replid:(%x+)') or '')
+    if not (epoch and epoch:find('@')) \(ifHolds(.epochEndsWithServer, "or c[2] ~= run")) or floor < 0
+      or size('XLEN', log) ~= seq - floor or size('ZCARD', acks) ~= nodes or size('HLEN', seen) ~= nodes
+      or size('ZCARD', wait) < 0 then
       redis.call('UNLINK', ctl, log, acks, seen, wait)
       epoch, seq, floor, nodes, mature = ARGV[2], 0, 0, 0, false
-      redis.call('HSET', ctl, 'epoch', epoch, 'run', ARGV[1], 'seq', 0, 'floor', 0, 'nodes', 0, 'mature', 0)
+      redis.call('HSET', ctl, 'epoch', epoch, 'run', run, 'seq', 0, 'floor', 0, 'nodes', 0, 'mature', 0)
     elseif epoch:match('@.+$') ~= ARGV[2]:match('@.+$') then
       return redis.error_reply('LEASE this fleet has another lease or secret')
     end
