@@ -62,6 +62,9 @@ extension RedisTier {
     /// The partitions whose responses are shared; only the empty one by default.
     public var sharedPartitions: Set<String> = [""]
 
+    /// The machine's wall clock, in seconds since 1970, by which dates of purges are compared with those of Redis.
+    var wallClock: @Sendable () -> Double = { WallClock.now }
+
     /// Creates the default settings.
     public init() {}
   }

@@ -92,6 +92,29 @@ struct PurgeTests {
     #expect(!cut.cache.isCached(url))
   }
 
+  @Test(
+    "A purge by date covers what a machine stored whose clock differs within the tolerance", arguments: [4.0, 3600])
+  func sinceByOtherClocks(_ seconds: Double) async throws {
+    let fleet = try FleetFixture { $0.maximumSharedBodyByteCount = 0 }
+    let url = fleet.origin.url("/a")
+    func machine(_ name: String, _ offset: Double) async throws -> Machine {
+      let tier = try fleet.tier { $0.wallClock = { WallClock.now + offset } }
+      let directory = fleet.directory.appendingPathComponent(name)
+      let machine = try Machine(directory, tier) { $0.clock = { Date() + offset } }
+      await wait { machine.hasLease }
+      return machine
+    }
+    let (ahead, behind) = (try await machine("1", seconds), try await machine("2", -4))
+    let before = try await behind.get(url)
+    // Everything of the last minute, by the clock of the first machine.
+    try await ahead.cache.purge(.since(Date() + seconds - 60))
+    #expect(try await behind.get(url) != before)
+    let later = try await behind.get(url)
+    // Nothing but a second, which is less than the clocks differ by.
+    try await ahead.cache.purge(.since(Date() + seconds - 1))
+    #expect(try await behind.get(url) != later)
+  }
+
   @Test("A machine without a lease serves nothing stored, with any policy, and validates it instead")
   func cutOff() async throws {
     let fleet = try FleetFixture { $0.maximumSharedBodyByteCount = 0 }

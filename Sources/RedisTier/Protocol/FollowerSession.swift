@@ -101,7 +101,7 @@ final class FollowerSession {
     let seconds = Double(try time[0].asInteger()) + Double(try time[1].asInteger()) / 1e6
     let renewal = Renewal(
       epoch: try reply[0].asBytes(), seq: try reply[1].asCount(), floor: try reply[2].asCount(), state: state,
-      clockDifference: seconds - WallClock.now, entries: try LogEntry.list(reply[5]),
+      clockDifference: seconds - settings.configuration.wallClock(), entries: try LogEntry.list(reply[5]),
       count: try reply[6].asCount())
     lastCount = expected
     if knownEpoch?.id != renewal.epoch { knownEpoch = (renewal.epoch, start) }

@@ -86,10 +86,6 @@ final class PurgePoster: Sendable {
   private func post(
     _ removal: FleetRemoval, id: RandomID, over link: inout Link?, until deadline: UInt64
   ) throws(RedisTierError) -> Posted {
-    var scope = removal.scope
-    if case .since(let date) = scope {
-      scope = .since(date - (settings.configuration.clockTolerance / .seconds(1)))
-    }
     // The idle connection may have been closed by the server.
     link = link ?? idle.withLock { $0.take() }
     let begin = BootClock.now
@@ -98,6 +94,7 @@ final class PurgePoster: Sendable {
         let current: Link
         if let link { current = link } else { current = try connect() }
         link = current
+        let scope = try fleetScope(removal.scope, on: current.connection)
         let reply = try FleetScripts.post.run(
           keys: settings.controlKeys,
           settings.controlArguments(run: current.run) + [
@@ -122,6 +119,20 @@ final class PurgePoster: Sendable {
         }
       }
     }
+  }
+
+  /// A scope by the clock of Redis, from which no machine's clock differs by more than the tolerance, unless it says so.
+  private func fleetScope(
+    _ scope: RemovalScope, on connection: RedisConnection
+  ) throws(RedisTierError) -> RemovalScope {
+    guard case .since(let date) = scope else { return scope }
+    let time = try connection.command(["TIME"]).asElements(atLeast: 2)
+    let seconds = Double(try time[0].asInteger()) + Double(try time[1].asInteger()) / 1e6
+    // After the reply, so that the difference errs on the side of an earlier date.
+    let difference = seconds - settings.configuration.wallClock()
+    let tolerance = settings.configuration.clockTolerance / .seconds(1)
+    // When a date of a clock that is far off was, nobody knows.
+    return abs(difference) > tolerance ? .everything : .since(date + difference - tolerance)
   }
 
   /// Waits until the machines have acknowledged the purge, for at most 250 ms, and not beyond *W*.
