@@ -70,7 +70,7 @@ final class ObjectPool: Sendable {
       if isRefused { return _ = caller.end(nil) }
       if isStrict {
         DispatchQueue.global().asyncAfter(deadline: .now() + .nanoseconds(Int(expiresAt - now))) { [weak self] in
-          if caller.giveUp() { self?.noteFailure() }
+          if caller.cancel() { self?.noteFailure() }
         }
       }
       guard startsThread, BackgroundThread(body: { [self] in serve() }) == nil else { return }
@@ -124,7 +124,7 @@ final class ObjectPool: Sendable {
   }
 }
 
-/// A task that waits for a job: until the job ends, or until it gives up.
+/// A task that waits for a job: until the job ends, or until its time is over.
 private final class JobCaller<Result: Sendable>: Sendable {
   private struct State {
     var continuation: CheckedContinuation<Result?, Never>?
@@ -158,7 +158,7 @@ private final class JobCaller<Result: Sendable>: Sendable {
   }
 
   /// Ends the wait without a result, and the job's command. Returns false if the task no longer waited.
-  func giveUp() -> Bool {
+  func cancel() -> Bool {
     let continuation = state.withLock { state in
       // Within the lock, because another job uses the connection afterwards.
       state.interrupter?.interrupt()

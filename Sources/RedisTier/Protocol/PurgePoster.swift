@@ -131,7 +131,7 @@ final class PurgePoster: Sendable {
     // After the reply, so that the difference errs on the side of an earlier date.
     let difference = seconds - settings.configuration.wallClock()
     let tolerance = settings.configuration.clockTolerance / .seconds(1)
-    // When a date of a clock that is far off was, nobody knows.
+    // A date by a clock that is far off can be any time.
     return abs(difference) > tolerance ? .everything : .since(date + difference - tolerance)
   }
 
