@@ -301,7 +301,8 @@ struct SharedResponseTests {
           return "x"
         }
       }, redisOptions: ["--requirepass", "x"])
-    let one = try await fleet.machine("1")
+    let one = try Machine(fleet.directory.appendingPathComponent("1"), fleet.tier())
+    await wait { one.hasLease }
     do {
       isSlow.withLock { $0 = true }
       defer {
@@ -312,6 +313,28 @@ struct SharedResponseTests {
       #expect(try await one.get(fleet.origin.url("/a")) == "1")
     }
     #expect(one.membership.counters.bypassedLookups.load(ordering: .relaxed) == 1)
+  }
+
+  @Test("Lookups that no connection has time for do not count as failures of Redis")
+  func busyConnections() async throws {
+    let fleet = try FleetFixture { $0.objectConnectionCount = 1 }
+    let pool = ObjectPool(try fleet.tier().settings)
+    defer { pool.close() }
+    let hasBegun = Atomic(false)
+    let gate = DispatchSemaphore(value: 0)
+    async let first = pool.run(within: .seconds(60)) { (_, _) throws(RedisTierError) in
+      hasBegun.store(true, ordering: .sequentiallyConsistent)
+      gate.wait()
+      return 1
+    }
+    await wait { hasBegun.load(ordering: .sequentiallyConsistent) }
+    for _ in 0..<3 {
+      let late = await pool.run(within: .milliseconds(1), isStrict: true) { (_, _) throws(RedisTierError) in 2 }
+      #expect(late == nil)
+    }
+    gate.signal()
+    #expect(await first == 1)
+    #expect(await pool.run(within: .seconds(60)) { (_, _) throws(RedisTierError) in 3 } == 3)
   }
 
   @Test("While Redis does not reply, requests go to the origin, and after three failures ask it no longer")

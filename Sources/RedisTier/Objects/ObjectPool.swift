@@ -10,10 +10,15 @@ final class ObjectPool: Sendable {
   private let settings: FleetSettings
   private let queue = Monitor(Queue())
 
-  private typealias Work = @Sendable (RedisConnection?) -> Void
+  private struct Job {
+    let work: @Sendable (RedisConnection?) -> Void
+    /// Notes that a thread has the job, so that from then on it is up to Redis how long it takes.
+    let begin: @Sendable () -> Void
+    let expiresAt: UInt64
+  }
 
   private struct Queue {
-    var jobs: [(work: Work, expiresAt: UInt64)] = []
+    var jobs: [Job] = []
     var threadCount = 0
     var idleCount = 0
     var isClosed = false
@@ -49,9 +54,9 @@ final class ObjectPool: Sendable {
     let expiresAt = now + UInt64(max(0, limit / .nanoseconds(1)))
     return await withCheckedContinuation { continuation in
       let caller = JobCaller(continuation)
-      let work: Work = { [self] connection in
+      let work: @Sendable (RedisConnection?) -> Void = { [self] connection in
         let left = Int64(expiresAt) - Int64(BootClock.now)
-        guard let connection, left > 0, caller.begin(on: connection) else { return _ = caller.end(nil) }
+        guard let connection, left > 0, caller.use(connection) else { return _ = caller.end(nil) }
         do throws(RedisTierError) {
           let result = try body(connection, .nanoseconds(left))
           if caller.end(result) { queue.withLock { $0.failureCount = 0 } }
@@ -61,7 +66,7 @@ final class ObjectPool: Sendable {
       }
       let (isRefused, startsThread) = queue.update { queue in
         guard !queue.isClosed, now >= queue.pausedUntil else { return (true, false) }
-        queue.jobs.append((work, expiresAt))
+        queue.jobs.append(Job(work: work, begin: { caller.begin() }, expiresAt: expiresAt))
         let starts =
           queue.idleCount < queue.jobs.count && queue.threadCount < settings.configuration.objectConnectionCount
         if starts { queue.threadCount += 1 }
@@ -70,6 +75,7 @@ final class ObjectPool: Sendable {
       if isRefused { return _ = caller.end(nil) }
       if isStrict {
         DispatchQueue.global().asyncAfter(deadline: .now() + .nanoseconds(Int(expiresAt - now))) { [weak self] in
+          // A job that no thread had time for says nothing about Redis.
           if caller.cancel() { self?.noteFailure() }
         }
       }
@@ -98,7 +104,7 @@ final class ObjectPool: Sendable {
     var connection: RedisConnection?
     while true {
       queue.withLock { $0.idleCount += 1 }
-      let job = queue.wait { queue -> (work: Work, expiresAt: UInt64)?? in
+      let job = queue.wait { queue -> Job?? in
         if !queue.jobs.isEmpty { return .some(queue.jobs.removeFirst()) }
         return queue.isClosed ? .some(nil) : nil
       }
@@ -109,6 +115,7 @@ final class ObjectPool: Sendable {
         job.work(nil)
         continue
       }
+      job.begin()
       if connection?.isDead ?? true {
         do throws(RedisTierError) {
           connection = try RedisConnection(
@@ -128,6 +135,7 @@ final class ObjectPool: Sendable {
 private final class JobCaller<Result: Sendable>: Sendable {
   private struct State {
     var continuation: CheckedContinuation<Result?, Never>?
+    var hasBegun = false
     /// Of the connection that the job uses.
     var interrupter: RedisConnection.Interrupter?
   }
@@ -138,8 +146,13 @@ private final class JobCaller<Result: Sendable>: Sendable {
     state = Mutex(State(continuation: continuation))
   }
 
-  /// Notes that the job begins. Returns false if the task no longer waits.
-  func begin(on connection: RedisConnection) -> Bool {
+  /// Notes that a thread has the job. It may have to connect first.
+  func begin() {
+    state.withLock { $0.hasBegun = true }
+  }
+
+  /// Notes the connection that the job uses. Returns false if the task no longer waits.
+  func use(_ connection: RedisConnection) -> Bool {
     state.withLock { state in
       guard state.continuation != nil else { return false }
       state.interrupter = connection.interrupter
@@ -157,14 +170,14 @@ private final class JobCaller<Result: Sendable>: Sendable {
     return continuation != nil
   }
 
-  /// Ends the wait without a result, and the job's command. Returns false if the task no longer waited.
+  /// Ends the wait without a result, and the job's command. Returns whether the task waited for a job that had begun.
   func cancel() -> Bool {
-    let continuation = state.withLock { state in
+    let (continuation, hasBegun) = state.withLock { state in
       // Within the lock, because another job uses the connection afterwards.
       state.interrupter?.interrupt()
-      return state.continuation.take()
+      return (state.continuation.take(), state.hasBegun)
     }
     continuation?.resume(returning: nil)
-    return continuation != nil
+    return continuation != nil && hasBegun
   }
 }

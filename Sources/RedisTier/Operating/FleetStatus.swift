@@ -47,7 +47,7 @@ package struct FleetStatus: Sendable {
 
   /// - Parameter run: The ID of the server's process.
   init(_ reply: RedisReply, _ fleet: FleetAddress, run: [UInt8]) throws(RedisTierError) {
-    let parts = try reply.asElements(atLeast: 5)
+    let parts = try reply.asElements(atLeast: 6)
     var control: [[UInt8]: [UInt8]] = [:]
     for pair in try parts[0].asPairs() { control[pair.name] = pair.value }
     guard !control.isEmpty else { throw FleetConsole.unknownFleet(fleet) }
@@ -74,7 +74,7 @@ package struct FleetStatus: Sendable {
     isMature = control[Array("mature".utf8)] == [UInt8(ascii: "1")]
     let keptCount = try parts[1].asCount()
     let nodeCount = try number("nodes")
-    let isOtherServer = control[Array("run".utf8)] != run
+    let isOtherServer = control[Array("run".utf8)] != run + (try parts[5].asBytes())
     isLost = isOtherServer || keptCount != lastNumber - min(floor, lastNumber) || nodeCount != UInt64(machines.count)
     self.machines = machines.sorted { ($0.host, $0.id) < ($1.host, $1.id) }
     var waiting: [WaitingPurge] = []

@@ -11,6 +11,9 @@ enum FleetScripts {
   /// A part of a script that takes a rule out.
   private static func unlessHolds(_ rule: FleetRule, _ part: String) -> String { rule.holds ? "" : part }
 
+  /// The replication ID. It changes when a server that was a replica accepts writes again, maybe with older data.
+  private static let replicationID = "(redis.call('INFO', 'replication'):match('master_replid:(%x+)') or '')"
+
   /// Checks that the control keys fit together; otherwise, also if one has another type, starts a new epoch.
   private static let head = """
     local ctl, log, acks, seen, wait = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -21,8 +24,7 @@ enum FleetScripts {
       local n = redis.pcall(command, key)
       return type(n) == 'number' and n or -2
     end
-    -- The replication ID changes when a server that was a replica accepts writes again, maybe with older data.
-    local run = ARGV[1] .. (redis.call('INFO', 'replication'):match('master_replid:(%x+)') or '')
+    local run = ARGV[1] .. \(replicationID)
     if not (epoch and epoch:find('@')) \(ifHolds(.epochEndsWithServer, "or c[2] ~= run")) or floor < 0
       or size('XLEN', log) ~= seq - floor or size('ZCARD', acks) ~= nodes or size('HLEN', seen) ~= nodes
       or size('ZCARD', wait) < 0 then
@@ -135,7 +137,7 @@ enum FleetScripts {
     """
     return {
       redis.call('HGETALL', KEYS[1]), redis.call('XLEN', KEYS[2]), redis.call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES'),
-      redis.call('ZRANGE', KEYS[4], 0, -1, 'WITHSCORES'), redis.call('TIME')}
+      redis.call('ZRANGE', KEYS[4], 0, -1, 'WITHSCORES'), redis.call('TIME'), \(replicationID)}
     """)
 
   /// Looks an object up, or takes its fetch lock. Keys: object, lock. 1: token; 2: the lock's milliseconds.
