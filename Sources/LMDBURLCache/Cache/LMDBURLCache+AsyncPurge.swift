@@ -52,7 +52,8 @@ extension LMDBURLCache {
   ///     machine that does not respond.
   /// - Returns: The number of machines that confirmed and of those that did not; nil without a fleet.
   /// - Throws: `URLError.badURL` for a URL that cannot be cached, such as one without a scheme. With a fleet, its error:
-  ///   the purge is in force on this machine, and was not posted, or not confirmed in time.
+  ///   nothing that this machine has stored is used against the purge, but it was not posted, or not confirmed in time.
+  ///   If it was not posted, a response that was shared before can come from the fleet again: purge again.
   @discardableResult
   public func purge(
     _ scope: PurgeScope, mode: PurgeMode = .hard, timeout: Duration? = nil

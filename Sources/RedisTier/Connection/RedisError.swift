@@ -24,7 +24,8 @@ public struct RedisTierError: Error, Sendable, Hashable, CustomStringConvertible
     case otherFleetSettings
     /// The fleet file or the follower's lock cannot be used, or belongs to another fleet.
     case unusableDirectory
-    /// A purge is in force on this machine, and could not be posted to the others.
+    /// A purge could not be posted. It covers what this machine has stored, but neither other machines nor the shared
+    /// responses in Redis, which this machine may use again when Redis can be reached. Purge again then.
     case notPosted
     /// A purge was posted, and some machines may not obey it yet.
     case unconfirmed
