@@ -5,7 +5,7 @@ import ResponseStore
 
 /// Tests of unusual sizes, variants, clocks, hosts and keys.
 enum BadInput {
-  private static func response(
+  static func response(
     _ url: String, body: Data, at date: Date, language: String? = nil
   ) -> KeyedResponse {
     KeyedResponse(
@@ -16,13 +16,13 @@ enum BadInput {
         vary: VaryKey(fields: language.map { [VaryKey.Field(name: "accept-language", value: $0)] } ?? [])))
   }
 
-  private static func bytes(_ count: Int, seed: UInt64) -> Data {
+  static func bytes(_ count: Int, seed: UInt64) -> Data {
     var random = SeededRandom(seed)
     let words = (0..<((count + 7) / 8)).map { _ in random.next() }
     return words.withUnsafeBytes { Data($0.prefix(count)) }
   }
 
-  private static func open(_ directory: String, _ capacity: Int, clock: Tick) throws(StoreError) -> ResponseStore {
+  static func open(_ directory: String, _ capacity: Int, clock: Tick) throws(StoreError) -> ResponseStore {
     var options = ResponseStore.Options(capacityByteCount: capacity)
     options.clock = { ExpectedState.date(clock.now) }
     options.fullQueueTimeout = .seconds(60)

@@ -31,6 +31,12 @@ enum Checker {
       exit(2)
     }
     var violations: [String] = []
+    // Before this process looks anything up.
+    if options.settles, let counters = expectedState.comparison(withCounted: store.directoryStatistics?.storeLookups) {
+      say("counters compared")
+      if !counters.isRight { violations.append("counters: \(counters.text)") }
+      expectedState.countLookups(from: nil)
+    }
     if options.holdsPromises { violations += store.checkInvariants().map { "invariant: \($0)" } }
     var foundCount = 0
     // A lookup misses records that are not in the index yet, until a background rebuild is complete.

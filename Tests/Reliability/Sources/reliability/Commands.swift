@@ -21,6 +21,9 @@ let series: [String: @Sendable (RunConfiguration) -> Bool] = [
     var isGood = reportScene("input: sizes", setting, "sizes", [setting.isQuick ? "20000000" : "100000000"])
     isGood = reportScene("input: variants", setting, "variants", [setting.isQuick ? "2000" : "10000"]) && isGood
     isGood = reportScene("input: clocks", setting, "clocks", []) && isGood
+    isGood =
+      ToolScene(setting: setting, directory: setting.scratch + "/tool").run(
+        entryCount: setting.isQuick ? 20_000 : 1_000_000) && isGood
     isGood = reportScene("input: one host", setting, "one-host", [setting.isQuick ? "40000" : "1000000"]) && isGood
     return reportScene("input: hot key", setting, "hot-key", [setting.isQuick ? "4000" : "80000"]) && isGood
   },
@@ -126,6 +129,7 @@ func runChild(_ arguments: [String]) -> Never {
   case "vanish": runScene { () throws(StoreError) in try Scenarios.vanish(next()) }
   case "purge-bench":
     runScene { () throws(StoreError) in try PurgeBench.run(next(), entryCount: number(), roundCount: number()) }
+  case "fill-entries": runScene { () throws(StoreError) in try ToolScene.fill(next(), count: number()) }
   case "sizes": runScene { () throws(StoreError) in try BadInput.sizes(next(), largest: number()) }
   case "variants": runScene { () throws(StoreError) in try BadInput.variants(next(), count: number()) }
   case "clocks": runScene { () throws(StoreError) in try BadInput.clocks(next()) }

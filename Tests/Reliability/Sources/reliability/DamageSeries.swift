@@ -61,7 +61,7 @@ struct DamageSeries {
     makeDirectory(storePath)
     let names = [
       "data.mdb", "LMDBURLCache.store", "LMDBURLCache.removals", "LMDBURLCache.index", "users.lock", "open.lock",
-      "lock.mdb",
+      "lock.mdb", "LMDBURLCache.counters",
     ]
     for name in names {
       guard let data = FileManager.default.contents(atPath: directory + "/original/" + name) else { continue }
@@ -191,7 +191,10 @@ struct DamageSeries {
 
   private func lockFiles(_ tally: inout Tally) {
     let garbage = [UInt8]((0..<9000).map { UInt8(truncatingIfNeeded: SeededRandom.mixed($0)) })
-    for name in ["lock.mdb", "users.lock", "open.lock", "LMDBURLCache.index", "LMDBURLCache.removals"] {
+    for name in [
+      "lock.mdb", "users.lock", "open.lock", "LMDBURLCache.index", "LMDBURLCache.removals", "LMDBURLCache.counters",
+      "LMDBURLCache.events",
+    ] {
       attempt("no \(name)", &tally) { unlink(storePath + "/" + name) }
       attempt("an empty \(name)", &tally) { DiskImage().write(to: storePath + "/" + name) }
       attempt("garbage in \(name)", &tally) { DiskImage(bytes: garbage).write(to: storePath + "/" + name) }

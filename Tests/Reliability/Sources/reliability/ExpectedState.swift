@@ -79,6 +79,40 @@ final class ExpectedState: @unchecked Sendable {
     set { words[1].store(newValue ? 1 : 0, ordering: .relaxed) }
   }
 
+  // MARK: Lookups
+
+  /// Calls a closure that makes one lookup, and counts it before and after.
+  func countingLookup<R>(_ body: () -> R) -> R {
+    words[2].wrappingAdd(1, ordering: .sequentiallyConsistent)
+    defer { words[3].wrappingAdd(1, ordering: .sequentiallyConsistent) }
+    return body()
+  }
+
+  /// Begins to count lookups; nil ends the comparison with the directory's count.
+  ///
+  /// - Parameter present: The number of lookups that the counters of the directory have now.
+  func countLookups(from present: Int?) {
+    for (index, value) in [(4, 0), (2, 0), (3, 0), (4, present.map { $0 + 1 } ?? 0)] {
+      words[index].store(UInt64(value), ordering: .sequentiallyConsistent)
+    }
+  }
+
+  /// Compares the lookups of the killed worker with the counters of the directory: each thread may lose its last one.
+  ///
+  /// - Parameter present: The number of lookups that the counters have now; nil if the directory has no counters.
+  /// - Returns: Nil if the worker did not count; otherwise whether the counters are right, and what differs.
+  func comparison(withCounted present: Int?) -> (isRight: Bool, text: String)? {
+    let before = words[4].load(ordering: .sequentiallyConsistent)
+    guard before > 0 else { return nil }
+    let begun = words[2].load(ordering: .sequentiallyConsistent)
+    let ended = words[3].load(ordering: .sequentiallyConsistent)
+    guard let present else { return (false, "the counters of the directory are lost") }
+    let counted = present - Int(before - 1)
+    return (
+      (Int(ended)...Int(begun)).contains(counted), "\(counted) lookups counted, \(ended) ended, \(begun) begun"
+    )
+  }
+
   // MARK: Checking
 
   /// Returns why it is wrong to find this version of a key, or to find none; nil if it is correct.

@@ -16,7 +16,7 @@ enum PurgeBench {
     KeyedResponse(
       key: key(number, host: host),
       response: CacheableResponse(
-        status: 200, fields: HTTPFields([("Cache-Groups", "\"g\(number % 3)\"")]), body: body,
+        status: 200, fields: HTTPFields([("Cache-Groups", "\"g\(number % 3)\""), ("ETag", "\"1\"")]), body: body,
         freshness: Content.freshness(at: date), vary: VaryKey(fields: [])))
   }
 
@@ -144,11 +144,16 @@ enum PurgeBench {
     while store.pendingRemovalCount > 0, now() - began < 300 { usleep(10_000) }
     let marking = now() - began
     let busy = stalls.take()
+    let validations = Validations.count(
+      in: store, tick,
+      urls: (0..<min(2000, store.entryCount)).map {
+        "http://h\($0 % (hostCount - 1)).example/p\($0 % 4)/\($0)"
+      })
     stalls.isPaced = false
     times.sort()
     return "Before these, \(times.count) soft purges during writes: median \(text(percentile(times, 0.5))) ms, "
       + "p99 \(text(percentile(times, 0.99))) ms; then all \(store.entryCount) entries were marked in "
-      + "\(text(marking)) s. During marking: \(text(busy))"
+      + "\(text(marking)) s. During marking: \(text(busy)). \(validations)"
   }
 
   /// Waits until a value has not decreased for three seconds; returns its minimum and the time of its last decrease.

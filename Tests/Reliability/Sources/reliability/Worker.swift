@@ -34,6 +34,7 @@ struct Worker {
   /// Works until the process is killed, or for the given number of operations per thread.
   func run(operationCount: Int = .max) {
     let finished = Atomic<Int>(0)
+    expectedState.countLookups(from: store.directoryStatistics?.storeLookups)
     withoutActuallyEscaping({ (host: Int) in
       if host < Self.hostCount {
         storeAndRemove(host: host, operationCount: operationCount)
@@ -62,7 +63,7 @@ struct Worker {
         store.store(content.response(key, version: version, at: ExpectedState.date(version)))
         expectedState[.returned, key] = version
       case 65..<73:
-        guard let found = store.lookup(content.requestKey(key)), let version = content.version(of: found, key: key)
+        guard let found = lookup(key), let version = content.version(of: found, key: key)
         else { continue }
         updates += 1
         store.update(
@@ -78,13 +79,17 @@ struct Worker {
     }
   }
 
+  private func lookup(_ key: Int) -> StoredResponse? {
+    expectedState.countingLookup { store.lookup(content.requestKey(key)) }
+  }
+
   /// Looks a key up during other operations and checks the result against the expected state before the lookup.
   private func check(_ key: Int) {
     let gone = expectedState[.gone, key]
     let goneUpTo = expectedState[.goneUpTo, key]
     let goneAbove = expectedState[.goneAbove, key]
     let stale = expectedState[.stale, key]
-    let found = store.lookup(content.requestKey(key))
+    let found = lookup(key)
     guard let found else {
       let covered = max(expectedState[.mayBeGone, key], expectedState[.removing, key])
       if expectedState.isEvicting || covered >= expectedState[.returned, key] { return }
@@ -196,4 +201,9 @@ struct Worker {
       expectedState[.mayBeGone, key] = end
     }
   }
+}
+
+extension DirectoryStatistics {
+  /// The number of lookups in the store, by all processes.
+  var storeLookups: Int { diskLookups + missedLookups }
 }
