@@ -154,12 +154,12 @@ extension TieredStorage {
       ? try ResponseStore.open(directory: directory, options: options.storeOptions(diskCapacity: diskCapacity))
       : try Self.storeForRemovals(directory: directory, options: options)
     connect(store)
+    // The tokens of these responses mark them as removed already; this releases their memory. Later ones stay.
+    memory.removeAll { _ in true }
     repeat {
       if availability.withLock({ $0.takeMissedRemoval() }) { store.removeAll() }
       flushMark.store(store.acceptedNumber, ordering: .sequentiallyConsistent)
     } while !publish(store)
-    // The tokens of these responses mark them as removed already; this releases their memory.
-    memory.removeAll { _ in true }
   }
 
   /// Returns the store for a removal; nil if there is none or it cannot be opened now.
