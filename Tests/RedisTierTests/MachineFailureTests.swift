@@ -81,6 +81,38 @@ struct MachineFailureTests {
     #expect(try await purge() == FleetPurgeResult(confirmedCount: 1, expiredLeaseCount: 0))
   }
 
+  @Test("Responses of other machines are checked against a purge before its removal counts in the store")
+  func announced() async throws {
+    let fleet = try FleetFixture()
+    let settings = try fleet.tier().settings
+    let file = try FleetFile(directory: try fleet.makeDirectory("1"), settings: settings)
+    let known = Mutex<[(position: UInt64, announced: UInt64?, count: Int?)]>([])
+    let node = FleetNode(
+      storeID: { 7 },
+      remove: { _ in
+        guard let position = file.position(ofTag: file.tag) else { return true }
+        let last = file.lastAnnounced(in: position.epoch)
+        let count = last.flatMap { file.purges(after: position.cursor, upTo: $0)?.count }
+        known.withLock { $0.append((position.cursor, last, count)) }
+        return true
+      }, log: { _ in }, activity: ActivityReference())
+    let follower = Follower(settings: settings, file: file, node: node, counters: FleetCounters())
+    #expect(follower.start())
+    defer { follower.stop() }
+    await wait { file.isLeaseValid }
+    try fleet.mature()
+    let poster = PurgePoster(settings)
+    for _ in 0..<2 {
+      let result = await onBlockingThread {
+        Result { try poster.purge(FleetRemoval(.host("a.example")), timeout: nil) }
+      }
+      #expect(try result.get().confirmedCount == 1)
+    }
+    let seen = known.withLock { $0 }
+    #expect(seen.map(\.position) == [0, 1] && seen.map(\.announced) == [1, 2] && seen.map(\.count) == [1, 1])
+    #expect(file.lastAnnounced(in: [1]) == nil)
+  }
+
   @Test("A power cut at any step of following the log loses no purge that the machine has confirmed")
   func powerCut() async throws {
     let fleet = try FleetFixture()

@@ -97,8 +97,10 @@ final class SharedObjects: Sendable {
   private func isUsable(_ object: SharedObject, for request: SharedRequest, at position: FleetFile.Position) -> Bool {
     guard !object.isMarker, object.epoch == position.epoch || !FleetRule.objectHasEpoch.holds else { return false }
     guard FleetRule.objectChecked.holds else { return true }
-    guard object.seq < position.cursor else { return true }
-    guard let purges = file.purges(after: object.seq, upTo: position.cursor) else { return false }
+    // Not up to the position: the store's removals may be ahead of it.
+    guard let last = file.lastAnnounced(in: position.epoch) else { return false }
+    guard object.seq < last else { return true }
+    guard let purges = file.purges(after: object.seq, upTo: last) else { return false }
     let groups = CacheGroups.groups(of: object.fields)
     for purge in purges {
       guard let scope = RemovalScope(encodedBytes: purge.scope) else { return false }

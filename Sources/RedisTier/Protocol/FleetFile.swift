@@ -28,6 +28,7 @@ final class FleetFile: @unchecked Sendable {
     static let position = 128
     static let deadline = 192
     static let ringFloor = 256
+    static let announced = 320
     static let epochs = 512
   }
 
@@ -216,6 +217,7 @@ final class FleetFile: @unchecked Sendable {
     bytes.withUnsafeBytes { slot.copyMemory(from: $0.baseAddress!, byteCount: $0.count) }
     // Numbers of the earlier epoch say nothing about this one.
     atomic(Offset.ringFloor).pointee.store(cursor, ordering: .sequentiallyConsistent)
+    atomic(Offset.announced).pointee.store(count << Self.epochShift | cursor, ordering: .sequentiallyConsistent)
     atomic(Offset.position).pointee.store(count << Self.epochShift | cursor, ordering: .sequentiallyConsistent)
     set(Offset.owner, owner)
     return true
@@ -225,6 +227,27 @@ final class FleetFile: @unchecked Sendable {
   func advance(to cursor: UInt64) {
     let position = rawPosition & ~Self.cursorMask | cursor
     atomic(Offset.position).pointee.max(position, ordering: .sequentiallyConsistent)
+  }
+
+  /// Announces that the removals of purges up to `cursor` are about to be requested of the store.
+  ///
+  /// A removal counts in the store before it is durable, and the position moves only then. A response of another machine
+  /// that is stored in between is not covered by the removal, so it must be checked against the purge. Call this after
+  /// ``keep(_:)``.
+  func announce(upTo cursor: UInt64) {
+    let announced = rawPosition & ~Self.cursorMask | cursor
+    atomic(Offset.announced).pointee.max(announced, ordering: .sequentiallyConsistent)
+  }
+
+  /// Returns the number of the last purge of an epoch whose removal may count in the store; nil if another epoch began.
+  ///
+  /// It includes every purge whose removal is in a removal token that was read before this call.
+  func lastAnnounced(in epoch: [UInt8]) -> UInt64? {
+    let position = atomic(Offset.position).pointee.load(ordering: .sequentiallyConsistent)
+    let announced = atomic(Offset.announced).pointee.load(ordering: .sequentiallyConsistent)
+    guard self.position(ofTag: position)?.epoch == epoch else { return nil }
+    let isOfEpoch = announced >> Self.epochShift == position >> Self.epochShift
+    return max(position & Self.cursorMask, isOfEpoch ? announced & Self.cursorMask : 0)
   }
 
   // MARK: The ring of purges
@@ -239,7 +262,7 @@ final class FleetFile: @unchecked Sendable {
   /// The maximum size of an encoded scope, as in the removal log.
   static let maximumScopeByteCount = 480
 
-  /// Keeps a purge for ``purges(after:upTo:)``. Call this before ``advance(to:)``.
+  /// Keeps a purge for ``purges(after:upTo:)``. Call this before ``announce(upTo:)``.
   func keep(_ purge: Purge) throws(RedisTierError) {
     guard purge.scope.count <= Self.maximumScopeByteCount else { throw Self.unusable("a purge is too long") }
     var bytes = [UInt8](repeating: 0, count: Self.slotByteCount)

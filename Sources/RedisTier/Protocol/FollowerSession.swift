@@ -155,10 +155,11 @@ final class FollowerSession {
     #if DEBUG || FLEET_MUTATIONS
       try advanceEarly(entries, to: expected)
     #endif
+    for entry in entries { try file.keep(entry.purge) }
+    if FleetRule.purgesAnnounced.holds { file.announce(upTo: expected) }
     guard follower.node.remove(removals) else {
       throw RedisTierError(.unusableDirectory, "purges of the fleet could not be made durable")
     }
-    for entry in entries { try file.keep(entry.purge) }
     file.advance(to: expected)
     follower.counters.count(.receivedPurges, entries.count)
     return expected
@@ -190,6 +191,8 @@ final class FollowerSession {
       // The log has been trimmed or replaced meanwhile.
       guard last?.number == reply.seq else { return 0 }
     }
+    // From here on no request uses a response of another machine, until the removal counts in the store.
+    if file.isLeaseValid { file.revokeLease() }
     let validates = settings.configuration.onLostLog == .validate
     let distrust = FleetRemoval(.everything, effect: validates ? .suspect : .remove)
     guard !FleetRule.missedPurgesCoverAll.holds || follower.node.remove([distrust]) else {

@@ -44,6 +44,8 @@ package enum FleetRule: String {
   case joinsLaterFetchOnly
   /// A shared response is not used after a purge that covers it.
   case objectChecked
+  /// A shared response is also checked against purges whose removals are not durable yet.
+  case purgesAnnounced
   /// A shared response of another epoch is not used.
   case objectHasEpoch
   /// A shared response has the position of before its request was sent.

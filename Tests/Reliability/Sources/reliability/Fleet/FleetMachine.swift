@@ -75,7 +75,9 @@ final class FleetMachine: Sendable {
       if random.below(4) == 0 {
         if let found = cache.cachedResponse(for: request) {
           ledger.add(.hits)
-          check(found.data, found.response, key, floor, "cachedResponse")
+          // As with URLCache, the caller decides whether to use a stale response, such as one that a soft purge covers.
+          let hard = FleetLedger.Floor(hard: floor.hard, soft: 0)
+          check(found.data, found.response, key, hard, "cachedResponse")
         }
       } else {
         do {

@@ -63,6 +63,7 @@ struct FleetScenario: Sendable {
     ("fetchRevoked", "network"),
     ("joinsLaterFetchOnly", "network"),
     ("objectChecked", "network"),
+    ("purgesAnnounced", "machines"),
     ("objectHasEpoch", "redis"),
     ("taggedBeforeRequest", "network"),
   ]
