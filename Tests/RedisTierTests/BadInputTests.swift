@@ -49,7 +49,8 @@ struct BadInputTests {
     let error = await #expect(throws: RedisTierError.self) {
       try await machine.cache.purge(.all, timeout: .milliseconds(50))
     }
-    #expect(error?.code == (code == .badReply ? .badReply : .notPosted))
+    // On a busy machine the time limit of the purge can pass before the first reply.
+    #expect(error?.code == .notPosted || (error?.code == .badReply && code == .badReply))
     #expect(!machine.cache.isCached(url))
   }
 
