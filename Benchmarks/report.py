@@ -22,12 +22,29 @@ GROWTH_CHART = "Sources/LMDBURLCache/LMDBURLCache.docc/Resources/scale-growth.sv
 OWN = ("ResponseStore", "LMDBURLCache")
 
 
+def runs(results):
+    """When and where each suite was measured."""
+    run = {"date": results["date"], "machine": results["machine"]}
+    return results.get("runs") or {row["suite"]: run for row in results["rows"]}
+
+
 def merge(new, old):
-    """Adds the old rows of the suites that are not in the new results, if machine and kind of run are the same."""
-    suites = {row["suite"] for row in new["rows"]}
-    if old and old["isQuick"] == new["isQuick"] and old["machine"] == new["machine"]:
-        new["rows"] = [row for row in old["rows"] if row["suite"] not in suites] + new["rows"]
+    """Adds the old rows of the suites that are not in the new results, if the kind of run is the same."""
+    new["runs"] = runs(new)
+    if old["isQuick"] == new["isQuick"]:
+        new["rows"] = [row for row in old["rows"] if row["suite"] not in new["runs"]] + new["rows"]
+        new["runs"] = runs(old) | new["runs"]
     return new
+
+
+def measured(results):
+    """A sentence for each day and machine."""
+    suites = {}
+    for suite, run in runs(results).items():
+        suites.setdefault((run["date"], run["machine"]), []).append(labels.SUITES.get(suite, suite))
+    if len(suites) == 1:
+        return [f"Measured on {date}: {machine}." for date, machine in suites]
+    return [f"- {', '.join(names)}: measured on {date}: {machine}." for (date, machine), names in suites.items()]
 
 
 def table_row(*cells):
@@ -60,7 +77,7 @@ def tables(rows):
 
 def report(results, charts):
     """The generated part of RESULTS.md."""
-    text = [BEGIN, "", f"Measured on {results['date']}: {results['machine']}."]
+    text = [BEGIN, "", *measured(results)]
     if results["isQuick"]:
         text.append("A quick run: small sizes, few rounds.")
     text += ["", "## Targets", "", "| Metric | Scenario | Target | Measured | Met |", "|---|---|--:|--:|---|"]

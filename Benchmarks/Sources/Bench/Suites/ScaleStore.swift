@@ -12,6 +12,8 @@ final class ScaleStore {
   private let tool: String?
   private let folder: String
   private let clock = IndexClock()
+  /// The number of rounds whose median is reported, for filling and for the full store.
+  private static let roundCount = 3
   private var opened: ResponseStore?
   /// The next entry to store.
   private var next = 0
@@ -28,16 +30,19 @@ final class ScaleStore {
 
   /// The measurements of storing a number of entries.
   private struct Run {
+    var storeCount: Int
     var seconds: Double
     var writtenByteCount: Int
     var longestCall: Double
-    var evictions: Int
     /// The fewest entries at the end of any hundredth of the run.
     var leastEntries: Int
     /// The most evicted entries per stored entry in any tenth of the run.
     var mostEvictedPerStore: Double
     /// The latencies in microseconds, in ascending order.
     var lookups: [Double]
+
+    var storesPerSecond: Double { Double(storeCount) / seconds }
+    var writtenBytesPerStore: Double { Double(writtenByteCount) / Double(storeCount) }
   }
 
   init(report: Report, scratch: Scratch, count: Int, capacityByteCount: Int, tool: String?) throws {
@@ -96,27 +101,28 @@ final class ScaleStore {
     // Compare the last million entries before the store is full with the full store.
     let last = max(count - 1_000_000, 0)
     if last > 0 { _ = storing(last) }
-    let filling = storing(count - last)
+    let filling = (0..<Self.roundCount).map { _ in storing((count - last) / Self.roundCount) }
     let payload = Double(store.statistics.payloadByteCount) / Double(store.entryCount)
-    add("stores while filling, last million", "a second", Double(count - last) / filling.seconds, lessIsBetter: false)
-    add(
-      "written for each byte stored while filling", "bytes",
-      Double(filling.writtenByteCount) / Double(count - last) / payload)
-    addLookups("while filling", filling.lookups)
+    add("stores while filling, last million", "a second", filling.map(\.storesPerSecond), lessIsBetter: false)
+    add("written for each byte stored while filling", "bytes", filling.map { $0.writtenBytesPerStore / payload })
+    add("bytes written while filling", "bytes/store", filling.map(\.writtenBytesPerStore))
+    addLookups("while filling", filling)
     // Store until the store is full for the first time.
     let before = store.statistics.evictions
     while store.statistics.evictions == before { _ = storing(count / 100) }
     let entryCount = store.entryCount
     add("entries at the first full moment", "entries", Double(entryCount), lessIsBetter: false)
-    let full = storing(entryCount)
-    add("stores when full", "a second", Double(entryCount) / full.seconds, lessIsBetter: false)
-    add("written for each byte stored when full", "bytes", Double(full.writtenByteCount) / Double(entryCount) / payload)
-    addLookups("when full", full.lookups)
-    add("longest store call when full", "ms", full.longestCall)
+    // Each round stores as many entries as the store has. With more data than memory a round takes minutes.
+    let full = (0..<(count > 1_000_000 ? 1 : Self.roundCount)).map { _ in storing(entryCount) }
+    add("stores when full", "a second", full.map(\.storesPerSecond), lessIsBetter: false)
+    add("written for each byte stored when full", "bytes", full.map { $0.writtenBytesPerStore / payload })
+    add("bytes written when full", "bytes/store", full.map(\.writtenBytesPerStore))
+    addLookups("when full", full)
+    add("longest store call when full", "ms", full.map(\.longestCall).max() ?? .nan)
     add(
-      "entries kept when full", "% of the first full moment", Double(full.leastEntries) / Double(entryCount) * 100,
-      lessIsBetter: false)
-    add("evicted for one stored, the worst tenth", "entries", full.mostEvictedPerStore)
+      "entries kept when full", "% of the first full moment",
+      Double(full.map(\.leastEntries).min() ?? 0) / Double(entryCount) * 100, lessIsBetter: false)
+    add("evicted for one stored, the worst tenth", "entries", full.map(\.mostEvictedPerStore).max() ?? .nan)
     add("disk when full", "% of capacity", Double(store.diskByteCount) / Double(capacityByteCount) * 100)
   }
 
@@ -130,11 +136,10 @@ final class ScaleStore {
     let reader = pacedReader()
     defer { reader.end() }
     let traffic = DiskTraffic(of: folder)
-    let evictions = store.statistics.evictions
+    var tenth = store.statistics.evictions
     var run = Run(
-      seconds: 0, writtenByteCount: 0, longestCall: 0, evictions: 0, leastEntries: .max, mostEvictedPerStore: 0,
+      storeCount: number, seconds: 0, writtenByteCount: 0, longestCall: 0, leastEntries: .max, mostEvictedPerStore: 0,
       lookups: [])
-    var tenth = evictions
     let start = now()
     for step in 1...number {
       clock.set(next)
@@ -153,7 +158,6 @@ final class ScaleStore {
     do throws(StoreError) { try store.flush() } catch { fatalError("\(error)") }
     run.seconds = Double(now() - start) / 1e9
     run.writtenByteCount = (DiskTraffic(of: folder) - traffic).writtenByteCount
-    run.evictions = store.statistics.evictions - evictions
     run.lookups = reader.take()
     return run
   }
@@ -261,10 +265,8 @@ final class ScaleStore {
     while store.diskByteCount > bound, now() < start + 600_000_000_000 { usleep(10_000) }
     add("half the capacity: reached after", "s", Double(now() - start) / 1e9)
     add("half the capacity: disk", "% of capacity", Double(store.diskByteCount) / Double(half) * 100)
-    add(
-      "half the capacity: stores meanwhile", "a second", Double(max(count / 100, 1000)) / used.seconds,
-      lessIsBetter: false)
-    addLookups("while shrinking", used.lookups)
+    add("half the capacity: stores meanwhile", "a second", used.storesPerSecond, lessIsBetter: false)
+    addLookups("while shrinking", [used])
     settle()
   }
 
@@ -293,13 +295,17 @@ final class ScaleStore {
     }
   }
 
-  private func addLookups(_ state: String, _ samples: [Double]) {
-    add("lookup \(state), p50", "us", percentile(samples, 0.5))
-    add("lookup \(state), p99", "us", percentile(samples, 0.99))
+  private func addLookups(_ state: String, _ runs: [Run]) {
+    add("lookup \(state), p50", "us", runs.map { percentile($0.lookups, 0.5) })
+    add("lookup \(state), p99", "us", runs.map { percentile($0.lookups, 0.99) })
   }
 
   private func add(_ measure: String, _ unit: String, _ value: Double, lessIsBetter: Bool = true) {
-    guard value.isFinite else { return }
-    report.add("scale", measure, scenario, "ResponseStore", unit: unit, [value], lessIsBetter: lessIsBetter)
+    add(measure, unit, [value], lessIsBetter: lessIsBetter)
+  }
+
+  private func add(_ measure: String, _ unit: String, _ values: [Double], lessIsBetter: Bool = true) {
+    guard values.allSatisfy(\.isFinite) else { return }
+    report.add("scale", measure, scenario, "ResponseStore", unit: unit, values, lessIsBetter: lessIsBetter)
   }
 }
