@@ -6,17 +6,20 @@ enum PurgeCommand: Command {
   static let manual = CommandHelp(
     name: "purge", summary: "Removes responses from a cache's directory.",
     usage: [
-      "DIR --since WHEN [--soft]", "DIR --host HOST [--soft]", "DIR --prefix URL [--soft]",
-      "DIR --group NAME --origin URL [--soft]", "DIR --all [--soft]",
-      "--fleet URL [--name NAME] (--since | --host | --prefix | --group | --all) ... [--soft]",
+      "DIR SCOPE [--soft] [--dry-run] [--json]",
+      "--fleet URL [--name NAME] [--password-file FILE] SCOPE [--soft] [--json]",
     ],
     discussion: """
-      Removes the selected responses from the cache in DIR, and prints how many were removed. When the command returns,
-      no process can read them, including processes that use the cache now. It does not wait for those processes. No
-      cache is created. If other processes have all reader slots, the responses are not counted; then the JSON counts
-      are null.
+      Removes the responses in SCOPE from the cache in DIR, and prints how many were removed. SCOPE is one of
 
-      With --soft, the selected responses become stale instead, in all processes when the command returns. They are
+        --url URL        --host HOST      --group NAME --origin URL
+        --prefix URL     --since WHEN     --all
+
+      When the command returns, no process can read them, including processes that use the cache now. It does not wait
+      for those processes. No cache is created. If other processes have all reader slots, the responses are not counted;
+      then the JSON counts are null.
+
+      With --soft, the responses become stale instead, in all processes when the command returns. They are
       validated before they are served, with one conditional request each. Those with stale-while-revalidate or
       stale-if-error may be served as these permit, counted from the purge.
 
@@ -31,6 +34,9 @@ enum PurgeCommand: Command {
       """,
     operandName: "the directory", operandCount: 0...1,
     options: [
+      Option(
+        name: "url", placeholder: "URL",
+        help: "The responses of this URL with its query: all variants, methods and partitions."),
       Option(name: "since", placeholder: "WHEN", help: "Responses stored after this time, but not at this time."),
       Option(
         name: "host", placeholder: "HOST",
@@ -51,7 +57,7 @@ enum PurgeCommand: Command {
     ] + FleetAccess.options + [
       Option(name: "json", help: "Prints a JSON object.")
     ],
-    success: "done, also if no response was selected",
+    success: "done, also if SCOPE has no response",
     failure:
       "there is no cache in DIR, or it cannot be used; with --fleet, the purge was not posted, or not\n     confirmed in time"
   )
@@ -115,12 +121,16 @@ enum PurgeCommand: Command {
   }
 
   private static func scope(_ arguments: Arguments) throws -> (PurgeScope, String) {
-    let given = ["since", "host", "prefix", "group", "all"].filter { arguments.has($0) }
+    let given = ["url", "since", "host", "prefix", "group", "all"].filter { arguments.has($0) }
     guard given.count == 1 else {
-      throw UsageError("say what to remove: exactly one of --since, --host, --prefix, --group and --all")
+      throw UsageError("say what to purge: exactly one of --url, --since, --host, --prefix, --group and --all")
     }
     guard arguments.has("group") == arguments.has("origin") else {
       throw UsageError("--group and --origin go together")
+    }
+    if let text = arguments.value("url") {
+      let url = try webURL(text, option: "url")
+      return (.url(url), "responses of \(Format.visible(text))")
     }
     if let when = arguments.value("since") {
       let date = try TimeArgument.parse(when, now: Date())

@@ -40,12 +40,12 @@ struct CommandLineTests {
       ),
       (
         ["purge", "a"],
-        "urlcache purge: say what to remove: exactly one of --since, --host, --prefix, --group and --all\n"
+        "urlcache purge: say what to purge: exactly one of --url, --since, --host, --prefix, --group and --all\n"
           + "Try 'urlcache purge --help'.\n"
       ),
       (
         ["purge", "a", "--all", "--host", "b"],
-        "urlcache purge: say what to remove: exactly one of --since, --host, --prefix, --group and --all\n"
+        "urlcache purge: say what to purge: exactly one of --url, --since, --host, --prefix, --group and --all\n"
           + "Try 'urlcache purge --help'.\n"
       ),
       (
@@ -55,6 +55,10 @@ struct CommandLineTests {
       (
         ["purge", "a", "--prefix", "b"],
         "urlcache purge: --prefix takes an http or https URL with a host, not 'b'\nTry 'urlcache purge --help'.\n"
+      ),
+      (
+        ["purge", "a", "--url", "b"],
+        "urlcache purge: --url takes an http or https URL with a host, not 'b'\nTry 'urlcache purge --help'.\n"
       ),
       (
         ["purge", "a", "--host", "http://b/"],

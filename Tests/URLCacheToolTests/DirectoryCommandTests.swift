@@ -288,6 +288,18 @@ struct DirectoryCommandTests {
         "URLs that begin with http://a.example/p: 2 responses (8 B). 3 responses left.", [2, 3, 4]
       ),
       (
+        ["--url", "http://a.example/p?q"],
+        "responses of http://a.example/p?q: 1 response (4 B). 4 responses left.", [0, 2, 3, 4]
+      ),
+      (
+        ["--url", "http://A.example:80/p/1#top"],
+        "responses of http://A.example:80/p/1#top: 1 response (4 B). 4 responses left.", [1, 2, 3, 4]
+      ),
+      (
+        ["--url", "http://a.example/p"],
+        "responses of http://a.example/p: 0 responses (0 B). 5 responses left.", [0, 1, 2, 3, 4]
+      ),
+      (
         ["--group", "g", "--origin", "http://b.example/"],
         "group 'g' of http://b.example/: 1 response (4 B). 4 responses left.", [0, 1, 2, 3]
       ),
