@@ -6,7 +6,7 @@ final class BodyOutput {
   private let descriptor: CInt
   private let name: String
   /// The temporary file and the file that it replaces; nil if the output is written directly.
-  private var replacement: (path: String, target: String)?
+  private var replacement: (path: String, target: String, hasName: Bool)?
   /// Whether to truncate the file before the first byte.
   private var truncates = false
 
@@ -28,10 +28,12 @@ final class BodyOutput {
       // Replace the target of a symbolic link, not the link.
       let target = exists ? realpath(file, nil).map { Self.string(consuming: $0) } ?? file : file
       let path = "\(target).\(getpid()).partial"
-      let made = Glibc.open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, exists ? information.st_mode & 0o777 : 0o666)
+      let mode = exists ? information.st_mode & 0o777 : 0o666
+      let unnamed = Self.openUnnamed(nextTo: target, mode: mode)
+      let made = unnamed >= 0 ? unnamed : Glibc.open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode)
       if made >= 0 {
         descriptor = made
-        replacement = (path, target)
+        replacement = (path, target, unnamed < 0)
         return
       }
     }
@@ -39,6 +41,16 @@ final class BodyOutput {
     descriptor = Glibc.open(file, O_WRONLY | (exists ? 0 : O_CREAT) | O_CLOEXEC, 0o666)
     guard descriptor >= 0 else { throw ToolError("\(file) cannot be written: \(String(cString: strerror(errno))).") }
     truncates = exists && information.st_mode & S_IFMT == S_IFREG
+  }
+
+  /// Opens a file without a name in the folder of a file, which vanishes if the process is interrupted or killed.
+  ///
+  /// - Returns: A negative number if the file system has no such files.
+  private static func openUnnamed(nextTo target: String, mode: mode_t) -> CInt {
+    let folder = target.lastIndex(of: "/").map { $0 == target.startIndex ? "/" : String(target[..<$0]) } ?? "."
+    // Such a file gets its name through /proc. The macro O_TMPFILE is not imported.
+    guard access("/proc/self/fd", X_OK) == 0 else { return -1 }
+    return Glibc.open(folder, 0x40_0000 | O_DIRECTORY | O_WRONLY | O_CLOEXEC, mode)
   }
 
   private static func string(consuming text: UnsafeMutablePointer<CChar>) -> String {
@@ -58,6 +70,12 @@ final class BodyOutput {
   /// Replaces the file with the output.
   func commit() throws {
     guard let replacement else { return }
+    if !replacement.hasName {
+      let linked = linkat(
+        AT_FDCWD, "/proc/self/fd/\(descriptor)", AT_FDCWD, replacement.path, AT_SYMLINK_FOLLOW)
+      guard linked == 0 else { throw ToolError("\(name) cannot be written: \(String(cString: strerror(errno))).") }
+      self.replacement?.hasName = true
+    }
     guard rename(replacement.path, replacement.target) == 0 else {
       throw ToolError("\(name) cannot be written: \(String(cString: strerror(errno))).")
     }
@@ -67,7 +85,7 @@ final class BodyOutput {
   /// Removes output that was not committed.
   func discard() {
     guard let replacement else { return }
-    unlink(replacement.path)
+    if replacement.hasName { unlink(replacement.path) }
     self.replacement = nil
   }
 }

@@ -259,7 +259,7 @@ struct GetCommandTests {
     #expect(result.errors == "urlcache get: Writing to standard output failed: No space left on device\n")
   }
 
-  @Test("Killing the tool during a fetch leaves an intact directory", arguments: 1...3)
+  @Test("Killing the tool during a fetch leaves an intact directory and no part of its output", arguments: 1...3)
   func killed(round: Int) async throws {
     let gate = Gate()
     let origin = try LoopbackOrigin { request in
@@ -269,11 +269,14 @@ struct GetCommandTests {
     defer { origin.stop() }
     let tool = try Tool()
     let urls = (0..<round).map { origin.url("/\($0)").absoluteString } + [origin.url("/held").absoluteString]
-    let process = try tool.start(["get", "--directory", tool.path("cache")] + urls)
+    let folder = tool.path("out")
+    try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+    let process = try tool.start(["get", "--directory", tool.path("cache"), "--output", folder + "/bodies"] + urls)
     #expect(await origin.waitForRequests(count: urls.count))
     kill(process.processIdentifier, SIGKILL)
     process.waitUntilExit()
     gate.open()
+    #expect(try FileManager.default.contentsOfDirectory(atPath: folder) == [])
     let result = try tool.run("verify", tool.path("cache"))
     #expect(result.status == 0, "\(result.output)\(result.errors)")
     #expect(try !tool.urls(in: tool.path("cache")).contains { $0.hasSuffix("/held") })
