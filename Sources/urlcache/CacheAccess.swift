@@ -1,6 +1,7 @@
 import Foundation
 import FoundationNetworking
 import LMDBURLCache
+import ResponseStore
 
 /// The cache of a command that loads URLs, and the errors of its loads.
 enum CacheAccess {
@@ -23,8 +24,9 @@ enum CacheAccess {
     var capacity = newCapacityByteCount
     do {
       capacity = try CacheDirectory(existingAt: url).capacityByteCount
-    } catch {
-      // There is no usable cache in the directory. Opening it below creates it, or reports the reason.
+    } catch let error as StoreError where [.notFound, .corrupt, .unsupportedFormat].contains(error.code) {
+      // There is no usable cache in the directory. Opening it below creates it, or reports the reason. After another
+      // error, the cache may be usable, and must keep a capacity that is not known.
     }
     let cache = try LMDBURLCache(directory: url, memoryCapacity: memoryByteCount, diskCapacity: capacity)
     // The memory tier ends with this process, so store all responses on disk.
@@ -53,5 +55,16 @@ enum CacheAccess {
       default: detail.isEmpty ? "Loading failed with error \(error.code.rawValue)" : "Loading failed"
       }
     return error.code == .resourceUnavailable ? sentence : sentence + detail
+  }
+}
+
+extension CacheDirectory {
+  /// Throws a `ToolError` if what was read since the opening may be incomplete.
+  ///
+  /// A store that fails reads as an empty one. Call this before the end of an output, so that it does not look complete.
+  func checkIsInPlace() throws {
+    guard isInPlace else {
+      throw ToolError("the cache in \(Format.visible(path)) was deleted, moved or replaced, or has failed")
+    }
   }
 }

@@ -24,6 +24,7 @@ enum CatCommand: Command {
   static func run(_ arguments: Arguments) async throws -> ExitCode {
     let directory = try CacheDirectory(existingAt: URL(fileURLWithPath: arguments.operands[0]))
     let variants = try RequestArguments.variants(arguments, in: directory)
+    try directory.checkIsInPlace()
     guard let variant = variants.first, variant.isSelected else {
       if directory.hasFoundCorruption {
         throw ToolError("The stored response is corrupt. Run: urlcache verify DIR")

@@ -46,6 +46,7 @@ enum ExplainCommand: Command {
     let explanation = directory.explain(
       request, partition: arguments.value("partition") ?? "", options: options, now: now)
     guard let explanation else { throw UsageError("'\(Format.visible(text))' cannot be requested") }
+    try directory.checkIsInPlace()
     let report = ExplanationReport(explanation, request: request, now: now)
     try Output.write(arguments.has("json") ? report.json(directory: directory.path).pretty : report.text)
     if directory.hasFoundCorruption {

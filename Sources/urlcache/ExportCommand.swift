@@ -45,6 +45,7 @@ enum ExportCommand: Command {
         return !isInterrupted.isSet
       })
     bar.end()
+    try directory.checkIsInPlace()
     guard !isInterrupted.isSet else {
       let effect = file == "-" ? "The output is not complete." : "\(Format.visible(file)) was not changed."
       throw ToolError("Interrupted. \(effect)")

@@ -67,8 +67,11 @@ enum ListCommand: Command {
         return true
       }
       bar.end()
+      try directory.checkIsInPlace()
       for entry in selection.sorted() { try writer.append(entry) }
     }
+    try writer.flush()
+    try directory.checkIsInPlace()
     try writer.end()
     return .success
   }
@@ -143,7 +146,8 @@ private struct EntryWriter {
     }
   }
 
-  private mutating func flush() throws {
+  /// Writes the rows.
+  mutating func flush() throws {
     nextFlush = .now + Self.interval
     guard !rows.isEmpty else { return }
     defer { rows.removeAll(keepingCapacity: true) }

@@ -38,6 +38,7 @@ enum LogCommand: Command {
     }
     guard arguments.has("follow") else {
       try write(directory.recentEvents)
+      try directory.checkIsInPlace()
       return .success
     }
     guard let watch = directory.watchEvents() else {

@@ -15,6 +15,7 @@ enum PurgePreview {
     let coverage = directory.coverage(of: scope, limit: urlLimit) { bar.update(done: $0, total: $1) }
     bar.end()
     guard let coverage else { throw UsageError("no response can be stored for that URL") }
+    try directory.checkIsInPlace()
     guard !isJSON else {
       let json: JSON = [
         "coveredCount": .number(coverage.entryCount), "coveredBodyByteCount": .number(coverage.byteCount),

@@ -32,6 +32,7 @@ enum PurgesCommand: Command {
     var bar = ProgressBar("Counting")
     let overview = directory.removals { bar.update(done: $0, total: $1) }
     bar.end()
+    try directory.checkIsInPlace()
     guard let overview else { throw ToolError("The store cannot be read.") }
     try Output.write(arguments.has("json") ? json(overview, directory.path).pretty : text(overview))
     return .success

@@ -26,6 +26,7 @@ enum ShowCommand: Command {
   static func run(_ arguments: Arguments) async throws -> ExitCode {
     let directory = try CacheDirectory(existingAt: URL(fileURLWithPath: arguments.operands[0]))
     let variants = try RequestArguments.variants(arguments, in: directory)
+    try directory.checkIsInPlace()
     let now = Date()
     let details = variants.map { VariantDetails($0, now: now) }
     if arguments.has("json") {

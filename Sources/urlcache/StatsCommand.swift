@@ -59,10 +59,13 @@ enum StatsCommand: Command {
     if arguments.has("count") { throw UsageError("--count needs --watch") }
     let directory = try CacheDirectory(existingAt: URL(fileURLWithPath: arguments.operands[0]))
     if arguments.has("prometheus") {
-      try Output.write(directory.prometheusText())
+      let text = directory.prometheusText()
+      try directory.checkIsInPlace()
+      try Output.write(text)
       return .success
     }
     let numbers = Numbers(directory, details: arguments.has("details") ? Details(directory, now: Date()) : nil)
+    try directory.checkIsInPlace()
     try Output.write(arguments.has("json") ? numbers.json.pretty : numbers.text)
     return .success
   }

@@ -88,8 +88,12 @@ struct ExistingStoreTests {
   func killedDuringCreation() throws {
     let directory = try emptyDirectory()
     defer { try? FileManager.default.removeItem(at: directory) }  // A leftover directory does no harm.
-    // The state that such a process leaves: a marker and a table without a format version.
-    try StoreDirectory(path: directory.path, allowsUntrusted: false).writeMarker()
+    // The state that such a process leaves: the lock files, a marker, and a table without a format version.
+    let files = try StoreDirectory(path: directory.path, allowsUntrusted: false)
+    #expect(try files.lockForOpening(timeout: .seconds(1)))
+    try files.writeMarker()
+    try files.finishOpening()
+    files.releaseFiles()
     try makePartOfAStore(directory.path)
     expectFailure(.corrupt, directory.path)
     var options = ResponseStore.Options(capacityByteCount: 16 << 20)

@@ -67,6 +67,82 @@ struct UnusualDirectoryTests {
     }
   }
 
+  /// Returns the names and the contents of the files in a directory.
+  private func contents(_ directory: String) throws -> [String: Data] {
+    let names = try FileManager.default.contentsOfDirectory(atPath: directory)
+    return try Dictionary(
+      uniqueKeysWithValues: names.map { ($0, try Data(contentsOf: URL(fileURLWithPath: directory + "/" + $0))) })
+  }
+
+  /// Expects that each command fails with a line that contains a text, and changes nothing.
+  private func expectRefusal(
+    _ text: String, _ directory: String, _ tool: Tool, sourceLocation: SourceLocation = #_sourceLocation
+  ) throws {
+    let before = try contents(directory)
+    let others = [["top"], ["log", "--follow"], ["purge", "--all"], ["purge", "--url", Self.url, "--soft"]]
+    for command in Self.commands + others {
+      let result = try tool.run(arguments(command, directory))
+      #expect(result.status == 1 && !result.wasKilled, "\(command)", sourceLocation: sourceLocation)
+      #expect(result.output == "", "\(command)", sourceLocation: sourceLocation)
+      #expect(result.errors.contains(text), "\(command): \(result.errors)", sourceLocation: sourceLocation)
+      #expect(result.errors.split(separator: "\n").count == 1, "\(command)", sourceLocation: sourceLocation)
+    }
+    #expect(try contents(directory) == before, sourceLocation: sourceLocation)
+  }
+
+  @Test("A store that is marked as failed is an error, and stays as it is")
+  func failedStore() throws {
+    let tool = try Tool()
+    let directory = try tool.makeCache([Tool.Stored(url: Self.url)])
+    // A process that could not rename the marker has only set the flag that all processes share.
+    let lock = try #require(FileHandle(forUpdatingAtPath: directory + "/users.lock"))
+    try lock.write(contentsOf: Data([1]))
+    try expectRefusal("the data is marked as failed", directory, tool)
+    try lock.seek(toOffset: 0)
+    try lock.write(contentsOf: Data([0]))
+    try lock.close()
+    #expect(try tool.run("list", directory).status == 0)
+    try FileManager.default.moveItem(
+      atPath: directory + "/LMDBURLCache.store", toPath: directory + "/LMDBURLCache.condemned")
+    try expectRefusal("the data is marked as failed", directory, tool)
+  }
+
+  @Test("A missing or empty lock file is an error, and is not made", arguments: ["open.lock", "users.lock"])
+  func missingLock(name: String) throws {
+    let tool = try Tool()
+    let directory = try tool.makeCache([Tool.Stored(url: Self.url)], capacity: 30 << 20)
+    if name == "users.lock" {
+      #expect(truncate(directory + "/" + name, 0) == 0)
+      try expectRefusal("users.lock is incomplete", directory, tool)
+    }
+    try FileManager.default.removeItem(atPath: directory + "/" + name)
+    try expectRefusal("\(name) is missing", directory, tool)
+    // A command that opens a cache could only guess the capacity.
+    let get = try tool.run("get", Self.url, "--policy", "only-cache", "--directory", directory)
+    #expect(get.status == 1 && get.errors.contains("\(name) is missing"))
+    // A cache makes the file.
+    _ = try tool.makeCache([Tool.Stored(url: Self.url + "/2")], capacity: 30 << 20)
+    #expect(try tool.run("stats", directory, "--json").json()["entryCount"] as? Int == 2)
+  }
+
+  @Test("A command whose store fails while it reads says so, and its output does not look complete")
+  func failureDuringRead() throws {
+    let tool = try Tool()
+    let directory = try tool.makeCache(count: 3000)
+    let (output, errors) = (Pipe(), Pipe())
+    let process = try tool.start(["list", directory, "--json"], standardOutput: output, standardError: errors)
+    // The command waits because the pipe is full.
+    #expect(try output.fileHandleForReading.read(upToCount: 10)?.count == 10)
+    let lock = try #require(FileHandle(forUpdatingAtPath: directory + "/users.lock"))
+    try lock.write(contentsOf: Data([1]))
+    let text = String(decoding: try output.fileHandleForReading.readToEnd() ?? Data(), as: UTF8.self)
+    process.waitUntilExit()
+    #expect(process.terminationStatus == 1)
+    #expect(!text.hasSuffix("]\n}\n"))
+    let lines = String(decoding: try errors.fileHandleForReading.readToEnd() ?? Data(), as: UTF8.self)
+    #expect(lines.contains("urlcache list: the cache in \(directory) was deleted, moved or replaced, or has failed\n"))
+  }
+
   @Test("A command whose output is closed ends silently")
   func closedPipe() throws {
     let tool = try Tool()

@@ -23,10 +23,13 @@ final class SharedStatusPage: @unchecked Sendable {
   }
 
   /// Maps the beginning of an open file; nil if the disk is full, with the reason in `errno`.
-  init?(descriptor: CInt) {
+  ///
+  /// - Parameter extendsFile: Whether a short file is extended. Otherwise the result is nil for a short file.
+  init?(descriptor: CInt, extendsFile: Bool = true) {
     var status = stat()
     guard fstat(descriptor, &status) == 0 else { return nil }
     if status.st_size < off_t(Self.byteCount) {
+      guard extendsFile else { return nil }
       // Write the page instead of only extending the file: on a full disk, accessing a page without a block raises a
       // signal.
       let zeros = [UInt8](repeating: 0, count: Self.byteCount)

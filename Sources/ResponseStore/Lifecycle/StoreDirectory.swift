@@ -93,8 +93,11 @@ final class StoreDirectory: @unchecked Sendable {
   // MARK: Locks
 
   /// Waits up to `timeout` for the open lock. Returns true if no other process uses the directory.
-  func lockForOpening(timeout: Duration) throws(StoreError) -> Bool {
-    let openLock = try openFile("open.lock")
+  ///
+  /// - Parameter createsFiles: Whether missing lock files are created. Without them, it is not known whether another
+  ///   process uses the directory.
+  func lockForOpening(timeout: Duration, createsFiles: Bool = true) throws(StoreError) -> Bool {
+    let openLock = try openFile("open.lock", creates: createsFiles)
     self.openLock = openLock
     let deadline = MonotonicTime.now + timeout
     while flock(openLock.number, LOCK_EX | LOCK_NB) != 0 {
@@ -108,10 +111,12 @@ final class StoreDirectory: @unchecked Sendable {
       }
       usleep(1000)
     }
-    let usersLock = try openFile("users.lock")
+    let usersLock = try openFile("users.lock", creates: createsFiles)
     self.usersLock = usersLock
-    statusPage = SharedStatusPage(descriptor: usersLock.number)
-    guard statusPage != nil else { throw .unusable(path, doing: "making users.lock", errno) }
+    statusPage = SharedStatusPage(descriptor: usersLock.number, extendsFile: createsFiles)
+    guard statusPage != nil else {
+      throw createsFiles ? .unusable(path, doing: "making users.lock", errno) : missingLock("users.lock is incomplete")
+    }
     while true {
       if flock(usersLock.number, LOCK_EX | LOCK_NB) == 0 { return true }
       if errno != EINTR { return false }
@@ -151,10 +156,20 @@ final class StoreDirectory: @unchecked Sendable {
     usersLock = nil
   }
 
-  private func openFile(_ name: String) throws(StoreError) -> LockDescriptor {
-    let file = LockDescriptor(path(of: name), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, mode: 0o600)
-    guard let file else { throw .unusable(path, doing: "opening \(name)", errno) }
+  private func openFile(_ name: String, creates: Bool) throws(StoreError) -> LockDescriptor {
+    let flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | (creates ? O_CREAT : 0)
+    let file = LockDescriptor(path(of: name), flags, mode: 0o600)
+    guard let file else {
+      throw errno == ENOENT && !creates
+        ? missingLock("\(name) is missing") : .unusable(path, doing: "opening \(name)", errno)
+    }
     return file
+  }
+
+  private func missingLock(_ reason: String) -> StoreError {
+    StoreError(
+      .unusableDirectory, directory: path, reason: reason,
+      remedy: "Open a cache on the directory: it makes the file. If a program has the cache open, restart it")
   }
 
   // MARK: Markers

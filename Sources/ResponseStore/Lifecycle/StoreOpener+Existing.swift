@@ -17,7 +17,7 @@ extension StoreOpener {
     case .healthy where !directory.isMarkedFailed:
       return
     case .healthy:
-      throw damaged(reason: "the data is marked as failed")
+      throw markedFailed
     default:
       throw damaged(reason: "data.mdb \(condition)")
     }
@@ -101,6 +101,9 @@ extension StoreOpener {
       throw failed(error)
     }
   }
+
+  /// The error for data that a process has marked as failed.
+  var markedFailed: StoreError { damaged(reason: "the data is marked as failed") }
 
   private func failed(_ error: LMDBError) -> StoreError {
     error.isDamage

@@ -10,7 +10,10 @@ struct StoreOpener {
 
   func open() throws(StoreError) -> ResponseStore {
     if options.opensExistingOnly { try inspectExistingData() }
-    let isAlone = try directory.lockForOpening(timeout: options.openTimeout)
+    let isAlone = try directory.lockForOpening(
+      timeout: options.openTimeout, createsFiles: !options.opensExistingOnly)
+    // The status page, which is mapped now, has a flag of its own.
+    if options.opensExistingOnly, directory.isMarkedFailed { throw markedFailed }
     try directory.checkProcessNamespace(isAlone: isAlone)
     // Do this before LMDB opens the lock file, which clears the traces of abandoned transactions.
     if isAlone { directory.recordCheckReason() }

@@ -106,7 +106,7 @@ extension ResponseStore {
     let directory = try StoreDirectory(
       path: path, allowsUntrusted: options.allowsUntrustedDirectory, makesDirectory: false)
     try StoreOpener(directory: directory, options: options, counts: StoreCounters()).inspectExistingData()
-    let isAlone = try directory.lockForOpening(timeout: options.openTimeout)
+    let isAlone = try directory.lockForOpening(timeout: options.openTimeout, createsFiles: false)
     guard !isAlone, let log = RemovalLog.open(path: directory.removalLogPath) else {
       // A process that is alone must first recover the log after a power cut.
       throw StoreError(
