@@ -34,8 +34,11 @@ enum Output {
   }
 
   /// Writes to standard error. A failure is ignored, because it cannot be reported.
-  static func error(_ text: String) {
+  static func error(_ text: String) { write(text, toTerminal: STDERR_FILENO) }
+
+  /// Writes to the terminal with this descriptor. A failure is ignored, because it cannot be reported.
+  static func write(_ text: String, toTerminal terminal: CInt) {
     let bytes = Array(text.utf8)
-    _ = Glibc.write(STDERR_FILENO, bytes, bytes.count)
+    _ = Glibc.write(terminal, bytes, bytes.count)
   }
 }

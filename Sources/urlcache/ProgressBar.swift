@@ -2,26 +2,33 @@ import Glibc
 
 /// A progress bar on standard error for work that takes more than a second. Shown only on a terminal.
 struct ProgressBar: ~Copyable {
-  private static let delay = Duration.seconds(1)
   private static let interval = Duration.milliseconds(100)
+  /// Returns to the beginning of the line and erases it.
+  private static let erasure: StaticString = "\r\u{1B}[K"
 
   private let title: String
+  private let terminal: CInt
   private let isEnabled: Bool
   private var nextUpdate: ContinuousClock.Instant
   private var isShown = false
 
   /// Creates a progress bar.
   ///
-  /// - Parameter sharesTerminal: Whether other output is written to the terminal at the same time, so that the bar is
-  ///   hidden.
-  init(_ title: String, sharesTerminal: Bool = false) {
+  /// - Parameters:
+  ///   - sharesTerminal: Whether other output is written to the terminal at the same time, so that the bar is hidden.
+  ///   - delay: The time until the bar appears.
+  ///   - terminal: The descriptor of the terminal.
+  init(
+    _ title: String, sharesTerminal: Bool = false, delay: Duration = .seconds(1), terminal: CInt = STDERR_FILENO
+  ) {
     self.title = title
-    isEnabled = isatty(STDERR_FILENO) == 1 && !(sharesTerminal && isatty(STDOUT_FILENO) == 1)
-    nextUpdate = .now + Self.delay
+    self.terminal = terminal
+    isEnabled = isatty(terminal) == 1 && !(sharesTerminal && isatty(STDOUT_FILENO) == 1)
+    nextUpdate = .now + delay
   }
 
   deinit {
-    if isShown { Output.error("\r\u{1B}[K") }
+    if isShown { Output.write(Self.erasure.description, toTerminal: terminal) }
   }
 
   /// Removes the bar before other output.
@@ -30,7 +37,7 @@ struct ProgressBar: ~Copyable {
   /// Hides the bar before a line on standard error, until the next update.
   mutating func hide() {
     guard isShown else { return }
-    Output.error("\r\u{1B}[K")
+    Output.write(Self.erasure.description, toTerminal: terminal)
     isShown = false
     nextUpdate = .now
   }
@@ -41,8 +48,25 @@ struct ProgressBar: ~Copyable {
   mutating func update(done: Int, total: Int, note: @autoclosure () -> String = "") {
     guard isEnabled, case let now = ContinuousClock.now, now >= nextUpdate else { return }
     nextUpdate = now + Self.interval
+    if !isShown { Self.eraseWhenInterrupted() }
     isShown = true
-    Output.error("\r\u{1B}[K" + Self.line(title, done: done, total: total) + note())
+    // A line that the terminal wraps could not be erased.
+    let line = (Self.line(title, done: done, total: total) + note()).prefix(Screen.size(of: terminal).columns - 1)
+    Output.write("\(Self.erasure)\(line)", toTerminal: terminal)
+  }
+
+  /// Erases the bar before a signal ends the process, unless the command handles the signal.
+  private static func eraseWhenInterrupted() {
+    for number in [SIGINT, SIGTERM] {
+      var present = sigaction()
+      guard sigaction(number, nil, &present) == 0, present.__sigaction_handler.sa_handler == nil else { continue }
+      signal(number) { number in
+        let erasure: StaticString = "\r\u{1B}[K"
+        _ = write(STDERR_FILENO, erasure.utf8Start, erasure.utf8CodeUnitCount)
+        signal(number, SIG_DFL)
+        kill(getpid(), number)
+      }
+    }
   }
 
   /// Formats like `Checking [#####               ]  25% (1,000 of 4,000)`.

@@ -8,10 +8,13 @@ struct Screen {
   let isTerminal = isatty(STDOUT_FILENO) == 1
   private var isCleared = false
 
-  /// The size of the terminal in characters; 80 × 24 if it is not known.
-  var size: (columns: Int, rows: Int) {
+  /// The present size of the terminal in characters.
+  var size: (columns: Int, rows: Int) { Self.size(of: STDOUT_FILENO) }
+
+  /// Returns the present size of a terminal in characters; 80 × 24 if it is not known.
+  static func size(of terminal: CInt) -> (columns: Int, rows: Int) {
     var size = winsize()
-    guard ioctl(STDOUT_FILENO, UInt(TIOCGWINSZ), &size) == 0, size.ws_col > 0, size.ws_row > 0 else { return (80, 24) }
+    guard ioctl(terminal, UInt(TIOCGWINSZ), &size) == 0, size.ws_col > 0, size.ws_row > 0 else { return (80, 24) }
     return (Int(size.ws_col), Int(size.ws_row))
   }
 
@@ -41,9 +44,7 @@ struct WatchLoop {
       let milliseconds = rest.components.seconds * 1000 + rest.components.attoseconds / 1_000_000_000_000_000
       poll(&output, 1, CInt(min(max(milliseconds, 0), 200)))
       if output.revents & Int16(POLLERR) != 0 { throw Output.BrokenPipe() }
-      guard directory.isInPlace else {
-        throw ToolError("the cache in \(Format.visible(directory.path)) was deleted, moved or replaced, or has failed")
-      }
+      try directory.checkIsInPlace()
     } while ContinuousClock.now < end
   }
 }

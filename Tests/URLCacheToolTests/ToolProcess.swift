@@ -64,6 +64,11 @@ final class Tool {
     process.standardInput = FileHandle.nullDevice
     process.standardOutput = standardOutput ?? FileHandle.nullDevice
     process.standardError = standardError ?? FileHandle.nullDevice
+    // A test runs on a thread that blocks signals, and the tool would inherit that.
+    var (none, blocked) = (sigset_t(), sigset_t())
+    sigemptyset(&none)
+    pthread_sigmask(SIG_SETMASK, &none, &blocked)
+    defer { pthread_sigmask(SIG_SETMASK, &blocked, nil) }
     try process.run()
     return process
   }

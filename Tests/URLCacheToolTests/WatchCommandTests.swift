@@ -157,24 +157,14 @@ struct WatchCommandTests {
   func terminal(_ command: String) throws {
     let tool = try Tool()
     let directory = try tool.makeCache([Tool.Stored(url: "http://a.example/")])
-    let main = open("/dev/ptmx", O_RDWR | O_NOCTTY)
-    var (isLocked, number) = (CInt(0), CUnsignedInt(0))
-    // TIOCSPTLCK and TIOCGPTN, as unlockpt and ptsname do.
-    #expect(ioctl(main, 0x4004_5431, &isLocked) == 0 && ioctl(main, 0x8004_5430, &number) == 0)
-    var size = winsize(ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0)
-    #expect(ioctl(main, UInt(TIOCSWINSZ), &size) == 0)
-    let terminal = open("/dev/pts/\(number)", O_RDWR | O_NOCTTY)
+    let terminal = try PseudoTerminal(columns: 80, rows: 24)
     let arguments =
       command == "stats"
       ? ["stats", directory, "--watch", "0.1", "--count", "2"] : ["top", directory, "--interval", "1", "--count", "2"]
-    let process = try tool.start(arguments, standardOutput: FileHandle(fileDescriptor: terminal))
+    let process = try tool.start(arguments, standardOutput: terminal.handle)
+    let text = terminal.readToEnd()
     process.waitUntilExit()
-    close(terminal)
-    var bytes = [UInt8](repeating: 0, count: 1 << 16)
-    let count = read(main, &bytes, bytes.count)
-    close(main)
     #expect(process.terminationStatus == 0)
-    let text = String(decoding: bytes.prefix(max(count, 0)), as: UTF8.self)
     #expect(text.hasPrefix("\u{1b}[2J\u{1b}[H"))
     // Two screens, each cleared below its end.
     #expect(text.components(separatedBy: "\u{1b}[J").count == 3)

@@ -1,0 +1,110 @@
+import Foundation
+import Glibc
+import LoopbackOrigin
+import Testing
+
+@testable import urlcache
+
+/// Output to a terminal: progress bars, and screens that are redrawn.
+@Suite("Output to a terminal", .timeLimit(.minutes(2)))
+struct TerminalTests {
+  /// Returns to the beginning of the line and erases it.
+  private static let erasure = "\r\u{1b}[K"
+
+  /// Runs `warm` with URLs that begin over two seconds, so that the bar appears.
+  private func warm(_ tool: Tool, standardError: FileHandle) throws -> String {
+    let origin = try LoopbackOrigin { _ in Reply(200, [("Cache-Control", "max-age=600")], "body") }
+    defer { origin.stop() }
+    let list = tool.path("urls-\(UUID().uuidString)")
+    let urls = (0..<6).map { origin.url("/\($0)").absoluteString + "\n" }.joined()
+    try Data(urls.utf8).write(to: URL(fileURLWithPath: list))
+    let output = Pipe()
+    let process = try tool.start(
+      ["warm", list, "--directory", tool.path("cache"), "--rate", "3"], standardOutput: output,
+      standardError: standardError)
+    process.waitUntilExit()
+    #expect(process.terminationStatus == 0)
+    return String(decoding: try output.fileHandleForReading.readToEnd() ?? Data(), as: UTF8.self)
+  }
+
+  @Test("warm shows a bar with rate and time left on a terminal, and erases it at the end")
+  func warmBar() throws {
+    let tool = try Tool()
+    let terminal = try PseudoTerminal()
+    let output = try warm(tool, standardError: terminal.handle)
+    let text = terminal.readToEnd()
+    #expect(text.contains(/Warming \[#+ *\] +\d+% \(\d of 6\) \d+\/s, \d+ s left/), "\(text)")
+    #expect(text.hasSuffix(Self.erasure))
+    #expect(output.hasPrefix("Warmed 6 URLs of 6 in "))
+  }
+
+  @Test("Without a terminal, warm shows no bar")
+  func warmWithoutTerminal() throws {
+    let tool = try Tool()
+    let file = tool.path("errors")
+    #expect(FileManager.default.createFile(atPath: file, contents: nil))
+    let output = try warm(tool, standardError: try #require(FileHandle(forWritingAtPath: file)))
+    #expect(output.hasPrefix("Warmed 6 URLs of 6 in "))
+    #expect(try Data(contentsOf: URL(fileURLWithPath: file)).isEmpty)
+  }
+
+  @Test("A bar fits in the terminal, and is erased when it ends")
+  func narrowBar() throws {
+    let terminal = try PseudoTerminal(columns: 30)
+    do {
+      var bar = ProgressBar("Checking", delay: .zero, terminal: terminal.terminal)
+      bar.update(done: 1000, total: 4000, note: " more")
+      bar.end()
+    }
+    let line = "Checking [#####" + String(repeating: " ", count: 14)
+    #expect(terminal.readToEnd() == Self.erasure + line + Self.erasure)
+  }
+
+  @Test("A command that is interrupted erases its bar, and ends by the signal", arguments: [SIGINT, SIGTERM])
+  func interruption(signal: CInt) throws {
+    let tool = try Tool()
+    let directory = try tool.makeCache(count: 3000)
+    let (terminal, output) = (try PseudoTerminal(), Pipe())
+    let process = try tool.start(
+      ["list", directory, "--json"], standardOutput: output, standardError: terminal.handle)
+    terminal.close()
+    // The command waits because the pipe is full. After a second, it shows the bar when it goes on.
+    #expect(try output.fileHandleForReading.read(upToCount: 10)?.count == 10)
+    usleep(1_100_000)
+    while !terminal.hasText, let piece = try output.fileHandleForReading.read(upToCount: 4096), !piece.isEmpty {}
+    kill(process.processIdentifier, signal)
+    process.waitUntilExit()
+    #expect(process.terminationReason == .uncaughtSignal && process.terminationStatus == signal)
+    let text = terminal.readToEnd()
+    #expect(text.contains("Listing ["))
+    #expect(text.hasSuffix(Self.erasure))
+  }
+
+  @Test("A screen that is redrawn has the terminal's present size", arguments: ["stats", "top"])
+  func resizing(_ command: String) throws {
+    let tool = try Tool()
+    let directory = try tool.makeCache([Tool.Stored(url: "http://a.example/")])
+    let terminal = try PseudoTerminal()
+    let process = try tool.start(
+      [command, directory] + (command == "stats" ? ["--watch", "0.1"] : ["--interval", "1"]),
+      standardOutput: terminal.handle)
+    terminal.close()
+    /// The complete screens of a text.
+    func screens(_ text: String) -> [String] { text.components(separatedBy: "\u{1b}[J").dropLast() }
+    /// Whether a screen has less than 5 lines of at most 30 characters.
+    func isSmall(_ screen: String) -> Bool {
+      let lines = screen.replacing(/\u{1b}\[2?[JKH]/, with: "").split { $0.isNewline }
+      return lines.count < 5 && lines.allSatisfy { $0.count <= 30 }
+    }
+    let first = try #require(screens(terminal.read { !screens($0).isEmpty }).first)
+    #expect(!isSmall(first))
+    terminal.resize(columns: 30, rows: 5)
+    let last = try #require(screens(terminal.read { screens($0).last.map(isSmall) ?? false }).last)
+    #expect(isSmall(last))
+    kill(process.processIdentifier, SIGINT)
+    process.waitUntilExit()
+    #expect(process.terminationReason == .uncaughtSignal && process.terminationStatus == SIGINT)
+    // The screen neither hides the cursor nor changes another mode, so there is nothing to restore.
+    #expect(terminal.readToEnd().replacing(/\u{1b}\[2?[JKH]/, with: "").contains("\u{1b}") == false)
+  }
+}
