@@ -122,8 +122,10 @@ struct ResponseHeadCollector {
 
   private mutating func appendField(_ line: Slice<UnsafeRawBufferPointer>) throws(CurlTransportError) {
     if line.first == UInt8(ascii: " ") || line.first == UInt8(ascii: "\t") {
-      // A folded line continues the previous one (RFC 9112 section 5.2).
-      guard !lineEnds.isEmpty, !line.contains(UInt8(ascii: "\r")) else { throw Self.malformed("a folded field") }
+      // A folded line continues the previous one (RFC 9112 section 5.2). libcurl ignores it in a field of the framing.
+      guard !lineEnds.isEmpty, !line.contains(UInt8(ascii: "\r")), !lastLine.isOfFraming else {
+        throw Self.malformed("a folded field")
+      }
       lines.append(UInt8(ascii: " "))
       lines.append(contentsOf: line.trimmingBlanks())
       lineEnds[lineEnds.count - 1] = lines.count
@@ -136,6 +138,10 @@ struct ResponseHeadCollector {
     else { throw Self.malformed("a field") }
     lines.append(contentsOf: line)
     lineEnds.append(lines.count)
+  }
+
+  private var lastLine: ArraySlice<UInt8> {
+    lines[(lineEnds.dropLast().last ?? 0)..<(lineEnds.last ?? 0)]
   }
 
   private mutating func end() throws(CurlTransportError) -> ReceivedHead? {
@@ -238,6 +244,9 @@ extension BidirectionalCollection<UInt8> where SubSequence == Self {
     }
     return true
   }
+
+  /// Whether this field line is one that determines the end of the content.
+  var isOfFraming: Bool { value(of: "transfer-encoding") != nil || value(of: "content-length") != nil }
 
   /// Returns the value of this field line if the field has this lowercase name.
   func value(of name: StaticString) -> Self? {
