@@ -12,21 +12,26 @@ final class BodyOutput {
 
   /// Opens the output.
   ///
-  /// - Parameter file: A path; nil or `-` for standard output.
+  /// - Parameters:
+  ///   - file: A path; nil or `-` for standard output.
+  ///   - cache: A cache directory, in which only the cache may write; nil if there is none.
   /// - Throws: `ToolError` if the file cannot be written.
-  init(file: String?) throws {
+  init(file: String?, outside cache: String? = nil) throws {
     guard let file, file != "-" else {
       descriptor = STDOUT_FILENO
       name = "standard output"
       return
     }
     name = file
+    let target = Self.resolved(file) ?? file
+    if let cache = cache.flatMap(Self.resolved), Self.resolved(Self.folder(of: target)) == cache {
+      throw ToolError("\(file) is in the cache directory, in which only the cache may write. Give another file.")
+    }
     var information = stat()
     let exists = stat(file, &information) == 0
     // A device or a pipe cannot be replaced.
     if !exists || information.st_mode & S_IFMT == S_IFREG {
       // Replace the target of a symbolic link, not the link.
-      let target = exists ? realpath(file, nil).map { Self.string(consuming: $0) } ?? file : file
       let path = "\(target).\(getpid()).partial"
       let mode = exists ? information.st_mode & 0o777 : 0o666
       let unnamed = Self.openUnnamed(nextTo: target, mode: mode)
@@ -47,13 +52,19 @@ final class BodyOutput {
   ///
   /// - Returns: A negative number if the file system has no such files.
   private static func openUnnamed(nextTo target: String, mode: mode_t) -> CInt {
-    let folder = target.lastIndex(of: "/").map { $0 == target.startIndex ? "/" : String(target[..<$0]) } ?? "."
+    let folder = folder(of: target)
     // Such a file gets its name through /proc. The macro O_TMPFILE is not imported.
     guard access("/proc/self/fd", X_OK) == 0 else { return -1 }
     return Glibc.open(folder, 0x40_0000 | O_DIRECTORY | O_WRONLY | O_CLOEXEC, mode)
   }
 
-  private static func string(consuming text: UnsafeMutablePointer<CChar>) -> String {
+  private static func folder(of file: String) -> String {
+    file.lastIndex(of: "/").map { $0 == file.startIndex ? "/" : String(file[..<$0]) } ?? "."
+  }
+
+  /// Returns a path without symbolic links; nil if there is no such file.
+  private static func resolved(_ path: String) -> String? {
+    guard let text = realpath(path, nil) else { return nil }
     defer { free(text) }
     return String(cString: text)
   }

@@ -31,7 +31,7 @@ enum ExportCommand: Command {
   static func run(_ arguments: Arguments) async throws -> ExitCode {
     guard let file = arguments.value("har") else { throw UsageError("--har FILE is missing") }
     let directory = try CacheDirectory(existingAt: URL(fileURLWithPath: arguments.operands[0]))
-    let output = try BodyOutput(file: file)
+    let output = try BodyOutput(file: file, outside: arguments.operands[0])
     defer { output.discard() }
     let isInterrupted = InterruptionFlag()
     let interruption = Interruption { isInterrupted.set() }

@@ -159,4 +159,19 @@ struct ExportCommandTests {
     #expect(closed.status == 1)
     #expect(closed.errors.contains("none/out cannot be written"))
   }
+
+  @Test("A file in the cache directory is refused, also through a symbolic link")
+  func fileOfTheCache() throws {
+    let tool = try Tool()
+    let directory = try tool.makeCache(Self.responses)
+    let link = tool.path("link")
+    try FileManager.default.createSymbolicLink(atPath: link, withDestinationPath: directory + "/data.mdb")
+    for file in [directory + "/data.mdb", directory + "/./new", link] {
+      let result = try tool.run("export", directory + "/", "--har", file)
+      #expect(result.status == 1)
+      #expect(result.errors.contains("is in the cache directory"))
+    }
+    #expect(try tool.run("verify", directory).status == 0)
+    #expect(!FileManager.default.fileExists(atPath: directory + "/new"))
+  }
 }
