@@ -351,12 +351,8 @@ final class ConnectionPool: @unchecked Sendable {
 
   func setTimer(milliseconds: Int) {
     // A call before the deadline would have no effect.
-    timer =
-      switch milliseconds {
-      case ..<0: .never
-      case 0: clock.now
-      default: .now.advanced(by: .milliseconds(milliseconds))
-      }
+    if milliseconds > 0 { clock.update() }
+    timer = milliseconds < 0 ? .never : clock.now.advanced(by: .milliseconds(milliseconds))
   }
 
   func opened(_ descriptor: CInt, for transfer: Transfer) {

@@ -17,6 +17,12 @@ final class ConnectionPoolHandle: Sendable {
     pool = thread.makePool(configuration)
   }
 
+  /// Opens a pool on a thread that the caller runs and stops.
+  init(_ configuration: CurlTransport.Configuration, on thread: IOThread) {
+    self.thread = thread
+    pool = thread.makePool(configuration)
+  }
+
   deinit {
     thread.post(.close(pool))
   }

@@ -28,12 +28,12 @@ final class IOThread: @unchecked Sendable {
   private let inbox = Mutex(Inbox())
   private let wakeUp: CInt
   private let poller: SocketPoller
-  private let clock = LoopClock()
+  private let clock: LoopClock
   private var pools: [ConnectionPool] = []
   private var commands: [Command] = []
   private var isStopped = false
 
-  init() throws(CurlTransportError) {
+  init(clock: LoopClock = LoopClock()) throws(CurlTransportError) {
     let wakeUp = eventfd(0, CInt(EFD_NONBLOCK | EFD_CLOEXEC))
     guard wakeUp >= 0, let poller = SocketPoller(wakeUp: wakeUp) else {
       if wakeUp >= 0 { Glibc.close(wakeUp) }
@@ -41,6 +41,7 @@ final class IOThread: @unchecked Sendable {
     }
     self.wakeUp = wakeUp
     self.poller = poller
+    self.clock = clock
   }
 
   deinit {
@@ -87,7 +88,8 @@ final class IOThread: @unchecked Sendable {
         inbox.isWaiting = inbox.commands.isEmpty
         return inbox.isWaiting
       }
-      let eventCount = poller.wait(milliseconds: mayWait ? next.milliseconds(after: .now) : 0)
+      clock.update()
+      let eventCount = poller.wait(milliseconds: mayWait ? next.milliseconds(after: clock.now) : 0)
       clock.update()
       for index in 0..<eventCount { poller.handle(event: index) }
       // Do all work before the next wait, which may otherwise never end.

@@ -51,9 +51,16 @@ extension Duration {
 
 /// The I/O thread's time, updated once per round of its loop. Only that thread uses it.
 final class LoopClock {
-  private(set) var now = MonotonicTime.now
+  private let source: () -> MonotonicTime
+  private(set) var now: MonotonicTime
+
+  /// - Parameter source: Returns the time; tests can replace it.
+  init(source: @escaping () -> MonotonicTime = { .now }) {
+    self.source = source
+    now = source()
+  }
 
   func update() {
-    now = .now
+    now = source()
   }
 }

@@ -1,8 +1,9 @@
 import CachingClient
-import FoundationEssentials
+import Foundation
 import Glibc
 import HTTPCaching
 import LoopbackOrigin
+import Synchronization
 import Testing
 
 @testable import CurlTransport
@@ -177,7 +178,7 @@ struct FlowTests {
         }
       }
       #expect(await transport.outcome(origin.url()) == .complete(200, String(repeating: "a", count: 20_000)))
-      #expect(openSocketCount(to: origin.port) <= 4)
+      #expect(try openSocketCount(to: origin.port) <= 4)
     }
   }
 
@@ -222,23 +223,44 @@ struct FlowTests {
 
   @Test("A reader that takes longer than the time limit loses nothing")
   func slowReader() async throws {
-    try await withOrigin { _ in
-      Reply(200, [], body: Data(repeating: 120, count: 8 << 20))
+    let gate = Gate()
+    try await withOrigin {
+      $0.path == "/silent" ? Reply(200).held(at: gate) : Reply(200, [], body: Data(repeating: 120, count: 8 << 20))
     } _: { origin in
-      let request = try PreparedRequest(OutgoingRequest(head: RequestHead(url: origin.url())), decodesContent: false)
-      let connections = try openConnections()
-      let transfer = Transfer(request, in: connections.pool, timeout: .milliseconds(400))
-      _ = try await transfer.exchange.arrival { connections.post(.start(transfer)) }
-      await wait { transfer.exchange.isPaused }
-      // Wait for another request to time out, so that the limit of the first one has passed.
-      let gate = Gate()
-      let silent = try LoopbackOrigin { _ in Reply(200).held(at: gate) }
-      defer { silent.stop() }
-      #expect(await directTransport().outcome(silent.url(), timeLimit: .milliseconds(500)) == .failure(.timedOut))
-      let reader = ResponseReader(transfer, over: connections, decoder: nil)
-      var received = 0
-      while let piece = try await reader.next() { received += piece.count }
-      #expect(received == 8 << 20)
+      // The test moves the time of the I/O thread, so that no limit depends on the speed of this machine.
+      let clock = SkippingClock()
+      let thread = try IOThread(clock: LoopClock { clock.now })
+      let end = Task {
+        await withCheckedContinuation { continuation in
+          Thread.detachNewThread {
+            thread.run()
+            continuation.resume()
+          }
+        }
+      }
+      do {
+        var configuration = CurlTransport.Configuration()
+        configuration.proxy = .none
+        let connections = ConnectionPoolHandle(configuration, on: thread)
+        let (exchange, _, reader) = try await start(origin.url("/"), over: connections)
+        await wait { exchange.isPaused }
+        let request = OutgoingRequest(head: RequestHead(url: origin.url("/silent")))
+        let prepared = try PreparedRequest(request, decodesContent: false)
+        let silent = Transfer(prepared, in: connections.pool, timeout: .seconds(60))
+        let failure = Task { try await silent.exchange.arrival { connections.post(.start(silent)) } }
+        await gate.waitForArrivals()
+
+        clock.skip(.seconds(100))
+        // Any command wakes the I/O thread, which then checks both transfers.
+        thread.post(.cancel(Transfer(prepared, in: connections.pool, timeout: .seconds(60))))
+        let error = await #expect(throws: CurlTransportError.self) { try await failure.value }
+        #expect(error?.code == .timedOut)
+        var received = 0
+        while let piece = try await reader.next() { received += piece.count }
+        #expect(received == 8 << 20)
+      }
+      thread.post(.stop)
+      await end.value
     }
   }
 
@@ -254,18 +276,48 @@ struct FlowTests {
     task.cancel()
     await #expect(throws: CancellationError.self) { try await task.value }
   }
+
+  @Test("Cancellation ends a request whose TLS handshake is not answered")
+  func cancelHandshake() async throws {
+    let silent = try SilentListener()
+    let transport = directTransport()
+    let url = silent.url("https")
+    let task = Task { try await transport.get(url) }
+    await silent.waitForBytes()
+    task.cancel()
+    await #expect(throws: CancellationError.self) { try await task.value }
+  }
+
+  @Test("A connection that has reached the maximum age is not reused")
+  func maximumAge() async throws {
+    let origin = try LoopbackOrigin(recordsRequests: false) { _ in Reply(200) }
+    defer { origin.stop() }
+    let transport = directTransport { $0.maximumConnectionAge = .seconds(1) }
+    // The test's time limit ends this loop if the connection is used forever.
+    while origin.connectionCount < 2 { #expect(await transport.outcome(origin.url()) == .complete(200, "")) }
+  }
+}
+
+/// A clock that is ahead of the monotonic clock.
+private final class SkippingClock: Sendable {
+  private let skipped = Mutex(Duration.zero)
+
+  var now: MonotonicTime { .now.advanced(by: skipped.withLock { $0 }) }
+
+  func skip(_ duration: Duration) {
+    skipped.withLock { $0 += duration }
+  }
 }
 
 /// Returns the number of this process's sockets that are connected to a local port.
-func openSocketCount(to port: UInt16) -> Int {
-  var count = 0
-  for descriptor in 0..<CInt(1024) {
+func openSocketCount(to port: UInt16) throws -> Int {
+  let descriptors = try FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd").compactMap { CInt($0) }
+  return descriptors.count { descriptor in
     var address = sockaddr_in()
     var length = socklen_t(MemoryLayout<sockaddr_in>.size)
     let isConnected = withUnsafeMutablePointer(to: &address) { pointer in
       pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { getpeername(descriptor, $0, &length) == 0 }
     }
-    if isConnected, address.sin_family == AF_INET, UInt16(bigEndian: address.sin_port) == port { count += 1 }
+    return isConnected && address.sin_family == AF_INET && UInt16(bigEndian: address.sin_port) == port
   }
-  return count
 }

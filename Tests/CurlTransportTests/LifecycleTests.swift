@@ -40,10 +40,10 @@ struct LifecycleTests {
     } _: { origin in
       var transport: CurlTransport? = directTransport()
       _ = try await transport?.get(origin.url())
-      #expect(openSocketCount(to: origin.port) == 1)
+      #expect(try openSocketCount(to: origin.port) == 1)
       transport = nil
-      await wait { openSocketCount(to: origin.port) == 0 }
-      #expect(openSocketCount(to: origin.port) == 0)
+      try await wait { try openSocketCount(to: origin.port) == 0 }
+      #expect(try openSocketCount(to: origin.port) == 0)
     }
   }
 
@@ -55,7 +55,7 @@ struct LifecycleTests {
       let transport = directTransport { $0.idleConnectionTimeout = .milliseconds(20) }
       for round in 1...3 {
         #expect(await transport.outcome(origin.url()) == .complete(200, ""))
-        await wait { openSocketCount(to: origin.port) == 0 }
+        try await wait { try openSocketCount(to: origin.port) == 0 }
         #expect(origin.connectionCount == round)
       }
     }

@@ -52,6 +52,18 @@ struct NameLookupTests {
     await #expect(processExitsWith: .success) { try await Self.loadDuringSilentLookup() }
   }
 
+  @Test("A process can exit while a name server is silent")
+  func exitDuringLookup() async {
+    await #expect(processExitsWith: .success) {
+      SilentNameServer.install()
+      let request = OutgoingRequest(head: RequestHead(url: URL(string: "http://\(SilentNameServer.host)/")!))
+      let transport = directTransport()
+      let task = Task { try await transport.send(request) }
+      while SilentNameServer.lookupCount == 0 { await Task.yield() }
+      withExtendedLifetime(task) { exit(0) }
+    }
+  }
+
   private static func loadDuringSilentLookup() async throws {
     SilentNameServer.install()
     let origin = try LoopbackOrigin { _ in Reply(200, [], "hello") }
@@ -71,6 +83,17 @@ struct NameLookupTests {
       ($0 as? CurlTransportError)?.code == .timedOut
     }
     #expect(await transport.outcome(origin.url("/b")) == .complete(200, "hello"))
+
+    do {
+      let released = directTransport()
+      let count = SilentNameServer.lookupCount
+      let cancelled = Task { try await released.send(silent) }
+      while SilentNameServer.lookupCount == count { await Task.yield() }
+      cancelled.cancel()
+      await #expect(throws: CancellationError.self) { _ = try await cancelled.value }
+    }
+    // The release of a transport must not wait for its lookups.
+    #expect(await transport.outcome(origin.url("/c")) == .complete(200, "hello"))
     SilentNameServer.answer()
     origin.stop()
   }

@@ -64,6 +64,26 @@ struct ProxyTests {
     }
   }
 
+  @Test("A request fails if a SOCKS proxy refuses it, and times out if a proxy is silent")
+  func otherProxies() async throws {
+    let url = URL(string: "http://127.0.0.1:1/")!
+    let refusing = try SilentListener()
+    let socks = refusing.url("socks5h").absoluteString
+    let outcome = Task { await transport(.server(socks)).outcome(url) }
+    // No authentication method is acceptable.
+    await refusing.answer([5, 0xff])
+    #expect(await outcome.value == .failure(.cannotConnect))
+
+    let silent = try SilentListener()
+    for (scheme, target) in [("http", "https://origin.test/"), ("socks5h", "http://origin.test/")] {
+      let impatient = directTransport {
+        $0.proxy = .server(silent.url(scheme).absoluteString)
+        $0.connectTimeout = .milliseconds(200)
+      }
+      #expect(await impatient.outcome(URL(string: target)!) == .failure(.timedOut))
+    }
+  }
+
   @Test("The proxy of the environment is used unless the configuration turns proxies off")
   func environment() async {
     await #expect(processExitsWith: .success) {

@@ -95,6 +95,34 @@ struct RequestTests {
     }
   }
 
+  @Test("A response that arrives while content is being sent is delivered, or the connection is lost")
+  func earlyResponse() async throws {
+    let server = try SilentListener()
+    let url = server.url()
+    let content = Data(repeating: 7, count: 16 << 20)
+    let outcome = Task { await directTransport().outcome(url, method: "POST", content: content) }
+    // The server closes the connection without reading, so the client may lose the response.
+    await server.answer("HTTP/1.1 413 Content Too Large\r\nContent-Length: 2\r\n\r\nno")
+    #expect([.complete(413, "no"), .failure(.connectionLost)].contains(await outcome.value))
+  }
+
+  @Test("Cookies, alternative services and transport security of a response do not change the next request")
+  func noMemory() async throws {
+    let fields = [
+      ("Set-Cookie", "a=1"), ("Alt-Svc", "h2=\":1\""), ("Strict-Transport-Security", "max-age=600"),
+      ("WWW-Authenticate", "Basic realm=a"),
+    ]
+    try await withOrigin { _ in
+      Reply(401, fields, "hello")
+    } _: { origin in
+      let transport = directTransport()
+      for _ in 0..<2 { #expect(await transport.outcome(origin.url()) == .complete(401, "hello")) }
+      let host = "Host: 127.0.0.1:\(origin.port)"
+      #expect(
+        origin.requests.map(\.headerLines) == Array(repeating: [host, "Accept-Encoding: gzip, deflate"], count: 2))
+    }
+  }
+
   @Test("Requests without content have Content-Length: 0 only for methods that define content")
   func noContent() async throws {
     try await withOrigin { _ in
@@ -186,9 +214,12 @@ struct RequestTests {
       }
       _ = try await transport.get(URL(string: origin.url("/a?b").absoluteString + "#fragment")!)
       _ = try await transport.get(URL(string: "http://127.0.0.1:\(origin.port)")!)
+      // Foundation encodes other characters.
+      _ = try await transport.get(URL(string: "http://127.0.0.1:\(origin.port)/ä b?ö d")!)
       #expect(
         origin.requests.map(\.target) == [
           "/a/../b/./c", "/%2e%2e/a", "/a?", "/a?b=c&d=%20", "//a", "/a;b=c", "/%C3%A4", "/a?b", "/",
+          "/%C3%A4%20b?%C3%B6%20d",
         ])
     }
   }

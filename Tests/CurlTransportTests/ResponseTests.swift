@@ -1,7 +1,9 @@
+import CachingClient
 import CurlTransport
 import FoundationEssentials
 import HTTPCaching
 import LoopbackOrigin
+import ResponseStore
 import Testing
 
 /// Tests of the outcome of well-formed and malformed responses, given byte by byte.
@@ -168,13 +170,49 @@ struct ResponseTests {
     return (0..<count).map { "X-\($0): \(value)\r\n" }.joined()
   }
 
-  @Test("Each response has the expected outcome", arguments: lengths + chunks + encodings + statuses + interim + heads)
+  static let cases = lengths + chunks + encodings + statuses + interim + heads
+
+  @Test("Each response has the expected outcome", arguments: cases)
   func outcome(_ example: Case) async throws {
     try await withOrigin { _ in
       .raw(example.bytes, closes: example.closes)
     } _: { origin in
       #expect(await directTransport().outcome(origin.url(), method: example.method) == example.outcome)
     }
+  }
+
+  @Test("Of these responses, a cache stores only complete ones with a status that can be stored")
+  func storing() async throws {
+    let directory = FileManager.default.temporaryDirectory.appending(path: "responses-\(UUID().uuidString)")
+    // A leftover directory does no harm.
+    defer { try? FileManager.default.removeItem(at: directory) }
+    let store = try ResponseStore.open(directory: directory.path(), options: .init(capacityByteCount: 64 << 20))
+    let client = CachingClient(store: store)
+    try await withOrigin { request in
+      let example = Int(request.path.dropFirst()).map { Self.cases[$0] }
+      return example.map { .raw($0.bytes, closes: $0.closes) } ?? Reply(404)
+    } _: { origin in
+      for (index, example) in Self.cases.enumerated() {
+        let url = origin.url("/\(index)")
+        let request = ClientRequest(head: RequestHead(method: example.method, url: url))
+        if let response = try? await client.respond(to: request, over: directTransport()) {
+          // Errors are thrown here, too.
+          _ = try? await response.body.collect(upTo: .max)
+        }
+        let isStored = client.storage.lookup(ClientRequest(head: RequestHead(url: url))) != nil
+        #expect(isStored == Self.isStorable(example), "\(example.name)")
+      }
+    }
+    try store.flush()
+    #expect(store.checkInvariants() == [])
+    store.close()
+  }
+
+  /// Whether a private cache stores a response, which has no cache directives (RFC 9110 section 15.1).
+  private static func isStorable(_ example: Case) -> Bool {
+    guard case .complete(let status, _) = example.outcome else { return false }
+    let lineCount = example.bytes.utf8.count { $0 == UInt8(ascii: "\n") }
+    return example.method == "GET" && (status == 200 || status == 204) && lineCount <= HTTPFields.maximumStoredCount
   }
 
   @Test(

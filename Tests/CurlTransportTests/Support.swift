@@ -77,6 +77,6 @@ func withOrigin(
 }
 
 /// Waits without a time limit until another thread makes the condition true.
-func wait(until condition: () -> Bool) async {
-  while !condition() { await Task.yield() }
+func wait(until condition: () throws -> Bool) async rethrows {
+  while try !condition() { await Task.yield() }
 }
