@@ -14,18 +14,18 @@ final class Membership: FleetMembership {
   private let objects: SharedObjects
   let counters = FleetCounters()
   private let follower = Mutex<Follower?>(nil)
-  private let unposted = Monitor(Unposted())
+  private let posting = Monitor(Posting())
   private let log = Mutex<@Sendable (String) -> Void>({ _ in })
 
-  /// Removals that are in force on this machine and are not posted yet.
-  private struct Unposted {
-    var scopes: [RemovalScope] = []
-    var isPosting = false
+  /// The removals that this process is about to post in the background.
+  private struct Posting {
+    var removals: [AnnouncedRemoval] = []
+    var isRunning = false
+    /// Whether the last one could not be posted.
     var isFailing = false
-    var isClosed = false
-    /// How many were added, and how many of them are posted.
+    /// How many were added, and how many of them are posted or left to the follower.
     var addedCount = 0
-    var postedCount = 0
+    var doneCount: Int { addedCount - removals.count }
   }
 
   init(_ settings: FleetSettings, file: FleetFile) {
@@ -37,7 +37,6 @@ final class Membership: FleetMembership {
   }
 
   deinit {
-    unposted.update { $0.isClosed = true }
     objects.close()
     follower.withLock { $0.take() }?.stop()
   }
@@ -52,13 +51,16 @@ final class Membership: FleetMembership {
 
   // MARK: Purges
 
-  func purge(_ scopes: [RemovalScope], isSoft: Bool, timeout: Duration?) throws -> FleetPurgeResult {
+  func announce(_ removals: [FleetRemoval]) -> [AnnouncedRemoval] { file.unposted.announce(removals) }
+
+  func purge(_ removals: [AnnouncedRemoval], timeout: Duration?) throws -> FleetPurgeResult {
     var result = FleetPurgeResult(confirmedCount: 0, expiredLeaseCount: 0)
-    for scope in scopes {
+    for (index, removal) in removals.enumerated() {
       do throws(RedisTierError) {
-        result = try poster.purge(FleetRemoval(scope, isSoft: isSoft), timeout: timeout)
+        result = try poster.purge(removal.removal, id: RandomID(bytes: removal.id), timeout: timeout)
       } catch {
         if error.code == .unconfirmed { counters.count(.postedPurges) }
+        file.unposted.handOver(Array(removals[(error.code == .unconfirmed ? index + 1 : index)...]))
         throw error
       }
       counters.count(.postedPurges)
@@ -66,70 +68,58 @@ final class Membership: FleetMembership {
     return result
   }
 
-  /// Whether responses in Redis may be covered by removals of this machine that are not posted.
-  var hasUnposted: Bool { unposted.withLock { $0.postedCount != $0.addedCount } }
-
-  private static let maximumUnpostedCount = 1000
-
-  func post(_ scopes: [RemovalScope]) {
-    guard !scopes.isEmpty else { return }
-    let (target, starts, isFailing) = unposted.withLock { state in
-      state.scopes += scopes
-      state.addedCount += scopes.count
-      if state.scopes.count > Self.maximumUnpostedCount {
-        state.scopes = [RemovalScope](repeating: .everything, count: 1)
-        state.postedCount = state.addedCount - 1
-      }
-      defer { state.isPosting = true }
-      return (state.addedCount, !state.isPosting, state.isFailing)
+  func post(_ removals: [AnnouncedRemoval]) {
+    guard !removals.isEmpty else { return }
+    let (target, starts, isFailing) = posting.withLock { state in
+      state.removals += removals
+      state.addedCount += removals.count
+      defer { state.isRunning = true }
+      return (state.addedCount, !state.isRunning, state.isFailing)
     }
-    if starts { DispatchQueue(label: "LMDBURLCache.fleet").async { [weak self] in Self.postAll(of: self) } }
-    guard !isFailing else { return }
-    _ = unposted.wait(timeout: .milliseconds(100)) { $0.postedCount >= target ? true : nil }
+    if starts { DispatchQueue(label: "LMDBURLCache.fleet").async { [self] in postAll() } }
+    guard !isFailing else { return file.unposted.handOver(removals) }
+    let isDone = posting.wait(timeout: .milliseconds(100)) { $0.doneCount >= target ? true : nil } ?? false
+    if !isDone { file.unposted.makeDurable(removals) }
   }
 
-  /// Posts the removals, one after another, and again until Redis has them.
-  private static func postAll(of membership: @autoclosure () -> Membership?) {
-    var backoff = Backoff()
-    while let membership = membership(), let scope = membership.nextToPost() {
+  /// Posts removals one after another. Leaves them to the follower when Redis cannot be reached.
+  private func postAll() {
+    while let removal = nextToPost() {
       do throws(RedisTierError) {
-        _ = try membership.poster.purge(FleetRemoval(scope), timeout: .milliseconds(100))
-        membership.notePosted()
-        backoff.reset()
+        _ = try poster.purge(
+          removal.removal, id: RandomID(bytes: removal.id), timeout: .milliseconds(100))
+        noteDone()
       } catch {
         guard error.code != .unconfirmed else {
-          membership.notePosted()
+          noteDone()
           continue
         }
-        membership.noteFailure(error)
-        usleep(UInt32(backoff.next() / .microseconds(1)))
+        noteFailure(error)
       }
     }
   }
 
-  private func nextToPost() -> RemovalScope? {
-    unposted.withLock { state in
-      guard let scope = state.scopes.first, !state.isClosed else {
-        state.isPosting = false
-        return nil
-      }
-      return scope
+  private func nextToPost() -> AnnouncedRemoval? {
+    posting.withLock { state in
+      if state.removals.isEmpty { state.isRunning = false }
+      return state.removals.first
     }
   }
 
-  private func notePosted() {
+  private func noteDone() {
     counters.count(.postedPurges)
-    unposted.update { state in
-      if !state.scopes.isEmpty { state.scopes.removeFirst() }
-      state.postedCount = state.addedCount - state.scopes.count
+    posting.update { state in
+      state.removals.removeFirst()
       state.isFailing = false
     }
   }
 
   private func noteFailure(_ error: RedisTierError) {
-    let isFirst = unposted.update { state in
-      defer { state.isFailing = true }
-      return !state.isFailing
+    let (removals, isFirst) = posting.withLock { ($0.removals, !$0.isFailing) }
+    file.unposted.handOver(removals)
+    posting.update { state in
+      state.removals.removeFirst(removals.count)
+      state.isFailing = true
     }
     guard isFirst else { return }
     log.withLock { $0 }("LMDBURLCache: A removal could not be posted to the fleet yet, which is tried again. \(error)")
@@ -138,8 +128,10 @@ final class Membership: FleetMembership {
   // MARK: Requests
 
   func send(_ request: OutgoingRequest, over transport: any Transport) async throws -> IncomingResponse {
-    // The lease before the position: all purges that returned before are then within the position.
-    guard lease.isValid, !hasUnposted, let shared = SharedRequest(request, configuration: settings.configuration),
+    // The removals of this machine before the lease, and the lease before the position: all purges that returned before
+    // are then within the position, or known to be unposted.
+    guard file.unposted.isEmpty, lease.isValid,
+      let shared = SharedRequest(request, configuration: settings.configuration),
       let position = file.position(ofTag: file.tag)
     else { return try await transport.send(request) }
     return try await FleetFetch(

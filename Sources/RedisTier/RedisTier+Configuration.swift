@@ -22,8 +22,11 @@ extension RedisTier {
     /// The maximum time for connecting to Redis, and for each command of the protocol of purges; 2 seconds by default.
     public var commandTimeout: Duration = .seconds(2)
 
-    /// The maximum time for a lookup in Redis; 50 milliseconds by default. Then the request goes to the origin.
-    public var lookupTimeout: Duration = .milliseconds(50)
+    /// The maximum time for a lookup in Redis; 40 milliseconds by default. Then the request goes to the origin.
+    ///
+    /// It includes connecting, and waiting for one of the ``objectConnectionCount`` connections. While Redis does not
+    /// reply, the first three lookups of a process take this long; later requests go to the origin at once for a while.
+    public var lookupTimeout: Duration = .milliseconds(40)
 
     /// The number of threads, each with a connection, that look up and store shared responses; 4 by default, at least 1.
     public var objectConnectionCount = 4

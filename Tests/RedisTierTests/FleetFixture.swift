@@ -128,9 +128,13 @@ final class FleetFixture: Sendable {
 
   /// Makes the next process that opens a fleet file take the machine for one that has restarted.
   func forgetBoot(of name: String) throws {
+    try write(Data(count: 40), at: 32, ofFleetFile: name)
+  }
+
+  func write(_ bytes: Data, at offset: UInt64, ofFleetFile name: String) throws {
     let file = try FileHandle(forUpdating: fleetFile(name))
-    try file.seek(toOffset: 32)
-    try file.write(contentsOf: Data(count: 40))
+    try file.seek(toOffset: offset)
+    try file.write(contentsOf: bytes)
     try file.close()
   }
 

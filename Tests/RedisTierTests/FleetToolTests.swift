@@ -52,7 +52,7 @@ struct FleetToolTests {
     let cut = try Machine(fleet.directory.appendingPathComponent("3"), tier)
     await wait { cut.hasLease }
     proxy.cut()
-    one.membership.post([.everything])
+    one.membership.post(one.membership.announce([FleetRemoval(.everything)]))
     await wait { other.membership.counters.appliedPurges.load(ordering: .relaxed) == 1 }
     let json = try tool("fleet", "status", fleet.redis.url, "--json").json()
     #expect(json["fleet"] as? String == "default")

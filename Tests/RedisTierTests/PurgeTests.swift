@@ -140,6 +140,42 @@ struct PurgeTests {
     await wait { machine.hasLease }
   }
 
+  @Test("A purge ends at its time limit if Redis does not reply, before or after it was posted")
+  func timeLimit() async throws {
+    let fleet = try FleetFixture {
+      $0.lease = .seconds(600)
+      $0.commandTimeout = .seconds(600)
+    }
+    let one = try await fleet.machine("1")
+    fleet.redis.suspend()
+    let error = await #expect(throws: RedisTierError.self) {
+      try await one.cache.purge(.all, timeout: .milliseconds(20))
+    }
+    #expect(error?.code == .notPosted)
+    fleet.redis.resume()
+    withExtendedLifetime(one) {}
+    // The follower of another machine receives a purge, so it is posted.
+    let file = try FleetFile(directory: try fleet.makeDirectory("2"), settings: try fleet.tier().settings)
+    let node = FleetNode(
+      storeID: { 7 },
+      remove: {
+        if $0.contains(FleetRemoval(.host("a.example"))) { fleet.redis.suspend() }
+        return true
+      }, log: { _ in }, activity: ActivityReference())
+    let follower = Follower(settings: try fleet.tier().settings, file: file, node: node, counters: FleetCounters())
+    #expect(follower.start())
+    defer {
+      fleet.redis.resume()
+      follower.stop()
+    }
+    await wait { file.isLeaseValid }
+    await #expect(throws: RedisTierError.self) {
+      try await one.cache.purge(.host("a.example"), timeout: .seconds(1))
+    }
+    fleet.redis.resume()
+    withExtendedLifetime(one) {}
+  }
+
   @Test("A machine that leaves is no longer waited for")
   func leave() async throws {
     let fleet = try FleetFixture()
@@ -187,6 +223,21 @@ struct PurgeTests {
         directory: fleet.directory.appendingPathComponent("2"), memoryCapacity: 1 << 20, diskCapacity: 0,
         options: options)
     }
+  }
+
+  @Test("A machine ends its lease when another lease was set for its fleet after Redis had lost its data")
+  func otherLeaseAfterLoss() async throws {
+    let fleet = try FleetFixture { $0.lease = .seconds(600) }
+    let one = try await fleet.machine("1")
+    // It then waits for purges for minutes, so the other one begins the epoch.
+    try await wait { try fleet.redis.command("CLIENT", "LIST").asText().contains("cmd=xread") }
+    try fleet.redis.command("FLUSHALL")
+    let other = try Machine(fleet.directory.appendingPathComponent("2"), fleet.tier { $0.lease = .seconds(1) })
+    await wait { other.hasLease }
+    #expect(one.hasLease)
+    try fleet.redis.command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    await wait { !one.hasLease }
+    #expect(one.lines.all.contains { $0.contains("another lease") })
   }
 
   @Test("A machine with another lease or secret than its fleet gets no lease")

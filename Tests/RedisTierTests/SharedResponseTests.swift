@@ -315,6 +315,24 @@ struct SharedResponseTests {
     #expect(one.membership.counters.bypassedLookups.load(ordering: .relaxed) == 1)
   }
 
+  @Test("A request waits for Redis as long as its limit permits, and then uses the shared response")
+  func slowLookup() async throws {
+    let fleet = try FleetFixture {
+      $0.lookupTimeout = .seconds(600)
+      $0.lease = .seconds(600)
+    }
+    let (one, other) = (try await fleet.machine("1"), try await fleet.machine("2"))
+    let body = try await one.get(fleet.origin.url("/a"))
+    try await fleet.waitForObjects(1)
+    fleet.redis.suspend()
+    defer { fleet.redis.resume() }
+    async let late = other.get(fleet.origin.url("/a"))
+    await wait { other.cache.statistics.directory?.fleet.lookups == 1 }
+    fleet.redis.resume()
+    #expect(try await late == body)
+    #expect(fleet.origin.requestCount == 1)
+  }
+
   @Test("Lookups that no connection has time for do not count as failures of Redis")
   func busyConnections() async throws {
     let fleet = try FleetFixture { $0.objectConnectionCount = 1 }

@@ -150,10 +150,11 @@ struct CacheStorage: ResponseStorage, CountsActivity {
     guard !keys.isEmpty || !scopes.isEmpty || !urls.isEmpty || !posted.isEmpty else { return }
     token = await onBlockingThread { [token] in
       var token = token
-      for key in keys { tiers.remove(key, movingPast: &token) }
-      FleetPosting.$isOff.withValue(true) { detour?.remove(urls, for: request) }
-      if !scopes.isEmpty { tiers.remove(scopes, movingPast: &token) }
-      tiers.postToFleet(posted)
+      tiers.postingToFleet(posted) {
+        for key in keys { tiers.remove(key, movingPast: &token) }
+        FleetPosting.$isOff.withValue(true) { detour?.remove(urls, for: request) }
+        if !scopes.isEmpty { tiers.remove(scopes, movingPast: &token) }
+      }
       return token
     }
   }

@@ -52,14 +52,16 @@ extension LMDBURLCache {
   ///     machine that does not respond.
   /// - Returns: The number of machines that confirmed and of those that did not; nil without a fleet.
   /// - Throws: `URLError.badURL` for a URL that cannot be cached, such as one without a scheme. With a fleet, its error:
-  ///   nothing that this machine has stored is used against the purge, but it was not posted, or not confirmed in time.
-  ///   If it was not posted, a response that was shared before can come from the fleet again: purge again.
+  ///   this machine obeys the purge, but it could not be posted, or was not confirmed in time. This machine posts it
+  ///   later. Purge again to know when all machines obey.
   @discardableResult
   public func purge(
     _ scope: PurgeScope, mode: PurgeMode = .hard, timeout: Duration? = nil
   ) async throws -> FleetPurgeResult? {
     guard let removalScope = scope.removalScope else { throw URLError(.badURL) }
     return try await onBlockingThread {
+      let fleet = self.core.fleet
+      let announced = fleet?.announce([FleetRemoval(removalScope, isSoft: mode == .soft)]) ?? []
       // The removal below is posted once, and then waited for.
       FleetPosting.$isOff.withValue(true) {
         guard mode == .hard else { return self.softPurge(removalScope) }
@@ -70,7 +72,7 @@ extension LMDBURLCache {
         case .host, .prefix, .group, .url: self.remove(removalScope)
         }
       }
-      return Result { try self.core.fleet?.purge([removalScope], isSoft: mode == .soft, timeout: timeout) }
+      return Result { try fleet?.purge(announced, timeout: timeout) }
     }.get()
   }
 }

@@ -74,8 +74,7 @@ extension LMDBURLCache {
 
   func remove(_ scope: RemovalScope) {
     revokeStorePermits(scope)
-    core.remove(scope)
-    core.postToFleet([scope])
+    core.postingToFleet([scope]) { core.remove(scope) }
   }
 
   func softPurge(_ scope: RemovalScope) {

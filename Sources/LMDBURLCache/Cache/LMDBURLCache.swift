@@ -270,8 +270,7 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   open override func removeCachedResponse(for request: URLRequest) {
     guard let key = key(for: request) else { return }
     revokeStorePermits(.key(key.bytes))
-    core.remove(key)
-    core.postToFleet([.key(key.bytes)])
+    core.postingToFleet([.key(key.bytes)]) { core.remove(key) }
   }
 
   /// Removes all variants stored for a task's request.

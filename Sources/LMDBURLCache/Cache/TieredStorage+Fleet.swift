@@ -47,12 +47,14 @@ extension TieredStorage {
     return isDone
   }
 
-  /// Posts removals that are in force on this machine to the fleet. Waits for at most 100 ms.
+  /// Removes on this machine by `body`, and posts the removals to the fleet. Waits for at most 100 ms.
   ///
-  /// Does nothing without a fleet, and within ``withoutPosting(_:)``.
-  func postToFleet(_ scopes: @autoclosure () -> [RemovalScope]) {
-    guard let fleet, !FleetPosting.isOff else { return }
-    fleet.post(scopes())
+  /// Posts nothing without a fleet, and within a call of ``FleetPosting``.
+  func postingToFleet<Result>(_ scopes: @autoclosure () -> [RemovalScope], _ body: () -> Result) -> Result {
+    guard let fleet, !FleetPosting.isOff else { return body() }
+    let announced = fleet.announce(scopes().map { FleetRemoval($0) })
+    defer { fleet.post(announced) }
+    return body()
   }
 }
 

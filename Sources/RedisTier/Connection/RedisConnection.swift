@@ -1,5 +1,6 @@
 import CHiredis
 import Glibc
+import ResponseStore
 import Synchronization
 
 /// A connection to Redis.
@@ -41,6 +42,7 @@ final class RedisConnection: @unchecked Sendable {
     _ server: RedisServer, password: (@Sendable () throws -> String)?, timeout: Duration
   ) throws(RedisTierError) {
     self.timeout = timeout
+    let start = BootClock.now
     let made: UnsafeMutablePointer<redisContext>? =
       switch server.address {
       case .tcp(let host, let port): redisConnectWithTimeout(host, CInt(port), timeout.timeval)
@@ -58,7 +60,8 @@ final class RedisConnection: @unchecked Sendable {
     guard redisSetTimeout(made, timeout.timeval) == REDIS_OK else {
       throw RedisTierError(.cannotConnect, "the connection to Redis takes no time limit")
     }
-    try logIn(server, password: password)
+    let spent = Duration.nanoseconds(BootClock.now - start)
+    try logIn(server, password: password, timeout: timeout - min(spent, timeout))
   }
 
   deinit {
@@ -67,7 +70,7 @@ final class RedisConnection: @unchecked Sendable {
   }
 
   private func logIn(
-    _ server: RedisServer, password: (@Sendable () throws -> String)?
+    _ server: RedisServer, password: (@Sendable () throws -> String)?, timeout: Duration
   ) throws(RedisTierError) {
     var secret = server.password
     if let password {
@@ -78,7 +81,7 @@ final class RedisConnection: @unchecked Sendable {
       }
     }
     guard let secret else { return }
-    try command(["AUTH"] + (server.user.map { [$0] } ?? []) + [secret])
+    try command(["AUTH"] + (server.user.map { [$0] } ?? []) + [secret], timeout: timeout)
   }
 
   // MARK: Commands

@@ -24,8 +24,8 @@ public struct RedisTierError: Error, Sendable, Hashable, CustomStringConvertible
     case otherFleetSettings
     /// The fleet file or the follower's lock cannot be used, or belongs to another fleet.
     case unusableDirectory
-    /// A purge could not be posted. It covers what this machine has stored, but neither other machines nor the shared
-    /// responses in Redis, which this machine may use again when Redis can be reached. Purge again then.
+    /// A purge could not be posted, so other machines do not obey it yet. All processes of this machine do, and the
+    /// machine posts it when Redis can be reached. Purge again to know when the other machines obey.
     case notPosted
     /// A purge was posted, and some machines may not obey it yet.
     case unconfirmed

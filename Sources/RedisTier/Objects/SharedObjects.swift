@@ -6,6 +6,7 @@ import ResponseStore
 final class SharedObjects: Sendable {
   let settings: FleetSettings
   private let file: FleetFile
+  private let history: PurgeHistory
   private let pool: ObjectPool
   let counters: FleetCounters
 
@@ -13,6 +14,7 @@ final class SharedObjects: Sendable {
     self.settings = settings
     self.file = file
     self.counters = counters
+    history = PurgeHistory(file)
     pool = ObjectPool(settings)
   }
 
@@ -93,22 +95,15 @@ final class SharedObjects: Sendable {
     return .pass
   }
 
-  /// Whether no purge that this machine knows covers an object. Purges that the ring no longer has count as covering.
+  /// Whether no purge that this machine knows covers an object.
   private func isUsable(_ object: SharedObject, for request: SharedRequest, at position: FleetFile.Position) -> Bool {
     guard !object.isMarker, object.epoch == position.epoch || !FleetRule.objectHasEpoch.holds else { return false }
     guard FleetRule.objectChecked.holds else { return true }
     // Not up to the position: the store's removals may be ahead of it.
-    guard let last = file.lastAnnounced(in: position.epoch) else { return false }
-    guard object.seq < last else { return true }
-    guard let purges = file.purges(after: object.seq, upTo: last) else { return false }
-    let groups = CacheGroups.groups(of: object.fields)
-    for purge in purges {
-      guard let scope = RemovalScope(encodedBytes: purge.scope) else { return false }
-      // A date covers all objects of before the purge: when another machine stored its copy is not known.
-      if case .since = scope { return false }
-      if scope.covers(key: request.key.bytes, storedAt: .distantFuture, groups: { groups }) { return false }
+    guard let last = file.lastAnnounced(inEpochOf: position) else { return false }
+    return !history.mayCover(request.key.bytes, after: object.seq, upTo: last, inEpoch: position.epochNumber) {
+      CacheGroups.groups(of: object.fields)
     }
-    return true
   }
 
   /// Takes the lock of an object that cannot be used.

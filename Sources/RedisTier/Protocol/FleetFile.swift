@@ -6,15 +6,17 @@ import Synchronization
 
 /// The state of a machine in its fleet: a file that all processes of the machine map.
 ///
-/// The first page has the words below. A ring of the latest purges follows, in slots of 512 bytes. Only the process that
-/// holds the follower's lock writes, except for ``revokeLease()``, which any process can call.
+/// The first page has the words below. The ``UnpostedRemovals`` follow, and then a ring of the latest purges, in slots of
+/// 512 bytes. Only the process that holds the follower's lock writes, except for ``revokeLease()`` and
+/// ``UnpostedRemovals/announce(_:)``, which any process can call.
 ///
 /// `@unchecked Sendable`: the mapping and the descriptors are constant; the words that change are atomic; a slot counts
 /// only if its number is the same before and after it was copied.
 final class FleetFile: @unchecked Sendable {
-  private static let magic = UInt64(littleEndian: 0x3154_4C46_4352_4C4D)
+  private static let magic = UInt64(littleEndian: 0x3254_4C46_4352_4C4D)
   private static let headerByteCount = 4096
   private static let slotByteCount = 512
+  private static let ringOffset = headerByteCount + UnpostedRemovals.byteCount
   static let slotCount: UInt64 = 16_384
   private static let epochCount = 16
   private static let epochByteCount = 64
@@ -35,6 +37,8 @@ final class FleetFile: @unchecked Sendable {
   /// A point in the log of the fleet: an epoch and the number of a purge in it.
   struct Position: Hashable, Sendable {
     var epoch: [UInt8]
+    /// The number of the epoch on this machine.
+    var epochNumber: UInt64
     var cursor: UInt64
   }
 
@@ -42,8 +46,10 @@ final class FleetFile: @unchecked Sendable {
   private let file: LockDescriptor
   private let follower: LockDescriptor
   private let memory: UnsafeMutableRawPointer
+  /// The removals of this machine that its follower has not received from the log.
+  let unposted: UnpostedRemovals
 
-  private static var byteCount: Int { headerByteCount + Int(slotCount) * slotByteCount }
+  private static var byteCount: Int { ringOffset + Int(slotCount) * slotByteCount }
 
   /// Opens or creates the file of a directory.
   ///
@@ -57,22 +63,23 @@ final class FleetFile: @unchecked Sendable {
     self.file = file
     self.follower = follower
     // Alone, so that two processes do not create it together.
-    try Self.lockAlone(orInUse: file)
+    let isAlone = try Self.lockAlone(orInUse: file)
     var status = stat()
     guard fstat(file.number, &status) == 0 else { throw Self.unusable("the fleet file cannot be read") }
     let isNew = status.st_size != Self.byteCount
     if isNew,
       ftruncate(file.number, 0) != 0 || ftruncate(file.number, off_t(Self.byteCount)) != 0
-        || posix_fallocate(file.number, 0, off_t(Self.headerByteCount)) != 0
+        || posix_fallocate(file.number, 0, off_t(Self.ringOffset)) != 0
     {
       throw Self.unusable("the fleet file cannot be created")
     }
     let memory = mmap(nil, Self.byteCount, PROT_READ | PROT_WRITE, MAP_SHARED, file.number, 0)
     guard let memory, memory != MAP_FAILED else { throw Self.unusable("the fleet file cannot be mapped") }
     self.memory = memory
+    unposted = UnpostedRemovals(at: memory + Self.headerByteCount, in: file)
     let fleet = settings.fleetDigest
     if isNew || word(Offset.magic) != Self.magic {
-      memset(memory, 0, Self.headerByteCount)
+      memset(memory, 0, Self.ringOffset)
       set(Offset.fleet, fleet.high)
       set(Offset.fleet + 8, fleet.low)
       set(Offset.magic, Self.magic)
@@ -82,6 +89,7 @@ final class FleetFile: @unchecked Sendable {
       throw Self.unusable("the directory belongs to another fleet or server")
     }
     checkBoot()
+    if isAlone { unposted.releaseUnusedSlots() }
     while flock(file.number, LOCK_SH) != 0 {
       guard errno == EINTR else { throw Self.unusable("the fleet file cannot be locked") }
     }
@@ -94,13 +102,17 @@ final class FleetFile: @unchecked Sendable {
   private static func unusable(_ reason: String) -> RedisTierError { RedisTierError(.unusableDirectory, reason) }
 
   /// Locks the file exclusively, or shared if other processes use it, which have then created it.
-  private static func lockAlone(orInUse file: LockDescriptor) throws(RedisTierError) {
+  ///
+  /// - Returns: Whether no other process uses it.
+  private static func lockAlone(orInUse file: LockDescriptor) throws(RedisTierError) -> Bool {
     var tries = 0
-    while flock(file.number, LOCK_EX | LOCK_NB) != 0, flock(file.number, LOCK_SH | LOCK_NB) != 0 {
+    while flock(file.number, LOCK_EX | LOCK_NB) != 0 {
+      if flock(file.number, LOCK_SH | LOCK_NB) == 0 { return false }
       tries += 1
       guard tries < 5000 else { throw unusable("another process has held the lock of the fleet file for too long") }
       usleep(1000)
     }
+    return true
   }
 
   // MARK: Words
@@ -122,6 +134,7 @@ final class FleetFile: @unchecked Sendable {
     makeNodeID()
     // After a power failure slots may be lost, so the ring begins after the position.
     atomic(Offset.ringFloor).pointee.store(rawPosition & Self.cursorMask, ordering: .sequentiallyConsistent)
+    unposted.resume()
     boot.withUnsafeBytes { (memory + Offset.boot).copyMemory(from: $0.baseAddress!, byteCount: 40) }
   }
 
@@ -201,7 +214,7 @@ final class FleetFile: @unchecked Sendable {
     // The count behind the text shows that the slot has not been used for a later epoch.
     let stored = bytes.withUnsafeBytes { $0.loadUnaligned(fromByteOffset: Self.epochByteCount - 8, as: UInt64.self) }
     guard stored == count else { return nil }
-    return Position(epoch: Array(bytes[1...length]), cursor: tag & Self.cursorMask)
+    return Position(epoch: Array(bytes[1...length]), epochNumber: count, cursor: tag & Self.cursorMask)
   }
 
   /// Starts a new epoch: what is removed up to `cursor` is known. The follower calls this when it is durable.
@@ -239,14 +252,15 @@ final class FleetFile: @unchecked Sendable {
     atomic(Offset.announced).pointee.max(announced, ordering: .sequentiallyConsistent)
   }
 
-  /// Returns the number of the last purge of an epoch whose removal may count in the store; nil if another epoch began.
+  /// Returns the number of the last purge of a position's epoch whose removal may count in the store; nil if another
+  /// epoch began.
   ///
   /// It includes every purge whose removal is in a removal token that was read before this call.
-  func lastAnnounced(in epoch: [UInt8]) -> UInt64? {
+  func lastAnnounced(inEpochOf known: Position) -> UInt64? {
     let position = atomic(Offset.position).pointee.load(ordering: .sequentiallyConsistent)
     let announced = atomic(Offset.announced).pointee.load(ordering: .sequentiallyConsistent)
-    guard self.position(ofTag: position)?.epoch == epoch else { return nil }
-    let isOfEpoch = announced >> Self.epochShift == position >> Self.epochShift
+    guard position >> Self.epochShift == known.epochNumber else { return nil }
+    let isOfEpoch = announced >> Self.epochShift == known.epochNumber
     return max(position & Self.cursorMask, isOfEpoch ? announced & Self.cursorMask : 0)
   }
 
@@ -262,7 +276,7 @@ final class FleetFile: @unchecked Sendable {
   /// The maximum size of an encoded scope, as in the removal log.
   static let maximumScopeByteCount = 480
 
-  /// Keeps a purge for ``purges(after:upTo:)``. Call this before ``announce(upTo:)``.
+  /// Keeps a purge for ``scope(ofPurge:inEpoch:)``. Call this before ``announce(upTo:)``.
   func keep(_ purge: Purge) throws(RedisTierError) {
     guard purge.scope.count <= Self.maximumScopeByteCount else { throw Self.unusable("a purge is too long") }
     var bytes = [UInt8](repeating: 0, count: Self.slotByteCount)
@@ -275,7 +289,7 @@ final class FleetFile: @unchecked Sendable {
       $0.storeBytes(of: purge.number | count << Self.epochShift, as: UInt64.self)
     }
     // The number last, so that a reader finds no number with another purge's bytes.
-    let offset = off_t(Self.headerByteCount) + off_t(purge.number % Self.slotCount) * off_t(Self.slotByteCount)
+    let offset = off_t(Self.ringOffset) + off_t(purge.number % Self.slotCount) * off_t(Self.slotByteCount)
     var none: UInt64 = 0
     // By `pwrite`, because storing to a hole of the mapping ends the process on a full disk.
     guard pwrite(file.number, &none, 8, offset) == 8,
@@ -284,29 +298,30 @@ final class FleetFile: @unchecked Sendable {
     else { throw Self.unusable("the fleet file cannot be written") }
   }
 
-  /// The purges of the present epoch after a number; nil if the ring no longer has one of them.
-  func purges(after number: UInt64, upTo cursor: UInt64) -> [Purge]? {
-    guard number < cursor else { return [] }
-    let floor = atomic(Offset.ringFloor).pointee.load(ordering: .sequentiallyConsistent)
-    guard number >= floor, cursor - number <= Self.slotCount / 2 else { return nil }
-    var purges: [Purge] = []
-    for wanted in number + 1...cursor {
-      guard let purge = purge(wanted) else { return nil }
-      purges.append(purge)
-    }
-    return purges
+  /// The ID of a purge of the present epoch; nil if the ring does not have it.
+  func purgeID(_ number: UInt64) -> RandomID? {
+    withSlot(of: number, inEpoch: rawPosition >> Self.epochShift) { RandomID(bytes: $0[16..<32]) }
   }
 
-  /// The ID of a purge of the present epoch.
-  func purge(_ number: UInt64) -> Purge? {
-    let offset = Self.headerByteCount + Int(number % Self.slotCount) * Self.slotByteCount
-    let expected = number | rawPosition & ~Self.cursorMask
+  /// The scope of a purge of an epoch; nil if the ring no longer has it, or it is of a later version.
+  func scope(ofPurge number: UInt64, inEpoch epoch: UInt64) -> RemovalScope? {
+    guard number > atomic(Offset.ringFloor).pointee.load(ordering: .sequentiallyConsistent) else { return nil }
+    return withSlot(of: number, inEpoch: epoch) { slot in
+      let length = Int(slot[8]) | Int(slot[9]) << 8
+      guard length <= Self.maximumScopeByteCount else { return nil }
+      return RemovalScope(encodedBytes: slot[32..<32 + length])
+    }
+  }
+
+  /// Calls `body` with the bytes of a purge's slot; nil if it has another purge, before or after the call.
+  private func withSlot<Result>(
+    of number: UInt64, inEpoch epoch: UInt64, _ body: (UnsafeRawBufferPointer) -> Result?
+  ) -> Result? {
+    let offset = Self.ringOffset + Int(number % Self.slotCount) * Self.slotByteCount
+    let expected = number | epoch << Self.epochShift
     guard atomic(offset).pointee.load(ordering: .acquiring) == expected else { return nil }
-    let bytes = [UInt8](UnsafeRawBufferPointer(start: memory + offset, count: Self.slotByteCount))
+    let result = body(UnsafeRawBufferPointer(start: memory + offset, count: Self.slotByteCount))
     atomicMemoryFence(ordering: .sequentiallyConsistent)
-    guard atomic(offset).pointee.load(ordering: .acquiring) == expected else { return nil }
-    let length = Int(bytes[8]) | Int(bytes[9]) << 8
-    guard length <= Self.maximumScopeByteCount else { return nil }
-    return Purge(number: number, id: RandomID(bytes: bytes[16..<32]), scope: Array(bytes[32..<32 + length]))
+    return atomic(offset).pointee.load(ordering: .acquiring) == expected ? result : nil
   }
 }

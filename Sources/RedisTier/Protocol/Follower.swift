@@ -13,6 +13,7 @@ final class Follower: Sendable {
   private let isStopped = Monitor(false)
   private let interrupter = Mutex<RedisConnection.Interrupter?>(nil)
   let counters: FleetCounters
+  let poster: PurgePoster
   private let thread = Mutex<BackgroundThread?>(nil)
   private let processID = getpid()
 
@@ -21,6 +22,7 @@ final class Follower: Sendable {
     self.file = file
     self.node = node
     self.counters = counters
+    poster = PurgePoster(settings)
   }
 
   /// Starts the thread. Returns false if the system has none left; then this process renews no lease.
@@ -73,6 +75,8 @@ final class Follower: Sendable {
           if counters.noteFailure(error.code) {
             node.log("LMDBURLCache: The fleet cannot be followed, which is tried again. \(error)")
           }
+          // Another machine has begun an epoch with other settings, so its purges wait for other leases.
+          if error.code == .otherFleetSettings { file.revokeLease() }
           // Purges must not wait again and again for a machine that cannot apply them.
           if error.code == .unusableDirectory { leave() }
           pause(backoff.next())

@@ -13,6 +13,10 @@ final class FollowerSession {
   private var lastCount: UInt64?
   /// The epoch of the last reply, and the time of the first one with it.
   private var knownEpoch: (id: [UInt8], since: UInt64)?
+  /// The purge of everything that this session has posted for removals that had no slot in the fleet file.
+  private var postedOverflow: (id: RandomID, count: UInt64)?
+  /// The removals of this machine that this session has posted and not received yet.
+  private var posted: Set<RandomID> = []
   /// The nodes and their counts of renewals, as they were at a time.
   private var registry: (pairs: [(name: [UInt8], value: [UInt8])], time: UInt64)?
 
@@ -39,6 +43,7 @@ final class FollowerSession {
     guard let owner = follower.node.storeID() else {
       throw RedisTierError(.unusableDirectory, "the store is offline")
     }
+    try postOverdue()
     let start = BootClock.now
     let position = file.position(ofStore: owner)
     let reply = try renew(position, at: start)
@@ -81,11 +86,11 @@ final class FollowerSession {
 
   private func renew(_ position: FleetFile.Position?, at start: UInt64) throws(RedisTierError) -> Renewal {
     let cursor = position?.cursor ?? 0
-    let purge = cursor > 0 ? file.purge(cursor) : nil
+    let purge = cursor > 0 ? file.purgeID(cursor) : nil
     let isMature = knownEpoch.map { $0.id == position?.epoch && start > $0.since + settings.wait } ?? false
     let arguments: [[UInt8]] = [
       Array(file.node.text.utf8), position?.epoch ?? [], Array(String(cursor).utf8),
-      purge.map { Array($0.id.text.utf8) } ?? [], Array(String(Self.maximumEntryCount).utf8),
+      purge.map { Array($0.text.utf8) } ?? [], Array(String(Self.maximumEntryCount).utf8),
       [UInt8(ascii: isMature ? "1" : "0")], Self.hostName,
     ]
     // If the reply is lost, so is the order of the counts.
@@ -131,6 +136,8 @@ final class FollowerSession {
       guard let position else { throw RedisTierError(.badReply, "Redis knows a position that this machine lacks") }
       return try apply(reply.entries, after: position.cursor, reply)
     case .other where file.isLeaseValid:
+      // What was posted may be in the earlier epoch only.
+      (posted, postedOverflow) = ([], nil)
       // All purges of earlier epochs that bind this machine are in its removal log; this epoch's follow.
       try begin(reply.epoch, cursor: 0, ofStore: owner)
       return try apply(reply.entries, after: 0, reply)
@@ -161,8 +168,43 @@ final class FollowerSession {
       throw RedisTierError(.unusableDirectory, "purges of the fleet could not be made durable")
     }
     file.advance(to: expected)
+    noteReceived(entries)
     follower.counters.count(.receivedPurges, entries.count)
     return expected
+  }
+
+  // MARK: Removals of this machine
+
+  /// Posts the removals of this machine that the processes that made them have not posted.
+  private func postOverdue() throws(RedisTierError) {
+    guard !file.unposted.isEmpty else { return }
+    do throws(RedisTierError) {
+      for removal in file.unposted.overdue() where !posted.contains(RandomID(bytes: removal.id)) {
+        try post(removal.removal, id: RandomID(bytes: removal.id))
+      }
+      guard postedOverflow == nil, let count = file.unposted.overflowCount else { return }
+      let id = RandomID()
+      try post(FleetRemoval(.everything), id: id)
+      postedOverflow = (id, count)
+    } catch {
+      // A server that refuses purges, for example because its memory is full, may still renew the lease.
+      if connection.isDead { throw error }
+    }
+  }
+
+  private func post(_ removal: FleetRemoval, id: RandomID) throws(RedisTierError) {
+    _ = try follower.poster.post(removal, id: id, run: run, on: connection)
+    posted.insert(id)
+    follower.counters.count(.postedPurges)
+  }
+
+  /// Permits the use of shared responses again, if these purges are the removals of this machine that prevented it.
+  private func noteReceived(_ entries: [LogEntry]) {
+    let ids = Set(entries.map(\.id))
+    let overflow = postedOverflow.flatMap { ids.contains($0.id) ? $0.count : nil }
+    file.unposted.forget(ids, overflow: overflow)
+    if overflow != nil { postedOverflow = nil }
+    posted.subtract(ids)
   }
 
   #if DEBUG || FLEET_MUTATIONS
@@ -182,6 +224,7 @@ final class FollowerSession {
   private func distrustAll(
     _ reply: Renewal, from position: FleetFile.Position?, ofStore owner: UInt64
   ) throws(RedisTierError) -> UInt64 {
+    (posted, postedOverflow) = ([], nil)
     // The lease is over, except if the log was trimmed past the cursor of a machine that has one.
     var last: LogEntry?
     if reply.seq > reply.floor {
@@ -253,8 +296,8 @@ extension RedisConnection {
   /// The ID of the server's process, from `INFO`.
   ///
   /// - Throws: `RedisTierError` if the server is a replica or still loads its data.
-  func serverRun() throws(RedisTierError) -> [UInt8] {
-    let text = try command(["INFO"]).asText()
+  func serverRun(timeout: Duration? = nil) throws(RedisTierError) -> [UInt8] {
+    let text = try command(["INFO"], timeout: timeout).asText()
     var run: [UInt8]?
     for line in text.split(whereSeparator: \.isNewline) {
       switch line {

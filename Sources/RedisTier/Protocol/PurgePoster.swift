@@ -16,12 +16,12 @@ final class PurgePoster: Sendable {
   }
 
   /// A purge in the log.
-  private struct Posted {
+  struct Posted {
     let id: RandomID
     let epoch: [UInt8]
     let seq: UInt64
     /// When the reply arrived.
-    let time: UInt64
+    var time: UInt64
     /// Whether the epoch has lasted so long that no lease of an earlier one is valid.
     var isMature: Bool
     /// The registered nodes and their counts of renewals.
@@ -34,26 +34,30 @@ final class PurgePoster: Sendable {
 
   /// Posts a purge and waits until all machines obey it.
   ///
-  /// - Parameter timeout: The maximum time to wait; nil for *W* and 5 seconds.
-  func purge(_ removal: FleetRemoval, timeout: Duration?) throws(RedisTierError) -> FleetPurgeResult {
-    let limit = timeout.map { UInt64(max(0, $0 / .nanoseconds(1))) } ?? settings.wait + 5_000_000_000
+  /// - Parameters:
+  ///   - id: Identifies the purge in the log.
+  ///   - timeout: The maximum time to wait; nil for *W* and 5 seconds. Resolving the server's name, and the closure that
+  ///     returns the password, can take longer.
+  func purge(
+    _ removal: FleetRemoval, id: RandomID = RandomID(), timeout: Duration?
+  ) throws(RedisTierError) -> FleetPurgeResult {
+    let limit = timeout.map { UInt64(max(0, min($0 / .nanoseconds(1), 1e18))) } ?? settings.wait + 5_000_000_000
     let deadline = BootClock.now + limit
     var link: Link?
-    let id = RandomID()
     var posted = try post(removal, id: id, over: &link, until: min(deadline, BootClock.now + 2_000_000_000))
     // Without registered nodes an epoch that is mature needs no wait.
     var waitsFirst = !posted.nodes.isEmpty
     var unconfirmedCount = 0
     while true {
       do throws(RedisTierError) {
-        if link == nil { link = try connect() }
+        if link == nil { link = try connect(until: deadline) }
         guard let current = link else { continue }
-        if waitsFirst { try wait(for: posted, on: current.connection) }
+        if waitsFirst { try wait(for: posted, on: current.connection, until: deadline) }
         waitsFirst = true
         let hasWaited = BootClock.now >= posted.time + settings.wait
-        let (isLost, isMature, pending) = try finish(posted, hasWaited: hasWaited, over: current)
+        let (isLost, isMature, pending) = try finish(posted, hasWaited: hasWaited, over: current, until: deadline)
         if isLost, FleetRule.postChecked.holds {
-          posted = try post(removal, id: RandomID(), over: &link, until: deadline)
+          posted = try post(removal, id: id, over: &link, until: deadline)
           continue
         }
         // After W the machines that have not renewed are no longer registered.
@@ -66,7 +70,7 @@ final class PurgePoster: Sendable {
       } catch {
         guard error.code != .otherFleetSettings, error.code != .accessDenied else { throw error }
         link = nil
-        usleep(20_000)
+        pause(.milliseconds(20), until: deadline)
       }
       guard BootClock.now < deadline else {
         throw RedisTierError(.unconfirmed, "not all machines have confirmed the purge in time")
@@ -76,10 +80,24 @@ final class PurgePoster: Sendable {
 
   // MARK: Steps
 
-  private func connect() throws(RedisTierError) -> Link {
+  private func connect(until deadline: UInt64) throws(RedisTierError) -> Link {
     let connection = try RedisConnection(
-      settings.server, password: settings.configuration.password, timeout: settings.configuration.commandTimeout)
-    return Link(connection: connection, run: try connection.serverRun())
+      settings.server, password: settings.configuration.password, timeout: timeout(until: deadline))
+    return Link(connection: connection, run: try connection.serverRun(timeout: timeout(until: deadline)))
+  }
+
+  private func timeLeft(until deadline: UInt64) -> Duration {
+    let now = BootClock.now
+    return .nanoseconds(deadline > now ? deadline - now : 0)
+  }
+
+  /// The maximum time for a command.
+  private func timeout(until deadline: UInt64) -> Duration {
+    min(settings.configuration.commandTimeout, timeLeft(until: deadline))
+  }
+
+  private func pause(_ duration: Duration, until deadline: UInt64) {
+    usleep(UInt32(min(duration, timeLeft(until: deadline)) / .microseconds(1)))
   }
 
   /// Posts until a reply arrives: purges are idempotent.
@@ -92,20 +110,12 @@ final class PurgePoster: Sendable {
     while true {
       do throws(RedisTierError) {
         let current: Link
-        if let link { current = link } else { current = try connect() }
+        if let link { current = link } else { current = try connect(until: deadline) }
         link = current
-        let scope = try fleetScope(removal.scope, on: current.connection)
-        let reply = try FleetScripts.post.run(
-          keys: settings.controlKeys,
-          settings.controlArguments(run: current.run) + [
-            Array(id.text.utf8), [UInt8(ascii: removal.effect == .remove ? "0" : "1")], scope.encodedBytes,
-            Array(String(settings.configuration.maximumLogCount).utf8),
-          ], on: current.connection
-        ).asElements(atLeast: 4)
-        let time = FleetRule.waitFromReply.holds ? BootClock.now : begin
-        return Posted(
-          id: id, epoch: try reply[0].asBytes(), seq: try reply[1].asCount(), time: time,
-          isMature: try reply[2].asInteger() == 1, nodes: try reply[3].asPairs())
+        var posted = try post(
+          removal, id: id, run: current.run, on: current.connection, timeout: timeout(until: deadline))
+        if !FleetRule.waitFromReply.holds { posted.time = begin }
+        return posted
       } catch {
         let wasIdle = link != nil && error.code == .connectionLost
         link = nil
@@ -115,18 +125,37 @@ final class PurgePoster: Sendable {
           guard BootClock.now < deadline else {
             throw RedisTierError(.notPosted, "a purge could not be posted, because \(error.reason)")
           }
-          if !wasIdle { usleep(50_000) }
+          if !wasIdle { pause(.milliseconds(50), until: deadline) }
         }
       }
     }
   }
 
+  /// Posts a purge once.
+  ///
+  /// - Parameter run: The `run_id` of the connection's server.
+  func post(
+    _ removal: FleetRemoval, id: RandomID, run: [UInt8], on connection: RedisConnection, timeout: Duration? = nil
+  ) throws(RedisTierError) -> Posted {
+    let scope = try fleetScope(removal.scope, on: connection, timeout: timeout)
+    let reply = try FleetScripts.post.run(
+      keys: settings.controlKeys,
+      settings.controlArguments(run: run) + [
+        Array(id.text.utf8), [UInt8(ascii: removal.effect == .remove ? "0" : "1")], scope.encodedBytes,
+        Array(String(settings.configuration.maximumLogCount).utf8),
+      ], on: connection, timeout: timeout
+    ).asElements(atLeast: 4)
+    return Posted(
+      id: id, epoch: try reply[0].asBytes(), seq: try reply[1].asCount(), time: BootClock.now,
+      isMature: try reply[2].asInteger() == 1, nodes: try reply[3].asPairs())
+  }
+
   /// A scope by the clock of Redis, from which no machine's clock differs by more than the tolerance, unless it says so.
   private func fleetScope(
-    _ scope: RemovalScope, on connection: RedisConnection
+    _ scope: RemovalScope, on connection: RedisConnection, timeout: Duration?
   ) throws(RedisTierError) -> RemovalScope {
     guard case .since(let date) = scope else { return scope }
-    let time = try connection.command(["TIME"]).asElements(atLeast: 2)
+    let time = try connection.command(["TIME"], timeout: timeout).asElements(atLeast: 2)
     let seconds = Double(try time[0].asInteger()) + Double(try time[1].asInteger()) / 1e6
     // After the reply, so that the difference errs on the side of an earlier date.
     let difference = seconds - settings.configuration.wallClock()
@@ -136,26 +165,28 @@ final class PurgePoster: Sendable {
   }
 
   /// Waits until the machines have acknowledged the purge, for at most 250 ms, and not beyond *W*.
-  private func wait(for posted: Posted, on connection: RedisConnection) throws(RedisTierError) {
+  private func wait(
+    for posted: Posted, on connection: RedisConnection, until deadline: UInt64
+  ) throws(RedisTierError) {
     let now = BootClock.now
-    let end = posted.time + settings.wait
+    let end = min(posted.time + settings.wait, deadline)
     guard now < end else { return }
     let milliseconds = min(250, (end - now) / 1_000_000 + 1)
     let fraction = String(1000 + milliseconds).dropFirst()
     try connection.command(
       [Array("BLPOP".utf8), settings.key("done:" + posted.id.text), Array("0.\(fraction)".utf8)],
-      timeout: .milliseconds(milliseconds) + .seconds(1))
+      timeout: min(.milliseconds(milliseconds) + .seconds(1), timeLeft(until: deadline)))
   }
 
   private func finish(
-    _ posted: Posted, hasWaited: Bool, over link: Link
+    _ posted: Posted, hasWaited: Bool, over link: Link, until deadline: UInt64
   ) throws(RedisTierError) -> (isLost: Bool, isMature: Bool, pendingCount: Int) {
     let reply = try FleetScripts.finish.run(
       keys: settings.controlKeys,
       settings.controlArguments(run: link.run) + [
         Array(posted.id.text.utf8), posted.epoch, Array(String(posted.seq).utf8),
         [UInt8(ascii: hasWaited ? "1" : "0")],
-      ] + posted.nodes.flatMap { [$0.name, $0.value] }, on: link.connection
+      ] + posted.nodes.flatMap { [$0.name, $0.value] }, on: link.connection, timeout: timeout(until: deadline)
     ).asElements(atLeast: 3)
     let pending = try reply[2].asElements().count
     return (try reply[0].asText() == "lost", try reply[1].asInteger() == 1, pending)

@@ -82,4 +82,9 @@ extension RemovalScope {
     guard let scope = bytes.withUnsafeBytes({ RemovalScope(encoded: $0) }) else { return nil }
     self = scope
   }
+
+  /// Decodes ``encodedBytes``; nil if they are of a later version.
+  package init?(encodedBytes bytes: Slice<UnsafeRawBufferPointer>) {
+    self.init(encoded: UnsafeRawBufferPointer(rebasing: bytes))
+  }
 }
