@@ -7,6 +7,8 @@ extension CachingClient {
   /// A response from the origin and the times from which its age is computed (RFC 9111 section 4.2.3).
   struct Arrival: Sendable {
     let response: IncomingResponse
+    /// The request as sent.
+    let sent: RequestHead
     let requestTime: Date
     let responseTime: Date
   }
@@ -133,7 +135,7 @@ extension CachingClient {
     var plan = plan
     do {
       var arrival = try await send(plan, over: transport)
-      if arrival.response.isFromFleet { plan.rule = .fleet }
+      if arrival.response.isFromFleet { plan = plan.with(rule: .fleet) }
       if arrival.response.usedUnseenCredentials {
         // A 304 or a missing range must not be combined with a response that is stored for other users.
         if !plan.conditional.isEmpty, [206, 304, 412, 416].contains(arrival.response.head.status) {
@@ -165,8 +167,9 @@ extension CachingClient {
     let requestTime = clock()
     counters.activity.observers.emit(
       .fetchBegan(method: plan.request.head.method, url: plan.request.head.url.absoluteString))
-    let response = try await transport.send(plan.outgoing)
-    return Arrival(response: response, requestTime: requestTime, responseTime: clock())
+    let outgoing = plan.outgoing
+    let response = try await transport.send(outgoing)
+    return Arrival(response: response, sent: outgoing.head, requestTime: requestTime, responseTime: clock())
   }
 
   /// Delivers a response that neither updated nor completed a stored response, and stores it if permitted.
@@ -189,7 +192,7 @@ extension CachingClient {
       await freshen(by: head, arrival, plan, in: fetch)
       return passThrough(incoming, plan, refused: .headOnlyUpdates, in: fetch)
     }
-    switch decideStorage(head, arrival, plan.request, sentAs: plan.outgoing.head) {
+    switch decideStorage(head, arrival, plan.request) {
     case .refuse(let rule):
       refuse(rule, plan.request)
       // The request's no-store does not make the stored response outdated.

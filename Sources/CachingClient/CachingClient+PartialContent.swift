@@ -8,7 +8,7 @@ extension CachingClient {
   func complete(by arrival: Arrival, _ plan: Plan, in fetch: InFlightFetch<Storage.Entry>) async throws -> Bool {
     guard arrival.response.head.status == 206, let entry = plan.entry else { return false }
     let head = plan.request.overrides.applied(to: arrival.response.head)
-    guard case .store(var part) = decideStorage(head, arrival, plan.request, sentAs: plan.outgoing.head) else {
+    guard case .store(var part) = decideStorage(head, arrival, plan.request) else {
       return false
     }
 

@@ -11,15 +11,13 @@ extension CachingClient {
   /// Decides whether to store a response.
   ///
   /// - Parameter head: The head of the response after the request's overrides.
-  func decideStorage(
-    _ head: ResponseHead, _ arrival: Arrival, _ request: ClientRequest, sentAs sent: RequestHead
-  ) -> StorageDecision {
+  func decideStorage(_ head: ResponseHead, _ arrival: Arrival, _ request: ClientRequest) -> StorageDecision {
     // A stream of events is for one subscriber, and storing would wait for an end that may never come.
     if let type = head.fields["Content-Type"]?.lowercased(), type.hasPrefix("text/event-stream") {
       return .refuse(.eventStream)
     }
     let storability = Storability.decide(
-      request: sent, response: head, requestTime: arrival.requestTime, responseTime: arrival.responseTime,
+      request: arrival.sent, response: head, requestTime: arrival.requestTime, responseTime: arrival.responseTime,
       options: options)
     switch storability {
     case .refuse(let rule): return .refuse(rule)
@@ -76,6 +74,7 @@ extension CachingClient {
     let pipe = BodyPipe(whenAbandoned: { [weak fetch] in fetch?.leaderDidCancel() })
     fetch.deliver(
       .success(networkResponse(incoming, body: pipe.makeBody(), plan.rule, plan.forward, isStored: true, age: age)))
+    await InFlightFetch<Storage.Entry>.leaveLeader()
     await streamBody(incoming.body, into: pipe, declared, proposal, plan, in: fetch)
   }
 

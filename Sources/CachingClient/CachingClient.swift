@@ -179,7 +179,7 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
     var deadline: ContinuousClock.Instant?
     let begin = lease == nil ? 0 : BootClock.now
     while true {
-      var plan: FetchPlan<Storage.Entry>
+      let plan: FetchPlan<Storage.Entry>
       // A lookup that was made before cannot be timed.
       let timer = counters.begin(isTimed: lookup == nil)
       switch lookup.take() ?? evaluate(request) {
@@ -191,10 +191,9 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
       case .bypass(let rule):
         isForwarded = true
         return try await forward(request, over: transport, because: rule)
-      case .fetch(let made): plan = made
-      }
       // The caller may have changed members of the request since its lookup.
-      plan.request = request
+      case .fetch(let made): plan = made.with(request: request)
+      }
       guard !isUnshared, request.isShareable else {
         return try await lead(inFlightFetches.startUnshared(plan.key), plan, over: transport, until: deadline)
       }

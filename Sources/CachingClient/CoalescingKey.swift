@@ -17,6 +17,6 @@ struct CoalescingKey: Hashable, Sendable {
 extension ClientRequest {
   /// The cache key for registering fetches. Nil unless the URL is an HTTP URL (RFC 9110 section 4.2).
   var fetchKey: RequestKey? {
-    Invalidation.origin(of: keyURL) == nil ? nil : key
+    keyURL.isHTTPWithHost ? key : nil
   }
 }

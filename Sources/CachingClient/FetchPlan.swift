@@ -3,36 +3,62 @@ public import HTTPCaching
 import ResponseStore
 
 /// The request to the origin for one client request, and the permitted uses of its response.
+///
+/// A class, because a fetch passes it to many functions and copying its parts would take microseconds.
 @usableFromInline
-package struct FetchPlan<Entry: StoredResponseMetadata & Sendable>: Sendable {
-  var request: ClientRequest
+package final class FetchPlan<Entry: StoredResponseMetadata & Sendable>: Sendable {
+  let request: ClientRequest
   let key: RequestKey
   /// The stored response that the lookup found; `nil` if there was none.
   let entry: Entry?
   /// The number of fetches that had ended before the lookup.
-  var endedFetchCount: UInt64 = 0
+  let endedFetchCount: UInt64
   /// The fields that validate or complete `entry`; empty for an unconditional request.
-  var conditional = HTTPFields()
+  let conditional: HTTPFields
   /// Whether the request is for the missing range of an incomplete response.
-  var isCompletion = false
+  let isCompletion: Bool
   /// Whether `entry` may be served if the origin fails.
-  var staleOnError: StaleOnError?
+  let staleOnError: StaleOnError?
   /// The rule that requires the origin.
-  var rule: Rule
+  let rule: Rule
   /// The reason for the request in Cache-Status.
   let forward: CacheStatus.Forward
   /// An object to retain until the response is stored or dropped.
-  var owner: (any AnyObject & Sendable)?
+  let owner: (any AnyObject & Sendable)?
+
+  init(
+    request: ClientRequest, key: RequestKey, entry: Entry?, endedFetchCount: UInt64 = 0,
+    conditional: HTTPFields = HTTPFields(), isCompletion: Bool = false, staleOnError: StaleOnError? = nil, rule: Rule,
+    forward: CacheStatus.Forward, owner: (any AnyObject & Sendable)? = nil
+  ) {
+    self.request = request
+    self.key = key
+    self.entry = entry
+    self.endedFetchCount = endedFetchCount
+    self.conditional = conditional
+    self.isCompletion = isCompletion
+    self.staleOnError = staleOnError
+    self.rule = rule
+    self.forward = forward
+    self.owner = owner
+  }
 
   /// The request to send.
   var outgoing: OutgoingRequest { request.outgoing(conditional: conditional) }
 
   /// The same plan without the cache's own conditions, to request a complete response.
   var unconditional: FetchPlan {
-    var plan = self
-    plan.conditional = HTTPFields()
-    plan.isCompletion = false
-    return plan
+    FetchPlan(
+      request: request, key: key, entry: entry, endedFetchCount: endedFetchCount, staleOnError: staleOnError,
+      rule: rule, forward: forward, owner: owner)
+  }
+
+  /// Returns the same plan for a request with the same key, or with another rule.
+  func with(request: ClientRequest? = nil, rule: Rule? = nil) -> FetchPlan {
+    FetchPlan(
+      request: request ?? self.request, key: key, entry: entry, endedFetchCount: endedFetchCount,
+      conditional: conditional, isCompletion: isCompletion, staleOnError: staleOnError, rule: rule ?? self.rule,
+      forward: forward, owner: owner)
   }
 }
 
@@ -41,7 +67,7 @@ package struct FetchPlan<Entry: StoredResponseMetadata & Sendable>: Sendable {
 package enum LookupResult<Entry: StoredResponseMetadata & Sendable>: Sendable {
   /// The response. If an entry is given, revalidate it in the background.
   case response(ClientResponse<Entry>, revalidating: Entry?)
-  indirect case fetch(FetchPlan<Entry>)
+  case fetch(FetchPlan<Entry>)
   /// Forward the request to the origin, past the storage.
   case bypass(Rule)
 }

@@ -111,16 +111,13 @@ public final class ForwardedRequest<Storage: ResponseStorage>: Sendable {
   private func reusable(_ response: IncomingResponse, because rule: Rule) -> (Plan, ProposedResponse)? {
     guard !response.usedUnseenCredentials else { return nil }
     let arrival = CachingClient<Storage>.Arrival(
-      response: response, requestTime: requestTime, responseTime: client.clock())
-    let decision = client.decideStorage(
-      request.overrides.applied(to: response.head), arrival, request, sentAs: request.outgoing().head)
+      response: response, sent: request.outgoing().head, requestTime: requestTime, responseTime: client.clock())
+    let decision = client.decideStorage(request.overrides.applied(to: response.head), arrival, request)
     guard case .store(let proposal) = decision, let fetch else { return nil }
     var get = request
     get.head.method = "GET"
     get.body = nil
-    var plan = Plan(request: get, key: fetch.key, entry: nil, rule: rule, forward: .method)
     // The fetch stays registered until this object is released.
-    plan.owner = self
-    return (plan, proposal)
+    return (Plan(request: get, key: fetch.key, entry: nil, rule: rule, forward: .method, owner: self), proposal)
   }
 }

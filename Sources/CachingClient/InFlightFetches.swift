@@ -3,21 +3,19 @@ import HTTPCaching
 import ResponseStore
 import Synchronization
 
+/// A fetch as ``InFlightFetches`` registers it, regardless of its entries.
+protocol RegisteredFetch: AnyObject, Sendable {
+  var key: RequestKey { get }
+  var coalescingKey: CoalescingKey? { get }
+  var permit: StorePermit { get }
+  /// Whether a request can join the fetch now.
+  var isOpen: Bool { get }
+}
+
 /// All in-flight fetches, by the keys by which requests join them and invalidations find them.
 ///
 /// While the lock is held, only the dictionaries, the fetches' states and the permits' flags are accessed.
 final class InFlightFetches<Entry: StoredResponseMetadata & Sendable>: Sendable {
-  typealias Identified = [ObjectIdentifier: InFlightFetch<Entry>]
-
-  fileprivate struct State {
-    var joinable: [CoalescingKey: InFlightFetch<Entry>] = [:]
-    var byKey: [RequestKey: Identified] = [:]
-    var background: Identified = [:]
-    var unshareable = UnshareableKeys()
-    /// The number of in-flight requests that prevent responses to a key from being stored.
-    var barred: [RequestKey: Int] = [:]
-  }
-
   /// The role of a request that needs the origin.
   enum FetchRole {
     case follow(InFlightFetch<Entry>)
@@ -28,7 +26,8 @@ final class InFlightFetches<Entry: StoredResponseMetadata & Sendable>: Sendable 
     case lookAgain
   }
 
-  private let state = Mutex(State())
+  // Not generic, because dictionaries of a type that is unknown to the compiler are several times slower.
+  private let state = Mutex(RegisteredFetches())
   private let makePermit: @Sendable (RequestKey) -> StorePermit
   private let ended = Atomic<UInt64>(0)
   private let numbers = Atomic<UInt64>(0)
@@ -56,12 +55,12 @@ final class InFlightFetches<Entry: StoredResponseMetadata & Sendable>: Sendable 
     closeIfRevoked(key)
     let made = makeFetch(key.key, coalescingKey: key)
     return state.withLock { state in
-      if let fetch = state.joinable[key], fetch.isOpen {
+      if let fetch = state.joinable[key].map(typed), fetch.isOpen {
         if let begin, fetch.startedAt < begin { return .wait(fetch) }
         return .follow(fetch)
       }
-      // A fetch stores its response before it ends. So if the count is unchanged, the lookup missed no response.
-      guard ended.load(ordering: .acquiring) == seen else { return .lookAgain }
+      // A fetch stores its response before it ends. So if none for this key has ended, the lookup missed no response.
+      guard !state.mayHaveEnded(key.key, in: seen..<ended.load(ordering: .acquiring)) else { return .lookAgain }
       state.add(made)
       return .lead(made)
     }
@@ -86,6 +85,11 @@ final class InFlightFetches<Entry: StoredResponseMetadata & Sendable>: Sendable 
     }
   }
 
+  /// Returns the fetch with its type. All registered fetches have been made by this object.
+  private func typed(_ fetch: any RegisteredFetch) -> InFlightFetch<Entry> {
+    unsafeDowncast(fetch, to: InFlightFetch<Entry>.self)
+  }
+
   private func makeFetch(_ key: RequestKey, coalescingKey: CoalescingKey?, isBackground: Bool = false) -> InFlightFetch<
     Entry
   > {
@@ -95,7 +99,7 @@ final class InFlightFetches<Entry: StoredResponseMetadata & Sendable>: Sendable 
   /// Closes the fetch for a key if a removal has revoked its permit. Not under the lock, because this asks the storage.
   private func closeIfRevoked(_ key: CoalescingKey) {
     guard let fetch = state.withLock({ $0.joinable[key] }), fetch.permit.isRevoked else { return }
-    close(fetch)
+    state.withLock { $0.close(fetch) }
   }
 
   /// Closes a fetch to new followers.
@@ -121,10 +125,8 @@ final class InFlightFetches<Entry: StoredResponseMetadata & Sendable>: Sendable 
   /// Removes a fetch that has ended and stored its response.
   func finish(_ fetch: InFlightFetch<Entry>) {
     state.withLock { state in
-      state.close(fetch)
-      state.byKey[fetch.key]?[ObjectIdentifier(fetch)] = nil
-      if state.byKey[fetch.key]?.isEmpty == true { state.byKey[fetch.key] = nil }
-      state.background[ObjectIdentifier(fetch)] = nil
+      state.remove(fetch)
+      state.noteEnd(of: fetch.key, number: ended.load(ordering: .relaxed))
       ended.wrappingAdd(1, ordering: .acquiringAndReleasing)
     }
   }
@@ -167,27 +169,75 @@ final class InFlightFetches<Entry: StoredResponseMetadata & Sendable>: Sendable 
 
   /// The background fetches in flight.
   var backgroundFetches: [InFlightFetch<Entry>] {
-    state.withLock { Array($0.background.values) }
+    state.withLock { Array($0.background.values) }.map(typed)
   }
 }
 
-extension InFlightFetches.State {
-  fileprivate mutating func add(_ fetch: InFlightFetch<Entry>) {
-    byKey[fetch.key, default: [:]][ObjectIdentifier(fetch)] = fetch
-    guard barred[fetch.key] == nil else { return fetch.permit.revoke() }
+/// The state of ``InFlightFetches``.
+private struct RegisteredFetches {
+  /// The fetches for one key. Nearly always there is one, which needs no dictionary.
+  struct FetchesOfKey {
+    private var only: (any RegisteredFetch)?
+    private var others: [ObjectIdentifier: any RegisteredFetch] = [:]
+
+    var isEmpty: Bool { only == nil && others.isEmpty }
+    var all: [any RegisteredFetch] { (only.map { [$0] } ?? []) + others.values }
+
+    mutating func insert(_ fetch: any RegisteredFetch) {
+      if only == nil { only = fetch } else { others[ObjectIdentifier(fetch)] = fetch }
+    }
+
+    mutating func remove(_ fetch: any RegisteredFetch) {
+      if only === fetch { only = nil } else { others[ObjectIdentifier(fetch)] = nil }
+    }
+  }
+
+  var joinable: [CoalescingKey: any RegisteredFetch] = [:]
+  var byKey: [RequestKey: FetchesOfKey] = [:]
+  var background: [ObjectIdentifier: any RegisteredFetch] = [:]
+  var unshareable = UnshareableKeys()
+  /// The number of in-flight requests that prevent responses to a key from being stored.
+  var barred: [RequestKey: Int] = [:]
+  /// The digests of the keys of the fetches that ended last, at their numbers modulo the count.
+  private var endedKeys = [UInt64](repeating: 0, count: 64)
+
+  mutating func noteEnd(of key: RequestKey, number: UInt64) {
+    endedKeys[Int(number % 64)] = key.spreadingDigest
+  }
+
+  /// Whether one of the fetches with these numbers was, or may have been, for a key.
+  func mayHaveEnded(_ key: RequestKey, in numbers: Range<UInt64>) -> Bool {
+    guard !numbers.isEmpty else { return false }
+    guard numbers.count <= endedKeys.count else { return true }
+    let digest = key.spreadingDigest
+    return numbers.contains { endedKeys[Int($0 % 64)] == digest }
+  }
+
+  mutating func add(_ fetch: any RegisteredFetch) {
+    byKey[fetch.key, default: FetchesOfKey()].insert(fetch)
+    guard barred.isEmpty || barred[fetch.key] == nil else { return fetch.permit.revoke() }
     if let key = fetch.coalescingKey { joinable[key] = fetch }
   }
 
-  fileprivate mutating func close(_ fetch: InFlightFetch<Entry>) {
+  mutating func remove(_ fetch: any RegisteredFetch) {
+    close(fetch)
+    if let index = byKey.index(forKey: fetch.key) {
+      byKey.values[index].remove(fetch)
+      if byKey.values[index].isEmpty { byKey.remove(at: index) }
+    }
+    if !background.isEmpty { background[ObjectIdentifier(fetch)] = nil }
+  }
+
+  mutating func close(_ fetch: any RegisteredFetch) {
     guard let key = fetch.coalescingKey, joinable[key] === fetch else { return }
     joinable[key] = nil
   }
 
   /// Returns the fetches for some keys, after closing them to new followers.
-  fileprivate mutating func take(_ keys: [RequestKey]) -> [InFlightFetch<Entry>] {
-    var fetches: [InFlightFetch<Entry>] = []
+  mutating func take(_ keys: [RequestKey]) -> [any RegisteredFetch] {
+    var fetches: [any RegisteredFetch] = []
     for key in keys {
-      for fetch in (byKey[key] ?? [:]).values {
+      for fetch in byKey[key]?.all ?? [] {
         close(fetch)
         fetches.append(fetch)
       }
