@@ -18,12 +18,15 @@ public enum HTTPDate {
   /// Years outside 0 to 9999 are clamped.
   public static func format(_ date: Date) -> String {
     let civil = CivilTime(date)
-    let day = dayNames[civil.weekday].prefix(3)
+    let day = dayNames[civil.weekday]
     return "\(day), \(padded(civil.day, 2)) \(monthNames[civil.month - 1]) \(padded(civil.year, 4)) "
       + "\(padded(civil.second / 3600, 2)):\(padded(civil.second / 60 % 60, 2)):\(padded(civil.second % 60, 2)) GMT"
   }
 
-  private static let dayNames = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"]
+  private static let dayNames = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"]
+  private static let longDays: [StaticString] = [
+    "sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday",
+  ]
   private static let monthNames = [
     "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
   ]
@@ -45,7 +48,7 @@ public enum HTTPDate {
   /// Parses a date like `Sunday, 06-Nov-94 08:49:37 GMT`.
   private static func parseRFC850(_ bytes: UnsafeBufferPointer<UInt8>, now: Date) -> Date? {
     guard let comma = bytes.firstIndex(of: UInt8(ascii: ",")), bytes.count == comma + 24,
-      dayNames.contains(where: { $0.utf8.count == comma && literal(bytes, 0, $0.asciiLowercased()) }),
+      longDays.contains(where: { $0.utf8CodeUnitCount == comma && literal(bytes, 0, $0) }),
       literal(bytes, comma, ", "), let day = number(bytes, comma + 2, 2), literal(bytes, comma + 4, "-"),
       let month = month(bytes, comma + 5), literal(bytes, comma + 8, "-"), let short = number(bytes, comma + 9, 2),
       literal(bytes, comma + 11, " "), let second = time(bytes, comma + 12), literal(bytes, comma + 20, " gmt")
@@ -69,21 +72,32 @@ public enum HTTPDate {
   }
 
   /// Whether the lowercase `text` is at offset `at`, in any case.
-  private static func literal(_ bytes: UnsafeBufferPointer<UInt8>, _ at: Int, _ text: String) -> Bool {
-    var at = at
-    for byte in text.utf8 {
-      guard at < bytes.count, bytes[at].asciiLowercase == byte else { return false }
-      at += 1
-    }
+  private static func literal(_ bytes: UnsafeBufferPointer<UInt8>, _ at: Int, _ text: StaticString) -> Bool {
+    let count = text.utf8CodeUnitCount
+    return at + count <= bytes.count && isEqual(bytes, at, text, 0, count)
+  }
+
+  /// Whether the bytes from offset `at` on equal part of a lowercase text, in any case.
+  private static func isEqual(
+    _ bytes: UnsafeBufferPointer<UInt8>, _ at: Int, _ text: StaticString, _ start: Int, _ count: Int
+  ) -> Bool {
+    for index in 0..<count where bytes[at + index].asciiLowercase != text.utf8Start[start + index] { return false }
     return true
   }
 
+  /// Returns the index of the name at offset `at` in a list of names with three lowercase letters each.
+  private static func index(_ bytes: UnsafeBufferPointer<UInt8>, _ at: Int, in names: StaticString) -> Int? {
+    guard at + 3 <= bytes.count else { return nil }
+    for index in 0..<names.utf8CodeUnitCount / 3 where isEqual(bytes, at, names, 3 * index, 3) { return index }
+    return nil
+  }
+
   private static func shortDay(_ bytes: UnsafeBufferPointer<UInt8>, _ at: Int) -> Bool {
-    dayNames.contains { literal(bytes, at, String($0.prefix(3)).asciiLowercased()) }
+    index(bytes, at, in: "sunmontuewedthufrisat") != nil
   }
 
   private static func month(_ bytes: UnsafeBufferPointer<UInt8>, _ at: Int) -> Int? {
-    monthNames.firstIndex { literal(bytes, at, $0.asciiLowercased()) }.map { $0 + 1 }
+    index(bytes, at, in: "janfebmaraprmayjunjulaugsepoctnovdec").map { $0 + 1 }
   }
 
   private static func number(_ bytes: UnsafeBufferPointer<UInt8>, _ at: Int, _ count: Int) -> Int? {
@@ -115,8 +129,13 @@ private struct CivilTime {
 
   init?(year: Int, month: Int, day: Int, second: Int) {
     let isLeap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
-    let lengths = [31, isLeap ? 29 : 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31]
-    guard (0...9999).contains(year), (1...12).contains(month), day >= 1, day <= lengths[month - 1] else { return nil }
+    let dayCount =
+      switch month {
+      case 2: isLeap ? 29 : 28
+      case 4, 6, 9, 11: 30
+      default: 31
+      }
+    guard (0...9999).contains(year), (1...12).contains(month), (1...dayCount).contains(day) else { return nil }
     self.year = year
     self.month = month
     self.day = day

@@ -48,3 +48,35 @@ public struct Invalidation: Sendable, Hashable {
     method == "GET" || method == "HEAD" || method == "OPTIONS" || method == "TRACE"
   }
 }
+
+extension URL {
+  /// Whether ``Invalidation/origin(of:)`` is not `nil`: the URL has the scheme http or https, and a host.
+  ///
+  /// - Complexity: Usually one look at the first bytes of the text, without parsing.
+  package var isHTTPWithHost: Bool {
+    var text = absoluteString
+    return text.withUTF8 { Self.startsAsHTTP($0) } || Invalidation.origin(of: self) != nil
+  }
+
+  /// Whether a URL starts with the scheme in lowercase, and a host that starts with a letter or a digit.
+  private static func startsAsHTTP(_ text: UnsafeBufferPointer<UInt8>) -> Bool {
+    let scheme: StaticString = "https://"
+    var at = 0
+    while at < 4, at < text.count, text[at] == scheme.utf8Start[at] { at += 1 }
+    guard at == 4, text.count > 8 else { return false }
+    if text[at] == UInt8(ascii: "s") { at += 1 }
+    guard text[at] == UInt8(ascii: ":"), text[at + 1] == UInt8(ascii: "/"), text[at + 2] == UInt8(ascii: "/") else {
+      return false
+    }
+    let authority = text[(at + 3)...].prefix { byte in
+      byte != UInt8(ascii: "/") && byte != UInt8(ascii: "?") && byte != UInt8(ascii: "#")
+    }
+    guard let first = authority.first, first.isLetterOrDigit else { return false }
+    // What is before an @ is not the host.
+    return !authority.contains(UInt8(ascii: "@"))
+  }
+}
+
+extension UInt8 {
+  fileprivate var isLetterOrDigit: Bool { isDigit || (self | 0x20) &- 0x61 < 26 }
+}

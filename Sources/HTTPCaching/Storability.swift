@@ -36,9 +36,7 @@ public enum Storability: Sendable, Hashable {
     default: return .methodNotCached
     }
     // 9110 4.2: the cache key has scheme, host, port, path and query.
-    guard let scheme = request.url.scheme?.asciiLowercased(), scheme == "http" || scheme == "https",
-      let host = request.url.host(), !host.isEmpty
-    else { return .notHTTP }
+    guard request.url.isHTTPWithHost else { return .notHTTP }
     // 9111 5.2.1.5
     if RequestDirectives(request.fields).noStore { return .requestNoStore }
     return nil

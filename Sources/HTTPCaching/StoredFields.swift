@@ -21,7 +21,7 @@ extension HTTPFields {
   }
 
   /// Fields for the next hop only, or for a proxy (RFC 9111, section 3.1; RFC 9110, section 7.6.1).
-  private static let hopByHop: Set<String> = [
+  private static let hopByHop = [
     "connection", "keep-alive", "proxy-authenticate", "proxy-authentication-info", "proxy-authorization",
     "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
   ]
@@ -36,16 +36,20 @@ extension HTTPFields {
 
   /// Returns the fields without hop-by-hop fields, fields named by `Connection`, and the lowercase `names`.
   func withoutHopByHop(and names: [String] = []) -> HTTPFields {
-    var removed = Self.hopByHop
+    var named: Set<String> = []
     for value in values(of: "connection") {
       for option in value.utf8.split(separator: UInt8(ascii: ",")) {
         let name = String(decoding: option, as: UTF8.self).trimmingFieldSpace().asciiLowercased()
-        if !Self.decisive.contains(name) { removed.insert(name) }
+        if !Self.decisive.contains(name) { named.insert(name) }
       }
     }
-    for name in names where !Self.decisive.contains(name) { removed.insert(name) }
+    for name in names where !Self.decisive.contains(name) { named.insert(name) }
+    // Usually these are all hop-by-hop fields.
+    named.subtract(Self.hopByHop)
     var kept = self
-    kept.removeAll { name, _ in removed.contains(name.asciiLowercased()) }
+    kept.removeAll { name, _ in
+      Self.hopByHop.contains { $0.equalsIgnoringCase(name) } || !named.isEmpty && named.contains(name.asciiLowercased())
+    }
     return kept
   }
 
