@@ -47,6 +47,61 @@ struct SlowDiskTests {
     await #expect(processExitsWith: .success) { try await Self.loadDuringPurges() }
   }
 
+  @Test("While purges of every kind wait for the disk, bytes(for:) streams stored and new bodies")
+  func streams() async {
+    await #expect(processExitsWith: .success) { try await Self.streamDuringPurges() }
+  }
+
+  private static func streamDuringPurges() async throws {
+    // Larger than the bodies that are copied out of the store at once.
+    let body = Data((0..<3 << 20).map { UInt8(truncatingIfNeeded: $0 &* 31 ^ $0 >> 8) })
+    let origin = try LoopbackOrigin { _ in Reply(200, [("Cache-Control", "max-age=600")], body: body) }
+    let directory = FileManager.default.temporaryDirectory.appendingPathComponent("slow-\(UUID().uuidString)")
+    defer { try? FileManager.default.removeItem(at: directory) }  // A leftover directory does no harm.
+    func open() throws -> LMDBURLCache {
+      try LMDBURLCache(directory: directory, memoryCapacity: 0, diskCapacity: 512 << 20)
+    }
+    do {
+      let cache = try open()
+      for number in 0..<4 { _ = try await cache.data(from: origin.url("/hot/\(number)")) }
+      #expect(cache.flush())
+    }
+    // Another store of the same directory, which has not verified the bodies yet.
+    let cache = try open()
+    SlowDisk.begin()
+    let other = URL(string: "http://example.com/")!
+    let scopes: [PurgeScope] = [
+      .since(Date(timeIntervalSinceNow: 3600)), .host("example.com"), .prefix(other), .group("g", origin: other),
+      .url(other),
+    ]
+    let purges = Task {
+      try await withThrowingTaskGroup(of: Void.self) { group in
+        for number in 0..<ProcessInfo.processInfo.activeProcessorCount {
+          for scope in scopes {
+            for mode in [PurgeMode.hard, .soft] { group.addTask { try await cache.purge(scope, mode: mode) } }
+          }
+          group.addTask { try await cache.purge(.url(origin.url("/purged/\(number)"))) }
+        }
+        try await group.waitForAll()
+      }
+    }
+    while SlowDisk.heldCount == 0 { await Task.yield() }
+    try await withThrowingTaskGroup(of: Void.self) { group in
+      for path in (0..<4).flatMap({ ["/hot/\($0)", "/new/\($0)"] }) {
+        group.addTask {
+          let (chunks, response) = try await cache.bytes(for: URLRequest(url: origin.url(path)))
+          #expect((response.field("Age") != nil) == path.hasPrefix("/hot"))
+          #expect(try await chunks.collect(upTo: .max) == body)
+        }
+      }
+      try await group.waitForAll()
+    }
+    #expect(origin.requestCount == 8)
+    SlowDisk.end()
+    try await purges.value
+    origin.stop()
+  }
+
   private static func loadDuringPurges() async throws {
     let origin = try LoopbackOrigin { request in
       request.method == "GET" ? Reply(200, [("Cache-Control", "max-age=600")], request.path) : Reply(204)
