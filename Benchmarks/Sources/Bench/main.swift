@@ -3,13 +3,13 @@ import Foundation
 let usage = """
   Usage: Bench [--quick] [--output FILE] [--scratch FOLDER] [SUITE...]
 
-  Suites, all but scale and fleet by default: \(Suite.allCases.map(\.rawValue).joined(separator: " "))
+  Suites, all but scale, fleet and profile by default: \(Suite.allCases.map(\.rawValue).joined(separator: " "))
   --entries COUNT and --tool FILE are for scale: the number of entries, and the built urlcache.
 
   """
 
 enum Suite: String, CaseIterable {
-  case reads, sessions, writes, purge, evict, open, server, misses, memory, churn, scale, fleet
+  case reads, sessions, writes, purge, evict, open, server, misses, memory, churn, scale, fleet, profile
 
   func run(_ report: Report, _ scratch: Scratch, _ scale: Scale.Options) async throws {
     switch self {
@@ -21,6 +21,7 @@ enum Suite: String, CaseIterable {
     case .open: try Opening(report: report, scratch: scratch).run()
     case .server: try await Servers(report: report, scratch: scratch).run()
     case .misses: try await Misses(report: report, scratch: scratch).run()
+    case .profile: try await Misses(report: report, scratch: scratch).profile()
     case .memory: try await Memory(report: report, scratch: scratch).run()
     case .churn: try Churn(report: report, scratch: scratch).run()
     case .fleet: try await Fleets(report: report, scratch: scratch).run()
@@ -52,7 +53,7 @@ func run(_ words: [String]) async throws {
   }
   let report = Report(isQuick: isQuick)
   let scratch = try Scratch(below: folder)
-  for suite in suites.isEmpty ? Suite.allCases.filter({ $0 != .scale && $0 != .fleet }) : suites {
+  for suite in suites.isEmpty ? Suite.allCases.filter({ ![.scale, .fleet, .profile].contains($0) }) : suites {
     try await suite.run(report, scratch, scale)
     // Write after each suite, so that its results survive if a later suite fails.
     try report.write(to: output)

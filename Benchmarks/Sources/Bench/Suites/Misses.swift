@@ -45,6 +45,21 @@ struct Misses {
     }
   }
 
+  /// Misses of 11 KB by `data(for:)` alone, for a profiler. `CALLERS` and `SECONDS` are in the environment.
+  func profile() async throws {
+    let origin = try MissOrigin(folder: scratch.folder("misses"), sizes: Self.sizes.map(\.byteCount))
+    defer { origin.stop() }
+    let environment = ProcessInfo.processInfo.environment
+    let callers = environment["CALLERS"].flatMap { Int($0) } ?? 64
+    let seconds = environment["SECONDS"].flatMap { Double($0) } ?? 5
+    let outcome = try await cached(
+      .curl(curlConfiguration(origin)), origin.url(11 << 10, isSecure: false), callers, seconds)
+    let scenario = "\(callers) \(callers == 1 ? "caller" : "callers"), 11 KB"
+    report.add(
+      "profile", "misses", scenario, Peer.cache.rawValue, unit: "per second", [outcome.rate], lessIsBetter: false)
+    report.add("profile", "processor time", scenario, Peer.cache.rawValue, unit: "us per miss", [outcome.cost])
+  }
+
   private func compare(
     _ origin: MissOrigin, _ base: String, callers: Int, seconds: Double, rounds: Int, scenario: String
   ) async throws {
