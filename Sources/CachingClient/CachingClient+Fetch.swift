@@ -133,6 +133,13 @@ extension CachingClient {
   /// Performs a fetch: sends the request, stores the result, and resumes the leader and all followers.
   func performFetch(_ plan: Plan, in fetch: InFlightFetch<Storage.Entry>, over transport: some Transport) async {
     var plan = plan
+    // A removal after the lookup and before the permit does not revoke it. A 304 would then make the removed response
+    // new again, also for requests that join after the removal.
+    if !plan.conditional.isEmpty,
+      storage.lookup(plan.request)?.freshness.responseTime != plan.entry?.freshness.responseTime
+    {
+      plan = plan.unconditional
+    }
     do {
       var arrival = try await send(plan, over: transport)
       if arrival.response.isFromFleet { plan = plan.with(rule: .fleet) }

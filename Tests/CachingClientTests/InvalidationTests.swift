@@ -1,6 +1,7 @@
 import CachingClient
 import FoundationEssentials
 import HTTPCaching
+import ResponseStore
 import Synchronization
 import Testing
 
@@ -8,7 +9,9 @@ import Testing
 @Suite("Invalidation", .timeLimit(.minutes(1)))
 struct InvalidationTests {
   private func stored(_ fixture: Fixture, _ url: String, _ fields: (String, String)...) async throws {
-    let transport = ScriptedTransport { _, _ in fixture.response(200, "old", [fresh] + fields) }
+    let transport = ScriptedTransport { _, _ in
+      fixture.response(200, "old", fields.contains { $0.0 == fresh.0 } ? fields : [fresh] + fields)
+    }
     _ = try await fixture.client.respond(to: get(url), over: transport)
   }
 
@@ -127,6 +130,47 @@ struct InvalidationTests {
     gate.open()
     #expect(try await early.value == "old")
     #expect(fixture.client.storedResponse(to: get()) == nil)
+  }
+
+  // Guarantee: a 304 does not renew a response that was removed between the lookup and the registration of the fetch.
+  // Requests that begin after the removal can join the fetch, because its permit is newer than the removal.
+  //
+  //   request                     | other
+  //   ----------------------------+-----------------------------------
+  //   looks up: stale             |
+  //                               | removes the response
+  //   registers its fetch         |
+  //   looks up again, sends       |
+  @Test(
+    "A response that was removed after the lookup is fetched, and not validated",
+    arguments: ["max-age=60", "max-age=60, stale-while-revalidate=30"])
+  func removedAfterLookup(cacheControl: String) async throws {
+    let hook = Mutex<(@Sendable () -> Void)?>(nil)
+    let storage = MemoryStorage(
+      whenLooked: {
+        let once = hook.withLock { hook in
+          defer { hook = nil }
+          return hook
+        }
+        once?()
+      })
+    let fixture = Fixture(storage: storage)
+    try await stored(fixture, "http://example.com/a", ("ETag", "\"1\""), ("Cache-Control", cacheControl))
+    fixture.clock.advance(by: 70)
+    hook.withLock {
+      $0 = {
+        var token = RemovalToken()
+        storage.invalidate(StorageInvalidation(urls: [get().keyURL]), for: get(), movingPast: &token)
+      }
+    }
+    let transport = ScriptedTransport { request, _ in
+      request.head.fields["If-None-Match"] == nil
+        ? fixture.ok("new", fresh) : fixture.response(304, "", [("ETag", "\"1\""), fresh])
+    }
+    _ = try await fixture.client.respond(to: get(), over: transport).text()
+    await fixture.client.finishBackgroundWork()
+    #expect(try await fixture.client.storedResponse(to: get())?.text() == "new")
+    #expect(transport.requests.map { $0.head.fields["If-None-Match"] } == [nil])
   }
 
   @Test("An invalidation between the last check of the permit and the store removes the response")
