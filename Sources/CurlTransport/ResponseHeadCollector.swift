@@ -59,6 +59,8 @@ struct ReceivedHead: Sendable {
 struct ResponseHeadCollector {
   /// The maximum number of interim responses. libcurl limits only the total size of all heads.
   static let maximumInterimCount = 100
+  /// The maximum size of all trailers, the same as libcurl's limit for all heads. libcurl keeps trailers without limit.
+  static let maximumTrailerByteCount = 300 << 10
 
   private enum State {
     case beforeStatusLine
@@ -71,6 +73,7 @@ struct ResponseHeadCollector {
   private var status = 0
   private var isHTTP10 = false
   private var interimCount = 0
+  private var trailerByteCount = 0
   private var lines: [UInt8] = []
   private var lineEnds: [Int] = []
 
@@ -88,14 +91,19 @@ struct ResponseHeadCollector {
   /// Appends a line, with its line end.
   ///
   /// - Returns: The final head if this line completes it.
-  /// - Throws: `CurlTransportError` if the head is malformed.
+  /// - Throws: `CurlTransportError` if the head is malformed, or the trailers are too large.
   mutating func append(_ line: UnsafeRawBufferPointer) throws(CurlTransportError) -> ReceivedHead? {
     hasBegun = true
     var line = line[...]
     if line.last == UInt8(ascii: "\n") { line.removeLast() }
     if line.last == UInt8(ascii: "\r") { line.removeLast() }
     switch state {
-    case .complete: return nil
+    case .complete:
+      trailerByteCount += line.count
+      guard trailerByteCount <= Self.maximumTrailerByteCount else {
+        throw CurlTransportError(.badServerResponse, "the trailers of the response are too large")
+      }
+      return nil
     case .beforeStatusLine:
       try begin(line)
       return nil

@@ -70,6 +70,8 @@ struct ResponseTests {
     Case("chunks cut between two chunks", ok("Transfer-Encoding: chunked", "5\r\nhello\r\n"), lost),
     Case("chunks cut within a chunk", ok("Transfer-Encoding: chunked", "10\r\nhello"), lost),
     Case("chunks cut in the last chunk", ok("Transfer-Encoding: chunked", "5\r\nhello\r\n0\r\n"), lost),
+    Case("trailers of 250 KB", ok("Transfer-Encoding: chunked", "5\r\nhello\r\n0\r\n\(many(250, 1_000))\r\n"), hello),
+    Case("trailers of 310 KB", ok("Transfer-Encoding: chunked", "5\r\nhello\r\n0\r\n\(many(310, 1_000))\r\n"), bad),
     Case("chunks cut in a trailer", ok("Transfer-Encoding: chunked", "5\r\nhello\r\n0\r\nX-T: 1"), lost),
     Case("a chunk size that is not a number", ok("Transfer-Encoding: chunked", "zz\r\nhello\r\n"), lost),
     Case(
