@@ -32,7 +32,7 @@ struct ConformanceSight: Sendable {
 struct ConformanceRunner {
   let test: ConformanceCase
   let path: ConformancePath
-  let clock = ConformanceClock()
+  var clock = ConformanceClock()
 
   /// The parent of all caches' directories.
   ///

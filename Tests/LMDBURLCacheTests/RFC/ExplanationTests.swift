@@ -33,11 +33,22 @@ struct ExplanationTests {
 
   @Test("An explanation names the rule that then decides", arguments: cases)
   func rule(_ test: ConformanceCase) async throws {
-    let runner = ConformanceRunner(test: test, path: .curl)
-    let clock = runner.clock
+    try await explainAndSend(test, [test.settings.caching])
+  }
+
+  @Test("An explanation for a cache of the other mode names the rule that then decides", arguments: cases)
+  func ruleOfOtherMode(_ test: ConformanceCase) async throws {
+    // The second cache finds the responses that the first one has stored.
+    let other = test.settings.caching == .shared ? ConformanceCase.Settings.CachingSettings.private : .shared
+    try await explainAndSend(test, [test.settings.caching, other])
+  }
+
+  /// Sends the requests of a case with a cache of each mode in turn, which use one directory.
+  private func explainAndSend(
+    _ test: ConformanceCase, _ modes: [ConformanceCase.Settings.CachingSettings]
+  ) async throws {
+    let clock = ConformanceClock()
     let directory = ConformanceRunner.root.appendingPathComponent("explained-\(UUID().uuidString)")
-    let cache = try runner.makeCache(directory)
-    cache.minCacheInterval = 0
     let current = ConformanceLock(0)
     let origin = try LoopbackOrigin { _ in
       let index = current.withLock { $0 }
@@ -45,6 +56,21 @@ struct ExplanationTests {
       return ConformanceRunner.reply(to: test.steps[index], index, clock)
     }
     defer { origin.stop() }
+    for mode in modes {
+      var test = test
+      test.settings.caching = mode
+      let runner = ConformanceRunner(test: test, path: .curl, clock: clock)
+      let cache = try runner.makeCache(directory)
+      cache.minCacheInterval = 0
+      try await explainAndSend(runner, cache, directory, origin, current)
+    }
+  }
+
+  private func explainAndSend(
+    _ runner: ConformanceRunner, _ cache: LMDBURLCache, _ directory: URL, _ origin: LoopbackOrigin,
+    _ current: ConformanceLock<Int>
+  ) async throws {
+    let (test, clock) = (runner.test, runner.clock)
     for (index, step) in test.steps.enumerated() {
       clock.advance(by: step.after)
       current.withLock { $0 = index }
