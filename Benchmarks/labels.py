@@ -15,6 +15,8 @@ SUITES = {
     "memory": "Memory and descriptors",
     "scale": "Full disk",
     "fleet": "Fleet of machines",
+    "sizes": "Responses in 1 GB",
+    "watched": "Hits while `urlcache log` records the requests",
 }
 
 SCOPES = {
@@ -35,6 +37,10 @@ METRICS = {
     "cachedResponse": "`cachedResponse(for:)`",
     "cachedResponse, 2 threads": "`cachedResponse(for:)`, 2 threads",
     "load": "Load",
+    "entries in 1 GB on disk": "Entries in 1 GB on disk",
+    "entries in 1 GB of memory": "Entries in 1 GB of memory",
+    "load from memory": "Load from memory",
+    "load from disk": "Load from disk",
     "store call, p50": "`store` call, p50",
     "store call, p99": "`store` call, p99",
     "durable store": "Durable write",
@@ -115,6 +121,7 @@ IMPLEMENTATIONS = {
     "ResponseStore, during writes": "ResponseStore, during writes",
     "LMDBURLCache, disk, response not asked for": "LMDBURLCache, disk, response object not built",
     "LMDBURLCache.data(for:)": "LMDBURLCache `data(for:)`",
+    "LMDBURLCache.data(for:), watched": "LMDBURLCache `data(for:)`, recorded",
     "LMDBURLCache.data(for:), over URLSession": "LMDBURLCache `data(for:)` over `URLSession`",
     "URLSession, caching": "`URLSession` with LMDBURLCache",
     "URLSession, answered at once": "`URLSession`, immediate task",
@@ -156,9 +163,9 @@ def metric(measure):
     found = re.fullmatch(r"since, (\d+)%", measure)
     if found:
         return f"Purge by date, {found[1]}% of the entries"
-    found = re.fullmatch(r"(.+), (p50|p99)", measure)
-    if found and found[1] in SCOPES:
-        return f"Purge {SCOPES[found[1]]}, {found[2]}"
+    found = re.fullmatch(r"(soft, )?(.+), (p50|p99)", measure)
+    if found and found[2] in SCOPES:
+        return f"{'Soft purge' if found[1] else 'Purge'} {SCOPES[found[2]]}, {found[3]}"
     found = re.fullmatch(r"open (.+)", measure)
     if found:
         return f"Opening {found[1]}"

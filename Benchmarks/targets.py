@@ -53,6 +53,7 @@ def targets(rows):
     opening_targets(values, add, limits)
     client_targets(values, add, ratio)
     churn_targets(values, add, ratio)
+    watched_targets(values, ratio)
     scale_targets(values, ratio, limits)
     fleet_targets(values, add)
     return results
@@ -106,6 +107,9 @@ def purge_targets(values, limits):
         for percentile, limit in [("p50", 5), ("p99", 50)]:
             limits(f"Purge {name} during writes, {percentile}",
                    values("purge", f"{scope}, {percentile}", STORE + ", during writes"), limit, " ms")
+        # Results of earlier versions have no soft purges.
+        limits(f"Soft purge {name} during writes, p99",
+               values("purge", f"soft, {scope}, p99", STORE + ", during writes"), 10, " ms")
 
 
 def opening_targets(values, add, limits):
@@ -153,6 +157,15 @@ def churn_targets(values, add, ratio):
         add("Peak disk usage relative to the capacity", "sustained eviction", value, 110, False, "%")
     ratio("Sustained eviction: write time, last 10% relative to first 10%", values("churn", "last tenth", STORE),
           values("churn", "first tenth", STORE), 1.6, at_least=False)
+
+
+def watched_targets(values, ratio):
+    """Targets for the recording of requests. Those without rows are left out."""
+    for tier in ["memory", "disk"]:
+        rows = values("watched", f"load from {tier}", CLIENT)
+        if rows:
+            ratio(f"Hit throughput from {tier} while recorded, relative to not recorded", rows,
+                  values("watched", f"load from {tier}", CLIENT + ", watched"), 0.97)
 
 
 def fleet_targets(values, add):

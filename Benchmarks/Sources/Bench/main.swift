@@ -3,13 +3,16 @@ import Foundation
 let usage = """
   Usage: Bench [--quick] [--output FILE] [--scratch FOLDER] [SUITE...]
 
-  Suites, all but scale, fleet and profile by default: \(Suite.allCases.map(\.rawValue).joined(separator: " "))
-  --entries COUNT and --tool FILE are for scale: the number of entries, and the built urlcache.
+  Suites, all but scale, fleet, watched, sizes and profile by default: \(Suite.allCases.map(\.rawValue).joined(separator: " "))
+  --entries COUNT is the number of entries for scale, and --tool FILE the built urlcache for scale and watched.
 
   """
 
 enum Suite: String, CaseIterable {
-  case reads, sessions, writes, purge, evict, open, server, misses, memory, churn, scale, fleet, profile
+  case reads, sessions, writes, purge, evict, open, server, misses, memory, churn, scale, fleet, watched, sizes, profile
+
+  /// The suites that run if none is named.
+  static let defaults = allCases.filter { ![.scale, .fleet, .watched, .sizes, .profile].contains($0) }
 
   func run(_ report: Report, _ scratch: Scratch, _ scale: Scale.Options) async throws {
     switch self {
@@ -25,6 +28,8 @@ enum Suite: String, CaseIterable {
     case .memory: try await Memory(report: report, scratch: scratch).run()
     case .churn: try Churn(report: report, scratch: scratch).run()
     case .fleet: try await Fleets(report: report, scratch: scratch).run()
+    case .watched: try Watched(report: report, scratch: scratch, tool: scale.tool).run()
+    case .sizes: try Sizes(report: report, scratch: scratch).run()
     case .scale: try Scale(report: report, scratch: scratch, options: scale).run()
     }
   }
@@ -53,7 +58,7 @@ func run(_ words: [String]) async throws {
   }
   let report = Report(isQuick: isQuick)
   let scratch = try Scratch(below: folder)
-  for suite in suites.isEmpty ? Suite.allCases.filter({ ![.scale, .fleet, .profile].contains($0) }) : suites {
+  for suite in suites.isEmpty ? Suite.defaults : suites {
     try await suite.run(report, scratch, scale)
     // Write after each suite, so that its results survive if a later suite fails.
     try report.write(to: output)

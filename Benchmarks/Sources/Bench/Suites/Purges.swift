@@ -17,6 +17,7 @@ struct Purges {
         try rocksDB(fixture, percent)
       }
       try scopes(fixture)
+      try SoftPurges(report: report, scratch: scratch).run(fixture)
     }
   }
 
