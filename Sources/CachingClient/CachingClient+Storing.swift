@@ -74,7 +74,6 @@ extension CachingClient {
     let pipe = BodyPipe(whenAbandoned: { [weak fetch] in fetch?.leaderDidCancel() })
     fetch.deliver(
       .success(networkResponse(incoming, body: pipe.makeBody(), plan.rule, plan.forward, isStored: true, age: age)))
-    await InFlightFetch<Storage.Entry>.leaveLeader()
     await streamBody(incoming.body, into: pipe, declared, proposal, plan, in: fetch)
   }
 

@@ -4,9 +4,9 @@ import Synchronization
 
 /// A fetch with its leader, which receives the response as it arrives, and its followers, which wait for the outcome.
 ///
-/// The fetch has its own task, so it continues for the followers if the leader is cancelled. The leader lends the task
-/// its thread while it waits. The fetch is cancelled when no request waits for it, unless it is a background fetch.
-/// Continuations are resumed, and values are released, without the lock.
+/// The fetch has its own task, so it continues for the followers if the leader is cancelled. It is cancelled when no
+/// request waits for it, unless it is a background fetch. Continuations are resumed, and values are released, without
+/// the lock.
 final class InFlightFetch<Entry: StoredResponseMetadata & Sendable>: RegisteredFetch {
   typealias Response = ClientResponse<Entry>
 
@@ -31,10 +31,8 @@ final class InFlightFetch<Entry: StoredResponseMetadata & Sendable>: RegisteredF
   private struct State {
     var task: Task<Void, Never>?
     var hasLeader: Bool
-    /// The response, until the leader takes it.
+    var leader: CheckedContinuation<Response, any Error>?
     var response: Result<Response, any Error>?
-    /// Whether the response was delivered to the leader, or the leader has timed out.
-    var isDelivered = false
     var followers: [UInt64: Follower] = [:]
     /// The head of the response, without the body, after it has arrived and if it can be shared.
     var head: CacheableResponse?
@@ -50,8 +48,6 @@ final class InFlightFetch<Entry: StoredResponseMetadata & Sendable>: RegisteredF
   /// A time before the request was sent.
   let startedAt = BootClock.now
   private let isBackground: Bool
-  /// The executor of the fetch's task while the leader waits; nil for a background fetch.
-  private let leaderExecutor: LeaderExecutor?
   private let state: Mutex<State>
 
   init(key: RequestKey, coalescingKey: CoalescingKey?, permit: StorePermit, isBackground: Bool) {
@@ -59,7 +55,6 @@ final class InFlightFetch<Entry: StoredResponseMetadata & Sendable>: RegisteredF
     self.permit = permit
     self.coalescingKey = coalescingKey
     self.isBackground = isBackground
-    leaderExecutor = isBackground ? nil : LeaderExecutor()
     state = Mutex(State(hasLeader: !isBackground))
   }
 
@@ -75,24 +70,17 @@ final class InFlightFetch<Entry: StoredResponseMetadata & Sendable>: RegisteredF
 
   // MARK: The task
 
-  /// Starts the fetch. Unless it is a background fetch, the leader must then call ``response()``.
+  /// Starts the fetch.
   ///
-  /// The fetch runs on the leader's thread while the leader waits for it. A background fetch runs on other threads, to
-  /// avoid delaying the caller.
+  /// It begins on the leader's thread, because the leader only waits for it. A background fetch begins on another
+  /// thread, to avoid delaying the caller.
   func start(_ fetch: @escaping @Sendable () async -> Void) {
-    let task = Task(executorPreference: leaderExecutor) { await fetch() }
+    let task = isBackground ? Task { await fetch() } : Task.immediate { await fetch() }
     let isCancelled = state.withLock { state in
       state.task = task
       return state.isCancelled
     }
     if isCancelled { task.cancel() }
-  }
-
-  /// Continues the fetch's task on another thread than the leader's, after ``deliver(_:)``.
-  ///
-  /// Otherwise the leader would wait for all chunks of the body that have arrived already.
-  static func leaveLeader() async {
-    await Task.yield()
   }
 
   /// Returns when the fetch has ended and its changes to the store are complete.
@@ -117,16 +105,21 @@ final class InFlightFetch<Entry: StoredResponseMetadata & Sendable>: RegisteredF
 
   // MARK: The leader
 
-  /// Waits for the response, and runs the fetch in the meantime. Throws at once if the leader is cancelled.
+  /// Waits for the response. Throws at once if the leader is cancelled.
   func response() async throws -> Response {
     try await withTaskCancellationHandler {
-      await leaderExecutor?.runUntilEnd()
-      let response = state.withLock { state in
-        defer { state.response = nil }
-        return state.response
+      try await withCheckedThrowingContinuation { continuation in
+        let response = state.withLock { state -> Result<Response, any Error>? in
+          guard state.hasLeader else { return .failure(CancellationError()) }
+          if let response = state.response {
+            state.response = nil
+            return response
+          }
+          state.leader = continuation
+          return nil
+        }
+        if let response { continuation.resume(with: response) }
       }
-      // Without a response, the leader was cancelled.
-      return try (response ?? .failure(CancellationError())).get()
     } onCancel: {
       leaderDidCancel()
     }
@@ -136,23 +129,29 @@ final class InFlightFetch<Entry: StoredResponseMetadata & Sendable>: RegisteredF
   ///
   /// Without a leader the response is released, which abandons its unread body.
   func deliver(_ response: Result<Response, any Error>) {
-    state.withLock { state in
-      guard state.hasLeader else { return }
-      state.response = response
-      state.isDelivered = true
+    let leader = state.withLock { state in
+      if let leader = state.leader {
+        state.leader = nil
+        return leader as CheckedContinuation<Response, any Error>?
+      }
+      if state.hasLeader { state.response = response }
+      return nil
     }
-    leaderExecutor?.end()
+    leader?.resume(with: response)
   }
 
   /// Records that the leader was cancelled or stopped reading.
   func leaderDidCancel() {
-    let dropped = state.withLock { state in
+    let (leader, dropped) = state.withLock { state in
       state.hasLeader = false
-      defer { state.response = nil }
-      return state.response
+      defer {
+        state.leader = nil
+        state.response = nil
+      }
+      return (state.leader, state.response)
     }
+    leader?.resume(throwing: CancellationError())
     withExtendedLifetime(dropped) {}
-    leaderExecutor?.end()
     cancelIfUnobserved()
   }
 
@@ -220,16 +219,15 @@ final class InFlightFetch<Entry: StoredResponseMetadata & Sendable>: RegisteredF
   }
 
   private func timeOutLeader() {
-    let isLate = state.withLock { state in
-      // After the delivery the head has arrived, and the body is being read.
-      guard state.hasLeader, !state.isDelivered else { return false }
+    let leader = state.withLock { state in
+      // Without a waiting leader the head has arrived, and the body is being read.
+      guard let leader = state.leader else { return nil as CheckedContinuation<Response, any Error>? }
+      state.leader = nil
       state.hasLeader = false
-      state.isDelivered = true
-      state.response = .failure(CachingClientError.timedOut)
-      return true
+      return leader
     }
-    guard isLate else { return }
-    leaderExecutor?.end()
+    guard let leader else { return }
+    leader.resume(throwing: CachingClientError.timedOut)
     cancelIfUnobserved()
   }
 
