@@ -81,39 +81,4 @@ extension ResponseStore {
       return nil
     }
   }
-
-  /// Calls `body` with each committed entry until it returns false.
-  ///
-  /// Entries that are stored or removed during the walk may be missing. No lock or snapshot is held during `body`, so
-  /// it may take long. At most ``EntryWalk/maximumBatchCount`` entries are in memory.
-  ///
-  /// - Complexity: O(entries).
-  public func forEachEntry<E: Error>(
-    in order: EntryOrder = .stored, _ body: (StoredResponseInfo) throws(E) -> Bool
-  ) throws(E) {
-    try forEachEntry(in: order, coveredBy: .everything) { (entry, _) throws(E) in try body(entry) }
-  }
-
-  /// Like ``forEachEntry(in:_:)``, and reports to `body` whether a removal of `scope` would cover the entry.
-  package func forEachEntry<E: Error>(
-    in order: EntryOrder = .stored, coveredBy scope: RemovalScope,
-    _ body: (_ entry: StoredResponseInfo, _ isCovered: Bool) throws(E) -> Bool
-  ) throws(E) {
-    guard context.isUsable else { return }
-    let tombstone = Tombstone(sequence: .max, scope: scope, lastRowID: .max)
-    var walk = EntryWalk(
-      database: context.database, removals: context.removals, order: order, scope: tombstone,
-      isAlone: context.options.opensExistingOnly)
-    while true {
-      let batch: [EntryWalk.Element]?
-      do throws(LMDBError) {
-        batch = try walk.nextBatch()
-      } catch {
-        context.readFailed(error)
-        return
-      }
-      guard let batch else { return }
-      for element in batch where !(try body(element.entry, element.isCovered)) { return }
-    }
-  }
 }

@@ -84,12 +84,7 @@ struct SoftPurgeTests {
     fixture.drain()
     try expectStale()
     #expect(fixture.store.pendingRemovalCount == 0)
-    var listed: [Bool] = []
-    fixture.store.forEachEntry(in: .time) { entry in
-      listed.append(entry.freshness.flags.contains(.softPurged))
-      return true
-    }
-    #expect(listed == [false, true])
+    #expect(fixture.store.entries(in: .time).map { $0.freshness.flags.contains(.softPurged) } == [false, true])
     #expect(fixture.store.statistics.removals == [:])
   }
 
@@ -185,9 +180,9 @@ struct SoftPurgeTests {
     for url in urls { fixture.store.store(fixture.response(url)) }
     fixture.store.store(fixture.response(Self.other))
     fixture.drain()
-    if isFirst { fixture.store.removeResponses(forHost: "a.example") }
+    if isFirst { fixture.store.remove(.host("a.example")) }
     fixture.store.softPurge(.everything)
-    if !isFirst { fixture.store.removeResponses(forHost: "a.example") }
+    if !isFirst { fixture.store.remove(.host("a.example")) }
     #expect(urls.allSatisfy { Self.isSoftPurged(fixture, $0) == nil })
     #expect(Self.isSoftPurged(fixture, Self.other) == true)
     fixture.drain()
@@ -245,7 +240,7 @@ struct SoftPurgeTests {
     for number in 0..<600 { fixture.store.store(fixture.response("http://a.example/\(number)")) }
     fixture.drain()
     let stored = try #require(fixture.store.lookup(fixture.key("http://a.example/1")))
-    fixture.store.removeAll()
+    fixture.store.remove(.everything)
     let token = fixture.store.removalToken
     #expect(!fixture.store.update(stored, fields: stored.fields, freshness: stored.freshness, askedAt: token))
     #expect(fixture.body("http://a.example/1") == nil)

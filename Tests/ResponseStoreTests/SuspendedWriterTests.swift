@@ -117,18 +117,10 @@ struct SuspendedWriterTests {
       let isInTime = writer.whileSuspended {
         do throws(StoreError) {
           let store = try ResponseStore.open(directory: writer.directory, options: .existing)
-          var urls: [String] = []
-          func read() {
-            urls = []
-            store.forEachEntry {
-              urls.append($0.key.urlString)
-              return true
-            }
-          }
-          read()
+          var urls = store.entries().map(\.key.urlString)
           if urls.count != 5 || store.capacityByteCount != 16 << 20 { findings.append("\(urls)") }
-          store.removeResponses(withPrefix: URL(string: "http://a.example/3")!)
-          read()
+          store.remove(.urlPrefix(URL(string: "http://a.example/3")!)!)
+          urls = store.entries().map(\.key.urlString)
           if urls.count != 4 { findings.append("after the removal: \(urls)") }
           findings.append(contentsOf: store.checkInvariants())
           store.applyRemovals()

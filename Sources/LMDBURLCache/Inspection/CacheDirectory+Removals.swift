@@ -32,8 +32,8 @@ extension CacheDirectory {
   ) -> Coverage {
     var coverage = Coverage()
     let total = entryCount
-    store.forEachEntry(coveredBy: scope) { entry, isCovered in
-      if isCovered {
+    for entry in store.entries(coveredBy: scope) {
+      if entry.isCovered {
         coverage.entryCount += 1
         coverage.byteCount += entry.bodyByteCount
         if coverage.first.count < limit { coverage.first.append(Entry(entry)) }
@@ -41,7 +41,6 @@ extension CacheDirectory {
         coverage.keptCount += 1
       }
       progress(coverage.entryCount + coverage.keptCount, total)
-      return true
     }
     return coverage
   }

@@ -60,13 +60,13 @@ extension CacheDirectory {
   ) throws(E) {
     let total = entryCount
     var done = 0
-    try store.forEachEntry { (info) throws(E) in
+    for info in store.entries() {
       done += 1
       progress(done, total)
       guard info.status > 0, host == nil || info.key.host == host,
         let response = store.inspect(info.key, where: { $0 == info.vary })
-      else { return true }
-      return try body(Entry(info), response)
+      else { continue }
+      guard try body(Entry(info), response) else { return }
     }
   }
 

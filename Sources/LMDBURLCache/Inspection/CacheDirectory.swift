@@ -148,7 +148,7 @@ public final class CacheDirectory: Sendable {
   public func forEachEntry<E: Error>(
     in order: EntryOrder = .time, _ body: (Entry) throws(E) -> Bool
   ) throws(E) {
-    try store.forEachEntry(in: order) { (entry) throws(E) in try body(Entry(entry)) }
+    for entry in store.entries(in: order) where !(try body(Entry(entry))) { return }
   }
 
   /// Checks the whole store: all checksums, the tables against each other, sizes and counts.

@@ -4,15 +4,13 @@ import LMDB
 
 /// A walk over the entries in batches, each in its own read transaction.
 struct EntryWalk {
-  typealias Element = (entry: StoredResponseInfo, isCovered: Bool)
-
   /// The maximum number of entries of a batch. The first batches are smaller, so that the first entry arrives soon.
   static let maximumBatchCount = 1024
 
   private let database: RecordDatabase
   private let removals: RemovalIndex
   private let order: EntryOrder
-  /// Each entry is reported with a flag that shows whether this covers it.
+  /// See ``StoredResponseInfo/isCovered``.
   private let scope: Tombstone
   /// Whether this process only inspects the store, and releases the pages that it has read.
   private let isAlone: Bool
@@ -32,7 +30,7 @@ struct EntryWalk {
   }
 
   /// Returns the next entries, possibly none; nil at the end.
-  mutating func nextBatch() throws(LMDBError) -> [Element]? {
+  mutating func nextBatch() throws(LMDBError) -> [StoredResponseInfo]? {
     guard nextRowID != nil, nextDate != nil else { return nil }
     defer { batchCount = min(2 * batchCount, Self.maximumBatchCount) }
     return try database.environment.read { (transaction) throws(LMDBError) in
@@ -49,10 +47,10 @@ struct EntryWalk {
 
   private mutating func batchInOrderOfRows(
     _ tombstones: [Tombstone], _ transaction: borrowing ReadTransaction
-  ) throws(LMDBError) -> [Element] {
+  ) throws(LMDBError) -> [StoredResponseInfo] {
     let start = nextRowID ?? 0
     try readAheadOfHeads(from: start, transaction)
-    var entries: [Element] = []
+    var entries: [StoredResponseInfo] = []
     var rowCount = 0
     nextRowID = nil
     try database.heads.forEachRow(from: start, in: transaction) { (rowID, record) in
@@ -61,7 +59,7 @@ struct EntryWalk {
         return false
       }
       rowCount += 1
-      if let element = element(rowID, record, hiddenBy: tombstones) { entries.append(element) }
+      if let entry = entry(rowID, record, hiddenBy: tombstones) { entries.append(entry) }
       return true
     }
     return entries
@@ -69,7 +67,7 @@ struct EntryWalk {
 
   private mutating func batchInOrderOfTime(
     _ tombstones: [Tombstone], _ transaction: borrowing ReadTransaction
-  ) throws(LMDBError) -> [Element] {
+  ) throws(LMDBError) -> [StoredResponseInfo] {
     let start = nextDate ?? DateKey(time: .max, rowID: .max)
     if batchCount == Self.maximumBatchCount {
       dateReadAhead.advance(to: try DateKeyCodec.bytes(of: start), in: database.environment, transaction)
@@ -87,10 +85,10 @@ struct EntryWalk {
     for band in Band.all {
       if let first = rowIDs.first(where: { Band(rowID: $0) == band }) { try readAheadOfHeads(from: first, transaction) }
     }
-    var entries: [Element] = []
+    var entries: [StoredResponseInfo] = []
     for rowID in rowIDs {
       let entry = try database.heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
-        record.withUnsafeBytes { element(rowID, $0, hiddenBy: tombstones) }
+        record.withUnsafeBytes { self.entry(rowID, $0, hiddenBy: tombstones) }
       }
       if case .some(.some(let entry)) = entry { entries.append(entry) }
     }
@@ -105,19 +103,18 @@ struct EntryWalk {
   }
 
   /// Nil for a record that is corrupt or hidden.
-  private func element(
+  private func entry(
     _ rowID: UInt64, _ record: UnsafeRawBufferPointer, hiddenBy tombstones: [Tombstone]
-  ) -> Element? {
+  ) -> StoredResponseInfo? {
     guard let layout = RecordHeaderView(record), layout.hasRightChecksum else { return nil }
     guard !tombstones.hide(rowID: rowID, layout) else { return nil }
     let freshness =
       tombstones.softTime(rowID: rowID, layout).map { layout.freshness.softPurged(at: $0) } ?? layout.freshness
-    let entry = StoredResponseInfo(
+    return StoredResponseInfo(
       rowID: rowID, key: RequestKey(storedBytes: [UInt8](layout.key)), status: layout.status,
       storedAt: layout.storedAt, freshness: freshness,
       vary: layout.vary.isEmpty ? VaryKey(fields: []) : FieldCoding.decodeVary(layout.vary),
-      bodyByteCount: layout.bodyByteCount)
-    return (entry, scope.covers(rowID: rowID, layout: layout))
+      bodyByteCount: layout.bodyByteCount, isCovered: scope.covers(rowID: rowID, layout: layout))
   }
 }
 

@@ -7,38 +7,41 @@ import LMDB
 public struct StoredEntries: Sequence, Sendable {
   let store: ResponseStore
   let order: EntryOrder
+  let scope: RemovalScope
 
   /// Begins at the first entry.
-  public func makeIterator() -> Iterator { Iterator(store: store, order: order) }
+  public func makeIterator() -> Iterator { Iterator(self) }
 
   /// An iterator over the entries. Use it on one thread at a time.
   public struct Iterator: IteratorProtocol {
     private let store: ResponseStore
     private var walk: EntryWalk?
-    private var batch: ArraySlice<EntryWalk.Element> = []
+    private var batch: [StoredResponseInfo] = []
+    private var position = 0
 
-    init(store: ResponseStore, order: EntryOrder) {
-      self.store = store
+    init(_ entries: StoredEntries) {
+      store = entries.store
       guard store.context.isUsable else { return }
       walk = EntryWalk(
-        database: store.context.database, removals: store.context.removals, order: order,
-        scope: Tombstone(sequence: .max, scope: .everything, lastRowID: .max),
+        database: store.context.database, removals: store.context.removals, order: entries.order,
+        scope: Tombstone(sequence: .max, scope: entries.scope, lastRowID: .max),
         isAlone: store.context.options.opensExistingOnly)
     }
 
     /// Returns the next entry; nil at the end, or if the store cannot be read.
     public mutating func next() -> StoredResponseInfo? {
-      while batch.isEmpty {
+      while position == batch.count {
         guard store.context.isUsable else { return nil }
         do throws(LMDBError) {
           guard let next = try walk?.nextBatch() else { return nil }
-          batch = next[...]
+          (batch, position) = (next, 0)
         } catch {
           store.context.readFailed(error)
           return nil
         }
       }
-      return batch.removeFirst().entry
+      defer { position += 1 }
+      return batch[position]
     }
   }
 }
@@ -47,5 +50,10 @@ extension ResponseStore {
   /// The committed entries. Writes that are still queued are not included; call ``flush()`` first for those.
   ///
   /// - Complexity: O(entries) for all of them; constant memory.
-  public func entries(in order: EntryOrder = .stored) -> StoredEntries { StoredEntries(store: self, order: order) }
+  public func entries(in order: EntryOrder = .stored) -> StoredEntries { entries(in: order, coveredBy: .everything) }
+
+  /// Like ``entries(in:)``, and tells of each entry whether a removal of `scope` would cover it.
+  package func entries(in order: EntryOrder = .stored, coveredBy scope: RemovalScope) -> StoredEntries {
+    StoredEntries(store: self, order: order, scope: scope)
+  }
 }

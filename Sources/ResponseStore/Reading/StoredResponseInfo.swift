@@ -19,6 +19,8 @@ public struct StoredResponseInfo: Sendable {
   package let vary: VaryKey
   /// The body's size in bytes.
   public let bodyByteCount: Int
+  /// Whether the scope of the walk covers it.
+  package let isCovered: Bool
 }
 
 /// The order in which a walk visits the entries.

@@ -63,10 +63,7 @@ enum Checker {
       }
       if options.settles { expectedState.settle(key, found: version) }
     }
-    store.forEachEntry { entry in
-      if entry.key.bytes.isEmpty { violations.append("an entry without a key") }
-      return true
-    }
+    for entry in store.entries() where entry.key.bytes.isEmpty { violations.append("an entry without a key") }
     say("entries \(foundCount)")
     violations += use(store, content: content, expectedState: expectedState, options: options)
     for violation in violations.prefix(20) { say(violation) }
