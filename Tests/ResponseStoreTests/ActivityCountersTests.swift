@@ -51,7 +51,7 @@ struct ActivityCountersTests {
     fixture.drain()
     _ = fixture.body("http://a.example/")
     _ = fixture.body("http://a.example/absent")
-    fixture.store.removeAll()
+    fixture.store.remove(.everything)
     fixture.drain()
     fixture.store.activity.countRefusal("no-store")
     try fixture.reopen()

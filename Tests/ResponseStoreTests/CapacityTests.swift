@@ -277,7 +277,7 @@ extension CapacityTests {
     defer { fixture.finish() }
     fill(fixture, count: 400, size: 300)
     #expect(fixture.store.statistics.pendingRemovalCount == 0)
-    fixture.store.removeAll()
+    fixture.store.remove(.everything)
     #expect(fixture.store.statistics.pendingRemovalCount == 1)
     fixture.drain()
     #expect(fixture.store.statistics.pendingRemovalCount == 0)

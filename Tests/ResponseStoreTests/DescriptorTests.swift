@@ -34,7 +34,7 @@ struct DescriptorTests {
       while store.writePending() {}
       check(12)
       for descriptor in CInt(0)...2 { close(descriptor) }
-      store.removeAll()
+      store.remove(.everything)
       store.context.fail("a test said so")
       let reopened = try store.reopen(options: quietOptions(capacity: 16 << 20))
       check(13)

@@ -104,7 +104,7 @@ struct DiskFullTests {
   func removal(isReopened: Bool) throws {
     try withStore { disk, fixture in
       disk.fill()
-      fixture.store.removeResponses(withPrefix: URL(string: "http://a.example/1")!)
+      fixture.store.remove(.urlPrefix(URL(string: "http://a.example/1")!)!)
       for round in 0..<2 {
         for number in 0..<50 {
           let isRemoved = "\(number)".hasPrefix("1")
@@ -112,7 +112,7 @@ struct DiskFullTests {
         }
         if isReopened, round == 0 { try fixture.reopen() }
       }
-      fixture.store.removeAll()
+      fixture.store.remove(.everything)
       for number in 0..<50 { #expect(fixture.body("http://a.example/\(number)") == nil) }
     }
   }

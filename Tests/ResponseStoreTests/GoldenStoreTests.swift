@@ -179,8 +179,8 @@ struct GoldenStoreTests {
     try addPartialBody(to: store.context.database)
     // In the database: deleted rows, and a tombstone whose records are not deleted yet.
     store.remove(fixture.key(Self.removedURLs[0]))
-    store.removeResponses(forHost: "host.removed.example")
-    store.removeResponses(inGroup: "g", origin: URL(string: Self.groupURL(0))!)
+    store.remove(.host("host.removed.example"))
+    store.remove(.group("g", ofOrigin: URL(string: Self.groupURL(0))!)!)
     // Only in the removal log.
     try store.context.removalLog.append(.prefix(RequestKey.prefix(host: "log.removed.example")), timeout: .seconds(10))
     {}

@@ -106,9 +106,9 @@ struct IndexRebuildTests {
     let last = url(4)
     switch removal {
     case .key: fixture.store.remove(fixture.key(last))
-    case .host: fixture.store.removeResponses(forHost: "host0.example")
-    case .since: fixture.store.removeResponses(since: date)
-    case .target: fixture.store.removeResponses(for: URL(string: last)!)
+    case .host: fixture.store.remove(.host("host0.example"))
+    case .since: fixture.store.remove(.since(date))
+    case .target: fixture.store.remove(.target(of: URL(string: last)!)!)
     }
     #expect(text(4, in: fixture) == nil)
     #expect(try tombstoneCount(fixture) == 1)
@@ -272,8 +272,8 @@ struct IndexRebuildTests {
     let fixture = try damagedFixture(isLarge: isLarge)
     defer { fixture.finish() }
     switch scope {
-    case "host": fixture.store.removeResponses(forHost: "host0.example")
-    case "prefix": fixture.store.removeResponses(withPrefix: URL(string: "http://host0.example/")!)
+    case "host": fixture.store.remove(.host("host0.example"))
+    case "prefix": fixture.store.remove(.urlPrefix(URL(string: "http://host0.example/")!)!)
     default: for number in stride(from: 0, to: Self.count, by: 2) { fixture.store.remove(fixture.key(url(number))) }
     }
     fixture.drain()

@@ -135,7 +135,7 @@ struct MovedRecordTests {
     defer { fixture.finish() }
     for _ in 0..<5 { for number in 0..<count where number % 5 == 0 { _ = fixture.body(Self.url(number)) } }
     for number in 0..<50 { fixture.store.store(fixture.response("http://b.example/\(number)")) }
-    fixture.store.removeResponses(forHost: "a.example")
+    fixture.store.remove(.host("a.example"))
     while fixture.store.writePending() {}
     let marks = try fixture.store.context.database.environment.read { (transaction) throws(LMDBError) in
       try fixture.store.context.removals.tombstones(in: transaction)

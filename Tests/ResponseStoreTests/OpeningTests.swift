@@ -333,7 +333,7 @@ struct OpeningTests {
     #expect(fixture.body("http://a.example/2") == nil)
     #expect(fixture.store.statistics.droppedWrites == 1)
     #expect(throws: StoreError.self) { try fixture.store.flush() }
-    fixture.store.removeAll()
+    fixture.store.remove(.everything)
     var held: ResponseStore? = fixture.store
     fixture.close()
     #expect(code(fixture.directory) == .corruptAndInUse)
@@ -365,7 +365,7 @@ struct OpeningTests {
       await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) { [path = path as String] in
         let fixture = try StoreFixture(directory: path)
         fixture.store.close()
-        fixture.store.removeAll()
+        fixture.store.remove(.everything)
       }, "is used after close()")
     expectTrap(
       await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) { [path = path as String] in

@@ -145,7 +145,7 @@ struct PageReuseTests {
     let pageCount = try fixture.store.space.livePageCount()
     switch removal {
     case .removal: fixture.store.remove(fixture.key(large))
-    case .purge: fixture.store.removeAll()
+    case .purge: fixture.store.remove(.everything)
     case .eviction: #expect(try fixture.store.evictor.evict(pageCount: 1) == 1)
     case .replacement: fixture.store.store(fixture.response(large))
     }
@@ -174,7 +174,7 @@ struct PageReuseTests {
     try scatterFreePages(of: fixture.store.context.database)
     let pageCount = try fixture.store.space.livePageCount()
     if removal == .purge {
-      fixture.store.removeAll()
+      fixture.store.remove(.everything)
     } else {
       #expect(throws: LMDBError.self) { try fixture.store.evictor.evict(pageCount: 1) }
       #expect(fixture.store.evictor.recoverFromMapFull())

@@ -80,7 +80,7 @@ struct ProcessTests {
     let turns = Turns(directory: fixture.directory)
     defer { turns.remove() }
     let store = fixture.store
-    async let parent: Void = turns.answerChild { store.removeAll() }
+    async let parent: Void = turns.answerChild { store.remove(.everything) }
     await #expect(processExitsWith: .success) { [directory = fixture.directory as String, turns = turns as Turns] in
       let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20))
       let key = RequestKey(urlString: "http://a.example/7")!
@@ -136,7 +136,7 @@ struct ProcessTests {
     fixture.close()
     await #expect(processExitsWith: .signal(SIGKILL)) { [directory = fixture.directory as String] in
       let store = try ResponseStore.open(directory: directory, options: .init(capacityByteCount: 16 << 20))
-      store.removeAll()
+      store.remove(.everything)
       kill(getpid(), SIGKILL)
     }
     try fixture.open()

@@ -156,28 +156,28 @@ private struct ModelRun {
     case 5..<7:
       let url = pick(Self.urls)
       history.append(url)
-      store.removeResponses(for: URL(string: url)!)
+      store.remove(.target(of: URL(string: url)!)!)
       removeModel { key, _ in key.url == url }
     case 7:
       let date = fixture.clock.now - pick([0, 1e-6, 1, 100])
-      store.removeResponses(since: date)
+      store.remove(.since(date))
       removeModel { $1.storedAt > date }
     case 8:
       let host = pick(Self.hosts)
-      store.removeResponses(forHost: host.uppercased())
+      store.remove(.host(host.uppercased()))
       removeModel { key, _ in URL(string: key.url)!.host == host }
     case 9:
       let prefix = pick(Self.urls)
-      store.removeResponses(withPrefix: URL(string: prefix)!)
+      store.remove(.urlPrefix(URL(string: prefix)!)!)
       removeModel { key, _ in key.url.hasPrefix(prefix) }
     case 10:
       let group = pick(Self.groups)
       let origin = pick(Self.hosts.map { "http://\($0)/" })
-      store.removeResponses(inGroup: group, origin: URL(string: origin)!)
+      store.remove(.group(group, ofOrigin: URL(string: origin)!)!)
       removeModel { key, entry in key.url.hasPrefix(origin) && entry.groups.contains(group) }
     default:
       guard Bool.random(using: &random) else { return }
-      store.removeAll()
+      store.remove(.everything)
       model = [:]
     }
   }

@@ -60,7 +60,7 @@ struct RemovableRecordTests {
     let fixture = try filled(30)
     defer { fixture.finish() }
     let records = try read(fixture)
-    for number in 0..<10 { fixture.store.removeResponses(for: URL(string: Self.url(number))!) }
+    for number in 0..<10 { fixture.store.remove(.target(of: URL(string: Self.url(number))!)!) }
     for number in 10..<20 {
       let stored = try #require(fixture.store.lookup(fixture.key(Self.url(number))))
       // This also changes its row in `expiries`.
@@ -129,7 +129,7 @@ struct RemovableRecordTests {
     try fixture.store.flush()
     let journalCapacity = fixture.store.context.database.index.journalCapacity
     #expect(journalCapacity < count)
-    fixture.store.removeAll()
+    fixture.store.remove(.everything)
     fixture.drain()
     #expect(fixture.store.entryCount == 0)
     #expect(fixture.store.checkInvariants() == [])

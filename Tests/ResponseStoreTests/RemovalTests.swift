@@ -20,8 +20,7 @@ struct RemovalTests {
       fixture.store.store(fixture.response("http://a.example/\(number)"))
     }
     if isCommitted { fixture.drain() }
-    fixture.store.removeResponses(
-      since: Date(timeIntervalSinceReferenceDate: start.timeIntervalSinceReferenceDate + 4 * step))
+    fixture.store.remove(.since(Date(timeIntervalSinceReferenceDate: start.timeIntervalSinceReferenceDate + 4 * step)))
     for number in 0..<10 { #expect((fixture.body("http://a.example/\(number)") != nil) == (number <= 4)) }
     fixture.drain()
     #expect(fixture.store.entryCount == 5)
@@ -46,7 +45,7 @@ struct RemovalTests {
     let date = fixture.clock.now
     fixture.clock.advance(by: 1)
     fixture.store.store(fixture.response("http://a.example/", body: Data("new".utf8)))
-    fixture.store.removeResponses(since: date)
+    fixture.store.remove(.since(date))
     #expect(fixture.body("http://a.example/") == nil)
     fixture.drain()
     #expect(fixture.body("http://a.example/") == nil)
@@ -58,7 +57,7 @@ struct RemovalTests {
     defer { fixture.finish() }
     for number in 0..<400 { fixture.store.store(fixture.response("http://a.example/\(number)")) }
     while fixture.store.writePending() {}
-    fixture.store.removeAll()
+    fixture.store.remove(.everything)
     let store = fixture.store
     let key = fixture.key("http://a.example/1")
     let purgeCount = try store.context.database.environment.read { transaction throws(LMDBError) in
@@ -91,7 +90,7 @@ struct RemovalTests {
     #expect(fixture.body(long + "3") != nil)
     fixture.drain()
     #expect(fixture.body(long + "3") != nil)
-    fixture.store.removeResponses(withPrefix: URL(string: long)!)
+    fixture.store.remove(.urlPrefix(URL(string: long)!)!)
     #expect(fixture.store.entryCount == 0)
   }
 
@@ -336,12 +335,12 @@ struct RemovalTests {
     }
     #expect(isRemoved { store.remove(key) })
     #expect(!isRemoved { store.remove(fixture.key("http://a.example/y")) })
-    #expect(isRemoved { store.removeResponses(since: storedAt - 1) })
-    #expect(!isRemoved { store.removeResponses(since: storedAt) })
-    #expect(isRemoved { store.removeResponses(forHost: "a.example") })
-    #expect(isRemoved { store.removeResponses(inGroup: "g", origin: URL(string: "http://a.example")!) })
-    #expect(!isRemoved { store.removeResponses(inGroup: "g", origin: URL(string: "https://a.example")!) })
-    #expect(isRemoved { store.removeAll() })
+    #expect(isRemoved { store.remove(.since(storedAt - 1)) })
+    #expect(!isRemoved { store.remove(.since(storedAt)) })
+    #expect(isRemoved { store.remove(.host("a.example")) })
+    #expect(isRemoved { store.remove(.group("g", ofOrigin: URL(string: "http://a.example")!)!) })
+    #expect(!isRemoved { store.remove(.group("g", ofOrigin: URL(string: "https://a.example")!)!) })
+    #expect(isRemoved { store.remove(.everything) })
   }
 
   @Test("Several removals of another machine are in force after one sync of the removal log")
@@ -372,7 +371,7 @@ struct RemovalTests {
     }
     fixture.drain()
     #expect(fixture.store.diskByteCount > 9 << 20)
-    fixture.store.removeAll()
+    fixture.store.remove(.everything)
     fixture.drain()
     #expect(fixture.store.entryCount == 0)
     #expect(fixture.store.diskByteCount < 1 << 20)

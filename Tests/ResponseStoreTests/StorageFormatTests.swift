@@ -202,7 +202,7 @@ struct StorageFormatTests {
       expected += little(UInt64(8)) + little(UInt64(64 * exp2(Double(sizeCode) / 8))) + little(UInt64(1))
       #expect(Array(metaRows[0].value.dropLast(8)) == expected)
 
-      store.removeResponses(forHost: "h")
+      store.remove(.host("h"))
       metaRows = try rows("meta")
       #expect(metaRows.count == 2, "few records are deleted directly")
       // The last applied removal, and the last known one.
@@ -217,7 +217,7 @@ struct StorageFormatTests {
         store.store(try response("http://h/\(number)", body: Data("hello".utf8)))
         store.writePending()
       }
-      store.removeResponses(forHost: "h")
+      store.remove(.host("h"))
       let tombstone = try #require(rows("meta").last)
       #expect(tombstone.key == Array("purge/".utf8) + big(UInt64(1)))
       let scope: [UInt8] = [3] + Array("h\0".utf8)

@@ -64,16 +64,16 @@ struct StoreAndLookupTests {
     store.remove(fixture.key("http://a.example/1"))
     #expect(fixture.body("http://a.example/1") == nil)
     #expect(fixture.body("http://a.example/2") != nil)
-    store.removeResponses(withPrefix: URL(string: "http://a.example/")!)
+    store.remove(.urlPrefix(URL(string: "http://a.example/")!)!)
     #expect(fixture.body("http://a.example/2") == nil)
     #expect(fixture.body("https://a.example/1") != nil)
-    store.removeResponses(forHost: "a.example")
+    store.remove(.host("a.example"))
     #expect(fixture.body("https://a.example/1") == nil)
     #expect(fixture.body("http://b.example/1") != nil)
     fixture.drain()
     try fixture.reopen()
     #expect(fixture.body("http://b.example/1") != nil)
-    fixture.store.removeAll()
+    fixture.store.remove(.everything)
     #expect(fixture.body("http://b.example/1") == nil)
   }
 
@@ -88,7 +88,7 @@ struct StoreAndLookupTests {
     fixture.clock.advance(by: 1e-6)
     for number in 0..<count { fixture.store.store(fixture.response("http://a.example/\(number)")) }
     fixture.drain()
-    fixture.store.removeResponses(since: date)
+    fixture.store.remove(.since(date))
     for number in 0..<count { #expect(fixture.body("http://a.example/\(number)") == nil) }
     #expect(fixture.body("http://a.example/old") != nil)
     fixture.store.store(fixture.response("http://a.example/5"))

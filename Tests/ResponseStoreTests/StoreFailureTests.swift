@@ -56,7 +56,7 @@ struct StoreFailureTests {
     #expect(reopened.lookup(fixture.key(Self.url)) != nil)
     #expect(old.lookup(fixture.key(Self.url)) == nil)
     old.store(fixture.response("http://b.example/"))
-    old.removeAll()
+    old.remove(.everything)
     #expect(throws: StoreError.self) { try old.flush() }
     #expect(old.entryCount == 0)
     #expect(!old.writePending())

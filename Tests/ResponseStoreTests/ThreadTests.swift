@@ -54,7 +54,7 @@ struct ThreadTests {
             store.update(found, fields: HTTPFields([("X", "\(step)")]), freshness: found.freshness)
           }
         default:
-          if step % 10 == 0 { store.removeResponses(forHost: "h0.example") }
+          if step % 10 == 0 { store.remove(.host("h0.example")) }
           if step % 10 == 5 { store.remove(key) }
         }
       }
@@ -81,7 +81,7 @@ struct ThreadTests {
         let url = "http://h\(index).example/\(step)"
         let key = RequestKey(urlString: url)!
         store.store(childResponse(url))
-        if step % 2 == 0 { store.remove(key) } else { store.removeResponses(forHost: "h\(index).example") }
+        if step % 2 == 0 { store.remove(key) } else { store.remove(.host("h\(index).example")) }
         for _ in 0..<20 where store.lookup(key) != nil { seen.add(1, ordering: .relaxed) }
       }
     }

@@ -91,7 +91,7 @@ struct DirectoryCommandTests {
     try store(400).close()
     options.capacityByteCount = 2 << 20
     let store = try store(0)
-    store.removeAll()
+    store.remove(.everything)
     let output = try tool.run("stats", directory).output
     #expect(output.contains(/\nExcess     \d+ MiB above the capacity, still to be evicted or released\n/))
     #expect(output.contains("\nPurges     1 whose responses are still to be deleted or marked\n"))

@@ -76,7 +76,7 @@ struct PurgesCommandTests {
     let directory = tool.path("cache")
     let store = try store((0..<3000).map { "http://a.example/\($0)" }, in: directory)
     // Without threads, the removal is applied at once, and deletion waits for the steps below.
-    store.removeAll()
+    store.remove(.everything)
     func left() throws -> Int {
       let json = try tool.run("purges", directory, "--json").json()
       #expect(json["lastAppliedNumber"] as? Int == 1)

@@ -157,7 +157,7 @@ extension TieredStorage {
     // The tokens of these responses mark them as removed already; this releases their memory. Later ones stay.
     memory.removeAll { _ in true }
     repeat {
-      if availability.withLock({ $0.takeMissedRemoval() }) { store.removeAll() }
+      if availability.withLock({ $0.takeMissedRemoval() }) { store.remove(.everything) }
       flushMark.store(store.acceptedNumber, ordering: .sequentiallyConsistent)
     } while !publish(store)
   }

@@ -63,8 +63,6 @@ public enum RemovalScope: Sendable, Hashable {
     bytes.withUnsafeBytes { XXHash.digest128($0) }
   }
 
-  /// The maximum encoded size of an abbreviated scope, in bytes.
-  static let maximumEncodedByteCount = 480
   private static let maximumByteCount = 448
   private static let digestedBeginningByteCount = 384
 
@@ -87,22 +85,24 @@ public enum RemovalScope: Sendable, Hashable {
     }
   }
 
-  /// Covers all responses of a host, with any scheme and port.
+  /// Covers all responses of a host, with any scheme and port. Not those of its subdomains.
   public static func host(_ host: String) -> RemovalScope {
     .prefix(RequestKey.prefix(host: host))
   }
 
-  /// Covers URLs that begin with this one; nil for a URL that cannot be cached.
+  /// Covers URLs that begin with this one: same scheme, host and port, and a path and query with this prefix. Nil for a
+  /// URL that cannot be cached.
   public static func urlPrefix(_ url: URL) -> RemovalScope? {
     RequestKey.prefix(url: url).map { .prefix($0) }
   }
 
-  /// Covers one URL with all methods, partitions and variants; nil for a URL that cannot be cached.
+  /// Covers one URL with all methods, partitions and variants (RFC 9111, section 4.4); nil for a URL that cannot be
+  /// cached.
   public static func target(of url: URL) -> RemovalScope? {
     RequestKey(url: url).map { .target(Array($0.targetPrefix)) }
   }
 
-  /// Covers the members of a cache group of the URL's origin; nil for a URL that cannot be cached.
+  /// Covers the members of a cache group (RFC 9875) of the URL's origin; nil for a URL that cannot be cached.
   public static func group(_ name: String, ofOrigin url: URL) -> RemovalScope? {
     RequestKey.originPrefix(url: url).map { .group(origin: $0, name: name) }
   }

@@ -20,44 +20,6 @@ extension ResponseStore {
     remove(.key(key.bytes))
   }
 
-  /// Removes all responses for a URL, regardless of method, partition and variant (RFC 9111, section 4.4).
-  public func removeResponses(for url: URL) {
-    guard let key = RequestKey(url: url) else { return }
-    remove(.target(Array(key.targetPrefix)))
-  }
-
-  /// Removes everything.
-  public func removeAll() {
-    remove(.everything)
-  }
-
-  /// Removes the responses that were stored after a time; those stored at it stay.
-  public func removeResponses(since date: Date) {
-    remove(.since(date))
-  }
-
-  /// Removes the responses for a host, regardless of scheme and port. Not those for its subdomains.
-  public func removeResponses(forHost host: String) {
-    remove(.prefix(RequestKey.prefix(host: host)))
-  }
-
-  /// Removes the responses whose URL starts with `url`: same scheme, host and port, and a path and query with this
-  /// prefix.
-  public func removeResponses(withPrefix url: URL) {
-    guard let prefix = RequestKey.prefix(url: url) else { return }
-    remove(.prefix(prefix))
-  }
-
-  /// Removes the members of a cache group (RFC 9875).
-  ///
-  /// - Parameters:
-  ///   - group: The group's name, compared character by character.
-  ///   - url: Any URL of the group's origin.
-  public func removeResponses(inGroup group: String, origin url: URL) {
-    guard let origin = RequestKey.originPrefix(url: url) else { return }
-    remove(.group(origin: origin, name: group))
-  }
-
   /// Removes the responses that a scope covers.
   public func remove(_ scope: RemovalScope) {
     remover.remove(scope)

@@ -38,7 +38,7 @@ public struct StoredResponse: Sendable, StoredResponseMetadata {
     }
   }
 
-  /// When the response was stored. ``ResponseStore/removeResponses(since:)`` compares this time.
+  /// When the response was stored. ``RemovalScope/since(_:)`` compares this time.
   public var storedAt: Date { withHead { $0.storedAt } }
   /// Date, age and lifetime.
   public var freshness: FreshnessInfo { withHead { $0.freshness } }

@@ -40,7 +40,7 @@ struct Purges {
   private func store(_ fixture: Fixture, _ percent: Int) throws {
     let store = try filledStore(fixture)
     let kept = fixture.count - fixture.count * percent / 100
-    let returned = nanoseconds { store.removeResponses(since: EntryClock.start + Double(kept)) } / 1e6
+    let returned = nanoseconds { store.remove(.since(EntryClock.start + Double(kept))) } / 1e6
     var deleted = returned
     deleted += nanoseconds { while store.entryCount > kept { usleep(500) } } / 1e6
     add("since, \(percent)%", fixture, "ResponseStore", [returned])
@@ -119,11 +119,11 @@ struct Purges {
     else { fatalError("a URL is invalid") }
     let purges: [(String, () -> Void)] = [
       ("one key", { store.remove(fixture.key(7)) }),
-      ("since", { store.removeResponses(since: EntryClock.start + Double(fixture.count) * 0.99) }),
-      ("group", { store.removeResponses(inGroup: "g", origin: origin) }),
-      ("prefix", { store.removeResponses(withPrefix: prefix) }),
-      ("host", { store.removeResponses(forHost: "assets.example.com") }),
-      ("all", { store.removeAll() }),
+      ("since", { store.remove(.since(EntryClock.start + Double(fixture.count) * 0.99)) }),
+      ("group", { store.remove(.group("g", ofOrigin: origin)!) }),
+      ("prefix", { store.remove(.urlPrefix(prefix)!) }),
+      ("host", { store.remove(.host("assets.example.com")) }),
+      ("all", { store.remove(.everything) }),
     ]
     for (name, purge) in purges {
       var samples = (0..<(report.isQuick ? 10 : 100)).map { _ in nanoseconds(purge) / 1e6 }

@@ -78,17 +78,17 @@ final class ScaleStore {
   func run() throws {
     try fillAndTurnOver()
     try purge("a tenth, by date", entryCount: store.entryCount / 10) { [self] in
-      store.removeResponses(since: IndexClock.date(of: next - store.entryCount / 10))
+      store.remove(.since(IndexClock.date(of: next - store.entryCount / 10)))
     }
     refill()
     try purge("a tenth, by host", entryCount: store.entryCount / 10) { [self] in
-      store.removeResponses(forHost: Fixture.host(3))
+      store.remove(.host(Fixture.host(3)))
     }
     refill()
     try openings()
     try tools()
     try open(capacityByteCount)
-    try purge("everything", entryCount: store.entryCount) { [self] in store.removeAll() }
+    try purge("everything", entryCount: store.entryCount) { [self] in store.remove(.everything) }
     _ = storing(count)
     close()
     try lowerCapacity()

@@ -106,7 +106,7 @@ enum BadInput {
     }
     expect(store.checkInvariants().isEmpty, "\(store.checkInvariants())")
     clock.now = start + 2
-    store.removeResponses(since: start)
+    store.remove(.since(start))
     let left = ["now", "backwards", "ahead", "again", "early", "past", "future"].filter {
       store.lookup(RequestKey(urlString: "http://a.example/\($0)")!) != nil
     }
@@ -143,7 +143,7 @@ enum BadInput {
     }
     let reading = (now() - start) / 20_000 * 1e6
     let removing = now()
-    store.removeResponses(forHost: "a.example")
+    store.remove(.host("a.example"))
     let removed = now() - removing
     expect(store.lookup(RequestKey(urlString: "http://a.example/item/1?page=1")!) == nil, "a purged response was found")
     say(

@@ -96,16 +96,16 @@ enum ConcurrentWorker {
     switch random.below(30) {
     case 0:
       isCovered = { _ in true }
-      remove = { store.removeAll() }
+      remove = { store.remove(.everything) }
     case 1..<5:
       isCovered = { content.host(of: $0) == host }
-      remove = { store.removeResponses(forHost: Content.hostName(host)) }
+      remove = { store.remove(.host(Content.hostName(host))) }
     case 5..<12:
       isCovered = { content.host(of: $0) == host && content.prefix(of: $0) == prefix }
-      remove = { store.removeResponses(withPrefix: content.prefixURL(host: host, prefix: prefix)) }
+      remove = { store.remove(.urlPrefix(content.prefixURL(host: host, prefix: prefix))!) }
     case 12..<20:
       isCovered = { content.host(of: $0) == host && content.group(of: $0) == group }
-      remove = { store.removeResponses(inGroup: "g\(group)", origin: content.prefixURL(host: host, prefix: 0)) }
+      remove = { store.remove(.group("g\(group)", ofOrigin: content.prefixURL(host: host, prefix: 0))!) }
     default:
       let key = random.below(keyCount)
       isCovered = { $0 == key }

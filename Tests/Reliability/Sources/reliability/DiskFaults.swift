@@ -121,7 +121,7 @@ extension Scenarios {
     expect(dropped > 0, "no write was dropped on a full disk")
     let kept = (0..<100).filter { store.lookup(content.requestKey($0)) != nil }.count
     expect(kept > 50, "reads do not continue")
-    store.removeResponses(withPrefix: content.prefixURL(host: 0, prefix: 1))
+    store.remove(.urlPrefix(content.prefixURL(host: 0, prefix: 1))!)
     for key in 0..<400 where content.prefix(of: key) == 1 {
       expect(store.lookup(content.requestKey(key)) == nil, "a response removed on a full disk was found")
     }
@@ -150,7 +150,7 @@ extension Scenarios {
       do throws(StoreError) { try store.flush() } catch { say("flush: \(error)") }
       expect(store.hasFailed, "the store did not fail")
       for key in 0..<200 { expect(store.lookup(content.requestKey(key)) == nil, "a failed store returned a response") }
-      store.removeAll()
+      store.remove(.everything)
       _ = store.statistics
       let reopened = try ResponseStore.open(directory: directory, options: options(8 << 20))
       expect(reopened !== store, "opening the recreated directory returned the old store")

@@ -78,13 +78,13 @@ enum PurgeBench {
     let soft = softPurges(of: store, entryCount: entryCount, roundCount: roundCount, tick, stalls)
     for round in 0..<roundCount {
       let host = round % (hostCount - 1)
-      timed("prefix") { store.removeResponses(withPrefix: URL(string: "http://h\(host).example/p1/")!) }
-      timed("group") { store.removeResponses(inGroup: "g2", origin: URL(string: "http://h\(host).example/")!) }
-      timed("host") { store.removeResponses(forHost: "h\(host).example") }
-      timed("since") { store.removeResponses(since: ExpectedState.date(tick.now - min(tick.now, 5000))) }
+      timed("prefix") { store.remove(.urlPrefix(URL(string: "http://h\(host).example/p1/")!)!) }
+      timed("group") { store.remove(.group("g2", ofOrigin: URL(string: "http://h\(host).example/")!)!) }
+      timed("host") { store.remove(.host("h\(host).example")) }
+      timed("since") { store.remove(.since(ExpectedState.date(tick.now - min(tick.now, 5000)))) }
       if store.lookup(key(host, host: host)) != nil { fail("a purged response was found") }
     }
-    timed("all") { store.removeAll() }
+    timed("all") { store.remove(.everything) }
     stalls.isPaced = true
     _ = stalls.take()
     // Wait until the queue is almost empty, because a write waits while the queue is full.

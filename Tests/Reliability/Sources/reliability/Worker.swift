@@ -131,18 +131,18 @@ struct Worker {
     if random.below(3) == 0 { return softPurge(host: host, part: part, &random) }
     switch random.below(20) {
     case 0:
-      removing({ _ in true }) { store.removeAll() }
+      removing({ _ in true }) { store.remove(.everything) }
     case 1..<4:
-      removing({ content.host(of: $0) == host }) { store.removeResponses(forHost: Content.hostName(host)) }
+      removing({ content.host(of: $0) == host }) { store.remove(.host(Content.hostName(host))) }
     case 4..<10:
       let prefix = part % Content.prefixCount
       removing({ content.host(of: $0) == host && content.prefix(of: $0) == prefix }) {
-        store.removeResponses(withPrefix: content.prefixURL(host: host, prefix: prefix))
+        store.remove(.urlPrefix(content.prefixURL(host: host, prefix: prefix))!)
       }
     case 10..<15:
       let group = part % Content.groupCount
       removing({ content.host(of: $0) == host && content.group(of: $0) == group }) {
-        store.removeResponses(inGroup: "g\(group)", origin: content.prefixURL(host: host, prefix: 0))
+        store.remove(.group("g\(group)", ofOrigin: content.prefixURL(host: host, prefix: 0))!)
       }
     default:
       let age = UInt64(random.below(400))
@@ -192,7 +192,7 @@ struct Worker {
   private func removeSince(_ time: UInt64) {
     let returned = (0..<content.keyCount).map { expectedState[.returned, $0] }
     for key in 0..<content.keyCount { expectedState[.mayBeGone, key] = .max }
-    store.removeResponses(since: ExpectedState.date(time))
+    store.remove(.since(ExpectedState.date(time)))
     let end = expectedState.time
     for key in 0..<content.keyCount {
       expectedState[.goneUpTo, key] = 0

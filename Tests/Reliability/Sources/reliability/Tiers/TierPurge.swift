@@ -84,7 +84,7 @@ enum TierPurge: Sendable {
     case .group(let host, let group):
       cache.removeCachedResponses(inGroup: "g\(group)", origin: content.prefixURL(host: host, prefix: 0))
     case .key(let key): cache.removeCachedResponse(for: URLRequest(url: content.url(key)))
-    case .url(let key): store.removeResponses(for: content.url(key))
+    case .url(let key): store.remove(.target(of: content.url(key))!)
     }
   }
 
