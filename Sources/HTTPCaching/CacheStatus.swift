@@ -1,4 +1,6 @@
 /// The handling of a request by a cache: one member of a `Cache-Status` field (RFC 9211).
+///
+/// It has no `detail`, which can help an attacker (RFC 9211, section 6).
 public struct CacheStatus: Sendable, Hashable {
   /// The reason why a request was forwarded (RFC 9211, section 2.2).
   public enum Forward: String, Sendable, Hashable, CaseIterable {
@@ -10,29 +12,12 @@ public struct CacheStatus: Sendable, Hashable {
     case uriMiss = "uri-miss"
     /// Responses were stored for the URI, but none with a matching Vary key.
     case varyMiss = "vary-miss"
-    /// No suitable response was stored, for an unknown reason.
-    case miss
     /// The directives of the request require it.
     case request
     /// The stored response was stale.
     case stale
     /// The stored response is incomplete.
     case partial
-
-    /// Converts the reason of a decision.
-    ///
-    /// A miss becomes `miss`: only the lookup knows whether responses with other Vary keys are stored.
-    public init(reason: Rule) {
-      switch reason {
-      case .requestNoStore, .notHTTP: self = .bypass
-      case .writeThrough, .methodNotCached, .headOnlyUpdates, .postNotCached: self = .method
-      case .miss, .modeChanged: self = .miss
-      case .reload, .revalidate, .requestNoCache, .pragma, .requestMaxAge, .minFresh, .precondition, .multipleRanges:
-        self = .request
-      case .partLacksRange, .completePart: self = .partial
-      default: self = .stale
-      }
-    }
   }
 
   /// The name of the cache.
@@ -47,8 +32,6 @@ public struct CacheStatus: Sendable, Hashable {
   public var isStored = false
   /// Whether the request was coalesced with another forwarded request.
   public var isCollapsed = false
-  /// Additional text; none by default, because it can help an attacker (RFC 9211, section 6).
-  public var detail: String?
 
   /// Creates a status.
   public init(name: String, forward: Forward? = nil, timeToLive: Int? = nil) {
@@ -71,7 +54,6 @@ public struct CacheStatus: Sendable, Hashable {
       text += "; hit"
     }
     if let timeToLive { text += "; ttl=\(Self.clamped(timeToLive))" }
-    if let detail { text += "; detail=\(StructuredFields.tokenOrString(detail))" }
     return text
   }
 

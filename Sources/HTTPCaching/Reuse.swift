@@ -68,7 +68,7 @@ public enum Reuse {
 
   /// Returns the fields that validate `stored`: `If-None-Match` and `If-Modified-Since` (9111 4.3.1).
   ///
-  /// Empty if it has no validator. For a background validation, use ``RequestHead/validating(_:)``.
+  /// Empty if it has no validator.
   public static func validation(of stored: some StoredResponseMetadata) -> HTTPFields {
     var conditional = HTTPFields()
     let fields = stored.fields
@@ -90,21 +90,6 @@ extension RequestHead {
     request.fields.remove("If-Modified-Since")
     for (name, value) in fields { request.fields.set(name, value) }
     return request
-  }
-
-  /// Returns a GET that validates `stored` in the background, made from a request to which `stored` was the response.
-  ///
-  /// It has the target and fields of this request, except the client's range, conditions and cache directives
-  /// (RFC 9111, 4.3.1).
-  public func validating(_ stored: some StoredResponseMetadata) -> RequestHead {
-    var request = self
-    request.method = "GET"
-    for name in [
-      "Range", "If-Range", "If-Match", "If-Unmodified-Since", "Cache-Control", "Pragma",
-    ] {
-      request.fields.remove(name)
-    }
-    return request.conditional(on: Reuse.validation(of: stored))
   }
 }
 

@@ -4,7 +4,7 @@ public enum ReuseDecision: Sendable, Hashable {
   case serve(age: Int, Rule)
   /// Serve the stored response although it is stale.
   ///
-  /// If `revalidateInBackground`, also send `request.validating(_:)` to the origin.
+  /// If `revalidateInBackground`, also validate the stored response at the origin.
   case serveStale(age: Int, revalidateInBackground: Bool, Rule)
   /// Send `request.conditional(on:)` with these fields.
   ///

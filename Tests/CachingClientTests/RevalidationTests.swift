@@ -184,6 +184,24 @@ struct RevalidationTests {
     #expect(transport.count == 2)
   }
 
+  /// Row 63; RFC 9111, 4.3.1.
+  @Test("A background revalidation is a GET with the request's fields, except its range, conditions and directives")
+  func backgroundRequest() async throws {
+    let fixture = try await staleFixture([("Cache-Control", "max-age=60, stale-while-revalidate=30")])
+    let transport = ScriptedTransport { _, _ in fixture.response(304, "", [("ETag", "\"1\""), fresh]) }
+    let fields: HTTPFields = [
+      "Foo": "1", "Range": "bytes=0-1", "Cache-Control": "no-transform", "If-None-Match": "\"x\"",
+    ]
+    let request = get("http://example.com/a", fields, method: "HEAD")
+    #expect(try await fixture.client.respond(to: request, over: transport).source == .staleStore)
+    await fixture.client.finishBackgroundWork()
+    let sent = try #require(transport.requests.first).head
+    #expect(sent.method == "GET")
+    #expect(sent.fields["Foo"] == "1")
+    #expect(sent.fields["If-None-Match"] == "\"1\"")
+    #expect(!sent.fields.contains("Range") && !sent.fields.contains("Cache-Control"))
+  }
+
   @Test("A background revalidation that fails changes nothing, and the next request repeats it")
   func staleWhileRevalidateFails() async throws {
     let fixture = try await staleFixture([("Cache-Control", "max-age=60, stale-while-revalidate=30")])

@@ -79,7 +79,7 @@ struct ParserPropertyTests {
         }
       }
       _ = Reuse.decideResponse(request: request, stored: stored, now: now, rule: .validated)
-      _ = request.validating(stored)
+      _ = Reuse.validation(of: stored)
       _ = Freshening.decide(
         notModified: response, request: request, stored: stored, isOnlyEntry: true, requestTime: sent,
         responseTime: received,
