@@ -70,12 +70,6 @@ struct CursorTests {
       #expect(try cursor.previous())
       #expect(cursor.key == 30)
       #expect(try !cursor.seek(atOrAfter: 51))
-      try BytesCodec.withEncoded([0, 0, 0, 0, 0, 0, 0, 20]) { key throws(LMDBError) in
-        #expect(try cursor.seek(toBytes: key))
-        #expect(cursor.key == 20)
-        #expect(try cursor.seek(atOrAfterBytes: UnsafeRawBufferPointer(rebasing: key[..<7])))
-        #expect(cursor.key == 10)
-      }
     }
   }
 

@@ -79,23 +79,15 @@ struct TableTests {
     }
   }
 
-  @Test("Keys and values can be passed as raw bytes without codecs")
-  func rawBytes() throws {
+  @Test("Keys and values can be passed as their encoded bytes")
+  func encodedBytes() throws {
     let fixture = try Fixture()
-    let table = try fixture.environment.table("raw", key: BytesCodec.self, value: BytesCodec.self)
+    let table = try fixture.environment.table("raw", key: BigEndianUInt64Codec.self, value: UTF8Codec.self)
     try fixture.environment.write { transaction throws(LMDBError) in
-      try table.put([9, 9], for: [1, 2], in: transaction)
-      try BytesCodec.withEncoded([1, 2]) { key throws(LMDBError) in
-        #expect(try table.contains(bytes: key, in: transaction))
-        #expect(try table.withValue(forBytes: key, in: transaction) { $0.byteCount } == 2)
-        try BytesCodec.withEncoded([7]) { value throws(LMDBError) in
-          #expect(try table.put(bytes: value, forBytes: key, in: transaction))
-          #expect(try !table.put(bytes: value, forBytes: key, in: transaction, mode: .insert))
-        }
-        #expect(try table.value(for: [1, 2], in: transaction) == [7])
-        #expect(try table.remove(bytes: key, in: transaction))
-        #expect(try table.withValue(forBytes: key, in: transaction) { $0.byteCount } == nil)
-      }
+      try table.put("a", for: 258, in: transaction)
+      #expect(try table.encoded.value(for: [0, 0, 0, 0, 0, 0, 1, 2], in: transaction) == [97])
+      try table.encoded.put([98], for: [0, 0, 0, 0, 0, 0, 1, 3], in: transaction)
+      #expect(try table.value(for: 259, in: transaction) == "b")
     }
   }
 

@@ -4,7 +4,7 @@ import LMDB
 /// Records in LMDB like the store's: a row ID in `keys` and the record in `heads`, or the record alone with an index.
 struct Rows {
   let environment: Environment
-  let keys: Table<BytesCodec, BytesCodec>
+  let keys: Table<BorrowedKeyCodec, BytesCodec>
   let heads: Table<BigEndianUInt64Codec, BytesCodec>
   let file: IndexFile
 
@@ -17,7 +17,7 @@ struct Rows {
     mkdir(directory, 0o700)
     environment = try Environment.open(
       directory: directory, options: .init(mapByteCount: mapByteCount))
-    keys = try environment.table("keys", key: BytesCodec.self, value: BytesCodec.self)
+    keys = try environment.table("keys", key: BorrowedKeyCodec.self, value: BytesCodec.self)
     heads = try environment.table("heads", key: BigEndianUInt64Codec.self, value: BytesCodec.self)
     _ = try environment.table("bodies", key: BytesCodec.self, value: BytesCodec.self)
     file = IndexFile(path: directory + "/" + IndexLayout.fileName, owner: 1)
@@ -60,7 +60,10 @@ struct Rows {
           for (offset, byte) in key.enumerated() { record[Self.keyOffset + offset] = byte }
           _ = try heads.put(record, for: next, in: transaction, mode: .append)
           if withKeys {
-            _ = try keys.put(withUnsafeBytes(of: next) { Array($0) }, for: key, in: transaction)
+            let row = withUnsafeBytes(of: next) { Array($0) }
+            try BytesCodec.withEncoded(key) { (key) throws(LMDBError) in
+              _ = try keys.put(row, for: key, in: transaction)
+            }
           }
           if withIndex {
             let digest = key.withUnsafeBytes { Self.digest($0) }
@@ -82,7 +85,7 @@ struct Rows {
     throws(LMDBError) -> Bool
   {
     try environment.read { (transaction) throws(LMDBError) in
-      let rowID = try keys.withValue(forBytes: key, in: transaction) { (row) throws(LMDBError) in
+      let rowID = try keys.withValue(for: key, in: transaction) { (row) throws(LMDBError) in
         row.unsafeLoadUnaligned(as: UInt64.self)
       }
       guard let rowID else { return false }
@@ -123,4 +126,16 @@ struct Rows {
       }
     } ?? false
   }
+}
+
+/// Keys whose bytes are in memory.
+enum BorrowedKeyCodec: KeyCodec {
+  @inlinable
+  static func withEncoded<R>(
+    _ key: UnsafeRawBufferPointer, _ body: (UnsafeRawBufferPointer) throws(LMDBError) -> R
+  ) throws(LMDBError) -> R {
+    try body(key)
+  }
+
+  static func decode(_ bytes: RawSpan) -> UnsafeRawBufferPointer? { nil }
 }

@@ -73,18 +73,6 @@ public struct Cursor<Key: KeyCodec, Value: ValueCodec>: ~Copyable {
       try Key.withEncoded(key) { [pointer] (bytes) throws(LMDBError) in try moveCursor(pointer, .atOrAfter, bytes) })
   }
 
-  /// Moves to the key with these bytes, like ``seek(to:)``.
-  @inlinable @discardableResult
-  public mutating func seek(toBytes key: UnsafeRawBufferPointer) throws(LMDBError) -> Bool {
-    setEntry(try moveCursor(pointer, .exact, key))
-  }
-
-  /// Moves to the key with these bytes, or to the lowest one above it, like ``seek(atOrAfter:)``.
-  @inlinable @discardableResult
-  public mutating func seek(atOrAfterBytes key: UnsafeRawBufferPointer) throws(LMDBError) -> Bool {
-    setEntry(try moveCursor(pointer, .atOrAfter, key))
-  }
-
   @inlinable
   mutating func move(_ move: CursorMove) throws(LMDBError) -> Bool {
     setEntry(try moveCursor(pointer, move, UnsafeRawBufferPointer(start: nil, count: 0)))

@@ -46,7 +46,7 @@ final class StructureChecker: Sendable {
       ]
     for name in names {
       for byte in [UInt8.min, .max] {
-        try withBytes(of: [UInt8](repeating: byte, count: 32)) { (key) throws(LMDBError) in
+        try BytesCodec.withEncoded([UInt8](repeating: byte, count: 32)) { (key) throws(LMDBError) in
           try inOneSnapshot { (transaction) throws(LMDBError) in
             let reason = try database.environment.findBrokenPath(to: key, inTable: name, transaction)
             if reason != nil { throw LMDBError(code: .corrupted, function: "mdb_get") }

@@ -56,13 +56,6 @@ struct ByteReader {
   }
 }
 
-/// Calls `body` with the bytes of an array; `withUnsafeBytes` for a closure that throws `LMDBError`.
-func withBytes<R>(
-  of array: [UInt8], _ body: (UnsafeRawBufferPointer) throws(LMDBError) -> R
-) throws(LMDBError) -> R {
-  try array.withUnsafeBufferPointer { (bytes) throws(LMDBError) in try body(UnsafeRawBufferPointer(bytes)) }
-}
-
 /// Calls `body` with the bytes of a value; `withUnsafeBytes(of:)` for a closure that throws `LMDBError`.
 func withRawBytes<T, R>(
   of value: T, _ body: (UnsafeRawBufferPointer) throws(LMDBError) -> R

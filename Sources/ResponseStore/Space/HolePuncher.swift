@@ -150,17 +150,8 @@ final class HolePuncher: Sendable {
         try database.write { (transaction) throws(LMDBError) in
           for key in found.keys {
             // If the row was deleted or replaced in between, its page was already moved.
-            let value = try withBytes(of: key) { (key) throws(LMDBError) in
-              try table.withValue(forBytes: key, in: transaction) { (value) throws(LMDBError) in
-                value.withUnsafeBytes { [UInt8]($0) }
-              }
-            }
-            guard let value else { continue }
-            try withBytes(of: key) { (key) throws(LMDBError) in
-              _ = try withBytes(of: value) { (value) throws(LMDBError) in
-                try table.put(bytes: value, forBytes: key, in: transaction)
-              }
-            }
+            guard let value = try table.encoded.value(for: key, in: transaction) else { continue }
+            try table.encoded.put(value, for: key, in: transaction)
           }
         }
         space.noteCommit()
