@@ -56,7 +56,7 @@ enum PurgesCommand: Command {
   private static func json(_ overview: RemovalOverview, _ path: String) -> JSON {
     [
       "directory": .string(path), "lastNumber": .number(Int(clamping: overview.lastSequence)),
-      "lastAppliedNumber": .number(Int(clamping: overview.lastApplied)), "logCapacity": .number(overview.slotCount),
+      "lastAppliedNumber": .number(Int(clamping: overview.lastApplied)), "logCapacity": .number(overview.logCapacity),
       "removals": .array(
         overview.removals.map { removal in
           [

@@ -8,7 +8,7 @@ import Testing
 struct EvictionPlanTests {
   /// A cache of records without bodies that evicts according to plans.
   private struct Cache {
-    let index = EvictionPlanTests.index(slotCount: 2048)
+    let index = EvictionPlanTests.index(cellCount: 2048)
     var segments: [Segment] = []
     var open = OpenSegments()
     var rows: [UInt64: IndexEntry] = [:]
@@ -35,9 +35,9 @@ struct EvictionPlanTests {
     }
 
     mutating func use(_ entry: IndexEntry) {
-      guard let slot = index.slot(of: entry.tag, rowID: entry.rowID) else { return }
-      index.recordUse(of: .init(rowID: entry.rowID, slot: slot, tagWord: index.tagWord(slot)))
-      rows[entry.rowID] = IndexEntry(tagWord: index.tagWord(slot), rowWord: index.rowWord(slot))
+      guard let cell = index.cell(of: entry.tag, rowID: entry.rowID) else { return }
+      index.recordUse(of: .init(rowID: entry.rowID, cell: cell, tagWord: index.tagWord(cell)))
+      rows[entry.rowID] = IndexEntry(tagWord: index.tagWord(cell), rowWord: index.rowWord(cell))
     }
 
     mutating func remove(_ entry: IndexEntry) {
@@ -96,10 +96,10 @@ struct EvictionPlanTests {
     }
   }
 
-  private static func index(slotCount: Int) -> RecordIndex {
-    let byteCount = IndexLayout.byteCount(slotCount: slotCount)
+  private static func index(cellCount: Int) -> RecordIndex {
+    let byteCount = IndexLayout.byteCount(cellCount: cellCount)
     let memory = mmap(nil, byteCount, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)!
-    return RecordIndex(mapped: memory, slotCount: slotCount)
+    return RecordIndex(mapped: memory, cellCount: cellCount)
   }
 
   @Test("Each plan is the one that a computation over all records gives", arguments: [1, 2, 3] as [UInt64])

@@ -101,8 +101,8 @@ struct FailedWriteTests {
     try withStore { fixture, disk in
       let index = try #require(fixture.store.context.database.index.current)
       let tag = IndexEntry.tag(of: fixture.store.context.database.keyDigest(of: fixture.key(Self.url).bytes))
-      let slot = try #require((0..<index.allSlotCount).first { IndexEntry.tag(inTagWord: index.tagWord($0)) == tag })
-      let entry = index.entry(in: slot)
+      let cell = try #require((0..<index.allCellCount).first { IndexEntry.tag(inTagWord: index.tagWord($0)) == tag })
+      let entry = index.entry(in: cell)
       index.remove(tag: tag, rowID: entry.rowID)
       disk.failNextSyncs(1)
       write("second", fixture)

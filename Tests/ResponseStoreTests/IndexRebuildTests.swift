@@ -227,19 +227,19 @@ struct IndexRebuildTests {
 
   // MARK: Damage
 
-  /// Empties every second slot, like damage to the file while no process has it open.
-  private func loseSlots(of fixture: StoreFixture) throws {
+  /// Empties every second cell, like damage to the file while no process has it open.
+  private func loseCells(of fixture: StoreFixture) throws {
     let path = fixture.path(IndexLayout.fileName)
     let file = try FileHandle(forUpdating: URL(fileURLWithPath: path))
     var bytes = try #require(try file.readToEnd())
-    let slotCount = bytes.withUnsafeBytes {
-      Int($0.load(fromByteOffset: 8 * IndexLayout.Word.slotCount, as: UInt64.self))
+    let cellCount = bytes.withUnsafeBytes {
+      Int($0.load(fromByteOffset: 8 * IndexLayout.Word.cellCount, as: UInt64.self))
     }
-    let first = IndexLayout.pageByteCount + IndexLayout.journalByteCount(slotCount: slotCount)
-    for slot in stride(from: 0, to: slotCount, by: 2) {
-      let start = first + slot * 8 * IndexLayout.wordsPerSlot
+    let first = IndexLayout.pageByteCount + IndexLayout.journalByteCount(cellCount: cellCount)
+    for cell in stride(from: 0, to: cellCount, by: 2) {
+      let start = first + cell * 8 * IndexLayout.wordsPerCell
       bytes.replaceSubrange(
-        start..<start + 8 * IndexLayout.wordsPerSlot, with: Data(count: 8 * IndexLayout.wordsPerSlot))
+        start..<start + 8 * IndexLayout.wordsPerCell, with: Data(count: 8 * IndexLayout.wordsPerCell))
     }
     try file.seek(toOffset: 0)
     try file.write(contentsOf: bytes)
@@ -248,26 +248,26 @@ struct IndexRebuildTests {
 
   /// Opens the index with its check deferred to the background, like one with many records.
   private func openLate(_ fixture: StoreFixture) throws {
-    try fixture.store.context.database.openIndex(isAlone: true, directCheckSlotCount: 0)
+    try fixture.store.context.database.openIndex(isAlone: true, directCheckCellCount: 0)
     #expect(fixture.store.context.database.index.current?.rebuildPosition == .check)
   }
 
-  /// Returns a store whose index has lost every second slot, while closed or before its background check.
+  /// Returns a store whose index has lost every second cell, while closed or before its background check.
   private func damagedFixture(isLarge: Bool) throws -> StoreFixture {
     let fixture = try fixtureWithRecords()
     fixture.drain()
     fixture.close()
-    if !isLarge { try loseSlots(of: fixture) }
+    if !isLarge { try loseCells(of: fixture) }
     try fixture.open()
     if isLarge {
       try openLate(fixture)
-      try fixture.store.context.database.loseEverySecondSlot()
+      try fixture.store.context.database.loseEverySecondCell()
     }
     return fixture
   }
 
   @Test(
-    "Lost index slots do not restore removed responses", arguments: ["host", "prefix", "key"], [false, true])
+    "Lost index cells do not restore removed responses", arguments: ["host", "prefix", "key"], [false, true])
   func damagedThenPurged(scope: String, isLarge: Bool) throws {
     let fixture = try damagedFixture(isLarge: isLarge)
     defer { fixture.finish() }
@@ -285,7 +285,7 @@ struct IndexRebuildTests {
     }
   }
 
-  @Test("Lost index slots do not restore older responses", arguments: [false, true])
+  @Test("Lost index cells do not restore older responses", arguments: [false, true])
   func damagedThenStored(isLarge: Bool) throws {
     let fixture = try damagedFixture(isLarge: isLarge)
     defer { fixture.finish() }
@@ -337,11 +337,11 @@ struct IndexRebuildTests {
 }
 
 extension RecordDatabase {
-  /// Empties slots while the file is mapped, like damage.
-  fileprivate func loseEverySecondSlot() throws(LMDBError) {
+  /// Empties cells while the file is mapped, like damage.
+  fileprivate func loseEverySecondCell() throws(LMDBError) {
     try write { (_) in
       guard let current = index.current else { return }
-      for slot in stride(from: 0, to: current.allSlotCount, by: 2) { current.setTagWord(slot, 0) }
+      for cell in stride(from: 0, to: current.allCellCount, by: 2) { current.setTagWord(cell, 0) }
     }
   }
 }

@@ -30,10 +30,10 @@ struct MovedRecordTests {
     let digest = file.keyDigest(of: fixture.key(Self.url(number)).bytes)
     try file.write { (transaction) throws(LMDBError) in
       guard let index = file.index.current, let rowID = file.indexedRows(of: digest).first,
-        let slot = index.slot(of: IndexEntry.tag(of: digest), rowID: rowID)
+        let cell = index.cell(of: IndexEntry.tag(of: digest), rowID: rowID)
       else { return }
       var counters = try file.counters(in: transaction)
-      let isMoved = try file.move(index.entry(in: slot), unlessHiddenBy: [], counters: &counters, in: transaction)
+      let isMoved = try file.move(index.entry(in: cell), unlessHiddenBy: [], counters: &counters, in: transaction)
       #expect(isMoved)
       try file.setCounters(counters, in: transaction)
     }
@@ -103,7 +103,7 @@ struct MovedRecordTests {
     #expect(misses == 0)
   }
 
-  @Test("A moved record that the index slots lack is found by the index's journal")
+  @Test("A moved record that the index cells lack is found by the index's journal")
   func journal() throws {
     let fixture = try filled(4)
     defer { fixture.finish() }
@@ -111,7 +111,7 @@ struct MovedRecordTests {
     let before = try #require(rowID(1, in: fixture))
     let digest = file.keyDigest(of: fixture.key(Self.url(1)).bytes)
     let index = try #require(file.index.current)
-    let entry = try #require(index.slot(of: IndexEntry.tag(of: digest), rowID: before).map { index.entry(in: $0) })
+    let entry = try #require(index.cell(of: IndexEntry.tag(of: digest), rowID: before).map { index.entry(in: $0) })
     // A commit whose changes are not published in the index, as if another process gets the write lock next.
     try file.environment.write { (transaction) throws(LMDBError) in
       var counters = try file.counters(in: transaction)

@@ -77,7 +77,7 @@ struct PendingWriteFilterTests {
   @Test("Each of many pending writes is found until it is removed, in any order")
   func manyPendingWrites() throws {
     let pending = PendingWrites()
-    // More writes than the table has slots.
+    // More writes than the table has cells.
     let responses = try (0..<20_000).map { try pendingWrite($0) }
     for response in responses { pending.insert(response) }
     #expect(responses.allSatisfy { pending.newest(of: $0.key, vary: $0.vary) === $0 })

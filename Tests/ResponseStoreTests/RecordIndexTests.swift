@@ -94,13 +94,13 @@ struct RecordIndexTests {
       return found
     }
 
-    /// Expects each row in exactly one slot, and no other slots.
+    /// Expects each row in exactly one cell, and no other cells.
     ///
     /// - Parameter isSumExact: False if a process may have ended just before it changed the sum.
     func expectExact(isSumExact: Bool = true, sourceLocation: SourceLocation = #_sourceLocation) {
       guard let index = file.current else { return #expect(Bool(false), "no index", sourceLocation: sourceLocation) }
       var found: [UInt64] = []
-      index.forEachEntry(in: 0..<index.allSlotCount) { found.append($0.rowID) }
+      index.forEachEntry(in: 0..<index.allCellCount) { found.append($0.rowID) }
       #expect(found.sorted() == rows.keys.sorted(), sourceLocation: sourceLocation)
       #expect(index.recordCount == rows.count, sourceLocation: sourceLocation)
       if isSumExact { #expect(index.hasRightSum == true, sourceLocation: sourceLocation) }
@@ -116,8 +116,8 @@ struct RecordIndexTests {
     try body(folder + "/index")
   }
 
-  @Test("A slot stores the row ID, use count and tags exactly, and size and inflation approximately")
-  func slot() {
+  @Test("A cell stores the row ID, use count and tags exactly, and size and inflation approximately")
+  func cell() {
     for (rowID, byteCount, inflation) in [
       (1, 64, 0), (1 << 44 - 1, 1000, 1e-9), (77, 1 << 40, 0.125), (5, 70_000, 3e6),
     ] {
@@ -132,7 +132,7 @@ struct RecordIndexTests {
       #expect(abs(kept.inflation - inflation) <= inflation / 8000)
       #expect(kept.tagWord == entry.tagWord && kept.rowWord == entry.rowWord)
     }
-    #expect(IndexEntry(digest: 0, hostDigest: 0, rowID: 1, byteCount: 0).tagWord != 0, "0 marks a free slot")
+    #expect(IndexEntry(digest: 0, hostDigest: 0, rowID: 1, byteCount: 0).tagWord != 0, "0 marks a free cell")
   }
 
   @Test("Writes, replacements and removals keep the index exact while it grows", arguments: [1, 40])
@@ -149,7 +149,7 @@ struct RecordIndexTests {
         }
         if round % 20 == 19 { model.expectExact() }
       }
-      #expect(model.file.current?.slotCount ?? 0 > IndexLayout.minimumSlotCount)
+      #expect(model.file.current?.cellCount ?? 0 > IndexLayout.minimumCellCount)
       for key in 0..<700 as Range<UInt64> { #expect(model.find(key).count == (model.row(of: key) == nil ? 0 : 1)) }
     }
   }
@@ -162,7 +162,7 @@ struct RecordIndexTests {
       let index = try #require(model.file.current)
       func entry() -> IndexEntry? {
         var found: IndexEntry?
-        index.forEachEntry(in: 0..<index.allSlotCount) { found = $0 }
+        index.forEachEntry(in: 0..<index.allCellCount) { found = $0 }
         return found
       }
       index.inflation = 0.5
@@ -173,7 +173,7 @@ struct RecordIndexTests {
       #expect(entry()?.useCount == 2)
       #expect(entry()?.inflation == 0.5)
       index.recordUse(of: match)
-      #expect(entry()?.useCount == 2, "the slot has changed since it was found")
+      #expect(entry()?.useCount == 2, "the cell has changed since it was found")
       model.transaction { $0.noteStore(1) }
       #expect(entry()?.useCount == 3)
       index.inflation = 0.75
@@ -214,7 +214,7 @@ struct RecordIndexTests {
   @Test("The index is exact after a process was killed at any word that it writes")
   func kills() throws {
     try withFolder { path in
-      // Home slots are adjacent, so that a removal moves many entries.
+      // Home cells are adjacent, so that a removal moves many entries.
       let model = Model(path: path) { SplitMix64.mixed($0 / 2) >> 5 }
       model.transaction { for key in 0..<24 as Range<UInt64> { $0.noteStore(key) } }
       let before = (model.rows, model.next, model.lastTransactionID)
@@ -301,7 +301,7 @@ struct RecordIndexTests {
       model.isDiskFull = true
       var count = 0
       while model.transaction(adding: 10, { for _ in 0..<10 { $0.noteStore($0.next) } }) { count += 10 }
-      #expect(count >= IndexLayout.minimumSlotCount * 7 / 10)
+      #expect(count >= IndexLayout.minimumCellCount * 7 / 10)
       model.expectExact()
       model.isDiskFull = false
       let isStored = model.transaction(adding: 10) { $0.noteStore($0.next) }

@@ -42,7 +42,7 @@ struct RemovableRecordTests {
     }
   }
 
-  @Test("Removing records deletes their dates, expiries, bodies and index slots")
+  @Test("Removing records deletes their dates, expiries, bodies and index cells")
   func all() throws {
     let fixture = try filled(40)
     defer { fixture.finish() }

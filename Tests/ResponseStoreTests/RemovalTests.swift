@@ -126,7 +126,7 @@ struct RemovalTests {
     let fixture = try StoreFixture(capacity: 1 << 20, background: true) { $0.stallTimeout = .milliseconds(50) }
     for number in 0..<100 { fixture.store.store(fixture.response("http://a.example/\(number)")) }
     try fixture.store.flush()
-    let keys = (0...fixture.store.context.removalLog.slotCount).map { fixture.key("http://a.example/\($0)") }
+    let keys = (0...fixture.store.context.removalLog.frameCount).map { fixture.key("http://a.example/\($0)") }
     try removeWhileAnotherWrites(keys, fixture.store)
     fixture.close()
     try fixture.open()
@@ -166,7 +166,7 @@ struct RemovalTests {
     let path = fixture.path(RemovalLog.name)
     if isLogDamaged {
       var log = try Data(contentsOf: URL(fileURLWithPath: path))
-      log[RemovalLog.headerByteCount + RemovalLog.slotByteCount + 30] ^= 1
+      log[RemovalLog.headerByteCount + RemovalLog.frameByteCount + 30] ^= 1
       try log.write(to: URL(fileURLWithPath: path))
     }
     try fixture.open()
@@ -181,10 +181,10 @@ struct RemovalTests {
     #expect(fixture.body("http://a.example/3") != nil)
   }
 
-  /// The slots: one without a removal, those of the first and the last removal, the next one, and all.
+  /// The frames: one without a removal, those of the first and the last removal, the next one, and all.
   @Test(
-    "A removal log with an unreadable slot empties the store once", arguments: [[63], [1], [3], [4], Array(0..<64)])
-  func scribbledLog(slots: [Int]) throws {
+    "A removal log with an unreadable frame empties the store once", arguments: [[63], [1], [3], [4], Array(0..<64)])
+  func scribbledLog(frames: [Int]) throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
     fixture.store.store(fixture.response("http://a.example/1"))
@@ -193,7 +193,7 @@ struct RemovalTests {
     // Like a process that is killed right after the removal.
     try fixture.store.context.removalLog.append(.key(fixture.key("http://a.example/4").bytes), timeout: .seconds(1)) {}
     fixture.close()
-    try scribble(slots, of: fixture)
+    try scribble(frames, of: fixture)
     try fixture.open()
     #expect(fixture.body("http://a.example/1") == nil)
     #expect(fixture.logged.all.count == 1)
@@ -206,10 +206,10 @@ struct RemovalTests {
     #expect(fixture.logged.all.count == 1)
   }
 
-  private func scribble(_ slots: [Int], of fixture: StoreFixture) throws {
+  private func scribble(_ frames: [Int], of fixture: StoreFixture) throws {
     let url = URL(fileURLWithPath: fixture.path(RemovalLog.name))
     var log = try Data(contentsOf: url)
-    for slot in slots { log[RemovalLog.headerByteCount + slot * RemovalLog.slotByteCount + 30] ^= 1 }
+    for frame in frames { log[RemovalLog.headerByteCount + frame * RemovalLog.frameByteCount + 30] ^= 1 }
     try log.write(to: url)
   }
 
@@ -241,13 +241,13 @@ struct RemovalTests {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
     let path = fixture.path("log")
-    var log = try RemovalLog.create(path: path, owner: 1, slotCount: 8)
+    var log = try RemovalLog.create(path: path, owner: 1, frameCount: 8)
     for number in 1...7 {
       try log.append(.prefix(Array("\(number)".utf8)), timeout: .seconds(1)) {}
     }
     let url = URL(fileURLWithPath: path)
     var bytes = try Data(contentsOf: url)
-    for slot in [0, 2, 5, 7] { bytes[RemovalLog.headerByteCount + slot * RemovalLog.slotByteCount + 30] ^= 1 }
+    for frame in [0, 2, 5, 7] { bytes[RemovalLog.headerByteCount + frame * RemovalLog.frameByteCount + 30] ^= 1 }
     try bytes.write(to: url)
     log = try #require(RemovalLog.open(path: path, owner: 1))
     // Some of these removals are applied already.
@@ -256,7 +256,7 @@ struct RemovalTests {
     try log.append(.everything, timeout: .seconds(1)) {}
     let removal = log.sequence
     try log.overwrite(unreadable: [0, 2, 5, 7])
-    // A removal by another process since, in the next slot if there is one.
+    // A removal by another process since, in the next frame if there is one.
     if removal < 8 { try log.append(.prefix(Array("x".utf8)), timeout: .seconds(1)) {} }
     let last = log.sequence
     for older in 0...known {
@@ -286,7 +286,7 @@ struct RemovalTests {
     case 0: try FileManager.default.removeItem(at: url)
     case 1: try Data("something else".utf8).write(to: url)
     case 2: try Data(contentsOf: url).dropLast(1).write(to: url)
-    default: try Data(count: RemovalLog.byteCount(slotCount: 64)).write(to: url)
+    default: try Data(count: RemovalLog.byteCount(frameCount: 64)).write(to: url)
     }
     try fixture.open()
     #expect(fixture.body("http://a.example/1") == nil)

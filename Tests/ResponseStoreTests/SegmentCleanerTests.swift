@@ -162,7 +162,7 @@ struct SegmentCleanerTests {
       }
       #expect(found == rows, sourceLocation: location)
       var indexed: [UInt64: UInt64] = [:]
-      index.forEachEntry(in: 0..<index.allSlotCount) { indexed[$0.rowID] = $0.tag }
+      index.forEachEntry(in: 0..<index.allCellCount) { indexed[$0.rowID] = $0.tag }
       #expect(indexed == rows.mapValues { IndexEntry.tag(of: SplitMix64.mixed($0)) }, sourceLocation: location)
       let strays = rows.keys.filter { row in !firstRowIDs.contains { $0 <= row && $0 % 8 == row % 8 } }
       #expect(strays.isEmpty, sourceLocation: location)

@@ -265,10 +265,10 @@ struct SoftPurgeTests {
       for url in urls.prefix(10) {
         let digest = database.keyDigest(of: fixture.key(url).bytes)
         guard let index = database.index.current, let rowID = database.indexedRows(of: digest).first,
-          let slot = index.slot(of: IndexEntry.tag(of: digest), rowID: rowID)
+          let cell = index.cell(of: IndexEntry.tag(of: digest), rowID: rowID)
         else { return }
         let isMoved = try database.move(
-          index.entry(in: slot), unlessHiddenBy: tombstones, counters: &counters, in: transaction)
+          index.entry(in: cell), unlessHiddenBy: tombstones, counters: &counters, in: transaction)
         #expect(isMoved)
       }
       try database.setCounters(counters, in: transaction)
@@ -364,8 +364,8 @@ struct SoftPurgeTests {
     #expect(key.count == MetaKey.tombstonePrefix.count + 17)
     #expect(MetaKey.number(in: key, after: MetaKey.tombstonePrefix) == 1)
     let log = try Data(contentsOf: URL(fileURLWithPath: fixture.path(RemovalLog.name)))
-    let slot = log.dropFirst(RemovalLog.headerByteCount + RemovalLog.slotByteCount).prefix(RemovalLog.slotByteCount)
-    let found = [UInt8](slot).withUnsafeBytes { bytes -> RemovalScope? in
+    let frame = log.dropFirst(RemovalLog.headerByteCount + RemovalLog.frameByteCount).prefix(RemovalLog.frameByteCount)
+    let found = [UInt8](frame).withUnsafeBytes { bytes -> RemovalScope? in
       var reader = ByteReader(bytes)
       _ = reader.readBytes(16)
       return reader.read(UInt32.self).flatMap { reader.readBytes(Int($0)) }.flatMap { RemovalScope(encoded: $0) }
@@ -374,7 +374,7 @@ struct SoftPurgeTests {
     fixture.drain()
   }
 
-  @Test("The longest scope of a soft removal fits into a slot of the log")
+  @Test("The longest scope of a soft removal fits into a frame of the log")
   func longestScope() throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }

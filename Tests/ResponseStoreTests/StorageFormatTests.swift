@@ -170,16 +170,16 @@ struct StorageFormatTests {
       #expect(file.prefix(8) == Data("LMBCIDX3".utf8))
       let secret = try #require(rows("meta").last).value[8..<200]
       #expect(word(8) == Array(secret).withUnsafeBytes { XXH3_64bits($0.baseAddress, $0.count) })
-      let slotCount = Int(word(16))
+      let cellCount = Int(word(16))
       let journal = 24 << 10
-      #expect(file.count == 4096 + journal + (slotCount + 512) * 16 + slotCount / 4 * 8)
+      #expect(file.count == 4096 + journal + (cellCount + 512) * 16 + cellCount / 4 * 8)
       #expect(word(152) == 0, "complete")
 
       let freshness = try #require(rows("dates").first).value
       let tag = freshness.withUnsafeBytes { $0.loadUnaligned(as: UInt64.self) } >> 24
-      let slot = 4096 + journal + Int((tag * UInt64(slotCount)) >> 40) * 16
-      #expect(Array(file[slot..<(slot + 8)]) == freshness)
-      #expect(word(slot + 8) & (1 << 44 - 1) == 8, "the row ID")
+      let cell = 4096 + journal + Int((tag * UInt64(cellCount)) >> 40) * 16
+      #expect(Array(file[cell..<(cell + 8)]) == freshness)
+      #expect(word(cell + 8) & (1 << 44 - 1) == 8, "the row ID")
     }
   }
 
@@ -234,9 +234,9 @@ struct StorageFormatTests {
       #expect(Array(log[16..<24]) == little(UInt64(256)))
       #expect(Array(log[64..<72]) == little(UInt64(1)))
       #expect(Array(log[128..<136]) == little(UInt64(1)))
-      let slot = log[(4096 + 512)..<(4096 + 1024)]
+      let frame = log[(4096 + 512)..<(4096 + 1024)]
       let expected = little(UInt64(1)) + little(UInt32(scope.count)) + scope
-      #expect(Array(slot.dropFirst(8).prefix(expected.count)) == expected)
+      #expect(Array(frame.dropFirst(8).prefix(expected.count)) == expected)
     }
   }
 }

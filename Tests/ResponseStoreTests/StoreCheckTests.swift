@@ -9,7 +9,7 @@ import Testing
 struct StoreCheckTests {
   /// An inconsistency in one table, and the violation that the check reports.
   enum Damage: String, CaseIterable, Sendable {
-    case missingDate, strayDate, foreignDate, missingExpiry, strayExpiry, missingSlot, straySlot, strayChunk
+    case missingDate, strayDate, foreignDate, missingExpiry, strayExpiry, missingCell, strayCell, strayChunk
     case missingChunk, head
     case body, entryCount, payload
 
@@ -20,8 +20,8 @@ struct StoreCheckTests {
       case .missingExpiry: "lacks its expiry"
       case .strayExpiry: "The expiry of row 99999 is not its head's"
       case .foreignDate: "names another key"
-      case .missingSlot: "is not in the index under its key"
-      case .straySlot: "The index names row 99999, which has no head"
+      case .missingCell: "is not in the index under its key"
+      case .strayCell: "The index names row 99999, which has no head"
       case .strayChunk: "1 chunks belong to no head"
       case .missingChunk: "is incomplete"
       case .head: "is malformed or does not match its checksum"
@@ -60,8 +60,8 @@ struct StoreCheckTests {
       case .missingExpiry:
         try file.expiries.remove(DateKey(time: layout?.1 ?? 0, rowID: row), in: transaction)
       case .strayExpiry: try file.expiries.put((), for: stray, in: transaction)
-      case .missingSlot: index.remove(tag: IndexEntry.tag(of: file.keyDigest(of: key)), rowID: row)
-      case .straySlot: _ = index.insert(IndexEntry(digest: 77, hostDigest: 0, rowID: 99_999, byteCount: 1000))
+      case .missingCell: index.remove(tag: IndexEntry.tag(of: file.keyDigest(of: key)), rowID: row)
+      case .strayCell: _ = index.insert(IndexEntry(digest: 77, hostDigest: 0, rowID: 99_999, byteCount: 1000))
       case .strayChunk: try file.bodies.put([1], for: ChunkKey(bodyID: 99_999, index: 3), in: transaction)
       case .missingChunk: try file.bodies.remove(ChunkKey(bodyID: row, index: 1), in: transaction)
       case .head:

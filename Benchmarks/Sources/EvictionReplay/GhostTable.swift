@@ -10,10 +10,10 @@ final class GhostTable: Sendable {
 
   private static let useCountBits: UInt64 = 4
 
-  /// - Parameter slotCount: The slots of the index. The table has about as many places as the index has records. With
+  /// - Parameter cellCount: The cells of the index. The table has about as many places as the index has records. With
   ///   more, records of long ago would displace others.
-  init(slotCount: Int) {
-    let count = max(slotCount / 2, 64)
+  init(cellCount: Int) {
+    let count = max(cellCount / 2, 64)
     let powerOfTwo = 1 << (Int.bitWidth - 1 - count.leadingZeroBitCount)
     words = Mutex([UInt32](repeating: 0, count: powerOfTwo))
     placeMask = UInt64(powerOfTwo - 1)

@@ -4,11 +4,11 @@ struct KnownUses {
   private let sampler = VictimSampler(seed: 1)
   private var transactionID: UInt64 = 0
 
-  init(slotCount: Int) {
-    index = RecordIndex(slotCount: slotCount)
+  init(cellCount: Int) {
+    index = RecordIndex(cellCount: cellCount)
   }
 
-  var slotCount: Int { index.slotCount }
+  var cellCount: Int { index.cellCount }
 
   func recordUse(of digest: UInt64) {
     var matches = index.matches(of: digest)
@@ -16,9 +16,9 @@ struct KnownUses {
   }
 
   mutating func insert(_ digest: UInt64, rowID: UInt64, byteCount: Int) {
-    if (index.recordCount + 1) * 100 > index.slotCount * IndexLayout.growthPercent {
-      let larger = RecordIndex(slotCount: index.slotCount * 2)
-      precondition(index.copy(into: larger), "A larger index has no slot for a record")
+    if (index.recordCount + 1) * 100 > index.cellCount * IndexLayout.growthPercent {
+      let larger = RecordIndex(cellCount: index.cellCount * 2)
+      precondition(index.copy(into: larger), "A larger index has no cell for a record")
       index = larger
     }
     apply(.insert(IndexEntry(digest: digest, hostDigest: 0, rowID: rowID, byteCount: byteCount)))

@@ -54,7 +54,7 @@ enum Replay {
       trace: trace.name,
       policy: restartsHalfway ? "one by one, restarted" : chargesPages ? "one by one, in pages" : "one by one",
       capacityByteCount: capacityByteCount)
-    var known = KnownUses(slotCount: IndexLayout.minimumSlotCount)
+    var known = KnownUses(cellCount: IndexLayout.minimumCellCount)
     var resident: [UInt64: Int] = [:]
     var keys: [UInt64: UInt64] = [:]
     var rows: [UInt64: UInt64] = [:]
@@ -64,7 +64,7 @@ enum Replay {
       let charge = chargesPages ? pageByteCount(ofBody: request.byteCount) : request.byteCount
       if restartsHalfway, number == trace.requests.count / 2 {
         // As after the loss of the file: add the records again in the order of their row IDs, without use counts.
-        known = KnownUses(slotCount: known.slotCount)
+        known = KnownUses(cellCount: known.cellCount)
         for (rowID, key) in keys.sorted(by: { $0.key < $1.key }) {
           known.insert(mix(key), rowID: rowID, byteCount: resident[key, default: 0])
         }

@@ -9,8 +9,8 @@ struct SegmentReplay {
 
   private let capacityByteCount: Int
   private let closingByteCount: Int
-  private var index = SegmentReplay.index(slotCount: IndexLayout.minimumSlotCount)
-  private var ghosts = GhostTable(slotCount: IndexLayout.minimumSlotCount)
+  private var index = SegmentReplay.index(cellCount: IndexLayout.minimumCellCount)
+  private var ghosts = GhostTable(cellCount: IndexLayout.minimumCellCount)
   private var open = OpenSegments()
   private var closed: [Segment] = []
   /// The row IDs of each band in ascending order, including deleted rows of segments that are not freed yet.
@@ -28,11 +28,11 @@ struct SegmentReplay {
     closingByteCount = Segment.closingByteCount(capacityByteCount: capacityByteCount)
   }
 
-  private static func index(slotCount: Int) -> RecordIndex {
+  private static func index(cellCount: Int) -> RecordIndex {
     let memory = mmap(
-      nil, IndexLayout.byteCount(slotCount: slotCount), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
-    guard let memory, memory != MAP_FAILED else { fatalError("No memory for \(slotCount) records") }
-    return RecordIndex(mapped: memory, slotCount: slotCount)
+      nil, IndexLayout.byteCount(cellCount: cellCount), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+    guard let memory, memory != MAP_FAILED else { fatalError("No memory for \(cellCount) records") }
+    return RecordIndex(mapped: memory, cellCount: cellCount)
   }
 
   /// Records a use of an object; returns whether it was a hit.
@@ -49,12 +49,12 @@ struct SegmentReplay {
     let digest = Replay.mix(key)
     let useCount = ghosts.takeUseCount(digest: digest) + 1
     while usedByteCount + byteCount > capacityByteCount { evict() }
-    if (index.recordCount + 1) * 100 > index.slotCount * IndexLayout.growthPercent {
-      let larger = Self.index(slotCount: index.slotCount * 2)
+    if (index.recordCount + 1) * 100 > index.cellCount * IndexLayout.growthPercent {
+      let larger = Self.index(cellCount: index.cellCount * 2)
       precondition(index.copy(into: larger))
       index = larger
       // The index grows only while the cache fills, before there are ghost entries.
-      ghosts = GhostTable(slotCount: larger.slotCount)
+      ghosts = GhostTable(cellCount: larger.cellCount)
     }
     var entry = IndexEntry(
       digest: digest, hostDigest: 0, rowID: 0, byteCount: byteCount, useCount: useCount, inflation: index.inflation)
@@ -91,8 +91,8 @@ struct SegmentReplay {
     for rowID in victims {
       guard let row = rows.removeValue(forKey: rowID) else { continue }
       let tag = IndexEntry.tag(of: Replay.mix(row.key))
-      guard let slot = index.slot(of: tag, rowID: rowID) else { fatalError("The index lacks a record") }
-      var entry = IndexEntry(tagWord: index.tagWord(slot), rowWord: index.rowWord(slot))
+      guard let cell = index.cell(of: tag, rowID: rowID) else { fatalError("The index lacks a record") }
+      var entry = IndexEntry(tagWord: index.tagWord(cell), rowWord: index.rowWord(cell))
       if plan.keeps(entry) {
         append(&entry, row)
         rewrittenByteCount += row.byteCount

@@ -51,7 +51,7 @@ final class VictimSampler: Sendable {
       func add(_ entry: IndexEntry) { if !isExcluded(entry) { pool.append(Candidate(entry)) } }
       // Read the candidates again, as their uses may have changed.
       for candidate in state.candidates {
-        if let slot = index.slot(of: candidate.tag, rowID: candidate.rowID) { add(index.entry(in: slot)) }
+        if let cell = index.cell(of: candidate.tag, rowID: candidate.rowID) { add(index.entry(in: cell)) }
       }
       draw(from: index, random: &state.random, count: pool.count, add)
       guard !pool.isEmpty else { return nil }
@@ -77,8 +77,8 @@ final class VictimSampler: Sendable {
     var sample: [Candidate] = []
     state.withLock { state in
       for _ in 0..<(64 * Self.thresholdSampleCount) where sample.count < Self.thresholdSampleCount {
-        let slot = Int.random(in: 0..<index.allSlotCount, using: &state.random)
-        if index.tagWord(slot) != 0 { sample.append(Candidate(index.entry(in: slot))) }
+        let cell = Int.random(in: 0..<index.allCellCount, using: &state.random)
+        if index.tagWord(cell) != 0 { sample.append(Candidate(index.entry(in: cell))) }
       }
     }
     guard !sample.isEmpty else { return [] }
@@ -91,7 +91,7 @@ final class VictimSampler: Sendable {
       threshold = candidate.priority
     }
     var victims: [IndexEntry] = []
-    index.forEachEntry(in: 0..<index.allSlotCount) { if $0.priority <= threshold { victims.append($0) } }
+    index.forEachEntry(in: 0..<index.allCellCount) { if $0.priority <= threshold { victims.append($0) } }
     victims.sort { $0.rowID < $1.rowID }
     if threshold > index.inflation { index.inflation = threshold }
     return victims
@@ -103,16 +103,16 @@ final class VictimSampler: Sendable {
   ) {
     var found = 0
     if index.recordCount > 2 * Self.sampleCount {
-      // Limit the attempts, as few slots may have records.
+      // Limit the attempts, as few cells may have records.
       for _ in 0..<(64 * Self.sampleCount) where found < Self.sampleCount {
-        let slot = Int.random(in: 0..<index.allSlotCount, using: &random)
-        guard index.tagWord(slot) != 0 else { continue }
-        add(index.entry(in: slot))
+        let cell = Int.random(in: 0..<index.allCellCount, using: &random)
+        guard index.tagWord(cell) != 0 else { continue }
+        add(index.entry(in: cell))
         found += 1
       }
     }
     guard found == 0 else { return }
-    index.forEachEntry(in: 0..<index.allSlotCount) { entry in
+    index.forEachEntry(in: 0..<index.allCellCount) { entry in
       if found < 4 * Self.sampleCount {
         add(entry)
         found += 1

@@ -58,7 +58,7 @@ struct IndexFiller {
     }
   }
 
-  /// Adds records and evicts as many of the oldest, whose slots are at random places.
+  /// Adds records and evicts as many of the oldest, whose cells are at random places.
   mutating func replaceAtRandom(_ count: Int) {
     transaction(adding: count) { filler in
       filler.add(count)

@@ -1,6 +1,6 @@
 import Glibc
 
-/// Measures the bytes that the kernel writes for the index file while random slots change.
+/// Measures the bytes that the kernel writes for the index file while random cells change.
 ///
 /// The file must be on a disk of its own, because only the disk's counter gives the bytes; see `Benchmarks/NOTES.md`.
 struct WriteBack {
@@ -42,7 +42,7 @@ struct WriteBack {
       }
       let hitCount = Int(elapsed * Double(hitsPerSecond)) - hits
       hits += hitCount
-      // Raise the inflation as evictions do, so that each hit changes its slot.
+      // Raise the inflation as evictions do, so that each hit changes its cell.
       index.inflation += 1e-6
       for _ in 0..<hitCount { rows.use(UInt64.random(in: rows.oldest..<rows.next, using: &random)) }
       if now() > next {

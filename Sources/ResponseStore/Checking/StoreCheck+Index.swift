@@ -30,15 +30,15 @@ extension StoreCheck {
     in transaction: borrowing ReadTransaction, _ mayGoOn: () -> Bool
   ) throws(LMDBError) -> Bool {
     guard let index = database.index.current, index.isComplete else { return true }
-    while nextIndexSlot < index.allSlotCount {
+    while nextIndexCell < index.allCellCount {
       var entries: [IndexEntry] = []
-      index.forEachEntry(in: nextIndexSlot..<min(nextIndexSlot + 256, index.allSlotCount)) { entries.append($0) }
-      nextIndexSlot += 256
+      index.forEachEntry(in: nextIndexCell..<min(nextIndexCell + 256, index.allCellCount)) { entries.append($0) }
+      nextIndexCell += 256
       for entry in entries where strayEntries.count < Self.maximumSuspectCount {
         if try !database.heads.contains(entry.rowID, in: transaction) { strayEntries.insert(entry) }
         noteRead(database.pageByteCount, transaction)
       }
-      if nextIndexSlot < index.allSlotCount, !mayGoOn() { return false }
+      if nextIndexCell < index.allCellCount, !mayGoOn() { return false }
     }
     return true
   }
@@ -59,7 +59,7 @@ extension StoreCheck {
       violations.append("Row \(rowID) is not in the index under its key")
     }
     for entry in strayEntries.sorted(by: { $0.rowID < $1.rowID })
-    where index.slot(of: entry.tag, rowID: entry.rowID) != nil {
+    where index.cell(of: entry.tag, rowID: entry.rowID) != nil {
       if try !database.heads.contains(entry.rowID, in: transaction) {
         violations.append("The index names row \(entry.rowID), which has no head")
       }

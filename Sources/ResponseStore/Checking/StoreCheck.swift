@@ -24,7 +24,7 @@ struct StoreCheck {
   private var residentPages = ResidentPages()
   private var nextRowID: UInt64 = 0
   private var nextTime = DateKey(time: 0, rowID: 0)
-  var nextIndexSlot = 0
+  var nextIndexCell = 0
   /// Rows that the index seems to lack, and index entries that seem to have no row.
   var unindexedRows: Set<UInt64> = []
   var strayEntries: Set<IndexEntry> = []

@@ -56,16 +56,16 @@ extension RecordDatabase {
   ///
   /// - Parameters:
   ///   - isAlone: Whether no other process has the store open. The first process checks for all.
-  ///   - directCheckSlotCount: The maximum number of slots that this call checks.
+  ///   - directCheckCellCount: The maximum number of cells that this call checks.
   func openIndex(
-    isAlone: Bool, directCheckSlotCount: Int = IndexLayout.directCheckSlotCount
+    isAlone: Bool, directCheckCellCount: Int = IndexLayout.directCheckCellCount
   ) throws(LMDBError) {
     try write { (transaction) throws(LMDBError) in
       var counters = try counters(in: transaction)
       guard let current = index.current, current.isComplete else { return }
       if UInt64(current.recordCount) != counters.entryCount { return index.discard() }
       guard isAlone else { return }
-      if current.allSlotCount <= directCheckSlotCount {
+      if current.allCellCount <= directCheckCellCount {
         if current.hasRightSum != true { index.discard() }
       } else {
         counters.firstUnindexedRowID = counters.nextRowID
@@ -160,7 +160,7 @@ extension RecordDatabase {
   /// Notes a new record in the journal, and the record of the same key and variant that it replaces, if any.
   func noteInsertion(of entry: IndexEntry, digest: UInt64, replacing replaced: UInt64?) throws(LMDBError) {
     guard index.reserve(1) else {
-      // If there is an index, report `mapFull`, because eviction frees slots.
+      // If there is an index, report `mapFull`, because eviction frees cells.
       throw LMDBError(code: index.isReady ? .mapFull : .noSpace, function: IndexFile.reservation)
     }
     guard index.note(.insert(entry, replacing: replaced)) else { throw Self.journalFull }

@@ -32,7 +32,7 @@ extension RecordDatabase {
 
   /// Marks the index as complete if its sum is right, or discards it, which starts a rebuild.
   ///
-  /// - Parameter isRight: The result of a pass over the slots; nil if they changed during the pass.
+  /// - Parameter isRight: The result of a pass over the cells; nil if they changed during the pass.
   /// - Returns: Whether a rebuild is needed.
   func finishIndexCheck(_ isRight: Bool?, in transaction: borrowing WriteTransaction) throws(LMDBError) -> Bool {
     guard let current = index.current, current.rebuildPosition == .check else { return !isIndexComplete }

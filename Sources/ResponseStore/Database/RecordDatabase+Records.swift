@@ -41,9 +41,9 @@ extension RecordDatabase {
     guard let index = index.current else { return entry.band(inflation: 0) }
     var entry = entry
     entry.inflation = index.inflation
-    let slot = replaced.flatMap { index.slot(of: entry.tag, rowID: $0) }
+    let cell = replaced.flatMap { index.cell(of: entry.tag, rowID: $0) }
     let useCount =
-      slot.map { IndexEntry(tagWord: index.tagWord($0), rowWord: 0).useCount } ?? index.ghost(tag: entry.tag)
+      cell.map { IndexEntry(tagWord: index.tagWord($0), rowWord: 0).useCount } ?? index.ghost(tag: entry.tag)
     entry.useCount = min(useCount + 1, IndexEntry.maximumUseCount)
     return entry.band(inflation: index.inflation)
   }

@@ -106,7 +106,7 @@ extension RecordDatabase {
   private func directPosition(of scope: RemovalScope) -> ScanPosition? {
     guard let index = index.current, index.isComplete else { return nil }
     guard scope.needsHostPass else { return .start }
-    guard index.slotCount <= HostPass.directSlotCount else { return nil }
+    guard index.cellCount <= HostPass.directCellCount else { return nil }
     return HostPass(over: self.index, hostTags: scope.hostPrefix.flatMap { hostTag(ofPrefix: $0) }.map { [$0] })
       .map { .found($0) }
   }

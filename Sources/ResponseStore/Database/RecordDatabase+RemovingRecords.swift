@@ -223,7 +223,7 @@ extension RecordDatabase {
     try removeDates(of: rowIDs, from: expiries, in: transaction)
     var entries: [IndexEntry] = []
     index.current.map {
-      $0.forEachEntry(in: 0..<$0.allSlotCount) { if rowIDs.contains($0.rowID) { entries.append($0) } }
+      $0.forEachEntry(in: 0..<$0.allCellCount) { if rowIDs.contains($0.rowID) { entries.append($0) } }
     }
     for entry in entries { try noteRemoval(tag: entry.tag, rowID: entry.rowID, remembering: false) }
     try recount(&counters, in: transaction)

@@ -23,10 +23,10 @@ struct EvictionPlan: Equatable {
   static let maximumSurvivingShare = 0.3
   /// The share of all records whose priority is too low to survive, if no record of the segment was deleted.
   static let survivalQuantile = 0.4
-  /// The number of index slots that a plan reads.
+  /// The number of index cells that a plan reads.
   ///
-  /// Slots are in the order of the records' digests, so any run of slots is a random sample.
-  static let sampledSlotCount = 65_536
+  /// Cells are in the order of the records' digests, so any run of cells is a random sample.
+  static let sampledCellCount = 65_536
   private static let quantileSampleCount = 1024
 
   private struct Sample {
@@ -48,13 +48,13 @@ struct EvictionPlan: Equatable {
   init?(segments: [Segment], index: RecordIndex, random: UInt64) {
     guard !segments.isEmpty else { return nil }
     let present = index.inflation
-    let slotCount = index.allSlotCount
-    let sampledCount = min(slotCount, Self.sampledSlotCount)
-    let start = Int(random.multipliedFullWidth(by: UInt64(slotCount)).high)
+    let cellCount = index.allCellCount
+    let sampledCount = min(cellCount, Self.sampledCellCount)
+    let start = Int(random.multipliedFullWidth(by: UInt64(cellCount)).high)
     let map = SegmentMap(segments)
     var samples = [[Sample]](repeating: [], count: segments.count)
     var quantileSample: [Double] = []
-    for range in [start..<min(start + sampledCount, slotCount), 0..<max(start + sampledCount - slotCount, 0)] {
+    for range in [start..<min(start + sampledCount, cellCount), 0..<max(start + sampledCount - cellCount, 0)] {
       index.forEachEntry(in: range) { entry in
         let priority = entry.priority(atInflation: present)
         if quantileSample.count < Self.quantileSampleCount { quantileSample.append(priority) }
@@ -62,9 +62,9 @@ struct EvictionPlan: Equatable {
         samples[number].append(Sample(priority: priority, byteCount: entry.byteCount))
       }
     }
-    let sampledShare = Double(sampledCount) / Double(slotCount)
+    let sampledShare = Double(sampledCount) / Double(cellCount)
     // A partial sample may contain no record of a small segment. Such a segment is not chosen.
-    let isComplete = sampledCount == slotCount || samples.allSatisfy(\.isEmpty)
+    let isComplete = sampledCount == cellCount || samples.allSatisfy(\.isEmpty)
     var victim = 0
     var cut = Double.infinity
     var survivalCut = 0.0

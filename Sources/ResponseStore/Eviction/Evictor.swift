@@ -228,7 +228,7 @@ final class Evictor: Sendable {
       guard database.isIndexComplete else { return 0 }
       var counters = try database.counters(in: transaction)
       var entries: [IndexEntry] = []
-      index.forEachEntry(in: 0..<index.allSlotCount) { if entries.count < 256 { entries.append($0) } }
+      index.forEachEntry(in: 0..<index.allCellCount) { if entries.count < 256 { entries.append($0) } }
       var count = 0
       for entry in entries {
         guard try !database.heads.contains(entry.rowID, in: transaction) else { continue }

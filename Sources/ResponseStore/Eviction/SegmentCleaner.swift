@@ -94,10 +94,10 @@ struct SegmentCleaner {
       examined.append((rowID, examine(rowID, record)))
       return true
     }
-    index.loadSlots(of: examined.lazy.compactMap { $0.examination.removable?.tag })
+    index.loadCells(of: examined.lazy.compactMap { $0.examination.removable?.tag })
     rows.found = examined.map { (rowID, examination) in
-      let slot = examination.removable.flatMap { index.slot(of: $0.tag, rowID: rowID) }
-      let entry = slot.map(index.entry(in:))
+      let cell = examination.removable.flatMap { index.cell(of: $0.tag, rowID: rowID) }
+      let entry = cell.map(index.entry(in:))
       return Row(
         rowID: rowID, entry: entry, removable: examination.removable, reason: examination.reason ?? .overCapacity,
         survives: entry.map { plan.keeps($0) && examination.reason == nil } ?? false)

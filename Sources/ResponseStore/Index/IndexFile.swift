@@ -23,8 +23,8 @@ final class IndexFile: @unchecked Sendable {
   private let indexes = Mutex(Mapped())
   /// The reason why the last file could not be created; nil if none was tried, because it would have been too large.
   private let failure = Mutex<LMDBError?>(nil)
-  /// The maximum number of slots of a file, derived from the capacity.
-  private let slotLimit = Atomic(IndexLayout.maximumSlotCount)
+  /// The maximum number of cells of a file, derived from the capacity.
+  private let cellLimit = Atomic(IndexLayout.maximumCellCount)
 
   private struct Mapped {
     /// Every index that was mapped, because a lookup may still use an older one. Older ones take no memory.
@@ -103,12 +103,12 @@ final class IndexFile: @unchecked Sendable {
 
   /// Sets the maximum size of the file in bytes. During a replacement, a second file of up to half the size exists.
   func setMaximumByteCount(_ byteCount: Int) {
-    slotLimit.store(IndexLayout.slotCount(forByteCount: byteCount), ordering: .relaxed)
+    cellLimit.store(IndexLayout.cellCount(forByteCount: byteCount), ordering: .relaxed)
   }
 
   /// Returns the number of records that fit into a file of the maximum size.
   static func maximumRecordCount(byteCount: Int) -> Int {
-    IndexLayout.slotCount(forByteCount: byteCount) * IndexLayout.fullPercent / 100
+    IndexLayout.cellCount(forByteCount: byteCount) * IndexLayout.fullPercent / 100
   }
 
   // MARK: With the write lock
@@ -132,7 +132,7 @@ final class IndexFile: @unchecked Sendable {
         case .done: return true
         case .full:
           // Without space for growth, a later rebuild adds the records that do not fit.
-          guard grow(to: index.slotCount * 2) else {
+          guard grow(to: index.cellCount * 2) else {
             index.setRebuildPosition(.rows(below: nextRowID))
             index[IndexLayout.Word.appliedCount] += 1
             continue
@@ -146,8 +146,8 @@ final class IndexFile: @unchecked Sendable {
     guard isInPlace() else { return false }
     // Free the space of the unusable file before the new one takes its own.
     discard()
-    let slotCount = fittingSlotCount(IndexLayout.slotCount(forRecordCount: recordCount))
-    let isMade = create(slotCount: slotCount) { index in
+    let cellCount = fittingCellCount(IndexLayout.cellCount(forRecordCount: recordCount))
+    let isMade = create(cellCount: cellCount) { index in
       index[IndexLayout.Word.owner] = owner
       index[IndexLayout.Word.boot] = boot.high
       index[IndexLayout.Word.boot + 1] = boot.low
@@ -185,10 +185,10 @@ final class IndexFile: @unchecked Sendable {
   func reserve(_ count: Int) -> Bool {
     guard let index = loaded else { return false }
     let needed = index.recordCount + Int(index[IndexLayout.Word.changeCount]) + count
-    guard needed * 100 > index.slotCount * IndexLayout.growthPercent else { return true }
+    guard needed * 100 > index.cellCount * IndexLayout.growthPercent else { return true }
     failure.withLock { $0 = nil }
-    return grow(to: max(index.slotCount * 2, IndexLayout.slotCount(forRecordCount: needed)))
-      || needed * 100 <= index.slotCount * IndexLayout.fullPercent
+    return grow(to: max(index.cellCount * 2, IndexLayout.cellCount(forRecordCount: needed)))
+      || needed * 100 <= index.cellCount * IndexLayout.fullPercent
   }
 
   /// The function name in the error for a record that found no space because ``reserve(_:)`` failed.
@@ -200,15 +200,15 @@ final class IndexFile: @unchecked Sendable {
   }
 
   /// Whether the file exceeds the maximum size, for example after the capacity was lowered.
-  var isTooLarge: Bool { loaded.map { $0.slotCount > slotLimit.load(ordering: .relaxed) } ?? false }
+  var isTooLarge: Bool { loaded.map { $0.cellCount > cellLimit.load(ordering: .relaxed) } ?? false }
 
   /// Replaces an index that is too large with a smaller one, if the records fit into it.
   func shrink() {
-    let limit = slotLimit.load(ordering: .relaxed)
-    guard let index = loaded, index.slotCount > limit,
+    let limit = cellLimit.load(ordering: .relaxed)
+    guard let index = loaded, index.cellCount > limit,
       index.recordCount * 100 <= limit * IndexLayout.fullPercent
     else { return }
-    _ = replace(index, slotCount: limit)
+    _ = replace(index, cellCount: limit)
   }
 
   /// Marks the index as clean, so that it can be used after a reboot, and waits until the file is synced.
@@ -243,24 +243,24 @@ final class IndexFile: @unchecked Sendable {
   // MARK: Files
 
   /// Replaces the index with a larger one.
-  private func grow(to slotCount: Int) -> Bool {
+  private func grow(to cellCount: Int) -> Bool {
     guard let old = loaded else { return false }
-    let newCount = fittingSlotCount(slotCount)
+    let newCount = fittingCellCount(cellCount)
     // Do not replace it for a small gain, because both files take space at the same time.
-    guard newCount >= old.slotCount / 4 * 5 else { return false }
-    return replace(old, slotCount: newCount)
+    guard newCount >= old.cellCount / 4 * 5 else { return false }
+    return replace(old, cellCount: newCount)
   }
 
   /// Returns the limit divided by a power of two, so that a file being replaced has at most half the maximum size.
-  private func fittingSlotCount(_ wanted: Int) -> Int {
-    var count = slotLimit.load(ordering: .relaxed)
-    while count / 2 >= max(wanted, IndexLayout.minimumSlotCount) { count /= 2 }
+  private func fittingCellCount(_ wanted: Int) -> Int {
+    var count = cellLimit.load(ordering: .relaxed)
+    while count / 2 >= max(wanted, IndexLayout.minimumCellCount) { count /= 2 }
     return count
   }
 
-  private func replace(_ old: RecordIndex, slotCount: Int) -> Bool {
+  private func replace(_ old: RecordIndex, cellCount: Int) -> Bool {
     old.advise(MADV_SEQUENTIAL)
-    let isMade = create(slotCount: slotCount) { index in
+    let isMade = create(cellCount: cellCount) { index in
       guard old.copy(into: index) else { return false }
       // Set this before the rename. Processes that map the old file then check the path until the new file is there.
       old[IndexLayout.Word.isSuperseded] = 1
@@ -274,7 +274,7 @@ final class IndexFile: @unchecked Sendable {
   }
 
   /// Creates an index under another name and renames it, so that no process sees an unfinished one.
-  private func create(slotCount: Int, fill: (RecordIndex) -> Bool) -> Bool {
+  private func create(cellCount: Int, fill: (RecordIndex) -> Bool) -> Bool {
     let old = loaded
     let temporary = path + ".new"
     unlink(temporary)
@@ -282,21 +282,21 @@ final class IndexFile: @unchecked Sendable {
     guard descriptor >= 0 else { return fail("open", errno) }
     defer { close(descriptor) }
     reachedIndexStep()
-    let allocation = allocate(descriptor, IndexLayout.byteCount(slotCount: slotCount))
-    guard allocation == 0, let index = Self.map(descriptor, slotCount: slotCount) else {
+    let allocation = allocate(descriptor, IndexLayout.byteCount(cellCount: cellCount))
+    guard allocation == 0, let index = Self.map(descriptor, cellCount: cellCount) else {
       _ = allocation == 0 ? fail("mmap", errno) : fail("posix_fallocate", allocation)
       unlink(temporary)
       return false
     }
     index[IndexLayout.Word.magic] = IndexLayout.magic
-    index[IndexLayout.Word.slotCount] = UInt64(slotCount)
+    index[IndexLayout.Word.cellCount] = UInt64(cellCount)
     var status = stat()
     guard fill(index), fstat(descriptor, &status) == 0, rename(temporary, path) == 0 else {
       unlink(temporary)
       return false
     }
     reachedIndexStep()
-    old?.releaseSlots()
+    old?.releaseCells()
     // Do not map the file again: nothing may fail once the file is in place.
     indexes.withLock { use(index, inode: UInt64(status.st_ino), &$0) }
     return true
@@ -322,7 +322,7 @@ final class IndexFile: @unchecked Sendable {
   func discard() {
     loaded?[IndexLayout.Word.isSuperseded] = 1
     unlink(path)
-    loaded?.releaseSlots()
+    loaded?.releaseCells()
     forgetMapping()
   }
 
@@ -345,21 +345,21 @@ final class IndexFile: @unchecked Sendable {
       var header = [UInt64](repeating: 0, count: 3)
       guard fstat(descriptor, &status) == 0, pread(descriptor, &header, 24, 0) == 24,
         header[IndexLayout.Word.magic] == IndexLayout.magic, header[IndexLayout.Word.owner] == owner,
-        case let slotCount = header[IndexLayout.Word.slotCount],
-        slotCount >= IndexLayout.minimumSlotCount, slotCount <= IndexLayout.maximumSlotCount,
-        Int(status.st_size) == IndexLayout.byteCount(slotCount: Int(slotCount)),
-        let index = Self.map(descriptor, slotCount: Int(slotCount))
+        case let cellCount = header[IndexLayout.Word.cellCount],
+        cellCount >= IndexLayout.minimumCellCount, cellCount <= IndexLayout.maximumCellCount,
+        Int(status.st_size) == IndexLayout.byteCount(cellCount: Int(cellCount)),
+        let index = Self.map(descriptor, cellCount: Int(cellCount))
       else { return false }
       use(index, inode: UInt64(status.st_ino), &mapped)
       return true
     }
   }
 
-  private static func map(_ descriptor: CInt, slotCount: Int) -> RecordIndex? {
+  private static func map(_ descriptor: CInt, cellCount: Int) -> RecordIndex? {
     let memory = mmap(
-      nil, IndexLayout.byteCount(slotCount: slotCount), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0)
+      nil, IndexLayout.byteCount(cellCount: cellCount), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0)
     guard let memory, memory != MAP_FAILED else { return nil }
-    let index = RecordIndex(mapped: memory, slotCount: slotCount)
+    let index = RecordIndex(mapped: memory, cellCount: cellCount)
     // Advise before the first fault, so that a fault reads one page and the page cache holds no larger folios. The
     // kernel would write a whole folio for each changed word.
     index.advise(MADV_RANDOM)

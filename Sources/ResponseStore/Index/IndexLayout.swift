@@ -1,6 +1,6 @@
 import Glibc
 
-/// The layout of the index file in the machine's byte order: a header page, the journal, the slots, and the ghosts.
+/// The layout of the index file in the machine's byte order: a header page, the journal, the cells, and the ghosts.
 ///
 /// Every word is read and written atomically. The page cache keeps the words when a process dies. Nothing syncs them
 /// while the store is open, so the file is not used after a power failure.
@@ -17,7 +17,7 @@ enum IndexLayout {
     static let magic = 0
     /// The identity of the data file that the index belongs to.
     static let owner = 1
-    static let slotCount = 2
+    static let cellCount = 2
     /// Nonzero while another file replaces this one, and afterwards.
     static let isSuperseded = 3
     /// Two words: the boot of the machine in which the file was last opened.
@@ -28,13 +28,13 @@ enum IndexLayout {
     static let inflation = 8
     /// The transaction that created the file, or a later one that hid a key with a tombstone of its own.
     static let lastTombstone = 9
-    /// Upper half: the number of slots in use. Lower half: the slot with invalid content plus 1, or 0.
+    /// Upper half: the number of cells in use. Lower half: the cell with invalid content plus 1, or 0.
     static let occupancy = 16
     /// The write transaction that the journal belongs to.
     static let transaction = 17
     /// The number of changes in the journal.
     static let changeCount = 18
-    /// The number of changes that were applied to the slots.
+    /// The number of changes that were applied to the cells.
     static let appliedCount = 20
     /// The stage of a check or rebuild: 0 when the index is complete, otherwise a ``RebuildPosition``.
     ///
@@ -42,66 +42,66 @@ enum IndexLayout {
     static let rebuildStage = 19
     static let rebuildRow = 21
     static let rebuildTime = 22
-    /// The sum of ``IndexEntry/identity`` over all records in the slots.
+    /// The sum of ``IndexEntry/identity`` over all records in the cells.
     static let identitySum = 23
   }
 
-  /// A slot has two words: ``IndexEntry/tagWord``, which is 0 for a free slot, and ``IndexEntry/rowWord``.
-  static let wordsPerSlot = 2
+  /// A cell has two words: ``IndexEntry/tagWord``, which is 0 for a free cell, and ``IndexEntry/rowWord``.
+  static let wordsPerCell = 2
   /// A change has three words: the tag word of its record, the new row ID or 0, and the old row ID or 0.
   static let wordsPerChange = 3
   static let moveFlag: UInt64 = 1 << 63
   static let rememberFlag: UInt64 = 1 << 62
 
   /// The maximum size of an index that is checked while it is opened.
-  static let directCheckSlotCount = 1 << 16
+  static let directCheckCellCount = 1 << 16
 
-  /// The maximum number of slots between a record and its home. The same number of slots follows the last home.
+  /// The maximum number of cells between a record and its home. The same number of cells follows the last home.
   static let maximumProbeLength = 512
-  static let minimumSlotCount = 512
-  static let maximumSlotCount = 1 << 31
+  static let minimumCellCount = 512
+  static let maximumCellCount = 1 << 31
 
-  /// Returns the number of slots for a number of records; about half of the slots are then in use.
-  static func slotCount(forRecordCount count: Int) -> Int {
-    min(max(count * 2, minimumSlotCount), maximumSlotCount)
+  /// Returns the number of cells for a number of records; about half of the cells are then in use.
+  static func cellCount(forRecordCount count: Int) -> Int {
+    min(max(count * 2, minimumCellCount), maximumCellCount)
   }
 
-  /// Above `growthPercent` of its slots in use the index grows. If it cannot grow, it is filled to `fullPercent`.
+  /// Above `growthPercent` of its cells in use the index grows. If it cannot grow, it is filled to `fullPercent`.
   static let growthPercent = 65
   static let fullPercent = 75
 
   /// Returns the maximum number of changes of one write transaction.
-  static func journalCapacity(slotCount: Int) -> Int { min(max(slotCount / 4, minimumJournalCapacity), 32_768) }
+  static func journalCapacity(cellCount: Int) -> Int { min(max(cellCount / 4, minimumJournalCapacity), 32_768) }
   static let minimumJournalCapacity = 1024
 
-  static func journalByteCount(slotCount: Int) -> Int {
-    let byteCount = journalCapacity(slotCount: slotCount) * wordsPerChange * 8
+  static func journalByteCount(cellCount: Int) -> Int {
+    let byteCount = journalCapacity(cellCount: cellCount) * wordsPerChange * 8
     return (byteCount + pageByteCount - 1) / pageByteCount * pageByteCount
   }
 
   /// Returns the number of ghosts.
   ///
   /// A ghost is a u32: the lower 28 bits of an evicted record's tag, and its use count. New ghosts overwrite old ones.
-  static func ghostCount(slotCount: Int) -> Int { slotCount / 4 * 2 }
+  static func ghostCount(cellCount: Int) -> Int { cellCount / 4 * 2 }
 
-  static func byteCount(slotCount: Int) -> Int {
-    pageByteCount + journalByteCount(slotCount: slotCount) + (slotCount + maximumProbeLength) * wordsPerSlot * 8
-      + ghostCount(slotCount: slotCount) * 4
+  static func byteCount(cellCount: Int) -> Int {
+    pageByteCount + journalByteCount(cellCount: cellCount) + (cellCount + maximumProbeLength) * wordsPerCell * 8
+      + ghostCount(cellCount: cellCount) * 4
   }
 
-  /// Returns the maximum number of slots of a file of this size, and at least ``minimumSlotCount``.
-  static func slotCount(forByteCount byteCount: Int) -> Int {
-    var range = minimumSlotCount...maximumSlotCount
+  /// Returns the maximum number of cells of a file of this size, and at least ``minimumCellCount``.
+  static func cellCount(forByteCount byteCount: Int) -> Int {
+    var range = minimumCellCount...maximumCellCount
     while range.count > 1 {
       let middle = (range.lowerBound + range.upperBound + 1) / 2
       range =
-        self.byteCount(slotCount: middle) <= byteCount ? middle...range.upperBound : range.lowerBound...(middle - 1)
+        self.byteCount(cellCount: middle) <= byteCount ? middle...range.upperBound : range.lowerBound...(middle - 1)
     }
     return range.lowerBound
   }
 }
 
-/// A record in the index, decoded from its slot.
+/// A record in the index, decoded from its cell.
 struct IndexEntry: Hashable {
   /// The upper 40 bits of the keyed digest of the cache key; never 0.
   var tag: UInt64
@@ -138,10 +138,10 @@ struct IndexEntry: Hashable {
     inflation = code == 0 ? 0 : Double(Float(bitPattern: (code + Self.inflationBias) << 9))
   }
 
-  /// The first word of a slot.
+  /// The first word of a cell.
   var tagWord: UInt64 { tag << 24 | hostTag << 12 | useCount << 8 | sizeCode }
 
-  /// The second word of a slot. It is one word, so that a record's row ID changes atomically.
+  /// The second word of a cell. It is one word, so that a record's row ID changes atomically.
   var rowWord: UInt64 {
     let code = Float(inflation).bitPattern >> 9
     return rowID | UInt64(code > Self.inflationBias ? min(code - Self.inflationBias, 0xf_ffff) : 0) << 44

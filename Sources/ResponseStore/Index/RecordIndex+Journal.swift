@@ -10,21 +10,21 @@ enum IndexChange: Equatable {
 
 /// The journal: the changes of a write transaction, written before the commit and applied after it.
 ///
-/// No slot therefore ever names an uncommitted row.
+/// No cell therefore ever names an uncommitted row.
 ///
 /// LMDB releases its write lock with the commit. The next holder of the lock applies the changes. Usually it is the
 /// same process, which locks again at once. The number of the last commit shows whether the journal's transaction was
 /// committed. A process that dies at any point leaves nothing undone.
 extension RecordIndex {
   /// The maximum number of changes of a write transaction.
-  var journalCapacity: Int { IndexLayout.journalCapacity(slotCount: slotCount) }
+  var journalCapacity: Int { IndexLayout.journalCapacity(cellCount: cellCount) }
 
   /// Whether changes wait for the next holder of the write lock, or belong to the current transaction.
   var hasJournal: Bool { self[IndexLayout.Word.changeCount] > 0 }
 
   /// Records a change of the current write transaction.
   ///
-  /// If it returns false, the transaction must not commit: the journal is full, or the row ID does not fit into a slot.
+  /// If it returns false, the transaction must not commit: the journal is full, or the row ID does not fit into a cell.
   func note(_ change: IndexChange) -> Bool {
     let count = self[IndexLayout.Word.changeCount]
     let (tagWord, newRow, oldRow): (UInt64, UInt64, UInt64) =
@@ -45,7 +45,7 @@ extension RecordIndex {
 
   /// Returns the new row ID of a record that the current or the last transaction moved.
   ///
-  /// Returns nil if it did not move the record, or if the slots are already up to date. Any thread of any process can
+  /// Returns nil if it did not move the record, or if the cells are already up to date. Any thread of any process can
   /// call it.
   func rowID(movedFrom rowID: UInt64) -> UInt64? {
     let count = min(self[IndexLayout.Word.changeCount], UInt64(journalCapacity))
@@ -59,7 +59,7 @@ extension RecordIndex {
   /// The result of applying the journal at the start of a write transaction.
   enum Settlement {
     case done
-    /// A change finds no free slot. After the index has grown, call ``settle(transactionID:)`` again to continue.
+    /// A change finds no free cell. After the index has grown, call ``settle(transactionID:)`` again to continue.
     case full
     /// The index does not match the last commit: it is older or belongs to other data.
     case foreign
@@ -71,7 +71,7 @@ extension RecordIndex {
   func settle(transactionID: UInt64) -> Settlement {
     switch self[IndexLayout.Word.transaction] {
     case transactionID &- 1:
-      freeInvalidSlot()
+      freeInvalidCell()
       let count = min(self[IndexLayout.Word.changeCount], UInt64(journalCapacity))
       var number = self[IndexLayout.Word.appliedCount]
       while number < count {
@@ -80,7 +80,7 @@ extension RecordIndex {
         self[IndexLayout.Word.appliedCount] = number
       }
     case transactionID:
-      freeInvalidSlot()
+      freeInvalidCell()
     default:
       return .foreign
     }
@@ -101,12 +101,12 @@ extension RecordIndex {
       return true
     }
     entry.inflation = inflation
-    guard oldRow != 0, let slot = slot(of: entry.tag, rowID: oldRow) else {
-      guard self.slot(of: entry.tag, rowID: newRow) == nil else { return true }
+    guard oldRow != 0, let cell = cell(of: entry.tag, rowID: oldRow) else {
+      guard self.cell(of: entry.tag, rowID: newRow) == nil else { return true }
       entry.useCount = min(takeGhost(tag: entry.tag) + 1, IndexEntry.maximumUseCount)
       return insert(entry)
     }
-    let old = IndexEntry(tagWord: tagWord(slot), rowWord: rowWord(slot))
+    let old = IndexEntry(tagWord: tagWord(cell), rowWord: rowWord(cell))
     let isMove = oldWord & IndexLayout.moveFlag != 0
     entry.useCount = isMove ? old.useCount : min(old.useCount + 1, IndexEntry.maximumUseCount)
     if isMove { entry.inflation = old.inflation }

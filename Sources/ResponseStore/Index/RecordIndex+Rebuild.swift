@@ -5,7 +5,7 @@ enum RebuildProgress {
   case done
   /// There are more records to add.
   case unfinished
-  /// A record found no free slot. Grow the index or evict records before the next step.
+  /// A record found no free cell. Grow the index or evict records before the next step.
   case full
 }
 
@@ -68,7 +68,7 @@ extension RecordIndex {
     }
   }
 
-  /// Whether the slots match the sum that every change has updated; nil if they changed during the check.
+  /// Whether the cells match the sum that every change has updated; nil if they changed during the check.
   ///
   /// Without this check, no one would notice that corruption removed a record from the index. A newer response would
   /// not replace the record, and a removal would miss it.
@@ -83,9 +83,9 @@ extension RecordIndex {
     var sum: UInt64 = 0
     var count = 0
     advise(MADV_SEQUENTIAL)
-    // 4 MiB of slots at a time.
-    for first in stride(from: 0, to: allSlotCount, by: 1 << 18) {
-      forEachEntry(in: first..<min(first + 1 << 18, allSlotCount)) { entry in
+    // 4 MiB of cells at a time.
+    for first in stride(from: 0, to: allCellCount, by: 1 << 18) {
+      forEachEntry(in: first..<min(first + 1 << 18, allCellCount)) { entry in
         sum &+= entry.identity
         count += 1
       }
@@ -138,8 +138,8 @@ extension RecordIndex {
     than entry: IndexEntry, _ areSameResponse: (UInt64, UInt64) throws(Failure) -> Bool
   ) throws(Failure) -> UInt64? {
     let home = home(of: entry.tag)
-    for slot in home..<firstFreeSlot(from: home) where IndexEntry.tag(inTagWord: tagWord(slot)) == entry.tag {
-      let other = IndexEntry.rowID(inRowWord: rowWord(slot))
+    for cell in home..<firstFreeCell(from: home) where IndexEntry.tag(inTagWord: tagWord(cell)) == entry.tag {
+      let other = IndexEntry.rowID(inRowWord: rowWord(cell))
       if other > entry.rowID, try areSameResponse(entry.rowID, other) { return other }
     }
     return nil

@@ -7,51 +7,51 @@ import Synchronization
 /// the database is the truth. A lookup takes the row IDs of a digest, reads each record in its own snapshot, and
 /// compares the whole key. A row that does not exist or has another key is a miss.
 ///
-/// The slots are a hash table with linear probing. A record is in its home slot or after it, with no free slot between.
-/// A probe therefore ends at the first free slot. Homes ascend with the tags, so a larger table is filled in the order
+/// The cells are a hash table with linear probing. A record is in its home cell or after it, with no free cell between.
+/// A probe therefore ends at the first free cell. Homes ascend with the tags, so a larger table is filled in the order
 /// of the smaller one.
 ///
-/// Lookups take no lock while the holder of the database's write lock changes slots:
-/// - The first of a slot's two words identifies the record, and is written last. If a lookup reads words of two
+/// Lookups take no lock while the holder of the database's write lock changes cells:
+/// - The first of a cell's two words identifies the record, and is written last. If a lookup reads words of two
 ///   records, the row has another key.
-/// - When a record is removed, later records move toward their homes, and each is copied before its old slot is
-///   overwritten. A lookup reads from the first free slot back to the home, so it meets every record that stays.
+/// - When a record is removed, later records move toward their homes, and each is copied before its old cell is
+///   overwritten. A lookup reads from the first free cell back to the home, so it meets every record that stays.
 ///
 /// `@unchecked Sendable`: the mapping exists until `deinit`, and its words are accessed atomically.
 final class RecordIndex: @unchecked Sendable {
   typealias Word = Atomic<UInt64>
 
-  let slotCount: Int
+  let cellCount: Int
   let byteCount: Int
-  /// The number of slots, including those after the last home.
-  let allSlotCount: Int
+  /// The number of cells, including those after the last home.
+  let allCellCount: Int
   private let memory: UnsafeMutableRawPointer
   private let header: UnsafeMutablePointer<Word>
   let journal: UnsafeMutablePointer<Word>
-  private let slots: UnsafeMutablePointer<Word>
+  private let cells: UnsafeMutablePointer<Word>
   private let ghosts: UnsafeMutablePointer<Atomic<UInt32>>
   private let ghostCount: Int
 
-  /// Takes ownership of a mapping of ``IndexLayout/byteCount(slotCount:)`` bytes.
-  init(mapped memory: UnsafeMutableRawPointer, slotCount: Int) {
+  /// Takes ownership of a mapping of ``IndexLayout/byteCount(cellCount:)`` bytes.
+  init(mapped memory: UnsafeMutableRawPointer, cellCount: Int) {
     self.memory = memory
-    self.slotCount = slotCount
-    byteCount = IndexLayout.byteCount(slotCount: slotCount)
-    allSlotCount = slotCount + IndexLayout.maximumProbeLength
+    self.cellCount = cellCount
+    byteCount = IndexLayout.byteCount(cellCount: cellCount)
+    allCellCount = cellCount + IndexLayout.maximumProbeLength
     header = memory.bindMemory(to: Word.self, capacity: byteCount / 8)
     journal = header + IndexLayout.pageByteCount / 8
-    slots = journal + IndexLayout.journalByteCount(slotCount: slotCount) / 8
-    ghostCount = IndexLayout.ghostCount(slotCount: slotCount)
-    ghosts = UnsafeMutableRawPointer(slots + allSlotCount * IndexLayout.wordsPerSlot)
+    cells = journal + IndexLayout.journalByteCount(cellCount: cellCount) / 8
+    ghostCount = IndexLayout.ghostCount(cellCount: cellCount)
+    ghosts = UnsafeMutableRawPointer(cells + allCellCount * IndexLayout.wordsPerCell)
       .bindMemory(to: Atomic<UInt32>.self, capacity: ghostCount)
   }
 
   /// Creates an index in this process's private memory.
-  convenience init(slotCount: Int) {
-    let byteCount = IndexLayout.byteCount(slotCount: slotCount)
+  convenience init(cellCount: Int) {
+    let byteCount = IndexLayout.byteCount(cellCount: cellCount)
     let memory = mmap(nil, byteCount, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
-    guard let memory, memory != MAP_FAILED else { fatalError("No memory for an index of \(slotCount) slots") }
-    self.init(mapped: memory, slotCount: slotCount)
+    guard let memory, memory != MAP_FAILED else { fatalError("No memory for an index of \(cellCount) cells") }
+    self.init(mapped: memory, cellCount: cellCount)
   }
 
   deinit {
@@ -69,19 +69,19 @@ final class RecordIndex: @unchecked Sendable {
     }
   }
 
-  func tagWord(_ slot: Int) -> UInt64 { slots[slot * IndexLayout.wordsPerSlot].load(ordering: .acquiring) }
-  func rowWord(_ slot: Int) -> UInt64 { slots[slot * IndexLayout.wordsPerSlot + 1].load(ordering: .acquiring) }
+  func tagWord(_ cell: Int) -> UInt64 { cells[cell * IndexLayout.wordsPerCell].load(ordering: .acquiring) }
+  func rowWord(_ cell: Int) -> UInt64 { cells[cell * IndexLayout.wordsPerCell + 1].load(ordering: .acquiring) }
 
-  func entry(in slot: Int) -> IndexEntry { IndexEntry(tagWord: tagWord(slot), rowWord: rowWord(slot)) }
+  func entry(in cell: Int) -> IndexEntry { IndexEntry(tagWord: tagWord(cell), rowWord: rowWord(cell)) }
 
-  func setTagWord(_ slot: Int, _ tagWord: UInt64) {
+  func setTagWord(_ cell: Int, _ tagWord: UInt64) {
     reachedIndexStep()
-    slots[slot * IndexLayout.wordsPerSlot].store(tagWord, ordering: .releasing)
+    cells[cell * IndexLayout.wordsPerCell].store(tagWord, ordering: .releasing)
   }
 
-  func setRowWord(_ slot: Int, _ rowWord: UInt64) {
+  func setRowWord(_ cell: Int, _ rowWord: UInt64) {
     reachedIndexStep()
-    slots[slot * IndexLayout.wordsPerSlot + 1].store(rowWord, ordering: .releasing)
+    cells[cell * IndexLayout.wordsPerCell + 1].store(rowWord, ordering: .releasing)
   }
 
   /// The present inflation of eviction, which each used record receives.
@@ -97,105 +97,105 @@ final class RecordIndex: @unchecked Sendable {
   var isSuperseded: Bool { header[IndexLayout.Word.isSuperseded].load(ordering: .relaxed) != 0 }
 
   /// The number of records in the index.
-  var recordCount: Int { min(Int(self[IndexLayout.Word.occupancy] >> 32), allSlotCount) }
+  var recordCount: Int { min(Int(self[IndexLayout.Word.occupancy] >> 32), allCellCount) }
 
   /// Whether the index contains every record of the database; false during a check or rebuild.
   var isComplete: Bool { self[IndexLayout.Word.rebuildStage] == 0 }
 
   // MARK: Looking up
 
-  /// A slot that may belong to a record.
+  /// A cell that may belong to a record.
   struct Match {
     let rowID: UInt64
-    let slot: Int
+    let cell: Int
     let tagWord: UInt64
   }
 
-  /// The slots that may belong to the records of a digest. Do not use them after the index is deallocated.
+  /// The cells that may belong to the records of a digest. Do not use them after the index is deallocated.
   struct Matches: IteratorProtocol {
     /// A pointer instead of the index: counting references would make all threads write to one cache line.
-    fileprivate let slots: UnsafeMutablePointer<Word>
+    fileprivate let cells: UnsafeMutablePointer<Word>
     fileprivate let tag: UInt64
     fileprivate let home: Int
-    fileprivate var slot: Int
+    fileprivate var cell: Int
 
     @inline(__always)
     mutating func next() -> Match? {
-      while slot > home {
-        slot -= 1
-        let words = slots + slot * IndexLayout.wordsPerSlot
+      while cell > home {
+        cell -= 1
+        let words = cells + cell * IndexLayout.wordsPerCell
         let tagWord = words[0].load(ordering: .acquiring)
         if IndexEntry.tag(inTagWord: tagWord) == tag {
           let rowWord = words[1].load(ordering: .acquiring)
-          return Match(rowID: IndexEntry.rowID(inRowWord: rowWord), slot: slot, tagWord: tagWord)
+          return Match(rowID: IndexEntry.rowID(inRowWord: rowWord), cell: cell, tagWord: tagWord)
         }
       }
       return nil
     }
   }
 
-  /// Returns the slots that may belong to the records of a digest. Any thread of any process can call this.
+  /// Returns the cells that may belong to the records of a digest. Any thread of any process can call this.
   @inline(__always)
   func matches(of digest: UInt64) -> Matches {
     let tag = IndexEntry.tag(of: digest)
     let home = home(of: tag)
-    return Matches(slots: slots, tag: tag, home: home, slot: firstFreeSlot(from: home))
+    return Matches(cells: cells, tag: tag, home: home, cell: firstFreeCell(from: home))
   }
 
-  /// Whether a slot still names the row that was found in it. A record whose slot has moved counts as changed.
-  func hasRow(of match: Match) -> Bool { IndexEntry.rowID(inRowWord: rowWord(match.slot)) == match.rowID }
+  /// Whether a cell still names the row that was found in it. A record whose cell has moved counts as changed.
+  func hasRow(of match: Match) -> Bool { IndexEntry.rowID(inRowWord: rowWord(match.cell)) == match.rowID }
 
   /// Records a use of a record. Any thread of any process can call this.
   ///
-  /// If another process changes the slot at the same time, the use is not counted.
+  /// If another process changes the cell at the same time, the use is not counted.
   func recordUse(of match: Match) {
-    let rowWord = rowWord(match.slot)
+    let rowWord = rowWord(match.cell)
     guard IndexEntry.rowID(inRowWord: rowWord) == match.rowID else { return }
     var entry = IndexEntry(tagWord: match.tagWord, rowWord: rowWord)
-    let slot = slots + match.slot * IndexLayout.wordsPerSlot
+    let cell = cells + match.cell * IndexLayout.wordsPerCell
     if entry.useCount < IndexEntry.maximumUseCount {
       entry.useCount += 1
-      _ = slot[0].compareExchange(expected: match.tagWord, desired: entry.tagWord, ordering: .relaxed)
+      _ = cell[0].compareExchange(expected: match.tagWord, desired: entry.tagWord, ordering: .relaxed)
     }
     entry.inflation = inflation
     if entry.rowWord != rowWord {
-      _ = slot[1].compareExchange(expected: rowWord, desired: entry.rowWord, ordering: .relaxed)
+      _ = cell[1].compareExchange(expected: rowWord, desired: entry.rowWord, ordering: .relaxed)
     }
   }
 
   @inline(__always)
   func home(of tag: UInt64) -> Int {
-    Int(truncatingIfNeeded: (tag << 24).multipliedFullWidth(by: UInt64(slotCount)).high)
+    Int(truncatingIfNeeded: (tag << 24).multipliedFullWidth(by: UInt64(cellCount)).high)
   }
 
-  /// Returns the end of the slots that can contain a record with this home.
+  /// Returns the end of the cells that can contain a record with this home.
   @inline(__always)
-  func firstFreeSlot(from home: Int) -> Int {
-    var slot = home
+  func firstFreeCell(from home: Int) -> Int {
+    var cell = home
     let end = home + IndexLayout.maximumProbeLength
-    while slot < end, tagWord(slot) != 0 { slot += 1 }
-    return slot
+    while cell < end, tagWord(cell) != 0 { cell += 1 }
+    return cell
   }
 
-  /// Loads the slots and ghost entries of several records into the processor's cache.
+  /// Loads the cells and ghost entries of several records into the processor's cache.
   ///
   /// Each probe of a large index waits for memory. The reads of this loop do not depend on each other, so the processor
   /// waits for many of them at once.
-  func loadSlots(of tags: some Sequence<UInt64>) {
+  func loadCells(of tags: some Sequence<UInt64>) {
     for tag in tags {
-      _ = slots[home(of: tag) * IndexLayout.wordsPerSlot].load(ordering: .relaxed)
+      _ = cells[home(of: tag) * IndexLayout.wordsPerCell].load(ordering: .relaxed)
       _ = ghosts[ghostPlace(of: tag)].load(ordering: .relaxed)
     }
   }
 
-  /// Calls `body` with each record in these slots, from the last slot to the first.
+  /// Calls `body` with each record in these cells, from the last cell to the first.
   ///
-  /// Records only move to lower slots. A pass over all slots therefore meets each record that stays, even while another
+  /// Records only move to lower cells. A pass over all cells therefore meets each record that stays, even while another
   /// process changes the index. It may meet a moved record twice.
   func forEachEntry(in range: Range<Int>, _ body: (IndexEntry) -> Void) {
-    for slot in range.reversed() {
-      let tagWord = tagWord(slot)
-      if tagWord != 0 { body(IndexEntry(tagWord: tagWord, rowWord: rowWord(slot))) }
+    for cell in range.reversed() {
+      let tagWord = tagWord(cell)
+      if tagWord != 0 { body(IndexEntry(tagWord: tagWord, rowWord: rowWord(cell))) }
     }
   }
 
@@ -228,10 +228,10 @@ final class RecordIndex: @unchecked Sendable {
 
   // MARK: Memory
 
-  /// Releases the disk space of the slots, even if other processes still have the file mapped.
+  /// Releases the disk space of the cells, even if other processes still have the file mapped.
   ///
   /// Those processes find no record in it, and see that it is superseded and incomplete.
-  func releaseSlots() {
+  func releaseCells() {
     // Do this first: a process that finds no record must not consider the index complete.
     setRebuildPosition(.rows(below: .max))
     // If the file system does not support this, the space is freed when the last process unmaps the file.

@@ -39,8 +39,8 @@ extension StoreOpener {
     if let present {
       log = present
     } else {
-      let slotCount = RemovalLog.slotCount(capacityByteCount: options.capacityByteCount)
-      log = try RemovalLog.create(path: path, owner: database.owner, slotCount: slotCount)
+      let frameCount = RemovalLog.frameCount(capacityByteCount: options.capacityByteCount)
+      log = try RemovalLog.create(path: path, owner: database.owner, frameCount: frameCount)
       directory.synchronize()
     }
     let unreadable = try log.recover(lastApplied: counters.lastAppliedRemoval, known: counters.knownRemoval)
@@ -49,11 +49,11 @@ extension StoreOpener {
     self.log(
       "The removal log is missing or corrupt; everything was removed, because removed responses could otherwise reappear"
     )
-    // In a full log, the unreadable slot itself is in force, and is read as a removal of everything.
-    if log.sequence - log.lastApplied < UInt64(log.slotCount) {
+    // In a full log, the unreadable frame itself is in force, and is read as a removal of everything.
+    if log.sequence - log.lastApplied < UInt64(log.frameCount) {
       try log.append(.everything, timeout: options.openTimeout) {}
     }
-    // Overwrite the slots only after everything is removed, so that it is not removed again at the next open.
+    // Overwrite the frames only after everything is removed, so that it is not removed again at the next open.
     try log.overwrite(unreadable: unreadable)
     return log
   }

@@ -1,11 +1,11 @@
 /// The rows that a pass over the index found for removals by host, prefix or group, in ascending order.
 ///
-/// A pass examines every slot and finds the records of the removals' hosts. It may also find records of other hosts with
-/// the same host tag, so the caller compares the complete keys. It finds every record that was committed before the
-/// pass began and is not deleted during it.
+/// A pass examines every cell and finds the records of the removals' hosts. It may also find records of other hosts
+/// with the same host tag, so the caller compares the complete keys. It finds every record that was committed before
+/// the pass began and is not deleted during it.
 struct HostPass: Sendable, Equatable {
-  /// The maximum number of slots for a pass within a write transaction, which then takes about 0.1 ms.
-  static let directSlotCount = 1 << 16
+  /// The maximum number of cells for a pass within a write transaction, which then takes about 0.1 ms.
+  static let directCellCount = 1 << 16
   /// The maximum number of rows that one pass keeps. Another pass finds the rest.
   static let maximumRowCount = 1 << 20
 
@@ -33,7 +33,7 @@ struct HostPass: Sendable, Equatable {
     for tag in hostTags ?? [] { isWanted[Int(tag)] = true }
     var found: [UInt64] = []
     var last = UInt64.max
-    index.forEachEntry(in: 0..<index.allSlotCount) { entry in
+    index.forEachEntry(in: 0..<index.allCellCount) { entry in
       guard isWanted[Int(entry.hostTag)], entry.rowID >= first, entry.rowID <= last else { return }
       found.append(entry.rowID)
       guard found.count >= 2 * limit else { return }
@@ -42,7 +42,7 @@ struct HostPass: Sendable, Equatable {
       last = found[limit - 1]
       isCut = true
     }
-    // If another index has replaced this one, the slots may have been released and seem free.
+    // If another index has replaced this one, the cells may have been released and seem free.
     guard file.current === index, index.isComplete else { return nil }
     found.sort()
     lastRow = last

@@ -46,7 +46,7 @@ final class RemovalIndex: Sendable {
     self.database = database
     self.log = log
     let newest = log.sequence
-    let floor = newest - min(newest, UInt64(log.slotCount))
+    let floor = newest - min(newest, UInt64(log.frameCount))
     sequence = Atomic(floor)
     known = Monitor(Known(floor: floor, sequence: floor))
   }
@@ -119,7 +119,7 @@ final class RemovalIndex: Sendable {
   private func catchUp(_ known: inout Known) {
     let newest = log.sequence
     guard newest > known.sequence else { return }
-    var number = max(known.sequence, newest - min(newest, UInt64(log.slotCount)))
+    var number = max(known.sequence, newest - min(newest, UInt64(log.frameCount)))
     if number > known.sequence { forget(&known, upTo: number) }
     while number < newest {
       number += 1

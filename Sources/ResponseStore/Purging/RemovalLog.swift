@@ -6,33 +6,33 @@ import Synchronization
 /// The removal log: a file in which each removal is durable, and from then on in force.
 ///
 /// A removal must take effect at once in all processes, even while LMDB's write transaction waits for the disk. It
-/// therefore does not use LMDB. It takes the next sequence number, is written to a slot of this file and synced, and is
-/// then published by raising ``sequence``. Every process has that word mapped, and every lookup compares it. From then
-/// on, covered responses with a lower number are hidden. The writer later applies the removal to the database, and the
-/// slot becomes free.
+/// therefore does not use LMDB. It takes the next sequence number, is written to a frame of this file and synced, and
+/// is then published by raising ``sequence``. Every process has that word mapped, and every lookup compares it. From
+/// then on, covered responses with a lower number are hidden. The writer later applies the removal to the database, and
+/// the frame becomes free.
 ///
-/// `@unchecked Sendable`: the mapping and the descriptor are constant. Shared words are accessed atomically, and a slot
-/// is valid only if its checksum matches.
+/// `@unchecked Sendable`: the mapping and the descriptor are constant. Shared words are accessed atomically, and a
+/// frame is valid only if its checksum matches.
 final class RemovalLog: @unchecked Sendable {
   static let name = "LMDBURLCache.removals"
   static let magic = UInt64(littleEndian: 0x314C_4D52_4543_4D4C)
   static let headerByteCount = 4096
-  static let slotByteCount = 512
+  static let frameByteCount = 512
 
   /// The offsets of the header's words. Words that change are in separate cache lines.
   private enum Offset {
     static let magic = 0
     static let owner = 8
-    static let slotCount = 16
+    static let frameCount = 16
     static let sequence = 64
     static let lastApplied = 128
     static let written = 192
   }
 
-  /// The content of a slot.
+  /// The content of a frame.
   enum Content {
     case removal(RemovalScope, RemovalMode)
-    /// A later removal uses the slot, so this one was applied to the database.
+    /// A later removal uses the frame, so this one was applied to the database.
     case overwritten
   }
 
@@ -42,7 +42,7 @@ final class RemovalLog: @unchecked Sendable {
     case system(CInt)
   }
 
-  let slotCount: Int
+  let frameCount: Int
   private let file: LockDescriptor
   private let memory: UnsafeMutableRawPointer
   let byteCount: Int
@@ -50,22 +50,22 @@ final class RemovalLog: @unchecked Sendable {
   /// Whether a thread of this process is writing a removal. Processes take turns with `flock`.
   private let turn = Monitor(false)
 
-  private init(file: LockDescriptor, memory: UnsafeMutableRawPointer, slotCount: Int) {
+  private init(file: LockDescriptor, memory: UnsafeMutableRawPointer, frameCount: Int) {
     self.file = file
     self.memory = memory
-    self.slotCount = slotCount
-    byteCount = Self.byteCount(slotCount: slotCount)
+    self.frameCount = frameCount
+    byteCount = Self.byteCount(frameCount: frameCount)
   }
 
   deinit {
     munmap(memory, byteCount)
   }
 
-  static func byteCount(slotCount: Int) -> Int { headerByteCount + slotCount * slotByteCount }
+  static func byteCount(frameCount: Int) -> Int { headerByteCount + frameCount * frameByteCount }
 
-  /// Returns the number of slots, which must suffice for the removals between two commits and between two lookups in a
+  /// Returns the number of frames, which must suffice for the removals between two commits and between two lookups in a
   /// memory tier.
-  static func slotCount(capacityByteCount: Int) -> Int {
+  static func frameCount(capacityByteCount: Int) -> Int {
     min(max(capacityByteCount >> 16, 64), 1024)
   }
 
@@ -78,24 +78,24 @@ final class RemovalLog: @unchecked Sendable {
     var status = stat()
     guard pread(file.number, &header, 24, 0) == 24, header[0] == magic, owner == nil || header[1] == owner,
       header[2] >= 1, header[2] <= 1 << 20, fstat(file.number, &status) == 0,
-      status.st_size == byteCount(slotCount: Int(header[2]))
+      status.st_size == byteCount(frameCount: Int(header[2]))
     else { return nil }
-    return mapped(file, slotCount: Int(header[2]))
+    return mapped(file, frameCount: Int(header[2]))
   }
 
   /// Creates an empty log, under another name first so that no process sees an incomplete one.
-  static func create(path: String, owner: UInt64, slotCount: Int) throws(Failure) -> RemovalLog {
+  static func create(path: String, owner: UInt64, frameCount: Int) throws(Failure) -> RemovalLog {
     let temporary = path + ".new"
     unlink(temporary)
     let file = LockDescriptor(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode: 0o600)
     guard let file else { throw .system(errno) }
-    let header = [magic, owner, UInt64(slotCount)]
+    let header = [magic, owner, UInt64(frameCount)]
     // Allocate the space now, so that a removal needs none on a full disk.
-    let allocation = posix_fallocate(file.number, 0, off_t(byteCount(slotCount: slotCount)))
+    let allocation = posix_fallocate(file.number, 0, off_t(byteCount(frameCount: frameCount)))
     var failure = allocation
     if failure == 0, pwrite(file.number, header, 24, 0) != 24 || fsync(file.number) != 0 { failure = errno }
     if failure == 0, rename(temporary, path) != 0 { failure = errno }
-    guard failure == 0, let log = mapped(file, slotCount: slotCount) else {
+    guard failure == 0, let log = mapped(file, frameCount: frameCount) else {
       let cause = failure == 0 ? errno : failure
       unlink(temporary)
       throw .system(cause)
@@ -103,29 +103,29 @@ final class RemovalLog: @unchecked Sendable {
     return log
   }
 
-  private static func mapped(_ file: LockDescriptor, slotCount: Int) -> RemovalLog? {
-    let memory = mmap(nil, byteCount(slotCount: slotCount), PROT_READ | PROT_WRITE, MAP_SHARED, file.number, 0)
+  private static func mapped(_ file: LockDescriptor, frameCount: Int) -> RemovalLog? {
+    let memory = mmap(nil, byteCount(frameCount: frameCount), PROT_READ | PROT_WRITE, MAP_SHARED, file.number, 0)
     guard let memory, memory != MAP_FAILED else { return nil }
-    return RemovalLog(file: file, memory: memory, slotCount: slotCount)
+    return RemovalLog(file: file, memory: memory, frameCount: frameCount)
   }
 
-  /// Restores the shared words, which may be older than the slots and the database after a power failure.
+  /// Restores the shared words, which may be older than the frames and the database after a power failure.
   ///
   /// Call this while no other process uses the directory.
   ///
   /// - Parameters:
   ///   - lastApplied: The last removal that was applied to the database.
   ///   - known: The last removal that a writer of the database knew.
-  /// - Returns: The unreadable slots, which may have contained any removal; see ``overwrite(unreadable:)``.
+  /// - Returns: The unreadable frames, which may have contained any removal; see ``overwrite(unreadable:)``.
   func recover(lastApplied: UInt64, known: UInt64) throws(Failure) -> [Int] {
     // When a removal is published, it and all earlier ones are durable. A removal after a gap was not published.
     var last = max(lastApplied, known)
-    while Self.number(in: slot(of: last + 1)) == last + 1 { last += 1 }
+    while Self.number(in: frame(of: last + 1)) == last + 1 { last += 1 }
     var unreadable: [Int] = []
-    for index in 0..<slotCount {
-      let bytes = slot(index)
+    for index in 0..<frameCount {
+      let bytes = frame(index)
       if let number = Self.number(in: bytes) {
-        if number > last { try write([UInt8](repeating: 0, count: Self.slotByteCount), toSlot: index) }
+        if number > last { try write([UInt8](repeating: 0, count: Self.frameByteCount), toFrame: index) }
       } else if bytes.contains(where: { $0 != 0 }) {
         unreadable.append(index)
       }
@@ -137,21 +137,22 @@ final class RemovalLog: @unchecked Sendable {
     return unreadable
   }
 
-  /// Makes slots readable that ``recover(lastApplied:known:)`` found unreadable, so that the next open does not remove
+  /// Makes frames readable that ``recover(lastApplied:known:)`` found unreadable, so that the next open does not remove
   /// everything again.
   ///
   /// Call this while no other process uses the directory, and only if a removal of everything is in force or the log is
-  /// full. Each slot receives a removal of everything with the last number that the slot can have had. The numbers then
-  /// have no gap, even if a power failure undoes the commit that applied some of them. A slot that was never used is
-  /// cleared. After a crash during this call, the next open repeats it for the rest of the slots.
-  func overwrite(unreadable slots: [Int]) throws(Failure) {
-    guard !slots.isEmpty else { return }
+  /// full. Each frame receives a removal of everything with the last number that the frame can have had. The numbers
+  /// then have no gap, even if a power failure undoes the commit that applied some of them. A frame that was never used
+  /// is cleared. After a crash during this call, the next open repeats it for the rest of the frames.
+  func overwrite(unreadable frames: [Int]) throws(Failure) {
+    guard !frames.isEmpty else { return }
     let last = sequence
-    for index in slots where Self.number(in: slot(index)) == nil {
-      let age = (last % UInt64(slotCount) + UInt64(slotCount) - UInt64(index)) % UInt64(slotCount)
+    for index in frames where Self.number(in: frame(index)) == nil {
+      let age = (last % UInt64(frameCount) + UInt64(frameCount) - UInt64(index)) % UInt64(frameCount)
       let isUsed = last > age
-      let bytes = isUsed ? Self.slot(last - age, .everything, .hard) : [UInt8](repeating: 0, count: Self.slotByteCount)
-      try write(bytes, toSlot: index)
+      let bytes =
+        isUsed ? Self.frame(last - age, .everything, .hard) : [UInt8](repeating: 0, count: Self.frameByteCount)
+      try write(bytes, toFrame: index)
     }
     guard fdatasync(file.number) == 0 else { throw .system(errno) }
   }
@@ -168,7 +169,7 @@ final class RemovalLog: @unchecked Sendable {
   /// The number of the last removal that is in force.
   var sequence: UInt64 { word(Offset.sequence).pointee.load(ordering: .acquiring) }
 
-  /// Removals up to this number are applied to the database durably; their slots are free.
+  /// Removals up to this number are applied to the database durably; their frames are free.
   var lastApplied: UInt64 { word(Offset.lastApplied).pointee.load(ordering: .acquiring) }
 
   var hasRemovalsToApply: Bool { sequence > lastApplied }
@@ -179,8 +180,8 @@ final class RemovalLog: @unchecked Sendable {
 
   /// Returns a removal in force. An unreadable one counts as a removal of everything.
   func content(of number: UInt64) -> Content {
-    // Copy the slot, because another process may be writing it. The checksum shows an incomplete copy.
-    let bytes = [UInt8](slot(of: number))
+    // Copy the frame, because another process may be writing it. The checksum shows an incomplete copy.
+    let bytes = [UInt8](frame(of: number))
     let content = bytes.withUnsafeBytes { bytes -> Content? in
       guard let found = Self.number(in: bytes) else { return nil }
       if found != number { return found > number ? .overwritten : nil }
@@ -194,18 +195,19 @@ final class RemovalLog: @unchecked Sendable {
     return number <= lastApplied ? .overwritten : .removal(.everything, .hard)
   }
 
-  private func slot(of number: UInt64) -> UnsafeRawBufferPointer {
-    slot(Int(number % UInt64(slotCount)))
+  private func frame(of number: UInt64) -> UnsafeRawBufferPointer {
+    frame(Int(number % UInt64(frameCount)))
   }
 
-  private func slot(_ index: Int) -> UnsafeRawBufferPointer {
-    UnsafeRawBufferPointer(start: memory + Self.headerByteCount + index * Self.slotByteCount, count: Self.slotByteCount)
+  private func frame(_ index: Int) -> UnsafeRawBufferPointer {
+    UnsafeRawBufferPointer(
+      start: memory + Self.headerByteCount + index * Self.frameByteCount, count: Self.frameByteCount)
   }
 
-  /// Returns the number of the removal in a slot; nil if the slot is empty or corrupt.
-  private static func number(in slot: UnsafeRawBufferPointer) -> UInt64? {
-    let checksum = slot.loadUnaligned(as: UInt64.self)
-    let rest = UnsafeRawBufferPointer(rebasing: slot[8...])
+  /// Returns the number of the removal in a frame; nil if the frame is empty or corrupt.
+  private static func number(in frame: UnsafeRawBufferPointer) -> UInt64? {
+    let checksum = frame.loadUnaligned(as: UInt64.self)
+    let rest = UnsafeRawBufferPointer(rebasing: frame[8...])
     guard UInt64(littleEndian: checksum) == XXHash.digest64(rest) else { return nil }
     return UInt64(littleEndian: rest.loadUnaligned(as: UInt64.self))
   }
@@ -215,7 +217,7 @@ final class RemovalLog: @unchecked Sendable {
   /// Logs a removal, and returns its sequence number. It is then durable and in force for all processes.
   ///
   /// - Parameters:
-  ///   - timeout: How long to wait for the lock of another process, and for a free slot.
+  ///   - timeout: How long to wait for the lock of another process, and for a free frame.
   ///   - applyRemovals: Called repeatedly while the log is full, to apply removals to the database.
   @discardableResult
   func append(
@@ -252,12 +254,12 @@ final class RemovalLog: @unchecked Sendable {
     }
   }
 
-  /// Assigns a number to a removal and writes it to its slot. Returns nil if the slot is not free yet.
+  /// Assigns a number to a removal and writes it to its frame. Returns nil if the frame is not free yet.
   private func write(_ scope: RemovalScope, _ mode: RemovalMode) throws(Failure) -> UInt64? {
     let written = word(Offset.written)
     let number = written.pointee.load(ordering: .relaxed) + 1
-    guard number <= lastApplied + UInt64(slotCount) else { return nil }
-    try write(Self.slot(number, scope, mode), toSlot: Int(number % UInt64(slotCount)))
+    guard number <= lastApplied + UInt64(frameCount) else { return nil }
+    try write(Self.frame(number, scope, mode), toFrame: Int(number % UInt64(frameCount)))
     written.pointee.store(number, ordering: .relaxed)
     return number
   }
@@ -270,12 +272,12 @@ final class RemovalLog: @unchecked Sendable {
     word(Offset.sequence).pointee.max(number, ordering: .acquiringAndReleasing)
   }
 
-  private func write(_ bytes: [UInt8], toSlot index: Int) throws(Failure) {
-    let offset = off_t(Self.headerByteCount + index * Self.slotByteCount)
+  private func write(_ bytes: [UInt8], toFrame index: Int) throws(Failure) {
+    let offset = off_t(Self.headerByteCount + index * Self.frameByteCount)
     guard pwrite(file.number, bytes, bytes.count, offset) == bytes.count else { throw .system(errno) }
   }
 
-  private static func slot(_ number: UInt64, _ scope: RemovalScope, _ mode: RemovalMode) -> [UInt8] {
+  private static func frame(_ number: UInt64, _ scope: RemovalScope, _ mode: RemovalMode) -> [UInt8] {
     var writer = ByteWriter()
     writer.append(number)
     let encoded = scope.encoded
@@ -285,7 +287,7 @@ final class RemovalLog: @unchecked Sendable {
       writer.append(softKind)
       writer.append(date.timeIntervalSinceReferenceDate)
     }
-    writer.bytes += [UInt8](repeating: 0, count: slotByteCount - 8 - writer.bytes.count)
+    writer.bytes += [UInt8](repeating: 0, count: frameByteCount - 8 - writer.bytes.count)
     let checksum = writer.bytes.withUnsafeBytes { XXHash.digest64($0) }
     return withUnsafeBytes(of: checksum.littleEndian) { Array($0) } + writer.bytes
   }

@@ -40,7 +40,7 @@ package struct RemovalOverview: Sendable {
   /// The number of the last removal that was applied to the database.
   package let lastApplied: UInt64
   /// The number of removals that the log holds before it waits for the database.
-  package let slotCount: Int
+  package let logCapacity: Int
 }
 
 extension ResponseStore {
@@ -63,7 +63,8 @@ extension ResponseStore {
           RemovalInForce(
             sequence: tombstone.sequence == .max ? nil : tombstone.sequence, scope: tombstone.scope,
             isSoft: tombstone.mode != .hard, stage: tombstone.stage)
-        }, lastSequence: context.removalLog.sequence, lastApplied: lastApplied, slotCount: context.removalLog.slotCount)
+        }, lastSequence: context.removalLog.sequence, lastApplied: lastApplied,
+        logCapacity: context.removalLog.frameCount)
       try count(tombstones, in: &overview, progress: progress)
       return overview
     } catch {

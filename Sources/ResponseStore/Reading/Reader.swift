@@ -178,8 +178,8 @@ final class Reader: Sendable {
   struct SelectedRecord {
     var rowID: UInt64
     var head: RecordHeaderView
-    /// The slot of the index; nil if the record was found without the index.
-    var slot: IndexSlot?
+    /// The cell of the index; nil if the record was found without the index.
+    var cell: IndexCell?
     /// Whether the key has other records.
     var hasOthers: Bool
     /// Whether a soft removal covers it and has not marked it yet.
@@ -214,8 +214,8 @@ final class Reader: Sendable {
     }
     var hasMissing = false
     let digest = key.bytes.withUnsafeBytes { database.keyDigest(of: $0) }
-    var slots = index._withUnsafeGuaranteedRef { $0.matches(of: digest) }
-    while let match = slots.next() {
+    var cells = index._withUnsafeGuaranteedRef { $0.matches(of: digest) }
+    while let match = cells.next() {
       if try consider(match.rowID, (index, match), key, &best, tombstones, in: transaction, where: matches) { continue }
       // Eviction may have moved the record, while the index still has its old row.
       if let moved = index._withUnsafeGuaranteedRef({ $0.rowID(movedFrom: match.rowID) }),
@@ -241,7 +241,7 @@ final class Reader: Sendable {
     return best.selected
   }
 
-  typealias IndexSlot = (index: Unmanaged<RecordIndex>, match: RecordIndex.Match)
+  typealias IndexCell = (index: Unmanaged<RecordIndex>, match: RecordIndex.Match)
 
   /// The result of a lookup so far.
   private struct Best {
@@ -261,7 +261,7 @@ final class Reader: Sendable {
   /// The index is a hint, and may name a row that was deleted or is not committed yet.
   @inline(__always)
   private func consider(
-    _ rowID: UInt64, _ slot: IndexSlot?, _ key: RequestKey, _ best: inout Best, _ tombstones: [Tombstone],
+    _ rowID: UInt64, _ cell: IndexCell?, _ key: RequestKey, _ best: inout Best, _ tombstones: [Tombstone],
     in transaction: borrowing ReadTransaction, where matches: (VaryKey) -> Bool
   ) throws(LMDBError) -> Bool {
     let record = try database.heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
@@ -291,7 +291,7 @@ final class Reader: Sendable {
     }
     best.rank = rank
     best.selected = SelectedRecord(
-      rowID: rowID, head: head, slot: slot, hasOthers: best.count > 1, isSoftPurged: coverage == .stale,
+      rowID: rowID, head: head, cell: cell, hasOthers: best.count > 1, isSoftPurged: coverage == .stale,
       removalSequence: best.removalSequence)
     return true
   }
@@ -310,8 +310,8 @@ final class Reader: Sendable {
   /// Counts a use of a record.
   @inline(__always)
   func recordUse(of selected: SelectedRecord) {
-    guard let slot = selected.slot else { return }
-    slot.index._withUnsafeGuaranteedRef { $0.recordUse(of: slot.match) }
+    guard let cell = selected.cell else { return }
+    cell.index._withUnsafeGuaranteedRef { $0.recordUse(of: cell.match) }
   }
 
   /// Whether a header matches its checksum. A verified header is not checked again until it changes.

@@ -57,7 +57,7 @@ extension IndexEntry {
     Band(inflationToLive: priority(atInflation: present) - present)
   }
 
-  /// Returns the inflation rounded down as in a slot of the index.
+  /// Returns the inflation rounded down as in a cell of the index.
   static func rounded(inflation: Double) -> Double {
     let entry = IndexEntry(digest: 1, hostDigest: 0, rowID: 0, byteCount: 0, inflation: inflation)
     return IndexEntry(tagWord: entry.tagWord, rowWord: entry.rowWord).inflation

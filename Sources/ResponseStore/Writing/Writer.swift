@@ -196,7 +196,7 @@ final class Writer: Sendable {
   private func finish(_ batch: WriteBatch, _ result: WriteResult) {
     if batch.appliesRemovals {
       do throws(LMDBError) {
-        // A removal's slot may be reused only when the applied removal is durable.
+        // A removal's frame may be reused only when the applied removal is durable.
         try database.environment.synchronize()
         context.removalLog.markApplied(result.lastAppliedRemoval)
       } catch {

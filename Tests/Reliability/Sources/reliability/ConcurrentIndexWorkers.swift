@@ -51,7 +51,7 @@ struct ConcurrentIndexWorkers {
       throw IndexFailure(wrong)
     }
     let counts = readers.map { $0.output.split(separator: "\n").last ?? "" }.joined(separator: "; ")
-    return "\(killCount) kills, \(prototype.file.current?.slotCount ?? 0) slots; readers: \(counts)"
+    return "\(killCount) kills, \(prototype.file.current?.cellCount ?? 0) cells; readers: \(counts)"
   }
 
   func work(_ role: String, number: Int, seconds: Double) throws {

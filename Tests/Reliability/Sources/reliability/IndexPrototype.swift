@@ -209,18 +209,18 @@ struct IndexPrototype {
 
   /// Compares a complete index with the rows and returns the first difference, or nil.
   ///
-  /// Each row must have one slot, and no key may have two rows.
+  /// Each row must have one cell, and no key may have two rows.
   func findDifference() throws(LMDBError) -> String? {
     guard let index = file.current, index.isComplete else { return "the index is not complete" }
     let all = try allRows()
     var entries: [UInt64: IndexEntry] = [:]
-    var slotCount = 0
-    index.forEachEntry(in: 0..<index.allSlotCount) {
+    var cellCount = 0
+    index.forEachEntry(in: 0..<index.allCellCount) {
       entries[$0.rowID] = $0
-      slotCount += 1
+      cellCount += 1
     }
-    if slotCount != entries.count { return "\(slotCount) slots name \(entries.count) rows" }
-    if slotCount != index.recordCount { return "\(slotCount) slots, and a count of \(index.recordCount)" }
+    if cellCount != entries.count { return "\(cellCount) cells name \(entries.count) rows" }
+    if cellCount != index.recordCount { return "\(cellCount) cells, and a count of \(index.recordCount)" }
     if Set(entries.keys) != Set(all.keys) { return "\(entries.count) rows in the index, \(all.count) in the database" }
     for (rowID, row) in all where entries[rowID]?.tag != IndexEntry.tag(of: digest(row.key)) {
       return "row \(rowID) has the tag of another key"

@@ -7,7 +7,7 @@ enum IndexScenario: String, CaseIterable {
 
   /// Returns the digest of a key.
   ///
-  /// Most scenarios use digests that collide: three keys share one, and all home slots are close together, so that
+  /// Most scenarios use digests that collide: three keys share one, and all home cells are close together, so that
   /// records displace each other. Growth and rebuild use well-distributed digests.
   var digest: @Sendable (UInt64) -> UInt64 {
     switch self {

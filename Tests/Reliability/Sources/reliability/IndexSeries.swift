@@ -97,7 +97,7 @@ struct IndexSeries {
     }()
     let newer = [UInt8](try Data(contentsOf: URL(filePath: base + "/" + IndexLayout.fileName)))
     let noise = newer.map { _ in UInt8(truncatingIfNeeded: random.next()) }
-    let slots = IndexLayout.byteCount(slotCount: 512) - 16 * (512 + IndexLayout.maximumProbeLength)
+    let cells = IndexLayout.byteCount(cellCount: 512) - 16 * (512 + IndexLayout.maximumProbeLength)
     var kinds: [(name: String, bytes: [UInt8]?, boot: Boot, isSuspect: Bool)] = [
       ("no file", nil, .current, true), ("an empty file", [], .current, true),
       ("a short file", Array(newer.prefix(10)), .current, true),
@@ -112,9 +112,9 @@ struct IndexSeries {
         Array(newer.prefix(4096)) + noise.dropFirst(4096), rebooted, true
       ),
       // These cannot be detected; lookups must be correct anyway.
-      ("random bytes in the slots", Array(newer.prefix(slots)) + noise.dropFirst(slots), .current, false),
+      ("random bytes in the cells", Array(newer.prefix(cells)) + noise.dropFirst(cells), .current, false),
       ("a random count", Array(newer.prefix(128)) + noise[128..<136] + newer.dropFirst(136), .current, false),
-      ("zeros in the slots", Array(newer.prefix(slots)) + newer.dropFirst(slots).map { _ in 0 }, .current, false),
+      ("zeros in the cells", Array(newer.prefix(cells)) + newer.dropFirst(cells).map { _ in 0 }, .current, false),
     ]
     for page in 0..<newer.count / 4096 {
       let torn =
@@ -187,8 +187,8 @@ struct IndexSeries {
     close(open(flag, O_CREAT | O_RDWR, 0o600))
     var key: UInt64 = 2
     while try prototype.store([(key, 1)]) { key += 1 }
-    let slotCount = prototype.file.current?.slotCount ?? 0
-    try require(key > UInt64(slotCount * 7 / 10), "the index was full at \(key) rows of \(slotCount) slots")
+    let cellCount = prototype.file.current?.cellCount ?? 0
+    try require(key > UInt64(cellCount * 7 / 10), "the index was full at \(key) rows of \(cellCount) cells")
     if let wrong = try prototype.findWrongLookup(keyCount: key, mayMiss: false) ?? prototype.findDifference() {
       throw IndexFailure(wrong)
     }
@@ -197,7 +197,7 @@ struct IndexSeries {
     if let wrong = try prototype.findWrongLookup(keyCount: key + 1, mayMiss: false) ?? prototype.findDifference() {
       throw IndexFailure(wrong)
     }
-    return "storing refused at \(key) rows in \(slotCount) slots"
+    return "storing refused at \(key) rows in \(cellCount) cells"
   }
 
   private func forked() throws -> String {
