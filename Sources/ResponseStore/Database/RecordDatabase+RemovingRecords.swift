@@ -8,7 +8,7 @@ extension RecordDatabase {
   /// A corrupt record header is not an error.
   @discardableResult
   func removeRecord(
-    _ rowID: UInt64, use: UsageTracking.AfterRemoval = .forget, counters: inout PersistentCounters,
+    _ rowID: UInt64, use: UseCountFate = .forget, counters: inout PersistentCounters,
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> Bool {
     try removeRecords([rowID], counters: &counters, in: transaction) { (_, _) in use }.removed > 0
@@ -25,7 +25,7 @@ extension RecordDatabase {
   func removeRecords(
     _ rowIDs: [UInt64], counters: inout PersistentCounters, isInRun: Bool = false,
     in transaction: borrowing WriteTransaction,
-    use: (UInt64, RecordHeaderView?) -> UsageTracking.AfterRemoval?
+    use: (UInt64, RecordHeaderView?) -> UseCountFate?
   ) throws(LMDBError) -> (removed: Int, next: UInt64?) {
     let found = try removableRecords(rowIDs, in: transaction, use: use)
     if !found.damaged.isEmpty { try removeByWalk(Set(found.damaged), counters: &counters, in: transaction) }
@@ -41,7 +41,7 @@ extension RecordDatabase {
   /// - Returns: The records in ascending order, and the rows with corrupt record headers.
   func removableRecords(
     _ rowIDs: [UInt64], in transaction: borrowing some Transaction & ~Copyable,
-    use: (UInt64, RecordHeaderView?) -> UsageTracking.AfterRemoval?
+    use: (UInt64, RecordHeaderView?) -> UseCountFate?
   ) throws(LMDBError) -> (records: [RemovableRecord], damaged: [UInt64]) {
     var records: [RemovableRecord] = []
     records.reserveCapacity(rowIDs.count)
@@ -63,7 +63,7 @@ extension RecordDatabase {
   /// Returns the properties that the deletion of a record needs.
   ///
   /// - Parameter head: A record header whose checksum was checked.
-  func removableRecord(_ rowID: UInt64, head: RecordHeaderView, use: UsageTracking.AfterRemoval) -> RemovableRecord {
+  func removableRecord(_ rowID: UInt64, head: RecordHeaderView, use: UseCountFate) -> RemovableRecord {
     let chunks = chunks(of: head)
     return RemovableRecord(
       rowID: rowID, checksum: head.checksum, tag: IndexEntry.tag(of: keyDigest(of: head.key)), use: use,

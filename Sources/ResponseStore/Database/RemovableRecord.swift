@@ -5,8 +5,8 @@ struct RemovableRecord {
   var checksum: UInt64
   /// The record's tag in the index.
   var tag: UInt64
-  /// The effect of the deletion on the use count.
-  var use: UsageTracking.AfterRemoval
+  /// The fate of the use count.
+  var use: UseCountFate
   /// The keys of its rows in `dates` and `expiries`.
   var date: DateKey
   var expiry: DateKey?
@@ -17,6 +17,16 @@ struct RemovableRecord {
   var recordByteCount: Int
   /// The bytes of record header and body.
   var byteCount: Int
+}
+
+/// The fate of a record's use count when the record is deleted.
+enum UseCountFate {
+  /// It is dropped.
+  case forget
+  /// It is kept as a ghost entry, because the record was evicted.
+  case remember
+  /// The record that replaces this one inherits it.
+  case passOn
 }
 
 extension PersistentCounters {

@@ -307,7 +307,7 @@ final class Evictor: Sendable {
     var reason: RemovalReason? = goal.isCautious ? .overCapacity : nil
     if head.expiry.map(SortableTimestamp.encode).map({ $0 <= goal.now }) ?? false { reason = .expired }
     if tombstones.hide(rowID: rowID, head) { reason = .requested }
-    let use: UsageTracking.AfterRemoval = reason ?? .overCapacity == .overCapacity ? .remember : .forget
+    let use: UseCountFate = reason ?? .overCapacity == .overCapacity ? .remember : .forget
     return SegmentCleaner.Examination(
       removable: database.removableRecord(rowID, head: head, use: use), reason: reason)
   }

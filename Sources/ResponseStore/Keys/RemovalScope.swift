@@ -104,7 +104,7 @@ public enum RemovalScope: Sendable, Hashable {
 
   /// Covers the members of a cache group (RFC 9875) of the URL's origin; nil for a URL that cannot be cached.
   public static func group(_ name: String, ofOrigin url: URL) -> RemovalScope? {
-    RequestKey.originPrefix(url: url).map { .group(origin: $0, name: name) }
+    RequestKey.prefix(url: url, isOrigin: true).map { .group(origin: $0, name: name) }
   }
 
   private enum Tag: UInt8 {

@@ -70,7 +70,9 @@ public struct RequestKey: Sendable, Hashable {
   }
 
   /// Returns the beginning of all keys below a URL; nil for a URL that cannot be cached.
-  static func prefix(url: URL) -> [UInt8]? {
+  ///
+  /// - Parameter isOrigin: Whether the keys of the URL's whole origin (scheme, host, port) are meant.
+  static func prefix(url: URL, isOrigin: Bool = false) -> [UInt8]? {
     var text = url.absoluteString
     return text.withUTF8 { utf8 -> [UInt8]? in
       guard let parts = URLParts(utf8) else { return nil }
@@ -78,21 +80,7 @@ public struct RequestKey: Sendable, Hashable {
         var writer = KeyWriter(buffer: buffer)
         writer.appendOrigin(of: parts, in: utf8)
         writer.append(0)
-        writer.appendTarget(of: parts, in: utf8)
-        count = writer.count
-      }
-    }
-  }
-
-  /// Returns the beginning of all keys of the URL's origin (scheme, host, port).
-  static func originPrefix(url: URL) -> [UInt8]? {
-    var text = url.absoluteString
-    return text.withUTF8 { utf8 -> [UInt8]? in
-      guard let parts = URLParts(utf8) else { return nil }
-      return [UInt8](unsafeUninitializedCapacity: utf8.count + 32) { buffer, count in
-        var writer = KeyWriter(buffer: buffer)
-        writer.appendOrigin(of: parts, in: utf8)
-        writer.append(0)
+        if !isOrigin { writer.appendTarget(of: parts, in: utf8) }
         count = writer.count
       }
     }

@@ -1,19 +1,6 @@
 import FoundationEssentials
 import HTTPCaching
 
-/// A namespace for the tracking of use counts.
-enum UsageTracking {
-  /// The fate of the use count when the record is deleted.
-  enum AfterRemoval {
-    /// It is dropped.
-    case forget
-    /// It is kept as a ghost entry, because the record was evicted.
-    case remember
-    /// The record that replaces this one inherits it.
-    case passOn
-  }
-}
-
 extension RecordHeaderView {
   /// When a response becomes useless, because it is stale, may no longer be served stale, and cannot be validated.
   ///
