@@ -7,26 +7,14 @@ import Testing
 /// Random concurrent callers, compared with an origin whose resources have versions.
 @Suite("Concurrency model", .timeLimit(.minutes(1)))
 struct ConcurrencyModelTests {
-  private struct SplitMix: RandomNumberGenerator {
-    var state: UInt64
-
-    mutating func next() -> UInt64 {
-      state &+= 0x9E37_79B9_7F4A_7C15
-      var z = state
-      z = (z ^ (z >> 30)) &* 0xBF58_476D_1CE4_E5B9
-      z = (z ^ (z >> 27)) &* 0x94D0_49BB_1331_11EB
-      return z ^ (z >> 31)
-    }
-  }
-
   private final class Origin: Sendable {
     let versions = Mutex([String: Int]())
     /// The changes whose responses have reached their callers.
     let acknowledged = Mutex([String: Int]())
-    let random: Mutex<SplitMix>
+    let random: Mutex<SeededGenerator>
 
     init(seed: UInt64) {
-      random = Mutex(SplitMix(state: seed))
+      random = Mutex(SeededGenerator(seed: seed))
     }
 
     func draw(_ range: Range<Int>) -> Int {

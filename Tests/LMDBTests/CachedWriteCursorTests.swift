@@ -8,7 +8,7 @@ struct CachedWriteCursorTests {
     "A table holds the expected entries in order after any mix of changes",
     arguments: 1...24 as ClosedRange<UInt64>)
   func mixedChanges(seed: UInt64) throws {
-    var random = Numbers(state: seed)
+    var random = SeededGenerator(seed: seed)
     let fixture = try Fixture(mapByteCount: 32 << 20)
     let environment = fixture.environment
     let tables = [
@@ -53,7 +53,7 @@ struct CachedWriteCursorTests {
 
   private func change(
     _ operation: UInt64, _ table: Table<BigEndianUInt64Codec, BytesCodec>, _ expected: inout [UInt64: [UInt8]],
-    _ random: inout Numbers, in transaction: borrowing WriteTransaction
+    _ random: inout SeededGenerator, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) {
     let last = expected.keys.max() ?? 0
     // Half of the keys follow the last one: this may add a page that an appending cursor would not notice.
@@ -99,15 +99,6 @@ struct CachedWriteCursorTests {
   }
 }
 
-/// A SplitMix64 generator, which makes failures reproducible.
-private struct Numbers {
-  var state: UInt64
-
-  mutating func below(_ bound: UInt64) -> UInt64 {
-    state &+= 0x9E37_79B9_7F4A_7C15
-    var z = state
-    z = (z ^ (z >> 30)) &* 0xBF58_476D_1CE4_E5B9
-    z = (z ^ (z >> 27)) &* 0x94D0_49BB_1331_11EB
-    return (z ^ (z >> 31)) % bound
-  }
+extension SeededGenerator {
+  fileprivate mutating func below(_ bound: UInt64) -> UInt64 { next() % bound }
 }

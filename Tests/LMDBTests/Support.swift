@@ -89,23 +89,6 @@ func error<R>(of body: () throws(LMDBError) -> R) -> LMDBError? {
   }
 }
 
-/// A SplitMix64 generator, which produces the same numbers for the same seed on every platform.
-struct SeededGenerator: RandomNumberGenerator {
-  private var state: UInt64
-
-  init(seed: UInt64) {
-    state = seed
-  }
-
-  mutating func next() -> UInt64 {
-    state &+= 0x9E37_79B9_7F4A_7C15
-    var z = state
-    z = (z ^ (z >> 30)) &* 0xBF58_476D_1CE4_E5B9
-    z = (z ^ (z >> 27)) &* 0x94D0_49BB_1331_11EB
-    return z ^ (z >> 31)
-  }
-}
-
 /// Threads that may block; ``join()`` waits until all have ended.
 final class Threads: @unchecked Sendable {
   // Sendable: the only property is a dispatch group, which is thread-safe.

@@ -8,7 +8,7 @@ import Testing
 @Suite("Capacity as an upper bound")
 struct CapacityTests {
   /// Returns a size between 500 bytes and `largest`, with a log-uniform distribution.
-  private func size(_ random: inout SplitMix64, largest: Double) -> Int {
+  private func size(_ random: inout SeededGenerator, largest: Double) -> Int {
     Int(exp(Double.random(in: log(500)...log(largest), using: &random)))
   }
 
@@ -20,7 +20,7 @@ struct CapacityTests {
   func churn(capacity: Int, largest: Double) throws {
     let fixture = try StoreFixture(capacity: capacity)
     defer { fixture.finish() }
-    var random = SplitMix64(state: UInt64(capacity))
+    var random = SeededGenerator(seed: UInt64(capacity))
     let total = capacity >= 64 << 20 ? capacity * 5 / 2 : capacity * 6
     var written = 0
     var number = 0
@@ -169,7 +169,7 @@ extension CapacityTests {
     #expect(index.byteCount <= StorageFormat.indexByteCount(capacityByteCount: capacity))
     #expect(index.recordCount == fixture.store.entryCount)
     var maximum = fixture.store.diskByteCount
-    var random = SplitMix64(state: seed)
+    var random = SeededGenerator(seed: seed)
     for number in 0..<400 {
       // Every third response replaces one that may still be stored.
       let name = number % 3 == 2 ? Int.random(in: max(0, number - 200)..<number, using: &random) : number

@@ -280,7 +280,7 @@ struct DamageTests {
 
   @Test("Random bytes are not accepted as a record header and do not trap", arguments: [UInt64](1...4))
   func randomHeads(seed: UInt64) {
-    var random = SplitMix64(state: seed)
+    var random = SeededGenerator(seed: seed)
     let fixtureHead = RecordHeader(
       CacheableResponse(
         status: 200, fields: HTTPFields([("A", "b"), ("C", "d")]), body: Data("body".utf8),

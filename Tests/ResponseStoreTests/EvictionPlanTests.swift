@@ -104,14 +104,14 @@ struct EvictionPlanTests {
 
   @Test("Each plan is the one that a computation over all records gives", arguments: [1, 2, 3] as [UInt64])
   func agreesWithTheDefinition(seed: UInt64) throws {
-    var random = SplitMix64(state: seed)
+    var random = SeededGenerator(seed: seed)
     var cache = Cache(closingByteCount: 20_000)
     var planCount = 0
     var survivorCount = 0
     for digest in 0..<UInt64(800) {
       let byteCount = Int.random(in: 100..<(Bool.random(using: &random) ? 2000 : 30_000), using: &random)
       cache.store(
-        SplitMix64.mixed(digest), byteCount: byteCount, useCount: UInt64.random(in: 1...3, using: &random))
+        SeededGenerator.mixed(digest), byteCount: byteCount, useCount: UInt64.random(in: 1...3, using: &random))
       for _ in 0..<3 {
         let entry = cache.rows.values.min { $0.tag ^ digest << 20 < $1.tag ^ digest << 20 }!
         if digest % 5 == 4, Bool.random(using: &random) { cache.remove(entry) } else { cache.use(entry) }
@@ -141,19 +141,19 @@ struct EvictionPlanTests {
   @Test("Used records stay, and are evicted after they are no longer used")
   func ages() throws {
     var cache = Cache(closingByteCount: 20_000)
-    for digest in 0..<UInt64(20) { cache.store(SplitMix64.mixed(digest), byteCount: 1000, useCount: 1) }
+    for digest in 0..<UInt64(20) { cache.store(SeededGenerator.mixed(digest), byteCount: 1000, useCount: 1) }
     let used = Set(cache.rows.values.map(\.tag))
     var digest: UInt64 = 100
     func storeMany(_ count: Int, usingSome: Bool) throws {
       for _ in 0..<count {
-        cache.store(SplitMix64.mixed(digest), byteCount: 1000, useCount: 1)
+        cache.store(SeededGenerator.mixed(digest), byteCount: 1000, useCount: 1)
         digest += 1
         if usingSome, digest % 16 == 0 {
           for entry in cache.rows.values where used.contains(entry.tag) { cache.use(entry) }
         }
         while cache.rows.count > 100 {
           let plan = try #require(
-            EvictionPlan(segments: cache.allSegments, index: cache.index, random: SplitMix64.mixed(digest)))
+            EvictionPlan(segments: cache.allSegments, index: cache.index, random: SeededGenerator.mixed(digest)))
           _ = cache.free(plan)
         }
       }
@@ -168,7 +168,7 @@ struct EvictionPlanTests {
   @Test("Segments without live records are freed first, and records that the index lacks do not survive")
   func deletedFirst() throws {
     var cache = Cache(closingByteCount: 10_000)
-    for digest in 0..<UInt64(100) { cache.store(SplitMix64.mixed(digest), byteCount: 1000, useCount: 1) }
+    for digest in 0..<UInt64(100) { cache.store(SeededGenerator.mixed(digest), byteCount: 1000, useCount: 1) }
     let segment = cache.allSegments[4]
     for entry in cache.records(of: segment) { cache.remove(entry) }
     let plan = try #require(EvictionPlan(segments: cache.allSegments, index: cache.index, random: 0))

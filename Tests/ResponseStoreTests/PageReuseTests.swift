@@ -29,7 +29,7 @@ struct PageReuseTests {
     let seed: UInt64 = 1
     let fixture = try StoreFixture(capacity: 4 << 20)
     defer { fixture.finish() }
-    var random = SplitMix64(state: seed)
+    var random = SeededGenerator(seed: seed)
     let urls = (0..<9000).map { "http://a.example/\($0)" }
     for number in urls.indices {
       let byteCount = Int.random(in: 100...900, using: &random)
@@ -51,7 +51,7 @@ struct PageReuseTests {
   func largeAfterSmall(_ seed: UInt64) throws {
     let fixture = try StoreFixture(capacity: 4 << 20)
     defer { fixture.finish() }
-    var random = SplitMix64(state: seed)
+    var random = SeededGenerator(seed: seed)
     for number in 0..<1500 {
       let url = "http://a.example/\(number)"
       fixture.store.store(fixture.response(url, body: pseudorandomData(3000, seed: UInt64(number))))

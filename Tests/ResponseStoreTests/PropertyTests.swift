@@ -42,7 +42,7 @@ private struct ModelKey: Hashable {
 
 private struct ModelRun {
   let fixture: StoreFixture
-  var random: SplitMix64
+  var random: SeededGenerator
   /// By key, then by the language of the variant; nil for a variant without a `Vary` field.
   var model: [ModelKey: [String?: ModelEntry]] = [:]
   /// Responses of earlier lookups, for later updates.
@@ -58,7 +58,7 @@ private struct ModelRun {
 
   init(fixture: StoreFixture, seed: UInt64) {
     self.fixture = fixture
-    random = SplitMix64(state: seed)
+    random = SeededGenerator(seed: seed)
   }
 
   static let hosts = ["a.example", "b.example", "a.example.org"]

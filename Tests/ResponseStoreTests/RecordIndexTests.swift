@@ -21,7 +21,7 @@ struct RecordIndexTests {
       set { if newValue { close(open(path + ".full", O_CREAT, 0o600)) } else { unlink(path + ".full") } }
     }
 
-    init(path: String, boot: Boot = .current, digest: @escaping (UInt64) -> UInt64 = { SplitMix64.mixed($0) }) {
+    init(path: String, boot: Boot = .current, digest: @escaping (UInt64) -> UInt64 = { SeededGenerator.mixed($0) }) {
       self.path = path
       self.boot = boot
       self.digest = digest
@@ -138,8 +138,8 @@ struct RecordIndexTests {
   @Test("Writes, replacements and removals keep the index exact while it grows", arguments: [1, 40])
   func changes(keysPerDigest: UInt64) throws {
     try withFolder { path in
-      let model = Model(path: path) { SplitMix64.mixed($0 / keysPerDigest) }
-      var random = SplitMix64(state: 1)
+      let model = Model(path: path) { SeededGenerator.mixed($0 / keysPerDigest) }
+      var random = SeededGenerator(seed: 1)
       for round in 0..<120 {
         model.transaction(adding: 12) { model in
           for _ in 0..<12 {
@@ -215,7 +215,7 @@ struct RecordIndexTests {
   func kills() throws {
     try withFolder { path in
       // Home cells are adjacent, so that a removal moves many entries.
-      let model = Model(path: path) { SplitMix64.mixed($0 / 2) >> 5 }
+      let model = Model(path: path) { SeededGenerator.mixed($0 / 2) >> 5 }
       model.transaction { for key in 0..<24 as Range<UInt64> { $0.noteStore(key) } }
       let before = (model.rows, model.next, model.lastTransactionID)
       nonisolated(unsafe) var images: [(isCommitted: Bool, bytes: Data)] = []
@@ -318,7 +318,7 @@ struct RecordIndexTests {
     defer { try? FileManager.default.removeItem(atPath: folder) }
     let file = IndexFile(path: folder + "/index", owner: 1)
     func entry(_ number: UInt64) -> IndexEntry {
-      IndexEntry(digest: SplitMix64.mixed(number) >> 6, hostDigest: 0, rowID: number, byteCount: 1000)
+      IndexEntry(digest: SeededGenerator.mixed(number) >> 6, hostDigest: 0, rowID: number, byteCount: 1000)
     }
     #expect(file.begin(transactionID: 1, recordCount: 0, nextRowID: 1))
     let index = try #require(file.current)
@@ -330,7 +330,7 @@ struct RecordIndexTests {
           var missed = 0
           while !isDone.withLock({ $0 }) {
             for number in 1...20 as ClosedRange<UInt64> {
-              var matches = index.matches(of: SplitMix64.mixed(number) >> 6)
+              var matches = index.matches(of: SeededGenerator.mixed(number) >> 6)
               var isFound = false
               while let match = matches.next() { if match.rowID == number { isFound = true } }
               if !isFound { missed += 1 }
@@ -352,9 +352,9 @@ struct RecordIndexTests {
   }
 }
 
-extension SplitMix64 {
+extension SeededGenerator {
   static func mixed(_ value: UInt64) -> UInt64 {
-    var generator = SplitMix64(state: value)
+    var generator = SeededGenerator(seed: value)
     return generator.next()
   }
 }

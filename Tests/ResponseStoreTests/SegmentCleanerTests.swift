@@ -62,7 +62,7 @@ struct SegmentCleanerTests {
       try write { (transaction) throws(LMDBError) in
         for key in keys {
           var entry = IndexEntry(
-            digest: SplitMix64.mixed(key), hostDigest: 0, rowID: 0, byteCount: byteCount(key),
+            digest: SeededGenerator.mixed(key), hostDigest: 0, rowID: 0, byteCount: byteCount(key),
             inflation: index.inflation)
           entry.rowID = entry.band(inflation: index.inflation).rowID(counters.takeNumber())
           try append(record(key, byteCount: byteCount(key)), entry, in: transaction)
@@ -82,7 +82,7 @@ struct SegmentCleanerTests {
 
     private func removable(_ rowID: UInt64, key: UInt64, byteCount: Int) -> RemovableRecord {
       RemovableRecord(
-        rowID: rowID, checksum: 0, tag: IndexEntry.tag(of: SplitMix64.mixed(key)), use: .forget,
+        rowID: rowID, checksum: 0, tag: IndexEntry.tag(of: SeededGenerator.mixed(key)), use: .forget,
         date: DateKey(time: 0, rowID: rowID), expiry: nil, bodyID: rowID, chunkCount: 0, bodyPageCount: 0,
         recordByteCount: byteCount, byteCount: byteCount)
     }
@@ -163,13 +163,13 @@ struct SegmentCleanerTests {
       #expect(found == rows, sourceLocation: location)
       var indexed: [UInt64: UInt64] = [:]
       index.forEachEntry(in: 0..<index.allCellCount) { indexed[$0.rowID] = $0.tag }
-      #expect(indexed == rows.mapValues { IndexEntry.tag(of: SplitMix64.mixed($0)) }, sourceLocation: location)
+      #expect(indexed == rows.mapValues { IndexEntry.tag(of: SeededGenerator.mixed($0)) }, sourceLocation: location)
       let strays = rows.keys.filter { row in !firstRowIDs.contains { $0 <= row && $0 % 8 == row % 8 } }
       #expect(strays.isEmpty, sourceLocation: location)
     }
   }
 
-  private static func byteCount(_ key: UInt64) -> Int { 200 + Int(SplitMix64.mixed(key) % 3) * 900 }
+  private static func byteCount(_ key: UInt64) -> Int { 200 + Int(SeededGenerator.mixed(key) % 3) * 900 }
 
   @Test("Steps free one segment after another until none is left")
   func everything() throws {
@@ -195,7 +195,7 @@ struct SegmentCleanerTests {
   /// Records uses of a key, each after its own lookup.
   private func use(_ key: UInt64, times: Int, in fixture: Fixture) {
     for _ in 0..<times {
-      var matches = fixture.index.matches(of: SplitMix64.mixed(key))
+      var matches = fixture.index.matches(of: SeededGenerator.mixed(key))
       while let match = matches.next() { fixture.index.recordUse(of: match) }
     }
   }
@@ -216,7 +216,7 @@ struct SegmentCleanerTests {
     try fixture.check()
     #expect(favorites.allSatisfy { fixture.rows.values.contains($0) })
     for key in favorites {
-      var matches = fixture.index.matches(of: SplitMix64.mixed(key))
+      var matches = fixture.index.matches(of: SeededGenerator.mixed(key))
       #expect(matches.next().map { IndexEntry(tagWord: $0.tagWord, rowWord: 0).useCount } == 6)
     }
     // The best records are not moved forever: about as many are evicted as are stored.
@@ -258,7 +258,7 @@ struct SegmentCleanerTests {
   func twoCleaners(seed: UInt64) throws {
     let fixture = try Fixture()
     defer { fixture.remove() }
-    var random = SplitMix64(state: seed)
+    var random = SeededGenerator(seed: seed)
     var next: UInt64 = 0
     for _ in 0..<60 {
       try fixture.store(next..<(next + 30), byteCount: Self.byteCount)
@@ -302,7 +302,9 @@ struct SegmentCleanerTests {
     defer { fixture.remove() }
     try fixture.store(0..<50, byteCount: { _ in 1000 })
     let unknown = fixture.rows.filter { $0.value < 10 }
-    for (rowID, key) in unknown { fixture.index.remove(tag: IndexEntry.tag(of: SplitMix64.mixed(key)), rowID: rowID) }
+    for (rowID, key) in unknown {
+      fixture.index.remove(tag: IndexEntry.tag(of: SeededGenerator.mixed(key)), rowID: rowID)
+    }
     while fixture.rows.contains(where: { $0.value < 10 }) { _ = try #require(try fixture.clean()) }
     try fixture.check()
   }

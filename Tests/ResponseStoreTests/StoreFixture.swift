@@ -153,7 +153,7 @@ extension ResponseStore {
 
 /// Returns bytes that are not aligned to any page boundary, the same for the same seed.
 func pseudorandomData(_ count: Int, seed: UInt64) -> Data {
-  var random = SplitMix64(state: seed)
+  var random = SeededGenerator(seed: seed)
   let start = Int(random.next() % UInt64(bytePool.count))
   var data = withUnsafeBytes(of: seed) { Data($0) }
   while data.count < count {
@@ -165,18 +165,7 @@ func pseudorandomData(_ count: Int, seed: UInt64) -> Data {
 
 /// A megabyte to copy from: generating random bytes is slow in debug builds.
 private let bytePool: Data = {
-  var random = SplitMix64(state: 42)
+  var random = SeededGenerator(seed: 42)
   let words = (0..<(1 << 17)).map { _ in random.next() }
   return words.withUnsafeBytes { Data($0) }
 }()
-
-struct SplitMix64: RandomNumberGenerator {
-  var state: UInt64
-  mutating func next() -> UInt64 {
-    state &+= 0x9E37_79B9_7F4A_7C15
-    var z = state
-    z = (z ^ (z >> 30)) &* 0xBF58_476D_1CE4_E5B9
-    z = (z ^ (z >> 27)) &* 0x94D0_49BB_1331_11EB
-    return z ^ (z >> 31)
-  }
-}

@@ -33,7 +33,7 @@ struct ThreadTests {
     let wrong = Atomic<Int>(0)
     let missed = Atomic<Int>(0)
     concurrently(8) { [self] index in
-      var random = SplitMix64(state: UInt64(index))
+      var random = SeededGenerator(seed: UInt64(index))
       for step in 0..<300 {
         let url = "http://h\(Int.random(in: 0..<4, using: &random)).example/\(Int.random(in: 0..<50, using: &random))"
         let key = RequestKey(urlString: url)!

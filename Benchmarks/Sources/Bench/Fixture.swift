@@ -124,7 +124,7 @@ struct Fixture: Sendable {
   private static func poolOffset(_ index: Int) -> Int { index &* 64 & (1 << 20 - 1) }
 
   private static let pool: [UInt8] = {
-    var random = SplitMix64(state: 42)
+    var random = SeededGenerator(seed: 42)
     return [UInt8]((0..<(1 << 19)).flatMap { _ in withUnsafeBytes(of: random.next()) { Array($0) } })
   }()
 }
@@ -142,18 +142,8 @@ final class KeyBytes {
   }
 }
 
-/// A random number generator with a seed, so that every peer looks up the same entries in the same order.
-struct SplitMix64: RandomNumberGenerator {
-  var state: UInt64
-
-  mutating func next() -> UInt64 {
-    state &+= 0x9E37_79B9_7F4A_7C15
-    var z = state
-    z = (z ^ (z >> 30)) &* 0xBF58_476D_1CE4_E5B9
-    z = (z ^ (z >> 27)) &* 0x94D0_49BB_1331_11EB
-    return z ^ (z >> 31)
-  }
-
+extension SeededGenerator {
+  /// Returns random numbers, the same for every peer.
   mutating func picks(_ count: Int, below bound: Int) -> [UInt32] {
     (0..<count).map { _ in UInt32(truncatingIfNeeded: next() % UInt64(bound)) }
   }

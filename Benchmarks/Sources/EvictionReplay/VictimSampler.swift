@@ -11,7 +11,7 @@ import Synchronization
 final class VictimSampler: Sendable {
   private struct State {
     var candidates: [IndexEntry] = []
-    var random: SampleGenerator
+    var random: SeededGenerator
   }
 
   /// A possible victim. The lowest priority comes first, of equal ones the older record.
@@ -37,7 +37,7 @@ final class VictimSampler: Sendable {
 
   /// - Parameter seed: The seed of the samples, so that a run can be repeated.
   init(seed: UInt64 = SystemRandomNumberGenerator.seed()) {
-    state = Mutex(State(random: SampleGenerator(state: seed)))
+    state = Mutex(State(random: SeededGenerator(seed: seed)))
   }
 
   /// Chooses a record and raises the inflation to its priority; returns nil if the index is empty.
@@ -99,7 +99,7 @@ final class VictimSampler: Sendable {
 
   /// Draws records at random. Draws all records of a nearly empty index.
   private func draw(
-    from index: RecordIndex, random: inout SampleGenerator, count: Int, _ add: (IndexEntry) -> Void
+    from index: RecordIndex, random: inout SeededGenerator, count: Int, _ add: (IndexEntry) -> Void
   ) {
     var found = 0
     if index.recordCount > 2 * Self.sampleCount {
@@ -130,18 +130,5 @@ extension SystemRandomNumberGenerator {
   fileprivate static func seed() -> UInt64 {
     var generator = SystemRandomNumberGenerator()
     return generator.next()
-  }
-}
-
-/// A fast generator of random numbers with a seed (SplitMix64).
-struct SampleGenerator: RandomNumberGenerator {
-  var state: UInt64
-
-  mutating func next() -> UInt64 {
-    state &+= 0x9e37_79b9_7f4a_7c15
-    var z = state
-    z = (z ^ (z >> 30)) &* 0xbf58_476d_1ce4_e5b9
-    z = (z ^ (z >> 27)) &* 0x94d0_49bb_1331_11eb
-    return z ^ (z >> 31)
   }
 }

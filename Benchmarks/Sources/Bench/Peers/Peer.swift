@@ -29,7 +29,7 @@ extension Peer {
 
   /// Compares the first, the last and 100 random bodies with the fixture; traps on a difference.
   func check(_ fixture: Fixture) {
-    var random = SplitMix64(state: 7)
+    var random = SeededGenerator(seed: 7)
     for pick in [0, UInt32(fixture.count - 1)] + random.picks(100, below: fixture.count) {
       guard let body = body(Int(pick)) else { fatalError("\(name) lost entry \(pick) of \(fixture.name)") }
       body.withUnsafeBytes { fixture.check($0, Int(pick), name) }

@@ -48,7 +48,7 @@ struct Churn {
     let store = try ResponseStore.open(directory: try scratch.folder("churn"), options: options)
     defer { store.close() }
     func disk() -> Double { Double(store.diskByteCount) / Double(capacity) * 100 }
-    var random = SplitMix64(state: 3)
+    var random = SeededGenerator(seed: 3)
     let total = 20 * capacity
     var written = 0
     var index = 0

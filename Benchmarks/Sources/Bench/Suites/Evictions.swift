@@ -20,7 +20,7 @@ struct Evictions {
     options.runsInBackground = false
     options.fullQueueTimeout = .seconds(600)
     let store = try ResponseStore.open(directory: scratch.folder("evict"), options: options)
-    var random = SplitMix64(state: 5)
+    var random = SeededGenerator(seed: 5)
     var order = Array(0..<fixture.count)
     if inRandomOrder { order.shuffle(using: &random) }
     for index in order { store.store(fixture.response(index)) }

@@ -18,7 +18,7 @@ struct Reads {
   /// Returns lists of entries to look up, so that rounds and threads do not share what is in the processor's caches.
   private func picks(_ fixture: Fixture) -> [[UInt32]] {
     let operations = min(20_000, (report.isQuick ? 200 << 20 : 400 << 20) / fixture.bodyByteCount)
-    var random = SplitMix64(state: 1)
+    var random = SeededGenerator(seed: 1)
     return (0..<6).map { _ in random.picks(operations, below: fixture.count) }
   }
 

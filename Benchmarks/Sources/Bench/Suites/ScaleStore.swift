@@ -170,7 +170,7 @@ final class ScaleStore {
     let maximumAge = count
     let steps = StepCounter()
     return PacedReader(perSecond: 1000) {
-      var random = SplitMix64(state: UInt64(steps.next()))
+      var random = SeededGenerator(seed: UInt64(steps.next()))
       let newest = max(clock.value, 1)
       let age = Int(random.next() % UInt64(min(newest, maximumAge)))
       _ = store.lookup(fixture.key(newest - 1 - age))

@@ -57,7 +57,7 @@ struct Servers {
       for task in 0..<tasks {
         let origin = origin
         group.addTask { @Sendable in
-          var random = SplitMix64(state: UInt64(task + 1))
+          var random = SeededGenerator(seed: UInt64(task + 1))
           var mine: [Double] = []
           for _ in 0..<(requests / tasks) {
             let draw = Int(random.next() % 100_000)

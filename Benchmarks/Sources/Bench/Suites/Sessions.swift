@@ -37,7 +37,7 @@ struct Sessions {
   ) {
     // Hits in memory are ten times as fast, so their rounds have more operations.
     let (operations, memoryOperations) = (500, 10_000)
-    var random = SplitMix64(state: 5)
+    var random = SeededGenerator(seed: 5)
     let picks = random.picks(memoryOperations * 8, below: fixture.count)
     func slice(_ thread: Int, _ round: Int, _ operations: Int) -> ArraySlice<UInt32> {
       let start = (thread * 7 + round) * operations % (picks.count - operations)

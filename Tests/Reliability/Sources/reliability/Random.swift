@@ -1,4 +1,4 @@
-/// A SplitMix64 generator, which produces the same numbers for the same seed.
+/// A SeededGenerator generator, which produces the same numbers for the same seed.
 struct SeededRandom: RandomNumberGenerator {
   var state: UInt64
 
