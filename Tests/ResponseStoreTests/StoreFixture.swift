@@ -130,27 +130,6 @@ final class StoreFixture {
   }
 }
 
-/// A response to store, with its cache key.
-@dynamicMemberLookup
-struct KeyedResponse: Sendable {
-  var key: RequestKey
-  var response: CacheableResponse
-  var attachment: [UInt8]?
-
-  subscript<Value>(dynamicMember member: WritableKeyPath<CacheableResponse, Value>) -> Value {
-    get { response[keyPath: member] }
-    set { response[keyPath: member] = newValue }
-  }
-}
-
-extension ResponseStore {
-  @discardableResult
-  func store(_ keyed: KeyedResponse, askedAt token: RemovalToken? = nil, waitsForSpace: Bool = true) -> Bool {
-    store(
-      keyed.response, for: keyed.key, attachment: keyed.attachment, askedAt: token, waitsForSpace: waitsForSpace)
-  }
-}
-
 /// Returns bytes that are not aligned to any page boundary, the same for the same seed.
 func pseudorandomData(_ count: Int, seed: UInt64) -> Data {
   var random = SeededGenerator(seed: seed)

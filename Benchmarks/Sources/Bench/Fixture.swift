@@ -161,15 +161,3 @@ extension Int {
     return text
   }
 }
-
-/// A response to store, with its cache key.
-struct KeyedResponse: Sendable {
-  let key: RequestKey
-  let response: CacheableResponse
-}
-
-extension ResponseStore {
-  func store(_ keyed: KeyedResponse) {
-    store(keyed.response, for: keyed.key)
-  }
-}

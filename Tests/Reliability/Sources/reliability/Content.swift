@@ -85,15 +85,3 @@ struct Content {
     return version
   }
 }
-
-/// A response to store, with its cache key.
-struct KeyedResponse: Sendable {
-  let key: RequestKey
-  let response: CacheableResponse
-}
-
-extension ResponseStore {
-  func store(_ keyed: KeyedResponse) {
-    store(keyed.response, for: keyed.key)
-  }
-}

@@ -1,0 +1,1 @@
+../../../Tests/Shared/KeyedResponse.swift
