@@ -8,7 +8,7 @@ import Testing
 @Suite("Caching client on a response store", .timeLimit(.minutes(1)))
 struct StoreStorageTests {
   private func withClient(
-    _ body: (CachingClient<StoreStorage>, TestClock) async throws -> Void
+    _ body: (CachingClient<StoreStorage>, ManualClock) async throws -> Void
   ) async throws {
     let directory = FileManager.default.temporaryDirectory.appending(path: "client-\(UUID().uuidString)")
     defer {
@@ -16,7 +16,7 @@ struct StoreStorageTests {
       try? FileManager.default.removeItem(at: directory)
     }
     let store = try ResponseStore.open(directory: directory.path(), options: .init(capacityByteCount: 4 << 20))
-    let clock = TestClock()
+    let clock = ManualClock()
     let client = CachingClient(store: store, clock: { clock.now })
     try await body(client, clock)
     try store.flush()
@@ -24,7 +24,7 @@ struct StoreStorageTests {
     store.close()
   }
 
-  private func transport(_ clock: TestClock, _ etag: String = "\"1\"") -> ScriptedTransport {
+  private func transport(_ clock: ManualClock, _ etag: String = "\"1\"") -> ScriptedTransport {
     ScriptedTransport { request, number in
       let fields = HTTPFields([
         ("Date", clock.field), fresh, ("ETag", etag), ("Vary", "Accept-Language"), ("Cache-Groups", "\"news\""),

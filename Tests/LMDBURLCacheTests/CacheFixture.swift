@@ -6,17 +6,6 @@ import Testing
 
 @testable import LMDBURLCache
 
-/// A clock that changes only when a test sets it.
-final class ManualClock: Sendable {
-  private let time = Mutex(Date(timeIntervalSince1970: 1_800_000_000))
-
-  var now: Date { time.withLock { $0 } }
-
-  func advance(by seconds: Double) {
-    time.withLock { $0 += seconds }
-  }
-}
-
 /// A cache in its own directory. At the end its store is checked and the directory removed.
 final class CacheFixture {
   let directory: URL
@@ -87,12 +76,6 @@ func withCache(
   }
   origin.stop()
   await fixture.finish(sourceLocation: sourceLocation)
-}
-
-final class LogLines: Sendable {
-  private let lines = Mutex<[String]>([])
-  var all: [String] { lines.withLock { $0 } }
-  func append(_ line: String) { lines.withLock { $0.append(line) } }
 }
 
 /// Returns a response with the given fields.

@@ -5,32 +5,6 @@ import Testing
 
 @testable import ResponseStore
 
-/// A clock that changes only when a test sets it.
-final class ManualClock: Sendable {
-  private let time = Monitor(Date(timeIntervalSince1970: 1_800_000_000))
-
-  var now: Date { time.withLock { $0 } }
-
-  func advance(by seconds: Double) {
-    time.withLock { $0 += seconds }
-  }
-
-  func set(_ date: Date) {
-    time.withLock { $0 = date }
-  }
-}
-
-/// Collects the log lines of a store.
-final class LogLines: Sendable {
-  private let lines = Monitor<[String]>([])
-
-  var all: [String] { lines.withLock { $0 } }
-
-  func append(_ line: String) {
-    lines.withLock { $0.append(line) }
-  }
-}
-
 extension RecordDatabase {
   /// Returns a copy of the record header in a row, or nil if the row is missing.
   func head(_ rowID: UInt64, in transaction: borrowing some Transaction & ~Copyable) throws(LMDBError) -> [UInt8]? {

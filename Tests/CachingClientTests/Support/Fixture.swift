@@ -5,7 +5,7 @@ import Testing
 
 /// A caching client on a storage in memory, with a test clock.
 struct Fixture {
-  let clock = TestClock()
+  let clock = ManualClock()
   let storage: MemoryStorage
   let client: CachingClient<MemoryStorage>
 

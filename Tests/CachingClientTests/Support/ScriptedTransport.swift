@@ -82,20 +82,7 @@ func until(_ condition: () -> Bool) async {
   while !condition() { await Task.yield() }
 }
 
-/// A clock that the test sets.
-final class TestClock: Sendable {
-  private let time: Mutex<Date>
-
-  init(_ start: Date = Date(timeIntervalSince1970: 1_800_000_000)) {
-    time = Mutex(start)
-  }
-
-  var now: Date { time.withLock { $0 } }
-
-  func advance(by seconds: Double) {
-    time.withLock { $0 += seconds }
-  }
-
+extension ManualClock {
   /// The value of a `Date` field with the time `now`.
   var field: String { HTTPDate.format(now) }
 }

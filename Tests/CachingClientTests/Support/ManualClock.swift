@@ -1,0 +1,1 @@
+../../Shared/ManualClock.swift
