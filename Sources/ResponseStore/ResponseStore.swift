@@ -164,24 +164,14 @@ public final class ResponseStore: Sendable {
   /// then the newest by its Date (section 4). Corruption and I/O errors are misses. Safe from any thread; waits only
   /// for the disk.
   ///
-  /// - Complexity: O(log entries) and a copy of the record.
+  /// - Complexity: O(log entries) and a copy of the record, without a body that is left in the store.
+  /// - Parameter limit: A complete body of more bytes is left in the store, to be read through
+  ///   ``StoredResponse/storedBody``; nil to copy any body. This process's first read of a record reads the whole body
+  ///   nevertheless, in pieces, to verify its checksum. The body of a pending new response is always copied.
   public func lookup(
-    _ key: RequestKey, where matches: (VaryKey) -> Bool = { _ in true }
+    _ key: RequestKey, leavingBodiesBeyond limit: Int? = nil, where matches: (VaryKey) -> Bool = { _ in true }
   ) -> StoredResponse? {
-    unretainedReader.use { $0.lookup(key, where: matches) }
-  }
-
-  /// Returns the stored response for a key like ``lookup(_:where:)``, but leaves a large body in the store.
-  ///
-  /// A complete body of more than `limit` bytes is read through ``StoredResponse/storedBody``. This process's first
-  /// read of a record reads the whole body, in pieces, to verify its checksum. The body of a pending new response is in
-  /// memory and is returned directly.
-  ///
-  /// - Complexity: O(log entries) and a copy of the record header.
-  public func lookup(
-    _ key: RequestKey, leavingBodiesBeyond limit: Int, where matches: (VaryKey) -> Bool = { _ in true }
-  ) -> StoredResponse? {
-    unretainedReader.use { $0.lookup(key, leavingBodiesBeyond: limit, in: self, where: matches) }
+    unretainedReader.use { $0.lookup(key, leaving: limit.map { ($0, self) }, where: matches) }
   }
 
   /// Whether ``lookup(_:leavingBodiesBeyond:where:)`` would read a whole body. Does not count as a lookup.
@@ -193,8 +183,8 @@ public final class ResponseStore: Sendable {
 
   /// Calls `body` with a zero-copy view of a stored response; returns nil on a miss.
   ///
-  /// Selects the response as ``lookup(_:where:)`` does. Keep `body` short: while it runs, no process can reuse pages
-  /// freed by the writer. This process's first read of a record copies it to compare its checksum; with
+  /// Selects the response as ``lookup(_:leavingBodiesBeyond:where:)`` does. Keep `body` short: while it runs, no process
+  /// can reuse pages freed by the writer. This process's first read of a record copies it to compare its checksum; with
   /// ``Options/verifiesEveryRead`` every read does.
   ///
   /// - Complexity: O(log entries) for each chunk of the body.

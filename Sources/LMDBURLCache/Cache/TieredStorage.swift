@@ -140,14 +140,12 @@ final class TieredStorage: Sendable {
     // Read both before the disk, so that concurrent changes are noticed.
     let token = store.removalToken
     let changeCount = usesMemory ? memory.changeCount(for: key) : 0
-    let found =
-      limit.map { store.lookup(key, leavingBodiesBeyond: $0, where: matches) } ?? store.lookup(key, where: matches)
-    guard let stored = found else {
+    guard let stored = store.lookup(key, leavingBodiesBeyond: limit, where: matches) else {
       reopenIfFailed(store)
       return nil
     }
     let response = LMDBCachedURLResponse(CacheEntry(stored, key: key), url: url)
-    if usesMemory, !stored.hasOtherVariants, limit == nil || stored.storedBody == nil {
+    if usesMemory, !stored.hasOtherVariants, stored.storedBody == nil {
       // Among several variants, only the disk knows which matching one is the newest.
       memory.insertCopy(
         MemoryTier.Entry(response, useDigest: store.useDigest(of: key), removalToken: token),

@@ -1,12 +1,12 @@
 import FoundationEssentials
 
-/// A copy of a record: the record header, then the body, in one allocation.
+/// A copy of a record: the record header, then the body unless it stays in the store, in one allocation.
 ///
 /// `@unchecked Sendable`: the memory is filled before it is shared, and then never changed.
 struct CopiedRecord: @unchecked Sendable {
   private let buffer: Buffer
 
-  private final class Buffer: ManagedBuffer<Origin, UInt8> {}
+  private final class Buffer: ManagedBuffer<(origin: Origin, storedBody: StoredBody?), UInt8> {}
 
   /// The origin of the copy, and the layout of its memory.
   ///
@@ -33,29 +33,24 @@ struct CopiedRecord: @unchecked Sendable {
   }
 
   /// Copies a record with an inline body. The memory for another body is left uninitialized.
-  init(_ record: RecordHeaderView, rowID: UInt64, removalSequence: UInt64, hasOthers: Bool) {
-    self.init(
-      record,
-      Origin(
-        record, rowID: rowID, removalSequence: removalSequence, hasOthers: hasOthers,
-        bodyByteCount: record.bodyByteCount))
-  }
-
-  /// Copies the header of a record whose body stays in the store.
-  init(headOf record: RecordHeaderView, rowID: UInt64, removalSequence: UInt64, hasOthers: Bool) {
-    self.init(
-      record, Origin(record, rowID: rowID, removalSequence: removalSequence, hasOthers: hasOthers, bodyByteCount: 0))
-  }
-
-  private init(_ record: RecordHeaderView, _ origin: Origin) {
-    let made = Buffer.create(minimumCapacity: origin.bodyOffset + origin.bodyByteCount) { _ in origin }
+  ///
+  /// - Parameter storedBody: The body, if it stays in the store; only the header is copied then.
+  init(
+    _ record: RecordHeaderView, rowID: UInt64, removalSequence: UInt64, hasOthers: Bool, storedBody: StoredBody? = nil
+  ) {
+    let origin = Origin(
+      record, rowID: rowID, removalSequence: removalSequence, hasOthers: hasOthers,
+      bodyByteCount: storedBody == nil ? record.bodyByteCount : 0)
+    let made = Buffer.create(minimumCapacity: origin.bodyOffset + origin.bodyByteCount) { _ in (origin, storedBody) }
     // `create` returns an object of this class, but its static type is the superclass.
     buffer = unsafeDowncast(made, to: Buffer.self)
     memory.copyMemory(from: record.raw.baseAddress!, byteCount: record.raw.count)
   }
 
   // Use a pointer, because each access to the property `header` would be checked for exclusivity.
-  var origin: Origin { buffer.withUnsafeMutablePointerToHeader { $0.pointee } }
+  var origin: Origin { buffer.withUnsafeMutablePointerToHeader { $0.pointee.origin } }
+  /// The body, if it is still in the store.
+  var storedBody: StoredBody? { buffer.withUnsafeMutablePointerToHeader { $0.pointee.storedBody } }
   private var memory: UnsafeMutableRawPointer {
     buffer.withUnsafeMutablePointerToElements { UnsafeMutableRawPointer($0) }
   }
@@ -77,15 +72,17 @@ struct CopiedRecord: @unchecked Sendable {
     }
   }
 
-  /// Calls `body` with the bytes of the body, without a copy.
+  /// Calls `body` with the bytes of the body, without a copy. Traps if it is still in the store.
   func withBody<R>(_ body: (UnsafeRawBufferPointer) -> R) -> R {
-    withExtendedLifetime(buffer) {
+    if storedBody != nil { Trap.bodyIsInStore() }
+    return withExtendedLifetime(buffer) {
       body(UnsafeRawBufferPointer(start: bodyMemory, count: origin.bodyByteCount))
     }
   }
 
-  /// The body, without a copy. The `Data` keeps the memory alive.
+  /// The body, without a copy. The `Data` keeps the memory alive. Traps if the body is still in the store.
   var body: Data {
+    if storedBody != nil { Trap.bodyIsInStore() }
     let origin = origin
     guard origin.bodyByteCount > 0 else { return Data() }
     return Data(

@@ -1,31 +1,15 @@
 import HTTPCaching
-import LMDB
 
 /// Lookups for tools: of committed responses only, and without effect on statistics and eviction.
-extension Reader {
-  /// See ``ResponseStore/inspect(_:where:)``.
-  func inspect(
-    _ key: RequestKey, in store: ResponseStore, where matches: (VaryKey) -> Bool
-  ) -> StoredResponse? {
-    guard isUsable else { return nil }
-    do throws(LMDBError) {
-      return try findRecordInPieces(key, limit: 0, in: store, countsUse: false, where: matches)
-    } catch {
-      context.readFailed(error)
-      return nil
-    }
-  }
-}
-
 extension ResponseStore {
-  /// Returns the committed response that ``lookup(_:where:)`` would select.
+  /// Returns the committed response that ``lookup(_:leavingBodiesBeyond:where:)`` would select.
   ///
   /// The body stays in the store unless it is part of the record. This process's first read of a record reads the whole
   /// body, in pieces, to compare its checksum.
   ///
   /// - Complexity: O(log entries).
   package func inspect(_ key: RequestKey, where matches: (VaryKey) -> Bool = { _ in true }) -> StoredResponse? {
-    reader.inspect(key, in: self, where: matches)
+    reader.isUsable ? reader.findOnDisk(key, leaving: (0, self), countsUse: false, where: matches) : nil
   }
 
   /// Returns all committed variants of a key, in no particular order.

@@ -59,14 +59,16 @@ final class Reader: Sendable {
     activity.use { $0.countLookup(isHit: isHit) }
   }
 
-  /// See ``ResponseStore/lookup(_:where:)``.
+  /// See ``ResponseStore/lookup(_:leavingBodiesBeyond:where:)``.
+  ///
+  /// - Parameter pieces: The maximum size of a body that is copied, and the store, which a body left there keeps open;
+  ///   nil to copy any body.
   @inline(__always)
-  func lookup(_ key: RequestKey, where matches: (VaryKey) -> Bool) -> StoredResponse? {
+  func lookup(
+    _ key: RequestKey, leaving pieces: (limit: Int, store: ResponseStore)? = nil, where matches: (VaryKey) -> Bool
+  ) -> StoredResponse? {
     guard isUsable else { return nil }
-    // Search pending writes before the disk: a write committed between the two searches is then found on disk.
-    let found =
-      pendingWrites.mightContain(key)
-      ? findPendingOrOnDisk(key, where: matches) : findOnDisk(key, above: nil, where: matches)
+    let found = find(key, leaving: pieces, where: matches)
     count(isHit: found != nil)
     return found
   }
@@ -76,21 +78,24 @@ final class Reader: Sendable {
   /// Copies no record, and does not count as a lookup.
   func forEachVariant(of key: RequestKey, _ body: (VaryKey) -> Void) {
     guard isUsable else { return }
-    let matches = { (vary: VaryKey) -> Bool in
+    _ = find(key) { vary in
       body(vary)
       return false
     }
-    _ =
-      pendingWrites.mightContain(key)
-      ? findPendingOrOnDisk(key, where: matches) : findOnDisk(key, above: nil, where: matches)
+  }
+
+  @inline(__always)
+  private func find(
+    _ key: RequestKey, leaving pieces: (limit: Int, store: ResponseStore)? = nil, where matches: (VaryKey) -> Bool
+  ) -> StoredResponse? {
+    // Search pending writes before the disk: a write committed between the two searches is then found on disk.
+    pendingWrites.mightContain(key)
+      ? findPendingOrOnDisk(key, leaving: pieces, where: matches) : findOnDisk(key, leaving: pieces, where: matches)
   }
 
   /// Finds the best response of a key among the pending writes and on disk.
-  ///
-  /// - Parameter pieces: The maximum size of a body that is copied, and the store in which larger ones are left; nil to
-  ///   copy any body.
-  func findPendingOrOnDisk(
-    _ key: RequestKey, leaving pieces: (limit: Int, store: ResponseStore)? = nil, where matches: (VaryKey) -> Bool
+  private func findPendingOrOnDisk(
+    _ key: RequestKey, leaving pieces: (limit: Int, store: ResponseStore)?, where matches: (VaryKey) -> Bool
   ) -> StoredResponse? {
     var best: (response: PendingWrite, rank: VariantRank)?
     var pendingVariants: [VaryKey] = []
@@ -102,20 +107,10 @@ final class Reader: Sendable {
       let rank = VariantRank(vary: write.vary, date: write.freshness.date)
       if best.map({ $0.rank < rank }) ?? true, let response = write.applying(effect) { best = (response, rank) }
     }
-    let isOther = { (vary: VaryKey) in !pendingVariants.contains(vary) && matches(vary) }
-    let onDisk =
-      if let pieces {
-        findInPieces(
-          key, above: best?.rank, besides: pendingVariants.count, limit: pieces.limit, in: pieces.store, where: isOther)
-      } else {
-        findOnDisk(key, above: best?.rank, besides: pendingVariants.count, where: isOther)
-      }
-    return onDisk
-      ?? best.flatMap { best in
-        guard let body = best.response.storedBody else { return StoredResponse(best.response) }
-        guard let pieces, body.byteCount > pieces.limit else { return copy(best.response, body) }
-        return StoredResponse(RecordInPieces(best.response, body, in: pieces.store))
-      }
+    let onDisk = findOnDisk(key, above: best?.rank, besides: pendingVariants.count, leaving: pieces) { vary in
+      !pendingVariants.contains(vary) && matches(vary)
+    }
+    return onDisk ?? best.flatMap { response(of: $0.response, leaving: pieces) }
   }
 
   /// The rank of a matching response: one with Vary fields ranks above one without, then the newer one is higher (RFC
@@ -139,31 +134,52 @@ final class Reader: Sendable {
   /// - Parameters:
   ///   - pending: The rank of the best pending write; only a higher record is returned.
   ///   - pendingCount: The number of pending variants of the key.
-  private func findOnDisk(
-    _ key: RequestKey, above pending: VariantRank?, besides pendingCount: Int = 0, where matches: (VaryKey) -> Bool
+  ///   - countsUse: False for a lookup that must not affect eviction.
+  func findOnDisk(
+    _ key: RequestKey, above pending: VariantRank? = nil, besides pendingCount: Int = 0,
+    leaving pieces: (limit: Int, store: ResponseStore)? = nil, countsUse: Bool = true, where matches: (VaryKey) -> Bool
   ) -> StoredResponse? {
     do throws(LMDBError) {
-      var tries = 0
-      while true {
+      // The checksum of a record whose body in the store was just verified. The record is looked up again, because it
+      // may have been removed in between.
+      var intactChecksum: UInt64?
+      for _ in 0..<4 {
         var isOutdated = false
-        let found = try read { (transaction) throws(LMDBError) -> StoredResponse? in
+        var unverified: StoredBody?
+        let found = try read { (transaction) throws(LMDBError) -> CopiedRecord? in
           let choice = try selectRecord(key, above: pending, in: transaction, isOutdated: &isOutdated, where: matches)
           guard var selected = choice else { return nil }
           if pendingCount > 0 { selected.hasOthers = true }
-          recordUse(of: selected)
-          guard let record = try copy(selected, in: transaction) else {
-            reportCorruptRecord(selected.rowID)
-            return nil
+          if countsUse { recordUse(of: selected) }
+          if let pieces, selected.head.isReadInPieces(beyond: pieces.limit) {
+            let isIntact = selected.head.checksum == intactChecksum
+            return copyHead(of: selected, pieces.store, isIntact: isIntact, in: transaction, unverified: &unverified)
           }
-          return StoredResponse(record)
+          let record = try copy(selected, in: transaction)
+          if record == nil { reportCorruptRecord(selected.rowID) }
+          return record
         }
-        tries += 1
-        guard found == nil, isOutdated, tries < 4 else { return found }
+        guard let record = found else {
+          if isOutdated { continue }
+          return nil
+        }
+        guard let body = unverified else { return StoredResponse(record) }
+        switch isIntact(record, body) {
+        case true?:
+          let checksum = record.withHead { $0.checksum }
+          verified.insert(rowID: record.origin.rowID, checksum: checksum)
+          intactChecksum = checksum
+        case false?:
+          reportCorruptRecord(record.origin.rowID)
+          return nil
+        // The record was replaced or evicted. Look again.
+        case nil: break
+        }
       }
     } catch {
       context.readFailed(error)
-      return nil
     }
+    return nil
   }
 
   /// Runs `body` with a read transaction.
@@ -329,27 +345,36 @@ final class Reader: Sendable {
     _ selected: SelectedRecord, in transaction: borrowing ReadTransaction
   ) throws(LMDBError) -> CopiedRecord? {
     let (rowID, head) = (selected.rowID, selected.head)
-    let bodyID = head.bodyID(ofRow: rowID)
-    let chunks = database.chunks(of: head)
-    // A corrupt header may claim any size. Allocate memory only if the last chunk exists.
-    var last: UnsafeRawBufferPointer?
-    if chunks.count > 0 {
-      last = try chunk(chunks.count - 1, of: bodyID, chunks, in: transaction)
-      if last == nil { return nil }
+    let copy = try copyBody(head.bodyID(ofRow: rowID), database.chunks(of: head), in: transaction) {
+      CopiedRecord(head, rowID: rowID, removalSequence: selected.removalSequence, hasOthers: selected.hasOthers)
     }
-    let record = CopiedRecord(
-      head, rowID: rowID, removalSequence: selected.removalSequence, hasOthers: selected.hasOthers)
-    for index in 0..<chunks.count {
-      let isLast = index == chunks.count - 1
-      guard let chunk = isLast ? last : try chunk(index, of: bodyID, chunks, in: transaction) else { return nil }
-      (record.bodyMemory + chunks.range(index).lowerBound).copyMemory(from: chunk.baseAddress!, byteCount: chunk.count)
-    }
+    guard let record = copy else { return nil }
     if !isVerified(head, rowID: rowID) {
       guard record.isIntact else { return nil }
       verified.insert(rowID: rowID, checksum: head.checksum)
     }
     // After the comparison, as the checksum does not match the changed copy.
     if selected.isSoftPurged { record.endFreshness(at: softPurgeTime(of: head, rowID: rowID, in: transaction)) }
+    return record
+  }
+
+  /// Copies the chunks of a body into the record that `allocate` returns. Returns nil if one is missing.
+  @inline(__always)
+  func copyBody(
+    _ bodyID: UInt64, _ chunks: ChunkLayout, in transaction: borrowing ReadTransaction, to allocate: () -> CopiedRecord
+  ) throws(LMDBError) -> CopiedRecord? {
+    // A corrupt header may claim any size. Allocate memory only if the last chunk exists.
+    var last: UnsafeRawBufferPointer?
+    if chunks.count > 0 {
+      last = try chunk(chunks.count - 1, of: bodyID, chunks, in: transaction)
+      if last == nil { return nil }
+    }
+    let record = allocate()
+    for index in 0..<chunks.count {
+      let isLast = index == chunks.count - 1
+      guard let chunk = isLast ? last : try chunk(index, of: bodyID, chunks, in: transaction) else { return nil }
+      (record.bodyMemory + chunks.range(index).lowerBound).copyMemory(from: chunk.baseAddress!, byteCount: chunk.count)
+    }
     return record
   }
 

@@ -46,62 +46,56 @@ public final class StoredBody: Sendable {
 }
 
 extension Reader {
-  /// See ``ResponseStore/lookup(_:leavingBodiesBeyond:where:)``.
-  ///
-  /// - Parameter store: The store, which the body keeps open.
-  func lookup(
-    _ key: RequestKey, leavingBodiesBeyond limit: Int, in store: ResponseStore, where matches: (VaryKey) -> Bool
-  ) -> StoredResponse? {
-    guard isUsable else { return nil }
-    let found =
-      pendingWrites.mightContain(key)
-      ? findPendingOrOnDisk(key, leaving: (limit, store), where: matches)
-      : findInPieces(key, above: nil, limit: limit, in: store, where: matches)
-    count(isHit: found != nil)
-    return found
-  }
-
-  /// Finds the best record of a key on disk, and leaves a large body there.
+  /// Copies the header of a record whose body stays in the store.
   ///
   /// - Parameters:
-  ///   - pending: The rank of the best pending write; only a higher record is returned.
-  ///   - pendingCount: The number of pending variants of the key.
-  func findInPieces(
-    _ key: RequestKey, above pending: VariantRank?, besides pendingCount: Int = 0, limit: Int,
-    in store: ResponseStore, where matches: (VaryKey) -> Bool
+  ///   - isIntact: Whether the body was verified just now.
+  ///   - unverified: Set to the body if it must be verified first.
+  @inline(never)
+  func copyHead(
+    of selected: SelectedRecord, _ store: ResponseStore, isIntact: Bool, in transaction: borrowing ReadTransaction,
+    unverified: inout StoredBody?
+  ) -> CopiedRecord {
+    let (rowID, head) = (selected.rowID, selected.head)
+    let location = StoredBody.Location(
+      byteCount: head.bodyByteCount, bodyID: head.bodyID(ofRow: rowID), chunks: database.chunks(of: head))
+    let body = StoredBody(location, in: store)
+    let record = CopiedRecord(
+      head, rowID: rowID, removalSequence: selected.removalSequence, hasOthers: selected.hasOthers, storedBody: body)
+    if !isIntact, !isVerified(head, rowID: rowID) {
+      unverified = body
+    } else if selected.isSoftPurged {
+      record.endFreshness(at: softPurgeTime(of: head, rowID: rowID, in: transaction))
+    }
+    return record
+  }
+
+  /// Returns the response of a pending write.
+  ///
+  /// The body of an update is in the store: it stays there or is copied. Returns nil if that record was removed since.
+  func response(
+    of write: PendingWrite, leaving pieces: (limit: Int, store: ResponseStore)?
   ) -> StoredResponse? {
-    do throws(LMDBError) {
-      return try findRecordInPieces(
-        key, above: pending, besides: pendingCount, limit: limit, in: store, where: matches)
-    } catch {
-      context.readFailed(error)
-      return nil
-    }
-  }
-
-  /// Returns an update of a record whose body is in the store, with the body; nil if the record was removed since.
-  func copy(_ update: PendingWrite, _ body: StoredBody.Location) -> StoredResponse? {
-    do throws(LMDBError) {
-      return try read { (transaction) throws(LMDBError) -> StoredResponse? in
-        // Allocate memory only if the body exists.
-        guard try chunk(body.chunks.count - 1, of: body.bodyID, body.chunks, in: transaction) != nil else { return nil }
-        let record = update.head.layout {
-          CopiedRecord($0, rowID: update.rowID, removalSequence: update.removalSequence, hasOthers: true)
-        }
-        for index in 0..<body.chunks.count {
-          guard let chunk = try chunk(index, of: body.bodyID, body.chunks, in: transaction) else { return nil }
-          (record.bodyMemory + body.chunks.range(index).lowerBound)
-            .copyMemory(from: chunk.baseAddress!, byteCount: chunk.count)
-        }
-        return StoredResponse(record)
+    guard let body = write.storedBody else { return StoredResponse(write) }
+    func record(_ storedBody: StoredBody? = nil) -> CopiedRecord {
+      write.head.layout { head in
+        CopiedRecord(
+          head, rowID: write.rowID, removalSequence: write.removalSequence, hasOthers: true, storedBody: storedBody)
       }
+    }
+    if let pieces, body.byteCount > pieces.limit { return StoredResponse(record(StoredBody(body, in: pieces.store))) }
+    do throws(LMDBError) {
+      let copy = try read { (transaction) throws(LMDBError) in
+        try copyBody(body.bodyID, body.chunks, in: transaction) { record() }
+      }
+      return copy.map { StoredResponse($0) }
     } catch {
       context.readFailed(error)
       return nil
     }
   }
 
-  /// Whether ``lookup(_:leavingBodiesBeyond:in:where:)`` would read a whole body. Does not count as a lookup.
+  /// Whether ``lookup(_:leaving:where:)`` would read a whole body. Does not count as a lookup.
   func hasUnverifiedBody(
     _ key: RequestKey, beyond limit: Int, where matches: (VaryKey) -> Bool
   ) -> Bool {
@@ -118,83 +112,20 @@ extension Reader {
     }
   }
 
-  private enum LookupResult {
-    case nothing
-    case found(StoredResponse)
-    /// The body must be compared with its checksum first.
-    case unverified(RecordInPieces)
-  }
-
-  /// Looks a response up on disk, and leaves a large body there.
-  ///
-  /// - Parameter countsUse: False for a lookup that must not affect eviction.
-  func findRecordInPieces(
-    _ key: RequestKey, above pending: VariantRank? = nil, besides pendingCount: Int = 0, limit: Int,
-    in store: ResponseStore, countsUse: Bool = true, where matches: (VaryKey) -> Bool
-  ) throws(LMDBError) -> StoredResponse? {
-    // The checksum of a record whose body was just verified. It is looked up again, because it may have been removed in
-    // between.
-    var intactChecksum: UInt64?
-    for _ in 0..<4 {
-      var isOutdated = false
-      let look = try read { (transaction) throws(LMDBError) -> LookupResult in
-        let choice = try selectRecord(key, above: pending, in: transaction, isOutdated: &isOutdated, where: matches)
-        guard var selected = choice else { return .nothing }
-        if pendingCount > 0 { selected.hasOthers = true }
-        if countsUse { recordUse(of: selected) }
-        guard selected.head.isReadInPieces(beyond: limit) else {
-          guard let record = try copy(selected, in: transaction) else {
-            reportCorruptRecord(selected.rowID)
-            return .nothing
-          }
-          return .found(StoredResponse(record))
-        }
-        let record = RecordInPieces(selected, in: store)
-        let isIntact = intactChecksum == selected.head.checksum || isVerified(selected.head, rowID: selected.rowID)
-        guard isIntact else { return .unverified(record) }
-        if selected.isSoftPurged {
-          record.head.endFreshness(at: softPurgeTime(of: selected.head, rowID: selected.rowID, in: transaction))
-        }
-        return .found(StoredResponse(record))
-      }
-      switch look {
-      case .found(let response): return response
-      case .nothing: if !isOutdated { return nil }
-      case .unverified(let record):
-        switch isIntact(record) {
-        case true?: intactChecksum = markVerified(record)
-        case false?:
-          reportCorruptRecord(record.head.origin.rowID)
-          return nil
-        // The record was replaced or evicted. Look again.
-        case nil: break
-        }
-      }
-    }
-    return nil
-  }
-
-  /// Whether a body matches its checksum; nil if the record was replaced or evicted.
+  /// Whether a record whose body is in the store matches its checksums; nil if it was replaced or evicted.
   ///
   /// Each piece is read in its own transaction, because a long one would pin freed pages.
-  private func isIntact(_ record: RecordInPieces) -> Bool? {
-    guard record.head.withHead({ $0.hasRightChecksum }) else { return false }
+  func isIntact(_ record: CopiedRecord, _ body: StoredBody) -> Bool? {
+    guard record.withHead({ $0.hasRightChecksum }) else { return false }
     let checksum = XXHash.Stream()
     var start = 0
-    while start < record.body.byteCount {
-      let end = min(start + Self.comparedPieceByteCount, record.body.byteCount)
-      guard let piece = record.body.read(start..<end) else { return nil }
+    while start < body.byteCount {
+      let end = min(start + Self.comparedPieceByteCount, body.byteCount)
+      guard let piece = body.read(start..<end) else { return nil }
       piece.withUnsafeBytes { checksum.append($0) }
       start = end
     }
-    return record.head.withHead { $0.bodyChecksum } == checksum.digest
-  }
-
-  /// Records that header and body match their checksums. Returns the header's checksum.
-  private func markVerified(_ record: RecordInPieces) -> UInt64 {
-    let checksum = record.head.withHead { $0.checksum }
-    verified.insert(rowID: record.head.origin.rowID, checksum: checksum)
-    return checksum
+    return record.withHead { $0.bodyChecksum } == checksum.digest
   }
 
   private static let comparedPieceByteCount = 256 << 10
@@ -224,35 +155,10 @@ extension Reader {
   }
 }
 
-/// A record whose header was copied, and whose body is still in the store.
-final class RecordInPieces: Sendable {
-  let head: CopiedRecord
-  let body: StoredBody
-
-  init(_ selected: Reader.SelectedRecord, in store: ResponseStore) {
-    let layout = selected.head
-    head = CopiedRecord(
-      headOf: layout, rowID: selected.rowID, removalSequence: selected.removalSequence, hasOthers: selected.hasOthers)
-    body = StoredBody(
-      StoredBody.Location(
-        byteCount: layout.bodyByteCount, bodyID: layout.bodyID(ofRow: selected.rowID),
-        chunks: store.context.database.chunks(of: layout)),
-      in: store)
-  }
-
-  /// Creates the record that an update will make of a record whose body is in the store.
-  init(_ update: PendingWrite, _ location: StoredBody.Location, in store: ResponseStore) {
-    head = update.head.layout {
-      CopiedRecord(headOf: $0, rowID: update.rowID, removalSequence: update.removalSequence, hasOthers: true)
-    }
-    body = StoredBody(location, in: store)
-  }
-}
-
 extension RecordHeaderView {
   /// Whether the body stays in the store. The body of an incomplete response is read at once, to be combined with
   /// others.
-  fileprivate func isReadInPieces(beyond limit: Int) -> Bool {
+  func isReadInPieces(beyond limit: Int) -> Bool {
     !isBodyInline && bodyByteCount > limit && !freshness.flags.contains(.incomplete)
   }
 }

@@ -13,20 +13,16 @@ public struct StoredResponse: Sendable, StoredResponseMetadata {
     case pending(PendingWrite)
     /// In a copy of the record.
     case copied(CopiedRecord)
-    /// In a copy of the record header; the body is still in the store.
-    case inPieces(RecordInPieces)
   }
 
   init(_ write: PendingWrite) { source = .pending(write) }
   init(_ record: CopiedRecord) { source = .copied(record) }
-  init(_ record: RecordInPieces) { source = .inPieces(record) }
 
   /// The record's row ID; 0 for a pending write.
   public var rowID: UInt64 {
     switch source {
     case .pending: 0
     case .copied(let record): record.origin.rowID
-    case .inPieces(let record): record.head.origin.rowID
     }
   }
 
@@ -34,7 +30,7 @@ public struct StoredResponse: Sendable, StoredResponseMetadata {
   public var key: RequestKey {
     switch source {
     case .pending(let write): write.key
-    case .copied, .inPieces: withHead { RequestKey(storedBytes: [UInt8]($0.key)) }
+    case .copied: withHead { RequestKey(storedBytes: [UInt8]($0.key)) }
     }
   }
 
@@ -67,15 +63,14 @@ public struct StoredResponse: Sendable, StoredResponseMetadata {
     switch source {
     case .pending(let write): write.body
     case .copied(let record): record.body
-    case .inPieces: Trap.bodyIsInStore()
     }
   }
 
   /// The body in the store, if ``ResponseStore/lookup(_:leavingBodiesBeyond:where:)`` left it there; otherwise nil.
   public var storedBody: StoredBody? {
     switch source {
-    case .pending, .copied: nil
-    case .inPieces(let record): record.body
+    case .pending: nil
+    case .copied(let record): record.storedBody
     }
   }
 
@@ -101,7 +96,6 @@ public struct StoredResponse: Sendable, StoredResponseMetadata {
     // A pending write does not know the variants on disk.
     case .pending: true
     case .copied(let record): record.origin.hasOthers
-    case .inPieces(let record): record.head.origin.hasOthers
     }
   }
 
@@ -109,7 +103,7 @@ public struct StoredResponse: Sendable, StoredResponseMetadata {
   var pendingWrite: PendingWrite? {
     switch source {
     case .pending(let write): write
-    case .copied, .inPieces: nil
+    case .copied: nil
     }
   }
 
@@ -118,7 +112,6 @@ public struct StoredResponse: Sendable, StoredResponseMetadata {
     switch source {
     case .pending(let write): write.removalSequence
     case .copied(let record): record.origin.removalSequence
-    case .inPieces(let record): record.head.origin.removalSequence
     }
   }
 
@@ -126,7 +119,6 @@ public struct StoredResponse: Sendable, StoredResponseMetadata {
     switch source {
     case .pending(let write): write.head.layout(body)
     case .copied(let record): record.withHead(body)
-    case .inPieces(let record): record.head.withHead(body)
     }
   }
 
@@ -134,7 +126,6 @@ public struct StoredResponse: Sendable, StoredResponseMetadata {
     switch source {
     case .pending(let write): write.withBody(body)
     case .copied(let record): record.withBody(body)
-    case .inPieces: Trap.bodyIsInStore()
     }
   }
 }
