@@ -100,7 +100,7 @@ struct RecoveryTests {
     #expect(recovered.flush())
     #expect(recovered.isCached(Self.url))
     // No lookup or write of this cache has triggered its recovery yet.
-    #expect(offline.core.openStore.load()?.hasFailed == true)
+    #expect(offline.core.connection.openStore.load()?.hasFailed == true)
     store(offline, Self.url, "newer")
     #expect(!recovered.isCached(Self.url))
     try await waitForRecovery(offline)

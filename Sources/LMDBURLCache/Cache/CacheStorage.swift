@@ -159,14 +159,12 @@ struct CacheStorage: ResponseStorage, CountsActivity {
     }
   }
 
-  var removalToken: RemovalToken { tiers.removalToken }
+  var removalToken: RemovalToken { tiers.connection.removalToken }
 
-  func hasRemovals(since token: RemovalToken) -> Bool {
-    tiers.openStore.use { $0.hasFailed || $0.removalToken != token } ?? true
-  }
+  func hasRemovals(since token: RemovalToken) -> Bool { tiers.connection.hasRemovals(since: token) }
 
   func effectOfRemovals(on url: URL?, partition: String, since token: inout RemovalToken) -> RemovalEffect {
-    tiers.possibleEffectOfRemovals(on: url, partition: partition, since: &token)
+    tiers.connection.possibleEffectOfRemovals(on: url, partition: partition, since: &token)
   }
 
   func credentialDigest(_ value: String) -> String { tiers.credentialDigest(value) }

@@ -57,7 +57,7 @@ extension LMDBURLCache {
   @discardableResult
   public func flush() -> Bool {
     do {
-      try core.flush()
+      try core.connection.flush()
       return true
     } catch {
       core.options.log("LMDBURLCache: \(error)")
@@ -85,47 +85,5 @@ extension LMDBURLCache {
   /// Keeps in-flight fetches from storing responses that a scope covers. Call this before the removal.
   func revokeStorePermits(_ scope: RemovalScope, isSoft: Bool = false) {
     cachingClientInUse?.revokeStorePermits(isSoft: isSoft) { scope.mayCover($0) }
-  }
-}
-
-extension TieredStorage {
-  func remove(_ scope: RemovalScope) {
-    var token = removalToken
-    remove([scope], movingPast: &token)
-  }
-
-  /// Makes the responses that a scope covers stale in both tiers.
-  func softPurge(_ scope: RemovalScope) {
-    removeFromStore { $0.softPurge(scope) }
-    // If a store has the purge, lookups in the memory tier find it there.
-    guard openStore.use({ $0.hasFailed }) ?? true else { return }
-    let date = now
-    memory.forEach { entry in
-      let record = entry.response.record
-      let isCovered = scope.covers(key: record.key.bytes, storedAt: record.storedAt) {
-        CacheGroups.groups(of: record.fields)
-      }
-      guard isCovered else { return }
-      // Always insert a new entry, so that a validation that began before does not find the old one to update.
-      memory.exchange(
-        entry,
-        for: MemoryTier.Entry(
-          entry.response.softPurged(at: date), useDigest: entry.isOnDisk ? entry.useDigest : nil,
-          removalToken: entry.removalToken.load(ordering: .relaxed)))
-    }
-  }
-
-  /// Removes responses from both tiers in one pass over the memory tier.
-  ///
-  /// - Parameter token: The token of a response that the removal does not cover; it is moved past the removal.
-  func remove(_ scopes: [RemovalScope], movingPast token: inout RemovalToken) {
-    removeFromStore { store in
-      for scope in scopes { store.remove(scope, movingPast: &token) }
-    }
-    memory.removeAll { record in
-      scopes.contains { scope in
-        scope.covers(key: record.key.bytes, storedAt: record.storedAt) { CacheGroups.groups(of: record.fields) }
-      }
-    }
   }
 }

@@ -41,17 +41,14 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   public init(directory: URL, memoryCapacity: Int, diskCapacity: Int, options: Options = Options()) throws {
     Self.check(memoryCapacity: memoryCapacity, diskCapacity: diskCapacity)
     let path = directory.path
-    var store: ResponseStore?
-    var failure: StoreError?
-    if diskCapacity >= ResponseStore.minimumCapacityByteCount {
-      store = try ResponseStore.open(directory: path, options: options.storeOptions(diskCapacity: diskCapacity))
-    } else {
-      guard options.fleet == nil else { throw ResponseStore.fleetNeedsDisk(directory: path) }
-      (store, failure) = Self.openForRemovals(directory: path, options: options)
-    }
-    core = TieredStorage(
-      directory: path, store: store, failure: failure, memoryCapacity: memoryCapacity, diskCapacity: diskCapacity,
-      options: options, fleet: try options.joinFleet(directory: path))
+    let usesDisk = diskCapacity >= ResponseStore.minimumCapacityByteCount
+    if options.fleet != nil, !usesDisk { throw ResponseStore.fleetNeedsDisk(directory: path) }
+    let (store, failure) = Self.openStore(directory: path, diskCapacity: diskCapacity, options: options)
+    if let failure, usesDisk { throw failure }
+    let connection = StoreConnection(
+      directory: path, store: store, failure: failure, memory: MemoryTier(capacityByteCount: memoryCapacity),
+      diskCapacity: diskCapacity, options: options)
+    core = TieredStorage(connection, fleet: try options.joinFleet(directory: path))
     lazyCachingClient = LazyCachingClient()
     // The superclass creates the directory that it gets, so do not pass the path without a disk tier.
     super.init(memoryCapacity: 0, diskCapacity: 0, diskPath: store == nil ? NSTemporaryDirectory() : path)
@@ -72,24 +69,15 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
     Self.check(memoryCapacity: memoryCapacity, diskCapacity: diskCapacity)
     let options = Options()
     let path = Self.resolve(path)
-    var store: ResponseStore?
-    var failure: StoreError?
-    if diskCapacity >= ResponseStore.minimumCapacityByteCount {
-      do {
-        store = try ResponseStore.open(directory: path, options: options.storeOptions(diskCapacity: diskCapacity))
-      } catch {
-        failure = error
-      }
-    } else if diskCapacity > 0 {
+    if 1..<ResponseStore.minimumCapacityByteCount ~= diskCapacity {
       options.log(
         "LMDBURLCache: Disk caching is off: the disk capacity is below the minimum of \(Self.minimumDiskCapacity)")
     }
-    if diskCapacity < ResponseStore.minimumCapacityByteCount {
-      (store, failure) = Self.openForRemovals(directory: path, options: options)
-    }
+    let (store, failure) = Self.openStore(directory: path, diskCapacity: diskCapacity, options: options)
     core = TieredStorage(
-      directory: path, store: store, failure: failure, memoryCapacity: memoryCapacity, diskCapacity: diskCapacity,
-      options: options)
+      StoreConnection(
+        directory: path, store: store, failure: failure, memory: MemoryTier(capacityByteCount: memoryCapacity),
+        diskCapacity: diskCapacity, options: options))
     lazyCachingClient = LazyCachingClient()
     // The superclass creates the directory that it gets, so do not pass a path that the store could not use.
     super.init(
@@ -109,12 +97,13 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   /// The directory of a cache without a path: `LMDBURLCache` in the user's caches directory.
   public static var defaultCachePath: String { resolve("LMDBURLCache") }
 
-  /// Opens the existing store in the directory of a cache without a disk tier, or returns why it cannot be opened.
-  private static func openForRemovals(
-    directory: String, options: Options
+  /// Opens the store of a directory, or returns why it cannot be opened; neither if a cache without a disk tier finds
+  /// none.
+  private static func openStore(
+    directory: String, diskCapacity: Int, options: Options
   ) -> (store: ResponseStore?, failure: StoreError?) {
     do throws(StoreError) {
-      return (try TieredStorage.storeForRemovals(directory: directory, options: options), nil)
+      return (try StoreConnection.open(directory: directory, diskCapacity: diskCapacity, options: options), nil)
     } catch {
       return (nil, error.code == .notFound ? nil : error)
     }
@@ -182,7 +171,7 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   /// Lowering the value evicts before the assignment returns. A value below ``minimumDiskCapacity`` empties the disk
   /// tier. If a value cannot be applied, the cache logs why and keeps the previous one. Negative values trap.
   open override var diskCapacity: Int {
-    get { core.diskCapacity }
+    get { core.connection.diskCapacity }
     set {
       Self.check(memoryCapacity: 0, diskCapacity: newValue)
       core.setDiskCapacity(newValue)
@@ -195,7 +184,7 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   /// The size of the directory's files on disk in bytes: their allocated blocks, not their lengths.
   ///
   /// - Complexity: A few system calls.
-  open override var currentDiskUsage: Int { core.diskByteCount }
+  open override var currentDiskUsage: Int { core.connection.diskByteCount }
 
   // MARK: Lookups and stores
 

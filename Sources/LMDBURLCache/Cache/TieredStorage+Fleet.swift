@@ -23,28 +23,9 @@ extension TieredStorage {
   func startFleet() {
     fleet?.start(
       FleetNode(
-        storeID: { [weak self] in self?.storeID },
-        remove: { [weak self] in self?.applyRemovals($0) ?? false }, log: options.log, activity: activity))
-  }
-
-  private var storeID: UInt64? {
-    guard let store = openStore.load() else {
-      _ = worksAlone()
-      return nil
-    }
-    guard !store.hasFailed else {
-      reopenIfFailed(store)
-      return nil
-    }
-    return store.ownerID
-  }
-
-  /// Applies purges of other machines. Returns whether they are durable.
-  private func applyRemovals(_ removals: [FleetRemoval]) -> Bool {
-    guard let store = openStore.load() else { return false }
-    let isDone = store.removeDurably(removals) != nil && !store.hasFailed
-    reopenIfFailed(store)
-    return isDone
+        storeID: { [weak connection = connection] in connection?.storeID },
+        remove: { [weak connection = connection] in connection?.applyRemovals($0) ?? false }, log: options.log,
+        activity: activity))
   }
 
   /// Removes on this machine by `body`, and posts the removals to the fleet. Waits for at most 100 ms.

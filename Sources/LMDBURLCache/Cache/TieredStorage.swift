@@ -11,26 +11,13 @@ import Synchronization
 final class TieredStorage: Sendable {
   let options: LMDBURLCache.Options
   let memory: MemoryTier
-  let settings: Mutex<Settings>
-  /// The directory of the store, which may not exist yet; nil if none is ever opened.
-  let directory: String?
-  /// The open store. It is the disk tier if there is a disk capacity, and always reports removals by other processes.
-  ///
-  /// Set by the initializer, when a disk capacity is first set, or when a store appears in the directory. Replaced when
-  /// a failed store is reopened.
-  let openStore = AtomicStoreReference()
+  /// The connection with the store, which is the disk tier if there is a disk capacity.
+  let connection: StoreConnection
+  let settings = Mutex(Settings())
   /// The counters of the directory, once a store is open.
-  let activity = ActivityReference()
+  let activity: ActivityReference
   /// The streams of events.
   let eventStreams = EventStreams()
-  private let forwarding = Mutex<EventForwarding?>(nil)
-  let diskLimit: Atomic<Int>
-  /// The lock for changes of the disk capacity and for reopening.
-  let resizing = Mutex<Void>(())
-  let recovery = Mutex(ReopenBackoff())
-  /// The number of the write up to which ``flush()`` has reported losses.
-  let flushMark: Atomic<UInt64>
-  let availability: Mutex<StoreAvailability>
   /// The membership in a fleet; nil without one.
   let fleet: (any FleetMembership)?
   /// The lease of the machine in its fleet. Without a valid lease, stored responses are validated before use.
@@ -41,81 +28,20 @@ final class TieredStorage: Sendable {
     var ignoresMemoryOnlyPolicy = false
   }
 
-  /// - Parameter failure: The error because of which the directory could not be opened.
-  init(
-    directory: String?, store: ResponseStore?, failure: StoreError? = nil, memoryCapacity: Int, diskCapacity: Int,
-    options: LMDBURLCache.Options, fleet: (any FleetMembership)? = nil
-  ) {
-    self.directory = directory
+  init(_ connection: StoreConnection, fleet: (any FleetMembership)? = nil) {
+    self.connection = connection
     self.fleet = fleet
     lease = fleet?.lease
-    self.options = options
-    memory = MemoryTier(capacityByteCount: memoryCapacity)
-    settings = Mutex(Settings())
-    diskLimit = Atomic(diskCapacity)
-    flushMark = Atomic(store?.acceptedNumber ?? 0)
-    availability = Mutex(StoreAvailability(directory: directory, failure: failure))
-    if let failure {
-      options.log(Self.line(on: failure, usesDisk: diskCapacity >= ResponseStore.minimumCapacityByteCount))
-      recovery.withLock { $0.hasLoggedFailure = failure.isInUseByOthers }
-    }
-    if let store {
-      connect(store)
-      publish(store)
-    }
+    options = connection.options
+    memory = connection.memory
+    activity = connection.activity
     startFleet()
   }
 
-  /// Connects the memory tier, the counters and the events with a store that was just opened.
-  ///
-  /// From now on, the store drops copies in the memory tier when another cache of this process writes.
-  func connect(_ store: ResponseStore) {
-    store.add(memory)
-    activity.use(store.activity.file)
-    forwarding.withLock { $0 = EventForwarding(from: store.activity.observers, to: activity.observers) }
-  }
-
-  /// Makes a connected store the open one. Does nothing and returns false if a removal was missed in the meantime.
-  @discardableResult
-  func publish(_ store: ResponseStore) -> Bool {
-    availability.withLock { availability in
-      guard !availability.hasMissedRemoval else { return false }
-      openStore.set(store)
-      availability = .open
-      return true
-    }
-  }
-
   /// The store, if there is a disk tier.
-  var store: ResponseStore? { usesDisk ? openStore.load() : nil }
-
-  var usesDisk: Bool { diskCapacity >= ResponseStore.minimumCapacityByteCount }
+  var store: ResponseStore? { connection.store }
 
   var now: Date { options.clock() }
-
-  // MARK: Removal tokens
-
-  /// The token of responses that were requested or stored while no store was open.
-  ///
-  /// They count as removed when a store is opened, because earlier removals from that store are not known.
-  static let tokenWithoutStore = RemovalToken.max
-
-  /// The present position in the order of removals by all processes.
-  var removalToken: RemovalToken {
-    if let token = openStore.use({ $0.removalToken }) { return token }
-    _ = worksAlone()
-    return Self.tokenWithoutStore
-  }
-
-  /// Returns the effect that removals since a token may have on a response that arrives from a URL now.
-  ///
-  /// Advances the token to the present.
-  func possibleEffectOfRemovals(
-    on url: URL?, partition: String, since token: inout RemovalToken
-  ) -> RemovalEffect {
-    openStore.load()?.possibleEffectOfRemovals(on: url, partition: partition, since: &token)
-      ?? (worksAlone() ? .none : .removed)
-  }
 
   // MARK: Lookups
 
@@ -133,15 +59,15 @@ final class TieredStorage: Sendable {
       return response
     }
     guard let store else {
-      openStore.use { reopenIfFailed($0) }
-      openIfAwaited()
+      connection.openStore.use { connection.reopenIfFailed($0) }
+      connection.openIfAwaited()
       return nil
     }
     // Read both before the disk, so that concurrent changes are noticed.
     let token = store.removalToken
     let changeCount = usesMemory ? memory.changeCount(for: key) : 0
     guard let stored = store.lookup(key, leavingBodiesBeyond: limit, where: matches) else {
-      reopenIfFailed(store)
+      connection.reopenIfFailed(store)
       return nil
     }
     let response = LMDBCachedURLResponse(CacheEntry(stored, key: key), url: url)
@@ -164,13 +90,13 @@ final class TieredStorage: Sendable {
   /// Compares an entry in the memory tier with new removals, and returns its response as ``use(_:)`` does.
   @inline(__always)
   private func response(of entry: MemoryTier.Entry, recordsUse: Bool) -> LMDBCachedURLResponse? {
-    openStore.use { store -> LMDBCachedURLResponse? in
+    connection.openStore.use { store -> LMDBCachedURLResponse? in
       let known = entry.removalToken.load(ordering: .relaxed)
       var token = known
       // Do not copy the record, which would retain each of its parts. Usually the record is not read at all.
       let effect = store.effectOfRemovals(
         on: entry.response.record.key, storedAt: entry.response.record.storedAt,
-        groups: { CacheGroups.groups(of: entry.response.record.fields) }, isOnItsOwn: !usesDisk, since: &token)
+        groups: { CacheGroups.groups(of: entry.response.record.fields) }, isOnItsOwn: !connection.usesDisk, since: &token)
       switch effect {
       case .none:
         if token != known { entry.removalToken.store(token, ordering: .relaxed) }
@@ -182,9 +108,9 @@ final class TieredStorage: Sendable {
         return nil
       }
       // Eviction from disk considers uses in both tiers.
-      if recordsUse, entry.isOnDisk, usesDisk { store.recordUse(of: entry.useDigest) }
+      if recordsUse, entry.isOnDisk, connection.usesDisk { store.recordUse(of: entry.useDigest) }
       return entry.response
-    } ?? (worksAlone() ? entry.response : nil)
+    } ?? (connection.worksAlone() ? entry.response : nil)
   }
 
   /// Replaces an entry in the memory tier with a stale one, and returns the stale response.
@@ -229,10 +155,10 @@ final class TieredStorage: Sendable {
   ) {
     guard !isRevoked() else { return }
     let record = response.record
-    let token = token ?? removalToken
+    let token = token ?? connection.removalToken
     guard let store else {
       discardInOtherCaches(record)
-      guard openStore.use({ _ in true }) ?? worksAlone() else { return }
+      guard connection.openStore.use({ _ in true }) ?? connection.worksAlone() else { return }
       let entry = MemoryTier.Entry(response, useDigest: nil, removalToken: token)
       return memory.insert(entry, unlessChangedSince: nil, unless: isRevoked)
     }
@@ -250,7 +176,7 @@ final class TieredStorage: Sendable {
     let entry = MemoryTier.Entry(
       response, useDigest: isOnDisk ? store.useDigest(of: record.key) : nil, removalToken: token)
     memory.insert(entry, unlessChangedSince: changeCount, unless: isRevoked)
-    reopenIfFailed(store)
+    connection.reopenIfFailed(store)
   }
 
   /// Removes the older responses that a response would replace, without storing it.
@@ -267,8 +193,7 @@ final class TieredStorage: Sendable {
   ///
   /// Call this for a response that does not reach the store: the other caches may have opened or reopened the store.
   private func discardInOtherCaches(_ record: CacheEntry) {
-    guard let directory else { return }
-    ResponseStore.discard(record.response, for: record.key, inDirectory: directory)
+    ResponseStore.discard(record.response, for: record.key, inDirectory: connection.directory)
   }
 
   /// Replaces the fields and freshness of a stored response after a 304 (RFC 9111, section 4.3.4), in each tier.
@@ -289,7 +214,7 @@ final class TieredStorage: Sendable {
     // A response that came from the store needs no second lookup, unless a soft purge has covered it since. For a
     // response that this process stored, the lookup leaves the body in the store, because the memory tier's copy has
     // the same bytes.
-    var onDisk = usesDisk ? record.stored : nil
+    var onDisk = connection.usesDisk ? record.stored : nil
     if onDisk?.freshness != record.freshness { onDisk = nil }
     if onDisk == nil { onDisk = store?.lookup(record.key, leavingBodiesBeyond: 0) { $0 == vary } }
     if onDisk?.freshness != record.freshness || onDisk?.bodyByteCount != record.bodyByteCount { onDisk = nil }
@@ -326,7 +251,7 @@ final class TieredStorage: Sendable {
   // MARK: Removing
 
   func remove(_ key: RequestKey) {
-    var token = removalToken
+    var token = connection.removalToken
     remove(key, movingPast: &token)
   }
 
@@ -337,7 +262,7 @@ final class TieredStorage: Sendable {
   ///
   /// - Parameter token: The token of a response that the removal does not cover; it is moved past the removal.
   func remove(_ key: RequestKey, movingPast token: inout RemovalToken) {
-    removeFromStore { $0.remove(.key(key.bytes), movingPast: &token) }
+    connection.removeFromStore { $0.remove(.key(key.bytes), movingPast: &token) }
     memory.remove(key)
   }
 
@@ -346,18 +271,32 @@ final class TieredStorage: Sendable {
   /// True if the store has failed: lookups in it find nothing, but another process may have recreated it.
   func holds(_ key: RequestKey) -> Bool {
     if !memory.variants(of: key).isEmpty { return true }
-    guard let store = openStore.load() else { return !worksAlone() }
+    guard let store = connection.openStore.load() else { return !connection.worksAlone() }
     var isHeld = store.hasFailed
     store.forEachVariant(of: key) { _ in isHeld = true }
     return isHeld
   }
 
-  /// Makes accepted writes durable.
+  // MARK: Capacity
+
+  /// The maximum size of a body that is stored for a session.
   ///
-  /// - Throws: ``StoreError`` if a write since the last call was lost or could not be made durable.
-  func flush() throws {
-    guard let store = openStore.load() else { return }
-    defer { reopenIfFailed(store) }
-    try store.flush(since: flushMark)
+  /// It is 5% of the larger capacity, as in Apple's loading system, but at most the maximum in the options.
+  var maximumSessionBodyByteCount: Int {
+    min(max(connection.diskCapacity, memory.capacityByteCount) / 20, max(0, options.maximumStoredBodyByteCount))
+  }
+
+  /// Sets the disk capacity. A value below the store's minimum empties the disk tier and keeps the memory tier.
+  func setDiskCapacity(_ capacity: Int) {
+    connection.setDiskCapacity(capacity) { store in
+      // The tokens of entries in memory are moved past this removal, unless another removal comes between.
+      let before = store.removalToken
+      memory.forEach { _ = use($0) }
+      var after = before
+      store.remove(.everything, movingPast: &after)
+      memory.forEach { entry in
+        _ = entry.removalToken.compareExchange(expected: before, desired: after, ordering: .relaxed)
+      }
+    }
   }
 }

@@ -176,7 +176,7 @@ extension LMDBURLCache {
   /// - Complexity: As ``statistics``.
   public func prometheusText() -> String {
     let statistics = statistics
-    var document = PrometheusText(labels: core.directory.map { [("directory", $0)] } ?? [])
+    var document = PrometheusText(labels: [("directory", core.connection.directory)])
     document.gauge("urlcache_memory_entries", "Responses in the memory tier.", statistics.memoryEntryCount)
     document.gauge("urlcache_memory_bytes", "Bytes of the memory tier.", statistics.memoryByteCount)
     if let disk = statistics.disk {

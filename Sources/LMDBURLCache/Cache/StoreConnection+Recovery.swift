@@ -39,7 +39,7 @@ struct ReopenBackoff: Sendable {
 /// The next operation that finds the store failed starts a thread that reopens it. A removal reopens it at once if
 /// another process may have recreated the store. The memory tier's older responses then count as removed, because other
 /// processes may have removed them in the meantime.
-extension TieredStorage {
+extension StoreConnection {
   /// Reopens the store on another thread if it has failed and an attempt is due.
   ///
   /// Call this after a lookup or a write. It costs one load unless the store has failed.
@@ -97,7 +97,7 @@ extension TieredStorage {
 
   /// Opens the store that another process created in place of a failed one.
   ///
-  /// Keeps its capacity, like ``storeForRemovals(directory:options:)``.
+  /// Keeps its capacity, like ``open(directory:diskCapacity:options:)``.
   private func attach(_ store: ResponseStore) throws(StoreError) -> ResponseStore {
     let capacity = try Self.capacity(options: options) { existing throws(StoreError) in
       try store.reopen(options: existing)

@@ -1,0 +1,46 @@
+import Foundation
+import HTTPCaching
+import ResponseStore
+
+/// Removals of many responses from both tiers.
+extension TieredStorage {
+  func remove(_ scope: RemovalScope) {
+    var token = connection.removalToken
+    remove([scope], movingPast: &token)
+  }
+
+  /// Makes the responses that a scope covers stale in both tiers.
+  func softPurge(_ scope: RemovalScope) {
+    connection.removeFromStore { $0.softPurge(scope) }
+    // If a store has the purge, lookups in the memory tier find it there.
+    guard connection.openStore.use({ $0.hasFailed }) ?? true else { return }
+    let date = now
+    memory.forEach { entry in
+      let record = entry.response.record
+      let isCovered = scope.covers(key: record.key.bytes, storedAt: record.storedAt) {
+        CacheGroups.groups(of: record.fields)
+      }
+      guard isCovered else { return }
+      // Always insert a new entry, so that a validation that began before does not find the old one to update.
+      memory.exchange(
+        entry,
+        for: MemoryTier.Entry(
+          entry.response.softPurged(at: date), useDigest: entry.isOnDisk ? entry.useDigest : nil,
+          removalToken: entry.removalToken.load(ordering: .relaxed)))
+    }
+  }
+
+  /// Removes responses from both tiers in one pass over the memory tier.
+  ///
+  /// - Parameter token: The token of a response that the removal does not cover; it is moved past the removal.
+  func remove(_ scopes: [RemovalScope], movingPast token: inout RemovalToken) {
+    connection.removeFromStore { store in
+      for scope in scopes { store.remove(scope, movingPast: &token) }
+    }
+    memory.removeAll { record in
+      scopes.contains { scope in
+        scope.covers(key: record.key.bytes, storedAt: record.storedAt) { CacheGroups.groups(of: record.fields) }
+      }
+    }
+  }
+}
