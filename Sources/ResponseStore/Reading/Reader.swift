@@ -16,7 +16,7 @@ final class Reader: Sendable {
   private let checker: StructureChecker
   // Direct references to parts of the context, so that a lookup follows and counts as few references as possible.
   private let removalLog: RemovalLog
-  private let removals: RemovalIndex
+  let removals: RemovalIndex
   private let environment: Unretained<Environment>
   private let index: Unretained<IndexFile>
   private let lookups: StripedLookupCounter
@@ -338,71 +338,6 @@ final class Reader: Sendable {
 
   func isVerified(_ head: RecordHeaderView, rowID: UInt64) -> Bool {
     !verifiesEveryRead && verified.contains(rowID: rowID, checksum: head.checksum)
-  }
-
-  /// Copies a record, and verifies the copy if necessary. Returns nil if the record is corrupt.
-  func copy(
-    _ selected: SelectedRecord, in transaction: borrowing ReadTransaction
-  ) throws(LMDBError) -> CopiedRecord? {
-    let (rowID, head) = (selected.rowID, selected.head)
-    let copy = try copyBody(head.bodyID(ofRow: rowID), database.chunks(of: head), in: transaction) {
-      CopiedRecord(head, rowID: rowID, removalSequence: selected.removalSequence, hasOthers: selected.hasOthers)
-    }
-    guard let record = copy else { return nil }
-    if !isVerified(head, rowID: rowID) {
-      guard record.isIntact else { return nil }
-      verified.insert(rowID: rowID, checksum: head.checksum)
-    }
-    // After the comparison, as the checksum does not match the changed copy.
-    if selected.isSoftPurged { record.endFreshness(at: softPurgeTime(of: head, rowID: rowID, in: transaction)) }
-    return record
-  }
-
-  /// Copies the chunks of a body into the record that `allocate` returns. Returns nil if one is missing.
-  @inline(__always)
-  func copyBody(
-    _ bodyID: UInt64, _ chunks: ChunkLayout, in transaction: borrowing ReadTransaction, to allocate: () -> CopiedRecord
-  ) throws(LMDBError) -> CopiedRecord? {
-    // A corrupt header may claim any size. Allocate memory only if the last chunk exists.
-    var last: UnsafeRawBufferPointer?
-    if chunks.count > 0 {
-      last = try chunk(chunks.count - 1, of: bodyID, chunks, in: transaction)
-      if last == nil { return nil }
-    }
-    let record = allocate()
-    for index in 0..<chunks.count {
-      let isLast = index == chunks.count - 1
-      guard let chunk = isLast ? last : try chunk(index, of: bodyID, chunks, in: transaction) else { return nil }
-      (record.bodyMemory + chunks.range(index).lowerBound).copyMemory(from: chunk.baseAddress!, byteCount: chunk.count)
-    }
-    return record
-  }
-
-  /// Returns the time of the earliest soft removal that covers a record and has not marked it yet.
-  ///
-  /// Reads the tombstones again, because every hit would pay for keeping the time with the record. If so many removals
-  /// have come since that this one is forgotten, or the tombstones cannot be read, the response has been stale forever.
-  @inline(never)
-  func softPurgeTime(
-    of head: RecordHeaderView, rowID: UInt64, in transaction: borrowing ReadTransaction
-  ) -> Date {
-    do throws(LMDBError) {
-      return try removals.activeTombstones(in: transaction).softTime(rowID: rowID, head) ?? .distantPast
-    } catch {
-      return .distantPast
-    }
-  }
-
-  /// Returns a chunk of a body in the map, valid until the transaction ends; nil if it is missing or has a wrong size.
-  func chunk(
-    _ index: Int, of bodyID: UInt64, _ chunks: ChunkLayout, in transaction: borrowing ReadTransaction
-  ) throws(LMDBError) -> UnsafeRawBufferPointer? {
-    let key = ChunkKey(bodyID: bodyID, index: UInt32(truncatingIfNeeded: index))
-    let chunk = try database.bodies.withValue(for: key, in: transaction) { (chunk) throws(LMDBError) in
-      chunk.withUnsafeBytes { $0 }
-    }
-    guard let chunk, chunk.count == chunks.range(index).count else { return nil }
-    return chunk
   }
 
   // MARK: Corruption

@@ -46,55 +46,6 @@ public final class StoredBody: Sendable {
 }
 
 extension Reader {
-  /// Copies the header of a record whose body stays in the store.
-  ///
-  /// - Parameters:
-  ///   - isIntact: Whether the body was verified just now.
-  ///   - unverified: Set to the body if it must be verified first.
-  @inline(never)
-  func copyHead(
-    of selected: SelectedRecord, _ store: ResponseStore, isIntact: Bool, in transaction: borrowing ReadTransaction,
-    unverified: inout StoredBody?
-  ) -> CopiedRecord {
-    let (rowID, head) = (selected.rowID, selected.head)
-    let location = StoredBody.Location(
-      byteCount: head.bodyByteCount, bodyID: head.bodyID(ofRow: rowID), chunks: database.chunks(of: head))
-    let body = StoredBody(location, in: store)
-    let record = CopiedRecord(
-      head, rowID: rowID, removalSequence: selected.removalSequence, hasOthers: selected.hasOthers, storedBody: body)
-    if !isIntact, !isVerified(head, rowID: rowID) {
-      unverified = body
-    } else if selected.isSoftPurged {
-      record.endFreshness(at: softPurgeTime(of: head, rowID: rowID, in: transaction))
-    }
-    return record
-  }
-
-  /// Returns the response of a pending write.
-  ///
-  /// The body of an update is in the store: it stays there or is copied. Returns nil if that record was removed since.
-  func response(
-    of write: PendingWrite, leaving pieces: (limit: Int, store: ResponseStore)?
-  ) -> StoredResponse? {
-    guard let body = write.storedBody else { return StoredResponse(write) }
-    func record(_ storedBody: StoredBody? = nil) -> CopiedRecord {
-      write.head.layout { head in
-        CopiedRecord(
-          head, rowID: write.rowID, removalSequence: write.removalSequence, hasOthers: true, storedBody: storedBody)
-      }
-    }
-    if let pieces, body.byteCount > pieces.limit { return StoredResponse(record(StoredBody(body, in: pieces.store))) }
-    do throws(LMDBError) {
-      let copy = try read { (transaction) throws(LMDBError) in
-        try copyBody(body.bodyID, body.chunks, in: transaction) { record() }
-      }
-      return copy.map { StoredResponse($0) }
-    } catch {
-      context.readFailed(error)
-      return nil
-    }
-  }
-
   /// Whether ``lookup(_:leaving:where:)`` would read a whole body. Does not count as a lookup.
   func hasUnverifiedBody(
     _ key: RequestKey, beyond limit: Int, where matches: (VaryKey) -> Bool
@@ -111,24 +62,6 @@ extension Reader {
       return false
     }
   }
-
-  /// Whether a record whose body is in the store matches its checksums; nil if it was replaced or evicted.
-  ///
-  /// Each piece is read in its own transaction, because a long one would pin freed pages.
-  func isIntact(_ record: CopiedRecord, _ body: StoredBody) -> Bool? {
-    guard record.withHead({ $0.hasRightChecksum }) else { return false }
-    let checksum = XXHash.Stream()
-    var start = 0
-    while start < body.byteCount {
-      let end = min(start + Self.comparedPieceByteCount, body.byteCount)
-      guard let piece = body.read(start..<end) else { return nil }
-      piece.withUnsafeBytes { checksum.append($0) }
-      start = end
-    }
-    return record.withHead { $0.bodyChecksum } == checksum.digest
-  }
-
-  private static let comparedPieceByteCount = 256 << 10
 
   fileprivate func copyBytes(
     _ range: Range<Int>, of bodyID: UInt64, _ chunks: ChunkLayout, releasing pages: inout ResidentPages
@@ -152,13 +85,5 @@ extension Reader {
       context.readFailed(error)
       return nil
     }
-  }
-}
-
-extension RecordHeaderView {
-  /// Whether the body stays in the store. The body of an incomplete response is read at once, to be combined with
-  /// others.
-  func isReadInPieces(beyond limit: Int) -> Bool {
-    !isBodyInline && bodyByteCount > limit && !freshness.flags.contains(.incomplete)
   }
 }

@@ -1,0 +1,145 @@
+import FoundationEssentials
+import LMDB
+
+/// Copies of records out of the map, and their verification.
+extension Reader {
+  /// Copies a record, and verifies the copy if necessary. Returns nil if the record is corrupt.
+  func copy(
+    _ selected: SelectedRecord, in transaction: borrowing ReadTransaction
+  ) throws(LMDBError) -> CopiedRecord? {
+    let (rowID, head) = (selected.rowID, selected.head)
+    let copy = try copyBody(head.bodyID(ofRow: rowID), database.chunks(of: head), in: transaction) {
+      CopiedRecord(head, rowID: rowID, removalSequence: selected.removalSequence, hasOthers: selected.hasOthers)
+    }
+    guard let record = copy else { return nil }
+    if !isVerified(head, rowID: rowID) {
+      guard record.isIntact else { return nil }
+      verified.insert(rowID: rowID, checksum: head.checksum)
+    }
+    // After the comparison, as the checksum does not match the changed copy.
+    if selected.isSoftPurged { record.endFreshness(at: softPurgeTime(of: head, rowID: rowID, in: transaction)) }
+    return record
+  }
+
+  /// Copies the chunks of a body into the record that `allocate` returns. Returns nil if one is missing.
+  @inline(__always)
+  func copyBody(
+    _ bodyID: UInt64, _ chunks: ChunkLayout, in transaction: borrowing ReadTransaction, to allocate: () -> CopiedRecord
+  ) throws(LMDBError) -> CopiedRecord? {
+    // A corrupt header may claim any size. Allocate memory only if the last chunk exists.
+    var last: UnsafeRawBufferPointer?
+    if chunks.count > 0 {
+      last = try chunk(chunks.count - 1, of: bodyID, chunks, in: transaction)
+      if last == nil { return nil }
+    }
+    let record = allocate()
+    for index in 0..<chunks.count {
+      let isLast = index == chunks.count - 1
+      guard let chunk = isLast ? last : try chunk(index, of: bodyID, chunks, in: transaction) else { return nil }
+      (record.bodyMemory + chunks.range(index).lowerBound).copyMemory(from: chunk.baseAddress!, byteCount: chunk.count)
+    }
+    return record
+  }
+
+  /// Returns the time of the earliest soft removal that covers a record and has not marked it yet.
+  ///
+  /// Reads the tombstones again, because every hit would pay for keeping the time with the record. If so many removals
+  /// have come since that this one is forgotten, or the tombstones cannot be read, the response has been stale forever.
+  @inline(never)
+  func softPurgeTime(
+    of head: RecordHeaderView, rowID: UInt64, in transaction: borrowing ReadTransaction
+  ) -> Date {
+    do throws(LMDBError) {
+      return try removals.activeTombstones(in: transaction).softTime(rowID: rowID, head) ?? .distantPast
+    } catch {
+      return .distantPast
+    }
+  }
+
+  /// Returns a chunk of a body in the map, valid until the transaction ends; nil if it is missing or has a wrong size.
+  func chunk(
+    _ index: Int, of bodyID: UInt64, _ chunks: ChunkLayout, in transaction: borrowing ReadTransaction
+  ) throws(LMDBError) -> UnsafeRawBufferPointer? {
+    let key = ChunkKey(bodyID: bodyID, index: UInt32(truncatingIfNeeded: index))
+    let chunk = try database.bodies.withValue(for: key, in: transaction) { (chunk) throws(LMDBError) in
+      chunk.withUnsafeBytes { $0 }
+    }
+    guard let chunk, chunk.count == chunks.range(index).count else { return nil }
+    return chunk
+  }
+
+  /// Copies the header of a record whose body stays in the store.
+  ///
+  /// - Parameters:
+  ///   - isIntact: Whether the body was verified just now.
+  ///   - unverified: Set to the body if it must be verified first.
+  @inline(never)
+  func copyHead(
+    of selected: SelectedRecord, _ store: ResponseStore, isIntact: Bool, in transaction: borrowing ReadTransaction,
+    unverified: inout StoredBody?
+  ) -> CopiedRecord {
+    let (rowID, head) = (selected.rowID, selected.head)
+    let location = StoredBody.Location(
+      byteCount: head.bodyByteCount, bodyID: head.bodyID(ofRow: rowID), chunks: database.chunks(of: head))
+    let body = StoredBody(location, in: store)
+    let record = CopiedRecord(
+      head, rowID: rowID, removalSequence: selected.removalSequence, hasOthers: selected.hasOthers, storedBody: body)
+    if !isIntact, !isVerified(head, rowID: rowID) {
+      unverified = body
+    } else if selected.isSoftPurged {
+      record.endFreshness(at: softPurgeTime(of: head, rowID: rowID, in: transaction))
+    }
+    return record
+  }
+
+  /// Returns the response of a pending write.
+  ///
+  /// The body of an update is in the store: it stays there or is copied. Returns nil if that record was removed since.
+  func response(
+    of write: PendingWrite, leaving pieces: (limit: Int, store: ResponseStore)?
+  ) -> StoredResponse? {
+    guard let body = write.storedBody else { return StoredResponse(write) }
+    func record(_ storedBody: StoredBody? = nil) -> CopiedRecord {
+      write.head.layout { head in
+        CopiedRecord(
+          head, rowID: write.rowID, removalSequence: write.removalSequence, hasOthers: true, storedBody: storedBody)
+      }
+    }
+    if let pieces, body.byteCount > pieces.limit { return StoredResponse(record(StoredBody(body, in: pieces.store))) }
+    do throws(LMDBError) {
+      let copy = try read { (transaction) throws(LMDBError) in
+        try copyBody(body.bodyID, body.chunks, in: transaction) { record() }
+      }
+      return copy.map { StoredResponse($0) }
+    } catch {
+      context.readFailed(error)
+      return nil
+    }
+  }
+
+  /// Whether a record whose body is in the store matches its checksums; nil if it was replaced or evicted.
+  ///
+  /// Each piece is read in its own transaction, because a long one would pin freed pages.
+  func isIntact(_ record: CopiedRecord, _ body: StoredBody) -> Bool? {
+    guard record.withHead({ $0.hasRightChecksum }) else { return false }
+    let checksum = XXHash.Stream()
+    var start = 0
+    while start < body.byteCount {
+      let end = min(start + Self.comparedPieceByteCount, body.byteCount)
+      guard let piece = body.read(start..<end) else { return nil }
+      piece.withUnsafeBytes { checksum.append($0) }
+      start = end
+    }
+    return record.withHead { $0.bodyChecksum } == checksum.digest
+  }
+
+  private static let comparedPieceByteCount = 256 << 10
+}
+
+extension RecordHeaderView {
+  /// Whether the body stays in the store. The body of an incomplete response is read at once, to be combined with
+  /// others.
+  func isReadInPieces(beyond limit: Int) -> Bool {
+    !isBodyInline && bodyByteCount > limit && !freshness.flags.contains(.incomplete)
+  }
+}
