@@ -33,7 +33,7 @@ struct RemovalReachInMemoryTests {
     "A removal by another process reaches a cache without a disk capacity, and does not change the store's capacity")
   func neverACapacity() async throws {
     let fixture = try CacheFixture(disk: 0)
-    #expect(fixture.cache.core.openStore.load() == nil)
+    #expect(fixture.cache.core.connection.openStore.load() == nil)
     await #expect(processExitsWith: .success) { [path = fixture.directory.path as String] in
       let other = try LMDBURLCache(
         directory: URL(fileURLWithPath: path), memoryCapacity: 0, diskCapacity: 12 << 20)
@@ -62,7 +62,7 @@ struct RemovalReachInMemoryTests {
     try FileManager.default.removeItem(at: fixture.directory)
     // The cache detects the deletion now.
     cache.removeCachedResponses(forHost: "example.org")
-    #expect(cache.core.openStore.load()?.hasFailed == true)
+    #expect(cache.core.connection.openStore.load()?.hasFailed == true)
     #expect(cache.isCached(url))
     #expect(!FileManager.default.fileExists(atPath: fixture.directory.path))
     cache.removeCachedResponse(for: URLRequest(url: url))
@@ -95,11 +95,11 @@ struct RemovalReachInMemoryTests {
   /// Waits until lookups have made the cache open the store in its directory.
   private func waitForStore(_ cache: LMDBURLCache) async throws {
     let deadline = ContinuousClock.now + .seconds(30)
-    while cache.core.openStore.load() == nil, ContinuousClock.now < deadline {
-      _ = cache.core.removalToken
+    while cache.core.connection.openStore.load() == nil, ContinuousClock.now < deadline {
+      _ = cache.core.connection.removalToken
       try await Task.sleep(for: .milliseconds(2))
     }
-    #expect(cache.core.openStore.load() != nil)
+    #expect(cache.core.connection.openStore.load() != nil)
   }
 
   @Test("A removal reaches a cache without a disk tier whose store was created later", arguments: Maker.allCases)
@@ -130,7 +130,7 @@ struct RemovalReachInMemoryTests {
     second.storeCachedResponse(cached(url), for: URLRequest(url: url))
     fixture.cache.removeCachedResponse(for: URLRequest(url: url))
     #expect(!second.isCached(url))
-    #expect(fixture.cache.core.openStore.load() != nil)
+    #expect(fixture.cache.core.connection.openStore.load() != nil)
     await fixture.finish()
   }
 

@@ -143,7 +143,7 @@ final class StoreConnection: Sendable {
         if usesDisk { setCapacity(capacity, of: store) } else { empty(store) }
         reopenIfFailed(store)
       } else if usesDisk {
-        do {
+        do throws(StoreError) {
           try open()
         } catch {
           options.log(Self.line(on: error, usesDisk: true))
