@@ -136,8 +136,9 @@ struct RandomID: Hashable, Sendable {
   let bytes: [UInt8]
 
   init() {
+    // Each call of the generator is a system call.
     var random = SystemRandomNumberGenerator()
-    bytes = (0..<16).map { _ in UInt8.random(in: .min ... .max, using: &random) }
+    bytes = [random.next(), random.next()].flatMap { (word: UInt64) in withUnsafeBytes(of: word) { Array($0) } }
   }
 
   init(bytes: some Collection<UInt8>) {

@@ -12,7 +12,8 @@ import Synchronization
 /// ``Interrupter/interrupt()``.
 final class RedisConnection: @unchecked Sendable {
   private let context: UnsafeMutablePointer<redisContext>
-  private var timeout: Duration
+  private let timeout: Duration
+  private let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 65_536, alignment: 16)
   private(set) var isDead = false
   /// Ends a command from another thread.
   let interrupter: Interrupter
@@ -57,9 +58,6 @@ final class RedisConnection: @unchecked Sendable {
     }
     // A child that runs another program must not keep the connection.
     _ = fcntl(made.pointee.fd, F_SETFD, FD_CLOEXEC)
-    guard redisSetTimeout(made, timeout.timeval) == REDIS_OK else {
-      throw RedisTierError(.cannotConnect, "the connection to Redis takes no time limit")
-    }
     let spent = Duration.nanoseconds(BootClock.now - start)
     try logIn(server, password: password, timeout: timeout - min(spent, timeout))
   }
@@ -67,6 +65,7 @@ final class RedisConnection: @unchecked Sendable {
   deinit {
     interrupter.forget()
     redisFree(context)
+    buffer.deallocate()
   }
 
   private func logIn(
@@ -94,57 +93,95 @@ final class RedisConnection: @unchecked Sendable {
 
   /// Sends a command and returns its reply.
   ///
-  /// - Parameter timeout: The maximum time without progress; nil for that of the connection.
+  /// - Parameter timeout: The maximum time; nil for that of the connection.
   /// - Throws: `RedisTierError`, also for a reply that is an error. That does not end the connection.
   @discardableResult
   func command(_ arguments: [[UInt8]], timeout limit: Duration? = nil) throws(RedisTierError) -> RedisReply {
+    let reply = try commands([arguments], timeout: limit)[0]
+    if case .error(let text) = reply { throw Self.error(text) }
+    return reply
+  }
+
+  /// Sends commands together and returns their replies, of which some can be errors.
+  func commands(_ commands: [[[UInt8]]], timeout limit: Duration? = nil) throws(RedisTierError) -> [RedisReply] {
     guard !isDead else { throw RedisTierError(.connectionLost, "the connection to Redis has failed before") }
-    let limit = limit ?? timeout
-    guard redisSetTimeout(context, limit.timeval) == REDIS_OK else { throw die() }
-    let reply = Self.withoutBrokenPipeSignal { send(arguments) }
-    guard let reply else { throw die() }
-    defer { freeReplyObject(reply) }
-    let value: RedisReply
+    let deadline = BootClock.now + (limit ?? timeout).nanoseconds
     do throws(RedisTierError) {
-      value = try RedisReply(reply.assumingMemoryBound(to: redisReply.self))
+      try send(Self.encode(commands), until: deadline)
+      var replies: [RedisReply] = []
+      while replies.count < commands.count { replies.append(try receive(until: deadline)) }
+      return replies
     } catch {
       isDead = true
       throw error
     }
-    if case .error(let text) = value { throw Self.error(text) }
-    return value
   }
 
-  private func send(_ arguments: [[UInt8]]) -> UnsafeMutableRawPointer? {
-    let bytes = arguments.flatMap(\.self)
-    return bytes.withUnsafeBytes { buffer -> UnsafeMutableRawPointer? in
-      // An empty buffer has no address, and hiredis reads none of its bytes.
-      let start = buffer.baseAddress?.assumingMemoryBound(to: CChar.self)
-      var pointers: [UnsafePointer<CChar>?] = []
-      var lengths: [Int] = []
-      var offset = 0
+  /// Encodes commands as arrays of strings.
+  private static func encode(_ commands: [[[UInt8]]]) -> [UInt8] {
+    var bytes: [UInt8] = []
+    bytes.reserveCapacity(commands.joined().reduce(0) { $0 + $1.count + 16 })
+    for arguments in commands {
+      bytes += "*\(arguments.count)\r\n".utf8
       for argument in arguments {
-        pointers.append(start.map { $0 + offset })
-        lengths.append(argument.count)
-        offset += argument.count
+        bytes += "$\(argument.count)\r\n".utf8
+        bytes += argument
+        bytes += "\r\n".utf8
       }
-      return redisCommandArgv(context, CInt(arguments.count), &pointers, &lengths)
+    }
+    return bytes
+  }
+
+  private func send(_ bytes: [UInt8], until deadline: UInt64) throws(RedisTierError) {
+    var sent = 0
+    while sent < bytes.count {
+      // Without a signal if the server has closed the connection.
+      let count = bytes.withUnsafeBytes {
+        Glibc.send(context.pointee.fd, $0.baseAddress! + sent, $0.count - sent, CInt(MSG_NOSIGNAL) | CInt(MSG_DONTWAIT))
+      }
+      if count > 0 {
+        sent += count
+      } else {
+        try waitForSocket(POLLOUT, until: deadline)
+      }
     }
   }
 
-  private func die() -> RedisTierError {
-    isDead = true
-    let number = errno
-    switch context.pointee.err {
-    case REDIS_ERR_IO where number == EAGAIN || number == EWOULDBLOCK:
-      return RedisTierError(.timedOut, "Redis did not reply in time")
-    case REDIS_ERR_PROTOCOL:
-      return RedisTierError(.badReply, "the server does not speak the protocol of Redis (RESP2)")
-    case REDIS_ERR_OOM:
-      return RedisTierError(.connectionLost, "there is no memory for a reply of Redis")
-    default:
-      return RedisTierError(.connectionLost, "the connection to Redis ended: \(Self.text(of: context))")
+  private func receive(until deadline: UInt64) throws(RedisTierError) -> RedisReply {
+    while true {
+      var reply: UnsafeMutableRawPointer?
+      guard redisReaderGetReply(context.pointee.reader, &reply) == REDIS_OK else {
+        throw RedisTierError(.badReply, "the server does not speak the protocol of Redis (RESP2)")
+      }
+      if let reply {
+        defer { freeReplyObject(reply) }
+        return try RedisReply(reply.assumingMemoryBound(to: redisReply.self))
+      }
+      let count = recv(context.pointee.fd, buffer.baseAddress, buffer.count, CInt(MSG_DONTWAIT))
+      if count > 0 {
+        let bytes = buffer.baseAddress?.assumingMemoryBound(to: CChar.self)
+        guard redisReaderFeed(context.pointee.reader, bytes, count) == REDIS_OK else {
+          throw RedisTierError(.connectionLost, "there is no memory for a reply of Redis")
+        }
+      } else if count == 0 {
+        throw RedisTierError(.connectionLost, "the server has closed the connection")
+      } else {
+        try waitForSocket(POLLIN, until: deadline)
+      }
     }
+  }
+
+  /// Waits until the socket is ready. Call this after an error of `send` or `recv`.
+  private func waitForSocket(_ event: CInt, until deadline: UInt64) throws(RedisTierError) {
+    guard [EAGAIN, EWOULDBLOCK, EINTR].contains(errno) else {
+      throw RedisTierError(.connectionLost, "the connection to Redis ended: \(String(cString: strerror(errno)))")
+    }
+    let now = BootClock.now
+    guard now < deadline else { throw RedisTierError(.timedOut, "Redis did not reply in time") }
+    let milliseconds = min((deadline - now) / 1_000_000 + 1, 1_000_000)
+    var socket = pollfd(fd: context.pointee.fd, events: Int16(event), revents: 0)
+    // The next call of `send` or `recv` reports an error of the socket.
+    _ = poll(&socket, 1, CInt(milliseconds))
   }
 
   private static func text(of context: UnsafeMutablePointer<redisContext>) -> String {
@@ -167,43 +204,15 @@ final class RedisConnection: @unchecked Sendable {
     default: RedisTierError(.serverError, "Redis reported \(text.prefix(while: { $0 != " " }))")
     }
   }
-
-  // MARK: Signals
-
-  /// Runs `body` so that writing to a closed connection does not end the process.
-  ///
-  /// hiredis writes with `write`, so the kernel sends SIGPIPE to the thread, unless the signal is blocked there.
-  private static func withoutBrokenPipeSignal<Result>(_ body: () -> Result) -> Result {
-    var pipe = sigset_t()
-    var before = sigset_t()
-    var pending = sigset_t()
-    sigemptyset(&pipe)
-    sigaddset(&pipe, SIGPIPE)
-    sigpending(&pending)
-    let wasPending = sigismember(&pending, SIGPIPE) == 1
-    pthread_sigmask(SIG_BLOCK, &pipe, &before)
-    let result = body()
-    let number = errno
-    if !wasPending {
-      var none = timespec()
-      while sigtimedwait(&pipe, nil, &none) == -1, errno == EINTR {}
-    }
-    pthread_sigmask(SIG_SETMASK, &before, nil)
-    errno = number
-    return result
-  }
 }
 
 extension Duration {
   /// The duration for hiredis, at least a millisecond, because zero means no limit.
   fileprivate var timeval: Glibc.timeval {
-    let microseconds = max(1000, Int64(clamping: self / .microseconds(1)))
+    let microseconds = max(1000, nanoseconds / 1000)
     return Glibc.timeval(tv_sec: Int(microseconds / 1_000_000), tv_usec: Int(microseconds % 1_000_000))
   }
-}
 
-extension Int64 {
-  fileprivate init(clamping value: Double) {
-    self = value >= 9e18 ? .max : value <= 0 ? 0 : Int64(value)
-  }
+  /// The duration in nanoseconds, from 0 to 30 years.
+  var nanoseconds: UInt64 { UInt64(max(0, min(self / .nanoseconds(1), 1e18))) }
 }

@@ -8,7 +8,7 @@ import Synchronization
 /// They start with the first job. After three failures no job runs for a while, so that requests lose no time.
 final class ObjectPool: Sendable {
   private let settings: FleetSettings
-  private let queue = Monitor(Queue())
+  private let queue = Mutex(Queue())
 
   private struct Job {
     let work: @Sendable (RedisConnection?) -> Void
@@ -17,10 +17,25 @@ final class ObjectPool: Sendable {
     let expiresAt: UInt64
   }
 
+  /// A thread with a connection.
+  private final class Worker: Sendable {
+    enum Message {
+      case job(Job)
+      case end
+    }
+
+    /// The next message; only for a worker that has been removed from the idle ones.
+    let message = Monitor<Message?>(nil)
+    /// Whether its connection worked when the worker became idle.
+    let isConnected = Atomic(false)
+  }
+
   private struct Queue {
+    /// Jobs that no worker was idle for.
     var jobs: [Job] = []
+    /// The one that became idle last is used first: its stack and its connection are in the processor's caches.
+    var idle: [Worker] = []
     var threadCount = 0
-    var idleCount = 0
     var isClosed = false
     var failureCount = 0
     /// No job runs before this time of the boot clock.
@@ -33,18 +48,19 @@ final class ObjectPool: Sendable {
 
   /// Ends the threads after their present jobs. Later jobs fail.
   func close() {
-    let dropped = queue.update { queue in
+    let (dropped, idle) = queue.withLock { queue in
       queue.isClosed = true
-      defer { queue.jobs = [] }
-      return queue.jobs
+      defer { (queue.jobs, queue.idle) = ([], []) }
+      return (queue.jobs, queue.idle)
     }
+    for worker in idle { worker.message.update { $0 = .end } }
     for job in dropped { job.work(nil) }
   }
 
   /// Runs a job with a connection, within a time limit that includes waiting for a thread.
   ///
   /// - Parameter isStrict: Whether the caller goes on at the end of the time also if the job does not: connecting can
-  ///   wait for a name server, and a reply that arrives in many small parts has no limit.
+  ///   wait for a name server.
   /// - Returns: nil if the job failed or had no time.
   func run<Result: Sendable>(
     within limit: Duration, isStrict: Bool = false,
@@ -64,16 +80,19 @@ final class ObjectPool: Sendable {
           if caller.end(nil) { noteFailure() }
         }
       }
-      let (isRefused, startsThread) = queue.update { queue in
-        guard !queue.isClosed, now >= queue.pausedUntil else { return (true, false) }
-        queue.jobs.append(Job(work: work, begin: { caller.begin() }, expiresAt: expiresAt))
-        let starts =
-          queue.idleCount < queue.jobs.count && queue.threadCount < settings.configuration.objectConnectionCount
+      let job = Job(work: work, begin: { caller.begin() }, expiresAt: expiresAt)
+      let (isRefused, worker, startsThread) = queue.withLock { queue -> (Bool, Worker?, Bool) in
+        guard !queue.isClosed, now >= queue.pausedUntil else { return (true, nil, false) }
+        if let worker = queue.idle.popLast() { return (false, worker, false) }
+        queue.jobs.append(job)
+        let starts = queue.threadCount < settings.configuration.objectConnectionCount
         if starts { queue.threadCount += 1 }
-        return (false, starts)
+        return (false, nil, starts)
       }
       if isRefused { return _ = caller.end(nil) }
-      if isStrict {
+      worker?.message.update { $0 = .job(job) }
+      // A worker that has a connection ends each command in time.
+      if isStrict, worker?.isConnected.load(ordering: .relaxed) != true {
         DispatchQueue.global().asyncAfter(deadline: .now() + .nanoseconds(Int(expiresAt - now))) { [weak self] in
           // A job that no thread had time for says nothing about Redis.
           if caller.cancel() { self?.noteFailure() }
@@ -101,15 +120,9 @@ final class ObjectPool: Sendable {
 
   /// Takes jobs until the pool is closed.
   private func serve() {
+    let worker = Worker()
     var connection: RedisConnection?
-    while true {
-      queue.withLock { $0.idleCount += 1 }
-      let job = queue.wait { queue -> Job?? in
-        if !queue.jobs.isEmpty { return .some(queue.jobs.removeFirst()) }
-        return queue.isClosed ? .some(nil) : nil
-      }
-      queue.withLock { $0.idleCount -= 1 }
-      guard let job = job ?? nil else { return }
+    while let job = nextJob(for: worker) {
       let left = Int64(job.expiresAt) - Int64(BootClock.now)
       guard left > 0 else {
         job.work(nil)
@@ -127,7 +140,20 @@ final class ObjectPool: Sendable {
         }
       }
       job.work(connection)
+      worker.isConnected.store(connection.map { !$0.isDead } ?? false, ordering: .relaxed)
     }
+  }
+
+  /// Waits for a job; nil when the pool is closed.
+  private func nextJob(for worker: Worker) -> Job? {
+    let message = queue.withLock { queue -> Worker.Message? in
+      if !queue.jobs.isEmpty { return .job(queue.jobs.removeFirst()) }
+      if queue.isClosed { return .end }
+      queue.idle.append(worker)
+      return nil
+    }
+    guard case .job(let job)? = message ?? worker.message.wait(for: { $0.take() }) else { return nil }
+    return job
   }
 }
 

@@ -72,9 +72,9 @@ struct SharedObject: Sendable {
     return bytes
   }
 
-  /// Decodes what LOOK returned; nil if it is damaged, of another version, or of another key.
+  /// Decodes the fields of an object; nil if it is damaged, of another version, or of another key.
   init?(_ reply: [RedisReply], key: [UInt8]) throws(RedisTierError) {
-    guard reply.count >= 7, case .bytes(let storedKey) = reply[0], storedKey == key,
+    guard reply.count >= 6, case .bytes(let storedKey) = reply[0], storedKey == key,
       case .bytes(let freshness) = reply[3], case .bytes(let head) = reply[4], case .bytes(let body) = reply[5],
       freshness.count == Self.fixedByteCount, freshness[0] == Self.version
     else { return nil }

@@ -52,30 +52,25 @@ final class SharedObjects: Sendable {
     counters.count(.sharedLookups)
     // The marker of a URL whose responses vary, then the variant.
     for isVariant in [false, true] {
-      let token = Array(RandomID().text.utf8)
-      let lock = Lock(objectKey: key, token: token)
-      let keys = [name("o", key), name("l", key)]
-      let milliseconds = Self.milliseconds(settings.configuration.fetchLockLease)
+      let lock = Lock(objectKey: key, token: Array(RandomID().text.utf8))
       let reply = await pool.run(within: settings.configuration.lookupTimeout, isStrict: true) {
-        (connection, left) throws(RedisTierError) in
-        try FleetScripts.look.run(keys: keys, [token, milliseconds], on: connection, timeout: left)
-          .asElements(atLeast: 2)
+        [self, key] (connection, left) throws(RedisTierError) in
+        try Self.look(
+          object: name("o", key), lock: name("l", key),
+          [lock.token, Self.milliseconds(settings.configuration.fetchLockLease)], on: connection, timeout: left)
       }
-      // A reply of another type is as good as none.
-      guard let reply, let state = try? reply[0].asText(), let values = try? reply[1].asElements() else {
+      guard let reply else {
         counters.count(.failedSharedLookups)
         return .unavailable
       }
-      switch state {
-      case "fetch": return .fetch(lock)
-      case "wait": return .wait
-      case "pass": return .pass
-      case "object": break
-      default: return .unavailable
+      switch reply.state {
+      case .fetch: return .fetch(lock)
+      case .wait: return .wait
+      case .pass: return .pass
+      case .object: break
       }
       // A response that cannot be decoded counts as missing, for any reason.
-      guard let object = (try? SharedObject(values, key: key)) ?? nil, let timeToLive = try? values[6].asInteger()
-      else {
+      guard let object = (try? SharedObject(reply.values, key: key)) ?? nil else {
         counters.count(.refusedObjects)
         return await takeLock(lock)
       }
@@ -90,9 +85,49 @@ final class SharedObjects: Sendable {
         counters.count(.refusedObjects)
         return await takeLock(lock)
       }
-      return .object(object, age: object.age(timeToLive: timeToLive))
+      return .object(object, age: object.age(timeToLive: reply.timeToLive))
     }
     return .pass
+  }
+
+  private struct LookReply {
+    enum State: String { case object, fetch, wait, pass }
+
+    var state: State
+    /// The fields of the object.
+    var values: [RedisReply]
+    /// For how many milliseconds Redis will keep the object.
+    var timeToLive: Int64
+  }
+
+  /// Reads an object, and takes its fetch lock if there is none, in one round trip.
+  private static func look(
+    object: [UInt8], lock: [UInt8], _ arguments: [[UInt8]], on connection: RedisConnection, timeout: Duration
+  ) throws(RedisTierError) -> LookReply {
+    let read = [Array("HMGET".utf8), object] + ["k", "e", "s", "m", "h", "b"].map { Array($0.utf8) }
+    let values: RedisReply
+    let result: RedisReply
+    if let take = FleetScripts.look.command(keys: [object, lock], arguments) {
+      let replies = try connection.commands([read, take], timeout: timeout)
+      values = replies[0]
+      if case .error = replies[1] {
+        // The server may not know the script.
+        result = try FleetScripts.look.run(keys: [object, lock], arguments, on: connection, timeout: timeout)
+      } else {
+        result = replies[1]
+      }
+    } else {
+      values = try connection.commands([read], timeout: timeout)[0]
+      result = try FleetScripts.look.run(keys: [object, lock], arguments, on: connection, timeout: timeout)
+    }
+    let parts = try result.asElements(atLeast: 2)
+    guard let state = LookReply.State(rawValue: try parts[0].asText()) else {
+      throw RedisTierError(.badReply, "a lookup was answered by an unknown state")
+    }
+    let fields = try values.asElements(atLeast: 6)
+    // An object that was stored between the two commands is found by the next lookup.
+    let isObject = state == .object && fields[0] == .null
+    return LookReply(state: isObject ? .wait : state, values: fields, timeToLive: try parts[1].asInteger())
   }
 
   /// Whether no purge that this machine knows covers an object.

@@ -41,7 +41,7 @@ final class PurgePoster: Sendable {
   func purge(
     _ removal: FleetRemoval, id: RandomID = RandomID(), timeout: Duration?
   ) throws(RedisTierError) -> FleetPurgeResult {
-    let limit = timeout.map { UInt64(max(0, min($0 / .nanoseconds(1), 1e18))) } ?? settings.wait + 5_000_000_000
+    let limit = timeout?.nanoseconds ?? settings.wait + 5_000_000_000
     let deadline = BootClock.now + limit
     var link: Link?
     var posted = try post(removal, id: id, over: &link, until: min(deadline, BootClock.now + 2_000_000_000))
