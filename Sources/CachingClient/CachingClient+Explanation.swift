@@ -42,10 +42,10 @@ extension CachingClient {
       let now = clock()
       let decision = Reuse.decide(
         request: request.head, stored: entry, policy: request.policy, now: now, options: options, trace: trace)
-      result = self.result(of: decision, from: entry, request, endedFetchCount, now: now)
+      result = self.result(of: decision, from: entry, request, lookupStart, now: now)
     } else {
       _ = Reuse.decideMiss(request: request.head, policy: request.policy, options: options, trace: trace)
-      result = resultOfMiss(request, endedFetchCount)
+      result = resultOfMiss(request, lookupStart)
     }
     let (outcome, rule) = outcome(of: result)
     return RequestExplanation(outcome: outcome, rule: rule, checks: trace.checks)

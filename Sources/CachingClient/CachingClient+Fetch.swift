@@ -116,15 +116,17 @@ extension CachingClient {
   }
 
   /// Revalidates a stale entry that was served, unless a fetch for it is already in flight (RFC 5861 section 3).
-  func revalidateInBackground(_ request: ClientRequest, _ entry: Storage.Entry, over transport: some Transport) {
+  func revalidateInBackground(
+    _ request: ClientRequest, _ entry: Storage.Entry, foundAt start: LookupStart, over transport: some Transport
+  ) {
     let request = request.unconditional
     guard let key = request.fetchKey,
-      let fetch = inFlightFetches.startInBackground(CoalescingKey(key, of: request.head))
+      let fetch = inFlightFetches.startInBackground(CoalescingKey(key, of: request.head), since: start)
     else {
       return
     }
     let plan = Plan(
-      request: request, key: key, entry: entry, conditional: Reuse.validation(of: entry),
+      request: request, key: key, entry: entry, start: start, conditional: Reuse.validation(of: entry),
       rule: .staleWhileRevalidate, forward: .stale)
     counters.activity.add(1, .backgroundRevalidations)
     fetch.start { await self.performFetch(plan, in: fetch, over: transport) }
@@ -133,13 +135,6 @@ extension CachingClient {
   /// Performs a fetch: sends the request, stores the result, and resumes the leader and all followers.
   func performFetch(_ plan: Plan, in fetch: InFlightFetch<Storage.Entry>, over transport: some Transport) async {
     var plan = plan
-    // A removal after the lookup and before the permit does not revoke it. A 304 would then make the removed response
-    // new again, also for requests that join after the removal.
-    if !plan.conditional.isEmpty,
-      storage.lookup(plan.request)?.freshness.responseTime != plan.entry?.freshness.responseTime
-    {
-      plan = plan.unconditional
-    }
     do {
       var arrival = try await send(plan, over: transport)
       if arrival.response.isFromFleet { plan = plan.with(rule: .fleet) }

@@ -33,13 +33,13 @@ extension CachingClient {
   @inlinable  // For specialization: through protocol witnesses a hit is several times slower.
   package func evaluate(_ request: ClientRequest) -> LookupResult<Storage.Entry> {
     guard request.isAnswerableFromStore else { return resultWithoutLookup(request) }
-    let endedFetchCount = endedFetchCount
-    guard let entry = storage.lookup(request) else { return resultOfMiss(request, endedFetchCount) }
+    let start = lookupStart
+    guard let entry = storage.lookup(request) else { return resultOfMiss(request, start) }
     let now = clock()
     let decision = Reuse.decide(
       request: request.head, stored: entry, policy: request.policy, now: now, options: options)
     guard case .serve(let age, let rule) = decision, request.head.method == "GET", options.cacheStatusName == nil else {
-      return result(of: decision, from: entry, request, endedFetchCount, now: now)
+      return result(of: decision, from: entry, request, start, now: now)
     }
     return .response(
       Response(
@@ -53,9 +53,14 @@ extension CachingClient {
       ? storage.chunks(of: entry, in: 0..<entry.bodyByteCount) : ResponseBody(storage.body(of: entry))
   }
 
-  /// The number of fetches that have ended.
+  /// The present point in the orders of fetches and removals.
   ///
-  /// Read this before a lookup: a fetch that ends later may have stored its result after the lookup.
+  /// Read this before a lookup: a fetch that ends later may have stored its result after the lookup, and a later
+  /// removal may cover the response that the lookup finds.
+  @inlinable var lookupStart: LookupStart {
+    LookupStart(endedFetchCount: endedFetchCount, removalToken: storage.removalToken)
+  }
+
   @usableFromInline var endedFetchCount: UInt64 { inFlightFetches.endedCount }
 
   /// The result for a request that no stored response can satisfy.
@@ -68,11 +73,12 @@ extension CachingClient {
   /// The result of any decision except a whole, fresh response to a GET.
   @usableFromInline
   func result(
-    of decision: ReuseDecision, from entry: Storage.Entry, _ request: ClientRequest, _ endedFetchCount: UInt64,
+    of decision: ReuseDecision, from entry: Storage.Entry, _ request: ClientRequest, _ start: LookupStart,
     now: Date
   ) -> LookupResult<Storage.Entry> {
     if let response = response(to: request, by: decision, from: entry, now: now) {
-      return .response(response, revalidating: decision.revalidatesInBackground ? entry : nil)
+      return .response(
+        response, revalidating: decision.revalidatesInBackground ? StaleEntry(entry: entry, start: start) : nil)
     }
     guard let key = request.fetchKey else { return .bypass(.notHTTP) }
     let isFresh = entry.freshness.isFresh(at: now)
@@ -80,26 +86,26 @@ extension CachingClient {
     case .revalidate(let conditional, let staleOnError, let rule):
       return .fetch(
         FetchPlan(
-          request: request, key: key, entry: entry, endedFetchCount: endedFetchCount, conditional: conditional,
+          request: request, key: key, entry: entry, start: start, conditional: conditional,
           staleOnError: staleOnError, rule: rule, forward: isFresh ? .request : .stale))
     case .fetch(let staleOnError, let rule):
       let forward: CacheStatus.Forward =
         entry.freshness.flags.contains(.incomplete) ? .partial : isFresh ? .request : .stale
       return .fetch(
         FetchPlan(
-          request: request, key: key, entry: entry, endedFetchCount: endedFetchCount, staleOnError: staleOnError,
+          request: request, key: key, entry: entry, start: start, staleOnError: staleOnError,
           rule: rule, forward: forward))
     case .fetchMissingRange(let fields, let rule):
       return .fetch(
         FetchPlan(
-          request: request, key: key, entry: entry, endedFetchCount: endedFetchCount, conditional: fields,
+          request: request, key: key, entry: entry, start: start, conditional: fields,
           isCompletion: true, rule: rule, forward: .partial))
-    default: return resultOfMiss(request, endedFetchCount)
+    default: return resultOfMiss(request, start)
     }
   }
 
   @usableFromInline
-  func resultOfMiss(_ request: ClientRequest, _ endedFetchCount: UInt64) -> LookupResult<Storage.Entry> {
+  func resultOfMiss(_ request: ClientRequest, _ start: LookupStart) -> LookupResult<Storage.Entry> {
     switch decideMiss(request) {
     case .gatewayTimeout(let rule): return .response(unavailable(rule), revalidating: nil)
     case .bypass(let rule): return .bypass(rule)
@@ -109,7 +115,7 @@ extension CachingClient {
       let isVaryMiss = options.cacheStatusName != nil && storage.variantCount(of: request) > 0
       return .fetch(
         FetchPlan(
-          request: request, key: key, entry: nil, endedFetchCount: endedFetchCount, rule: rule,
+          request: request, key: key, entry: nil, start: start, rule: rule,
           forward: isVaryMiss ? .varyMiss : .uriMiss))
     }
   }

@@ -78,8 +78,8 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
     self.bodyLimit = bodyLimit
     self.clock = clock
     counters = RequestCounters(activity: (storage as? any CountsActivity)?.activity ?? ActivityReference())
-    inFlightFetches = InFlightFetches { key in
-      StorePermit(token: storage.removalToken) {
+    inFlightFetches = InFlightFetches { key, token in
+      StorePermit(token: token) {
         guard FleetRule.fetchRevoked.holds else {
           $0 = storage.removalToken
           return .none
@@ -186,7 +186,7 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
       case .response(let response, let stale):
         counters.countHit(timer, response.source, byteCount: response.knownByteCount)
         if timer.isWatched { noteHit(response, to: request, since: timer.start) }
-        if let stale { revalidateInBackground(request, stale, over: transport) }
+        if let stale { revalidateInBackground(request, stale.entry, foundAt: stale.start, over: transport) }
         return response
       case .bypass(let rule):
         isForwarded = true
@@ -195,14 +195,16 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
       case .fetch(let made): plan = made.with(request: request)
       }
       guard !isUnshared, request.isShareable else {
-        return try await lead(inFlightFetches.startUnshared(plan.key), plan, over: transport, until: deadline)
+        return try await lead(
+          inFlightFetches.startUnshared(plan.key, since: plan.start.removalToken), plan, over: transport,
+          until: deadline)
       }
 
       let key = CoalescingKey(plan.key, of: request.head)
       // Without a valid lease a purge may have returned, and be unknown here, since an earlier fetch began.
       let joinsAny = lease.map { $0.isValid } ?? true || !FleetRule.joinsLaterFetchOnly.holds
       let earliest = joinsAny ? nil : begin
-      switch inFlightFetches.joinOrLead(key, endedCount: plan.endedFetchCount, now: clock(), after: earliest) {
+      switch inFlightFetches.joinOrLead(key, since: plan.start, now: clock(), after: earliest) {
       case .wait(let fetch):
         if deadline == nil, let limit = request.timeLimit { deadline = .now + limit }
         try await waitForEnd(of: fetch, plan, until: &deadline)

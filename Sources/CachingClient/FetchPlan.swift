@@ -11,8 +11,8 @@ package final class FetchPlan<Entry: StoredResponseMetadata & Sendable>: Sendabl
   let key: RequestKey
   /// The stored response that the lookup found; `nil` if there was none.
   let entry: Entry?
-  /// The number of fetches that had ended before the lookup.
-  let endedFetchCount: UInt64
+  /// The point before the lookup.
+  let start: LookupStart
   /// The fields that validate or complete `entry`; empty for an unconditional request.
   let conditional: HTTPFields
   /// Whether the request is for the missing range of an incomplete response.
@@ -27,14 +27,14 @@ package final class FetchPlan<Entry: StoredResponseMetadata & Sendable>: Sendabl
   let owner: (any AnyObject & Sendable)?
 
   init(
-    request: ClientRequest, key: RequestKey, entry: Entry?, endedFetchCount: UInt64 = 0,
+    request: ClientRequest, key: RequestKey, entry: Entry?, start: LookupStart,
     conditional: HTTPFields = HTTPFields(), isCompletion: Bool = false, staleOnError: StaleOnError? = nil, rule: Rule,
     forward: CacheStatus.Forward, owner: (any AnyObject & Sendable)? = nil
   ) {
     self.request = request
     self.key = key
     self.entry = entry
-    self.endedFetchCount = endedFetchCount
+    self.start = start
     self.conditional = conditional
     self.isCompletion = isCompletion
     self.staleOnError = staleOnError
@@ -49,24 +49,48 @@ package final class FetchPlan<Entry: StoredResponseMetadata & Sendable>: Sendabl
   /// The same plan without the cache's own conditions, to request a complete response.
   var unconditional: FetchPlan {
     FetchPlan(
-      request: request, key: key, entry: entry, endedFetchCount: endedFetchCount, staleOnError: staleOnError,
+      request: request, key: key, entry: entry, start: start, staleOnError: staleOnError,
       rule: rule, forward: forward, owner: owner)
   }
 
   /// Returns the same plan for a request with the same key, or with another rule.
   func with(request: ClientRequest? = nil, rule: Rule? = nil) -> FetchPlan {
     FetchPlan(
-      request: request ?? self.request, key: key, entry: entry, endedFetchCount: endedFetchCount,
+      request: request ?? self.request, key: key, entry: entry, start: start,
       conditional: conditional, isCompletion: isCompletion, staleOnError: staleOnError, rule: rule ?? self.rule,
       forward: forward, owner: owner)
   }
+}
+
+/// A point before a lookup, in the order of fetches and in that of removals.
+///
+/// A fetch or removal that ends after this point may have changed the result of the lookup.
+@usableFromInline
+package struct LookupStart: Sendable {
+  /// The number of fetches that had ended.
+  let endedFetchCount: UInt64
+  /// The latest removal.
+  let removalToken: RemovalToken
+
+  @usableFromInline
+  init(endedFetchCount: UInt64, removalToken: RemovalToken) {
+    self.endedFetchCount = endedFetchCount
+    self.removalToken = removalToken
+  }
+}
+
+/// A stored response that was served stale.
+@usableFromInline
+package struct StaleEntry<Entry: Sendable>: Sendable {
+  let entry: Entry
+  let start: LookupStart
 }
 
 /// The result of a lookup for a request.
 @usableFromInline
 package enum LookupResult<Entry: StoredResponseMetadata & Sendable>: Sendable {
   /// The response. If an entry is given, revalidate it in the background.
-  case response(ClientResponse<Entry>, revalidating: Entry?)
+  case response(ClientResponse<Entry>, revalidating: StaleEntry<Entry>?)
   case fetch(FetchPlan<Entry>)
   /// Forward the request to the origin, past the storage.
   case bypass(Rule)

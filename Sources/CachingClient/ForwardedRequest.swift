@@ -30,7 +30,9 @@ public final class ForwardedRequest<Storage: ResponseStorage>: Sendable {
     self.request = request
     requestTime = client.clock()
     let isStorable = request.head.method == "POST" && !request.head.namesOtherHost
-    fetch = isStorable ? request.fetchKey.map { client.inFlightFetches.startUnshared($0) } : nil
+    fetch =
+      isStorable
+      ? request.fetchKey.map { client.inFlightFetches.startUnshared($0, since: client.storage.removalToken) } : nil
   }
 
   deinit {
@@ -118,6 +120,10 @@ public final class ForwardedRequest<Storage: ResponseStorage>: Sendable {
     get.head.method = "GET"
     get.body = nil
     // The fetch stays registered until this object is released.
-    return (Plan(request: get, key: fetch.key, entry: nil, rule: rule, forward: .method, owner: self), proposal)
+    return (
+      Plan(
+        request: get, key: fetch.key, entry: nil, start: client.lookupStart, rule: rule, forward: .method, owner: self),
+      proposal
+    )
   }
 }

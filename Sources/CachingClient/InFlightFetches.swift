@@ -28,12 +28,13 @@ final class InFlightFetches<Entry: StoredResponseMetadata & Sendable>: Sendable 
 
   // Not generic, because dictionaries of a type that is unknown to the compiler are several times slower.
   private let state = Mutex(RegisteredFetches())
-  private let makePermit: @Sendable (RequestKey) -> StorePermit
+  private let makePermit: @Sendable (RequestKey, RemovalToken) -> StorePermit
   private let ended = Atomic<UInt64>(0)
   private let numbers = Atomic<UInt64>(0)
 
-  /// - Parameter makePermit: Returns a store permit. Called for each fetch before its request is sent.
-  init(makePermit: @escaping @Sendable (RequestKey) -> StorePermit) {
+  /// - Parameter makePermit: Returns a store permit that removals since a token revoke. Called for each fetch before
+  ///   its request is sent.
+  init(makePermit: @escaping @Sendable (RequestKey, RemovalToken) -> StorePermit) {
     self.makePermit = makePermit
   }
 
@@ -49,34 +50,42 @@ final class InFlightFetches<Entry: StoredResponseMetadata & Sendable>: Sendable 
   ///
   /// While responses to this key are known not to be shareable, the new fetch cannot be joined.
   ///
-  /// - Parameter begin: Follow only a fetch that began after this time; nil if any will do.
-  func joinOrLead(_ key: CoalescingKey, endedCount seen: UInt64, now: Date, after begin: UInt64? = nil) -> FetchRole {
-    guard !state.withLock({ $0.unshareable.contains(key.key, at: now) }) else { return .lead(startUnshared(key.key)) }
+  /// - Parameters:
+  ///   - start: The point before the lookup. A removal since then revokes the permit of a new fetch.
+  ///   - begin: Follow only a fetch that began after this time; nil if any will do.
+  func joinOrLead(_ key: CoalescingKey, since start: LookupStart, now: Date, after begin: UInt64? = nil) -> FetchRole {
+    guard !state.withLock({ $0.unshareable.contains(key.key, at: now) }) else {
+      return .lead(startUnshared(key.key, since: start.removalToken))
+    }
     closeIfRevoked(key)
-    let made = makeFetch(key.key, coalescingKey: key)
+    let made = makeFetch(key.key, coalescingKey: key, since: start.removalToken)
     return state.withLock { state in
       if let fetch = state.joinable[key].map(typed), fetch.isOpen {
         if let begin, fetch.startedAt < begin { return .wait(fetch) }
         return .follow(fetch)
       }
       // A fetch stores its response before it ends. So if none for this key has ended, the lookup missed no response.
-      guard !state.mayHaveEnded(key.key, in: seen..<ended.load(ordering: .acquiring)) else { return .lookAgain }
+      guard !state.mayHaveEnded(key.key, in: start.endedFetchCount..<ended.load(ordering: .acquiring)) else {
+        return .lookAgain
+      }
       state.add(made)
       return .lead(made)
     }
   }
 
   /// Returns a new fetch that cannot be joined. It is registered, so that invalidations revoke its permit.
-  func startUnshared(_ key: RequestKey) -> InFlightFetch<Entry> {
-    let made = makeFetch(key, coalescingKey: nil)
+  ///
+  /// - Parameter token: The removal token from before the lookup, or before the request is sent.
+  func startUnshared(_ key: RequestKey, since token: RemovalToken) -> InFlightFetch<Entry> {
+    let made = makeFetch(key, coalescingKey: nil, since: token)
     state.withLock { $0.add(made) }
     return made
   }
 
   /// Returns a new background fetch, or `nil` if a fetch for this key is already in flight.
-  func startInBackground(_ key: CoalescingKey) -> InFlightFetch<Entry>? {
+  func startInBackground(_ key: CoalescingKey, since start: LookupStart) -> InFlightFetch<Entry>? {
     closeIfRevoked(key)
-    let made = makeFetch(key.key, coalescingKey: key, isBackground: true)
+    let made = makeFetch(key.key, coalescingKey: key, since: start.removalToken, isBackground: true)
     return state.withLock { state in
       if let fetch = state.joinable[key], fetch.isOpen { return nil }
       state.add(made)
@@ -90,10 +99,10 @@ final class InFlightFetches<Entry: StoredResponseMetadata & Sendable>: Sendable 
     unsafeDowncast(fetch, to: InFlightFetch<Entry>.self)
   }
 
-  private func makeFetch(_ key: RequestKey, coalescingKey: CoalescingKey?, isBackground: Bool = false) -> InFlightFetch<
-    Entry
-  > {
-    InFlightFetch(key: key, coalescingKey: coalescingKey, permit: makePermit(key), isBackground: isBackground)
+  private func makeFetch(
+    _ key: RequestKey, coalescingKey: CoalescingKey?, since token: RemovalToken, isBackground: Bool = false
+  ) -> InFlightFetch<Entry> {
+    InFlightFetch(key: key, coalescingKey: coalescingKey, permit: makePermit(key, token), isBackground: isBackground)
   }
 
   /// Closes the fetch for a key if a removal has revoked its permit. Not under the lock, because this asks the storage.

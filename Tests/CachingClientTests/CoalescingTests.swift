@@ -380,7 +380,7 @@ struct CoalescingTests {
       guard lookups.add(1, ordering: .relaxed).oldValue == 0, let fetches = client.withLock({ $0 })?.inFlightFetches
       else { return }
       // Fetches end between the lookup and the start of the fetch.
-      for _ in 0..<count { fetches.finish(fetches.startUnshared(ending.withLock { $0 })) }
+      for _ in 0..<count { fetches.finish(fetches.startUnshared(ending.withLock { $0 }, since: 0)) }
     })
     let fixture = Fixture(storage: storage)
     client.withLock { $0 = fixture.client }

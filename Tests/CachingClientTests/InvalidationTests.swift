@@ -132,17 +132,18 @@ struct InvalidationTests {
     #expect(fixture.client.storedResponse(to: get()) == nil)
   }
 
-  // Guarantee: a 304 does not renew a response that was removed between the lookup and the registration of the fetch.
-  // Requests that begin after the removal can join the fetch, because its permit is newer than the removal.
+  // Guarantee: no request that begins after a removal gets the removed response, even if the fetch that it could join
+  // was registered after the removal.
   //
-  //   request                     | other
+  //   first request               | removal, second request
   //   ----------------------------+-----------------------------------
   //   looks up: stale             |
   //                               | removes the response
-  //   registers its fetch         |
-  //   looks up again, sends       |
+  //   registers its fetch, sends  |
+  //                               | looks up: nothing; sends its own
+  //   gate: a 304 arrives         |
   @Test(
-    "A response that was removed after the lookup is fetched, and not validated",
+    "A request does not join a validation whose lookup was before a removal",
     arguments: ["max-age=60", "max-age=60, stale-while-revalidate=30"])
   func removedAfterLookup(cacheControl: String) async throws {
     let hook = Mutex<(@Sendable () -> Void)?>(nil)
@@ -157,20 +158,22 @@ struct InvalidationTests {
     let fixture = Fixture(storage: storage)
     try await stored(fixture, "http://example.com/a", ("ETag", "\"1\""), ("Cache-Control", cacheControl))
     fixture.clock.advance(by: 70)
-    hook.withLock {
-      $0 = {
-        var token = RemovalToken()
-        storage.invalidate(StorageInvalidation(urls: [get().keyURL]), for: get(), movingPast: &token)
-      }
-    }
+    hook.withLock { $0 = { storage.removeAll() } }
+    let gate = Gate()
     let transport = ScriptedTransport { request, _ in
-      request.head.fields["If-None-Match"] == nil
-        ? fixture.ok("new", fresh) : fixture.response(304, "", [("ETag", "\"1\""), fresh])
+      guard request.head.fields["If-None-Match"] != nil else { return fixture.ok("new", fresh) }
+      try await gate.pass()
+      return fixture.response(304, "", [("ETag", "\"1\""), fresh])
     }
-    _ = try await fixture.client.respond(to: get(), over: transport).text()
+    let first = Task { try await fixture.client.respond(to: get(), over: transport).text() }
+    await until { transport.count == 1 }
+    let second = Task { try await fixture.client.respond(to: get(), over: transport).text() }
+    await until { transport.count == 2 || fixture.client.statistics.waiting == 1 }
+    gate.open()
+    #expect(try await second.value == "new")
+    _ = try await first.value
     await fixture.client.finishBackgroundWork()
     #expect(try await fixture.client.storedResponse(to: get())?.text() == "new")
-    #expect(transport.requests.map { $0.head.fields["If-None-Match"] } == [nil])
   }
 
   @Test("An invalidation between the last check of the permit and the store removes the response")

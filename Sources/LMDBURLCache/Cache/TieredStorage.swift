@@ -96,7 +96,8 @@ final class TieredStorage: Sendable {
       // Do not copy the record, which would retain each of its parts. Usually the record is not read at all.
       let effect = store.effectOfRemovals(
         on: entry.response.record.key, storedAt: entry.response.record.storedAt,
-        groups: { CacheGroups.groups(of: entry.response.record.fields) }, isOnItsOwn: !connection.usesDisk, since: &token)
+        groups: { CacheGroups.groups(of: entry.response.record.fields) }, isOnItsOwn: !connection.usesDisk,
+        since: &token)
       switch effect {
       case .none:
         if token != known { entry.removalToken.store(token, ordering: .relaxed) }

@@ -24,6 +24,7 @@ final class MemoryStorage: ResponseStorage {
   }
 
   private let state = Mutex(State())
+  private let removalCount = Atomic<RemovalToken>(0)
   /// Whether responses are kept; false simulates a full disk.
   let keeps: Bool
   /// Whether `store` checks again, inside its lock, if the store permit was revoked.
@@ -106,6 +107,21 @@ final class MemoryStorage: ResponseStorage {
         state.entries[key]?.removeAll { !Set(CacheGroups.groups(of: $0.fields)).isDisjoint(with: groups) }
       }
     }
+  }
+
+  /// Removes everything, like a purge by another process.
+  func removeAll() {
+    state.withLock { $0.entries = [:] }
+    removalCount.add(1, ordering: .sequentiallyConsistent)
+  }
+
+  var removalToken: RemovalToken { removalCount.load(ordering: .sequentiallyConsistent) }
+
+  func hasRemovals(since token: RemovalToken) -> Bool { removalToken != token }
+
+  func effectOfRemovals(on url: URL?, partition: String, since token: inout RemovalToken) -> RemovalEffect {
+    defer { token = removalToken }
+    return hasRemovals(since: token) ? .removed : .none
   }
 
   func variantCount(of request: ClientRequest) -> Int {
