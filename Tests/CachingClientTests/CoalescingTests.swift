@@ -71,19 +71,10 @@ struct CoalescingTests {
   //   looks up again: a hit       |
   @Test("A response that was stored after the lookup is not fetched again")
   func justEnded() async throws {
-    let hook = Mutex<(@Sendable () -> Void)?>(nil)
-    let storage = MemoryStorage(
-      whenLooked: {
-        let once = hook.withLock { hook in
-          defer { hook = nil }
-          return hook
-        }
-        once?()
-      })
-    let fixture = Fixture(storage: storage)
+    let fixture = Fixture()
     let transport = ScriptedTransport { _, _ in fixture.ok("body", fresh) }
     // The other request never suspends, so that it is complete when the hook returns.
-    hook.withLock { $0 = { Task.immediate { try await fixture.client.respond(to: get(), over: transport) } } }
+    fixture.storage.afterNextLookup { Task.immediate { try await fixture.client.respond(to: get(), over: transport) } }
     let response = try await fixture.client.respond(to: get(), over: transport)
     #expect(response.source == .store)
     #expect(transport.count == 1)

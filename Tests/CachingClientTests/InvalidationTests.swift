@@ -1,7 +1,6 @@
 import CachingClient
 import FoundationEssentials
 import HTTPCaching
-import ResponseStore
 import Synchronization
 import Testing
 
@@ -146,19 +145,10 @@ struct InvalidationTests {
     "A request does not join a validation whose lookup was before a removal",
     arguments: ["max-age=60", "max-age=60, stale-while-revalidate=30"])
   func removedAfterLookup(cacheControl: String) async throws {
-    let hook = Mutex<(@Sendable () -> Void)?>(nil)
-    let storage = MemoryStorage(
-      whenLooked: {
-        let once = hook.withLock { hook in
-          defer { hook = nil }
-          return hook
-        }
-        once?()
-      })
-    let fixture = Fixture(storage: storage)
+    let fixture = Fixture()
     try await stored(fixture, "http://example.com/a", ("ETag", "\"1\""), ("Cache-Control", cacheControl))
     fixture.clock.advance(by: 70)
-    hook.withLock { $0 = { storage.removeAll() } }
+    fixture.storage.afterNextLookup { [storage = fixture.storage] in storage.removeAll() }
     let gate = Gate()
     let transport = ScriptedTransport { request, _ in
       guard request.head.fields["If-None-Match"] != nil else { return fixture.ok("new", fresh) }

@@ -64,7 +64,8 @@ final class SilentListener {
         poll(&state, 1, -1)
         continuation.resume()
         // Until the client closes its end.
-        while read(connection, &state, MemoryLayout<pollfd>.size) > 0 {}
+        var byte: UInt8 = 0
+        while read(connection, &byte, 1) > 0 {}
         close(connection)
       }
     }

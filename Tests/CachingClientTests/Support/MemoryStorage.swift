@@ -24,6 +24,7 @@ final class MemoryStorage: ResponseStorage {
   }
 
   private let state = Mutex(State())
+  private let nextAction = Mutex<(@Sendable () -> Void)?>(nil)
   private let removalCount = Atomic<RemovalToken>(0)
   /// Whether responses are kept; false simulates a full disk.
   let keeps: Bool
@@ -44,12 +45,20 @@ final class MemoryStorage: ResponseStorage {
     self.whenLooked = whenLooked
   }
 
+  /// Runs an action once, at the end of the next lookup.
+  func afterNextLookup(_ action: @escaping @Sendable () -> Void) {
+    nextAction.withLock { $0 = action }
+  }
+
   private func key(_ request: ClientRequest) -> RequestKey? {
     RequestKey(url: request.keyURL, partition: request.partition)
   }
 
   func lookup(_ request: ClientRequest) -> Entry? {
-    defer { whenLooked() }
+    defer {
+      whenLooked()
+      nextAction.withLock { $0.take() }?()
+    }
     guard let key = key(request) else { return nil }
     return state.withLock { state in
       (state.entries[key] ?? [])

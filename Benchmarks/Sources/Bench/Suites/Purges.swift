@@ -16,8 +16,8 @@ struct Purges {
         if count <= 100_000 { try files(fixture, percent) }
         try rocksDB(fixture, percent)
       }
-      try scopes(fixture)
-      try SoftPurges(report: report, scratch: scratch).run(fixture)
+      try scopes(fixture, isSoft: false)
+      try scopes(fixture, isSoft: true)
     }
   }
 
@@ -101,7 +101,9 @@ struct Purges {
   }
 
   /// Measures median and p99 of each kind of purge while a thread stores at full speed.
-  private func scopes(_ fixture: Fixture) throws {
+  ///
+  /// `Scripts/reliability purge` counts the validations after soft purges.
+  private func scopes(_ fixture: Fixture, isSoft: Bool) throws {
     let store = try filledStore(fixture)
     let stop = StopFlag()
     let ended = DispatchSemaphore(value: 0)
@@ -114,22 +116,21 @@ struct Purges {
       ended.signal()
     }
     writer.start()
-    guard let prefix = URL(string: "http://assets.example.com/images/00000000"),
-      let origin = URL(string: "http://assets.example.com/")
-    else { fatalError("a URL is invalid") }
-    let purges: [(String, () -> Void)] = [
-      ("one key", { store.remove(fixture.key(7)) }),
-      ("since", { store.remove(.since(EntryClock.start + Double(fixture.count) * 0.99)) }),
-      ("group", { store.remove(.group("g", ofOrigin: origin)!) }),
-      ("prefix", { store.remove(.urlPrefix(prefix)!) }),
-      ("host", { store.remove(.host("assets.example.com")) }),
-      ("all", { store.remove(.everything) }),
+    guard let url = URL(string: "http://assets.example.com/images/00000000"),
+      let prefix = RemovalScope.urlPrefix(url), let group = RemovalScope.group("g", ofOrigin: url)
+    else { fatalError("a scope is invalid") }
+    let scopes: [(String, RemovalScope)] = [
+      ("one key", .key(fixture.key(7).bytes)), ("since", .since(EntryClock.start + Double(fixture.count) * 0.99)),
+      ("group", group), ("prefix", prefix), ("host", .host("assets.example.com")), ("all", .everything),
     ]
-    for (name, purge) in purges {
-      var samples = (0..<(report.isQuick ? 10 : 100)).map { _ in nanoseconds(purge) / 1e6 }
+    for (name, scope) in scopes {
+      var samples = (0..<(report.isQuick ? 10 : 100)).map { _ in
+        nanoseconds { if isSoft { store.softPurge(scope) } else { store.remove(scope) } } / 1e6
+      }
       samples.sort()
-      add("\(name), p50", fixture, "ResponseStore, during writes", [percentile(samples, 0.5)])
-      add("\(name), p99", fixture, "ResponseStore, during writes", [percentile(samples, 0.99)])
+      let measure = isSoft ? "soft, \(name)" : name
+      add("\(measure), p50", fixture, "ResponseStore, during writes", [percentile(samples, 0.5)])
+      add("\(measure), p99", fixture, "ResponseStore, during writes", [percentile(samples, 0.99)])
     }
     stop.set()
     ended.wait()
