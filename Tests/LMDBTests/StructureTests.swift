@@ -97,6 +97,28 @@ struct StructureTests {
     #expect(foundCount > 2 && foundCount < 40)
   }
 
+  @Test("A value with a wrong size is found, although it is within its page", arguments: [-30, -2, 2, 20])
+  func wrongSize(difference: Int) throws {
+    let fixture = try Fixture(mapByteCount: 8 << 20)
+    try fixture.put(0..<2000, byteCount: 100)
+    let path = fixture.directory.dataFile
+    var pages = [UInt8](try Data(contentsOf: URL(fileURLWithPath: path)))
+    let leaf = try #require(
+      stride(from: 2 * 4096, to: pages.count, by: 4096).first { pages[$0 + 10] == 2 && pages[$0 + 12] > 40 })
+    // The size is in the first four bytes of a node.
+    let node = leaf + Int(pages[leaf + 16 + 6]) + Int(pages[leaf + 16 + 7]) << 8
+    #expect(pages[node] == 100)
+    pages[node] = UInt8(100 + difference)
+    let handle = try FileHandle(forUpdating: URL(fileURLWithPath: path))
+    try handle.seek(toOffset: UInt64(node))
+    try handle.write(contentsOf: [pages[node]])
+    try handle.close()
+    guard case .broken = try walk(fixture.environment, pageCount: 4) else {
+      Issue.record("the check did not find the wrong size")
+      return
+    }
+  }
+
   @Test("A file that lacks only free pages at its end is extended, and a truncated file is not")
   func shortFile() throws {
     let directory = TemporaryDirectory()

@@ -84,6 +84,7 @@ extension StructureWalk {
       }
       nodes.append(Node(offset: offset, key: key))
     }
+    try checkSizes(of: nodes, in: page, from: upper, number: number, isLeaf: isLeaf)
     // The first key of a branch covers all keys below the second, and may be empty.
     let keys = nodes.dropFirst(isLeaf ? 0 : 1).map(\.key)
     for (key, next) in zip(keys, keys.dropFirst())
@@ -97,6 +98,26 @@ extension StructureWalk {
       throw BrokenStructure("the keys of page \(number) are not those that lead to it")
     }
     return (page, nodes)
+  }
+
+  /// Checks that the nodes fill the end of the page without gaps.
+  ///
+  /// liblmdb moves nodes by their sizes when it deletes one, so that a wrong size would destroy the others.
+  private func checkSizes(
+    of nodes: [Node], in page: StructurePage, from upper: Int, number: UInt64, isLeaf: Bool
+  ) throws(BrokenStructure) {
+    var end = upper
+    for node in nodes.sorted(by: { $0.offset < $1.offset }) {
+      guard node.offset == end else { throw BrokenStructure("a node of page \(number) has a wrong size") }
+      end = node.key.upperBound
+      if isLeaf {
+        let isLarge = try page.load(node.offset + 4, as: UInt16.self) == Self.largeValueFlag
+        end += isLarge ? MemoryLayout<UInt64>.size : Int(try page.load(node.offset, as: UInt32.self))
+      }
+      // Nodes have even sizes.
+      end += end % 2
+    }
+    guard end == pageByteCount else { throw BrokenStructure("a node of page \(number) has a wrong size") }
   }
 
   func childBounds(

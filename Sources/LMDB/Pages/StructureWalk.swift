@@ -2,6 +2,9 @@ internal import Glibc
 
 /// A walk over the trees of a data file with plain reads. It validates all data that it reads.
 struct StructureWalk {
+  /// The flag of a node whose value is on pages of its own, `F_BIGDATA` in liblmdb.
+  static let largeValueFlag: UInt16 = 1
+
   enum Kind {
     case freeList, main, table
   }
@@ -161,7 +164,7 @@ struct StructureWalk {
     let (page, nodes) = try readNodes(of: number, level: level, kind: .table, bounds: bounds)
     for (index, node) in nodes.enumerated() {
       if level == 1 {
-        guard try page.load(node.offset + 4, as: UInt16.self) == 1 else { continue }
+        guard try page.load(node.offset + 4, as: UInt16.self) == Self.largeValueFlag else { continue }
         let byteCount = Int(try page.load(node.offset, as: UInt32.self))
         let first: UInt64 = try page.load(node.key.upperBound)
         let count = UInt64((byteCount + 16 + pageByteCount - 1) / pageByteCount)
