@@ -89,11 +89,13 @@ final class RemovalLog: @unchecked Sendable {
     unlink(temporary)
     let file = LockDescriptor(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode: 0o600)
     guard let file else { throw .system(errno) }
-    let header = [magic, owner, UInt64(frameCount)]
-    // Allocate the space now, so that a removal needs none on a full disk.
-    let allocation = posix_fallocate(file.number, 0, off_t(byteCount(frameCount: frameCount)))
-    var failure = allocation
-    if failure == 0, pwrite(file.number, header, 24, 0) != 24 || fsync(file.number) != 0 { failure = errno }
+    // Written now, so that a removal needs no space on a full disk. Writing the zeros also keeps its sync from waiting for
+    // the file system's journal, as a first write to allocated blocks does.
+    var content = [UInt64](repeating: 0, count: byteCount(frameCount: frameCount) / 8)
+    content[..<3] = [magic, owner, UInt64(frameCount)]
+    let count = content.withUnsafeBytes { pwrite(file.number, $0.baseAddress, $0.count, 0) }
+    var failure = count < 0 ? errno : count < byteCount(frameCount: frameCount) ? ENOSPC : 0
+    if failure == 0, fsync(file.number) != 0 { failure = errno }
     if failure == 0, rename(temporary, path) != 0 { failure = errno }
     guard failure == 0, let log = mapped(file, frameCount: frameCount) else {
       let cause = failure == 0 ? errno : failure
