@@ -42,6 +42,8 @@ let package = Package(
         .product(name: "ResponseStore", package: "LMDBURLCache"),
         .product(name: "LMDBURLCache", package: "LMDBURLCache"),
         .product(name: "HTTPCaching", package: "LMDBURLCache"),
+        .product(name: "RedisTier", package: "LMDBURLCache"),
+        .product(name: "CachingClient", package: "LMDBURLCache"),
         "CAllocationCount",
       ],
       swiftSettings: settings),

@@ -44,11 +44,24 @@ def count_instructions(executable):
     return counts
 
 
+def count(executable):
+    # Hits of a cache in a fleet need a server when the cache opens.
+    with tempfile.TemporaryDirectory() as folder:
+        ENVIRONMENT["GUARD_REDIS"] = folder + "/s"
+        command = ["redis-server", "--port", "0", "--unixsocket", folder + "/s", "--save", "", "--dir", folder]
+        redis = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        try:
+            return count_allocations(executable), count_instructions(executable)
+        finally:
+            redis.terminate()
+            redis.wait()
+
+
 def main():
     if len(sys.argv) < 3:
         sys.exit(__doc__)
     executable, path = os.path.abspath(sys.argv[1]), sys.argv[2]
-    allocations, instructions = count_allocations(executable), count_instructions(executable)
+    allocations, instructions = count(executable)
     counted = {
         name: {"allocations": allocations[name], "instructions": instructions.get(name, 0)} for name in allocations
     }

@@ -1,17 +1,17 @@
 import FoundationEssentials
 import HTTPCaching
 
+/// A response from the origin and the times from which its age is computed (RFC 9111 section 4.2.3).
+struct Arrival: Sendable {
+  let response: IncomingResponse
+  /// The request as sent.
+  let sent: RequestHead
+  let requestTime: Date
+  let responseTime: Date
+}
+
 extension CachingClient {
   typealias Plan = FetchPlan<Storage.Entry>
-
-  /// A response from the origin and the times from which its age is computed (RFC 9111 section 4.2.3).
-  struct Arrival: Sendable {
-    let response: IncomingResponse
-    /// The request as sent.
-    let sent: RequestHead
-    let requestTime: Date
-    let responseTime: Date
-  }
 
   /// The result of waiting for another request's fetch.
   enum FollowResult {
@@ -28,8 +28,8 @@ extension CachingClient {
   ///
   /// - Parameter deadline: The time limit for the head, if the caller has waited for another fetch before. Nil if only
   ///   the transport's limits apply.
-  func lead(
-    _ fetch: InFlightFetch<Storage.Entry>, _ plan: Plan, over transport: some Transport,
+  nonisolated(nonsending) func lead(
+    _ fetch: InFlightFetch, _ plan: Plan, over transport: some Transport,
     until deadline: ContinuousClock.Instant? = nil
   ) async throws -> Response {
     if plan.conditional.isEmpty { counters.misses.count() }
@@ -50,7 +50,7 @@ extension CachingClient {
   ///
   /// - Parameter deadline: The time at which the wait ends unless the fetch makes progress. Progress advances it.
   func follow(
-    _ fetch: InFlightFetch<Storage.Entry>, _ plan: Plan, until deadline: inout ContinuousClock.Instant?
+    _ fetch: InFlightFetch, _ plan: Plan, until deadline: inout ContinuousClock.Instant?
   ) async throws -> FollowResult {
     var isCounted = false
     defer { if isCounted { counters.waiting.wrappingSubtract(1, ordering: .relaxed) } }
@@ -63,7 +63,7 @@ extension CachingClient {
       watch?.cancel()
       if let limit, fetch.progressCount != seen { deadline = .now + limit }
     }
-    let outcome: InFlightFetch<Storage.Entry>.Outcome
+    let outcome: InFlightFetch.Outcome
     do {
       outcome = try await fetch.outcome(
         number: number, canUse: { self.decideSharing($0, plan.request, requestedAt: requestedAt) != nil }
@@ -97,7 +97,7 @@ extension CachingClient {
   /// - Parameter deadline: As for ``follow(_:_:until:)``.
   /// - Throws: ``CachingClientError/timedOut`` if the fetch makes no progress; `CancellationError`.
   func waitForEnd(
-    of fetch: InFlightFetch<Storage.Entry>, _ plan: Plan, until deadline: inout ContinuousClock.Instant?
+    of fetch: InFlightFetch, _ plan: Plan, until deadline: inout ContinuousClock.Instant?
   ) async throws {
     var isCounted = false
     defer { if isCounted { counters.waiting.wrappingSubtract(1, ordering: .relaxed) } }
@@ -133,7 +133,9 @@ extension CachingClient {
   }
 
   /// Performs a fetch: sends the request, stores the result, and resumes the leader and all followers.
-  func performFetch(_ plan: Plan, in fetch: InFlightFetch<Storage.Entry>, over transport: some Transport) async {
+  nonisolated(nonsending) func performFetch(
+    _ plan: Plan, in fetch: InFlightFetch, over transport: some Transport
+  ) async {
     var plan = plan
     do {
       var arrival = try await send(plan, over: transport)
@@ -165,7 +167,7 @@ extension CachingClient {
     }
   }
 
-  private func send(_ plan: Plan, over transport: some Transport) async throws -> Arrival {
+  nonisolated(nonsending) private func send(_ plan: Plan, over transport: some Transport) async throws -> Arrival {
     let requestTime = clock()
     counters.activity.observers.emit(
       .fetchBegan(method: plan.request.head.method, url: plan.request.head.url.absoluteString))
@@ -175,7 +177,7 @@ extension CachingClient {
   }
 
   /// Delivers a response that neither updated nor completed a stored response, and stores it if permitted.
-  private func receive(_ arrival: Arrival, _ plan: Plan, in fetch: InFlightFetch<Storage.Entry>) async {
+  nonisolated(nonsending) private func receive(_ arrival: Arrival, _ plan: Plan, in fetch: InFlightFetch) async {
     let incoming = arrival.response
     let status = incoming.head.status
     if status >= 500 { counters.activity.add(1, .originServerErrors) }
@@ -183,7 +185,8 @@ extension CachingClient {
       refuse(.unseenCredentials, plan.request)
       return passThrough(incoming, plan, refused: .unseenCredentials, in: fetch)
     }
-    if let response = staleResponse(plan, after: .status(status), of: fetch) {
+    // Usually nothing may be served stale. To find that out in the generic function would take longer.
+    if plan.staleOnError != nil, let response = staleResponse(plan, after: .status(status), of: fetch) {
       inFlightFetches.finish(fetch)
       fetch.deliver(.success(response))
       fetch.resolve(.failed(.status(status)))
@@ -206,7 +209,7 @@ extension CachingClient {
 
   /// Delivers a response that is not stored. The followers fetch on their own.
   func passThrough(
-    _ incoming: IncomingResponse, _ plan: Plan, refused refusal: Rule, in fetch: InFlightFetch<Storage.Entry>
+    _ incoming: IncomingResponse, _ plan: Plan, refused refusal: Rule, in fetch: InFlightFetch
   ) {
     recordShareability(false, plan, status: incoming.head.status)
     inFlightFetches.finish(fetch)
@@ -225,7 +228,7 @@ extension CachingClient {
   }
 
   /// Ends a fetch that failed before its response was delivered, with a stale response if permitted.
-  func fail(_ error: any Error, _ plan: Plan, in fetch: InFlightFetch<Storage.Entry>) {
+  func fail(_ error: any Error, _ plan: Plan, in fetch: InFlightFetch) {
     // A cancelled fetch does not mean that the origin is unreachable.
     let isCancelled = error is CancellationError || Task.isCancelled
     if !isCancelled { counters.activity.add(1, .originFailures) }

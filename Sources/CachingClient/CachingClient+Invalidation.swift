@@ -29,7 +29,7 @@ extension CachingClient {
   ///
   /// - Parameter spared: The fetch whose own response invalidates; it keeps its permit.
   func invalidate(
-    _ targets: Invalidation, for request: ClientRequest, sparing spared: InFlightFetch<Storage.Entry>? = nil
+    _ targets: Invalidation, for request: ClientRequest, sparing spared: InFlightFetch? = nil
   ) async {
     let urls = targets.urls.map { request.overrides.keyURL(for: $0) }
     let keys = urls.compactMap { RequestKey(url: $0, partition: request.partition) }

@@ -5,7 +5,7 @@ extension CachingClient {
   /// Combines a requested range with the stored incomplete response, and delivers a response from the result.
   ///
   /// - Returns: `false` if the two cannot be combined, so that the complete response must be requested.
-  func complete(by arrival: Arrival, _ plan: Plan, in fetch: InFlightFetch<Storage.Entry>) async throws -> Bool {
+  func complete(by arrival: Arrival, _ plan: Plan, in fetch: InFlightFetch) async throws -> Bool {
     guard arrival.response.head.status == 206, let entry = plan.entry else { return false }
     let head = plan.request.overrides.applied(to: arrival.response.head)
     guard case .store(var part) = decideStorage(head, arrival, plan.request) else {

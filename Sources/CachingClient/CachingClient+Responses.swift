@@ -39,7 +39,7 @@ extension CachingClient {
   ///
   /// `nil` if stale responses are not permitted, or if a removal since the request was sent covers the stored response.
   func staleResponse(
-    _ plan: Plan, after failure: StaleOnError.Failure, of fetch: InFlightFetch<Storage.Entry>
+    _ plan: Plan, after failure: StaleOnError.Failure, of fetch: InFlightFetch
   ) -> Response? {
     let now = clock()
     guard let entry = plan.entry, let permission = plan.staleOnError, permission.mayServe(after: failure, now: now),

@@ -12,7 +12,7 @@ extension CachingClient {
 
   /// Updates the stored response from a 304 and serves it (RFC 9111 section 4.3.4).
   func confirm(
-    _ entry: Storage.Entry, by arrival: Arrival, _ plan: Plan, in fetch: InFlightFetch<Storage.Entry>
+    _ entry: Storage.Entry, by arrival: Arrival, _ plan: Plan, in fetch: InFlightFetch
   ) async -> Confirmation {
     let overrides = plan.request.overrides
     let freshening = Freshening.decide(
@@ -53,7 +53,7 @@ extension CachingClient {
 
   /// Serves a validated response. The store is updated before the leader and the followers resume.
   private func serve(
-    _ freshened: FreshenedResponse<Storage.Entry>, _ rule: Rule, _ plan: Plan, in fetch: InFlightFetch<Storage.Entry>,
+    _ freshened: FreshenedResponse<Storage.Entry>, _ rule: Rule, _ plan: Plan, in fetch: InFlightFetch,
     isForOthers: Bool = true, updatingStore: () async -> Void
   ) async -> Confirmation {
     guard let response = revalidatedResponse(plan, from: freshened, rule) else { return .fetchUnconditionally }
@@ -85,7 +85,7 @@ extension CachingClient {
   }
 
   /// Updates the stored response to GET from the response to a HEAD, or marks it stale (RFC 9111 section 4.3.5).
-  func freshen(by head: ResponseHead, _ arrival: Arrival, _ plan: Plan, in fetch: InFlightFetch<Storage.Entry>) async {
+  func freshen(by head: ResponseHead, _ arrival: Arrival, _ plan: Plan, in fetch: InFlightFetch) async {
     guard let entry = plan.entry, !fetch.permit.isRevoked else { return }
     let freshening = Freshening.decide(
       head: head, request: plan.request.head, stored: entry, requestTime: arrival.requestTime,
@@ -107,7 +107,7 @@ extension CachingClient {
   /// Removes the stored response again if the permit was revoked while the store was being changed.
   ///
   /// A soft purge needs no removal: the storage compares the token, and the response is stale.
-  func removeIfRevoked(_ plan: Plan, _ fetch: InFlightFetch<Storage.Entry>) async {
+  func removeIfRevoked(_ plan: Plan, _ fetch: InFlightFetch) async {
     guard fetch.permit.isRemoved else { return }
     var token = storage.removalToken
     var invalidation = StorageInvalidation(urls: [plan.request.keyURL], keys: [plan.key])

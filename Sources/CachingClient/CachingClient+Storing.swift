@@ -35,8 +35,8 @@ extension CachingClient {
   }
 
   /// Delivers a storable response to its caller, and stores it when its body is complete.
-  func storeWhileStreaming(
-    _ incoming: IncomingResponse, as proposal: ProposedResponse, _ plan: Plan, in fetch: InFlightFetch<Storage.Entry>
+  nonisolated(nonsending) func storeWhileStreaming(
+    _ incoming: IncomingResponse, as proposal: ProposedResponse, _ plan: Plan, in fetch: InFlightFetch
   ) async {
     let arrival = proposal.freshness.responseTime
     let declared = incoming.declaredByteCount(for: plan.request)
@@ -80,7 +80,7 @@ extension CachingClient {
   /// Passes the chunks from the transport to the caller, and collects them for the store up to the limit.
   private func streamBody(
     _ body: ResponseBody, into pipe: BodyPipe, _ declared: DeclaredLength, _ proposal: ProposedResponse, _ plan: Plan,
-    in fetch: InFlightFetch<Storage.Entry>
+    in fetch: InFlightFetch
   ) async {
     var collector = BodyCollector(limit: maximumBodyByteCount)
     var isCollecting = true
@@ -128,8 +128,8 @@ extension CachingClient {
   /// fetch may have extended it in the meantime.
   ///
   /// - Returns: Whether the response is stored, or will be unless the caller's hook refuses it.
-  private func storeAndShare(
-    _ proposal: ProposedResponse, body: Data, _ plan: Plan, in fetch: InFlightFetch<Storage.Entry>
+  nonisolated(nonsending) private func storeAndShare(
+    _ proposal: ProposedResponse, body: Data, _ plan: Plan, in fetch: InFlightFetch
   ) async -> Bool {
     var proposal = proposal
     proposal.body = body
@@ -160,8 +160,8 @@ extension CachingClient {
   /// If the caller has a hook, the followers receive the response before the hook decides.
   ///
   /// - Returns: Whether the response is stored, or will be unless the hook refuses it.
-  func storeAndShare(
-    _ proposal: ProposedResponse, _ plan: Plan, in fetch: InFlightFetch<Storage.Entry>
+  nonisolated(nonsending) func storeAndShare(
+    _ proposal: ProposedResponse, _ plan: Plan, in fetch: InFlightFetch
   ) async -> Bool {
     guard let willStore = plan.request.willStore else {
       let outcome = storeProposal(proposal, plan, in: fetch)
@@ -200,8 +200,7 @@ extension CachingClient {
   }
 
   /// Stores a complete response, unless its permit was revoked.
-  func storeProposal(_ proposal: ProposedResponse, _ plan: Plan, in fetch: InFlightFetch<Storage.Entry>) -> StoreOutcome
-  {
+  func storeProposal(_ proposal: ProposedResponse, _ plan: Plan, in fetch: InFlightFetch) -> StoreOutcome {
     var proposal = proposal
     proposal.permit = fetch.permit
     guard !fetch.permit.isRevoked else {

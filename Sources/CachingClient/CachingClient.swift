@@ -36,7 +36,7 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
   @usableFromInline let clock: @Sendable () -> Date
   /// The lease of the machine in a fleet; nil without one.
   private let lease: FleetLease?
-  let inFlightFetches: InFlightFetches<Storage.Entry>
+  let inFlightFetches: InFlightFetches
   @usableFromInline let counters: RequestCounters
 
   /// Creates a caching client.
@@ -142,7 +142,7 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
   /// Returns the response to a request, and counts it.
   ///
   /// - Parameter lookup: The result of a lookup that the caller has just made; nil to make one.
-  package func respond(
+  nonisolated(nonsending) package func respond(
     to request: ClientRequest, over transport: some Transport, after lookup: LookupResult<Storage.Entry>?
   ) async throws -> Response {
     let start = ActivityReference.nanoseconds
@@ -167,7 +167,7 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
   /// Returns the response to a request.
   ///
   /// - Parameter isForwarded: Set if the request was sent without a lookup.
-  private func respond(
+  nonisolated(nonsending) private func respond(
     to request: ClientRequest, over transport: some Transport, after lookup: LookupResult<Storage.Entry>?,
     isForwarded: inout Bool
   ) async throws -> Response {

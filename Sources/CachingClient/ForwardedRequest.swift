@@ -20,7 +20,7 @@ public final class ForwardedRequest<Storage: ResponseStorage>: Sendable {
   private let request: ClientRequest
   private let requestTime: Date
   /// Registered before the request is sent, so that an invalidation in the meantime revokes its store permit.
-  private let fetch: InFlightFetch<Storage.Entry>?
+  private let fetch: InFlightFetch?
   /// The key for which ``expectUnseenResponse()`` prevents storing.
   private let barredKey = Mutex<RequestKey?>(nil)
 
@@ -112,7 +112,7 @@ public final class ForwardedRequest<Storage: ResponseStorage>: Sendable {
   /// Returns the response to a POST as a response to a GET, if it can be stored as such.
   private func reusable(_ response: IncomingResponse, because rule: Rule) -> (Plan, ProposedResponse)? {
     guard !response.usedUnseenCredentials else { return nil }
-    let arrival = CachingClient<Storage>.Arrival(
+    let arrival = Arrival(
       response: response, sent: request.outgoing().head, requestTime: requestTime, responseTime: client.clock())
     let decision = client.decideStorage(request.overrides.applied(to: response.head), arrival, request)
     guard case .store(let proposal) = decision, let fetch else { return nil }

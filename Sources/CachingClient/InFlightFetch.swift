@@ -7,9 +7,10 @@ import Synchronization
 /// The fetch has its own task, so it continues for the followers if the leader is cancelled. It is cancelled when no
 /// request waits for it, unless it is a background fetch. Continuations are resumed, and values are released, without
 /// the lock.
-final class InFlightFetch<Entry: StoredResponseMetadata & Sendable>: RegisteredFetch {
-  typealias Response = ClientResponse<Entry>
-
+///
+/// Not generic, although only the leader's response depends on the storage: the metadata of generic types took a fifth of
+/// a miss.
+final class InFlightFetch: Sendable {
   /// The outcome of a fetch for its followers.
   enum Outcome: Sendable {
     /// A response that can be reused. Each follower decides whether its request can use it.
@@ -31,8 +32,8 @@ final class InFlightFetch<Entry: StoredResponseMetadata & Sendable>: RegisteredF
   private struct State {
     var task: Task<Void, Never>?
     var hasLeader: Bool
-    var leader: CheckedContinuation<Response, any Error>?
-    var response: Result<Response, any Error>?
+    var leader: CheckedContinuation<any Sendable, any Error>?
+    var response: Result<any Sendable, any Error>?
     var followers: [UInt64: Follower] = [:]
     /// The head of the response, without the body, after it has arrived and if it can be shared.
     var head: CacheableResponse?
@@ -105,11 +106,18 @@ final class InFlightFetch<Entry: StoredResponseMetadata & Sendable>: RegisteredF
 
   // MARK: The leader
 
-  /// Waits for the response. Throws at once if the leader is cancelled.
-  func response() async throws -> Response {
+  /// Waits for the response, which has the type that was delivered. Throws at once if the leader is cancelled.
+  nonisolated(nonsending) func response<Response>() async throws -> Response {
+    guard let response = try await deliveredResponse() as? Response else {
+      preconditionFailure("A fetch delivers the responses of its caching client")
+    }
+    return response
+  }
+
+  nonisolated(nonsending) private func deliveredResponse() async throws -> any Sendable {
     try await withTaskCancellationHandler {
       try await withCheckedThrowingContinuation { continuation in
-        let response = state.withLock { state -> Result<Response, any Error>? in
+        let response = state.withLock { state -> Result<any Sendable, any Error>? in
           guard state.hasLeader else { return .failure(CancellationError()) }
           if let response = state.response {
             state.response = nil
@@ -128,11 +136,11 @@ final class InFlightFetch<Entry: StoredResponseMetadata & Sendable>: RegisteredF
   /// Delivers the response, or the failure, to the leader.
   ///
   /// Without a leader the response is released, which abandons its unread body.
-  func deliver(_ response: Result<Response, any Error>) {
+  func deliver(_ response: Result<any Sendable, any Error>) {
     let leader = state.withLock { state in
       if let leader = state.leader {
         state.leader = nil
-        return leader as CheckedContinuation<Response, any Error>?
+        return leader as CheckedContinuation<any Sendable, any Error>?
       }
       if state.hasLeader { state.response = response }
       return nil
@@ -221,7 +229,7 @@ final class InFlightFetch<Entry: StoredResponseMetadata & Sendable>: RegisteredF
   private func timeOutLeader() {
     let leader = state.withLock { state in
       // Without a waiting leader the head has arrived, and the body is being read.
-      guard let leader = state.leader else { return nil as CheckedContinuation<Response, any Error>? }
+      guard let leader = state.leader else { return nil as CheckedContinuation<any Sendable, any Error>? }
       state.leader = nil
       state.hasLeader = false
       return leader

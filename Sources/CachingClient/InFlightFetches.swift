@@ -3,30 +3,20 @@ import HTTPCaching
 import ResponseStore
 import Synchronization
 
-/// A fetch as ``InFlightFetches`` registers it, regardless of its entries.
-protocol RegisteredFetch: AnyObject, Sendable {
-  var key: RequestKey { get }
-  var coalescingKey: CoalescingKey? { get }
-  var permit: StorePermit { get }
-  /// Whether a request can join the fetch now.
-  var isOpen: Bool { get }
-}
-
 /// All in-flight fetches, by the keys by which requests join them and invalidations find them.
 ///
 /// While the lock is held, only the dictionaries, the fetches' states and the permits' flags are accessed.
-final class InFlightFetches<Entry: StoredResponseMetadata & Sendable>: Sendable {
+final class InFlightFetches: Sendable {
   /// The role of a request that needs the origin.
   enum FetchRole {
-    case follow(InFlightFetch<Entry>)
-    case lead(InFlightFetch<Entry>)
+    case follow(InFlightFetch)
+    case lead(InFlightFetch)
     /// A fetch is in flight whose response is too old for the request. Wait for its end, then look again.
-    case wait(InFlightFetch<Entry>)
+    case wait(InFlightFetch)
     /// A fetch has ended since the request's lookup, so its response may be in the store now.
     case lookAgain
   }
 
-  // Not generic, because dictionaries of a type that is unknown to the compiler are several times slower.
   private let state = Mutex(RegisteredFetches())
   private let makePermit: @Sendable (RequestKey, RemovalToken) -> StorePermit
   private let ended = Atomic<UInt64>(0)
@@ -60,7 +50,7 @@ final class InFlightFetches<Entry: StoredResponseMetadata & Sendable>: Sendable 
     closeIfRevoked(key)
     let made = makeFetch(key.key, coalescingKey: key, since: start.removalToken)
     return state.withLock { state in
-      if let fetch = state.joinable[key].map(typed), fetch.isOpen {
+      if let fetch = state.joinable[key], fetch.isOpen {
         if let begin, fetch.startedAt < begin { return .wait(fetch) }
         return .follow(fetch)
       }
@@ -76,14 +66,14 @@ final class InFlightFetches<Entry: StoredResponseMetadata & Sendable>: Sendable 
   /// Returns a new fetch that cannot be joined. It is registered, so that invalidations revoke its permit.
   ///
   /// - Parameter token: The removal token from before the lookup, or before the request is sent.
-  func startUnshared(_ key: RequestKey, since token: RemovalToken) -> InFlightFetch<Entry> {
+  func startUnshared(_ key: RequestKey, since token: RemovalToken) -> InFlightFetch {
     let made = makeFetch(key, coalescingKey: nil, since: token)
     state.withLock { $0.add(made) }
     return made
   }
 
   /// Returns a new background fetch, or `nil` if a fetch for this key is already in flight.
-  func startInBackground(_ key: CoalescingKey, since start: LookupStart) -> InFlightFetch<Entry>? {
+  func startInBackground(_ key: CoalescingKey, since start: LookupStart) -> InFlightFetch? {
     closeIfRevoked(key)
     let made = makeFetch(key.key, coalescingKey: key, since: start.removalToken, isBackground: true)
     return state.withLock { state in
@@ -94,14 +84,9 @@ final class InFlightFetches<Entry: StoredResponseMetadata & Sendable>: Sendable 
     }
   }
 
-  /// Returns the fetch with its type. All registered fetches have been made by this object.
-  private func typed(_ fetch: any RegisteredFetch) -> InFlightFetch<Entry> {
-    unsafeDowncast(fetch, to: InFlightFetch<Entry>.self)
-  }
-
   private func makeFetch(
     _ key: RequestKey, coalescingKey: CoalescingKey?, since token: RemovalToken, isBackground: Bool = false
-  ) -> InFlightFetch<Entry> {
+  ) -> InFlightFetch {
     InFlightFetch(key: key, coalescingKey: coalescingKey, permit: makePermit(key, token), isBackground: isBackground)
   }
 
@@ -112,12 +97,12 @@ final class InFlightFetches<Entry: StoredResponseMetadata & Sendable>: Sendable 
   }
 
   /// Closes a fetch to new followers.
-  func close(_ fetch: InFlightFetch<Entry>) {
+  func close(_ fetch: InFlightFetch) {
     state.withLock { $0.close(fetch) }
   }
 
   /// Closes a fetch to new followers, and no longer counts it as background work.
-  func detach(_ fetch: InFlightFetch<Entry>) {
+  func detach(_ fetch: InFlightFetch) {
     state.withLock { state in
       state.close(fetch)
       state.background[ObjectIdentifier(fetch)] = nil
@@ -132,7 +117,7 @@ final class InFlightFetches<Entry: StoredResponseMetadata & Sendable>: Sendable 
   }
 
   /// Removes a fetch that has ended and stored its response.
-  func finish(_ fetch: InFlightFetch<Entry>) {
+  func finish(_ fetch: InFlightFetch) {
     state.withLock { state in
       state.remove(fetch)
       state.noteEnd(of: fetch.key, number: ended.load(ordering: .relaxed))
@@ -143,7 +128,7 @@ final class InFlightFetches<Entry: StoredResponseMetadata & Sendable>: Sendable 
   /// Revokes the store permits of all fetches for a key except one. Later requests do not join them.
   ///
   /// - Returns: Whether there were any.
-  func revokePermits(_ key: RequestKey, sparing spared: InFlightFetch<Entry>? = nil) -> Bool {
+  func revokePermits(_ key: RequestKey, sparing spared: InFlightFetch? = nil) -> Bool {
     let fetches = state.withLock { $0.take([key]) }.filter { $0 !== spared }
     for fetch in fetches { fetch.permit.revoke() }
     return !fetches.isEmpty
@@ -153,7 +138,7 @@ final class InFlightFetches<Entry: StoredResponseMetadata & Sendable>: Sendable 
   ///
   /// - Parameter isSoft: Whether a soft purge is the reason.
   func revokePermits(
-    sparing spared: InFlightFetch<Entry>? = nil, isSoft: Bool = false, where matches: (RequestKey) -> Bool
+    sparing spared: InFlightFetch? = nil, isSoft: Bool = false, where matches: (RequestKey) -> Bool
   ) {
     let keys = state.withLock { Array($0.byKey.keys) }.filter(matches)
     let fetches = state.withLock { $0.take(keys) }
@@ -177,8 +162,8 @@ final class InFlightFetches<Entry: StoredResponseMetadata & Sendable>: Sendable 
   }
 
   /// The background fetches in flight.
-  var backgroundFetches: [InFlightFetch<Entry>] {
-    state.withLock { Array($0.background.values) }.map(typed)
+  var backgroundFetches: [InFlightFetch] {
+    state.withLock { Array($0.background.values) }
   }
 }
 
@@ -186,24 +171,24 @@ final class InFlightFetches<Entry: StoredResponseMetadata & Sendable>: Sendable 
 private struct RegisteredFetches {
   /// The fetches for one key. Nearly always there is one, which needs no dictionary.
   struct FetchesOfKey {
-    private var only: (any RegisteredFetch)?
-    private var others: [ObjectIdentifier: any RegisteredFetch] = [:]
+    private var only: InFlightFetch?
+    private var others: [ObjectIdentifier: InFlightFetch] = [:]
 
     var isEmpty: Bool { only == nil && others.isEmpty }
-    var all: [any RegisteredFetch] { (only.map { [$0] } ?? []) + others.values }
+    var all: [InFlightFetch] { (only.map { [$0] } ?? []) + others.values }
 
-    mutating func insert(_ fetch: any RegisteredFetch) {
+    mutating func insert(_ fetch: InFlightFetch) {
       if only == nil { only = fetch } else { others[ObjectIdentifier(fetch)] = fetch }
     }
 
-    mutating func remove(_ fetch: any RegisteredFetch) {
+    mutating func remove(_ fetch: InFlightFetch) {
       if only === fetch { only = nil } else { others[ObjectIdentifier(fetch)] = nil }
     }
   }
 
-  var joinable: [CoalescingKey: any RegisteredFetch] = [:]
+  var joinable: [CoalescingKey: InFlightFetch] = [:]
   var byKey: [RequestKey: FetchesOfKey] = [:]
-  var background: [ObjectIdentifier: any RegisteredFetch] = [:]
+  var background: [ObjectIdentifier: InFlightFetch] = [:]
   var unshareable = UnshareableKeys()
   /// The number of in-flight requests that prevent responses to a key from being stored.
   var barred: [RequestKey: Int] = [:]
@@ -222,13 +207,13 @@ private struct RegisteredFetches {
     return numbers.contains { endedKeys[Int($0 % 64)] == digest }
   }
 
-  mutating func add(_ fetch: any RegisteredFetch) {
+  mutating func add(_ fetch: InFlightFetch) {
     byKey[fetch.key, default: FetchesOfKey()].insert(fetch)
     guard barred.isEmpty || barred[fetch.key] == nil else { return fetch.permit.revoke() }
     if let key = fetch.coalescingKey { joinable[key] = fetch }
   }
 
-  mutating func remove(_ fetch: any RegisteredFetch) {
+  mutating func remove(_ fetch: InFlightFetch) {
     close(fetch)
     if let index = byKey.index(forKey: fetch.key) {
       byKey.values[index].remove(fetch)
@@ -237,14 +222,14 @@ private struct RegisteredFetches {
     if !background.isEmpty { background[ObjectIdentifier(fetch)] = nil }
   }
 
-  mutating func close(_ fetch: any RegisteredFetch) {
+  mutating func close(_ fetch: InFlightFetch) {
     guard let key = fetch.coalescingKey, joinable[key] === fetch else { return }
     joinable[key] = nil
   }
 
   /// Returns the fetches for some keys, after closing them to new followers.
-  mutating func take(_ keys: [RequestKey]) -> [any RegisteredFetch] {
-    var fetches: [any RegisteredFetch] = []
+  mutating func take(_ keys: [RequestKey]) -> [InFlightFetch] {
+    var fetches: [InFlightFetch] = []
     for key in keys {
       for fetch in byKey[key]?.all ?? [] {
         close(fetch)

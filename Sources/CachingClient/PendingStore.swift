@@ -8,13 +8,13 @@ import Synchronization
 final class PendingStore<Storage: ResponseStorage>: Sendable {
   private let client: CachingClient<Storage>
   private let plan: FetchPlan<Storage.Entry>
-  private let fetch: InFlightFetch<Storage.Entry>
+  private let fetch: InFlightFetch
   private let isDecided = Atomic<Bool>(false)
   /// Ended when the hook has decided.
   private let wait: DecisionWait
 
   init(
-    _ client: CachingClient<Storage>, _ plan: FetchPlan<Storage.Entry>, _ fetch: InFlightFetch<Storage.Entry>,
+    _ client: CachingClient<Storage>, _ plan: FetchPlan<Storage.Entry>, _ fetch: InFlightFetch,
     _ wait: DecisionWait
   ) {
     self.wait = wait

@@ -120,7 +120,4 @@ struct OriginQueues {
       }
     }
   }
-
-  /// The number of origins with requests.
-  var originCount: Int { origins.count }
 }

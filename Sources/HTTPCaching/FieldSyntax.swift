@@ -24,16 +24,26 @@ extension UInt8 {
 
 extension String {
   /// Compares without regard to the case of ASCII letters, and without allocating.
+  ///
+  /// Most names differ in their lengths, which are compared without a call.
+  @inline(__always)
   func equalsIgnoringCase(_ other: String) -> Bool {
-    let left = utf8
-    let right = other.utf8
-    guard left.count == right.count else { return false }
-    var at = right.startIndex
-    for byte in left {
-      if byte != right[at], byte.asciiLowercase != right[at].asciiLowercase { return false }
-      right.formIndex(after: &at)
+    utf8.count == other.utf8.count && hasSameLetters(as: other)
+  }
+
+  /// Compares strings of the same length without regard to the case of ASCII letters.
+  private func hasSameLetters(as other: String) -> Bool {
+    let isEqual = utf8.withContiguousStorageIfAvailable { left in
+      other.utf8.withContiguousStorageIfAvailable { right in
+        for index in left.indices {
+          let (left, right) = (left[index], right[index])
+          if left != right, left.asciiLowercase != right.asciiLowercase { return false }
+        }
+        return true
+      }
     }
-    return true
+    // All strings of Swift on Linux are contiguous.
+    return (isEqual ?? nil) ?? zip(utf8, other.utf8).allSatisfy { $0.asciiLowercase == $1.asciiLowercase }
   }
 
   /// Returns the string with ASCII letters in lowercase, independent of the locale.

@@ -3,10 +3,12 @@
 // the committed thresholds.
 
 import CAllocationCount
+import CachingClient
 import Foundation
 import FoundationNetworking
 import HTTPCaching
 import LMDBURLCache
+import RedisTier
 import ResponseStore
 import Synchronization
 
@@ -98,9 +100,36 @@ func load(_ request: URLRequest, through cache: LMDBURLCache) {
 
 let loadedByteCount = Atomic(0)
 
-func cacheCalls(_ folder: String) throws -> [HotCall] {
+/// The options of a cache in a fleet. Its lease outlasts the program, so hits do not reach Redis.
+func fleetOptions(_ socket: String) throws -> LMDBURLCache.Options {
+  var configuration = RedisTier.Configuration()
+  configuration.lease = .seconds(3600)
+  var options = LMDBURLCache.Options()
+  options.fleet = try RedisTier(
+    url: "unix://" + socket, secret: Data(repeating: 7, count: 32), configuration: configuration)
+  return options
+}
+
+/// Stores a response in a cache of a fleet, and waits until the machine has a lease, so that the response is used.
+func storeInFleet(_ cached: CachedURLResponse, for request: URLRequest, in cache: LMDBURLCache) {
+  let deadline = Date() + 60
+  repeat {
+    cache.storeCachedResponse(cached, for: request)
+    if cache.cachedResponse(for: request) != nil { return }
+    usleep(20_000)
+  } while Date() < deadline
+  fatalError("the cache got no lease")
+}
+
+/// - Parameter redis: The socket of a Redis server; nil to leave the calls in a fleet out.
+func cacheCalls(_ folder: String, redis: String?) throws -> [HotCall] {
   let inMemory = try LMDBURLCache(
     directory: URL(fileURLWithPath: folder + "/memory"), memoryCapacity: 64 << 20, diskCapacity: 64 << 20)
+  let inFleet = try redis.map {
+    try LMDBURLCache(
+      directory: URL(fileURLWithPath: folder + "/fleet"), memoryCapacity: 64 << 20, diskCapacity: 64 << 20,
+      options: try fleetOptions($0))
+  }
   let onDisk = try LMDBURLCache(
     directory: URL(fileURLWithPath: folder + "/disk"), memoryCapacity: 0, diskCapacity: 64 << 20)
   let fields = [
@@ -130,7 +159,17 @@ func cacheCalls(_ folder: String) throws -> [HotCall] {
     cache.storeCachedResponse(CachedURLResponse(response: freshResponse, data: cached.data), for: fresh)
     guard cache.flush() else { fatalError("not stored") }
   }
-  return [
+  let callsInFleet = inFleet.map { inFleet in
+    storeInFleet(cached, for: request, in: inFleet)
+    storeInFleet(CachedURLResponse(response: freshResponse, data: cached.data), for: fresh, in: inFleet)
+    return [
+      HotCall(name: "cachedResponse, memory, in a fleet") { _ in
+        if inFleet.cachedResponse(for: request) == nil { fatalError("missed") }
+      },
+      HotCall(name: "data(for:), memory, in a fleet") { _ in load(fresh, through: inFleet) },
+    ]
+  }
+  return (callsInFleet ?? []) + [
     HotCall(name: "cachedResponse, memory") { _ in
       if inMemory.cachedResponse(for: request) == nil { fatalError("missed") }
     },
@@ -156,13 +195,55 @@ func cacheCalls(_ folder: String) throws -> [HotCall] {
   ]
 }
 
+/// Responds at once with the fields that nginx sends.
+struct ReadyTransport: Transport {
+  let response: IncomingResponse
+
+  func send(_ request: OutgoingRequest) async throws -> IncomingResponse { response }
+}
+
+/// Misses of a caching client, from the request to the stored response, without a network.
+func missCalls(_ folder: String) throws -> [HotCall] {
+  var options = ResponseStore.Options(capacityByteCount: 64 << 20)
+  options.runsInBackground = false
+  let store = try ResponseStore.open(directory: folder, options: options)
+  let client = CachingClient(store: store)
+  let fields: HTTPFields = [
+    "Server": "nginx/1.22.1", "Date": HTTPDate.format(Date()), "Content-Type": "application/octet-stream",
+    "Content-Length": "11264", "Last-Modified": "Mon, 02 Nov 2026 08:30:00 GMT", "Connection": "keep-alive",
+    "ETag": "\"5f3e-2c00\"", "Cache-Control": "max-age=2000000000", "Accept-Ranges": "bytes",
+  ]
+  let body = Data(repeating: 7, count: 11 << 10)
+  let transport = ReadyTransport(
+    response: IncomingResponse(head: ResponseHead(status: 200, fields: fields), body: ResponseBody(body)))
+  // New URLs, committed 64 at a time.
+  var loaded = 0
+  return [
+    HotCall(name: "miss 11 KB, with its commit") { _ in
+      guard let url = URL(string: "http://assets.example.com/images/\(loaded)/photo.webp") else { fatalError("no URL") }
+      let request = ClientRequest(head: RequestHead(url: url))
+      let task = Task.immediate {
+        let response = try await client.respond(to: request, over: transport)
+        loadedByteCount.store(response.body.bytes?.count ?? 0, ordering: .relaxed)
+      }
+      if loadedByteCount.exchange(0, ordering: .relaxed) != body.count { fatalError("not loaded") }
+      withExtendedLifetime(task) {}
+      loaded += 1
+      if loaded & 63 == 0 { while store.writePending() {} }
+      if client.statistics.stored != loaded { fatalError("not stored") }
+    }
+  ]
+}
+
 let folder = NSTemporaryDirectory() + "/guard-\(getpid())"
 try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
 let chosen = CommandLine.arguments.dropFirst()
 // For a profiler: repeats a call without callgrind's own counters.
 let isProfiled = ProcessInfo.processInfo.environment["GUARD_TIMES"] != nil
 let times = ProcessInfo.processInfo.environment["GUARD_TIMES"].flatMap { Int($0) } ?? 1000
-for call in try storeCalls(folder + "/store") + cacheCalls(folder) where chosen.isEmpty || chosen.contains(call.name) {
+let redis = ProcessInfo.processInfo.environment["GUARD_REDIS"]
+let calls = try storeCalls(folder + "/store") + cacheCalls(folder, redis: redis) + missCalls(folder + "/misses")
+for call in calls where chosen.isEmpty || chosen.contains(call.name) {
   // Warm up: one-time allocations are not counted.
   for number in 0..<20 { call.run(number) }
   let before = allocation_count()

@@ -52,6 +52,11 @@ final class MemoryTier: CopyHolder {
     private let first: Entry
     private let others: [Entry]
 
+    init(only entry: Entry) {
+      first = entry
+      others = []
+    }
+
     /// Creates a value from entries; nil if there are none.
     init?(_ entries: [Entry]) {
       guard let first = entries.first else { return nil }
@@ -86,13 +91,14 @@ final class MemoryTier: CopyHolder {
 
     /// Inserts an entry and replaces the entry with the same Vary key.
     mutating func put(_ entry: Entry, for key: RequestKey) {
-      let present = variants[key]
-      if present == nil {
+      guard let present = variants[key] else {
         // The ring still contains removed keys; rebuild it when they are the majority.
         if ring.count > 2 * variants.count + 16 { ring = Array(variants.keys) }
         ring.append(key)
+        variants[key] = Variants(only: entry)
+        return
       }
-      variants[key] = Variants((present?.filter { $0.vary != entry.vary } ?? []) + [entry])
+      variants[key] = Variants(present.filter { $0.vary != entry.vary } + [entry])
     }
   }
 

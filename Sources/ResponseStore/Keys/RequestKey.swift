@@ -14,6 +14,10 @@ import Glibc
 public struct RequestKey: Sendable, Hashable {
   /// The complete, ordered bytes.
   public let bytes: [UInt8]
+  /// A digest that distributes keys in this process's hash tables, computed once because a miss uses it twenty times.
+  ///
+  /// It is keyed, so clients cannot choose keys that collide.
+  public let spreadingDigest: UInt64
 
   /// Creates the key of a request; nil for a URL without a scheme, or an HTTP URL without a host.
   ///
@@ -52,12 +56,13 @@ public struct RequestKey: Sendable, Hashable {
       }
     }
     guard let bytes else { return nil }
-    self.bytes = bytes
+    self.init(storedBytes: bytes)
   }
 
-  /// Wraps the complete bytes of a stored key.
+  /// Wraps the complete bytes of a key.
   init(storedBytes: [UInt8]) {
     bytes = storedBytes
+    spreadingDigest = storedBytes.withUnsafeBytes { XXHash.digest64($0, secret: Self.secret) }
   }
 
   /// Returns the beginning of all keys of a host, with any scheme and port.
@@ -109,11 +114,6 @@ extension RequestKey {
       }
     }
   }
-
-  /// A digest that distributes keys in this process's hash tables.
-  ///
-  /// It is keyed, so clients cannot choose keys that collide.
-  public var spreadingDigest: UInt64 { bytes.withUnsafeBytes { XXHash.digest64($0, secret: Self.secret) } }
 
   /// A random secret of this process.
   static let secret: [UInt8] = {
@@ -341,17 +341,19 @@ extension RequestKey: CustomStringConvertible {
   }
 
   /// The host in lowercase; empty for a URL without one.
-  public var host: String { parts.first ?? "" }
+  public var host: String { part(0) }
 
   /// The request method.
-  public var method: String { parts.count > 3 ? parts[3] : "" }
+  public var method: String { part(3) }
 
   /// The partition; empty by default.
-  public var partition: String { parts.count > 4 ? parts[4] : "" }
+  public var partition: String { part(4) }
 
-  private var parts: [String] {
-    bytes.split(separator: 0, omittingEmptySubsequences: false).map { part in
-      String(decoding: part.map { $0 == zeroInText ? 0 : $0 }, as: UTF8.self)
-    }
+  private func part(_ number: Int) -> String {
+    let parts = bytes.split(separator: 0, omittingEmptySubsequences: false)
+    guard number < parts.count else { return "" }
+    let part = parts[number]
+    return part.contains(zeroInText)
+      ? String(decoding: part.map { $0 == zeroInText ? 0 : $0 }, as: UTF8.self) : String(decoding: part, as: UTF8.self)
   }
 }
