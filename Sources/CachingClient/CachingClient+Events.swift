@@ -23,7 +23,7 @@ extension CachingClient {
   ///   - start: The time at which the request began, in nanoseconds.
   func note(_ response: Response?, to request: ClientRequest, _ outcome: RequestOutcome, since start: UInt64) {
     let activity = counters.activity
-    let isRecorded = activity.mayRecord()
+    let isRecorded = activity.takeGrantedEvent()
     guard isRecorded || activity.observers.isObserved else { return }
     let now = clock()
     let event = RequestEvent(

@@ -25,7 +25,7 @@ struct EventFilter {
     if let text = arguments.value("status") {
       if text.count == 3, text.dropFirst() == "xx", let first = Int(text.prefix(1)), (1...5).contains(first) {
         statuses = (first * 100)...(first * 100 + 99)
-      } else if let status = Int(text), (0...999).contains(status) {
+      } else if let status = Int(text), (100...999).contains(status) {
         statuses = status...status
       } else {
         throw UsageError("--status takes a status like 404 or a class like 5xx, not '\(text)'")

@@ -13,9 +13,9 @@ enum LogCommand: Command {
       the method and URL. URLs include their queries, which may contain secrets. The size of a body from the origin is
       known only if it arrived with its head. The rule 'fleet' means that another machine has shared the response.
 
-      Requests are recorded only while a process watches, and for three seconds afterwards. Without --follow, prints the
-      recorded requests that are left from the last time. At most 10,000 requests per second and process are recorded.
-      If any are missing, a line on standard error says how many.
+      Requests are recorded only while a process watches. Without --follow, prints the recorded requests that are left
+      from the last time. At most 4,000 requests per second are recorded, and fewer in a small cache. If any are
+      missing, a line on standard error says how many.
       """,
     operandName: "the directory", operandCount: 1...1,
     options: [
@@ -41,11 +41,8 @@ enum LogCommand: Command {
       try directory.checkIsInPlace()
       return .success
     }
-    guard let watch = directory.watchEvents() else {
-      throw ToolError(
-        "requests cannot be recorded: no cache has opened the directory since an upgrade, or the disk is full")
-    }
     let loop = WatchLoop(directory: directory)
+    let watch = try loop.watchEvents()
     var missing = 0
     let skippedBefore = watch.skippedCount
     while rest > 0 {

@@ -1,6 +1,7 @@
 import Foundation
 import Glibc
 import LMDBURLCache
+import ResponseStore
 
 /// Repeated output: redraws a screen on a terminal, and appends otherwise.
 struct Screen {
@@ -29,9 +30,20 @@ struct Screen {
   }
 }
 
-/// The pauses of a command that watches a directory.
+/// The shared parts of commands that watch a directory.
 struct WatchLoop {
   let directory: CacheDirectory
+
+  /// Begins to watch the requests of all processes.
+  func watchEvents() throws -> EventWatch {
+    guard let watch = directory.watchEvents() else {
+      // The directory may have been deleted since it was opened.
+      try directory.checkIsInPlace()
+      throw ToolError(
+        "requests cannot be recorded: no cache has opened the directory since an upgrade, or the disk is full")
+    }
+    return watch
+  }
 
   /// Waits. Returns at once if standard output is closed or the directory is gone, with an error.
   ///

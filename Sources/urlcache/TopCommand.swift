@@ -12,8 +12,8 @@ enum TopCommand: Command {
       was started. On a terminal it redraws the screen; otherwise it prints a table after each interval. URLs include
       their queries, which may contain secrets.
 
-      Requests are recorded only while a process watches. Of more than 10,000 requests per second and process, a part is
-      recorded, so that the numbers are a sample. At most 20,000 URLs are counted; then the least are forgotten.
+      Requests are recorded only while a process watches. Of more than 4,000 requests per second, a part is recorded,
+      so that the numbers are a sample. At most 20,000 URLs are counted; then the least are forgotten.
       """,
     operandName: "the directory", operandCount: 1...1,
     options: [
@@ -40,13 +40,10 @@ enum TopCommand: Command {
     let interval = try arguments.number("interval", in: 1...3600, default: 2)
     let count = try arguments.number("count", in: 1...1_000_000_000, default: .max)
     let directory = try CacheDirectory(existingAt: URL(fileURLWithPath: arguments.operands[0]))
-    guard let watch = directory.watchEvents() else {
-      throw ToolError(
-        "requests cannot be recorded: no cache has opened the directory since an upgrade, or the disk is full")
-    }
     var table = TopTable(order: order, addsUpHosts: arguments.has("hosts"))
     var screen = Screen()
     let loop = WatchLoop(directory: directory)
+    let watch = try loop.watchEvents()
     let skippedBefore = watch.skippedCount
     let start = ContinuousClock.now
     for number in 0..<count {

@@ -1,5 +1,7 @@
+import Dispatch
 import Foundation
 import Glibc
+import Synchronization
 import Testing
 
 @testable import ResponseStore
@@ -18,10 +20,10 @@ struct EventRingTests {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
     #expect(!fixture.store.activity.isWatched)
-    #expect(!fixture.store.activity.mayRecord())
+    #expect(!fixture.store.activity.takeGrantedEvent())
     let watch = try #require(fixture.store.watchEvents())
     #expect(fixture.store.activity.isWatched)
-    #expect(fixture.store.activity.mayRecord())
+    #expect(fixture.store.activity.takeGrantedEvent())
     var unknown = event(7)
     unknown.timeToLive = nil
     unknown.status = 0
@@ -60,27 +62,32 @@ struct EventRingTests {
     #expect(fixture.store.diskByteCount < 4 << 20)
   }
 
-  @Test("A process records at most 100 requests in 10 ms, and counts the others")
+  @Test("At most as many requests are recorded as were granted, and the others are counted")
   func limit() throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
+    let activity = fixture.store.activity
+    activity.countRequest(.misses)
     let watch = try #require(fixture.store.watchEvents())
-    let start = MonotonicTime.coarseNanoseconds / 10_000_000
-    let permitted = (0..<100_000).count { _ in fixture.store.activity.mayRecord() }
-    let periods = Int(MonotonicTime.coarseNanoseconds / 10_000_000 - start) + 1
-    #expect(permitted >= 100 && permitted <= periods * 100)
-    #expect(watch.skippedCount == 100_000 - permitted)
+    func request() {
+      activity.countRequest(.misses)
+      if activity.takeGrantedEvent() { activity.record(event(1)) }
+    }
+    for _ in 0..<10_000 { request() }
+    let granted = watch.next().count
+    #expect(granted == 128)
+    for _ in 0..<10 { request() }
+    #expect(watch.next().count == 10)
+    #expect(watch.lostCount == 0)
+    _ = watch.next()
+    #expect(watch.skippedCount == 10_000 - granted)
   }
 
-  @Test("Recording ends with the watch, and soon after a watching process was killed")
+  @Test("Recording ends after the granted events, also if the watching process was killed")
   func ending() async throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
     let activity = fixture.store.activity
-    var watch = fixture.store.watchEvents()
-    #expect(activity.isWatched && watch != nil)
-    watch = nil
-    #expect(!activity.isWatched)
     await #expect(processExitsWith: .signal(SIGKILL)) { [directory = fixture.directory as String] in
       let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20))
       let watch = store.watchEvents()
@@ -88,15 +95,31 @@ struct EventRingTests {
       withExtendedLifetime(watch) {}
     }
     #expect(activity.isWatched)
-    // As after three seconds.
-    let until = try #require(activity.file).header(ActivityLayout.HeaderWord.watchedUntil)
-    until.pointee.store(ActivityReference.nanoseconds - 5_000_000_000, ordering: .relaxed)
-    #expect(!activity.mayRecord())
+    let recorded = (0..<10_000).count { _ in activity.takeGrantedEvent() }
+    #expect(recorded > 0 && recorded <= EventWatch.maximumGrant)
     #expect(!activity.isWatched)
-    // A time of another boot.
-    until.pointee.store(.max / 2, ordering: .relaxed)
-    #expect(!activity.mayRecord())
-    #expect(!activity.isWatched)
+    // A damaged word grants nothing.
+    let granted = try #require(activity.file).header(ActivityLayout.HeaderWord.grantedEvents)
+    for value in [UInt64.max, 1 << 40, ActivityLayout.maximumGrantedEvents + 1] {
+      granted.pointee.store(value, ordering: .relaxed)
+      #expect(!activity.isWatched && !activity.takeGrantedEvent())
+    }
+  }
+
+  @Test("Threads that take the last granted events at once take no more than were granted")
+  func lastEvents() throws {
+    let fixture = try StoreFixture(capacity: 256 << 20)
+    defer { fixture.finish() }
+    let watch = try #require(fixture.store.watchEvents())
+    let activity = fixture.store.activity
+    for _ in 0..<100 {
+      _ = watch.next()
+      let taken = Atomic(0)
+      DispatchQueue.concurrentPerform(iterations: 4) { _ in
+        for _ in 0..<400 where activity.takeGrantedEvent() { taken.wrappingAdd(1, ordering: .relaxed) }
+      }
+      #expect(taken.load(ordering: .relaxed) == EventWatch.maximumGrant)
+    }
   }
 
   @Test("Events of 4 processes with 2 threads each arrive whole, each once")
@@ -158,6 +181,54 @@ struct EventRingTests {
     #expect(watch.lostCount == 1)
   }
 
+  @Test(
+    "A damaged count of events does not end the watching process, which reads the events after it",
+    arguments: [[0], [1 << 45], [.max - 20], [1 << 62, 1 << 63, .max / 2], [.max, .max - 40, 7]] as [[UInt64]])
+  func damagedCount(counts: [UInt64]) throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    // So that there are events from before the watch.
+    _ = fixture.store.watchEvents()
+    fixture.store.activity.record(event(0))
+    let watch = try #require(fixture.store.watchEvents())
+    for number in 1...3 { fixture.store.activity.record(event(number)) }
+    #expect(watch.next().count == 3)
+    for count in counts {
+      let handle = try FileHandle(forUpdating: URL(fileURLWithPath: fixture.path(EventRing.fileName)))
+      try handle.seek(toOffset: 128)
+      try handle.write(contentsOf: withUnsafeBytes(of: count.littleEndian) { Data($0) })
+      try handle.close()
+      for _ in 0..<3 { #expect(watch.next() == []) }
+    }
+    #expect(watch.lostCount == 0)
+    #expect(watch.skippedCount == 0)
+    fixture.store.activity.record(event(4))
+    #expect(watch.next() == [event(4)])
+  }
+
+  @Test("No event is lost when the number of the file is damaged, or its file replaced", arguments: [false, true])
+  func otherFile(isReplaced: Bool) throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    let path = fixture.path(EventRing.fileName)
+    let watch = try #require(fixture.store.watchEvents())
+    for number in 1...3 { fixture.store.activity.record(event(number)) }
+    var content = try #require(FileManager.default.contents(atPath: path))
+    content[16] ^= 1
+    if isReplaced {
+      try content.write(to: URL(fileURLWithPath: path), options: .atomic)
+    } else {
+      let handle = try FileHandle(forUpdating: URL(fileURLWithPath: path))
+      try handle.seek(toOffset: 16)
+      try handle.write(contentsOf: content[16..<17])
+      try handle.close()
+    }
+    #expect(watch.next() == [event(1), event(2), event(3)])
+    fixture.store.activity.record(event(4))
+    #expect(watch.next() == [event(4)])
+    #expect(watch.lostCount == 0)
+  }
+
   enum Damage: CaseIterable, Sendable { case missing, truncated, ones, otherVersion, badSlots }
 
   @Test("A damaged file of events is replaced, or its events are lost", arguments: Damage.allCases)
@@ -180,7 +251,7 @@ struct EventRingTests {
     case .otherVersion:
       try (Data("LMBCEVT9".utf8) + Data(repeating: 1, count: size - 8)).write(to: URL(fileURLWithPath: path))
     case .badSlots:
-      var header = [0x3154_5645_4342_4d4c, UInt64((size - 4096) / 512), 99]
+      var header = [0x3254_5645_4342_4d4c, UInt64((size - 4096) / 512), 99]
       header += [UInt64](repeating: 0, count: 512 - 3)
       header[16] = 8
       let data = header.withUnsafeBytes { Data($0) } + Data(repeating: 0xab, count: size - 4096)

@@ -40,6 +40,9 @@ enum ActivityLayout {
   /// No counter reaches this value in use, so a larger one is damage.
   static let implausibleCount: UInt64 = 1 << 60
 
+  /// The maximum of ``HeaderWord/grantedEvents``.
+  static let maximumGrantedEvents: UInt64 = 4096
+
   /// The words of the header.
   enum HeaderWord {
     static let magic = 0
@@ -48,14 +51,13 @@ enum ActivityLayout {
     static let start = 2
     /// A random number, the seed of the digests in ``RecentRefusals``.
     static let digestSeed = 3
-    /// The monotonic time in nanoseconds until which events are recorded; 0 if no process watches.
-    ///
-    /// In a cache line of its own, because every request reads it.
-    static let watchedUntil = 16
     /// The number of the file of events, which changes with the file.
     static let eventFile = 17
-    /// The number of requests that were not recorded, because there were too many.
-    static let skippedEvents = 32
+    /// The number of requests that may still be recorded. Every process that watches sets it again and again.
+    ///
+    /// In a cache line of its own, because every request reads it. A value above ``maximumGrantedEvents`` means none:
+    /// it is damage, or several threads took the last one.
+    static let grantedEvents = 24
   }
 
   /// The counters that every hit changes, in two cache lines of each stripe.

@@ -16,8 +16,6 @@ package final class ActivityReference: @unchecked Sendable {
   private let files = Mutex<[ActivityFile]>([])
   /// The files of events that were used, and the last one.
   private let rings = Mutex<[EventRing]>([])
-  /// The requests recorded in the present period of 10 ms, in the lower 16 bits, and the number of the period.
-  private let recorded = Atomic<UInt64>(0)
 
   /// The observers of events in this process.
   package let observers = EventObservers()
@@ -53,7 +51,8 @@ package final class ActivityReference: @unchecked Sendable {
 
   @inline(__always)
   private static func isWatched(_ base: UnsafeMutableRawPointer) -> Bool {
-    ActivityLayout.word(base, ActivityLayout.HeaderWord.watchedUntil * 8).pointee.load(ordering: .relaxed) != 0
+    let granted = ActivityLayout.word(base, ActivityLayout.HeaderWord.grantedEvents * 8)
+    return granted.pointee.load(ordering: .relaxed) &- 1 < ActivityLayout.maximumGrantedEvents
   }
 
   // MARK: Hits
@@ -65,7 +64,7 @@ package final class ActivityReference: @unchecked Sendable {
     /// The time at which the lookup began; 0 if it is neither timed nor watched.
     @usableFromInline package let start: UInt64
     fileprivate let isSampled: Bool
-    /// Whether to record the request, if ``ActivityReference/mayRecord()`` permits it.
+    /// Whether to record the request, if ``ActivityReference/takeGrantedEvent()`` permits it.
     @usableFromInline package let isWatched: Bool
   }
 
@@ -127,38 +126,17 @@ package final class ActivityReference: @unchecked Sendable {
 
   // MARK: Events
 
-  /// The maximum number of requests that a process records in 10 ms, so that recording costs at most about 1% of a
-  /// thread's time.
-  private static let maximumEventCount: UInt64 = 100
-  private static let period: UInt64 = 10_000_000
-
-  /// Whether a process watches, or this process observes events; two loads.
+  /// Whether to record requests, because a process watches or this process observes events; two loads.
   package var isWatched: Bool { observers.isObserved || base.map { Self.isWatched($0) } ?? false }
 
-  /// Returns whether to record a request now: a process watches, and this process has not recorded too many.
+  /// Returns whether to record a request now, and counts it as recorded.
   ///
-  /// Ends a recording whose watching process was killed.
-  package func mayRecord() -> Bool {
-    guard let base else { return false }
-    let now = MonotonicTime.coarseNanoseconds
-    let watchedUntil = ActivityLayout.word(base, ActivityLayout.HeaderWord.watchedUntil * 8)
-    let until = watchedUntil.pointee.load(ordering: .relaxed)
-    guard until != 0 else { return false }
-    // A time far ahead is from another boot.
-    guard until > now, until - now <= 2 * EventWatch.duration else {
-      _ = watchedUntil.pointee.compareExchange(expected: until, desired: 0, ordering: .relaxed)
-      return false
-    }
-    let present = recorded.load(ordering: .relaxed)
-    if present >> 16 != now / Self.period {
-      recorded.store((now / Self.period) << 16 | 1, ordering: .relaxed)
-    } else if present & 0xffff < Self.maximumEventCount {
-      recorded.wrappingAdd(1, ordering: .relaxed)
-    } else {
-      ActivityLayout.word(base, ActivityLayout.HeaderWord.skippedEvents * 8).pointee.wrappingAdd(1, ordering: .relaxed)
-      return false
-    }
-    return true
+  /// A process that watches grants some events at a time. So recording costs a bounded part of a thread's time, it ends
+  /// by itself after the watching process has died, and requests beyond it cost one load.
+  package func takeGrantedEvent() -> Bool {
+    guard let base, Self.isWatched(base) else { return false }
+    let granted = ActivityLayout.word(base, ActivityLayout.HeaderWord.grantedEvents * 8)
+    return granted.pointee.wrappingSubtract(1, ordering: .relaxed).oldValue &- 1 < ActivityLayout.maximumGrantedEvents
   }
 
   /// Records a request for the processes that watch.

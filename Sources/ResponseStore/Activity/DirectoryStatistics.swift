@@ -21,19 +21,6 @@ public enum RequestOutcome: String, Sendable, Hashable, CaseIterable {
   case unavailable
   /// Ended with an error and without a response. Cancelled requests do not count.
   case failed
-
-  var counter: CounterWord? {
-    switch self {
-    case .hit, .stale: nil
-    case .revalidated: .revalidated
-    case .miss: .misses
-    case .collapsed: .collapsed
-    case .staleOnError: .staleOnError
-    case .bypassed: .bypassed
-    case .unavailable: .unavailable
-    case .failed: .failed
-    }
-  }
 }
 
 /// The counts of all processes that use or used a directory.
@@ -120,10 +107,7 @@ extension ActivityFile {
   package var statistics: DirectoryStatistics {
     var result = DirectoryStatistics(
       since: Date(timeIntervalSince1970: Double(number(ActivityLayout.HeaderWord.start * 8)) / 1e9))
-    result.requests = [.hit: total(.freshHits), .stale: total(.staleHits)]
-    for outcome in RequestOutcome.allCases {
-      if let counter = outcome.counter { result.requests[outcome] = count(counter) }
-    }
+    for outcome in RequestOutcome.allCases { result.requests[outcome] = requestCount(outcome) }
     result.storageRefusals = storageRefusals
     result.hitByteCount = total(.hitBytes)
     result.originByteCount = count(.originBytes)
@@ -149,6 +133,26 @@ extension ActivityFile {
     result.hitLatency = histogram(ActivityLayout.hitLatencyOffset)
     result.fetchLatency = histogram(ActivityLayout.fetchLatencyOffset)
     return result
+  }
+
+  /// The number of requests with any outcome.
+  var requestCount: Int {
+    // A damaged counter must not trap.
+    RequestOutcome.allCases.reduce(0) { $0 &+ requestCount($1) }
+  }
+
+  private func requestCount(_ outcome: RequestOutcome) -> Int {
+    switch outcome {
+    case .hit: total(.freshHits)
+    case .stale: total(.staleHits)
+    case .revalidated: count(.revalidated)
+    case .miss: count(.misses)
+    case .collapsed: count(.collapsed)
+    case .staleOnError: count(.staleOnError)
+    case .bypassed: count(.bypassed)
+    case .unavailable: count(.unavailable)
+    case .failed: count(.failed)
+    }
   }
 
   private func number(_ byteOffset: Int) -> Int {

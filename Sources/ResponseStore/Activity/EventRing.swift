@@ -5,11 +5,11 @@ import Synchronization
 ///
 /// | Byte | Contents |
 /// |---|---|
-/// | 0 | magic number: the bytes `LMBCEVT1` on a little-endian machine |
+/// | 0 | magic number: the bytes `LMBCEVT2` on a little-endian machine |
 /// | 8 | the number of slots, a power of two |
 /// | 16 | the number of this file, a random one |
 /// | 128 | the number of events that were written |
-/// | 4,096 | slots of 512 bytes: twice the number of the event plus 2 (plus 1 while it is written), a checksum, and the words of ``EventWords`` |
+/// | 4,096 | slots of 512 bytes: twice the number of the event plus 2 (plus 1 while it is written), a checksum, and the words of ``EventWords`` that it uses |
 ///
 /// A writer takes the next number and overwrites the slot of an older event. It waits for no other process. A slot that
 /// a killed process left unfinished is skipped.
@@ -17,7 +17,7 @@ import Synchronization
 /// `@unchecked Sendable`: the pointer is constant, and every access to its memory is atomic.
 final class EventRing: @unchecked Sendable {
   static let fileName = "LMDBURLCache.events"
-  private static let magic: UInt64 = 0x3154_5645_4342_4d4c
+  private static let magic: UInt64 = 0x3254_5645_4342_4d4c
   private static let slotByteCount = 512
   private static let slotsOffset = 4096
   private static let headOffset = 128
@@ -100,7 +100,7 @@ final class EventRing: @unchecked Sendable {
     let sequence = ActivityLayout.word(slot, 0)
     sequence.pointee.store(number &* 2 &+ 1, ordering: .sequentiallyConsistent)
     ActivityLayout.word(slot, 8).pointee.store(content.checksum(sequence: number), ordering: .relaxed)
-    for index in 0..<EventWords.wordCount {
+    for index in 0..<content.usedWordCount {
       ActivityLayout.word(slot, 16 + index * 8).pointee.store(content.words[index], ordering: .relaxed)
     }
     sequence.pointee.store(number &* 2 &+ 2, ordering: .releasing)

@@ -98,12 +98,23 @@ struct EventWords {
     return count
   }
 
+  /// The number of bytes of the method, the rule and the URL.
+  private var textCounts: (method: Int, rule: Int, url: Int) {
+    (Int(words[5] & 0xffff), Int(words[5] >> 16 & 0xffff), Int(words[5] >> 32 & 0xffff))
+  }
+
+  /// The number of words that hold the event; the others are not written.
+  var usedWordCount: Int {
+    let counts = textCounts
+    return min(Self.textWord + (counts.method + counts.rule + counts.url + 7) / 8, Self.wordCount)
+  }
+
   /// The event; nil if the words are damaged.
   var event: RequestEvent? {
-    let counts = [words[5] & 0xffff, words[5] >> 16 & 0xffff, words[5] >> 32 & 0xffff].map { Int($0) }
-    guard let outcome = RequestOutcome(code: words[1] >> 48 & 0xff), counts.reduce(0, +) <= Self.textByteCount else {
-      return nil
-    }
+    let counts = textCounts
+    guard let outcome = RequestOutcome(code: words[1] >> 48 & 0xff),
+      counts.method + counts.rule + counts.url <= Self.textByteCount
+    else { return nil }
     var used = 0
     func text(_ count: Int) -> String {
       defer { used += count }
@@ -113,7 +124,7 @@ struct EventWords {
         }, as: UTF8.self)
     }
     func signed(_ word: UInt64) -> Int { Int(Int32(bitPattern: UInt32(truncatingIfNeeded: word))) }
-    let (method, rule, url) = (text(counts[0]), text(counts[1]), text(counts[2]))
+    let (method, rule, url) = (text(counts.method), text(counts.rule), text(counts.url))
     let timeToLive = words[2] >> 32
     var event = RequestEvent(
       time: Date(timeIntervalSince1970: Double(words[0]) / 1e6),
@@ -128,7 +139,7 @@ struct EventWords {
   /// A digest that detects a slot of two writers.
   func checksum(sequence: UInt64) -> UInt64 {
     var sum = sequence
-    for index in 0..<Self.wordCount {
+    for index in 0..<usedWordCount {
       sum = (sum ^ words[index]) &* 0x9E37_79B9_7F4A_7C15
       sum ^= sum >> 29
     }

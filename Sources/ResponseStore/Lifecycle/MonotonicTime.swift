@@ -4,13 +4,6 @@ import Glibc
 struct MonotonicTime: Comparable {
   var nanoseconds: Int64
 
-  /// The time in nanoseconds at the last tick of the kernel, some milliseconds ago. Costs a tenth of ``now``.
-  static var coarseNanoseconds: UInt64 {
-    var time = Glibc.timespec()
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &time)
-    return UInt64(time.tv_sec) * 1_000_000_000 + UInt64(time.tv_nsec)
-  }
-
   static var now: MonotonicTime {
     var time = Glibc.timespec()
     clock_gettime(CLOCK_MONOTONIC, &time)

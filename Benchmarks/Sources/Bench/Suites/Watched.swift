@@ -15,8 +15,6 @@ struct Watched {
   private static let maximumThreadCount = 4
   private static let threadCounts = [1, maximumThreadCount]
   private static let peer = "LMDBURLCache.data(for:)"
-  /// Recording ends so long after a watching process was killed.
-  private static let recordingSeconds: UInt32 = 4
 
   func run() throws {
     guard let tool else { throw BenchError("the suite watched needs --tool FILE, the built urlcache") }
@@ -41,8 +39,8 @@ struct Watched {
         }
         samples.merge(Harness.compare(cases, rounds: rounds)) { $0 + $1 }
       }
+      // Afterwards at most 400 more requests are recorded.
       endProcess(watcher)
-      sleep(Self.recordingSeconds)
     }
     for threads in Self.threadCounts {
       for isWatched in [false, true] {
