@@ -42,6 +42,8 @@ struct Arguments {
     if operands.count > manual.operandCount.upperBound {
       throw UsageError("'\(operands[manual.operandCount.upperBound])' is one argument too many")
     }
+    // An empty path would be the working directory, for example of a script with an unset variable.
+    if operands.contains("") { throw UsageError("\(manual.operandName) is empty") }
   }
 
   private mutating func parseOption(
@@ -58,7 +60,8 @@ struct Arguments {
     } else if value == nil, !option.isValueOptional || rest.first.flatMap({ Double($0) }) != nil {
       value = rest.popFirst()
     }
-    if let placeholder = option.placeholder, value == nil, !option.isValueOptional {
+    let isPath = ["FILE", "DIR", "FOLDER"].contains(option.placeholder)
+    if let placeholder = option.placeholder, value == nil && !option.isValueOptional || value == "" && isPath {
       throw UsageError("--\(name) needs a value, \(placeholder)")
     }
     guard option.isRepeatable || values[name] == nil else { throw UsageError("--\(name) is given twice") }

@@ -33,13 +33,13 @@ enum CatCommand: Command {
       let names = Set(variants.flatMap { $0.response.vary.fields.map(\.name) }).sorted().joined(separator: ", ")
       throw ToolError(
         "No variant matches the request; \(Format.count(variants.count)) stored. "
-          + "Their Vary keys have: \(Format.visible(names)). Select one with --header")
+          + "Their Vary keys have: \(Format.visible(names)). Select one with --header.")
     }
     let output = try BodyOutput(file: arguments.value("output"), outside: arguments.operands[0])
     defer { output.discard() }
     let isComplete = try directory.forEachPiece(of: variant.response) { piece throws in try output.write(piece) }
     guard isComplete else {
-      throw ToolError("The response was removed or replaced while it was read. Try again")
+      throw ToolError("The response was removed or replaced while it was read. Try again.")
     }
     try output.commit()
     return .success

@@ -76,29 +76,49 @@ enum Format {
 
   /// Formats like `2026-11-21 14:05:09`, in the local time zone.
   static func localTime(_ date: Date) -> String {
-    var seconds = time_t(min(max(date.timeIntervalSince1970.rounded(.down), -1e11), 1e11))
+    var seconds = wholeSeconds(date)
     var parts = tm()
     localtime_r(&seconds, &parts)
-    func digits(_ number: CInt, _ count: Int = 2) -> String {
-      let text = String(number)
-      return String(repeating: "0", count: max(0, count - text.count)) + text
-    }
-    return "\(digits(parts.tm_year + 1900, 4))-\(digits(parts.tm_mon + 1))-\(digits(parts.tm_mday)) "
-      + "\(digits(parts.tm_hour)):\(digits(parts.tm_min)):\(digits(parts.tm_sec))"
+    return time(parts, separator: " ")
   }
 
   /// Formats like `2026-11-21T13:05:09.123Z`.
   static func timestamp(_ date: Date) -> String {
-    // Rounded down, like the seconds of a clock.
-    let milliseconds = (date.timeIntervalSince1970 * 1000).rounded(.down)
-    return Date(timeIntervalSince1970: milliseconds / 1000)
-      .formatted(.iso8601.year().month().day().time(includingFractionalSeconds: true).timeZone(separator: .omitted))
+    var seconds = wholeSeconds(date)
+    var parts = tm()
+    gmtime_r(&seconds, &parts)
+    // Rounded down, like the seconds of a clock. The microsecond allows for the rounding of the date itself.
+    let milliseconds = Int((date.timeIntervalSince1970 - Double(seconds) + 1e-6) * 1000)
+    return "\(time(parts, separator: "T")).\(padded(min(max(milliseconds, 0), 999), to: 3))Z"
   }
 
-  /// Replaces control characters of external text, which could control a terminal.
+  private static func wholeSeconds(_ date: Date) -> time_t {
+    time_t(min(max(date.timeIntervalSince1970.rounded(.down), -1e11), 1e11))
+  }
+
+  private static func time(_ parts: tm, separator: String) -> String {
+    "\(padded(Int(parts.tm_year) + 1900, to: 4))-\(padded(Int(parts.tm_mon) + 1))-\(padded(Int(parts.tm_mday)))"
+      + "\(separator)\(padded(Int(parts.tm_hour))):\(padded(Int(parts.tm_min))):\(padded(Int(parts.tm_sec)))"
+  }
+
+  private static func padded(_ number: Int, to count: Int = 2) -> String {
+    let text = String(number)
+    return text.utf8.count < count ? String(repeating: "0", count: count - text.utf8.count) + text : text
+  }
+
+  /// Replaces the characters of external text that are ``Unicode/Scalar/isUnprintable``.
   static func visible(_ text: String) -> String {
-    guard text.unicodeScalars.contains(where: \.isControl) else { return text }
-    return String(String.UnicodeScalarView(text.unicodeScalars.map { $0.isControl ? "?" : $0 }))
+    guard !text.utf8.allSatisfy({ 0x20..<0x7f ~= $0 }), text.unicodeScalars.contains(where: \.isUnprintable) else {
+      return text
+    }
+    return String(String.UnicodeScalarView(text.unicodeScalars.map { $0.isUnprintable ? "?" : $0 }))
+  }
+
+  /// Like ``visible(_:)``, and cuts a long text, so that a line about it stays readable.
+  static func shortened(_ text: String) -> String {
+    let limit = 200
+    let start = text.unicodeScalars.prefix(limit)
+    return visible(String(start)) + (start.endIndex < text.unicodeScalars.endIndex ? "…" : "")
   }
 
   /// Formats a table with columns of the required width. The columns in `rightAligned` are aligned to the right.
@@ -128,5 +148,15 @@ enum Format {
 }
 
 extension Unicode.Scalar {
-  fileprivate var isControl: Bool { value < 0x20 || (0x7f...0x9f).contains(value) }
+  /// Whether the character could control a terminal, change the order of the text around it, or hide in it.
+  ///
+  /// These are the control characters (U+0000 to U+001F, U+007F to U+009F), the separators of lines and paragraphs, and
+  /// the format characters, such as direction controls and characters without a width.
+  var isUnprintable: Bool {
+    guard value >= 0x7f else { return value < 0x20 }
+    switch properties.generalCategory {
+    case .control, .format, .lineSeparator, .paragraphSeparator: return true
+    default: return false
+    }
+  }
 }

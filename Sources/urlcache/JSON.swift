@@ -69,29 +69,36 @@ enum JSON: Encodable, ExpressibleByStringLiteral, ExpressibleByIntegerLiteral, E
 /// Encodes values for output that may go to a terminal.
 enum JSONText {
   static func text(of value: some Encodable, _ formatting: JSONEncoder.OutputFormatting) -> String {
+    String(decoding: data(of: value, formatting), as: UTF8.self)
+  }
+
+  static func data(of value: some Encodable, _ formatting: JSONEncoder.OutputFormatting) -> Data {
     let encoder = JSONEncoder()
     encoder.outputFormatting = formatting.union([.sortedKeys, .withoutEscapingSlashes])
     do {
-      return visible(String(decoding: try encoder.encode(value), as: UTF8.self))
+      return visible(try encoder.encode(value))
     } catch {
       preconditionFailure("This value has no JSON form: \(error)")
     }
   }
 
-  /// Escapes the control characters that JSON permits in strings but that control terminals: U+007F to U+009F.
+  /// Escapes the characters that JSON permits in strings but that are ``Unicode/Scalar/isUnprintable``.
   ///
   /// They occur only within strings.
-  private static func visible(_ text: String) -> String {
-    func isControl(_ scalar: Unicode.Scalar) -> Bool { (0x7f...0x9f).contains(scalar.value) }
-    guard text.unicodeScalars.contains(where: isControl) else { return text }
+  private static func visible(_ json: Data) -> Data {
+    guard json.contains(where: { $0 >= 0x7f }) else { return json }
     var escaped = ""
-    for scalar in text.unicodeScalars {
-      if isControl(scalar) {
-        escaped += "\\u00" + String(scalar.value, radix: 16)
+    for scalar in String(decoding: json, as: UTF8.self).unicodeScalars {
+      // Line feeds are between the members.
+      if scalar.value >= 0x7f, scalar.isUnprintable {
+        for unit in String(scalar).utf16 {
+          let digits = String(unit, radix: 16)
+          escaped += "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
+        }
       } else {
         escaped.unicodeScalars.append(scalar)
       }
     }
-    return escaped
+    return Data(escaped.utf8)
   }
 }

@@ -34,7 +34,7 @@ enum VerifyCommand: Command {
         try Output.write("Other processes wrote during the check, so the counters were not compared with the sums.\n")
       }
     } else {
-      try Output.write(result.violations.map { $0 + "\n" }.joined())
+      try Output.write(result.violations.map { Format.visible($0) + "\n" }.joined())
     }
     return result.violations.isEmpty ? .success : .failure
   }

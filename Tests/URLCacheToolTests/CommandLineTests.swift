@@ -1,6 +1,8 @@
 import Foundation
 import Testing
 
+@testable import urlcache
+
 @Suite("The command line")
 struct CommandLineTests {
   @Test(
@@ -20,6 +22,20 @@ struct CommandLineTests {
       (
         ["list", "a", "--sort", "x"],
         "urlcache list: --sort takes time, url or size, not 'x'\nTry 'urlcache list --help'.\n"
+      ),
+      (["list", ""], "urlcache list: the directory is empty\nTry 'urlcache list --help'.\n"),
+      (["purge", "", "--all"], "urlcache purge: the directory is empty\nTry 'urlcache purge --help'.\n"),
+      (
+        ["warm", "-", "--directory", ""], "urlcache warm: --directory needs a value, DIR\nTry 'urlcache warm --help'.\n"
+      ),
+      (["export", "a", "--har="], "urlcache export: --har needs a value, FILE\nTry 'urlcache export --help'.\n"),
+      (
+        ["export", "a", "--har", "-", "--json"],
+        "urlcache export: --json cannot be combined with --har -\nTry 'urlcache export --help'.\n"
+      ),
+      (
+        ["log", "a", "--status", "9"],
+        "urlcache log: --status takes a status like 404 or a class like 5xx, not '9'\nTry 'urlcache log --help'.\n"
       ),
       (["get"], "urlcache get: a URL is missing\nTry 'urlcache get --help'.\n"),
       (
@@ -88,9 +104,7 @@ struct CommandLineTests {
 
   @Test(
     "Each command prints the same manual with --help and with the help command",
-    arguments: [
-      "get", "list", "show", "cat", "explain", "stats", "purge", "purges", "fleet", "warm", "export", "verify", "demo",
-    ])
+    arguments: URLCacheTool.commands.map { $0.manual }.filter { !$0.isHidden }.map(\.name))
   func manuals(command: String) throws {
     let tool = try Tool()
     let overview = try tool.run("--help")

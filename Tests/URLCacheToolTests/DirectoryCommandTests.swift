@@ -268,7 +268,8 @@ struct DirectoryCommandTests {
 
     let file = try tool.run([command, foreign + "/data.mdb"] + rest)
     #expect(file.status == 1)
-    #expect(file.errors.contains("a file has the name of the directory"))
+    #expect(file.errors.contains("a file has the name of the directory. Specify the path of the cache's directory."))
+    #expect(try Data(contentsOf: URL(fileURLWithPath: foreign + "/data.mdb")) == data)
   }
 
   @Test(

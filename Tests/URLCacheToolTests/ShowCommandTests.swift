@@ -18,21 +18,6 @@ struct ShowCommandTests {
       requestFields: ["Accept-Language": language])
   }
 
-  /// Stores a response under a key that Foundation's URLs cannot express.
-  private func store(_ url: String, fields: [(String, String)] = [], in directory: String) throws {
-    let store = try ResponseStore.open(directory: directory, options: .init(capacityByteCount: 16 << 20))
-    let key = try #require(RequestKey(urlString: url))
-    let now = Date()
-    let freshness = FreshnessInfo(responseTime: now, initialAge: 0, lifetime: 60, date: now)
-    store.store(
-      CacheableResponse(
-        status: 200, fields: HTTPFields(fields), body: Data("hidden\n".utf8), freshness: freshness,
-        vary: VaryKey(fields: [])),
-      for: key)
-    try store.flush()
-    store.close()
-  }
-
   @Test("show prints each variant and marks the one that the request selects")
   func show() throws {
     let tool = try Tool()
@@ -96,7 +81,7 @@ struct ShowCommandTests {
     #expect(none.output == "")
     #expect(
       none.errors == "urlcache cat: No variant matches the request; 2 stored. Their Vary keys have: accept-language. "
-        + "Select one with --header\n")
+        + "Select one with --header.\n")
     let missing = try tool.run("cat", directory, "http://a.example/other")
     #expect(missing.status == 1)
     #expect(missing.errors == "urlcache cat: No response is stored for this URL.\n")
@@ -132,61 +117,6 @@ struct ShowCommandTests {
     process.waitUntilExit()
     #expect(process.terminationStatus == 0)
     #expect(try errors.fileHandleForReading.readToEnd() == nil)
-  }
-
-  @Test("Control characters of a stored URL and of fields do not reach the terminal")
-  func controlCharacters() throws {
-    let tool = try Tool()
-    let directory = tool.path("cache")
-    let url = "http://a.example/\u{1B}[31m\u{9B}red"
-    try store(url, fields: [("X-Title", "\u{1B}]0;owned\u{7}\u{7f}")], in: directory)
-    let text = try tool.run("show", directory, url)
-    #expect(text.status == 0)
-    #expect(text.output.hasPrefix("http://a.example/?[31m?red\n1 variant\n"))
-    #expect(text.output.contains("    X-Title: ?]0;owned??\n"))
-    for result in [text, try tool.run("show", directory, url, "--json"), try tool.run("list", directory, "--json")] {
-      let controls = (result.output + result.errors).unicodeScalars.filter {
-        $0 != "\n" && ($0.value < 0x20 || (0x7f...0x9f).contains($0.value))
-      }
-      #expect(controls.isEmpty)
-    }
-    #expect(try tool.run("show", directory, url, "--json").json()["url"] as? String == url)
-    #expect(try tool.run("cat", directory, url).output == "hidden\n")
-  }
-
-  @Test(
-    "Control characters in the path of a directory do not reach the terminal", arguments: ["stats", "verify", "show"])
-  func controlCharactersOfThePath(command: String) throws {
-    let tool = try Tool()
-    for name in ["cache\u{1b}[31m", "missing\u{9b}31m"] {
-      let directory = tool.path(name)
-      if name.hasPrefix("cache") { try store("http://a.example/", fields: [], in: directory) }
-      let result = try tool.run([command, directory] + (command == "show" ? ["http://a.example/"] : []))
-      #expect(result.status == (name.hasPrefix("cache") ? 0 : 1))
-      let controls = (result.output + result.errors).unicodeScalars.filter {
-        $0 != "\n" && ($0.value < 0x20 || (0x7f...0x9f).contains($0.value))
-      }
-      #expect(controls.isEmpty)
-    }
-  }
-
-  @Test(
-    "Control characters in the scope of a purge do not reach the terminal",
-    arguments: [
-      ["--host", "a\u{9b}31m"], ["--prefix", "http://a/\u{1b}[31m"], ["--group", "\u{1b}", "--origin", "http://a/"],
-    ])
-  func controlCharactersOfAScope(scope: [String]) throws {
-    let tool = try Tool()
-    let directory = try tool.makeCache([Tool.Stored(url: "http://b/")])
-    for result in [
-      try tool.run(["purge", directory, "--dry-run"] + scope), try tool.run(["purge", directory] + scope),
-    ] {
-      #expect(result.status == 0)
-      let controls = (result.output + result.errors).unicodeScalars.filter {
-        $0 != "\n" && ($0.value < 0x20 || (0x7f...0x9f).contains($0.value))
-      }
-      #expect(controls.isEmpty)
-    }
   }
 
   @Test("show and cat count no use and change no file", arguments: ["show", "cat"])

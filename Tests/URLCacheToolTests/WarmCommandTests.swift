@@ -242,6 +242,15 @@ struct WarmCommandTests {
     #expect(try tool.urls(in: tool.path("cache")) == [origin.url("/page").absoluteString])
   }
 
+  @Test("A long URL that fails is cut in its line")
+  func longURL() throws {
+    let tool = try Tool()
+    let file = try write("x:" + String(repeating: "é", count: 1000) + "\n", tool)
+    let result = try tool.run("warm", file, "--directory", tool.path("cache"))
+    let start = "x:" + String(repeating: "é", count: 198)
+    #expect(result.errors == "urlcache warm: \(start)…: This is not an http or https URL with a host.\n")
+  }
+
   @Test("An interrupted run prints a summary, and the next one resumes")
   func interruption() async throws {
     let tool = try Tool()

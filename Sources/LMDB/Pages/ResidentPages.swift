@@ -11,6 +11,18 @@ public struct ResidentPages: Sendable {
   /// Creates a value without knowledge of the map's address.
   public init() {}
 
+  /// The size of the pages of files in this process's resident memory, in bytes; nil without `/proc`.
+  public static var fileByteCount: Int? {
+    guard let file = fopen("/proc/self/statm", "re") else { return nil }
+    defer { fclose(file) }
+    var text = [CChar](repeating: 0, count: 128)
+    guard fgets(&text, CInt(text.count), file) != nil else { return nil }
+    // The third number is that of the pages of files, see proc(5).
+    let fields = String(decoding: text.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self).split(
+      separator: " ")
+    return fields.dropFirst(2).first.flatMap { Int($0) }.map { $0 * sysconf(CInt(_SC_PAGESIZE)) }
+  }
+
   /// Releases all pages.
   ///
   /// - Parameter transaction: A transaction, which keeps the map in place.

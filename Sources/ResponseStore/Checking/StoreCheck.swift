@@ -22,6 +22,7 @@ struct StoreCheck {
   var isOneSnapshot = true
   private var unreleasedByteCount = 0
   private var residentPages = ResidentPages()
+  private let initialFileByteCount = ResidentPages.fileByteCount ?? 0
   private var nextRowID: UInt64 = 0
   private var nextTime = DateKey(time: 0, rowID: 0)
   var nextIndexCell = 0
@@ -129,6 +130,8 @@ struct StoreCheck {
     unreleasedByteCount += byteCount + 2 * 16 * database.pageByteCount
     guard unreleasedByteCount > 16 << 20, context.options.opensExistingOnly else { return }
     unreleasedByteCount = 0
+    // Only if many pages are resident. Often the same pages are read again, and mapping them again takes most of the time.
+    if let byteCount = ResidentPages.fileByteCount, byteCount - initialFileByteCount < 24 << 20 { return }
     residentPages.release(of: database.environment, transaction)
     database.index.current?.releaseResidentPages()
   }

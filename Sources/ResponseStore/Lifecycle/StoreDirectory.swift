@@ -63,19 +63,19 @@ final class StoreDirectory: @unchecked Sendable {
       guard allowsUntrusted else {
         throw StoreError(
           .untrustedDirectory, directory: path, reason: "the directory is a symbolic link",
-          remedy: "Specify the path that it points to, or allow untrusted directories")
+          remedy: "Specify the path that it points to. A program can also set allowsUntrustedDirectory")
       }
       guard stat(path, &status) == 0 else { throw .unusable(path, doing: "following the link", errno) }
     }
     guard status.st_mode & S_IFMT == S_IFDIR else {
       throw StoreError(
         .unusableDirectory, directory: path, reason: "a file has the name of the directory",
-        remedy: "Remove the file or choose another directory")
+        remedy: "Specify the path of the cache's directory")
     }
     guard status.st_uid == geteuid() || allowsUntrusted else {
       throw StoreError(
         .untrustedDirectory, directory: path, reason: "the directory belongs to another user",
-        remedy: "Choose a directory of your own, or allow untrusted directories")
+        remedy: "Run as that user, or choose another directory. A program can also set allowsUntrustedDirectory")
     }
     identity = Identity(status)
     guard faccessat(AT_FDCWD, path, R_OK | W_OK | X_OK, AT_EACCESS) == 0 else {

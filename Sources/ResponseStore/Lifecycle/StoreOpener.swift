@@ -53,7 +53,7 @@ struct StoreOpener {
     case .otherOwner:
       throw StoreError(
         .untrustedDirectory, directory: directory.path, reason: "data.mdb \(condition)",
-        remedy: "Choose a directory of your own, or allow untrusted directories")
+        remedy: "Run as that user, or choose another directory. A program can also set allowsUntrustedDirectory")
     case .healthy where !directory.isMarkedFailed:
       return isAlone ? try checkStructure() : ()
     case .tooShort where isAlone && !directory.isMarkedFailed:

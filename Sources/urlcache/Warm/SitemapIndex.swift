@@ -26,7 +26,7 @@ enum SitemapIndex {
   private static func urls(
     of text: String, through cache: LMDBURLCache, fields: [(name: String, value: String)]
   ) async throws -> [String] {
-    let name = "The sitemap \(Format.visible(text))"
+    let name = "The sitemap \(Format.shortened(text))"
     guard let url = URL(string: text), url.isWeb else {
       throw ToolError("\(name) of the index is not an http or https URL with a host.")
     }

@@ -35,7 +35,7 @@ final class SitemapReader: NSObject, XMLParserDelegate {
     switch reader.root {
     case "urlset": return .urls(reader.urls)
     case "sitemapindex": return .index(reader.urls)
-    default: throw ToolError("\(name) is no sitemap: its root element is '\(Format.visible(reader.root))'.")
+    default: throw ToolError("\(name) is no sitemap: its root element is '\(Format.shortened(reader.root))'.")
     }
   }
 
