@@ -20,6 +20,9 @@ final class SocketProxy: Sendable {
   func hold() { listener.isHeld.update { $0 = true } }
   func release() { listener.isHeld.update { $0 = false } }
 
+  /// Makes each reply of Redis arrive later.
+  func delayReplies(by delay: Duration) { listener.replyDelay.withLock { $0 = delay } }
+
   /// Forwards again. Connections of before stay dead.
   func restore() { listener.isCut.set(false) }
 }
@@ -29,6 +32,7 @@ final class SocketForwarder: Sendable {
   let path = "/tmp/proxy-\(RandomID().text.prefix(12))"
   let isCut = SharedSwitch()
   let isHeld = Monitor(false)
+  let replyDelay = Monitor(Duration.zero)
   private let descriptor: CInt
 
   init(to target: String) throws {
@@ -37,7 +41,7 @@ final class SocketForwarder: Sendable {
     guard Self.with(path, { bind(descriptor, $0, $1) }) == 0, listen(descriptor, 16) == 0 else {
       throw TestError("no socket")
     }
-    let (isCut, isHeld) = (isCut, isHeld)
+    let (isCut, isHeld, replyDelay, noDelay) = (isCut, isHeld, replyDelay, Monitor(Duration.zero))
     Thread {
       while case let client = accept(descriptor, nil, nil), client >= 0 {
         let server = socket(AF_UNIX, CInt(SOCK_STREAM.rawValue), 0)
@@ -46,8 +50,8 @@ final class SocketForwarder: Sendable {
           close(server)
           continue
         }
-        for (from, to) in [(client, server), (server, client)] {
-          Thread { Self.forward(from, to, isCut, isHeld) }.start()
+        for (from, to, delay) in [(client, server, noDelay), (server, client, replyDelay)] {
+          Thread { Self.forward(from, to, isCut, isHeld, delay) }.start()
         }
       }
     }.start()
@@ -68,10 +72,13 @@ final class SocketForwarder: Sendable {
     }
   }
 
-  private static func forward(_ from: CInt, _ to: CInt, _ isCut: SharedSwitch, _ isHeld: Monitor<Bool>) {
+  private static func forward(
+    _ from: CInt, _ to: CInt, _ isCut: SharedSwitch, _ isHeld: Monitor<Bool>, _ delay: Monitor<Duration>
+  ) {
     var buffer = [UInt8](repeating: 0, count: 65_536)
     var isDead = false
     while case let count = read(from, &buffer, buffer.count), count > 0 {
+      usleep(UInt32(delay.withLock { $0 } / .microseconds(1)))
       _ = isHeld.wait { $0 ? nil : true }
       isDead = isDead || isCut.isOn
       guard !isDead else { continue }

@@ -11,7 +11,7 @@ final class FollowerSession {
   private let run: [UInt8]
   /// The count of renewals in the last reply; nil if a renewal may have been lost.
   private var lastCount: UInt64?
-  /// The epoch of the last reply, and the time of the first one with it.
+  /// The epoch of the last reply, and when the first one with it had arrived.
   private var knownEpoch: (id: [UInt8], since: UInt64)?
   /// The purge of everything that this session has posted for removals that had no slot in the fleet file.
   private var postedOverflow: (id: RandomID, count: UInt64)?
@@ -109,7 +109,8 @@ final class FollowerSession {
       clockDifference: seconds - settings.configuration.wallClock(), entries: try LogEntry.list(reply[5]),
       count: try reply[6].asCount())
     lastCount = expected
-    if knownEpoch?.id != renewal.epoch { knownEpoch = (renewal.epoch, start) }
+    // Not the time of sending: the epoch may have begun long after it, and leases of an earlier epoch until then.
+    if knownEpoch?.id != renewal.epoch { knownEpoch = (renewal.epoch, BootClock.now) }
     return renewal
   }
 
@@ -167,6 +168,10 @@ final class FollowerSession {
     guard follower.node.remove(removals) else {
       throw RedisTierError(.unusableDirectory, "purges of the fleet could not be made durable")
     }
+    #if DEBUG || FLEET_MUTATIONS
+      // Between its removal and its position a purge is announced only. That is short.
+      if !FleetRule.purgesAnnounced.holds { usleep(50_000) }
+    #endif
     file.advance(to: expected)
     noteReceived(entries)
     follower.counters.count(.receivedPurges, entries.count)

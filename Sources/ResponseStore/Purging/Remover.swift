@@ -64,10 +64,11 @@ final class Remover: Sendable {
       writer.writePending()
       return number
     }
-    // If the writer is idle, wait a moment for it, so that counts and sizes usually include the removal on return.
+    // If the writer is idle, wait a moment for it, so that counts and sizes usually include the removal on return. Not in
+    // a fleet, where a machine that purges waits for the removals of all others.
     let sequence = context.removalLog.sequence
     let isIdle = queue.update { !$0.hasWrites && !$0.isWriting && !$0.isClosing && $0.mayApplyRemovals }
-    if isIdle {
+    if isIdle, !options.isInFleet {
       _ = queue.wait(timeout: .milliseconds(4)) { [context] _ in
         context.removalLog.lastApplied >= sequence ? true : nil
       }

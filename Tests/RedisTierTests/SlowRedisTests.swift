@@ -1,0 +1,79 @@
+import CachingClient
+import Foundation
+import Glibc
+import ResponseStore
+import Synchronization
+import Testing
+
+@testable import LMDBURLCache
+@testable import RedisTier
+
+@Suite("A slow Redis", .needsRedis, .timeLimit(.minutes(1)))
+struct SlowRedisTests {
+  @Test(
+    "A purge ends at its time limit while each reply is late, before or after it was posted",
+    arguments: [(.seconds(3), .notPosted), (.milliseconds(300), .unconfirmed)]
+      as [(Duration, RedisTierError.Code)])
+  func lateReplies(_ delay: Duration, _ code: RedisTierError.Code) async throws {
+    // Without the time limit the purge would wait for longer than this test may take.
+    let fleet = try FleetFixture {
+      $0.lease = .seconds(600)
+      $0.commandTimeout = .seconds(600)
+    }
+    let (way, silentWay) = (try SocketProxy(to: fleet.redis.socketPath), try SocketProxy(to: fleet.redis.socketPath))
+    let one = try await fleet.machine("1", over: way)
+    let silent = try await fleet.machine("2", over: silentWay)
+    silentWay.hold()
+    way.delayReplies(by: delay)
+    let error = await #expect(throws: RedisTierError.self) { try await one.cache.purge(.all, timeout: .seconds(2)) }
+    // On a busy machine the time limit can pass before the reply to the post.
+    #expect(error?.code == code || error?.code == .notPosted)
+    way.delayReplies(by: .zero)
+    silentWay.release()
+    withExtendedLifetime((one, silent)) {}
+  }
+
+  @Test("A machine knows an epoch from the reply to its renewal, which may have been under way for long")
+  func lateRenewal() async throws {
+    // The lease is 1 s, so purges in a young epoch wait for 1.5 s.
+    let minimum = 1_500_000_000 as UInt64
+    let renewals = Mutex<[(isMature: Bool, time: UInt64)]>([])
+    let firstReply = Atomic<UInt64>(0)
+    let listener = try SocketListener { bytes in
+      let lines = String(decoding: bytes, as: UTF8.self).components(separatedBy: "\r\n")
+      func argument(_ index: Int) -> String { lines[2 + 2 * index] }
+      switch (lines[0], argument(0)) {
+      case (_, "INFO"): return Array("$8\r\nrun_id:a\r\n".utf8)
+      case (_, "SCRIPT"): return Array("$1\r\nd\r\n".utf8)
+      case ("*18", "EVALSHA"):
+        let count = renewals.withLock { renewals in
+          renewals.append((argument(16) == "1", BootClock.now))
+          return renewals.count
+        }
+        if count == 1 {
+          usleep(UInt32(minimum / 1000) + 100_000)
+          firstReply.store(BootClock.now, ordering: .relaxed)
+        }
+        let state = count == 1 ? "$5\r\nother" : "$5\r\nknown"
+        return Array("*7\r\n$3\r\n1@a\r\n:0\r\n:0\r\n\(state)\r\n*2\r\n:0\r\n:0\r\n*0\r\n:\(count)\r\n".utf8)
+      default:
+        usleep(10_000)
+        return Array("*0\r\n".utf8)
+      }
+    }
+    let fleet = try FleetFixture()
+    var configuration = fleet.configuration
+    configuration.commandTimeout = .seconds(30)
+    let settings = try RedisTier(
+      url: "unix://" + listener.path, secret: testSecret, configuration: configuration
+    ).settings
+    let file = try FleetFile(directory: try fleet.makeDirectory("1"), settings: settings)
+    let node = FleetNode(storeID: { 7 }, remove: { _ in true }, log: { _ in }, activity: ActivityReference())
+    let follower = Follower(settings: settings, file: file, node: node, counters: FleetCounters())
+    #expect(follower.start())
+    defer { follower.stop() }
+    await wait { renewals.withLock { $0.contains { $0.isMature } } }
+    let first = try #require(renewals.withLock { $0.first { $0.isMature } })
+    #expect(first.time > firstReply.load(ordering: .relaxed) + minimum)
+  }
+}
