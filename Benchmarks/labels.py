@@ -41,6 +41,8 @@ METRICS = {
     "entries in 1 GB of memory": "Entries in 1 GB of memory",
     "load from memory": "Load from memory",
     "load from disk": "Load from disk",
+    "load from memory, relative to not recorded": "Load from memory, throughput relative to not recorded",
+    "load from disk, relative to not recorded": "Load from disk, throughput relative to not recorded",
     "store call, p50": "`store` call, p50",
     "store call, p99": "`store` call, p99",
     "durable store": "Durable write",

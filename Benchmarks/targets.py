@@ -53,7 +53,7 @@ def targets(rows):
     opening_targets(values, add, limits)
     client_targets(values, add, ratio)
     churn_targets(values, add, ratio)
-    watched_targets(values, ratio)
+    watched_targets(values, limits)
     scale_targets(values, ratio, limits)
     fleet_targets(values, add)
     return results
@@ -159,13 +159,11 @@ def churn_targets(values, add, ratio):
           values("churn", "first tenth", STORE), 1.6, at_least=False)
 
 
-def watched_targets(values, ratio):
+def watched_targets(values, limits):
     """Targets for the recording of requests. Those without rows are left out."""
     for tier in ["memory", "disk"]:
-        rows = values("watched", f"load from {tier}", CLIENT)
-        if rows:
-            ratio(f"Hit throughput from {tier} while recorded, relative to not recorded", rows,
-                  values("watched", f"load from {tier}", CLIENT + ", watched"), 0.97)
+        limits(f"Hit throughput from {tier} while recorded, relative to not recorded",
+               values("watched", f"load from {tier}, relative to not recorded", CLIENT + ", watched"), 0.97, "×", True)
 
 
 def fleet_targets(values, add):

@@ -1,4 +1,5 @@
 import FoundationEssentials
+import Glibc
 import HTTPCaching
 import ResponseStore
 
@@ -27,7 +28,7 @@ extension CachingClient {
     guard isRecorded || activity.observers.isObserved else { return }
     let now = clock()
     let event = RequestEvent(
-      time: Date(), processID: ProcessInfo.processInfo.processIdentifier, method: request.head.method,
+      time: Date(), processID: getpid(), method: request.head.method,
       url: request.head.url.absoluteString, status: response?.status ?? 0, outcome: outcome,
       rule: (response?.storageRefusal ?? response?.reason)?.id ?? "", age: response?.age ?? 0,
       timeToLive: response?.entry.flatMap { Int(exactly: $0.freshness.timeToLive(at: now).rounded(.down)) },

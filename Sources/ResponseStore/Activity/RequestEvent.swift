@@ -88,11 +88,14 @@ struct EventWords {
     self.words = words
   }
 
+  /// Appends the start of a text, and returns the number of its bytes.
   private mutating func append(_ text: String, limit: Int, _ used: inout Int) -> Int {
-    var count = 0
-    for byte in text.utf8.prefix(limit) {
-      words[Self.textWord + (used + count) / 8] |= UInt64(byte) << UInt64((used + count) % 8 * 8)
-      count += 1
+    let start = Self.textWord * 8 + used
+    var text = text
+    let count = text.withUTF8 { bytes in
+      let count = min(bytes.count, limit)
+      withUnsafeMutableBytes(of: &words) { $0[start...].copyBytes(from: bytes[..<count]) }
+      return count
     }
     used += count
     return count
@@ -117,11 +120,9 @@ struct EventWords {
     else { return nil }
     var used = 0
     func text(_ count: Int) -> String {
-      defer { used += count }
-      return String(
-        decoding: (used..<(used + count)).map {
-          UInt8(truncatingIfNeeded: words[Self.textWord + $0 / 8] >> UInt64($0 % 8 * 8))
-        }, as: UTF8.self)
+      let start = Self.textWord * 8 + used
+      used += count
+      return withUnsafeBytes(of: words) { String(decoding: $0[start..<(start + count)], as: UTF8.self) }
     }
     func signed(_ word: UInt64) -> Int { Int(Int32(bitPattern: UInt32(truncatingIfNeeded: word))) }
     let (method, rule, url) = (text(counts.method), text(counts.rule), text(counts.url))

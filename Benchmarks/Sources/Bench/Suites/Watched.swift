@@ -4,8 +4,9 @@ import LMDBURLCache
 
 /// CPU time of hits while `urlcache log --follow` watches the directory, compared with a directory that is not watched.
 ///
-/// Two caches have the same responses, and their rounds alternate. Each of them is watched in one half of the rounds, so
-/// that other differences between them do not count.
+/// Two caches have the same responses, and their rounds alternate. Each of them is watched in one third of the rounds, so
+/// that other differences between them do not count. In the first third no cache is watched: the ratio of these rounds
+/// shows how far a median is from 1 without any cause.
 struct Watched {
   let report: Report
   let scratch: Scratch
@@ -18,37 +19,60 @@ struct Watched {
 
   func run() throws {
     guard let tool else { throw BenchError("the suite watched needs --tool FILE, the built urlcache") }
-    try compare(tool, "memory", memoryCapacity: 64 << 20, operations: 10_000)
-    try compare(tool, "disk", memoryCapacity: 0, operations: 2_000)
+    try compare(tool, "memory", memoryCapacity: 64 << 20, operations: 50_000)
+    try compare(tool, "disk", memoryCapacity: 0, operations: 8_000)
   }
 
+  /// - Parameter operations: Takes longer than the 100 ms for which a watching process permits events at a time. A
+  ///   shorter round could lie between the recorded requests.
   private func compare(_ tool: String, _ tier: String, memoryCapacity: Int, operations: Int) throws {
     let fixture = Fixture(count: 1_000, bodyByteCount: 1 << 10)
     let sides = try ["a", "b"].map { name in
       try Side(fixture, directory: scratch.folder("watched-\(name)"), memoryCapacity: memoryCapacity)
     }
-    var samples: [String: [Double]] = [:]
-    let rounds = report.isQuick ? 11 : 31
-    for watched in sides.indices {
-      let watcher = try watch(sides[watched], with: tool)
+    var samples: [Case: [Double]] = [:]
+    for watched in [nil] + sides.indices.map(Optional.some) {
+      let watcher = try watched.map { try watch(sides[$0], with: tool) }
       for threads in Self.threadCounts {
+        let operations = operations / min(threads, 2)
         let cases = sides.indices.map { index in
-          BenchmarkCase(
-            name: "\(threads), \(index == watched)", operations: operations, threads: threads
-          ) { thread, round in sides[index].load(operations, thread: thread, round: round) }
+          BenchmarkCase(name: String(index), operations: operations, threads: threads) { thread, round in
+            sides[index].load(operations, thread: thread, round: round)
+          }
         }
-        samples.merge(Harness.compare(cases, rounds: rounds)) { $0 + $1 }
+        let times = Harness.compare(cases, rounds: report.isQuick ? 5 : 31)
+        for index in sides.indices {
+          // Without a watched cache, the second one takes its place.
+          let isCompared = index == watched ?? 1
+          samples[Case(threads: threads, isControl: watched == nil, isCompared: isCompared), default: []] +=
+            times[String(index)] ?? []
+        }
       }
       // Afterwards at most 400 more requests are recorded.
-      endProcess(watcher)
+      if let watcher { endProcess(watcher) }
     }
     for threads in Self.threadCounts {
-      for isWatched in [false, true] {
+      let scenario = "1 KB, \(threads) thread\(threads == 1 ? "" : "s")"
+      for isControl in [true, false] {
+        let plain = samples[Case(threads: threads, isControl: isControl, isCompared: false)] ?? []
+        let compared = samples[Case(threads: threads, isControl: isControl, isCompared: true)] ?? []
+        let peer = Self.peer + (isControl ? "" : ", watched")
+        report.add("watched", "load from \(tier)", scenario, peer, unit: "ns", compared)
+        // Each round relative to the other one of the same moment, because rounds differ by more than the cost.
         report.add(
-          "watched", "load from \(tier)", "1 KB, \(threads) thread\(threads == 1 ? "" : "s")",
-          Self.peer + (isWatched ? ", watched" : ""), unit: "ns", samples["\(threads), \(isWatched)"] ?? [])
+          "watched", "load from \(tier), relative to not recorded", scenario, peer, unit: "×",
+          zip(plain, compared).map { $0 / $1 }, lessIsBetter: false)
       }
     }
+  }
+
+  /// The rounds of one of the two caches.
+  private struct Case: Hashable {
+    let threads: Int
+    /// Whether no cache is watched.
+    let isControl: Bool
+    /// Whether this cache is compared with the other one: the watched one, if any.
+    let isCompared: Bool
   }
 
   /// Starts `urlcache log --follow`, and returns when requests are recorded.
