@@ -33,6 +33,46 @@ struct SlowRedisTests {
     withExtendedLifetime((one, silent)) {}
   }
 
+  @Test("Shared responses are found while each reply takes longer than polling")
+  func laterThanPolling() async throws {
+    let fleet = try FleetFixture {
+      $0.lookupTimeout = .seconds(600)
+      $0.lease = .seconds(600)
+    }
+    let way = try SocketProxy(to: fleet.redis.socketPath)
+    let (one, other) = (try await fleet.machine("1"), try await fleet.machine("2", over: way))
+    let urls = (0..<10).map { fleet.origin.url("/\($0)") }
+    var bodies: [String] = []
+    for url in urls { bodies.append(try await one.get(url)) }
+    try await fleet.waitForObjects(urls.count)
+    way.delayReplies(by: .milliseconds(3))
+    for (url, body) in zip(urls, bodies) { #expect(try await other.get(url) == body) }
+    #expect(fleet.origin.requestCount == urls.count)
+    #expect(other.cache.statistics.directory?.fleet.sharedHits == urls.count)
+  }
+
+  @Test("Lookups poll one at a time, and rarely after they have polled in vain")
+  func polling() {
+    var polling = ReplyPolling()
+    func pollCount(among lookupCount: Int, isSuccess: Bool) -> Int {
+      (0..<lookupCount).count { _ in
+        guard polling.begin() else { return false }
+        polling.end(isSuccess: isSuccess)
+        return true
+      }
+    }
+    #expect(polling.begin() && !polling.begin())
+    polling.end(isSuccess: true)
+    #expect(pollCount(among: 100, isSuccess: true) == 100)
+    // Each failure doubles the pause, up to the maximum.
+    #expect(pollCount(among: 1000, isSuccess: false) < 12)
+    let maximum = ReplyPolling.maximumPauseCount
+    #expect(pollCount(among: 10 * (maximum + 1), isSuccess: false) == 10)
+    // A success ends the pause.
+    #expect(pollCount(among: maximum + 1, isSuccess: true) >= 1)
+    #expect(pollCount(among: 100, isSuccess: true) == 100)
+  }
+
   @Test("A machine knows an epoch from the reply to its renewal, which may have been under way for long")
   func lateRenewal() async throws {
     // The lease is 1 s, so purges in a young epoch wait for 1.5 s.

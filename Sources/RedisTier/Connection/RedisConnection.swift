@@ -15,8 +15,17 @@ final class RedisConnection: @unchecked Sendable {
   private let timeout: Duration
   private let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 65_536, alignment: 16)
   private(set) var isDead = false
+  private var exchange = Exchange()
   /// Ends a command from another thread.
   let interrupter: Interrupter
+
+  /// The commands that were sent last.
+  private struct Exchange {
+    var commandCount = 0
+    /// The replies that have arrived.
+    var replies: [RedisReply] = []
+    var deadline: UInt64 = 0
+  }
 
   /// Shuts the socket of a connection down, so that a waiting command fails at once.
   final class Interrupter: Sendable {
@@ -104,13 +113,46 @@ final class RedisConnection: @unchecked Sendable {
 
   /// Sends commands together and returns their replies, of which some can be errors.
   func commands(_ commands: [[[UInt8]]], timeout limit: Duration? = nil) throws(RedisTierError) -> [RedisReply] {
+    try send(commands, timeout: limit)
+    return try replies()
+  }
+
+  /// Sends commands together. Then call ``replies()``, or ``arrivedReplies()`` until all replies have arrived.
+  ///
+  /// - Parameter limit: The maximum time for all that; nil for that of the connection.
+  func send(_ commands: [[[UInt8]]], timeout limit: Duration? = nil) throws(RedisTierError) {
     guard !isDead else { throw RedisTierError(.connectionLost, "the connection to Redis has failed before") }
-    let deadline = BootClock.now + (limit ?? timeout).nanoseconds
+    exchange = Exchange(commandCount: commands.count, deadline: BootClock.now + (limit ?? timeout).nanoseconds)
+    try endingOnError { () throws(RedisTierError) in try send(Self.encode(commands)) }
+  }
+
+  /// Waits for the replies to the sent commands, of which some can be errors.
+  func replies() throws(RedisTierError) -> [RedisReply] {
+    try endingOnError { () throws(RedisTierError) in
+      while try !receive() { try waitForSocket(POLLIN) }
+      return takeReplies()
+    }
+  }
+
+  /// Returns the replies to the sent commands if all of them have arrived; otherwise nil, at once.
+  func arrivedReplies() throws(RedisTierError) -> [RedisReply]? {
+    try endingOnError { () throws(RedisTierError) in
+      let isComplete = try receive()
+      guard isComplete || BootClock.now < exchange.deadline else { throw Self.late }
+      return isComplete ? takeReplies() : nil
+    }
+  }
+
+  private func takeReplies() -> [RedisReply] {
+    defer { exchange = Exchange() }
+    return exchange.replies
+  }
+
+  private func endingOnError<Result>(
+    _ body: () throws(RedisTierError) -> Result
+  ) throws(RedisTierError) -> Result {
     do throws(RedisTierError) {
-      try send(Self.encode(commands), until: deadline)
-      var replies: [RedisReply] = []
-      while replies.count < commands.count { replies.append(try receive(until: deadline)) }
-      return replies
+      return try body()
     } catch {
       isDead = true
       throw error
@@ -132,7 +174,7 @@ final class RedisConnection: @unchecked Sendable {
     return bytes
   }
 
-  private func send(_ bytes: [UInt8], until deadline: UInt64) throws(RedisTierError) {
+  private func send(_ bytes: [UInt8]) throws(RedisTierError) {
     var sent = 0
     while sent < bytes.count {
       // Without a signal if the server has closed the connection.
@@ -142,20 +184,23 @@ final class RedisConnection: @unchecked Sendable {
       if count > 0 {
         sent += count
       } else {
-        try waitForSocket(POLLOUT, until: deadline)
+        try checkSocket()
+        try waitForSocket(POLLOUT)
       }
     }
   }
 
-  private func receive(until deadline: UInt64) throws(RedisTierError) -> RedisReply {
-    while true {
+  /// Receives what has arrived. Returns whether all replies are complete.
+  private func receive() throws(RedisTierError) -> Bool {
+    while exchange.replies.count < exchange.commandCount {
       var reply: UnsafeMutableRawPointer?
       guard redisReaderGetReply(context.pointee.reader, &reply) == REDIS_OK else {
         throw RedisTierError(.badReply, "the server does not speak the protocol of Redis (RESP2)")
       }
       if let reply {
         defer { freeReplyObject(reply) }
-        return try RedisReply(reply.assumingMemoryBound(to: redisReply.self))
+        exchange.replies.append(try RedisReply(reply.assumingMemoryBound(to: redisReply.self)))
+        continue
       }
       let count = recv(context.pointee.fd, buffer.baseAddress, buffer.count, CInt(MSG_DONTWAIT))
       if count > 0 {
@@ -166,23 +211,31 @@ final class RedisConnection: @unchecked Sendable {
       } else if count == 0 {
         throw RedisTierError(.connectionLost, "the server has closed the connection")
       } else {
-        try waitForSocket(POLLIN, until: deadline)
+        try checkSocket()
+        return false
       }
     }
+    return true
   }
 
-  /// Waits until the socket is ready. Call this after an error of `send` or `recv`.
-  private func waitForSocket(_ event: CInt, until deadline: UInt64) throws(RedisTierError) {
+  /// Throws unless the failed `send` or `recv` only has to wait.
+  private func checkSocket() throws(RedisTierError) {
     guard [EAGAIN, EWOULDBLOCK, EINTR].contains(errno) else {
       throw RedisTierError(.connectionLost, "the connection to Redis ended: \(String(cString: strerror(errno)))")
     }
+  }
+
+  /// Waits until the socket is ready, or the time of the commands is over.
+  private func waitForSocket(_ event: CInt) throws(RedisTierError) {
     let now = BootClock.now
-    guard now < deadline else { throw RedisTierError(.timedOut, "Redis did not reply in time") }
-    let milliseconds = min((deadline - now) / 1_000_000 + 1, 1_000_000)
+    guard now < exchange.deadline else { throw Self.late }
+    let milliseconds = min((exchange.deadline - now) / 1_000_000 + 1, 1_000_000)
     var socket = pollfd(fd: context.pointee.fd, events: Int16(event), revents: 0)
     // The next call of `send` or `recv` reports an error of the socket.
     _ = poll(&socket, 1, CInt(milliseconds))
   }
+
+  private static var late: RedisTierError { RedisTierError(.timedOut, "Redis did not reply in time") }
 
   private static func text(of context: UnsafeMutablePointer<redisContext>) -> String {
     withUnsafePointer(to: &context.pointee.errstr) { pointer in

@@ -3,21 +3,29 @@ import Glibc
 import ResponseStore
 import Synchronization
 
-/// The threads that look up and store shared responses, each with a connection.
+/// The threads and connections that look up and store shared responses.
 ///
 /// They start with the first job. After three failures no job runs for a while, so that requests lose no time.
+///
+/// A reply of a Redis that is near arrives sooner than a thread that waits for it wakes up. So one lookup at a time polls
+/// for its replies on the thread of its task, for at most ``pollingTime``, and hands over to a waiting thread after that.
 final class ObjectPool: Sendable {
   private let settings: FleetSettings
   private let queue = Mutex(Queue())
 
+  /// For how long a lookup polls for its replies.
+  private static let pollingTime = Duration.microseconds(100)
+
   private struct Job {
+    /// The connection to use; nil for any.
+    var connection: RedisConnection?
     let work: @Sendable (RedisConnection?) -> Void
     /// Notes that a thread has the job, so that from then on it is up to Redis how long it takes.
     let begin: @Sendable () -> Void
     let expiresAt: UInt64
   }
 
-  /// A thread with a connection.
+  /// A thread that waits for jobs.
   private final class Worker: Sendable {
     enum Message {
       case job(Job)
@@ -26,16 +34,17 @@ final class ObjectPool: Sendable {
 
     /// The next message; only for a worker that has been removed from the idle ones.
     let message = Monitor<Message?>(nil)
-    /// Whether its connection worked when the worker became idle.
-    let isConnected = Atomic(false)
   }
 
   private struct Queue {
     /// Jobs that no worker was idle for.
     var jobs: [Job] = []
-    /// The one that became idle last is used first: its stack and its connection are in the processor's caches.
+    /// The one that became idle last is used first: its stack is in the processor's caches.
     var idle: [Worker] = []
     var threadCount = 0
+    /// Connections that nobody uses.
+    var connections: [RedisConnection] = []
+    var polling = ReplyPolling()
     var isClosed = false
     var failureCount = 0
     /// No job runs before this time of the boot clock.
@@ -50,20 +59,84 @@ final class ObjectPool: Sendable {
   func close() {
     let (dropped, idle) = queue.withLock { queue in
       queue.isClosed = true
-      defer { (queue.jobs, queue.idle) = ([], []) }
+      defer { (queue.jobs, queue.idle, queue.connections) = ([], [], []) }
       return (queue.jobs, queue.idle)
     }
     for worker in idle { worker.message.update { $0 = .end } }
     for job in dropped { job.work(nil) }
   }
 
+  // MARK: Commands of lookups
+
+  /// Sends commands and returns their replies, within a time limit that includes waiting for a thread.
+  ///
+  /// - Returns: nil if a command failed or had no time.
+  func commands(_ commands: [[[UInt8]]], within limit: Duration) async -> [RedisReply]? {
+    guard let connection = takeConnectionForPolling() else {
+      return await run(within: limit, isStrict: true) { (connection, left) throws(RedisTierError) in
+        try connection.commands(commands, timeout: left)
+      }
+    }
+    let start = BootClock.now
+    let replies: [RedisReply]?
+    do throws(RedisTierError) {
+      // Does not wait: nothing else is in the send buffer of an idle connection.
+      try connection.send(commands, timeout: limit)
+      replies = try poll(connection)
+    } catch {
+      queue.withLock { $0.polling.end(isSuccess: false) }
+      noteFailure()
+      return nil
+    }
+    queue.withLock { $0.polling.end(isSuccess: replies != nil) }
+    if let replies {
+      giveBack(connection)
+      noteSuccess()
+      return replies
+    }
+    let left = limit - .nanoseconds(BootClock.now - start)
+    return await run(within: left, isStrict: true, on: connection) { (connection, _) throws(RedisTierError) in
+      try connection.replies()
+    }
+  }
+
+  /// Polls for replies. Other threads of the machine, such as Redis itself, get the processor if they need it.
+  private func poll(_ connection: RedisConnection) throws(RedisTierError) -> [RedisReply]? {
+    let end = BootClock.now + Self.pollingTime.nanoseconds
+    while BootClock.now < end {
+      if let replies = try connection.arrivedReplies() { return replies }
+      sched_yield()
+    }
+    return nil
+  }
+
+  private func takeConnectionForPolling() -> RedisConnection? {
+    queue.withLock { queue in
+      guard !queue.isClosed, BootClock.now >= queue.pausedUntil, !queue.connections.isEmpty, queue.polling.begin()
+      else { return nil }
+      return queue.connections.removeLast()
+    }
+  }
+
+  private func giveBack(_ connection: RedisConnection) {
+    guard !connection.isDead else { return }
+    queue.withLock { queue in
+      guard !queue.isClosed, queue.connections.count < settings.configuration.objectConnectionCount else { return }
+      queue.connections.append(connection)
+    }
+  }
+
+  // MARK: Jobs
+
   /// Runs a job with a connection, within a time limit that includes waiting for a thread.
   ///
-  /// - Parameter isStrict: Whether the caller goes on at the end of the time also if the job does not: connecting can
-  ///   wait for a name server.
+  /// - Parameters:
+  ///   - isStrict: Whether the caller goes on at the end of the time also if the job does not: connecting can wait for a
+  ///     name server.
+  ///   - connection: The connection to use; nil for any.
   /// - Returns: nil if the job failed or had no time.
   func run<Result: Sendable>(
-    within limit: Duration, isStrict: Bool = false,
+    within limit: Duration, isStrict: Bool = false, on connection: RedisConnection? = nil,
     _ body: @escaping @Sendable (RedisConnection, Duration) throws(RedisTierError) -> Result
   ) async -> Result? {
     let now = BootClock.now
@@ -75,15 +148,18 @@ final class ObjectPool: Sendable {
         guard let connection, left > 0, caller.use(connection) else { return _ = caller.end(nil) }
         do throws(RedisTierError) {
           let result = try body(connection, .nanoseconds(left))
-          if caller.end(result) { queue.withLock { $0.failureCount = 0 } }
+          if caller.end(result) { noteSuccess() }
         } catch {
           if caller.end(nil) { noteFailure() }
         }
       }
-      let job = Job(work: work, begin: { caller.begin() }, expiresAt: expiresAt)
+      var job = Job(connection: connection, work: work, begin: { caller.begin() }, expiresAt: expiresAt)
       let (isRefused, worker, startsThread) = queue.withLock { queue -> (Bool, Worker?, Bool) in
         guard !queue.isClosed, now >= queue.pausedUntil else { return (true, nil, false) }
-        if let worker = queue.idle.popLast() { return (false, worker, false) }
+        if let worker = queue.idle.popLast() {
+          job.connection = connection ?? queue.connections.popLast()
+          return (false, worker, false)
+        }
         queue.jobs.append(job)
         let starts = queue.threadCount < settings.configuration.objectConnectionCount
         if starts { queue.threadCount += 1 }
@@ -91,8 +167,8 @@ final class ObjectPool: Sendable {
       }
       if isRefused { return _ = caller.end(nil) }
       worker?.message.update { $0 = .job(job) }
-      // A worker that has a connection ends each command in time.
-      if isStrict, worker?.isConnected.load(ordering: .relaxed) != true {
+      // A worker with a connection ends each command in time.
+      if isStrict, worker == nil || job.connection == nil {
         DispatchQueue.global().asyncAfter(deadline: .now() + .nanoseconds(Int(expiresAt - now))) { [weak self] in
           // A job that no thread had time for says nothing about Redis.
           if caller.cancel() { self?.noteFailure() }
@@ -109,7 +185,12 @@ final class ObjectPool: Sendable {
     }
   }
 
-  private func noteFailure() {
+  private func noteSuccess() {
+    queue.withLock { $0.failureCount = 0 }
+  }
+
+  /// Notes that Redis failed or replied something else.
+  func noteFailure() {
     queue.withLock { queue in
       queue.failureCount += 1
       guard queue.failureCount >= 3 else { return }
@@ -121,7 +202,6 @@ final class ObjectPool: Sendable {
   /// Takes jobs until the pool is closed.
   private func serve() {
     let worker = Worker()
-    var connection: RedisConnection?
     while let job = nextJob(for: worker) {
       let left = Int64(job.expiresAt) - Int64(BootClock.now)
       guard left > 0 else {
@@ -129,18 +209,18 @@ final class ObjectPool: Sendable {
         continue
       }
       job.begin()
-      if connection?.isDead ?? true {
+      var connection = job.connection ?? queue.withLock { $0.connections.popLast() }
+      if connection == nil {
         do throws(RedisTierError) {
           connection = try RedisConnection(
             settings.server, password: settings.configuration.password,
             timeout: min(.nanoseconds(left), settings.configuration.commandTimeout))
         } catch {
-          connection = nil
           noteFailure()
         }
       }
       job.work(connection)
-      worker.isConnected.store(connection.map { !$0.isDead } ?? false, ordering: .relaxed)
+      if let connection { giveBack(connection) }
     }
   }
 

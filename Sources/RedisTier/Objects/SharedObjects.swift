@@ -53,12 +53,7 @@ final class SharedObjects: Sendable {
     // The marker of a URL whose responses vary, then the variant.
     for isVariant in [false, true] {
       let lock = Lock(objectKey: key, token: Array(RandomID().text.utf8))
-      let reply = await pool.run(within: settings.configuration.lookupTimeout, isStrict: true) {
-        [self, key] (connection, left) throws(RedisTierError) in
-        try Self.look(
-          object: name("o", key), lock: name("l", key),
-          [lock.token, Self.milliseconds(settings.configuration.fetchLockLease)], on: connection, timeout: left)
-      }
+      let reply = await look(lock)
       guard let reply else {
         counters.count(.failedSharedLookups)
         return .unavailable
@@ -98,36 +93,52 @@ final class SharedObjects: Sendable {
     var values: [RedisReply]
     /// For how many milliseconds Redis will keep the object.
     var timeToLive: Int64
+
+    /// Decodes the replies: of the script, and of the command that reads the object after it.
+    init(_ replies: [RedisReply]) throws(RedisTierError) {
+      let parts = try replies[0].asElements(atLeast: 2)
+      guard let state = State(rawValue: try parts[0].asText()) else {
+        throw RedisTierError(.badReply, "a lookup was answered by an unknown state")
+      }
+      values = try replies[1].asElements(atLeast: 6)
+      timeToLive = try parts[1].asInteger()
+      // An object that expired between the two commands is missing in the next lookup.
+      self.state = state == .object && values[0] == .null ? .wait : state
+    }
   }
 
-  /// Reads an object, and takes its fetch lock if there is none, in one round trip.
-  private static func look(
-    object: [UInt8], lock: [UInt8], _ arguments: [[UInt8]], on connection: RedisConnection, timeout: Duration
-  ) throws(RedisTierError) -> LookReply {
-    let read = [Array("HMGET".utf8), object] + ["k", "e", "s", "m", "h", "b"].map { Array($0.utf8) }
-    let values: RedisReply
-    let result: RedisReply
-    if let take = FleetScripts.look.command(keys: [object, lock], arguments) {
-      let replies = try connection.commands([read, take], timeout: timeout)
-      values = replies[0]
-      if case .error = replies[1] {
-        // The server may not know the script.
-        result = try FleetScripts.look.run(keys: [object, lock], arguments, on: connection, timeout: timeout)
-      } else {
-        result = replies[1]
+  /// Reads an object, and takes its fetch lock if there is none, in one round trip; nil if Redis failed.
+  ///
+  /// The time for which Redis keeps the object is read first. So for an object that is replaced between the two commands
+  /// that time errs on the side of a higher age.
+  private func look(_ lock: Lock) async -> LookReply? {
+    let limit = settings.configuration.lookupTimeout
+    let deadline = ContinuousClock.now + limit
+    let keys = [name("o", lock.objectKey), name("l", lock.objectKey)]
+    let arguments = [lock.token, Self.milliseconds(settings.configuration.fetchLockLease)]
+    let read = [Array("HMGET".utf8), keys[0]] + ["k", "e", "s", "m", "h", "b"].map { Array($0.utf8) }
+    var replies: [RedisReply]?
+    if let script = FleetScripts.look.command(keys: keys, arguments) {
+      replies = await pool.commands([script, read], within: limit)
+      if replies == nil { return nil }
+    }
+    if case .error? = replies?.first { replies = nil }
+    if replies == nil {
+      // The server may not know the script.
+      replies = await pool.run(within: deadline - .now, isStrict: true) { (connection, left) throws(RedisTierError) in
+        [
+          try FleetScripts.look.run(keys: keys, arguments, on: connection, timeout: left),
+          try connection.command(read, timeout: left),
+        ]
       }
-    } else {
-      values = try connection.commands([read], timeout: timeout)[0]
-      result = try FleetScripts.look.run(keys: [object, lock], arguments, on: connection, timeout: timeout)
     }
-    let parts = try result.asElements(atLeast: 2)
-    guard let state = LookReply.State(rawValue: try parts[0].asText()) else {
-      throw RedisTierError(.badReply, "a lookup was answered by an unknown state")
+    guard let replies else { return nil }
+    do throws(RedisTierError) {
+      return try LookReply(replies)
+    } catch {
+      pool.noteFailure()
+      return nil
     }
-    let fields = try values.asElements(atLeast: 6)
-    // An object that was stored between the two commands is found by the next lookup.
-    let isObject = state == .object && fields[0] == .null
-    return LookReply(state: isObject ? .wait : state, values: fields, timeToLive: try parts[1].asInteger())
   }
 
   /// Whether no purge that this machine knows covers an object.
