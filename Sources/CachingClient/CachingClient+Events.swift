@@ -1,5 +1,4 @@
 import FoundationEssentials
-import Glibc
 import HTTPCaching
 import ResponseStore
 
@@ -28,7 +27,7 @@ extension CachingClient {
     guard isRecorded || activity.observers.isObserved else { return }
     let now = clock()
     let event = RequestEvent(
-      time: Date(), processID: getpid(), method: request.head.method,
+      time: Date(), processID: ProcessInfo.processInfo.processIdentifier, method: request.head.method,
       url: request.head.url.absoluteString, status: response?.status ?? 0, outcome: outcome,
       rule: (response?.storageRefusal ?? response?.reason)?.id ?? "", age: response?.age ?? 0,
       timeToLive: response?.entry.flatMap { Int(exactly: $0.freshness.timeToLive(at: now).rounded(.down)) },

@@ -42,7 +42,7 @@ final class ObjectPool: Sendable {
     /// The one that became idle last is used first: its stack is in the processor's caches.
     var idle: [Worker] = []
     var threadCount = 0
-    /// Connections that nobody uses.
+    /// The idle connections.
     var connections: [RedisConnection] = []
     var polling = ReplyPolling()
     var isClosed = false
