@@ -127,8 +127,8 @@ struct FleetFetch: Sendable {
       }
       Task {
         await objects.store(
-          offer, body: body, isDecoded: response.isContentDecoded, for: shared, at: position)
-        lock?.release(isShareable: true)
+          offer, body: body, isDecoded: response.isContentDecoded, for: shared, at: position,
+          releasing: lock?.take())
       }
     }
     if let bytes = response.body.bytes {
@@ -167,9 +167,15 @@ final class HeldLock: Sendable {
 
   /// Releases the lock. Only the first call has an effect.
   func release(isShareable: Bool) {
-    guard let task = renewal.withLock({ $0.take() }) else { return }
+    guard let lock = take() else { return }
+    Task { [objects] in await objects.release(lock, isShareable: isShareable) }
+  }
+
+  /// Ends the renewals, and returns the lock for the caller to release; nil if it was released or taken before.
+  func take() -> SharedObjects.Lock? {
+    guard let task = renewal.withLock({ $0.take() }) else { return nil }
     task.cancel()
-    Task { [lock, objects] in await objects.release(lock, isShareable: isShareable) }
+    return lock
   }
 }
 

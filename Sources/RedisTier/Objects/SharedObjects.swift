@@ -185,56 +185,74 @@ final class SharedObjects: Sendable {
   }
 
   private func unlock(_ lock: Lock, passMilliseconds: Int, renews: Bool) async {
-    let key = name("l", lock.objectKey)
+    _ = await pool.run(within: settings.configuration.commandTimeout) {
+      [self] (connection, left) throws(RedisTierError) in
+      try unlock(lock, passMilliseconds: passMilliseconds, renews: renews, on: connection, timeout: left)
+    }
+  }
+
+  private func unlock(
+    _ lock: Lock, passMilliseconds: Int, renews: Bool, on connection: RedisConnection, timeout: Duration
+  ) throws(RedisTierError) {
     let arguments = [
       lock.token, Array(String(passMilliseconds).utf8),
       renews ? Self.milliseconds(settings.configuration.fetchLockLease) : Array("0".utf8),
     ]
-    _ = await pool.run(within: settings.configuration.commandTimeout) { (connection, left) throws(RedisTierError) in
-      try FleetScripts.unlock.run(keys: [key], arguments, on: connection, timeout: left)
-    }
+    _ = try FleetScripts.unlock.run(
+      keys: [name("l", lock.objectKey)], arguments, on: connection, timeout: timeout)
   }
 
   // MARK: Stores
 
-  /// Stores a response that was requested at a position in the log of purges.
+  /// Stores a response that was requested at a position in the log of purges, and releases its fetch lock.
   func store(
     _ offer: SharingRules.Offer, body: Data, isDecoded: Bool, for request: SharedRequest,
-    at position: FleetFile.Position
+    at position: FleetFile.Position, releasing lock: Lock?
   ) async {
+    let objects = self.objects(offer, body: body, isDecoded: isDecoded, for: request, at: position)
+    if objects.isEmpty, lock == nil { return }
+    let isDone = await pool.run(within: settings.configuration.commandTimeout) {
+      [self] (connection, left) throws(RedisTierError) in
+      for object in objects { try put(object, on: connection, timeout: left) }
+      if let lock { try unlock(lock, passMilliseconds: 0, renews: false, on: connection, timeout: left) }
+      return true
+    }
+    if isDone != nil, !objects.isEmpty { counters.count(.sharedStores) }
+    if isDone == nil, let lock { await release(lock, isShareable: true) }
+  }
+
+  /// The object of a response, after the marker of its URL if responses vary; empty if it cannot be stored.
+  private func objects(
+    _ offer: SharingRules.Offer, body: Data, isDecoded: Bool, for request: SharedRequest,
+    at position: FleetFile.Position
+  ) -> [SharedObject] {
     let milliseconds = offer.milliseconds(maximum: settings.configuration.maximumSharedLifetime)
-    guard milliseconds > 0 else { return }
+    guard milliseconds > 0 else { return [] }
     let position = FleetRule.taggedBeforeRequest.holds ? position : file.position(ofTag: file.tag) ?? position
-    var key = request.key.bytes
     var object = SharedObject(
-      key: key, position: position, status: offer.status, fields: offer.fields, body: body,
+      key: request.key.bytes, position: position, status: offer.status, fields: offer.fields, body: body,
       ageAtStoring: offer.freshness.currentAge(at: Date()), lifetime: offer.freshness.lifetime,
       milliseconds: milliseconds)
     object.isDecoded = isDecoded
-    if let vary = offer.vary {
-      guard let variant = request.variantKey(vary: vary, settings: settings) else { return }
-      var marker = object
-      marker.isMarker = true
-      marker.body = Data()
-      marker.fields = ["Vary": vary]
-      await put(marker)
-      key = variant
-    }
-    object.key = key
-    await put(object)
-    counters.count(.sharedStores)
+    guard let vary = offer.vary else { return [object] }
+    guard let variant = request.variantKey(vary: vary, settings: settings) else { return [] }
+    var marker = object
+    marker.isMarker = true
+    marker.body = Data()
+    marker.fields = ["Vary": vary]
+    object.key = variant
+    return [marker, object]
   }
 
-  private func put(_ object: SharedObject) async {
-    let key = name("o", object.key)
+  private func put(
+    _ object: SharedObject, on connection: RedisConnection, timeout: Duration
+  ) throws(RedisTierError) {
     let head = object.encodedHead
     let arguments: [[UInt8]] = [
       object.key, object.epoch, Array(String(object.seq).utf8), object.encodedFreshness(head: head), head,
       Array(object.body), Array(String(object.milliseconds).utf8),
     ]
-    _ = await pool.run(within: settings.configuration.commandTimeout) { (connection, left) throws(RedisTierError) in
-      try FleetScripts.store.run(keys: [key], arguments, on: connection, timeout: left)
-    }
+    _ = try FleetScripts.store.run(keys: [name("o", object.key)], arguments, on: connection, timeout: timeout)
   }
 
   /// Replaces the head of an object that the origin has validated.
