@@ -25,6 +25,23 @@ struct ThreadTests {
     Data("\(url) ".utf8) + pseudorandomData(size, seed: UInt64(url.utf8.count))
   }
 
+  @Test("Threads that are not joined free their stacks when they end")
+  func stacks() throws {
+    /// The size of the mapped memory, in bytes.
+    func mappedByteCount() throws -> Int {
+      let sizes = try String(contentsOfFile: "/proc/self/statm", encoding: .utf8).split(separator: " ")
+      return try #require(Int(sizes[0])) * sysconf(Int32(_SC_PAGESIZE))
+    }
+    let before = try mappedByteCount()
+    for _ in 0..<500 {
+      let hasRun = DispatchSemaphore(value: 0)
+      #expect(BackgroundThread { hasRun.signal() } != nil)
+      hasRun.wait()
+    }
+    // Each stack takes 8 MiB by default. glibc keeps up to 40 MiB of them for the next threads.
+    #expect(try mappedByteCount() - before < 1 << 30)
+  }
+
   @Test("Concurrent lookups, writes, updates and removals return no wrong response, and writes are readable at once")
   func everything() throws {
     let fixture = try StoreFixture(capacity: 8 << 20, background: true)

@@ -1,6 +1,7 @@
 import Glibc
+import Synchronization
 
-/// A thread that can be joined.
+/// A thread that can be joined. Releasing the object detaches a thread that was not joined.
 ///
 /// LMDB binds a write transaction to a thread, so tasks and dispatch queues are unsuitable.
 ///
@@ -8,6 +9,8 @@ import Glibc
 package final class BackgroundThread: @unchecked Sendable {
   private var thread = pthread_t()
   private let hasEnded: Monitor<Bool>
+  /// Whether the thread was started, and was neither joined nor detached.
+  private let isJoinable = Atomic(false)
 
   private final class Start {
     let body: @Sendable () -> Void
@@ -43,6 +46,12 @@ package final class BackgroundThread: @unchecked Sendable {
       start.release()
       return nil
     }
+    isJoinable.store(true, ordering: .releasing)
+  }
+
+  deinit {
+    // Otherwise the stack of the thread would never be freed.
+    if isJoinable.load(ordering: .acquiring) { pthread_detach(thread) }
   }
 
   /// Waits until the thread has ended. Returns false if `waiting` timed out; the thread then ends on its own.
@@ -51,15 +60,9 @@ package final class BackgroundThread: @unchecked Sendable {
   ///
   /// - Parameter waiting: Waits until the state is true. Returns whether it became true.
   package func join(waiting: (Monitor<Bool>) -> Bool) -> Bool {
-    if pthread_equal(thread, pthread_self()) != 0 {
-      pthread_detach(thread)
-      return true
-    }
-    guard waiting(hasEnded) else {
-      pthread_detach(thread)
-      return false
-    }
-    pthread_join(thread, nil)
+    if pthread_equal(thread, pthread_self()) != 0 { return true }
+    guard waiting(hasEnded) else { return false }
+    if isJoinable.exchange(false, ordering: .acquiringAndReleasing) { pthread_join(thread, nil) }
     return true
   }
 }
