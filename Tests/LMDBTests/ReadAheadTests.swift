@@ -34,12 +34,13 @@ struct ReadAheadTests {
 
   /// Returns consecutive windows from a key to the end of the table.
   private func windows(
-    of fixture: Fixture, from start: UInt64, pageCount: Int, includesLargeValues: Bool = false
+    of fixture: Fixture, from start: UInt64, to end: UInt64? = nil, pageCount: Int, includesLargeValues: Bool = false
   ) throws -> [PageExtents] {
     var windows: [PageExtents] = []
+    let end = end.map { end in withUnsafeBytes(of: end.bigEndian) { [UInt8]($0) } }
     var next: [UInt8]? = withUnsafeBytes(of: start.bigEndian) { [UInt8]($0) }
     while let key = next {
-      var extents = PageExtents(start: key, pageCount: pageCount, includesLargeValues: includesLargeValues)
+      var extents = PageExtents(start: key, end: end, pageCount: pageCount, includesLargeValues: includesLargeValues)
       let descriptor = try fixture.environment.dataDescriptor()
       let finding = DataFile.withWalk(descriptor: descriptor) {
         (walk: inout StructureWalk) throws(BrokenStructure) -> DataFile.StructureFinding in
@@ -66,6 +67,19 @@ struct ReadAheadTests {
       #expect(window.runs.reduce(0) { $0 + $1.count } <= 50)
       #expect(zip(window.runs, window.runs.dropFirst()).allSatisfy { $0.upperBound < $1.lowerBound })
     }
+  }
+
+  @Test("The windows end with the leaf before the end of the scan", arguments: [50, 1_000])
+  func end(pageCount: Int) throws {
+    let fixture = try Fixture(mapByteCount: 16 << 20)
+    try fixture.put(0..<6000, byteCount: 400)
+    let after = try pages(of: fixture, from: 4000).leaves
+    let expected = try pages(of: fixture, from: 1234).leaves.filter { !after.dropFirst().contains($0) }
+    let windows = try windows(of: fixture, from: 1234, to: 4000, pageCount: pageCount)
+    let named = windows.flatMap { $0.runs.flatMap(Array.init) }.sorted()
+    // The leaf with the end itself is left out if it begins there.
+    #expect(named == expected.sorted() || named == expected.filter { $0 != after.first }.sorted())
+    #expect(windows.last?.next == nil)
   }
 
   @Test("The pages of large values are listed with their leaf pages")

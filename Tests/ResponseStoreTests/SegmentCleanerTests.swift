@@ -95,7 +95,8 @@ struct SegmentCleanerTests {
       var cleaner = cleaners[number]
       let found = try environment.read { (transaction) throws(LMDBError) in
         try cleaner.choose(
-          logs, open: counters.openSegments, index: index, limit: limit, byteCount: 1 << 20, in: transaction
+          logs, open: counters.openSegments, index: index, limit: limit, byteCount: 1 << 20, in: environment,
+          transaction
         ) { (rowID, record) in
           let key = record.loadUnaligned(as: UInt64.self)
           return SegmentCleaner.Examination(

@@ -11,6 +11,7 @@ public struct ReadAhead: Sendable {
   private let table: [UInt8]
   private let windowPageCount: Int
   private let includesLargeValues: Bool
+  private let end: [UInt8]?
   /// The first key of the last requested window. When the scan reaches it, the next window is requested.
   private var windowStart: [UInt8]?
   /// The first key of the next window; nil at the table's end.
@@ -25,10 +26,12 @@ public struct ReadAhead: Sendable {
   ///     memory before the scan needs them.
   ///   - includesLargeValues: Whether to request overflow pages, too; false by default. This reads the leaves that lead
   ///     to them, so use it for tables whose values are mostly large.
-  public init(table: String, windowPageCount: Int = 2048, includesLargeValues: Bool = false) {
+  ///   - end: The key at which the scan ends; nil, the default, for the table's end.
+  public init(table: String, windowPageCount: Int = 2048, includesLargeValues: Bool = false, end: [UInt8]? = nil) {
     self.table = Array(table.utf8)
     self.windowPageCount = windowPageCount
     self.includesLargeValues = includesLargeValues
+    self.end = end
   }
 
   /// Reports the position of the scan. Keys must ascend. A key after all windows starts again at that key.
@@ -56,7 +59,8 @@ public struct ReadAhead: Sendable {
   private func request(
     from key: [UInt8], _ environment: Environment, _ transaction: borrowing ReadTransaction
   ) -> PageExtents? {
-    var extents = PageExtents(start: key, pageCount: windowPageCount, includesLargeValues: includesLargeValues)
+    var extents = PageExtents(
+      start: key, end: end, pageCount: windowPageCount, includesLargeValues: includesLargeValues)
     let snapshot = transaction.id
     do throws(LMDBError) {
       let descriptor = try environment.dataDescriptor()
@@ -83,14 +87,17 @@ public struct ReadAhead: Sendable {
 struct PageExtents {
   /// The key to start at.
   let start: [UInt8]
+  /// Pages whose keys are all at or after this key are left out; nil for no limit.
+  let end: [UInt8]?
   let includesLargeValues: Bool
-  /// The first key after the pages found; nil at the table's end.
+  /// The first key after the pages found; nil at the end.
   var next: [UInt8]?
   private var remainingPageCount: Int
   private var pages: [Range<UInt64>] = []
 
-  init(start: [UInt8], pageCount: Int, includesLargeValues: Bool) {
+  init(start: [UInt8], end: [UInt8]? = nil, pageCount: Int, includesLargeValues: Bool) {
     self.start = start
+    self.end = end
     self.includesLargeValues = includesLargeValues
     remainingPageCount = pageCount
   }

@@ -173,6 +173,9 @@ struct StructureWalk {
       } else {
         let childBounds = childBounds(of: page, nodes, index, within: bounds)
         if let end = childBounds.end, isInOrder(end[...], extents.start, .table, orSame: true) { continue }
+        if let end = extents.end, let first = childBounds.first, isInOrder(end[...], first, .table, orSame: true) {
+          return
+        }
         if extents.isComplete {
           extents.next = childBounds.first
           return

@@ -30,7 +30,7 @@ struct StoreCheck {
   var unindexedRows: Set<UInt64> = []
   var strayEntries: Set<IndexEntry> = []
   var walked = Sums()
-  private var headReadAhead = Band.all.map { ReadAhead(table: RecordLogs.table(of: $0)) }
+  private var headReadAhead = RecordReadAhead()
   private var bodyReadAhead = ReadAhead(table: StorageFormat.bodiesTable, includesLargeValues: true)
 
   private enum Phase {
@@ -154,9 +154,7 @@ struct StoreCheck {
           isDone = stepCount == 0 || mayGoOn()
           guard isDone else { return false }
           progress(walked.entryCount, max(total, walked.entryCount))
-          let band = Band(rowID: rowID)?.number ?? 0
-          headReadAhead[band].advance(
-            to: try BigEndianUInt64Codec.bytes(of: rowID), in: database.environment, transaction)
+          try headReadAhead.advance(to: rowID, in: database.environment, transaction)
         }
         stepCount += 1
         guard let head = head(in: record, rowID, hiddenBy: tombstones) else {

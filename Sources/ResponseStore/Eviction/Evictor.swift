@@ -262,7 +262,7 @@ final class Evictor: Sendable {
       let tombstones = try context.removals.tombstones(in: transaction)
       return try cleaner.choose(
         database.heads, open: database.counters(in: transaction).openSegments, index: index, limit: goal.recordCount,
-        byteCount: goal.byteCount, in: transaction
+        byteCount: goal.byteCount, in: database.environment, transaction
       ) { (rowID, record) in examine(rowID, record, tombstones: tombstones, goal) }
     }
     guard let rows else { return nil }

@@ -48,6 +48,8 @@ struct SegmentCleaner {
 
   private var plan: EvictionPlan?
   private var position: UInt64 = 0
+  /// The segment's records were written long ago, so in a store that is larger than memory they come from the disk.
+  private var readAhead: ReadAhead?
   private var random: UInt64
 
   /// - Parameter seed: The seed of the choice, so that a run can be repeated.
@@ -62,11 +64,12 @@ struct SegmentCleaner {
   /// - Parameters:
   ///   - limit: The maximum number of records to examine. Each is a change in the index's journal.
   ///   - byteCount: The approximate maximum of the records' bytes, which the step frees or writes in the logs.
+  ///   - environment: The environment of `transaction`.
   ///   - examine: Examines a record.
   /// - Returns: Nil if there is nothing to evict.
   mutating func choose(
     _ logs: RecordLogs, open: OpenSegments, index: RecordIndex, limit: Int, byteCount: Int,
-    in transaction: borrowing some Transaction & ~Copyable,
+    in environment: Environment, _ transaction: borrowing ReadTransaction,
     examine: (UInt64, UnsafeRawBufferPointer) -> Examination
   ) throws(LMDBError) -> Rows? {
     if plan == nil {
@@ -78,8 +81,10 @@ struct SegmentCleaner {
       // Rows before a band's first segment can only be left over from corruption. Free them, too.
       let isFirst = !segments.contains { $0.firstRowID < first && Band(rowID: $0.firstRowID) == Band(rowID: first) }
       position = isFirst ? 0 : first
+      readAhead = try plan.flatMap { (plan) throws(LMDBError) in try Self.readAhead(of: plan) }
     }
     guard let plan, let band = Band(rowID: plan.segment.firstRowID) else { return nil }
+    readAhead?.advance(to: try BigEndianUInt64Codec.bytes(of: position), in: environment, transaction)
     var rows = Rows()
     let limit = min(limit, index.journalCapacity / 2)
     var left = byteCount
@@ -105,10 +110,17 @@ struct SegmentCleaner {
     return rows
   }
 
+  /// Returns the read-ahead of a segment; nil if the segment is small, because then the store fits in memory.
+  private static func readAhead(of plan: EvictionPlan) throws(LMDBError) -> ReadAhead? {
+    guard let band = Band(rowID: plan.segment.firstRowID), plan.segment.byteCount >= 4 << 20 else { return nil }
+    let end = try plan.end.map { (end) throws(LMDBError) in try BigEndianUInt64Codec.bytes(of: end) }
+    return ReadAhead(table: RecordLogs.table(of: band), end: end)
+  }
+
   /// Frees a part of the chosen segment.
   ///
   /// - Parameters:
-  ///   - rows: The result of ``choose(_:open:index:limit:byteCount:in:examine:)``.
+  ///   - rows: The result of ``choose(_:open:index:limit:byteCount:in:_:examine:)``.
   ///   - counters: The counters of the transaction, with the open segments.
   ///   - evict: Deletes records in the order of their rows, and returns the number of processed ones. The next step
   ///     processes the rest.

@@ -10,6 +10,8 @@ final class TombstoneDeleter: Sendable {
   private let space: DiskSpace
   private let puncher: HolePuncher
   private let progress = TombstoneProgress()
+  /// A step deletes up to 16,384 records, two of which fill a page.
+  private let readAhead = Monitor(RecordReadAhead(windowPageCount: 8192))
 
   init(_ context: StoreContext, space: DiskSpace, puncher: HolePuncher) {
     self.context = context
@@ -44,7 +46,10 @@ final class TombstoneDeleter: Sendable {
     if case .key = scope {
     } else {
       early = try database.environment.read { (transaction) throws(LMDBError) in
-        try findCovered(work, limit: limit, in: transaction)
+        if case .row(let rowID) = work.position { try readAhead(toFirstOf: [rowID], transaction) }
+        guard let candidates = try candidates(of: work, limit: limit, in: transaction) else { return CoveredRecords() }
+        try readAhead(toFirstOf: candidates.rows, transaction)
+        return try coveredRecords(among: candidates, of: work, in: transaction)
       }
     }
     let (removed, rest) = try space.commit { (transaction) throws(LMDBError) -> (Int, TombstoneWork?) in
@@ -54,7 +59,13 @@ final class TombstoneDeleter: Sendable {
       var counters = try database.counters(in: transaction)
       if !isCautious { counters.freeablePageCount = budget.freeablePageCount }
       let covered: CoveredRecords
-      if let early { covered = early } else { covered = try findCovered(work, limit: limit, in: transaction) }
+      if let early {
+        covered = early
+      } else if let candidates = try candidates(of: work, limit: limit, in: transaction) {
+        covered = try coveredRecords(among: candidates, of: work, in: transaction)
+      } else {
+        covered = CoveredRecords()
+      }
       // After a cautious start the freed pages need not be contiguous.
       let (removed, next) = try remove(
         covered, of: work.tombstones, counters: &counters, isInRun: !isCautious && !scope.needsHostPass, in: transaction
@@ -88,12 +99,25 @@ final class TombstoneDeleter: Sendable {
     var end: ScanPosition?
   }
 
-  private func findCovered(
-    _ work: TombstoneWork, limit: Int, in transaction: borrowing some Transaction & ~Copyable
+  private typealias Candidates = (rows: [UInt64], end: ScanPosition?)
+
+  private func candidates(
+    of work: TombstoneWork, limit: Int, in transaction: borrowing some Transaction & ~Copyable
+  ) throws(LMDBError) -> Candidates? {
+    try database.findCoveredRows(work.first, limit: limit, from: work.position, in: transaction)
+  }
+
+  private func readAhead(toFirstOf rowIDs: [UInt64], _ transaction: borrowing ReadTransaction) throws(LMDBError) {
+    try readAhead.withLock { readAhead in
+      Result { () throws(LMDBError) in
+        try readAhead.advance(toFirstOf: rowIDs, in: database.environment, transaction)
+      }
+    }.get()
+  }
+
+  private func coveredRecords(
+    among candidates: Candidates, of work: TombstoneWork, in transaction: borrowing some Transaction & ~Copyable
   ) throws(LMDBError) -> CoveredRecords {
-    guard
-      let candidates = try database.findCoveredRows(work.first, limit: limit, from: work.position, in: transaction)
-    else { return CoveredRecords() }
     let found = try database.removableRecords(candidates.rows, in: transaction) { (rowID, head) in
       work.tombstones.hide(rowID: rowID, head) ? .forget : nil
     }

@@ -18,7 +18,7 @@ struct EntryWalk {
   private var nextRowID: UInt64? = 0
   private var nextDate: DateKey? = DateKey(time: 0, rowID: 0)
   private var residentPages = ResidentPages()
-  private var headReadAhead = Band.all.map { ReadAhead(table: RecordLogs.table(of: $0)) }
+  private var headReadAhead = RecordReadAhead()
   private var dateReadAhead = ReadAhead(table: StorageFormat.datesTable, windowPageCount: 64)
 
   init(database: RecordDatabase, removals: RemovalIndex, order: EntryOrder, scope: Tombstone, isAlone: Bool) {
@@ -98,8 +98,8 @@ struct EntryWalk {
   private mutating func readAheadOfHeads(
     from rowID: UInt64, _ transaction: borrowing ReadTransaction
   ) throws(LMDBError) {
-    guard batchCount == Self.maximumBatchCount, let band = Band(rowID: rowID)?.number else { return }
-    headReadAhead[band].advance(to: try BigEndianUInt64Codec.bytes(of: rowID), in: database.environment, transaction)
+    guard batchCount == Self.maximumBatchCount else { return }
+    try headReadAhead.advance(to: rowID, in: database.environment, transaction)
   }
 
   /// Nil for a record that is corrupt or hidden.
