@@ -15,7 +15,6 @@ final class ConnectionPool: @unchecked Sendable {
   private let clock: LoopClock
   /// Created for the first transfer, and released with all connections after a time without transfers.
   private var library: Library?
-  private var idleHandles: [EasyHandle] = []
   private var active: [Transfer] = []
   private var queues: OriginQueues
   private var connections = KnownConnections()
@@ -207,7 +206,7 @@ final class ConnectionPool: @unchecked Sendable {
   }
 
   private func begin(_ transfer: Transfer) {
-    guard let library = library ?? openLibrary(), let handle = idleHandles.popLast() ?? EasyHandle() else {
+    guard let library = library ?? openLibrary(), let handle = EasyHandle() else {
       return abandon(transfer)
     }
     handle.prepare(transfer, of: self, configuration, share: library.share)
@@ -249,7 +248,6 @@ final class ConnectionPool: @unchecked Sendable {
     setConnecting(transfer, false)
     guard let handle = transfer.endAttempt() else { return }
     if let library { curl_multi_remove_handle(library.multi, handle.curl) }
-    if idleHandles.count < configuration.maximumConnections { idleHandles.append(handle) }
   }
 
   /// Releases the capacity of a transfer that was removed from libcurl.
@@ -317,8 +315,6 @@ final class ConnectionPool: @unchecked Sendable {
 
   private func closeConnections() {
     guard active.isEmpty, let library else { return }
-    // Release the handles first, because they refer to the share.
-    idleHandles = []
     curl_multi_cleanup(library.multi)
     curl_share_cleanup(library.share)
     self.library = nil

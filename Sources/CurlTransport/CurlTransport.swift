@@ -74,7 +74,7 @@ public final class CurlTransport: Transport {
       configuration.decodesContent && head.status != 206
       ? ContentDecoder.Coding(contentEncoding: head.fields.values(of: "Content-Encoding")) : nil
     var response = IncomingResponse(head: head, body: .empty, isContentDecoded: coding != nil)
-    response.endsWithConnection = arrival.head.framing == .untilClose
+    response.endsWithConnection = !arrival.head.framing.provesEnd
     if arrival.head.framing == .noContent { return response }
     if coding == nil, let content = arrival.wholeContent {
       response.body = ResponseBody(content)

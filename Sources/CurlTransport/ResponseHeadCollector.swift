@@ -9,8 +9,13 @@ enum ContentFraming: Sendable, Hashable {
   case length(Int)
   /// `Transfer-Encoding: chunked`; libcurl checks its end.
   case chunked
+  /// Chunks in HTTP/1.0, or with a `Content-Length`: other recipients may find another end (RFC 9112 section 6.1).
+  case disputedChunks
   /// The content ends with the connection, which may have ended early.
   case untilClose
+
+  /// Whether the end of the content is proven when libcurl has found it.
+  var provesEnd: Bool { self != .untilClose && self != .disputedChunks }
 }
 
 /// A received final head: its status and its field lines.
@@ -206,7 +211,7 @@ struct ResponseHeadCollector {
       hasOddFraming = true
       return .untilClose
     }
-    if isChunked { return .chunked }
+    if isChunked { return length != nil || isHTTP10 ? .disputedChunks : .chunked }
     return length.map { .length($0) } ?? .untilClose
   }
 

@@ -54,8 +54,11 @@ struct ResponseTests {
     Case("two lengths, one beyond 64 bits", ok("Content-Length: 5\r\nContent-Length: 99999999999999999999999"), bad),
     Case("a blank before the colon of a length", ok("Content-Length : 5"), bad),
     Case(
-      "a length and chunks", ok("Content-Length: 3\r\nTransfer-Encoding: chunked", "5\r\nhello\r\n0\r\n\r\n"), hello
-    ),
+      "a length and chunks", ok("Content-Length: 3\r\nTransfer-Encoding: chunked", "5\r\nhello\r\n0\r\n\r\n"),
+      .unproven(200, "hello")),
+    Case(
+      "chunks in HTTP/1.0", "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+      .unproven(200, "hello")),
     Case("no length", "HTTP/1.1 200 OK\r\n\r\nhello", .unproven(200, "hello")),
     Case("no length, with Connection: close", ok("Connection: close"), .unproven(200, "hello")),
     Case("HTTP/1.0 with a length", "HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello", hello),
@@ -263,6 +266,21 @@ struct ResponseTests {
         ("Trailer", "ETag"), ("Transfer-Encoding", "chunked"),
       ]
       #expect(response.head.fields.map { "\($0.name): \($0.value)" } == expected.map { "\($0.0): \($0.1)" })
+    }
+  }
+
+  @Test("A response that begins with a folded line does no harm to other requests of the transport")
+  func foldedFirstLine() async throws {
+    try await withOrigin { request in
+      request.path == "/folded"
+        ? .raw("HTTP/1.1 200 OK\r\n Content-Length: 5\r\nContent-Length: 5\r\n\r\nhello", closes: true)
+        : Reply(200, [], "hello")
+    } _: { origin in
+      let transport = directTransport()
+      for _ in 0..<20 {
+        for _ in 0..<3 { #expect(await transport.outcome(origin.url("/")) == .complete(200, "hello")) }
+        #expect(await transport.outcome(origin.url("/folded")) == .failure(.badServerResponse))
+      }
     }
   }
 

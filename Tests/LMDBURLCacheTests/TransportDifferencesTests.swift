@@ -103,7 +103,15 @@ struct TransportDifferencesTests {
       session: .error(.unknown), curl: .error(.networkConnectionLost)),
     Case(
       "Length and chunks", .raw(head("Content-Length: 3", "Transfer-Encoding: chunked") + "5\r\nhello\r\n0\r\n\r\n"),
-      session: .stored("hello"), curl: .stored("hello")),
+      session: .stored("hello"), curl: .passedOn("hello")),
+    Case(
+      "Chunks in HTTP/1.0",
+      .raw(
+        "HTTP/1.0 200 OK\r\nCache-Control: max-age=600\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"),
+      session: .stored("hello"), curl: .passedOn("hello")),
+    Case(
+      "A length beyond 64 bits", .raw(head("Content-Length: 99999999999999999999999") + "hello"),
+      session: .passedOn("hello"), curl: .passedOn("hello")),
   ]
 
   private func outcome(_ transport: LMDBURLCache.Options.Transport, _ reply: Reply) async throws -> Outcome {
