@@ -318,6 +318,9 @@ public final class ResponseStore: Sendable {
   /// Adds a holder of copies. Call this before it holds a copy. It is not retained.
   package func add(_ holder: any CopyHolder) { intake.add(holder) }
 
+  /// Whether other processes, or several caches of this process, may store responses in the directory.
+  package var mayHaveOtherUsers: Bool { intake.hasSeveralHolders || context.storeDirectory.mayHaveOtherUsers }
+
   /// The maximum size of a body in bytes: half of the live pages that the capacity allows.
   public var maximumBodyByteCount: Int { space.maximumBodyByteCount }
 

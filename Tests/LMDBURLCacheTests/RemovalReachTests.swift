@@ -29,6 +29,27 @@ struct RemovalReachTests {
         }
       }
     }
+
+    func post(to url: URL, cachingIn directory: URL) async throws {
+      guard self == .process else {
+        let cache = try LMDBURLCache(directory: directory, memoryCapacity: 0, diskCapacity: 16 << 20)
+        _ = try await cache.data(for: URLRequest(url, method: "POST"))
+        return
+      }
+      setenv("LMDBURLCACHE_TEST_DIRECTORY", directory.path, 1)
+      setenv("LMDBURLCACHE_TEST_URL", url.absoluteString, 1)
+      defer {
+        unsetenv("LMDBURLCACHE_TEST_DIRECTORY")
+        unsetenv("LMDBURLCACHE_TEST_URL")
+      }
+      await #expect(processExitsWith: .success) {
+        let environment = ProcessInfo.processInfo.environment
+        let directory = URL(fileURLWithPath: environment["LMDBURLCACHE_TEST_DIRECTORY"]!)
+        let url = URL(string: environment["LMDBURLCACHE_TEST_URL"]!)!
+        let cache = try LMDBURLCache(directory: directory, memoryCapacity: 0, diskCapacity: 16 << 20)
+        _ = try await cache.data(for: URLRequest(url, method: "POST"))
+      }
+    }
   }
 
   @Test("After one lookup finds a memory entry removed, no thread that holds the entry can use it")
@@ -44,6 +65,26 @@ struct RemovalReachTests {
     #expect(!cache.isCached(url))
     #expect(cache.core.use(entry) == nil)
     await fixture.finish()
+  }
+
+  @Test(
+    "A fetch in flight does not store its response after an unsafe request by another cache or process",
+    arguments: [Remover.secondCache, .process])
+  func unsafeRequest(by other: Remover) async throws {
+    let gate = Gate()
+    try await withCache { request in
+      let reply = Reply(200, [("Cache-Control", "max-age=600")], request.method)
+      return request.method == "POST" ? reply : reply.held(at: gate)
+    } _: { (fixture, origin) async throws in
+      let url = origin.url("/a")
+      let cache = fixture.cache
+      async let response = cache.data(from: url)
+      await gate.waitForArrivals()
+      try await other.post(to: url, cachingIn: fixture.directory)
+      gate.open()
+      #expect(try await response.0.text == "GET")
+      #expect(!cache.isCached(url))
+    }
   }
 
   @Test("No thread gets a response from memory that a second cache has removed")

@@ -138,8 +138,10 @@ struct CacheStorage: ResponseStorage, CountsActivity {
   func invalidate(
     _ invalidation: StorageInvalidation, for request: ClientRequest, movingPast token: inout RemovalToken
   ) async {
-    // A removal waits for a disk sync: skip keys under which nothing is stored, unless a fetch may be storing just now.
-    let keys = invalidation.keys(for: request).filter { invalidation.revokesPermits || tiers.holds($0) }
+    // A removal waits for a disk sync: skip keys under which nothing is stored, unless a fetch may be storing just now,
+    // in this cache or another one.
+    let mayBeFetched = invalidation.revokesPermits || tiers.mayHaveOtherUsers
+    let keys = invalidation.keys(for: request).filter { mayBeFetched || tiers.holds($0) }
     let scopes = invalidation.scopes(for: request)
     // A subclass may store responses elsewhere.
     let urls = detour == nil ? [] : invalidation.urls

@@ -267,6 +267,9 @@ final class TieredStorage: Sendable {
     memory.remove(key)
   }
 
+  /// Whether other caches may be fetching responses that they will store in this directory.
+  var mayHaveOtherUsers: Bool { connection.openStore.use { $0.mayHaveOtherUsers } ?? !connection.worksAlone() }
+
   /// Whether a response is or may be stored for a key.
   ///
   /// True if the store has failed: lookups in it find nothing, but another process may have recreated it.

@@ -20,6 +20,7 @@ final class SharedStatusPage: @unchecked Sendable {
     static let boot = 200
     static let checkReason = 216
     static let checker = 224
+    static let openCount = 232
   }
 
   /// Maps the beginning of an open file; nil if the disk is full, with the reason in `errno`.
@@ -83,6 +84,13 @@ final class SharedStatusPage: @unchecked Sendable {
   var checkReason: UInt64 {
     get { word(Offset.checkReason).pointee.load(ordering: .relaxed) }
     set { word(Offset.checkReason).pointee.store(newValue, ordering: .relaxed) }
+  }
+
+  /// How often the directory was opened since a process that was alone opened it, including that. Change it with the
+  /// open lock.
+  var openCount: UInt64 {
+    get { word(Offset.openCount).pointee.load(ordering: .sequentiallyConsistent) }
+    set { word(Offset.openCount).pointee.store(newValue, ordering: .sequentiallyConsistent) }
   }
 
   /// The process that checks the structure, or 0.

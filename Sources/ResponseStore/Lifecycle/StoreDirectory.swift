@@ -140,6 +140,15 @@ final class StoreDirectory: @unchecked Sendable {
       remedy: "Run the processes in one PID namespace, or use one directory per container")
   }
 
+  /// Counts a process that will store responses. Call this with the open lock, before it stores any.
+  func countOpening(isAlone: Bool) {
+    guard let statusPage else { return }
+    statusPage.openCount = isAlone ? 1 : statusPage.openCount + 1
+  }
+
+  /// Whether other processes may have the directory open. They may have closed it again.
+  var mayHaveOtherUsers: Bool { statusPage?.openCount != 1 }
+
   /// Marks the directory as in use by this process, and releases the open lock.
   func finishOpening() throws(StoreError) {
     // No other process holds this lock exclusively, because only an opening process does.

@@ -31,6 +31,7 @@ struct StoreOpener {
       ? openData(isAlone: true, mayRecreate: true) : openSharedData()
     store.context.activityFile?.enter()
     counts.activity.use(store.context.activityFile)
+    directory.countOpening(isAlone: isAlone)
     try directory.finishOpening()
     return store
   }

@@ -28,6 +28,9 @@ final class CopyHolders: Sendable {
     }
   }
 
+  /// Whether there are several holders. Some of them may have been released.
+  var areSeveral: Bool { count.load(ordering: .sequentiallyConsistent) > 1 }
+
   /// Makes all holders except `writer` drop their copies of a key.
   ///
   /// Call this when the new response can be looked up, so that later copies are of the new response.

@@ -34,6 +34,9 @@ final class WriteIntake: Sendable {
     copyHolders.add(holder)
   }
 
+  /// Whether several caches of this process use the store.
+  var hasSeveralHolders: Bool { copyHolders.areSeveral }
+
   /// Accepts a new response; returns false if it was dropped. Copies of other holders are dropped on return.
   func store(
     _ response: CacheableResponse, for key: RequestKey, attachment: [UInt8]?, askedAt token: RemovalToken?,
