@@ -1,3 +1,4 @@
+import CachingClient
 import Foundation
 import FoundationNetworking
 import LoopbackOrigin
@@ -52,6 +53,48 @@ struct PurgeTests {
       try await cache.purge(.url(origin.url("/a?1")))
       #expect(!cache.isCached(origin.url("/a?1")))
     }
+  }
+
+  @Test("A purge by URL or prefix ignores the query parameters that the overrides ignore")
+  func ignoredParameters() async throws {
+    let fixture = try CacheFixture { $0.overrides = { _ in RequestOverrides(ignoredQueryParameters: ["token"]) } }
+    let cache = fixture.cache
+    let url = URL(string: "http://example.com/a?token=1&b=2")!
+    let purges: [() async throws -> Void] = [
+      { try await cache.purge(.url(url)) }, { try await cache.purge(.prefix(url)) },
+      { cache.removeCachedResponses(withPrefix: url) },
+    ]
+    for purge in purges {
+      cache.storeCachedResponse(cached(url), for: URLRequest(url: url))
+      try #require(cache.isCached(url))
+      try await purge()
+      #expect(!cache.isCached(url))
+    }
+    await fixture.finish()
+  }
+
+  @Test(
+    "A host is purged in any spelling",
+    arguments: [
+      ("http://b\u{fc}cher.test/a", "b\u{fc}cher.test"), ("http://b\u{fc}cher.test/a", "b%C3%BCcher.test"),
+      ("http://b\u{fc}cher.test/a", "XN--BCHER-KVA.test"), ("http://[::1]:8080/a", "::1"), ("https://[::1]/a", "[::1]"),
+      ("http://example.com:8080/a", "EXAMPLE.com"),
+    ])
+  func hostSpelling(_ text: String, _ host: String) async throws {
+    let fixture = try CacheFixture()
+    let url = try #require(URL(string: text))
+    fixture.cache.storeCachedResponse(cached(url), for: URLRequest(url: url))
+    try #require(fixture.cache.isCached(url))
+    try await fixture.cache.purge(.host(host))
+    #expect(!fixture.cache.isCached(url))
+    await fixture.finish()
+  }
+
+  @Test("A purge of a host that is no host throws", arguments: ["a/b", "a?b", "a b", "http://a"])
+  func noHost(_ host: String) async throws {
+    let fixture = try CacheFixture()
+    await #expect(throws: URLError(.badURL)) { try await fixture.cache.purge(.host(host)) }
+    await fixture.finish()
   }
 
   @Test("A fetch in flight during a purge returns its response and does not store it", arguments: Kind.allCases)

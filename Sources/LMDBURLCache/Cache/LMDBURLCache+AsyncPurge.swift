@@ -9,9 +9,12 @@ public enum PurgeScope: Sendable, Hashable {
   case all
   /// Responses stored after the date.
   case since(Date)
-  /// Responses for a host with any scheme and port, but not for its subdomains. Case does not matter.
+  /// Responses for a host with any scheme and port, but not for its subdomains. Case does not matter. A name in another
+  /// script is encoded as in a URL.
   case host(String)
   /// Responses whose URL starts with this one: same scheme, host and port, and a path and query with this prefix.
+  ///
+  /// For this case and `url`, query parameters that the cache's overrides ignore do not count.
   case prefix(URL)
   /// Members of a cache group (RFC 9875) of the URL's origin.
   case group(String, origin: URL)
@@ -51,14 +54,15 @@ extension LMDBURLCache {
   ///   - timeout: The maximum time to wait for the fleet; nil, the default, for 5 seconds more than the lease of a
   ///     machine that does not respond.
   /// - Returns: The number of machines that confirmed and of those that did not; nil without a fleet.
-  /// - Throws: `URLError.badURL` for a URL that cannot be cached, such as one without a scheme. With a fleet, its error:
+  /// - Throws: `URLError.badURL` for a URL that cannot be cached, such as one without a scheme, and for a host that is
+  ///   not a host alone. With a fleet, its error:
   ///   this machine obeys the purge, but it could not be posted, or was not confirmed in time. This machine posts it
   ///   later. Purge again to know when all machines obey.
   @discardableResult
   public func purge(
     _ scope: PurgeScope, mode: PurgeMode = .hard, timeout: Duration? = nil
   ) async throws -> FleetPurgeResult? {
-    guard let removalScope = scope.removalScope else { throw URLError(.badURL) }
+    guard let removalScope = removalScope(of: scope) else { throw URLError(.badURL) }
     return try await onBlockingThread {
       let fleet = self.core.fleet
       let announced = fleet?.announce([FleetRemoval(removalScope, isSoft: mode == .soft)]) ?? []
@@ -77,16 +81,40 @@ extension LMDBURLCache {
   }
 }
 
+extension LMDBURLCache {
+  /// Returns the store's scope for a purge; nil for a URL that cannot be cached, or a host that is none.
+  func removalScope(of scope: PurgeScope) -> RemovalScope? {
+    // Responses are stored under the URLs of their keys.
+    func keyURL(_ url: URL) -> URL { overrides(for: URLRequest(url: url)).keyURL(for: url) }
+    switch scope {
+    case .url(let url): return PurgeScope.url(keyURL(url)).removalScope
+    case .prefix(let url): return PurgeScope.prefix(keyURL(url)).removalScope
+    default: return scope.removalScope
+    }
+  }
+}
+
 extension PurgeScope {
-  /// The store's scope for this purge; nil for a URL that cannot be cached.
+  /// The store's scope for this purge; nil for a URL that cannot be cached, or a host that is none.
   package var removalScope: RemovalScope? {
     switch self {
     case .all: .everything
     case .since(let date): .since(date)
-    case .host(let host): .host(host)
+    case .host(let host): Self.scope(ofHost: host)
     case .prefix(let url): .urlPrefix(url)
     case .group(let name, let origin): .group(name, ofOrigin: origin)
     case .url(let url): .target(of: url)
     }
+  }
+
+  /// Returns the scope of a host as URLs contain it; nil if the text is not a host alone.
+  private static func scope(ofHost host: String) -> RemovalScope? {
+    // URLs without a host, such as `file:///a`.
+    if host.isEmpty { return .host(host) }
+    let text = host.contains(":") && !host.hasPrefix("[") ? "[\(host)]" : host.removingPercentEncoding ?? host
+    guard let url = URL(string: "http://\(text)/"), let key = RequestKey(url: url),
+      key.urlString == "http://\(key.host)/"
+    else { return nil }
+    return .host(key.host)
   }
 }

@@ -11,9 +11,10 @@ import ResponseStore
 extension LMDBURLCache {
   /// Removes the responses for a host with any scheme and port, but not for its subdomains.
   ///
-  /// - Parameter host: The host as in URLs; case does not matter.
+  /// - Parameter host: A host, as for ``PurgeScope/host(_:)``. For other text, the method does nothing.
   public func removeCachedResponses(forHost host: String) {
-    remove(.host(host))
+    guard let scope = removalScope(of: .host(host)) else { return }
+    remove(scope)
   }
 
   /// Removes the responses whose URL starts with `url`: same scheme, host and port, and a path and query with this
@@ -23,7 +24,7 @@ extension LMDBURLCache {
   ///
   /// - Parameter url: An absolute URL. Without a scheme, or for HTTP without a host, the method does nothing.
   public func removeCachedResponses(withPrefix url: URL) {
-    guard let scope = RemovalScope.urlPrefix(url) else { return }
+    guard let scope = removalScope(of: .prefix(url)) else { return }
     remove(scope)
   }
 
