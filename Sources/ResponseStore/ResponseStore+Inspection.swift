@@ -16,20 +16,20 @@ extension ResponseStore {
     return StoreStatistics(
       hits: counts.lookups.hits,
       misses: counts.lookups.misses,
-      writes: counts.writes.load(ordering: .relaxed),
-      updates: counts.updates.load(ordering: .relaxed),
-      droppedWrites: counts.droppedWrites.load(ordering: .relaxed),
-      supersededWrites: counts.supersededWrites.load(ordering: .relaxed),
-      removals: counts.removalCounts,
-      corruptRecords: counts.corruptRecords.load(ordering: .relaxed),
-      mapFullRetries: counts.mapFullRetries.load(ordering: .relaxed),
-      commits: counts.commits.load(ordering: .relaxed),
+      writes: counts[.writes],
+      updates: counts[.updates],
+      droppedWrites: counts[.droppedWrites],
+      supersededWrites: counts[.supersededWrites],
+      removals: counts.removals,
+      corruptRecords: counts[.corruptRecords],
+      mapFullRetries: counts[.mapFullRetries],
+      commits: counts[.commits],
       entryCount: counters.map { Int(clamping: $0.entryCount) } ?? 0,
       payloadByteCount: counters.map { Int(clamping: $0.payloadByteCount) } ?? 0,
       diskByteCount: diskByteCount,
       excessByteCount: excessByteCount,
       pendingRemovalCount: pendingRemovalCount,
-      queuedByteCount: queue.withLock { $0.heldByteCount })
+      queuedByteCount: context.queue.withLock { $0.heldByteCount })
   }
 
   /// The counts of all processes that use or used the directory; nil if their file could not be created.

@@ -21,15 +21,13 @@ import Synchronization
 /// After ``close()``, every use traps. In a forked child, lookups miss and writes are dropped; the child may reopen the
 /// directory.
 ///
-/// This class creates the components and forwards calls to them. Each component owns its state. All of them share
-/// ``StoreContext``.
+/// This class creates the components and forwards calls to them. All of them share ``StoreContext``. Most are structs of
+/// references: a copy of a component shares its state, which is behind a lock.
 public final class ResponseStore: Sendable {
   /// The minimum capacity: 1 MiB. With less, LMDB's own pages leave no space for records.
   public static let minimumCapacityByteCount = 1 << 20
 
   let context: StoreContext
-  let queue = Monitor(WriteQueue())
-  let pendingWrites = PendingWrites()
   let checker: StructureChecker
   let indexMaintainer: IndexMaintainer
   let space: DiskSpace
@@ -52,28 +50,29 @@ public final class ResponseStore: Sendable {
   init(_ context: StoreContext) {
     self.context = context
     checker = StructureChecker(context)
-    indexMaintainer = IndexMaintainer(context, checker: checker)
+    indexMaintainer = IndexMaintainer(context: context, checker: checker)
     space = DiskSpace(context)
-    let puncher = HolePuncher(context, space: space)
-    orphanDeleter = OrphanedChunkDeleter(context, space: space)
-    tombstoneDeleter = TombstoneDeleter(context, space: space, puncher: puncher)
-    evictor = Evictor(context, space: space, tombstoneDeleter: tombstoneDeleter, orphanDeleter: orphanDeleter)
-    capacity = CapacityController(context, space: space, evictor: evictor)
+    let puncher = HolePuncher(context: context, space: space)
+    orphanDeleter = OrphanedChunkDeleter(database: context.database, space: space)
+    tombstoneDeleter = TombstoneDeleter(context: context, space: space, puncher: puncher)
+    evictor = Evictor(
+      context: context, space: space, tombstoneDeleter: tombstoneDeleter, orphanDeleter: orphanDeleter)
+    capacity = CapacityController(context: context, space: space, evictor: evictor)
     writer = Writer(
-      context, queue: queue, pendingWrites: pendingWrites, space: space, evictor: evictor,
-      orphanDeleter: orphanDeleter, puncher: puncher, checker: checker)
-    flusher = Flusher(context, queue: queue, writer: writer)
-    reader = Reader(context, pendingWrites: pendingWrites, queue: queue, checker: checker)
+      context: context, space: space, evictor: evictor, orphanDeleter: orphanDeleter, puncher: puncher,
+      checker: checker)
+    flusher = Flusher(context, writer: writer)
+    reader = Reader(context, checker: checker)
     unretainedReader = Unretained(reader)
-    intake = WriteIntake(
-      context, queue: queue, pendingWrites: pendingWrites, space: space, reader: reader, writer: writer)
-    maintainer = Maintainer(
-      context, checker: checker, indexMaintainer: indexMaintainer, orphanDeleter: orphanDeleter,
-      tombstoneDeleter: tombstoneDeleter, tombstoneMarker: TombstoneMarker(context, space: space), evictor: evictor,
-      capacity: capacity, puncher: puncher, queue: queue)
-    remover = Remover(context, queue: queue, writer: writer, maintainer: maintainer)
+    intake = WriteIntake(context: context, space: space, reader: reader, writer: writer)
+    let maintainer = Maintainer(
+      context: context, checker: checker, indexMaintainer: indexMaintainer, orphanDeleter: orphanDeleter,
+      tombstoneDeleter: tombstoneDeleter, tombstoneMarker: TombstoneMarker(context: context, space: space),
+      evictor: evictor, capacity: capacity, puncher: puncher)
+    self.maintainer = maintainer
+    remover = Remover(context: context, writer: writer, maintainer: maintainer)
     threads = BackgroundThreads(
-      context, queue: queue, space: space, writer: writer, maintainer: maintainer, capacity: capacity)
+      context, space: space, writer: writer, maintainer: maintainer, capacity: capacity)
   }
 
   deinit {

@@ -71,14 +71,8 @@ public struct StoreStatistics: Sendable, Hashable {
 /// The counters behind ``StoreStatistics``. Each is exact, but they are not read as one snapshot.
 final class StoreCounters: Sendable {
   let lookups = StripedLookupCounter()
-  let writes = Atomic<Int>(0)
-  let updates = Atomic<Int>(0)
-  let droppedWrites = Atomic<Int>(0)
-  let supersededWrites = Atomic<Int>(0)
-  let corruptRecords = Atomic<Int>(0)
-  let mapFullRetries = Atomic<Int>(0)
-  let commits = Atomic<Int>(0)
-  private let removals = Monitor<[RemovalReason: Int]>([:])
+  /// The counters of this process, by the raw value of ``CounterWord``.
+  private let counts = InlineArray<128, Atomic<Int>> { _ in Atomic(0) }
   /// The counters of the directory, which all processes share.
   let activity = ActivityReference()
 
@@ -86,30 +80,25 @@ final class StoreCounters: Sendable {
     lookups.destroy()
   }
 
-  func countRemovals(_ count: Int, _ reason: RemovalReason) {
-    guard count > 0 else { return }
-    removals.withLock { $0[reason, default: 0] += count }
-    activity.add(count, reason.counter)
-    if reason.isEviction { activity.observers.emit(.evicted(count: count, reason: reason)) }
-  }
+  subscript(counter: CounterWord) -> Int { counts[counter.rawValue].load(ordering: .relaxed) }
 
   /// Counts in this process and for the directory.
   func count(_ count: Int, _ counter: CounterWord) {
     guard count > 0 else { return }
-    switch counter {
-    case .writes: writes.add(count, ordering: .relaxed)
-    case .updates: updates.add(count, ordering: .relaxed)
-    case .droppedWrites: droppedWrites.add(count, ordering: .relaxed)
-    case .supersededWrites: supersededWrites.add(count, ordering: .relaxed)
-    case .corruptRecords: corruptRecords.add(count, ordering: .relaxed)
-    case .mapFullRetries: mapFullRetries.add(count, ordering: .relaxed)
-    case .commits: commits.add(count, ordering: .relaxed)
-    default: break
-    }
+    counts[counter.rawValue].add(count, ordering: .relaxed)
     activity.add(count, counter)
   }
 
-  var removalCounts: [RemovalReason: Int] { removals.withLock { $0 } }
+  func countRemovals(_ count: Int, _ reason: RemovalReason) {
+    self.count(count, reason.counter)
+    if count > 0, reason.isEviction { activity.observers.emit(.evicted(count: count, reason: reason)) }
+  }
+
+  /// The entries that left the store, by reason; none for a reason that never applied.
+  var removals: [RemovalReason: Int] {
+    let counts = RemovalReason.allCases.map { ($0, self[$0.counter]) }
+    return Dictionary(uniqueKeysWithValues: counts.filter { $0.1 > 0 })
+  }
 }
 
 /// Counts of hits and misses, in several stripes.

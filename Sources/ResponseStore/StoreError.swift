@@ -64,6 +64,14 @@ extension StoreError: CustomStringConvertible {
 }
 
 extension StoreError {
+  /// Returns the error for a directory that other processes or threads keep busy.
+  static func busy(
+    _ directory: String, reason: String,
+    remedy: String = "Resume or end suspended processes that use the directory", cause: LMDBError? = nil
+  ) -> StoreError {
+    StoreError(.busy, directory: directory, reason: reason, remedy: remedy, cause: cause)
+  }
+
   /// Returns the error for an LMDB call that failed while the store was opened or flushed.
   static func storage(_ cause: LMDBError, directory: String, doing what: String) -> StoreError {
     switch cause.code {
@@ -73,14 +81,9 @@ extension StoreError {
         remedy: "Give this user read and write permission to the directory and its files, or choose another directory",
         cause: cause)
     case .readersFull:
-      StoreError(
-        .busy, directory: directory, reason: "\(what) found no reader slot: other processes have all of them",
-        remedy: "Resume or end suspended processes that use the directory", cause: cause
-      )
+      .busy(directory, reason: "\(what) found no reader slot: other processes have all of them", cause: cause)
     case .temporarilyUnavailable where cause.function == "flock":
-      StoreError(
-        .busy, directory: directory, reason: "another process has been opening or closing it for too long",
-        remedy: "Resume or end suspended processes that use the directory", cause: cause)
+      .busy(directory, reason: "another process has been opening or closing it for too long", cause: cause)
     case _ where cause.isOutOfSpace:
       StoreError(
         .storage, directory: directory, reason: "\(what) failed because the disk is full or failing",

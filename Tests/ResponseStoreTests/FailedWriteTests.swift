@@ -43,7 +43,7 @@ struct FailedWriteTests {
       #expect(throws: StoreError.self) { try fixture.store.flush() }
       #expect(fixture.body(Self.url) == nil && fixture.store.entryCount == 0)
       try fixture.store.flush()
-      #expect(fixture.store.pendingWrites.isEmpty && fixture.store.statistics.queuedByteCount == 0)
+      #expect(fixture.store.context.pendingWrites.isEmpty && fixture.store.statistics.queuedByteCount == 0)
     }
   }
 
@@ -68,15 +68,15 @@ struct FailedWriteTests {
     try withStore { fixture, disk in
       let other = fixture.response("http://b.example/", body: Data(count: 2000))
       fixture.store.store(fixture.response(Self.url, body: Data("second".utf8)))
-      let batch = fixture.store.queue.withLock { $0.takeWrites(byteLimit: .max, countLimit: .max) }
+      let batch = fixture.store.context.queue.withLock { $0.takeWrites(byteLimit: .max, countLimit: .max) }
       fixture.store.store(fixture.response(Self.url, body: Data("third".utf8)))
       fixture.store.store(other)
       disk.failNextSyncs(1)
       #expect(!fixture.store.writer.process(.init(writes: batch), byteLimit: .max))
       fixture.store.writer.discardReplacedRecords(of: batch)
-      fixture.store.pendingWrites.remove(batch)
+      fixture.store.context.pendingWrites.remove(batch)
       var written = batch
-      fixture.store.queue.update { $0.finish(&written, byteCount: batch.reduce(0) { $0 + $1.byteCount }) }
+      fixture.store.context.queue.update { $0.finish(&written, byteCount: batch.reduce(0) { $0 + $1.byteCount }) }
       #expect(fixture.body(Self.url) == Data("third".utf8))
       fixture.drain()
       #expect(fixture.body(Self.url) == Data("third".utf8) && fixture.store.entryCount == 2)
@@ -91,7 +91,7 @@ struct FailedWriteTests {
       fixture.store.writePending()
       #expect(fixture.body("http://b.example/") == nil)
       fixture.drain()
-      #expect(fixture.store.pendingWrites.isEmpty && fixture.store.statistics.queuedByteCount == 0)
+      #expect(fixture.store.context.pendingWrites.isEmpty && fixture.store.statistics.queuedByteCount == 0)
       #expect(fixture.body(Self.url) == Data("first".utf8) && fixture.store.entryCount == 1)
     }
   }

@@ -78,7 +78,7 @@ struct FlushTests {
           }
         }
         for thread in threads { thread.start() }
-        while store.queue.withLock({ $0.flushCount }) < 2 { usleep(100) }
+        while store.context.queue.withLock({ $0.flushCount }) < 2 { usleep(100) }
         store.store(fixture.response(url(2)))
         disk.failNextSyncs(2)
         return threads
@@ -86,7 +86,7 @@ struct FlushTests {
       withExtendedLifetime(threads) {
         #expect(results.wait(timeout: .seconds(60)) { $0.count == 2 ? $0 : nil } == [false, false])
       }
-      while store.queue.withLock({ $0.doneCount < $0.queuedCount }) { usleep(100) }
+      while store.context.queue.withLock({ $0.doneCount < $0.queuedCount }) { usleep(100) }
       // Both writes were in one group commit or in two.
       disk.failNextSyncs(0)
       if fixture.body(url(2)) == nil { #expect(throws: StoreError.self) { try store.flush() } }

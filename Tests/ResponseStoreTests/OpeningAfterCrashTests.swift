@@ -210,7 +210,7 @@ struct OpeningAfterCrashTests {
     defer { fixture.finish() }
     for number in 0..<40 { fixture.store.store(fixture.response(Self.url(number))) }
     fixture.drain()
-    try #require(fixture.store.context.storeDirectory.statusPage).boot.0 += 1
+    try #require(fixture.store.context.storeDirectory.statusPage)[.bootHigh] += 1
     fixture.close()
     if isBroken { try zeroLeaves(in: fixture, inner: false) }
     try fixture.open()

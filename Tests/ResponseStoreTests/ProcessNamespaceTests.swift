@@ -28,15 +28,15 @@ struct ProcessNamespaceTests {
     fixture.drain()
     await expectInChild(nil, fixture.directory)
     let flag = try #require(fixture.store.context.storeDirectory.statusPage)
-    let own = flag.processNamespace
+    let own = flag[.processNamespace]
     #expect(own != 0)
     // Pretend that this process is in another namespace.
-    flag.processNamespace = own + 1
+    flag[.processNamespace] = own + 1
     await expectInChild(.otherProcessNamespace, fixture.directory)
     #expect(fixture.body("http://a.example/") != nil)
     // The records of processes that have ended are ignored.
     try fixture.reopen()
-    #expect(fixture.store.context.storeDirectory.statusPage?.processNamespace == own)
+    #expect(fixture.store.context.storeDirectory.statusPage?[.processNamespace] == own)
     await expectInChild(nil, fixture.directory)
     #expect(fixture.body("http://a.example/") != nil)
   }

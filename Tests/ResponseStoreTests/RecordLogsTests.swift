@@ -16,11 +16,7 @@ struct RecordLogsTests {
       let environment = try Environment.open(
         directory: directory, options: Environment.Options(mapByteCount: 64 << 20))
       self.environment = environment
-      let logs = try RecordLogs { (name) throws(LMDBError) in
-        try environment.table(name, key: BigEndianUInt64Codec.self, value: BytesCodec.self)
-      } segments: { (name) throws(LMDBError) in
-        try environment.table(name, key: BigEndianUInt64Codec.self, value: BigEndianPairCodec.self)
-      }
+      let logs = try RecordLogs(TableOpener(environment: environment, creates: true))
       self.logs = try #require(logs)
     }
 

@@ -76,7 +76,7 @@ struct SuspendedWriterTests {
     async let parent: Void = onThread {
       let isInTime = writer.whileSuspended {
         store.store(childResponse("http://a.example/2"))
-        while !store.queue.withLock({ $0.isWriting }) { usleep(1000) }
+        while !store.context.queue.withLock({ $0.isWriting }) { usleep(1000) }
         // Nothing shows when the writer waits for the write lock.
         usleep(50_000)
         store.capacityByteCount = 64 << 20

@@ -33,51 +33,25 @@ package final class ActivityFile: @unchecked Sendable {
   ///   - creates: Whether to create a file that is missing or cannot be used.
   /// - Returns: Nil if there is no usable file, or none could be created.
   static func open(path: String, creates: Bool) -> ActivityFile? {
-    if let file = openExisting(path: path, extends: creates) { return file }
-    return creates ? create(path: path) : nil
-  }
-
-  private static func openExisting(path: String, extends: Bool) -> ActivityFile? {
-    // A FIFO of this name must not make the process wait.
-    let descriptor = Glibc.open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
-    guard descriptor >= 0 else { return nil }
-    defer { close(descriptor) }
-    var status = stat()
-    guard fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG else { return nil }
-    if status.st_size < off_t(ActivityLayout.byteCount) {
-      // Other processes may have mapped the file before it was truncated. Give them their pages back.
-      if extends { _ = posix_fallocate(descriptor, 0, off_t(ActivityLayout.byteCount)) }
-      return nil
+    let present = MappedFile.open(path: path) { (descriptor, byteCount) -> ActivityFile? in
+      if byteCount < ActivityLayout.byteCount {
+        // Other processes may have mapped the file before it was truncated. Give them their pages back.
+        if creates { _ = posix_fallocate(descriptor, 0, off_t(ActivityLayout.byteCount)) }
+        return nil
+      }
+      guard let file = map(descriptor, path: path), file.isPlausible else { return nil }
+      return file
     }
-    guard let file = map(descriptor, path: path) else { return nil }
-    return file.isPlausible ? file : nil
-  }
-
-  /// Creates the file under another name and renames it, so that no process maps an unfinished one.
-  private static func create(path: String) -> ActivityFile? {
-    let temporary = path + ".new"
-    unlink(temporary)
-    let descriptor = Glibc.open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0o600)
-    guard descriptor >= 0 else { return nil }
-    defer { close(descriptor) }
-    // Allocated: a mapped page that finds no space on a full disk would raise a signal.
-    guard posix_fallocate(descriptor, 0, off_t(ActivityLayout.byteCount)) == 0, let file = map(descriptor, path: path)
-    else {
-      unlink(temporary)
-      return nil
+    if present != nil || !creates { return present }
+    return MappedFile.create(path: path, byteCount: ActivityLayout.byteCount) { descriptor in
+      let file = map(descriptor, path: path)
+      file?.setHeader()
+      return file
     }
-    file.setHeader()
-    guard rename(temporary, path) == 0 else {
-      unlink(temporary)
-      return nil
-    }
-    return file
   }
 
   private static func map(_ descriptor: CInt, path: String) -> ActivityFile? {
-    let mapped = mmap(nil, ActivityLayout.byteCount, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0)
-    guard let mapped, mapped != MAP_FAILED else { return nil }
-    return ActivityFile(mapped: mapped, path: path)
+    MappedFile.map(descriptor, byteCount: ActivityLayout.byteCount).map { ActivityFile(mapped: $0, path: path) }
   }
 
   private func setHeader() {

@@ -142,6 +142,8 @@ package enum CounterWord: Int, CaseIterable, Sendable {
   case cutOffMilliseconds
   case reconnects
   case lostLogs
+
+  var isOfFleet: Bool { rawValue >= Self.sharedLookups.rawValue }
 }
 
 extension RemovalReason {

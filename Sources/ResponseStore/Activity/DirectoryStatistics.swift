@@ -37,13 +37,13 @@ public struct DirectoryStatistics: Sendable, Hashable {
   /// Bytes of bodies served from the store without the origin.
   public var hitByteCount = 0
   /// Bytes of bodies received from the origin.
-  public var originByteCount = 0
+  public var originByteCount: Int { counts[.originBytes, default: 0] }
   /// Validations in the background, after a stale response was served.
-  public var backgroundRevalidations = 0
+  public var backgroundRevalidations: Int { counts[.backgroundRevalidations, default: 0] }
   /// Fetches that ended without a response.
-  public var originFailures = 0
+  public var originFailures: Int { counts[.originFailures, default: 0] }
   /// Responses of the origin with a status of 500 or more.
-  public var originServerErrors = 0
+  public var originServerErrors: Int { counts[.originServerErrors, default: 0] }
 
   /// Lookups in memory tiers that found a response.
   public var memoryLookups = 0
@@ -53,40 +53,46 @@ public struct DirectoryStatistics: Sendable, Hashable {
   public var missedLookups = 0
 
   /// Responses committed.
-  public var writes = 0
+  public var writes: Int { counts[.writes, default: 0] }
   /// Record headers updated after a validation.
-  public var updates = 0
+  public var updates: Int { counts[.updates, default: 0] }
   /// Bytes of the records of the responses committed.
-  public var writtenByteCount = 0
+  public var writtenByteCount: Int { counts[.writtenBytes, default: 0] }
   /// Responses that were accepted and not written; see ``StoreStatistics/droppedWrites``.
-  public var droppedWrites = 0
+  public var droppedWrites: Int { counts[.droppedWrites, default: 0] }
   /// Writes that a newer write replaced in the queue.
-  public var supersededWrites = 0
+  public var supersededWrites: Int { counts[.supersededWrites, default: 0] }
   /// Write transactions committed.
-  public var commits = 0
+  public var commits: Int { counts[.commits, default: 0] }
   /// Transactions that failed with `MDB_MAP_FULL` and were retried after evicting.
-  public var mapFullRetries = 0
+  public var mapFullRetries: Int { counts[.mapFullRetries, default: 0] }
   /// Records whose bytes did not match their checksum.
-  public var corruptRecords = 0
+  public var corruptRecords: Int { counts[.corruptRecords, default: 0] }
   /// Entries that left the store, by reason.
-  public var removals: [RemovalReason: Int] = [:]
+  public var removals: [RemovalReason: Int] {
+    Dictionary(uniqueKeysWithValues: RemovalReason.allCases.map { ($0, counts[$0.counter, default: 0]) })
+  }
   /// Removals on request, regardless of the number of entries.
-  public var purges = 0
+  public var purges: Int { counts[.purges, default: 0] }
   /// The number of times that the store was opened.
-  public var opens = 0
+  public var opens: Int { counts[.opens, default: 0] }
   /// The number of times that the store failed in a process.
-  public var failures = 0
+  public var failures: Int { counts[.failures, default: 0] }
 
   /// The counts of the fleet tier; zero without one.
-  public var fleet = FleetActivity()
+  public var fleet: FleetActivity { FleetActivity(counts: counts) }
 
   /// Durations of hits, from the lookup to the decision. One in 64 hits of a thread is measured.
   public var hitLatency = LatencyHistogram()
   /// Durations of requests that waited for the origin, until the head of the response was available.
   public var fetchLatency = LatencyHistogram()
 
-  init(since: Date) {
+  /// The counters that need no computation.
+  private let counts: [CounterWord: Int]
+
+  init(since: Date, counts: [CounterWord: Int]) {
     self.since = since
+    self.counts = counts
   }
 
   /// The number of requests with any outcome.
@@ -106,30 +112,14 @@ extension ActivityFile {
   /// Reads all counters. Costs some microseconds.
   package var statistics: DirectoryStatistics {
     var result = DirectoryStatistics(
-      since: Date(timeIntervalSince1970: Double(number(ActivityLayout.HeaderWord.start * 8)) / 1e9))
+      since: Date(timeIntervalSince1970: Double(number(ActivityLayout.HeaderWord.start * 8)) / 1e9),
+      counts: Dictionary(uniqueKeysWithValues: CounterWord.allCases.map { ($0, count($0)) }))
     for outcome in RequestOutcome.allCases { result.requests[outcome] = requestCount(outcome) }
     result.storageRefusals = storageRefusals
     result.hitByteCount = total(.hitBytes)
-    result.originByteCount = count(.originBytes)
-    result.backgroundRevalidations = count(.backgroundRevalidations)
-    result.originFailures = count(.originFailures)
-    result.originServerErrors = count(.originServerErrors)
     result.memoryLookups = total(.memoryLookups)
     result.diskLookups = total(.diskLookups)
     result.missedLookups = total(.missedLookups)
-    result.writes = count(.writes)
-    result.updates = count(.updates)
-    result.writtenByteCount = count(.writtenBytes)
-    result.droppedWrites = count(.droppedWrites)
-    result.supersededWrites = count(.supersededWrites)
-    result.commits = count(.commits)
-    result.mapFullRetries = count(.mapFullRetries)
-    result.corruptRecords = count(.corruptRecords)
-    for reason in RemovalReason.allCases { result.removals[reason] = count(reason.counter) }
-    result.purges = count(.purges)
-    result.opens = count(.opens)
-    result.failures = count(.failures)
-    result.fleet = FleetActivity { count($0) }
     result.hitLatency = histogram(ActivityLayout.hitLatencyOffset)
     result.fetchLatency = histogram(ActivityLayout.fetchLatencyOffset)
     return result

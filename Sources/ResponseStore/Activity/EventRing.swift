@@ -44,43 +44,29 @@ final class EventRing: @unchecked Sendable {
 
   /// Maps the file at a path; nil if there is none or it is damaged.
   static func open(path: String) -> EventRing? {
-    let descriptor = Glibc.open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
-    guard descriptor >= 0 else { return nil }
-    defer { close(descriptor) }
-    var header = [UInt64](repeating: 0, count: 3)
-    var status = stat()
-    guard fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG, pread(descriptor, &header, 24, 0) == 24,
-      header[0] == magic, let slotCount = Int(exactly: header[1]), slotCounts.contains(slotCount),
-      slotCount.nonzeroBitCount == 1, header[2] != 0, Int(status.st_size) == byteCount(slotCount: slotCount)
-    else { return nil }
-    return map(descriptor, slotCount: slotCount, id: header[2])
+    MappedFile.open(path: path) { (descriptor, byteCount) in
+      var header = [UInt64](repeating: 0, count: 3)
+      guard pread(descriptor, &header, 24, 0) == 24, header[0] == magic, let slotCount = Int(exactly: header[1]),
+        slotCounts.contains(slotCount), slotCount.nonzeroBitCount == 1, header[2] != 0,
+        byteCount == self.byteCount(slotCount: slotCount)
+      else { return nil }
+      return map(descriptor, slotCount: slotCount, id: header[2])
+    }
   }
 
   /// Creates a file for a store of this capacity, of at most 1/64 of it; nil if there is no space.
   static func create(path: String, capacityByteCount: Int) -> EventRing? {
     var slotCount = slotCounts.upperBound
     while slotCount > slotCounts.lowerBound, byteCount(slotCount: slotCount) > capacityByteCount / 64 { slotCount /= 2 }
-    let temporary = path + ".new"
-    unlink(temporary)
-    let descriptor = Glibc.open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0o600)
-    guard descriptor >= 0 else { return nil }
-    defer { close(descriptor) }
     let header = [magic, UInt64(slotCount), UInt64.random(in: 1 ... .max)]
-    // Allocated: a mapped page that finds no space on a full disk would raise a signal.
-    guard posix_fallocate(descriptor, 0, off_t(byteCount(slotCount: slotCount))) == 0,
-      pwrite(descriptor, header, 24, 0) == 24, let ring = map(descriptor, slotCount: slotCount, id: header[2]),
-      rename(temporary, path) == 0
-    else {
-      unlink(temporary)
-      return nil
+    return MappedFile.create(path: path, byteCount: byteCount(slotCount: slotCount)) { descriptor in
+      pwrite(descriptor, header, 24, 0) == 24 ? map(descriptor, slotCount: slotCount, id: header[2]) : nil
     }
-    return ring
   }
 
   private static func map(_ descriptor: CInt, slotCount: Int, id: UInt64) -> EventRing? {
-    let mapped = mmap(nil, byteCount(slotCount: slotCount), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0)
-    guard let mapped, mapped != MAP_FAILED else { return nil }
-    return EventRing(mapped: mapped, slotCount: slotCount, id: id)
+    MappedFile.map(descriptor, byteCount: byteCount(slotCount: slotCount))
+      .map { EventRing(mapped: $0, slotCount: slotCount, id: id) }
   }
 
   // MARK: Events

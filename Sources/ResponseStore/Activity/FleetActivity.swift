@@ -1,53 +1,38 @@
 /// The counts of a fleet tier, of all processes of the machine that use or used a directory.
 public struct FleetActivity: Sendable, Hashable {
   /// Lookups of shared responses in Redis.
-  public var lookups = 0
+  public var lookups: Int { counts[.sharedLookups, default: 0] }
   /// Requests that a response of another machine answered.
-  public var sharedHits = 0
+  public var sharedHits: Int { counts[.sharedHits, default: 0] }
   /// Requests that found nothing usable, and fetched for the fleet.
-  public var sharedMisses = 0
+  public var sharedMisses: Int { counts[.sharedMisses, default: 0] }
   /// Requests that waited while another machine fetched.
-  public var fetchWaits = 0
+  public var fetchWaits: Int { counts[.fetchWaits, default: 0] }
   /// Lookups that failed, had no reply in time, or were left out after such failures.
-  public var failedLookups = 0
+  public var failedLookups: Int { counts[.failedSharedLookups, default: 0] }
   /// Responses that were passed to Redis.
-  public var sharedStores = 0
+  public var sharedStores: Int { counts[.sharedStores, default: 0] }
   /// Shared responses that were corrupt, of another version or key, or covered by a purge.
-  public var refusedObjects = 0
+  public var refusedObjects: Int { counts[.refusedObjects, default: 0] }
   /// Purges that were posted to the other machines.
-  public var postedPurges = 0
+  public var postedPurges: Int { counts[.postedPurges, default: 0] }
   /// Purges of the fleet's log that were applied.
-  public var receivedPurges = 0
+  public var receivedPurges: Int { counts[.receivedPurges, default: 0] }
   /// Renewals of the machine's lease.
-  public var leaseRenewals = 0
+  public var leaseRenewals: Int { counts[.leaseRenewals, default: 0] }
   /// The time without a valid lease in milliseconds, up to the last renewal.
-  public var cutOffMilliseconds = 0
+  public var cutOffMilliseconds: Int { counts[.cutOffMilliseconds, default: 0] }
   /// Times that following the log failed; each time, the process connects again.
-  public var reconnects = 0
+  public var reconnects: Int { counts[.reconnects, default: 0] }
   /// Times that everything stored was distrusted, because purges may have been unknown.
-  public var lostLogs = 0
-
-  init() {}
+  public var lostLogs: Int { counts[.lostLogs, default: 0] }
 
   /// Whether a process of the directory has been in a fleet.
-  public var isUsed: Bool { self != FleetActivity() }
-}
+  public var isUsed: Bool { counts.values.contains { $0 != 0 } }
 
-extension FleetActivity {
-  /// - Parameter count: Returns the value of a counter.
-  init(_ count: (CounterWord) -> Int) {
-    lookups = count(.sharedLookups)
-    sharedHits = count(.sharedHits)
-    sharedMisses = count(.sharedMisses)
-    fetchWaits = count(.fetchWaits)
-    failedLookups = count(.failedSharedLookups)
-    sharedStores = count(.sharedStores)
-    refusedObjects = count(.refusedObjects)
-    postedPurges = count(.postedPurges)
-    receivedPurges = count(.receivedPurges)
-    leaseRenewals = count(.leaseRenewals)
-    cutOffMilliseconds = count(.cutOffMilliseconds)
-    reconnects = count(.reconnects)
-    lostLogs = count(.lostLogs)
+  private let counts: [CounterWord: Int]
+
+  init(counts: [CounterWord: Int]) {
+    self.counts = counts.filter { $0.key.isOfFleet }
   }
 }

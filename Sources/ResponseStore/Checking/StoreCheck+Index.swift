@@ -52,10 +52,10 @@ extension StoreCheck {
       violations.append("The index says \(index.recordCount) records, there are \(walked.entryCount)")
     }
     for rowID in unindexedRows.sorted() {
-      let entry = try database.heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
-        record.withUnsafeBytes { record in RecordHeaderView(record).map { database.indexEntry(of: $0, rowID: rowID) } }
+      let entry = try database.heads.withHeader(of: rowID, in: transaction) {
+        database.indexEntry(of: $0, rowID: rowID)
       }
-      guard case .some(.some(let entry)) = entry, !rowsInIndex(of: entry).contains(rowID) else { continue }
+      guard let entry, !rowsInIndex(of: entry).contains(rowID) else { continue }
       violations.append("Row \(rowID) is not in the index under its key")
     }
     for entry in strayEntries.sorted(by: { $0.rowID < $1.rowID })

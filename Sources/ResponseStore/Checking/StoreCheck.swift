@@ -213,9 +213,7 @@ struct StoreCheck {
       result.report("Row \(rowID) lacks its expiry")
     }
     for other in rowsInIndex(of: head.entry) where other != rowID {
-      let isSame = try database.heads.withValue(for: other, in: transaction) { (record) throws(LMDBError) in
-        record.withUnsafeBytes { RecordHeaderView($0)?.nameDigest == head.nameDigest }
-      }
+      let isSame = try database.heads.withHeader(of: other, in: transaction) { $0.nameDigest == head.nameDigest }
       // During a rebuild of the index, a replaced response may still have its older row, which the rebuild deletes.
       if isSame == true, try database.counters(in: transaction).firstUnindexedRowID == 0 {
         result.report("Row \(rowID) has the key and variant of row \(other)")
@@ -323,9 +321,7 @@ struct StoreCheck {
         if stepCount.isMultiple(of: 256), stepCount > 0, !mayGoOn() { return false }
         stepCount += 1
         let rowID = nextTime.rowID
-        let stored = try database.heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
-          record.withUnsafeBytes { RecordHeaderView($0).flatMap(time) }
-        }
+        let stored = try database.heads.withHeader(of: rowID, in: transaction, time)
         if stored != nextTime.time { result.report("The \(name) of row \(rowID) is not its head's") }
         noteRead(database.pageByteCount, transaction)
         more = try cursor.next()

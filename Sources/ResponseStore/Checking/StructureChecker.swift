@@ -146,13 +146,10 @@ final class StructureChecker: Sendable {
       try BigEndianUInt64Codec.withEncoded(rowID) { (key) throws(LMDBError) in
         try checkPath(to: key, inTable: RecordLogs.table(of: band), transaction)
       }
-      let body = try database.heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
-        record.withUnsafeBytes { record -> (id: UInt64, chunkCount: Int)? in
-          guard let head = RecordHeaderView(record), head.hasRightChecksum else { return nil }
-          return (head.bodyID(ofRow: rowID), database.chunks(of: head).count)
-        }
+      let body = try database.heads.withHeader(of: rowID, in: transaction) { head -> (id: UInt64, chunkCount: Int)? in
+        head.hasRightChecksum ? (head.bodyID(ofRow: rowID), database.chunks(of: head).count) : nil
       }
-      guard case .some(.some(let body)) = body else { continue }
+      guard let body else { continue }
       for chunk in 0..<body.chunkCount {
         let key = ChunkKey(bodyID: body.id, index: UInt32(truncatingIfNeeded: chunk))
         try ChunkKeyCodec.withEncoded(key) { (key) throws(LMDBError) in

@@ -90,10 +90,9 @@ extension RecordDatabase {
   ) throws(LMDBError) -> IndexEntry? {
     var limit = limit
     while let rowID = try heads.rowID(below: limit, in: transaction) {
-      let entry = try heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
-        record.withUnsafeBytes { record in RecordHeaderView(record).map { indexEntry(of: $0, rowID: rowID) } }
+      if let entry = try heads.withHeader(of: rowID, in: transaction, { indexEntry(of: $0, rowID: rowID) }) {
+        return entry
       }
-      if case .some(.some(let entry)) = entry { return entry }
       limit = rowID
     }
     return nil
@@ -102,16 +101,11 @@ extension RecordDatabase {
   private func areSameResponse(
     _ rowID: UInt64, _ other: UInt64, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> Bool {
-    let record = try heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
-      record.withUnsafeBytes { [UInt8]($0) }
-    }
-    guard let record else { return false }
-    return try heads.withValue(for: other, in: transaction) { (other) throws(LMDBError) in
-      record.withUnsafeBytes { record in
-        other.withUnsafeBytes { other in
-          guard let one = RecordHeaderView(record), let other = RecordHeaderView(other) else { return false }
-          return one.hasSameKey(as: other) && one.hasSameVary(as: other)
-        }
+    guard let record = try heads.withHeader(of: rowID, in: transaction, { [UInt8]($0.raw) }) else { return false }
+    return try heads.withHeader(of: other, in: transaction) { other in
+      record.withUnsafeBytes {
+        let one = RecordHeaderView(checked: $0)
+        return one.hasSameKey(as: other) && one.hasSameVary(as: other)
       }
     } ?? false
   }

@@ -27,12 +27,9 @@ extension RecordDatabase {
     try append(head.bytes, entry, counters: &counters, in: transaction)
     let date = DateKey(time: SortableTimestamp.encode(head.storedAt), rowID: entry.rowID)
     _ = try dates.put(entry.tagWord, for: date, in: transaction, mode: .append)
-    if let expiry = head.expiry {
-      let row = DateKey(time: SortableTimestamp.encode(expiry), rowID: entry.rowID)
-      try expiries.put((), for: row, in: transaction, mode: .insert)
-    }
+    try moveExpiry(of: entry.rowID, from: nil, to: head.expiry, in: transaction)
     try noteInsertion(of: entry, digest: digest, replacing: others.replacedRow)
-    counters.add(byteCount: head.bytes.count + (head.isBodyInline ? 0 : head.bodyByteCount))
+    counters.add(byteCount: head.layout { $0.storedByteCount })
     return (entry.rowID, others.replaced, others.pushedOut)
   }
 
@@ -70,19 +67,15 @@ extension RecordDatabase {
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> Bool {
     let oldRow = entry.rowID
-    let copy = try heads.withValue(for: oldRow, in: transaction) { (record) throws(LMDBError) in
-      record.withUnsafeBytes { record -> (bytes: [UInt8], expiry: Date?)? in
-        guard let head = RecordHeaderView(record), head.hasRightChecksum, !tombstones.hide(rowID: oldRow, head) else {
-          return nil
-        }
-        var bytes = [UInt8](record)
-        if let date = tombstones.softTime(rowID: oldRow, head) {
-          RecordHeader.setFreshness(head.freshness.softPurged(at: date), of: &bytes)
-        }
-        return (bytes, head.expiry)
+    let copy = try heads.withHeader(of: oldRow, in: transaction) { head -> (bytes: [UInt8], expiry: Date?)? in
+      guard head.hasRightChecksum, !tombstones.hide(rowID: oldRow, head) else { return nil }
+      var bytes = [UInt8](head.raw)
+      if let date = tombstones.softTime(rowID: oldRow, head) {
+        RecordHeader.setFreshness(head.freshness.softPurged(at: date), of: &bytes)
       }
+      return (bytes, head.expiry)
     }
-    guard case .some(.some(let copy)) = copy else { return false }
+    guard let copy else { return false }
     var record = copy.bytes
     var entry = entry
     let inflation = index.current?.inflation ?? 0
@@ -98,12 +91,8 @@ extension RecordDatabase {
     let tagWord = try dates.value(for: DateKey(time: storedAt, rowID: oldRow), in: transaction) ?? entry.tagWord
     try dates.remove(DateKey(time: storedAt, rowID: oldRow), in: transaction)
     try dates.put(tagWord, for: DateKey(time: storedAt, rowID: entry.rowID), in: transaction)
-    if let expiry = copy.expiry.map(SortableTimestamp.encode) {
-      try expiries.remove(DateKey(time: expiry, rowID: oldRow), in: transaction)
-    }
-    if let expiry = times.expiry.map(SortableTimestamp.encode) {
-      try expiries.put((), for: DateKey(time: expiry, rowID: entry.rowID), in: transaction)
-    }
+    try moveExpiry(of: oldRow, from: copy.expiry, to: nil, in: transaction)
+    try moveExpiry(of: entry.rowID, from: nil, to: times.expiry, in: transaction)
     guard index.note(.move(entry, from: oldRow)) else { throw Self.journalFull }
     return true
   }
@@ -123,15 +112,11 @@ extension RecordDatabase {
     var replaced = 0
     var replacedRow: UInt64?
     for other in rows {
-      let match = try heads.withValue(for: other, in: transaction) { (record) throws(LMDBError) in
-        record.withUnsafeBytes { record -> (sameKey: Bool, sameVary: Bool, storedAt: Date)? in
-          guard let layout = RecordHeaderView(record) else { return nil }
-          let sameKey = layout.key.elementsEqual(key)
-          return (sameKey, sameKey && layout.vary.elementsEqual(vary), layout.storedAt)
-        }
+      let match = try heads.withHeader(of: other, in: transaction) { head -> (sameVary: Bool, storedAt: Date)? in
+        head.key.elementsEqual(key) ? (head.vary.elementsEqual(vary), head.storedAt) : nil
       }
       // The next lookup handles a record that cannot be read.
-      guard case .some(.some(let match)) = match, match.sameKey else { continue }
+      guard let match else { continue }
       if match.sameVary {
         let isFirst = replacedRow == nil
         try removeRecord(other, use: isFirst ? .passOn : .forget, counters: &counters, in: transaction)
@@ -198,16 +183,14 @@ extension RecordDatabase {
       /// The body in the record, if the caller does not have it.
       var inlineBody: Data?
     }
-    let old = try heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
-      record.withUnsafeBytes { record -> Old? in
-        guard let layout = RecordHeaderView(record), layout.hasRightChecksum else { return nil }
-        return Old(
-          byteCount: record.count + (layout.isBodyInline ? 0 : layout.bodyByteCount), isBodyInline: layout.isBodyInline,
-          isInSinglePages: layout.hasSinglePageChunks, expiry: layout.expiry, bodyID: layout.bodyID(ofRow: rowID),
-          inlineBody: layout.isBodyInline && body.isEmpty ? Data(layout.inlineBody) : nil)
-      }
+    let old = try heads.withHeader(of: rowID, in: transaction) { layout -> Old? in
+      guard layout.hasRightChecksum else { return nil }
+      return Old(
+        byteCount: layout.storedByteCount, isBodyInline: layout.isBodyInline,
+        isInSinglePages: layout.hasSinglePageChunks, expiry: layout.expiry, bodyID: layout.bodyID(ofRow: rowID),
+        inlineBody: layout.isBodyInline && body.isEmpty ? Data(layout.inlineBody) : nil)
     }
-    guard case .some(.some(let old)) = old else { return nil }
+    guard let old else { return nil }
     var head = old.isInSinglePages && !head.isBodyInline ? head.withSinglePageChunks : head
     if old.isBodyInline, !head.isBodyInline {
       // Another update may have moved the body into the record since the lookup.
@@ -218,17 +201,20 @@ extension RecordDatabase {
       head = head.withBody(old.bodyID)
     }
     try heads.put(head.bytes, for: rowID, in: transaction)
-    if old.expiry != head.expiry {
-      if let expiry = old.expiry {
-        try expiries.remove(DateKey(time: SortableTimestamp.encode(expiry), rowID: rowID), in: transaction)
-      }
-      if let expiry = head.expiry {
-        try expiries.put((), for: DateKey(time: SortableTimestamp.encode(expiry), rowID: rowID), in: transaction)
-      }
-    }
-    counters.replace(
-      byteCount: old.byteCount, with: head.bytes.count + (head.isBodyInline ? 0 : head.bodyByteCount))
+    try moveExpiry(of: rowID, from: old.expiry, to: head.expiry, in: transaction)
+    counters.replace(byteCount: old.byteCount, with: head.layout { $0.storedByteCount })
     return rowID
+  }
+
+  /// Changes the time of a record in `expiries`. Nil is no row.
+  func moveExpiry(
+    of rowID: UInt64, from old: Date?, to new: Date?, in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) {
+    guard old != new else { return }
+    if let old { try expiries.remove(DateKey(time: SortableTimestamp.encode(old), rowID: rowID), in: transaction) }
+    if let new {
+      try expiries.put((), for: DateKey(time: SortableTimestamp.encode(new), rowID: rowID), in: transaction)
+    }
   }
 
   /// Returns the row of the record that an update changes; nil if it no longer exists.
@@ -247,8 +233,6 @@ extension RecordDatabase {
   private func isRecord(
     of head: RecordHeader, _ rowID: UInt64, in transaction: borrowing some Transaction & ~Copyable
   ) throws(LMDBError) -> Bool {
-    try heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
-      record.withUnsafeBytes { RecordHeaderView($0)?.isSameRecord(as: head) ?? false }
-    } ?? false
+    try heads.withHeader(of: rowID, in: transaction) { $0.isSameRecord(as: head) } ?? false
   }
 }

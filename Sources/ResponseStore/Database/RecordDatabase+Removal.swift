@@ -122,6 +122,14 @@ extension RecordDatabase {
     counters.lastTombstoneChange = transaction.id
   }
 
+  /// Deletes tombstones whose records are all deleted or marked.
+  func remove(
+    _ tombstones: [Tombstone], counters: inout PersistentCounters, in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) {
+    for tombstone in tombstones { try meta.remove(tombstone.metaKey, in: transaction) }
+    counters.lastTombstoneChange = transaction.id
+  }
+
   /// Hides all stored records of a key with a tombstone until the index is complete.
   func hide(
     _ key: [UInt8], counters: inout PersistentCounters, in transaction: borrowing WriteTransaction

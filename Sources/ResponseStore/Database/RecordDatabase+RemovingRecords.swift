@@ -70,7 +70,7 @@ extension RecordDatabase {
       date: DateKey(time: SortableTimestamp.encode(head.storedAt), rowID: rowID),
       expiry: head.expiry.map { DateKey(time: SortableTimestamp.encode($0), rowID: rowID) },
       bodyID: head.bodyID(ofRow: rowID), chunkCount: chunks.count, bodyPageCount: pageCount(of: chunks),
-      recordByteCount: head.raw.count, byteCount: head.raw.count + (head.isBodyInline ? 0 : head.bodyByteCount))
+      recordByteCount: head.raw.count, byteCount: head.storedByteCount)
   }
 
   /// The result of ``remove(_:counters:isInRun:in:)``.
@@ -163,11 +163,8 @@ extension RecordDatabase {
     let vary = head.varyBytes
     var removed = 0
     for rowID in candidateRows(of: keyDigest(of: key)) {
-      let isSame = try heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
-        record.withUnsafeBytes { record -> Bool in
-          guard let layout = RecordHeaderView(record) else { return false }
-          return layout.key.elementsEqual(key) && layout.vary.elementsEqual(vary)
-        }
+      let isSame = try heads.withHeader(of: rowID, in: transaction) {
+        $0.key.elementsEqual(key) && $0.vary.elementsEqual(vary)
       }
       if isSame == true, try removeRecord(rowID, counters: &counters, in: transaction) { removed += 1 }
     }
@@ -282,7 +279,7 @@ extension RecordDatabase {
         entryCount += 1
         let layout = RecordHeaderView(record)
         if let layout, !layout.isBodyInline { bodyIDs.append(layout.bodyID(ofRow: rowID)) }
-        byteCount += UInt64(record.count + (layout.map { $0.isBodyInline ? 0 : $0.bodyByteCount } ?? 0))
+        byteCount += UInt64(layout?.storedByteCount ?? record.count)
         return true
       }
     }
@@ -308,5 +305,67 @@ extension RecordDatabase {
       }
     }
     return others
+  }
+}
+
+/// The properties of a record, from its header, that its deletion needs.
+struct RemovableRecord {
+  var rowID: UInt64
+  /// The checksum of the record header. Another checksum means that the header was updated in place.
+  var checksum: UInt64
+  /// The record's tag in the index.
+  var tag: UInt64
+  /// The fate of the use count.
+  var use: UseCountFate
+  /// The keys of its rows in `dates` and `expiries`.
+  var date: DateKey
+  var expiry: DateKey?
+  /// The ID of a body outside the record; without such a body there are no chunks.
+  var bodyID: UInt64
+  var chunkCount: Int
+  var bodyPageCount: Int
+  var recordByteCount: Int
+  /// The bytes of record header and body.
+  var byteCount: Int
+}
+
+/// The fate of a record's use count when the record is deleted.
+enum UseCountFate {
+  /// It is dropped.
+  case forget
+  /// It is kept as a ghost entry, because the record was evicted.
+  case remember
+  /// The record that replaces this one inherits it.
+  case passOn
+}
+
+extension PersistentCounters {
+  /// A body with at most this many pages is always deleted with its record header.
+  static let maximumPageCountRemovedAtOnce = 16
+  /// The bytes that a record's rows take in leaves of `dates`, `expiries` and `bodies`.
+  ///
+  /// Includes rows of records that were stored at another time.
+  private static let sharedByteCountOfRows = 400
+
+  /// Counts the deletion of a record, and the pages that it frees.
+  ///
+  /// - Parameter isInRun: Whether the same transaction deletes adjacent records, so that they share the changed leaves.
+  /// - Returns: Whether the body is deleted at once. A body that is too large for the transaction is deleted later.
+  @discardableResult
+  mutating func countRemoval(of record: RemovableRecord, isInRun: Bool, pageByteCount: Int) -> Bool {
+    let deletesBody = record.bodyPageCount <= max(freeablePageCount, Self.maximumPageCountRemovedAtOnce)
+    if deletesBody {
+      freeablePageCount -= record.bodyPageCount
+    } else {
+      deferredPageCount += record.bodyPageCount
+    }
+    if isInRun {
+      countFreed(byteCount: record.recordByteCount + Self.sharedByteCountOfRows, pageByteCount: pageByteCount)
+    } else {
+      // A leaf of each table may be copied, which also frees the old page.
+      freeablePageCount -= 3 + (record.expiry == nil ? 0 : 1) + (record.chunkCount == 0 ? 0 : 1)
+    }
+    remove(byteCount: record.byteCount)
+    return deletesBody
   }
 }

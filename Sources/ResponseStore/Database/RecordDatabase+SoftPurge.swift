@@ -46,27 +46,16 @@ extension RecordDatabase {
     _ rowID: UInt64, coveredBy tombstones: [Tombstone], counters: inout PersistentCounters, isInRun: Bool,
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> Bool {
-    let change = try heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
-      record.withUnsafeBytes { record -> (old: Date?, record: [UInt8])? in
-        guard let head = RecordHeaderView(record), let marked = tombstones.unmarkedFreshness(rowID: rowID, head),
-          head.hasRightChecksum
-        else { return nil }
-        var copy = [UInt8](record)
-        RecordHeader.setFreshness(marked, of: &copy)
-        return (head.expiry, copy)
-      }
+    let change = try heads.withHeader(of: rowID, in: transaction) { head -> (old: Date?, record: [UInt8])? in
+      guard let marked = tombstones.unmarkedFreshness(rowID: rowID, head), head.hasRightChecksum else { return nil }
+      var copy = [UInt8](head.raw)
+      RecordHeader.setFreshness(marked, of: &copy)
+      return (head.expiry, copy)
     }
-    guard case .some(.some(let change)) = change else { return false }
+    guard let change else { return false }
     try heads.put(change.record, for: rowID, in: transaction)
     let expiry = change.record.withUnsafeBytes { RecordHeaderView(checked: $0).expiry }
-    if change.old != expiry {
-      if let old = change.old {
-        try expiries.remove(DateKey(time: SortableTimestamp.encode(old), rowID: rowID), in: transaction)
-      }
-      if let expiry {
-        try expiries.put((), for: DateKey(time: SortableTimestamp.encode(expiry), rowID: rowID), in: transaction)
-      }
-    }
+    try moveExpiry(of: rowID, from: change.old, to: expiry, in: transaction)
     counters.countChange(
       recordByteCount: change.record.count, movesExpiry: change.old != expiry, isInRun: isInRun,
       pageByteCount: pageByteCount)

@@ -45,19 +45,21 @@ final class RecordDatabase: @unchecked Sendable {
     case foreign
   }
 
-  private init(
-    environment: Environment, heads: RecordLogs, bodies: Table<ChunkKeyCodec, BytesCodec>,
-    dates: Table<DateKeyCodec, LittleEndianUInt64Codec>, expiries: Table<DateKeyCodec, EmptyCodec>,
-    meta: Table<BytesCodec, BytesCodec>, index: IndexFile, format: FormatRecord
-  ) {
-    self.environment = environment
-    self.heads = heads
-    self.bodies = bodies
-    self.dates = dates
-    self.expiries = expiries
-    self.index = index
-    self.meta = meta
-    self.format = format
+  /// Opens or creates the tables; nil if one is missing and must not be created.
+  private init?(
+    directory: String, environment: Environment, tables: TableOpener, meta: Table<BytesCodec, BytesCodec>,
+    format: FormatRecord
+  ) throws(LMDBError) {
+    guard let heads = try RecordLogs(tables),
+      let bodies = try tables.open(StorageFormat.bodiesTable, ChunkKeyCodec.self, BytesCodec.self),
+      let dates = try tables.open(StorageFormat.datesTable, DateKeyCodec.self, LittleEndianUInt64Codec.self),
+      let expiries = try tables.open(StorageFormat.expiriesTable, DateKeyCodec.self, EmptyCodec.self)
+    else { return nil }
+    (self.environment, self.format, self.meta) = (environment, format, meta)
+    (self.heads, self.bodies, self.dates, self.expiries) = (heads, bodies, dates, expiries)
+    index = IndexFile(
+      path: directory + "/" + IndexLayout.fileName, owner: format.owner,
+      isInPlace: { environment.isDataFile(ofDirectory: directory) })
     owner = format.owner
     pageByteCount = environment.pageByteCount
     chunkByteCount = Int(format.chunkByteCount)
@@ -86,15 +88,8 @@ final class RecordDatabase: @unchecked Sendable {
     options.maximumReaders =
       completesNew ? StorageFormat.readerSlotCount(capacityByteCount: capacityByteCount) : nil
     let environment = try Environment.open(directory: directory, options: options)
-    func table<K: KeyCodec, V: ValueCodec>(
-      _ name: String, _ key: K.Type, _ value: V.Type
-    ) throws(LMDBError) -> Table<K, V>? {
-      // Creating a table is a write, and waits for other writers.
-      completesNew
-        ? try environment.table(name, key: key, value: value)
-        : try environment.existingTable(name, key: key, value: value)
-    }
-    guard let meta = try table(StorageFormat.metaTable, BytesCodec.self, BytesCodec.self) else { return .foreign }
+    let tables = TableOpener(environment: environment, creates: completesNew)
+    guard let meta = try tables.open(StorageFormat.metaTable, BytesCodec.self, BytesCodec.self) else { return .foreign }
     let stored = try environment.read { (transaction) throws(LMDBError) in
       try meta.value(for: MetaKey.format, in: transaction)
     }
@@ -112,21 +107,9 @@ final class RecordDatabase: @unchecked Sendable {
       }
       format = record
     }
-    let heads = try RecordLogs { (name) throws(LMDBError) in
-      try table(name, BigEndianUInt64Codec.self, BytesCodec.self)
-    } segments: { (name) throws(LMDBError) in
-      try table(name, BigEndianUInt64Codec.self, BigEndianPairCodec.self)
-    }
-    guard let heads,
-      let bodies = try table(StorageFormat.bodiesTable, ChunkKeyCodec.self, BytesCodec.self),
-      let dates = try table(StorageFormat.datesTable, DateKeyCodec.self, LittleEndianUInt64Codec.self),
-      let expiries = try table(StorageFormat.expiriesTable, DateKeyCodec.self, EmptyCodec.self)
-    else { return .foreign }
-    let file = RecordDatabase(
-      environment: environment, heads: heads, bodies: bodies, dates: dates, expiries: expiries, meta: meta,
-      index: IndexFile(
-        path: directory + "/" + IndexLayout.fileName, owner: format.owner,
-        isInPlace: { environment.isDataFile(ofDirectory: directory) }), format: format)
+    let file = try RecordDatabase(
+      directory: directory, environment: environment, tables: tables, meta: meta, format: format)
+    guard let file else { return .foreign }
     if stored == nil {
       let isNew = try environment.write { (transaction) throws(LMDBError) in
         // A process may have died after creating the tables. A file with any other content belongs to another program.
@@ -168,6 +151,11 @@ final class RecordDatabase: @unchecked Sendable {
       throw LMDBError(code: .corrupted, function: "mdb_get")
     }
     return counters
+  }
+
+  /// Returns the counters at the last commit.
+  func counters() throws(LMDBError) -> PersistentCounters {
+    try environment.read { (transaction) throws(LMDBError) in try counters(in: transaction) }
   }
 
   func setCounters(_ counters: PersistentCounters, in transaction: borrowing WriteTransaction) throws(LMDBError) {
@@ -224,5 +212,21 @@ final class RecordDatabase: @unchecked Sendable {
       }
     }
     return (pageCount, sharedByteCount)
+  }
+}
+
+/// Opens the tables of a data file.
+struct TableOpener {
+  let environment: Environment
+  /// Whether missing tables are created. That is a write, and waits for other writers.
+  let creates: Bool
+
+  /// Opens a table; nil if it is missing and not created.
+  func open<K: KeyCodec, V: ValueCodec>(
+    _ name: String, _ key: K.Type, _ value: V.Type
+  ) throws(LMDBError) -> Table<K, V>? {
+    creates
+      ? try environment.table(name, key: key, value: value)
+      : try environment.existingTable(name, key: key, value: value)
   }
 }

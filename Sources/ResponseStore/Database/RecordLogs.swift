@@ -15,17 +15,17 @@ struct RecordLogs: Sendable {
   static func table(of band: Band) -> String { "heads\(band.number)" }
   static let tableCount = Band.count + 1
 
-  /// Opens the tables with the closures; nil if one does not exist.
-  init?(
-    log: (String) throws(LMDBError) -> Log?,
-    segments: (String) throws(LMDBError) -> Table<BigEndianUInt64Codec, BigEndianPairCodec>?
-  ) throws(LMDBError) {
+  /// Opens the tables; nil if one does not exist.
+  init?(_ tables: TableOpener) throws(LMDBError) {
     var opened: [Log] = []
     for band in Band.all {
-      guard let table = try log(Self.table(of: band)) else { return nil }
+      guard let table = try tables.open(Self.table(of: band), BigEndianUInt64Codec.self, BytesCodec.self) else {
+        return nil
+      }
       opened.append(table)
     }
-    guard let closedSegments = try segments(Self.segmentsTable) else { return nil }
+    let segments = try tables.open(Self.segmentsTable, BigEndianUInt64Codec.self, BigEndianPairCodec.self)
+    guard let closedSegments = segments else { return nil }
     logs = InlineArray { opened[$0] }
     self.closedSegments = closedSegments
   }
@@ -43,6 +43,16 @@ struct RecordLogs: Sendable {
   ) throws(LMDBError) -> R? {
     guard let band = Band(rowID: rowID) else { return nil }
     return try logs[band.number].withValue(for: rowID, in: transaction, body)
+  }
+
+  /// Calls `body` with a record's header. Returns nil if the row does not exist, its header cannot be parsed, or `body`
+  /// returns nil.
+  func withHeader<R>(
+    of rowID: UInt64, in transaction: borrowing some Transaction & ~Copyable, _ body: (RecordHeaderView) -> R?
+  ) throws(LMDBError) -> R? {
+    try withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
+      record.withUnsafeBytes { RecordHeaderView($0).flatMap(body) }
+    } ?? nil
   }
 
   func contains(_ rowID: UInt64, in transaction: borrowing some Transaction & ~Copyable) throws(LMDBError) -> Bool {

@@ -8,26 +8,16 @@ import LMDB
 /// frees become reusable only two transactions later.
 ///
 /// Owns the segment that is being freed. Calls ``DiskSpace``, ``TombstoneDeleter`` and ``OrphanedChunkDeleter``.
-final class Evictor: Sendable {
-  private let context: StoreContext
-  private let database: RecordDatabase
-  private let space: DiskSpace
-  private let tombstoneDeleter: TombstoneDeleter
-  private let orphanDeleter: OrphanedChunkDeleter
+struct Evictor: Sendable {
+  let context: StoreContext
+  private var database: RecordDatabase { context.database }
+  let space: DiskSpace
+  let tombstoneDeleter: TombstoneDeleter
+  let orphanDeleter: OrphanedChunkDeleter
   /// Its lock is held during a step.
   private let cleaner = Monitor(SegmentCleaner())
   /// Whether eviction has begun at the high watermark and not yet reached the low one.
   private let isEvicting = Monitor(false)
-
-  init(
-    _ context: StoreContext, space: DiskSpace, tombstoneDeleter: TombstoneDeleter, orphanDeleter: OrphanedChunkDeleter
-  ) {
-    self.context = context
-    database = context.database
-    self.space = space
-    self.tombstoneDeleter = tombstoneDeleter
-    self.orphanDeleter = orphanDeleter
-  }
 
   // MARK: Watermarks
 

@@ -41,23 +41,22 @@ struct PersistentCounters: Sendable, Equatable {
   init() {}
 
   init?(_ bytes: UnsafeRawBufferPointer) {
-    guard let bytes = ChecksummedValue.content(of: bytes) else { return nil }
+    // Eight numbers, and three for each open segment.
+    guard let bytes = ChecksummedValue.content(of: bytes), bytes.count >= 64, bytes.count % 24 == 64 % 24 else {
+      return nil
+    }
     var reader = ByteReader(bytes)
-    guard let nextRowID = reader.read(UInt64.self), let entryCount = reader.read(UInt64.self),
-      let payloadByteCount = reader.read(UInt64.self), let capacityByteCount = reader.read(UInt64.self),
-      let lastAppliedRemoval = reader.read(UInt64.self), let knownRemoval = reader.read(UInt64.self),
-      let lastTombstoneChange = reader.read(UInt64.self), let firstUnindexedRowID = reader.read(UInt64.self)
-    else { return nil }
-    self.nextRowID = nextRowID
-    self.entryCount = entryCount
-    self.payloadByteCount = payloadByteCount
-    self.capacityByteCount = capacityByteCount
-    self.lastAppliedRemoval = lastAppliedRemoval
-    self.knownRemoval = knownRemoval
-    self.lastTombstoneChange = lastTombstoneChange
-    self.firstUnindexedRowID = firstUnindexedRowID
-    while let firstRowID = reader.read(UInt64.self) {
-      guard let byteCount = reader.read(UInt64.self), let recordCount = reader.read(UInt64.self) else { return nil }
+    func next() -> UInt64 { reader.read() ?? 0 }
+    nextRowID = next()
+    entryCount = next()
+    payloadByteCount = next()
+    capacityByteCount = next()
+    lastAppliedRemoval = next()
+    knownRemoval = next()
+    lastTombstoneChange = next()
+    firstUnindexedRowID = next()
+    while !reader.isAtEnd {
+      let (firstRowID, byteCount, recordCount) = (next(), next(), next())
       openSegments.insert(
         Segment(firstRowID: firstRowID, byteCount: Int(clamping: byteCount), recordCount: Int(clamping: recordCount)))
     }

@@ -272,6 +272,8 @@ struct RecordHeaderView {
   var attachment: UnsafeRawBufferPointer {
     part(RecordHeader.fixedByteCount + keyByteCount + varyByteCount + fieldsByteCount, attachmentByteCount)
   }
+  /// The bytes of the record header and of the body, wherever it is.
+  var storedByteCount: Int { raw.count + (isBodyInline ? 0 : bodyByteCount) }
   /// The record header without an inline body.
   var head: UnsafeRawBufferPointer { part(0, raw.count - (isBodyInline ? bodyByteCount : 0)) }
   var inlineBody: UnsafeRawBufferPointer {
@@ -299,5 +301,18 @@ struct RecordHeaderView {
       return one.count == other.count
     }
     return memcmp(first, second, one.count) == 0
+  }
+}
+
+extension RecordHeaderView {
+  /// When a response becomes useless, because it is stale, may no longer be served stale, and cannot be validated.
+  ///
+  /// Nil for a response with a validator, or without a declared lifetime.
+  var expiry: Date? {
+    let freshness = freshness
+    let validators: FreshnessInfo.Flags = [.strongETag, .weakETag, .lastModified]
+    guard status > 0, freshness.lifetime > 0, freshness.flags.isDisjoint(with: validators) else { return nil }
+    let stale = max(freshness.staleWhileRevalidate, freshness.staleIfError, 0)
+    return freshness.responseTime + (freshness.lifetime - freshness.initialAge + stale)
   }
 }

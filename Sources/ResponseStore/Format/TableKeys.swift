@@ -1,3 +1,4 @@
+import FoundationEssentials
 import LMDB
 
 /// The key of `bodies`: a body's ID and a chunk's number. Big endian, so that the chunks of a body are in order.
@@ -63,5 +64,30 @@ enum DateKeyCodec: KeyCodec {
     return DateKey(
       time: UInt64(bigEndian: bytes.unsafeLoadUnaligned(fromByteOffset: 0, as: UInt64.self)),
       rowID: UInt64(bigEndian: bytes.unsafeLoadUnaligned(fromByteOffset: 8, as: UInt64.self)))
+  }
+}
+
+/// A `Date` as 64 bits whose unsigned order is the order of time.
+///
+/// Nothing is rounded, so "newer" on disk is exactly "newer" for `Date`.
+enum SortableTimestamp {
+  static func encode(_ date: Date) -> UInt64 {
+    let bits = date.timeIntervalSinceReferenceDate.bitPattern
+    return bits >> 63 == 0 ? bits | 1 << 63 : ~bits
+  }
+
+  static func decode(_ time: UInt64) -> Date {
+    let bits = time >> 63 == 1 ? time & ~(1 << 63) : ~time
+    return Date(timeIntervalSinceReferenceDate: Double(bitPattern: bits))
+  }
+}
+
+extension Cursor {
+  /// Returns the key at the cursor.
+  ///
+  /// This library writes only valid keys, so a key that cannot be decoded is corrupt.
+  func checkedKey() throws(LMDBError) -> Key.Value {
+    guard let key else { throw LMDBError(code: .corrupted, function: "mdb_cursor_get") }
+    return key
   }
 }

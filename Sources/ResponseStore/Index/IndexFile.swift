@@ -90,10 +90,9 @@ final class IndexFile: @unchecked Sendable {
   /// - Parameter lastTransactionID: The number of the last commit.
   func attach(lastTransactionID: UInt64) {
     guard follow(), let index = loaded else { return }
-    let isOfThisBoot = index[IndexLayout.Word.boot] == boot.high && index[IndexLayout.Word.boot + 1] == boot.low
     let isClean = index[IndexLayout.Word.clean] == lastTransactionID + 1
     let isOlder = index[IndexLayout.Word.transaction] < lastTransactionID
-    if isOlder || !(isOfThisBoot || isClean) { forgetMapping() }
+    if isOlder || !(index.boot == boot || isClean) { forgetMapping() }
   }
 
   /// Maps the present file if it replaced the mapped one.
@@ -149,8 +148,7 @@ final class IndexFile: @unchecked Sendable {
     let cellCount = fittingCellCount(IndexLayout.cellCount(forRecordCount: recordCount))
     let isMade = create(cellCount: cellCount) { index in
       index[IndexLayout.Word.owner] = owner
-      index[IndexLayout.Word.boot] = boot.high
-      index[IndexLayout.Word.boot + 1] = boot.low
+      index.boot = boot
       index.setRebuildPosition(recordCount == 0 ? nil : .rows(below: nextRowID))
       index[IndexLayout.Word.transaction] = transactionID
       index[IndexLayout.Word.lastTombstone] = transactionID
@@ -227,13 +225,9 @@ final class IndexFile: @unchecked Sendable {
   ///
   /// The page cache has kept it since this boot began to use it, or it was synced and the data did not change since.
   private func isTrusted(_ index: RecordIndex, transactionID: UInt64) -> Bool {
-    let isOfThisBoot = index[IndexLayout.Word.boot] == boot.high && index[IndexLayout.Word.boot + 1] == boot.low
     let clean = index[IndexLayout.Word.clean]
-    guard isOfThisBoot || clean == transactionID else { return false }
-    if !isOfThisBoot {
-      index[IndexLayout.Word.boot] = boot.high
-      index[IndexLayout.Word.boot + 1] = boot.low
-    }
+    guard index.boot == boot || clean == transactionID else { return false }
+    if index.boot != boot { index.boot = boot }
     guard clean != 0 else { return true }
     // Sync the cleared mark before any change reaches the disk.
     index[IndexLayout.Word.clean] = 0
@@ -372,15 +366,19 @@ struct Boot: Equatable, Sendable {
   var high: UInt64
   var low: UInt64
 
-  static let current: Boot = {
+  /// The present boot; nil if the system does not tell its ID.
+  static let known: Boot? = {
     var text = [UInt8](repeating: 0, count: 64)
     let descriptor = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC)
     let count = descriptor < 0 ? 0 : max(read(descriptor, &text, text.count), 0)
     if descriptor >= 0 { close(descriptor) }
     let digits = String(decoding: text.prefix(count), as: UTF8.self).filter(\.isHexDigit)
-    // Without a boot ID, a process trusts only its own index.
-    return Boot(
-      high: UInt64(digits.prefix(16), radix: 16) ?? .random(in: 1 ... .max),
-      low: UInt64(digits.dropFirst(16), radix: 16) ?? .random(in: 1 ... .max))
+    guard let high = UInt64(digits.prefix(16), radix: 16), let low = UInt64(digits.dropFirst(16), radix: 16) else {
+      return nil
+    }
+    return Boot(high: high, low: low)
   }()
+
+  /// The present boot. Without an ID it is a random one, so that a process trusts only its own index.
+  static let current = known ?? Boot(high: .random(in: 1 ... .max), low: .random(in: 1 ... .max))
 }

@@ -84,6 +84,12 @@ final class RecordIndex: @unchecked Sendable {
     cells[cell * IndexLayout.wordsPerCell + 1].store(rowWord, ordering: .releasing)
   }
 
+  /// The boot in which the file was last opened.
+  var boot: Boot {
+    get { Boot(high: self[IndexLayout.Word.boot], low: self[IndexLayout.Word.boot + 1]) }
+    set { (self[IndexLayout.Word.boot], self[IndexLayout.Word.boot + 1]) = (newValue.high, newValue.low) }
+  }
+
   /// The present inflation of eviction, which each used record receives.
   var inflation: Double {
     get {

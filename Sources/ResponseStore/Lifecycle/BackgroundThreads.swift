@@ -8,7 +8,7 @@ import LMDB
 /// Calls ``Writer``, ``Maintainer`` and ``CapacityController``.
 final class BackgroundThreads: Sendable {
   private let context: StoreContext
-  private let queue: Monitor<WriteQueue>
+  private var queue: Monitor<WriteQueue> { context.queue }
   private let space: DiskSpace
   private let writer: Writer
   private let maintainer: Maintainer
@@ -18,11 +18,9 @@ final class BackgroundThreads: Sendable {
   private let hasReleasedFiles = Monitor(false)
 
   init(
-    _ context: StoreContext, queue: Monitor<WriteQueue>, space: DiskSpace, writer: Writer, maintainer: Maintainer,
-    capacity: CapacityController
+    _ context: StoreContext, space: DiskSpace, writer: Writer, maintainer: Maintainer, capacity: CapacityController
   ) {
     self.context = context
-    self.queue = queue
     self.space = space
     self.writer = writer
     self.maintainer = maintainer

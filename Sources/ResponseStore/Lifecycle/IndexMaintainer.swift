@@ -4,19 +4,13 @@ import LMDB
 ///
 /// It has no state: the index file contains the position of a rebuild. The eviction thread runs the steps; opening a
 /// store runs the first one. Calls ``StructureChecker``.
-final class IndexMaintainer: Sendable {
+struct IndexMaintainer: Sendable {
   /// The number of rows that one step adds. Writers wait a millisecond or two.
   static let rebuildStepCount = 4096
 
-  private let context: StoreContext
-  private let database: RecordDatabase
-  private let checker: StructureChecker
-
-  init(_ context: StoreContext, checker: StructureChecker) {
-    self.context = context
-    database = context.database
-    self.checker = checker
-  }
+  let context: StoreContext
+  private var database: RecordDatabase { context.database }
+  let checker: StructureChecker
 
   /// Checks a large index, or adds some records to an incomplete one. Returns true if there is more to do.
   func rebuildIndex() throws(LMDBError) -> Bool {

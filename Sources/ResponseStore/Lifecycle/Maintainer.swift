@@ -4,18 +4,16 @@ import LMDB
 ///
 /// Owns the times of the regular checks. The eviction thread runs it; in a store without threads,
 /// ``ResponseStore/maintain()`` does. Calls the components whose steps it runs.
-final class Maintainer: Sendable {
-  private let context: StoreContext
-  private let checker: StructureChecker
-  private let indexMaintainer: IndexMaintainer
-  private let orphanDeleter: OrphanedChunkDeleter
-  private let tombstoneDeleter: TombstoneDeleter
-  private let tombstoneMarker: TombstoneMarker
-  private let evictor: Evictor
-  private let capacity: CapacityController
-  private let puncher: HolePuncher
-  /// The writer applies logged removals when the queue wakes it.
-  private let queue: Monitor<WriteQueue>
+struct Maintainer: Sendable {
+  let context: StoreContext
+  let checker: StructureChecker
+  let indexMaintainer: IndexMaintainer
+  let orphanDeleter: OrphanedChunkDeleter
+  let tombstoneDeleter: TombstoneDeleter
+  let tombstoneMarker: TombstoneMarker
+  let evictor: Evictor
+  let capacity: CapacityController
+  let puncher: HolePuncher
   private let state = Monitor(State())
 
   private struct State {
@@ -31,24 +29,6 @@ final class Maintainer: Sendable {
       last = .now
       return true
     }
-  }
-
-  init(
-    _ context: StoreContext, checker: StructureChecker, indexMaintainer: IndexMaintainer,
-    orphanDeleter: OrphanedChunkDeleter, tombstoneDeleter: TombstoneDeleter, tombstoneMarker: TombstoneMarker,
-    evictor: Evictor, capacity: CapacityController, puncher: HolePuncher,
-    queue: Monitor<WriteQueue>
-  ) {
-    self.context = context
-    self.checker = checker
-    self.indexMaintainer = indexMaintainer
-    self.orphanDeleter = orphanDeleter
-    self.tombstoneDeleter = tombstoneDeleter
-    self.tombstoneMarker = tombstoneMarker
-    self.evictor = evictor
-    self.capacity = capacity
-    self.puncher = puncher
-    self.queue = queue
   }
 
   /// Does one step. Returns true if there may be more to do. Does nothing in a store that is only inspected.
@@ -121,7 +101,7 @@ final class Maintainer: Sendable {
     try context.database.noteUnfinishedBodies(isAlone: false)
     checker.follow()
     context.database.index.followReplacement()
-    // A killed process may have logged removals.
-    if context.removalLog.hasRemovalsToApply { queue.update { _ in } }
+    // A killed process may have logged removals. Wake the writer, which applies them.
+    if context.removalLog.hasRemovalsToApply { context.queue.update { _ in } }
   }
 }

@@ -12,16 +12,25 @@ final class SharedStatusPage: @unchecked Sendable {
   private let inode: UInt
   private static let byteCount = Int(getpagesize())
 
-  /// Offsets in the page. Flags are bytes, the others 8-byte words. Each flag has a cache line of its own.
-  private enum Offset {
-    static let failedFlag = 0
-    static let suspectFlag = 128
-    static let processNamespace = 192
-    static let boot = 200
-    static let checkReason = 216
-    static let checker = 224
-    static let openCount = 232
+  /// The words, by their offsets in the page.
+  enum Word: Int {
+    /// The inode of the PID namespace of the processes that have the directory open; 0 if unknown.
+    case processNamespace = 192
+    /// The boot of the machine in which the directory was last opened; zeros if unknown.
+    case bootHigh = 200
+    case bootLow = 208
+    /// The reason for a check of the data's structure that has not finished; 0 if there is none.
+    case checkReason = 216
+    /// The process that checks the structure; 0 if none does.
+    case checker = 224
+    /// How often the directory was opened since a process that was alone opened it, including that. Change it with the
+    /// open lock.
+    case openCount = 232
   }
+
+  /// The offsets of the flags, which are bytes. Each has a cache line of its own.
+  private static let failedFlag = 0
+  private static let suspectFlag = 128
 
   /// Maps the beginning of an open file; nil if the disk is full, with the reason in `errno`.
   ///
@@ -40,8 +49,7 @@ final class SharedStatusPage: @unchecked Sendable {
         return nil
       }
     }
-    let mapped = mmap(nil, Self.byteCount, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0)
-    guard let mapped, mapped != MAP_FAILED else { return nil }
+    guard let mapped = MappedFile.map(descriptor, byteCount: Self.byteCount) else { return nil }
     pointer = mapped
     device = UInt(status.st_dev)
     inode = UInt(status.st_ino)
@@ -61,59 +69,31 @@ final class SharedStatusPage: @unchecked Sendable {
     (pointer + offset).assumingMemoryBound(to: Atomic<UInt8>.self)
   }
 
-  private func word(_ offset: Int) -> UnsafeMutablePointer<Atomic<UInt64>> {
-    (pointer + offset).assumingMemoryBound(to: Atomic<UInt64>.self)
+  private func pointer(to word: Word) -> UnsafeMutablePointer<Atomic<UInt64>> {
+    (pointer + word.rawValue).assumingMemoryBound(to: Atomic<UInt64>.self)
   }
 
-  /// The inode of the PID namespace of the processes that have the directory open; 0 if unknown.
-  var processNamespace: UInt64 {
-    get { word(Offset.processNamespace).pointee.load(ordering: .relaxed) }
-    set { word(Offset.processNamespace).pointee.store(newValue, ordering: .relaxed) }
+  subscript(word: Word) -> UInt64 {
+    get { pointer(to: word).pointee.load(ordering: .relaxed) }
+    set { pointer(to: word).pointee.store(newValue, ordering: .relaxed) }
   }
 
-  /// The boot of the machine in which the directory was last opened; zeros if unknown.
-  var boot: (UInt64, UInt64) {
-    get { (word(Offset.boot).pointee.load(ordering: .relaxed), word(Offset.boot + 8).pointee.load(ordering: .relaxed)) }
-    set {
-      word(Offset.boot).pointee.store(newValue.0, ordering: .relaxed)
-      word(Offset.boot + 8).pointee.store(newValue.1, ordering: .relaxed)
-    }
-  }
-
-  /// The reason for a check of the data's structure that has not finished; 0 if there is none.
-  var checkReason: UInt64 {
-    get { word(Offset.checkReason).pointee.load(ordering: .relaxed) }
-    set { word(Offset.checkReason).pointee.store(newValue, ordering: .relaxed) }
-  }
-
-  /// How often the directory was opened since a process that was alone opened it, including that. Change it with the
-  /// open lock.
-  var openCount: UInt64 {
-    get { word(Offset.openCount).pointee.load(ordering: .sequentiallyConsistent) }
-    set { word(Offset.openCount).pointee.store(newValue, ordering: .sequentiallyConsistent) }
-  }
-
-  /// The process that checks the structure, or 0.
-  var checker: UInt64 { word(Offset.checker).pointee.load(ordering: .relaxed) }
-
-  /// Replaces ``checker``. Returns false, and changes nothing, if it is not the expected one.
+  /// Replaces ``Word/checker``. Returns false, and changes nothing, if it is not the expected one.
   func replaceChecker(_ expected: UInt64, with new: UInt64) -> Bool {
-    word(Offset.checker).pointee.compareExchange(expected: expected, desired: new, ordering: .relaxed).exchanged
+    pointer(to: .checker).pointee.compareExchange(expected: expected, desired: new, ordering: .relaxed).exchanged
   }
 
   /// Whether corruption was found in the data.
-  var isSuspect: Bool {
-    flag(Offset.suspectFlag).pointee.load(ordering: .relaxed) != 0
-  }
+  var isSuspect: Bool { flag(Self.suspectFlag).pointee.load(ordering: .relaxed) != 0 }
 
   /// Sets ``isSuspect``. Returns whether it was not set before.
-  func setSuspect() -> Bool { flag(Offset.suspectFlag).pointee.exchange(1, ordering: .relaxed) == 0 }
-  func clearSuspect() { flag(Offset.suspectFlag).pointee.store(0, ordering: .relaxed) }
+  func setSuspect() -> Bool { flag(Self.suspectFlag).pointee.exchange(1, ordering: .relaxed) == 0 }
+  func clearSuspect() { flag(Self.suspectFlag).pointee.store(0, ordering: .relaxed) }
 
   /// Whether the data is marked as failed.
-  var isSet: Bool { flag(Offset.failedFlag).pointee.load(ordering: .relaxed) != 0 }
+  var isSet: Bool { flag(Self.failedFlag).pointee.load(ordering: .relaxed) != 0 }
 
   func set(_ isSet: Bool) {
-    flag(Offset.failedFlag).pointee.store(isSet ? 1 : 0, ordering: .sequentiallyConsistent)
+    flag(Self.failedFlag).pointee.store(isSet ? 1 : 0, ordering: .sequentiallyConsistent)
   }
 }

@@ -2,7 +2,8 @@ import Glibc
 import LMDB
 import Synchronization
 
-/// The parts that the components of a store share: its files, its options, its counters, and whether it is usable.
+/// The parts that the components of a store share: its files, options and counters, the writes that are not committed,
+/// and whether the store is usable.
 ///
 /// Each component holds the context and reaches the others only through references of its own. The context calls no
 /// component. Its members can be used from any thread.
@@ -28,7 +29,9 @@ final class StoreContext: Sendable {
   let maintenance = Monitor(MaintenanceSignal())
   /// The status page of ``storeDirectory``.
   private let statusPage: SharedStatusPage?
-  private let issueLog = IssueLog()
+  let queue = Monitor(WriteQueue())
+  let pendingWrites = PendingWrites()
+  private let loggedIssues = Monitor<Set<Issue>>([])
   private let state = Atomic<State.RawValue>(State.open.rawValue)
   private let progress = Atomic<UInt64>(0)
 
@@ -39,6 +42,11 @@ final class StoreContext: Sendable {
     /// The process is exiting: lookups by its other threads miss.
     case exiting
     case closed
+  }
+
+  /// The kinds of issues. Each is logged once.
+  enum Issue: Hashable, Sendable {
+    case damagedRecord, fullDisk, fullQueue, failed, failedRead, failedWrite, resized, forked
   }
 
   struct MaintenanceSignal {
@@ -145,8 +153,9 @@ final class StoreContext: Sendable {
     }
   }
 
-  func log(_ issue: IssueLog.Issue, _ text: @autoclosure () -> String) {
-    if issueLog.isFirstOccurrence(issue) { options.log("LMDBURLCache: \(text()) (\(directory))") }
+  func log(_ issue: Issue, _ text: @autoclosure () -> String) {
+    guard loggedIssues.withLock({ $0.insert(issue).inserted }) else { return }
+    options.log("LMDBURLCache: \(text()) (\(directory))")
   }
 
   // MARK: Threads

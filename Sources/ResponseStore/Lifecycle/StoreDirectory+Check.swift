@@ -28,43 +28,31 @@ extension StoreDirectory {
   func recordCheckReason() {
     guard let flag = statusPage else { return }
     var reason: CheckReason?
-    if let boot = Self.currentBoot, boot != flag.boot {
+    if let boot = Boot.known, boot != Boot(high: flag[.bootHigh], low: flag[.bootLow]) {
       reason = .anotherBoot
-      flag.boot = boot
+      (flag[.bootHigh], flag[.bootLow]) = (boot.high, boot.low)
     }
     if access(openingPath, F_OK) == 0 { reason = .failedOpening }
     if AbandonedTransaction.isRecorded(inLockFile: path(of: "lock.mdb")) { reason = .abandonedTransaction }
     if flag.isSuspect { reason = .damagedRecord }
-    if let reason { flag.checkReason = reason.rawValue }
+    if let reason { flag[.checkReason] = reason.rawValue }
   }
-
-  private static let currentBoot: (UInt64, UInt64)? = {
-    let descriptor = FileDescriptor.open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC)
-    guard descriptor >= 0 else { return nil }
-    defer { close(descriptor) }
-    // A UUID of 36 characters. Its first and last eight characters identify the boot.
-    var text = [UInt8](repeating: 0, count: 36)
-    guard read(descriptor, &text, text.count) == text.count else { return nil }
-    return text.withUnsafeBytes {
-      ($0.loadUnaligned(as: UInt64.self), $0.loadUnaligned(fromByteOffset: 28, as: UInt64.self))
-    }
-  }()
 
   /// The reason why the pages must be checked, as a clause; nil if they need not be checked.
   var integrityCheckReason: String? {
-    guard let flag = statusPage, flag.checkReason != 0 else { return nil }
-    return CheckReason(rawValue: flag.checkReason)?.phrase ?? "an earlier check did not finish"
+    guard let flag = statusPage, flag[.checkReason] != 0 else { return nil }
+    return CheckReason(rawValue: flag[.checkReason])?.phrase ?? "an earlier check did not finish"
   }
 
   /// Records that the pages are valid, or that the data is new.
   func endCheck() {
-    statusPage?.checkReason = 0
+    statusPage?[.checkReason] = 0
   }
 
   /// Claims the check for this process. Returns false if there is nothing to check, or another process checks.
   func claimCheck() -> Bool {
-    guard let flag = statusPage, flag.checkReason != 0 else { return false }
-    let checker = flag.checker
+    guard let flag = statusPage, flag[.checkReason] != 0 else { return false }
+    let checker = flag[.checker]
     let own = UInt64(getpid())
     if checker == own { return true }
     if checker != 0, kill(pid_t(truncatingIfNeeded: checker), 0) == 0 || errno != ESRCH { return false }

@@ -105,9 +105,7 @@ final class StoreDirectory: @unchecked Sendable {
         throw .unusable(path, doing: "locking the directory", errno)
       }
       guard MonotonicTime.now < deadline else {
-        throw StoreError(
-          .busy, directory: path, reason: "another process held the open lock for too long",
-          remedy: "Resume or end suspended processes that use the directory")
+        throw .busy(path, reason: "another process held the open lock for too long")
       }
       usleep(1000)
     }
@@ -131,8 +129,8 @@ final class StoreDirectory: @unchecked Sendable {
     var status = stat()
     let own = stat("/proc/self/ns/pid", &status) == 0 ? UInt64(status.st_ino) : 0
     guard let statusPage else { return }
-    if isAlone { statusPage.processNamespace = own }
-    let others = statusPage.processNamespace
+    if isAlone { statusPage[.processNamespace] = own }
+    let others = statusPage[.processNamespace]
     guard own != 0, others != 0, own != others else { return }
     throw StoreError(
       .otherProcessNamespace, directory: path,
@@ -143,11 +141,11 @@ final class StoreDirectory: @unchecked Sendable {
   /// Counts a process that will store responses. Call this with the open lock, before it stores any.
   func countOpening(isAlone: Bool) {
     guard let statusPage else { return }
-    statusPage.openCount = isAlone ? 1 : statusPage.openCount + 1
+    statusPage[.openCount] = isAlone ? 1 : statusPage[.openCount] + 1
   }
 
   /// Whether other processes may have the directory open. They may have closed it again.
-  var mayHaveOtherUsers: Bool { statusPage?.openCount != 1 }
+  var mayHaveOtherUsers: Bool { statusPage?[.openCount] != 1 }
 
   /// Marks the directory as in use by this process, and releases the open lock.
   func finishOpening() throws(StoreError) {
@@ -205,10 +203,7 @@ final class StoreDirectory: @unchecked Sendable {
   func markFailed() {
     statusPage?.set(true)
     // Another directory may have this path by now, with data of another store.
-    var status = stat()
-    guard stat(path, &status) == 0,
-      identity == Identity(status)
-    else { return }
+    guard Identity(path: path) == identity else { return }
     rename(markerPath, failureMarkerPath)
     synchronize()
   }

@@ -43,9 +43,7 @@ extension StoreOpener {
   private func ready(_ database: RecordDatabase, isAlone: Bool) throws(StoreError) -> ResponseStore {
     let counters: PersistentCounters
     do throws(LMDBError) {
-      counters = try database.environment.read { (transaction) throws(LMDBError) in
-        try database.counters(in: transaction)
-      }
+      counters = try database.counters()
     } catch {
       throw failed(error)
     }

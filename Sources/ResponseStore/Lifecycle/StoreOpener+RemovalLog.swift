@@ -5,9 +5,7 @@ extension StoreOpener {
   func openRemovalLog(of database: RecordDatabase, isAlone: Bool) throws(StoreError) -> RemovalLog {
     let counters: PersistentCounters
     do throws(LMDBError) {
-      counters = try database.environment.read { (transaction) throws(LMDBError) in
-        try database.counters(in: transaction)
-      }
+      counters = try database.counters()
     } catch {
       throw .storage(error, directory: directory.path, doing: "Opening the data")
     }

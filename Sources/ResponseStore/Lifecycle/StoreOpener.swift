@@ -132,9 +132,7 @@ struct StoreOpener {
     }
     progress.update { $0 = .timedOut }
     _ = thread.join { _ in false }
-    throw StoreError(
-      .busy, directory: directory.path, reason: "another process held the write lock for too long",
-      remedy: "Resume or end suspended processes that use the directory")
+    throw .busy(directory.path, reason: "another process held the write lock for too long")
   }
 
   private func openData(isAlone: Bool, mayRecreate: Bool) throws(StoreError) -> ResponseStore {

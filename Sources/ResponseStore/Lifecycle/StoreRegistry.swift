@@ -56,8 +56,8 @@ final class StoreRegistry: Sendable {
     } else if let store = existing {
       guard store.context.options.runsInBackground || !options.runsInBackground else {
         store.close()
-        throw StoreError(
-          .busy, directory: path, reason: "this process has the directory open for inspection",
+        throw .busy(
+          path, reason: "this process has the directory open for inspection",
           remedy: "Release that object before opening a cache")
       }
       if let failedStore { store.flusher.takeOverLoss(upTo: failedStore.acceptedNumber) }
@@ -69,16 +69,15 @@ final class StoreRegistry: Sendable {
     ).open()
     if let before = existing ?? failedStore { store.flusher.takeOverLoss(upTo: before.acceptedNumber) }
     try store.threads.start()
-    stores.withLock { $0[directory.identity] = Entry(store: store, queue: store.queue, processID: processID) }
+    stores.withLock { $0[directory.identity] = Entry(store: store, queue: store.context.queue, processID: processID) }
     return store
   }
 
   /// Closes the files of a failed store.
   private func releaseFiles(of store: ResponseStore) throws(StoreError) {
     guard !store.threads.releaseFiles() else { return }
-    throw StoreError(
-      .busy, directory: store.directory,
-      reason: "the store failed, and this process still uses its data",
+    throw .busy(
+      store.directory, reason: "the store failed, and this process still uses its data",
       remedy: "Try again when the present lookups and writes have ended")
   }
 

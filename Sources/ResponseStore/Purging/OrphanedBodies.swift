@@ -76,14 +76,9 @@ extension RecordDatabase {
 ///
 /// Owns nothing: the bodies are in ``RecordDatabase/orphanedBodies``. The eviction thread runs the steps; the writer
 /// thread runs them, too, when it needs free pages. Calls ``DiskSpace``.
-final class OrphanedChunkDeleter: Sendable {
-  private let database: RecordDatabase
-  private let space: DiskSpace
-
-  init(_ context: StoreContext, space: DiskSpace) {
-    database = context.database
-    self.space = space
-  }
+struct OrphanedChunkDeleter: Sendable {
+  let database: RecordDatabase
+  let space: DiskSpace
 
   /// Deletes some chunks of an orphaned body. Returns false if there is none.
   func deleteOrphanedChunks() throws(LMDBError) -> Bool {

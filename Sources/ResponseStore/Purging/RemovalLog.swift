@@ -106,9 +106,8 @@ final class RemovalLog: @unchecked Sendable {
   }
 
   private static func mapped(_ file: LockDescriptor, frameCount: Int) -> RemovalLog? {
-    let memory = mmap(nil, byteCount(frameCount: frameCount), PROT_READ | PROT_WRITE, MAP_SHARED, file.number, 0)
-    guard let memory, memory != MAP_FAILED else { return nil }
-    return RemovalLog(file: file, memory: memory, frameCount: frameCount)
+    MappedFile.map(file.number, byteCount: byteCount(frameCount: frameCount))
+      .map { RemovalLog(file: file, memory: $0, frameCount: frameCount) }
   }
 
   /// Restores the shared words, which may be older than the frames and the database after a power failure.
@@ -304,15 +303,12 @@ final class RemovalLog: @unchecked Sendable {
 
   /// Takes the lock between threads and processes. The lock of a process that dies is released.
   private func lock(until deadline: MonotonicTime) throws(Failure) {
-    guard
-      turn.wait(
-        timeout: MonotonicTime.now.duration(to: deadline),
-        for: { isTaken -> Bool? in
-          if isTaken { return nil }
-          isTaken = true
-          return true
-        }) == true
-    else { throw .busy }
+    let hasTurn = turn.wait(timeout: MonotonicTime.now.duration(to: deadline)) { isTaken -> Bool? in
+      if isTaken { return nil }
+      isTaken = true
+      return true
+    }
+    guard hasTurn != nil else { throw .busy }
     var pause: UInt32 = 20
     while flock(file.number, LOCK_EX | LOCK_NB) != 0 {
       let number = errno

@@ -7,20 +7,12 @@ import LMDB
 /// Runs on the caller's thread, which waits for one synced write to the removal log. The writer deletes the records
 /// later. Owns the thread that applies removals to a store without threads. Calls ``Writer`` and ``Maintainer`` in such
 /// a store.
-final class Remover: Sendable {
-  private let context: StoreContext
-  private let queue: Monitor<WriteQueue>
-  private let writer: Writer
-  private let maintainer: Maintainer
+struct Remover: Sendable {
+  let context: StoreContext
+  let writer: Writer
+  let maintainer: Maintainer
   /// Whether a thread applies removals to a store without threads.
   private let isApplying = Monitor(false)
-
-  init(_ context: StoreContext, queue: Monitor<WriteQueue>, writer: Writer, maintainer: Maintainer) {
-    self.context = context
-    self.queue = queue
-    self.writer = writer
-    self.maintainer = maintainer
-  }
 
   // MARK: Removing
 
@@ -44,7 +36,7 @@ final class Remover: Sendable {
     do throws(RemovalLog.Failure) {
       number = try context.removalLog.append(removals, timeout: options.stallTimeout) {
         if options.runsInBackground {
-          queue.update { _ in }
+          context.queue.update { _ in }
         } else if options.opensExistingOnly {
           applyRemovals()
         } else {
@@ -67,9 +59,9 @@ final class Remover: Sendable {
     // If the writer is idle, wait a moment for it, so that counts and sizes usually include the removal on return. Not in
     // a fleet, where a machine that purges waits for the removals of all others.
     let sequence = context.removalLog.sequence
-    let isIdle = queue.update { !$0.hasWrites && !$0.isWriting && !$0.isClosing && $0.mayApplyRemovals }
+    let isIdle = context.queue.update { !$0.hasWrites && !$0.isWriting && !$0.isClosing && $0.mayApplyRemovals }
     if isIdle, !options.isInFleet {
-      _ = queue.wait(timeout: .milliseconds(4)) { [context] _ in
+      _ = context.queue.wait(timeout: .milliseconds(4)) { [context] _ in
         context.removalLog.lastApplied >= sequence ? true : nil
       }
     }

@@ -71,9 +71,7 @@ extension ResponseStore {
     let isAlone = try directory.lockForOpening(timeout: options.openTimeout, createsFiles: false)
     guard !isAlone, let log = RemovalLog.open(path: directory.removalLogPath) else {
       // A process that is alone must first recover the log after a power cut.
-      throw StoreError(
-        .busy, directory: path, reason: "its data could not be opened",
-        remedy: "Try again")
+      throw .busy(path, reason: "its data could not be opened", remedy: "Try again")
     }
     try directory.finishOpening()
     do throws(RemovalLog.Failure) {
@@ -83,9 +81,7 @@ extension ResponseStore {
     } catch {
       switch error {
       case .busy:
-        throw StoreError(
-          .busy, directory: path, reason: "the removal log is full, and no process applies its removals",
-          remedy: "Resume or end suspended processes that use the directory")
+        throw .busy(path, reason: "the removal log is full, and no process applies its removals")
       case .system(let number):
         throw .unusable(path, doing: "writing to \(RemovalLog.name)", number)
       }

@@ -4,21 +4,14 @@ import LMDB
 ///
 /// Owns the progress. The eviction thread runs the steps; the writer thread runs them, too, when it needs free pages.
 /// Calls ``DiskSpace`` and ``HolePuncher``.
-final class TombstoneDeleter: Sendable {
-  private let context: StoreContext
-  private let database: RecordDatabase
-  private let space: DiskSpace
-  private let puncher: HolePuncher
+struct TombstoneDeleter: Sendable {
+  let context: StoreContext
+  private var database: RecordDatabase { context.database }
+  let space: DiskSpace
+  let puncher: HolePuncher
   private let progress = TombstoneProgress()
   /// A step deletes up to 16,384 records, two of which fill a page.
   private let readAhead = Monitor(RecordReadAhead(windowPageCount: 8192))
-
-  init(_ context: StoreContext, space: DiskSpace, puncher: HolePuncher) {
-    self.context = context
-    database = context.database
-    self.space = space
-    self.puncher = puncher
-  }
 
   /// Deletes some of the records that tombstones hide. Returns false if there is nothing to delete now.
   func deleteTombstonedRecords() throws(LMDBError) -> Bool {
@@ -79,8 +72,7 @@ final class TombstoneDeleter: Sendable {
       } else if let end = covered.end {
         rest?.position = end
       } else {
-        for tombstone in work.tombstones { try database.meta.remove(tombstone.metaKey, in: transaction) }
-        counters.lastTombstoneChange = transaction.id
+        try database.remove(work.tombstones, counters: &counters, in: transaction)
         rest = nil
       }
       try database.setCounters(counters, in: transaction)

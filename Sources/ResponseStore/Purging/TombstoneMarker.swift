@@ -4,17 +4,11 @@ import LMDB
 ///
 /// Owns the progress. The eviction thread runs the steps. Lookups treat an unmarked record as a marked one, so this
 /// only ends their comparisons with the tombstones. Calls ``DiskSpace``.
-final class TombstoneMarker: Sendable {
-  private let context: StoreContext
-  private let database: RecordDatabase
-  private let space: DiskSpace
+struct TombstoneMarker: Sendable {
+  let context: StoreContext
+  private var database: RecordDatabase { context.database }
+  let space: DiskSpace
   private let progress = TombstoneProgress()
-
-  init(_ context: StoreContext, space: DiskSpace) {
-    self.context = context
-    database = context.database
-    self.space = space
-  }
 
   /// Marks some of the records that soft tombstones cover. Returns false if there is nothing to mark now.
   ///
@@ -61,8 +55,7 @@ final class TombstoneMarker: Sendable {
         if let end = found.end {
           rest?.position = end
         } else {
-          for tombstone in work.tombstones { try database.meta.remove(tombstone.metaKey, in: transaction) }
-          counters.lastTombstoneChange = transaction.id
+          try database.remove(work.tombstones, counters: &counters, in: transaction)
           rest = nil
         }
       }

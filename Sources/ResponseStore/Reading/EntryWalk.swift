@@ -59,7 +59,9 @@ struct EntryWalk {
         return false
       }
       rowCount += 1
-      if let entry = entry(rowID, record, hiddenBy: tombstones) { entries.append(entry) }
+      if let head = RecordHeaderView(record), let entry = entry(rowID, head, hiddenBy: tombstones) {
+        entries.append(entry)
+      }
       return true
     }
     return entries
@@ -87,10 +89,10 @@ struct EntryWalk {
     }
     var entries: [StoredResponseInfo] = []
     for rowID in rowIDs {
-      let entry = try database.heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
-        record.withUnsafeBytes { self.entry(rowID, $0, hiddenBy: tombstones) }
+      let entry = try database.heads.withHeader(of: rowID, in: transaction) {
+        self.entry(rowID, $0, hiddenBy: tombstones)
       }
-      if case .some(.some(let entry)) = entry { entries.append(entry) }
+      if let entry { entries.append(entry) }
     }
     return entries
   }
@@ -104,10 +106,9 @@ struct EntryWalk {
 
   /// Nil for a record that is corrupt or hidden.
   private func entry(
-    _ rowID: UInt64, _ record: UnsafeRawBufferPointer, hiddenBy tombstones: [Tombstone]
+    _ rowID: UInt64, _ layout: RecordHeaderView, hiddenBy tombstones: [Tombstone]
   ) -> StoredResponseInfo? {
-    guard let layout = RecordHeaderView(record), layout.hasRightChecksum else { return nil }
-    guard !tombstones.hide(rowID: rowID, layout) else { return nil }
+    guard layout.hasRightChecksum, !tombstones.hide(rowID: rowID, layout) else { return nil }
     let freshness =
       tombstones.softTime(rowID: rowID, layout).map { layout.freshness.softPurged(at: $0) } ?? layout.freshness
     return StoredResponseInfo(

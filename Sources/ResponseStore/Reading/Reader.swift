@@ -12,7 +12,6 @@ final class Reader: Sendable {
   let database: RecordDatabase
   let pendingWrites: PendingWrites
   let verified = VerifiedChecksums()
-  private let queue: Monitor<WriteQueue>
   private let checker: StructureChecker
   // Direct references to parts of the context, so that a lookup follows and counts as few references as possible.
   private let removalLog: RemovalLog
@@ -26,13 +25,10 @@ final class Reader: Sendable {
   private let opensExistingOnly: Bool
   private let verifiesEveryRead: Bool
 
-  init(
-    _ context: StoreContext, pendingWrites: PendingWrites, queue: Monitor<WriteQueue>, checker: StructureChecker
-  ) {
+  init(_ context: StoreContext, checker: StructureChecker) {
     self.context = context
     database = context.database
-    self.pendingWrites = pendingWrites
-    self.queue = queue
+    pendingWrites = context.pendingWrites
     self.checker = checker
     removalLog = context.removalLog
     removals = context.removals
@@ -343,7 +339,7 @@ final class Reader: Sendable {
   // MARK: Corruption
 
   func reportCorruptRecord(_ rowID: UInt64) {
-    guard queue.update({ $0.addDamaged(rowID) }) else { return }
+    guard context.queue.update({ $0.addDamaged(rowID) }) else { return }
     context.counts.count(1, .corruptRecords)
     context.log(
       .damagedRecord, "A stored response is corrupt (checksum mismatch); it is treated as a miss and will be deleted")

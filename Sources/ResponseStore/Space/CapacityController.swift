@@ -6,11 +6,11 @@ import LMDB
 /// another process's write lock without limit.
 ///
 /// Owns the capacity that was requested and not yet applied. Calls ``DiskSpace`` and ``Evictor``.
-final class CapacityController: Sendable {
-  private let context: StoreContext
-  private let database: RecordDatabase
-  private let space: DiskSpace
-  private let evictor: Evictor
+struct CapacityController: Sendable {
+  let context: StoreContext
+  private var database: RecordDatabase { context.database }
+  let space: DiskSpace
+  let evictor: Evictor
   private let state = Monitor(State())
 
   private struct State {
@@ -23,13 +23,6 @@ final class CapacityController: Sendable {
     /// The number of requests up to the last one that is applied.
     var appliedCount: UInt64 = 0
     var isClosing = false
-  }
-
-  init(_ context: StoreContext, space: DiskSpace, evictor: Evictor) {
-    self.context = context
-    database = context.database
-    self.space = space
-    self.evictor = evictor
   }
 
   // MARK: For callers
@@ -100,10 +93,7 @@ final class CapacityController: Sendable {
   /// Evicting the surplus and shrinking the file take further steps, possibly for minutes.
   func apply(_ capacity: Int) throws(LMDBError) {
     try space.growMap(toCapacity: capacity)
-    let stored = try database.environment.read { (transaction) throws(LMDBError) in
-      try database.counters(in: transaction).capacityByteCount
-    }
-    if stored != UInt64(capacity) {
+    if try database.counters().capacityByteCount != UInt64(capacity) {
       do throws(LMDBError) {
         try write(capacity)
       } catch {

@@ -4,10 +4,10 @@ import LMDB
 ///
 /// Owns the position of a pass over the free pages. The eviction thread runs it in steps; ``freeDiskSpace()`` also runs
 /// on the writer thread. Calls ``DiskSpace``.
-final class HolePuncher: Sendable {
-  private let context: StoreContext
-  private let database: RecordDatabase
-  private let space: DiskSpace
+struct HolePuncher: Sendable {
+  let context: StoreContext
+  private var database: RecordDatabase { context.database }
+  let space: DiskSpace
   private let state = Monitor(State())
 
   private struct State {
@@ -21,12 +21,6 @@ final class HolePuncher: Sendable {
     var position: Environment.FreePagePosition
     /// Whether the directory exceeds its limit, so that every free page is returned. Otherwise only long runs are.
     var isNeeded: Bool
-  }
-
-  init(_ context: StoreContext, space: DiskSpace) {
-    self.context = context
-    database = context.database
-    self.space = space
   }
 
   /// Records that a removal has freed pages.

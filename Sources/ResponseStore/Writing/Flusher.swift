@@ -7,19 +7,17 @@ import Synchronization
 /// ``Writer`` in a store without threads.
 final class Flusher: Sendable {
   private let context: StoreContext
-  private let queue: Monitor<WriteQueue>
   private let writer: Writer
   /// The losses of writes up to this number were reported.
   private let reported = Atomic<UInt64>(0)
 
-  init(_ context: StoreContext, queue: Monitor<WriteQueue>, writer: Writer) {
+  init(_ context: StoreContext, writer: Writer) {
     self.context = context
-    self.queue = queue
     self.writer = writer
   }
 
   /// The number of the latest write that was accepted.
-  var acceptedNumber: UInt64 { queue.withLock { $0.acceptedNumber } }
+  var acceptedNumber: UInt64 { context.queue.withLock { $0.acceptedNumber } }
 
   /// See ``ResponseStore/flush()``.
   func flush() throws(StoreError) {
@@ -40,11 +38,7 @@ final class Flusher: Sendable {
         .failed, directory: directory, reason: "the store failed and its contents are lost",
         remedy: "Reopen the directory; `LMDBURLCache` does so automatically")
     }
-    guard isDone else {
-      throw StoreError(
-        .busy, directory: directory, reason: "no process has committed for too long",
-        remedy: "Resume or end suspended processes that use the directory")
-    }
+    guard isDone else { throw .busy(directory, reason: "no process has committed for too long") }
     // Sync even if some writes were lost: the others must become durable.
     do throws(LMDBError) {
       try context.database.environment.synchronize()
@@ -52,14 +46,16 @@ final class Flusher: Sendable {
       throw .storage(error, directory: directory, doing: "Flushing")
     }
     mark.max(accepted, ordering: .sequentiallyConsistent)
-    if let loss = queue.withLock({ $0.loss }), loss.number > known { throw .lost(loss.cause, directory: directory) }
+    if let loss = context.queue.withLock({ $0.loss }), loss.number > known {
+      throw .lost(loss.cause, directory: directory)
+    }
   }
 
   /// Records the loss of all writes of the failed store that this one replaces, for flushes to report.
   ///
   /// - Parameter number: The ``acceptedNumber`` of the failed store.
   func takeOverLoss(upTo number: UInt64) {
-    queue.withLock { $0.noteLoss(upTo: number) }
+    context.queue.withLock { $0.noteLoss(upTo: number) }
     // The failed store reported the loss to callers of `flush()`.
     reported.max(number, ordering: .sequentiallyConsistent)
   }
@@ -68,20 +64,20 @@ final class Flusher: Sendable {
   ///
   /// - Returns: The number of the latest of these writes, and whether the writer finished them.
   private func waitForWriter() -> (accepted: UInt64, isDone: Bool) {
-    let (target, accepted) = queue.update { queue -> (UInt64, UInt64) in
+    let (target, accepted) = context.queue.update { queue -> (UInt64, UInt64) in
       queue.flushCount += 1
       return (queue.queuedCount, queue.acceptedNumber)
     }
-    defer { queue.withLock { $0.flushCount -= 1 } }
+    defer { context.queue.withLock { $0.flushCount -= 1 } }
     let removalLog = context.removalLog
     guard context.options.runsInBackground else {
-      while queue.withLock({ $0.doneCount < target }) || removalLog.hasRemovalsToApply, writer.writePending() {}
+      while context.queue.withLock({ $0.doneCount < target }) || removalLog.hasRemovalsToApply, writer.writePending() {}
       return (accepted, true)
     }
     // Wait also while the store is being closed, because that finishes all queued writes.
     let removal = removalLog.sequence
     let isDone =
-      context.waitUnlessStalled(queue) { queue -> Bool? in
+      context.waitUnlessStalled(context.queue) { queue -> Bool? in
         // Records that cannot be deleted now stay hidden by the removal log.
         let isApplied = removalLog.lastApplied >= removal || queue.removalsPausedUntil != nil
         return queue.doneCount >= target && isApplied ? true : nil

@@ -6,28 +6,15 @@ import LMDB
 ///
 /// Owns the holders of copies; the queue and the pending writes have locks of their own. Calls ``Reader``,
 /// ``DiskSpace`` for limits, and ``Writer`` in a store without threads.
-final class WriteIntake: Sendable {
-  private let context: StoreContext
-  private let database: RecordDatabase
-  private let queue: Monitor<WriteQueue>
-  private let pendingWrites: PendingWrites
-  private let space: DiskSpace
-  private let reader: Reader
+struct WriteIntake: Sendable {
+  let context: StoreContext
+  private var database: RecordDatabase { context.database }
+  private var queue: Monitor<WriteQueue> { context.queue }
+  private var pendingWrites: PendingWrites { context.pendingWrites }
+  let space: DiskSpace
+  let reader: Reader
   private let copyHolders = CopyHolders()
-  private let writer: Writer
-
-  init(
-    _ context: StoreContext, queue: Monitor<WriteQueue>, pendingWrites: PendingWrites, space: DiskSpace, reader: Reader,
-    writer: Writer
-  ) {
-    self.context = context
-    database = context.database
-    self.queue = queue
-    self.pendingWrites = pendingWrites
-    self.space = space
-    self.reader = reader
-    self.writer = writer
-  }
+  let writer: Writer
 
   /// Adds a holder of copies. Call this before it holds a copy. It is not retained.
   func add(_ holder: any CopyHolder) {

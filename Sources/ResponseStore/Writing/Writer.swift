@@ -7,31 +7,15 @@ import LMDB
 /// writer run it.
 /// Owns no state: the queue and the pending writes have locks of their own. Calls ``Evictor``,
 /// ``OrphanedChunkDeleter``, ``DiskSpace``, ``HolePuncher`` and ``StructureChecker``.
-final class Writer: Sendable {
+struct Writer: Sendable {
   let context: StoreContext
-  let database: RecordDatabase
-  let queue: Monitor<WriteQueue>
-  let pendingWrites: PendingWrites
+  var database: RecordDatabase { context.database }
+  private var queue: Monitor<WriteQueue> { context.queue }
   let space: DiskSpace
   let evictor: Evictor
   let orphanDeleter: OrphanedChunkDeleter
-  private let puncher: HolePuncher
-  private let checker: StructureChecker
-
-  init(
-    _ context: StoreContext, queue: Monitor<WriteQueue>, pendingWrites: PendingWrites, space: DiskSpace,
-    evictor: Evictor, orphanDeleter: OrphanedChunkDeleter, puncher: HolePuncher, checker: StructureChecker
-  ) {
-    self.context = context
-    database = context.database
-    self.queue = queue
-    self.pendingWrites = pendingWrites
-    self.space = space
-    self.evictor = evictor
-    self.orphanDeleter = orphanDeleter
-    self.puncher = puncher
-    self.checker = checker
-  }
+  let puncher: HolePuncher
+  let checker: StructureChecker
 
   /// Like ``writeNext()``, but does nothing in a store that is only inspected.
   @discardableResult
@@ -54,7 +38,7 @@ final class Writer: Sendable {
     }
     let isDone = batch.isEmpty || process(batch, byteLimit: byteLimit)
     if !isDone { discardReplacedRecords(of: batch.writes) }
-    pendingWrites.remove(batch.writes)
+    context.pendingWrites.remove(batch.writes)
     let byteCount = batch.writes.reduce(0) { $0 + $1.byteCount }
     // Discards that failed are retried after a pause.
     let hasMore = !batch.isEmpty && (isDone || batch.writes.contains { !$0.isDiscard })
@@ -77,14 +61,14 @@ final class Writer: Sendable {
     queue.withLock { queue in
       guard !queue.isClosing else { return }
       for failed in failed
-      where !failed.isUpdate && pendingWrites.rivals(of: failed, in: queue).queued(in: queue) == nil {
+      where !failed.isUpdate && context.pendingWrites.rivals(of: failed, in: queue).queued(in: queue) == nil {
         // If a newer write of the variant is queued, it replaces the older record, or becomes a discard itself. Do not
         // search the index for the older record: a record is committed before the index contains it.
         let discard = PendingWrite(
           discarding: failed.vary, of: failed.key, freshness: failed.freshness, storedAt: failed.storedAt,
           removalSequence: failed.removalSequence)
         guard queue.hasSpace(for: discard, limit: limit) else { return }
-        pendingWrites.insert(discard)
+        context.pendingWrites.insert(discard)
         queue.add(discard, insteadOf: failed, pause: context.options.runsInBackground ? .seconds(1) : .zero)
       }
     }
@@ -346,4 +330,31 @@ final class Writer: Sendable {
       context.log(.failedWrite, "Writing to the database failed; the queued responses were dropped: \(error)")
     }
   }
+}
+
+/// The work of one transaction of the writer.
+struct WriteBatch {
+  var writes: [PendingWrite] = []
+  var damagedRowIDs: Set<UInt64> = []
+  /// Whether logged removals are applied.
+  var appliesRemovals = false
+  var isEmpty: Bool { writes.isEmpty && damagedRowIDs.isEmpty && !appliesRemovals }
+}
+
+/// The result of a transaction, counted once it is committed.
+struct WriteResult {
+  var writes = 0
+  /// The bytes of their record headers and bodies.
+  var writtenByteCount = 0
+  var updates = 0
+  var dropped = 0
+  var removed: [RemovalReason: Int] = [:]
+  /// The rows of the written responses.
+  var rows: [(response: PendingWrite, rowID: UInt64)] = []
+  /// The number of pages that removals freed or will free.
+  var freedPageCount = 0
+  /// The number of live pages before the removals were applied.
+  var pageCountBefore = 0
+  /// The last logged removal that was applied.
+  var lastAppliedRemoval: UInt64 = 0
 }
