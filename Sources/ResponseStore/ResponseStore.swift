@@ -174,9 +174,7 @@ public final class ResponseStore: Sendable {
   }
 
   /// Whether ``lookup(_:leavingBodiesBeyond:where:)`` would read a whole body. Does not count as a lookup.
-  package func hasUnverifiedBody(
-    _ key: RequestKey, beyond limit: Int, where matches: (VaryKey) -> Bool
-  ) -> Bool {
+  package func hasUnverifiedBody(_ key: RequestKey, beyond limit: Int, where matches: (VaryKey) -> Bool) -> Bool {
     reader.hasUnverifiedBody(key, beyond: limit, where: matches)
   }
 

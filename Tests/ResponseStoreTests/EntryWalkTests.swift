@@ -42,9 +42,7 @@ struct EntryWalkTests {
     let count = 3 * EntryWalk.maximumBatchCount
     for number in 0..<count { fixture.store.store(fixture.response("http://a.example/\(number)")) }
     fixture.drain()
-    var walk = EntryWalk(
-      database: fixture.store.context.database, removals: fixture.store.context.removals, order: order,
-      scope: Tombstone(sequence: .max, scope: .everything, lastRowID: .max), isAlone: true)
+    var walk = EntryWalk(fixture.store.entries(in: order))
     var sizes: [Int] = []
     while let batch = try walk.nextBatch() { sizes.append(batch.count) }
     #expect(sizes.reduce(0, +) == count)

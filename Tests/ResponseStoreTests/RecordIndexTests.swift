@@ -103,7 +103,7 @@ struct RecordIndexTests {
       index.forEachEntry(in: 0..<index.allCellCount) { found.append($0.rowID) }
       #expect(found.sorted() == rows.keys.sorted(), sourceLocation: sourceLocation)
       #expect(index.recordCount == rows.count, sourceLocation: sourceLocation)
-      if isSumExact { #expect(index.hasRightSum == true, sourceLocation: sourceLocation) }
+      if isSumExact { #expect(index.hasRightSum() == true, sourceLocation: sourceLocation) }
       for (rowID, key) in rows { #expect(find(key).contains(rowID), sourceLocation: sourceLocation) }
     }
   }

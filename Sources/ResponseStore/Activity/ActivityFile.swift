@@ -24,14 +24,9 @@ package final class ActivityFile: @unchecked Sendable {
     munmap(base, ActivityLayout.byteCount)
   }
 
-  /// Maps the file of a directory.
+  /// Maps the file of a directory; nil if there is no usable file and none is created.
   ///
-  /// Call this with the directory's open lock, unless `creates` is false.
-  ///
-  /// - Parameters:
-  ///   - path: The path of the file.
-  ///   - creates: Whether to create a file that is missing or cannot be used.
-  /// - Returns: Nil if there is no usable file, or none could be created.
+  /// - Parameter creates: Whether to create a file that is missing or unusable. Requires the directory's open lock.
   static func open(path: String, creates: Bool) -> ActivityFile? {
     let present = MappedFile.open(path: path) { (descriptor, byteCount) -> ActivityFile? in
       if byteCount < ActivityLayout.byteCount {
@@ -55,11 +50,8 @@ package final class ActivityFile: @unchecked Sendable {
   }
 
   private func setHeader() {
-    var now = timespec()
-    clock_gettime(CLOCK_REALTIME, &now)
     header(ActivityLayout.HeaderWord.byteCount).pointee.store(UInt64(ActivityLayout.byteCount), ordering: .relaxed)
-    header(ActivityLayout.HeaderWord.start).pointee.store(
-      UInt64(now.tv_sec) * 1_000_000_000 + UInt64(now.tv_nsec), ordering: .relaxed)
+    header(ActivityLayout.HeaderWord.start).pointee.store(ActivityLayout.now, ordering: .relaxed)
     header(ActivityLayout.HeaderWord.digestSeed).pointee.store(.random(in: 1...(.max)), ordering: .relaxed)
     header(ActivityLayout.HeaderWord.magic).pointee.store(ActivityLayout.magic, ordering: .releasing)
   }

@@ -74,6 +74,13 @@ enum ActivityLayout {
     (base + byteOffset).assumingMemoryBound(to: Atomic<UInt64>.self)
   }
 
+  /// The time in nanoseconds since 1970.
+  static var now: UInt64 {
+    var now = timespec()
+    clock_gettime(CLOCK_REALTIME, &now)
+    return UInt64(now.tv_sec) * 1_000_000_000 + UInt64(now.tv_nsec)
+  }
+
   /// The stripe of the calling thread.
   @inline(__always)
   static func stripe(_ base: UnsafeMutableRawPointer) -> UnsafeMutableRawPointer {

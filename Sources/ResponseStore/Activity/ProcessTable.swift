@@ -47,10 +47,7 @@ struct ProcessTable {
     guard let slot = own ?? slots.first(where: { !Self.isTaken($0) }) else { return nil }
     if own == nil {
       for word in [Word.openCount, .hits, .others] { Self.word(word, slot).pointee.store(0, ordering: .relaxed) }
-      var now = timespec()
-      clock_gettime(CLOCK_REALTIME, &now)
-      let time = UInt64(now.tv_sec) * 1_000_000_000 + UInt64(now.tv_nsec)
-      Self.word(.openTime, slot).pointee.store(time, ordering: .relaxed)
+      Self.word(.openTime, slot).pointee.store(ActivityLayout.now, ordering: .relaxed)
       Self.word(.owner, slot).pointee.store(owner, ordering: .releasing)
     }
     Self.word(.openCount, slot).pointee.wrappingAdd(1, ordering: .relaxed)

@@ -53,10 +53,9 @@ struct RecentRefusals {
       let time = UInt32(truncatingIfNeeded: present)
       if time < oldest { (oldest, target) = (time, word) }
     }
-    var now = timespec()
-    clock_gettime(CLOCK_REALTIME, &now)
+    let seconds = UInt32(clamping: ActivityLayout.now / 1_000_000_000)
     target.pointee.store(
-      UInt64(UInt32(clamping: now.tv_sec)) | UInt64(rule) << Self.ruleBits | tag << Self.digestBits, ordering: .relaxed)
+      UInt64(seconds) | UInt64(rule) << Self.ruleBits | tag << Self.digestBits, ordering: .relaxed)
   }
 
   /// Returns the last refusal for a key: the slot of its rule, and the time; nil if none is known.

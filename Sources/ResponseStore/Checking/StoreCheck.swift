@@ -52,22 +52,6 @@ struct StoreCheck {
     var chunkCount = 0
   }
 
-  /// The values of a record header that the other tables repeat.
-  private struct Head {
-    var entry: IndexEntry
-    var nameDigest: UInt64
-    var storedAt: UInt64
-    var removalSequence: UInt64
-    var expiry: UInt64?
-    var bodyID: UInt64
-    var chunks: ChunkLayout
-    var bodyByteCount: Int
-    var bodyChecksum: UInt64
-    var inlineBodyChecksum: UInt64?
-    var recordByteCount: Int
-    var isHidden: Bool
-  }
-
   init(_ context: StoreContext, maximumSnapshotAge: Duration, result: StoreVerification) {
     self.context = context
     database = context.database
@@ -157,16 +141,16 @@ struct StoreCheck {
           try headReadAhead.advance(to: rowID, in: database.environment, transaction)
         }
         stepCount += 1
-        guard let head = head(in: record, rowID, hiddenBy: tombstones) else {
+        guard let head = RecordHeaderView(record), head.hasRightChecksum else {
           walked.entryCount += 1
           result.report("Head \(rowID) is malformed or does not match its checksum")
           return true
         }
-        count(head)
+        count(head, isHidden: tombstones.hide(rowID: rowID, head))
         newestRemoval = max(newestRemoval, head.removalSequence)
         try checkRows(of: head, rowID, in: transaction)
         try checkBody(of: head, rowID, &bodies, transaction)
-        noteRead(head.recordByteCount, transaction)
+        noteRead(record.count, transaction)
         return true
       }
     }
@@ -176,69 +160,62 @@ struct StoreCheck {
     return isDone
   }
 
-  private func head(
-    in record: UnsafeRawBufferPointer, _ rowID: UInt64, hiddenBy tombstones: [Tombstone]
-  ) -> Head? {
-    guard let layout = RecordHeaderView(record), layout.hasRightChecksum else { return nil }
-    return Head(
-      entry: database.indexEntry(of: layout, rowID: rowID), nameDigest: layout.nameDigest,
-      storedAt: SortableTimestamp.encode(layout.storedAt),
-      removalSequence: layout.removalSequence, expiry: layout.expiry.map(SortableTimestamp.encode),
-      bodyID: layout.bodyID(ofRow: rowID), chunks: database.chunks(of: layout), bodyByteCount: layout.bodyByteCount,
-      bodyChecksum: layout.bodyChecksum,
-      inlineBodyChecksum: layout.isBodyInline ? XXHash.digest64(layout.inlineBody) : nil, recordByteCount: record.count,
-      isHidden: tombstones.hide(rowID: rowID, layout))
-  }
-
-  private mutating func count(_ head: Head) {
+  private mutating func count(_ head: RecordHeaderView, isHidden: Bool) {
     walked.entryCount += 1
-    walked.payloadByteCount += head.recordByteCount + (head.inlineBodyChecksum == nil ? head.bodyByteCount : 0)
+    walked.payloadByteCount += head.storedByteCount
     if head.expiry != nil { walked.expiryCount += 1 }
-    guard !head.isHidden else { return }
+    guard !isHidden else { return }
     result.entryCount += 1
     result.bodyByteCount += head.bodyByteCount
   }
 
   /// Checks the rows of a record header in the other tables.
   private mutating func checkRows(
-    of head: Head, _ rowID: UInt64, in transaction: borrowing ReadTransaction
+    of head: RecordHeaderView, _ rowID: UInt64, in transaction: borrowing ReadTransaction
   ) throws(LMDBError) {
-    switch try database.dates.value(for: DateKey(time: head.storedAt, rowID: rowID), in: transaction) {
+    let entry = database.indexEntry(of: head, rowID: rowID)
+    let date = DateKey(time: SortableTimestamp.encode(head.storedAt), rowID: rowID)
+    switch try database.dates.value(for: date, in: transaction) {
     case nil: result.report("Row \(rowID) has no date")
-    case let tagWord? where !IndexEntry(tagWord: tagWord, rowWord: 0).hasSameTags(as: head.entry):
+    case let tagWord? where !IndexEntry(tagWord: tagWord, rowWord: 0).hasSameTags(as: entry):
       result.report("The date of row \(rowID) names another key")
     default: break
     }
-    if let expiry = head.expiry, try !database.expiries.contains(DateKey(time: expiry, rowID: rowID), in: transaction) {
+    if let expiry = head.expiry.map(SortableTimestamp.encode),
+      try !database.expiries.contains(DateKey(time: expiry, rowID: rowID), in: transaction)
+    {
       result.report("Row \(rowID) lacks its expiry")
     }
-    for other in rowsInIndex(of: head.entry) where other != rowID {
-      let isSame = try database.heads.withHeader(of: other, in: transaction) { $0.nameDigest == head.nameDigest }
+    let name = head.nameDigest
+    for other in rowsInIndex(of: entry) where other != rowID {
+      let isSame = try database.heads.withHeader(of: other, in: transaction) { $0.nameDigest == name }
       // During a rebuild of the index, a replaced response may still have its older row, which the rebuild deletes.
       if isSame == true, try database.counters(in: transaction).firstUnindexedRowID == 0 {
         result.report("Row \(rowID) has the key and variant of row \(other)")
       }
     }
-    if !rowsInIndex(of: head.entry).contains(rowID), unindexedRows.count < Self.maximumSuspectCount {
+    if !rowsInIndex(of: entry).contains(rowID), unindexedRows.count < Self.maximumSuspectCount {
       unindexedRows.insert(rowID)
     }
   }
 
   private mutating func checkBody(
-    of head: Head, _ rowID: UInt64, _ bodies: inout Cursor<ChunkKeyCodec, BytesCodec>,
+    of head: RecordHeaderView, _ rowID: UInt64, _ bodies: inout Cursor<ChunkKeyCodec, BytesCodec>,
     _ transaction: borrowing ReadTransaction
   ) throws(LMDBError) {
-    if let checksum = head.inlineBodyChecksum, checksum != head.bodyChecksum {
+    if head.isBodyInline, XXHash.digest64(head.inlineBody) != head.bodyChecksum {
       result.report("The body in head \(rowID) does not match its checksum")
     }
-    guard head.chunks.count > 0 else { return }
-    let first = ChunkKey(bodyID: head.bodyID, index: 0)
+    let chunks = database.chunks(of: head)
+    guard chunks.count > 0 else { return }
+    let bodyID = head.bodyID(ofRow: rowID)
+    let first = ChunkKey(bodyID: bodyID, index: 0)
     bodyReadAhead.advance(to: try ChunkKeyCodec.bytes(of: first), in: database.environment, transaction)
     let hash = XXHash.Stream()
     var isComplete = true
     var hasChunk = try bodies.seek(atOrAfter: first)
-    for index in 0..<head.chunks.count {
-      guard hasChunk, try bodies.checkedKey() == ChunkKey(bodyID: head.bodyID, index: UInt32(index)) else {
+    for index in 0..<chunks.count {
+      guard hasChunk, try bodies.checkedKey() == ChunkKey(bodyID: bodyID, index: UInt32(index)) else {
         result.report("Row \(rowID) lacks chunk \(index)")
         isComplete = false
         break
@@ -250,7 +227,7 @@ struct StoreCheck {
         }
       }
       walked.chunkCount += 1
-      if byteCount != head.chunks.range(index).count { isComplete = false }
+      if byteCount != chunks.range(index).count { isComplete = false }
       noteRead(byteCount, transaction)
       hasChunk = try bodies.next()
     }

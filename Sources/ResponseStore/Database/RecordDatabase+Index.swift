@@ -66,7 +66,7 @@ extension RecordDatabase {
       if UInt64(current.recordCount) != counters.entryCount { return index.discard() }
       guard isAlone else { return }
       if current.allCellCount <= directCheckCellCount {
-        if current.hasRightSum != true { index.discard() }
+        if current.hasRightSum() != true { index.discard() }
       } else {
         counters.firstUnindexedRowID = counters.nextRowID
         try setCounters(counters, in: transaction)

@@ -36,7 +36,7 @@ extension RecordDatabase {
   /// - Returns: Whether a rebuild is needed.
   func finishIndexCheck(_ isRight: Bool?, in transaction: borrowing WriteTransaction) throws(LMDBError) -> Bool {
     guard let current = index.current, current.rebuildPosition == .check else { return !isIndexComplete }
-    guard isRight ?? current.hasRightSum ?? false else {
+    guard isRight ?? current.hasRightSum() ?? false else {
       index.discard()
       return true
     }

@@ -35,9 +35,8 @@ extension RecordDatabase {
 
   /// Reads the properties that a deletion needs, so that the write transaction need not parse and check the records.
   ///
-  /// - Parameters:
-  ///   - rowIDs: The rows in ascending order. Rows that do not exist are skipped.
-  ///   - use: As in ``removeRecords(_:counters:isInRun:in:use:)``.
+  /// The parameters are those of ``removeRecords(_:counters:isInRun:in:use:)``.
+  ///
   /// - Returns: The records in ascending order, and the rows with corrupt record headers.
   func removableRecords(
     _ rowIDs: [UInt64], in transaction: borrowing some Transaction & ~Copyable,

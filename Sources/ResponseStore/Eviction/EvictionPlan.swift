@@ -38,13 +38,9 @@ struct EvictionPlan: Equatable {
   ///
   /// The cut of a segment is a priority: the records with at least this priority take ``maximumKeptShare`` of the
   /// segment's bytes. The inflation rises to the cut of the chosen segment. The time does not depend on the number of
-  /// records.
+  /// records. The result is nil if there are no segments.
   ///
-  /// - Parameters:
-  ///   - segments: All segments in the order of their first row IDs.
-  ///   - index: The index of their records.
-  ///   - random: A random number that determines the start of the sample.
-  /// - Returns: Nil if there are no segments.
+  /// - Parameter segments: All segments in the order of their first row IDs.
   init?(segments: [Segment], index: RecordIndex, random: UInt64) {
     guard !segments.isEmpty else { return nil }
     let present = index.inflation

@@ -11,9 +11,7 @@ package final class FleetLease: @unchecked Sendable {
   private let deadline: UnsafeMutablePointer<Atomic<UInt64>>
   private let memory: any AnyObject & Sendable
 
-  /// - Parameters:
-  ///   - deadline: The word with the deadline.
-  ///   - memory: The owner of the word's memory.
+  /// - Parameter memory: The owner of the word's memory.
   package init(deadline: UnsafeMutablePointer<Atomic<UInt64>>, in memory: any AnyObject & Sendable) {
     self.deadline = deadline
     self.memory = memory

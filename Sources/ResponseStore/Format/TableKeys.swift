@@ -56,14 +56,11 @@ enum DateKeyCodec: KeyCodec {
   static func withEncoded<R>(
     _ value: DateKey, _ body: (UnsafeRawBufferPointer) throws(LMDBError) -> R
   ) throws(LMDBError) -> R {
-    try withRawBytes(of: (value.time.bigEndian, value.rowID.bigEndian), body)
+    try BigEndianPairCodec.withEncoded((value.time, value.rowID), body)
   }
 
   static func decode(_ bytes: RawSpan) -> DateKey? {
-    guard bytes.byteCount == 16 else { return nil }
-    return DateKey(
-      time: UInt64(bigEndian: bytes.unsafeLoadUnaligned(fromByteOffset: 0, as: UInt64.self)),
-      rowID: UInt64(bigEndian: bytes.unsafeLoadUnaligned(fromByteOffset: 8, as: UInt64.self)))
+    BigEndianPairCodec.decode(bytes).map { DateKey(time: $0.0, rowID: $0.1) }
   }
 }
 

@@ -36,9 +36,7 @@ final class IndexFile: @unchecked Sendable {
   /// Creates an index file object; maps nothing yet.
   ///
   /// - Parameters:
-  ///   - path: The path of the file.
   ///   - owner: The identity of the data file, which the index must have.
-  ///   - boot: The present boot of the machine.
   ///   - isInPlace: Whether the path is still in the directory of the data file, so that a file there may be replaced.
   ///   - allocate: Allocates a file's space; `posix_fallocate` by default. Without it, a mapped page that finds no
   ///     space raises a signal instead of an error.
@@ -86,8 +84,6 @@ final class IndexFile: @unchecked Sendable {
   /// Maps the present file if it can be used unchanged, for a process that must not wait for the write lock.
   ///
   /// The index may lack records of a process that committed them and died before publishing them.
-  ///
-  /// - Parameter lastTransactionID: The number of the last commit.
   func attach(lastTransactionID: UInt64) {
     guard follow(), let index = loaded else { return }
     let isClean = index[IndexLayout.Word.clean] == lastTransactionID + 1
@@ -116,10 +112,7 @@ final class IndexFile: @unchecked Sendable {
   ///
   /// If no file can be trusted, creates one. It lacks all records until a rebuild adds them.
   ///
-  /// - Parameters:
-  ///   - transactionID: The number of the write transaction that has begun.
-  ///   - recordCount: The number of records in the database.
-  ///   - nextRowID: A number above every row ID in the database.
+  /// - Parameter nextRowID: A number above every row ID in the database.
   /// - Returns: False if there is no space for an index. Then the transaction must not add records.
   func begin(transactionID: UInt64, recordCount: Int, nextRowID: UInt64) -> Bool {
     // A process that died during a replacement left this file.
@@ -211,10 +204,8 @@ final class IndexFile: @unchecked Sendable {
 
   /// Marks the index as clean, so that it can be used after a reboot, and waits until the file is synced.
   ///
-  /// The next write transaction removes the mark.
-  ///
-  /// - Parameter transactionID: The number of the write transaction that has begun and that will change nothing.
-  /// - Returns: False if the file could not be synced.
+  /// Call this in a write transaction that changes nothing. The next one removes the mark. Returns false if the file
+  /// could not be synced.
   func markClean(transactionID: UInt64) -> Bool {
     guard let index = loaded, index.synchronize(byteCount: index.byteCount) else { return false }
     index[IndexLayout.Word.clean] = transactionID

@@ -72,13 +72,10 @@ extension RecordIndex {
   ///
   /// Without this check, no one would notice that corruption removed a record from the index. A newer response would
   /// not replace the record, and a removal would miss it.
-  var hasRightSum: Bool? { hasRightSum(releasesResidentPages: false) }
-
-  /// Checks the sum like ``hasRightSum``.
   ///
   /// - Parameter releasesResidentPages: Whether to keep the index out of the resident memory of a process that only
   ///   checks it.
-  func hasRightSum(releasesResidentPages: Bool) -> Bool? {
+  func hasRightSum(releasesResidentPages: Bool = false) -> Bool? {
     let start = (self[IndexLayout.Word.transaction], self[IndexLayout.Word.changeCount])
     var sum: UInt64 = 0
     var count = 0
@@ -100,7 +97,6 @@ extension RecordIndex {
   /// Adds records of the database to the index.
   ///
   /// - Parameters:
-  ///   - limit: The maximum number of records to add.
   ///   - recordBehind: Returns the record after a position and the position after that record; nil at the end.
   ///   - areSameResponse: Whether two rows have the same key and variant.
   /// - Returns: ``RebuildProgress/done`` at the end, when the caller clears the position if nothing is left. Also

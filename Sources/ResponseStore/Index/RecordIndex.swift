@@ -219,9 +219,7 @@ final class RecordIndex: @unchecked Sendable {
     return word >> 4 == UInt32(truncatingIfNeeded: tag << 4) >> 4 ? UInt64(word & 15) : 0
   }
 
-  /// Returns the use count of an evicted record that is stored again, and deletes its ghost entry.
-  ///
-  /// 0 without a ghost entry.
+  /// Returns the use count of an evicted record that is stored again, and deletes its ghost entry; 0 without one.
   func takeGhost(tag: UInt64) -> UInt64 {
     let useCount = ghost(tag: tag)
     if useCount != 0 { ghosts[ghostPlace(of: tag)].store(0, ordering: .relaxed) }

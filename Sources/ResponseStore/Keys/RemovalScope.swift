@@ -115,24 +115,17 @@ public enum RemovalScope: Sendable, Hashable {
   var encoded: [UInt8] {
     var writer = ByteWriter()
     switch self {
-    case .everything:
-      writer.append(Tag.everything.rawValue)
+    case .everything: return [Tag.everything.rawValue]
+    case .prefix(let prefix): return [Tag.prefix.rawValue] + prefix
+    case .target(let prefix): return [Tag.target.rawValue] + prefix
+    case .key(let key): return [Tag.key.rawValue] + key
     case .since(let date):
       writer.append(Tag.since.rawValue)
       writer.append(date.timeIntervalSinceReferenceDate)
-    case .prefix(let prefix):
-      writer.append(Tag.prefix.rawValue)
-      writer.bytes += prefix
     case .group(let origin, let name):
       writer.append(Tag.group.rawValue)
       writer.append(counted: name)
       writer.bytes += origin
-    case .target(let prefix):
-      writer.append(Tag.target.rawValue)
-      writer.bytes += prefix
-    case .key(let key):
-      writer.append(Tag.key.rawValue)
-      writer.bytes += key
     case .digested(let beginning, let byteCount, let isWholeKey, let high, let low):
       writer.append(Tag.digested.rawValue)
       writer.append(UInt8(isWholeKey ? 1 : 0))

@@ -1,4 +1,5 @@
 import Glibc
+import LMDB
 
 /// Functions on paths of directories. They work on bytes, because a path need not be valid text.
 enum DirectoryPath {
@@ -44,21 +45,7 @@ extension StoreError {
   /// Returns the error for a failed system call on the directory or a file in it.
   static func unusable(_ path: String, doing what: String, _ code: CInt) -> StoreError {
     StoreError(
-      .unusableDirectory, directory: path, reason: "\(what) failed: \(SystemErrorText.text(code))",
+      .unusableDirectory, directory: path, reason: "\(what) failed: \(LMDBError.Code(rawValue: code))",
       remedy: "Choose a directory that this user may read and write, on a disk with free space")
-  }
-}
-
-/// The operating system's descriptions of its error numbers.
-private enum SystemErrorText {
-  static func text(_ code: CInt) -> String {
-    // Do not use strerror: all threads share its buffer.
-    withUnsafeTemporaryAllocation(of: CChar.self, capacity: 256) { buffer in
-      buffer.initialize(repeating: 0)
-      guard let start = buffer.baseAddress else { return "\(code)" }
-      // For an unknown number, the buffer says so; the result adds no information.
-      _ = strerror_r(code, start, 256)
-      return String(cString: start)
-    }
   }
 }

@@ -22,7 +22,7 @@ struct IndexMaintainer: Sendable {
     }
     if let index = database.index.current, index.rebuildPosition == .check {
       // Check without the write lock. If writes interfere, `finishIndexCheck` checks again with the lock.
-      let isRight = index.hasRightSum
+      let isRight = index.hasRightSum()
       let isWrong = try database.write { (transaction) throws(LMDBError) in
         try database.finishIndexCheck(isRight, in: transaction)
       }

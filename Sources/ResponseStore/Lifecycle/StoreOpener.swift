@@ -101,36 +101,22 @@ struct StoreOpener {
   /// Opening writes, so it waits for other writers, which may be suspended. Another thread therefore opens the data. If
   /// it takes too long, this call throws, and the thread closes the data again.
   private func openSharedData() throws(StoreError) -> ResponseStore {
-    enum Progress {
-      case underWay
-      case ended(Result<ResponseStore, StoreError>)
-      case timedOut
-    }
-    let progress = Monitor(Progress.underWay)
-    let thread = BackgroundThread {
-      let result: Result<ResponseStore, StoreError>
-      do throws(StoreError) {
-        result = .success(try openData(isAlone: false, mayRecreate: false))
-      } catch {
-        result = .failure(error)
-      }
-      progress.update { if case .underWay = $0 { $0 = .ended(result) } }
+    let opened = Monitor<Result<ResponseStore, StoreError>?>(nil)
+    let thread = BackgroundThread { [weak opened] in
+      let result = Result { () throws(StoreError) in try openData(isAlone: false, mayRecreate: false) }
+      opened?.update { $0 = result }
     }
     guard let thread else { return try openData(isAlone: false, mayRecreate: false) }
     var last = directory.dataChangeTime
     while true {
-      let ended = progress.wait(timeout: options.openTimeout) { progress -> Result<ResponseStore, StoreError>? in
-        if case .ended(let result) = progress { result } else { nil }
-      }
-      if let ended {
+      if let result = opened.wait(timeout: options.openTimeout, for: { $0 }) {
         _ = thread.join { $0.wait { $0 ? true : nil } ?? false }
-        return try ended.get()
+        return try result.get()
       }
       let newest = directory.dataChangeTime
       if newest == last { break }
       last = newest
     }
-    progress.update { $0 = .timedOut }
     _ = thread.join { _ in false }
     throw .busy(directory.path, reason: "another process held the write lock for too long")
   }

@@ -68,9 +68,7 @@ struct Remover: Sendable {
     return number
   }
 
-  /// Removes the responses that a scope covers, except the response of `token`, which is moved past the removal.
-  ///
-  /// If there was another removal since the token, it stays, and both removals cover its response.
+  /// See ``ResponseStore/remove(_:movingPast:)``.
   func remove(_ scope: RemovalScope, movingPast token: inout RemovalToken) {
     guard let removal = remove(scope), let number = context.removalNumber(in: token), removal == number + 1 else {
       return

@@ -10,9 +10,7 @@ struct TombstoneMarker: Sendable {
   let space: DiskSpace
   private let progress = TombstoneProgress()
 
-  /// Marks some of the records that soft tombstones cover. Returns false if there is nothing to mark now.
-  ///
-  /// - Parameter tombstones: The tombstones of the last commit.
+  /// Marks some of the records that soft ones of the tombstones cover. Returns false if there is nothing to mark now.
   func markRecords(of tombstones: [Tombstone]) throws(LMDBError) -> Bool {
     try progress.step(
       among: tombstones.filter { $0.mode != .hard }, in: database, isPaced: context.options.runsInBackground

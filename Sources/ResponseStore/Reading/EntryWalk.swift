@@ -7,13 +7,11 @@ struct EntryWalk {
   /// The maximum number of entries of a batch. The first batches are smaller, so that the first entry arrives soon.
   static let maximumBatchCount = 1024
 
-  private let database: RecordDatabase
-  private let removals: RemovalIndex
+  private let context: StoreContext
+  private var database: RecordDatabase { context.database }
   private let order: EntryOrder
   /// See ``StoredResponseInfo/isCovered``.
   private let scope: Tombstone
-  /// Whether this process only inspects the store, and releases the pages that it has read.
-  private let isAlone: Bool
   private var batchCount = 64
   private var nextRowID: UInt64? = 0
   private var nextDate: DateKey? = DateKey(time: 0, rowID: 0)
@@ -21,12 +19,10 @@ struct EntryWalk {
   private var headReadAhead = RecordReadAhead()
   private var dateReadAhead = ReadAhead(table: StorageFormat.datesTable, windowPageCount: 64)
 
-  init(database: RecordDatabase, removals: RemovalIndex, order: EntryOrder, scope: Tombstone, isAlone: Bool) {
-    self.database = database
-    self.removals = removals
-    self.order = order
-    self.scope = scope
-    self.isAlone = isAlone
+  init(_ entries: StoredEntries) {
+    context = entries.store.context
+    order = entries.order
+    scope = Tombstone(sequence: .max, scope: entries.scope, lastRowID: .max)
   }
 
   /// Returns the next entries, possibly none; nil at the end.
@@ -35,11 +31,12 @@ struct EntryWalk {
     defer { batchCount = min(2 * batchCount, Self.maximumBatchCount) }
     return try database.environment.read { (transaction) throws(LMDBError) in
       defer {
-        if isAlone, batchCount == Self.maximumBatchCount {
+        // A process that only inspects the store need not keep the pages.
+        if context.options.opensExistingOnly, batchCount == Self.maximumBatchCount {
           residentPages.release(of: database.environment, transaction)
         }
       }
-      let tombstones = try removals.activeTombstones(in: transaction)
+      let tombstones = try context.removals.activeTombstones(in: transaction)
       return order == .stored
         ? try batchInOrderOfRows(tombstones, transaction) : try batchInOrderOfTime(tombstones, transaction)
     }

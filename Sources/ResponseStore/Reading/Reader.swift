@@ -69,9 +69,7 @@ final class Reader: Sendable {
     return found
   }
 
-  /// Calls `body` with the Vary key of each variant that a lookup of a key would consider.
-  ///
-  /// Copies no record, and does not count as a lookup.
+  /// See ``ResponseStore/forEachVariant(of:_:)``.
   func forEachVariant(of key: RequestKey, _ body: (VaryKey) -> Void) {
     guard isUsable else { return }
     _ = find(key) { vary in

@@ -46,10 +46,8 @@ public final class StoredBody: Sendable {
 }
 
 extension Reader {
-  /// Whether ``lookup(_:leaving:where:)`` would read a whole body. Does not count as a lookup.
-  func hasUnverifiedBody(
-    _ key: RequestKey, beyond limit: Int, where matches: (VaryKey) -> Bool
-  ) -> Bool {
+  /// See ``ResponseStore/hasUnverifiedBody(_:beyond:where:)``.
+  func hasUnverifiedBody(_ key: RequestKey, beyond limit: Int, where matches: (VaryKey) -> Bool) -> Bool {
     guard isUsable else { return false }
     do throws(LMDBError) {
       return try read { (transaction) throws(LMDBError) in

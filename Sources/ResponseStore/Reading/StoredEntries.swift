@@ -23,11 +23,7 @@ public struct StoredEntries: Sequence, Sendable {
 
     init(_ entries: StoredEntries) {
       store = entries.store
-      guard store.context.isUsable else { return }
-      walk = EntryWalk(
-        database: store.context.database, removals: store.context.removals, order: entries.order,
-        scope: Tombstone(sequence: .max, scope: entries.scope, lastRowID: .max),
-        isAlone: store.context.options.opensExistingOnly)
+      if store.context.isUsable { walk = EntryWalk(entries) }
     }
 
     /// Returns the next entry; nil at the end, or if the store cannot be read.

@@ -16,19 +16,17 @@ struct CapacityController: Sendable {
   private struct State {
     /// The requested capacity; nil after the eviction thread has begun to apply it.
     var requested: Int?
-    /// The number of requests.
-    var requestCount: UInt64 = 0
-    /// The number of requests up to the last one that the eviction thread has begun to apply.
-    var begunCount: UInt64 = 0
-    /// The number of requests up to the last one that is applied.
-    var appliedCount: UInt64 = 0
+    /// Whether the surplus of an applied capacity may not be evicted yet.
+    var isEvicting = false
     var isClosing = false
+
+    var isApplied: Bool { requested == nil && !isEvicting }
   }
 
   // MARK: For callers
 
   /// Whether a requested capacity is not completely applied yet.
-  var isApplying: Bool { state.withLock { $0.appliedCount < $0.requestCount } }
+  var isApplying: Bool { state.withLock { !$0.isApplied } }
 
   /// Sets the capacity for all processes, and waits until it is applied or the disk stalls.
   ///
@@ -39,17 +37,13 @@ struct CapacityController: Sendable {
     try? space.refreshCapacity()
     // A capacity that is being applied counts as the current one.
     guard capacity != state.withLock({ $0.requested }) ?? space.capacityByteCount else { return }
-    let request = state.withLock { state -> UInt64 in
-      state.requested = capacity
-      state.requestCount += 1
-      return state.requestCount
-    }
+    state.withLock { $0.requested = capacity }
     context.wakeMaintenance()
     guard context.options.runsInBackground else {
       while step() {}
       return
     }
-    let isDone = context.waitUnlessStalled(state) { $0.appliedCount >= request || $0.isClosing ? true : nil }
+    let isDone = context.waitUnlessStalled(state) { $0.isApplied || $0.isClosing ? true : nil }
     if isDone == nil {
       context.log(
         .resized,
@@ -68,7 +62,7 @@ struct CapacityController: Sendable {
   func applyRequested() {
     let capacity = state.withLock { state -> Int? in
       defer { state.requested = nil }
-      if state.requested != nil { state.begunCount = state.requestCount }
+      if state.requested != nil { state.isEvicting = true }
       return state.requested
     }
     guard let capacity else { return }
@@ -80,12 +74,9 @@ struct CapacityController: Sendable {
     }
   }
 
-  /// Records that the surplus is evicted.
+  /// Records that the surplus is evicted. A capacity that was requested in between needs further steps.
   func noteApplied() {
-    state.update { state in
-      // A capacity that was requested in between needs further steps.
-      state.appliedCount = max(state.appliedCount, state.begunCount)
-    }
+    state.update { $0.isEvicting = false }
   }
 
   /// Stores the capacity and adapts the map.

@@ -24,10 +24,7 @@ final class Flusher: Sendable {
     try flush(since: reported)
   }
 
-  /// Flushes for a caller that receives its own reports of losses.
-  ///
-  /// - Parameter mark: The number up to which losses were reported to the caller; ``acceptedNumber`` at first. Raised
-  ///   by this call.
+  /// See ``ResponseStore/flush(since:)``.
   func flush(since mark: borrowing Atomic<UInt64>) throws(StoreError) {
     let known = mark.load(ordering: .sequentiallyConsistent)
     let (accepted, isDone) = context.isUsable && !context.isForked ? waitForWriter() : (acceptedNumber, true)
