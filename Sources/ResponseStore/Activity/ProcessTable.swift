@@ -124,14 +124,6 @@ public struct ProcessStatistics: Sendable, Hashable {
   public var snapshotCount = 0
   /// How many commits its oldest snapshot is behind. The pages freed since then cannot be reused. 0 without a snapshot.
   public var snapshotAge = 0
-
-  init(processID: Int32, isSuspended: Bool, openTime: Date?, requestCount: Int = 0, hitCount: Int = 0) {
-    self.processID = processID
-    self.isSuspended = isSuspended
-    self.openTime = openTime
-    self.requestCount = requestCount
-    self.hitCount = hitCount
-  }
 }
 
 extension ResponseStore {

@@ -8,13 +8,9 @@ struct FormatRecord: Sendable, Equatable {
   static let secretByteCount = 192
   /// The store's identity in other files; it does not reveal the secret.
   var owner: UInt64 { secret.withUnsafeBytes { XXHash.digest64($0) } }
+}
 
-  init(version: UInt32, chunkByteCount: UInt32, secret: [UInt8]) {
-    self.version = version
-    self.chunkByteCount = chunkByteCount
-    self.secret = secret
-  }
-
+extension FormatRecord {
   /// Reads the version, whose position is the same in every version.
   static func version(in bytes: UnsafeRawBufferPointer) -> UInt32? {
     var reader = ByteReader(bytes)

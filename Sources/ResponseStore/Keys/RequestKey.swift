@@ -208,10 +208,6 @@ private struct KeyWriter {
   let buffer: UnsafeMutableBufferPointer<UInt8>
   var count = 0
 
-  init(buffer: UnsafeMutableBufferPointer<UInt8>) {
-    self.buffer = buffer
-  }
-
   mutating func append(_ byte: UInt8) {
     buffer[count] = byte
     count += 1

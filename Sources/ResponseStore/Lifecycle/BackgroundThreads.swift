@@ -161,7 +161,7 @@ final class BackgroundThreads: Sendable {
 
   /// Marks the index as clean, if the data has not failed and the directory has not moved.
   private func closeIndex() {
-    guard context.storeDirectory.statusPage?.isSet != true,
+    guard context.storeDirectory.statusPage?.hasFailed != true,
       context.database.environment.isDataFile(ofDirectory: context.directory)
     else { return }
     context.database.closeIndex()

@@ -91,9 +91,8 @@ final class SharedStatusPage: @unchecked Sendable {
   func clearSuspect() { flag(Self.suspectFlag).pointee.store(0, ordering: .relaxed) }
 
   /// Whether the data is marked as failed.
-  var isSet: Bool { flag(Self.failedFlag).pointee.load(ordering: .relaxed) != 0 }
-
-  func set(_ isSet: Bool) {
-    flag(Self.failedFlag).pointee.store(isSet ? 1 : 0, ordering: .sequentiallyConsistent)
+  var hasFailed: Bool {
+    get { flag(Self.failedFlag).pointee.load(ordering: .relaxed) != 0 }
+    set { flag(Self.failedFlag).pointee.store(newValue ? 1 : 0, ordering: .sequentiallyConsistent) }
   }
 }

@@ -79,7 +79,7 @@ final class StoreContext: Sendable {
   var isUsable: Bool {
     switch state.load(ordering: .relaxed) {
     case State.open.rawValue:
-      if statusPage?.isSet == true {
+      if statusPage?.hasFailed == true {
         fail("another process marked it as failed")
         return false
       }

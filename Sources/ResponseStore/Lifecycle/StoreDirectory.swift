@@ -185,7 +185,7 @@ final class StoreDirectory: @unchecked Sendable {
   var hasMarker: Bool { access(markerPath, F_OK) == 0 || access(failureMarkerPath, F_OK) == 0 }
 
   /// Whether the data is marked as failed and must be replaced.
-  var isMarkedFailed: Bool { access(failureMarkerPath, F_OK) == 0 || statusPage?.isSet == true }
+  var isMarkedFailed: Bool { access(failureMarkerPath, F_OK) == 0 || statusPage?.hasFailed == true }
 
   /// Marks the directory as this library's and its data as intact. Call this before there is data, which would look
   /// foreign without the marker. Takes no disk space if the marker exists.
@@ -195,13 +195,13 @@ final class StoreDirectory: @unchecked Sendable {
       synchronize()
     }
     unlink(failureMarkerPath)
-    statusPage?.set(false)
+    statusPage?.hasFailed = false
   }
 
   /// Marks the data as failed for all processes: lookups miss, and the next process that is alone creates an empty
   /// store. Takes no disk space.
   func markFailed() {
-    statusPage?.set(true)
+    statusPage?.hasFailed = true
     // Another directory may have this path by now, with data of another store.
     guard Identity(path: path) == identity else { return }
     rename(markerPath, failureMarkerPath)
@@ -211,7 +211,7 @@ final class StoreDirectory: @unchecked Sendable {
   /// Whether the data in the directory may be a replacement of the failed data.
   var mayHoldOtherData: Bool {
     // A process that recreates the store first clears the flag in its file, and creates the data last.
-    if let statusPage, statusPage.isSet, statusPage.isMapped(from: path(of: "users.lock")) { return false }
+    if let statusPage, statusPage.hasFailed, statusPage.isMapped(from: path(of: "users.lock")) { return false }
     return access(dataPath, F_OK) == 0
   }
 

@@ -128,6 +128,6 @@ struct Remover: Sendable {
   ///
   /// They may have reopened the directory. If they know that the data has failed, they do not log removals.
   private var mayMissRemovals: Bool {
-    context.storeDirectory.mayHoldOtherData || context.storeDirectory.statusPage?.isSet == true
+    context.storeDirectory.mayHoldOtherData || context.storeDirectory.statusPage?.hasFailed == true
   }
 }

@@ -259,11 +259,6 @@ final class Reader: Sendable {
     let removalSequence: UInt64
     var selected: SelectedRecord?
     var count = 0
-
-    init(rank: VariantRank?, removalSequence: UInt64) {
-      self.rank = rank
-      self.removalSequence = removalSequence
-    }
   }
 
   /// Compares a record with the best one so far. Returns false if its row does not exist.

@@ -18,8 +18,6 @@ struct OpenSegments: Equatable, Sendable {
   /// An inline array, because every transaction reads and writes this.
   private var byBand = InlineArray<6, Segment>(repeating: Segment(firstRowID: 0))
 
-  init() {}
-
   var all: [Segment] { Band.all.map { byBand[$0.number] }.filter { $0.recordCount > 0 } }
 
   /// Calls `body` with each open segment.
