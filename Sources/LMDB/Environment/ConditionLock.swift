@@ -2,11 +2,8 @@ internal import Glibc
 
 /// A mutex with a condition variable, for slow paths.
 ///
-/// `Synchronization.Mutex` is locked only within a closure. The lock of a write transaction is held across a caller's
-/// closure, whose result need not be sendable.
-///
-/// Copies share the pointers; the owner destroys them.
-struct ConditionLock: @unchecked Sendable {
+/// `Synchronization.Mutex` is locked only within a closure, and no thread can wait for a change of its value.
+final class ConditionLock: @unchecked Sendable {
   // Sendable: both pointers are constant, and threads may share their targets.
   private let mutex: UnsafeMutablePointer<pthread_mutex_t>
   private let condition: UnsafeMutablePointer<pthread_cond_t>
@@ -24,7 +21,7 @@ struct ConditionLock: @unchecked Sendable {
     pthread_condattr_destroy(&attributes)
   }
 
-  func destroy() {
+  deinit {
     pthread_cond_destroy(condition)
     condition.deallocate()
     pthread_mutex_destroy(mutex)

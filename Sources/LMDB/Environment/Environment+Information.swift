@@ -106,9 +106,7 @@ extension Environment {
     guard !isForked else { throw LMDBError(code: .forked, function: "mdb_env_get_fd") }
     try beginCall("mdb_env_get_fd")
     defer { endCall() }
-    var descriptor: CInt = -1
-    let rc = mdb_env_get_fd(pointer, &descriptor)
-    guard rc == 0 else { throw LMDBError(rc, "mdb_env_get_fd") }
+    let descriptor = try dataDescriptor()
     guard try missingByteCount(descriptor) != nil else { return false }
     // The write transaction prevents other writers from extending the file in between. Otherwise ftruncate would cut
     // off their pages.

@@ -12,9 +12,9 @@ extension Environment {
   /// - Throws: ``LMDBError``: ``LMDBError/Code/outOfMemory`` if the address space is exhausted; the size then stays the
   ///   same. `mdb_env_set_mapsize`.
   public func setMapByteCount(_ count: Int) throws(LMDBError) {
-    if count <= 0 { Trap.mapByteCountNotPositive() }
+    if count <= 0 { trap(.mapByteCountNotPositive) }
     guard isInOpeningProcess else { throw LMDBError(code: .forked, function: "mdb_env_set_mapsize") }
-    if isInTransaction { Trap.resizeInTransaction() }
+    if isInTransaction { trap(.resizeInTransaction) }
     try moveMapWaiting(byteCount: max(count / pageByteCount, 1) * pageByteCount)
   }
 

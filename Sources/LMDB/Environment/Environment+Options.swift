@@ -51,9 +51,9 @@ extension Environment {
 
     /// Traps if a value is out of range.
     func check() {
-      if mapByteCount <= 0 { Trap.mapByteCountNotPositive() }
-      if let maximumReaders, !(1...65_535).contains(maximumReaders) { Trap.maximumReadersOutOfRange() }
-      if !(0...32_765).contains(maximumTables) { Trap.maximumTablesOutOfRange() }
+      if mapByteCount <= 0 { trap(.mapByteCountNotPositive) }
+      if let maximumReaders, !(1...65_535).contains(maximumReaders) { trap(.maximumReadersOutOfRange) }
+      if !(0...32_765).contains(maximumTables) { trap(.maximumTablesOutOfRange) }
     }
   }
 }

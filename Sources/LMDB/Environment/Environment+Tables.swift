@@ -33,7 +33,7 @@ extension Environment {
 
   private func existingTableHandle(_ name: String) throws(LMDBError) -> UInt32? {
     if let known = knownTableHandle(name) { return known }
-    if writingThread.load(ordering: .relaxed) == ReaderSlot.currentThread, !isForked { Trap.nestedWrite() }
+    if writingThread.load(ordering: .relaxed) == ReaderSlot.currentThread, !isForked { trap(.nestedWrite) }
     // LMDB would read the name only up to the zero, so two names could mean one table.
     guard !name.utf8.contains(0) else { throw LMDBError(code: .badValueSize, function: "mdb_dbi_open") }
     let lease = try beginRead()
@@ -72,14 +72,14 @@ extension Environment {
 
   /// Records a table handle. Needs `tablesLock`.
   private func record(_ handle: UInt32, for name: String) {
-    tableHandles.pointee[name] = handle
+    tableHandles[name] = handle
     if handle >= tableHandleEnd.load(ordering: .relaxed) { tableHandleEnd.store(handle + 1, ordering: .releasing) }
   }
 
   private func knownTableHandle(_ name: String) -> UInt32? {
     tablesLock.lock()
     defer { tablesLock.unlock() }
-    return tableHandles.pointee[name]
+    return tableHandles[name]
   }
 
   /// Returns the number of live pages: of all opened tables, the free list, the main table, and the two meta pages.
@@ -95,7 +95,7 @@ extension Environment {
 
   @usableFromInline
   func livePageCount(_ handle: TransactionHandle) throws(LMDBError) -> Int {
-    if handle.serial != serial { trapForeignTransaction() }
+    if handle.serial != serial { trap(.foreignTransaction) }
     var pageCount = 2
     for table in 0..<tableHandleEnd.load(ordering: .acquiring) {
       pageCount += try TableStatistics(handle, table).pageCount
@@ -116,7 +116,7 @@ extension Environment {
     in transaction: borrowing some Transaction & ~Copyable
   ) throws(LMDBError) -> TableStatistics {
     let handle = transaction.handle
-    if handle.serial != serial { trapForeignTransaction() }
+    if handle.serial != serial { trap(.foreignTransaction) }
     return try TableStatistics(handle, 0)
   }
 
@@ -127,7 +127,7 @@ extension Environment {
     in transaction: borrowing some Transaction & ~Copyable
   ) throws(LMDBError) -> TableStatistics {
     let handle = transaction.handle
-    if handle.serial != serial { trapForeignTransaction() }
+    if handle.serial != serial { trap(.foreignTransaction) }
     return try TableStatistics(handle, 1)
   }
 }

@@ -30,7 +30,7 @@ extension Environment {
   @usableFromInline
   func beginWrite() throws(LMDBError) -> TransactionHandle {
     let thread = ReaderSlot.currentThread
-    if writingThread.load(ordering: .relaxed) == thread, !isForked { Trap.nestedWrite() }
+    if writingThread.load(ordering: .relaxed) == thread, !isForked { trap(.nestedWrite) }
     guard isInOpeningProcess else { throw LMDBError(code: .forked, function: "mdb_txn_begin") }
     try beginCall("mdb_txn_begin")
     do throws(LMDBError) {

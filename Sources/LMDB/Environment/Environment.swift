@@ -14,8 +14,8 @@ internal import Synchronization
 /// A forked child must not use the environment: calls that throw then throw ``LMDBError/Code/forked``. The child may
 /// open the directory again.
 public final class Environment: @unchecked Sendable {
-  // Sendable: every stored property is constant. Their targets are guarded by LMDB's own locks, by the slots' atomic
-  // owners, or by the lock that their comments name.
+  // Sendable: the constants' targets are guarded by LMDB's own locks, by the slots' atomic owners, or by the lock that
+  // their comments name. `tablesLock` guards the only variable.
 
   /// The process that opened the environment.
   public let openedProcessID: Int32
@@ -59,7 +59,7 @@ public final class Environment: @unchecked Sendable {
 
   /// Guards `tableHandles`.
   let tablesLock = ConditionLock()
-  let tableHandles: UnsafeMutablePointer<[String: UInt32]>
+  var tableHandles: [String: UInt32] = [:]
   /// The highest table handle in use plus 1. Handles 0 and 1 are LMDB's own.
   let tableHandleEnd = Atomic<UInt32>(2)
 
@@ -104,8 +104,6 @@ public final class Environment: @unchecked Sendable {
     slots = ReaderSlots(count: Int(information.me_maxreaders))
     writeState = .allocate(capacity: 1)
     writeState.initialize(to: WriteState())
-    tableHandles = .allocate(capacity: 1)
-    tableHandles.initialize(to: [:])
   }
 
   deinit {
@@ -116,12 +114,6 @@ public final class Environment: @unchecked Sendable {
       slots.destroy()
     }
     writeState.deallocate()
-    tableHandles.deinitialize(count: 1)
-    tableHandles.deallocate()
-    slotQueue.destroy()
-    gateLock.destroy()
-    writeLock.destroy()
-    tablesLock.destroy()
   }
 
   /// Whether this is the process that opened the environment. Costs a system call.

@@ -24,7 +24,9 @@ struct ReaderSlots: @unchecked Sendable {
     byteCount = count * MemoryLayout<ReaderSlot>.stride
     // New pages are zero, which makes their slots free. Pages that are never used take no memory.
     let memory = mmap(nil, byteCount, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
-    guard let memory, memory != MAP_FAILED else { Trap.outOfMemory() }
+    guard let memory, memory != MAP_FAILED else {
+      fatalError("LMDB: the system has no memory for the reader slots of an environment.")
+    }
     slots = memory.bindMemory(to: ReaderSlot.self, capacity: count)
     usedEnd = .allocate(capacity: 1)
     usedEnd.initialize(to: Atomic(pooledCount))

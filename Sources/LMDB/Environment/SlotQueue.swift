@@ -1,15 +1,8 @@
 internal import Glibc
 
 /// The threads that wait for a reader slot. One of them searches, and the others wait for their turn.
-///
-/// Copies share the pointers; the owner destroys them.
-struct SlotQueue: @unchecked Sendable {
-  // Sendable: the pointer is constant, and `lock` guards its target.
-  private struct State {
-    var isSearching = false
-    /// Until this time no thread waits, because an earlier wait timed out.
-    var pausedUntil: UInt64 = 0
-  }
+final class SlotQueue: @unchecked Sendable {
+  // Sendable: `lock` guards the variables.
 
   /// The maximum wait of a thread.
   ///
@@ -20,17 +13,9 @@ struct SlotQueue: @unchecked Sendable {
   private static let pause = 10_000 * Clock.millisecond
 
   private let lock = ConditionLock()
-  private let state: UnsafeMutablePointer<State>
-
-  init() {
-    state = .allocate(capacity: 1)
-    state.initialize(to: State())
-  }
-
-  func destroy() {
-    state.deallocate()
-    lock.destroy()
-  }
+  private var isSearching = false
+  /// Until this time no thread waits, because an earlier wait timed out.
+  private var pausedUntil: UInt64 = 0
 
   /// Repeats `search` until it finds a result; nil if the time runs out.
   func wait<R>(for search: () throws(LMDBError) -> R?) throws(LMDBError) -> R? {
@@ -42,7 +27,7 @@ struct SlotQueue: @unchecked Sendable {
       if let found = try search() { return found }
       guard Clock.now < deadline else {
         lock.lock()
-        state.pointee.pausedUntil = Clock.now + Self.pause
+        pausedUntil = Clock.now + Self.pause
         lock.unlock()
         return nil
       }
@@ -54,9 +39,9 @@ struct SlotQueue: @unchecked Sendable {
   private func begins(before deadline: UInt64) -> Bool {
     lock.lock()
     defer { lock.unlock() }
-    while Clock.now >= state.pointee.pausedUntil {
-      if !state.pointee.isSearching {
-        state.pointee.isSearching = true
+    while Clock.now >= pausedUntil {
+      if !isSearching {
+        isSearching = true
         return true
       }
       guard lock.wait(until: deadline) else { break }
@@ -68,7 +53,7 @@ struct SlotQueue: @unchecked Sendable {
 
   private func end() {
     lock.lock()
-    state.pointee.isSearching = false
+    isSearching = false
     lock.wakeOne()
     lock.unlock()
   }

@@ -1,26 +1,15 @@
 /// A fair lock: threads get it in the order of their requests.
-///
-/// Copies share the pointers; the owner destroys them.
-struct TicketLock: @unchecked Sendable {
-  // Sendable: the pointer is constant, and `inner` guards its target.
+final class TicketLock: @unchecked Sendable {
+  // Sendable: `inner` guards the numbers.
   private let inner = ConditionLock()
-  private let numbers: UnsafeMutablePointer<(next: UInt64, served: UInt64)>
-
-  init() {
-    numbers = .allocate(capacity: 1)
-    numbers.initialize(to: (0, 0))
-  }
-
-  func destroy() {
-    numbers.deallocate()
-    inner.destroy()
-  }
+  private var next: UInt64 = 0
+  private var served: UInt64 = 0
 
   func lock() {
     inner.lock()
-    let mine = numbers.pointee.next
-    numbers.pointee.next += 1
-    while numbers.pointee.served != mine { inner.wait() }
+    let mine = next
+    next += 1
+    while served != mine { inner.wait() }
     inner.unlock()
   }
 
@@ -28,14 +17,14 @@ struct TicketLock: @unchecked Sendable {
   func tryLock() -> Bool {
     inner.lock()
     defer { inner.unlock() }
-    guard numbers.pointee.next == numbers.pointee.served else { return false }
-    numbers.pointee.next += 1
+    guard next == served else { return false }
+    next += 1
     return true
   }
 
   func unlock() {
     inner.lock()
-    numbers.pointee.served += 1
+    served += 1
     inner.wakeAll()
     inner.unlock()
   }

@@ -110,7 +110,7 @@ public struct Cursor<Key: KeyCodec, Value: ValueCodec>: ~Copyable {
   /// The present bytes of the entry, which a change of the table since the last move may have moved.
   @inlinable
   var current: CursorEntry {
-    guard let entry else { trapUnpositionedCursor() }
+    guard let entry else { trap(.unpositionedCursor) }
     guard let state = transaction.writeState, state.pointee.changeCount != changeCount else { return entry }
     return movedEntry()
   }
@@ -123,7 +123,7 @@ public struct Cursor<Key: KeyCodec, Value: ValueCodec>: ~Copyable {
     } catch {
       // The transaction has failed, or the table was emptied, so there is no entry.
     }
-    trapUnpositionedCursor()
+    trap(.unpositionedCursor)
   }
 
   // MARK: Removing
@@ -135,9 +135,9 @@ public struct Cursor<Key: KeyCodec, Value: ValueCodec>: ~Copyable {
   /// - Throws: ``LMDBError``, which can be ``LMDBError/Code/mapFull``. `mdb_cursor_del`.
   @inlinable
   public mutating func remove() throws(LMDBError) {
-    guard let state = transaction.writeState else { trapRemoveInReadTransaction() }
-    guard entry != nil else { trapUnpositionedCursor() }
-    if state.pointee.borrowCount != 0 { trapWriteDuringBorrow() }
+    guard let state = transaction.writeState else { trap(.removeInReadTransaction) }
+    guard entry != nil else { trap(.unpositionedCursor) }
+    if state.pointee.borrowCount != 0 { trap(.writeDuringBorrow) }
     state.pointee.changeCount &+= 1
     entry = nil
     try removeAtCursor(pointer, state)

@@ -43,7 +43,7 @@ extension Table {
     byteCount: Int, for key: Key.Value, in transaction: borrowing WriteTransaction, mode: PutMode = .upsert,
     _ fill: (UnsafeMutableRawBufferPointer) -> Void
   ) throws(LMDBError) -> Bool {
-    if byteCount < 0 { trapNegativeByteCount() }
+    if byteCount < 0 { trap(.negativeByteCount) }
     let pointer = beginChange(transaction)
     let state = transaction.state
     let buffer = try Key.withEncoded(key) { (keyBytes) throws(LMDBError) in
@@ -123,7 +123,7 @@ extension Table {
   func beginChange(_ transaction: borrowing WriteTransaction) -> OpaquePointer {
     check(transaction.handle)
     let state = transaction.state
-    if state.pointee.borrowCount != 0 { trapWriteDuringBorrow() }
+    if state.pointee.borrowCount != 0 { trap(.writeDuringBorrow) }
     state.pointee.changeCount &+= 1
     return transaction.handle.pointer
   }

@@ -20,7 +20,7 @@ public struct Table<Key: KeyCodec, Value: ValueCodec>: Sendable {
 
   @inlinable
   func check(_ transaction: TransactionHandle) {
-    if transaction.serial != serial { trapForeignTransaction() }
+    if transaction.serial != serial { trap(.foreignTransaction) }
   }
 
   // MARK: Reading
