@@ -39,7 +39,7 @@ struct ReceivedHead: Sendable {
         let line = bytes[start..<end]
         start = end
         guard let colon = line.firstIndex(of: UInt8(ascii: ":")) else { continue }
-        fields.append(name: Self.text(line[..<colon]), value: Self.text(line[(colon + 1)...].trimmingBlanks()))
+        fields.append(name: Self.text(line[..<colon]), value: Self.text(line[(colon + 1)...].trimmingFieldSpace()))
       }
     }
     return fields
@@ -123,10 +123,10 @@ struct ResponseHeadCollector {
   private mutating func begin(_ line: Slice<UnsafeRawBufferPointer>) throws(CurlTransportError) {
     // libcurl has checked the form: a version, a space, three digits.
     let parts = line.split(separator: UInt8(ascii: " "), maxSplits: 2, omittingEmptySubsequences: true)
-    guard parts.count >= 2, parts[1].count == 3,
-      parts[1].allSatisfy({ (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) })
-    else { throw Self.malformed("its status line") }
-    status = parts[1].reduce(0) { $0 * 10 + Int($1 - UInt8(ascii: "0")) }
+    guard parts.count >= 2, parts[1].count == 3, let code = Int(digits: parts[1]) else {
+      throw Self.malformed("its status line")
+    }
+    status = code
     isHTTP10 = parts[0].elementsEqual("HTTP/1.0".utf8)
     guard isHTTP10 || parts[0].elementsEqual("HTTP/1.1".utf8) else { throw Self.malformed("its version") }
     state = .inFields
@@ -141,7 +141,7 @@ struct ResponseHeadCollector {
         throw Self.malformed("a folded field")
       }
       lines.append(UInt8(ascii: " "))
-      lines.append(contentsOf: line.trimmingBlanks())
+      lines.append(contentsOf: line.trimmingFieldSpace())
       lineEnds[lineEnds.count - 1] = lines.count
       return
     }
@@ -185,7 +185,7 @@ struct ResponseHeadCollector {
       start = end
       if let value = line.value(of: "content-length") {
         for element in value.split(separator: UInt8(ascii: ","), omittingEmptySubsequences: false) {
-          guard let count = Self.number(element.trimmingBlanks()), length == nil || length == count else {
+          guard let count = Self.number(element.trimmingFieldSpace()), length == nil || length == count else {
             throw Self.malformed("its Content-Length")
           }
           hasOddFraming = hasOddFraming || length != nil
@@ -220,17 +220,8 @@ struct ResponseHeadCollector {
 
   /// Parses digits; ``unrepresentableLength`` if the number is too large, nil if there are other characters or none.
   private static func number(_ digits: ArraySlice<UInt8>) -> Int? {
-    guard !digits.isEmpty else { return nil }
-    var number = 0
-    var isBeyond = false
-    for digit in digits {
-      guard (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(digit) else { return nil }
-      let (tens, overflow) = number.multipliedReportingOverflow(by: 10)
-      let (sum, carry) = tens.addingReportingOverflow(Int(digit - UInt8(ascii: "0")))
-      isBeyond = isBeyond || overflow || carry
-      number = sum
-    }
-    return isBeyond ? unrepresentableLength : number
+    guard !digits.isEmpty, digits.allSatisfy(\.isDigit) else { return nil }
+    return Int(digits: digits) ?? unrepresentableLength
   }
 
   private static func malformed(_ part: String) -> CurlTransportError {
@@ -239,14 +230,6 @@ struct ResponseHeadCollector {
 }
 
 extension BidirectionalCollection<UInt8> where SubSequence == Self {
-  /// Returns the bytes without spaces and tabs at both ends.
-  func trimmingBlanks() -> Self {
-    let isBlank = { (byte: UInt8) in byte == UInt8(ascii: " ") || byte == UInt8(ascii: "\t") }
-    var rest = drop(while: isBlank)
-    while let last = rest.last, isBlank(last) { rest = rest.dropLast() }
-    return rest
-  }
-
   /// Whether these bytes equal a text in lowercase ASCII, in any case.
   func equalsIgnoringCase(_ lowercased: StaticString) -> Bool {
     guard count == lowercased.utf8CodeUnitCount else { return false }
@@ -268,6 +251,6 @@ extension BidirectionalCollection<UInt8> where SubSequence == Self {
     guard count > nameCount else { return nil }
     let end = index(startIndex, offsetBy: nameCount)
     guard self[end] == UInt8(ascii: ":"), self[..<end].equalsIgnoringCase(name) else { return nil }
-    return self[index(after: end)...].trimmingBlanks()
+    return self[index(after: end)...].trimmingFieldSpace()
   }
 }

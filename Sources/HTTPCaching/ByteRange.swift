@@ -42,7 +42,7 @@ public struct ContentRange: Sendable, Hashable {
 
     var length: Int?
     if !halves[1].elementsEqual("*".utf8) {
-      guard let number = position(halves[1]) else { return nil }
+      guard let number = Int(digits: halves[1]) else { return nil }
       length = number
     }
     if halves[0].elementsEqual("*".utf8) {
@@ -51,7 +51,7 @@ public struct ContentRange: Sendable, Hashable {
       return
     }
     let ends = halves[0].split(separator: UInt8(ascii: "-"), omittingEmptySubsequences: false)
-    guard ends.count == 2, let first = position(ends[0]), let last = position(ends[1]),
+    guard ends.count == 2, let first = Int(digits: ends[0]), let last = Int(digits: ends[1]),
       let range = ByteRange(first: first, last: last), length.map({ last < $0 }) ?? true
     else { return nil }
     self.init(range: range, completeLength: length)
@@ -89,8 +89,7 @@ enum RangeRequest: Hashable {
     let text = value.trimmingFieldSpace()
     let halves = text.utf8.split(separator: UInt8(ascii: "="), maxSplits: 1, omittingEmptySubsequences: false)
     guard halves.count == 2, String(Substring(halves[0])).equalsIgnoringCase("bytes") else { return }
-    let specs = halves[1].split(separator: UInt8(ascii: ",")).map { String(Substring($0)).trimmingFieldSpace() }
-      .filter { !$0.isEmpty }
+    let specs = String(Substring(halves[1])).listElements
     if specs.count > 1 {
       self = .multiple
       return
@@ -134,12 +133,6 @@ enum RangeRequest: Hashable {
       return ByteRange(first: length - min(count, length), last: length - 1).map { .span($0) } ?? .outside
     }
   }
-}
-
-/// Parses digits; `nil` for other characters or a number that is too large.
-private func position(_ digits: Substring.UTF8View) -> Int? {
-  guard !digits.isEmpty, digits.allSatisfy(\.isDigit) else { return nil }
-  return Int(Substring(digits))
 }
 
 /// Parses digits; a number that is too large becomes the highest position.

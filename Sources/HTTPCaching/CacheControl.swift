@@ -127,8 +127,6 @@ public struct RequestDirectives: Sendable, Hashable {
   public var pragmaNoCache = false
   /// `only-if-cached`.
   public var onlyIfCached = false
-  /// `no-transform`.
-  public var noTransform = false
   /// `max-age` in seconds.
   public var maxAge: Double?
   /// `min-fresh` in seconds.
@@ -146,7 +144,6 @@ public struct RequestDirectives: Sendable, Hashable {
       case "no-store": noStore = true
       case "no-cache": noCache = true
       case "only-if-cached": onlyIfCached = true
-      case "no-transform": noTransform = true
       case "max-age": maxAge = min(maxAge ?? .infinity, directive.seconds ?? 0)
       case "min-fresh": minFresh = max(minFresh ?? 0, directive.seconds ?? 0)
       case "max-stale":

@@ -117,25 +117,22 @@ extension Directive {
   /// The argument as `delta-seconds`: digits only, at most `FreshnessInfo.maximumSeconds`; `nil` otherwise.
   var seconds: Double? {
     guard case .text(let text) = argument else { return nil }
-    return deltaSeconds(text)
+    return deltaSeconds(text[...].utf8)
   }
 
   /// The field names in the argument, in lowercase; empty if there are none or one is invalid.
   var fieldNames: [String] {
     guard case .text(let text) = argument else { return [] }
-    let names = text.utf8.split(separator: UInt8(ascii: ",")).map {
-      String(decoding: $0, as: UTF8.self).trimmingFieldSpace().asciiLowercased()
-    }
-    let named = names.filter { !$0.isEmpty }
-    return named.allSatisfy { $0.utf8.allSatisfy(\.isTokenByte) } ? named : []
+    let names = text.listElements
+    return names.allSatisfy { $0.utf8.allSatisfy(\.isTokenByte) } ? names : []
   }
 }
 
 /// Parses `delta-seconds` (RFC 9111, section 1.2.2): digits only, limited to 2^31.
-func deltaSeconds(_ text: String) -> Double? {
+func deltaSeconds(_ text: Substring.UTF8View) -> Double? {
   guard !text.isEmpty else { return nil }
   var value = 0
-  for byte in text.utf8 {
+  for byte in text {
     guard byte.isDigit else { return nil }
     // Limiting the value at each digit prevents overflow for any number of digits.
     value = min(value * 10 + Int(byte &- UInt8(ascii: "0")), 2_147_483_648)

@@ -13,10 +13,11 @@ extension UInt8 {
     }
   }
 
-  var isDigit: Bool { self >= UInt8(ascii: "0") && self <= UInt8(ascii: "9") }
+  package var isDigit: Bool { self >= UInt8(ascii: "0") && self <= UInt8(ascii: "9") }
 
   /// Whether the byte is `OWS`: space or horizontal tab (RFC 9110, section 5.6.3).
-  var isFieldSpace: Bool { self == 0x20 || self == 0x09 }
+  @inlinable
+  package var isFieldSpace: Bool { self == 0x20 || self == 0x09 }
 
   /// The lowercase form of an ASCII letter; any other byte unchanged.
   var asciiLowercase: UInt8 { self >= 0x41 && self <= 0x5A ? self | 0x20 : self }
@@ -55,9 +56,32 @@ extension String {
   /// Returns the string without spaces and tabs at both ends (`OWS`).
   func trimmingFieldSpace() -> String {
     guard let first = utf8.first, let last = utf8.last, first.isFieldSpace || last.isFieldSpace else { return self }
-    var bytes = utf8[...]
-    while let byte = bytes.first, byte.isFieldSpace { bytes = bytes.dropFirst() }
-    while let byte = bytes.last, byte.isFieldSpace { bytes = bytes.dropLast() }
-    return String(Substring(bytes))
+    return String(Substring(utf8[...].trimmingFieldSpace()))
+  }
+
+  /// The elements of a list without quoted strings, in lowercase and without spaces; empty elements are left out.
+  var listElements: [String] {
+    utf8.split(separator: UInt8(ascii: ",")).compactMap {
+      let element = String(Substring($0.trimmingFieldSpace())).asciiLowercased()
+      return element.isEmpty ? nil : element
+    }
+  }
+}
+
+extension BidirectionalCollection<UInt8> where SubSequence == Self {
+  /// Returns the bytes without spaces and tabs at both ends (`OWS`).
+  @inlinable
+  package func trimmingFieldSpace() -> Self {
+    var rest = drop(while: \.isFieldSpace)
+    while let last = rest.last, last.isFieldSpace { rest = rest.dropLast() }
+    return rest
+  }
+}
+
+extension Int {
+  /// Parses decimal digits; `nil` without any, with another character, or if the number is too large.
+  package init?(digits: some Collection<UInt8>) {
+    guard !digits.isEmpty, digits.allSatisfy(\.isDigit) else { return nil }
+    self.init(String(decoding: digits, as: UTF8.self))
   }
 }

@@ -18,8 +18,7 @@ enum Freshness {
   /// Returns the first member of the first `Age` line; 0 if it is missing or malformed (RFC 9111, section 5.1).
   static func age(of fields: HTTPFields) -> Double {
     guard let line = fields.first("age") else { return 0 }
-    let first = line.utf8.split(separator: UInt8(ascii: ","), maxSplits: 1, omittingEmptySubsequences: false).first
-    return first.flatMap { deltaSeconds(String(Substring($0)).trimmingFieldSpace()) } ?? 0
+    return deltaSeconds(line.utf8.prefix { $0 != UInt8(ascii: ",") }.trimmingFieldSpace()) ?? 0
   }
 
   /// Computes the freshness of the response to `request`, sent at `requestTime` and received at `responseTime`.
@@ -56,7 +55,6 @@ enum Freshness {
     if lastModified != nil { flags.insert(.lastModified) }
     if response.status == 206 { flags.insert(.incomplete) }
     if isShared { flags.insert(.sharedMode) }
-    if fields.contains("vary") { flags.insert(.hasVary) }
     if request.hasCredentials { flags.insert(.authorized) }
     if fields.contains("cache-groups") { flags.insert(.hasGroups) }
 

@@ -34,8 +34,7 @@ public struct FreshnessInfo: Sendable, Hashable {
     public static let incomplete = Flags(rawValue: 1 << 8)
     /// The freshness was computed for a shared cache.
     public static let sharedMode = Flags(rawValue: 1 << 9)
-    /// The response has a `Vary` field.
-    public static let hasVary = Flags(rawValue: 1 << 10)
+    // Bit 10 is unused. Stores may contain it.
     /// The request had `Authorization`, or a user in its URL.
     public static let authorized = Flags(rawValue: 1 << 11)
     /// Never fresh, regardless of the lifetime: a response to HEAD showed that it is outdated (RFC 9111, 4.3.5).

@@ -38,10 +38,9 @@ extension HTTPFields {
   func withoutHopByHop(and names: [String] = []) -> HTTPFields {
     var named: Set<String> = []
     for value in values(of: "connection") {
-      for option in value.utf8.split(separator: UInt8(ascii: ",")) {
-        let name = String(decoding: option, as: UTF8.self).trimmingFieldSpace().asciiLowercased()
-        // Usually these are all hop-by-hop fields.
-        if !Self.isHopByHop(name), !Self.decisive.contains(name) { named.insert(name) }
+      // Usually these are all hop-by-hop fields.
+      for name in value.listElements where !Self.isHopByHop(name) && !Self.decisive.contains(name) {
+        named.insert(name)
       }
     }
     for name in names where !Self.decisive.contains(name) { named.insert(name) }

@@ -31,31 +31,20 @@ public struct VaryKey: Sendable, Hashable {
   ///
   /// The credentials are always included, regardless of `Vary`.
   /// - Parameters:
-  ///   - options: The options of the cache. A shared cache can reuse a response to a request with credentials for
-  ///     others (RFC 9111, section 3.5), unless its `Vary` names `Authorization`.
+  ///   - options: The options of the cache; nil if the response is only for the credentials of the request. A shared
+  ///     cache can reuse a response to a request with credentials for others (RFC 9111, section 3.5), unless its `Vary`
+  ///     names `Authorization`.
   ///   - credentialDigest: A keyed digest, so that no credential is stored.
   public init(
-    request: RequestHead, response: HTTPFields, options: CachingOptions, credentialDigest: (String) -> String
-  ) {
-    // 9111 3.5: a response without the permission is not stored at all.
-    let suitsAll = options.mode == .shared && options.reusesAuthorizedResponses
-    self.init(request: request, response: response, suitsAllCredentials: suitsAll, credentialDigest: credentialDigest)
-  }
-
-  /// Creates the Vary key of a response that is stored only for the credentials of the request.
-  /// - Parameter credentialDigest: A keyed digest, so that no credential is stored.
-  public init(request: RequestHead, response: HTTPFields, credentialDigest: (String) -> String) {
-    self.init(request: request, response: response, suitsAllCredentials: false, credentialDigest: credentialDigest)
-  }
-
-  private init(
-    request: RequestHead, response: HTTPFields, suitsAllCredentials: Bool, credentialDigest: (String) -> String
+    request: RequestHead, response: HTTPFields, options: CachingOptions? = nil, credentialDigest: (String) -> String
   ) {
     guard var names = Self.names(in: response) else {
       fields = [Field(name: "*", value: nil)]
       return
     }
-    let isForAll = suitsAllCredentials && request.hasCredentials && !names.contains(Self.authorization)
+    // 9111 3.5: a response without the permission is not stored at all.
+    let suitsAll = options.map { $0.mode == .shared && $0.reusesAuthorizedResponses } ?? false
+    let isForAll = suitsAll && request.hasCredentials && !names.contains(Self.authorization)
     if request.hasCredentials { names.insert(Self.authorization) }
     fields = names.sorted().map { name in
       isForAll && name == Self.authorization
@@ -94,9 +83,7 @@ public struct VaryKey: Sendable, Hashable {
   static func names(in response: HTTPFields) -> Set<String>? {
     var names: Set<String> = []
     for line in response.values(of: "vary") {
-      for element in line.utf8.split(separator: UInt8(ascii: ",")) {
-        let name = String(decoding: element, as: UTF8.self).trimmingFieldSpace().asciiLowercased()
-        if name.isEmpty { continue }
+      for name in line.listElements {
         guard name != "*", name.utf8.allSatisfy(\.isTokenByte) else { return nil }
         names.insert(name)
       }

@@ -29,7 +29,7 @@ struct GoldenStoreTests {
       var variant = fixture.response(
         "http://variants.example/", body: Data(name.utf8),
         vary: VaryKey(fields: [.init(name: "accept-language", value: value)]))
-      variant.freshness.flags = [.hasVary]
+      variant.freshness.flags = FreshnessInfo.Flags(rawValue: 1 << 10)
       all.append(variant)
     }
     var validated = fixture.response(

@@ -46,7 +46,7 @@ struct StorageFormatTests {
   private func response(_ url: String, body: Data) throws -> KeyedResponse {
     let freshness = FreshnessInfo(
       responseTime: Self.storedAt - 1, initialAge: 2, lifetime: 60, date: Self.storedAt - 3, staleWhileRevalidate: 4,
-      staleIfError: -1, flags: [.strongETag, .hasVary])
+      staleIfError: -1, flags: FreshnessInfo.Flags(rawValue: 1 << 5 | 1 << 10))
     let response = CacheableResponse(
       status: 200, fields: ["ETag": "\"v\"", "Vary": "Accept, A"], body: body, freshness: freshness,
       vary: VaryKey(fields: [.init(name: "a", value: nil), .init(name: "accept", value: "*/*")]))
