@@ -48,29 +48,15 @@ extension CachingClient {
 
   /// Waits for another request's fetch.
   ///
-  /// - Parameter deadline: The time at which the wait ends unless the fetch makes progress. Progress advances it.
+  /// - Parameter deadline: As for ``outcome(of:_:until:canUse:)``.
   func follow(
     _ fetch: InFlightFetch, _ plan: Plan, until deadline: inout ContinuousClock.Instant?
   ) async throws -> FollowResult {
-    var isCounted = false
-    defer { if isCounted { counters.waiting.wrappingSubtract(1, ordering: .relaxed) } }
     let requestedAt = clock()
-    let number = inFlightFetches.makeNumber()
-    let seen = fetch.progressCount
-    let limit = plan.request.timeLimit
-    let watch = limit.map { fetch.watch(number, until: deadline ?? .now + $0, limit: $0) }
-    defer {
-      watch?.cancel()
-      if let limit, fetch.progressCount != seen { deadline = .now + limit }
-    }
     let outcome: InFlightFetch.Outcome
     do {
-      outcome = try await fetch.outcome(
-        number: number, canUse: { self.decideSharing($0, plan.request, requestedAt: requestedAt) != nil }
-      ) {
-        // Count the request only now: from here on the fetch continues for it, even if the leader is cancelled.
-        counters.waiting.count()
-        isCounted = true
+      outcome = try await self.outcome(of: fetch, plan, until: &deadline) {
+        self.decideSharing($0, plan.request, requestedAt: requestedAt) != nil
       }
     } catch let error as CachingClientError {
       // Handle this like a timeout of the request's own fetch.
@@ -92,24 +78,30 @@ extension CachingClient {
     }
   }
 
-  /// Waits for the end of a fetch whose response the request cannot use.
+  /// Waits for the outcome of a fetch, and counts the request as waiting.
   ///
-  /// - Parameter deadline: As for ``follow(_:_:until:)``.
+  /// - Parameters:
+  ///   - deadline: The time at which the wait ends unless the fetch makes progress, which advances it. Nil before the
+  ///     first wait of a request: time spent waiting counts towards the request's own time limit.
+  ///   - canUse: Returns whether the request can use a response with this head. If not, it does not wait for the body.
   /// - Throws: ``CachingClientError/timedOut`` if the fetch makes no progress; `CancellationError`.
-  func waitForEnd(
-    of fetch: InFlightFetch, _ plan: Plan, until deadline: inout ContinuousClock.Instant?
-  ) async throws {
+  func outcome(
+    of fetch: InFlightFetch, _ plan: Plan, until deadline: inout ContinuousClock.Instant?,
+    canUse: @escaping @Sendable (CacheableResponse) -> Bool
+  ) async throws -> InFlightFetch.Outcome {
     var isCounted = false
     defer { if isCounted { counters.waiting.wrappingSubtract(1, ordering: .relaxed) } }
     let number = inFlightFetches.makeNumber()
     let seen = fetch.progressCount
     let limit = plan.request.timeLimit
+    if deadline == nil, let limit { deadline = .now + limit }
     let watch = limit.map { fetch.watch(number, until: deadline ?? .now + $0, limit: $0) }
     defer {
       watch?.cancel()
       if let limit, fetch.progressCount != seen { deadline = .now + limit }
     }
-    _ = try await fetch.outcome(number: number, canUse: { _ in true }) {
+    return try await fetch.outcome(number: number, canUse: canUse) {
+      // Count the request only now: from here on the fetch continues for it, even if the leader is cancelled.
       counters.waiting.count()
       isCounted = true
     }

@@ -110,8 +110,7 @@ extension CachingClient {
   func removeIfRevoked(_ plan: Plan, _ fetch: InFlightFetch) async {
     guard fetch.permit.isRemoved else { return }
     var token = storage.removalToken
-    var invalidation = StorageInvalidation(urls: [plan.request.keyURL], keys: [plan.key])
-    invalidation.isLocal = true
+    let invalidation = StorageInvalidation(urls: [plan.request.keyURL], keys: [plan.key], isLocal: true)
     await storage.invalidate(invalidation, for: plan.request, movingPast: &token)
   }
 }

@@ -175,7 +175,7 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
     var isUnshared = false
     var failureCount = 0
     var repetitionCount = 0
-    // Set once the request has waited for another fetch: that time counts towards its own time limit.
+    // Set when the request waits for another fetch.
     var deadline: ContinuousClock.Instant?
     let begin = lease == nil ? 0 : BootClock.now
     while true {
@@ -205,16 +205,13 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
       let joinsAny = lease.map { $0.isValid } ?? true || !FleetRule.joinsLaterFetchOnly.holds
       let earliest = joinsAny ? nil : begin
       switch inFlightFetches.joinOrLead(key, since: plan.start, now: clock(), after: earliest) {
-      case .wait(let fetch):
-        if deadline == nil, let limit = request.timeLimit { deadline = .now + limit }
-        try await waitForEnd(of: fetch, plan, until: &deadline)
+      case .wait(let fetch): _ = try await outcome(of: fetch, plan, until: &deadline) { _ in true }
       case .lead(let fetch): return try await lead(fetch, plan, over: transport, until: deadline)
       case .lookAgain:
         // Under heavy load, a fetch may end during each lookup. After some repetitions, fetch without coalescing.
         repetitionCount += 1
         isUnshared = repetitionCount >= 8
       case .follow(let fetch):
-        if deadline == nil, let limit = request.timeLimit { deadline = .now + limit }
         switch try await follow(fetch, plan, until: &deadline) {
         case .response(let response): return response
         case .fetchIndependently: isUnshared = true

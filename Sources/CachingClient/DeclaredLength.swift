@@ -51,63 +51,22 @@ extension IncomingResponse {
     guard let value = head.fields["Content-Length"] else { return .unknown }
     var declared: Int?
     for element in value.utf8.split(separator: UInt8(ascii: ","), omittingEmptySubsequences: false) {
-      guard let count = Self.byteCount(element), declared == nil || declared == count else { return .malformed }
+      // HTTP clients ignore a malformed length and read to the end of the connection.
+      guard let count = Int(digits: element.trimmingFieldSpace()), declared == nil || declared == count else {
+        return .malformed
+      }
       declared = count
     }
     return declared.map { .exactly($0) } ?? .malformed
   }
 
-  /// Returns the number in one Content-Length, which may have spaces and tabs around its digits.
-  ///
-  /// Returns `nil` without digits, with any other character, or if the number does not fit in `Int`. HTTP clients
-  /// ignore such a length and read to the end of the connection.
-  private static func byteCount(_ element: Substring.UTF8View) -> Int? {
-    let isSpace = { (byte: UInt8) in byte == UInt8(ascii: " ") || byte == UInt8(ascii: "\t") }
-    var digits = element.drop(while: isSpace)
-    while let last = digits.last, isSpace(last) { digits.removeLast() }
-    guard !digits.isEmpty else { return nil }
-    var count = 0
-    for byte in digits {
-      guard (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte) else { return nil }
-      let (tens, overflow) = count.multipliedReportingOverflow(by: 10)
-      let (sum, carry) = tens.addingReportingOverflow(Int(byte - UInt8(ascii: "0")))
-      guard !overflow, !carry else { return nil }
-      count = sum
-    }
-    return count
-  }
-
   /// Returns the body of a response that is not stored; reading throws if it ends before the declared length.
   func lengthCheckedBody(for request: ClientRequest) -> ResponseBody {
-    guard case .exactly(let declared) = declaredByteCount(for: request) else { return body }
-    if let bytes = body.bytes, bytes.count == declared { return body }
-    return ResponseBody(LengthCheckedChunks(base: body, declared: declared))
-  }
-}
-
-/// The chunks of a body; throws if the body ends before its declared length.
-private struct LengthCheckedChunks: AsyncSequence, Sendable {
-  let base: ResponseBody
-  let declared: Int
-
-  func makeAsyncIterator() -> Iterator {
-    Iterator(base: base.makeAsyncIterator(), declared: declared)
-  }
-
-  struct Iterator: AsyncIteratorProtocol {
-    var base: ResponseBody.AsyncIterator
-    let declared: Int
-    var received = 0
-
-    mutating func next() async throws -> Data? {
-      if let chunk = try await base.next() {
-        received += chunk.count
-        return chunk
-      }
-      guard received >= declared else {
-        throw CachingClientError.incompleteBody(expectedByteCount: declared, receivedByteCount: received)
-      }
-      return nil
+    let length = declaredByteCount(for: request)
+    guard case .exactly(let declared) = length, body.bytes?.count != declared else { return body }
+    return body.observed {
+      var received = 0
+      return { chunk in if let chunk { received += chunk.count } else { try length.check(received) } }
     }
   }
 }

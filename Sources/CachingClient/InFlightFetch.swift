@@ -183,20 +183,13 @@ final class InFlightFetch: Sendable {
           return (nil, state.head)
         }
         if let outcome { continuation.resume(returning: outcome) } else { whenWaiting() }
-        if let head, !canUse(head) { release(number) }
+        if let head, !canUse(head) { resume(number, with: .success(.notShareable)) }
         // If the task was cancelled before the registration, the handler below found no follower to remove.
-        if Task.isCancelled { followerLeft(number) }
+        if Task.isCancelled { resume(number, with: .failure(CancellationError())) }
       }
     } onCancel: {
-      followerLeft(number)
+      resume(number, with: .failure(CancellationError()))
     }
-  }
-
-  private func followerLeft(_ number: UInt64) {
-    let follower = state.withLock { $0.followers.removeValue(forKey: number) }
-    guard let follower else { return }
-    follower.continuation.resume(throwing: CancellationError())
-    cancelIfUnobserved()
   }
 
   /// Times out a follower if the fetch makes no progress until `deadline`.
@@ -211,7 +204,7 @@ final class InFlightFetch: Sendable {
           deadline = .now + limit
           continue
         }
-        return timeOut(number)
+        return resume(number, with: .failure(CachingClientError.timedOut))
       }
     }
   }
@@ -239,12 +232,6 @@ final class InFlightFetch: Sendable {
     cancelIfUnobserved()
   }
 
-  private func timeOut(_ number: UInt64) {
-    guard let follower = state.withLock({ $0.followers.removeValue(forKey: number) }) else { return }
-    follower.continuation.resume(throwing: CachingClientError.timedOut)
-    cancelIfUnobserved()
-  }
-
   /// Records the head of a shareable response, and releases the followers that cannot use it.
   func releaseFollowers(notServedBy head: CacheableResponse) {
     recordProgress()
@@ -252,13 +239,13 @@ final class InFlightFetch: Sendable {
       state.head = head
       return state.followers
     }
-    for (number, follower) in waiting where !follower.canUse(head) { release(number) }
+    for (number, follower) in waiting where !follower.canUse(head) { resume(number, with: .success(.notShareable)) }
   }
 
-  /// Resumes one follower, which then fetches on its own.
-  private func release(_ number: UInt64) {
+  /// Resumes one follower, unless it was resumed before.
+  private func resume(_ number: UInt64, with result: Result<Outcome, any Error>) {
     guard let follower = state.withLock({ $0.followers.removeValue(forKey: number) }) else { return }
-    follower.continuation.resume(returning: .notShareable)
+    follower.continuation.resume(with: result)
     cancelIfUnobserved()
   }
 

@@ -81,6 +81,17 @@ final class RequestCounters: Sendable {
     activity.countRefusal(rule.id, of: key)
   }
 
+  /// Returns the body of a response that is not stored, whose bytes are counted as they arrive.
+  func countingBytes(of body: ResponseBody) -> ResponseBody {
+    guard let bytes = body.bytes else {
+      return body.observed { [activity] in
+        { chunk in if let chunk { activity.add(chunk.count, .originBytes) } }
+      }
+    }
+    activity.add(bytes.count, .originBytes)
+    return body
+  }
+
   func snapshot() -> ClientStatistics {
     ClientStatistics(
       hits: hits.load(ordering: .relaxed), misses: misses.load(ordering: .relaxed),

@@ -1,4 +1,5 @@
 public import FoundationEssentials
+public import ResponseStore
 
 /// The body of a response, as bytes in memory or as a stream of chunks.
 ///
@@ -41,12 +42,56 @@ public struct ResponseBody: AsyncSequence, Sendable {
     source = .stream { next }
   }
 
+  /// Creates a body that can be read any number of times.
+  ///
+  /// - Parameter start: Called when reading starts. Returns the function that returns the chunks.
+  init(start: @escaping @Sendable () -> Next) {
+    source = .stream(start)
+  }
+
   /// Creates a body from a sequence of chunks, which must throw if the transfer ended early.
   public init<Chunks: AsyncSequence & Sendable>(_ chunks: Chunks) where Chunks.Element == Data {
-    source = .stream {
+    self.init(start: {
       var iterator = chunks.makeAsyncIterator()
       return { try await iterator.next() }
-    }
+    })
+  }
+
+  /// Creates a body that reads a range of a stored body on demand, in pieces of 256 KiB.
+  ///
+  /// It can be read any number of times. Reading throws ``CachingClientError/storedBodyLost`` if the response is
+  /// evicted, removed or replaced before the end of the range.
+  public init(_ stored: StoredBody, in range: Range<Int>) {
+    self.init(start: {
+      var rest = range
+      return {
+        guard !rest.isEmpty else { return nil }
+        try Task.checkCancellation()
+        let piece = rest.prefix(256 << 10)
+        guard let chunk = await onBlockingThread({ stored.read(piece) }) else {
+          rest = rest.suffix(0)
+          throw CachingClientError.storedBodyLost
+        }
+        rest = rest.dropFirst(piece.count)
+        return chunk
+      }
+    })
+  }
+
+  /// Returns the same body, whose chunks are passed to a function before its reader.
+  ///
+  /// - Parameter start: Called when reading starts. Returns the function, which receives each chunk, and nil at the
+  ///   end. The reader receives the errors that it throws.
+  func observed(by start: @escaping @Sendable () -> (Data?) throws -> Void) -> ResponseBody {
+    ResponseBody(start: {
+      var iterator = makeAsyncIterator()
+      let observe = start()
+      return {
+        let chunk = try await iterator.next()
+        try observe(chunk)
+        return chunk
+      }
+    })
   }
 
   /// The bytes, if all of them are in memory; `nil` for a stream of chunks.

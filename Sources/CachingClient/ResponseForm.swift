@@ -77,7 +77,9 @@ struct PreparedResponse {
   let body: ResponseBody
   let age: Int
   let rule: Rule
+}
 
+extension PreparedResponse {
   /// Creates the response that a decision selects; `nil` if the decision requires the origin.
   init?(
     _ decision: ReuseDecision, of stored: some StoredResponseMetadata, for request: ClientRequest,
@@ -108,13 +110,5 @@ struct PreparedResponse {
       self.init(form: .part(range), status: 206, body: part, age: age, rule: rule)
     case .gatewayTimeout, .revalidate, .fetchMissingRange, .fetch: return nil
     }
-  }
-
-  private init(form: ResponseForm, status: Int, body: ResponseBody, age: Int, rule: Rule) {
-    self.form = form
-    self.status = status
-    self.body = body
-    self.age = age
-    self.rule = rule
   }
 }

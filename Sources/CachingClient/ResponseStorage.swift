@@ -112,68 +112,35 @@ extension ResponseStorage {
 }
 
 /// Stored responses to remove because a request has changed their resources at the origin.
-public struct StorageInvalidation: Sendable, Hashable {
+public struct StorageInvalidation: Sendable {
   /// URLs whose variants in the request's partition are removed, without the query parameters that overrides ignore.
-  public var urls: [URL] {
-    didSet { keys = nil }
-  }
+  public let urls: [URL]
+  /// The keys of the URLs.
+  package let keys: [RequestKey]
   /// Cache groups whose members are removed, in all partitions.
-  public var groups: [String] {
-    didSet { groupScopes = nil }
-  }
+  public let groups: [String]
+  /// The scopes of the groups.
+  package let scopes: [RemovalScope]
   /// The origin to which the groups belong.
-  public var origin: String
+  public let origin: String
   /// Whether store permits for the URLs were revoked.
   ///
   /// Their fetches may be storing a response at this moment, so remove the URLs even if a lookup finds no response.
-  public var revokesPermits: Bool
-
+  public let revokesPermits: Bool
   /// Whether only this storage's copies are to be removed, because the request changed nothing at the origin.
-  package var isLocal = false
-
-  // Set if the caching client has already encoded the keys and scopes for its in-flight fetches.
-  private var keys: [RequestKey]?
-  private var groupScopes: [RemovalScope]?
-
-  /// Returns whether both describe the same responses.
-  public static func == (left: StorageInvalidation, right: StorageInvalidation) -> Bool {
-    left.urls == right.urls && left.groups == right.groups && left.origin == right.origin
-      && left.revokesPermits == right.revokesPermits
-  }
-
-  /// Hashes the description of the responses.
-  public func hash(into hasher: inout Hasher) {
-    hasher.combine(urls)
-    hasher.combine(groups)
-    hasher.combine(origin)
-    hasher.combine(revokesPermits)
-  }
-
-  /// Describes responses to remove.
-  public init(urls: [URL], groups: [String] = [], origin: String = "", revokesPermits: Bool = false) {
-    self.urls = urls
-    self.groups = groups
-    self.origin = origin
-    self.revokesPermits = revokesPermits
-  }
+  package let isLocal: Bool
 
   init(
     urls: [URL], keys: [RequestKey], groups: [String] = [], scopes: [RemovalScope] = [], origin: String = "",
-    revokesPermits: Bool = false
+    revokesPermits: Bool = false, isLocal: Bool = false
   ) {
-    self.init(urls: urls, groups: groups, origin: origin, revokesPermits: revokesPermits)
+    self.urls = urls
     self.keys = keys
-    groupScopes = scopes
-  }
-
-  /// The keys of the URLs.
-  package func keys(for request: ClientRequest) -> [RequestKey] {
-    keys ?? urls.compactMap { RequestKey(url: $0, partition: request.partition) }
-  }
-
-  /// The scopes of the groups.
-  package func scopes(for request: ClientRequest) -> [RemovalScope] {
-    groupScopes ?? groups.compactMap { .group($0, ofOrigin: request.head.url) }
+    self.groups = groups
+    self.scopes = scopes
+    self.origin = origin
+    self.revokesPermits = revokesPermits
+    self.isLocal = isLocal
   }
 }
 

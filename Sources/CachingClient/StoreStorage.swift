@@ -68,7 +68,7 @@ public struct StoreStorage: ResponseStorage {
   public func invalidate(
     _ invalidation: StorageInvalidation, for request: ClientRequest, movingPast token: inout RemovalToken
   ) async {
-    let scopes = invalidation.keys(for: request).map { .key($0.bytes) } + invalidation.scopes(for: request)
+    let scopes = invalidation.keys.map { .key($0.bytes) } + invalidation.scopes
     token = await onBlockingThread { [store, token] in
       var token = token
       for scope in scopes { store.remove(scope, movingPast: &token) }
@@ -102,6 +102,16 @@ public struct StoreStorage: ResponseStorage {
   public func credentialDigest(_ value: String) -> String {
     store.credentialDigest(value)
   }
+}
+
+/// A storage whose directory has counters, in which its caching client counts requests.
+package protocol CountsActivity {
+  /// The counters of the directory.
+  var activity: ActivityReference { get }
+}
+
+extension StoreStorage: CountsActivity {
+  package var activity: ActivityReference { store.activity }
 }
 
 extension CachingClient where Storage == StoreStorage {

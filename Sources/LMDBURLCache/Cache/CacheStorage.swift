@@ -141,8 +141,8 @@ struct CacheStorage: ResponseStorage, CountsActivity {
     // A removal waits for a disk sync: skip keys under which nothing is stored, unless a fetch may be storing just now,
     // in this cache or another one.
     let mayBeFetched = invalidation.revokesPermits || tiers.mayHaveOtherUsers
-    let keys = invalidation.keys(for: request).filter { mayBeFetched || tiers.holds($0) }
-    let scopes = invalidation.scopes(for: request)
+    let keys = invalidation.keys.filter { mayBeFetched || tiers.holds($0) }
+    let scopes = invalidation.scopes
     // A subclass may store responses elsewhere.
     let urls = detour == nil ? [] : invalidation.urls
     // Other machines may hold what this one does not.
