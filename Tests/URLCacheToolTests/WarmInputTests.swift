@@ -73,4 +73,24 @@ struct WarmInputTests {
     let error = #expect(throws: ToolError.self) { try list(10) }
     #expect(error?.description == "Input has more than 10 URLs. Divide it.")
   }
+
+  @Test("A gzip file is recognized and decompressed, and other files are unchanged, in pieces of any size")
+  func decompressor() throws {
+    let text = "http://a.example/"
+    // The gzip file of this text, as `printf | gzip -n | base64` makes it.
+    let compressed = try #require(Data(base64Encoded: "H4sIAAAAAAAAA8soKSmw0tdP1EutSMwtyEnVBwAk99x7EQAAAA=="))
+    let files = [(compressed, text), (Data(text.utf8), text), (Data("h".utf8), "h"), (Data(), "")]
+    for (file, content) in files {
+      for byteCount in [1, 2, 3, 1000] {
+        let decompressor = Decompressor(name: "Input")
+        var found = Data()
+        for start in stride(from: 0, to: file.count, by: byteCount) {
+          decompressor.append(file[start..<min(start + byteCount, file.count)])
+          while let piece = try decompressor.next() { found += piece }
+        }
+        found += try decompressor.end() ?? Data()
+        #expect(String(decoding: found, as: UTF8.self) == content)
+      }
+    }
+  }
 }

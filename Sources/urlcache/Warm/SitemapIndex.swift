@@ -1,9 +1,6 @@
 import Foundation
+import FoundationNetworking
 import LMDBURLCache
-
-#if canImport(FoundationNetworking)
-  import FoundationNetworking
-#endif
 
 /// Fetches the sitemaps of an index through the cache.
 enum SitemapIndex {
@@ -37,8 +34,7 @@ enum SitemapIndex {
       let status = (response as? HTTPURLResponse)?.statusCode ?? 0
       guard status == 200 else { throw ToolError("\(name) cannot be fetched: status \(status).") }
       var document = Data()
-      var gzip: GzipReader?
-      var isFirst = true
+      let content = Decompressor(name: name)
       func append(_ piece: Data) throws {
         document.append(piece)
         guard document.count <= WarmList.maximumSitemapByteCount else {
@@ -46,16 +42,10 @@ enum SitemapIndex {
         }
       }
       for try await chunk in chunks {
-        if isFirst, chunk.starts(with: GzipReader.magic) { gzip = GzipReader(name: name) }
-        isFirst = false
-        guard let gzip else {
-          try append(chunk)
-          continue
-        }
-        gzip.append(chunk)
-        while let piece = try gzip.next() { try append(piece) }
+        content.append(chunk)
+        while let piece = try content.next() { try append(piece) }
       }
-      try gzip?.end()
+      if let rest = try content.end() { try append(rest) }
       guard case .urls(let urls) = try SitemapReader.read(document, name: name) else {
         throw ToolError("\(name) is an index itself, which the protocol of sitemaps forbids.")
       }

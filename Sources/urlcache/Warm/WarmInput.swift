@@ -8,8 +8,7 @@ final class WarmInput {
 
   private let descriptor: CInt
   private let name: String
-  private var gzip: GzipReader?
-  private var isFirst = true
+  private let content: Decompressor
 
   /// Opens the input.
   ///
@@ -19,6 +18,7 @@ final class WarmInput {
   /// - Throws: `ToolError`.
   init(file: String, name: String) throws {
     self.name = name
+    content = Decompressor(name: name)
     descriptor = file == "-" ? STDIN_FILENO : open(file, O_RDONLY | O_CLOEXEC)
     if descriptor < 0 {
       throw ToolError(errno == ENOENT ? "\(name) does not exist." : "\(name) cannot be read.")
@@ -34,60 +34,75 @@ final class WarmInput {
   /// - Throws: `ToolError` if it cannot be read, or if a gzip file is damaged or cut.
   func next() throws -> Data? {
     while true {
-      if let piece = try gzip?.next() { return piece }
-      let raw = try read(atLeast: isFirst ? 2 : 1)
-      guard !raw.isEmpty else {
-        try gzip?.end()
-        return nil
-      }
-      if isFirst, raw.starts(with: GzipReader.magic) { gzip = GzipReader(name: name) }
-      isFirst = false
-      guard let gzip else { return raw }
-      gzip.append(raw)
+      if let piece = try content.next() { return piece }
+      let raw = try read()
+      guard !raw.isEmpty else { return try content.end() }
+      content.append(raw)
     }
   }
 
-  /// Reads a number of bytes or more; fewer only at the end.
-  private func read(atLeast least: Int) throws -> Data {
+  /// Reads some bytes; none only at the end.
+  private func read() throws -> Data {
     var bytes = [UInt8](repeating: 0, count: Self.pieceByteCount)
-    var count = 0
-    while count < least {
-      let got = bytes[count...].withUnsafeMutableBytes { Glibc.read(descriptor, $0.baseAddress, $0.count) }
-      if got == 0 { break }
-      if got < 0, errno != EINTR { throw ToolError("\(name) cannot be read.") }
-      count += max(got, 0)
+    while true {
+      let count = Glibc.read(descriptor, &bytes, bytes.count)
+      if count >= 0 { return Data(bytes[..<count]) }
+      if errno != EINTR { throw ToolError("\(name) cannot be read.") }
     }
-    return Data(bytes[..<count])
   }
 }
 
-/// Decompresses a gzip file in pieces.
-final class GzipReader {
-  static let magic: [UInt8] = [0x1f, 0x8b]
+/// A file that arrives in pieces, decompressed if it is a gzip file.
+final class Decompressor {
+  private static let magic: [UInt8] = [0x1f, 0x8b]
   /// Text rarely shrinks to less than a hundredth.
   private static let maximumExpansionFactor = 1000
 
-  private var decoder = ContentDecoder(.gzip, maximumExpansionFactor: maximumExpansionFactor)
   private let name: String
+  private var decoder: ContentDecoder?
+  /// The received bytes that neither a caller nor the decoder has.
+  private var unread = Data()
+  /// Whether enough bytes have arrived to tell a gzip file from others.
+  private var isFormKnown = false
 
   init(name: String) { self.name = name }
 
-  func append(_ piece: Data) { decoder.append(piece) }
+  func append(_ piece: Data) {
+    unread.append(piece)
+    if !isFormKnown, unread.count >= Self.magic.count {
+      isFormKnown = true
+      if unread.starts(with: Self.magic) {
+        decoder = ContentDecoder(.gzip, maximumExpansionFactor: Self.maximumExpansionFactor)
+      }
+    }
+    if decoder != nil { decoder?.append(takeUnread() ?? Data()) }
+  }
 
+  private func takeUnread() -> Data? {
+    defer { unread = Data() }
+    return unread.isEmpty ? nil : unread
+  }
+
+  /// Returns a piece of the content; nil until more is appended.
   func next() throws -> Data? {
+    guard isFormKnown else { return nil }
+    guard decoder != nil else { return takeUnread() }
     do {
-      return try decoder.next()
+      return try decoder?.next()
     } catch {
       throw ToolError("\(name) is not a valid gzip file: \(error).")
     }
   }
 
-  /// Checks that the file is complete.
-  func end() throws {
+  /// Returns the rest of a file that is too short to have a form; nil if there is none.
+  ///
+  /// - Throws: `ToolError` if a gzip file is not complete.
+  func end() throws -> Data? {
     do {
-      try decoder.checkEnd()
+      try decoder?.checkEnd()
     } catch {
       throw ToolError("\(name) is not a complete gzip file.")
     }
+    return takeUnread()
   }
 }
