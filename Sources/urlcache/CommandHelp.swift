@@ -70,8 +70,8 @@ extension String {
     self + String(repeating: " ", count: max(0, width - count))
   }
 
-  /// Returns the text with spaces at its beginning, up to a width in columns.
-  func aligned(to width: Int) -> String {
-    String(repeating: " ", count: max(0, width - count)) + self
+  /// Returns the text with spaces, or zeros for a number, at its beginning, up to a width in columns.
+  func aligned(to width: Int, with filler: String = " ") -> String {
+    String(repeating: filler, count: max(0, width - count)) + self
   }
 }

@@ -35,19 +35,16 @@ enum ExplainCommand: Command {
     guard let url = URL(string: text), url.isWeb else {
       throw UsageError("'\(Format.visible(text))' is not an http or https URL with a host")
     }
-    var request = URLRequest(url: url)
-    request.cachePolicy = try RequestArguments.policy(arguments)
-    request.httpMethod = arguments.value("method") ?? "GET"
+    var request = URLRequest(url: url, cachePolicy: try RequestArguments.policy(arguments))
+    request.httpMethod = RequestArguments.method(arguments)
     for (name, value) in try RequestArguments.fields(arguments) { request.addValue(value, forHTTPHeaderField: name) }
-    var options = CachingOptions()
-    if arguments.has("shared") { options.mode = .shared }
     let directory = try CacheDirectory(existingAt: URL(fileURLWithPath: arguments.operands[0]))
     let now = Date()
     let explanation = directory.explain(
-      request, partition: arguments.value("partition") ?? "", options: options, now: now)
+      request, partition: RequestArguments.partition(arguments), options: RequestArguments.options(arguments), now: now)
     guard let explanation else { throw UsageError("'\(Format.visible(text))' cannot be requested") }
     try directory.checkIsInPlace()
-    let report = ExplanationReport(explanation, request: request, now: now)
+    let report = ExplanationReport(explanation: explanation, request: request, now: now)
     try Output.write(arguments.has("json") ? report.json(directory: directory.path).pretty : report.text)
     if directory.hasFoundCorruption {
       Output.error("urlcache explain: A stored response is corrupt and counts as missing. Run: urlcache verify DIR\n")
@@ -58,15 +55,9 @@ enum ExplainCommand: Command {
 
 /// An explanation as text and as JSON.
 private struct ExplanationReport {
-  private let explanation: CacheDirectory.Explanation
-  private let request: URLRequest
-  private let now: Date
-
-  init(_ explanation: CacheDirectory.Explanation, request: URLRequest, now: Date) {
-    self.explanation = explanation
-    self.request = request
-    self.now = now
-  }
+  let explanation: CacheDirectory.Explanation
+  let request: URLRequest
+  let now: Date
 
   private var decision: RequestExplanation { explanation.decision }
   private var method: String { request.httpMethod ?? "GET" }

@@ -41,6 +41,7 @@ enum Format {
   }
 
   static func latency(seconds: Double) -> String { latency(Int(seconds * 1e9)) }
+  static func latency(_ duration: Duration) -> String { latency(Int(duration / .nanoseconds(1))) }
 
   /// Formats at least two digits, without a fraction from 10 on.
   private static func digits(_ value: Double) -> String {
@@ -89,7 +90,7 @@ enum Format {
     gmtime_r(&seconds, &parts)
     // Rounded down, like the seconds of a clock. The microsecond allows for the rounding of the date itself.
     let milliseconds = Int((date.timeIntervalSince1970 - Double(seconds) + 1e-6) * 1000)
-    return "\(time(parts, separator: "T")).\(padded(min(max(milliseconds, 0), 999), to: 3))Z"
+    return "\(time(parts, separator: "T")).\(digits(min(max(milliseconds, 0), 999), 3))Z"
   }
 
   private static func wholeSeconds(_ date: Date) -> time_t {
@@ -97,13 +98,18 @@ enum Format {
   }
 
   private static func time(_ parts: tm, separator: String) -> String {
-    "\(padded(Int(parts.tm_year) + 1900, to: 4))-\(padded(Int(parts.tm_mon) + 1))-\(padded(Int(parts.tm_mday)))"
-      + "\(separator)\(padded(Int(parts.tm_hour))):\(padded(Int(parts.tm_min))):\(padded(Int(parts.tm_sec)))"
+    "\(digits(parts.tm_year + 1900, 4))-\(digits(parts.tm_mon + 1))-\(digits(parts.tm_mday))"
+      + "\(separator)\(digits(parts.tm_hour)):\(digits(parts.tm_min)):\(digits(parts.tm_sec))"
   }
 
-  private static func padded(_ number: Int, to count: Int = 2) -> String {
-    let text = String(number)
-    return text.utf8.count < count ? String(repeating: "0", count: count - text.utf8.count) + text : text
+  /// Formats a number with zeros at its beginning.
+  private static func digits(_ number: some BinaryInteger, _ count: Int = 2) -> String {
+    String(number).aligned(to: count, with: "0")
+  }
+
+  /// Formats a hexadecimal number with zeros at its beginning.
+  static func hexadecimal(_ number: some FixedWidthInteger) -> String {
+    String(number, radix: 16).aligned(to: type(of: number).bitWidth / 4, with: "0")
   }
 
   /// Replaces the characters of external text that are ``Unicode/Scalar/isUnprintable``.

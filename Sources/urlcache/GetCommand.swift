@@ -47,8 +47,7 @@ enum GetCommand: Command {
           isComplete = false
           continue
         }
-        var request = URLRequest(url: url)
-        request.cachePolicy = policy
+        var request = URLRequest(url: url, cachePolicy: policy)
         for (name, value) in fields { request.addValue(value, forHTTPHeaderField: name) }
         for round in 0..<(arguments.has("twice") ? 2 : 1) {
           do {
@@ -93,7 +92,7 @@ enum GetCommand: Command {
     guard !asJSON else {
       let json: JSON = [
         "url": .string(text), "finalURL": .string(url), "status": .number(status), "source": .string(word(result)),
-        "age": .number(result.age), "timeLeft": result.timeToLive.map { .seconds($0) } ?? .null,
+        "age": .number(result.age), "timeLeft": .seconds(result.timeToLive),
         "microseconds": .number(microseconds), "bodyByteCount": .number(result.data.count),
         "reason": .string(result.reason.id), "refusal": result.storageRefusal.map { .string($0.id) } ?? .null,
       ]

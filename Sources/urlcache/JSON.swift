@@ -18,14 +18,16 @@ enum JSON: Encodable, ExpressibleByStringLiteral, ExpressibleByIntegerLiteral, E
   init(arrayLiteral elements: JSON...) { self = .array(elements) }
   init(dictionaryLiteral elements: (String, JSON)...) { self = .object(elements) }
 
+  static func number(_ number: Int?) -> JSON { number.map { .number($0) } ?? .null }
+
   /// Returns a time in ISO 8601, in UTC, with milliseconds.
   static func date(_ date: Date?) -> JSON {
     date.map { .string(Format.timestamp($0)) } ?? .null
   }
 
   /// Returns seconds, rounded to milliseconds.
-  static func seconds(_ seconds: Double) -> JSON {
-    .decimal((seconds * 1000).rounded() / 1000)
+  static func seconds(_ seconds: Double?) -> JSON {
+    seconds.map { .decimal(($0 * 1000).rounded() / 1000) } ?? .null
   }
 
   func encode(to encoder: any Encoder) throws {
@@ -92,8 +94,7 @@ enum JSONText {
       // Line feeds are between the members.
       if scalar.value >= 0x7f, scalar.isUnprintable {
         for unit in String(scalar).utf16 {
-          let digits = String(unit, radix: 16)
-          escaped += "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
+          escaped += "\\u" + Format.hexadecimal(unit)
         }
       } else {
         escaped.unicodeScalars.append(scalar)

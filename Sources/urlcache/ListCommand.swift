@@ -79,15 +79,10 @@ enum ListCommand: Command {
 
 /// The first entries in an order. Keeps at most twice as many as needed.
 private struct Selection {
-  private let limit: Int
+  let limit: Int
   /// Whether to sort by size, largest first, instead of by URL.
-  private let isBySize: Bool
-  private var entries: [CacheDirectory.Entry] = []
-
-  init(limit: Int, isBySize: Bool) {
-    self.limit = limit
-    self.isBySize = isBySize
-  }
+  let isBySize: Bool
+  var entries: [CacheDirectory.Entry] = []
 
   mutating func insert(_ entry: CacheDirectory.Entry) {
     entries.append(entry)
@@ -108,23 +103,15 @@ private struct EntryWriter {
   private static let blockRowCount = 256
   private static let interval = Duration.milliseconds(200)
 
-  private let isJSON: Bool
-  private let directory: String
-  private let nothing: String
-  private let now = Date()
-  private var rows: [CacheDirectory.Entry] = []
-  private var widths: [Int] = []
-  private var hasWritten = false
-  private var nextFlush = ContinuousClock.now + Self.interval
-
-  /// Creates a writer.
-  ///
-  /// - Parameter nothing: The text for an empty list.
-  init(isJSON: Bool, directory: String, nothing: String) {
-    self.isJSON = isJSON
-    self.directory = directory
-    self.nothing = nothing
-  }
+  let isJSON: Bool
+  let directory: String
+  /// The text for an empty list.
+  let nothing: String
+  let now = Date()
+  var rows: [CacheDirectory.Entry] = []
+  var widths: [Int] = []
+  var hasWritten = false
+  var nextFlush = ContinuousClock.now + Self.interval
 
   mutating func append(_ entry: CacheDirectory.Entry) throws {
     rows.append(entry)

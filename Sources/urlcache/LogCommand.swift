@@ -58,19 +58,14 @@ enum LogCommand: Command {
   }
 
   static func line(_ event: RequestEvent) -> String {
-    let time = Format.localTime(event.time).suffix(8) + "." + milliseconds(event.time)
+    // The milliseconds are the same in every time zone.
+    let time = Format.localTime(event.time).suffix(8) + Format.timestamp(event.time).suffix(5).dropLast()
     return [
       String(time), event.outcome.rawValue.padded(to: 12), event.status == 0 ? "---" : String(event.status),
       Format.bytes(event.byteCount).aligned(to: 8), Format.latency(event.nanoseconds).aligned(to: 7),
       Format.visible(event.rule).padded(to: 14),
       Format.visible(event.method) + " " + Format.visible(event.url) + (event.isURLTruncated ? "…" : ""),
     ].joined(separator: " ")
-  }
-
-  private static func milliseconds(_ date: Date) -> String {
-    let fraction = date.timeIntervalSince1970 - date.timeIntervalSince1970.rounded(.down)
-    let text = String(min(Int(fraction * 1000), 999))
-    return String(repeating: "0", count: 3 - text.count) + text
   }
 
   private static func json(_ event: RequestEvent) -> JSON {
@@ -84,7 +79,7 @@ enum LogCommand: Command {
       "outcome": .string(event.outcome.rawValue),
       "rule": .string(event.rule),
       "age": .number(event.age),
-      "timeToLive": event.timeToLive.map { .number($0) } ?? .null,
+      "timeToLive": .number(event.timeToLive),
       "byteCount": .number(event.byteCount),
       "microseconds": .decimal(Double(event.nanoseconds) / 1000),
     ]

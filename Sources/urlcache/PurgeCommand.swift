@@ -104,9 +104,9 @@ enum PurgeCommand: Command {
     if asJSON {
       let name = mode == .soft ? "stale" : "removed"
       let json: JSON = [
-        "\(name)Count": removed.map { .number($0.entryCount) } ?? .null,
-        "\(name)BodyByteCount": removed.map { .number($0.byteCount) } ?? .null,
-        "keptCount": removed.map { .number($0.keptCount) } ?? .null,
+        "\(name)Count": .number(removed?.entryCount),
+        "\(name)BodyByteCount": .number(removed?.byteCount),
+        "keptCount": .number(removed?.keptCount),
       ]
       try Output.write(json.pretty)
     } else if let removed {
@@ -114,9 +114,7 @@ enum PurgeCommand: Command {
       let rest = "\(Format.count(removed.keptCount, "response")) \(mode == .soft ? "unchanged" : "left")"
       try Output.write("\(verb) \(words): \(count). \(rest).\n")
     } else {
-      try Output.write(
-        "\(verb) \(words). Other processes have all reader slots, so the responses were not "
-          + "counted.\n")
+      try Output.write("\(verb) \(words). Other processes have all reader slots, so the responses were not counted.\n")
     }
   }
 

@@ -60,7 +60,7 @@ enum PurgesCommand: Command {
       "removals": .array(
         overview.removals.map { removal in
           [
-            "number": removal.sequence.map { .number(Int(clamping: $0)) } ?? .null,
+            "number": .number(removal.sequence.map { Int(clamping: $0) }),
             "stage": .string(word(removal)), "entryCount": .number(removal.entryCount),
             "bodyByteCount": .number(removal.byteCount), "kind": .string(removal.scope.summary.kind),
             "value": .string(removal.scope.summary.value),

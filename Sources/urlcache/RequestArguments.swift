@@ -54,16 +54,25 @@ enum RequestArguments {
     }
   }
 
+  static func method(_ arguments: Arguments) -> String { arguments.value("method") ?? "GET" }
+
+  static func partition(_ arguments: Arguments) -> String { arguments.value("partition") ?? "" }
+
+  /// Returns the options of the cache that decides.
+  static func options(_ arguments: Arguments) -> CachingOptions {
+    var options = CachingOptions()
+    if arguments.has("shared") { options.mode = .shared }
+    return options
+  }
+
   /// Returns the stored variants of the URL in the second operand.
   ///
   /// - Throws: `UsageError` for a text that cannot be the URL of a stored response.
   static func variants(_ arguments: Arguments, in directory: CacheDirectory) throws -> [CacheDirectory.Variant] {
     let fields = HTTPFields(try fields(arguments).map { ($0.name, $0.value) })
-    var options = CachingOptions()
-    if arguments.has("shared") { options.mode = .shared }
     let variants = directory.variants(
-      of: arguments.operands[1], method: arguments.value("method") ?? "GET",
-      partition: arguments.value("partition") ?? "", selectedBy: fields, options: options)
+      of: arguments.operands[1], method: method(arguments), partition: partition(arguments), selectedBy: fields,
+      options: options(arguments))
     guard let variants else {
       throw UsageError("'\(Format.visible(arguments.operands[1]))' is not an absolute URL with a host")
     }

@@ -28,7 +28,7 @@ enum ShowCommand: Command {
     let variants = try RequestArguments.variants(arguments, in: directory)
     try directory.checkIsInPlace()
     let now = Date()
-    let details = variants.map { VariantDetails($0, now: now) }
+    let details = variants.map { VariantDetails(variant: $0, now: now) }
     if arguments.has("json") {
       let json: JSON = [
         "directory": .string(directory.path), "url": .string(arguments.operands[1]),
@@ -53,13 +53,8 @@ enum ShowCommand: Command {
 
 /// A variant as text and as JSON.
 private struct VariantDetails {
-  private let variant: CacheDirectory.Variant
-  private let now: Date
-
-  init(_ variant: CacheDirectory.Variant, now: Date) {
-    self.variant = variant
-    self.now = now
-  }
+  let variant: CacheDirectory.Variant
+  let now: Date
 
   var isSelected: Bool { variant.isSelected }
 
@@ -87,7 +82,10 @@ private struct VariantDetails {
     rows.append(["Header", Format.bytes(record.headerByteCount)])
     if let count = record.attachmentByteCount { rows.append(["Attachment", Format.bytes(count)]) }
     rows.append(["Row", "\(record.rowID), after removal \(record.removalSequence)"])
-    rows.append(["Checksums", "header \(hexadecimal(record.headerChecksum)), body \(hexadecimal(record.bodyChecksum))"])
+    rows.append([
+      "Checksums",
+      "header \(Format.hexadecimal(record.headerChecksum)), body \(Format.hexadecimal(record.bodyChecksum))",
+    ])
     let table = Format.table(rows.map { ["  " + $0[0], $0[1]] }, rightAligned: [])
     let fields = response.fields.map { "    " + Format.visible("\($0.name): \($0.value)") + "\n" }.joined()
     return table + "  Fields\n" + fields
@@ -111,11 +109,11 @@ private struct VariantDetails {
       "bodyByteCount": .number(response.bodyByteCount),
       "isBodyInRecord": .bool(record.isBodyInline),
       "headerByteCount": .number(record.headerByteCount),
-      "attachmentByteCount": record.attachmentByteCount.map { .number($0) } ?? .null,
+      "attachmentByteCount": .number(record.attachmentByteCount),
       "row": .number(Int(clamping: record.rowID)),
       "removalSequence": .number(Int(clamping: record.removalSequence)),
-      "headerChecksum": .string(hexadecimal(record.headerChecksum)),
-      "bodyChecksum": .string(hexadecimal(record.bodyChecksum)),
+      "headerChecksum": .string(Format.hexadecimal(record.headerChecksum)),
+      "bodyChecksum": .string(Format.hexadecimal(record.bodyChecksum)),
       "fields": .array(response.fields.map { ["name": .string($0.name), "value": .string($0.value)] }),
     ]
   }
@@ -140,10 +138,5 @@ private struct VariantDetails {
       (.dateAssumed, "no Date field"), (.hasGroups, "cache groups"), (.decoded, "content decoded"),
     ]
     return names.filter { freshness.flags.contains($0.0) }.map(\.1)
-  }
-
-  private func hexadecimal(_ number: UInt64) -> String {
-    let digits = String(number, radix: 16)
-    return String(repeating: "0", count: 16 - digits.count) + digits
   }
 }

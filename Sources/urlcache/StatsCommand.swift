@@ -64,9 +64,11 @@ enum StatsCommand: Command {
       try Output.write(text)
       return .success
     }
-    let numbers = Numbers(directory, details: arguments.has("details") ? Details(directory, now: Date()) : nil)
+    let numbers = Numbers(
+      directory: directory, details: arguments.has("details") ? Details(directory, now: Date()) : nil)
+    let text = arguments.has("json") ? numbers.json.pretty : numbers.text
     try directory.checkIsInPlace()
-    try Output.write(arguments.has("json") ? numbers.json.pretty : numbers.text)
+    try Output.write(text)
     return .success
   }
 
@@ -107,35 +109,16 @@ private struct Details {
 
 /// The output of the command.
 private struct Numbers {
-  private let path: String
-  private let entryCount: Int
-  private let payloadByteCount: Int
-  private let diskByteCount: Int
-  private let capacityByteCount: Int
-  private let excessByteCount: Int
-  private let pendingPurgeCount: Int
-  private let storedTimes: ClosedRange<Date>?
-  private let details: Details?
-  private let activity: ActivityReport?
-  private let processes: [ProcessStatistics]
+  let directory: CacheDirectory
+  let details: Details?
 
-  init(_ directory: CacheDirectory, details: Details?) {
-    path = directory.path
-    entryCount = details?.entryCount ?? directory.entryCount
-    payloadByteCount = directory.payloadByteCount
-    diskByteCount = directory.diskByteCount
-    capacityByteCount = directory.capacityByteCount
-    excessByteCount = directory.excessByteCount
-    pendingPurgeCount = directory.pendingPurgeCount
-    storedTimes = directory.storedTimes
-    activity = directory.statistics.map { ActivityReport(counts: $0) }
-    processes = directory.processes
-    self.details = details
-  }
+  private var entryCount: Int { details?.entryCount ?? directory.entryCount }
+  private var activity: ActivityReport? { directory.statistics.map { ActivityReport(counts: $0) } }
 
   var json: JSON {
-    [
-      "directory": .string(path),
+    let storedTimes = directory.storedTimes
+    return [
+      "directory": .string(directory.path),
       "entryCount": .number(entryCount),
       "freshCount": .number(details?.freshCount),
       "staleCount": .number(details.map { $0.entryCount - $0.freshCount }),
@@ -144,20 +127,22 @@ private struct Numbers {
         .object(details.statuses.sorted { $0.key < $1.key }.map { (String($0.key), .number($0.value)) })
       } ?? .null,
       "bodyByteCount": .number(details?.bodyByteCount),
-      "payloadByteCount": .number(payloadByteCount),
-      "diskByteCount": .number(diskByteCount),
-      "capacityByteCount": .number(capacityByteCount),
-      "excessByteCount": .number(excessByteCount),
-      "pendingPurgeCount": .number(pendingPurgeCount),
+      "payloadByteCount": .number(directory.payloadByteCount),
+      "diskByteCount": .number(directory.diskByteCount),
+      "capacityByteCount": .number(directory.capacityByteCount),
+      "excessByteCount": .number(directory.excessByteCount),
+      "pendingPurgeCount": .number(directory.pendingPurgeCount),
       "oldestStoredAt": .date(storedTimes?.lowerBound),
       "newestStoredAt": .date(storedTimes?.upperBound),
       "activity": activity?.json ?? .null,
-      "processes": .array(processes.map(ProcessReport.json)),
+      "processes": .array(directory.processes.map(ProcessReport.json)),
     ]
   }
 
   var text: String {
-    var rows = [["Directory", Format.visible(path)]]
+    let (diskByteCount, capacityByteCount) = (directory.diskByteCount, directory.capacityByteCount)
+    let (excessByteCount, pendingPurgeCount) = (directory.excessByteCount, directory.pendingPurgeCount)
+    var rows = [["Directory", Format.visible(directory.path)]]
     if let details {
       let hosts = Format.count(details.hosts.count, "host")
       rows.append(["Responses", "\(Format.count(entryCount)) (\(Format.count(details.freshCount)) fresh) of \(hosts)"])
@@ -165,7 +150,7 @@ private struct Numbers {
     } else {
       rows.append(["Responses", Format.count(entryCount)])
     }
-    rows.append(["Data", Format.bytes(payloadByteCount)])
+    rows.append(["Data", Format.bytes(directory.payloadByteCount)])
     rows.append([
       "On disk",
       "\(Format.bytes(diskByteCount)) of \(Format.bytes(capacityByteCount))"
@@ -183,14 +168,10 @@ private struct Numbers {
       let counts = details.statuses.sorted { $0.key < $1.key }.map { "\($0.key) (\(Format.count($0.value)))" }
       rows.append(["Statuses", counts.joined(separator: ", ")])
     }
-    if let times = storedTimes {
+    if let times = directory.storedTimes {
       rows.append(["Stored", "\(Format.localTime(times.lowerBound)) to \(Format.localTime(times.upperBound))"])
     }
     if let activity { rows += activity.rows }
-    return Format.table(rows, rightAligned: []) + ProcessReport.table(processes)
+    return Format.table(rows, rightAligned: []) + ProcessReport.table(directory.processes)
   }
-}
-
-extension JSON {
-  fileprivate static func number(_ number: Int?) -> JSON { number.map { .number($0) } ?? .null }
 }

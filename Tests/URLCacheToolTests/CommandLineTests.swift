@@ -8,90 +8,55 @@ struct CommandLineTests {
   @Test(
     "Invalid arguments print the reason and a pointer to the help, and exit with code 2",
     arguments: [
-      (["nonsense"], "urlcache: there is no command 'nonsense'\nTry 'urlcache --help'.\n"),
-      (["help", "nonsense"], "urlcache: there is no command 'nonsense'\nTry 'urlcache --help'.\n"),
-      (["--nonsense"], "urlcache: there is no command '--nonsense'\nTry 'urlcache --help'.\n"),
-      (["a\u{1b}[2J"], "urlcache: there is no command 'a?[2J'\nTry 'urlcache --help'.\n"),
-      (["list", "--\u{9b}2J"], "urlcache list: there is no option '--?2J'\nTry 'urlcache list --help'.\n"),
-      (["list"], "urlcache list: the directory is missing\nTry 'urlcache list --help'.\n"),
-      (["list", "a", "b"], "urlcache list: 'b' is one argument too many\nTry 'urlcache list --help'.\n"),
-      (["list", "a", "--xyz"], "urlcache list: there is no option '--xyz'\nTry 'urlcache list --help'.\n"),
-      (["list", "a", "-x"], "urlcache list: there is no option '-x'\nTry 'urlcache list --help'.\n"),
-      (["list", "a", "--json=1"], "urlcache list: --json takes no value\nTry 'urlcache list --help'.\n"),
-      (["list", "a", "--sort"], "urlcache list: --sort needs a value, ORDER\nTry 'urlcache list --help'.\n"),
+      (["nonsense"], "urlcache", "there is no command 'nonsense'"),
+      (["help", "nonsense"], "urlcache", "there is no command 'nonsense'"),
+      (["--nonsense"], "urlcache", "there is no command '--nonsense'"),
+      (["a\u{1b}[2J"], "urlcache", "there is no command 'a?[2J'"),
+      (["list", "--\u{9b}2J"], "urlcache list", "there is no option '--?2J'"),
+      (["list"], "urlcache list", "the directory is missing"),
+      (["list", "a", "b"], "urlcache list", "'b' is one argument too many"),
+      (["list", "a", "--xyz"], "urlcache list", "there is no option '--xyz'"),
+      (["list", "a", "-x"], "urlcache list", "there is no option '-x'"),
+      (["list", "a", "--json=1"], "urlcache list", "--json takes no value"),
+      (["list", "a", "--sort"], "urlcache list", "--sort needs a value, ORDER"),
+      (["list", "a", "--sort", "x"], "urlcache list", "--sort takes time, url or size, not 'x'"),
+      (["list", ""], "urlcache list", "the directory is empty"),
+      (["purge", "", "--all"], "urlcache purge", "the directory is empty"),
+      (["warm", "-", "--directory", ""], "urlcache warm", "--directory needs a value, DIR"),
+      (["export", "a", "--har="], "urlcache export", "--har needs a value, FILE"),
+      (["export", "a", "--har", "-", "--json"], "urlcache export", "--json cannot be combined with --har -"),
+      (["log", "a", "--status", "9"], "urlcache log", "--status takes a status like 404 or a class like 5xx, not '9'"),
+      (["get"], "urlcache get", "a URL is missing"),
+      (["get", "http://a/", "--header", "x"], "urlcache get", "--header takes 'Name: value', not 'x'"),
       (
-        ["list", "a", "--sort", "x"],
-        "urlcache list: --sort takes time, url or size, not 'x'\nTry 'urlcache list --help'.\n"
+        ["get", "http://a/", "--header", "a: b\r\nc: d"], "urlcache get",
+        "--header takes 'Name: value', not 'a: b??c: d'"
       ),
-      (["list", ""], "urlcache list: the directory is empty\nTry 'urlcache list --help'.\n"),
-      (["purge", "", "--all"], "urlcache purge: the directory is empty\nTry 'urlcache purge --help'.\n"),
+      (["get", "http://a/", "--policy", "x"], "urlcache get", "there is no policy 'x'"),
+      (["get", "http://a/", "--twice", "--twice"], "urlcache get", "--twice is given twice"),
       (
-        ["warm", "-", "--directory", ""], "urlcache warm: --directory needs a value, DIR\nTry 'urlcache warm --help'.\n"
-      ),
-      (["export", "a", "--har="], "urlcache export: --har needs a value, FILE\nTry 'urlcache export --help'.\n"),
-      (
-        ["export", "a", "--har", "-", "--json"],
-        "urlcache export: --json cannot be combined with --har -\nTry 'urlcache export --help'.\n"
-      ),
-      (
-        ["log", "a", "--status", "9"],
-        "urlcache log: --status takes a status like 404 or a class like 5xx, not '9'\nTry 'urlcache log --help'.\n"
-      ),
-      (["get"], "urlcache get: a URL is missing\nTry 'urlcache get --help'.\n"),
-      (
-        ["get", "http://a/", "--header", "x"],
-        "urlcache get: --header takes 'Name: value', not 'x'\nTry 'urlcache get --help'.\n"
+        ["purge", "a"], "urlcache purge",
+        "say what to purge: exactly one of --url, --since, --host, --prefix, --group and --all"
       ),
       (
-        ["get", "http://a/", "--header", "a: b\r\nc: d"],
-        "urlcache get: --header takes 'Name: value', not 'a: b??c: d'\nTry 'urlcache get --help'.\n"
+        ["purge", "a", "--all", "--host", "b"], "urlcache purge",
+        "say what to purge: exactly one of --url, --since, --host, --prefix, --group and --all"
       ),
+      (["purge", "a", "--group", "b"], "urlcache purge", "--group and --origin go together"),
+      (["purge", "a", "--prefix", "b"], "urlcache purge", "--prefix takes an http or https URL with a host, not 'b'"),
+      (["purge", "a", "--url", "b"], "urlcache purge", "--url takes an http or https URL with a host, not 'b'"),
       (
-        ["get", "http://a/", "--policy", "x"],
-        "urlcache get: there is no policy 'x'\nTry 'urlcache get --help'.\n"
+        ["purge", "a", "--host", "http://b/"], "urlcache purge",
+        "--host takes a host alone, such as api.example.com, not 'http://b/'"
       ),
-      (
-        ["get", "http://a/", "--twice", "--twice"],
-        "urlcache get: --twice is given twice\nTry 'urlcache get --help'.\n"
-      ),
-      (
-        ["purge", "a"],
-        "urlcache purge: say what to purge: exactly one of --url, --since, --host, --prefix, --group and --all\n"
-          + "Try 'urlcache purge --help'.\n"
-      ),
-      (
-        ["purge", "a", "--all", "--host", "b"],
-        "urlcache purge: say what to purge: exactly one of --url, --since, --host, --prefix, --group and --all\n"
-          + "Try 'urlcache purge --help'.\n"
-      ),
-      (
-        ["purge", "a", "--group", "b"],
-        "urlcache purge: --group and --origin go together\nTry 'urlcache purge --help'.\n"
-      ),
-      (
-        ["purge", "a", "--prefix", "b"],
-        "urlcache purge: --prefix takes an http or https URL with a host, not 'b'\nTry 'urlcache purge --help'.\n"
-      ),
-      (
-        ["purge", "a", "--url", "b"],
-        "urlcache purge: --url takes an http or https URL with a host, not 'b'\nTry 'urlcache purge --help'.\n"
-      ),
-      (
-        ["purge", "a", "--host", "http://b/"],
-        "urlcache purge: --host takes a host alone, such as api.example.com, not 'http://b/'\n"
-          + "Try 'urlcache purge --help'.\n"
-      ),
-      (
-        ["demo", "--files", "3"],
-        "urlcache demo: --files takes a number from 10 to 20000, not '3'\nTry 'urlcache demo --help'.\n"
-      ),
+      (["demo", "--files", "3"], "urlcache demo", "--files takes a number from 10 to 20000, not '3'"),
     ])
-  func wrongArguments(arguments: [String], errors: String) throws {
+  func wrongArguments(arguments: [String], place: String, reason: String) throws {
     let tool = try Tool()
     let result = try tool.run(arguments)
     #expect(result.status == 2)
     #expect(result.output == "")
-    #expect(result.errors == errors)
+    #expect(result.errors == "\(place): \(reason)\nTry '\(place) --help'.\n")
   }
 
   @Test("Without arguments the tool prints its usage on standard error and exits with code 2")

@@ -42,7 +42,7 @@ final class Progress: Sendable {
   /// Ends the phase.
   func end(_ result: String) {
     state.withLock { state in
-      let duration = Format.latency(Int((ContinuousClock.now - state.start) / .nanoseconds(1)))
+      let duration = Format.latency(ContinuousClock.now - state.start)
       Output.error("\(isTerminal ? "\r\u{1B}[K" : "")\(state.title): \(result) (\(duration))\n")
     }
   }

@@ -99,8 +99,8 @@ enum FleetCommand: Command {
             "id": .string(machine.id), "host": .string(machine.host),
             "number": .number(Int(clamping: machine.number)),
             "lag": .number(Int(clamping: status.lag(of: machine))),
-            "secondsSinceRenewal": machine.secondsSinceRenewal.map { .seconds($0) } ?? .null,
-            "leaseSecondsLeft": status.leaseSecondsLeft(of: machine).map { .seconds(max($0, 0)) } ?? .null,
+            "secondsSinceRenewal": .seconds(machine.secondsSinceRenewal),
+            "leaseSecondsLeft": .seconds(status.leaseSecondsLeft(of: machine).map { max($0, 0) }),
           ]
         }),
     ]

@@ -42,9 +42,8 @@ enum FleetMachineCommand: Command {
   }
 
   private static func carryOut(_ order: String, _ cache: LMDBURLCache) async throws -> String {
-    let clock = ContinuousClock()
-    let start = clock.now
-    func duration() -> String { Format.latency(Int((clock.now - start) / .nanoseconds(1))) }
+    let start = ContinuousClock.now
+    func duration() -> String { Format.latency(ContinuousClock.now - start) }
     if order.hasPrefix("purge "), let url = URL(string: String(order.dropFirst(6))) {
       let result = try await cache.purge(.url(url)) ?? FleetPurgeResult(confirmedCount: 0, expiredLeaseCount: 0)
       let ended = result.expiredLeaseCount > 0 ? ", \(Format.count(result.expiredLeaseCount, "lease")) ended" : ""

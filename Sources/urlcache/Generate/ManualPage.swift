@@ -11,11 +11,11 @@ enum ManualPage {
     for option in manual.allOptions {
       let value = option.placeholder.map { " \\fI\(escaped($0))\\fR" } ?? ""
       text += ".TP\n\\fB\(escaped("--" + option.name))\\fR\(value)\n"
-      text += paragraph(option.help.split(separator: "\n").joined(separator: " ")) + "\n"
+      text += line(option.help.split(separator: "\n").joined(separator: " ")) + "\n"
     }
     text += ".SH EXIT STATUS\n"
     for (code, meaning) in [("0", manual.success), ("1", manual.failure), ("2", "wrong arguments")] {
-      text += ".TP\n.B \(code)\n\(paragraph(meaning))\n"
+      text += ".TP\n.B \(code)\n\(line(meaning))\n"
     }
     return text + ".SH SEE ALSO\n.BR urlcache (1)\n"
   }
@@ -27,7 +27,7 @@ enum ManualPage {
     text += ".SH SYNOPSIS\n.B urlcache\n\\fICOMMAND\\fR [\\fIARGUMENT\\fR...]\n.SH DESCRIPTION\n"
     text += paragraphs(CommandHelp.introduction) + ".SH COMMANDS\n"
     for manual in manuals {
-      text += ".TP\n.BR urlcache\\-\(manual.name) (1)\n\(paragraph(manual.summary))\n"
+      text += ".TP\n.BR urlcache\\-\(manual.name) (1)\n\(line(manual.summary))\n"
     }
     text += ".SH OPTIONS\n.TP\n.B \\-\\-help\nShows the help, or the manual of a command.\n"
     text += ".TP\n.B \\-\\-version\nShows the version.\n.SH EXIT STATUS\n"
@@ -42,22 +42,12 @@ enum ManualPage {
 
   /// Returns paragraphs that are separated by empty lines. Indented ones keep their lines.
   private static func paragraphs(_ text: String) -> String {
-    var result = ""
-    var isFirst = true
-    for block in text.split(separator: "\n\n") {
-      if !isFirst { result += ".PP\n" }
-      isFirst = false
+    text.split(separator: "\n\n").map { block in
       let lines = block.split(separator: "\n")
-      if lines.allSatisfy({ $0.hasPrefix("  ") }) {
-        result += ".nf\n" + lines.map { line(String($0)) + "\n" }.joined() + ".fi\n"
-      } else {
-        result += lines.map { line(String($0)) + "\n" }.joined()
-      }
-    }
-    return result
+      let escaped = lines.map { line(String($0)) + "\n" }.joined()
+      return lines.allSatisfy({ $0.hasPrefix("  ") }) ? ".nf\n" + escaped + ".fi\n" : escaped
+    }.joined(separator: ".PP\n")
   }
-
-  private static func paragraph(_ text: String) -> String { line(text) }
 
   /// Returns a line that cannot be a request of the format.
   private static func line(_ text: String) -> String {
