@@ -25,6 +25,11 @@ struct AtomicOnceReference<Object: AnyObject & Sendable>: ~Copyable, @unchecked 
     return Unmanaged<Object>.fromOpaque(object)._withUnsafeGuaranteedRef { body($0) }
   }
 
+  /// Returns the object, and makes it if there is none.
+  func load(orMake make: () -> Object) -> Object {
+    load() ?? storeIfNil(make())
+  }
+
   /// Sets the object if there is none, and returns the present one.
   @discardableResult
   func storeIfNil(_ object: Object) -> Object {

@@ -93,7 +93,7 @@ struct CacheStorage: ResponseStorage, CountsActivity {
     guard proposal.body.count <= tiers.maximumSessionBodyByteCount else {
       return activity.noteRefusal(Rule.bodyTooLarge.id, of: key)
     }
-    let changed = (proposal.attachment as? ChangedResponse)?.cached
+    let changed = proposal.attachment as? CachedURLResponse
     let record = CacheEntry(
       proposal.response, for: key,
       attachment: changed.flatMap { ResponseAttachment($0, keyURL: key.urlString)?.bytes }, storedAt: tiers.now)
@@ -170,10 +170,4 @@ struct CacheStorage: ResponseStorage, CountsActivity {
   }
 
   func credentialDigest(_ value: String) -> String { tiers.credentialDigest(value) }
-}
-
-/// A response that a delegate returned in place of the proposed one.
-struct ChangedResponse: @unchecked Sendable {
-  // Sendable: `CachedURLResponse` is immutable and declared so on Linux.
-  let cached: CachedURLResponse
 }

@@ -66,7 +66,7 @@ final class LMDBCachedURLResponse: CachedURLResponse, @unchecked Sendable {
   override var data: Data { record.body }
 
   override var response: URLResponse {
-    baseResponse.load() ?? baseResponse.storeIfNil(record.makeURLResponse(asked: askedURL))
+    baseResponse.load { record.makeURLResponse(asked: askedURL) }
   }
 
   /// Returns the response to a request with an `Age` field (RFC 9111, section 4).
@@ -76,22 +76,15 @@ final class LMDBCachedURLResponse: CachedURLResponse, @unchecked Sendable {
   /// - Parameter url: The request's URL, which is also the response's unless another one was stored with it.
   func response(age: Int, url: URL) -> URLResponse {
     guard record.status > 0 else { return response }
-    return responseWithAge.withLock { last -> SendableResponse in
-      if let last, last.age == age, last.url == url { return SendableResponse(last.response) }
+    return responseWithAge.withLock { last -> URLResponse in
+      if let last, last.age == age, last.url == url { return last.response }
       var head = ResponseHead(status: record.status, fields: record.fields)
       head.fields.set("Age", String(age))
       guard let response = HTTPURLResponse.make(url: record.attachedURL ?? url, head: head) else {
-        return SendableResponse(record.makeURLResponse(asked: askedURL))
+        return record.makeURLResponse(asked: askedURL)
       }
       last = ResponseWithAge(age: age, url: url, response: response)
-      return SendableResponse(response)
-    }.response
+      return response
+    }
   }
-}
-
-/// A response that is passed to another thread.
-struct SendableResponse: @unchecked Sendable {
-  // Sendable: a `URLResponse` is immutable.
-  let response: URLResponse
-  init(_ response: URLResponse) { self.response = response }
 }

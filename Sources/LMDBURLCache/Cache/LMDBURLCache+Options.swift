@@ -92,8 +92,7 @@ extension LMDBURLCache {
       fileprivate var copied: Transport {
         switch self {
         case .curl: self
-        case .urlSession(let configuration):
-          .urlSession(configuration.copy() as? URLSessionConfiguration ?? configuration)
+        case .urlSession(let configuration): .urlSession(configuration.copied)
         }
       }
     }

@@ -19,9 +19,8 @@ import ResponseStore
 /// `@unchecked Sendable` like its superclass: its own properties are constant and `Sendable`.
 open class LMDBURLCache: URLCache, @unchecked Sendable {
   let core: TieredStorage
-  private let lazyCachingClient: LazyCachingClient
-  /// The context of ``data(for:)``, with the configuration from the options.
-  var ownContext: SessionContext { lazyCachingClient.context(of: self) }
+  private let clientReference = AtomicOnceReference<CachingClient<CacheStorage>>()
+  private let contextReference = AtomicOnceReference<SessionContext>()
 
   // MARK: Creating a cache
 
@@ -49,7 +48,6 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
       directory: path, store: store, failure: failure, memory: MemoryTier(capacityByteCount: memoryCapacity),
       diskCapacity: diskCapacity, options: options)
     core = TieredStorage(connection, fleet: try options.joinFleet(directory: path))
-    lazyCachingClient = LazyCachingClient()
     // The superclass creates the directory that it gets, so do not pass the path without a disk tier.
     super.init(memoryCapacity: 0, diskCapacity: 0, diskPath: store == nil ? NSTemporaryDirectory() : path)
   }
@@ -78,7 +76,6 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
       StoreConnection(
         directory: path, store: store, failure: failure, memory: MemoryTier(capacityByteCount: memoryCapacity),
         diskCapacity: diskCapacity, options: options))
-    lazyCachingClient = LazyCachingClient()
     // The superclass creates the directory that it gets, so do not pass a path that the store could not use.
     super.init(
       memoryCapacity: 0, diskCapacity: 0, diskPath: store == nil ? NSTemporaryDirectory() : path)
@@ -127,7 +124,7 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   ///
   /// It is created on first use, because it may refer to this object.
   var cachingClient: CachingClient<CacheStorage> {
-    lazyCachingClient.client {
+    clientReference.load {
       let detour = type(of: self) == LMDBURLCache.self ? nil : SubclassDetour(self)
       return CachingClient(
         storage: CacheStorage(tiers: core, detour: detour), options: core.options.caching, lease: core.lease,
@@ -136,7 +133,14 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   }
 
   /// The caching client, if it was used before.
-  var cachingClientInUse: CachingClient<CacheStorage>? { lazyCachingClient.cachingClientInUse }
+  var cachingClientInUse: CachingClient<CacheStorage>? { clientReference.load() }
+
+  /// The context of loads without a session: it only provides the configuration and the transports of the options.
+  var ownContext: SessionContext {
+    contextReference.load { [options = core.options] in
+      SessionContext(configuration: options.loadConfiguration, curl: options.curlConfiguration)
+    }
+  }
 
   // MARK: Settings
 

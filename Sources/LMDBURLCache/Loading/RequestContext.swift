@@ -11,24 +11,15 @@ final class RequestContext: Sendable {
   /// With a task, a subclass's store method for tasks is called.
   let task: URLSessionDataTask?
   /// The response that the session's own lookup found before it created the protocol object; used once.
-  private let prefetched: Mutex<Prefetched>
-
-  private enum Prefetched: Sendable {
-    case none
-    case found(CachedURLResponse)
-  }
+  private let prefetched: Mutex<CachedURLResponse?>
 
   init(request: URLRequest, task: URLSessionDataTask? = nil, prefetched: CachedURLResponse? = nil) {
     self.request = request
     self.task = task
-    self.prefetched = Mutex(prefetched.map { .found($0) } ?? .none)
+    self.prefetched = Mutex(prefetched)
   }
 
   func takePrefetched() -> CachedURLResponse? {
-    prefetched.withLock { prefetched in
-      defer { prefetched = .none }
-      if case .found(let response) = prefetched { return response }
-      return nil
-    }
+    prefetched.withLock { $0.take() }
   }
 }

@@ -152,15 +152,15 @@ final class CachingURLProtocol: URLProtocol {
   }
 
   private func deliver(_ result: CachedLoad.Result, inChunks: Bool) async throws {
-    let response = SendableResponse(try result.urlResponse())
+    let response = try result.urlResponse()
     let body = result.response.body
     guard inChunks, body.bytes == nil else {
       let body = try await body.collect(upTo: .max)
-      await onTaskQueue(isLast: true) { $0.deliver(response.response, body: body) }
+      await onTaskQueue(isLast: true) { $0.deliver(response, body: body) }
       return
     }
     await onTaskQueue { this in
-      this.client?.urlProtocol(this, didReceive: response.response, cacheStoragePolicy: .notAllowed)
+      this.client?.urlProtocol(this, didReceive: response, cacheStoragePolicy: .notAllowed)
     }
     for try await chunk in body {
       guard await onTaskQueue({ $0.client?.urlProtocol($0, didLoad: chunk) }) else { return }

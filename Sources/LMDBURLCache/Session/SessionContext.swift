@@ -25,9 +25,7 @@ final class SessionContext: @unchecked Sendable {
   ///   - curl: The libcurl settings of loads without a session; nil if these loads use a session.
   init(configuration: URLSessionConfiguration, curl: CurlTransport.Configuration? = nil) {
     sessionCache = configuration.urlCache as? LMDBURLCache
-    guard let copy = configuration.copy() as? URLSessionConfiguration else {
-      preconditionFailure("A copy of a configuration is a configuration")
-    }
+    let copy = configuration.copied
     copy.urlCache = nil
     if let curl { copy.timeoutIntervalForRequest = curl.timeout / .seconds(1) }
     self.configuration = copy
@@ -48,10 +46,11 @@ final class SessionContext: @unchecked Sendable {
   /// It does not handle credentials: the outer session receives the 401. It is created on first use. If a session were
   /// created before `installShared`, the shared session would not ask this library's protocol class.
   var transport: URLSessionTransport {
-    if let transport = transportReference.load() { return transport }
-    let inside = insideConfiguration
-    inside.urlCredentialStorage = nil
-    return transportReference.storeIfNil(URLSessionTransport(configuration: inside, challenges: nil))
+    transportReference.load {
+      let inside = insideConfiguration
+      inside.urlCredentialStorage = nil
+      return URLSessionTransport(configuration: inside)
+    }
   }
 
   /// Returns the transport of requests that no task of the session made.
@@ -60,10 +59,9 @@ final class SessionContext: @unchecked Sendable {
   ///
   /// - Parameter session: The session of this context, if it has one.
   func loadTransport(for session: URLSession?) -> URLSessionTransport {
-    if let transport = loadTransportReference.load() { return transport }
-    let challenges = ChallengeResponder(session: session)
-    return loadTransportReference.storeIfNil(
-      URLSessionTransport(configuration: insideConfiguration, challenges: challenges))
+    loadTransportReference.load {
+      URLSessionTransport(configuration: insideConfiguration, challenges: ChallengeResponder(session: session))
+    }
   }
 
   /// Returns the transport of a load: the one in the cache's options for a load without a session, otherwise a session.
@@ -73,9 +71,7 @@ final class SessionContext: @unchecked Sendable {
   }
 
   private var insideConfiguration: URLSessionConfiguration {
-    guard let inside = configuration.copy() as? URLSessionConfiguration else {
-      preconditionFailure("A copy of a configuration is a configuration")
-    }
+    let inside = configuration.copied
     inside.leaveCachingOut()
     // The request already contains these fields and cookies, which the caching client must see for the Vary key.
     inside.httpAdditionalHeaders = nil

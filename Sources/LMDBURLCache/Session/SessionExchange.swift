@@ -16,7 +16,7 @@ final class SessionExchange: Sendable {
   }
 
   private struct Arrival: Sendable {
-    let response: SendableResponse
+    let response: HTTPURLResponse
     let lacksContent: Bool
   }
 
@@ -90,10 +90,9 @@ final class SessionExchange: Sendable {
       }
     }
     let body = ResponseBody(next: { [body = BodyReader(exchange: self)] in try await body.next() })
-    guard let response = arrival.response.response as? HTTPURLResponse else { throw URLError(.badServerResponse) }
     var incoming = IncomingResponse(
-      head: response.head, body: body,
-      isContentDecoded: response.value(forHTTPHeaderField: "Content-Encoding") != nil)
+      head: arrival.response.head, body: body,
+      isContentDecoded: arrival.response.value(forHTTPHeaderField: "Content-Encoding") != nil)
     incoming.lacksContent = arrival.lacksContent
     return incoming
   }
@@ -121,8 +120,7 @@ final class SessionExchange: Sendable {
       return continuation
     }
     // Foundation drops the content of a redirect without a `Location`.
-    continuation?.resume(
-      returning: Arrival(response: SendableResponse(response), lacksContent: isOver && response.isRedirect))
+    continuation?.resume(returning: Arrival(response: response, lacksContent: isOver && response.isRedirect))
   }
 
   func receive(_ data: Data, of task: URLSessionTask) {

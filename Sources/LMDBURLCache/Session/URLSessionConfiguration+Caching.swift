@@ -13,13 +13,19 @@ extension URLSessionConfiguration {
   ///
   /// - Parameter cache: The cache for the responses; it becomes the copy's `urlCache`.
   public func caching(with cache: LMDBURLCache) -> URLSessionConfiguration {
-    guard let copy = copy() as? URLSessionConfiguration else {
-      preconditionFailure("A copy of a configuration is a configuration")
-    }
+    let copy = copied
     copy.urlCache = cache
     let others = (copy.protocolClasses ?? []).filter { $0 != CachingURLProtocol.self }
     // First in the list, because the built-in classes accept every request.
     copy.protocolClasses = [CachingURLProtocol.self] + others
+    return copy
+  }
+
+  /// A copy of this configuration.
+  var copied: URLSessionConfiguration {
+    guard let copy = copy() as? URLSessionConfiguration else {
+      preconditionFailure("A copy of a configuration is a configuration")
+    }
     return copy
   }
 }

@@ -50,7 +50,7 @@ struct WillCacheQuery: @unchecked Sendable {
     var proposal = proposal
     proposal.body = changed.data
     proposal.isMemoryOnly = changed.storagePolicy == .allowedInMemoryOnly
-    proposal.attachment = ChangedResponse(cached: changed)
+    proposal.attachment = changed
     guard let new = changed.response as? HTTPURLResponse, new !== response else { return proposal }
     guard new.head.fields.isStorable else { return nil }
     // Other fields may change the freshness lifetime and the Vary key.
