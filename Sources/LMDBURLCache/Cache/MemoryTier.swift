@@ -37,6 +37,13 @@ final class MemoryTier: CopyHolder {
         + response.record.fieldsByteCount
     }
 
+    /// Returns an entry whose response is stale after a soft purge.
+    ///
+    /// - Parameter token: The point in the order of removals up to which the new entry is compared.
+    func softPurged(at date: Date, removalToken token: RemovalToken) -> Entry {
+      Entry(response.softPurged(at: date), useDigest: isOnDisk ? useDigest : nil, removalToken: token)
+    }
+
     /// Whether a lookup prefers this entry to another matching one (RFC 9111, section 4.1).
     func goesBefore(_ other: Entry) -> Bool {
       guard vary.hasVaryFields == other.vary.hasVaryFields else { return vary.hasVaryFields }

@@ -31,23 +31,16 @@ struct ResponseAttachment: Codable, Equatable {
   /// Decodes the attachment of a record; nil if there is none or it cannot be decoded.
   init?(bytes: [UInt8]?) {
     guard let bytes else { return nil }
-    do {
-      self = try PropertyListDecoder().decode(ResponseAttachment.self, from: Data(bytes))
-    } catch {
-      // The bytes passed their checksum, so a newer version of the library wrote them.
-      return nil
-    }
+    // The bytes passed their checksum. If they cannot be decoded, a newer version of the library wrote them.
+    guard let decoded = try? PropertyListDecoder().decode(Self.self, from: Data(bytes)) else { return nil }
+    self = decoded
   }
 
   var bytes: [UInt8]? {
     let encoder = PropertyListEncoder()
     encoder.outputFormat = .binary
-    do {
-      return [UInt8](try encoder.encode(self))
-    } catch {
-      // Unreachable: strings, integers and data can always be encoded.
-      return nil
-    }
+    // Never nil: strings, integers and data can always be encoded.
+    return (try? encoder.encode(self)).map { [UInt8]($0) }
   }
 
   /// Encodes the entries of `userInfo` whose keys are strings.
@@ -57,19 +50,12 @@ struct ResponseAttachment: Codable, Equatable {
     let named = Dictionary(
       userInfo.compactMap { key, value in (key.base as? String).map { ($0, value) } }, uniquingKeysWith: { $1 })
     guard !named.isEmpty, PropertyListSerialization.propertyList(named, isValidFor: .binary) else { return nil }
-    do {
-      return try PropertyListSerialization.data(fromPropertyList: named, format: .binary, options: 0)
-    } catch {
-      return nil
-    }
+    // Never nil: the check above has passed.
+    return try? PropertyListSerialization.data(fromPropertyList: named, format: .binary, options: 0)
   }
 
   var userInfoDictionary: [AnyHashable: Any]? {
-    guard let userInfo else { return nil }
-    do {
-      return try PropertyListSerialization.propertyList(from: userInfo, format: nil) as? [String: Any]
-    } catch {
-      return nil
-    }
+    // As in ``init(bytes:)``, a newer version may have written another form.
+    userInfo.flatMap { try? PropertyListSerialization.propertyList(from: $0, format: nil) as? [String: Any] }
   }
 }

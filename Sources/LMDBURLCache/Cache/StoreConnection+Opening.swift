@@ -50,10 +50,7 @@ extension StoreConnection {
       do throws(StoreError) {
         let usesDisk = usesDisk
         try open()
-        let hasLoggedFailure = recovery.withLock { recovery -> Bool in
-          defer { recovery.hasLoggedFailure = false }
-          return recovery.hasLoggedFailure
-        }
+        let hasLoggedFailure = recovery.withLock { $0.exchangeLoggedFailure(false) }
         if usesDisk || hasLoggedFailure {
           options.log("LMDBURLCache: The disk tier could be opened, and responses are kept (\(directory))")
         }
@@ -70,11 +67,8 @@ extension StoreConnection {
       let file = DataFileMark(directory: directory, leftAloneAfter: error)
       availability.withLock { $0.endWaiting(leaving: file) }
     }
-    let isFirst = recovery.withLock { recovery -> Bool in
-      defer { recovery.hasLoggedFailure = !isLeftAlone }
-      return !recovery.hasLoggedFailure || isLeftAlone
-    }
-    guard isFirst, error.code != .notFound else { return }
+    let hasLoggedFailure = recovery.withLock { $0.exchangeLoggedFailure(!isLeftAlone) }
+    guard !hasLoggedFailure || isLeftAlone, error.code != .notFound else { return }
     options.log(Self.line(on: error, usesDisk: usesDisk, isAwaited: !isLeftAlone))
   }
 

@@ -27,6 +27,12 @@ struct ReopenBackoff: Sendable {
     return true
   }
 
+  /// Sets whether the log says that the attempts fail, and returns the previous value.
+  mutating func exchangeLoggedFailure(_ isLogged: Bool) -> Bool {
+    defer { hasLoggedFailure = isLogged }
+    return hasLoggedFailure
+  }
+
   mutating func end(at now: ContinuousClock.Instant) {
     isUnderWay = false
     nextAttempt = now + pause
@@ -82,11 +88,7 @@ extension StoreConnection {
         options.log("LMDBURLCache: Disk caching is on again (\(store.directory))")
         return reopened
       } catch {
-        let isFirst = recovery.withLock { recovery -> Bool in
-          defer { recovery.hasLoggedFailure = true }
-          return !recovery.hasLoggedFailure
-        }
-        if isFirst {
+        if !recovery.withLock({ $0.exchangeLoggedFailure(true) }) {
           options.log(
             "LMDBURLCache: Disk caching is still off; the store could not be reopened and will be retried. \(error)")
         }

@@ -22,11 +22,8 @@ extension TieredStorage {
       }
       guard isCovered else { return }
       // Always insert a new entry, so that a validation that began before does not find the old one to update.
-      memory.exchange(
-        entry,
-        for: MemoryTier.Entry(
-          entry.response.softPurged(at: date), useDigest: entry.isOnDisk ? entry.useDigest : nil,
-          removalToken: entry.removalToken.load(ordering: .relaxed)))
+      let token = entry.removalToken.load(ordering: .relaxed)
+      memory.exchange(entry, for: entry.softPurged(at: date, removalToken: token))
     }
   }
 

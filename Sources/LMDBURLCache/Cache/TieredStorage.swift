@@ -102,7 +102,10 @@ final class TieredStorage: Sendable {
       case .none:
         if token != known { entry.removalToken.store(token, ordering: .relaxed) }
       case .stale(let date):
-        return softPurge(entry, at: date, removalToken: token)
+        // Keep the token of the old entry: other lookups may have found it, too, and must still compare it.
+        let stale = entry.softPurged(at: date, removalToken: token)
+        memory.exchange(entry, for: stale)
+        return stale.response
       case .removed:
         // Keep the token of the entry: other lookups may have found it, too, and must still compare it.
         memory.remove(entry)
@@ -112,22 +115,6 @@ final class TieredStorage: Sendable {
       if recordsUse, entry.isOnDisk, connection.usesDisk { store.recordUse(of: entry.useDigest) }
       return entry.response
     } ?? (connection.worksAlone() ? entry.response : nil)
-  }
-
-  /// Replaces an entry in the memory tier with a stale one, and returns the stale response.
-  ///
-  /// The old entry keeps its token: other lookups may have found it, too, and must still compare it.
-  ///
-  /// - Parameter token: The point in the order of removals up to which the new entry is compared.
-  @inline(never)
-  private func softPurge(
-    _ entry: MemoryTier.Entry, at date: Date, removalToken token: RemovalToken
-  ) -> LMDBCachedURLResponse {
-    let response = entry.response.softPurged(at: date)
-    memory.exchange(
-      entry,
-      for: MemoryTier.Entry(response, useDigest: entry.isOnDisk ? entry.useDigest : nil, removalToken: token))
-    return response
   }
 
   /// Returns the number of variants stored for a key.

@@ -24,12 +24,7 @@ struct PrometheusText {
     for (value, count) in values { sample(name + "_total", String(count), (label, value)) }
   }
 
-  mutating func gauge(_ name: String, _ help: String, _ value: Int) {
-    begin(name, "gauge", help)
-    sample(name, String(value))
-  }
-
-  mutating func gauge(_ name: String, _ help: String, _ value: Double) {
+  mutating func gauge(_ name: String, _ help: String, _ value: some Numeric) {
     begin(name, "gauge", help)
     sample(name, "\(value)")
   }

@@ -29,25 +29,20 @@ enum TaskReflection {
     guard let storage = properties(of: task)?.first(where: { $0.label == "_protocolStorage" })?.value,
       let urlProtocol = Mirror(reflecting: storage).children.first?.value as? URLProtocol
     else { return nil }
-    var mirror: Mirror? = Mirror(reflecting: urlProtocol)
-    while let current = mirror {
-      if let handle = current.children.first(where: { $0.label == "easyHandle" })?.value {
-        // The property is declared as an optional.
-        return Mirror(reflecting: handle).children.first.map { $0.value as AnyObject }
-      }
-      mirror = current.superclassMirror
-    }
-    return nil
+    let handle = mirrors(of: urlProtocol).lazy.compactMap { $0.children.first { $0.label == "easyHandle" }?.value }
+      .first
+    // The property is declared as an optional.
+    return handle.flatMap { Mirror(reflecting: $0).children.first?.value as AnyObject? }
   }
 
   /// Returns the stored properties that `URLSessionTask` itself declares.
   private static func properties(of task: URLSessionTask) -> Mirror.Children? {
-    var mirror: Mirror? = Mirror(reflecting: task)
-    while let current = mirror {
-      if current.subjectType == URLSessionTask.self { return current.children }
-      mirror = current.superclassMirror
-    }
-    return nil
+    mirrors(of: task).first { $0.subjectType == URLSessionTask.self }?.children
+  }
+
+  /// Returns the mirrors of an object's class and its superclasses.
+  private static func mirrors(of object: AnyObject) -> some Sequence<Mirror> {
+    sequence(first: Mirror(reflecting: object), next: \.superclassMirror)
   }
 
   /// Whether only a delegate receives the task's data, chunk by chunk. Call this on the task's queue.
