@@ -7,9 +7,7 @@ import Synchronization
 /// One load for a Foundation caller, from its request to the final response.
 ///
 /// Each hop of a redirect is a separate client request under its own URL.
-///
-/// `@unchecked Sendable`: it does not change while it loads, and any thread can use the task and the session.
-struct CachedLoad: @unchecked Sendable {
+struct CachedLoad: Sendable {
   typealias Client = CachingClient<CacheStorage>
 
   let context: SessionContext
@@ -156,30 +154,17 @@ struct CachedLoad: @unchecked Sendable {
     guard let session, let delegate = task == nil ? session.delegate as? any URLSessionTaskDelegate : task?.delegate,
       let url = request.url, let response = HTTPURLResponse.make(url: url, head: earlier.head)
     else { return next }
-    let question = RedirectQuestion(session: session, delegate: delegate, response: response, next: next)
-    if let task { return try await question.ask(about: task) }
-    // The delegate method requires a task, and this load has none. Only the load of a session has a delegate.
-    guard case .session(let transport) = transport else { return next }
-    return try await transport.withIdleTask(for: request) { try await question.ask(about: $0) }
-  }
-}
-
-/// The question to a delegate whether to follow a redirect.
-private struct RedirectQuestion: @unchecked Sendable {
-  // Sendable: it is constant, and the delegate is called only on its session's queue.
-  let session: URLSession
-  let delegate: any URLSessionTaskDelegate
-  let response: HTTPURLResponse
-  let next: URLRequest
-
-  /// Returns the request that follows; nil if the redirect is the final response.
-  func ask(about task: URLSessionTask) async throws -> URLRequest? {
-    try await DelegateReply<URLRequest?>.wait { reply in
-      session.delegateQueue.addOperation {
-        delegate.urlSession(session, task: task, willPerformHTTPRedirection: response, newRequest: next) {
-          reply.give($0)
+    let ask = { @Sendable (task: URLSessionTask) in
+      try await DelegateReply<URLRequest?>.wait { reply in
+        session.delegateQueue.addOperation {
+          delegate.urlSession(
+            session, task: task, willPerformHTTPRedirection: response, newRequest: next, completionHandler: reply.give)
         }
       }
     }
+    if let task { return try await ask(task) }
+    // The delegate method requires a task, and this load has none. Only the load of a session has a delegate.
+    guard case .session(let transport) = transport else { return next }
+    return try await transport.withIdleTask(for: request, ask)
   }
 }

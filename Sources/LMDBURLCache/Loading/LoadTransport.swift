@@ -47,13 +47,12 @@ struct FleetTransport: Transport {
 final class FoundationCurlTransport: Transport {
   private let curl: CurlTransport
   /// The cookie storage; nil if cookies are not stored.
-  private let cookies: SendableCookieStorage?
+  private let cookies: HTTPCookieStorage?
 
   /// - Parameter configuration: The session configuration with the cookie policy and storage.
   init(_ curl: CurlTransport.Configuration, configuration: URLSessionConfiguration) {
     self.curl = CurlTransport(curl)
-    let keepsCookies = configuration.httpCookieAcceptPolicy != .never
-    cookies = keepsCookies ? configuration.httpCookieStorage.map { SendableCookieStorage(storage: $0) } : nil
+    cookies = configuration.httpCookieAcceptPolicy == .never ? nil : configuration.httpCookieStorage
   }
 
   /// Returns the request in the form that libcurl's transport accepts; nil for one that it would refuse.
@@ -73,24 +72,19 @@ final class FoundationCurlTransport: Transport {
   }
 }
 
-/// A cookie storage, which may write to a file.
-///
-/// `@unchecked Sendable`: Foundation's cookie storage has its own lock.
-private struct SendableCookieStorage: @unchecked Sendable {
-  let storage: HTTPCookieStorage
-
+extension HTTPCookieStorage {
   private static let queue = DispatchQueue(label: "LMDBURLCache.cookies")
 
   /// Stores the cookies of a response, which has one line per cookie.
   ///
-  /// Runs on a queue, because it may wait for the disk.
-  func keep(_ lines: [String], from url: URL) async {
+  /// Runs on a queue, because the storage may write to a file.
+  fileprivate func keep(_ lines: [String], from url: URL) async {
     guard !lines.isEmpty else { return }
     await withCheckedContinuation { continuation in
       Self.queue.async {
         for line in lines {
           let cookies = HTTPCookie.cookies(withResponseHeaderFields: ["Set-Cookie": line], for: url)
-          storage.setCookies(cookies, for: url, mainDocumentURL: nil)
+          self.setCookies(cookies, for: url, mainDocumentURL: nil)
         }
         continuation.resume()
       }

@@ -64,29 +64,16 @@ final class ChallengeResponder: @unchecked Sendable {
     return "Basic " + Data(pair.utf8).base64EncodedString()
   }
 
-  private struct Reply: @unchecked Sendable {
-    // Sendable: a credential does not change.
-    let disposition: URLSession.AuthChallengeDisposition
-    let credential: URLCredential?
-  }
+  private typealias Reply = (disposition: URLSession.AuthChallengeDisposition, credential: URLCredential?)
 
   /// Returns the reply of the session's delegate; nil if there is no delegate.
   private func reply(to challenge: SessionExchange.Challenge) async throws -> Reply? {
     guard let session, let delegate = session.delegate as? any URLSessionTaskDelegate else { return nil }
-    let asked = DelegateCall(session: session, delegate: delegate)
     return try await DelegateReply<Reply>.wait { reply in
-      asked.session.delegateQueue.addOperation {
-        asked.delegate.urlSession(asked.session, task: challenge.task, didReceive: challenge.challenge) {
-          reply.give(Reply(disposition: $0, credential: $1))
-        }
+      session.delegateQueue.addOperation {
+        delegate.urlSession(session, task: challenge.task, didReceive: challenge.challenge) { reply.give(($0, $1)) }
       }
     }
-  }
-
-  private struct DelegateCall: @unchecked Sendable {
-    // Sendable: the delegate is called only on its session's queue.
-    let session: URLSession
-    let delegate: any URLSessionTaskDelegate
   }
 
   /// Ignores replies through the challenge's sender: delegates reply through the completion handler.

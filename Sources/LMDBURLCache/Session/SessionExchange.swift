@@ -9,8 +9,7 @@ import Synchronization
 /// The delegate's calls run on the queue of all sessions, so they do little. The reader does the expensive work.
 final class SessionExchange: Sendable {
   /// An authentication challenge and the task that received it.
-  struct Challenge: @unchecked Sendable {
-    // Sendable: a challenge does not change after its creation, and tasks can be used from any thread.
+  struct Challenge: Sendable {
     let challenge: URLAuthenticationChallenge
     let task: URLSessionTask
   }

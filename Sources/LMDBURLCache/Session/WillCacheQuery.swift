@@ -4,8 +4,7 @@ import FoundationNetworking
 import HTTPCaching
 
 /// A call of a data delegate's `urlSession(_:dataTask:willCacheResponse:completionHandler:)`.
-struct WillCacheQuery: @unchecked Sendable {
-  // Sendable: it is constant, and any thread can use its parts.
+struct WillCacheQuery: Sendable {
   let delegate: any URLSessionDataDelegate
   let session: URLSession
   let task: URLSessionDataTask
