@@ -39,17 +39,19 @@ let series: [String: @Sendable (RunConfiguration) -> Bool] = [
   },
   "processes": { setting in
     ProcessesSeries(setting: setting, directory: setting.scratch + "/processes").run(
-      seconds: setting.isQuick ? 8 : 60)
+      seconds: setting.seconds ?? (setting.isQuick ? 8 : 60))
   },
   "tiers": { setting in
-    TiersSeries(setting: setting, directory: setting.scratch + "/tiers").run(seconds: setting.isQuick ? 4 : 60)
+    TiersSeries(setting: setting, directory: setting.scratch + "/tiers").run(
+      seconds: setting.seconds ?? (setting.isQuick ? 4 : 60))
   },
   "users": { setting in
-    UsersSeries(setting: setting, directory: setting.scratch + "/users").run(seconds: setting.isQuick ? 4 : 60)
+    UsersSeries(setting: setting, directory: setting.scratch + "/users").run(
+      seconds: setting.seconds ?? (setting.isQuick ? 4 : 60))
   },
   "fleet": { setting in
     FleetSeries(setting: setting, directory: setting.scratch + "/fleet").run(
-      seconds: setting.takesRulesOut ? 40 : setting.isQuick ? 6 : 60)
+      seconds: setting.seconds ?? (setting.takesRulesOut ? 40 : setting.isQuick ? 6 : 60))
   },
   "index": { setting in IndexSeries(setting: setting, directory: setting.scratch + "/index").run() },
 ]

@@ -5,8 +5,8 @@ import ResponseStore
 // `reliability [--quick] [--seed N] [NAME...]` runs the series. They start child processes as `reliability child ...`.
 
 let usage = """
-  Usage: reliability [--quick] [--verbose] [--seed N] [--only SCENARIO] [--mutations] [--recorder FILE]
-                     [--machine FILE] [--tool FILE] [--results FILE]
+  Usage: reliability [--quick] [--verbose] [--seed N] [--seconds N] [--only SCENARIO] [--mutations]
+                     [--recorder FILE] [--machine FILE] [--tool FILE] [--results FILE]
                      [kill|powerloss|damage|processes|purge|input|tiers|users|index|fleet]...
 
   Runs the named series, or all of them. Scripts/reliability builds this program and runs it.
@@ -26,6 +26,10 @@ while let argument = arguments.first {
   case "--seed":
     guard let seed = arguments.first.flatMap({ UInt64($0) }) else { fail(usage) }
     setting.seed = seed
+    arguments.removeFirst()
+  case "--seconds":
+    guard let seconds = arguments.first.flatMap({ Double($0) }), seconds > 0 else { fail(usage) }
+    setting.seconds = seconds
     arguments.removeFirst()
   case "--results":
     guard let path = arguments.first else { fail(usage) }
