@@ -44,7 +44,8 @@ struct FleetSettings: Sendable {
     wait = Self.wait(lease: lease)
     hashSecret = Self.expand(secret)
     let tag = Self.digest(Array("lease".utf8), secret: hashSecret).low
-    epochSuffix = "@\(milliseconds)-\(Self.hexadecimal(tag).suffix(8))"
+    let digits = withUnsafeBytes(of: tag.bigEndian) { Hexadecimal.digits(of: $0) }
+    epochSuffix = "@\(milliseconds)-" + String(decoding: digits.suffix(8), as: UTF8.self)
   }
 
   /// The settings of a fleet for a program that is not a machine of it, as the fleet's epoch tells them.
@@ -86,7 +87,14 @@ struct FleetSettings: Sendable {
 
   // MARK: Keys
 
-  func key(_ name: String) -> [UInt8] { Array((keyPrefix + name).utf8) }
+  func key(_ name: String, _ digits: [UInt8] = []) -> [UInt8] {
+    var key: [UInt8] = []
+    key.reserveCapacity(keyPrefix.utf8.count + name.utf8.count + digits.count)
+    key += keyPrefix.utf8
+    key += name.utf8
+    key += digits
+    return key
+  }
 
   /// The keys of the control scripts, in their order.
   var controlKeys: [[UInt8]] { ["ctl", "log", "acks", "seen", "wait"].map { key($0) } }
@@ -96,10 +104,10 @@ struct FleetSettings: Sendable {
     [run, Array((RandomID().text + epochSuffix).utf8), key("done:")]
   }
 
-  /// The digest of a name under the fleet's secret.
-  func digest(_ bytes: [UInt8]) -> String {
+  /// The digest of a name under the fleet's secret, as hexadecimal digits.
+  func digest(_ bytes: [UInt8]) -> [UInt8] {
     let digest = Self.digest(bytes, secret: hashSecret)
-    return Self.hexadecimal(digest.high) + Self.hexadecimal(digest.low)
+    return withUnsafeBytes(of: (digest.high.bigEndian, digest.low.bigEndian)) { Hexadecimal.digits(of: $0) }
   }
 
   /// Identifies the fleet and its server in the fleet file.
@@ -124,10 +132,19 @@ struct FleetSettings: Sendable {
     }
     return expanded
   }
+}
 
-  private static func hexadecimal(_ word: UInt64) -> String {
-    let text = String(word, radix: 16)
-    return String(repeating: "0", count: 16 - text.count) + text
+enum Hexadecimal {
+  private static let digits = Array("0123456789abcdef".utf8)
+
+  static func digits(of bytes: some Collection<UInt8>) -> [UInt8] {
+    var text: [UInt8] = []
+    text.reserveCapacity(2 * bytes.count)
+    for byte in bytes {
+      text.append(digits[Int(byte >> 4)])
+      text.append(digits[Int(byte & 15)])
+    }
+    return text
   }
 }
 
@@ -156,8 +173,5 @@ struct RandomID: Hashable, Sendable {
     self.bytes = bytes
   }
 
-  var text: String {
-    let digits = Array("0123456789abcdef".utf8)
-    return String(decoding: bytes.flatMap { [digits[Int($0 >> 4)], digits[Int($0 & 15)]] }, as: UTF8.self)
-  }
+  var text: String { String(decoding: Hexadecimal.digits(of: bytes), as: UTF8.self) }
 }

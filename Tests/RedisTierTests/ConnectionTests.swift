@@ -66,6 +66,13 @@ struct ConnectionTests {
     #expect(try connection.command([Array("GET".utf8), bytes]) == .bytes(bytes + bytes))
     #expect(try connection.command([Array("SET".utf8), [], []]) == .bytes(Array("OK".utf8)))
     #expect(try connection.command(["GET", ""]) == .bytes([]))
+    // Long strings are not copied, and outlive their reply.
+    let long = [UInt8](repeating: 7, count: RedisReply.longByteCount) + bytes
+    try connection.command([Array("SET".utf8), bytes, long])
+    let replies = try connection.commands([[Array("GET".utf8), bytes], [Array("MGET".utf8), bytes, bytes]])
+    try connection.command([Array("DEL".utf8), bytes])
+    #expect(try replies[0].asData() == Data(long))
+    #expect(try replies[1].asElements().map { try $0.asBytes() } == [long, long])
     #expect(try connection.command(["GET", "missing"]) == .null)
     #expect(try connection.command(["INCR", "n"]) == .integer(1))
     #expect(try connection.command(["MGET", "n", "missing"]) == .array([.bytes([UInt8(ascii: "1")]), .null]))

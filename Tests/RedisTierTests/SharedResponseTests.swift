@@ -265,7 +265,7 @@ struct SharedResponseTests {
     let url = fleet.origin.url("/a")
     let (one, settings) = (try await fleet.machine("1"), try fleet.tier().settings)
     let key = try #require(RequestKey(url: url)).bytes
-    let lock = String(decoding: settings.key("l:" + settings.digest(key)), as: UTF8.self)
+    let lock = String(decoding: settings.key("l:", settings.digest(key)), as: UTF8.self)
     try fleet.redis.command("SET", lock, "token", "PX", "300")
     _ = try await one.get(url)
     #expect(fleet.origin.requestCount == 1)

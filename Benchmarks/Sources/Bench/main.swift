@@ -3,16 +3,17 @@ import Foundation
 let usage = """
   Usage: Bench [--quick] [--output FILE] [--scratch FOLDER] [SUITE...]
 
-  Suites, all but scale, fleet, watched, sizes and profile by default: \(Suite.allCases.map(\.rawValue).joined(separator: " "))
+  Suites, all but scale, fleet, watched, sizes, profile and shared by default: \(Suite.allCases.map(\.rawValue).joined(separator: " "))
   --entries COUNT is the number of entries for scale, and --tool FILE the built urlcache for scale and watched.
 
   """
 
 enum Suite: String, CaseIterable {
-  case reads, sessions, writes, purge, evict, open, server, misses, memory, churn, scale, fleet, watched, sizes, profile
+  case reads, sessions, writes, purge, evict, open, server, misses, memory, churn, scale, fleet, watched, sizes,
+    profile, shared
 
   /// The suites that run if none is named.
-  static let defaults = allCases.filter { ![.scale, .fleet, .watched, .sizes, .profile].contains($0) }
+  static let defaults = allCases.filter { ![.scale, .fleet, .watched, .sizes, .profile, .shared].contains($0) }
 
   func run(_ report: Report, _ scratch: Scratch, _ scale: Scale.Options) async throws {
     switch self {
@@ -28,6 +29,7 @@ enum Suite: String, CaseIterable {
     case .memory: try await Memory(report: report, scratch: scratch).run()
     case .churn: try Churn(report: report, scratch: scratch).run()
     case .fleet: try await Fleets(report: report, scratch: scratch).run()
+    case .shared: try await Fleets(report: report, scratch: scratch).sharedHits()
     case .watched: try Watched(report: report, scratch: scratch, tool: scale.tool).run()
     case .sizes: try Sizes(report: report, scratch: scratch).run()
     case .scale: try Scale(report: report, scratch: scratch, options: scale).run()

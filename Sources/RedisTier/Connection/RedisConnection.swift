@@ -164,14 +164,29 @@ final class RedisConnection: @unchecked Sendable {
     var bytes: [UInt8] = []
     bytes.reserveCapacity(commands.joined().reduce(0) { $0 + $1.count + 16 })
     for arguments in commands {
-      bytes += "*\(arguments.count)\r\n".utf8
+      append(arguments.count, after: UInt8(ascii: "*"), to: &bytes)
       for argument in arguments {
-        bytes += "$\(argument.count)\r\n".utf8
+        append(argument.count, after: UInt8(ascii: "$"), to: &bytes)
         bytes += argument
-        bytes += "\r\n".utf8
+        bytes += lineEnd
       }
     }
     return bytes
+  }
+
+  private static let lineEnd = Array("\r\n".utf8)
+
+  /// Appends a line with a count. String interpolation takes many times as long.
+  private static func append(_ count: Int, after type: UInt8, to bytes: inout [UInt8]) {
+    bytes.append(type)
+    let first = bytes.count
+    var left = count
+    repeat {
+      bytes.append(UInt8(ascii: "0") + UInt8(left % 10))
+      left /= 10
+    } while left > 0
+    bytes[first...].reverse()
+    bytes += lineEnd
   }
 
   private func send(_ bytes: [UInt8]) throws(RedisTierError) {

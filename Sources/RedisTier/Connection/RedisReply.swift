@@ -1,19 +1,31 @@
 import CHiredis
+import FoundationEssentials
 
 /// A reply of Redis in RESP2.
 enum RedisReply: Sendable, Equatable {
   case bytes([UInt8])
+  /// A string of at least ``longByteCount`` bytes, in the memory that hiredis has allocated for it.
+  case data(Data)
   case integer(Int64)
   case array([RedisReply])
   case null
   /// An error within an array. An error that is the whole reply is thrown.
   case error(String)
 
-  /// Copies a reply of hiredis.
-  init(_ reply: UnsafePointer<redisReply>, depth: Int = 0) throws(RedisTierError) {
+  /// The size from which a string is not copied, such as the body of a shared response.
+  static let longByteCount = 4096
+
+  /// Copies a reply of hiredis, but takes its long strings out of it.
+  init(_ reply: UnsafeMutablePointer<redisReply>, depth: Int = 0) throws(RedisTierError) {
     switch reply.pointee.type {
     case REDIS_REPLY_STRING, REDIS_REPLY_STATUS:
-      self = .bytes(Self.bytes(reply))
+      if reply.pointee.len >= Self.longByteCount, let text = reply.pointee.str {
+        // `freeReplyObject` skips a null pointer.
+        reply.pointee.str = nil
+        self = .data(Data(bytesNoCopy: text, count: reply.pointee.len, deallocator: .free))
+      } else {
+        self = .bytes(Self.bytes(reply))
+      }
     case REDIS_REPLY_INTEGER:
       self = .integer(reply.pointee.integer)
     case REDIS_REPLY_ARRAY:
@@ -49,8 +61,17 @@ enum RedisReply: Sendable, Equatable {
 
   /// The bytes of a string.
   func asBytes() throws(RedisTierError) -> [UInt8] {
-    if case .bytes(let bytes) = self { return bytes }
-    throw Self.mismatch("a string")
+    switch self {
+    case .bytes(let bytes): return bytes
+    case .data(let data): return Array(data)
+    case .array, .integer, .null, .error: throw Self.mismatch("a string")
+    }
+  }
+
+  /// The bytes of a string, without a copy of a long one.
+  func asData() throws(RedisTierError) -> Data {
+    if case .data(let data) = self { return data }
+    return Data(try asBytes())
   }
 
   /// The text of a string.
@@ -62,7 +83,7 @@ enum RedisReply: Sendable, Equatable {
     case .integer(let value): return value
     case .bytes(let bytes):
       if let value = Int64(String(decoding: bytes, as: UTF8.self)) { return value }
-    case .array, .null, .error: break
+    case .array, .data, .null, .error: break
     }
     throw Self.mismatch("an integer")
   }

@@ -26,11 +26,6 @@ final class Script: Sendable {
     return try load(on: connection, timeout: timeout, tail)
   }
 
-  /// The command that runs the script; nil until a server has loaded it.
-  func command(keys: [[UInt8]], _ arguments: [[UInt8]]) -> [[UInt8]]? {
-    digest.withLock { $0 }.map { [Array("EVALSHA".utf8), $0, Array(String(keys.count).utf8)] + keys + arguments }
-  }
-
   private func load(
     on connection: RedisConnection, timeout: Duration?, _ tail: [[UInt8]]
   ) throws(RedisTierError) -> RedisReply {

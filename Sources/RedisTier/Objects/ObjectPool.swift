@@ -191,12 +191,17 @@ final class ObjectPool: Sendable {
 
   /// Notes that Redis failed or replied something else.
   func noteFailure() {
-    queue.withLock { queue in
+    let dropped = queue.withLock { queue in
+      // If one connection has ended, the others probably have, and each would fail a lookup.
+      defer { queue.connections = [] }
       queue.failureCount += 1
-      guard queue.failureCount >= 3 else { return }
+      guard queue.failureCount >= 3 else { return queue.connections }
       let seconds = min(30.0, Double(1 << min(queue.failureCount - 3, 5)))
       queue.pausedUntil = BootClock.now + UInt64(seconds * Double.random(in: 0.5...1) * 1e9)
+      return queue.connections
     }
+    // Closed without the lock.
+    withExtendedLifetime(dropped) {}
   }
 
   /// Takes jobs until the pool is closed.

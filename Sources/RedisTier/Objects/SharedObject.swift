@@ -74,19 +74,18 @@ struct SharedObject: Sendable {
 
   /// Decodes the fields of an object; nil if it is damaged, of another version, or of another key.
   init?(_ reply: [RedisReply], key: [UInt8]) throws(RedisTierError) {
-    guard reply.count >= 6, case .bytes(let storedKey) = reply[0], storedKey == key,
-      case .bytes(let freshness) = reply[3], case .bytes(let head) = reply[4], case .bytes(let body) = reply[5],
-      freshness.count == Self.fixedByteCount, freshness[0] == Self.version
-    else { return nil }
+    guard reply.count >= 6, try reply[0].asBytes() == key else { return nil }
+    let (freshness, head) = (try reply[3].asBytes(), try reply[4].asBytes())
+    guard freshness.count == Self.fixedByteCount, freshness[0] == Self.version else { return nil }
     func word(_ offset: Int) -> UInt64 {
       freshness.withUnsafeBytes { UInt64(littleEndian: $0.loadUnaligned(fromByteOffset: offset, as: UInt64.self)) }
     }
-    let content = Data(body)
+    let body = try reply[5].asData()
     // The position is in the checksum, because a later one would hide the object from purges.
     let epoch = try reply[1].asBytes()
     let seq = try reply[2].asCount()
     guard word(56) == Self.checksum(key: key, epoch: epoch, seq: seq, freshness: freshness, head: head),
-      word(40) == UInt64(content.count), word(48) == Self.checksum(content), let fields = Self.fields(head)
+      word(40) == UInt64(body.count), word(48) == Self.checksum(body), let fields = Self.fields(head)
     else { return nil }
     let flags = Flags(rawValue: freshness[1])
     self.key = key
@@ -94,7 +93,7 @@ struct SharedObject: Sendable {
     self.seq = seq
     status = Int(freshness[2]) | Int(freshness[3]) << 8
     self.fields = fields
-    self.body = content
+    self.body = body
     isDecoded = flags.contains(.decoded)
     isMarker = flags.contains(.marker)
     storedAt = Double(bitPattern: word(8))
@@ -145,11 +144,18 @@ struct SharedObject: Sendable {
   private static func checksum(
     key: [UInt8], epoch: [UInt8], seq: UInt64, freshness: [UInt8], head: [UInt8]
   ) -> UInt64 {
-    checksum(Data(key + epoch + withUnsafeBytes(of: seq.littleEndian) { Array($0) } + freshness[..<56] + head))
+    var bytes: [UInt8] = []
+    bytes.reserveCapacity(key.count + epoch.count + 8 + 56 + head.count)
+    bytes += key
+    bytes += epoch
+    withUnsafeBytes(of: seq.littleEndian) { bytes += $0 }
+    bytes += freshness[..<56]
+    bytes += head
+    return XXH3_64bits(bytes, bytes.count)
   }
 
-  private static func checksum(_ bytes: Data) -> UInt64 {
-    bytes.withUnsafeBytes { XXH3_64bits($0.baseAddress, $0.count) }
+  private static func checksum(_ body: Data) -> UInt64 {
+    body.withUnsafeBytes { XXH3_64bits($0.baseAddress, $0.count) }
   }
 
   // MARK: Age

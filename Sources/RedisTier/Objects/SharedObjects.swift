@@ -40,7 +40,7 @@ final class SharedObjects: Sendable {
     case unavailable
   }
 
-  private func name(_ kind: String, _ key: [UInt8]) -> [UInt8] { settings.key(kind + ":" + settings.digest(key)) }
+  private func name(_ kind: String, _ key: [UInt8]) -> [UInt8] { settings.key(kind, settings.digest(key)) }
 
   // MARK: Lookups
 
@@ -50,95 +50,102 @@ final class SharedObjects: Sendable {
   func look(_ request: SharedRequest, at position: FleetFile.Position) async -> Lookup {
     var key = request.key.bytes
     counters.count(.sharedLookups)
+    let deadline = BootClock.now + settings.configuration.lookupTimeout.nanoseconds
     // The marker of a URL whose responses vary, then the variant.
     for isVariant in [false, true] {
-      let lock = Lock(objectKey: key, token: Array(RandomID().text.utf8))
-      let reply = await look(lock)
-      guard let reply else {
-        counters.count(.failedSharedLookups)
-        return .unavailable
-      }
-      switch reply.state {
-      case .fetch: return .fetch(lock)
-      case .wait: return .wait
-      case .pass: return .pass
-      case .object: break
-      }
-      // A response that cannot be decoded counts as missing, for any reason.
-      guard let object = (try? SharedObject(reply.values, key: key)) ?? nil else {
-        counters.count(.refusedObjects)
-        return await takeLock(lock)
-      }
-      if object.isMarker, !isVariant {
+      guard let found = await read(key, until: deadline) else { return unavailable() }
+      if case .object(let object, _) = found, object.isMarker, !isVariant {
         guard let variant = object.fields["Vary"].flatMap({ request.variantKey(vary: $0, settings: settings) }) else {
           return .pass
         }
         key = variant
         continue
       }
-      guard isUsable(object, for: request, at: position) else {
-        counters.count(.refusedObjects)
-        return await takeLock(lock)
-      }
-      return .object(object, age: object.age(timeToLive: reply.timeToLive))
+      if let usable = usable(found, for: request, at: position) { return usable }
+      if case .missing = found {} else { counters.count(.refusedObjects) }
+      return await takeLock(key, for: request, at: position, until: deadline)
     }
     return .pass
   }
 
-  private struct LookReply {
-    enum State: String { case object, fetch, wait, pass }
-
-    var state: State
-    /// The fields of the object.
-    var values: [RedisReply]
-    /// For how many milliseconds Redis will keep the object.
-    var timeToLive: Int64
-
-    /// Decodes the replies: of the script, and of the command that reads the object after it.
-    init(_ replies: [RedisReply]) throws(RedisTierError) {
-      let parts = try replies[0].asElements(atLeast: 2)
-      guard let state = State(rawValue: try parts[0].asText()) else {
-        throw RedisTierError(.badReply, "a lookup was answered by an unknown state")
-      }
-      values = try replies[1].asElements(atLeast: 6)
-      timeToLive = try parts[1].asInteger()
-      // An object that expired between the two commands is missing in the next lookup.
-      self.state = state == .object && values[0] == .null ? .wait : state
+  /// Takes the lock of an object that is missing or cannot be used.
+  private func takeLock(
+    _ key: [UInt8], for request: SharedRequest, at position: FleetFile.Position, until deadline: UInt64
+  ) async -> Lookup {
+    let lock = Lock(objectKey: key, token: Array(RandomID().text.utf8))
+    let command = [
+      Array("SET".utf8), name("l:", key), lock.token, Array("NX".utf8), Array("GET".utf8), Array("PX".utf8),
+      Self.milliseconds(settings.configuration.fetchLockLease),
+    ]
+    // The object again: another machine may have stored it, and released the lock, since it was read.
+    guard let replies = await commands([command] + read(key: key), until: deadline),
+      let found = found(replies.dropFirst(), key: key)
+    else { return unavailable() }
+    switch replies[0] {
+    case .null: break
+    case .bytes(let holder): return holder == Array("pass".utf8) ? .pass : .wait
+    default: return unavailable()
     }
+    guard let usable = usable(found, for: request, at: position) else { return .fetch(lock) }
+    Task { await release(lock, isShareable: true) }
+    return usable
   }
 
-  /// Reads an object, and takes its fetch lock if there is none, in one round trip; nil if Redis failed.
+  private func unavailable() -> Lookup {
+    counters.count(.failedSharedLookups)
+    return .unavailable
+  }
+
+  /// The content of Redis for a key.
+  private enum Found {
+    /// An object, and for how many milliseconds Redis will keep it.
+    case object(SharedObject, timeToLive: Int64)
+    /// A value that cannot be decoded.
+    case damaged
+    case missing
+  }
+
+  /// Reads an object; nil if Redis failed.
+  private func read(_ key: [UInt8], until deadline: UInt64) async -> Found? {
+    await commands(read(key: key), until: deadline).flatMap { found($0[...], key: key) }
+  }
+
+  /// The commands that read an object.
   ///
   /// The time for which Redis keeps the object is read first. So for an object that is replaced between the two commands
   /// that time errs on the side of a higher age.
-  private func look(_ lock: Lock) async -> LookReply? {
-    let limit = settings.configuration.lookupTimeout
-    let deadline = ContinuousClock.now + limit
-    let keys = [name("o", lock.objectKey), name("l", lock.objectKey)]
-    let arguments = [lock.token, Self.milliseconds(settings.configuration.fetchLockLease)]
-    let read = [Array("HMGET".utf8), keys[0]] + ["k", "e", "s", "m", "h", "b"].map { Array($0.utf8) }
-    var replies: [RedisReply]?
-    if let script = FleetScripts.look.command(keys: keys, arguments) {
-      replies = await pool.commands([script, read], within: limit)
-      if replies == nil { return nil }
-    }
-    if case .error? = replies?.first { replies = nil }
-    if replies == nil {
-      // The server may not know the script.
-      replies = await pool.run(within: deadline - .now, isStrict: true) { (connection, left) throws(RedisTierError) in
-        [
-          try FleetScripts.look.run(keys: keys, arguments, on: connection, timeout: left),
-          try connection.command(read, timeout: left),
-        ]
-      }
-    }
-    guard let replies else { return nil }
-    do throws(RedisTierError) {
-      return try LookReply(replies)
-    } catch {
+  private func read(key: [UInt8]) -> [[[UInt8]]] {
+    let name = name("o:", key)
+    return [[Array("PTTL".utf8), name], [Array("HMGET".utf8), name] + Self.fields]
+  }
+
+  private static let fields = ["k", "e", "s", "m", "h", "b"].map { Array($0.utf8) }
+
+  /// Decodes the replies to ``read(key:)``; nil if Redis sent something else.
+  private func found(_ replies: ArraySlice<RedisReply>, key: [UInt8]) -> Found? {
+    guard case .integer(let timeToLive)? = replies.first, case .array(let values)? = replies.last, values.count == 6
+    else {
       pool.noteFailure()
       return nil
     }
+    if values[0] == .null { return .missing }
+    // A response that cannot be decoded counts as missing, for any reason.
+    guard let object = (try? SharedObject(values, key: key)) ?? nil else { return .damaged }
+    return .object(object, timeToLive: timeToLive)
+  }
+
+  /// Sends commands in one round trip; nil if Redis failed or was late.
+  private func commands(_ commands: [[[UInt8]]], until deadline: UInt64) async -> [RedisReply]? {
+    let now = BootClock.now
+    return await pool.commands(commands, within: .nanoseconds(deadline > now ? deadline - now : 0))
+  }
+
+  /// The result of a lookup, if there is a response that no purge covers.
+  private func usable(_ found: Found, for request: SharedRequest, at position: FleetFile.Position) -> Lookup? {
+    guard case .object(let object, let timeToLive) = found, isUsable(object, for: request, at: position) else {
+      return nil
+    }
+    return .object(object, age: object.age(timeToLive: timeToLive))
   }
 
   /// Whether no purge that this machine knows covers an object.
@@ -150,20 +157,6 @@ final class SharedObjects: Sendable {
     return !history.mayCover(request.key.bytes, after: object.seq, upTo: last, inEpoch: position.epochNumber) {
       CacheGroups.groups(of: object.fields)
     }
-  }
-
-  /// Takes the lock of an object that cannot be used.
-  private func takeLock(_ lock: Lock) async -> Lookup {
-    let command = [
-      Array("SET".utf8), name("l", lock.objectKey), lock.token, Array("NX".utf8), Array("PX".utf8),
-      Self.milliseconds(settings.configuration.fetchLockLease),
-    ]
-    let isTaken = await pool.run(within: settings.configuration.lookupTimeout, isStrict: true) {
-      (connection, left) throws(RedisTierError) in
-      try connection.command(command, timeout: left) != .null
-    }
-    guard let isTaken else { return .unavailable }
-    return isTaken ? .fetch(lock) : .wait
   }
 
   private static func milliseconds(_ duration: Duration) -> [UInt8] {
@@ -199,7 +192,7 @@ final class SharedObjects: Sendable {
       renews ? Self.milliseconds(settings.configuration.fetchLockLease) : Array("0".utf8),
     ]
     _ = try FleetScripts.unlock.run(
-      keys: [name("l", lock.objectKey)], arguments, on: connection, timeout: timeout)
+      keys: [name("l:", lock.objectKey)], arguments, on: connection, timeout: timeout)
   }
 
   // MARK: Stores
@@ -252,7 +245,7 @@ final class SharedObjects: Sendable {
       object.key, object.epoch, Array(String(object.seq).utf8), object.encodedFreshness(head: head), head,
       Array(object.body), Array(String(object.milliseconds).utf8),
     ]
-    _ = try FleetScripts.store.run(keys: [name("o", object.key)], arguments, on: connection, timeout: timeout)
+    _ = try FleetScripts.store.run(keys: [name("o:", object.key)], arguments, on: connection, timeout: timeout)
   }
 
   /// Replaces the head of an object that the origin has validated.
@@ -266,7 +259,7 @@ final class SharedObjects: Sendable {
     refreshed.lifetime = offer.freshness.lifetime
     refreshed.milliseconds = offer.milliseconds(maximum: settings.configuration.maximumSharedLifetime)
     guard refreshed.milliseconds > 0 else { return }
-    let key = name("o", object.key)
+    let key = name("o:", object.key)
     let head = refreshed.encodedHead
     let arguments: [[UInt8]] = [
       object.epoch, Array(String(object.seq).utf8), refreshed.epoch, Array(String(refreshed.seq).utf8),

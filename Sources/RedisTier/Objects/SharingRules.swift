@@ -42,14 +42,16 @@ struct SharedRequest: Sendable {
   /// The values are part of a digest only.
   func variantKey(vary: String, settings: FleetSettings) -> [UInt8]? {
     guard !vary.contains("*") else { return nil }
-    let vary = VaryKey(request: head, response: ["Vary": vary]) { settings.digest(Array($0.utf8)) }
+    let vary = VaryKey(request: head, response: ["Vary": vary]) {
+      String(decoding: settings.digest(Array($0.utf8)), as: UTF8.self)
+    }
     var bytes: [UInt8] = []
     for field in vary.fields {
       bytes += Array(field.name.lowercased().utf8) + [0]
       if let value = field.value { bytes += [1] + Array(value.utf8) }
       bytes.append(0)
     }
-    return key.bytes + [0] + Array(settings.digest(bytes).utf8)
+    return key.bytes + [0] + settings.digest(bytes)
   }
 
   // MARK: Responses

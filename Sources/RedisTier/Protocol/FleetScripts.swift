@@ -140,20 +140,6 @@ enum FleetScripts {
       redis.call('ZRANGE', KEYS[4], 0, -1, 'WITHSCORES'), redis.call('TIME'), \(replicationID)}
     """)
 
-  /// Takes the fetch lock of an object, unless there is the object or a lock. Keys: object, lock. 1: token; 2: the lock's
-  /// milliseconds. Replies with the object's milliseconds, too.
-  ///
-  /// The object itself is read by a command before, because a script copies it twice.
-  static let look = Script(
-    """
-    local left = redis.call('PTTL', KEYS[1])
-    if left ~= -2 then return {'object', left} end
-    local lock = redis.call('GET', KEYS[2])
-    if lock then return {lock == 'pass' and 'pass' or 'wait', 0} end
-    redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
-    return {'fetch', 0}
-    """)
-
   /// Releases or renews a fetch lock. Key: lock. 1: token; 2: milliseconds in which no request waits for this object, 0
   /// for none; 3: milliseconds to renew the lock for, instead of releasing it.
   static let unlock = Script(

