@@ -135,7 +135,7 @@ enum PurgeCommand: Command {
       return (.since(date), "responses stored after \(Format.localTime(date))")
     }
     if let host = arguments.value("host") {
-      guard !host.isEmpty, !host.contains(where: { "/:@? ".contains($0) }) || host.hasPrefix("[") else {
+      guard !host.isEmpty, PurgeScope.host(host).removalScope != nil else {
         throw UsageError("--host takes a host alone, such as api.example.com, not '\(host)'")
       }
       return (.host(host), "responses stored for \(Format.visible(host))")
