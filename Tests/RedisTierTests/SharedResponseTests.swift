@@ -287,6 +287,19 @@ struct SharedResponseTests {
     #expect(other.membership.counters.fetchWaits.load(ordering: .relaxed) == 0)
   }
 
+  @Test("After a body that breaks off, requests for the response still wait for each other")
+  func brokenBody() async throws {
+    let fleet = try FleetFixture { _ in
+    } handler: { _ in
+      Reply(200, [("Cache-Control", "max-age=600")], body: Data(count: 300_000)).chunked().cut(.inBody(after: 200_000))
+    }
+    let one = try await fleet.machine("1")
+    await #expect(throws: (any Error).self) { try await one.get(fleet.origin.url("/a")) }
+    // The lock is released, and nothing is in its place.
+    try await fleet.waitForObjects(0)
+    #expect(try !fleet.redisContent().contains("pass"))
+  }
+
   @Test("A request does not wait for a connection that takes long")
   func slowConnection() async throws {
     let gate = DispatchSemaphore(value: 0)
