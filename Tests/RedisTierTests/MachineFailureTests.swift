@@ -234,6 +234,14 @@ struct FleetClockTests {
     }
   }
 
+  @Test("An error of the fleet file names the call that failed, and its cause")
+  func unusableDirectory() throws {
+    let settings = try RedisTier(url: "redis://h", secret: testSecret).settings
+    let error = #expect(throws: RedisTierError.self) { try FleetFile(directory: "/missing", settings: settings) }
+    #expect(error?.code == .unusableDirectory)
+    #expect(error?.reason == "open failed for the fleet's files: No such file or directory")
+  }
+
   @Test("A changed clock makes a shared response no younger")
   func ages() {
     var object = SharedObject(

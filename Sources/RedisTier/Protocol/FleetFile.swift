@@ -42,7 +42,6 @@ final class FleetFile: @unchecked Sendable {
     var cursor: UInt64
   }
 
-  private let path: String
   private let file: LockDescriptor
   private let follower: LockDescriptor
   private let memory: UnsafeMutableRawPointer
@@ -55,26 +54,26 @@ final class FleetFile: @unchecked Sendable {
   ///
   /// - Throws: `RedisTierError` if the files cannot be used, or the directory belongs to another fleet.
   init(directory: String, settings: FleetSettings) throws(RedisTierError) {
-    path = directory + "/" + ResponseStore.fleetFileName
     let flags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW
-    guard let file = LockDescriptor(path, flags, mode: 0o600),
+    guard let file = LockDescriptor(directory + "/" + ResponseStore.fleetFileName, flags, mode: 0o600),
       let follower = LockDescriptor(directory + "/LMDBURLCache.follower", flags, mode: 0o600)
-    else { throw Self.unusable("the fleet's files cannot be opened") }
+    else { throw Self.failed("open") }
     self.file = file
     self.follower = follower
     // Alone, so that two processes do not create it together.
     let isAlone = try Self.lockAlone(orInUse: file)
     var status = stat()
-    guard fstat(file.number, &status) == 0 else { throw Self.unusable("the fleet file cannot be read") }
+    guard fstat(file.number, &status) == 0 else { throw Self.failed("fstat") }
     let isNew = status.st_size != Self.byteCount
-    if isNew,
-      ftruncate(file.number, 0) != 0 || ftruncate(file.number, off_t(Self.byteCount)) != 0
-        || posix_fallocate(file.number, 0, off_t(Self.ringOffset)) != 0
-    {
-      throw Self.unusable("the fleet file cannot be created")
+    if isNew {
+      guard ftruncate(file.number, 0) == 0, ftruncate(file.number, off_t(Self.byteCount)) == 0 else {
+        throw Self.failed("ftruncate")
+      }
+      let code = posix_fallocate(file.number, 0, off_t(Self.ringOffset))
+      guard code == 0 else { throw Self.failed("posix_fallocate", code) }
     }
     let memory = mmap(nil, Self.byteCount, PROT_READ | PROT_WRITE, MAP_SHARED, file.number, 0)
-    guard let memory, memory != MAP_FAILED else { throw Self.unusable("the fleet file cannot be mapped") }
+    guard let memory, memory != MAP_FAILED else { throw Self.failed("mmap") }
     self.memory = memory
     unposted = UnpostedRemovals(at: memory + Self.headerByteCount, in: file)
     let fleet = settings.fleetDigest
@@ -91,7 +90,7 @@ final class FleetFile: @unchecked Sendable {
     checkBoot()
     if isAlone { unposted.releaseUnusedSlots() }
     while flock(file.number, LOCK_SH) != 0 {
-      guard errno == EINTR else { throw Self.unusable("the fleet file cannot be locked") }
+      guard errno == EINTR else { throw Self.failed("flock") }
     }
   }
 
@@ -100,6 +99,10 @@ final class FleetFile: @unchecked Sendable {
   }
 
   private static func unusable(_ reason: String) -> RedisTierError { RedisTierError(.unusableDirectory, reason) }
+
+  private static func failed(_ call: String, _ code: CInt = errno) -> RedisTierError {
+    unusable("\(call) failed for the fleet's files: \(String(cString: strerror(code)))")
+  }
 
   /// Locks the file exclusively, or shared if other processes use it, which have then created it.
   ///
@@ -295,7 +298,7 @@ final class FleetFile: @unchecked Sendable {
     guard pwrite(file.number, &none, 8, offset) == 8,
       pwrite(file.number, Array(bytes[8...]), bytes.count - 8, offset + 8) == bytes.count - 8,
       pwrite(file.number, bytes, 8, offset) == 8
-    else { throw Self.unusable("the fleet file cannot be written") }
+    else { throw Self.failed("pwrite") }
   }
 
   /// The ID of a purge of the present epoch; nil if the ring does not have it.
