@@ -74,13 +74,8 @@ struct FleetFetch: Sendable {
     let response = try await transport.send(conditional)
     guard response.head.status == 304 else { return await share(response, requestTime: requestTime, holding: nil) }
     // The fields of the 304 replace those of the object (RFC 9111 section 4.3.4).
-    var fields = object.fields
-    for name in Set(response.head.fields.map { $0.name.lowercased() }) {
-      guard !["content-length", "content-encoding", "content-range", "transfer-encoding"].contains(name) else {
-        continue
-      }
-      fields.set(name, values: response.head.fields.values(of: name))
-    }
+    var fields = object.fields.updated(
+      from: response.head.fields, except: ["content-length", "content-encoding", "content-range", "transfer-encoding"])
     if !response.head.fields.contains("Age") { fields.remove("Age") }
     var updated = IncomingResponse(
       head: ResponseHead(status: object.status, fields: fields), body: ResponseBody(object.body),

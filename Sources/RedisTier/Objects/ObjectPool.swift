@@ -218,8 +218,7 @@ final class ObjectPool: Sendable {
       var connection = job.connection ?? queue.withLock { $0.connections.popLast() }
       if connection == nil {
         do throws(RedisTierError) {
-          connection = try RedisConnection(
-            settings.server, password: settings.configuration.password,
+          connection = try settings.fleet.connect(
             timeout: min(.nanoseconds(left), settings.configuration.commandTimeout))
         } catch {
           noteFailure()

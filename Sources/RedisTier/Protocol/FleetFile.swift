@@ -136,7 +136,7 @@ final class FleetFile: @unchecked Sendable {
     atomic(Offset.deadline).pointee.store(0, ordering: .sequentiallyConsistent)
     makeNodeID()
     // After a power failure slots may be lost, so the ring begins after the position.
-    atomic(Offset.ringFloor).pointee.store(rawPosition & Self.cursorMask, ordering: .sequentiallyConsistent)
+    atomic(Offset.ringFloor).pointee.store(tag & Self.cursorMask, ordering: .sequentiallyConsistent)
     unposted.resume()
     boot.withUnsafeBytes { (memory + Offset.boot).copyMemory(from: $0.baseAddress!, byteCount: 40) }
   }
@@ -195,15 +195,13 @@ final class FleetFile: @unchecked Sendable {
   private static let epochShift: UInt64 = 48
   private static let cursorMask: UInt64 = 1 << epochShift - 1
 
-  private var rawPosition: UInt64 { atomic(Offset.position).pointee.load(ordering: .acquiring) }
-
   /// The position as a tag that fits into one word; read it before a request is sent.
-  var tag: UInt64 { rawPosition }
+  var tag: UInt64 { atomic(Offset.position).pointee.load(ordering: .acquiring) }
 
   /// The purges up to here are in the removal log of the store, durably. Nil for a directory that has never followed
   /// the log, or whose store was created again.
   func position(ofStore owner: UInt64) -> Position? {
-    word(Offset.owner) == owner ? position(ofTag: rawPosition) : nil
+    word(Offset.owner) == owner ? position(ofTag: tag) : nil
   }
 
   /// The epoch and the number of a tag; nil if the epoch is no longer known.
@@ -224,7 +222,7 @@ final class FleetFile: @unchecked Sendable {
   func begin(epoch: [UInt8], cursor: UInt64, ofStore owner: UInt64) -> Bool {
     guard epoch.count < Self.epochByteCount - 8, cursor <= Self.cursorMask else { return false }
     // After 65,535 epochs the count begins again: tags of the earlier ones have left the table.
-    let count = (rawPosition >> Self.epochShift) % (1 << 16 - 1) + 1
+    let count = (tag >> Self.epochShift) % (1 << 16 - 1) + 1
     let slot = memory + Offset.epochs + Int((count - 1) % UInt64(Self.epochCount)) * Self.epochByteCount
     var bytes = [UInt8](repeating: 0, count: Self.epochByteCount)
     bytes[0] = UInt8(epoch.count)
@@ -241,7 +239,7 @@ final class FleetFile: @unchecked Sendable {
 
   /// Moves the position to a purge whose removal is durable, as is every removal before it.
   func advance(to cursor: UInt64) {
-    let position = rawPosition & ~Self.cursorMask | cursor
+    let position = tag & ~Self.cursorMask | cursor
     atomic(Offset.position).pointee.max(position, ordering: .sequentiallyConsistent)
   }
 
@@ -251,7 +249,7 @@ final class FleetFile: @unchecked Sendable {
   /// that is stored in between is not covered by the removal, so it must be checked against the purge. Call this after
   /// ``keep(_:)``.
   func announce(upTo cursor: UInt64) {
-    let announced = rawPosition & ~Self.cursorMask | cursor
+    let announced = tag & ~Self.cursorMask | cursor
     atomic(Offset.announced).pointee.max(announced, ordering: .sequentiallyConsistent)
   }
 
@@ -269,25 +267,18 @@ final class FleetFile: @unchecked Sendable {
 
   // MARK: The ring of purges
 
-  /// A purge of the log.
-  struct Purge: Sendable {
-    var number: UInt64
-    var id: RandomID
-    var scope: [UInt8]
-  }
-
   /// The maximum size of an encoded scope, as in the removal log.
   static let maximumScopeByteCount = 480
 
   /// Keeps a purge for ``scope(ofPurge:inEpoch:)``. Call this before ``announce(upTo:)``.
-  func keep(_ purge: Purge) throws(RedisTierError) {
+  func keep(_ purge: LogEntry) throws(RedisTierError) {
     guard purge.scope.count <= Self.maximumScopeByteCount else { throw Self.unusable("a purge is too long") }
     var bytes = [UInt8](repeating: 0, count: Self.slotByteCount)
     bytes[8] = UInt8(truncatingIfNeeded: purge.scope.count)
     bytes[9] = UInt8(truncatingIfNeeded: purge.scope.count >> 8)
     bytes.replaceSubrange(16..<32, with: purge.id.bytes)
     bytes.replaceSubrange(32..<32 + purge.scope.count, with: purge.scope)
-    let count = rawPosition >> Self.epochShift
+    let count = tag >> Self.epochShift
     bytes.withUnsafeMutableBytes {
       $0.storeBytes(of: purge.number | count << Self.epochShift, as: UInt64.self)
     }
@@ -303,7 +294,7 @@ final class FleetFile: @unchecked Sendable {
 
   /// The ID of a purge of the present epoch; nil if the ring does not have it.
   func purgeID(_ number: UInt64) -> RandomID? {
-    withSlot(of: number, inEpoch: rawPosition >> Self.epochShift) { RandomID(bytes: $0[16..<32]) }
+    withSlot(of: number, inEpoch: tag >> Self.epochShift) { RandomID(bytes: $0[16..<32]) }
   }
 
   /// The scope of a purge of an epoch; nil if the ring no longer has it, or it is of a later version.
