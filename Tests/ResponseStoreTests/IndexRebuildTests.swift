@@ -112,7 +112,8 @@ struct IndexRebuildTests {
     }
     #expect(text(4, in: fixture) == nil)
     #expect(try tombstoneCount(fixture) == 1)
-    #expect(try !fixture.store.tombstoneDeleter.deleteTombstonedRecords())
+    let tombstones = try fixture.store.context.removals.tombstones()
+    #expect(try !fixture.store.tombstoneDeleter.deleteRecords(of: tombstones))
     while try step(fixture, limit: 7) { #expect(text(4, in: fixture) == nil) }
     #expect(text(4, in: fixture) == nil)
     fixture.drain()
