@@ -242,6 +242,18 @@ struct FleetClockTests {
     #expect(error?.reason == "open failed for the fleet's files: No such file or directory")
   }
 
+  @Test("without the ID of the boot, a lease of an earlier boot could count, so opening fails")
+  func unknownBoot() throws {
+    let path = FileManager.default.temporaryDirectory.appendingPathComponent("boot-\(UUID().uuidString)").path
+    defer { unlink(path) }
+    let missing = #expect(throws: RedisTierError.self) { try FleetFile.bootID(path: path) }
+    #expect(missing?.reason == "open of \(path) failed: No such file or directory")
+    try "".write(toFile: path, atomically: false, encoding: .utf8)
+    let empty = #expect(throws: RedisTierError.self) { try FleetFile.bootID(path: path) }
+    #expect(empty?.code == .unusableDirectory)
+    #expect(try FleetFile.bootID().prefix(36).allSatisfy { $0 > 0x20 })
+  }
+
   @Test("A changed clock makes a shared response no younger")
   func ages() {
     var object = SharedObject(

@@ -61,7 +61,7 @@ final class FleetFile: @unchecked Sendable {
     self.file = file
     self.follower = follower
     // Alone, so that two processes do not create it together.
-    let isAlone = try Self.lockAlone(orInUse: file)
+    let isAlone = try Self.lockAlone(orInUse: file, settings)
     var status = stat()
     guard fstat(file.number, &status) == 0 else { throw Self.failed("fstat") }
     let isNew = status.st_size != Self.byteCount
@@ -87,7 +87,7 @@ final class FleetFile: @unchecked Sendable {
     guard word(Offset.fleet) == fleet.high, word(Offset.fleet + 8) == fleet.low else {
       throw Self.unusable("the directory belongs to another fleet or server")
     }
-    checkBoot()
+    checkBoot(try Self.bootID())
     if isAlone { unposted.releaseUnusedSlots() }
     while flock(file.number, LOCK_SH) != 0 {
       guard errno == EINTR else { throw Self.failed("flock") }
@@ -107,12 +107,16 @@ final class FleetFile: @unchecked Sendable {
   /// Locks the file exclusively, or shared if other processes use it, which have then created it.
   ///
   /// - Returns: Whether no other process uses it.
-  private static func lockAlone(orInUse file: LockDescriptor) throws(RedisTierError) -> Bool {
-    var tries = 0
+  private static func lockAlone(
+    orInUse file: LockDescriptor, _ settings: FleetSettings
+  ) throws(RedisTierError) -> Bool {
+    // A machine that leaves the fleet keeps the lock while it connects and sends two commands.
+    let deadline = BootClock.now + (.seconds(5) + settings.configuration.commandTimeout * 3).nanoseconds
     while flock(file.number, LOCK_EX | LOCK_NB) != 0 {
       if flock(file.number, LOCK_SH | LOCK_NB) == 0 { return false }
-      tries += 1
-      guard tries < 5000 else { throw unusable("another process has held the lock of the fleet file for too long") }
+      guard BootClock.now < deadline else {
+        throw unusable("another process has held the lock of the fleet file for too long")
+      }
       usleep(1000)
     }
     return true
@@ -129,8 +133,7 @@ final class FleetFile: @unchecked Sendable {
 
   /// A machine that has restarted has no lease, and another ID: the boot clock began again, and another copy of the
   /// directory may run elsewhere.
-  private func checkBoot() {
-    let boot = Self.bootID()
+  private func checkBoot(_ boot: [UInt8]) {
     let stored = [UInt8](UnsafeRawBufferPointer(start: memory + Offset.boot, count: 40))
     guard stored != boot else { return }
     atomic(Offset.deadline).pointee.store(0, ordering: .sequentiallyConsistent)
@@ -141,12 +144,15 @@ final class FleetFile: @unchecked Sendable {
     boot.withUnsafeBytes { (memory + Offset.boot).copyMemory(from: $0.baseAddress!, byteCount: 40) }
   }
 
-  private static func bootID() -> [UInt8] {
+  /// Reads the ID of the present boot.
+  ///
+  /// Without one, a lease of an earlier boot could count as valid, so it throws.
+  static func bootID(path: String = "/proc/sys/kernel/random/boot_id") throws(RedisTierError) -> [UInt8] {
     var bytes = [UInt8](repeating: 0, count: 40)
-    let descriptor = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC)
-    guard descriptor >= 0 else { return bytes }
+    let descriptor = open(path, O_RDONLY | O_CLOEXEC)
+    guard descriptor >= 0 else { throw unusable("open of \(path) failed: \(String(cString: strerror(errno)))") }
     defer { close(descriptor) }
-    _ = read(descriptor, &bytes, 36)
+    guard read(descriptor, &bytes, 36) == 36 else { throw unusable("\(path) does not have the ID of the boot") }
     return bytes
   }
 

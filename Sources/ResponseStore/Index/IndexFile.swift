@@ -341,9 +341,9 @@ final class IndexFile: @unchecked Sendable {
   }
 
   private static func map(_ descriptor: CInt, cellCount: Int) -> RecordIndex? {
-    guard let memory = MappedFile.map(descriptor, byteCount: IndexLayout.byteCount(cellCount: cellCount)) else {
-      return nil
-    }
+    let memory = mmap(
+      nil, IndexLayout.byteCount(cellCount: cellCount), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0)
+    guard let memory, memory != MAP_FAILED else { return nil }
     let index = RecordIndex(mapped: memory, cellCount: cellCount)
     // Advise before the first fault, so that a fault reads one page and the page cache holds no larger folios. The
     // kernel would write a whole folio for each changed word.
