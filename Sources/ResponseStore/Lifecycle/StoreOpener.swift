@@ -174,8 +174,10 @@ struct StoreOpener {
       try database.environment.clearStaleReaders()
       try database.noteUnfinishedBodies(isAlone: isAlone)
       try database.openIndex(isAlone: isAlone)
-      // The index of a small store is complete after this step.
-      if !store.checker.isUnchecked.load(ordering: .relaxed) { _ = try store.indexMaintainer.rebuildIndex() }
+      // The index of a small store is complete after this step. The eviction thread checks a large one.
+      if !store.checker.isUnchecked.load(ordering: .relaxed), database.index.current?.rebuildPosition != .check {
+        _ = try store.indexMaintainer.rebuildIndex()
+      }
       try store.capacity.apply(options.capacityByteCount)
     } catch {
       // On a full disk, open anyway: the stored responses can still be read.
