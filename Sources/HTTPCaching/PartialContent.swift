@@ -128,7 +128,7 @@ extension HTTPFields {
   /// Returns the fields with the lines of `newer` in place of the old lines of the same name (RFC 9111, section 3.2).
   ///
   /// Keeps the fields in `names`, which are lowercase.
-  func updated(from newer: HTTPFields, except names: Set<String>) -> HTTPFields {
+  package func updated(from newer: HTTPFields, except names: Set<String>) -> HTTPFields {
     var updated = self
     var seen: Set<String> = []
     for (name, _) in newer {

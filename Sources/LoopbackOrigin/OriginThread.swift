@@ -9,8 +9,6 @@ struct OriginThread: Sendable {
 
   let id: pthread_t
 
-  static var currentID: pthread_t { pthread_self() }
-
   /// Runs `body` on a new thread.
   ///
   /// - Throws: `OriginError` if the system has no thread left.

@@ -77,10 +77,10 @@ final class Server: Sendable {
       let socket = try StreamSocket(descriptor: descriptor)
       state.withLock { $0.sockets[number] = socket }
       let thread = try OriginThread { [self] in
-        state.withLock { _ = $0.servingThreads.insert(OriginThread.currentID) }
+        state.withLock { _ = $0.servingThreads.insert(pthread_self()) }
         serveRequests(on: socket, connection: number)
         state.withLock { state in
-          state.servingThreads.remove(OriginThread.currentID)
+          state.servingThreads.remove(pthread_self())
           state.sockets[number] = nil
           state.finished.append(number)
         }
@@ -175,7 +175,7 @@ final class Server: Sendable {
   func stop() {
     let isFirst = state.withLock { state in
       precondition(
-        !state.servingThreads.contains(OriginThread.currentID),
+        !state.servingThreads.contains(pthread_self()),
         "LoopbackOrigin.stop() was called from a handler, or the handler held the origin's last reference")
       if state.isStopping { return false }
       state.isStopping = true

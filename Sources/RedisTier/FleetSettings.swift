@@ -4,8 +4,8 @@ import ResponseStore
 
 /// The checked settings of a tier, and what follows from them.
 struct FleetSettings: Sendable {
-  let server: RedisServer
-  let configuration: RedisTier.Configuration
+  let fleet: FleetAddress
+  var configuration: RedisTier.Configuration { fleet.configuration }
   /// Names all keys of the fleet.
   private let keyPrefix: String
   /// The secret of the names of objects, as XXH3 takes it.
@@ -20,25 +20,17 @@ struct FleetSettings: Sendable {
 
   init(url: String, secret: [UInt8], _ configuration: RedisTier.Configuration) throws(RedisTierError) {
     func invalid(_ reason: String) -> RedisTierError { RedisTierError(.invalidConfiguration, reason) }
-    server = try RedisServer(url: url)
+    fleet = try FleetAddress(url: url, configuration)
     guard secret.count >= 32 else { throw invalid("the secret has fewer than 32 bytes") }
     guard configuration.lease >= .milliseconds(200), configuration.lease <= .seconds(3600) else {
       throw invalid("the lease is not from 200 ms to 1 hour")
-    }
-    let name = configuration.fleetName
-    guard Self.isFleetName(name) else {
-      throw invalid("the fleet's name is not made of 1 to 64 letters, digits, '-', '_' and '.'")
     }
     guard configuration.objectConnectionCount >= 1, configuration.maximumSharedBodyByteCount >= 0,
       configuration.maximumLogCount >= 1, configuration.clockTolerance >= .zero,
       configuration.commandTimeout > .zero, configuration.lookupTimeout > .zero,
       configuration.fetchLockLease > .zero, configuration.maximumSharedLifetime >= .seconds(1)
     else { throw invalid("a limit or a time is zero or negative") }
-    guard server.user == nil || server.password != nil || configuration.password != nil else {
-      throw invalid("the Redis URL has a user without a password")
-    }
-    self.configuration = configuration
-    keyPrefix = Self.keyPrefix(fleetName: name)
+    keyPrefix = fleet.keyPrefix
     let milliseconds = UInt64(configuration.lease / .milliseconds(1))
     lease = milliseconds * 1_000_000
     wait = Self.wait(lease: lease)
@@ -56,9 +48,8 @@ struct FleetSettings: Sendable {
       let milliseconds = UInt64(String(decoding: epoch[(at + 1)..<dash], as: UTF8.self)),
       (1...3_600_000).contains(milliseconds)
     else { throw RedisTierError(.badReply, "the epoch of the fleet is malformed") }
-    server = fleet.server
-    configuration = fleet.configuration
-    keyPrefix = Self.keyPrefix(fleetName: fleet.configuration.fleetName)
+    self.fleet = fleet
+    keyPrefix = fleet.keyPrefix
     lease = milliseconds * 1_000_000
     wait = Self.wait(lease: lease)
     hashSecret = Self.expand([])
@@ -67,22 +58,6 @@ struct FleetSettings: Sendable {
 
   private static func wait(lease: UInt64) -> UInt64 {
     FleetRule.waitHasMargin.holds ? lease / 4 * 5 + 250_000_000 : lease
-  }
-
-  static func keyPrefix(fleetName: String) -> String { "lmuc:{\(fleetName)}:" }
-
-  /// Whether a text can be the name of a fleet.
-  static func isFleetName(_ name: String) -> Bool {
-    (1...64).contains(name.utf8.count) && name.utf8.allSatisfy(isNameByte)
-  }
-
-  private static func isNameByte(_ byte: UInt8) -> Bool {
-    switch byte {
-    case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
-      UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "_"), UInt8(ascii: "."):
-      true
-    default: false
-    }
   }
 
   // MARK: Keys
@@ -112,7 +87,7 @@ struct FleetSettings: Sendable {
 
   /// Identifies the fleet and its server in the fleet file.
   var fleetDigest: (high: UInt64, low: UInt64) {
-    Self.digest(Array((keyPrefix + "\n" + server.name).utf8), secret: hashSecret)
+    Self.digest(Array((keyPrefix + "\n" + fleet.server.name).utf8), secret: hashSecret)
   }
 
   // MARK: Digests

@@ -15,7 +15,6 @@ final class Membership: FleetMembership {
   let counters = FleetCounters()
   private let follower = Mutex<Follower?>(nil)
   private let posting = Monitor(Posting())
-  private let log = Mutex<@Sendable (String) -> Void>({ _ in })
 
   /// The removals that this process is about to post in the background.
   private struct Posting {
@@ -42,7 +41,6 @@ final class Membership: FleetMembership {
   }
 
   func start(_ node: FleetNode) {
-    log.withLock { $0 = node.log }
     counters.use(node.activity)
     let made = Follower(settings: settings, file: file, node: node, counters: counters)
     follower.withLock { $0 = made }
@@ -86,15 +84,10 @@ final class Membership: FleetMembership {
   private func postAll() {
     while let removal = nextToPost() {
       do throws(RedisTierError) {
-        _ = try poster.purge(
-          removal.removal, id: RandomID(bytes: removal.id), timeout: .milliseconds(100))
+        _ = try poster.purge(removal.removal, id: RandomID(bytes: removal.id), timeout: .milliseconds(100))
         noteDone()
       } catch {
-        guard error.code != .unconfirmed else {
-          noteDone()
-          continue
-        }
-        noteFailure(error)
+        if error.code == .unconfirmed { noteDone() } else { noteFailure(error) }
       }
     }
   }
@@ -122,7 +115,8 @@ final class Membership: FleetMembership {
       state.isFailing = true
     }
     guard isFirst else { return }
-    log.withLock { $0 }("LMDBURLCache: A removal could not be posted to the fleet yet, which is tried again. \(error)")
+    follower.withLock { $0 }?.node.log(
+      "LMDBURLCache: A removal could not be posted to the fleet yet, which is tried again. \(error)")
   }
 
   // MARK: Requests

@@ -1,3 +1,5 @@
+import FoundationEssentials
+
 extension RedisTier {
   /// The immutable settings of a tier.
   ///
@@ -66,7 +68,7 @@ extension RedisTier {
     public var sharedPartitions: Set<String> = [""]
 
     /// The machine's wall clock, in seconds since 1970, by which dates of purges are compared with those of Redis.
-    var wallClock: @Sendable () -> Double = { WallClock.now }
+    var wallClock: @Sendable () -> Double = { Date().timeIntervalSince1970 }
 
     /// Creates the default settings.
     public init() {}

@@ -1,4 +1,3 @@
-import Glibc
 import Synchronization
 
 /// The reason why an entry left the store.
@@ -115,27 +114,25 @@ struct StripedLookupCounter: @unchecked Sendable {
     private let padding = InlineArray<14, Int>(repeating: 0)
   }
 
-  private static let stripeCountBits = 4
+  private static let stripeCountBits: UInt = 4
+  private static let stripeCount = 1 << Int(stripeCountBits)
   private let stripes: UnsafeMutablePointer<Stripe>
 
   init() {
-    let count = 1 << Self.stripeCountBits
-    let byteCount = count * MemoryLayout<Stripe>.stride
+    let byteCount = Self.stripeCount * MemoryLayout<Stripe>.stride
     stripes = UnsafeMutableRawPointer.allocate(byteCount: byteCount, alignment: 128)
-      .bindMemory(to: Stripe.self, capacity: count)
-    for index in 0..<count { (stripes + index).initialize(to: Stripe()) }
+      .bindMemory(to: Stripe.self, capacity: Self.stripeCount)
+    for index in 0..<Self.stripeCount { (stripes + index).initialize(to: Stripe()) }
   }
 
   /// Frees the memory. No thread may count afterwards.
   func destroy() {
-    stripes.deinitialize(count: 1 << Self.stripeCountBits)
+    stripes.deinitialize(count: Self.stripeCount)
     UnsafeMutableRawPointer(stripes).deallocate()
   }
 
   func count(isHit: Bool) {
-    // A thread's handle is an address. Multiplying spreads the bits that differ over the upper bits.
-    let thread = UInt(pthread_self()) &* 0x9E37_79B9_7F4A_7C15
-    let stripe = stripes + Int(thread >> (64 - UInt(Self.stripeCountBits)))
+    let stripe = stripes + ActivityLayout.stripeNumber(bits: Self.stripeCountBits)
     if isHit {
       stripe.pointee.hits.add(1, ordering: .relaxed)
     } else {
@@ -147,6 +144,6 @@ struct StripedLookupCounter: @unchecked Sendable {
   var misses: Int { sum { $0.pointee.misses.load(ordering: .relaxed) } }
 
   private func sum(_ value: (UnsafeMutablePointer<Stripe>) -> Int) -> Int {
-    (0..<(1 << Self.stripeCountBits)).reduce(0) { $0 + value(stripes + $1) }
+    (0..<Self.stripeCount).reduce(0) { $0 + value(stripes + $1) }
   }
 }

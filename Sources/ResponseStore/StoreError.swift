@@ -24,7 +24,7 @@ public struct StoreError: Error, Sendable, Hashable {
     case otherProcessNamespace
     /// Another process uses the directory, and its data file is corrupt.
     case corruptAndInUse
-    /// Another process held the lock for opening the directory for too long.
+    /// Other processes or threads kept the directory busy for too long: its locks, its reader slots, or its data.
     case busy
     /// The directory belongs to a fleet, and the cache has no fleet tier; or the cache has one and no disk tier.
     case fleetMismatch

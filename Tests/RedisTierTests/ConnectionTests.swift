@@ -93,6 +93,18 @@ struct ConnectionTests {
     #expect(connection.isDead)
   }
 
+  @Test("A command whose predecessor's replies are on their way fails, instead of getting these", .needsRedis)
+  func repliesUnderWay() throws {
+    let server = try RedisServerProcess()
+    let connection = try server.connect()
+    try connection.send([[Array("ECHO".utf8), Array("a".utf8)]])
+    #expect(!connection.isReady)
+    #expect(throws: RedisTierError.self) { try connection.command(["ECHO", "b"]) }
+    #expect(try connection.replies() == [.bytes(Array("a".utf8))])
+    #expect(connection.isReady)
+    #expect(try connection.command(["ECHO", "b"]) == .bytes(Array("b".utf8)))
+  }
+
   @Test("Another thread can interrupt a waiting command", .needsRedis)
   func interruption() async throws {
     let server = try RedisServerProcess()

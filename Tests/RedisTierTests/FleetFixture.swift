@@ -26,6 +26,8 @@ final class Machine: Sendable {
   }
 
   var membership: Membership { cache.core.fleet as! Membership }
+  /// The counts of its directory. Tests open a store for each machine, so there are some.
+  var counts: FleetActivity { cache.statistics.directory!.fleet }
   var hasLease: Bool { !cache.core.isCutOff }
 
   func get(_ url: URL) async throws -> String {

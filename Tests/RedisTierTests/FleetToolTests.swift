@@ -53,7 +53,7 @@ struct FleetToolTests {
     await wait { cut.hasLease }
     proxy.cut()
     one.membership.post(one.membership.announce([FleetRemoval(.everything)]))
-    await wait { other.membership.counters.appliedPurges.load(ordering: .relaxed) == 1 }
+    await wait { other.counts.receivedPurges == 1 }
     let json = try tool("fleet", "status", fleet.redis.url, "--json").json()
     #expect(json["fleet"] as? String == "default")
     #expect(json["server"] as? String == fleet.redis.url)
@@ -181,7 +181,7 @@ struct FleetToolTests {
     #expect(watch.next().map(\.rule) == ["fleet"])
     try await one.cache.purge(.url(url))
     _ = try await other.get(url)
-    await wait { other.membership.counters.sharedStores.load(ordering: .relaxed) == 1 }
+    await wait { other.counts.sharedStores == 1 }
     try await other.cache.purge(.all)
     let json = try tool("stats", directory, "--json").json()
     let counts = try #require((json["activity"] as? [String: Any])?["fleet"] as? [String: Any])

@@ -234,6 +234,26 @@ struct FleetClockTests {
     }
   }
 
+  @Test("An error of the fleet file names the call that failed, and its cause")
+  func unusableDirectory() throws {
+    let settings = try RedisTier(url: "redis://h", secret: testSecret).settings
+    let error = #expect(throws: RedisTierError.self) { try FleetFile(directory: "/missing", settings: settings) }
+    #expect(error?.code == .unusableDirectory)
+    #expect(error?.reason == "open failed for the fleet's files: No such file or directory")
+  }
+
+  @Test("without the ID of the boot, a lease of an earlier boot could count, so opening fails")
+  func unknownBoot() throws {
+    let path = FileManager.default.temporaryDirectory.appendingPathComponent("boot-\(UUID().uuidString)").path
+    defer { unlink(path) }
+    let missing = #expect(throws: RedisTierError.self) { try FleetFile.bootID(path: path) }
+    #expect(missing?.reason == "open of \(path) failed: No such file or directory")
+    try "".write(toFile: path, atomically: false, encoding: .utf8)
+    let empty = #expect(throws: RedisTierError.self) { try FleetFile.bootID(path: path) }
+    #expect(empty?.code == .unusableDirectory)
+    #expect(try FleetFile.bootID().prefix(36).allSatisfy { $0 > 0x20 })
+  }
+
   @Test("A changed clock makes a shared response no younger")
   func ages() {
     var object = SharedObject(
@@ -241,9 +261,9 @@ struct FleetClockTests {
       body: Data(),
       ageAtStoring: 10, lifetime: 600, milliseconds: 600_000)
     // By the clock of Redis it was stored 5 s ago, by that of this machine 100 s ago, or in an hour.
-    object.storedAt = WallClock.now - 100
+    object.storedAt = Date().timeIntervalSince1970 - 100
     #expect((110..<120).contains(object.age(timeToLive: 595_000)))
-    object.storedAt = WallClock.now + 3600
+    object.storedAt = Date().timeIntervalSince1970 + 3600
     #expect(object.age(timeToLive: 595_000) == 15)
     // Redis's clock was set back, so that the object lives longer than it was stored for.
     #expect(object.age(timeToLive: 900_000) == 10)

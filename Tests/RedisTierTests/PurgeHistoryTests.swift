@@ -33,7 +33,7 @@ struct PurgeHistoryTests {
     }
 
     func append(_ scope: RemovalScope, number: UInt64) throws {
-      try file.keep(FleetFile.Purge(number: number, id: RandomID(), scope: scope.encodedBytes))
+      try file.keep(LogEntry(number: number, id: RandomID(), scope: scope.encodedBytes))
       file.announce(upTo: number)
     }
   }

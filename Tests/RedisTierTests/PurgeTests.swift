@@ -98,7 +98,7 @@ struct PurgeTests {
     let fleet = try FleetFixture { $0.maximumSharedBodyByteCount = 0 }
     let url = fleet.origin.url("/a")
     func machine(_ name: String, _ offset: Double) async throws -> Machine {
-      let tier = try fleet.tier { $0.wallClock = { WallClock.now + offset } }
+      let tier = try fleet.tier { $0.wallClock = { Date().timeIntervalSince1970 + offset } }
       let directory = fleet.directory.appendingPathComponent(name)
       let machine = try Machine(directory, tier) { $0.clock = { Date() + offset } }
       await wait { machine.hasLease }

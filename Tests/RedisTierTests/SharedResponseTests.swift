@@ -23,7 +23,7 @@ struct SharedResponseTests {
     #expect(http.value(forHTTPHeaderField: "ETag") == "\"\(body)\"")
     #expect(http.value(forHTTPHeaderField: "Age") != nil)
     #expect(fleet.origin.requestCount == 1)
-    #expect(other.membership.counters.sharedHits.load(ordering: .relaxed) == 1)
+    #expect(other.counts.sharedHits == 1)
     // It is stored there, too.
     #expect(other.cache.isCached(url))
   }
@@ -164,7 +164,7 @@ struct SharedResponseTests {
     offset.withLock { $0 = 1000 }
     #expect(try await other.get(url) == body)
     #expect(fleet.origin.requestCount == 1)
-    #expect(other.membership.counters.sharedHits.load(ordering: .relaxed) == 2)
+    #expect(other.counts.sharedHits == 2)
   }
 
   @Test("A large body that arrives in pieces is shared, and one beyond the limit is not")
@@ -196,7 +196,7 @@ struct SharedResponseTests {
     let key = try #require(try fleet.objectKeys().first)
     try fleet.redis.command("HSET", key, field, "x")
     #expect(try await other.get(url) != before)
-    #expect(other.membership.counters.unusableObjects.load(ordering: .relaxed) == 1)
+    #expect(other.counts.refusedObjects == 1)
   }
 
   @Test("An object whose number was raised does not escape a purge")
@@ -210,7 +210,7 @@ struct SharedResponseTests {
     let key = try #require(try fleet.objectKeys().first)
     try fleet.redis.command("HSET", key, "s", "1000")
     #expect(try await other.get(url) != before)
-    #expect(other.membership.counters.unusableObjects.load(ordering: .relaxed) == 1)
+    #expect(other.counts.refusedObjects == 1)
   }
 
   @Test("A key of another type is a miss")
@@ -252,7 +252,7 @@ struct SharedResponseTests {
       for machine in machines { group.addTask { try await machine.get(url) } }
       await gate.waitForArrivals()
       // The others wait for the lock.
-      await wait { machines.reduce(0) { $0 + $1.membership.counters.fetchWaits.load(ordering: .relaxed) } == 5 }
+      await wait { machines.reduce(0) { $0 + $1.counts.fetchWaits } == 5 }
       gate.open()
       for try await body in group { #expect(body == "0") }
     }
@@ -269,7 +269,7 @@ struct SharedResponseTests {
     try fleet.redis.command("SET", lock, "token", "PX", "300")
     _ = try await one.get(url)
     #expect(fleet.origin.requestCount == 1)
-    #expect(one.membership.counters.fetchWaits.load(ordering: .relaxed) == 1)
+    #expect(one.counts.fetchWaits == 1)
   }
 
   @Test("Requests for a response that cannot be shared do not wait for each other")
@@ -284,7 +284,20 @@ struct SharedResponseTests {
     try await wait { try fleet.redisContent().contains("pass") }
     _ = try await other.get(url)
     #expect(fleet.origin.requestCount == 2)
-    #expect(other.membership.counters.fetchWaits.load(ordering: .relaxed) == 0)
+    #expect(other.counts.fetchWaits == 0)
+  }
+
+  @Test("After a body that breaks off, requests for the response still wait for each other")
+  func brokenBody() async throws {
+    let fleet = try FleetFixture { _ in
+    } handler: { _ in
+      Reply(200, [("Cache-Control", "max-age=600")], body: Data(count: 300_000)).chunked().cut(.inBody(after: 200_000))
+    }
+    let one = try await fleet.machine("1")
+    await #expect(throws: (any Error).self) { try await one.get(fleet.origin.url("/a")) }
+    // The lock is released, and nothing is in its place.
+    try await fleet.waitForObjects(0)
+    #expect(try !fleet.redisContent().contains("pass"))
   }
 
   @Test("A request does not wait for a connection that takes long")
@@ -312,7 +325,7 @@ struct SharedResponseTests {
       // The only thread waits for the password.
       #expect(try await one.get(fleet.origin.url("/a")) == "1")
     }
-    #expect(one.membership.counters.bypassedLookups.load(ordering: .relaxed) == 1)
+    #expect(one.counts.failedLookups == 1)
   }
 
   @Test("A request waits for Redis as long as its limit permits, and then uses the shared response")
@@ -367,6 +380,6 @@ struct SharedResponseTests {
     for index in 0..<10 { _ = try await one.get(fleet.origin.url("/\(index)")) }
     #expect(fleet.origin.requestCount == 10)
     #expect(one.hasLease)
-    #expect(one.membership.counters.bypassedLookups.load(ordering: .relaxed) == 10)
+    #expect(one.counts.failedLookups == 10)
   }
 }

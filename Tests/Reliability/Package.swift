@@ -8,8 +8,8 @@ let package = Package(
   dependencies: [.package(name: "LMDBURLCache", path: "../..")],
   targets: [
     // Tests a store under kills, power failures, corrupt files and load. Run it with Scripts/reliability.
-    // The folder Index is a symbolic link to the store's own sources. INDEX_STEPS compiles the steps at which a process
-    // can be killed into them.
+    // The folder Index and FileDescriptor.swift are symbolic links to the store's own sources. INDEX_STEPS compiles the
+    // steps at which a process can be killed into them.
     .executableTarget(
       name: "reliability",
       dependencies: [
@@ -21,7 +21,7 @@ let package = Package(
         .product(name: "HTTPCaching", package: "LMDBURLCache"),
         .product(name: "LMDB", package: "LMDBURLCache"),
       ],
-      swiftSettings: settings + [.define("INDEX_STEPS")]),
+      swiftSettings: settings + [.define("INDEX_STEPS"), .enableUpcomingFeature("InternalImportsByDefault")]),
     // The scripted origin of the package's tests, through a symbolic link, because it is not a product of the package.
     .target(name: "Origin", swiftSettings: settings),
   ]

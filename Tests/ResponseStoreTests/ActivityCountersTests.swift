@@ -195,6 +195,22 @@ struct ActivityCountersTests {
     #expect(fixture.store.directoryStatistics?.diskLookups == 1)
   }
 
+  @Test("Sums of damaged counters do not trap")
+  func damagedSums() throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    for counter in [CounterWord.misses, .failed, .overCapacity, .expired] { fixture.store.activity.add(.max, counter) }
+    let counts = try #require(fixture.store.directoryStatistics)
+    #expect(counts.requestCount == Int.max &+ Int.max)
+    #expect(counts.evictions == Int.max &+ Int.max)
+    var durations = [Int](repeating: 0, count: LatencyHistogram.bucketCount)
+    durations[..<3] = [.max, .max, .max]
+    let histogram = LatencyHistogram(counts: durations, totalNanoseconds: .max)
+    #expect(histogram.count == Int.max - 2)
+    #expect(histogram.count(belowPowerOfTwo: 3) == Int.max - 2)
+    #expect(histogram.seconds(atPercentile: 100) != nil)
+  }
+
   @Test("Refusals by more rules than the file has slots are all counted")
   func manyRules() throws {
     let fixture = try StoreFixture()

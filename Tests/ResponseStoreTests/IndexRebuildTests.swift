@@ -11,8 +11,8 @@ struct IndexRebuildTests {
 
   private func url(_ number: Int) -> String { "http://host\(number % 2).example/\(number)" }
 
-  private func fixtureWithRecords() throws -> StoreFixture {
-    let fixture = try StoreFixture(capacity: 4 << 20)
+  private func fixtureWithRecords(capacity: Int = 4 << 20) throws -> StoreFixture {
+    let fixture = try StoreFixture(capacity: capacity)
     for number in 0..<Self.count {
       store(number, "older", in: fixture)
       fixture.clock.advance(by: 1)
@@ -112,7 +112,8 @@ struct IndexRebuildTests {
     }
     #expect(text(4, in: fixture) == nil)
     #expect(try tombstoneCount(fixture) == 1)
-    #expect(try !fixture.store.tombstoneDeleter.deleteTombstonedRecords())
+    let tombstones = try fixture.store.context.removals.tombstones()
+    #expect(try !fixture.store.tombstoneDeleter.deleteRecords(of: tombstones))
     while try step(fixture, limit: 7) { #expect(text(4, in: fixture) == nil) }
     #expect(text(4, in: fixture) == nil)
     fixture.drain()
@@ -283,6 +284,25 @@ struct IndexRebuildTests {
     for number in 0..<Self.count {
       #expect(text(number, in: fixture) == (number % 2 == 0 ? nil : "older"), "\(number)")
     }
+  }
+
+  @Test("Opening does not check a large index; lookups use it meanwhile, and the eviction thread checks it")
+  func openingWithLargeIndex() throws {
+    let fixture = try fixtureWithRecords(capacity: 256 << 20)
+    defer { fixture.finish() }
+    do {
+      let database = fixture.store.context.database
+      try database.write { (_) throws(LMDBError) in
+        #expect(database.index.reserve(IndexLayout.directCheckCellCount))
+      }
+    }
+    try fixture.reopen()
+    let index = fixture.store.context.database.index
+    #expect(try #require(index.current).allCellCount > IndexLayout.directCheckCellCount)
+    #expect(index.current?.rebuildPosition == .check)
+    for number in 0..<Self.count { #expect(text(number, in: fixture) != nil) }
+    fixture.drain()
+    #expect(index.current?.isComplete == true)
   }
 
   @Test("Lost index cells do not restore older responses", arguments: [false, true])

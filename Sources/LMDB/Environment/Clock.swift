@@ -2,6 +2,7 @@ internal import Glibc
 
 /// The time of `CLOCK_MONOTONIC` in nanoseconds.
 enum Clock {
+  /// A millisecond in nanoseconds.
   static let millisecond: UInt64 = 1_000_000
 
   static var now: UInt64 {

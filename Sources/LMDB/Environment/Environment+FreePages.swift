@@ -13,7 +13,7 @@ extension Environment {
     public static let start = FreePagePosition(transactionID: 0, index: 0)
   }
 
-  /// The result of ``releaseFreePages(from:maximumPageCount:)``.
+  /// The result of ``releaseFreePages(from:maximumPageCount:minimumRunPageCount:)``.
   public struct ReleasedPages: Sendable, Hashable {
     /// The disk space that was released, in bytes.
     public var byteCount = 0
@@ -100,7 +100,7 @@ extension Environment {
         guard (2..<end).contains(page) else { throw Self.badFreeList }
         pages.append(page)
       }
-      entry = try moveCursor(cursor, .next, UnsafeRawBufferPointer(start: nil, count: 0))
+      entry = try moveCursor(cursor, .next)
     }
     pages.sort()
     return (pages, next)
@@ -110,9 +110,7 @@ extension Environment {
 
   /// Punches holes for pages. Returns the number of bytes released.
   private func punch(_ pages: [Int], minimumRunPageCount: Int) throws(LMDBError) -> Int {
-    var descriptor: CInt = -1
-    let rc = mdb_env_get_fd(pointer, &descriptor)
-    guard rc == 0 else { throw LMDBError(rc, "mdb_env_get_fd") }
+    let descriptor = try dataDescriptor()
     let before = try blockByteCount(descriptor)
     for run in Self.runs(of: pages) where run.count >= minimumRunPageCount {
       let offset = off_t(run.lowerBound * pageByteCount)

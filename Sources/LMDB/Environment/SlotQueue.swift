@@ -4,17 +4,17 @@ internal import Glibc
 final class SlotQueue: @unchecked Sendable {
   // Sendable: `lock` guards the variables.
 
-  /// The maximum wait of a thread.
+  /// The maximum wait of a thread, in nanoseconds: a second.
   ///
   /// Reads take microseconds. A long wait means many more threads than processors, or suspended processes with all
   /// slots.
-  static let maximumWait = 1000 * Clock.millisecond
-  /// The time without waiting after an unsuccessful wait.
+  private static let maximumWait = 1000 * Clock.millisecond
+  /// How long no thread waits after an unsuccessful wait, in nanoseconds: ten seconds.
   private static let pause = 10_000 * Clock.millisecond
 
   private let lock = ConditionLock()
   private var isSearching = false
-  /// Until this time no thread waits, because an earlier wait timed out.
+  /// A time of ``Clock``, before which no thread waits because an earlier wait timed out.
   private var pausedUntil: UInt64 = 0
 
   /// Repeats `search` until it finds a result; nil if the time runs out.

@@ -33,7 +33,10 @@ extension DataFile {
   ///   - maximumPageCount: The maximum number of pages of the file. A larger file is not checked.
   /// - Complexity: O(branch and leaf pages), one read of the file for each.
   public static func findBrokenStructure(path: String, maximumPageCount: Int) -> StructureFinding {
-    withWalk(path: path) { (walk: inout StructureWalk) throws(BrokenStructure) -> StructureFinding in
+    let descriptor = FileDescriptor.open(path, O_RDONLY | O_CLOEXEC)
+    guard descriptor >= 0 else { return .broken("it cannot be read") }
+    defer { close(descriptor) }
+    return withWalk(descriptor: descriptor) { (walk: inout StructureWalk) throws(BrokenStructure) -> StructureFinding in
       let meta = try walk.newestMeta()
       guard try meta.load(136, as: UInt64.self) < maximumPageCount else { return .unfinished(.start) }
       try walk.run(from: meta)
@@ -61,15 +64,7 @@ extension DataFile {
     }
   }
 
-  private static func withWalk(
-    path: String, _ body: (inout StructureWalk) throws(BrokenStructure) -> StructureFinding
-  ) -> StructureFinding {
-    let descriptor = FileDescriptor.open(path, O_RDONLY | O_CLOEXEC)
-    guard descriptor >= 0 else { return .broken("it cannot be read") }
-    defer { close(descriptor) }
-    return withWalk(descriptor: descriptor, body)
-  }
-
+  /// Runs `body` with a walk over an open file, and turns its error into a finding.
   static func withWalk(
     descriptor: CInt, _ body: (inout StructureWalk) throws(BrokenStructure) -> StructureFinding
   ) -> StructureFinding {

@@ -72,8 +72,7 @@ public struct ResidentPages: Sendable {
       let mainTable: UInt32 = 1
       let cursor = try openCursor(transaction.handle.pointer, mainTable)
       defer { closeCursor(cursor) }
-      guard let key = try moveCursor(cursor, .first, UnsafeRawBufferPointer(start: nil, count: 0))?.key.baseAddress
-      else { return false }
+      guard let key = try moveCursor(cursor, .first)?.key.baseAddress else { return false }
       let pageByteCount = UInt(sysconf(CInt(_SC_PAGESIZE)))
       let address = UInt(bitPattern: key) / pageByteCount * pageByteCount
       guard bounds.contains(address), let page = UnsafeRawPointer(bitPattern: address) else { return false }

@@ -15,7 +15,6 @@ public struct Cursor<Key: KeyCodec, Value: ValueCodec>: ~Copyable {
   init(pointer: OpaquePointer, transaction: TransactionHandle) {
     self.pointer = pointer
     self.transaction = transaction
-    entry = nil
   }
 
   // MARK: Moving
@@ -75,7 +74,7 @@ public struct Cursor<Key: KeyCodec, Value: ValueCodec>: ~Copyable {
 
   @inlinable
   mutating func move(_ move: CursorMove) throws(LMDBError) -> Bool {
-    setEntry(try moveCursor(pointer, move, UnsafeRawBufferPointer(start: nil, count: 0)))
+    setEntry(try moveCursor(pointer, move))
   }
 
   @inlinable
@@ -118,8 +117,7 @@ public struct Cursor<Key: KeyCodec, Value: ValueCodec>: ~Copyable {
   @usableFromInline
   func movedEntry() -> CursorEntry {
     do throws(LMDBError) {
-      let entry = try moveCursor(pointer, .current, UnsafeRawBufferPointer(start: nil, count: 0))
-      if let entry { return entry }
+      if let entry = try moveCursor(pointer, .current) { return entry }
     } catch {
       // The transaction has failed, or the table was emptied, so there is no entry.
     }

@@ -111,10 +111,11 @@ struct CursorEntry {
   @usableFromInline let value: UnsafeRawBufferPointer
 }
 
-/// Calls `mdb_cursor_get`. Returns nil if there is no such entry.
+/// Calls `mdb_cursor_get`. Returns nil if there is no such entry. Only `exact` and `atOrAfter` read `key`.
 @usableFromInline
 func moveCursor(
-  _ cursor: OpaquePointer, _ move: CursorMove, _ key: UnsafeRawBufferPointer
+  _ cursor: OpaquePointer, _ move: CursorMove,
+  _ key: UnsafeRawBufferPointer = UnsafeRawBufferPointer(start: nil, count: 0)
 ) throws(LMDBError) -> CursorEntry? {
   var keyValue = MDB_val(key)
   var value = MDB_val()

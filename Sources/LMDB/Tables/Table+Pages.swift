@@ -20,7 +20,6 @@ extension Table {
     let pageMask = UInt(bitPattern: Int(getpagesize()) - 1)
     var keys: [[UInt8]] = []
     var lastPage: UInt = 0
-    let noKey = UnsafeRawBufferPointer(start: nil, count: 0)
     let cursor = try openCursor(transaction.handle.pointer, handle)
     defer { closeCursor(cursor) }
     var entry: CursorEntry?
@@ -29,7 +28,7 @@ extension Table {
         try moveCursor(cursor, .atOrAfter, UnsafeRawBufferPointer(bytes))
       }
     } else {
-      entry = try moveCursor(cursor, .first, noKey)
+      entry = try moveCursor(cursor, .first)
     }
     while let found = entry {
       let page = UInt(bitPattern: found.key.baseAddress) & ~pageMask
@@ -43,7 +42,7 @@ extension Table {
           keys.append([UInt8](found.key))
         }
       }
-      entry = try moveCursor(cursor, .next, noKey)
+      entry = try moveCursor(cursor, .next)
     }
     return (keys, nil)
   }

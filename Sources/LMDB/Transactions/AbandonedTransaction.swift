@@ -8,8 +8,9 @@ internal import Glibc
 ///          0      4  magic number
 ///         56      4  how many reader slots were ever in use
 ///         64      4  the write lock, a robust mutex; nonzero while it is held, and after its holder has died
-///        128         reader slots of 64 bytes: 8 of snapshot, all ones between transactions; 4 of process ID, 0 if
-///        free
+///        128         reader slots of 64 bytes: 8 of snapshot, all ones between transactions; 4 of process ID
+///
+/// The process ID of a free slot is 0.
 package enum AbandonedTransaction {
   /// Inspects a lock file. Call this while no process has it open, because the next process that opens it clears it.
   ///

@@ -15,6 +15,8 @@ final class RedisConnection: @unchecked Sendable {
   private let timeout: Duration
   private let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 65_536, alignment: 16)
   private(set) var isDead = false
+  /// Whether the next command can be sent: none has failed, and no reply is on its way.
+  var isReady: Bool { !isDead && exchange.commandCount == 0 }
   private var exchange = Exchange()
   /// Ends a command from another thread.
   let interrupter: Interrupter
@@ -121,7 +123,9 @@ final class RedisConnection: @unchecked Sendable {
   ///
   /// - Parameter limit: The maximum time for all that; nil for that of the connection.
   func send(_ commands: [[[UInt8]]], timeout limit: Duration? = nil) throws(RedisTierError) {
-    guard !isDead else { throw RedisTierError(.connectionLost, "the connection to Redis has failed before") }
+    guard isReady else {
+      throw RedisTierError(.connectionLost, "the connection to Redis has failed before, or waits for replies")
+    }
     exchange = Exchange(commandCount: commands.count, deadline: BootClock.now + (limit ?? timeout).nanoseconds)
     try endingOnError { () throws(RedisTierError) in try send(Self.encode(commands)) }
   }

@@ -103,6 +103,17 @@ enum RedisReply: Sendable, Equatable {
     }
   }
 
+  /// The seconds since 1970 that `TIME` replies.
+  func asTime() throws(RedisTierError) -> Double {
+    let parts = try asElements(atLeast: 2)
+    return Double(try parts[0].asInteger()) + Double(try parts[1].asInteger()) / 1e6
+  }
+
+  /// The values of a hash by name.
+  func asHash() throws(RedisTierError) -> [[UInt8]: [UInt8]] {
+    Dictionary(try asPairs().map { ($0.name, $0.value) }, uniquingKeysWith: { $1 })
+  }
+
   /// The pairs of a hash.
   func asPairs() throws(RedisTierError) -> [(name: [UInt8], value: [UInt8])] {
     let elements = try asElements()

@@ -74,13 +74,8 @@ struct FleetFetch: Sendable {
     let response = try await transport.send(conditional)
     guard response.head.status == 304 else { return await share(response, requestTime: requestTime, holding: nil) }
     // The fields of the 304 replace those of the object (RFC 9111 section 4.3.4).
-    var fields = object.fields
-    for name in Set(response.head.fields.map { $0.name.lowercased() }) {
-      guard !["content-length", "content-encoding", "content-range", "transfer-encoding"].contains(name) else {
-        continue
-      }
-      fields.set(name, values: response.head.fields.values(of: name))
-    }
+    var fields = object.fields.updated(
+      from: response.head.fields, except: ["content-length", "content-encoding", "content-range", "transfer-encoding"])
     if !response.head.fields.contains("Age") { fields.remove("Age") }
     var updated = IncomingResponse(
       head: ResponseHead(status: object.status, fields: fields), body: ResponseBody(object.body),
@@ -182,41 +177,38 @@ final class HeldLock: Sendable {
 /// Passes the chunks of a body on, and collects them up to a limit.
 ///
 /// `@unchecked Sendable`: a call of `next` begins only after the one before has returned, as `ResponseBody` promises, and
-/// only these calls access the iterator and the collected bytes.
+/// only these calls access its state.
 final class BodyTee: @unchecked Sendable {
   private var iterator: ResponseBody.AsyncIterator
   private var collected: Data? = Data()
   private let limit: Int
-  private let whenComplete: Mutex<(@Sendable (Data?) -> Void)?>
+  private var whenDone: (@Sendable (Data?) -> Void)?
 
-  /// - Parameter whenComplete: Called once with the complete body; with nil if it is incomplete or too large.
-  init(_ body: ResponseBody, limit: Int, whenComplete: @escaping @Sendable (Data?) -> Void) {
+  /// - Parameter whenDone: Called once with the complete body, or with nil if it is too large. Released without a call
+  ///   if the body is incomplete.
+  init(_ body: ResponseBody, limit: Int, whenDone: @escaping @Sendable (Data?) -> Void) {
     self.limit = limit
     iterator = body.makeAsyncIterator()
-    self.whenComplete = Mutex(whenComplete)
-  }
-
-  deinit {
-    finish(nil)
+    self.whenDone = whenDone
   }
 
   func next() async throws -> Data? {
     do {
       guard let chunk = try await iterator.next() else {
         // Some sequences end without an error when their task is cancelled. The body is then incomplete.
-        finish(Task.isCancelled ? nil : collected)
+        if Task.isCancelled { whenDone = nil } else { finish(collected) }
         return nil
       }
       if let bytes = collected { collected = bytes.count + chunk.count <= limit ? bytes + chunk : nil }
       if collected == nil { finish(nil) }
       return chunk
     } catch {
-      finish(nil)
+      whenDone = nil
       throw error
     }
   }
 
   private func finish(_ body: Data?) {
-    whenComplete.withLock { $0.take() }?(body)
+    whenDone.take()?(body)
   }
 }

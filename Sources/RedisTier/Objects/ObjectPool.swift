@@ -119,7 +119,8 @@ final class ObjectPool: Sendable {
   }
 
   private func giveBack(_ connection: RedisConnection) {
-    guard !connection.isDead else { return }
+    // A job whose time was over may have left replies on their way.
+    guard connection.isReady else { return }
     queue.withLock { queue in
       guard !queue.isClosed, queue.connections.count < settings.configuration.objectConnectionCount else { return }
       queue.connections.append(connection)
@@ -140,7 +141,7 @@ final class ObjectPool: Sendable {
     _ body: @escaping @Sendable (RedisConnection, Duration) throws(RedisTierError) -> Result
   ) async -> Result? {
     let now = BootClock.now
-    let expiresAt = now + UInt64(max(0, limit / .nanoseconds(1)))
+    let expiresAt = now + limit.nanoseconds
     return await withCheckedContinuation { continuation in
       let caller = JobCaller(continuation)
       let work: @Sendable (RedisConnection?) -> Void = { [self] connection in
@@ -217,8 +218,7 @@ final class ObjectPool: Sendable {
       var connection = job.connection ?? queue.withLock { $0.connections.popLast() }
       if connection == nil {
         do throws(RedisTierError) {
-          connection = try RedisConnection(
-            settings.server, password: settings.configuration.password,
+          connection = try settings.fleet.connect(
             timeout: min(.nanoseconds(left), settings.configuration.commandTimeout))
         } catch {
           noteFailure()

@@ -118,7 +118,7 @@ struct SharedObject: Sendable {
     self.ageAtStoring = ageAtStoring
     self.lifetime = lifetime
     self.milliseconds = milliseconds
-    storedAt = WallClock.now
+    storedAt = Date().timeIntervalSince1970
   }
 
   private static func fields(_ bytes: [UInt8]) -> HTTPFields? {
@@ -164,6 +164,6 @@ struct SharedObject: Sendable {
   ///
   /// The larger of two measures, because wall clocks may differ and Redis's may be changed.
   func age(timeToLive: Int64) -> Double {
-    ageAtStoring + max(Double(milliseconds - timeToLive) / 1000, WallClock.now - storedAt, 0)
+    ageAtStoring + max(Double(milliseconds - timeToLive) / 1000, Date().timeIntervalSince1970 - storedAt, 0)
   }
 }

@@ -48,24 +48,21 @@ final class SharedObjects: Sendable {
   ///
   /// - Parameter position: The machine's position in the log of purges, read after the check of the lease.
   func look(_ request: SharedRequest, at position: FleetFile.Position) async -> Lookup {
-    var key = request.key.bytes
     counters.count(.sharedLookups)
     let deadline = BootClock.now + settings.configuration.lookupTimeout.nanoseconds
-    // The marker of a URL whose responses vary, then the variant.
-    for isVariant in [false, true] {
-      guard let found = await read(key, until: deadline) else { return unavailable() }
-      if case .object(let object, _) = found, object.isMarker, !isVariant {
-        guard let variant = object.fields["Vary"].flatMap({ request.variantKey(vary: $0, settings: settings) }) else {
-          return .pass
-        }
-        key = variant
-        continue
+    var key = request.key.bytes
+    guard var found = await read(key, until: deadline) else { return unavailable() }
+    if case .object(let marker, _) = found, marker.isMarker {
+      guard let variant = marker.fields["Vary"].flatMap({ request.variantKey(vary: $0, settings: settings) }) else {
+        return .pass
       }
-      if let usable = usable(found, for: request, at: position) { return usable }
-      if case .missing = found {} else { counters.count(.refusedObjects) }
-      return await takeLock(key, for: request, at: position, until: deadline)
+      key = variant
+      guard let response = await read(key, until: deadline) else { return unavailable() }
+      found = response
     }
-    return .pass
+    if let usable = usable(found, for: request, at: position) { return usable }
+    if case .missing = found {} else { counters.count(.refusedObjects) }
+    return await takeLock(key, for: request, at: position, until: deadline)
   }
 
   /// Takes the lock of an object that is missing or cannot be used.
@@ -167,39 +164,41 @@ final class SharedObjects: Sendable {
 
   /// Renews a lock while its fetch goes on.
   func renew(_ lock: Lock) async {
-    await unlock(lock, passMilliseconds: 0, renews: true)
+    _ = await pool.run(within: settings.configuration.commandTimeout) {
+      [self] (connection, left) throws(RedisTierError) in
+      let lease = Self.milliseconds(settings.configuration.fetchLockLease)
+      try unlock(lock, renewing: lease, on: connection, timeout: left)
+    }
   }
 
   /// Releases a lock.
   ///
   /// - Parameter isShareable: Whether later requests should wait for each other. If not, they do not for 10 seconds.
   func release(_ lock: Lock, isShareable: Bool) async {
-    await unlock(lock, passMilliseconds: isShareable ? 0 : 10_000, renews: false)
-  }
-
-  private func unlock(_ lock: Lock, passMilliseconds: Int, renews: Bool) async {
     _ = await pool.run(within: settings.configuration.commandTimeout) {
       [self] (connection, left) throws(RedisTierError) in
-      try unlock(lock, passMilliseconds: passMilliseconds, renews: renews, on: connection, timeout: left)
+      try unlock(lock, pass: isShareable ? "0" : "10000", on: connection, timeout: left)
     }
   }
 
+  /// Releases or renews a lock.
+  ///
+  /// - Parameters:
+  ///   - pass: For how many milliseconds later requests do not wait for each other.
+  ///   - lease: For how many milliseconds to renew the lock instead of releasing it.
   private func unlock(
-    _ lock: Lock, passMilliseconds: Int, renews: Bool, on connection: RedisConnection, timeout: Duration
+    _ lock: Lock, pass: String = "0", renewing lease: [UInt8] = Array("0".utf8), on connection: RedisConnection,
+    timeout: Duration
   ) throws(RedisTierError) {
-    let arguments = [
-      lock.token, Array(String(passMilliseconds).utf8),
-      renews ? Self.milliseconds(settings.configuration.fetchLockLease) : Array("0".utf8),
-    ]
     _ = try FleetScripts.unlock.run(
-      keys: [name("l:", lock.objectKey)], arguments, on: connection, timeout: timeout)
+      keys: [name("l:", lock.objectKey)], [lock.token, Array(pass.utf8), lease], on: connection, timeout: timeout)
   }
 
   // MARK: Stores
 
   /// Stores a response that was requested at a position in the log of purges, and releases its fetch lock.
   func store(
-    _ offer: SharingRules.Offer, body: Data, isDecoded: Bool, for request: SharedRequest,
+    _ offer: SharedOffer, body: Data, isDecoded: Bool, for request: SharedRequest,
     at position: FleetFile.Position, releasing lock: Lock?
   ) async {
     let objects = self.objects(offer, body: body, isDecoded: isDecoded, for: request, at: position)
@@ -207,7 +206,7 @@ final class SharedObjects: Sendable {
     let isDone = await pool.run(within: settings.configuration.commandTimeout) {
       [self] (connection, left) throws(RedisTierError) in
       for object in objects { try put(object, on: connection, timeout: left) }
-      if let lock { try unlock(lock, passMilliseconds: 0, renews: false, on: connection, timeout: left) }
+      if let lock { try unlock(lock, on: connection, timeout: left) }
       return true
     }
     if isDone != nil, !objects.isEmpty { counters.count(.sharedStores) }
@@ -216,7 +215,7 @@ final class SharedObjects: Sendable {
 
   /// The object of a response, after the marker of its URL if responses vary; empty if it cannot be stored.
   private func objects(
-    _ offer: SharingRules.Offer, body: Data, isDecoded: Bool, for request: SharedRequest,
+    _ offer: SharedOffer, body: Data, isDecoded: Bool, for request: SharedRequest,
     at position: FleetFile.Position
   ) -> [SharedObject] {
     let milliseconds = offer.milliseconds(maximum: settings.configuration.maximumSharedLifetime)
@@ -249,12 +248,12 @@ final class SharedObjects: Sendable {
   }
 
   /// Replaces the head of an object that the origin has validated.
-  func refresh(_ object: SharedObject, with offer: SharingRules.Offer, at position: FleetFile.Position) async {
+  func refresh(_ object: SharedObject, with offer: SharedOffer, at position: FleetFile.Position) async {
     var refreshed = object
     refreshed.epoch = position.epoch
     refreshed.seq = position.cursor
     refreshed.fields = offer.fields
-    refreshed.storedAt = WallClock.now
+    refreshed.storedAt = Date().timeIntervalSince1970
     refreshed.ageAtStoring = offer.freshness.currentAge(at: Date())
     refreshed.lifetime = offer.freshness.lifetime
     refreshed.milliseconds = offer.milliseconds(maximum: settings.configuration.maximumSharedLifetime)

@@ -57,7 +57,7 @@ struct SharedRequest: Sendable {
   // MARK: Responses
 
   /// Decides whether a shared cache may store a response, and this tier may share it.
-  func offer(_ response: IncomingResponse, requestTime: Date, responseTime: Date) -> SharingRules.Offer? {
+  func offer(_ response: IncomingResponse, requestTime: Date, responseTime: Date) -> SharedOffer? {
     let head = response.head
     guard !response.usedUnseenCredentials, !response.endsWithConnection, !response.lacksContent,
       (200..<500).contains(head.status), head.status != 206, head.status != 304,
@@ -78,28 +78,25 @@ struct SharedRequest: Sendable {
     else { return nil }
     let vary = head.fields["Vary"]
     guard vary?.contains("*") != true else { return nil }
-    return SharingRules.Offer(
+    return SharedOffer(
       status: head.status, fields: fields, freshness: freshness, vary: vary.flatMap { $0.isEmpty ? nil : $0 })
   }
 }
 
-/// The rules for responses that leave the machine.
-enum SharingRules {
-  /// The decision about a response: the part of it that other machines may use, without the body.
-  struct Offer: Sendable {
-    var status: Int
-    var fields: HTTPFields
-    var freshness: FreshnessInfo
-    var vary: String?
+/// The decision about a response: the part of it that other machines may use, without the body.
+struct SharedOffer: Sendable {
+  var status: Int
+  var fields: HTTPFields
+  var freshness: FreshnessInfo
+  var vary: String?
 
-    /// For how long Redis keeps the response, in milliseconds.
-    func milliseconds(maximum: Duration) -> Int64 {
-      let hasValidator = !freshness.flags.isDisjoint(with: [.strongETag, .weakETag, .lastModified])
-      // A stale response with a validator is kept for a while, because a 304 extends it.
-      let window = max(
-        freshness.staleWhileRevalidate, freshness.staleIfError, hasValidator ? min(freshness.lifetime, 600) : 0, 0)
-      let seconds = min(max(0, freshness.lifetime - freshness.initialAge) + window, maximum / .seconds(1))
-      return Int64(seconds * 1000)
-    }
+  /// For how long Redis keeps the response, in milliseconds.
+  func milliseconds(maximum: Duration) -> Int64 {
+    let hasValidator = !freshness.flags.isDisjoint(with: [.strongETag, .weakETag, .lastModified])
+    // A stale response with a validator is kept for a while, because a 304 extends it.
+    let window = max(
+      freshness.staleWhileRevalidate, freshness.staleIfError, hasValidator ? min(freshness.lifetime, 600) : 0, 0)
+    let seconds = min(max(0, freshness.lifetime - freshness.initialAge) + window, maximum / .seconds(1))
+    return Int64(seconds * 1000)
   }
 }

@@ -18,7 +18,10 @@ package struct FleetConsole: Sendable {
   package init(
     url: String, fleetName: String = "default", password: (@Sendable () throws -> String)? = nil
   ) throws(RedisTierError) {
-    fleet = try FleetAddress(url: url, fleetName: fleetName, password: password)
+    var configuration = RedisTier.Configuration()
+    configuration.fleetName = fleetName
+    configuration.password = password
+    fleet = try FleetAddress(url: url, configuration)
   }
 
   /// The address of the server without user and password.

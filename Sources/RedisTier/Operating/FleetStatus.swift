@@ -48,16 +48,14 @@ package struct FleetStatus: Sendable {
   /// - Parameter run: The ID of the server's process.
   init(_ reply: RedisReply, _ fleet: FleetAddress, run: [UInt8]) throws(RedisTierError) {
     let parts = try reply.asElements(atLeast: 6)
-    var control: [[UInt8]: [UInt8]] = [:]
-    for pair in try parts[0].asPairs() { control[pair.name] = pair.value }
+    let control = try parts[0].asHash()
     guard !control.isEmpty else { throw FleetConsole.unknownFleet(fleet) }
     func number(_ name: String) throws(RedisTierError) -> UInt64 {
       try RedisReply.bytes(control[Array(name.utf8)] ?? []).asCount()
     }
     let id = control[Array("epoch".utf8)] ?? []
     let settings = try FleetSettings(fleet, epoch: id)
-    let time = try parts[4].asElements(atLeast: 2)
-    let now = Double(try time[0].asInteger()) + Double(try time[1].asInteger()) / 1e6
+    let now = try parts[4].asTime()
     var machines: [Machine] = []
     for (node, cursor) in try parts[2].asPairs() {
       let renewal = Self.renewal(control[Array("at:".utf8) + node])

@@ -42,7 +42,6 @@ final class FleetFile: @unchecked Sendable {
     var cursor: UInt64
   }
 
-  private let path: String
   private let file: LockDescriptor
   private let follower: LockDescriptor
   private let memory: UnsafeMutableRawPointer
@@ -55,26 +54,26 @@ final class FleetFile: @unchecked Sendable {
   ///
   /// - Throws: `RedisTierError` if the files cannot be used, or the directory belongs to another fleet.
   init(directory: String, settings: FleetSettings) throws(RedisTierError) {
-    path = directory + "/" + ResponseStore.fleetFileName
     let flags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW
-    guard let file = LockDescriptor(path, flags, mode: 0o600),
+    guard let file = LockDescriptor(directory + "/" + ResponseStore.fleetFileName, flags, mode: 0o600),
       let follower = LockDescriptor(directory + "/LMDBURLCache.follower", flags, mode: 0o600)
-    else { throw Self.unusable("the fleet's files cannot be opened") }
+    else { throw Self.failed("open") }
     self.file = file
     self.follower = follower
     // Alone, so that two processes do not create it together.
-    let isAlone = try Self.lockAlone(orInUse: file)
+    let isAlone = try Self.lockAlone(orInUse: file, settings)
     var status = stat()
-    guard fstat(file.number, &status) == 0 else { throw Self.unusable("the fleet file cannot be read") }
+    guard fstat(file.number, &status) == 0 else { throw Self.failed("fstat") }
     let isNew = status.st_size != Self.byteCount
-    if isNew,
-      ftruncate(file.number, 0) != 0 || ftruncate(file.number, off_t(Self.byteCount)) != 0
-        || posix_fallocate(file.number, 0, off_t(Self.ringOffset)) != 0
-    {
-      throw Self.unusable("the fleet file cannot be created")
+    if isNew {
+      guard ftruncate(file.number, 0) == 0, ftruncate(file.number, off_t(Self.byteCount)) == 0 else {
+        throw Self.failed("ftruncate")
+      }
+      let code = posix_fallocate(file.number, 0, off_t(Self.ringOffset))
+      guard code == 0 else { throw Self.failed("posix_fallocate", code) }
     }
     let memory = mmap(nil, Self.byteCount, PROT_READ | PROT_WRITE, MAP_SHARED, file.number, 0)
-    guard let memory, memory != MAP_FAILED else { throw Self.unusable("the fleet file cannot be mapped") }
+    guard let memory, memory != MAP_FAILED else { throw Self.failed("mmap") }
     self.memory = memory
     unposted = UnpostedRemovals(at: memory + Self.headerByteCount, in: file)
     let fleet = settings.fleetDigest
@@ -88,10 +87,10 @@ final class FleetFile: @unchecked Sendable {
     guard word(Offset.fleet) == fleet.high, word(Offset.fleet + 8) == fleet.low else {
       throw Self.unusable("the directory belongs to another fleet or server")
     }
-    checkBoot()
+    checkBoot(try Self.bootID())
     if isAlone { unposted.releaseUnusedSlots() }
     while flock(file.number, LOCK_SH) != 0 {
-      guard errno == EINTR else { throw Self.unusable("the fleet file cannot be locked") }
+      guard errno == EINTR else { throw Self.failed("flock") }
     }
   }
 
@@ -101,15 +100,23 @@ final class FleetFile: @unchecked Sendable {
 
   private static func unusable(_ reason: String) -> RedisTierError { RedisTierError(.unusableDirectory, reason) }
 
+  private static func failed(_ call: String, _ code: CInt = errno) -> RedisTierError {
+    unusable("\(call) failed for the fleet's files: \(String(cString: strerror(code)))")
+  }
+
   /// Locks the file exclusively, or shared if other processes use it, which have then created it.
   ///
   /// - Returns: Whether no other process uses it.
-  private static func lockAlone(orInUse file: LockDescriptor) throws(RedisTierError) -> Bool {
-    var tries = 0
+  private static func lockAlone(
+    orInUse file: LockDescriptor, _ settings: FleetSettings
+  ) throws(RedisTierError) -> Bool {
+    // A machine that leaves the fleet keeps the lock while it connects and sends two commands.
+    let deadline = BootClock.now + (.seconds(5) + settings.configuration.commandTimeout * 3).nanoseconds
     while flock(file.number, LOCK_EX | LOCK_NB) != 0 {
       if flock(file.number, LOCK_SH | LOCK_NB) == 0 { return false }
-      tries += 1
-      guard tries < 5000 else { throw unusable("another process has held the lock of the fleet file for too long") }
+      guard BootClock.now < deadline else {
+        throw unusable("another process has held the lock of the fleet file for too long")
+      }
       usleep(1000)
     }
     return true
@@ -126,24 +133,26 @@ final class FleetFile: @unchecked Sendable {
 
   /// A machine that has restarted has no lease, and another ID: the boot clock began again, and another copy of the
   /// directory may run elsewhere.
-  private func checkBoot() {
-    let boot = Self.bootID()
+  private func checkBoot(_ boot: [UInt8]) {
     let stored = [UInt8](UnsafeRawBufferPointer(start: memory + Offset.boot, count: 40))
     guard stored != boot else { return }
     atomic(Offset.deadline).pointee.store(0, ordering: .sequentiallyConsistent)
     makeNodeID()
     // After a power failure slots may be lost, so the ring begins after the position.
-    atomic(Offset.ringFloor).pointee.store(rawPosition & Self.cursorMask, ordering: .sequentiallyConsistent)
+    atomic(Offset.ringFloor).pointee.store(tag & Self.cursorMask, ordering: .sequentiallyConsistent)
     unposted.resume()
     boot.withUnsafeBytes { (memory + Offset.boot).copyMemory(from: $0.baseAddress!, byteCount: 40) }
   }
 
-  private static func bootID() -> [UInt8] {
+  /// Reads the ID of the present boot.
+  ///
+  /// Without one, a lease of an earlier boot could count as valid, so it throws.
+  static func bootID(path: String = "/proc/sys/kernel/random/boot_id") throws(RedisTierError) -> [UInt8] {
     var bytes = [UInt8](repeating: 0, count: 40)
-    let descriptor = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC)
-    guard descriptor >= 0 else { return bytes }
+    let descriptor = open(path, O_RDONLY | O_CLOEXEC)
+    guard descriptor >= 0 else { throw unusable("open of \(path) failed: \(String(cString: strerror(errno)))") }
     defer { close(descriptor) }
-    _ = read(descriptor, &bytes, 36)
+    guard read(descriptor, &bytes, 36) == 36 else { throw unusable("\(path) does not have the ID of the boot") }
     return bytes
   }
 
@@ -192,15 +201,13 @@ final class FleetFile: @unchecked Sendable {
   private static let epochShift: UInt64 = 48
   private static let cursorMask: UInt64 = 1 << epochShift - 1
 
-  private var rawPosition: UInt64 { atomic(Offset.position).pointee.load(ordering: .acquiring) }
-
   /// The position as a tag that fits into one word; read it before a request is sent.
-  var tag: UInt64 { rawPosition }
+  var tag: UInt64 { atomic(Offset.position).pointee.load(ordering: .acquiring) }
 
   /// The purges up to here are in the removal log of the store, durably. Nil for a directory that has never followed
   /// the log, or whose store was created again.
   func position(ofStore owner: UInt64) -> Position? {
-    word(Offset.owner) == owner ? position(ofTag: rawPosition) : nil
+    word(Offset.owner) == owner ? position(ofTag: tag) : nil
   }
 
   /// The epoch and the number of a tag; nil if the epoch is no longer known.
@@ -221,7 +228,7 @@ final class FleetFile: @unchecked Sendable {
   func begin(epoch: [UInt8], cursor: UInt64, ofStore owner: UInt64) -> Bool {
     guard epoch.count < Self.epochByteCount - 8, cursor <= Self.cursorMask else { return false }
     // After 65,535 epochs the count begins again: tags of the earlier ones have left the table.
-    let count = (rawPosition >> Self.epochShift) % (1 << 16 - 1) + 1
+    let count = (tag >> Self.epochShift) % (1 << 16 - 1) + 1
     let slot = memory + Offset.epochs + Int((count - 1) % UInt64(Self.epochCount)) * Self.epochByteCount
     var bytes = [UInt8](repeating: 0, count: Self.epochByteCount)
     bytes[0] = UInt8(epoch.count)
@@ -238,7 +245,7 @@ final class FleetFile: @unchecked Sendable {
 
   /// Moves the position to a purge whose removal is durable, as is every removal before it.
   func advance(to cursor: UInt64) {
-    let position = rawPosition & ~Self.cursorMask | cursor
+    let position = tag & ~Self.cursorMask | cursor
     atomic(Offset.position).pointee.max(position, ordering: .sequentiallyConsistent)
   }
 
@@ -248,7 +255,7 @@ final class FleetFile: @unchecked Sendable {
   /// that is stored in between is not covered by the removal, so it must be checked against the purge. Call this after
   /// ``keep(_:)``.
   func announce(upTo cursor: UInt64) {
-    let announced = rawPosition & ~Self.cursorMask | cursor
+    let announced = tag & ~Self.cursorMask | cursor
     atomic(Offset.announced).pointee.max(announced, ordering: .sequentiallyConsistent)
   }
 
@@ -266,25 +273,18 @@ final class FleetFile: @unchecked Sendable {
 
   // MARK: The ring of purges
 
-  /// A purge of the log.
-  struct Purge: Sendable {
-    var number: UInt64
-    var id: RandomID
-    var scope: [UInt8]
-  }
-
   /// The maximum size of an encoded scope, as in the removal log.
   static let maximumScopeByteCount = 480
 
   /// Keeps a purge for ``scope(ofPurge:inEpoch:)``. Call this before ``announce(upTo:)``.
-  func keep(_ purge: Purge) throws(RedisTierError) {
+  func keep(_ purge: LogEntry) throws(RedisTierError) {
     guard purge.scope.count <= Self.maximumScopeByteCount else { throw Self.unusable("a purge is too long") }
     var bytes = [UInt8](repeating: 0, count: Self.slotByteCount)
     bytes[8] = UInt8(truncatingIfNeeded: purge.scope.count)
     bytes[9] = UInt8(truncatingIfNeeded: purge.scope.count >> 8)
     bytes.replaceSubrange(16..<32, with: purge.id.bytes)
     bytes.replaceSubrange(32..<32 + purge.scope.count, with: purge.scope)
-    let count = rawPosition >> Self.epochShift
+    let count = tag >> Self.epochShift
     bytes.withUnsafeMutableBytes {
       $0.storeBytes(of: purge.number | count << Self.epochShift, as: UInt64.self)
     }
@@ -295,12 +295,12 @@ final class FleetFile: @unchecked Sendable {
     guard pwrite(file.number, &none, 8, offset) == 8,
       pwrite(file.number, Array(bytes[8...]), bytes.count - 8, offset + 8) == bytes.count - 8,
       pwrite(file.number, bytes, 8, offset) == 8
-    else { throw Self.unusable("the fleet file cannot be written") }
+    else { throw Self.failed("pwrite") }
   }
 
   /// The ID of a purge of the present epoch; nil if the ring does not have it.
   func purgeID(_ number: UInt64) -> RandomID? {
-    withSlot(of: number, inEpoch: rawPosition >> Self.epochShift) { RandomID(bytes: $0[16..<32]) }
+    withSlot(of: number, inEpoch: tag >> Self.epochShift) { RandomID(bytes: $0[16..<32]) }
   }
 
   /// The scope of a purge of an epoch; nil if the ring no longer has it, or it is of a later version.

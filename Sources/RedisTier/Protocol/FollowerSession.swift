@@ -32,9 +32,7 @@ final class FollowerSession {
 
   init(_ follower: Follower) throws(RedisTierError) {
     self.follower = follower
-    connection = try RedisConnection(
-      follower.settings.server, password: follower.settings.configuration.password,
-      timeout: follower.settings.configuration.commandTimeout)
+    connection = try follower.settings.fleet.connect()
     run = try connection.serverRun()
   }
 
@@ -47,8 +45,7 @@ final class FollowerSession {
     let start = BootClock.now
     let position = file.position(ofStore: owner)
     let reply = try renew(position, at: start)
-    let hasNewID = try checkCopies(reply, known: position?.epoch)
-    if hasNewID { return }
+    if reply.isOfCopy { return takeNewID() }
     let cursor = try apply(reply, from: position, ofStore: owner)
     guard cursor >= reply.seq else { return }
     // From the sending of the renewal: every purge posted before it is in the reply.
@@ -81,7 +78,8 @@ final class FollowerSession {
     /// The difference of Redis's wall clock from this machine's, in seconds.
     var clockDifference: Double
     var entries: [LogEntry]
-    var count: UInt64
+    /// Whether another machine has renewed with this one's ID: then one of them was copied while it ran.
+    var isOfCopy: Bool
   }
 
   private func renew(_ position: FleetFile.Position?, at start: UInt64) throws(RedisTierError) -> Renewal {
@@ -94,7 +92,7 @@ final class FollowerSession {
       [UInt8(ascii: isMature ? "1" : "0")], Self.hostName,
     ]
     // If the reply is lost, so is the order of the counts.
-    let expected = lastCount
+    let last = lastCount
     lastCount = nil
     let reply = try FleetScripts.renew.run(
       keys: settings.controlKeys, settings.controlArguments(run: run) + arguments, on: connection
@@ -102,28 +100,23 @@ final class FollowerSession {
     guard let state = State(rawValue: try reply[3].asText()) else {
       throw RedisTierError(.badReply, "a renewal was answered by an unknown state")
     }
-    let time = try reply[4].asElements(atLeast: 2)
-    let seconds = Double(try time[0].asInteger()) + Double(try time[1].asInteger()) / 1e6
+    let count = try reply[6].asCount()
     let renewal = Renewal(
       epoch: try reply[0].asBytes(), seq: try reply[1].asCount(), floor: try reply[2].asCount(), state: state,
-      clockDifference: seconds - settings.configuration.wallClock(), entries: try LogEntry.list(reply[5]),
-      count: try reply[6].asCount())
-    lastCount = expected
+      clockDifference: try reply[4].asTime() - settings.configuration.wallClock(), entries: try LogEntry.list(reply[5]),
+      // A count of 1 is a new registration: of a new epoch, or after a time without renewals.
+      isOfCopy: last.map { count != $0 + 1 && count != 1 } ?? false)
+    lastCount = count
     // Not the time of sending: the epoch may have begun long after it, and leases of an earlier epoch until then.
     if knownEpoch?.id != renewal.epoch { knownEpoch = (renewal.epoch, BootClock.now) }
     return renewal
   }
 
-  /// Takes a new ID if another machine uses this one's: then one of them was copied while it ran.
-  private func checkCopies(_ reply: Renewal, known epoch: [UInt8]?) throws(RedisTierError) -> Bool {
-    defer { lastCount = reply.count }
-    // A count of 1 is a new registration: of a new epoch, or after a time without renewals.
-    guard let lastCount, reply.count != lastCount + 1, reply.count != 1 else { return false }
+  private func takeNewID() {
     file.revokeLease()
     file.makeNodeID()
-    self.lastCount = nil
+    lastCount = nil
     follower.node.log("LMDBURLCache: Another machine uses this machine's ID in the fleet, so it takes a new one")
-    return true
   }
 
   // MARK: Applying
@@ -163,7 +156,7 @@ final class FollowerSession {
     #if DEBUG || FLEET_MUTATIONS
       try advanceEarly(entries, to: expected)
     #endif
-    for entry in entries { try file.keep(entry.purge) }
+    for entry in entries { try file.keep(entry) }
     if FleetRule.purgesAnnounced.holds { file.announce(upTo: expected) }
     guard follower.node.remove(removals) else {
       throw RedisTierError(.unusableDirectory, "purges of the fleet could not be made durable")
@@ -216,10 +209,10 @@ final class FollowerSession {
     /// Moves the position, and acknowledges the purges, before they are applied, if the rule that forbids it is taken out.
     private func advanceEarly(_ entries: [LogEntry], to cursor: UInt64) throws(RedisTierError) {
       guard !FleetRule.removedBeforePosition.holds || !FleetRule.removedBeforeAcknowledged.holds else { return }
-      for entry in entries { try file.keep(entry.purge) }
+      for entry in entries { try file.keep(entry) }
       file.advance(to: cursor)
       if !FleetRule.removedBeforeAcknowledged.holds, let owner = follower.node.storeID() {
-        lastCount = try renew(file.position(ofStore: owner), at: BootClock.now).count
+        _ = try renew(file.position(ofStore: owner), at: BootClock.now)
       }
       usleep(50_000)
     }
@@ -247,12 +240,9 @@ final class FollowerSession {
       throw RedisTierError(.unusableDirectory, "a removal could not be made durable")
     }
     try begin(reply.epoch, cursor: reply.seq, ofStore: owner)
-    if let last { try file.keep(last.purge) }
-    guard position != nil else {
-      // A directory that joins has lost nothing.
-      follower.counters.lostLogs.add(1, ordering: .relaxed)
-      return reply.seq
-    }
+    if let last { try file.keep(last) }
+    // A directory that joins has lost nothing.
+    guard position != nil else { return reply.seq }
     follower.counters.count(.lostLogs)
     follower.node.log(
       "LMDBURLCache: Purges of the fleet may be unknown to this machine, so everything stored "

@@ -50,8 +50,7 @@ final class PurgePoster: Sendable {
     var unconfirmedCount = 0
     while true {
       do throws(RedisTierError) {
-        if link == nil { link = try connect(until: deadline) }
-        guard let current = link else { continue }
+        let current = try open(&link, until: deadline)
         if waitsFirst { try wait(for: posted, on: current.connection, until: deadline) }
         waitsFirst = true
         let hasWaited = BootClock.now >= posted.time + settings.wait
@@ -80,10 +79,13 @@ final class PurgePoster: Sendable {
 
   // MARK: Steps
 
-  private func connect(until deadline: UInt64) throws(RedisTierError) -> Link {
-    let connection = try RedisConnection(
-      settings.server, password: settings.configuration.password, timeout: timeout(until: deadline))
-    return Link(connection: connection, run: try connection.serverRun(timeout: timeout(until: deadline)))
+  /// Returns the link, and connects first if there is none.
+  private func open(_ link: inout Link?, until deadline: UInt64) throws(RedisTierError) -> Link {
+    if let link { return link }
+    let connection = try settings.fleet.connect(timeout: timeout(until: deadline))
+    let made = Link(connection: connection, run: try connection.serverRun(timeout: timeout(until: deadline)))
+    link = made
+    return made
   }
 
   private func timeLeft(until deadline: UInt64) -> Duration {
@@ -109,9 +111,7 @@ final class PurgePoster: Sendable {
     let begin = BootClock.now
     while true {
       do throws(RedisTierError) {
-        let current: Link
-        if let link { current = link } else { current = try connect(until: deadline) }
-        link = current
+        let current = try open(&link, until: deadline)
         var posted = try post(
           removal, id: id, run: current.run, on: current.connection, timeout: timeout(until: deadline))
         if !FleetRule.waitFromReply.holds { posted.time = begin }
@@ -155,8 +155,7 @@ final class PurgePoster: Sendable {
     _ scope: RemovalScope, on connection: RedisConnection, timeout: Duration?
   ) throws(RedisTierError) -> RemovalScope {
     guard case .since(let date) = scope else { return scope }
-    let time = try connection.command(["TIME"], timeout: timeout).asElements(atLeast: 2)
-    let seconds = Double(try time[0].asInteger()) + Double(try time[1].asInteger()) / 1e6
+    let seconds = try connection.command(["TIME"], timeout: timeout).asTime()
     // After the reply, so that the difference errs on the side of an earlier date.
     let difference = seconds - settings.configuration.wallClock()
     let tolerance = settings.configuration.clockTolerance / .seconds(1)

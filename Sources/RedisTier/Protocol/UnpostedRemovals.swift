@@ -119,10 +119,8 @@ struct UnpostedRemovals {
   /// Call this after ``FleetFile/announce(upTo:)``: from then on shared responses are checked against these purges.
   ///
   /// - Parameter overflow: The ``overflowCount`` before a removal of everything was posted that has been received.
-  func forget(_ ids: @autoclosure () -> Set<RandomID>, overflow count: UInt64?) {
+  func forget(_ ids: Set<RandomID>, overflow count: UInt64?) {
     if let count { coveredOverflow.pointee.max(count, ordering: .sequentiallyConsistent) }
-    guard !isEmpty else { return }
-    let ids = ids()
     forEach { index in
       guard ids.contains(RandomID(bytes: id(index))) else { return }
       word(Offset.pending, index).pointee.bitwiseAnd(~Self.bit(index), ordering: .sequentiallyConsistent)

@@ -84,9 +84,15 @@ enum ActivityLayout {
   /// The stripe of the calling thread.
   @inline(__always)
   static func stripe(_ base: UnsafeMutableRawPointer) -> UnsafeMutableRawPointer {
+    base + stripesOffset + stripeNumber(bits: stripeCountBits) * stripeByteCount
+  }
+
+  /// Returns the stripe of the calling thread among 2 to the power of `bits` stripes.
+  @inline(__always)
+  static func stripeNumber(bits: UInt) -> Int {
     // A thread's handle is an address. Multiplying spreads the bits that differ over the upper bits.
     let thread = UInt(pthread_self()) &* 0x9E37_79B9_7F4A_7C15
-    return base + stripesOffset + Int(thread >> (64 - stripeCountBits)) * stripeByteCount
+    return Int(thread >> (64 - bits))
   }
 
   @inline(__always)

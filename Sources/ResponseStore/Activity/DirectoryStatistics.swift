@@ -27,6 +27,8 @@ public enum RequestOutcome: String, Sendable, Hashable, CaseIterable {
 ///
 /// They are kept in a file of the directory and outlive the processes. If that file is lost or damaged, they begin at
 /// zero. Each count is exact, but they are not read as one snapshot.
+///
+/// Sums of damaged counts wrap around instead of trapping.
 public struct DirectoryStatistics: Sendable, Hashable {
   /// The time at which counting began.
   public var since: Date
@@ -96,16 +98,16 @@ public struct DirectoryStatistics: Sendable, Hashable {
   }
 
   /// The number of requests with any outcome.
-  public var requestCount: Int { requests.values.reduce(0, +) }
+  public var requestCount: Int { requests.values.reduce(0, &+) }
 
   /// The number of requests that needed nothing from the origin, fresh or stale.
-  public var hitCount: Int { requests[.hit, default: 0] + requests[.stale, default: 0] }
+  public var hitCount: Int { requests[.hit, default: 0] &+ requests[.stale, default: 0] }
 
   /// The share of requests that needed nothing from the origin, from 0 to 1; nil without a request.
   public var hitRatio: Double? { requestCount > 0 ? Double(hitCount) / Double(requestCount) : nil }
 
   /// Entries that left the store for space.
-  public var evictions: Int { removals.reduce(0) { $0 + ($1.key.isEviction ? $1.value : 0) } }
+  public var evictions: Int { removals.reduce(0) { $0 &+ ($1.key.isEviction ? $1.value : 0) } }
 }
 
 extension ActivityFile {

@@ -1,6 +1,6 @@
 /// A histogram of durations, with buckets whose width is at most an eighth of their lower bound.
 public struct LatencyHistogram: Sendable, Hashable {
-  /// The number of durations in each bucket.
+  /// The number of durations in each bucket. Damaged numbers can have any size, so their sums must not trap.
   private var counts: [Int]
   /// The sum of all durations in nanoseconds.
   public private(set) var totalNanoseconds: Int
@@ -40,14 +40,14 @@ public struct LatencyHistogram: Sendable, Hashable {
   }
 
   /// The number of durations.
-  public var count: Int { counts.reduce(0, +) }
+  public var count: Int { counts.reduce(0, &+) }
 
   /// Returns the number of durations below a power of two, in nanoseconds.
   ///
   /// - Parameter exponent: The exponent of the power, from 3 to 40.
   public func count(belowPowerOfTwo exponent: Int) -> Int {
     precondition((Self.subBucketBits...(Self.maximumExponent + 1)).contains(exponent), "the exponent is from 3 to 40")
-    return counts.prefix((exponent - Self.subBucketBits + 1) * Self.subBucketCount).reduce(0, +)
+    return counts.prefix((exponent - Self.subBucketBits + 1) * Self.subBucketCount).reduce(0, &+)
   }
 
   /// Returns an upper bound of a percentile in seconds, at most an eighth too high; nil if the histogram is empty.
@@ -56,10 +56,10 @@ public struct LatencyHistogram: Sendable, Hashable {
   public func seconds(atPercentile percentile: Double) -> Double? {
     let total = count
     guard total > 0 else { return nil }
-    let wanted = max(1, Int((Double(total) * min(max(percentile, 0), 100) / 100).rounded(.up)))
+    let wanted = max(1, Int(exactly: (Double(total) * min(max(percentile, 0), 100) / 100).rounded(.up)) ?? total)
     var seen = 0
     for (bucket, count) in counts.enumerated() {
-      seen += count
+      seen &+= count
       if seen >= wanted { return Double(Self.upperBound(ofBucket: bucket)) / 1e9 }
     }
     return nil

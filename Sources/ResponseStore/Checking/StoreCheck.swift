@@ -114,7 +114,8 @@ struct StoreCheck {
     unreleasedByteCount += byteCount + 2 * 16 * database.pageByteCount
     guard unreleasedByteCount > 16 << 20, context.options.opensExistingOnly else { return }
     unreleasedByteCount = 0
-    // Only if many pages are resident. Often the same pages are read again, and mapping them again takes most of the time.
+    // Only if many pages are resident: often the same pages are read again, and mapping them again takes most of the
+    // time.
     if let byteCount = ResidentPages.fileByteCount, byteCount - initialFileByteCount < 24 << 20 { return }
     residentPages.release(of: database.environment, transaction)
     database.index.current?.releaseResidentPages()
@@ -268,7 +269,7 @@ struct StoreCheck {
   /// Compares the number of chunks. Chunks of a body that is being written or deleted have no record header.
   private mutating func compareChunks(in transaction: borrowing ReadTransaction) throws(LMDBError) {
     var partialCount = 0
-    for body in try context.database.unfinishedBodies(in: transaction) {
+    for body in try database.unfinishedBodies(in: transaction) {
       try database.bodies.withCursor(in: transaction) { (cursor) throws(LMDBError) in
         var more = try cursor.seek(atOrAfter: ChunkKey(bodyID: body.bodyID, index: 0))
         while more, try cursor.checkedKey().bodyID == body.bodyID {

@@ -26,7 +26,7 @@ extension RecordDatabase {
     }
     try append(head.bytes, entry, counters: &counters, in: transaction)
     let date = DateKey(time: SortableTimestamp.encode(head.storedAt), rowID: entry.rowID)
-    _ = try dates.put(entry.tagWord, for: date, in: transaction, mode: .append)
+    try dates.put(entry.tagWord, for: date, in: transaction, mode: .append)
     try moveExpiry(of: entry.rowID, from: nil, to: head.expiry, in: transaction)
     try noteInsertion(of: entry, digest: digest, replacing: others.replacedRow)
     counters.add(byteCount: head.layout { $0.storedByteCount })

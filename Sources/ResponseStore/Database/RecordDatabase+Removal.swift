@@ -24,7 +24,7 @@ struct Tombstone: Sendable, Equatable {
 }
 
 /// The effect of tombstones on a record.
-enum TombstoneCoverage: UInt8 {
+enum TombstoneCoverage {
   case none
   /// Soft ones cover it.
   case stale
@@ -41,7 +41,9 @@ extension [Tombstone] {
     }
   }
 
-  /// The effect of the tombstones on a record. Apart from the lookup that calls this, which usually finds no tombstone.
+  /// The effect of the tombstones on a record.
+  ///
+  /// Not inlined, to keep the lookup small: it calls this only if there are tombstones.
   @inline(never)
   func coverage(rowID: UInt64, _ head: RecordHeaderView) -> TombstoneCoverage {
     var coverage = TombstoneCoverage.none
@@ -143,7 +145,7 @@ extension RecordDatabase {
   }
 
   /// Returns the tombstones in the database.
-  func tombstones<T: Transaction & ~Copyable>(in transaction: borrowing T) throws(LMDBError) -> [Tombstone] {
+  func tombstones(in transaction: borrowing some Transaction & ~Copyable) throws(LMDBError) -> [Tombstone] {
     var tombstones: [Tombstone] = []
     try meta.withCursor(in: transaction) { (cursor) throws(LMDBError) in
       var more = try cursor.seek(atOrAfter: MetaKey.tombstonePrefix)

@@ -212,14 +212,12 @@ extension RecordDatabase {
   private func removeByWalk(
     _ rowIDs: Set<UInt64>, counters: inout PersistentCounters, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) {
-    for rowID in rowIDs {
-      try heads.removeChecked(rowID, in: transaction)
-    }
+    for rowID in rowIDs { try heads.removeChecked(rowID, in: transaction) }
     try removeDates(of: rowIDs, from: dates, in: transaction)
     try removeDates(of: rowIDs, from: expiries, in: transaction)
     var entries: [IndexEntry] = []
-    index.current.map {
-      $0.forEachEntry(in: 0..<$0.allCellCount) { if rowIDs.contains($0.rowID) { entries.append($0) } }
+    if let current = index.current {
+      current.forEachEntry(in: 0..<current.allCellCount) { if rowIDs.contains($0.rowID) { entries.append($0) } }
     }
     for entry in entries { try noteRemoval(tag: entry.tag, rowID: entry.rowID, remembering: false) }
     try recount(&counters, in: transaction)
@@ -263,7 +261,7 @@ extension RecordDatabase {
         more = try cursor.next()
       }
     }
-    for key in chunkKeys { _ = try bodies.removeChecked(key, in: transaction) }
+    for key in chunkKeys { try bodies.removeChecked(key, in: transaction) }
     return !more
   }
 

@@ -76,9 +76,8 @@ final class RecordDatabase: @unchecked Sendable {
 
   /// Opens the file and its tables.
   ///
-  /// If the file is new and `completesNew` is set, creates the tables and the format record.
-  ///
-  /// Without `completesNew`, writes nothing and waits for no writer.
+  /// - Parameter completesNew: Whether to create the tables and the format record of a new file. Otherwise the call
+  ///   writes nothing and waits for no writer.
   static func open(
     directory: String, mapByteCount: Int, capacityByteCount: Int, completesNew: Bool = true,
     damageHandler: (@Sendable () -> Void)? = nil
@@ -98,7 +97,7 @@ final class RecordDatabase: @unchecked Sendable {
       version: StorageFormat.version,
       chunkByteCount: UInt32(
         StorageFormat.chunkByteCount(capacityByteCount: capacityByteCount, pageByteCount: environment.pageByteCount)),
-      secret: randomBytes(FormatRecord.secretByteCount))
+      secret: XXHash.randomSecret())
     if let stored {
       guard let version = stored.withUnsafeBytes({ FormatRecord.version(in: $0) }) else { return .foreign }
       guard version == StorageFormat.version else { return .otherVersion(version) }
@@ -114,7 +113,7 @@ final class RecordDatabase: @unchecked Sendable {
       let isNew = try environment.write { (transaction) throws(LMDBError) in
         // A process may have died after creating the tables. A file with any other content belongs to another program.
         guard try file.hasOnlyEmptyTables(in: transaction) else { return false }
-        _ = try meta.put(format.encoded, for: MetaKey.format, in: transaction)
+        try meta.put(format.encoded, for: MetaKey.format, in: transaction)
         var counters = PersistentCounters()
         counters.capacityByteCount = UInt64(capacityByteCount)
         try file.setCounters(counters, in: transaction)
@@ -137,13 +136,8 @@ final class RecordDatabase: @unchecked Sendable {
     return rowCount == 0
   }
 
-  private static func randomBytes(_ count: Int) -> [UInt8] {
-    var generator = SystemRandomNumberGenerator()
-    return (0..<count).map { _ in UInt8.random(in: 0...255, using: &generator) }
-  }
-
   /// Returns the counters in the transaction's snapshot.
-  func counters<T: Transaction & ~Copyable>(in transaction: borrowing T) throws(LMDBError) -> PersistentCounters {
+  func counters(in transaction: borrowing some Transaction & ~Copyable) throws(LMDBError) -> PersistentCounters {
     let counters = try meta.withValue(for: MetaKey.counters, in: transaction) { (bytes) throws(LMDBError) in
       bytes.withUnsafeBytes { PersistentCounters($0) }
     }
@@ -159,7 +153,7 @@ final class RecordDatabase: @unchecked Sendable {
   }
 
   func setCounters(_ counters: PersistentCounters, in transaction: borrowing WriteTransaction) throws(LMDBError) {
-    _ = try meta.put(counters.encoded, for: MetaKey.counters, in: transaction)
+    try meta.put(counters.encoded, for: MetaKey.counters, in: transaction)
   }
 
   /// Returns the chunks of a body in `bodies`; none for an inline body.

@@ -77,7 +77,7 @@ struct Evictor: Sendable {
       guard excess > 0 || excessEntries > 0 else { return }
       // Delete removed records before evicting useful ones.
       var hasHelped = try orphanDeleter.deleteOrphanedChunks()
-      if !hasHelped { hasHelped = try tombstoneDeleter.deleteTombstonedRecords() }
+      if !hasHelped { hasHelped = try tombstoneDeleter.deleteRecords(of: context.removals.tombstones()) }
       if !hasHelped, excess > 0 { hasHelped = try evict(pageCount: excess) > 0 }
       if !hasHelped { hasHelped = try evict(pageCount: .max, entryCount: max(excessEntries, 1)) > 0 }
       guard hasHelped else { return }

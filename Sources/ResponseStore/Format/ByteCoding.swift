@@ -1,5 +1,3 @@
-import LMDB
-
 /// Appends little-endian integers and counted strings.
 struct ByteWriter {
   var bytes: [UInt8] = []
@@ -54,11 +52,4 @@ struct ByteReader {
     guard let count = read(UInt32.self), let text = readBytes(Int(count)) else { return nil }
     return String(decoding: text, as: UTF8.self)
   }
-}
-
-/// Calls `body` with the bytes of a value; `withUnsafeBytes(of:)` for a closure that throws `LMDBError`.
-func withRawBytes<T, R>(
-  of value: T, _ body: (UnsafeRawBufferPointer) throws(LMDBError) -> R
-) throws(LMDBError) -> R {
-  try withUnsafeBytes(of: value) { (bytes) throws(LMDBError) in try body(bytes) }
 }

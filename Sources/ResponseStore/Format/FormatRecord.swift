@@ -2,10 +2,9 @@
 struct FormatRecord: Sendable, Equatable {
   var version: UInt32
   var chunkByteCount: UInt32
-  /// 192 random bytes that key the digests of this store.
+  /// Random bytes that key the digests of this store; see ``XXHash/randomSecret()``.
   var secret: [UInt8]
 
-  static let secretByteCount = 192
   /// The store's identity in other files; it does not reveal the secret.
   var owner: UInt64 { secret.withUnsafeBytes { XXHash.digest64($0) } }
 }
@@ -22,7 +21,7 @@ extension FormatRecord {
     guard let content = ChecksummedValue.content(of: bytes) else { return nil }
     var reader = ByteReader(content)
     guard let version = reader.read(UInt32.self), let chunkByteCount = reader.read(UInt32.self), chunkByteCount > 0,
-      let secret = reader.readBytes(Self.secretByteCount)
+      let secret = reader.readBytes(XXHash.secretByteCount)
     else { return nil }
     self.init(version: version, chunkByteCount: chunkByteCount, secret: [UInt8](secret))
   }

@@ -14,7 +14,7 @@ enum LittleEndianUInt64Codec: ValueCodec {
   static func withEncoded<R>(
     _ value: UInt64, _ body: (UnsafeRawBufferPointer) throws(LMDBError) -> R
   ) throws(LMDBError) -> R {
-    try withRawBytes(of: value.littleEndian, body)
+    try withUnsafeBytes(of: value.littleEndian) { (bytes) throws(LMDBError) in try body(bytes) }
   }
 
   static func decode(_ bytes: RawSpan) -> UInt64? {
@@ -41,7 +41,7 @@ enum ChunkKeyCodec: KeyCodec {
       UInt32(truncatingIfNeeded: value.bodyID >> 32).bigEndian, UInt32(truncatingIfNeeded: value.bodyID).bigEndian,
       value.index.bigEndian,
     ]
-    return try withRawBytes(of: bytes, body)
+    return try withUnsafeBytes(of: bytes) { (bytes) throws(LMDBError) in try body(bytes) }
   }
 
   static func decode(_ bytes: RawSpan) -> ChunkKey? {

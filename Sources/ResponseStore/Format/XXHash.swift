@@ -9,9 +9,10 @@ enum XXHash {
 
   /// Returns `XXH3_64bits` under a secret of at least 136 bytes (`XXH3_SECRET_SIZE_MIN`).
   static func digest64(_ bytes: UnsafeRawBufferPointer, secret: [UInt8]) -> UInt64 {
-    secret.withUnsafeBytes { XXH3_64bits_withSecret(bytes.baseAddress, bytes.count, $0.baseAddress, $0.count) }
+    secret.withUnsafeBytes { digest64(bytes, secret: $0) }
   }
 
+  /// The same under a secret in memory that its owner keeps.
   static func digest64(_ bytes: UnsafeRawBufferPointer, secret: UnsafeRawBufferPointer) -> UInt64 {
     XXH3_64bits_withSecret(bytes.baseAddress, bytes.count, secret.baseAddress, secret.count)
   }
@@ -28,6 +29,15 @@ enum XXHash {
       let hash = XXH3_128bits_withSecret(bytes.baseAddress, bytes.count, secret.baseAddress, secret.count)
       return (hash.high64, hash.low64)
     }
+  }
+
+  /// The size of a secret of the store or of this process.
+  static let secretByteCount = 192
+
+  /// Returns a new random secret of ``secretByteCount`` bytes.
+  static func randomSecret() -> [UInt8] {
+    var generator = SystemRandomNumberGenerator()
+    return (0..<secretByteCount).map { _ in UInt8.random(in: 0...255, using: &generator) }
   }
 
   /// `XXH3_64bits` of bytes that arrive in parts.

@@ -139,7 +139,7 @@ final class IndexFile: @unchecked Sendable {
     // Free the space of the unusable file before the new one takes its own.
     discard()
     let cellCount = fittingCellCount(IndexLayout.cellCount(forRecordCount: recordCount))
-    let isMade = create(cellCount: cellCount) { index in
+    return create(cellCount: cellCount) { index in
       index[IndexLayout.Word.owner] = owner
       index.boot = boot
       index.setRebuildPosition(recordCount == 0 ? nil : .rows(below: nextRowID))
@@ -147,7 +147,6 @@ final class IndexFile: @unchecked Sendable {
       index[IndexLayout.Word.lastTombstone] = transactionID
       return true
     }
-    return isMade
   }
 
   /// Applies the journal of the last transaction, in a transaction that changes nothing.
@@ -263,7 +262,8 @@ final class IndexFile: @unchecked Sendable {
     let old = loaded
     let temporary = path + ".new"
     unlink(temporary)
-    let descriptor = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0o600)
+    let descriptor = FileDescriptor.open(
+      temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode: 0o600)
     guard descriptor >= 0 else { return fail("open", errno) }
     defer { close(descriptor) }
     reachedIndexStep()
@@ -324,7 +324,7 @@ final class IndexFile: @unchecked Sendable {
     indexes.withLock { mapped -> Bool in
       var status = stat()
       if stat(path, &status) == 0, UInt64(status.st_ino) == mapped.inode { return true }
-      let descriptor = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW)
+      let descriptor = FileDescriptor.open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW)
       guard descriptor >= 0 else { return false }
       defer { close(descriptor) }
       var header = [UInt64](repeating: 0, count: 3)
@@ -350,26 +350,4 @@ final class IndexFile: @unchecked Sendable {
     index.advise(MADV_RANDOM)
     return index
   }
-}
-
-/// One boot of the machine. During a boot, the page cache keeps the writes of killed processes.
-struct Boot: Equatable, Sendable {
-  var high: UInt64
-  var low: UInt64
-
-  /// The present boot; nil if the system does not tell its ID.
-  static let known: Boot? = {
-    var text = [UInt8](repeating: 0, count: 64)
-    let descriptor = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC)
-    let count = descriptor < 0 ? 0 : max(read(descriptor, &text, text.count), 0)
-    if descriptor >= 0 { close(descriptor) }
-    let digits = String(decoding: text.prefix(count), as: UTF8.self).filter(\.isHexDigit)
-    guard let high = UInt64(digits.prefix(16), radix: 16), let low = UInt64(digits.dropFirst(16), radix: 16) else {
-      return nil
-    }
-    return Boot(high: high, low: low)
-  }()
-
-  /// The present boot. Without an ID it is a random one, so that a process trusts only its own index.
-  static let current = known ?? Boot(high: .random(in: 1 ... .max), low: .random(in: 1 ... .max))
 }

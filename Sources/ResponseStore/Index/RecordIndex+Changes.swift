@@ -90,10 +90,9 @@ extension RecordIndex {
   func copy(into other: RecordIndex) -> Bool {
     for word in [
       IndexLayout.Word.owner, IndexLayout.Word.boot, IndexLayout.Word.boot + 1, IndexLayout.Word.inflation,
-      IndexLayout.Word.lastTombstone,
-      IndexLayout.Word.transaction, IndexLayout.Word.changeCount, IndexLayout.Word.appliedCount,
-      IndexLayout.Word.rebuildStage, IndexLayout.Word.rebuildRow, IndexLayout.Word.rebuildTime,
-      IndexLayout.Word.identitySum,
+      IndexLayout.Word.lastTombstone, IndexLayout.Word.transaction, IndexLayout.Word.changeCount,
+      IndexLayout.Word.appliedCount, IndexLayout.Word.rebuildStage, IndexLayout.Word.rebuildRow,
+      IndexLayout.Word.rebuildTime, IndexLayout.Word.identitySum,
     ] {
       other[word] = self[word]
     }
@@ -110,7 +109,7 @@ extension RecordIndex {
       let home = other.home(of: IndexEntry.tag(inTagWord: tagWord))
       let copy = other.firstFreeCell(from: home)
       guard copy < home + IndexLayout.maximumProbeLength else { return false }
-      other.setRowWord(copy, self.rowWord(cell))
+      other.setRowWord(copy, rowWord(cell))
       other.setTagWord(copy, tagWord)
       count += 1
     }

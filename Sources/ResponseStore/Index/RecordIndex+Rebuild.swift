@@ -86,7 +86,7 @@ extension RecordIndex {
         sum &+= entry.identity
         count += 1
       }
-      if releasesResidentPages { self.releaseResidentPages() }
+      if releasesResidentPages { releaseResidentPages() }
     }
     advise(MADV_RANDOM)
     let isRight = sum == self[IndexLayout.Word.identitySum] && count == recordCount

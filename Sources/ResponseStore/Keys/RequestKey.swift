@@ -116,10 +116,7 @@ extension RequestKey {
   }
 
   /// A random secret of this process.
-  static let secret: [UInt8] = {
-    var generator = SystemRandomNumberGenerator()
-    return (0..<192).map { _ in UInt8.random(in: 0...255, using: &generator) }
-  }()
+  static let secret = XXHash.randomSecret()
 
   /// Hashes the digest, which is faster than hashing the bytes.
   public func hash(into hasher: inout Hasher) {

@@ -74,7 +74,7 @@ final class BackgroundThreads: Sendable {
     let now = MonotonicTime.now
     let deadline = queue.withLock { $0.oldestQueuedAt } + context.options.commitDelay
     guard now < deadline else { return true }
-    _ = queue.wait(timeout: .nanoseconds(deadline.nanoseconds - now.nanoseconds)) { queue -> Bool? in
+    _ = queue.wait(timeout: now.duration(to: deadline)) { queue -> Bool? in
       let isUrgent =
         queue.flushCount > 0 || queue.isClosing || queue.queuedByteCount >= limit
         || (queue.mayApplyRemovals && removalLog.hasRemovalsToApply)

@@ -1,11 +1,12 @@
 import Glibc
+import LMDB
 
 /// Files of a directory that all its processes map.
 enum MappedFile {
   /// Opens a file and calls `use` with its descriptor and size; nil if there is no regular file at the path.
   static func open<T>(path: String, _ use: (_ descriptor: CInt, _ byteCount: Int) -> T?) -> T? {
     // A FIFO of this name must not make the process wait.
-    let descriptor = Glibc.open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
+    let descriptor = FileDescriptor.open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
     guard descriptor >= 0 else { return nil }
     defer { close(descriptor) }
     var status = stat()
@@ -18,7 +19,8 @@ enum MappedFile {
   static func create<T>(path: String, byteCount: Int, fill: (_ descriptor: CInt) -> T?) -> T? {
     let temporary = path + ".new"
     unlink(temporary)
-    let descriptor = Glibc.open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0o600)
+    let descriptor = FileDescriptor.open(
+      temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode: 0o600)
     guard descriptor >= 0 else { return nil }
     defer { close(descriptor) }
     // Allocated: a mapped page that finds no space on a full disk would raise a signal.

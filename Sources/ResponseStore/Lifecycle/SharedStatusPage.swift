@@ -8,8 +8,7 @@ import Synchronization
 /// `@unchecked Sendable`: the pointer is constant, and every access is atomic.
 final class SharedStatusPage: @unchecked Sendable {
   private let pointer: UnsafeMutableRawPointer
-  private let device: UInt
-  private let inode: UInt
+  private let file: StoreDirectory.Identity
   private static let byteCount = Int(getpagesize())
 
   /// The words, by their offsets in the page.
@@ -51,8 +50,7 @@ final class SharedStatusPage: @unchecked Sendable {
     }
     guard let mapped = MappedFile.map(descriptor, byteCount: Self.byteCount) else { return nil }
     pointer = mapped
-    device = UInt(status.st_dev)
-    inode = UInt(status.st_ino)
+    file = StoreDirectory.Identity(status)
   }
 
   deinit {
@@ -60,10 +58,7 @@ final class SharedStatusPage: @unchecked Sendable {
   }
 
   /// Whether the page belongs to the file at this path, and not to an earlier file at it.
-  func isMapped(from path: String) -> Bool {
-    var status = stat()
-    return stat(path, &status) == 0 && UInt(status.st_dev) == device && UInt(status.st_ino) == inode
-  }
+  func isMapped(from path: String) -> Bool { StoreDirectory.Identity(path: path) == file }
 
   private func flag(_ offset: Int) -> UnsafeMutablePointer<Atomic<UInt8>> {
     (pointer + offset).assumingMemoryBound(to: Atomic<UInt8>.self)

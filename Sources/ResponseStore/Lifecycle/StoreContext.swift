@@ -146,7 +146,7 @@ final class StoreContext: Sendable {
 
   /// Handles an error of a read that is treated as a miss.
   func readFailed(_ error: LMDBError) {
-    if error.isDamage, error.code != .readersFull, error.code != .mapResized {
+    if error.isDamage {
       fail("\(error)")
     } else {
       log(.failedRead, "A lookup failed and was treated as a miss: \(error)")

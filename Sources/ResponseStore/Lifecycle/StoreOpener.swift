@@ -26,9 +26,7 @@ struct StoreOpener {
     if isAlone { try directory.writeMarker() }
     // Clear them also after an error: only an open that crashed the process counts as failed.
     defer { directory.clearOpenAttempts() }
-    let store =
-      try isAlone
-      ? openData(isAlone: true, mayRecreate: true) : openSharedData()
+    let store = try isAlone ? openData(isAlone: true, mayRecreate: true) : openSharedData()
     store.context.activityFile?.enter()
     counts.activity.use(store.context.activityFile)
     directory.countOpening(isAlone: isAlone)
@@ -121,6 +119,9 @@ struct StoreOpener {
     throw .busy(directory.path, reason: "another process held the write lock for too long")
   }
 
+  /// Opens the data file, its removal log and the shared counters.
+  ///
+  /// - Parameter mayRecreate: Whether an unusable file is quarantined and replaced; only if this process is alone.
   private func openData(isAlone: Bool, mayRecreate: Bool) throws(StoreError) -> ResponseStore {
     let contents: RecordDatabase.Contents
     do throws(LMDBError) {
@@ -128,7 +129,7 @@ struct StoreOpener {
         directory: directory.path, mapByteCount: mapByteCount, capacityByteCount: options.capacityByteCount,
         damageHandler: { [directory] in directory.markFailed() })
     } catch {
-      if error.isDamage, isAlone, mayRecreate {
+      if error.isDamage, mayRecreate {
         return try recreate(as: "damaged", because: "the data is damaged (\(error))")
       }
       throw .storage(error, directory: directory.path, doing: "Opening the data")
@@ -140,19 +141,19 @@ struct StoreOpener {
         return try ready(database, isAlone: isAlone)
       } catch {
         // Close the file before another one replaces it.
-        guard isAlone, mayRecreate, let cause = error.cause, cause.isDamage, database.environment.close() else {
+        guard mayRecreate, let cause = error.cause, cause.isDamage, database.environment.close() else {
           throw error
         }
         return try recreate(as: "damaged", because: "the data is damaged (\(cause))")
       }
     case .foreign:
       // If the directory has the marker of a store, the file is a store's data file that lost its tables.
-      guard isAlone, mayRecreate, directory.hasMarker else {
+      guard mayRecreate, directory.hasMarker else {
         throw foreign(reason: "data.mdb is an LMDB file of another program")
       }
       return try recreate(as: "damaged", because: "the data is damaged (a table is missing)")
     case .otherVersion(let version):
-      guard isAlone, mayRecreate else {
+      guard mayRecreate else {
         throw StoreError(
           .otherVersionInUse, directory: directory.path,
           reason: "it holds format \(version), this library writes format \(StorageFormat.version), and it is in use",
@@ -170,11 +171,13 @@ struct StoreOpener {
     let store = ResponseStore(context)
     do throws(LMDBError) {
       try store.checker.prepare()
-      _ = try database.environment.clearStaleReaders()
-      try store.context.database.noteUnfinishedBodies(isAlone: isAlone)
+      try database.environment.clearStaleReaders()
+      try database.noteUnfinishedBodies(isAlone: isAlone)
       try database.openIndex(isAlone: isAlone)
-      // The index of a small store is complete after this step.
-      if !store.checker.isUnchecked.load(ordering: .relaxed) { _ = try store.indexMaintainer.rebuildIndex() }
+      // The index of a small store is complete after this step. The eviction thread checks a large one.
+      if !store.checker.isUnchecked.load(ordering: .relaxed), database.index.current?.rebuildPosition != .check {
+        _ = try store.indexMaintainer.rebuildIndex()
+      }
       try store.capacity.apply(options.capacityByteCount)
     } catch {
       // On a full disk, open anyway: the stored responses can still be read.

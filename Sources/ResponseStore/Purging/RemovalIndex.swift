@@ -53,7 +53,7 @@ final class RemovalIndex: Sendable {
 
   /// The tombstones that hide records in a transaction, or make them stale: those in the database, and one for each
   /// logged removal that is not applied. Usually there is none, and then no lock is taken.
-  func activeTombstones<T: Transaction & ~Copyable>(in transaction: borrowing T) throws(LMDBError) -> [Tombstone] {
+  func activeTombstones(in transaction: borrowing some Transaction & ~Copyable) throws(LMDBError) -> [Tombstone] {
     let id = transaction.id
     let settled = settledIn.load(ordering: .acquiring)
     if log.sequence == sequence.load(ordering: .acquiring), id >= settled, settled >= lastTombstone { return [] }
@@ -68,8 +68,8 @@ final class RemovalIndex: Sendable {
     database.index.unretained?._withUnsafeGuaranteedRef { $0[IndexLayout.Word.lastTombstone] } ?? .max
   }
 
-  private func readActiveTombstones<T: Transaction & ~Copyable>(
-    in transaction: borrowing T
+  private func readActiveTombstones(
+    in transaction: borrowing some Transaction & ~Copyable
   ) throws(LMDBError) -> [Tombstone] {
     let id = transaction.id
     let counters = try database.counters(in: transaction)
@@ -99,12 +99,12 @@ final class RemovalIndex: Sendable {
   }
 
   /// The tombstones in the database.
-  func tombstones<T: Transaction & ~Copyable>(in transaction: borrowing T) throws(LMDBError) -> [Tombstone] {
+  func tombstones(in transaction: borrowing some Transaction & ~Copyable) throws(LMDBError) -> [Tombstone] {
     try tombstones(changedIn: database.counters(in: transaction).lastTombstoneChange, in: transaction)
   }
 
-  private func tombstones<T: Transaction & ~Copyable>(
-    changedIn change: UInt64, in transaction: borrowing T
+  private func tombstones(
+    changedIn change: UInt64, in transaction: borrowing some Transaction & ~Copyable
   ) throws(LMDBError) -> [Tombstone] {
     if let tombstones = known.withLock({ $0.tombstonesChange == change ? $0.tombstones : nil }) { return tombstones }
     return try database.tombstones(in: transaction)

@@ -75,9 +75,7 @@ extension ResponseStore {
     }
     try directory.finishOpening()
     do throws(RemovalLog.Failure) {
-      try log.append(
-        scope, mode: isSoft ? .soft(at: options.clock()) : .hard, timeout: options.stallTimeout
-      ) {}
+      try log.append(scope, mode: isSoft ? .soft(at: options.clock()) : .hard, timeout: options.stallTimeout) {}
     } catch {
       switch error {
       case .busy:

@@ -13,12 +13,7 @@ struct TombstoneDeleter: Sendable {
   /// A step deletes up to 16,384 records, two of which fill a page.
   private let readAhead = Monitor(RecordReadAhead(windowPageCount: 8192))
 
-  /// Deletes some of the records that tombstones hide. Returns false if there is nothing to delete now.
-  func deleteTombstonedRecords() throws(LMDBError) -> Bool {
-    try deleteRecords(of: try context.removals.tombstones())
-  }
-
-  /// As ``deleteTombstonedRecords()``, with the tombstones of the last commit.
+  /// Deletes some records that hard ones of the tombstones hide. Returns false if there is nothing to delete now.
   func deleteRecords(of tombstones: [Tombstone]) throws(LMDBError) -> Bool {
     try progress.step(
       among: tombstones.filter { $0.mode == .hard }, in: database, isPaced: context.options.runsInBackground

@@ -84,7 +84,8 @@ extension Reader {
     if selected.isSoftPurged { return try lendCopy(of: selected, in: transaction, body) }
     let chunks = database.chunks(of: head)
     guard chunks.count > 0 else {
-      body(BorrowedResponse(head, first: head.isBodyInline ? head.inlineBody : .empty))
+      // The body is in the record, or empty.
+      body(BorrowedResponse(head, first: head.inlineBody))
       return true
     }
     let bodyID = head.bodyID(ofRow: selected.rowID)
@@ -104,9 +105,7 @@ extension Reader {
     body(BorrowedResponse(head, first: first, rest: rest))
     return true
   }
-}
 
-extension Reader {
   /// Calls `body` with a copy of a record that a soft removal covers, as its header in the map does not show that yet.
   @inline(never)
   private func lendCopy(
@@ -119,8 +118,4 @@ extension Reader {
     record.withHead { head in record.withBody { body(BorrowedResponse(head, first: $0)) } }
     return true
   }
-}
-
-extension UnsafeRawBufferPointer {
-  fileprivate static var empty: UnsafeRawBufferPointer { UnsafeRawBufferPointer(start: nil, count: 0) }
 }

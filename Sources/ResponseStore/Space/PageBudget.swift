@@ -63,8 +63,7 @@ struct PageBudget: Sendable, Equatable {
     isFileOversized = filePageCount > maximumFilePageCount
     let headroom = StorageFormat.headroomPageCount(
       mapByteCount: maximumFilePageCount * pageByteCount, batchByteCount: batchByteCount,
-      chunkByteCount: chunkByteCount,
-      pageByteCount: pageByteCount)
+      chunkByteCount: chunkByteCount, pageByteCount: pageByteCount)
     // Keep an eighth of the pages free with large chunks, because fewer free pages are more fragmented and slow down
     // commits. Keep an eighth free in an oversized file, too, because fewer free pages require more hole punching.
     let isLargeChunk = StorageFormat.isLarge(chunkByteCount: chunkByteCount, pageByteCount: pageByteCount)

@@ -84,10 +84,10 @@ final class PendingWrite: Sendable {
   }
 
   /// Whether this write only deletes a stored record.
-  var isDiscard: Bool { if case .discard = purpose { true } else { false } }
+  var isDiscard: Bool { purpose == .discard }
 
   /// Whether this write only replaces the record header of a stored record.
-  var isUpdate: Bool { if case .replaceHead = purpose { true } else { false } }
+  var isUpdate: Bool { purpose == .replaceHead }
 
   // Decoded from the record header at each call.
   var key: RequestKey { head.key }
@@ -116,7 +116,7 @@ final class PendingWrite: Sendable {
 
   /// The same write with its body in single-page chunks, for a data file whose free pages are not contiguous.
   var withSinglePageChunks: PendingWrite {
-    guard case .insert = purpose, !head.isBodyInline else { return self }
+    guard purpose == .insert, !head.isBodyInline else { return self }
     return PendingWrite(self, head: head.withSinglePageChunks)
   }
 

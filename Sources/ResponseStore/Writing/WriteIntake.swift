@@ -111,13 +111,10 @@ struct WriteIntake: Sendable {
     let write = PendingWrite(
       response, for: key, attachment: attachment, storedAt: storedAt, purpose: purpose, rowID: rowID,
       original: original, removalSequence: removalSequence, inlineByteCount: database.inlineByteCount,
-      bodyChecksum: bodyChecksum,
-      storedBody: storedBody)
+      bodyChecksum: bodyChecksum, storedBody: storedBody)
     guard write.headByteCount <= space.maximumHeadByteCount, hasTarget(write),
       context.removals.effect(on: write) != .removed
-    else {
-      return false
-    }
+    else { return false }
     if !context.options.runsInBackground {
       while queue.withLock({ isFull($0, for: write, pendingWrites.rivals(of: write, in: $0)) }), writer.writePending() {
       }
@@ -142,7 +139,7 @@ struct WriteIntake: Sendable {
 
   /// Whether the record of an update still exists, as a pending write or on disk.
   private func hasTarget(_ write: PendingWrite) -> Bool {
-    guard case .replaceHead = write.purpose else { return true }
+    guard write.isUpdate else { return true }
     if let newest = pendingWrites.newest(of: write.key, vary: write.vary) { return newest.isSameRecord(as: write) }
     // A record without a pending write has a row by now, or was dropped.
     let rowID = write.rowID
@@ -172,10 +169,10 @@ struct WriteIntake: Sendable {
     if isFull(queue, for: write, rivals, limit: limit) { return queue.isStalled ? .refused : nil }
     // Only the newest queued write of a variant is committed, unless the writer has taken it.
     let superseded = rivals.queued(in: queue)
-    if case .replaceHead = write.purpose, let newest = rivals.sameVariant {
+    if write.isUpdate, let newest = rivals.sameVariant {
       // If a later response is pending, it replaces the validated one.
       guard newest.isSameRecord(as: write) else { return .refused }
-      if let superseded, case .insert = superseded.purpose {
+      if let superseded, superseded.purpose == .insert {
         // The updated record has no row yet. Insert the update in its place. Removals by group then use the new fields,
         // so check those that covered the old ones now. An update without the body cannot be inserted; it is of a
         // record that has a row.
@@ -198,7 +195,7 @@ struct WriteIntake: Sendable {
     _ queue: WriteQueue, for write: PendingWrite, _ rivals: PendingWrites.Rivals, limit: Int? = nil
   ) -> Bool {
     let superseded = rivals.queued(in: queue)
-    if case .insert = write.purpose, superseded == nil, rivals.queuedCount >= StorageFormat.maximumVariantCountPerKey {
+    if write.purpose == .insert, superseded == nil, rivals.queuedCount >= StorageFormat.maximumVariantCountPerKey {
       return true
     }
     return !queue.hasSpace(for: write, inPlaceOf: superseded, limit: limit ?? context.options.queueByteCount)

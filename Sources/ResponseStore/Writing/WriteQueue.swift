@@ -1,4 +1,3 @@
-import Glibc
 import LMDB
 
 /// The writer's queue, whose size in bytes is limited.

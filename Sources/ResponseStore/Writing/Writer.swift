@@ -82,7 +82,7 @@ struct Writer: Sendable {
     }
     var batch = batch
     if let only = batch.writes.first, batch.writes.count == 1, only.byteCount > byteLimit,
-      case .insert = only.purpose
+      only.purpose == .insert
     {
       // This takes several transactions. Removals do not wait for them.
       batch.writes = []
@@ -111,10 +111,8 @@ struct Writer: Sendable {
     var sharedByteCount = 0
     for write in writes {
       // An update keeps the body's chunks.
-      var bodyByteCount = write.bodyApart.count
-      if case .replaceHead = write.purpose { bodyByteCount = 0 }
       let required = database.spaceRequired(
-        recordByteCount: write.head.bytes.count, bodyByteCount: bodyByteCount)
+        recordByteCount: write.head.bytes.count, bodyByteCount: write.isUpdate ? 0 : write.bodyApart.count)
       pageCount += required.pageCount
       sharedByteCount += required.sharedByteCount
     }
@@ -270,7 +268,7 @@ struct Writer: Sendable {
     _ write: PendingWrite, counters: inout PersistentCounters, result: inout WriteResult,
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) {
-    if case .replaceHead = write.purpose { return }
+    if write.isUpdate { return }
     result.removed[write.isDiscard ? .replaced : .requested, default: 0] += try database.removeVariant(
       of: write.head, counters: &counters, in: transaction)
   }
@@ -282,7 +280,7 @@ struct Writer: Sendable {
     _ write: PendingWrite, bodyID: UInt64?, counters: inout PersistentCounters, result: inout WriteResult,
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) {
-    if case .replaceHead = write.purpose {
+    if write.isUpdate {
       // The record has a row by now, or was dropped: an update of a queued record has become an insertion.
       if let rowID = try database.replaceHead(
         of: write.rowID, with: write.head, body: write.bodyApart, counters: &counters, in: transaction)
