@@ -37,7 +37,7 @@ extension CachingClient {
     if !request.isAnswerableFromStore {
       let miss = Reuse.decideMiss(request: request.head, policy: request.policy, options: options, trace: trace)
       result = resultWithoutLookup(request)
-      if case .gatewayTimeout = miss {} else { trace.conclude(request.reasonToForward) }
+      if case .gatewayTimeout = miss {} else { trace.record(request.reasonToForward) }
     } else if let entry {
       let now = clock()
       let decision = Reuse.decide(

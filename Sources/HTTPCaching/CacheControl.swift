@@ -47,7 +47,7 @@ public struct ResponseDirectives: Sendable, Hashable {
       // RFC 9213, section 2.1: an empty or malformed field is ignored as a whole.
       guard let members = StructuredFields.dictionary(fields.values(of: name)), !members.isEmpty else { continue }
       isTargeted = true
-      for member in members { take(member.key, member.value) }
+      for (name, value) in members { if let directive = Directive(name, value) { take(directive) } }
       return
     }
     for directive in DirectiveScanner.directives(in: fields.values(of: "cache-control")) { take(directive) }
@@ -68,13 +68,6 @@ public struct ResponseDirectives: Sendable, Hashable {
     case "stale-while-revalidate":
       staleWhileRevalidate = min(staleWhileRevalidate ?? .infinity, directive.seconds ?? -1)
     case "stale-if-error": staleIfError = min(staleIfError ?? .infinity, directive.seconds ?? -1)
-    default: takeFlag(directive.name)
-    }
-  }
-
-  private mutating func takeFlag(_ name: String) {
-    switch name {
-    case "no-store": noStore = true
     case "public": isPublic = true
     case "must-revalidate": mustRevalidate = true
     case "proxy-revalidate": proxyRevalidate = true
@@ -82,34 +75,6 @@ public struct ResponseDirectives: Sendable, Hashable {
     case "no-transform": noTransform = true
     case "immutable": immutable = true
     default: break
-    }
-  }
-
-  /// Applies a member of a targeted field. Parameters and values of a wrong type are ignored (RFC 9213, section 2.1).
-  private mutating func take(_ name: String, _ value: StructuredFields.Value) {
-    if case .item(.boolean(false)) = value { return }
-    switch name {
-    case "no-cache", "private":
-      var names: [String] = []
-      if case .item(.string(let text)) = value {
-        names = Directive(name: name, argument: .text(text)).fieldNames
-      }
-      switch (name, names.isEmpty) {
-      case ("no-cache", true): noCache = true
-      case ("no-cache", false): noCacheFields += names
-      case (_, true): isPrivate = true
-      case (_, false): privateFields += names
-      }
-    case "max-age", "s-maxage", "stale-while-revalidate", "stale-if-error":
-      guard case .item(.integer(let number)) = value, number >= 0 else { return }
-      let seconds = min(Double(number), FreshnessInfo.maximumSeconds)
-      switch name {
-      case "max-age": maxAge = seconds
-      case "s-maxage": sharedMaxAge = seconds
-      case "stale-while-revalidate": staleWhileRevalidate = seconds
-      default: staleIfError = seconds
-      }
-    default: takeFlag(name)
     }
   }
 }

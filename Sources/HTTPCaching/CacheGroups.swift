@@ -17,7 +17,7 @@ public enum CacheGroups {
     var groups: [String] = []
     var seen: Set<String> = []
     for member in members {
-      guard case .item(.string(let group)) = member else { return [] }
+      guard case .string(let group) = member else { return [] }
       if seen.insert(group).inserted { groups.append(group) }
     }
     return groups

@@ -46,10 +46,8 @@ package final class DecisionTrace {
 
   package init() {}
 
-  /// Records the rule that decides because no check before it applied.
-  package func conclude(_ rule: Rule) { record(rule, true, []) }
-
-  func record(_ rule: Rule, _ applies: Bool, _ figures: [DecisionCheck.Figure]) {
+  /// Records a check: by default, a rule that applies without comparing values.
+  package func record(_ rule: Rule, _ applies: Bool = true, _ figures: [DecisionCheck.Figure] = []) {
     checks.append(DecisionCheck(rule: rule, applies: applies, figures: figures))
   }
 }

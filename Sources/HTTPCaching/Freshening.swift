@@ -141,7 +141,9 @@ public enum Freshening: Sendable, Hashable {
       responseTime: responseTime, options: options)
     // The body does not change, so neither do its flags.
     freshness.flags.formUnion(stored.freshness.flags.intersection([.incomplete, .decoded]))
-    if let refusal = Storability.refusal(ofUpdated: merged, request: effective, options: options) {
+    if let refusal = Storability.refusal(
+      ofUpdated: merged, request: effective, directives: directives, options: options)
+    {
       return .updateAndRemove(fields: fields, freshness: freshness, refusal)
     }
     // 9111 4.1: the stored Vary key lacks the newly named fields, so it would match requests that differ in them.

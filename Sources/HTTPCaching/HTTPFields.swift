@@ -65,11 +65,6 @@ public struct HTTPFields: Sendable {
     lines.removeAll { $0.name.equalsIgnoringCase(name) }
   }
 
-  /// Removes all lines for which `matches` returns true.
-  public mutating func removeAll(where matches: (_ name: String, _ value: String) -> Bool) {
-    lines.removeAll { matches($0.name, $0.value) }
-  }
-
   /// Returns the values of all lines of `name`, in order.
   public func values(of name: String) -> [String] {
     var found: [String] = []

@@ -216,39 +216,3 @@ struct ReuseEvaluation {
     return ifNetworkPermitted(decision)
   }
 }
-
-extension StaleOnError {
-  /// Permission for neither case.
-  public static let forbidden = StaleOnError(untilAfterError: nil, untilWhenUnreachable: nil, rule: .staleForbidden)
-
-  /// Computes the permission (9111 4.2.4 and 5861 4).
-  ///
-  /// - Parameter age: The present age of the response in seconds.
-  init(
-    freshness: FreshnessInfo, age: Double, directives: RequestDirectives, policy: RequestPolicy, options: CachingOptions
-  ) {
-    self = .forbidden
-    if let rule = ReuseEvaluation.staleForbidden(freshness, options) {
-      self.rule = rule
-      return
-    }
-    // The client requires validation, or the response is known to be outdated.
-    guard !directives.noCache, !directives.pragmaNoCache, policy != .reloadRevalidatingCacheData,
-      !freshness.flags.contains(.stale), freshness.flags.contains(.sharedMode) == (options.mode == .shared)
-    else { return }
-    // The request's directive takes precedence over the response's, which takes precedence over the option.
-    var window =
-      directives.staleIfError
-      ?? (freshness.staleIfError >= 0 ? freshness.staleIfError : options.staleIfErrorByDefault ?? -1)
-    if freshness.endsInFuture(atAge: age) { window = -1 }
-    if window >= 0 {
-      let staleAt = freshness.responseTime.addingTimeInterval(freshness.lifetime - freshness.initialAge)
-      let until = staleAt.addingTimeInterval(min(window, FreshnessInfo.maximumSeconds))
-      self = StaleOnError(untilAfterError: until, untilWhenUnreachable: until, rule: .staleIfError)
-    }
-    if options.servesStaleWhenUnreachable {
-      untilWhenUnreachable = .distantFuture
-      if window < 0 { rule = .disconnected }
-    }
-  }
-}

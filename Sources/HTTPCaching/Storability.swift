@@ -51,15 +51,20 @@ public enum Storability: Sendable, Hashable {
     _ options: CachingOptions
   ) -> Rule? {
     guard request.method == "POST" else { return nil }
-    let hasLifetime =
-      directives.maxAge != nil || (options.mode == .shared && directives.sharedMaxAge != nil)
-      || (!directives.isTargeted && response.fields.contains("expires"))
-    guard hasLifetime, (200..<300).contains(response.status), response.status != 206,
+    guard hasLifetime(response, directives, options), (200..<300).contains(response.status), response.status != 206,
       let location = response.fields.single("content-location")?.trimmingFieldSpace(), !location.isEmpty,
       let url = URL(string: location, relativeTo: request.url)?.absoluteString,
       url == request.url.absoluteString.prefix(while: { $0 != "#" })
     else { return .postNotCached }
     return nil
+  }
+
+  /// Whether the response declares its lifetime for this cache.
+  private static func hasLifetime(
+    _ response: ResponseHead, _ directives: ResponseDirectives, _ options: CachingOptions
+  ) -> Bool {
+    directives.maxAge != nil || (options.mode == .shared && directives.sharedMaxAge != nil)
+      || (!directives.isTargeted && response.fields.contains("expires"))
   }
 
   private static func refusal(of response: ResponseHead, for request: RequestHead, options: CachingOptions) -> Rule? {
@@ -109,9 +114,7 @@ public enum Storability: Sendable, Hashable {
     }
     // 9111 3: at least one of these is required.
     guard
-      directives.isPublic || (!isShared && directives.isPrivate) || directives.maxAge != nil
-        || (isShared && directives.sharedMaxAge != nil)
-        || (!directives.isTargeted && response.fields.contains("expires"))
+      directives.isPublic || (!isShared && directives.isPrivate) || hasLifetime(response, directives, options)
         || Freshness.heuristicallyCacheable.contains(response.status)
     else { return .noGround }
     return nil
@@ -136,9 +139,10 @@ public enum Storability: Sendable, Hashable {
   }
 
   /// Returns the refusal that applies to a stored response after an update by a 304 or a response to HEAD.
-  static func refusal(ofUpdated response: ResponseHead, request: RequestHead, options: CachingOptions) -> Rule? {
+  static func refusal(
+    ofUpdated response: ResponseHead, request: RequestHead, directives: ResponseDirectives, options: CachingOptions
+  ) -> Rule? {
     if !response.fields.isStorable { return .tooManyFields }
-    let directives = ResponseDirectives(response.fields, targetedFieldNames: options.targetedFieldNames)
     if !response.fields.isWellFormed { return .malformedField }
     if VaryKey.names(in: response.fields) == nil { return .varyStar }
     return refusal(by: directives, request: request, response: response, options: options)

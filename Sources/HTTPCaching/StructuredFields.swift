@@ -2,29 +2,22 @@
 ///
 /// Parsing takes linear time. A malformed part makes the whole field fail, as RFC 9651 requires.
 enum StructuredFields {
-  enum BareItem: Hashable {
-    case integer(Int)
-    /// The text of the number, because no caching field uses its value.
-    case decimal(String)
-    case string(String)
-    case token(String)
-    case boolean(Bool)
-    /// Bytes, dates and display strings; only their syntax is checked.
-    case other(String)
-  }
-
+  /// The value of a member, without parameters.
   enum Value: Hashable {
-    case item(BareItem)
-    case innerList([BareItem])
+    case integer(Int)
+    case string(String)
+    case boolean(Bool)
+    /// Any other item, or an inner list; only the syntax is checked, because no caching field uses the value.
+    case other
   }
 
-  /// Parses a list into members without parameters; `nil` if it is malformed.
+  /// Parses a list into its members; `nil` if it is malformed.
   static func list(_ lines: [String]) -> [Value]? {
     var parser = StructuredFieldParser(lines)
     return parser.list()
   }
 
-  /// Parses a dictionary into members without parameters; `nil` if it is malformed.
+  /// Parses a dictionary into its members; `nil` if it is malformed.
   ///
   /// Each key occurs once, with its last value.
   static func dictionary(_ lines: [String]) -> [(key: String, value: Value)]? {
@@ -101,7 +94,7 @@ private struct StructuredFieldParser {
     var members: [String: StructuredFields.Value] = [:]
     while current != nil {
       guard let key = key() else { return nil }
-      var value = StructuredFields.Value.item(.boolean(true))
+      var value = StructuredFields.Value.boolean(true)
       if take(UInt8(ascii: "=")) {
         guard let given = self.value() else { return nil }
         value = given
@@ -112,7 +105,7 @@ private struct StructuredFieldParser {
       guard let more = separator() else { return nil }
       if !more { break }
     }
-    return order.map { ($0, members[$0] ?? .item(.boolean(true))) }
+    return order.map { ($0, members[$0] ?? .boolean(true)) }
   }
 
   /// Reads the end of a member. Returns true if another member follows, false at the end, `nil` otherwise.
@@ -141,18 +134,15 @@ private struct StructuredFieldParser {
   }
 
   private mutating func value() -> StructuredFields.Value? {
-    guard take(UInt8(ascii: "(")) else { return item().map { .item($0) } }
-    var items: [StructuredFields.BareItem] = []
+    guard take(UInt8(ascii: "(")) else { return item() }
     while true {
       skipSpaces()
-      if take(UInt8(ascii: ")")) { return parameters() ? .innerList(items) : nil }
-      guard let item = item() else { return nil }
-      items.append(item)
-      guard current == 0x20 || current == UInt8(ascii: ")") else { return nil }
+      if take(UInt8(ascii: ")")) { return parameters() ? .other : nil }
+      guard item() != nil, current == 0x20 || current == UInt8(ascii: ")") else { return nil }
     }
   }
 
-  private mutating func item() -> StructuredFields.BareItem? {
+  private mutating func item() -> StructuredFields.Value? {
     guard let item = bareItem(), parameters() else { return nil }
     return item
   }
@@ -166,7 +156,7 @@ private struct StructuredFieldParser {
     return true
   }
 
-  private mutating func bareItem() -> StructuredFields.BareItem? {
+  private mutating func bareItem() -> StructuredFields.Value? {
     guard let first = current else { return nil }
     switch first {
     case UInt8(ascii: "\""): return quoted().map { .string($0) }
@@ -174,19 +164,18 @@ private struct StructuredFieldParser {
       at += 1
       if take(UInt8(ascii: "1")) { return .boolean(true) }
       return take(UInt8(ascii: "0")) ? .boolean(false) : nil
-    case UInt8(ascii: ":"): return delimited(by: UInt8(ascii: ":"))
+    case UInt8(ascii: ":"): return byteSequence()
     case UInt8(ascii: "@"):
       at += 1
-      guard case .integer(let seconds)? = number() else { return nil }
-      return .other("@\(seconds)")
+      guard case .integer? = number() else { return nil }
+      return .other
     case UInt8(ascii: "%"):
       at += 1
-      return quoted().map { .other($0) }
+      return quoted() == nil ? nil : .other
     case _ where first.isDigit || first == UInt8(ascii: "-"): return number()
     case _ where first.isSFTokenStart:
-      let start = at
       while let byte = current, byte.isSFTokenByte { at += 1 }
-      return .token(String(decoding: bytes[start..<at], as: UTF8.self))
+      return .other
     default: return nil
     }
   }
@@ -210,23 +199,19 @@ private struct StructuredFieldParser {
   }
 
   /// Parses a byte sequence; only its alphabet is checked.
-  private mutating func delimited(by end: UInt8) -> StructuredFields.BareItem? {
+  private mutating func byteSequence() -> StructuredFields.Value? {
     at += 1
-    let start = at
-    while let byte = current, byte != end {
-      guard
-        byte.isLetter || byte.isDigit || byte == UInt8(ascii: "+") || byte == UInt8(ascii: "/")
-          || byte == UInt8(ascii: "=")
-      else { return nil }
+    while let byte = current,
+      byte.isLetter || byte.isDigit || byte == UInt8(ascii: "+") || byte == UInt8(ascii: "/")
+        || byte == UInt8(ascii: "=")
+    {
       at += 1
     }
-    let text = String(decoding: bytes[start..<at], as: UTF8.self)
-    return take(end) ? .other(text) : nil
+    return take(UInt8(ascii: ":")) ? .other : nil
   }
 
   /// Parses a number of at most 15 digits, or 12 and 3 decimals, so that nothing overflows.
-  private mutating func number() -> StructuredFields.BareItem? {
-    let start = at
+  private mutating func number() -> StructuredFields.Value? {
     let isNegative = take(UInt8(ascii: "-"))
     let firstDigit = at
     var magnitude = 0
@@ -241,7 +226,6 @@ private struct StructuredFieldParser {
     at += 1
     let fraction = at
     while let byte = current, byte.isDigit { at += 1 }
-    guard (1...3).contains(at - fraction) else { return nil }
-    return .decimal(String(decoding: bytes[start..<at], as: UTF8.self))
+    return (1...3).contains(at - fraction) ? .other : nil
   }
 }

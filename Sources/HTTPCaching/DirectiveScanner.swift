@@ -114,6 +114,20 @@ struct DirectiveScanner {
 }
 
 extension Directive {
+  /// Creates the directive of a member of a targeted field; `nil` if it has no effect.
+  ///
+  /// A value of a wrong type is ignored, and so is the whole member if it needs a number (RFC 9213, section 2.1).
+  init?(_ name: String, _ value: StructuredFields.Value) {
+    let needsNumber = ["max-age", "s-maxage", "stale-while-revalidate", "stale-if-error"].contains(name)
+    switch value {
+    case .boolean(false): return nil
+    case .integer(let number) where needsNumber && number >= 0: self.init(name: name, argument: .text(String(number)))
+    case _ where needsNumber: return nil
+    case .string(let text): self.init(name: name, argument: .text(text))
+    default: self.init(name: name, argument: .none)
+    }
+  }
+
   /// The argument as `delta-seconds`: digits only, at most `FreshnessInfo.maximumSeconds`; `nil` otherwise.
   var seconds: Double? {
     guard case .text(let text) = argument else { return nil }
