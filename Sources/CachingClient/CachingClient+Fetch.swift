@@ -146,12 +146,9 @@ extension CachingClient {
           arrival = try await send(plan, over: transport)
         }
       } else if arrival.response.head.status == 304, let entry = plan.entry, !plan.conditional.isEmpty {
-        switch await confirm(entry, by: arrival, plan, in: fetch) {
-        case .done: return
-        case .fetchUnconditionally:
-          plan = plan.unconditional
-          arrival = try await send(plan, over: transport)
-        }
+        if await confirm(entry, by: arrival, plan, in: fetch) { return }
+        plan = plan.unconditional
+        arrival = try await send(plan, over: transport)
       }
       await receive(arrival, plan, in: fetch)
     } catch {

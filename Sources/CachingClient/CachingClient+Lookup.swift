@@ -21,10 +21,6 @@ extension ReuseDecision {
 }
 
 extension CachingClient {
-  func decide(_ request: ClientRequest, _ stored: some StoredResponseMetadata, now: Date) -> ReuseDecision {
-    Reuse.decide(request: request.head, stored: stored, policy: request.policy, now: now, options: options)
-  }
-
   func decideMiss(_ request: ClientRequest) -> MissDecision {
     Reuse.decideMiss(request: request.head, policy: request.policy, options: options)
   }
@@ -98,8 +94,7 @@ extension CachingClient {
     case .fetchMissingRange(let fields, let rule):
       return .fetch(
         FetchPlan(
-          request: request, key: key, entry: entry, start: start, conditional: fields,
-          isCompletion: true, rule: rule, forward: .partial))
+          request: request, key: key, entry: entry, start: start, conditional: fields, rule: rule, forward: .partial))
     default: return resultOfMiss(request, start)
     }
   }

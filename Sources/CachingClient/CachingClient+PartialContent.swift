@@ -26,8 +26,9 @@ extension CachingClient {
     // Prepare the response before storing, from this object instead of the stored one.
     let shared = combined.response
     let decision = Reuse.decideResponse(request: plan.request.head, stored: shared, now: clock(), rule: plan.rule)
-    let content = BufferedContent(bytes: shared.body)
-    guard let prepared = PreparedResponse(decision, of: shared, for: plan.request, body: content) else { return false }
+    guard let prepared = PreparedResponse(decision, of: shared, for: plan.request, body: shared.body.body(at:)) else {
+      return false
+    }
     let isStored = await storeAndShare(combined, plan, in: fetch)
     fetch.deliver(
       .success(
@@ -59,7 +60,7 @@ extension CachingClient {
           }
         // If the stored body is shorter than its metadata declares, do not use it.
         guard range.lowerBound >= 0, range.upperBound <= source.count else { return part }
-        body.append(source[(source.startIndex + range.lowerBound)..<(source.startIndex + range.upperBound)])
+        body.append(source.part(range))
       }
       guard body.count <= maximumBodyByteCount else {
         counters.refuse(.bodyTooLarge)

@@ -9,7 +9,7 @@ extension CachingClient {
     to request: ClientRequest, by decision: ReuseDecision, from entry: Storage.Entry, now: Date
   ) -> Response? {
     if case .gatewayTimeout(let rule) = decision { return unavailable(rule) }
-    let prepared = PreparedResponse(decision, of: entry, for: request, body: content(of: entry, for: request))
+    let prepared = PreparedResponse(decision, of: entry, for: request) { body(of: entry, at: $0, for: request) }
     guard let prepared else { return nil }
     let isStale =
       switch decision {
@@ -26,8 +26,9 @@ extension CachingClient {
   func revalidatedResponse(_ plan: Plan, from freshened: FreshenedResponse<Storage.Entry>, _ rule: Rule) -> Response? {
     let request = plan.request
     let decision = Reuse.decideResponse(request: request.head, stored: freshened, now: clock(), rule: rule)
-    let prepared = PreparedResponse(
-      decision, of: freshened, for: request, body: content(of: freshened.base, for: request))
+    let prepared = PreparedResponse(decision, of: freshened, for: request) {
+      body(of: freshened.base, at: $0, for: request)
+    }
     guard let prepared else { return nil }
     return Response(
       status: prepared.status, body: prepared.body, source: .revalidated, age: prepared.age, reason: prepared.rule,
@@ -46,7 +47,9 @@ extension CachingClient {
       !fetch.permit.isRemoved
     else { return nil }
     let decision = Reuse.decideResponse(request: plan.request.head, stored: entry, now: now, rule: permission.rule)
-    let prepared = PreparedResponse(decision, of: entry, for: plan.request, body: content(of: entry, for: plan.request))
+    let prepared = PreparedResponse(decision, of: entry, for: plan.request) {
+      body(of: entry, at: $0, for: plan.request)
+    }
     guard let prepared else { return nil }
     counters.staleServed.count()
     let status: Int? = if case .status(let status) = failure { status } else { nil }
@@ -64,7 +67,9 @@ extension CachingClient {
   /// - Parameter requestedAt: The time at which the request began to wait.
   func decideSharing(_ shared: CacheableResponse, _ request: ClientRequest, requestedAt: Date) -> ReuseDecision? {
     guard shared.vary.matches(request.head, credentialDigest: storage.credentialDigest) else { return nil }
-    let decision = decide(request, shared, now: max(requestedAt, shared.freshness.responseTime))
+    let decision = Reuse.decide(
+      request: request.head, stored: shared, policy: request.policy,
+      now: max(requestedAt, shared.freshness.responseTime), options: options)
     return decision.needsNoOrigin ? decision : nil
   }
 
@@ -72,7 +77,7 @@ extension CachingClient {
   func coalescedResponse(_ plan: Plan, from shared: CacheableResponse, requestedAt: Date) -> Response? {
     let request = plan.request
     guard let decision = decideSharing(shared, request, requestedAt: requestedAt),
-      let prepared = PreparedResponse(decision, of: shared, for: request, body: BufferedContent(bytes: shared.body))
+      let prepared = PreparedResponse(decision, of: shared, for: request, body: shared.body.body(at:))
     else { return nil }
     let age = shared.freshness.wholeAge(at: clock())
     return Response(

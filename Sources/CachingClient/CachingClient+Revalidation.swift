@@ -2,18 +2,13 @@ import FoundationEssentials
 import HTTPCaching
 
 extension CachingClient {
-  /// The result of a 304 response to a conditional request.
-  enum Confirmation {
-    /// The stored response was served.
-    case done
-    /// The 304 does not validate the stored response. Send the request again without conditions.
-    case fetchUnconditionally
-  }
-
   /// Updates the stored response from a 304 and serves it (RFC 9111 section 4.3.4).
+  ///
+  /// - Returns: `false` if the 304 does not validate the stored response, so that the complete response must be
+  ///   requested.
   func confirm(
     _ entry: Storage.Entry, by arrival: Arrival, _ plan: Plan, in fetch: InFlightFetch
-  ) async -> Confirmation {
+  ) async -> Bool {
     let overrides = plan.request.overrides
     let freshening = Freshening.decide(
       notModified: overrides.applied(to: arrival.response.head), request: plan.request.head, stored: entry,
@@ -46,17 +41,19 @@ extension CachingClient {
           entry, fields: entry.fields, freshness: freshness, askedAt: fetch.permit.token, for: plan.request)
         await removeIfRevoked(plan, fetch)
       }
-      return .fetchUnconditionally
-    case .unrelated: return .fetchUnconditionally
+      return false
+    case .unrelated: return false
     }
   }
 
   /// Serves a validated response. The store is updated before the leader and the followers resume.
+  ///
+  /// - Returns: `false` if the stored response lacks the requested range.
   private func serve(
     _ freshened: FreshenedResponse<Storage.Entry>, _ rule: Rule, _ plan: Plan, in fetch: InFlightFetch,
     isForOthers: Bool = true, updatingStore: () async -> Void
-  ) async -> Confirmation {
-    guard let response = revalidatedResponse(plan, from: freshened, rule) else { return .fetchUnconditionally }
+  ) async -> Bool {
+    guard let response = revalidatedResponse(plan, from: freshened, rule) else { return false }
     counters.revalidations.count()
     await updatingStore()
     let shared = isForOthers ? share(freshened, plan) : nil
@@ -69,7 +66,7 @@ extension CachingClient {
     // If the body is not in memory, the followers read the response from the store, which is up to date.
     let hasBody = !plan.request.readsBodyInPieces
     fetch.resolve(isOpen && hasBody ? shared.map { .shared($0) } ?? .notShareable : .notShareable)
-    return .done
+    return true
   }
 
   /// Returns the validated response for the followers. Its body is empty if the request reads bodies in pieces.

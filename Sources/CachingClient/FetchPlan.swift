@@ -15,8 +15,6 @@ package final class FetchPlan<Entry: StoredResponseMetadata & Sendable>: Sendabl
   let start: LookupStart
   /// The fields that validate or complete `entry`; empty for an unconditional request.
   let conditional: HTTPFields
-  /// Whether the request is for the missing range of an incomplete response.
-  let isCompletion: Bool
   /// Whether `entry` may be served if the origin fails.
   let staleOnError: StaleOnError?
   /// The rule that requires the origin.
@@ -28,7 +26,7 @@ package final class FetchPlan<Entry: StoredResponseMetadata & Sendable>: Sendabl
 
   init(
     request: ClientRequest, key: RequestKey, entry: Entry?, start: LookupStart,
-    conditional: HTTPFields = HTTPFields(), isCompletion: Bool = false, staleOnError: StaleOnError? = nil, rule: Rule,
+    conditional: HTTPFields = HTTPFields(), staleOnError: StaleOnError? = nil, rule: Rule,
     forward: CacheStatus.Forward, owner: (any AnyObject & Sendable)? = nil
   ) {
     self.request = request
@@ -36,7 +34,6 @@ package final class FetchPlan<Entry: StoredResponseMetadata & Sendable>: Sendabl
     self.entry = entry
     self.start = start
     self.conditional = conditional
-    self.isCompletion = isCompletion
     self.staleOnError = staleOnError
     self.rule = rule
     self.forward = forward
@@ -46,18 +43,17 @@ package final class FetchPlan<Entry: StoredResponseMetadata & Sendable>: Sendabl
   /// The request to send.
   var outgoing: OutgoingRequest { request.outgoing(conditional: conditional) }
 
-  /// The same plan without the cache's own conditions, to request a complete response.
-  var unconditional: FetchPlan {
-    FetchPlan(
-      request: request, key: key, entry: entry, start: start, staleOnError: staleOnError,
-      rule: rule, forward: forward, owner: owner)
-  }
+  /// Whether the request is for the missing range of an incomplete response.
+  var isCompletion: Bool { conditional.contains("If-Range") }
 
-  /// Returns the same plan for a request with the same key, or with another rule.
-  func with(request: ClientRequest? = nil, rule: Rule? = nil) -> FetchPlan {
+  /// The same plan without the cache's own conditions, to request a complete response.
+  var unconditional: FetchPlan { with(conditional: HTTPFields()) }
+
+  /// Returns the same plan with other values; the request has the same key.
+  func with(request: ClientRequest? = nil, conditional: HTTPFields? = nil, rule: Rule? = nil) -> FetchPlan {
     FetchPlan(
       request: request ?? self.request, key: key, entry: entry, start: start,
-      conditional: conditional, isCompletion: isCompletion, staleOnError: staleOnError, rule: rule ?? self.rule,
+      conditional: conditional ?? self.conditional, staleOnError: staleOnError, rule: rule ?? self.rule,
       forward: forward, owner: owner)
   }
 }

@@ -1,53 +1,28 @@
 import FoundationEssentials
 import HTTPCaching
 
-/// The content of a stored response, as the source of a response body.
-protocol StoredContent {
-  /// The complete content.
-  var whole: ResponseBody { get }
-  /// Returns the content at these positions; nil if they are not within the content.
-  func part(_ positions: Range<Int>) -> ResponseBody?
-}
-
-/// Content whose bytes are in memory.
-struct BufferedContent: StoredContent {
-  let bytes: Data
-
-  var whole: ResponseBody { ResponseBody(bytes) }
-
-  func part(_ positions: Range<Int>) -> ResponseBody? {
-    positions.upperBound <= bytes.count ? ResponseBody(bytes.part(positions)) : nil
-  }
-}
-
-/// The content of an entry, in memory or read in pieces, as the request requires.
-struct EntryContent<Storage: ResponseStorage>: StoredContent {
-  let storage: Storage
-  let entry: Storage.Entry
-  let readsInPieces: Bool
-
-  var whole: ResponseBody {
-    readsInPieces
-      ? storage.chunks(of: entry, in: 0..<entry.bodyByteCount) : BufferedContent(bytes: storage.body(of: entry)).whole
-  }
-
-  func part(_ positions: Range<Int>) -> ResponseBody? {
-    guard readsInPieces else { return BufferedContent(bytes: storage.body(of: entry)).part(positions) }
-    return positions.upperBound <= entry.bodyByteCount ? storage.chunks(of: entry, in: positions) : nil
-  }
-}
-
 extension CachingClient {
-  /// Returns the content of an entry for a request.
-  func content(of entry: Storage.Entry, for request: ClientRequest) -> EntryContent<Storage> {
-    EntryContent(storage: storage, entry: entry, readsInPieces: request.readsBodyInPieces)
+  /// Returns the body of an entry, or a part of it, in memory or read in pieces, as the request requires.
+  ///
+  /// - Parameter positions: The positions of the part; nil for the whole body.
+  /// - Returns: Nil if the positions are not within the body.
+  func body(of entry: Storage.Entry, at positions: Range<Int>?, for request: ClientRequest) -> ResponseBody? {
+    guard let positions else { return wholeBody(of: entry, for: request) }
+    guard request.readsBodyInPieces else { return storage.body(of: entry).body(at: positions) }
+    return positions.upperBound <= entry.bodyByteCount ? storage.chunks(of: entry, in: positions) : nil
   }
 }
 
 extension Data {
   /// Returns the bytes at positions that are counted from 0.
-  func part(_ positions: Range<Int>) -> Data {
+  package func part(_ positions: Range<Int>) -> Data {
     self[startIndex + positions.lowerBound..<startIndex + positions.upperBound]
+  }
+
+  /// Returns the bytes at these positions, or all for nil, as a body; nil if the positions are not within the bytes.
+  func body(at positions: Range<Int>?) -> ResponseBody? {
+    guard let positions else { return ResponseBody(self) }
+    return positions.upperBound <= count ? ResponseBody(part(positions)) : nil
   }
 }
 
@@ -81,12 +56,14 @@ struct PreparedResponse {
 
 extension PreparedResponse {
   /// Creates the response that a decision selects; `nil` if the decision requires the origin.
+  ///
+  /// - Parameter body: Returns the stored body, or the part at some positions; nil if it has no such part.
   init?(
     _ decision: ReuseDecision, of stored: some StoredResponseMetadata, for request: ClientRequest,
-    body storedBody: some StoredContent
+    body: (_ positions: Range<Int>?) -> ResponseBody?
   ) {
     func wholeBody() -> ResponseBody {
-      request.head.method == "HEAD" ? .empty : storedBody.whole
+      request.head.method == "HEAD" ? .empty : body(nil) ?? .empty
     }
     switch decision {
     case .serve(let age, let rule), .serveStale(let age, _, let rule):
@@ -103,8 +80,7 @@ extension PreparedResponse {
         self.init(form: .whole, status: stored.status, body: wholeBody(), age: age, rule: rule)
         return
       }
-      guard let positions = PartialContent.bodyRange(of: range, in: stored), let part = storedBody.part(positions)
-      else {
+      guard let positions = PartialContent.bodyRange(of: range, in: stored), let part = body(positions) else {
         return nil
       }
       self.init(form: .part(range), status: 206, body: part, age: age, rule: rule)

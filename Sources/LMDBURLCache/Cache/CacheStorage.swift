@@ -56,9 +56,8 @@ struct CacheStorage: ResponseStorage, CountsActivity {
   func body(of entry: Entry) -> Data { entry.record.body }
 
   func chunks(of entry: Entry, in range: Range<Int>) -> ResponseBody {
-    if let stored = entry.record.storedBody { return ResponseBody(stored, in: range) }
-    let body = entry.record.body
-    return ResponseBody(body[body.startIndex + range.lowerBound..<body.startIndex + range.upperBound])
+    guard let stored = entry.record.storedBody else { return ResponseBody(entry.record.body.part(range)) }
+    return ResponseBody(stored, in: range)
   }
 
   func variantCount(of request: ClientRequest) -> Int {
