@@ -32,7 +32,7 @@ public enum PartialContent {
     else { return .replace(.noStrongValidator) }
     // 9110 14.4: a Content-Range that is invalid or contradicts the bytes cannot be combined.
     guard let new = fields.single("content-range").flatMap({ ContentRange($0) }), let newSpan = new.range,
-      newSpan.count == byteCount, let held = heldRange(of: stored, isExact: true)
+      newSpan.count == byteCount, !freshness.flags.contains(.decoded), let held = heldRange(of: stored, isExact: true)
     else { return .replace(.partsApart) }
     let storedLength = completeLength(of: stored)
     if let storedLength, let length = new.completeLength, storedLength != length { return .replace(.partsApart) }
@@ -112,10 +112,11 @@ public enum PartialContent {
   /// Returns the stored range of the representation; `nil` if the body is empty or longer than its `Content-Range`.
   ///
   /// A body that is shorter than its `Content-Range` was truncated and has the beginning of the range.
-  /// - Parameter isExact: Whether to return `nil` for a truncated body too.
+  /// - Parameter isExact: Whether to return `nil` also for a truncated body, and for one without its content coding:
+  ///   the ranges of the origin count encoded bytes.
   private static func heldRange(of stored: some StoredResponseMetadata, isExact: Bool) -> ByteRange? {
     let count = stored.bodyByteCount
-    guard count > 0 else { return nil }
+    guard count > 0, !(isExact && stored.freshness.flags.contains(.decoded)) else { return nil }
     guard stored.freshness.flags.contains(.incomplete) else { return ByteRange(first: 0, last: count - 1) }
     guard let span = stored.fields.single("content-range").flatMap({ ContentRange($0) })?.range,
       isExact ? count == span.count : count <= span.count

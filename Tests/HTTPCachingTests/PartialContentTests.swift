@@ -228,4 +228,19 @@ struct PartialContentTests {
     #expect(PartialContent.bodyRange(of: range, in: part) == 1..<4)
     #expect(PartialContent.unsatisfiableHead(completeLength: 10).fields["Content-Range"] == "bytes */10")
   }
+
+  /// Row 18; RFC 9110, 14.4: a range counts the bytes of the encoded representation.
+  @Test("A part is not combined with a body that was decoded")
+  func decodedBodies() throws {
+    var old = try #require(Self.stored(nil, count: 10).stored)
+    let new = fields(dated([("Content-Range", "bytes 2-3/*"), ("ETag", "\"a\"")]))
+    var freshness = old.freshness
+    freshness.flags.insert(.incomplete)
+    guard case .combine = PartialContent.combine(fields: new, freshness: freshness, byteCount: 2, stored: old) else {
+      return #expect(Bool(false), "Bodies in the same form are combined")
+    }
+    old.freshness.flags.insert(.decoded)
+    let combination = PartialContent.combine(fields: new, freshness: freshness, byteCount: 2, stored: old)
+    #expect(combination == .replace(.partsApart))
+  }
 }
