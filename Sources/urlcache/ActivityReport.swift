@@ -67,7 +67,7 @@ struct ActivityReport {
       "\(Format.bytes(counts.hitByteCount)) from hits, \(Format.bytes(counts.originByteCount)) from the origin",
     ])
     if !counts.storageRefusals.isEmpty {
-      let refusals = counts.storageRefusals.sorted { ($1.value, $0.key) < ($0.value, $1.key) }.prefix(5)
+      let refusals = Format.mostFrequentFirst(counts.storageRefusals).prefix(5)
       let texts = refusals.map { "\(Format.visible($0.key)) \(Format.count($0.value))" }
       rows.append(["Not stored", texts.joined(separator: ", ")])
     }

@@ -18,6 +18,11 @@ enum CacheAccess {
     arguments.value(directory.name) ?? LMDBURLCache.defaultCachePath
   }
 
+  /// Opens the directory in the first operand, to inspect it.
+  static func openDirectory(_ arguments: Arguments) throws -> CacheDirectory {
+    try CacheDirectory(existingAt: URL(fileURLWithPath: arguments.operands[0]))
+  }
+
   /// Opens a cache with the present capacity of the directory. Another one would change it for all processes.
   static func open(_ path: String) throws -> LMDBURLCache {
     let url = URL(fileURLWithPath: path)

@@ -1,4 +1,3 @@
-import Foundation
 import LMDBURLCache
 
 /// `urlcache cat`: writes the stored body of a URL.
@@ -22,7 +21,7 @@ enum CatCommand: Command {
     failure: "no response matches, there is no cache in DIR, or it cannot be read")
 
   static func run(_ arguments: Arguments) async throws -> ExitCode {
-    let directory = try CacheDirectory(existingAt: URL(fileURLWithPath: arguments.operands[0]))
+    let directory = try CacheAccess.openDirectory(arguments)
     let variants = try RequestArguments.variants(arguments, in: directory)
     try directory.checkIsInPlace()
     guard let variant = variants.first, variant.isSelected else {

@@ -32,13 +32,13 @@ enum ExplainCommand: Command {
 
   static func run(_ arguments: Arguments) async throws -> ExitCode {
     let text = arguments.operands[1]
-    guard let url = URL(string: text), url.isWeb else {
+    guard let url = URL(string: text), url.isHTTPWithHost else {
       throw UsageError("'\(Format.visible(text))' is not an http or https URL with a host")
     }
     var request = URLRequest(url: url, cachePolicy: try RequestArguments.policy(arguments))
     request.httpMethod = RequestArguments.method(arguments)
     for (name, value) in try RequestArguments.fields(arguments) { request.addValue(value, forHTTPHeaderField: name) }
-    let directory = try CacheDirectory(existingAt: URL(fileURLWithPath: arguments.operands[0]))
+    let directory = try CacheAccess.openDirectory(arguments)
     let now = Date()
     let explanation = directory.explain(
       request, partition: RequestArguments.partition(arguments), options: RequestArguments.options(arguments), now: now)

@@ -29,7 +29,7 @@ enum ExportCommand: Command {
   static func run(_ arguments: Arguments) async throws -> ExitCode {
     guard let file = arguments.value("har") else { throw UsageError("--har FILE is missing") }
     if file == "-", arguments.has("json") { throw UsageError("--json cannot be combined with --har -") }
-    let directory = try CacheDirectory(existingAt: URL(fileURLWithPath: arguments.operands[0]))
+    let directory = try CacheAccess.openDirectory(arguments)
     let output = try BodyOutput(file: file, outside: arguments.operands[0])
     defer { output.discard() }
     let isInterrupted = InterruptionFlag()

@@ -13,9 +13,16 @@ enum Format {
     return (number < 0 ? "-" : "") + String(text.reversed())
   }
 
+  static func count(_ number: UInt64) -> String { count(Int(clamping: number)) }
+
   /// Formats like `1 response`, `2 responses`.
   static func count(_ number: Int, _ noun: String) -> String {
     "\(count(number)) \(noun)\(number == 1 ? "" : "s")"
+  }
+
+  /// Returns counts by name, the largest first, and those of the same size by name.
+  static func mostFrequentFirst(_ counts: [String: Int]) -> [(key: String, value: Int)] {
+    counts.sorted { ($1.value, $0.key) < ($0.value, $1.key) }
   }
 
   /// Formats like `812 B`, `5.3 KiB`, `34 MiB`.

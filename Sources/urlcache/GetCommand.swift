@@ -1,6 +1,7 @@
 import Foundation
 import FoundationNetworking
 import Glibc
+import HTTPCaching
 import LMDBURLCache
 
 /// `urlcache get`: fetches URLs through a cache.
@@ -42,7 +43,7 @@ enum GetCommand: Command {
     var outputError: (any Error)?
     do {
       for text in arguments.operands {
-        guard let url = URL(string: text), url.isWeb else {
+        guard let url = URL(string: text), url.isHTTPWithHost else {
           fail(text, "This is not an http or https URL with a host")
           isComplete = false
           continue

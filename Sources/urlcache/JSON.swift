@@ -19,6 +19,7 @@ enum JSON: Encodable, ExpressibleByStringLiteral, ExpressibleByIntegerLiteral, E
   init(dictionaryLiteral elements: (String, JSON)...) { self = .object(elements) }
 
   static func number(_ number: Int?) -> JSON { number.map { .number($0) } ?? .null }
+  static func number(_ number: UInt64?) -> JSON { .number(number.map { Int(clamping: $0) }) }
 
   /// Returns a time in ISO 8601, in UTC, with milliseconds.
   static func date(_ date: Date?) -> JSON {

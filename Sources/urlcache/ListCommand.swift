@@ -36,7 +36,7 @@ enum ListCommand: Command {
       throw UsageError("--sort takes time, url or size, not '\(order)'")
     }
     let limit = try arguments.number("limit", in: 1...Self.maximumLimit, default: Self.maximumLimit)
-    let directory = try CacheDirectory(existingAt: URL(fileURLWithPath: arguments.operands[0]))
+    let directory = try CacheAccess.openDirectory(arguments)
     let host = arguments.value("host")?.lowercased()
     let total = directory.entryCount
     var writer = EntryWriter(
@@ -154,7 +154,7 @@ private struct EntryWriter {
       Format.localTime(entry.storedAt), Format.bytes(entry.bodyByteCount), Format.duration(entry.age(at: now)),
       Format.timeToLive(entry.timeToLive(at: now)), entry.status == 0 ? "-" : String(entry.status),
       entry.varyNames.isEmpty ? "-" : Format.visible(entry.varyNames.joined(separator: ",")),
-      Format.visible(entry.method == "GET" ? entry.url : "\(entry.method) \(entry.url)"),
+      entry.label,
     ]
   }
 

@@ -29,7 +29,7 @@ enum LogCommand: Command {
   static func run(_ arguments: Arguments) async throws -> ExitCode {
     let filter = try EventFilter(arguments)
     var rest = try arguments.number("count", in: 1...1_000_000_000, default: .max)
-    let directory = try CacheDirectory(existingAt: URL(fileURLWithPath: arguments.operands[0]))
+    let directory = try CacheAccess.openDirectory(arguments)
     let isJSON = arguments.has("json")
     func write(_ events: [RequestEvent]) throws {
       let matching = events.filter(filter.matches).prefix(rest)

@@ -1,4 +1,5 @@
 import Foundation
+import HTTPCaching
 import LMDBURLCache
 
 /// `urlcache purge`: removes the responses in a scope, or makes them stale.
@@ -153,7 +154,7 @@ enum PurgeCommand: Command {
   }
 
   private static func webURL(_ text: String, option: String) throws -> URL {
-    guard let url = URL(string: text), url.isWeb else {
+    guard let url = URL(string: text), url.isHTTPWithHost else {
       throw UsageError("--\(option) takes an http or https URL with a host, not '\(text)'")
     }
     return url

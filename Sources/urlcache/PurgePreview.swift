@@ -27,9 +27,7 @@ enum PurgePreview {
     var text =
       "Would \(verb) \(words): \(Format.count(coverage.entryCount, "response")) (\(Format.bytes(coverage.byteCount))). "
       + "\(Format.count(coverage.keptCount, "response")) would be \(rest).\n"
-    for entry in coverage.first {
-      text += "  " + Format.visible(entry.method == "GET" ? entry.url : "\(entry.method) \(entry.url)") + "\n"
-    }
+    for entry in coverage.first { text += "  \(entry.label)\n" }
     let moreCount = coverage.entryCount - coverage.first.count
     if moreCount > 0 { text += "  and \(Format.count(moreCount)) more\n" }
     try Output.write(text)

@@ -1,4 +1,3 @@
-import Foundation
 import LMDBURLCache
 import ResponseStore
 
@@ -28,7 +27,7 @@ enum PurgesCommand: Command {
     success: "done, also if no removal is in force", failure: "there is no cache in DIR, or it cannot be read")
 
   static func run(_ arguments: Arguments) async throws -> ExitCode {
-    let directory = try CacheDirectory(existingAt: URL(fileURLWithPath: arguments.operands[0]))
+    let directory = try CacheAccess.openDirectory(arguments)
     var bar = ProgressBar("Counting")
     let overview = directory.removals { bar.update(done: $0, total: $1) }
     bar.end()
@@ -39,7 +38,7 @@ enum PurgesCommand: Command {
   }
 
   private static func text(_ overview: RemovalOverview) -> String {
-    let end = "The last removal has number \(Format.count(Int(clamping: overview.lastSequence))).\n"
+    let end = "The last removal has number \(Format.count(overview.lastSequence)).\n"
     guard !overview.removals.isEmpty else { return "No removal is in force. " + end }
     var rows = [["NUMBER", "STAGE", "LEFT", "SIZE", "SCOPE"]]
     for removal in overview.removals {
@@ -55,12 +54,12 @@ enum PurgesCommand: Command {
 
   private static func json(_ overview: RemovalOverview, _ path: String) -> JSON {
     [
-      "directory": .string(path), "lastNumber": .number(Int(clamping: overview.lastSequence)),
-      "lastAppliedNumber": .number(Int(clamping: overview.lastApplied)), "logCapacity": .number(overview.logCapacity),
+      "directory": .string(path), "lastNumber": .number(overview.lastSequence),
+      "lastAppliedNumber": .number(overview.lastApplied), "logCapacity": .number(overview.logCapacity),
       "removals": .array(
         overview.removals.map { removal in
           [
-            "number": .number(removal.sequence.map { Int(clamping: $0) }),
+            "number": .number(removal.sequence),
             "stage": .string(word(removal)), "entryCount": .number(removal.entryCount),
             "bodyByteCount": .number(removal.byteCount), "kind": .string(removal.scope.summary.kind),
             "value": .string(removal.scope.summary.value),

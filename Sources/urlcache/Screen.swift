@@ -52,9 +52,7 @@ struct WatchLoop {
     let end = ContinuousClock.now + duration
     repeat {
       var output = pollfd(fd: STDOUT_FILENO, events: 0, revents: 0)
-      let rest = end - .now
-      let milliseconds = rest.components.seconds * 1000 + rest.components.attoseconds / 1_000_000_000_000_000
-      poll(&output, 1, CInt(min(max(milliseconds, 0), 200)))
+      poll(&output, 1, CInt(min(max((end - .now) / .milliseconds(1), 0), 200)))
       if output.revents & Int16(POLLERR) != 0 { throw Output.BrokenPipe() }
       try directory.checkIsInPlace()
     } while ContinuousClock.now < end

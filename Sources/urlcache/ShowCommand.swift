@@ -24,7 +24,7 @@ enum ShowCommand: Command {
     failure: "none is stored, there is no cache in DIR, or it cannot be read")
 
   static func run(_ arguments: Arguments) async throws -> ExitCode {
-    let directory = try CacheDirectory(existingAt: URL(fileURLWithPath: arguments.operands[0]))
+    let directory = try CacheAccess.openDirectory(arguments)
     let variants = try RequestArguments.variants(arguments, in: directory)
     try directory.checkIsInPlace()
     let now = Date()
@@ -110,8 +110,8 @@ private struct VariantDetails {
       "isBodyInRecord": .bool(record.isBodyInline),
       "headerByteCount": .number(record.headerByteCount),
       "attachmentByteCount": .number(record.attachmentByteCount),
-      "row": .number(Int(clamping: record.rowID)),
-      "removalSequence": .number(Int(clamping: record.removalSequence)),
+      "row": .number(record.rowID),
+      "removalSequence": .number(record.removalSequence),
       "headerChecksum": .string(Format.hexadecimal(record.headerChecksum)),
       "bodyChecksum": .string(Format.hexadecimal(record.bodyChecksum)),
       "fields": .array(response.fields.map { ["name": .string($0.name), "value": .string($0.value)] }),

@@ -57,7 +57,7 @@ enum StatsCommand: Command {
       return .success
     }
     if arguments.has("count") { throw UsageError("--count needs --watch") }
-    let directory = try CacheDirectory(existingAt: URL(fileURLWithPath: arguments.operands[0]))
+    let directory = try CacheAccess.openDirectory(arguments)
     if arguments.has("prometheus") {
       let text = directory.prometheusText()
       try directory.checkIsInPlace()
@@ -78,7 +78,7 @@ enum StatsCommand: Command {
       throw UsageError("--watch takes a number of seconds from 0.1 to 3600, not '\(text)'")
     }
     let count = arguments.has("count") ? try arguments.number("count", in: 1...1_000_000_000, default: 1) : nil
-    let directory = try CacheDirectory(existingAt: URL(fileURLWithPath: arguments.operands[0]))
+    let directory = try CacheAccess.openDirectory(arguments)
     try StatsWatch(directory: directory, interval: interval, count: count).run()
   }
 }

@@ -22,8 +22,7 @@ struct StatsWatch {
         throw ToolError("the directory has no counters; a cache creates them when it opens the directory")
       }
       let now = ContinuousClock.now
-      let seconds = Double((now - lastTime).components.seconds) + Double((now - lastTime).components.attoseconds) / 1e18
-      let rates = Rates(now: counts, before: last ?? counts, seconds: max(seconds, 0.001))
+      let rates = Rates(now: counts, before: last ?? counts, seconds: max((now - lastTime) / .seconds(1), 0.001))
       if screen.isTerminal {
         try screen.draw(self.screen(rates))
       } else {
@@ -101,8 +100,7 @@ struct StatsWatch {
     row("Evictions") { $0.evictions }
     row("Purges") { $0.purges }
     row("Origin errors") { $0.originFailures + $0.originServerErrors }
-    for (rule, count) in counts.storageRefusals.sorted(by: { ($1.value, $0.key) < ($0.value, $1.key) }).prefix(3)
-    where count > 0 {
+    for (rule, count) in Format.mostFrequentFirst(counts.storageRefusals).prefix(3) where count > 0 {
       row("Not stored: " + Format.visible(rule)) { $0.storageRefusals[rule, default: 0] }
     }
     func bytes(_ name: String, _ value: (DirectoryStatistics) -> Int) {

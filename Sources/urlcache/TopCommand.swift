@@ -39,7 +39,7 @@ enum TopCommand: Command {
     }
     let interval = try arguments.number("interval", in: 1...3600, default: 2)
     let count = try arguments.number("count", in: 1...1_000_000_000, default: .max)
-    let directory = try CacheDirectory(existingAt: URL(fileURLWithPath: arguments.operands[0]))
+    let directory = try CacheAccess.openDirectory(arguments)
     var table = TopTable(order: order, addsUpHosts: arguments.has("hosts"))
     var screen = Screen()
     let loop = WatchLoop(directory: directory)

@@ -1,4 +1,3 @@
-import Foundation
 import LMDBURLCache
 
 /// `urlcache verify`: checks a store, and reports violations.
@@ -16,7 +15,7 @@ enum VerifyCommand: Command {
     success: "no violations", failure: "there are violations, or there is no cache in DIR")
 
   static func run(_ arguments: Arguments) async throws -> ExitCode {
-    let directory = try CacheDirectory(existingAt: URL(fileURLWithPath: arguments.operands[0]))
+    let directory = try CacheAccess.openDirectory(arguments)
     var bar = ProgressBar("Checking")
     let result = directory.verify { bar.update(done: $0, total: $1) }
     bar.end()

@@ -2,11 +2,6 @@ import Foundation
 import LMDBURLCache
 
 extension URL {
-  /// Whether the URL is an absolute http or https URL with a host.
-  var isWeb: Bool {
-    ["http", "https"].contains(scheme?.lowercased()) && !(host ?? "").isEmpty
-  }
-
   /// Returns the host of a URL, with the brackets of an IPv6 address; empty for a URL without one.
   static func hostName(in url: String) -> String {
     guard let start = url.range(of: "://")?.upperBound else { return "" }
@@ -20,4 +15,7 @@ extension URL {
 extension CacheDirectory.Entry {
   /// The URL's host in lowercase, with the brackets of an IPv6 address; empty for a URL without one.
   var host: String { URL.hostName(in: url) }
+
+  /// The URL for a line of output, after the method unless that is GET.
+  var label: String { Format.visible(method == "GET" ? url : "\(method) \(url)") }
 }

@@ -47,8 +47,8 @@ enum FleetCommand: Command {
       ["Leases", Format.seconds(status.leaseSeconds)],
       [
         "Purges",
-        "\(Format.count(Int(clamping: status.lastNumber))), the last "
-          + "\(Format.count(Int(clamping: status.lastNumber - min(status.floor, status.lastNumber)))) in the log",
+        "\(Format.count(status.lastNumber)), the last "
+          + "\(Format.count(status.lastNumber - min(status.floor, status.lastNumber))) in the log",
       ],
     ]
     if status.isLost {
@@ -57,7 +57,7 @@ enum FleetCommand: Command {
     if let first = status.waiting.first {
       rows.append([
         "Waiting",
-        "\(Format.count(status.waiting.count, "purge")); number \(Format.count(Int(clamping: first.number))) for "
+        "\(Format.count(status.waiting.count, "purge")); number \(Format.count(first.number)) for "
           + Format.count(first.machineCount, "machine"),
       ])
     }
@@ -67,8 +67,8 @@ enum FleetCommand: Command {
     for machine in status.machines {
       table.append([
         Format.visible(machine.host.isEmpty ? "-" : machine.host), Format.visible(machine.id),
-        lease(status.leaseSecondsLeft(of: machine)), Format.count(Int(clamping: machine.number)),
-        Format.count(Int(clamping: status.lag(of: machine))),
+        lease(status.leaseSecondsLeft(of: machine)), Format.count(machine.number),
+        Format.count(status.lag(of: machine)),
       ])
     }
     return head + "\n" + Format.table(table, rightAligned: [2, 3, 4])
@@ -87,18 +87,18 @@ enum FleetCommand: Command {
       "isMature": .bool(status.isMature),
       "isLost": .bool(status.isLost),
       "leaseSeconds": .seconds(status.leaseSeconds),
-      "lastNumber": .number(Int(clamping: status.lastNumber)),
+      "lastNumber": .number(status.lastNumber),
       "firstKeptNumber": .number(Int(clamping: status.floor) + 1),
       "waiting": .array(
         status.waiting.map {
-          ["number": .number(Int(clamping: $0.number)), "machineCount": .number($0.machineCount)]
+          ["number": .number($0.number), "machineCount": .number($0.machineCount)]
         }),
       "machines": .array(
         status.machines.map { machine in
           [
             "id": .string(machine.id), "host": .string(machine.host),
-            "number": .number(Int(clamping: machine.number)),
-            "lag": .number(Int(clamping: status.lag(of: machine))),
+            "number": .number(machine.number),
+            "lag": .number(status.lag(of: machine)),
             "secondsSinceRenewal": .seconds(machine.secondsSinceRenewal),
             "leaseSecondsLeft": .seconds(status.leaseSecondsLeft(of: machine).map { max($0, 0) }),
           ]

@@ -1,5 +1,6 @@
 import Foundation
 import FoundationNetworking
+import HTTPCaching
 import LMDBURLCache
 
 /// Fetches the sitemaps of an index through the cache.
@@ -24,7 +25,7 @@ enum SitemapIndex {
     of text: String, through cache: LMDBURLCache, fields: [(name: String, value: String)]
   ) async throws -> [String] {
     let name = "The sitemap \(Format.shortened(text))"
-    guard let url = URL(string: text), url.isWeb else {
+    guard let url = URL(string: text), url.isHTTPWithHost else {
       throw ToolError("\(name) of the index is not an http or https URL with a host.")
     }
     var request = URLRequest(url: url)

@@ -1,4 +1,5 @@
 import Foundation
+import HTTPCaching
 
 /// A request of a list, sitemap or HAR file.
 struct WarmRequest: Sendable {
@@ -111,7 +112,7 @@ struct WarmList {
     var piece: Data? = start
     while let present = piece {
       try reader.append(present) { recorded in
-        guard recorded.method == "GET", URL(string: recorded.url)?.isWeb ?? false else {
+        guard recorded.method == "GET", URL(string: recorded.url)?.isHTTPWithHost ?? false else {
           skippedCount += 1
           return
         }

@@ -1,5 +1,6 @@
 import Foundation
 import FoundationNetworking
+import HTTPCaching
 import LMDBURLCache
 
 /// Loads the requests of a list, several at a time.
@@ -82,7 +83,7 @@ struct WarmRunner {
   }
 
   private func load(_ warmRequest: WarmRequest) async -> WarmTally.Outcome {
-    guard let url = URL(string: warmRequest.url), url.isWeb else {
+    guard let url = URL(string: warmRequest.url), url.isHTTPWithHost else {
       return .failed("This is not an http or https URL with a host")
     }
     var request = URLRequest(url: url)

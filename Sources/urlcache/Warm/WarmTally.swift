@@ -57,8 +57,8 @@ struct WarmTally {
     text += "\(Format.duration(seconds)) (\(Format.count(Int(rate.rounded())))/s).\n"
     if resumedCount > 0 { text += "\(Format.count(resumedCount)) were done by an earlier run.\n" }
     if skippedCount > 0 { text += "\(Format.count(skippedCount)) without GET or http were left out.\n" }
-    let rules = refusals.sorted { ($1.value, $0.key) < ($0.value, $1.key) }
-      .map { "\($0.key) \(Format.count($0.value))" }.joined(separator: ", ")
+    let rules = Format.mostFrequentFirst(refusals).map { "\($0.key) \(Format.count($0.value))" }
+      .joined(separator: ", ")
     let rows = [
       ["  Stored", Format.count(storedCount), "\(Format.bytes(fetchedByteCount)) fetched"],
       ["  Validated", Format.count(validatedCount), ""],
