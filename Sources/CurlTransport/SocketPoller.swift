@@ -49,16 +49,12 @@ final class SocketPoller {
 
   /// Registers a new socket without events, and forgets any earlier socket with this number.
   func opened(_ descriptor: CInt) {
-    reset(descriptor)
+    closed(descriptor)
     entries[Int(descriptor)].isOwn = true
   }
 
   /// Forgets a closed socket, which leaves epoll by itself.
   func closed(_ descriptor: CInt) {
-    reset(descriptor)
-  }
-
-  private func reset(_ descriptor: CInt) {
     makeEntry(descriptor)
     let isChanged = entries[Int(descriptor)].isChanged
     entries[Int(descriptor)] = Entry(isChanged: isChanged)
@@ -86,7 +82,7 @@ final class SocketPoller {
   /// Forgets a pool whose sockets are all closed. libcurl may have closed some of them without notice.
   func forget(_ pool: ConnectionPool) {
     let pointer = Unmanaged.passUnretained(pool).toOpaque()
-    for index in entries.indices where entries[index].pool?.toOpaque() == pointer { reset(CInt(index)) }
+    for index in entries.indices where entries[index].pool?.toOpaque() == pointer { closed(CInt(index)) }
   }
 
   private func makeEntry(_ descriptor: CInt) {

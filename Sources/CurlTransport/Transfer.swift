@@ -86,7 +86,7 @@ final class Transfer: @unchecked Sendable {
     isConnecting = true
   }
 
-  /// Ends an attempt, and returns its handle for reuse.
+  /// Ends an attempt, and returns its handle, which the caller removes from libcurl.
   func endAttempt() -> EasyHandle? {
     defer { handle = nil }
     isPaused = false

@@ -41,7 +41,8 @@ public struct ResponseDirectives: Sendable, Hashable {
 
   /// Parses the directives for a cache that obeys the targeted fields `targetedFieldNames`.
   ///
-  /// Uses the first of these fields that is present, not empty and well-formed, otherwise `Cache-Control`.
+  /// Uses the first of these fields that is present, not empty and well-formed, otherwise `Cache-Control`. No targeted
+  /// fields by default.
   public init(_ fields: HTTPFields, targetedFieldNames: [String] = []) {
     for name in targetedFieldNames where fields.contains(name) {
       // RFC 9213, section 2.1: an empty or malformed field is ignored as a whole.
@@ -81,8 +82,8 @@ public struct ResponseDirectives: Sendable, Hashable {
 
 /// The cache directives of a request (RFC 9111, sections 5.2.1 and 5.4).
 ///
-/// If a directive is repeated, the strictest one counts. A malformed `max-age` counts as zero. A malformed `min-fresh`
-/// or `max-stale` is ignored.
+/// If a directive is repeated, the strictest one counts. A malformed `max-age` or `min-fresh` counts as zero. A malformed
+/// `max-stale` or `stale-if-error` permits no stale response.
 public struct RequestDirectives: Sendable, Hashable {
   /// `no-store`.
   public var noStore = false

@@ -27,13 +27,14 @@ extension String {
   /// Compares without regard to the case of ASCII letters, and without allocating.
   ///
   /// Most names differ in their lengths, which are compared without a call.
-  @inline(__always)
-  func equalsIgnoringCase(_ other: String) -> Bool {
+  @inlinable @inline(__always)
+  package func equalsIgnoringCase(_ other: String) -> Bool {
     utf8.count == other.utf8.count && hasSameLetters(as: other)
   }
 
   /// Compares strings of the same length without regard to the case of ASCII letters.
-  private func hasSameLetters(as other: String) -> Bool {
+  @usableFromInline
+  func hasSameLetters(as other: String) -> Bool {
     let isEqual = utf8.withContiguousStorageIfAvailable { left in
       other.utf8.withContiguousStorageIfAvailable { right in
         for index in left.indices {
@@ -48,7 +49,7 @@ extension String {
   }
 
   /// Returns the string with ASCII letters in lowercase, independent of the locale.
-  func asciiLowercased() -> String {
+  package func asciiLowercased() -> String {
     guard utf8.contains(where: { $0 >= 0x41 && $0 <= 0x5A }) else { return self }
     return String(decoding: utf8.map(\.asciiLowercase), as: UTF8.self)
   }

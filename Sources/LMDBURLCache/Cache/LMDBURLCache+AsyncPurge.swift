@@ -55,9 +55,8 @@ extension LMDBURLCache {
   ///     machine that does not respond.
   /// - Returns: The number of machines that confirmed and of those that did not; nil without a fleet.
   /// - Throws: `URLError.badURL` for a URL that cannot be cached, such as one without a scheme, and for a host that is
-  ///   not a host alone. With a fleet, its error:
-  ///   this machine obeys the purge, but it could not be posted, or was not confirmed in time. This machine posts it
-  ///   later. Purge again to know when all machines obey.
+  ///   not a host alone. With a fleet, its error: this machine obeys the purge, but it could not be posted, or was not
+  ///   confirmed in time. This machine posts it later. Purge again to know when all machines obey.
   @discardableResult
   public func purge(
     _ scope: PurgeScope, mode: PurgeMode = .hard, timeout: Duration? = nil

@@ -236,14 +236,11 @@ final class MemoryTier: CopyHolder {
 
   /// Removes an entry if it is still present.
   func remove(_ entry: Entry) {
-    let key = entry.response.record.key
-    let freed = box(for: key).shard.withLock { shard -> Int in
-      guard let present = shard.variants[key], present.contains(where: { $0 === entry }) else { return 0 }
-      shard.variants[key] = Variants(present.filter { $0 !== entry })
+    change(entry.response.record.key) { shard, key in
+      guard let present = shard.variants[key], present.contains(where: { $0 === entry }) else { return }
       shard.changeCount &+= 1
-      return entry.byteCount
+      shard.variants[key] = Variants(present.filter { $0 !== entry })
     }
-    usedByteCount.subtract(freed, ordering: .relaxed)
   }
 
   /// Removes the variants of a key after another cache of the same directory in this process has stored a response.
@@ -253,11 +250,10 @@ final class MemoryTier: CopyHolder {
 
   /// Removes a key with all its variants.
   func remove(_ key: RequestKey) {
-    let freed = box(for: key).shard.withLock { shard -> Int in
+    change(key) { shard, key in
       shard.changeCount &+= 1
-      return shard.variants.removeValue(forKey: key)?.byteCount ?? 0
+      shard.variants[key] = nil
     }
-    usedByteCount.subtract(freed, ordering: .relaxed)
   }
 
   /// Removes every entry that `isCovered` accepts.

@@ -34,9 +34,9 @@ extension CacheDirectory {
     _ request: URLRequest, partition: String = "", options: CachingOptions = CachingOptions(), now: Date = Date()
   ) -> Explanation? {
     guard let head = request.head else { return nil }
-    let hasBody = request.httpBody != nil || request.httpBodyStream != nil
     var clientRequest = ClientRequest(
-      head: head, body: hasBody ? .inContext : nil, policy: RequestPolicy(request.cachePolicy), partition: partition)
+      head: head, body: request.hasBody ? .inContext : nil, policy: RequestPolicy(request.cachePolicy),
+      partition: partition)
     clientRequest.readsBodyInPieces = true
     let storage = InspectedStorage(store: store, options: options)
     let client = CachingClient(storage: storage, options: options, clock: { now })

@@ -33,7 +33,7 @@ struct FoundationFields {
   mutating func append(name: String, value: String) {
     guard fields.count < Self.manyCount else { return appendAmongMany(name: name, value: value) }
     let shape: UInt64 = 1 << (UInt64(name.utf8.count &* 8 &+ Int((name.utf8.first ?? 0) & 0x1f)) & 63)
-    if shapes & shape != 0, let first = fields.keys.first(where: { $0.isSameFieldName(as: name) }) {
+    if shapes & shape != 0, let first = fields.keys.first(where: { $0.equalsIgnoringCase(name) }) {
       fields[first, default: ""] += ", " + value
     } else {
       shapes |= shape
@@ -43,32 +43,15 @@ struct FoundationFields {
 
   private mutating func appendAmongMany(name: String, value: String) {
     if spellings.isEmpty {
-      for first in fields.keys { spellings[first.lowercasedFieldName] = first }
+      for first in fields.keys { spellings[first.asciiLowercased()] = first }
     }
-    let lowercased = name.lowercasedFieldName
+    let lowercased = name.asciiLowercased()
     if let first = spellings[lowercased] {
       fields[first, default: ""] += ", " + value
     } else {
       spellings[lowercased] = name
       fields[name] = value
     }
-  }
-}
-
-extension String {
-  /// The field name in lower case. Only ASCII letters change.
-  fileprivate var lowercasedFieldName: String {
-    String(decoding: utf8.map { $0 &- 0x41 < 26 ? $0 | 0x20 : $0 }, as: UTF8.self)
-  }
-
-  /// Whether both are the same field name: the case of ASCII letters is ignored (RFC 9110, section 5.1).
-  ///
-  /// Foundation's comparison would take longer than the rest of creating a response.
-  fileprivate func isSameFieldName(as other: String) -> Bool {
-    utf8.count == other.utf8.count
-      && zip(utf8, other.utf8).allSatisfy { left, right in
-        left == right || (left ^ right == 0x20 && (left | 0x20) &- 0x61 < 26)
-      }
   }
 }
 
@@ -83,6 +66,9 @@ extension URLRequest {
 
   /// The `User-Agent` of requests that have none, with a placeholder for the version that Foundation sends.
   private static let defaultUserAgent = ProcessInfo.processInfo.processName + " (unknown version)"
+
+  /// Whether the request has content.
+  var hasBody: Bool { httpBody != nil || httpBodyStream != nil }
 
   /// Returns this request with the URL, method and fields of `head`.
   func replacing(_ head: RequestHead) -> URLRequest {
@@ -138,7 +124,7 @@ extension RequestPolicy {
 extension URL {
   /// Whether a `Host` field names another host than the URL.
   func isOtherHost(thanIn fields: [String: String]) -> Bool {
-    for (name, value) in fields where name.isSameFieldName(as: "Host") {
+    for (name, value) in fields where name.equalsIgnoringCase("Host") {
       if RequestHead(url: self, fields: [name: value]).namesOtherHost { return true }
     }
     return false

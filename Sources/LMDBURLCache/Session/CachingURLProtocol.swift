@@ -86,9 +86,8 @@ final class CachingURLProtocol: URLProtocol {
     }
     let context = SessionContext.of(task)
     let method = request.httpMethod ?? "GET"
-    let hasBody = request.httpBody != nil || request.httpBodyStream != nil
     guard let cache = context.cache, let dataTask = task as? URLSessionDataTask, !(task is URLSessionUploadTask),
-      method == "GET" || method == "HEAD", !hasBody
+      method == "GET" || method == "HEAD", !request.hasBody
     else { return loadBuiltIn(request, task, context) }
     load(request, dataTask, context, cache)
   }

@@ -143,9 +143,8 @@ final class SessionContext: @unchecked Sendable {
     guard let head = request.head else { return nil }
     var policy = RequestPolicy(request.cachePolicy)
     if policy == .useProtocolCachePolicy { policy = sessionPolicy }
-    let hasBody = request.httpBody != nil || request.httpBodyStream != nil
     return ClientRequest(
-      head: head, body: hasBody ? .inContext : nil, policy: policy,
+      head: head, body: request.hasBody ? .inContext : nil, policy: policy,
       partition: cache.core.options.partition(request), overrides: cache.overrides(for: request), context: context)
   }
 

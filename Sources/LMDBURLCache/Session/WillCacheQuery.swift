@@ -53,16 +53,16 @@ struct WillCacheQuery: Sendable {
     guard let new = changed.response as? HTTPURLResponse, new !== response else { return proposal }
     guard new.head.fields.isStorable else { return nil }
     // Other fields may change the freshness lifetime and the Vary key.
-    let direct = ManualStorage(
+    let manual = ManualStorage(
       request: request, response: new.head, responseTime: proposal.freshness.responseTime, options: options)
     proposal.status = new.statusCode
-    proposal.fields = direct.fields
+    proposal.fields = manual.fields
     let isDecoded = proposal.freshness.flags.contains(.decoded)
-    proposal.freshness = direct.freshness
+    proposal.freshness = manual.freshness
     // The delegate received the body as the session delivers it, without its content encoding.
     if isDecoded { proposal.freshness.flags.insert(.decoded) }
     proposal.vary = VaryKey(
-      request: request, response: direct.fields, options: options, credentialDigest: credentialDigest)
+      request: request, response: manual.fields, options: options, credentialDigest: credentialDigest)
     return proposal
   }
 }
