@@ -18,16 +18,15 @@ public enum HTTPDate {
   /// Years outside 0 to 9999 are clamped.
   public static func format(_ date: Date) -> String {
     let civil = CivilTime(date)
-    let day = dayNames[civil.weekday]
-    return "\(day), \(padded(civil.day, 2)) \(monthNames[civil.month - 1]) \(padded(civil.year, 4)) "
+    return "\(days[civil.weekday]), \(padded(civil.day, 2)) \(months[civil.month - 1]) \(padded(civil.year, 4)) "
       + "\(padded(civil.second / 3600, 2)):\(padded(civil.second / 60 % 60, 2)):\(padded(civil.second % 60, 2)) GMT"
   }
 
-  private static let dayNames = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"]
+  private static let days: [StaticString] = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"]
   private static let longDays: [StaticString] = [
-    "sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday",
+    "Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday",
   ]
-  private static let monthNames = [
+  private static let months: [StaticString] = [
     "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
   ]
 
@@ -40,7 +39,7 @@ public enum HTTPDate {
   private static func parseIMFFixdate(_ bytes: UnsafeBufferPointer<UInt8>) -> Date? {
     guard bytes.count == 29, shortDay(bytes, 0), literal(bytes, 3, ", "), let day = number(bytes, 5, 2),
       literal(bytes, 7, " "), let month = month(bytes, 8), literal(bytes, 11, " "), let year = number(bytes, 12, 4),
-      literal(bytes, 16, " "), let second = time(bytes, 17), literal(bytes, 25, " gmt")
+      literal(bytes, 16, " "), let second = time(bytes, 17), literal(bytes, 25, " GMT")
     else { return nil }
     return CivilTime(year: year, month: month, day: day, second: second)?.date
   }
@@ -51,7 +50,7 @@ public enum HTTPDate {
       longDays.contains(where: { $0.utf8CodeUnitCount == comma && literal(bytes, 0, $0) }),
       literal(bytes, comma, ", "), let day = number(bytes, comma + 2, 2), literal(bytes, comma + 4, "-"),
       let month = month(bytes, comma + 5), literal(bytes, comma + 8, "-"), let short = number(bytes, comma + 9, 2),
-      literal(bytes, comma + 11, " "), let second = time(bytes, comma + 12), literal(bytes, comma + 20, " gmt")
+      literal(bytes, comma + 11, " "), let second = time(bytes, comma + 12), literal(bytes, comma + 20, " GMT")
     else { return nil }
     // The latest year with these digits that is at most 50 years ahead (RFC 9110, 5.6.7).
     let present = CivilTime(now)
@@ -71,33 +70,22 @@ public enum HTTPDate {
     return CivilTime(year: year, month: month, day: day, second: second)?.date
   }
 
-  /// Whether the lowercase `text` is at offset `at`, in any case.
+  /// Whether the text is at offset `at`, in any case.
   private static func literal(_ bytes: UnsafeBufferPointer<UInt8>, _ at: Int, _ text: StaticString) -> Bool {
     let count = text.utf8CodeUnitCount
-    return at + count <= bytes.count && isEqual(bytes, at, text, 0, count)
-  }
-
-  /// Whether the bytes from offset `at` on equal part of a lowercase text, in any case.
-  private static func isEqual(
-    _ bytes: UnsafeBufferPointer<UInt8>, _ at: Int, _ text: StaticString, _ start: Int, _ count: Int
-  ) -> Bool {
-    for index in 0..<count where bytes[at + index].asciiLowercase != text.utf8Start[start + index] { return false }
+    guard at + count <= bytes.count else { return false }
+    for index in 0..<count where bytes[at + index].asciiLowercase != text.utf8Start[index].asciiLowercase {
+      return false
+    }
     return true
   }
 
-  /// Returns the index of the name at offset `at` in a list of names with three lowercase letters each.
-  private static func index(_ bytes: UnsafeBufferPointer<UInt8>, _ at: Int, in names: StaticString) -> Int? {
-    guard at + 3 <= bytes.count else { return nil }
-    for index in 0..<names.utf8CodeUnitCount / 3 where isEqual(bytes, at, names, 3 * index, 3) { return index }
-    return nil
-  }
-
   private static func shortDay(_ bytes: UnsafeBufferPointer<UInt8>, _ at: Int) -> Bool {
-    index(bytes, at, in: "sunmontuewedthufrisat") != nil
+    days.contains { literal(bytes, at, $0) }
   }
 
   private static func month(_ bytes: UnsafeBufferPointer<UInt8>, _ at: Int) -> Int? {
-    index(bytes, at, in: "janfebmaraprmayjunjulaugsepoctnovdec").map { $0 + 1 }
+    months.firstIndex { literal(bytes, at, $0) }.map { $0 + 1 }
   }
 
   private static func number(_ bytes: UnsafeBufferPointer<UInt8>, _ at: Int, _ count: Int) -> Int? {

@@ -26,20 +26,36 @@ struct HARWriter {
     block.append(contentsOf: HAR.documentStart.utf8)
   }
 
+  /// Writes a stored response and the request for it.
+  ///
+  /// Members that the format requires, but that a cache does not know, have the format's value for "unknown".
   mutating func append(_ entry: CacheDirectory.Entry, _ response: StoredResponse) throws {
-    let content = try content(of: response)
     let fields = response.fields
-    let request = HAR.Request(
-      method: entry.method, url: entry.url, headers: Self.requestFields(response.vary),
-      queryString: Self.query(of: entry.url))
-    let stored = HAR.Response(
-      status: response.status, headers: fields.map { HAR.Field(name: $0.name, value: $0.value) }, content: content,
-      redirectURL: fields.first("location") ?? "", bodySize: response.bodyByteCount)
-    let encoded = HAR.Entry(
-      startedDateTime: Format.timestamp(response.freshness.responseTime), request: request, response: stored,
-      partition: entry.partition.isEmpty ? nil : entry.partition)
+    var members: [(String, JSON)] = [
+      ("startedDateTime", .date(response.freshness.responseTime)), ("time", 0), ("cache", [:]),
+      ("timings", ["send": 0, "wait": 0, "receive": 0]),
+      (
+        "request",
+        [
+          "method": .string(entry.method), "url": .string(entry.url), "httpVersion": "HTTP/1.1", "cookies": [],
+          "headers": Self.requestFields(response.vary), "queryString": Self.query(of: entry.url), "headersSize": -1,
+          "bodySize": 0,
+        ]
+      ),
+      (
+        "response",
+        [
+          "status": .number(response.status), "statusText": "", "httpVersion": "HTTP/1.1", "cookies": [],
+          "headers": .array(fields.map { Self.pair($0.name, $0.value) }), "content": try content(of: response),
+          "redirectURL": .string(fields.first("location") ?? ""), "headersSize": -1,
+          "bodySize": .number(response.bodyByteCount),
+        ]
+      ),
+    ]
+    // The format reserves names with an underscore for members that it does not define.
+    if !entry.partition.isEmpty { members.append(("_partition", .string(entry.partition))) }
     if entryCount > 0 { block.append(contentsOf: ",\n".utf8) }
-    block.append(JSONText.data(of: encoded, []))
+    block.append(JSON.object(members).data())
     entryCount += 1
     if block.count >= Self.blockByteCount { try flush() }
   }
@@ -54,43 +70,49 @@ struct HARWriter {
     block.removeAll(keepingCapacity: true)
   }
 
-  private mutating func content(of response: StoredResponse) throws -> HAR.Content {
+  private mutating func content(of response: StoredResponse) throws -> JSON {
     let fields = response.fields
     let type = fields.first("content-type") ?? ""
-    var content = HAR.Content(size: response.bodyByteCount, mimeType: type.isEmpty ? "x-unknown" : type)
-    guard includesBodies, response.bodyByteCount > 0 else { return content }
-    guard response.bodyByteCount <= Self.maximumBodyByteCount else {
+    var members: [(String, JSON)] = [
+      ("size", .number(response.bodyByteCount)), ("mimeType", .string(type.isEmpty ? "x-unknown" : type)),
+    ]
+    guard includesBodies, response.bodyByteCount > 0 else { return .object(members) }
+    func withoutBody(_ comment: String) -> JSON {
       omittedBodyCount += 1
-      content.comment = "The body is left out, because it is larger than 64 MiB."
-      return content
+      return .object(members + [("comment", .string(comment))])
+    }
+    guard response.bodyByteCount <= Self.maximumBodyByteCount else {
+      return withoutBody("The body is left out, because it is larger than 64 MiB.")
     }
     var body = Data(capacity: response.bodyByteCount)
     guard directory.forEachPiece(of: response, { body.append($0) }) else {
-      omittedBodyCount += 1
-      content.comment = "The body was removed during the export."
-      return content
+      return withoutBody("The body was removed during the export.")
     }
     bodyByteCount += body.count
     let isCoded = fields.contains("content-encoding") && !response.freshness.flags.contains(.decoded)
-    if isCoded { content.comment = "The body has the coding of Content-Encoding." }
+    if isCoded { members.append(("comment", "The body has the coding of Content-Encoding.")) }
     if !isCoded, let text = String(validating: body, as: UTF8.self) {
-      content.text = text
+      members.append(("text", .string(text)))
     } else {
-      content.text = body.base64EncodedString()
-      content.encoding = "base64"
+      members += [("text", .string(body.base64EncodedString())), ("encoding", "base64")]
     }
-    return content
+    return .object(members)
+  }
+
+  private static func pair(_ name: String, _ value: String) -> JSON {
+    ["name": .string(name), "value": .string(value)]
   }
 
   /// Returns the fields of the request, as far as the Vary key has them. Credentials are stored only as a digest.
-  private static func requestFields(_ vary: VaryKey) -> [HAR.Field] {
-    vary.fields.compactMap { field in
-      field.name == "authorization" ? nil : field.value.map { HAR.Field(name: field.name, value: $0) }
-    }
+  private static func requestFields(_ vary: VaryKey) -> JSON {
+    .array(
+      vary.fields.compactMap { field in
+        field.name == "authorization" ? nil : field.value.map { pair(field.name, $0) }
+      })
   }
 
-  private static func query(of url: String) -> [HAR.Field] {
+  private static func query(of url: String) -> JSON {
     guard url.utf8.contains(UInt8(ascii: "?")) else { return [] }
-    return (URLComponents(string: url)?.queryItems ?? []).map { HAR.Field(name: $0.name, value: $0.value ?? "") }
+    return .array((URLComponents(string: url)?.queryItems ?? []).map { pair($0.name, $0.value ?? "") })
   }
 }

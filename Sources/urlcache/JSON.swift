@@ -63,23 +63,17 @@ enum JSON: Encodable, ExpressibleByStringLiteral, ExpressibleByIntegerLiteral, E
   }
 
   /// The document in one line.
-  var compact: String { JSONText.text(of: self, []) }
+  var compact: String { String(decoding: data(), as: UTF8.self) }
 
   /// The document with a line for each member, and a line feed at its end.
-  var pretty: String { JSONText.text(of: self, .prettyPrinted) + "\n" }
-}
+  var pretty: String { String(decoding: data(.prettyPrinted), as: UTF8.self) + "\n" }
 
-/// Encodes values for output that may go to a terminal.
-enum JSONText {
-  static func text(of value: some Encodable, _ formatting: JSONEncoder.OutputFormatting) -> String {
-    String(decoding: data(of: value, formatting), as: UTF8.self)
-  }
-
-  static func data(of value: some Encodable, _ formatting: JSONEncoder.OutputFormatting) -> Data {
+  /// Returns the document, which may go to a terminal.
+  func data(_ formatting: JSONEncoder.OutputFormatting = []) -> Data {
     let encoder = JSONEncoder()
     encoder.outputFormatting = formatting.union([.sortedKeys, .withoutEscapingSlashes])
     do {
-      return visible(try encoder.encode(value))
+      return Self.visible(try encoder.encode(self))
     } catch {
       preconditionFailure("This value has no JSON form: \(error)")
     }
