@@ -94,6 +94,16 @@ public struct ResponseBody: AsyncSequence, Sendable {
     })
   }
 
+  /// Returns the same body, whose reader receives other errors.
+  package func convertingErrors(_ convert: @escaping @Sendable (any Error) -> any Error) -> ResponseBody {
+    ResponseBody(start: {
+      var iterator = makeAsyncIterator()
+      return {
+        do { return try await iterator.next() } catch { throw convert(error) }
+      }
+    })
+  }
+
   /// The bytes, if all of them are in memory; `nil` for a stream of chunks.
   public var bytes: Data? {
     if case .bytes(let bytes) = source { bytes } else { nil }

@@ -3,65 +3,54 @@ import LMDB
 import ResponseStore
 
 /// Whether the store of a cache's directory is open.
-enum StoreAvailability: Sendable {
-  /// The directory has no store, or only this data file, which cannot be opened. The cache uses memory only.
-  case absent(unusableFile: DataFileMark?, hasMissedRemoval: Bool = false)
-  /// The directory has a store that is not open yet, or cannot be opened now.
-  ///
-  /// Until it is open, nothing is stored, because removals by other processes would not be noticed. If a removal was
-  /// requested in the meantime, everything is removed when it is opened, because the scope is not remembered.
-  case awaited(hasMissedRemoval: Bool)
-  /// ``StoreConnection/openStore`` has the store.
-  case open
+struct StoreAvailability: Sendable {
+  enum State: Sendable {
+    /// The directory has no store, or only this data file, which cannot be opened. The cache uses memory only.
+    case absent(unusableFile: DataFileMark?)
+    /// The directory has a store that is not open yet, or cannot be opened now.
+    ///
+    /// Until it is open, nothing is stored, because removals by other processes would not be noticed.
+    case awaited
+    /// ``StoreConnection/openStore`` has the store.
+    case open
+  }
 
-  /// The state of a new cache.
+  var state: State
+  /// Whether a removal was requested while the store was awaited.
+  ///
+  /// Everything is then removed before the store is used, because the scope is not remembered.
+  private(set) var hasMissedRemoval = false
+
+  /// Creates the state of a new cache.
   ///
   /// - Parameter failure: The error because of which the directory could not be opened.
   init(directory: String, failure: StoreError?) {
-    self =
+    state =
       failure?.isInUseByOthers == true
-      ? .awaited(hasMissedRemoval: false)
-      : .absent(unusableFile: failure.flatMap { DataFileMark(directory: directory, leftAloneAfter: $0) })
+      ? .awaited : .absent(unusableFile: failure.flatMap { DataFileMark(directory: directory, leftAloneAfter: $0) })
   }
 
-  var isAwaited: Bool { if case .awaited = self { true } else { false } }
+  var isAwaited: Bool { if case .awaited = state { true } else { false } }
 
   /// Begins to wait for the store, unless it is open or already awaited.
   mutating func beginWaiting() {
-    if case .absent(_, let hasMissedRemoval) = self { self = .awaited(hasMissedRemoval: hasMissedRemoval) }
+    if case .absent = state { state = .awaited }
   }
 
   /// Ends waiting for a store that cannot be opened.
   mutating func endWaiting(leaving file: DataFileMark?) {
-    if case .awaited(let hasMissedRemoval) = self {
-      self = .absent(unusableFile: file, hasMissedRemoval: hasMissedRemoval)
-    }
+    if isAwaited { state = .absent(unusableFile: file) }
   }
 
   /// Records a removal that no store receives. Returns whether a store is awaited.
   mutating func missRemoval() -> Bool {
-    guard isAwaited else { return false }
-    self = .awaited(hasMissedRemoval: true)
-    return true
-  }
-
-  /// Whether a removal was missed, which the store must make up for before it is used.
-  var hasMissedRemoval: Bool {
-    switch self {
-    case .absent(_, let hasMissedRemoval), .awaited(let hasMissedRemoval): hasMissedRemoval
-    case .open: false
-    }
+    if isAwaited { hasMissedRemoval = true }
+    return isAwaited
   }
 
   /// Returns ``hasMissedRemoval``, and clears it.
   mutating func takeMissedRemoval() -> Bool {
-    defer {
-      switch self {
-      case .absent(let file, _): self = .absent(unusableFile: file)
-      case .awaited: self = .awaited(hasMissedRemoval: false)
-      case .open: break
-      }
-    }
+    defer { hasMissedRemoval = false }
     return hasMissedRemoval
   }
 }

@@ -12,7 +12,7 @@ extension StoreConnection {
   /// Costs a `stat`, because another process may have created a store, whose removals this cache must obey at once. If a
   /// store has appeared, another thread opens it. Lookups miss and writes are dropped until it is open.
   func worksAlone() -> Bool {
-    if case .absent = availability.withLock({ $0 }) {
+    if case .absent = availability.withLock({ $0.state }) {
       guard let file = DataFileMark(directory: directory), awaitStore(of: file) else { return true }
     }
     openIfAwaited()
@@ -22,7 +22,7 @@ extension StoreConnection {
   /// Begins to wait for the store of a data file. Returns false if the file cannot be opened.
   private func awaitStore(of file: DataFileMark) -> Bool {
     let (isUsable, isNew) = availability.withLock { availability in
-      guard case .absent(let unusableFile, _) = availability else { return (true, false) }
+      guard case .absent(let unusableFile) = availability.state else { return (true, false) }
       if let unusableFile, file.matches(unusableFile) { return (false, false) }
       availability.beginWaiting()
       return (true, true)

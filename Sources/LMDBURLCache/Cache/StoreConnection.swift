@@ -64,7 +64,7 @@ final class StoreConnection: Sendable {
     availability.withLock { availability in
       guard !availability.hasMissedRemoval else { return false }
       openStore.set(store)
-      availability = .open
+      availability.state = .open
       return true
     }
   }

@@ -37,7 +37,10 @@ extension LMDBURLCache {
       if let hop { await verifyLargeBody(for: hop.clientRequest) }
       let result = try await load.run(hop)
       let body = result.response.body
-      return (body.bytes == nil ? ResponseBody(FoundationChunks(base: body)) : body, try result.urlResponse())
+      return (
+        body.bytes == nil ? body.convertingErrors { FoundationResponse.error(for: $0) } : body,
+        try result.urlResponse()
+      )
     } catch {
       throw FoundationResponse.error(for: error)
     }
@@ -51,24 +54,5 @@ extension LMDBURLCache {
     // With a subclass, an override may return another response.
     guard storage.detour == nil, storage.tiers.hasUnverifiedBody(request) else { return }
     await onBlockingThread { _ = storage.tiers.lookup(request) }
-  }
-}
-
-/// The chunks of a body, with Foundation's errors.
-private struct FoundationChunks: AsyncSequence, Sendable {
-  let base: ResponseBody
-
-  func makeAsyncIterator() -> Iterator { Iterator(base: base.makeAsyncIterator()) }
-
-  struct Iterator: AsyncIteratorProtocol {
-    var base: ResponseBody.AsyncIterator
-
-    mutating func next() async throws -> Data? {
-      do {
-        return try await base.next()
-      } catch {
-        throw FoundationResponse.error(for: error)
-      }
-    }
   }
 }
