@@ -72,7 +72,9 @@ final class FleetHost: Sendable {
   }
 
   /// Waits until the process ends. Any end but the expected one is a failure of the series.
-  func wait(expecting expected: Child.End, seconds: Double = 30) {
+  ///
+  /// A machine ends after its last purge, which may wait for as long as its time limit, and then closes its cache.
+  func wait(expecting expected: Child.End, seconds: Double = 120) {
     guard let child = process.withLock({ $0.child.take() }) else { return }
     let end = child.wait(seconds: seconds)
     guard end != expected else { return }
