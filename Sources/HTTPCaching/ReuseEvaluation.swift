@@ -85,6 +85,7 @@ struct ReuseEvaluation {
       return .askOrigin(.revalidate)
     }
     guard isFresh else { return stalePermission(staleness: age - freshness.lifetime) }
+    let endsSoon = directives.minFresh.map { freshness.lifetime - age < $0 } ?? false
     // 9111 5.2.1.1. Reloads send max-age=0: 8246 2 and 2.1.
     let maximum = directives.maxAge
     let isTooOld = maximum.map { $0 == 0 || age > $0 } ?? false
@@ -92,14 +93,13 @@ struct ReuseEvaluation {
       let maximum
     {
       if maximum == 0, trace.check(.immutable, freshness.flags.contains(.immutable)) { return .fresh(.immutable) }
-      let isPermitted = directives.maxStale.map { age - maximum <= $0 } ?? false
+      let isPermitted = directives.maxStale.map { age - maximum <= $0 && !endsSoon } ?? false
       guard trace.check(.maxStale, isPermitted, .given(("max-stale of the request", directives.maxStale))) else {
         return .askOrigin(.requestMaxAge)
       }
       return .fresh(.maxStale)
     }
     // 9111 5.2.1.3
-    let endsSoon = directives.minFresh.map { freshness.lifetime - age < $0 } ?? false
     if trace.check(.minFresh, endsSoon, .given(("left", freshness.lifetime - age), ("min-fresh", directives.minFresh)))
     {
       return .askOrigin(.minFresh)

@@ -70,6 +70,12 @@ struct ReuseTests {
     Case(
       "request-max-age-and-stale", "9111 5.2.1.2", rows: [78], entry("max-age=60", after: 20),
       control("max-age=10, max-stale=10"), gives: "serve:max-stale"),
+    Case(
+      "request-max-age-and-min-fresh", "9111 5.2.1.3", rows: [78], entry("max-age=60", after: 20),
+      control("max-age=10, max-stale=10, min-fresh=41"), gives: "revalidate:request-max-age"),
+    Case(
+      "request-max-age-and-min-fresh-met", "9111 5.2.1.3", rows: [78], entry("max-age=60", after: 20),
+      control("max-age=10, max-stale=10, min-fresh=40"), gives: "serve:max-stale"),
     Case("min-fresh", "9111 5.2.1.3", rows: [78], fresh, control("min-fresh=60"), gives: "revalidate:min-fresh"),
     Case("min-fresh-met", "9111 5.2.1.3", rows: [78], fresh, control("min-fresh=59"), gives: "serve:fresh"),
     Case("max-stale-any", "9111 5.2.1.2", rows: [52, 78], stale, control("max-stale"), gives: "stale:max-stale"),

@@ -1,5 +1,6 @@
 import Foundation
 import FoundationNetworking
+import HTTPCaching
 
 /// Redirects (RFC 9110, section 15.4).
 enum Redirect {
@@ -21,7 +22,7 @@ enum Redirect {
       }
     }
     // Do not send one origin's credentials to another. The session's cookies are selected again for each hop.
-    if !isSameOrigin(from, target) {
+    if Invalidation.origin(of: from) != Invalidation.origin(of: target) {
       next.setValue(nil, forHTTPHeaderField: "Authorization")
       next.setValue(nil, forHTTPHeaderField: "Cookie")
     }
@@ -32,10 +33,5 @@ enum Redirect {
   private static func inheritingFragment(of from: URL, _ target: URL) -> URL {
     guard let fragment = from.fragment, target.fragment == nil else { return target }
     return URL(string: target.absoluteString + "#" + fragment) ?? target
-  }
-
-  private static func isSameOrigin(_ one: URL, _ other: URL) -> Bool {
-    one.scheme?.lowercased() == other.scheme?.lowercased() && one.host?.lowercased() == other.host?.lowercased()
-      && one.port == other.port
   }
 }
