@@ -102,6 +102,7 @@ final class PreparedRequest: @unchecked Sendable {
     }
     if !given.contains(.accept) { append("Accept:") }
     if !given.contains(.userAgent), let userAgent = head.defaultUserAgent { append("User-Agent: \(userAgent)") }
+    if !given.contains(.acceptLanguage), let language = head.defaultLanguage { append("Accept-Language: \(language)") }
     if decodesContent, !given.contains(.acceptEncoding), !given.contains(.range) {
       append("Accept-Encoding: gzip, deflate")
     }
@@ -114,12 +115,13 @@ final class PreparedRequest: @unchecked Sendable {
 
   /// The fields for which libcurl or this transport has a default.
   private enum GivenField {
-    case accept, acceptEncoding, contentType, range, userAgent, framing
+    case accept, acceptEncoding, acceptLanguage, contentType, range, userAgent, framing
 
     init?(_ name: String) {
       switch name.lowercased() {
       case "accept": self = .accept
       case "accept-encoding": self = .acceptEncoding
+      case "accept-language": self = .acceptLanguage
       case "content-type": self = .contentType
       case "range": self = .range
       case "user-agent": self = .userAgent

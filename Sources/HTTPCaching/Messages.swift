@@ -14,6 +14,8 @@ public struct RequestHead: Sendable, Hashable {
   ///
   /// `nil`, the default: the transport adds none.
   public var defaultUserAgent: String?
+  /// The `Accept-Language` that the transport sends if `fields` has none, like ``defaultUserAgent``.
+  public var defaultLanguage: String?
 
   /// Creates a request head; by default a `GET` without fields.
   public init(method: String = "GET", url: URL, fields: HTTPFields = HTTPFields()) {

@@ -113,6 +113,10 @@ public struct VaryKey: Sendable, Hashable {
   private static func selectingValue(of name: String, in request: RequestHead) -> String? {
     if name == authorization { return request.credentials }
     if let value = request.fields[name] { return value }
-    return name == "user-agent" ? request.defaultUserAgent : nil
+    return switch name {
+    case "user-agent": request.defaultUserAgent
+    case "accept-language": request.defaultLanguage
+    default: nil
+    }
   }
 }

@@ -30,7 +30,7 @@ struct RequestTests {
     }
   }
 
-  @Test("A request without fields gets Accept-Encoding and the default User-Agent")
+  @Test("A request without fields gets Accept-Encoding, and the default User-Agent and Accept-Language")
   func defaults() async throws {
     try await withOrigin { _ in
       Reply(200)
@@ -38,14 +38,17 @@ struct RequestTests {
       var head = RequestHead(url: origin.url())
       _ = try await directTransport().send(OutgoingRequest(head: head))
       head.defaultUserAgent = "program"
+      head.defaultLanguage = "en"
       _ = try await directTransport { $0.decodesContent = false }.send(OutgoingRequest(head: head))
       head.fields = ["Range": "bytes=0-1"]
+      head.fields.append(name: "accept-language", value: "de")
       head.defaultUserAgent = nil
       _ = try await directTransport().send(OutgoingRequest(head: head))
       let host = "Host: 127.0.0.1:\(origin.port)"
       #expect(
         origin.requests.map(\.headerLines) == [
-          [host, "Accept-Encoding: gzip, deflate"], [host, "User-Agent: program"], [host, "Range: bytes=0-1"],
+          [host, "Accept-Encoding: gzip, deflate"], [host, "User-Agent: program", "Accept-Language: en"],
+          [host, "Range: bytes=0-1", "accept-language: de"],
         ])
     }
   }

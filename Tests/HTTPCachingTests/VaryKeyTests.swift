@@ -181,6 +181,16 @@ struct VaryKeyTests {
     #expect([one, other, explicit, head([])].map { varyKey.matches($0) { $0 } } == [true, false, true, false])
   }
 
+  @Test("A Vary key uses the transport's Accept-Language if the request has none")
+  func defaultLanguage() {
+    var absent = head([])
+    absent.defaultLanguage = "en"
+    let varyKey = VaryKey(
+      request: absent, response: fields([("Vary", "Accept-Language")]), credentialDigest: Self.digest)
+    let others = [head([("Accept-Language", "en")]), head([("Accept-Language", "de")]), head([])]
+    #expect(([absent] + others).map { varyKey.matches($0) { $0 } } == [true, true, false, false])
+  }
+
   /// Row 33; RFC 9111, 4.1: with several matches, the store prefers a variant that has a `Vary` field.
   @Test func knowsWhetherItVaries() {
     func varyKey(_ vary: Lines) -> VaryKey {

@@ -136,4 +136,31 @@ struct TransportDifferencesTests {
     }
     #expect(try await outcome(.curl(CurlTransport.Configuration()), test.reply) == test.curl)
   }
+
+  @Test("All ways send the same Accept-Language if a request has none, which the Vary key contains")
+  func defaultLanguage() async throws {
+    try await withCache { request in
+      let language = request["Accept-Language"] ?? "absent"
+      return Reply(200, [("Cache-Control", "max-age=600"), ("Vary", "Accept-Language")], language)
+    } _: { (fixture, origin) async throws in
+      let cache = fixture.cache
+      let sessions = [fixture.session(), URLSession(configuration: .ephemeral)]
+      // Each way fetches one URL first, and reads what the others have fetched.
+      for first in 0..<3 {
+        let url = origin.url("/\(first)")
+        for way in [first, 0, 1, 2] {
+          let body =
+            switch way {
+            case 0: try await cache.data(from: url).0.text
+            case 1: try await sessions[0].data(from: url).0.text
+            default: try await cache.data(for: URLRequest(url: url), from: sessions[1]).0.text
+            }
+          #expect(body == "en", "\(first) \(way)")
+        }
+      }
+      #expect(origin.requestCount == 3)
+      let german = URLRequest(origin.url("/0"), ["Accept-Language": "de"])
+      #expect(try await cache.data(for: german).0.text == "de")
+    }
+  }
 }

@@ -61,6 +61,8 @@ extension URLRequest {
     guard let url else { return nil }
     var head = RequestHead(method: httpMethod ?? "GET", url: url, fields: HTTPFields(foundation: allHTTPHeaderFields))
     head.defaultUserAgent = Self.defaultUserAgent
+    // Foundation adds this field in every locale. All transports must send what the Vary key contains.
+    head.defaultLanguage = "en"
     return head
   }
 
