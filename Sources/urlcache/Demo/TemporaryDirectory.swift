@@ -39,13 +39,14 @@ final class TemporaryDirectory {
 
   private static func remove(_ root: String) {
     // If the demonstration is interrupted, its threads may create files while the directory is emptied.
-    for isLast in [false, false, false, false, true] {
+    let maximumTryCount = 100
+    for number in 1...maximumTryCount {
       do {
         try FileManager.default.removeItem(atPath: root)
         return
       } catch  where FileManager.default.fileExists(atPath: root) {
-        guard isLast else { continue }
-        Output.error("urlcache demo: \(root) could not be removed: \(error)\n")
+        if number == maximumTryCount { Output.error("urlcache demo: \(root) could not be removed: \(error)\n") }
+        usleep(10_000)
       } catch {
         // The directory is already removed.
         return
