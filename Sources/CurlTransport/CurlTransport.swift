@@ -9,8 +9,8 @@ import Synchronization
 /// response is being read. Each transport reuses its own connections.
 ///
 /// Redirects are not followed. No cookies, credentials, `User-Agent` or other fields are added, except `Host`,
-/// `Content-Length`, `Accept-Encoding` (see ``Configuration/decodesContent``), and the default `User-Agent` of a
-/// request's head. Fields keep their order, lines and spelling in both directions. `Content-Length`,
+/// `Content-Length`, `Accept-Encoding` (see ``Configuration/decodesContent``), and the default `User-Agent` and
+/// `Accept-Language` of a request's head. Fields keep their order, lines and spelling in both directions. `Content-Length`,
 /// `Transfer-Encoding` and `Expect` of a request are replaced as its content requires.
 ///
 /// A response ends as its `Content-Length` or its last chunk says. Any other end throws, or sets

@@ -7,8 +7,9 @@ enum CatCommand: Command {
     usage: ["DIR URL [--header FIELD]... [--method METHOD] [--partition NAME] [--shared] [--output FILE]"],
     discussion: """
       Writes the body of the stored response for URL in the cache in DIR, fresh or stale, unchanged to standard output.
-      If there are several variants, the header fields select one as in a request. The body is compared with its
-      checksum before the first byte is written, and is not held in memory as a whole.
+      If there are several variants, the header fields select one as in a request. Without --header, Accept-Language is
+      "en", and User-Agent is that of this tool. The body is compared with its checksum before the first byte is
+      written, and is not held in memory as a whole.
 
       Other processes can use the cache at the same time. Nothing is changed, and no cache is created.
       """,

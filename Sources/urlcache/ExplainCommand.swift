@@ -13,11 +13,11 @@ enum ExplainCommand: Command {
       Decides about a request for URL like a cache in DIR would now, without sending anything, and shows why: which
       stored variant the request selects, and each check in its order with the section of the RFC, whether its rule
       applies, and the figures that it compared. The last rule that applies decides. If nothing is stored for URL, shows
-      when a response was last refused, and by which rule. The last 640 refusals of all processes are known.
+      when a response was last refused, and by which rule. About the last 640 refusals of all processes are known.
 
       The decision is that of a cache with default options, or with --shared of a shared cache with default options. A
-      program can set other options, and overrides for a request. Its User-Agent field counts as absent: give it with
-      --header if responses vary by it.
+      program can set other options, and overrides for a request. Without --header, Accept-Language is "en", and
+      User-Agent is that of this tool: give the program's own if responses vary by it.
 
       \(RequestArguments.policies)
       """,

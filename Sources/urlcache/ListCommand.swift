@@ -12,7 +12,8 @@ enum ListCommand: Command {
       secrets. Other processes can use the cache at the same time. Nothing is changed, and no cache is created.
 
       Sorted by time, the first line is printed at once, and few responses are in memory. To sort by URL or size, all
-      responses must be read first, and are kept in memory: about 1 KiB each. With --limit only so many are kept.
+      responses must be read first, and are kept in memory: about half a KiB each. With --limit, at most twice as many
+      are kept.
       """,
     operandName: "the directory", operandCount: 1...1,
     options: [

@@ -10,8 +10,9 @@ enum ShowCommand: Command {
     discussion: """
       Shows all variants that the cache in DIR stores for URL: status, age and freshness, validators, the request fields
       in the Vary key, sizes, the record on disk with its checksums, and all header fields. '*' marks the variant that a
-      request with the given header fields would select. Each body is read once, to compare its checksum. Responses that
-      a process has stored but not yet committed are not shown.
+      request with the given header fields would select. Without --header, Accept-Language is "en", and User-Agent is
+      that of this tool. Each body is read once, to compare its checksum. Responses that a process has stored but not
+      yet committed are not shown.
 
       Other processes can use the cache at the same time. Nothing is changed, and no cache is created.
       """,

@@ -142,6 +142,20 @@ struct SegmentCleanerTests {
       return step
     }
 
+    /// Whether the mapping of the index has the advice `MADV_RANDOM`, according to the kernel.
+    func isAccessRandom() throws -> Bool {
+      // `String(contentsOfFile:)` would read only the first page of `smaps`.
+      let stream = try #require(fopen("/proc/self/smaps", "re"))
+      defer { fclose(stream) }
+      var text = [UInt8]()
+      var buffer = [UInt8](repeating: 0, count: 1 << 16)
+      while case let count = fread(&buffer, 1, buffer.count, stream), count > 0 { text += buffer[..<count] }
+      let lines = String(decoding: text, as: UTF8.self).split(separator: "\n")
+      let start = try #require(lines.firstIndex { $0.hasSuffix(directory + "/" + IndexLayout.fileName) })
+      let flags = try #require(lines[start...].first { $0.hasPrefix("VmFlags:") })
+      return flags.split(separator: " ").contains("rr")
+    }
+
     /// Expects record logs, index, segments and expected rows to agree.
     func check(_ location: SourceLocation = #_sourceLocation) throws {
       try write { (_) throws(LMDBError) in }
@@ -186,6 +200,18 @@ struct SegmentCleanerTests {
     #expect(Set(fixture.evicted) == Set(0..<600))
     #expect(fixture.evicted.count == 600)
     #expect(fixture.index.recordCount == 0)
+    try fixture.check()
+  }
+
+  @Test("Once records are evicted, the kernel takes the use of the index into account")
+  func pageCache() throws {
+    let fixture = try Fixture()
+    defer { fixture.remove() }
+    try fixture.store(0..<400, byteCount: { _ in 1000 })
+    // Without this, the kernel would read and write large pieces of a new file.
+    #expect(try fixture.isAccessRandom())
+    _ = try fixture.clean()
+    #expect(try !fixture.isAccessRandom())
     try fixture.check()
   }
 

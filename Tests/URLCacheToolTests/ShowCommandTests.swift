@@ -37,8 +37,18 @@ struct ShowCommandTests {
     }
     #expect(parts[0].contains(/\n {2}Checksums  header [0-9a-f]{16}, body [0-9a-f]{16}\n/))
     #expect(parts[1].contains("  ETag       \"fr\"\n"))
-    // Without the field, the request selects no variant.
+    // Without the field, the request has the default language, which selects no variant.
     #expect(!(try tool.run("show", directory, Self.url).output.contains("*")))
+  }
+
+  @Test("show and cat select the variant that a request with the default fields has stored")
+  func defaultFields() throws {
+    let tool = try Tool()
+    let directory = try tool.makeCache([Self.variant("de"), Self.variant("en", delay: 5)])
+    let result = try tool.run("show", directory, Self.url)
+    #expect(result.output.contains("Variant 1 *\n"))
+    #expect(result.output.contains("  Vary key   accept-language: en\n"))
+    #expect(try tool.run("cat", directory, Self.url).output == "body in en\n")
   }
 
   @Test("show --json has the documented keys")

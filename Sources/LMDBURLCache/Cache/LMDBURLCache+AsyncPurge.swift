@@ -46,17 +46,18 @@ extension LMDBURLCache {
   /// A soft purge does not reach responses that a subclass stores elsewhere.
   ///
   /// With a fleet (``Options/fleet``) the purge holds on all machines when it returns. It waits until each machine has
-  /// confirmed it, or its lease has ended: usually for milliseconds, at most for 1.25 leases and a quarter of a second.
+  /// confirmed it, or its lease has ended: usually for milliseconds, and for 1.25 leases and a quarter of a second if a
+  /// machine does not respond.
   ///
   /// - Parameters:
   ///   - scope: The responses to purge.
   ///   - mode: Whether they are removed or become stale. Hard by default.
-  ///   - timeout: The maximum time to wait for the fleet; nil, the default, for 5 seconds more than the lease of a
-  ///     machine that does not respond.
+  ///   - timeout: The maximum time to wait for the fleet; nil, the default, for 1.25 leases and 5.25 seconds.
   /// - Returns: The number of machines that confirmed and of those that did not; nil without a fleet.
   /// - Throws: `URLError.badURL` for a URL that cannot be cached, such as one without a scheme, and for a host that is
   ///   not a host alone. With a fleet, its error: this machine obeys the purge, but it could not be posted, or was not
-  ///   confirmed in time. This machine posts it later. Purge again to know when all machines obey.
+  ///   confirmed in time. If it could not be posted, this machine posts it later. Purge again to know when all machines
+  ///   obey.
   @discardableResult
   public func purge(
     _ scope: PurgeScope, mode: PurgeMode = .hard, timeout: Duration? = nil

@@ -33,7 +33,7 @@ extension CacheDirectory {
       return nil
     }
     let selected = URL(string: url).flatMap { url in
-      let head = RequestHead(method: method, url: url, fields: fields)
+      let head = RequestHead(method: method, url: url, fields: fields).withFoundationDefaults
       return store.inspect(key) { $0.matches(head, options: options, credentialDigest: store.credentialDigest) }
     }
     let variants = store.inspectVariants(of: key).map { response in

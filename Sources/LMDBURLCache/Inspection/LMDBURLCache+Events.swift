@@ -11,8 +11,8 @@ extension LMDBURLCache {
   ///       if case .storeFailed(let reason) = event { alert(reason) }
   ///     }
   ///
-  /// Includes requests, stores, refusals, evictions, purges and failures of this process. ``CacheDirectory`` and the
-  /// command `urlcache log` show the requests of other processes. The stream holds up to ``eventBufferCount`` events
+  /// Includes requests, stores, refusals, evictions, purges and failures of this process. The command
+  /// `urlcache log` shows the requests of other processes. The stream holds up to ``eventBufferCount`` events
   /// for its reader. Then the oldest are dropped and counted in ``droppedEventCount``. The stream ends when its reader
   /// is cancelled or releases it, and when the cache is released.
   ///

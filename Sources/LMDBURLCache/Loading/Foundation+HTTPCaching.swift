@@ -55,19 +55,28 @@ struct FoundationFields {
   }
 }
 
-extension URLRequest {
-  /// The request for the caching modules; nil without a URL.
-  var head: RequestHead? {
-    guard let url else { return nil }
-    var head = RequestHead(method: httpMethod ?? "GET", url: url, fields: HTTPFields(foundation: allHTTPHeaderFields))
-    head.defaultUserAgent = Self.defaultUserAgent
+extension RequestHead {
+  /// This request with the fields that Foundation sends by default.
+  var withFoundationDefaults: RequestHead {
+    var head = self
+    head.defaultUserAgent = Self.foundationUserAgent
     // Foundation adds this field in every locale. All transports must send what the Vary key contains.
     head.defaultLanguage = "en"
     return head
   }
 
   /// The `User-Agent` of requests that have none, with a placeholder for the version that Foundation sends.
-  private static let defaultUserAgent = ProcessInfo.processInfo.processName + " (unknown version)"
+  private static let foundationUserAgent = ProcessInfo.processInfo.processName + " (unknown version)"
+}
+
+extension URLRequest {
+  /// The request for the caching modules; nil without a URL.
+  var head: RequestHead? {
+    guard let url else { return nil }
+    return RequestHead(
+      method: httpMethod ?? "GET", url: url, fields: HTTPFields(foundation: allHTTPHeaderFields)
+    ).withFoundationDefaults
+  }
 
   /// Whether the request has content.
   var hasBody: Bool { httpBody != nil || httpBodyStream != nil }

@@ -46,7 +46,7 @@ package struct FleetConsole: Sendable {
   /// - Parameters:
   ///   - scope: What is purged.
   ///   - isSoft: Whether the responses become stale instead of being removed.
-  ///   - timeout: The maximum time to wait; nil for 5 seconds more than the lease of a machine that does not respond.
+  ///   - timeout: The maximum time to wait; nil for 1.25 leases and 5.25 seconds.
   /// - Returns: The number of machines that confirmed, and of those whose leases have ended.
   /// - Throws: `RedisTierError`: `notPosted` if no machine obeys it, `unconfirmed` if some may not obey it yet, and
   ///   `unknownFleet`.

@@ -73,6 +73,7 @@ struct SegmentCleaner {
     examine: (UInt64, UnsafeRawBufferPointer) -> Examination
   ) throws(LMDBError) -> Rows? {
     if plan == nil {
+      index.preferInPageCache()
       let segments = try logs.segments(open: open, in: transaction)
       // A linear congruential generator. Its upper bits are random enough for the start of a sample.
       random = random &* 6_364_136_223_846_793_005 &+ 1_442_695_040_888_963_407

@@ -255,6 +255,12 @@ final class RecordIndex: @unchecked Sendable {
   /// Only for a mapped file: this would clear an index in private memory.
   func releaseResidentPages() { advise(MADV_DONTNEED) }
 
+  /// Keeps used pages in the page cache while the records of a full store pass through it.
+  ///
+  /// With `MADV_RANDOM`, Linux 6.3 and later ignore the use of a page when they need memory. They then drop the pages
+  /// of the index together with the records, and each change waits for the disk.
+  func preferInPageCache() { advise(MADV_NORMAL) }
+
   /// Tells the kernel how the memory will be read.
   func advise(_ advice: CInt) { madvise(memory, byteCount, advice) }
 }

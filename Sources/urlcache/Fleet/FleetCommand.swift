@@ -12,7 +12,7 @@ enum FleetCommand: Command {
         HOST     the name of the host
         MACHINE  its ID in the fleet, which changes when the host restarts
         LEASE    the time that is left of its lease, at most. After its end the machine validates everything it has
-                 stored, and purges no longer wait for it
+                 stored. The next purge waits for it once, for 1.25 leases and 0.25 s. Then it is no longer listed
         NUMBER   the last purge that it has applied
         LAG      the number of later purges
 

@@ -46,6 +46,8 @@ struct ToolScene {
       if byteCount > Self.maximumByteCount { failures.append("\(name) takes \(byteCount >> 20) MiB") }
     }
     var longest = 0.0
+    // A background job of a script ignores SIGINT, and a command that inherits this would not end.
+    signal(SIGINT, SIG_DFL)
     for arguments in interruptedCommands {
       unlink(harPath)
       let child = Child.start(arguments, executable: setting.tool, outputPath: directory + "/output")
