@@ -10,8 +10,8 @@ import Synchronization
 ///
 /// Redirects are not followed. No cookies, credentials, `User-Agent` or other fields are added, except `Host`,
 /// `Content-Length`, `Accept-Encoding` (see ``Configuration/decodesContent``), and the default `User-Agent` and
-/// `Accept-Language` of a request's head. Fields keep their order, lines and spelling in both directions. `Content-Length`,
-/// `Transfer-Encoding` and `Expect` of a request are replaced as its content requires.
+/// `Accept-Language` of a request's head. Fields keep their order, lines and spelling in both directions.
+/// `Content-Length`, `Transfer-Encoding` and `Expect` of a request are replaced as its content requires.
 ///
 /// A response ends as its `Content-Length` or its last chunk says. Any other end throws, or sets
 /// `IncomingResponse.endsWithConnection`. A request is sent again, once, if an existing connection turns out to be dead

@@ -118,17 +118,8 @@ struct ReadAheadTests {
     try fixture.put(0..<2000, byteCount: 1000)
     func residentByteCount() throws -> Int {
       // The resident size of the data file's mapping in kB.
-      // `String(contentsOfFile:)` would read only the first page of `smaps`.
-      let file = try #require(fopen("/proc/self/smaps", "re"))
-      defer { fclose(file) }
-      var text = [UInt8]()
-      var buffer = [UInt8](repeating: 0, count: 1 << 16)
-      while case let count = fread(&buffer, 1, buffer.count, file), count > 0 { text += buffer[..<count] }
-      let lines = String(decoding: text, as: UTF8.self).split(separator: "\n")
-      var status = stat()
-      #expect(stat(fixture.directory.dataFile, &status) == 0)
-      let start = try #require(lines.firstIndex { $0.contains("s 00000000 ") && $0.contains(" \(status.st_ino) ") })
-      let line = try #require(lines[start...].first { $0.hasPrefix("Rss:") })
+      let lines = MappingReport.lines(ofFile: fixture.directory.dataFile)
+      let line = try #require(lines.first { $0.hasPrefix("Rss:") })
       return try #require(Int(line.filter(\.isNumber)))
     }
     func sum() throws -> Int {

@@ -144,15 +144,8 @@ struct SegmentCleanerTests {
 
     /// Whether the mapping of the index has the advice `MADV_RANDOM`, according to the kernel.
     func isAccessRandom() throws -> Bool {
-      // `String(contentsOfFile:)` would read only the first page of `smaps`.
-      let stream = try #require(fopen("/proc/self/smaps", "re"))
-      defer { fclose(stream) }
-      var text = [UInt8]()
-      var buffer = [UInt8](repeating: 0, count: 1 << 16)
-      while case let count = fread(&buffer, 1, buffer.count, stream), count > 0 { text += buffer[..<count] }
-      let lines = String(decoding: text, as: UTF8.self).split(separator: "\n")
-      let start = try #require(lines.firstIndex { $0.hasSuffix(directory + "/" + IndexLayout.fileName) })
-      let flags = try #require(lines[start...].first { $0.hasPrefix("VmFlags:") })
+      let lines = MappingReport.lines(ofFile: directory + "/" + IndexLayout.fileName)
+      let flags = try #require(lines.first { $0.hasPrefix("VmFlags:") })
       return flags.split(separator: " ").contains("rr")
     }
 
