@@ -50,10 +50,10 @@ let package = Package(
     // Replays request traces through the store's types that choose victims. Symbolic links compile them in.
     .executableTarget(
       name: "EvictionReplay", dependencies: [.product(name: "ResponseStore", package: "LMDBURLCache")],
-      swiftSettings: settings),
-    // The index file without a store. A symbolic link compiles its folder in.
+      swiftSettings: settings + [.enableUpcomingFeature("InternalImportsByDefault")]),
+    // The index file without a store. Symbolic links compile its folder and FileDescriptor.swift in.
     .executableTarget(
       name: "IndexBench", dependencies: [.product(name: "LMDB", package: "LMDBURLCache"), "CRawLMDB"],
-      swiftSettings: settings),
+      swiftSettings: settings + [.enableUpcomingFeature("InternalImportsByDefault")]),
   ]
 )

@@ -83,6 +83,7 @@ METRICS = {
     "lookup when full, p50": "Lookup with a full disk, p50",
     "lookup when full, p99": "Lookup with a full disk, p99",
     "longest store call when full": "Longest `store` call with a full disk",
+    "longest store call while filling": "Longest `store` call while filling",
     "entries kept when full": "Fewest entries with a full disk",
     "evicted for one stored, the worst tenth": "Evicted per stored entry, worst 10%",
     "disk when full": "Disk usage with a full disk",

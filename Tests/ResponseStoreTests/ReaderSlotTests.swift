@@ -23,26 +23,33 @@ struct ReaderSlotTests {
     fixture.store.store(fixture.response("http://a.example/"))
     fixture.drain()
     let (store, key) = (fixture.store, fixture.key("http://a.example/"))
-    // This many threads hold a slot at the same time; the others wait for slots.
+    // This many threads hold a slot at the same time. The others wait for slots, for up to a second.
     let together = StorageFormat.readerSlotCount(capacityByteCount: 16 << 20) - 10
-    let arrived = Monitor(0)
+    let holders = Monitor((count: 0, mayEnd: false))
     let misses = Monitor(0)
     let done = DispatchGroup()
-    for _ in 0..<2000 {
+    func startLookup(holdingSlot: Bool) {
       done.enter()
       let thread = Thread {
         let found: Void? = store.withResponse(key) { _ in
-          arrived.update { $0 += 1 }
-          _ = arrived.wait { $0 >= together ? true : nil }
+          guard holdingSlot else { return }
+          holders.update { $0.count += 1 }
+          _ = holders.wait { $0.mayEnd ? true : nil }
         }
         if found == nil {
-          arrived.update { $0 += 1 }
+          holders.update { $0.count += 1 }
           misses.update { $0 += 1 }
         }
         done.leave()
       }
       thread.stackSize = 1 << 20
       thread.start()
+    }
+    for _ in 0..<together { startLookup(holdingSlot: true) }
+    _ = holders.wait { $0.count == together ? true : nil }
+    for number in together..<2000 {
+      startLookup(holdingSlot: false)
+      if number == together + 50 { holders.update { $0.mayEnd = true } }
     }
     done.wait()
     #expect(misses.withLock { $0 } == 0)

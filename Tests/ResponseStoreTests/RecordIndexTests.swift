@@ -1,4 +1,5 @@
 import Foundation
+import Synchronization
 import Testing
 
 @testable import ResponseStore
@@ -6,6 +7,10 @@ import Testing
 /// The series `index` of Tests/Reliability runs the same operations in real processes with LMDB.
 @Suite("Record index", .serialized)
 struct RecordIndexTests {
+  private final class Counter: Sendable {
+    let value = Atomic(0)
+  }
+
   /// An index file and the records of a simulated database.
   private final class Model {
     let path: String
@@ -16,6 +21,8 @@ struct RecordIndexTests {
     var rows: [UInt64: UInt64] = [:]
     var next: UInt64 = 1
     var lastTransactionID: UInt64 = 0
+    /// The number of index files that this process has created.
+    let createdFileCount = Counter()
     var isDiskFull: Bool {
       get { access(path + ".full", F_OK) == 0 }
       set { if newValue { close(open(path + ".full", O_CREAT, 0o600)) } else { unlink(path + ".full") } }
@@ -25,9 +32,13 @@ struct RecordIndexTests {
       self.path = path
       self.boot = boot
       self.digest = digest
+      let createdFileCount = createdFileCount
       file = IndexFile(
         path: path, owner: 1, boot: boot,
-        allocate: { access(path + ".full", F_OK) == 0 ? ENOSPC : posix_fallocate($0, 0, $1) })
+        allocate: {
+          createdFileCount.value.add(1, ordering: .relaxed)
+          return access(path + ".full", F_OK) == 0 ? ENOSPC : posix_fallocate($0, 0, $1)
+        })
     }
 
     /// Returns the same records as another process sees them.
@@ -40,6 +51,22 @@ struct RecordIndexTests {
     @discardableResult
     func begin() -> Bool {
       file.begin(transactionID: lastTransactionID + 1, recordCount: rows.count, nextRowID: next)
+    }
+
+    /// Writes a new record per transaction. Returns whether the file was replaced.
+    func storeNext() -> Bool {
+      let cellCount = file.current?.cellCount
+      #expect(transaction(adding: 1) { $0.noteStore(1_000_000 + $0.next) })
+      return file.current?.cellCount != cellCount
+    }
+
+    /// Writes records until the index begins to grow, and `count` more. Returns its number of cells.
+    func beginGrowth(_ count: Int = 1) -> Int {
+      #expect(begin())
+      let cellCount = file.current?.cellCount ?? 0
+      while rows.count < cellCount * IndexLayout.growthPercent / 100 + count { #expect(!storeNext()) }
+      #expect(access(path + ".new", F_OK) == 0)
+      return cellCount
     }
 
     func entry(_ key: UInt64, _ rowID: UInt64) -> IndexEntry {
@@ -151,6 +178,137 @@ struct RecordIndexTests {
       }
       #expect(model.file.current?.cellCount ?? 0 > IndexLayout.minimumCellCount)
       for key in 0..<700 as Range<UInt64> { #expect(model.find(key).count == (model.row(of: key) == nil ? 0 : 1)) }
+    }
+  }
+
+  @Test("The index grows in steps of a few records, which miss no change in between")
+  func growthInSteps() throws {
+    try withFolder { path in
+      let model = Model(path: path)
+      model.transaction { for key in 0..<300 as Range<UInt64> { $0.noteStore(key) } }
+      let cellCount = model.beginGrowth()
+      var random = SeededGenerator(seed: 2)
+      var count = 0
+      repeat {
+        // Before each step, replace, move and remove records, of which a growing part has been copied.
+        model.transaction { model in
+          let (replaced, moved, removed) = (random.next() % 100, 100 + random.next() % 100, 200 + random.next() % 100)
+          model.noteStore(replaced)
+          model.noteRemoval(removed)
+          if let old = model.row(of: moved) {
+            #expect(model.file.note(.move(model.entry(moved, model.next), from: old)))
+            model.rows[old] = nil
+            model.rows[model.next] = moved
+            model.next += 1
+          }
+        }
+        model.expectExact()
+        count += 1
+      } while !model.storeNext()
+      #expect(model.file.current?.cellCount == cellCount * 2)
+      #expect(count > cellCount / IndexLayout.copiedHomeCount / 2, "records were copied in \(count) steps")
+      #expect(model.createdFileCount.value.load(ordering: .relaxed) == 2, "the copy missed no change")
+      #expect(access(path + ".new", F_OK) != 0)
+      model.expectExact()
+    }
+  }
+
+  @Test("Growth keeps the use counts")
+  func usesDuringGrowth() throws {
+    try withFolder { path in
+      let model = Model(path: path)
+      for _ in 0..<3 { model.transaction { $0.noteStore(7) } }
+      _ = model.beginGrowth()
+      while !model.storeNext() {}
+      let index = try #require(model.file.current)
+      var useCounts: [UInt64] = []
+      index.forEachEntry(in: 0..<index.allCellCount) { if $0.useCount > 1 { useCounts.append($0.useCount) } }
+      #expect(useCounts == [3])
+    }
+  }
+
+  @Test("The index is exact if another process changes records, grows the index or ends while it grows")
+  func growthInTwoProcesses() throws {
+    try withFolder { path in
+      let first = Model(path: path)
+      first.transaction { for key in 0..<100 as Range<UInt64> { $0.noteStore(key) } }
+      var cellCount = first.beginGrowth(15)
+      var second = first.reopened()
+      func handOver(from one: Model, to other: Model) {
+        (other.rows, other.next, other.lastTransactionID) = (one.rows, one.next, one.lastTransactionID)
+      }
+      // The first process does not know of these changes.
+      second.transaction { model in for key in 0..<60 as Range<UInt64> { model.noteRemoval(key) } }
+      second.transaction { model in for key in 60..<90 as Range<UInt64> { model.noteStore(key) } }
+      handOver(from: second, to: first)
+      while !first.storeNext() {}
+      #expect(first.file.current?.cellCount == cellCount * 2)
+      first.expectExact()
+      handOver(from: first, to: second)
+      #expect(second.begin())
+      second.expectExact()
+      // Both begin to grow it; the second finishes.
+      cellCount = first.beginGrowth()
+      handOver(from: first, to: second)
+      while !second.storeNext() {}
+      handOver(from: second, to: first)
+      #expect(first.begin())
+      first.expectExact()
+      #expect(first.file.current?.cellCount == cellCount * 2)
+      #expect(access(path + ".new", F_OK) != 0)
+      // The first begins; the second is closed while it grows it, too, and the first goes on.
+      _ = first.beginGrowth()
+      handOver(from: first, to: second)
+      #expect(!second.storeNext())
+      #expect(second.file.markClean(transactionID: second.lastTransactionID + 1))
+      #expect(access(path + ".new", F_OK) != 0, "a closed index leaves no file")
+      handOver(from: second, to: first)
+      first.lastTransactionID += 1
+      while !first.storeNext() {}
+      first.expectExact()
+      // A process ended while it grew the index.
+      _ = first.beginGrowth()
+      second = first.reopened()
+      #expect(second.begin())
+      #expect(access(path + ".new", F_OK) != 0)
+      while !second.storeNext() {}
+      second.expectExact()
+    }
+  }
+
+  @Test("The index shrinks in steps after the capacity was lowered")
+  func shrinking() throws {
+    try withFolder { path in
+      let model = Model(path: path)
+      model.transaction { for key in 0..<200 as Range<UInt64> { $0.noteStore(key) } }
+      #expect(model.begin() && model.file.reserve(2000))
+      let cellCount = try #require(model.file.current?.cellCount)
+      model.file.setMaximumByteCount(IndexLayout.byteCount(cellCount: 512))
+      var stepCount = 0
+      while model.file.shrink(homeCount: 256) {
+        stepCount += 1
+        model.transaction { model in
+          model.noteStore(UInt64(stepCount))
+          model.noteRemoval(UInt64(100 + stepCount))
+        }
+        model.expectExact()
+      }
+      #expect(stepCount == cellCount / 256 - 1)
+      #expect(model.file.current?.cellCount == 512)
+      model.expectExact()
+    }
+  }
+
+  @Test("An index with a wrong sum grows, and keeps the wrong sum for the next check")
+  func growthWithWrongSum() throws {
+    try withFolder { path in
+      let model = Model(path: path)
+      let cellCount = model.beginGrowth()
+      model.file.current?[IndexLayout.Word.identitySum] &+= 1
+      while !model.storeNext() {}
+      #expect(model.file.current?.cellCount == cellCount * 2)
+      #expect(model.file.current?.hasRightSum() == false)
+      model.expectExact(isSumExact: false)
     }
   }
 

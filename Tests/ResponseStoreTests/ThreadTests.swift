@@ -142,13 +142,16 @@ struct ThreadTests {
     }
     weak let old = fixture.store
     nonisolated(unsafe) let unsafeFixture = fixture
-    let thread = Thread { unsafeFixture.forget() }
-    thread.start()
+    let forgotten = DispatchSemaphore(value: 0)
+    Thread {
+      unsafeFixture.forget()
+      forgotten.signal()
+    }.start()
     while old != nil { sched_yield() }
     let store = try ResponseStore.open(directory: fixture.directory, options: fixture.options)
     defer { store.close() }
     #expect((0..<count).filter { store.lookup(fixture.key("http://a.example/\($0)")) == nil } == [])
-    while !thread.isFinished { sched_yield() }
+    forgotten.wait()
   }
 
   @Test("Writes are committed in the background, and the eviction thread stays within the page budget")

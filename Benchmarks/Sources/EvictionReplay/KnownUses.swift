@@ -18,7 +18,9 @@ struct KnownUses {
   mutating func insert(_ digest: UInt64, rowID: UInt64, byteCount: Int) {
     if (index.recordCount + 1) * 100 > index.cellCount * IndexLayout.growthPercent {
       let larger = RecordIndex(cellCount: index.cellCount * 2)
-      precondition(index.copy(into: larger), "A larger index has no cell for a record")
+      precondition(
+        index.copyRecords(ofHomes: 0..<index.cellCount, into: larger) && index.copyHeader(into: larger),
+        "A larger index has no cell for a record")
       index = larger
     }
     apply(.insert(IndexEntry(digest: digest, hostDigest: 0, rowID: rowID, byteCount: byteCount)))

@@ -10,7 +10,8 @@ import Synchronization
 /// Lookups on any thread read ``current``. Everything else is called by the holder of the database's write lock, with
 /// the number of its transaction.
 ///
-/// `@unchecked Sendable`: `pointer` points to an index that `indexes` keeps for as long as this object lives.
+/// `@unchecked Sendable`: `pointer` points to an index that `indexes` keeps for as long as this object lives. Only the
+/// holder of the write lock uses `replacement` and `replaced`.
 final class IndexFile: @unchecked Sendable {
   private let path: String
   private let owner: UInt64
@@ -25,6 +26,10 @@ final class IndexFile: @unchecked Sendable {
   private let failure = Mutex<LMDBError?>(nil)
   /// The maximum number of cells of a file, derived from the capacity.
   private let cellLimit = Atomic(IndexLayout.maximumCellCount)
+  /// The index that is to replace the present one, while it takes over the records.
+  private var replacement: IndexReplacement?
+  /// The last index that was replaced, while its disk space is released. The position is the end of the released part.
+  private var replaced: (index: RecordIndex, position: Int)?
 
   private struct Mapped {
     /// Every index that was mapped, because a lookup may still use an older one. Older ones take no memory.
@@ -116,15 +121,19 @@ final class IndexFile: @unchecked Sendable {
   /// - Returns: False if there is no space for an index. Then the transaction must not add records.
   func begin(transactionID: UInt64, recordCount: Int, nextRowID: UInt64) -> Bool {
     // A process that died during a replacement left this file.
-    if loaded == nil, isInPlace() { unlink(path + ".new") }
-    if follow(), let index = loaded, isTrusted(index, transactionID: transactionID) {
+    if loaded == nil, isInPlace() { unlink(temporaryPath) }
+    let isMapped = follow()
+    // Another process has replaced the index.
+    if let replacement, replacement.old !== loaded { endReplacement() }
+    releaseReplaced(byteCount: IndexLayout.releasedByteCount)
+    if isMapped, let index = loaded, isTrusted(index, transactionID: transactionID) {
       if index.isSuperseded { index[IndexLayout.Word.isSuperseded] = 0 }
       while true {
-        switch index.settle(transactionID: transactionID) {
+        switch index.settle(transactionID: transactionID, with: replacement) {
         case .done: return true
         case .full:
           // Without space for growth, a later rebuild adds the records that do not fit.
-          guard grow(to: index.cellCount * 2) else {
+          guard grow(to: index.cellCount * 2, homeCount: .max) else {
             index.setRebuildPosition(.rows(below: nextRowID))
             index[IndexLayout.Word.appliedCount] += 1
             continue
@@ -139,14 +148,14 @@ final class IndexFile: @unchecked Sendable {
     // Free the space of the unusable file before the new one takes its own.
     discard()
     let cellCount = fittingCellCount(IndexLayout.cellCount(forRecordCount: recordCount))
-    return create(cellCount: cellCount) { index in
-      index[IndexLayout.Word.owner] = owner
-      index.boot = boot
-      index.setRebuildPosition(recordCount == 0 ? nil : .rows(below: nextRowID))
-      index[IndexLayout.Word.transaction] = transactionID
-      index[IndexLayout.Word.lastTombstone] = transactionID
-      return true
-    }
+    guard let new = create(cellCount: cellCount) else { return false }
+    let index = new.index
+    index[IndexLayout.Word.owner] = owner
+    index.boot = boot
+    index.setRebuildPosition(recordCount == 0 ? nil : .rows(below: nextRowID))
+    index[IndexLayout.Word.transaction] = transactionID
+    index[IndexLayout.Word.lastTombstone] = transactionID
+    return putInPlace(new)
   }
 
   /// Applies the journal of the last transaction, in a transaction that changes nothing.
@@ -154,7 +163,7 @@ final class IndexFile: @unchecked Sendable {
   /// If the journal does not match, the next ``begin(transactionID:recordCount:nextRowID:)`` handles it.
   func publish(transactionID: UInt64) {
     guard let index = loaded, !index.isSuperseded else { return }
-    _ = index.settle(transactionID: transactionID)
+    _ = index.settle(transactionID: transactionID, with: replacement)
   }
 
   /// Whether there is an index that can record changes.
@@ -171,14 +180,17 @@ final class IndexFile: @unchecked Sendable {
 
   /// Makes space for `count` more records, in addition to those that the transaction has noted.
   ///
-  /// Returns false, and keeps the old file, if there is no space for a larger one.
+  /// From ``IndexLayout/growthPercent`` on, each call copies some records to a larger file, which is in use before the
+  /// present one is full. Without space for a larger file, the present one is kept. Returns false if that is full.
   func reserve(_ count: Int) -> Bool {
     guard let index = loaded else { return false }
     let needed = index.recordCount + Int(index[IndexLayout.Word.changeCount]) + count
     guard needed * 100 > index.cellCount * IndexLayout.growthPercent else { return true }
     failure.withLock { $0 = nil }
-    return grow(to: max(index.cellCount * 2, IndexLayout.cellCount(forRecordCount: needed)))
-      || needed * 100 <= index.cellCount * IndexLayout.fullPercent
+    let hasSpace = needed * 100 <= index.cellCount * IndexLayout.fullPercent
+    return grow(
+      to: max(index.cellCount * 2, IndexLayout.cellCount(forRecordCount: needed)),
+      homeCount: hasSpace ? count * IndexLayout.copiedHomeCount : .max) || hasSpace
   }
 
   /// The function name in the error for a record that found no space because ``reserve(_:)`` failed.
@@ -192,20 +204,25 @@ final class IndexFile: @unchecked Sendable {
   /// Whether the file exceeds the maximum size, for example after the capacity was lowered.
   var isTooLarge: Bool { loaded.map { $0.cellCount > cellLimit.load(ordering: .relaxed) } ?? false }
 
-  /// Replaces an index that is too large with a smaller one, if the records fit into it.
-  func shrink() {
+  /// Does a step toward a smaller index if the present one is too large, and the records fit into a smaller one.
+  ///
+  /// - Parameter homeCount: The number of cells whose records are copied.
+  /// - Returns: Whether there is more to do.
+  func shrink(homeCount: Int) -> Bool {
     let limit = cellLimit.load(ordering: .relaxed)
     guard let index = loaded, index.cellCount > limit,
       index.recordCount * 100 <= limit * IndexLayout.fullPercent
-    else { return }
-    _ = replace(index, cellCount: limit)
+    else { return false }
+    return replace(index, cellCount: limit, homeCount: homeCount) && isTooLarge
   }
 
   /// Marks the index as clean, so that it can be used after a reboot, and waits until the file is synced.
   ///
-  /// Call this in a write transaction that changes nothing. The next one removes the mark. Returns false if the file
-  /// could not be synced.
+  /// Ends a replacement that is in progress. Call this in a write transaction that changes nothing. The next one removes
+  /// the mark. Returns false if the file could not be synced.
   func markClean(transactionID: UInt64) -> Bool {
+    endReplacement()
+    releaseReplaced(byteCount: .max)
     guard let index = loaded, index.synchronize(byteCount: index.byteCount) else { return false }
     index[IndexLayout.Word.clean] = transactionID
     return index.synchronize(byteCount: IndexLayout.pageByteCount)
@@ -226,13 +243,13 @@ final class IndexFile: @unchecked Sendable {
 
   // MARK: Files
 
-  /// Replaces the index with a larger one.
-  private func grow(to cellCount: Int) -> Bool {
+  /// Does a step toward a larger index. Returns false if there is no space for one.
+  private func grow(to cellCount: Int, homeCount: Int) -> Bool {
     guard let old = loaded else { return false }
     let newCount = fittingCellCount(cellCount)
     // Do not replace it for a small gain, because both files take space at the same time.
     guard newCount >= old.cellCount / 4 * 5 else { return false }
-    return replace(old, cellCount: newCount)
+    return replace(old, cellCount: newCount, homeCount: homeCount)
   }
 
   /// Returns the limit divided by a power of two, so that a file being replaced has at most half the maximum size.
@@ -242,65 +259,116 @@ final class IndexFile: @unchecked Sendable {
     return count
   }
 
-  private func replace(_ old: RecordIndex, cellCount: Int) -> Bool {
+  /// Copies the records of some home cells to an index with another number of cells. After the last one, replaces the
+  /// present index.
+  ///
+  /// Returns false if there is no space for the other index.
+  private func replace(_ old: RecordIndex, cellCount: Int, homeCount: Int) -> Bool {
+    // A rebuild adds records without the journal, so a replacement would not follow.
+    var isStepwise = homeCount < old.cellCount && old.isComplete
+    if let replacement, replacement.old === old, replacement.new.index.cellCount == cellCount, old.isComplete {
+      let progress = replacement.advance(homeCount: homeCount)
+      if progress == .unfinished || progress == .done && replacement.hasEveryRecord && finish(replacement) {
+        return true
+      }
+      // Another process has changed records that were copied. Copy all again while none can change.
+      isStepwise = false
+    }
+    endReplacement()
+    guard isInPlace(), let new = create(cellCount: cellCount) else { return false }
+    let replacement = IndexReplacement(of: old, by: new)
+    self.replacement = replacement
+    if isStepwise, replacement.advance(homeCount: homeCount) == .unfinished { return true }
     old.advise(MADV_SEQUENTIAL)
-    let isMade = create(cellCount: cellCount) { index in
-      guard old.copy(into: index) else { return false }
-      // Set this before the rename. Processes that map the old file then check the path until the new file is there.
-      old[IndexLayout.Word.isSuperseded] = 1
-      return true
-    }
-    if !isMade {
-      old[IndexLayout.Word.isSuperseded] = 0
-      old.advise(MADV_RANDOM)
-    }
-    return isMade
+    if replacement.advance(homeCount: .max) == .done, finish(replacement) { return true }
+    endReplacement()
+    old.advise(MADV_RANDOM)
+    return false
   }
 
-  /// Creates an index under another name and renames it, so that no process sees an unfinished one.
-  private func create(cellCount: Int, fill: (RecordIndex) -> Bool) -> Bool {
-    let old = loaded
-    let temporary = path + ".new"
-    unlink(temporary)
+  /// Puts a replacement in place that has all records. Returns false if that fails.
+  private func finish(_ replacement: IndexReplacement) -> Bool {
+    let (old, new) = (replacement.old, replacement.new)
+    guard old.copyHeader(into: new.index), isInPlace() else { return false }
+    // Set this before the rename. Processes that map the old file then check the path until the new file is there.
+    old[IndexLayout.Word.isSuperseded] = 1
+    guard putInPlace(new) else {
+      old[IndexLayout.Word.isSuperseded] = 0
+      return false
+    }
+    self.replacement = nil
+    return true
+  }
+
+  private func endReplacement() {
+    if let replacement, isAtTemporaryPath(replacement.new) { unlink(temporaryPath) }
+    replacement = nil
+  }
+
+  private var temporaryPath: String { path + ".new" }
+
+  /// Whether another process has not replaced a new file with its own.
+  private func isAtTemporaryPath(_ new: NewIndexFile) -> Bool {
+    var status = stat()
+    return stat(temporaryPath, &status) == 0 && UInt64(status.st_ino) == new.inode
+  }
+
+  /// Creates an index under another name, so that no process sees an unfinished one.
+  private func create(cellCount: Int) -> NewIndexFile? {
+    releaseReplaced(byteCount: .max)
+    // A process that died, or now replaces the same index, left this file.
+    unlink(temporaryPath)
     let descriptor = FileDescriptor.open(
-      temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode: 0o600)
+      temporaryPath, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode: 0o600)
     guard descriptor >= 0 else { return fail("open", errno) }
     defer { close(descriptor) }
     reachedIndexStep()
     let allocation = allocate(descriptor, IndexLayout.byteCount(cellCount: cellCount))
-    guard allocation == 0, let index = Self.map(descriptor, cellCount: cellCount) else {
-      _ = allocation == 0 ? fail("mmap", errno) : fail("posix_fallocate", allocation)
-      unlink(temporary)
-      return false
+    var status = stat()
+    guard allocation == 0, fstat(descriptor, &status) == 0, let index = Self.map(descriptor, cellCount: cellCount)
+    else {
+      let cause: NewIndexFile? = allocation == 0 ? fail("mmap", errno) : fail("posix_fallocate", allocation)
+      unlink(temporaryPath)
+      return cause
     }
     index[IndexLayout.Word.magic] = IndexLayout.magic
     index[IndexLayout.Word.cellCount] = UInt64(cellCount)
-    var status = stat()
-    guard fill(index), fstat(descriptor, &status) == 0, rename(temporary, path) == 0 else {
-      unlink(temporary)
-      return false
-    }
+    return NewIndexFile(index: index, inode: UInt64(status.st_ino))
+  }
+
+  /// Renames a new file to the path of the index, and uses it.
+  private func putInPlace(_ new: NewIndexFile) -> Bool {
+    guard isAtTemporaryPath(new), rename(temporaryPath, path) == 0 else { return false }
     reachedIndexStep()
-    old?.releaseCells()
     // Do not map the file again: nothing may fail once the file is in place.
-    indexes.withLock { use(index, inode: UInt64(status.st_ino), &$0) }
+    let old = indexes.withLock { use(new.index, inode: new.inode, &$0) }
+    if let old { replaced = (old, IndexLayout.pageByteCount) }
     return true
   }
 
-  /// Records a failed system call, and returns false.
-  private func fail(_ function: String, _ number: CInt) -> Bool {
-    failure.withLock { $0 = LMDBError(code: LMDBError.Code(rawValue: number), function: function) }
-    return false
+  /// Releases some of the disk space of the replaced index, because releasing all of it takes long.
+  private func releaseReplaced(byteCount: Int) {
+    guard var replaced else { return }
+    let isDone = replaced.index.releaseSpace(from: &replaced.position, byteCount: byteCount)
+    if isDone { replaced.index.retire() }
+    self.replaced = isDone ? nil : replaced
   }
 
-  private func use(_ index: RecordIndex, inode: UInt64, _ mapped: inout Mapped) {
+  /// Records a failed system call, and returns nil.
+  private func fail(_ function: String, _ number: CInt) -> NewIndexFile? {
+    failure.withLock { $0 = LMDBError(code: LMDBError.Code(rawValue: number), function: function) }
+    return nil
+  }
+
+  /// Uses another index, and returns the one before it.
+  private func use(_ index: RecordIndex, inode: UInt64, _ mapped: inout Mapped) -> RecordIndex? {
     // Another thread may have mapped the file already.
-    guard inode != mapped.inode else { return }
+    guard inode != mapped.inode else { return nil }
     let old = mapped.all.last
     mapped.all.append(index)
     mapped.inode = inode
     pointer.store(UnsafeRawPointer(Unmanaged.passUnretained(index).toOpaque()), ordering: .releasing)
-    old?.retire()
+    return old
   }
 
   /// Discards an index that cannot be trusted, in all processes.
@@ -335,7 +403,7 @@ final class IndexFile: @unchecked Sendable {
         Int(status.st_size) == IndexLayout.byteCount(cellCount: Int(cellCount)),
         let index = Self.map(descriptor, cellCount: Int(cellCount))
       else { return false }
-      use(index, inode: UInt64(status.st_ino), &mapped)
+      use(index, inode: UInt64(status.st_ino), &mapped)?.retire()
       return true
     }
   }

@@ -69,6 +69,12 @@ enum IndexLayout {
   /// Above `growthPercent` of its cells in use the index grows. If it cannot grow, it is filled to `fullPercent`.
   static let growthPercent = 65
   static let fullPercent = 75
+  /// The number of home cells whose records each new record copies to a larger index.
+  ///
+  /// All are copied when 71% to 72% of the cells are in use.
+  static let copiedHomeCount = 16
+  /// The bytes of a replaced index whose disk space each transaction releases.
+  static let releasedByteCount = 4 << 20
 
   /// Returns the maximum number of changes of one write transaction.
   static func journalCapacity(cellCount: Int) -> Int { min(max(cellCount / 4, minimumJournalCapacity), 32_768) }

@@ -83,11 +83,41 @@ extension RecordIndex {
     occupancy = (max(occupancy.count - 1, 0), nil)
   }
 
-  /// Copies everything except the sizes and the ghosts into an index that no other process sees yet.
+  /// Copies the records of these home cells into another index, which does not have them yet.
   ///
-  /// Returns false if the records do not fit. Ghosts are not needed: an index grows while it fills, before records are
+  /// Returns false if one of them finds no free cell there.
+  func copyRecords(ofHomes homes: Range<Int>, into other: RecordIndex) -> Bool {
+    // A record is before the first free cell after its home.
+    let end = min(homes.upperBound + IndexLayout.maximumProbeLength, allCellCount)
+    var count = other.occupancy.count
+    var sum = other[IndexLayout.Word.identitySum]
+    for cell in homes.lowerBound..<end {
+      let tagWord = tagWord(cell)
+      let tag = IndexEntry.tag(inTagWord: tagWord)
+      if tagWord == 0 {
+        if cell >= homes.upperBound { break }
+      } else if homes.contains(home(of: tag)) {
+        let otherHome = other.home(of: tag)
+        let copy = other.firstFreeCell(from: otherHome)
+        guard copy < otherHome + IndexLayout.maximumProbeLength else { return false }
+        other.setRowWord(copy, rowWord(cell))
+        other.setTagWord(copy, tagWord)
+        count += 1
+        sum &+= entry(in: cell).identity
+      }
+    }
+    other.occupancy = (count, nil)
+    other[IndexLayout.Word.identitySum] = sum
+    return true
+  }
+
+  /// Copies the journal and the header, except for sizes and counts, into an index that has the same records.
+  ///
+  /// If the sum of this index is wrong, that of the other one is, too. Returns false if the journal does not fit. Ghosts are not copied: an index grows while it fills, before records are
   /// evicted.
-  func copy(into other: RecordIndex) -> Bool {
+  func copyHeader(into other: RecordIndex) -> Bool {
+    let changeCount = min(self[IndexLayout.Word.changeCount], UInt64(journalCapacity))
+    guard changeCount <= other.journalCapacity else { return false }
     for word in [
       IndexLayout.Word.owner, IndexLayout.Word.boot, IndexLayout.Word.boot + 1, IndexLayout.Word.inflation,
       IndexLayout.Word.lastTombstone, IndexLayout.Word.transaction, IndexLayout.Word.changeCount,
@@ -96,24 +126,9 @@ extension RecordIndex {
     ] {
       other[word] = self[word]
     }
-    let changeCount = min(self[IndexLayout.Word.changeCount], UInt64(journalCapacity))
-    guard changeCount <= other.journalCapacity else { return false }
-    let changeWordCount = Int(changeCount) * IndexLayout.wordsPerChange
-    for word in 0..<changeWordCount {
+    for word in 0..<Int(changeCount) * IndexLayout.wordsPerChange {
       other.journal[word].store(journal[word].load(ordering: .relaxed), ordering: .relaxed)
     }
-    var count = 0
-    for cell in 0..<allCellCount {
-      let tagWord = tagWord(cell)
-      guard tagWord != 0 else { continue }
-      let home = other.home(of: IndexEntry.tag(inTagWord: tagWord))
-      let copy = other.firstFreeCell(from: home)
-      guard copy < home + IndexLayout.maximumProbeLength else { return false }
-      other.setRowWord(copy, rowWord(cell))
-      other.setTagWord(copy, tagWord)
-      count += 1
-    }
-    other.occupancy = (count, nil)
     return true
   }
 }

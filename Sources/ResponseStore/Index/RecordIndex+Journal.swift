@@ -67,15 +67,17 @@ extension RecordIndex {
 
   /// Applies the journal of the last commit, or drops the journal of a transaction that was not committed.
   ///
-  /// - Parameter transactionID: The number of the write transaction that has begun.
-  func settle(transactionID: UInt64) -> Settlement {
+  /// - Parameters:
+  ///   - transactionID: The number of the write transaction that has begun.
+  ///   - replacement: The index that is to replace this one, which receives the same changes.
+  func settle(transactionID: UInt64, with replacement: IndexReplacement? = nil) -> Settlement {
     switch self[IndexLayout.Word.transaction] {
     case transactionID &- 1:
       freeInvalidCell()
       let count = min(self[IndexLayout.Word.changeCount], UInt64(journalCapacity))
       var number = self[IndexLayout.Word.appliedCount]
       while number < count {
-        if !applyChange(Int(number)) { return .full }
+        if !applyChange(Int(number), with: replacement) { return .full }
         number += 1
         self[IndexLayout.Word.appliedCount] = number
       }
@@ -90,12 +92,13 @@ extension RecordIndex {
     return .done
   }
 
-  private func applyChange(_ number: Int) -> Bool {
+  private func applyChange(_ number: Int, with replacement: IndexReplacement?) -> Bool {
     let words = journal + number * IndexLayout.wordsPerChange
     let newRow = words[1].load(ordering: .relaxed)
     let oldWord = words[2].load(ordering: .relaxed)
     let oldRow = oldWord & ~(IndexLayout.moveFlag | IndexLayout.rememberFlag)
     var entry = IndexEntry(tagWord: words[0].load(ordering: .relaxed), rowWord: newRow)
+    defer { replacement?.follow(tag: entry.tag, oldRow: oldRow, newRow: newRow) }
     guard newRow != 0 else {
       remove(tag: entry.tag, rowID: oldRow, remembering: oldWord & IndexLayout.rememberFlag != 0)
       return true

@@ -232,14 +232,26 @@ final class RecordIndex: @unchecked Sendable {
 
   // MARK: Memory
 
-  /// Releases the disk space of the cells, even if other processes still have the file mapped.
+  /// Releases the disk space of all cells, even if other processes still have the file mapped.
   ///
   /// Those processes find no record in it, and see that it is superseded and incomplete.
   func releaseCells() {
+    var position = IndexLayout.pageByteCount
+    releaseSpace(from: &position, byteCount: byteCount)
+  }
+
+  /// Does a part of ``releaseCells()``. Returns whether nothing is left.
+  ///
+  /// - Parameter position: The end of the part that was released; at first that of the header page.
+  @discardableResult
+  func releaseSpace(from position: inout Int, byteCount count: Int) -> Bool {
     // Do this first: a process that finds no record must not consider the index complete.
     setRebuildPosition(.rows(below: .max))
+    let end = position + min(count, byteCount - position)
     // If the file system does not support this, the space is freed when the last process unmaps the file.
-    madvise(memory + IndexLayout.pageByteCount, byteCount - IndexLayout.pageByteCount, MADV_REMOVE)
+    madvise(memory + position, end - position, MADV_REMOVE)
+    position = end
+    return end == byteCount
   }
 
   /// Replaces the mapping with zeros, which releases its hold on the file. Later and concurrent lookups find no record.

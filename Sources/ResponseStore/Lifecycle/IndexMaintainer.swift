@@ -7,6 +7,8 @@ import LMDB
 struct IndexMaintainer: Sendable {
   /// The number of rows that one step adds. Writers wait a millisecond or two.
   static let rebuildStepCount = 4096
+  /// The number of cells whose records one step toward a smaller index copies. Writers wait a few milliseconds.
+  static let shrinkStepCount = 65_536
 
   let context: StoreContext
   private var database: RecordDatabase { context.database }
@@ -39,9 +41,9 @@ struct IndexMaintainer: Sendable {
     }
   }
 
-  /// Shrinks the index to its maximum size after the capacity was lowered.
-  func shrinkIndex() throws(LMDBError) {
-    guard database.index.isTooLarge else { return }
-    try database.write { (_) throws(LMDBError) in database.index.shrink() }
+  /// Does a step toward an index of its maximum size after the capacity was lowered. Returns true if there is more to do.
+  func shrinkIndex() throws(LMDBError) -> Bool {
+    guard database.index.isTooLarge else { return false }
+    return try database.write { (_) throws(LMDBError) in database.index.shrink(homeCount: Self.shrinkStepCount) }
   }
 }

@@ -100,16 +100,17 @@ final class ScaleStore {
   private func fillAndTurnOver() throws {
     // Compare the last million entries before the store is full with the full store.
     let last = max(count - 1_000_000, 0)
-    if last > 0 { _ = storing(last) }
+    let before = last > 0 ? [storing(last)] : []
     let filling = (0..<Self.roundCount).map { _ in storing((count - last) / Self.roundCount) }
     let payload = Double(store.statistics.payloadByteCount) / Double(store.entryCount)
     add("stores while filling, last million", "a second", filling.map(\.storesPerSecond), lessIsBetter: false)
     add("written for each byte stored while filling", "bytes", filling.map { $0.writtenBytesPerStore / payload })
     add("bytes written while filling", "bytes/store", filling.map(\.writtenBytesPerStore))
     addLookups("while filling", filling)
+    add("longest store call while filling", "ms", (before + filling).map(\.longestCall).max() ?? .nan)
     // Store until the store is full for the first time.
-    let before = store.statistics.evictions
-    while store.statistics.evictions == before { _ = storing(count / 100) }
+    let evictions = store.statistics.evictions
+    while store.statistics.evictions == evictions { _ = storing(count / 100) }
     let entryCount = store.entryCount
     add("entries at the first full moment", "entries", Double(entryCount), lessIsBetter: false)
     // Each round stores as many entries as the store has. With more data than memory a round takes minutes.

@@ -49,13 +49,24 @@ enum IndexScenario: String, CaseIterable {
       // Some keys occur twice in the same transaction.
       case .replace: try prototype.store(versions([3, 4, 5, 6, 4, 40], 2) + versions([5, 59], 3))
       case .remove: try prototype.remove([0, 1, 2, 17, 30, 31, 59])
-      case .growth: try prototype.store(versions(325..<345, 2))
+      case .growth: try grow(prototype)
       case .rebuild: try rebuild(prototype)
       case .mixed:
         try prototype.store(versions(stride(from: 0, to: 90, by: 7), 2)) && prototype.remove([0, 1, 2, 56, 63, 77])
           && prototype.store(versions([0, 8, 9, 56, 100], 3))
       }
     try require(isDone, "no space")
+  }
+
+  /// Stores, replaces and removes keys while their rows are copied to a larger file, and until it is in use.
+  private func grow(_ prototype: IndexPrototype) throws -> Bool {
+    for key in stride(from: 330 as UInt64, to: 366, by: 9) {
+      guard try prototype.store(versions(key..<key + 9, 1)), try prototype.remove([key - 300, key - 200]),
+        try prototype.store(versions([key - 250, key - 150], 2))
+      else { return false }
+    }
+    try require(prototype.file.current?.cellCount == 1024, "the index did not grow")
+    return true
   }
 
   /// Stores new versions of keys whose older rows the rebuild has not reached yet.

@@ -1,0 +1,1 @@
+../../../Sources/LMDB/Environment/FileDescriptor.swift
