@@ -121,7 +121,7 @@ final class IndexFile: @unchecked Sendable {
   /// - Returns: False if there is no space for an index. Then the transaction must not add records.
   func begin(transactionID: UInt64, recordCount: Int, nextRowID: UInt64) -> Bool {
     // A process that died during a replacement left this file.
-    if loaded == nil, isInPlace() { unlink(temporaryPath) }
+    if loaded == nil, isInPlace() { unlink(NewIndexFile.temporaryPath(of: path)) }
     let isMapped = follow()
     // Another process has replaced the index.
     if let replacement, replacement.old !== loaded { endReplacement() }
@@ -301,45 +301,24 @@ final class IndexFile: @unchecked Sendable {
   }
 
   private func endReplacement() {
-    if let replacement, isAtTemporaryPath(replacement.new) { unlink(temporaryPath) }
+    replacement?.new.delete()
     replacement = nil
   }
 
-  private var temporaryPath: String { path + ".new" }
-
-  /// Whether another process has not replaced a new file with its own.
-  private func isAtTemporaryPath(_ new: NewIndexFile) -> Bool {
-    var status = stat()
-    return stat(temporaryPath, &status) == 0 && UInt64(status.st_ino) == new.inode
-  }
-
-  /// Creates an index under another name, so that no process sees an unfinished one.
+  /// Creates a file. Returns nil if there is no space for it.
   private func create(cellCount: Int) -> NewIndexFile? {
     releaseReplaced(byteCount: .max)
-    // A process that died, or now replaces the same index, left this file.
-    unlink(temporaryPath)
-    let descriptor = FileDescriptor.open(
-      temporaryPath, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode: 0o600)
-    guard descriptor >= 0 else { return fail("open", errno) }
-    defer { close(descriptor) }
-    reachedIndexStep()
-    let allocation = allocate(descriptor, IndexLayout.byteCount(cellCount: cellCount))
-    var status = stat()
-    guard allocation == 0, fstat(descriptor, &status) == 0, let index = Self.map(descriptor, cellCount: cellCount)
-    else {
-      let cause: NewIndexFile? = allocation == 0 ? fail("mmap", errno) : fail("posix_fallocate", allocation)
-      unlink(temporaryPath)
-      return cause
+    do throws(LMDBError) {
+      return try NewIndexFile(path: path, cellCount: cellCount, allocate: allocate)
+    } catch {
+      failure.withLock { $0 = error }
+      return nil
     }
-    index[IndexLayout.Word.magic] = IndexLayout.magic
-    index[IndexLayout.Word.cellCount] = UInt64(cellCount)
-    return NewIndexFile(index: index, inode: UInt64(status.st_ino))
   }
 
-  /// Renames a new file to the path of the index, and uses it.
+  /// Puts a new file at the path of the index, and uses it.
   private func putInPlace(_ new: NewIndexFile) -> Bool {
-    guard isAtTemporaryPath(new), rename(temporaryPath, path) == 0 else { return false }
-    reachedIndexStep()
+    guard new.putInPlace() else { return false }
     // Do not map the file again: nothing may fail once the file is in place.
     let old = indexes.withLock { use(new.index, inode: new.inode, &$0) }
     if let old { replaced = (old, IndexLayout.pageByteCount) }
@@ -352,12 +331,6 @@ final class IndexFile: @unchecked Sendable {
     let isDone = replaced.index.releaseSpace(from: &replaced.position, byteCount: byteCount)
     if isDone { replaced.index.retire() }
     self.replaced = isDone ? nil : replaced
-  }
-
-  /// Records a failed system call, and returns nil.
-  private func fail(_ function: String, _ number: CInt) -> NewIndexFile? {
-    failure.withLock { $0 = LMDBError(code: LMDBError.Code(rawValue: number), function: function) }
-    return nil
   }
 
   /// Uses another index, and returns the one before it.
@@ -401,21 +374,10 @@ final class IndexFile: @unchecked Sendable {
         case let cellCount = header[IndexLayout.Word.cellCount],
         cellCount >= IndexLayout.minimumCellCount, cellCount <= IndexLayout.maximumCellCount,
         Int(status.st_size) == IndexLayout.byteCount(cellCount: Int(cellCount)),
-        let index = Self.map(descriptor, cellCount: Int(cellCount))
+        let index = RecordIndex(descriptor: descriptor, cellCount: Int(cellCount))
       else { return false }
       use(index, inode: UInt64(status.st_ino), &mapped)?.retire()
       return true
     }
-  }
-
-  private static func map(_ descriptor: CInt, cellCount: Int) -> RecordIndex? {
-    let memory = mmap(
-      nil, IndexLayout.byteCount(cellCount: cellCount), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0)
-    guard let memory, memory != MAP_FAILED else { return nil }
-    let index = RecordIndex(mapped: memory, cellCount: cellCount)
-    // Advise before the first fault, so that a fault reads one page and the page cache holds no larger folios. The
-    // kernel would write a whole folio for each changed word.
-    index.advise(MADV_RANDOM)
-    return index
   }
 }

@@ -52,9 +52,3 @@ final class IndexReplacement {
       && new.index[IndexLayout.Word.identitySum] == old[IndexLayout.Word.identitySum]
   }
 }
-
-/// An index file that no other process uses yet.
-struct NewIndexFile {
-  let index: RecordIndex
-  let inode: UInt64
-}

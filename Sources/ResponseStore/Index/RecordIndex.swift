@@ -46,6 +46,17 @@ final class RecordIndex: @unchecked Sendable {
       .bindMemory(to: Atomic<UInt32>.self, capacity: ghostCount)
   }
 
+  /// Maps an index file; nil if `mmap` fails.
+  convenience init?(descriptor: CInt, cellCount: Int) {
+    let byteCount = IndexLayout.byteCount(cellCount: cellCount)
+    let memory = mmap(nil, byteCount, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0)
+    guard let memory, memory != MAP_FAILED else { return nil }
+    self.init(mapped: memory, cellCount: cellCount)
+    // Advise before the first fault, so that a fault reads one page and the page cache holds no larger folios. The
+    // kernel would write a whole folio for each changed word.
+    advise(MADV_RANDOM)
+  }
+
   /// Creates an index in this process's private memory.
   convenience init(cellCount: Int) {
     let byteCount = IndexLayout.byteCount(cellCount: cellCount)

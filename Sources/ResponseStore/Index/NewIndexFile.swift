@@ -1,0 +1,64 @@
+import Glibc
+import LMDB
+
+/// An index file under another name, so that no process sees an unfinished one.
+///
+/// The holder of the database's write lock uses it, until it is put in place.
+struct NewIndexFile {
+  let index: RecordIndex
+  let inode: UInt64
+  private let path: String
+
+  /// Creates and maps a file without records.
+  ///
+  /// - Parameters:
+  ///   - path: The path at which the file will be put in place.
+  ///   - allocate: Allocates a file's space, and returns 0 or an error number.
+  /// - Throws: ``LMDBError`` with the system call that failed.
+  init(path: String, cellCount: Int, allocate: (CInt, Int) -> CInt) throws(LMDBError) {
+    self.path = path
+    let temporaryPath = Self.temporaryPath(of: path)
+    // A process that died, or now replaces the same index, left this file.
+    unlink(temporaryPath)
+    let descriptor = FileDescriptor.open(
+      temporaryPath, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode: 0o600)
+    guard descriptor >= 0 else { throw LMDBError(code: .init(rawValue: errno), function: "open") }
+    defer { close(descriptor) }
+    reachedIndexStep()
+    let allocation = allocate(descriptor, IndexLayout.byteCount(cellCount: cellCount))
+    var status = stat()
+    guard allocation == 0, fstat(descriptor, &status) == 0,
+      let index = RecordIndex(descriptor: descriptor, cellCount: cellCount)
+    else {
+      let number = allocation == 0 ? errno : allocation
+      unlink(temporaryPath)
+      throw LMDBError(code: .init(rawValue: number), function: allocation == 0 ? "mmap" : "posix_fallocate")
+    }
+    index[IndexLayout.Word.magic] = IndexLayout.magic
+    index[IndexLayout.Word.cellCount] = UInt64(cellCount)
+    (self.index, inode) = (index, UInt64(status.st_ino))
+  }
+
+  /// The other name of a new file.
+  static func temporaryPath(of path: String) -> String { path + ".new" }
+
+  private var temporaryPath: String { Self.temporaryPath(of: path) }
+
+  /// Whether no other process has replaced the file with its own.
+  private var exists: Bool {
+    var status = stat()
+    return stat(temporaryPath, &status) == 0 && UInt64(status.st_ino) == inode
+  }
+
+  /// Renames the file to the path of the index. Returns false if that fails.
+  func putInPlace() -> Bool {
+    guard exists, rename(temporaryPath, path) == 0 else { return false }
+    reachedIndexStep()
+    return true
+  }
+
+  /// Deletes the file.
+  func delete() {
+    if exists { unlink(temporaryPath) }
+  }
+}
