@@ -38,10 +38,9 @@ struct BadInputTests {
     let tier = try RedisTier(
       url: "unix://" + listener.path, secret: testSecret, configuration: fleet.configuration)
     let machine = try Machine(fleet.directory.appendingPathComponent("1"), tier)
-    await wait { !machine.lines.all.isEmpty }
-    #expect(
-      machine.lines.all.first?.contains(RedisTierError(code, "").description.suffix(20)) == true,
-      "\(machine.lines.all)")
+    // On a busy machine, another line can precede it.
+    let cause = RedisTierError(code, "").description.suffix(20)
+    await wait { machine.lines.all.contains { $0.contains(cause) } }
     #expect(!machine.hasLease)
     let url = fleet.origin.url("/a")
     // Each request goes to the origin; the second one as a validation of what is stored.
