@@ -84,9 +84,13 @@ struct WatchCommandTests {
     defer { origin.stop() }
     let tool = try Tool()
     let directory = tool.path("cache")
-    _ = try tool.run("get", origin.url("/a").absoluteString, "--directory", directory)
+    let duration = try ContinuousClock().measure {
+      _ = try tool.run("get", origin.url("/a").absoluteString, "--directory", directory)
+    }
+    // In one interval at least, all paths are requested.
+    let interval = 1 + (duration * 4).components.seconds
     let (status, output) = try watch(
-      tool, origin, paths: ["/a", "/missing", "/a"], "top", directory, "--count", "2", "--interval", "1")
+      tool, origin, paths: ["/a", "/missing", "/a"], "top", directory, "--count", "2", "--interval", "\(interval)")
     #expect(status == 0)
     #expect(output.hasPrefix("urlcache top  \(directory), "))
     let tables = output.components(separatedBy: "urlcache top")
