@@ -206,7 +206,7 @@ struct RecordIndexTests {
         count += 1
       } while !model.storeNext()
       #expect(model.file.current?.cellCount == cellCount * 2)
-      #expect(count > cellCount / IndexLayout.copiedHomeCount / 2, "records were copied in \(count) steps")
+      #expect(count > cellCount / IndexLayout.homeCountPerNewRecord / 2, "records were copied in \(count) steps")
       #expect(model.createdFileCount.value.load(ordering: .relaxed) == 2, "the copy missed no change")
       #expect(access(path + ".new", F_OK) != 0)
       model.expectExact()
@@ -285,7 +285,7 @@ struct RecordIndexTests {
       let cellCount = try #require(model.file.current?.cellCount)
       model.file.setMaximumByteCount(IndexLayout.byteCount(cellCount: 512))
       var stepCount = 0
-      while model.file.shrink(homeCount: 256) {
+      while model.file.advanceReplacement(homeCount: 256) {
         stepCount += 1
         model.transaction { model in
           model.noteStore(UInt64(stepCount))
@@ -296,6 +296,20 @@ struct RecordIndexTests {
       #expect(stepCount == cellCount / 256 - 1)
       #expect(model.file.current?.cellCount == 512)
       model.expectExact()
+    }
+  }
+
+  @Test("The check of an index that is replaced meanwhile has no result")
+  func checkOfReplacedIndex() throws {
+    try withFolder { path in
+      let model = Model(path: path)
+      model.transaction { for key in 0..<200 as Range<UInt64> { $0.noteStore(key) } }
+      let index = try #require(model.file.current)
+      #expect(index.hasRightSum() == true)
+      #expect(model.begin() && model.file.reserve(2000))
+      index.releaseCells()
+      #expect(index.hasRightSum() == nil)
+      #expect(model.file.current?.hasRightSum() == true)
     }
   }
 

@@ -27,7 +27,10 @@ final class IndexFile: @unchecked Sendable {
   /// The maximum number of cells of a file, derived from the capacity.
   private let cellLimit = Atomic(IndexLayout.maximumCellCount)
   /// The index that is to replace the present one, while it takes over the records.
-  private var replacement: IndexReplacement?
+  private var replacement: IndexReplacement? {
+    didSet { hasReplacement.store(replacement != nil, ordering: .relaxed) }
+  }
+  private let hasReplacement = Atomic(false)
   /// The last index that was replaced, while its disk space is released. The position is the end of the released part.
   private var replaced: (index: RecordIndex, position: Int)?
 
@@ -190,7 +193,7 @@ final class IndexFile: @unchecked Sendable {
     let hasSpace = needed * 100 <= index.cellCount * IndexLayout.fullPercent
     return grow(
       to: max(index.cellCount * 2, IndexLayout.cellCount(forRecordCount: needed)),
-      homeCount: hasSpace ? count * IndexLayout.copiedHomeCount : .max) || hasSpace
+      homeCount: hasSpace ? count * IndexLayout.homeCountPerNewRecord : .max) || hasSpace
   }
 
   /// The function name in the error for a record that found no space because ``reserve(_:)`` failed.
@@ -204,16 +207,20 @@ final class IndexFile: @unchecked Sendable {
   /// Whether the file exceeds the maximum size, for example after the capacity was lowered.
   var isTooLarge: Bool { loaded.map { $0.cellCount > cellLimit.load(ordering: .relaxed) } ?? false }
 
-  /// Does a step toward a smaller index if the present one is too large, and the records fit into a smaller one.
+  /// Whether this process replaces the index at present. Any thread can read it.
+  var isBeingReplaced: Bool { hasReplacement.load(ordering: .relaxed) }
+
+  /// Does a step of the replacement that is in progress, or toward a smaller index if the present one is too large.
   ///
   /// - Parameter homeCount: The number of cells whose records are copied.
-  /// - Returns: Whether there is more to do.
-  func shrink(homeCount: Int) -> Bool {
+  /// - Returns: Whether there is more to do; false if the records do not fit into a smaller index.
+  func advanceReplacement(homeCount: Int) -> Bool {
+    guard let index = loaded, index.isComplete else { return false }
     let limit = cellLimit.load(ordering: .relaxed)
-    guard let index = loaded, index.cellCount > limit,
-      index.recordCount * 100 <= limit * IndexLayout.fullPercent
+    guard let cellCount = isTooLarge ? limit : replacement?.new.index.cellCount,
+      index.recordCount * 100 <= cellCount * IndexLayout.fullPercent
     else { return false }
-    return replace(index, cellCount: limit, homeCount: homeCount) && isTooLarge
+    return replace(index, cellCount: cellCount, homeCount: homeCount) && replacement != nil
   }
 
   /// Marks the index as clean, so that it can be used after a reboot, and waits until the file is synced.
@@ -267,12 +274,12 @@ final class IndexFile: @unchecked Sendable {
     // A rebuild adds records without the journal, so a replacement would not follow.
     var isStepwise = homeCount < old.cellCount && old.isComplete
     if let replacement, replacement.old === old, replacement.new.index.cellCount == cellCount, old.isComplete {
-      let progress = replacement.advance(homeCount: homeCount)
-      if progress == .unfinished || progress == .done && replacement.hasEveryRecord && finish(replacement) {
-        return true
-      }
+      switch replacement.advance(homeCount: homeCount) {
+      case .unfinished: return true
+      case .done where replacement.hasEveryRecord && finish(replacement): return true
       // Another process has changed records that were copied. Copy all again while none can change.
-      isStepwise = false
+      case .done, .full: isStepwise = false
+      }
     }
     endReplacement()
     guard isInPlace(), let new = create(cellCount: cellCount) else { return false }

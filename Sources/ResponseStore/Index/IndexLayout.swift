@@ -71,8 +71,8 @@ enum IndexLayout {
   static let fullPercent = 75
   /// The number of home cells whose records each new record copies to a larger index.
   ///
-  /// All are copied when 71% to 72% of the cells are in use.
-  static let copiedHomeCount = 16
+  /// All are copied when 71% to 72% of the cells are in use, if not sooner.
+  static let homeCountPerNewRecord = 16
   /// The bytes of a replaced index whose disk space each transaction releases.
   static let releasedByteCount = 4 << 20
 

@@ -4,7 +4,8 @@
 /// index meanwhile, and this process repeats each change of a record that was copied. A change by another process is
 /// not repeated; ``hasEveryRecord`` detects it.
 ///
-/// Uses that are counted after a record was copied are lost.
+/// Uses that are counted after a record was copied are lost. The eviction thread therefore does not leave all copying to
+/// new records, which may come slowly.
 ///
 /// The holder of the database's write lock calls everything.
 final class IndexReplacement {

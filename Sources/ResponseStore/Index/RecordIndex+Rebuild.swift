@@ -68,7 +68,8 @@ extension RecordIndex {
     }
   }
 
-  /// Whether the cells match the sum that every change has updated; nil if they changed during the check.
+  /// Whether the cells match the sum that every change has updated; nil if they changed during the check, or the index
+  /// was replaced.
   ///
   /// Without this check, no one would notice that corruption removed a record from the index. A newer response would
   /// not replace the record, and a removal would miss it.
@@ -91,7 +92,7 @@ extension RecordIndex {
     advise(MADV_RANDOM)
     let isRight = sum == self[IndexLayout.Word.identitySum] && count == recordCount
     let end = (self[IndexLayout.Word.transaction], self[IndexLayout.Word.changeCount])
-    return start == end && (start.1 == 0 || isRight) ? isRight : nil
+    return start == end && !isSuperseded && (start.1 == 0 || isRight) ? isRight : nil
   }
 
   /// Adds records of the database to the index.

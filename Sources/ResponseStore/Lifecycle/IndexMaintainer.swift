@@ -1,14 +1,14 @@
 import LMDB
 
-/// Rebuilds an incomplete index, and shrinks an index that is too large for the capacity.
+/// Rebuilds an incomplete index, and replaces one that grows or is too large for the capacity.
 ///
 /// It has no state: the index file contains the position of a rebuild. The eviction thread runs the steps; opening a
 /// store runs the first one. Calls ``StructureChecker``.
 struct IndexMaintainer: Sendable {
   /// The number of rows that one step adds. Writers wait a millisecond or two.
   static let rebuildStepCount = 4096
-  /// The number of cells whose records one step toward a smaller index copies. Writers wait a few milliseconds.
-  static let shrinkStepCount = 65_536
+  /// The number of cells whose records one step copies to another index. Writers wait a few milliseconds.
+  static let replacementStepCount = 65_536
 
   let context: StoreContext
   private var database: RecordDatabase { context.database }
@@ -41,9 +41,13 @@ struct IndexMaintainer: Sendable {
     }
   }
 
-  /// Does a step toward an index of its maximum size after the capacity was lowered. Returns true if there is more to do.
-  func shrinkIndex() throws(LMDBError) -> Bool {
-    guard database.index.isTooLarge else { return false }
-    return try database.write { (_) throws(LMDBError) in database.index.shrink(homeCount: Self.shrinkStepCount) }
+  /// Copies some records to the index that replaces the present one. Returns true if there is more to do.
+  ///
+  /// New records copy others, too, so the index also grows if this thread has no time for it.
+  func replaceIndex() throws(LMDBError) -> Bool {
+    guard database.index.isBeingReplaced || database.index.isTooLarge else { return false }
+    return try database.write { (_) throws(LMDBError) in
+      database.index.advanceReplacement(homeCount: Self.replacementStepCount)
+    }
   }
 }

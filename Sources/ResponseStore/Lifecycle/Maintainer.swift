@@ -77,7 +77,7 @@ struct Maintainer: Sendable {
     if try tombstoneDeleter.deleteRecords(of: tombstones) { return true }
     let isMarking = try tombstoneMarker.markRecords(of: tombstones)
     if try evictor.evictToLowWatermark() { return true }
-    if try indexMaintainer.shrinkIndex() { return true }
+    if try indexMaintainer.replaceIndex() { return true }
     puncher.shrinkFileIfWanted()
     capacity.noteApplied()
     try checkRegularly()

@@ -194,9 +194,10 @@ struct Writer: Sendable {
     wakeMaintenanceIfNeeded(afterRemoval: batch.appliesRemovals)
   }
 
-  /// Wakes the eviction thread after removals, and when live pages pass the high watermark.
+  /// Wakes the eviction thread after removals, when the index grows, and when live pages pass the high watermark.
   private func wakeMaintenanceIfNeeded(afterRemoval: Bool) {
-    var isNeeded = afterRemoval || !database.orphanedBodies.isEmpty || !database.isIndexComplete
+    var isNeeded =
+      afterRemoval || !database.orphanedBodies.isEmpty || !database.isIndexComplete || database.index.isBeingReplaced
     do throws(LMDBError) {
       if !isNeeded { isNeeded = try evictor.isAboveHighWatermark() }
     } catch {
