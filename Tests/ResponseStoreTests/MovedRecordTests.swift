@@ -103,8 +103,9 @@ struct MovedRecordTests {
     #expect(misses == 0)
   }
 
-  @Test("A moved record that the index cells lack is found by the index's journal")
-  func journal() throws {
+  @Test(
+    "A moved or replaced record that the index cells lack is found by the index's journal", arguments: [false, true])
+  func journal(isReplaced: Bool) throws {
     let fixture = try filled(4)
     defer { fixture.finish() }
     let file = fixture.store.context.database
@@ -112,20 +113,29 @@ struct MovedRecordTests {
     let digest = file.keyDigest(of: fixture.key(Self.url(1)).bytes)
     let index = try #require(file.index.current)
     let entry = try #require(index.cell(of: IndexEntry.tag(of: digest), rowID: before).map { index.entry(in: $0) })
+    let body = isReplaced ? Data("replaced".utf8) : Self.body(1)
+    let write = PendingWrite(
+      fixture.response(Self.url(1), body: body).response, for: fixture.key(Self.url(1)), storedAt: fixture.clock.now,
+      removalSequence: 0, inlineByteCount: 2000)
     // A commit whose changes are not published in the index, as if another process gets the write lock next.
     try file.environment.write { (transaction) throws(LMDBError) in
       var counters = try file.counters(in: transaction)
       _ = file.index.begin(
         transactionID: transaction.id, recordCount: Int(counters.entryCount), nextRowID: counters.nextRowID)
-      let isMoved = try file.move(entry, unlessHiddenBy: [], counters: &counters, in: transaction)
-      #expect(isMoved)
+      if isReplaced {
+        let inserted = try file.insert(head: write.head, body: write.bodyApart, counters: &counters, in: transaction)
+        #expect(inserted.replaced == 1)
+      } else {
+        let isMoved = try file.move(entry, unlessHiddenBy: [], counters: &counters, in: transaction)
+        #expect(isMoved)
+      }
       try file.setCounters(counters, in: transaction)
     }
     #expect(file.index.hasJournal && file.indexedRows(of: digest) == [before])
     let now = try #require(rowID(1, in: fixture))
-    #expect(now != before && fixture.body(Self.url(1)) == Self.body(1))
+    #expect(now != before && fixture.body(Self.url(1)) == body)
     try file.write { (_) throws(LMDBError) in }
-    #expect(file.indexedRows(of: digest) == [now] && fixture.body(Self.url(1)) == Self.body(1))
+    #expect(file.indexedRows(of: digest) == [now] && fixture.body(Self.url(1)) == body)
   }
 
   @Test("A move does not restore a removed record")

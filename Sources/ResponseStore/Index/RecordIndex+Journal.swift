@@ -43,15 +43,16 @@ extension RecordIndex {
     return true
   }
 
-  /// Returns the new row ID of a record that the current or the last transaction moved.
+  /// Returns the row to which the current or the last transaction moved a record, or that of the record replacing it.
   ///
-  /// Returns nil if it did not move the record, or if the cells are already up to date. Any thread of any process can
-  /// call it.
-  func rowID(movedFrom rowID: UInt64) -> UInt64? {
+  /// Returns nil if it did neither, or if the cells are already up to date. Any thread of any process can call it.
+  func rowID(following rowID: UInt64) -> UInt64? {
     let count = min(self[IndexLayout.Word.changeCount], UInt64(journalCapacity))
     for number in 0..<Int(count) {
       let words = journal + number * IndexLayout.wordsPerChange
-      if words[2].load(ordering: .relaxed) == rowID | IndexLayout.moveFlag { return words[1].load(ordering: .relaxed) }
+      guard words[2].load(ordering: .relaxed) & ~IndexLayout.moveFlag == rowID else { continue }
+      let newRow = words[1].load(ordering: .relaxed)
+      if newRow != 0 { return newRow }
     }
     return nil
   }

@@ -227,9 +227,9 @@ final class Reader: Sendable {
     var cells = index._withUnsafeGuaranteedRef { $0.matches(of: digest) }
     while let match = cells.next() {
       if try consider(match.rowID, (index, match), key, &best, tombstones, in: transaction, where: matches) { continue }
-      // Eviction may have moved the record, while the index still has its old row.
-      if let moved = index._withUnsafeGuaranteedRef({ $0.rowID(movedFrom: match.rowID) }),
-        try consider(moved, nil, key, &best, tombstones, in: transaction, where: matches)
+      // Eviction may have moved the record, or another process replaced it, while the index still has its old row.
+      if let newer = index._withUnsafeGuaranteedRef({ $0.rowID(following: match.rowID) }),
+        try consider(newer, nil, key, &best, tombstones, in: transaction, where: matches)
       {
         continue
       }
