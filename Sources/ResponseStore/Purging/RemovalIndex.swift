@@ -35,6 +35,7 @@ final class RemovalIndex: Sendable {
   static let maximumMemory = 4096
 
   private let database: RecordDatabase
+  private let index: Unretained<IndexFile>
   private let log: RemovalLog
   /// All removals up to this number are known.
   private let sequence: Atomic<UInt64>
@@ -44,6 +45,7 @@ final class RemovalIndex: Sendable {
 
   init(database: RecordDatabase, log: RemovalLog) {
     self.database = database
+    index = Unretained(database.index)
     self.log = log
     let newest = log.sequence
     let floor = newest - min(newest, UInt64(log.frameCount))
@@ -53,19 +55,27 @@ final class RemovalIndex: Sendable {
 
   /// The tombstones that hide records in a transaction, or make them stale: those in the database, and one for each
   /// logged removal that is not applied. Usually there is none, and then no lock is taken.
+  @inline(__always)
   func activeTombstones(in transaction: borrowing some Transaction & ~Copyable) throws(LMDBError) -> [Tombstone] {
-    let id = transaction.id
     let settled = settledIn.load(ordering: .acquiring)
-    if log.sequence == sequence.load(ordering: .acquiring), id >= settled, settled >= lastTombstone { return [] }
+    let isSettled =
+      log.sequence == sequence.load(ordering: .acquiring) && transaction.id >= settled && settled >= lastTombstone
+    return isSettled ? [] : try unsettledTombstones(in: transaction)
+  }
+
+  @inline(never)
+  private func unsettledTombstones(
+    in transaction: borrowing some Transaction & ~Copyable
+  ) throws(LMDBError) -> [Tombstone] {
     let active = known.withLock { $0.active }
-    if active.transactionID == id, active.sequence == log.sequence { return active.tombstones }
+    if active.transactionID == transaction.id, active.sequence == log.sequence { return active.tombstones }
     return try readActiveTombstones(in: transaction)
   }
 
   /// The last transaction that may have added a tombstone without a logged removal.
   @inline(__always)
   private var lastTombstone: UInt64 {
-    database.index.unretained?._withUnsafeGuaranteedRef { $0[IndexLayout.Word.lastTombstone] } ?? .max
+    index.use { $0.unretained?._withUnsafeGuaranteedRef { $0[IndexLayout.Word.lastTombstone] } ?? .max }
   }
 
   private func readActiveTombstones(

@@ -115,7 +115,7 @@ extension Reader {
       reportCorruptRecord(selected.rowID)
       return false
     }
-    record.withHead { head in record.withBody { body(BorrowedResponse(head, first: $0)) } }
+    record.withHead { body(BorrowedResponse($0, first: record.bodyBytes)) }
     return true
   }
 }

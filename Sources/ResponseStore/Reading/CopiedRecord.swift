@@ -72,11 +72,12 @@ struct CopiedRecord: @unchecked Sendable {
     }
   }
 
-  /// Calls `body` with the bytes of the body, without a copy. Traps if it is still in the store.
-  func withBody<R>(_ body: (UnsafeRawBufferPointer) -> R) -> R {
-    if storedBody != nil { Trap.bodyIsInStore() }
-    return withExtendedLifetime(buffer) {
-      body(UnsafeRawBufferPointer(start: bodyMemory, count: origin.bodyByteCount))
+  /// The bytes of the body, valid while this value or a copy of it exists. Traps if the body is still in the store.
+  var bodyBytes: UnsafeRawBufferPointer {
+    buffer.withUnsafeMutablePointers { header, bytes in
+      if header.pointee.storedBody != nil { Trap.bodyIsInStore() }
+      let origin = header.pointee.origin
+      return UnsafeRawBufferPointer(start: bytes + origin.bodyOffset, count: origin.bodyByteCount)
     }
   }
 
@@ -93,7 +94,7 @@ struct CopiedRecord: @unchecked Sendable {
   /// Whether header and body match their checksums.
   var isIntact: Bool {
     withHead { head in
-      head.hasRightChecksum && withBody { head.bodyChecksum == XXHash.digest64($0) }
+      head.hasRightChecksum && head.bodyChecksum == XXHash.digest64(bodyBytes)
     }
   }
 }

@@ -123,9 +123,17 @@ public struct StoredResponse: Sendable, StoredResponseMetadata {
   }
 
   func withBody<R>(_ body: (UnsafeRawBufferPointer) -> R) -> R {
+    if let write = pendingWrite { return write.withBody(body) }
+    // Get the address before the call. Otherwise the compiler retains the record during the call.
+    let bytes = copiedBody
+    return withExtendedLifetime(self) { body(bytes) }
+  }
+
+  /// The body of a copied record; empty for a pending write.
+  private var copiedBody: UnsafeRawBufferPointer {
     switch source {
-    case .pending(let write): write.withBody(body)
-    case .copied(let record): record.withBody(body)
+    case .pending: UnsafeRawBufferPointer(start: nil, count: 0)
+    case .copied(let record): record.bodyBytes
     }
   }
 }
