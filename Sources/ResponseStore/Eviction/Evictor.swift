@@ -85,7 +85,25 @@ struct Evictor: Sendable {
     }
   }
 
-  // MARK: Map full
+  // MARK: Map full, index full
+
+  /// Evicts after the index had no free cell for a record. Returns false if there was nothing to evict.
+  ///
+  /// The index can be smaller than the budget assumes, if the disk has no space for a larger one. And another process
+  /// may have used the cells that ``ensureFreePages(_:entryCount:)`` freed, so this frees twice as many.
+  func recoverFromFullIndex(entryCount: Int) -> Bool {
+    var evictedCount = 0
+    do throws(LMDBError) {
+      while evictedCount < 2 * entryCount {
+        let count = try evict(pageCount: .max, entryCount: 2 * entryCount - evictedCount)
+        if count == 0 { break }
+        evictedCount += count
+      }
+    } catch {
+      context.log(.failedWrite, "The index is full and eviction failed: \(error)")
+    }
+    return evictedCount > 0
+  }
 
   /// Makes a transaction possible again after `MDB_MAP_FULL`. Returns false if nothing helped.
   ///

@@ -11,7 +11,7 @@ import Synchronization
 /// the number of its transaction.
 ///
 /// `@unchecked Sendable`: `pointer` points to an index that `indexes` keeps for as long as this object lives. Only the
-/// holder of the write lock uses `replacement` and `replaced`.
+/// holder of the write lock uses `replacement`, `addedCount` and `replaced`.
 final class IndexFile: @unchecked Sendable {
   private let path: String
   private let owner: UInt64
@@ -31,6 +31,8 @@ final class IndexFile: @unchecked Sendable {
     didSet { hasReplacement.store(replacement != nil, ordering: .relaxed) }
   }
   private let hasReplacement = Atomic(false)
+  /// The number of records that the write transaction adds. A record that replaces another one takes its cell.
+  private var addedCount = 0
   /// The last index that was replaced, while its disk space is released. The position is the end of the released part.
   private var replaced: (index: RecordIndex, position: Int)?
 
@@ -123,6 +125,7 @@ final class IndexFile: @unchecked Sendable {
   /// - Parameter nextRowID: A number above every row ID in the database.
   /// - Returns: False if there is no space for an index. Then the transaction must not add records.
   func begin(transactionID: UInt64, recordCount: Int, nextRowID: UInt64) -> Bool {
+    addedCount = 0
     // A process that died during a replacement left this file.
     if loaded == nil, isInPlace() { unlink(NewIndexFile.temporaryPath(of: path)) }
     let isMapped = follow()
@@ -179,15 +182,21 @@ final class IndexFile: @unchecked Sendable {
   var journalCapacity: Int { loaded?.journalCapacity ?? 0 }
 
   /// Records a change of the write transaction in the journal; see ``RecordIndex/note(_:)``.
-  func note(_ change: IndexChange) -> Bool { loaded?.note(change) ?? false }
+  func note(_ change: IndexChange) -> Bool {
+    guard let index = loaded, index.note(change) else { return false }
+    if case .insert(_, replacing: nil) = change { addedCount += 1 }
+    return true
+  }
 
-  /// Makes space for `count` more records, in addition to those that the transaction has noted.
+  /// Makes space for `count` more records, in addition to those that the transaction adds.
+  ///
+  /// The cells of records that the transaction removes are not free yet.
   ///
   /// From ``IndexLayout/growthPercent`` on, each call copies some records to a larger file, which is in use before the
   /// present one is full. Without space for a larger file, the present one is kept. Returns false if that is full.
   func reserve(_ count: Int) -> Bool {
     guard let index = loaded else { return false }
-    let needed = index.recordCount + Int(index[IndexLayout.Word.changeCount]) + count
+    let needed = index.recordCount + addedCount + count
     guard needed * 100 > index.cellCount * IndexLayout.growthPercent else { return true }
     failure.withLock { $0 = nil }
     let hasSpace = needed * 100 <= index.cellCount * IndexLayout.fullPercent
