@@ -96,7 +96,7 @@ struct DescriptorTests {
         store.store(childResponse("http://a.example/\(number)"))
         store.writePending()
       }
-      guard let line = lines.all.first(where: { $0.contains("were dropped") }) else {
+      guard let line = lines.all.first(where: { $0.contains("The index cannot grow") }) else {
         exit(11)
       }
       guard line.contains("open failed: "), line.contains("(\(EMFILE))") else { exit(12) }

@@ -91,7 +91,11 @@ struct Evictor: Sendable {
   ///
   /// The index can be smaller than the budget assumes, if the disk has no space for a larger one. And another process
   /// may have used the cells that ``ensureFreePages(_:entryCount:)`` freed, so this frees twice as many.
-  func recoverFromFullIndex(entryCount: Int) -> Bool {
+  func recoverFromFullIndex(_ error: LMDBError, entryCount: Int) -> Bool {
+    let cause = database.index.cause(of: error)
+    if cause.function != IndexFile.reservation {
+      context.log(.failedWrite, "The index cannot grow, so responses are evicted below the capacity: \(cause)")
+    }
     var evictedCount = 0
     do throws(LMDBError) {
       while evictedCount < 2 * entryCount {

@@ -162,7 +162,7 @@ struct Writer: Sendable {
   /// Frees space for a retry of the same batch. Returns false if a retry is pointless.
   private func freeSpaceForRetry(_ error: LMDBError, for batch: inout WriteBatch, round: Int) -> Bool {
     if error.code == .mapFull, error.function == IndexFile.reservation {
-      return evictor.recoverFromFullIndex(entryCount: batch.writes.count)
+      return evictor.recoverFromFullIndex(error, entryCount: batch.writes.count)
     }
     if error.code == .mapFull || error.code == .transactionFull {
       context.counts.count(1, .mapFullRetries)
