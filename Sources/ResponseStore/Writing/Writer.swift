@@ -161,11 +161,11 @@ struct Writer: Sendable {
 
   /// Frees space for a retry of the same batch. Returns false if a retry is pointless.
   private func freeSpaceForRetry(_ error: LMDBError, for batch: inout WriteBatch, round: Int) -> Bool {
-    if error.code == .mapFull, error.function == IndexFile.reservation {
-      return evictor.recoverFromFullIndex(error, entryCount: batch.writes.count)
-    }
     if error.code == .mapFull || error.code == .transactionFull {
       context.counts.count(1, .mapFullRetries)
+      if error.function == IndexFile.reservation {
+        return evictor.recoverFromFullIndex(error, entryCount: batch.writes.count)
+      }
       // Usually enough pages are free, but not contiguous.
       if round == 1 {
         batch.writes = batch.writes.map(\.withSinglePageChunks)
