@@ -25,7 +25,7 @@ struct StoreAndLookupTests {
 
   @Test(
     "Bodies of all sizes around the layout limits are stored and read",
-    arguments: [0, 1, 1800, 1900, 2022, 4080, 4096, 16367, 16368, 16369, 65520, 300_000])
+    arguments: [0, 1, 700, 750, 800, 1800, 1900, 2022, 3800, 3850, 4080, 4096, 16367, 16368, 16369, 65520, 300_000])
   func bodySizes(size: Int) throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }

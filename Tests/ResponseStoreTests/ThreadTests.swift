@@ -107,6 +107,34 @@ struct ThreadTests {
     #expect(store.entryCount == 0)
   }
 
+  @Test("A held response keeps its body while other threads look up and release responses of its size")
+  func heldResponses() throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    let store = fixture.store
+    let entries = (0..<32).map { number in
+      let url = "http://a.example/\(number)"
+      return (key: RequestKey(urlString: url)!, url: url, body: pseudorandomData(1000 + 100 * number, seed: 7))
+    }
+    for entry in entries { store.store(fixture.response(entry.url, body: entry.body)) }
+    fixture.drain()
+    let wrongCount = Atomic<Int>(0)
+    concurrently(4) { thread in
+      var held: [(body: Data, expected: Data)] = []
+      for step in 0..<2000 {
+        let entry = entries[(step * (2 * thread + 1)) % entries.count]
+        guard let response = store.lookup(entry.key) else { continue }
+        held.append((response.body, entry.body))
+        if held.count > step % 5 {
+          for (body, expected) in held where body != expected { wrongCount.add(1, ordering: .relaxed) }
+          held.removeFirst(held.count / 2 + 1)
+        }
+      }
+    }
+    #expect(wrongCount.load(ordering: .relaxed) == 0)
+    #expect(store.statistics.hits == 4 * 2000)
+  }
+
   @Test("A flush returns after all earlier writes are committed")
   func flush() throws {
     let fixture = try StoreFixture(background: true) { $0.commitDelay = .seconds(60) }

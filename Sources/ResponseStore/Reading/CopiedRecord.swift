@@ -1,12 +1,23 @@
 import FoundationEssentials
 
-/// A copy of a record: the record header, then the body unless it stays in the store, in one allocation.
+/// A copy of a record: the record header, then the body unless it stays in the store, in one piece of memory.
 ///
 /// `@unchecked Sendable`: the memory is filled before it is shared, and then never changed.
 struct CopiedRecord: @unchecked Sendable {
   private let buffer: Buffer
 
-  private final class Buffer: ManagedBuffer<(origin: Origin, storedBody: StoredBody?), UInt8> {}
+  private struct Header {
+    let origin: Origin
+    let storedBody: StoredBody?
+    /// The memory, if it is not that of the buffer's elements.
+    let block: UnsafeMutableRawPointer?
+  }
+
+  private final class Buffer: ManagedBuffer<Header, UInt8> {
+    deinit {
+      if let block = withUnsafeMutablePointerToHeader({ $0.pointee.block }) { CopyMemory.giveBack(block) }
+    }
+  }
 
   /// The origin of the copy, and the layout of its memory.
   ///
@@ -41,7 +52,11 @@ struct CopiedRecord: @unchecked Sendable {
     let origin = Origin(
       record, rowID: rowID, removalSequence: removalSequence, hasOthers: hasOthers,
       bodyByteCount: storedBody == nil ? record.bodyByteCount : 0)
-    let made = Buffer.create(minimumCapacity: origin.bodyOffset + origin.bodyByteCount) { _ in (origin, storedBody) }
+    let byteCount = origin.bodyOffset + origin.bodyByteCount
+    let block = CopyMemory.copyByteCounts.contains(byteCount) ? CopyMemory.take() : nil
+    let made = Buffer.create(minimumCapacity: block == nil ? byteCount : 0) { _ in
+      Header(origin: origin, storedBody: storedBody, block: block)
+    }
     // `create` returns an object of this class, but its static type is the superclass.
     buffer = unsafeDowncast(made, to: Buffer.self)
     memory.copyMemory(from: record.raw.baseAddress!, byteCount: record.raw.count)
@@ -52,7 +67,7 @@ struct CopiedRecord: @unchecked Sendable {
   /// The body, if it is still in the store.
   var storedBody: StoredBody? { buffer.withUnsafeMutablePointerToHeader { $0.pointee.storedBody } }
   private var memory: UnsafeMutableRawPointer {
-    buffer.withUnsafeMutablePointerToElements { UnsafeMutableRawPointer($0) }
+    buffer.withUnsafeMutablePointers { $0.pointee.block ?? UnsafeMutableRawPointer($1) }
   }
 
   /// The memory of the body, which the creator fills.
@@ -74,10 +89,10 @@ struct CopiedRecord: @unchecked Sendable {
 
   /// The bytes of the body, valid while this value or a copy of it exists. Traps if the body is still in the store.
   var bodyBytes: UnsafeRawBufferPointer {
-    buffer.withUnsafeMutablePointers { header, bytes in
+    buffer.withUnsafeMutablePointerToHeader { header in
       if header.pointee.storedBody != nil { Trap.bodyIsInStore() }
       let origin = header.pointee.origin
-      return UnsafeRawBufferPointer(start: bytes + origin.bodyOffset, count: origin.bodyByteCount)
+      return UnsafeRawBufferPointer(start: memory + origin.bodyOffset, count: origin.bodyByteCount)
     }
   }
 
