@@ -175,12 +175,13 @@ extension CachingClient {
       return true
     }
     inFlightFetches.detach(fetch)
-    fetch.resolve(fetch.permit.isRevoked ? .notShareable : .shared(proposal.response))
+    let isRevoked = fetch.permit.isRevoked
+    fetch.resolve(isRevoked ? .notShareable : .shared(proposal.response))
     let wait = DecisionWait()
     ask(willStore, about: proposal, PendingStore(self, plan, fetch, wait))
     // The followers have the response. The end of the caller's body waits for the hook, up to this limit.
     await wait.wait(atMost: .milliseconds(200))
-    return true
+    return !isRevoked
   }
 
   /// Calls the hook.

@@ -4,7 +4,7 @@ import ResponseStore
 
 /// The request to the origin for one client request, and the permitted uses of its response.
 ///
-/// A class, because a fetch passes it to many functions and copying its parts would take microseconds.
+/// A class, because a fetch passes it to many functions, and each copy would retain all of its parts.
 @usableFromInline
 package final class FetchPlan<Entry: StoredResponseMetadata & Sendable>: Sendable {
   let request: ClientRequest

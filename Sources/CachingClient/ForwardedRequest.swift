@@ -119,7 +119,7 @@ public final class ForwardedRequest<Storage: ResponseStorage>: Sendable {
     var get = request
     get.head.method = "GET"
     get.body = nil
-    // The fetch stays registered until this object is released.
+    // The plan retains this object, whose deinit would unregister the fetch.
     return (
       Plan(
         request: get, key: fetch.key, entry: nil, start: client.lookupStart, rule: rule, forward: .method, owner: self),

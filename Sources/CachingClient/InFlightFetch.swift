@@ -8,8 +8,8 @@ import Synchronization
 /// request waits for it, unless it is a background fetch. Continuations are resumed, and values are released, without
 /// the lock.
 ///
-/// Not generic, although only the leader's response depends on the storage: the metadata of generic types took a fifth of
-/// a miss.
+/// Not generic, although only the leader's response depends on the storage: creating the metadata of generic types is a
+/// large part of a miss.
 final class InFlightFetch: Sendable {
   /// The outcome of a fetch for its followers.
   enum Outcome: Sendable {

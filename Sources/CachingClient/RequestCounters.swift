@@ -12,7 +12,7 @@ public struct ClientStatistics: Sendable, Hashable {
   public var revalidations = 0
   /// Responses from another request's fetch.
   public var coalesced = 0
-  /// Requests that are waiting for another request's fetch.
+  /// Requests that wait for another request's fetch now; the only number that can fall.
   public var waiting = 0
   /// Stale responses, including those in place of an error.
   public var staleServed = 0

@@ -157,17 +157,17 @@ public struct ResponseBody: AsyncSequence, Sendable {
 }
 
 /// A collector of chunks up to a limit. It releases all chunks if the limit is exceeded.
-struct BodyCollector {
+package struct BodyCollector {
   private var chunks: [Data] = []
-  private(set) var byteCount = 0
+  private var byteCount = 0
   private let limit: Int
 
-  init(limit: Int) {
+  package init(limit: Int) {
     self.limit = limit
   }
 
   /// Appends a chunk. If the limit would be exceeded, releases all chunks and returns `false`.
-  mutating func append(_ chunk: Data) -> Bool {
+  package mutating func append(_ chunk: Data) -> Bool {
     let (sum, overflow) = byteCount.addingReportingOverflow(chunk.count)
     guard !overflow, sum <= limit else {
       chunks = []
@@ -180,7 +180,7 @@ struct BodyCollector {
   }
 
   /// Returns the chunks as one value, and releases each as soon as it is copied.
-  mutating func joined() -> Data {
+  package mutating func joined() -> Data {
     if chunks.count == 1 { return chunks[0] }
     // Reserve the received size, not the declared one: a false Content-Length must not reserve memory.
     var all = Data(capacity: byteCount)

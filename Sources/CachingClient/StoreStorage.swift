@@ -11,17 +11,23 @@ public import ResponseStore
 public struct StoreStorage: ResponseStorage {
   /// The store of the responses.
   public let store: ResponseStore
+  private let options: CachingOptions
 
   /// Creates a storage on an open store.
-  public init(_ store: ResponseStore) {
+  ///
+  /// - Parameter options: The options of its caching client.
+  public init(_ store: ResponseStore, options: CachingOptions = CachingOptions()) {
     self.store = store
+    self.options = options
   }
 
   /// Returns the newest stored response whose Vary key matches.
+  ///
+  /// A response that was stored for all credentials matches only if the options permit that.
   public func lookup(_ request: ClientRequest) -> StoredResponse? {
     guard let key = request.key else { return nil }
     let matches = { (vary: VaryKey) -> Bool in
-      vary.matches(request.head, credentialDigest: store.credentialDigest)
+      vary.matches(request.head, options: options, credentialDigest: store.credentialDigest)
     }
     guard request.readsBodyInPieces else { return store.lookup(key, where: matches) }
     return store.lookup(key, leavingBodiesBeyond: Self.maximumCopiedBodyByteCount, where: matches)
@@ -126,7 +132,7 @@ extension CachingClient where Storage == StoreStorage {
   ) {
     let largest = store.maximumBodyByteCount
     self.init(
-      storage: StoreStorage(store), options: options,
+      storage: StoreStorage(store, options: options), options: options,
       maximumBodyByteCount: maximumBodyByteCount ?? min(max(largest / 10, min(largest, 16 << 20)), 64 << 20),
       clock: clock)
   }

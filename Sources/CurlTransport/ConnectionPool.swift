@@ -226,6 +226,7 @@ final class ConnectionPool: @unchecked Sendable {
     transfer.phase = .ended
     queues.releaseCapacity(of: transfer)
     transfer.exchange.fail(CurlTransportError(.unavailable, "libcurl has no memory or descriptor left"))
+    closeWhenIdle()
   }
 
   private func finish(_ transfer: Transfer, _ result: CURLcode) {
@@ -255,6 +256,11 @@ final class ConnectionPool: @unchecked Sendable {
     transfer.phase = .ended
     removeFromActive(transfer)
     queues.releaseCapacity(of: transfer)
+    closeWhenIdle()
+  }
+
+  /// Sets the time at which all connections are closed, if no transfer is active.
+  private func closeWhenIdle() {
     if active.isEmpty { closing = clock.now.advanced(by: configuration.idleConnectionTimeout) }
   }
 
@@ -314,6 +320,7 @@ final class ConnectionPool: @unchecked Sendable {
   }
 
   private func closeConnections() {
+    closing = .never
     guard active.isEmpty, let library else { return }
     curl_multi_cleanup(library.multi)
     curl_share_cleanup(library.share)
@@ -322,7 +329,6 @@ final class ConnectionPool: @unchecked Sendable {
     connections = KnownConnections()
     timer = .never
     nudge = .never
-    closing = .never
   }
 
   // MARK: Calls from libcurl

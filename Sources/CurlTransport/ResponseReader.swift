@@ -16,8 +16,7 @@ final class ResponseReader: @unchecked Sendable {
   ///
   /// - Parameter received: Content that was already taken from the exchange.
   init(
-    _ transfer: Transfer, over connections: ConnectionPoolHandle, decoder: consuming ContentDecoder?,
-    received: Data = Data()
+    _ transfer: Transfer, over connections: ConnectionPoolHandle, decoder: consuming ContentDecoder?, received: Data
   ) {
     self.transfer = transfer
     self.connections = connections

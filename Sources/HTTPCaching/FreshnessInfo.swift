@@ -51,8 +51,8 @@ public struct FreshnessInfo: Sendable, Hashable {
     public static let softPurged = Flags(rawValue: 1 << 17)
     /// The response may have been removed on another machine: every use requires validation, with every policy.
     ///
-    /// A storage sets this on each response that it returns while the machine has no valid lease. A response that it
-    /// keeps has it after a soft purge at ``FreshnessInfo/suspicionDate``.
+    /// A storage sets this on each response that it returns while the machine has no valid lease. In a stored record
+    /// the flag is set only by a soft purge at ``FreshnessInfo/suspicionDate``.
     public static let suspect = Flags(rawValue: 1 << 18)
 
     static let neverFresh: Flags = [.stale, .softPurged]

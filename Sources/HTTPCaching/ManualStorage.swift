@@ -8,7 +8,7 @@ public struct ManualStorage: Sendable, Hashable {
   public let freshness: FreshnessInfo
   /// Whether the request or the response has `no-store` (RFC 9111, sections 5.2.1.5 and 5.2.2.5).
   public let forbidsStoring: Bool
-  /// Whether the response declares its lifetime with `Cache-Control` or `Expires`.
+  /// Whether the response declares its lifetime for this cache, or has `no-cache`.
   public let hasExplicitLifetime: Bool
 
   /// Evaluates the response to `request`, received at `responseTime`.
@@ -18,7 +18,7 @@ public struct ManualStorage: Sendable, Hashable {
       request: request, response: response, directives: directives, requestTime: responseTime,
       responseTime: responseTime, options: options)
     forbidsStoring = Self.forbidsStoring(request: request, status: response.status, directives: directives)
-    hasExplicitLifetime = directives.maxAge != nil || directives.noCache || response.fields.contains("expires")
+    hasExplicitLifetime = directives.noCache || Storability.hasLifetime(response, directives, options)
   }
 
   /// Computes only ``forbidsStoring``, at a fraction of the cost.

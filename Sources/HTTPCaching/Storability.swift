@@ -9,8 +9,8 @@ public enum Storability: Sendable, Hashable {
 
   /// Decides whether to store the response to `request`, sent at `requestTime` and received at `responseTime`.
   ///
-  /// `request` is the request as sent. The decision does not cover the body: the receiver drops a complete response
-  /// whose body was truncated, and keeps the received bytes of an incomplete one.
+  /// `request` is the request as sent. The decision does not cover the body: the receiver must not store a body that
+  /// ended early.
   public static func decide(
     request: RequestHead, response: ResponseHead, requestTime: Date, responseTime: Date, options: CachingOptions
   ) -> Storability {
@@ -60,7 +60,7 @@ public enum Storability: Sendable, Hashable {
   }
 
   /// Whether the response declares its lifetime for this cache.
-  private static func hasLifetime(
+  static func hasLifetime(
     _ response: ResponseHead, _ directives: ResponseDirectives, _ options: CachingOptions
   ) -> Bool {
     directives.maxAge != nil || (options.mode == .shared && directives.sharedMaxAge != nil)

@@ -65,6 +65,15 @@ public struct VaryKey: Sendable, Hashable {
     return sawAuthorization || !request.hasCredentials
   }
 
+  /// Whether a cache with these options may use the response for a request.
+  package func matches(
+    _ request: RequestHead, options: CachingOptions, credentialDigest: (String) -> String
+  ) -> Bool {
+    // A shared cache stored this response before the options changed.
+    if suitsAllCredentials, options.mode == .private || !options.reusesAuthorizedResponses { return false }
+    return matches(request, credentialDigest: credentialDigest)
+  }
+
   /// Whether the `Vary` of the response named fields.
   ///
   /// If several stored responses match, prefer one with such fields to a newer one without (RFC 9111, section 4.1).

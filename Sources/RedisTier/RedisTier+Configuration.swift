@@ -12,7 +12,7 @@ extension RedisTier {
 
     /// Returns the password for Redis; nil, the default, uses that of the URL.
     ///
-    /// Called for each connection, on a thread of the tier. The password is neither kept nor logged.
+    /// Called for each connection, on a thread that may block. The password is neither kept nor logged.
     public var password: (@Sendable () throws -> String)?
 
     /// How long a machine may serve stored responses after it has asked Redis for purges; 10 seconds by default.

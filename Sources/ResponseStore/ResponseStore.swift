@@ -202,7 +202,7 @@ public final class ResponseStore: Sendable {
 
   /// Calls `body` with the Vary key of each variant that a lookup of a key would consider.
   ///
-  /// Copies no record, and does not count as a lookup.
+  /// Copies no record, and does not count as a lookup. May call `body` more than once for a variant.
   package func forEachVariant(of key: RequestKey, _ body: (VaryKey) -> Void) {
     reader.forEachVariant(of: key, body)
   }

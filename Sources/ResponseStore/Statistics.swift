@@ -15,7 +15,7 @@ public enum RemovalReason: String, Sendable, CaseIterable {
   /// Its bytes did not match their checksum.
   case damaged
 
-  /// Whether the store evicted the entry by itself, for space.
+  /// Whether the store removed the entry by itself, for space or because its key had too many variants.
   public var isEviction: Bool {
     switch self {
     case .overCapacity, .expired, .tooManyVariants: true
@@ -48,7 +48,7 @@ public struct StoreStatistics: Sendable, Hashable {
   public var mapFullRetries: Int
   /// Write transactions committed.
   public var commits: Int
-  /// Entries that left the store for space.
+  /// Entries that the store evicted.
   public var evictions: Int { removals.reduce(0) { $0 + ($1.key.isEviction ? $1.value : 0) } }
 
   /// Entries on disk now, stored by all processes.
@@ -61,7 +61,7 @@ public struct StoreStatistics: Sendable, Hashable {
   ///
   /// The eviction thread reduces them.
   public var excessByteCount: Int
-  /// Removals that are in force, but whose entries are not yet deleted from disk.
+  /// Removals in force whose entries are not yet deleted from disk, or not yet marked as stale.
   public var pendingRemovalCount: Int
   /// Bytes in the write queue.
   public var queuedByteCount: Int

@@ -69,7 +69,7 @@ extension CacheDirectory {
   /// A store that fails reads as an empty one. Call this before the end of an output, so that it does not look complete.
   func checkIsInPlace() throws {
     guard isInPlace else {
-      throw ToolError("the cache in \(Format.visible(path)) was deleted, moved or replaced, or has failed")
+      throw ToolError("The cache in \(Format.visible(path)) was deleted, moved or replaced, or has failed.")
     }
   }
 }

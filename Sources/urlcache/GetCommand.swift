@@ -114,7 +114,7 @@ enum GetCommand: Command {
     case .staleStore, .staleOnError: "stale"
     case .revalidated: "revalidated"
     case .network: "fetched"
-    case .coalesced: "shared"
+    case .coalesced: "coalesced"
     case .unavailable: "unavailable"
     }
   }

@@ -3,11 +3,12 @@ import Glibc
 
 /// Calls a closure when the process gets SIGINT or SIGTERM. The next such signal ends the process.
 final class Interruption {
+  private static let numbers = [SIGINT, SIGTERM]
   private let sources: [any DispatchSourceSignal]
 
   /// - Parameter handler: Called on another thread.
   init(_ handler: @escaping @Sendable () -> Void) {
-    sources = [SIGINT, SIGTERM].map { number in
+    sources = Self.numbers.map { number in
       signal(number, SIG_IGN)
       let source = DispatchSource.makeSignalSource(signal: number, queue: .global())
       source.setEventHandler {
@@ -22,5 +23,7 @@ final class Interruption {
   /// Ignores the signals from now on, for work that must not be left half done.
   func end() {
     for source in sources { source.cancel() }
+    // After a first signal the handler has restored the default action.
+    for number in Self.numbers { signal(number, SIG_IGN) }
   }
 }

@@ -40,7 +40,7 @@ struct WatchLoop {
       // The directory may have been deleted since it was opened.
       try directory.checkIsInPlace()
       throw ToolError(
-        "requests cannot be recorded: no cache has opened the directory since an upgrade, or the disk is full")
+        "Requests cannot be recorded: no cache has opened the directory since an upgrade, or the disk is full.")
     }
     return watch
   }

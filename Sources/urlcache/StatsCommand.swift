@@ -14,7 +14,7 @@ enum StatsCommand: Command {
       shows how much is left.
 
       The counts of requests are those of all processes that use or used the cache, since the time that is shown. They
-      begin at zero if their file is lost or damaged. One in 64 hits is timed.
+      begin at zero if their file is lost or corrupt. One in 64 hits is timed.
 
       Shows the processes that use the cache: when each opened it, its requests since then, their hit ratio, the reader
       slots that its threads hold, how many commits its oldest snapshot is behind, and whether it is suspended. A

@@ -19,7 +19,7 @@ struct StatsWatch {
     try loop.wait(.milliseconds(min(Int(interval * 1000), 250)))
     while true {
       guard let counts = directory.statistics else {
-        throw ToolError("the directory has no counters; a cache creates them when it opens the directory")
+        throw ToolError("The directory has no counters. A cache creates them when it opens the directory.")
       }
       let now = ContinuousClock.now
       let rates = Rates(now: counts, before: last ?? counts, seconds: max((now - lastTime) / .seconds(1), 0.001))

@@ -40,6 +40,29 @@ struct StoringTests {
   }
 
   @Test(
+    "Cache-Status does not report a response as stored if a change invalidated it in flight", arguments: [true, false])
+  func reportedAsStored(hasHook: Bool) async throws {
+    var options = CachingOptions()
+    options.cacheStatusName = "here"
+    let fixture = Fixture(options: options)
+    let gate = Gate()
+    let getting = ScriptedTransport { _, _ in
+      try await gate.pass()
+      return fixture.ok("old", fresh)
+    }
+    let early = Task {
+      let request = hasHook ? get(willStore: { $0 }) : get()
+      return try await fixture.client.respond(to: request, over: getting).head.fields["Cache-Status"]
+    }
+    await until { getting.count == 1 }
+    let posting = ScriptedTransport { _, _ in fixture.response(200) }
+    _ = try await fixture.client.respond(to: get(method: "POST"), over: posting)
+    gate.open()
+    #expect(try await early.value == "here; fwd=uri-miss")
+    #expect(fixture.storage.entryCount == 0)
+  }
+
+  @Test(
     "A forced lifetime overrides the server's fields",
     arguments: [
       ("no-store", [("Cache-Control", "no-store")], true), ("expired", [("Expires", "0")], true),

@@ -77,6 +77,33 @@ struct UserSeparationTests {
     #expect(fixture.storage.entryCount == 1)
   }
 
+  @Test("After the options change, a response stored for all credentials does not match another user")
+  func changedOptions() async throws {
+    let directory = FileManager.default.temporaryDirectory.appending(path: "users-\(UUID().uuidString)")
+    defer {
+      // A leftover directory does no harm.
+      try? FileManager.default.removeItem(at: directory)
+    }
+    let store = try ResponseStore.open(directory: directory.path(), options: .init(capacityByteCount: 4 << 20))
+    let fixture = Fixture()
+    let transport = echo(fixture, "public, max-age=60")
+    func text(_ url: String, _ options: CachingOptions) async throws -> String {
+      let client = CachingClient(store: store, options: options, clock: { fixture.clock.now })
+      return try await client.respond(to: get(url), over: transport).text()
+    }
+    var options = CachingOptions()
+    options.mode = .shared
+    #expect(try await text(Self.users[0], options) == Self.users[0])
+    #expect(try await text(Self.users[1], options) == Self.users[0])
+    var others = options
+    others.reusesAuthorizedResponses = false
+    for (url, options) in [(Self.users[1], others), (Self.users[2], CachingOptions())] {
+      #expect(try await text(url, options) == url)
+    }
+    #expect(transport.count == 3)
+    store.close()
+  }
+
   @Test("A request whose Host field differs from its URL's host bypasses the cache")
   func hostField() async throws {
     let fixture = Fixture()

@@ -21,7 +21,8 @@ struct FlowTests {
     let request = try PreparedRequest(OutgoingRequest(head: RequestHead(url: url)), decodesContent: false)
     let transfer = Transfer(request, in: connections.pool, timeout: .seconds(60))
     let arrival = try await transfer.exchange.arrival { connections.post(.start(transfer)) }
-    return (transfer.exchange, arrival.wholeContent, ResponseReader(transfer, over: connections, decoder: nil))
+    let reader = ResponseReader(transfer, over: connections, decoder: nil, received: Data())
+    return (transfer.exchange, arrival.wholeContent, reader)
   }
 
   private func openConnections() throws -> ConnectionPoolHandle {

@@ -4,6 +4,25 @@ import Testing
 
 @Suite("Storability of responses")
 struct StorabilityTests {
+  @Test("A response that is stored manually has an explicit lifetime if it declares one for this cache")
+  func explicitLifetime() {
+    func declares(_ lines: Lines, _ options: CachingOptions = CachingOptions()) -> Bool {
+      ManualStorage(
+        request: head([]), response: ResponseHead(status: 200, fields: fields(lines)), responseTime: start,
+        options: options
+      ).hasExplicitLifetime
+    }
+    let forAll: Lines = [("Cache-Control", "s-maxage=60")]
+    #expect(declares(forAll, shared()))
+    #expect(!declares(forAll))
+    let targeted: Lines = [("Expires", "@60"), ("CDN-Cache-Control", "public")]
+    #expect(declares(targeted))
+    #expect(!declares(targeted, shared { $0.targetedFieldNames = ["CDN-Cache-Control"] }))
+    #expect(declares([("Cache-Control", "no-cache")]))
+    #expect(declares([("Cache-Control", "max-age=60")]))
+    #expect(!declares([("ETag", "\"1\"")]))
+  }
+
   struct Case: RequirementCase {
     let id: String
     let section: String

@@ -224,15 +224,18 @@ struct TableTests {
   }
 
   // LMDB would free as many pages as the corrupt header says.
-  @Test("removeChecked refuses to remove a value whose overflow pages are corrupt")
-  func removeChecked() throws {
+  // The smaller value is the smallest that LMDB does not keep in a leaf of 4 KiB.
+  @Test(
+    "removeChecked refuses to remove a value whose overflow pages are corrupt",
+    arguments: [(byteCount: 10_000, pageCount: UInt8(3)), (byteCount: 2023, pageCount: 1)])
+  func removeChecked(byteCount: Int, pageCount: UInt8) throws {
     let directory = TemporaryDirectory()
     do {
       let environment = try directory.open()
       let table = try environment.table("table", key: BigEndianUInt64Codec.self, value: BytesCodec.self)
       try environment.write { (transaction) throws(LMDBError) in
         for key: UInt64 in 0..<3 {
-          try table.put([UInt8](repeating: 7, count: key == 2 ? 100 : 10_000), for: key, in: transaction)
+          try table.put([UInt8](repeating: 7, count: key == 2 ? 2022 : byteCount), for: key, in: transaction)
         }
         // Values written in the same transaction are removed as well.
         #expect(try table.removeChecked(0, in: transaction))
@@ -243,10 +246,10 @@ struct TableTests {
       }
     }
     var bytes = try Data(contentsOf: URL(fileURLWithPath: directory.dataFile))
-    // Find the first of the three pages of 10,000 sevens by its header, and corrupt the page count in it.
+    // Find the first page of the sevens by its header, and corrupt the page count in it.
     var page = 0
     for start in stride(from: 2 * 4096, to: bytes.count, by: 4096)
-    where bytes[start + 12] == 3 && bytes[start + 16] == 7 {
+    where bytes[start + 12] == pageCount && bytes[start + 10] == 4 && bytes[start + 16] == 7 {
       page = start
     }
     #expect(page > 0)

@@ -262,6 +262,6 @@ struct TrapTests {
       try directory.overwriteDataFile(at: Int(data[newer + 128]) * page + 10, with: [1, 0])
       _ = try directory.open().table("table", key: BytesCodec.self, value: BytesCodec.self)
     }
-    expect("is damaged; liblmdb ends the process: ", in: observed)
+    expect("is corrupt; liblmdb ends the process: ", in: observed)
   }
 }

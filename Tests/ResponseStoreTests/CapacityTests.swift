@@ -118,6 +118,29 @@ extension CapacityTests {
     #expect(store.statistics.evictions > 0)
   }
 
+  @Test("A capacity that is set back before it could be applied stays as it was")
+  func setBackDuringASuspendedWrite() throws {
+    let fixture = try StoreFixture(capacity: 8 << 20, background: true) { $0.stallTimeout = .milliseconds(200) }
+    defer { fixture.finish() }
+    let store = fixture.store
+    try store.context.database.environment.write { _ in
+      // Like another process that holds the write lock.
+      store.capacityByteCount = 2 << 20
+      store.capacityByteCount = 8 << 20
+    }
+    while store.capacity.isApplying { usleep(1000) }
+    #expect(store.capacityByteCount == 8 << 20)
+  }
+
+  @Test("The disk usage includes the files that are being created")
+  func filesInCreation() throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    let before = fixture.store.diskByteCount
+    try Data(repeating: 1, count: 64 << 10).write(to: URL(fileURLWithPath: fixture.path("LMDBURLCache.index.new")))
+    #expect(fixture.store.diskByteCount >= before + (64 << 10))
+  }
+
   private func fill(_ fixture: StoreFixture, count: Int, size: Int = 20_000) {
     for number in 0..<count {
       fixture.store.store(fixture.response("http://a.example/\(number)", body: pseudorandomData(size, seed: 1)))

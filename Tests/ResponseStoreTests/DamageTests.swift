@@ -119,7 +119,7 @@ struct DamageTests {
     fixture.close()
     try disorderLeaves(in: fixture)
     try fixture.open()
-    #expect(log.all.contains { $0.contains("a damaged record was found in it") })
+    #expect(log.all.contains { $0.contains("a corrupt record was found in it") })
     #expect(fixture.store.entryCount == 0)
     fill(fixture)
     let count = log.all.count

@@ -257,7 +257,7 @@ struct RemovalTests {
       _ = try ResponseStore.open(directory: fixture.directory, options: .existing)
     } throws: { error in
       let error = error as? StoreError
-      return error?.code == .corrupt && error?.reason == "LMDBURLCache.removals is missing or damaged"
+      return error?.code == .corrupt && error?.reason == "LMDBURLCache.removals is missing or corrupt"
         && error?.remedy.contains("removes all responses") == true
     }
     try fixture.open()

@@ -16,13 +16,13 @@ struct StoreCheckTests {
     var violation: String {
       switch self {
       case .missingDate: "has no date"
-      case .strayDate: "The date of row 99999 is not its head's"
+      case .strayDate: "The date of row 99999 is not that of its record"
       case .missingExpiry: "lacks its expiry"
-      case .strayExpiry: "The expiry of row 99999 is not its head's"
+      case .strayExpiry: "The expiry of row 99999 is not that of its record"
       case .foreignDate: "names another key"
       case .missingCell: "is not in the index under its key"
-      case .strayCell: "The index names row 99999, which has no head"
-      case .strayChunk: "1 chunks belong to no head"
+      case .strayCell: "The index names row 99999, which has no record"
+      case .strayChunk: "1 chunks belong to no record"
       case .missingChunk: "is incomplete"
       case .head: "is malformed or does not match its checksum"
       case .body: "does not match its checksum"

@@ -29,7 +29,7 @@ struct DemoCommandTests {
     // Three readers read 20 files in seven passes. A quarter of the files is purged and fetched again; a fifth expires.
     let expected = [
       "fileCount": 20, "readerCount": 3, "requestCount": 7 * 60, "fetchedCount": 25, "revalidatedCount": 4,
-      "sharedCount": 0, "hitCount": 7 * 60 - 29, "originRequestCount": 29,
+      "coalescedCount": 0, "hitCount": 7 * 60 - 29, "originRequestCount": 29,
     ]
     for (key, value) in expected { #expect(json[key] as? Int == value, "\(key)") }
     #expect(json["failures"] as? [String] == [])

@@ -68,6 +68,7 @@ struct GenerateCommandTests {
     #expect(try completions(["urlcache", "show", "list"], tool) == ["listed"])
     #expect(Set(try completions(["urlcache", "warm", "list"], tool)) == ["list.txt", "listed"])
     #expect(try completions(["urlcache", "warm", "--directory", "li"], tool) == ["listed"])
+    #expect(try completions(["urlcache", "demo", "--folder", "li"], tool) == ["listed"])
     #expect(try completions(["urlcache", "help", "pur"], tool) == ["purge", "purges"])
     #expect(try completions(["urlcache", "nonsense", "--"], tool) == [])
     for manual in Self.manuals {

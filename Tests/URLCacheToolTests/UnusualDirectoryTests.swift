@@ -140,7 +140,7 @@ struct UnusualDirectoryTests {
     #expect(process.terminationStatus == 1)
     #expect(!text.hasSuffix("]\n}\n"))
     let lines = String(decoding: try errors.fileHandleForReading.readToEnd() ?? Data(), as: UTF8.self)
-    #expect(lines.contains("urlcache list: the cache in \(directory) was deleted, moved or replaced, or has failed\n"))
+    #expect(lines.contains("urlcache list: The cache in \(directory) was deleted, moved or replaced, or has failed.\n"))
   }
 
   @Test("A command whose output is closed ends silently")

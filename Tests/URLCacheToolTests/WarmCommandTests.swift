@@ -242,6 +242,28 @@ struct WarmCommandTests {
     #expect(try tool.urls(in: tool.path("cache")) == [origin.url("/page").absoluteString])
   }
 
+  @Test("A stale response in place of an error, and a forbidden fetch, are failures with a reason")
+  func staleAndForbidden() throws {
+    let origin = try LoopbackOrigin { _ in
+      Reply(200, [("Cache-Control", "max-age=0, stale-if-error=600"), ("ETag", "\"1\"")], "body")
+    }
+    let tool = try Tool()
+    let url = origin.url("/page").absoluteString
+    let arguments = ["warm", try write(url, tool), "--directory", tool.path("cache")]
+    #expect(try tool.run(arguments).status == 0)
+    origin.stop()
+    let stale = try tool.run(arguments)
+    #expect(stale.status == 1)
+    #expect(stale.errors == "urlcache warm: \(url): The origin failed; a stale response was served.\n")
+    #expect(stale.output.contains(/\n {2}Failed\ +1\n/))
+    let forbidden = try tool.run(
+      "warm", try write(url + "/other", tool), "--directory", tool.path("cache"), "--header",
+      "Cache-Control: only-if-cached")
+    #expect(forbidden.status == 1)
+    #expect(
+      forbidden.errors == "urlcache warm: \(url)/other: No response is stored, and the request forbids a fetch.\n")
+  }
+
   @Test("A long URL that fails is cut in its line")
   func longURL() throws {
     let tool = try Tool()

@@ -184,7 +184,7 @@ enum EnvironmentRegistry {
     mdb_env_get_path(pointer, &path)
     let directory = path.map { String(cString: $0) } ?? "?"
     let text = message.map { String(cString: $0) } ?? "?"
-    StandardError.writeLine("LMDB: the data file in \(directory) is damaged; liblmdb ends the process: \(text)")
+    StandardError.writeLine("LMDB: the data file in \(directory) is corrupt; liblmdb ends the process: \(text)")
     if let pointer, let context = mdb_env_get_userctx(pointer) {
       Unmanaged<DamageHandler>.fromOpaque(context).takeUnretainedValue().body()
     }

@@ -45,7 +45,7 @@ extension DataFile {
       case .otherVersion(let version): "has LMDB's format \(version) instead of 1"
       case .otherPageSize(let byteCount): "was written with pages of \(byteCount) bytes"
       case .largerThanMap(let byteCount, let map): "holds \(byteCount) bytes, more than the map's \(map)"
-      case .implausible(let reason): "is damaged: \(reason)"
+      case .implausible(let reason): "is corrupt: \(reason)"
       case .notRegularFile: "is not a regular file"
       case .otherOwner(let user): "belongs to user \(user)"
       case .unreadable(let error): "cannot be read: \(error)"

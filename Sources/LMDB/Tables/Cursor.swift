@@ -146,7 +146,10 @@ public struct Cursor<Key: KeyCodec, Value: ValueCodec>: ~Copyable {
   /// - Throws: ``LMDBError``, as ``remove()``; ``LMDBError/Code/corrupted`` if the header of the first page is invalid.
   @inlinable
   public mutating func removeChecked() throws(LMDBError) {
-    guard hasIntactPages(current.value) else { throw LMDBError(code: .corrupted, function: "mdb_cursor_del") }
+    let entry = current
+    guard hasIntactPages(entry.value, keyByteCount: entry.key.count) else {
+      throw LMDBError(code: .corrupted, function: "mdb_cursor_del")
+    }
     try remove()
   }
 }

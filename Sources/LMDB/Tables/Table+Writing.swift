@@ -81,8 +81,9 @@ extension Table {
   public func removeChecked(
     _ key: Key.Value, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> Bool {
+    let keyByteCount = try Key.withEncoded(key) { (bytes) throws(LMDBError) in bytes.count }
     let isIntact = try withValue(for: key, in: transaction) { (value) throws(LMDBError) in
-      value.withUnsafeBytes { hasIntactPages($0) }
+      value.withUnsafeBytes { hasIntactPages($0, keyByteCount: keyByteCount) }
     }
     guard let isIntact else { return false }
     guard isIntact else { throw LMDBError(code: .corrupted, function: "mdb_del") }
@@ -133,10 +134,14 @@ extension Table {
 ///
 /// Byte 10 of the header has the page's kind, byte 12 the number of pages.
 @usableFromInline
-func hasIntactPages(_ value: UnsafeRawBufferPointer) -> Bool {
+func hasIntactPages(_ value: UnsafeRawBufferPointer, keyByteCount: Int) -> Bool {
   let (page, header) = (Int(getpagesize()), 16)
-  // A value of this size or less fits into a leaf with any key. A larger one never does.
-  guard value.count > page / 2, let start = value.baseAddress.map({ $0 - header }) else { return true }
+  // LMDB keeps a node of up to this size in a leaf: two nodes with their offsets fill a page. A node has 8 bytes of its
+  // own, the key and the value.
+  let maximumNodeByteCount = ((page - header) / 2 & ~1) - 2
+  guard 8 + keyByteCount + value.count > maximumNodeByteCount, let start = value.baseAddress.map({ $0 - header }) else {
+    return true
+  }
   let isOfOverflowPages = start.load(fromByteOffset: 10, as: UInt16.self) & 0x04 != 0
   return isOfOverflowPages
     && Int(start.load(fromByteOffset: 12, as: UInt32.self)) == (value.count + header + page - 1) / page

@@ -42,7 +42,7 @@ struct CacheStorage: ResponseStorage, CountsActivity {
     }
     // Overrides see every lookup, and return whole bodies.
     if let detour { return detour.lookup(request).flatMap { entry($0, for: request) } }
-    // The lease before the lookup.
+    // Check the lease before the lookup: a purge may be applied, and the lease renewed, in between.
     let isCutOff = tiers.isCutOff
     guard let found = tiers.lookup(request), found.record.status > 0 else { return nil }
     #if DEBUG || FLEET_MUTATIONS

@@ -202,11 +202,11 @@ final class MemoryTier: CopyHolder {
   /// Replaces an entry with another.
   ///
   /// Removes the key with all its variants if the old entry is no longer present or the new one is too large.
-  func replace(_ old: Entry?, with entry: Entry) {
+  func replace(_ old: Entry, with entry: Entry) {
     let fits = entry.byteCount <= capacityByteCount
     change(entry.response.record.key) { shard, key in
       shard.changeCount &+= 1
-      if fits, let old, shard.variants[key]?.contains(where: { $0 === old }) == true {
+      if fits, shard.variants[key]?.contains(where: { $0 === old }) == true {
         shard.put(entry, for: key)
       } else {
         shard.variants[key] = nil

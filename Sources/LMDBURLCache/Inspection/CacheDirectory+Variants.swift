@@ -94,14 +94,3 @@ extension CacheDirectory {
 
   private static let pieceByteCount = 256 << 10
 }
-
-extension VaryKey {
-  /// Whether a cache with these options may use the response for a request.
-  func matches(
-    _ request: RequestHead, options: CachingOptions, credentialDigest: (String) -> String
-  ) -> Bool {
-    // A shared cache stored this response before the options changed.
-    if suitsAllCredentials, options.mode == .private || !options.reusesAuthorizedResponses { return false }
-    return matches(request, credentialDigest: credentialDigest)
-  }
-}

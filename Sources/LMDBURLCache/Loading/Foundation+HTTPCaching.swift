@@ -106,7 +106,9 @@ extension HTTPURLResponse {
     return ResponseHead(status: statusCode, fields: fields)
   }
 
-  /// Creates a response from a head; nil if Foundation refuses, which it does for no URL and status that is stored.
+  /// Creates a response from a head; nil if Foundation refuses.
+  ///
+  /// It never refuses the URL and status of a stored response.
   static func make(url: URL, head: ResponseHead) -> HTTPURLResponse? {
     make(url: url, status: head.status, fields: head.fields.foundation)
   }

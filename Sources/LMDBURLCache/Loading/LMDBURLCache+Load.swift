@@ -29,7 +29,7 @@ package struct WarmResult: Sendable {
   package let source: ResponseSource
   /// The status code; 0 for a response that is not HTTP.
   package let status: Int
-  /// The number of bytes that arrived from the origin.
+  /// The size of the final response's body if it was fetched, also by another request; otherwise 0.
   package let byteCount: Int
   /// The rule because of which a response from the origin was not stored; nil as in ``LoadResult/storageRefusal``.
   package let storageRefusal: Rule?

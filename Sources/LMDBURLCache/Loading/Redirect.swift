@@ -21,10 +21,12 @@ enum Redirect {
         next.setValue(nil, forHTTPHeaderField: name)
       }
     }
-    // Do not send one origin's credentials to another. The session's cookies are selected again for each hop.
+    // Do not send one origin's credentials or host name to another. The session's cookies are selected again for each
+    // hop.
     if Invalidation.origin(of: from) != Invalidation.origin(of: target) {
-      next.setValue(nil, forHTTPHeaderField: "Authorization")
-      next.setValue(nil, forHTTPHeaderField: "Cookie")
+      for name in ["Authorization", "Proxy-Authorization", "Cookie", "Host"] {
+        next.setValue(nil, forHTTPHeaderField: name)
+      }
     }
     return next
   }

@@ -111,7 +111,7 @@ final class CachingURLProtocol: URLProtocol {
       // Cancel on another queue, because cancellation handlers may wait for the present one.
       SessionCalls.queue.async { task.cancel() }
     case .builtIn(let builtIn, let observer):
-      if !isSuspension { observer.look(at: task) }
+      if !isSuspension { observer.observeResponse(of: task) }
       builtIn.urlProtocol.stopLoading()
     case .idle, .loading, .over: break
     }
@@ -126,7 +126,8 @@ final class CachingURLProtocol: URLProtocol {
       context: context, cache: cache, task: task, session: TaskReflection.session(of: task),
       prefetched: cachedResponse)
     var hop = load.firstHop(request)
-    // If the session's own lookup found nothing, a second lookup finds nothing either.
+    // Only a response that the session's own lookup found can be delivered at once. `load.run` looks up the others, such
+    // as the stored GET for a HEAD.
     if cachedResponse != nil, let stored = load.storedResponse(to: &hop) {
       // Deliver a hit at once, on this queue.
       state.withLock { $0.phase = .over }

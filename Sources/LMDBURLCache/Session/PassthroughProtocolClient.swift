@@ -40,7 +40,7 @@ final class PassthroughProtocolClient: NSObject, URLProtocolClient, @unchecked S
   }
 
   /// Invalidates stored responses if the head of a cancelled task's response has arrived and requires it.
-  func look(at task: URLSessionTask?) {
+  func observeResponse(of task: URLSessionTask?) {
     guard let forwarded, let head = head(of: task), forwarded.invalidates(answeredBy: head) else { return }
     Task { await forwarded.invalidate(answeredBy: head) }
   }

@@ -265,7 +265,8 @@ final class RedisConnection: @unchecked Sendable {
   }
 
   private static func error(_ text: String) -> RedisTierError {
-    switch text.prefix(while: { $0 != " " }) {
+    let code = String(text.prefix(while: { $0 != " " }))
+    return switch code {
     case "NOAUTH", "WRONGPASS", "NOPERM": RedisTierError(.accessDenied, "Redis refused the login or a command")
     case "READONLY", "LOADING", "MASTERDOWN":
       RedisTierError(.wrongRole, "the Redis server is a replica, or still loads its data")
@@ -273,7 +274,7 @@ final class RedisConnection: @unchecked Sendable {
     // Before Redis 6, and without a user, AUTH reports plain errors.
     case "ERR" where text.contains("AUTH") || text.contains("password"):
       RedisTierError(.accessDenied, "Redis refused the password")
-    default: RedisTierError(.serverError, "Redis reported \(text.prefix(while: { $0 != " " }))")
+    default: RedisTierError(.serverError, "Redis reported \(code)", serverCode: code)
     }
   }
 }

@@ -37,11 +37,29 @@ public struct RedisTierError: Error, Sendable, Hashable, CustomStringConvertible
   public let code: Code
   /// A short description of the cause.
   public let reason: String
+  /// The first word of an error that the server replied, such as `NOSCRIPT`.
+  let serverCode: String?
 
   /// Creates an error.
   public init(_ code: Code, _ reason: String) {
+    self.init(code, reason, serverCode: nil)
+  }
+
+  init(_ code: Code, _ reason: String, serverCode: String?) {
     self.code = code
     self.reason = reason
+    self.serverCode = serverCode
+  }
+
+  /// Whether the kinds and the causes are equal.
+  public static func == (one: RedisTierError, other: RedisTierError) -> Bool {
+    one.code == other.code && one.reason == other.reason
+  }
+
+  /// Hashes the kind and the cause.
+  public func hash(into hasher: inout Hasher) {
+    hasher.combine(code)
+    hasher.combine(reason)
   }
 
   /// The cause and the remedy.

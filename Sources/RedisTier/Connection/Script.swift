@@ -20,7 +20,7 @@ final class Script: Sendable {
       do throws(RedisTierError) {
         return try connection.command([Array("EVALSHA".utf8), known] + tail, timeout: timeout)
       } catch {
-        guard error.code == .serverError, error.reason.hasSuffix("NOSCRIPT") else { throw error }
+        guard error.serverCode == "NOSCRIPT" else { throw error }
       }
     }
     return try load(on: connection, timeout: timeout, tail)

@@ -22,7 +22,7 @@ struct FleetFetch: Sendable {
     var pause = Duration.milliseconds(10)
     var isFirst = true
     while true {
-      switch await objects.look(shared, at: position) {
+      switch await objects.lookUp(shared, at: position) {
       case .object(let object, let age):
         if age < object.lifetime {
           counters.count(.sharedHits)
@@ -180,14 +180,13 @@ final class HeldLock: Sendable {
 /// only these calls access its state.
 final class BodyTee: @unchecked Sendable {
   private var iterator: ResponseBody.AsyncIterator
-  private var collected: Data? = Data()
-  private let limit: Int
+  private var collector: BodyCollector
   private var whenDone: (@Sendable (Data?) -> Void)?
 
   /// - Parameter whenDone: Called once with the complete body, or with nil if it is too large. Released without a call
   ///   if the body is incomplete.
   init(_ body: ResponseBody, limit: Int, whenDone: @escaping @Sendable (Data?) -> Void) {
-    self.limit = limit
+    collector = BodyCollector(limit: limit)
     iterator = body.makeAsyncIterator()
     self.whenDone = whenDone
   }
@@ -196,11 +195,10 @@ final class BodyTee: @unchecked Sendable {
     do {
       guard let chunk = try await iterator.next() else {
         // Some sequences end without an error when their task is cancelled. The body is then incomplete.
-        if Task.isCancelled { whenDone = nil } else { finish(collected) }
+        if Task.isCancelled { whenDone = nil } else { finish(collector.joined()) }
         return nil
       }
-      if let bytes = collected { collected = bytes.count + chunk.count <= limit ? bytes + chunk : nil }
-      if collected == nil { finish(nil) }
+      if whenDone != nil, !collector.append(chunk) { finish(nil) }
       return chunk
     } catch {
       whenDone = nil

@@ -72,7 +72,7 @@ struct SharedObject: Sendable {
     return bytes
   }
 
-  /// Decodes the fields of an object; nil if it is damaged, of another version, or of another key.
+  /// Decodes the fields of an object; nil if it is corrupt, of another version, or of another key.
   init?(_ reply: [RedisReply], key: [UInt8]) throws(RedisTierError) {
     guard reply.count >= 6, try reply[0].asBytes() == key else { return nil }
     let (freshness, head) = (try reply[3].asBytes(), try reply[4].asBytes())

@@ -47,7 +47,7 @@ final class SharedObjects: Sendable {
   /// Looks up the response to a request. Takes the fetch lock if there is none that can be used.
   ///
   /// - Parameter position: The machine's position in the log of purges, read after the check of the lease.
-  func look(_ request: SharedRequest, at position: FleetFile.Position) async -> Lookup {
+  func lookUp(_ request: SharedRequest, at position: FleetFile.Position) async -> Lookup {
     counters.count(.sharedLookups)
     let deadline = BootClock.now + settings.configuration.lookupTimeout.nanoseconds
     var key = request.key.bytes
@@ -98,7 +98,7 @@ final class SharedObjects: Sendable {
     /// An object, and for how many milliseconds Redis will keep it.
     case object(SharedObject, timeToLive: Int64)
     /// A value that cannot be decoded.
-    case damaged
+    case corrupt
     case missing
   }
 
@@ -127,7 +127,7 @@ final class SharedObjects: Sendable {
     }
     if values[0] == .null { return .missing }
     // A response that cannot be decoded counts as missing, for any reason.
-    guard let object = (try? SharedObject(values, key: key)) ?? nil else { return .damaged }
+    guard let object = (try? SharedObject(values, key: key)) ?? nil else { return .corrupt }
     return .object(object, timeToLive: timeToLive)
   }
 

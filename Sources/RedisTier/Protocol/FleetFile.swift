@@ -7,8 +7,8 @@ import Synchronization
 /// The state of a machine in its fleet: a file that all processes of the machine map.
 ///
 /// The first page has the words below. The ``UnpostedRemovals`` follow, and then a ring of the latest purges, in slots of
-/// 512 bytes. Only the process that holds the follower's lock writes, except for ``revokeLease()`` and
-/// ``UnpostedRemovals/announce(_:)``, which any process can call.
+/// 512 bytes. Only the follower's process writes, except at opening, in ``revokeLease()``, and in
+/// ``UnpostedRemovals/announce(_:)`` and ``UnpostedRemovals/handOver(_:)``.
 ///
 /// `@unchecked Sendable`: the mapping and the descriptors are constant; the words that change are atomic; a slot counts
 /// only if its number is the same before and after it was copied.
@@ -131,8 +131,9 @@ final class FleetFile: @unchecked Sendable {
     (memory + offset).assumingMemoryBound(to: Atomic<UInt64>.self)
   }
 
-  /// A machine that has restarted has no lease, and another ID: the boot clock began again, and another copy of the
-  /// directory may run elsewhere.
+  /// Ends the lease and changes the machine's ID after a restart.
+  ///
+  /// The boot clock began again, and another copy of the directory may run elsewhere.
   private func checkBoot(_ boot: [UInt8]) {
     let stored = [UInt8](UnsafeRawBufferPointer(start: memory + Offset.boot, count: 40))
     guard stored != boot else { return }
@@ -159,7 +160,7 @@ final class FleetFile: @unchecked Sendable {
   /// The ID of the machine's node.
   var node: RandomID { RandomID(bytes: UnsafeRawBufferPointer(start: memory + Offset.node, count: 16)) }
 
-  /// Gives the machine another ID. Its lease must be void.
+  /// Gives the machine another ID. Its lease must have ended.
   func makeNodeID() {
     RandomID().bytes.withUnsafeBytes { (memory + Offset.node).copyMemory(from: $0.baseAddress!, byteCount: 16) }
   }
@@ -224,7 +225,7 @@ final class FleetFile: @unchecked Sendable {
     return Position(epoch: Array(bytes[1...length]), epochNumber: count, cursor: tag & Self.cursorMask)
   }
 
-  /// Starts a new epoch: what is removed up to `cursor` is known. The follower calls this when it is durable.
+  /// Starts a new epoch. Call this when the removals up to `cursor` are durable.
   func begin(epoch: [UInt8], cursor: UInt64, ofStore owner: UInt64) -> Bool {
     guard epoch.count < Self.epochByteCount - 8, cursor <= Self.cursorMask else { return false }
     // After 65,535 epochs the count begins again: tags of the earlier ones have left the table.

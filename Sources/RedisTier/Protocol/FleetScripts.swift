@@ -101,7 +101,7 @@ enum FleetScripts {
       return {epoch, seq, mature and 1 or 0, redis.call('HGETALL', seen)}
       """)
 
-  /// Looks whether a posted purge is complete. 4: its ID; 5: its epoch; 6: its seq; 7: '1' if W has passed since the
+  /// Checks whether a posted purge is complete. 4: its ID; 5: its epoch; 6: its seq; 7: '1' if W has passed since the
   /// post was answered; then the pairs that POST replied.
   static let finish = Script(
     head + """
@@ -117,7 +117,7 @@ enum FleetScripts {
       return {'posted', mature and 1 or 0, pending}
       """)
 
-  /// Unregisters a node whose lease is void on its machine already. 4: node.
+  /// Unregisters a node whose lease has ended on its machine already. 4: node.
   static let leave = Script(
     head + """
       drop(ARGV[4])

@@ -61,14 +61,21 @@ final class FollowerSession {
   private func countRenewal() {
     follower.counters.count(.leaseRenewals)
     let (deadline, now) = (file.deadline, BootClock.now)
-    // A deadline of zero is that of a machine that joins, or that gave its lease up.
+    // A deadline of zero is that of a machine that joins, or that revoked its lease.
     guard deadline > 0, now > deadline else { return }
     follower.counters.count(.cutOffMilliseconds, Int(clamping: (now - deadline) / 1_000_000))
   }
 
   // MARK: Renewing
 
-  private enum State: String { case known, other, lost }
+  private enum State: String {
+    /// The position is in this epoch's log.
+    case known
+    /// The position is of another epoch, whose log is complete.
+    case other
+    /// Purges after the position may be missing.
+    case lost
+  }
 
   private struct Renewal {
     var epoch: [UInt8]
@@ -107,7 +114,8 @@ final class FollowerSession {
       // A count of 1 is a new registration: of a new epoch, or after a time without renewals.
       isOfCopy: last.map { count != $0 + 1 && count != 1 } ?? false)
     lastCount = count
-    // Not the time of sending: the epoch may have begun long after it, and leases of an earlier epoch until then.
+    // Use the time of the reply. The epoch may have begun after the request was sent, and until then machines could
+    // renew leases of the earlier epoch.
     if knownEpoch?.id != renewal.epoch { knownEpoch = (renewal.epoch, BootClock.now) }
     return renewal
   }

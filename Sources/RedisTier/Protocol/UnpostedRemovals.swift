@@ -63,13 +63,13 @@ struct UnpostedRemovals {
     }
   }
 
-  /// Has the follower post removals that this process could not post. They survive a power failure.
+  /// Leaves removals to the follower, and makes them durable.
   func handOver(_ removals: [AnnouncedRemoval]) {
     for removal in removals { slot(of: removal).map { time($0).pointee.store(0, ordering: .releasing) } }
     makeDurable(removals)
   }
 
-  /// Has removals that may not be posted yet survive a power failure.
+  /// Syncs unposted removals, so that they survive a power failure.
   func makeDurable(_ removals: [AnnouncedRemoval]) {
     guard overflowCount != nil || removals.contains(where: { slot(of: $0) != nil }) else { return }
     // If this fails, the removals hold on this machine, but a power failure may lose their slots.
@@ -139,8 +139,9 @@ struct UnpostedRemovals {
     }
   }
 
-  /// Has the follower post all removals, after the machine was started. Forgets those whose slots did not reach the disk
-  /// before a power failure; their calls had not returned.
+  /// Leaves all removals to the follower after a restart of the machine.
+  ///
+  /// Forgets those whose slots did not reach the disk before a power failure; their calls had not returned.
   func resume() {
     forEach { index in
       time(index).pointee.store(0, ordering: .sequentiallyConsistent)

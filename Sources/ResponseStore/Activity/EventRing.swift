@@ -42,7 +42,7 @@ final class EventRing: @unchecked Sendable {
 
   // MARK: Opening
 
-  /// Maps the file at a path; nil if there is none or it is damaged.
+  /// Maps the file at a path; nil if there is none or it is corrupt.
   static func open(path: String) -> EventRing? {
     MappedFile.open(path: path) { (descriptor, byteCount) in
       var header = [UInt64](repeating: 0, count: 3)
@@ -54,7 +54,7 @@ final class EventRing: @unchecked Sendable {
     }
   }
 
-  /// Creates a file for a store of this capacity, of at most 1/64 of it; nil if there is no space.
+  /// Creates a file of at most 1/64 of the capacity, and at least 36 KiB; nil if there is no space.
   static func create(path: String, capacityByteCount: Int) -> EventRing? {
     var slotCount = slotCounts.upperBound
     while slotCount > slotCounts.lowerBound, byteCount(slotCount: slotCount) > capacityByteCount / 64 { slotCount /= 2 }

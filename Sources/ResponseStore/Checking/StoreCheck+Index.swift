@@ -25,7 +25,7 @@ extension StoreCheck {
     index.hasRightSum(releasesResidentPages: context.options.opensExistingOnly)
   }
 
-  /// Looks up each record of the index in `heads`.
+  /// Looks up each record of the index in the record logs.
   mutating func checkIndex(
     in transaction: borrowing ReadTransaction, _ mayGoOn: () -> Bool
   ) throws(LMDBError) -> Bool {
@@ -47,7 +47,7 @@ extension StoreCheck {
   mutating func checkIndexAgain(in transaction: borrowing ReadTransaction) throws(LMDBError) -> Bool {
     guard try isIndexExact(in: transaction), let index = database.index.current else { return true }
     var violations: [String] = []
-    if hasRightSum(index) == false { violations.append("The index does not have the sum of its records") }
+    if hasRightSum(index) == false { violations.append("The checksum of the index does not match its contents") }
     if isOneSnapshot, index.recordCount != walked.entryCount {
       violations.append("The index says \(index.recordCount) records, there are \(walked.entryCount)")
     }
@@ -61,7 +61,7 @@ extension StoreCheck {
     for entry in strayEntries.sorted(by: { $0.rowID < $1.rowID })
     where index.cell(of: entry.tag, rowID: entry.rowID) != nil {
       if try !database.heads.contains(entry.rowID, in: transaction) {
-        violations.append("The index names row \(entry.rowID), which has no head")
+        violations.append("The index names row \(entry.rowID), which has no record")
       }
     }
     guard try isIndexExact(in: transaction), database.index.current === index else { return true }

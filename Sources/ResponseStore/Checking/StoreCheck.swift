@@ -144,7 +144,7 @@ struct StoreCheck {
         stepCount += 1
         guard let head = RecordHeaderView(record), head.hasRightChecksum else {
           walked.entryCount += 1
-          result.report("Head \(rowID) is malformed or does not match its checksum")
+          result.report("The record header of row \(rowID) is malformed or does not match its checksum")
           return true
         }
         count(head, isHidden: tombstones.hide(rowID: rowID, head))
@@ -156,7 +156,7 @@ struct StoreCheck {
       }
     }
     if newestRemoval > counters.knownRemoval {
-      result.report("A head is newer than removal \(newestRemoval), and only \(counters.knownRemoval) are known")
+      result.report("A record is newer than removal \(newestRemoval), and only \(counters.knownRemoval) are known")
     }
     return isDone
   }
@@ -205,7 +205,7 @@ struct StoreCheck {
     _ transaction: borrowing ReadTransaction
   ) throws(LMDBError) {
     if head.isBodyInline, XXHash.digest64(head.inlineBody) != head.bodyChecksum {
-      result.report("The body in head \(rowID) does not match its checksum")
+      result.report("The body in row \(rowID) does not match its checksum")
     }
     let chunks = database.chunks(of: head)
     guard chunks.count > 0 else { return }
@@ -280,13 +280,13 @@ struct StoreCheck {
     }
     let count = try database.bodies.statistics(in: transaction).entryCount
     if count > walked.chunkCount + partialCount {
-      result.report("\(count - walked.chunkCount - partialCount) chunks belong to no head")
+      result.report("\(count - walked.chunkCount - partialCount) chunks belong to no record")
     }
   }
 
   // MARK: From the other tables to heads
 
-  /// Looks up each row of `dates` or `expiries` in `heads`.
+  /// Looks up each row of `dates` or `expiries` in the record logs.
   private mutating func checkTimes<Value>(
     of table: Table<DateKeyCodec, Value>, named name: String, in transaction: borrowing ReadTransaction,
     _ mayGoOn: () -> Bool, _ time: (RecordHeaderView) -> UInt64?
@@ -300,7 +300,7 @@ struct StoreCheck {
         stepCount += 1
         let rowID = nextTime.rowID
         let stored = try database.heads.withHeader(of: rowID, in: transaction, time)
-        if stored != nextTime.time { result.report("The \(name) of row \(rowID) is not its head's") }
+        if stored != nextTime.time { result.report("The \(name) of row \(rowID) is not that of its record") }
         noteRead(database.pageByteCount, transaction)
         more = try cursor.next()
       }

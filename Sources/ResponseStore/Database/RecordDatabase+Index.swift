@@ -7,7 +7,7 @@ extension RecordDatabase {
 
   /// Runs a write transaction, and publishes its changes in the index.
   ///
-  /// Every commit to the file goes through this method, because an index that missed a commit is discarded.
+  /// Every commit after opening goes through this method, because an index that missed a commit is discarded.
   /// - Throws: ``LMDBError`` of the transaction. If publishing fails, the next write transaction publishes the changes.
   @discardableResult
   func write<R>(_ body: (borrowing WriteTransaction) throws(LMDBError) -> R) throws(LMDBError) -> R {

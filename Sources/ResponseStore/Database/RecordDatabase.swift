@@ -5,7 +5,8 @@ import LMDB
 ///
 /// Immutable after opening, except for the members that the write lock guards. Any thread can use it.
 ///
-/// `@unchecked Sendable`: `digestSecret` is never changed.
+/// `@unchecked Sendable`: `digestSecret` is never changed. `addedRows` and `nextEmptySegment` are accessed only with the
+/// write lock.
 final class RecordDatabase: @unchecked Sendable {
   let environment: Environment
   /// Row ID → ``RecordHeader``.

@@ -140,7 +140,7 @@ struct RecordLogs: Sendable {
     try logs[band.number].withCursor(in: transaction) { (cursor) throws(LMDBError) in
       var more = try cursor.seek(atOrAfter: start)
       while more {
-        guard let rowID = cursor.key else { throw LMDBError(code: .undecodable, function: "mdb_cursor_get") }
+        let rowID = try cursor.checkedKey()
         more = try cursor.withValue { (record) throws(LMDBError) in
           try record.withUnsafeBytes { (record) throws(LMDBError) in try body(rowID, record) }
         }

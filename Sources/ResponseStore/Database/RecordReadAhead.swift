@@ -3,7 +3,7 @@ import LMDB
 /// Reads the leaves of the record logs ahead of a scan in the order of rows.
 ///
 /// A deletion reads each record that it deletes. If the data file is larger than memory, these come from the disk, which
-/// delivers single pages at a twentieth of its rate for large reads.
+/// delivers single pages much more slowly than large pieces.
 struct RecordReadAhead: Sendable {
   private let windowPageCount: Int
   private var logs: [ReadAhead]

@@ -94,7 +94,7 @@ struct Evictor: Sendable {
   func recoverFromFullIndex(_ error: LMDBError, entryCount: Int) -> Bool {
     let cause = database.index.cause(of: error)
     if cause.function != IndexFile.reservation {
-      context.log(.failedWrite, "The index cannot grow, so responses are evicted below the capacity: \(cause)")
+      context.log(.fullIndex, "The index cannot grow, so responses are evicted below the capacity: \(cause)")
     }
     var evictedCount = 0
     do throws(LMDBError) {
@@ -104,7 +104,7 @@ struct Evictor: Sendable {
         evictedCount += count
       }
     } catch {
-      context.log(.failedWrite, "The index is full and eviction failed: \(error)")
+      context.log(.failedEviction, "The index is full and eviction failed: \(error)")
     }
     return evictedCount > 0
   }
@@ -141,7 +141,8 @@ struct Evictor: Sendable {
       for _ in 0..<2 { try space.commitEmptyTransaction() }
       return true
     } catch {
-      context.log(.failedWrite, "The database is full and eviction freed no reusable pages: \(error); \(pageNumbers)")
+      context.log(
+        .failedEviction, "The database is full and eviction freed no reusable pages: \(error); \(pageNumbers)")
       return false
     }
   }
@@ -171,8 +172,9 @@ struct Evictor: Sendable {
 
   // MARK: Steps
 
-  /// Evicts records in one transaction, until it has freed about `pageCount` pages or `entryCount` records, or reached
-  /// its own limits.
+  /// Evicts records in bounded transactions, until one of them has evicted some or nothing is left.
+  ///
+  /// A transaction ends when it has freed about `pageCount` pages or `entryCount` records, or reached its own limits.
   ///
   /// While the index is rebuilt, evicts the oldest records.
   ///

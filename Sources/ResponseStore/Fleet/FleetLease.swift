@@ -23,7 +23,8 @@ package final class FleetLease: @unchecked Sendable {
   /// Costs a load and a reading of the clock.
   package var isValid: Bool {
     guard FleetRule.leaseChecked.holds else { return true }
-    // The deadline first: it only rises, so an old one is on the safe side.
+    // Load the deadline before the time. A renewal in between only makes the result stricter. A revocation in between
+    // counts as later than this check.
     let deadline = deadline.pointee.load(ordering: .acquiring)
     return BootClock.now < deadline
   }

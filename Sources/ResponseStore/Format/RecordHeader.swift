@@ -3,7 +3,7 @@ import Glibc
 import HTTPCaching
 import LMDB
 
-/// The record header of a stored response, a row of `heads`.
+/// The record header of a stored response, a row of a record log.
 ///
 /// A fixed part is followed by key, Vary key, header fields, attachment, and a body that is small enough to share
 /// the leaf. Integers are little endian. Times are seconds since 2001-01-01 as IEEE 754 doubles.
@@ -162,21 +162,14 @@ struct RecordHeader: Sendable {
 
   /// Whether the body is in the record itself.
   var isBodyInline: Bool { layout { $0.isBodyInline } }
-  var bodyByteCount: Int { layout { $0.bodyByteCount } }
   var storedAt: Date { layout { $0.storedAt } }
   var freshness: FreshnessInfo { layout { $0.freshness } }
-  var status: Int { layout { $0.status } }
   var key: RequestKey { layout { RequestKey(storedBytes: [UInt8]($0.key)) } }
   var vary: VaryKey { layout { FieldCoding.decodeVary($0.vary) } }
   var fields: HTTPFields { layout { FieldCoding.decodeFields($0.fields) } }
-  var attachment: [UInt8]? { layout { $0.hasAttachment ? [UInt8]($0.attachment) : nil } }
   var varyBytes: [UInt8] { layout { [UInt8]($0.vary) } }
   var expiry: Date? { layout { $0.expiry } }
-  /// The checksum of the record header, the checksum of the body, and the body's size in bytes.
-  var checksums: (head: UInt64, body: UInt64, bodyByteCount: Int) {
-    layout { ($0.checksum, $0.bodyChecksum, $0.bodyByteCount) }
-  }
-  var hasRightChecksum: Bool { layout { $0.hasRightChecksum } }
+  var bodyChecksum: UInt64 { layout { $0.bodyChecksum } }
 
   func layout<R>(_ body: (RecordHeaderView) -> R) -> R {
     bytes.withUnsafeBytes { body(RecordHeaderView(checked: $0)) }

@@ -106,7 +106,9 @@ final class IndexFile: @unchecked Sendable {
     if loaded != nil { _ = follow() }
   }
 
-  /// Sets the maximum size of the file in bytes. During a replacement, a second file of up to half the size exists.
+  /// Sets the maximum size of the file in bytes.
+  ///
+  /// During a replacement a second file exists: a new one of up to half the size, or the larger old one.
   func setMaximumByteCount(_ byteCount: Int) {
     cellLimit.store(IndexLayout.cellCount(forByteCount: byteCount), ordering: .relaxed)
   }

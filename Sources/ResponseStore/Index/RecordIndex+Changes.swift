@@ -113,8 +113,8 @@ extension RecordIndex {
 
   /// Copies the journal and the header, except for sizes and counts, into an index that has the same records.
   ///
-  /// If the sum of this index is wrong, that of the other one is, too. Returns false if the journal does not fit. Ghosts are not copied: an index grows while it fills, before records are
-  /// evicted.
+  /// If the sum of this index is wrong, that of the other one is, too. Returns false if the journal does not fit. Ghost
+  /// entries are not copied: evicted records that are stored again then start with a use count of 1.
   func copyHeader(into other: RecordIndex) -> Bool {
     let changeCount = min(self[IndexLayout.Word.changeCount], UInt64(journalCapacity))
     guard changeCount <= other.journalCapacity else { return false }

@@ -143,12 +143,12 @@ final class BackgroundThreads: Sendable {
       while writer.writePending() {}
       if running.isEmpty, !context.options.opensExistingOnly { closeIndex() }
     } else {
-      context.log(.failedWrite, "Closing timed out waiting for the write lock; queued responses were lost")
+      context.log(.failedClosing, "Closing timed out waiting for the write lock; queued responses were lost")
     }
     do throws(LMDBError) {
       try context.database.environment.synchronize()
     } catch {
-      context.log(.failedWrite, "Closing could not flush: \(error)")
+      context.log(.failedClosing, "Closing could not flush: \(error)")
     }
     context.storeDirectory.releaseCheck()
     context.activityFile?.leave()

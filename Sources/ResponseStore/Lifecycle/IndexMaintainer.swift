@@ -28,7 +28,7 @@ struct IndexMaintainer: Sendable {
       let isWrong = try database.write { (transaction) throws(LMDBError) in
         try database.finishIndexCheck(isRight, in: transaction)
       }
-      if isWrong { context.log(.damagedRecord, "The index is corrupt and is being rebuilt") }
+      if isWrong { context.log(.corruptIndex, "The index is corrupt and is being rebuilt") }
       return isWrong
     }
     if case .rows? = database.index.current?.rebuildPosition {

@@ -62,7 +62,7 @@ struct Maintainer: Sendable {
         context.fail("\(error)")
       } else {
         if error.isImpossibleWrite { checker.request() }
-        context.log(.failedWrite, "Eviction failed: \(error)")
+        context.log(.failedEviction, "Eviction failed: \(error)")
       }
       return false
     }

@@ -3,7 +3,6 @@ import Glibc
 /// A value under a lock that threads can wait on: a POSIX mutex with a condition variable on the monotonic clock.
 ///
 /// The writer and the eviction thread need both. `Mutex` has no condition, and a dispatch semaphore guards no value.
-/// Code that needs only a lock uses this type, too, because the thread sanitizer does not know `Mutex`.
 ///
 /// `@unchecked Sendable`: `state` is accessed only with the lock.
 package final class Monitor<State>: @unchecked Sendable {

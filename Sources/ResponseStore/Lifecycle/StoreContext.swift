@@ -21,7 +21,7 @@ final class StoreContext: Sendable {
   let removals: RemovalIndex
   /// Statistics. A reopened store continues those of the failed one.
   let counts: StoreCounters
-  /// The counters that all processes share, in whose table this process is while the store is open.
+  /// The shared counters. Their ``ProcessTable`` lists this process while the store is open.
   let activityFile: ActivityFile?
   /// Distinguishes removal tokens from those of a store that failed before; in the upper bits of a token.
   let generation: UInt64
@@ -46,7 +46,8 @@ final class StoreContext: Sendable {
 
   /// The kinds of issues. Each is logged once.
   enum Issue: Hashable, Sendable {
-    case damagedRecord, fullDisk, fullQueue, failed, failedRead, failedWrite, resized, forked
+    case corruptRecord, corruptIndex, fullDisk, fullIndex, fullQueue, failed, failedRead, failedWrite, failedRemoval
+    case failedEviction, failedExtension, failedHolePunching, failedClosing, resized, forked
   }
 
   struct MaintenanceSignal {

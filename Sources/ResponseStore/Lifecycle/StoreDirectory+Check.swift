@@ -7,7 +7,7 @@ import LMDB
 extension StoreDirectory {
   private enum CheckReason: UInt64 {
     case abandonedTransaction = 1
-    case anotherBoot, failedOpening, damagedRecord
+    case anotherBoot, failedOpening, corruptRecord
 
     /// The reason as a clause for the log.
     var phrase: String {
@@ -15,7 +15,7 @@ extension StoreDirectory {
       case .abandonedTransaction: "the last process that used it ended within a transaction"
       case .anotherBoot: "the machine has restarted since it was last opened"
       case .failedOpening: "the last opening did not finish"
-      case .damagedRecord: "a damaged record was found in it"
+      case .corruptRecord: "a corrupt record was found in it"
       }
     }
   }
@@ -34,7 +34,7 @@ extension StoreDirectory {
     }
     if access(openingPath, F_OK) == 0 { reason = .failedOpening }
     if AbandonedTransaction.isRecorded(inLockFile: path(of: "lock.mdb")) { reason = .abandonedTransaction }
-    if flag.isSuspect { reason = .damagedRecord }
+    if flag.isSuspect { reason = .corruptRecord }
     if let reason { flag[.checkReason] = reason.rawValue }
   }
 

@@ -28,7 +28,7 @@ final class StoreDirectory: @unchecked Sendable {
   let identity: Identity
   private var openLock: LockDescriptor?
   private var usersLock: LockDescriptor?
-  /// Shared by all processes; set when the data has failed.
+  /// The page that all processes share; nil before ``lockForOpening(timeout:createsFiles:)``.
   private(set) var statusPage: SharedStatusPage?
 
   struct Identity: Hashable, Sendable {
@@ -287,6 +287,8 @@ final class StoreDirectory: @unchecked Sendable {
   private static let fileNames =
     [DataFile.name, "lock.mdb", "users.lock", "open.lock"]
     + ["store", "condemned", "opening", "removals", "index", "counters", "events", "fleet"].map { "LMDBURLCache." + $0 }
+    // Files that are being created.
+    + ["removals", "index", "counters", "events"].map { "LMDBURLCache." + $0 + ".new" }
     + quarantineSuffixes.map { DataFile.name + "." + $0 }
 
   /// Returns the disk usage of the directory's files in bytes: their allocated blocks.

@@ -81,7 +81,7 @@ extension StoreOpener {
     }
     guard isReadable, let log else {
       throw StoreError(
-        .corrupt, directory: directory.path, reason: "\(RemovalLog.name) is missing or damaged",
+        .corrupt, directory: directory.path, reason: "\(RemovalLog.name) is missing or corrupt",
         remedy: "Open a cache on the directory: it repairs the log, and removes all responses, "
           + "because any of them may have been removed before")
     }
@@ -105,7 +105,7 @@ extension StoreOpener {
 
   private func failed(_ error: LMDBError) -> StoreError {
     error.isDamage
-      ? damaged(reason: "the data is damaged (\(error))")
+      ? damaged(reason: "the data is corrupt (\(error))")
       : .storage(error, directory: directory.path, doing: "Opening the data")
   }
 

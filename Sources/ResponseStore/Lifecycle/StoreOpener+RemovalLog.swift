@@ -16,7 +16,7 @@ extension StoreOpener {
       case .busy:
         throw StoreError(
           .corruptAndInUse, directory: directory.path,
-          reason: "\(RemovalLog.name) is missing or damaged, and the directory is in use",
+          reason: "\(RemovalLog.name) is missing or corrupt, and the directory is in use",
           remedy: "End the processes that use the directory; the next one to open it starts empty")
       case .system(let number):
         throw .unusable(directory.path, doing: "creating \(RemovalLog.name)", number)

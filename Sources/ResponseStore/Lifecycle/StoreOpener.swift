@@ -130,7 +130,7 @@ struct StoreOpener {
         damageHandler: { [directory] in directory.markFailed() })
     } catch {
       if error.isDamage, mayRecreate {
-        return try recreate(as: "damaged", because: "the data is damaged (\(error))")
+        return try recreate(as: "damaged", because: "the data is corrupt (\(error))")
       }
       throw .storage(error, directory: directory.path, doing: "Opening the data")
     }
@@ -144,14 +144,14 @@ struct StoreOpener {
         guard mayRecreate, let cause = error.cause, cause.isDamage, database.environment.close() else {
           throw error
         }
-        return try recreate(as: "damaged", because: "the data is damaged (\(cause))")
+        return try recreate(as: "damaged", because: "the data is corrupt (\(cause))")
       }
     case .foreign:
       // If the directory has the marker of a store, the file is a store's data file that lost its tables.
       guard mayRecreate, directory.hasMarker else {
         throw foreign(reason: "data.mdb is an LMDB file of another program")
       }
-      return try recreate(as: "damaged", because: "the data is damaged (a table is missing)")
+      return try recreate(as: "damaged", because: "the data is corrupt (a table is missing)")
     case .otherVersion(let version):
       guard mayRecreate else {
         throw StoreError(

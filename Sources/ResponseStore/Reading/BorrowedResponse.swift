@@ -62,6 +62,7 @@ extension Reader {
       }
       count(isHit: isFound)
     } catch {
+      count(isHit: false)
       context.readFailed(error)
     }
   }

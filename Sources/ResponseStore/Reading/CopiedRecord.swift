@@ -28,7 +28,7 @@ struct CopiedRecord: @unchecked Sendable {
     let removalSequence: UInt64
     /// Whether the key has other records.
     let hasOthers: Bool
-    /// The bytes of the record in `heads`: the header and an inline body.
+    /// The bytes of the record in its record log: the header and an inline body.
     let recordByteCount: Int
     let bodyOffset: Int
     let bodyByteCount: Int

@@ -2,7 +2,7 @@ import Synchronization
 
 /// Blocks of memory for copies of records: up to one free block for each of 16 stripes of threads.
 ///
-/// Above about 1 KB, glibc's `malloc` and `free` take a lock each and 500 instructions together, an eighth of a hit.
+/// Above about 1 KB, glibc has no lists for each thread, and `malloc` and `free` would be a large part of a hit.
 enum CopyMemory {
   /// The sizes of copies that use a block. glibc takes smaller ones from lists of the thread.
   static let copyByteCounts = 960...blockByteCount

@@ -335,7 +335,7 @@ final class Reader: Sendable {
     guard context.queue.update({ $0.addDamaged(rowID) }) else { return }
     context.counts.count(1, .corruptRecords)
     context.log(
-      .damagedRecord, "A stored response is corrupt (checksum mismatch); it is treated as a miss and will be deleted")
+      .corruptRecord, "A stored response is corrupt (checksum mismatch); it is treated as a miss and will be deleted")
     checker.request()
   }
 }

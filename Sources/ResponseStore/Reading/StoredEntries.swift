@@ -5,7 +5,8 @@ import LMDB
 /// The stored entries of a store, read in batches of up to 1,024.
 ///
 /// Each batch is read in a transaction of its own. Nothing is held between two elements, so the loop's body may take
-/// long. Entries that are stored or removed in the meantime may be missing.
+/// long. Entries that are stored, removed or moved by eviction in the meantime may be missing; in the order
+/// ``EntryOrder/stored`` a moved entry may appear twice.
 public struct StoredEntries: Sequence, Sendable {
   let store: ResponseStore
   let order: EntryOrder

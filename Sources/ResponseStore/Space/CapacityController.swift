@@ -16,6 +16,8 @@ struct CapacityController: Sendable {
   private struct State {
     /// The requested capacity; nil after the eviction thread has begun to apply it.
     var requested: Int?
+    /// The capacity that the eviction thread is storing, possibly while it waits for another process's write lock.
+    var applying: Int?
     /// Whether the surplus of an applied capacity may not be evicted yet.
     var isEvicting = false
     var isClosing = false
@@ -36,7 +38,7 @@ struct CapacityController: Sendable {
     // unchanged.
     try? space.refreshCapacity()
     // A capacity that is being applied counts as the current one.
-    guard capacity != state.withLock({ $0.requested }) ?? space.capacityByteCount else { return }
+    guard capacity != state.withLock({ $0.requested ?? $0.applying }) ?? space.capacityByteCount else { return }
     state.withLock { $0.requested = capacity }
     context.wakeMaintenance()
     guard context.options.runsInBackground else {
@@ -63,9 +65,11 @@ struct CapacityController: Sendable {
     let capacity = state.withLock { state -> Int? in
       defer { state.requested = nil }
       if state.requested != nil { state.isEvicting = true }
+      state.applying = state.requested
       return state.requested
     }
     guard let capacity else { return }
+    defer { state.withLock { $0.applying = nil } }
     do throws(LMDBError) {
       try apply(capacity)
     } catch {

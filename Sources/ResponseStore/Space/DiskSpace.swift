@@ -63,7 +63,8 @@ final class DiskSpace: Sendable {
     let (database, information) = (context.database, context.database.environment.information)
     return PageBudget(
       capacityByteCount: capacityByteCount, filePageCount: information.lastPageNumber + 1,
-      // Includes three small files of a page each, and a lock file with 64 bytes per reader and a header.
+      // Includes three small files of a page each, and a lock file with 64 bytes per reader and a header. Does not
+      // include the counters, nor the events, which exist only while a process watches.
       otherByteCount: context.removalLog.byteCount
         + StorageFormat.indexByteCount(capacityByteCount: capacityByteCount) * 3 / 2
         + 64 * information.maximumReaders + 4 * database.pageByteCount,
@@ -154,7 +155,7 @@ final class DiskSpace: Sendable {
       try database.environment.extendFileToLastPage()
     } catch {
       // The transaction is committed. Only a crash before the next commit would find the file too short.
-      context.log(.failedWrite, "The data file could not be extended: \(error)")
+      context.log(.failedExtension, "The data file could not be extended: \(error)")
     }
   }
 

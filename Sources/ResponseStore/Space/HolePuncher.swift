@@ -110,7 +110,7 @@ struct HolePuncher: Sendable {
         context.noteProgress()
       }
     } catch {
-      context.log(.failedWrite, "Free pages could not be returned to the file system: \(error)")
+      context.log(.failedHolePunching, "Free pages could not be returned to the file system: \(error)")
     }
   }
 

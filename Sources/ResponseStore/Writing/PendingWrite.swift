@@ -152,7 +152,7 @@ final class PendingWrite: Sendable {
   func isSameRecord(as other: PendingWrite) -> Bool {
     let rowID = rowID
     return (record === other.record || (rowID != 0 && rowID == other.rowID)) && storedAt == other.storedAt
-      && head.checksums.body == other.head.checksums.body
+      && head.bodyChecksum == other.head.bodyChecksum
   }
 
   func hasKey(_ key: RequestKey) -> Bool { head.layout { $0.hasKey(key.bytes) } }

@@ -138,7 +138,7 @@ struct Writer: Sendable {
     }
   }
 
-  /// Commits a batch in one piece, and retries it after freeing space.
+  /// Runs `work` for a batch, and retries it after freeing space.
   ///
   /// Returns false if the batch failed and was dropped and counted.
   private func attempt(_ batch: WriteBatch, _ work: (WriteBatch) throws(LMDBError) -> WriteResult) -> Bool {
@@ -186,7 +186,7 @@ struct Writer: Sendable {
         context.removalLog.markApplied(result.lastAppliedRemoval)
       } catch {
         context.log(
-          .failedWrite, "Removals could not be applied to the database and remain in the removal log: \(error)")
+          .failedRemoval, "Removals could not be applied to the database and remain in the removal log: \(error)")
       }
       if result.freedPageCount >= max(16, result.pageCountBefore / 4) {
         puncher.noteRemoval()

@@ -12,11 +12,11 @@ struct Demo {
   let files: DemoFiles
   let readerCount: Int
   let directory: TemporaryDirectory
-  let progress: Progress
+  let progress: DemoProgress
   private let cache: LMDBURLCache
   private let session: URLSession
 
-  init(files: DemoFiles, readerCount: Int, directory: TemporaryDirectory, progress: Progress) throws {
+  init(files: DemoFiles, readerCount: Int, directory: TemporaryDirectory, progress: DemoProgress) throws {
     self.files = files
     self.readerCount = readerCount
     self.directory = directory
@@ -66,7 +66,7 @@ struct Demo {
     progress.begin(title, total: numbers.count * readerCount)
     let readers = Readers(count: readerCount, files: files.files) { [progress] in progress.step() }
     let measurements = await readers.readAll(numbers, load)
-    let kinds = Kind.allCases.filter { measurements.count($0) > 0 }
+    let kinds = DemoResponseKind.allCases.filter { measurements.count($0) > 0 }
     progress.end(kinds.map { "\(Format.count(measurements.count($0))) \($0.rawValue)" }.joined(separator: ", "))
     return measurements
   }

@@ -21,7 +21,7 @@ enum DemoCommand: Command {
       directory, which is removed at the end, also on Ctrl-C.
 
       With --fleet, starts a redis-server and three processes with caches of their own instead. Shows that they share
-      responses and fetches, and that a purge holds on all of them, also on one that is stopped meanwhile.
+      responses and fetches, and that a purge holds on all of them, also on one that is suspended meanwhile.
       """,
     options: [
       Option(name: "files", placeholder: "N", help: "The number of files to serve; 400 by default."),
@@ -50,7 +50,7 @@ enum DemoCommand: Command {
       for failure in failures { Output.error("urlcache demo: \(failure)\n") }
       return failures.isEmpty ? .success : .failure
     }
-    let progress = Progress()
+    let progress = DemoProgress()
     progress.say("Looking for files to serve")
     let files = try DemoFiles(count: fileCount, folder: arguments.value("folder"))
     defer { files.origin.stop() }

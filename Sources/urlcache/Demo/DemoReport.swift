@@ -51,7 +51,7 @@ struct DemoReport {
     total.failures + (purge?.failures ?? [])
   }
 
-  private func median(_ kind: Kind, by interface: String) -> Int? {
+  private func median(_ kind: DemoResponseKind, by interface: String) -> Int? {
     phases.filter { $0.interface == interface }.reduce(into: Measurements()) { $0.add($1.measurements) }
       .percentile(50, kind)
   }
@@ -62,7 +62,7 @@ struct DemoReport {
     var rows = [["interface", "phase", "result", "requests", "bytes", "p50", "p99"]]
     for phase in phases {
       var isFirst = true
-      for kind in Kind.allCases where phase.measurements.count(kind) > 0 {
+      for kind in DemoResponseKind.allCases where phase.measurements.count(kind) > 0 {
         rows.append([
           isFirst ? phase.interface : "", isFirst ? phase.name : "", kind.rawValue,
           Format.count(phase.measurements.count(kind)), Format.bytes(phase.measurements.byteCounts[kind] ?? 0),
@@ -73,7 +73,7 @@ struct DemoReport {
       }
     }
     let total = total
-    for kind in Kind.allCases where total.count(kind) > 0 {
+    for kind in DemoResponseKind.allCases where total.count(kind) > 0 {
       rows.append([
         kind == .fetched ? "total" : "", "", kind.rawValue, Format.count(total.count(kind)),
         Format.bytes(total.byteCounts[kind] ?? 0), "", "",
@@ -105,7 +105,7 @@ struct DemoReport {
     var parts = [
       "\(Format.count(total.requestCount, "request")) went to the origin \(Format.count(originRequestCount, "time")) "
         + "(\(Format.count(total.count(.fetched))) fetched, \(Format.count(total.count(.revalidated))) revalidated) and "
-        + "were hits \(Format.count(total.count(.hit) + total.count(.shared), "time"))"
+        + "were hits \(Format.count(total.count(.hit) + total.count(.coalesced), "time"))"
     ]
     if let fetch = median(.fetched, by: "URLSession"), let session = median(.hit, by: "URLSession"),
       let direct = median(.hit, by: "data(for:)")
@@ -136,7 +136,7 @@ struct DemoReport {
     let total = total
     func microseconds(_ nanoseconds: Int?) -> JSON { nanoseconds.map { .decimal(Double($0) / 1000) } ?? .null }
     let rows = phases.flatMap { phase in
-      Kind.allCases.filter { phase.measurements.count($0) > 0 }.map { kind -> JSON in
+      DemoResponseKind.allCases.filter { phase.measurements.count($0) > 0 }.map { kind -> JSON in
         [
           "interface": .string(phase.interface), "phase": .string(phase.name), "kind": .string(kind.rawValue),
           "requestCount": .number(phase.measurements.count(kind)),
@@ -151,7 +151,7 @@ struct DemoReport {
       "readerCount": .number(readerCount), "rows": .array(rows),
       "requestCount": .number(total.requestCount), "byteCount": .number(total.byteCount),
       "fetchedCount": .number(total.count(.fetched)), "revalidatedCount": .number(total.count(.revalidated)),
-      "hitCount": .number(total.count(.hit)), "sharedCount": .number(total.count(.shared)),
+      "hitCount": .number(total.count(.hit)), "coalescedCount": .number(total.count(.coalesced)),
       "originRequestCount": .number(originRequestCount),
       "purge": [
         "since": .date(purge?.moment), "removedCount": .number(purge?.removedCount ?? 0),

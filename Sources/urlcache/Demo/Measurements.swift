@@ -1,23 +1,23 @@
 import Foundation
 
 /// The source of a response.
-enum Kind: String, Codable, CaseIterable, Sendable {
+enum DemoResponseKind: String, Codable, CaseIterable, Sendable {
   case fetched
   case revalidated
   case hit
   /// From another reader's fetch.
-  case shared
+  case coalesced
 }
 
 /// The durations and sizes of a number of requests, by kind.
 struct Measurements: Codable, Sendable {
   /// The duration of each request in nanoseconds.
-  var durations: [Kind: [Int]] = [:]
-  var byteCounts: [Kind: Int] = [:]
+  var durations: [DemoResponseKind: [Int]] = [:]
+  var byteCounts: [DemoResponseKind: Int] = [:]
   /// One sentence per failure.
   var failures: [String] = []
 
-  mutating func add(_ kind: Kind, _ duration: Duration, byteCount: Int) {
+  mutating func add(_ kind: DemoResponseKind, _ duration: Duration, byteCount: Int) {
     durations[kind, default: []].append(Int(duration / .nanoseconds(1)))
     byteCounts[kind, default: 0] += byteCount
   }
@@ -28,12 +28,12 @@ struct Measurements: Codable, Sendable {
     failures += other.failures
   }
 
-  func count(_ kind: Kind) -> Int { durations[kind]?.count ?? 0 }
+  func count(_ kind: DemoResponseKind) -> Int { durations[kind]?.count ?? 0 }
   var requestCount: Int { durations.values.reduce(0) { $0 + $1.count } }
   var byteCount: Int { byteCounts.values.reduce(0, +) }
 
   /// Returns a percentile of the durations in nanoseconds (nearest rank); nil without requests.
-  func percentile(_ percent: Int, _ kind: Kind) -> Int? {
+  func percentile(_ percent: Int, _ kind: DemoResponseKind) -> Int? {
     guard let sorted = durations[kind]?.sorted(), !sorted.isEmpty else { return nil }
     return sorted[(sorted.count * percent + 99) / 100 - 1]
   }

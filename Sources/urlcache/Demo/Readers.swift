@@ -11,7 +11,7 @@ struct Readers: Sendable {
   let step: @Sendable () -> Void
 
   /// The way in which a reader loads a request. The kind is determined after the time was measured.
-  typealias Load = @Sendable (URLRequest) async throws -> (data: Data, kind: () throws -> Kind)
+  typealias Load = @Sendable (URLRequest) async throws -> (data: Data, kind: () throws -> DemoResponseKind)
 
   /// Has each reader load all files of the list: first a share of its own, then the shares of the others.
   ///
@@ -81,18 +81,18 @@ struct Readers: Sendable {
   }
 
   /// Returns the kind of a response by its `Age`: stored responses have one, and this origin sends none.
-  private static func byAge(_ response: URLResponse) -> Kind {
+  private static func byAge(_ response: URLResponse) -> DemoResponseKind {
     (response as? HTTPURLResponse)?.value(forHTTPHeaderField: "Age") == nil ? .fetched : .hit
   }
 
-  private static func kind(of result: LoadResult) throws -> Kind {
+  private static func kind(of result: LoadResult) throws -> DemoResponseKind {
     switch result.source {
     case .store: .hit
     case .revalidated: .revalidated
     case .network: .fetched
-    case .coalesced: .shared
+    case .coalesced: .coalesced
     case .staleStore, .staleOnError, .unavailable:
-      throw ToolError("the source '\(result.source.rawValue)' was not expected")
+      throw ToolError("The source '\(result.source.rawValue)' was not expected.")
     }
   }
 }

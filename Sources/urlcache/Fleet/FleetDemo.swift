@@ -18,7 +18,7 @@ final class FleetDemo {
   /// The standard input of the shell that ends redis-server when this process ends, for any reason.
   private let redisInput = Pipe()
   private var machines: [FleetMachine] = []
-  /// Whether a line was not what the demonstration promises.
+  /// One sentence for each line that differs from what the demonstration promises.
   private var failures: [String] = []
 
   /// - Throws: `ToolError` if redis-server is not installed.
@@ -111,14 +111,14 @@ final class FleetDemo {
     try show(1, "purge: " + (try machines[0].ask("purge " + url)), expecting: "3 machines confirmed")
     for number in 1...3 { try show(number, try machines[number - 1].ask(url), expecting: "edition 2") }
 
-    try say("A third edition. A purge while machine 3 is stopped waits until its lease has ended, once:")
+    try say("A third edition. A purge while machine 3 is suspended waits until its lease has ended, once:")
     machines[2].suspend()
     edition.increment()
     try show(1, "purge: " + (try machines[0].ask("purge " + url)), expecting: "2 machines confirmed, 1 lease ended")
     try show(1, "purge: " + (try machines[0].ask("purge " + url)), expecting: "2 machines confirmed (")
     for number in 1...2 { try show(number, try machines[number - 1].ask(url), expecting: "edition 3") }
 
-    try say("Machine 3 goes on, and does not serve the second edition that it has stored:")
+    try say("Machine 3 resumes, and does not serve the second edition that it has stored:")
     machines[2].resume()
     try show(3, try machines[2].ask(url), expecting: "edition 3")
     try waitForMachines(console)

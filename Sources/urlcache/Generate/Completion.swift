@@ -10,7 +10,7 @@ enum Completion: Equatable {
     switch option.placeholder {
     case _ where !option.values.isEmpty: self = .words(option.values)
     case "FILE": self = .file
-    case "DIR": self = .directory
+    case "DIR", "FOLDER": self = .directory
     default: self = .nothing
     }
   }

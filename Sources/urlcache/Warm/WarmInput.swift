@@ -31,7 +31,7 @@ final class WarmInput {
 
   /// Returns the next piece of the decompressed input; nil at its end.
   ///
-  /// - Throws: `ToolError` if it cannot be read, or if a gzip file is damaged or cut.
+  /// - Throws: `ToolError` if it cannot be read, or if a gzip file is corrupt or cut.
   func next() throws -> Data? {
     while true {
       if let piece = try content.next() { return piece }
@@ -55,7 +55,8 @@ final class WarmInput {
 /// A file that arrives in pieces, decompressed if it is a gzip file.
 final class Decompressor {
   private static let magic: [UInt8] = [0x1f, 0x8b]
-  /// Text rarely shrinks to less than a hundredth.
+  /// About the maximum of gzip, so that no list of URLs is refused. The limits of lines, sitemaps and requests bound
+  /// the memory.
   private static let maximumExpansionFactor = 1000
 
   private let name: String

@@ -1,3 +1,4 @@
+import CachingClient
 import Foundation
 import FoundationNetworking
 import HTTPCaching
@@ -91,7 +92,15 @@ struct WarmRunner {
     for (name, value) in warmRequest.fields { request.addValue(value, forHTTPHeaderField: name) }
     for (name, value) in fields { request.setValue(value, forHTTPHeaderField: name) }
     do {
-      return .loaded(try await cache.warm(request))
+      let result = try await cache.warm(request)
+      switch result.source {
+      case .store, .staleStore: return .loaded(result, .fresh)
+      case .revalidated: return .loaded(result, .validated)
+      case .network, .coalesced: return .loaded(result, .fetched)
+      // The response is as old as before.
+      case .staleOnError: return .failed("The origin failed; a stale response was served")
+      case .unavailable: return .failed("No response is stored, and the request forbids a fetch")
+      }
     } catch let error as URLError {
       return Task.isCancelled ? .cancelled : .failed(CacheAccess.sentence(for: error))
     } catch {

@@ -1,12 +1,16 @@
-import CachingClient
 import Foundation
 import LMDBURLCache
 
 /// The results of a run.
 struct WarmTally {
+  /// The source of a response.
+  enum Source: Sendable {
+    case fresh, validated, fetched
+  }
+
   /// The result of a request.
   enum Outcome: Sendable {
-    case loaded(WarmResult)
+    case loaded(WarmResult, Source)
     /// No response, with a sentence.
     case failed(String)
     /// The run was interrupted first.
@@ -31,21 +35,19 @@ struct WarmTally {
     switch outcome {
     case .cancelled: return
     case .failed: failedCount += 1
-    case .loaded(let result):
+    case .loaded(let result, let source):
       fetchedByteCount += result.byteCount
       if result.status >= 400 { errorStatusCount += 1 }
-      switch result.source {
-      case .store, .staleStore: freshCount += 1
-      case .revalidated: validatedCount += 1
-      case .network, .coalesced:
+      switch source {
+      case .fresh: freshCount += 1
+      case .validated: validatedCount += 1
+      case .fetched:
         if let rule = result.storageRefusal {
           notStoredCount += 1
           refusals[rule.id, default: 0] += 1
         } else {
           storedCount += 1
         }
-      // The origin did not answer, so the response is as old as before.
-      case .staleOnError, .unavailable: failedCount += 1
       }
     }
   }

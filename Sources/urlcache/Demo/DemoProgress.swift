@@ -3,7 +3,7 @@ import Glibc
 import Synchronization
 
 /// Progress of the demonstration on standard error. On a terminal, the current line shows a count.
-final class Progress: Sendable {
+final class DemoProgress: Sendable {
   private struct State {
     var title = ""
     var total = 0
