@@ -35,7 +35,7 @@ enum CatCommand: Command {
         "No variant matches the request; \(Format.count(variants.count)) stored. "
           + "Their Vary keys have: \(Format.visible(names)). Select one with --header.")
     }
-    let output = try BodyOutput(file: arguments.value("output"), outside: arguments.operands[0])
+    let output = try OutputFile(file: arguments.value("output"), outside: arguments.operands[0])
     defer { output.discard() }
     let isComplete = try directory.forEachPiece(of: variant.response) { piece throws in try output.write(piece) }
     guard isComplete else {

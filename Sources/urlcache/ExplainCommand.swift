@@ -158,7 +158,7 @@ private struct ExplanationReport {
         [
           "status": .number(selected.status), "storedAt": .date(selected.storedAt),
           "age": .seconds(selected.freshness.currentAge(at: now)),
-          "timeLeft": .seconds(selected.freshness.timeToLive(at: now)),
+          "timeToLive": .seconds(selected.freshness.timeToLive(at: now)),
         ]
       } ?? .null,
       "refused": refusal.map { ["rule": json($0.rule), "time": .date($0.time)] } ?? .null,

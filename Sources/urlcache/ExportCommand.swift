@@ -30,7 +30,7 @@ enum ExportCommand: Command {
     guard let file = arguments.value("har") else { throw UsageError("--har FILE is missing") }
     if file == "-", arguments.has("json") { throw UsageError("--json cannot be combined with --har -") }
     let directory = try CacheAccess.openDirectory(arguments)
-    let output = try BodyOutput(file: file, outside: arguments.operands[0])
+    let output = try OutputFile(file: file, outside: arguments.operands[0])
     defer { output.discard() }
     let isInterrupted = InterruptionFlag()
     let interruption = Interruption { isInterrupted.set() }

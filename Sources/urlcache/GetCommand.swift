@@ -37,7 +37,7 @@ enum GetCommand: Command {
     let fields = try RequestArguments.fields(arguments)
     let policy = try RequestArguments.policy(arguments)
     let cache = try CacheAccess.open(CacheAccess.path(arguments))
-    let body = try BodyOutput(file: arguments.value("output"))
+    let body = try OutputFile(file: arguments.value("output"))
     defer { body.discard() }
     var isComplete = true
     var outputError: (any Error)?
@@ -93,7 +93,7 @@ enum GetCommand: Command {
     guard !asJSON else {
       let json: JSON = [
         "url": .string(text), "finalURL": .string(url), "status": .number(status), "source": .string(word(result)),
-        "age": .number(result.age), "timeLeft": .seconds(result.timeToLive),
+        "age": .number(result.age), "timeToLive": .seconds(result.timeToLive),
         "microseconds": .number(microseconds), "bodyByteCount": .number(result.data.count),
         "reason": .string(result.reason.id), "refusal": result.storageRefusal.map { .string($0.id) } ?? .null,
       ]

@@ -8,7 +8,7 @@ struct HARWriter {
   private static let blockByteCount = 256 << 10
   private static let maximumBodyByteCount = 64 << 20
 
-  let output: BodyOutput
+  let output: OutputFile
   let directory: CacheDirectory
   let includesBodies: Bool
   private(set) var entryCount = 0
@@ -16,7 +16,7 @@ struct HARWriter {
   private(set) var omittedBodyCount = 0
   private var block = Data()
 
-  init(output: BodyOutput, directory: CacheDirectory, includesBodies: Bool) {
+  init(output: OutputFile, directory: CacheDirectory, includesBodies: Bool) {
     self.output = output
     self.directory = directory
     self.includesBodies = includesBodies

@@ -167,7 +167,7 @@ private struct EntryWriter {
       "bodyByteCount": .number(entry.bodyByteCount),
       "storedAt": .date(entry.storedAt),
       "age": .seconds(entry.age(at: now)),
-      "timeLeft": .seconds(entry.timeToLive(at: now)),
+      "timeToLive": .seconds(entry.timeToLive(at: now)),
       "vary": .array(entry.varyNames.map { .string($0) }),
       "partition": .string(entry.partition),
     ]

@@ -102,7 +102,7 @@ private struct VariantDetails {
       "receivedAt": .date(freshness.responseTime),
       "age": .seconds(freshness.currentAge(at: now)),
       "lifetime": .seconds(freshness.lifetime),
-      "timeLeft": .seconds(freshness.timeToLive(at: now)),
+      "timeToLive": .seconds(freshness.timeToLive(at: now)),
       "staleWindows": .object(windows.map { ($0.name, .seconds($0.seconds)) }),
       "flags": .array(flagNames.map { .string($0) }),
       "validators": .object(validators.map { ($0.name, .string($0.value)) }),

@@ -186,12 +186,12 @@ struct DirectoryCommandTests {
     let entry = try #require((json["entries"] as? [[String: Any]])?.first)
     #expect(
       Set(entry.keys) == [
-        "url", "method", "status", "bodyByteCount", "storedAt", "age", "timeLeft", "vary", "partition",
+        "url", "method", "status", "bodyByteCount", "storedAt", "age", "timeToLive", "vary", "partition",
       ])
     #expect(entry["vary"] as? [String] == ["accept", "accept-language"])
     #expect(entry["method"] as? String == "GET")
     #expect(try #require(entry["age"] as? Double) > 0)
-    #expect(try #require(entry["timeLeft"] as? Double) < 0)
+    #expect(try #require(entry["timeToLive"] as? Double) < 0)
   }
 
   @Test("verify reports OK for an intact directory")

@@ -88,7 +88,8 @@ struct GetCommandTests {
     try #require(lines.count == 2)
     #expect(
       Set(lines[0].keys) == [
-        "url", "finalURL", "status", "source", "age", "timeLeft", "microseconds", "bodyByteCount", "reason", "refusal",
+        "url", "finalURL", "status", "source", "age", "timeToLive", "microseconds", "bodyByteCount", "reason",
+        "refusal",
       ])
     #expect(lines[0]["url"] as? String == url)
     #expect(lines[0]["finalURL"] as? String == origin.url("/fresh").absoluteString)

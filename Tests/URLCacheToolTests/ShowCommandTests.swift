@@ -61,7 +61,7 @@ struct ShowCommandTests {
     try #require(variants.count == 2)
     #expect(
       Set(variants[0].keys) == [
-        "isSelected", "status", "storedAt", "receivedAt", "age", "lifetime", "timeLeft", "staleWindows", "flags",
+        "isSelected", "status", "storedAt", "receivedAt", "age", "lifetime", "timeToLive", "staleWindows", "flags",
         "validators", "vary", "bodyByteCount", "isBodyInRecord", "headerByteCount", "attachmentByteCount", "row",
         "removalSequence", "headerChecksum", "bodyChecksum", "fields",
       ])

@@ -90,59 +90,6 @@ extension LMDBURLCache {
   }
 }
 
-extension TieredStorage {
-  /// Returns the stored response for a request of the caching client.
-  ///
-  /// If the request reads its body in pieces, a large body is left in the store.
-  func lookup(_ request: ClientRequest) -> LMDBCachedURLResponse? {
-    guard let key = request.key else { return nil }
-    let limit = request.readsBodyInPieces ? StoreStorage.maximumCopiedBodyByteCount : nil
-    let storage = Unretained(self)
-    return lookup(key, url: request.head.url, leavingBodiesBeyond: limit) { vary in
-      storage.use { $0.matches(vary, request) }
-    }
-  }
-
-  /// Whether the next ``lookup(_:)`` would read all of a large body to verify its checksum.
-  func hasUnverifiedBody(_ request: ClientRequest) -> Bool {
-    guard let store, let key = request.key else { return false }
-    return store.hasUnverifiedBody(key, beyond: StoreStorage.maximumCopiedBodyByteCount) { matches($0, request) }
-  }
-
-  private func matches(_ vary: VaryKey, _ request: ClientRequest) -> Bool {
-    guard vary.fields.isEmpty else { return matches(vary, request.head) }
-    return !request.namesUser && !request.head.fields.contains("authorization")
-  }
-
-  func matches(_ vary: VaryKey, _ request: RequestHead) -> Bool {
-    vary.matches(request, options: options.caching, credentialDigest: credentialDigest)
-  }
-
-  func credentialDigest(_ value: String) -> String {
-    store?.credentialDigest(value) ?? ResponseStore.credentialDigestInProcess(value)
-  }
-
-  /// Whether the storage policy, fields and freshness lifetime of a response allow storing it on disk.
-  ///
-  /// - Parameter request: Returns the request. Called only if the decision needs it.
-  func allowsDiskStorage(_ record: CacheEntry, isMemoryOnly: Bool, _ request: () -> RequestHead?) -> Bool {
-    let settings = settings.withLock { $0 }
-    guard !isMemoryOnly || settings.ignoresMemoryOnlyPolicy else { return false }
-    guard record.status > 0, let head = request() else { return true }
-    let response = ResponseHead(status: record.status, fields: record.fields)
-    if response.fields.contains("cache-control") || head.fields.contains("cache-control"),
-      ManualStorage.forbidsStoring(request: head, response: response, options: options.caching)
-    {
-      return false
-    }
-    return meetsMinimumLifetime(record.freshness) {
-      ManualStorage(
-        request: head, response: response, responseTime: record.freshness.responseTime, options: options.caching
-      ).hasExplicitLifetime
-    }
-  }
-}
-
 extension FreshnessInfo {
   /// The freshness of a response that is not HTTP: unknown.
   static func unknown(at now: Date) -> FreshnessInfo {

@@ -75,7 +75,7 @@ struct DataFileMark: Sendable, Hashable {
 
   /// The file that must not be opened again after a failure; nil if it may be opened again.
   init?(directory: String, leftAloneAfter error: StoreError) {
-    guard error.code != .notFound, error.leavesMemoryAlone(in: directory),
+    guard error.code != .notFound, error.makesRetryUseless(in: directory),
       let file = DataFileMark(directory: directory)
     else { return nil }
     self = file
@@ -100,10 +100,10 @@ extension StoreError {
     }
   }
 
-  /// Whether retrying with the same file is useless, so that the cache uses memory only.
+  /// Whether opening the same file again is useless, so that only the memory tier is left.
   ///
   /// The file is not a store of this version, no process can read it, or this user may not use it.
-  func leavesMemoryAlone(in directory: String) -> Bool {
+  func makesRetryUseless(in directory: String) -> Bool {
     switch code {
     case .notFound, .notAStore, .unsupportedFormat, .corrupt, .untrustedDirectory: true
     case .unusableDirectory: cause != nil || access(directory, R_OK | W_OK | X_OK) != 0

@@ -7,11 +7,14 @@ import Synchronization
 /// Either other processes kept the store from being opened, or another cache created it later in the directory of a
 /// cache that uses memory only.
 extension StoreConnection {
-  /// Whether the memory tier may be used without a store: the directory has none, or none that this cache can open.
+  /// Checks whether the memory tier may be used without a store. If the directory has a store that this cache may open,
+  /// begins to wait for it, and starts a thread that opens it if an attempt is due.
   ///
-  /// Costs a `stat`, because another process may have created a store, whose removals this cache must obey at once. If a
-  /// store has appeared, another thread opens it. Lookups miss and writes are dropped until it is open.
-  func worksAlone() -> Bool {
+  /// Costs a `stat`, because another process may have created a store, whose removals this cache must obey at once.
+  /// Lookups miss and writes are dropped until that store is open.
+  ///
+  /// - Returns: True if the directory has no store, or none that this cache can open.
+  func checkMayUseMemoryOnly() -> Bool {
     if case .absent = availability.withLock({ $0.state }) {
       guard let file = DataFileMark(directory: directory), awaitStore(of: file) else { return true }
     }
@@ -62,14 +65,14 @@ extension StoreConnection {
 
   /// Logs an error of opening, and stops waiting for the store if retrying is useless.
   private func noteFailure(_ error: StoreError) {
-    let isLeftAlone = error.leavesMemoryAlone(in: directory)
-    if isLeftAlone {
+    let isRetryUseless = error.makesRetryUseless(in: directory)
+    if isRetryUseless {
       let file = DataFileMark(directory: directory, leftAloneAfter: error)
       availability.withLock { $0.endWaiting(leaving: file) }
     }
-    let hasLoggedFailure = recovery.withLock { $0.exchangeLoggedFailure(!isLeftAlone) }
-    guard !hasLoggedFailure || isLeftAlone, error.code != .notFound else { return }
-    options.log(Self.line(on: error, usesDisk: usesDisk, isAwaited: !isLeftAlone))
+    let hasLoggedFailure = recovery.withLock { $0.exchangeLoggedFailure(!isRetryUseless) }
+    guard !hasLoggedFailure || isRetryUseless, error.code != .notFound else { return }
+    options.log(Self.line(on: error, usesDisk: usesDisk, isAwaited: !isRetryUseless))
   }
 
   /// Opens the store for the first time.
@@ -89,7 +92,7 @@ extension StoreConnection {
   /// If it cannot be opened now, everything is removed when it is opened.
   func storeToRemoveFrom() -> ResponseStore? {
     if let store = openStore.load() { return store }
-    guard !worksAlone() else { return openStore.load() }
+    guard !checkMayUseMemoryOnly() else { return openStore.load() }
     // Wait for the first attempt.
     if !recovery.withLock({ $0.hasLoggedFailure }) {
       openAwaited()

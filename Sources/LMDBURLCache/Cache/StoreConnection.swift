@@ -84,7 +84,7 @@ final class StoreConnection: Sendable {
   /// The present position in the order of removals by all processes.
   var removalToken: RemovalToken {
     if let token = openStore.use({ $0.removalToken }) { return token }
-    _ = worksAlone()
+    _ = checkMayUseMemoryOnly()
     return Self.tokenWithoutStore
   }
 
@@ -100,7 +100,7 @@ final class StoreConnection: Sendable {
     on url: URL?, partition: String, since token: inout RemovalToken
   ) -> RemovalEffect {
     openStore.load()?.possibleEffectOfRemovals(on: url, partition: partition, since: &token)
-      ?? (worksAlone() ? .none : .removed)
+      ?? (checkMayUseMemoryOnly() ? .none : .removed)
   }
 
   // MARK: The fleet
@@ -108,7 +108,7 @@ final class StoreConnection: Sendable {
   /// The identity of the store for the fleet; nil without a usable store.
   var storeID: UInt64? {
     guard let store = openStore.load() else {
-      _ = worksAlone()
+      _ = checkMayUseMemoryOnly()
       return nil
     }
     guard !store.hasFailed else {

@@ -114,7 +114,7 @@ final class TieredStorage: Sendable {
       // Eviction from disk considers uses in both tiers.
       if recordsUse, entry.isOnDisk, connection.usesDisk { store.recordUse(of: entry.useDigest) }
       return entry.response
-    } ?? (connection.worksAlone() ? entry.response : nil)
+    } ?? (connection.checkMayUseMemoryOnly() ? entry.response : nil)
   }
 
   /// Returns the number of variants stored for a key.
@@ -146,7 +146,7 @@ final class TieredStorage: Sendable {
     let token = token ?? connection.removalToken
     guard let store else {
       discardInOtherCaches(record)
-      guard connection.openStore.use({ _ in true }) ?? connection.worksAlone() else { return }
+      guard connection.openStore.use({ _ in true }) ?? connection.checkMayUseMemoryOnly() else { return }
       let entry = MemoryTier.Entry(response, useDigest: nil, removalToken: token)
       return memory.insert(entry, unlessChangedSince: nil, unless: isRevoked)
     }
@@ -255,14 +255,16 @@ final class TieredStorage: Sendable {
   }
 
   /// Whether other caches may be fetching responses that they will store in this directory.
-  var mayHaveOtherUsers: Bool { connection.openStore.use { $0.mayHaveOtherUsers } ?? !connection.worksAlone() }
+  var mayHaveOtherUsers: Bool {
+    connection.openStore.use { $0.mayHaveOtherUsers } ?? !connection.checkMayUseMemoryOnly()
+  }
 
   /// Whether a response is or may be stored for a key.
   ///
   /// True if the store has failed: lookups in it find nothing, but another process may have recreated it.
   func holds(_ key: RequestKey) -> Bool {
     if !memory.variants(of: key).isEmpty { return true }
-    guard let store = connection.openStore.load() else { return !connection.worksAlone() }
+    guard let store = connection.openStore.load() else { return !connection.checkMayUseMemoryOnly() }
     var isHeld = store.hasFailed
     store.forEachVariant(of: key) { _ in isHeld = true }
     return isHeld

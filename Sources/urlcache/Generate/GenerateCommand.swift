@@ -39,7 +39,7 @@ enum GenerateCommand: Command {
   }
 
   private static func write(_ text: String, _ name: String, in directory: String) throws {
-    let output = try BodyOutput(file: "\(directory)/\(name)")
+    let output = try OutputFile(file: "\(directory)/\(name)")
     defer { output.discard() }
     try output.write(Data(text.utf8))
     try output.commit()

@@ -1,8 +1,8 @@
 import Foundation
 import Glibc
 
-/// The destination of bodies: standard output, or a file that is replaced at the end.
-final class BodyOutput {
+/// The destination of output: standard output, or a file that is replaced at the end.
+final class OutputFile {
   private let descriptor: CInt
   private let name: String
   /// The temporary file and the file that it replaces; nil if the output is written directly.

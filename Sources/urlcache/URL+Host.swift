@@ -1,5 +1,4 @@
 import Foundation
-import LMDBURLCache
 
 extension URL {
   /// Returns the host of a URL, with the brackets of an IPv6 address; empty for a URL without one.
@@ -10,12 +9,4 @@ extension URL {
     if authority.hasPrefix("["), let end = authority.firstIndex(of: "]") { return String(authority[...end]) }
     return String(authority.prefix { $0 != ":" })
   }
-}
-
-extension CacheDirectory.Entry {
-  /// The URL's host in lowercase, with the brackets of an IPv6 address; empty for a URL without one.
-  var host: String { URL.hostName(in: url) }
-
-  /// The URL for a line of output, after the method unless that is GET.
-  var label: String { Format.visible(method == "GET" ? url : "\(method) \(url)") }
 }

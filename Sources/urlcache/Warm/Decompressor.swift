@@ -1,0 +1,58 @@
+import CurlTransport
+import Foundation
+
+/// A file that arrives in pieces, decompressed if it is a gzip file.
+final class Decompressor {
+  private static let magic: [UInt8] = [0x1f, 0x8b]
+  /// About the maximum of gzip, so that no list of URLs is refused. The limits of lines, sitemaps and requests bound
+  /// the memory.
+  private static let maximumExpansionFactor = 1000
+
+  private let name: String
+  private var decoder: ContentDecoder?
+  /// The received bytes that neither a caller nor the decoder has.
+  private var unread = Data()
+  /// Whether enough bytes have arrived to tell a gzip file from others.
+  private var isFormKnown = false
+
+  init(name: String) { self.name = name }
+
+  func append(_ piece: Data) {
+    unread.append(piece)
+    if !isFormKnown, unread.count >= Self.magic.count {
+      isFormKnown = true
+      if unread.starts(with: Self.magic) {
+        decoder = ContentDecoder(.gzip, maximumExpansionFactor: Self.maximumExpansionFactor)
+      }
+    }
+    if decoder != nil { decoder?.append(takeUnread() ?? Data()) }
+  }
+
+  private func takeUnread() -> Data? {
+    defer { unread = Data() }
+    return unread.isEmpty ? nil : unread
+  }
+
+  /// Returns a piece of the content; nil until more is appended.
+  func next() throws -> Data? {
+    guard isFormKnown else { return nil }
+    guard decoder != nil else { return takeUnread() }
+    do {
+      return try decoder?.next()
+    } catch {
+      throw ToolError("\(name) is not a valid gzip file: \(error).")
+    }
+  }
+
+  /// Returns the rest of a file that is too short to have a form; nil if there is none.
+  ///
+  /// - Throws: `ToolError` if a gzip file is not complete.
+  func end() throws -> Data? {
+    do {
+      try decoder?.checkEnd()
+    } catch {
+      throw ToolError("\(name) is not a complete gzip file.")
+    }
+    return takeUnread()
+  }
+}
