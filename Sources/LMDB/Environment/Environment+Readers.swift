@@ -42,4 +42,36 @@ extension Environment {
   public func oldestReaderTransactionID() -> UInt64 {
     readers().reduce(.max) { min($0, $1.transactionID ?? .max) }
   }
+
+  /// Frees the reader slots of dead processes, so that the pages of their snapshots can be reused.
+  ///
+  /// Costs microseconds. It cannot free the slot of a suspended process.
+  /// - Returns: The number of freed slots.
+  /// - Throws: ``LMDBError``. `mdb_reader_check`.
+  @discardableResult
+  public func clearStaleReaders() throws(LMDBError) -> Int {
+    guard !isForked else { throw LMDBError(code: .forked, function: "mdb_reader_check") }
+    try beginCall("mdb_reader_check")
+    defer { endCall() }
+    var cleared: CInt = 0
+    let rc = mdb_reader_check(pointer, &cleared)
+    guard rc == 0 else { throw LMDBError(rc, "mdb_reader_check") }
+    return Int(cleared)
+  }
+
+  /// Ends the pooled read transactions that no thread has used since the last call, and releases their reader slots.
+  ///
+  /// The next read takes a slot again, which costs some hundred nanoseconds. Call this every few seconds, so that a
+  /// process that no longer reads does not occupy slots that others need. Costs some nanoseconds per transaction.
+  public func endIdleReads() {
+    do throws(LMDBError) {
+      try beginCall("mdb_txn_abort")
+    } catch {
+      // The environment was closed, which ended the transactions.
+      return
+    }
+    defer { endCall() }
+    guard !isForked else { return }
+    slots.endIdleTransactions(for: ReaderSlot.currentThread)
+  }
 }

@@ -96,7 +96,7 @@ extension Reader {
   ///
   /// The body of an update is in the store: it stays there or is copied. Returns nil if that record was removed since.
   func response(
-    of write: PendingWrite, leaving pieces: (limit: Int, store: ResponseStore)?
+    of write: PendingWrite, leaving large: (limit: Int, store: ResponseStore)?
   ) -> StoredResponse? {
     guard let body = write.storedBody else { return StoredResponse(write) }
     func record(_ storedBody: StoredBody? = nil) -> CopiedRecord {
@@ -105,7 +105,7 @@ extension Reader {
           head, rowID: write.rowID, removalSequence: write.removalSequence, hasOthers: true, storedBody: storedBody)
       }
     }
-    if let pieces, body.byteCount > pieces.limit { return StoredResponse(record(StoredBody(body, in: pieces.store))) }
+    if let large, body.byteCount > large.limit { return StoredResponse(record(StoredBody(body, in: large.store))) }
     do throws(LMDBError) {
       let copy = try read { (transaction) throws(LMDBError) in
         try copyBody(body.bodyID, body.chunks, in: transaction) { record() }

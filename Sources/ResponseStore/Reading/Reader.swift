@@ -57,14 +57,14 @@ final class Reader: Sendable {
 
   /// See ``ResponseStore/lookup(_:leavingBodiesBeyond:where:)``.
   ///
-  /// - Parameter pieces: The maximum size of a body that is copied, and the store, which a body left there keeps open;
-  ///   nil to copy any body.
+  /// - Parameter large: The maximum size of a body that is copied, and the store in which a larger body stays and which
+  ///   that body keeps open; nil to copy any body.
   @inline(__always)
   func lookup(
-    _ key: RequestKey, leaving pieces: (limit: Int, store: ResponseStore)? = nil, where matches: (VaryKey) -> Bool
+    _ key: RequestKey, leaving large: (limit: Int, store: ResponseStore)? = nil, where matches: (VaryKey) -> Bool
   ) -> StoredResponse? {
     guard isUsable else { return nil }
-    let found = find(key, leaving: pieces, where: matches)
+    let found = find(key, leaving: large, where: matches)
     count(isHit: found != nil)
     return found
   }
@@ -80,16 +80,16 @@ final class Reader: Sendable {
 
   @inline(__always)
   private func find(
-    _ key: RequestKey, leaving pieces: (limit: Int, store: ResponseStore)? = nil, where matches: (VaryKey) -> Bool
+    _ key: RequestKey, leaving large: (limit: Int, store: ResponseStore)? = nil, where matches: (VaryKey) -> Bool
   ) -> StoredResponse? {
     // Search pending writes before the disk: a write committed between the two searches is then found on disk.
     pendingWrites.mightContain(key)
-      ? findPendingOrOnDisk(key, leaving: pieces, where: matches) : findOnDisk(key, leaving: pieces, where: matches)
+      ? findPendingOrOnDisk(key, leaving: large, where: matches) : findOnDisk(key, leaving: large, where: matches)
   }
 
   /// Finds the best response of a key among the pending writes and on disk.
   private func findPendingOrOnDisk(
-    _ key: RequestKey, leaving pieces: (limit: Int, store: ResponseStore)?, where matches: (VaryKey) -> Bool
+    _ key: RequestKey, leaving large: (limit: Int, store: ResponseStore)?, where matches: (VaryKey) -> Bool
   ) -> StoredResponse? {
     var best: (response: PendingWrite, rank: VariantRank)?
     var pendingVariants: [VaryKey] = []
@@ -101,10 +101,10 @@ final class Reader: Sendable {
       let rank = VariantRank(vary: write.vary, date: write.freshness.date)
       if best.map({ $0.rank < rank }) ?? true, let response = write.applying(effect) { best = (response, rank) }
     }
-    let onDisk = findOnDisk(key, above: best?.rank, besides: pendingVariants.count, leaving: pieces) { vary in
+    let onDisk = findOnDisk(key, above: best?.rank, besides: pendingVariants.count, leaving: large) { vary in
       !pendingVariants.contains(vary) && matches(vary)
     }
-    return onDisk ?? best.flatMap { response(of: $0.response, leaving: pieces) }
+    return onDisk ?? best.flatMap { response(of: $0.response, leaving: large) }
   }
 
   /// The rank of a matching response: one with Vary fields ranks above one without, then the newer one is higher (RFC
@@ -131,7 +131,7 @@ final class Reader: Sendable {
   ///   - countsUse: False for a lookup that must not affect eviction.
   func findOnDisk(
     _ key: RequestKey, above pending: VariantRank? = nil, besides pendingCount: Int = 0,
-    leaving pieces: (limit: Int, store: ResponseStore)? = nil, countsUse: Bool = true, where matches: (VaryKey) -> Bool
+    leaving large: (limit: Int, store: ResponseStore)? = nil, countsUse: Bool = true, where matches: (VaryKey) -> Bool
   ) -> StoredResponse? {
     do throws(LMDBError) {
       // The checksum of a record whose body in the store was just verified. The record is looked up again, because it
@@ -145,9 +145,9 @@ final class Reader: Sendable {
           guard var selected = choice else { return nil }
           if pendingCount > 0 { selected.hasOthers = true }
           if countsUse { recordUse(of: selected) }
-          if let pieces, selected.head.isReadInPieces(beyond: pieces.limit) {
+          if let large, selected.head.isReadInPieces(beyond: large.limit) {
             let isIntact = selected.head.checksum == intactChecksum
-            return copyHead(of: selected, pieces.store, isIntact: isIntact, in: transaction, unverified: &unverified)
+            return copyHead(of: selected, large.store, isIntact: isIntact, in: transaction, unverified: &unverified)
           }
           let record = try copy(selected, in: transaction)
           if record == nil { reportCorruptRecord(selected.rowID) }

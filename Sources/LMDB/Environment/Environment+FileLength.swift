@@ -1,0 +1,35 @@
+internal import Glibc
+
+extension Environment {
+  /// Extends the data file to its last page. Call this after a commit.
+  ///
+  /// A value that is stored and removed within one transaction can leave pages that count as used and were never
+  /// written. The file is then shorter than its meta page says, like a truncated file, and
+  /// ``DataFile/inspect(path:mapByteCount:)`` cannot distinguish the two. Costs an `fstat`. A short file is extended
+  /// within a write transaction, without using disk space. Traps within a write transaction if the file is short.
+  /// - Returns: Whether the file was short.
+  /// - Throws: ``LMDBError``. `mdb_env_get_fd`, `ftruncate`.
+  @discardableResult
+  public func extendFileToLastPage() throws(LMDBError) -> Bool {
+    guard !isForked else { throw LMDBError(code: .forked, function: "mdb_env_get_fd") }
+    try beginCall("mdb_env_get_fd")
+    defer { endCall() }
+    let descriptor = try dataDescriptor()
+    guard try missingByteCount(descriptor) != nil else { return false }
+    // The write transaction prevents other writers from extending the file in between. Otherwise ftruncate would cut
+    // off their pages.
+    return try write { (_) throws(LMDBError) in
+      guard let byteCount = try missingByteCount(descriptor) else { return false }
+      guard ftruncate(descriptor, off_t(byteCount)) == 0 else { throw .system("ftruncate") }
+      return true
+    }
+  }
+
+  /// Returns the length that the file needs, or nil if it is long enough.
+  private func missingByteCount(_ descriptor: CInt) throws(LMDBError) -> Int? {
+    var status = stat()
+    guard fstat(descriptor, &status) == 0 else { throw .system("fstat") }
+    let needed = (information.lastPageNumber + 1) * pageByteCount
+    return Int(status.st_size) < needed ? needed : nil
+  }
+}
