@@ -24,6 +24,8 @@ final class StoreDirectory: @unchecked Sendable {
 
   /// The absolute path, which stays valid when the process changes its working directory.
   let path: String
+  /// The paths of all files that the directory can have.
+  private let filePaths: [String]
   /// Device and inode, which are equal for two paths of one directory.
   let identity: Identity
   private var openLock: LockDescriptor?
@@ -51,6 +53,7 @@ final class StoreDirectory: @unchecked Sendable {
   /// Creates the directory (0700) and its parents, if `makesDirectory`, and checks that it can be trusted.
   init(path givenPath: String, allowsUntrusted: Bool, makesDirectory: Bool = true) throws(StoreError) {
     path = try DirectoryPath.absolute(givenPath)
+    filePaths = Self.fileNames.map { [path] in path + "/" + $0 }
     if makesDirectory { try DirectoryPath.make(path) }
     var status = stat()
     guard lstat(path, &status) == 0 else {
@@ -293,7 +296,7 @@ final class StoreDirectory: @unchecked Sendable {
 
   /// Returns the disk usage of the directory's files in bytes: their allocated blocks.
   func diskByteCount() -> Int {
-    Self.fileNames.reduce(0) { $0 + Self.allocatedByteCount(path(of: $1)) }
+    filePaths.reduce(0) { $0 + Self.allocatedByteCount($1) }
   }
 
   /// Whether a directory has a file with this name.
