@@ -15,7 +15,8 @@ public struct StoreStorage: ResponseStorage {
 
   /// Creates a storage on an open store.
   ///
-  /// - Parameter options: The options of its caching client.
+  /// - Parameter options: The options of its caching client. With the default, a response that a shared cache stored for
+  ///   all credentials does not match.
   public init(_ store: ResponseStore, options: CachingOptions = CachingOptions()) {
     self.store = store
     self.options = options

@@ -1,3 +1,4 @@
+/// Bytes as hexadecimal digits in lowercase.
 enum Hexadecimal {
   private static let digits = Array("0123456789abcdef".utf8)
 

@@ -63,6 +63,28 @@ struct DamageTests {
     #expect(fixture.body(Self.url) == Data("body".utf8))
   }
 
+  @Test("A corrupt record is logged, also after the index was logged as corrupt")
+  func indexThenRecord() throws {
+    let log = LogLines()
+    let fixture = try StoreFixture { $0.log = { log.append($0) } }
+    defer { fixture.finish() }
+    let body = pseudorandomData(300, seed: 77)
+    fixture.store.store(fixture.response(Self.url, body: body))
+    fixture.drain()
+    try fixture.reopen()
+    let index = try #require(fixture.store.context.database.index.current)
+    index[IndexLayout.Word.identitySum] &+= 1
+    // Check the index in the background, like a large one.
+    try fixture.store.context.database.openIndex(isAlone: true, directCheckCellCount: 0)
+    while try fixture.store.indexMaintainer.rebuildIndex() {}
+    #expect(log.all.count { $0.contains("The index is corrupt") } == 1)
+    try flip(body.prefix(64), at: 20, in: fixture)
+    #expect(fixture.body(Self.url) == nil)
+    #expect(log.all.count { $0.contains("A stored response is corrupt") } == 1)
+    fixture.store.writePending()
+    #expect(fixture.store.entryCount == 0)
+  }
+
   /// Swaps the first two entries of every leaf page with many entries, so that their keys are out of order.
   ///
   /// liblmdb does not detect this and may not find entries that it inserts into such a page.

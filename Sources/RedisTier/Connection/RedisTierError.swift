@@ -51,17 +51,6 @@ public struct RedisTierError: Error, Sendable, Hashable, CustomStringConvertible
     self.serverCode = serverCode
   }
 
-  /// Whether the kinds and the causes are equal.
-  public static func == (one: RedisTierError, other: RedisTierError) -> Bool {
-    one.code == other.code && one.reason == other.reason
-  }
-
-  /// Hashes the kind and the cause.
-  public func hash(into hasher: inout Hasher) {
-    hasher.combine(code)
-    hasher.combine(reason)
-  }
-
   /// The cause and the remedy.
   public var description: String { "The fleet tier failed: \(reason). \(remedy)." }
 

@@ -106,9 +106,8 @@ final class IndexFile: @unchecked Sendable {
     if loaded != nil { _ = follow() }
   }
 
-  /// Sets the maximum size of the file in bytes.
-  ///
-  /// During a replacement a second file exists: a new one of up to half the size, or the larger old one.
+  /// Sets the maximum size of the file in bytes. During a replacement a second file exists: a smaller one while the
+  /// index grows, the larger old one while it shrinks.
   func setMaximumByteCount(_ byteCount: Int) {
     cellLimit.store(IndexLayout.cellCount(forByteCount: byteCount), ordering: .relaxed)
   }

@@ -15,6 +15,7 @@ enum CopyMemory {
   }
 
   private static let slotCountBits: UInt = 4
+  // Unsafe only because it is a pointer: it is constant, and its memory is atomic.
   nonisolated(unsafe) private static let slots = {
     let count = 1 << Int(slotCountBits)
     let slots = UnsafeMutableRawPointer.allocate(byteCount: count * MemoryLayout<Slot>.stride, alignment: 128)
