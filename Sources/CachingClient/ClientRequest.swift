@@ -132,7 +132,7 @@ extension ClientRequest {
     var request = self
     request.policy = .useProtocolCachePolicy
     request.head.method = "GET"
-    for name in Self.conditionalFields { request.head.fields.remove(name) }
+    for name in Self.singleRequestFields { request.head.fields.remove(name) }
     return request
   }
 
@@ -144,7 +144,7 @@ extension ClientRequest {
   }
 
   /// The fields with ranges, conditions and cache directives, which apply to one request only.
-  private static let conditionalFields = [
+  private static let singleRequestFields = [
     "Range", "If-Range", "If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since", "Cache-Control",
     "Pragma",
   ]

@@ -349,23 +349,23 @@ struct SharedResponseTests {
   @Test("Lookups that no connection has time for do not count as failures of Redis")
   func busyConnections() async throws {
     let fleet = try FleetFixture { $0.objectConnectionCount = 1 }
-    let pool = ObjectPool(try fleet.tier().settings)
-    defer { pool.close() }
+    let workers = SharingWorkers(try fleet.tier().settings)
+    defer { workers.close() }
     let hasBegun = Atomic(false)
     let gate = DispatchSemaphore(value: 0)
-    async let first = pool.run(within: .seconds(60)) { (_, _) throws(RedisTierError) in
+    async let first = workers.run(within: .seconds(60)) { (_, _) throws(RedisTierError) in
       hasBegun.store(true, ordering: .sequentiallyConsistent)
       gate.wait()
       return 1
     }
     await wait { hasBegun.load(ordering: .sequentiallyConsistent) }
     for _ in 0..<3 {
-      let late = await pool.run(within: .milliseconds(1), isStrict: true) { (_, _) throws(RedisTierError) in 2 }
+      let late = await workers.run(within: .milliseconds(1), isStrict: true) { (_, _) throws(RedisTierError) in 2 }
       #expect(late == nil)
     }
     gate.signal()
     #expect(await first == 1)
-    #expect(await pool.run(within: .seconds(60)) { (_, _) throws(RedisTierError) in 3 } == 3)
+    #expect(await workers.run(within: .seconds(60)) { (_, _) throws(RedisTierError) in 3 } == 3)
   }
 
   @Test("While Redis does not reply, requests go to the origin, and after three failures ask it no longer")

@@ -9,7 +9,7 @@ import Synchronization
 ///
 /// A reply of a Redis that is near arrives sooner than a thread that waits for it wakes up. So one lookup at a time polls
 /// for its replies on the thread of its task, for at most ``pollingTime``, and hands over to a waiting thread after that.
-final class ObjectPool: Sendable {
+final class SharingWorkers: Sendable {
   private let settings: FleetSettings
   private let queue = Mutex(Queue())
 
@@ -205,7 +205,7 @@ final class ObjectPool: Sendable {
     withExtendedLifetime(dropped) {}
   }
 
-  /// Takes jobs until the pool is closed.
+  /// Takes jobs until ``close()``.
   private func serve() {
     let worker = Worker()
     while let job = nextJob(for: worker) {
@@ -229,7 +229,7 @@ final class ObjectPool: Sendable {
     }
   }
 
-  /// Waits for a job; nil when the pool is closed.
+  /// Waits for a job; nil after ``close()``.
   private func nextJob(for worker: Worker) -> Job? {
     let message = queue.withLock { queue -> Worker.Message? in
       if !queue.jobs.isEmpty { return .job(queue.jobs.removeFirst()) }

@@ -7,7 +7,7 @@ final class SharedObjects: Sendable {
   let settings: FleetSettings
   private let file: FleetFile
   private let history: PurgeHistory
-  private let pool: ObjectPool
+  private let workers: SharingWorkers
   let counters: FleetCounters
 
   init(_ settings: FleetSettings, file: FleetFile, counters: FleetCounters) {
@@ -15,10 +15,10 @@ final class SharedObjects: Sendable {
     self.file = file
     self.counters = counters
     history = PurgeHistory(file)
-    pool = ObjectPool(settings)
+    workers = SharingWorkers(settings)
   }
 
-  func close() { pool.close() }
+  func close() { workers.close() }
 
   /// A fetch lock: its token, and the key of its object.
   struct Lock: Sendable {
@@ -122,7 +122,7 @@ final class SharedObjects: Sendable {
   private func found(_ replies: ArraySlice<RedisReply>, key: [UInt8]) -> Found? {
     guard case .integer(let timeToLive)? = replies.first, case .array(let values)? = replies.last, values.count == 6
     else {
-      pool.noteFailure()
+      workers.noteFailure()
       return nil
     }
     if values[0] == .null { return .missing }
@@ -134,7 +134,7 @@ final class SharedObjects: Sendable {
   /// Sends commands in one round trip; nil if Redis failed or was late.
   private func commands(_ commands: [[[UInt8]]], until deadline: UInt64) async -> [RedisReply]? {
     let now = BootClock.now
-    return await pool.commands(commands, within: .nanoseconds(deadline > now ? deadline - now : 0))
+    return await workers.commands(commands, within: .nanoseconds(deadline > now ? deadline - now : 0))
   }
 
   /// The result of a lookup, if there is a response that no purge covers.
@@ -164,7 +164,7 @@ final class SharedObjects: Sendable {
 
   /// Renews a lock while its fetch goes on.
   func renew(_ lock: Lock) async {
-    _ = await pool.run(within: settings.configuration.commandTimeout) {
+    _ = await workers.run(within: settings.configuration.commandTimeout) {
       [self] (connection, left) throws(RedisTierError) in
       let lease = Self.milliseconds(settings.configuration.fetchLockLease)
       try unlock(lock, renewing: lease, on: connection, timeout: left)
@@ -175,7 +175,7 @@ final class SharedObjects: Sendable {
   ///
   /// - Parameter isShareable: Whether later requests should wait for each other. If not, they do not for 10 seconds.
   func release(_ lock: Lock, isShareable: Bool) async {
-    _ = await pool.run(within: settings.configuration.commandTimeout) {
+    _ = await workers.run(within: settings.configuration.commandTimeout) {
       [self] (connection, left) throws(RedisTierError) in
       try unlock(lock, pass: isShareable ? "0" : "10000", on: connection, timeout: left)
     }
@@ -203,7 +203,7 @@ final class SharedObjects: Sendable {
   ) async {
     let objects = self.objects(offer, body: body, isDecoded: isDecoded, for: request, at: position)
     if objects.isEmpty, lock == nil { return }
-    let isDone = await pool.run(within: settings.configuration.commandTimeout) {
+    let isDone = await workers.run(within: settings.configuration.commandTimeout) {
       [self] (connection, left) throws(RedisTierError) in
       for object in objects { try put(object, on: connection, timeout: left) }
       if let lock { try unlock(lock, on: connection, timeout: left) }
@@ -264,7 +264,7 @@ final class SharedObjects: Sendable {
       object.epoch, Array(String(object.seq).utf8), refreshed.epoch, Array(String(refreshed.seq).utf8),
       refreshed.encodedFreshness(head: head), head, Array(String(refreshed.milliseconds).utf8),
     ]
-    _ = await pool.run(within: settings.configuration.commandTimeout) { (connection, left) throws(RedisTierError) in
+    _ = await workers.run(within: settings.configuration.commandTimeout) { (connection, left) throws(RedisTierError) in
       try FleetScripts.refresh.run(keys: [key], arguments, on: connection, timeout: left)
     }
   }
