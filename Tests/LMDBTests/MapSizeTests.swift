@@ -58,6 +58,8 @@ struct MapSizeTests {
             }
           }
           rounds.wrappingAdd(1, ordering: .relaxed)
+          // Otherwise the writer takes the lock again before a mover wakes up.
+          sched_yield()
         }
       }
       let threads = Threads()
@@ -65,7 +67,7 @@ struct MapSizeTests {
       let movers = Threads()
       for mover in 0..<2 {
         movers.start {
-          for round in 0..<100 {
+          for round in 0..<1000 {
             findings.check { () throws(LMDBError) in
               try environment.setMapByteCount((8 + (round + mover) % 3) << 20)
             }

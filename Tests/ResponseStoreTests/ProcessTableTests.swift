@@ -90,8 +90,7 @@ struct ProcessTableTests {
     process.arguments = ["60"]
     try process.run()
     defer {
-      process.terminate()
-      Glibc.kill(process.processIdentifier, SIGCONT)
+      Glibc.kill(process.processIdentifier, SIGKILL)
       process.waitUntilExit()
     }
     #expect(ProcessState(of: process.processIdentifier)?.isSuspended == false)
