@@ -13,13 +13,13 @@ public enum RemovalReason: String, Sendable, CaseIterable {
   /// The entry was removed on request.
   case requested
   /// Its bytes did not match their checksum.
-  case damaged
+  case corrupt
 
   /// Whether the store removed the entry by itself, for space or because its key had too many variants.
   public var isEviction: Bool {
     switch self {
     case .overCapacity, .expired, .tooManyVariants: true
-    case .replaced, .requested, .damaged: false
+    case .replaced, .requested, .corrupt: false
     }
   }
 }

@@ -56,7 +56,7 @@ struct DamageTests {
     #expect(log.all.allSatisfy { !$0.contains("a.example") })
     fixture.store.writePending()
     #expect(fixture.store.entryCount == 20)
-    #expect(fixture.store.statistics.removals[.damaged] == 1)
+    #expect(fixture.store.statistics.removals[.corrupt] == 1)
     #expect(fixture.body("http://b.example/7") != nil)
     fixture.store.store(fixture.response(Self.url))
     fixture.drain()

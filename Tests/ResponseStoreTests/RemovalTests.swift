@@ -144,7 +144,7 @@ struct RemovalTests {
   func duringAWriteThatHangs() throws {
     let fixture = try StoreFixture(capacity: 1 << 20, background: true) { $0.stallTimeout = .milliseconds(50) }
     for number in 0..<100 { fixture.store.store(fixture.response("http://a.example/\(number)")) }
-    try fixture.store.flush()
+    try fixture.flush()
     let keys = (0...fixture.store.context.removalLog.frameCount).map { fixture.key("http://a.example/\($0)") }
     try removeWhileAnotherWrites(keys, fixture.store)
     fixture.close()
@@ -211,6 +211,35 @@ struct RemovalTests {
     fixture.store.store(fixture.response("http://a.example/3"))
     fixture.drain()
     #expect(fixture.body("http://a.example/3") != nil)
+  }
+
+  @Test("A process that opens the directory alone adapts the removal log to the capacity, if all removals are applied")
+  func resizedLog() throws {
+    let fixture = try StoreFixture(capacity: 16 << 20)
+    defer { fixture.finish() }
+    for number in 0..<10 { fixture.store.store(fixture.response("http://a.example/\(number)")) }
+    fixture.drain()
+    try fixture.store.context.removalLog.append(.key(fixture.key("http://a.example/3").bytes), timeout: .seconds(1)) {}
+    // Like the directory of a process that is killed right after the removal.
+    let path = fixture.directory + ".copy"
+    try FileManager.default.copyItem(atPath: fixture.directory, toPath: path)
+    let sequence = fixture.store.context.removalLog.sequence
+    let copy = try StoreFixture(capacity: 1 << 20, directory: path)
+    defer { copy.finish() }
+    #expect(copy.store.context.removalLog.frameCount == fixture.store.context.removalLog.frameCount)
+    for capacity in [1 << 20, 64 << 20] {
+      copy.drain()
+      copy.options.capacityByteCount = capacity
+      try copy.reopen()
+      let log = copy.store.context.removalLog
+      #expect(log.frameCount == RemovalLog.frameCount(capacityByteCount: capacity))
+      #expect(log.sequence == sequence)
+      for number in 0..<10 { #expect((copy.body("http://a.example/\(number)") == nil) == (number == 3)) }
+    }
+    copy.store.remove(copy.key("http://a.example/4"))
+    #expect(copy.store.context.removalLog.sequence == sequence + 1)
+    #expect(copy.body("http://a.example/4") == nil)
+    #expect(copy.logged.all == [])
   }
 
   /// The frames: one without a removal, those of the first and the last removal, the next one, and all.

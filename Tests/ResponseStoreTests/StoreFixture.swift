@@ -102,6 +102,23 @@ final class StoreFixture {
     while store.writePending() {}
     while store.maintain() {}
   }
+
+  /// Flushes. On a busy machine, a short stall timeout can end a flush; it is then repeated.
+  func flush() throws(StoreError) {
+    while true {
+      do throws(StoreError) {
+        return try store.flush()
+      } catch {
+        guard error.code == .busy else { throw error }
+      }
+    }
+  }
+
+  /// Sets the capacity, and waits until it is applied, even if a short stall timeout ends the setter.
+  func setCapacity(_ byteCount: Int) {
+    store.capacityByteCount = byteCount
+    while store.isApplyingCapacity { usleep(1000) }
+  }
 }
 
 /// Returns bytes that are not aligned to any page boundary, the same for the same seed.

@@ -30,7 +30,7 @@ extension Environment {
     EnvironmentRegistry.close(identity: identity, serial: serial) {
       guard !isClosed.exchange(true, ordering: .relaxed) else { return }
       slots.endTransactions()
-      EnvironmentRegistry.releaseDamageHandler(of: pointer)
+      EnvironmentRegistry.releaseCorruptionHandler(of: pointer)
       // Close even without the lock: a process suspended while opening or closing does no harm, and must not block this
       // one.
       DirectoryLock.whileHolding(directoryLock) { _ in mdb_env_close(pointer) }

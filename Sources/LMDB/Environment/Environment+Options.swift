@@ -37,7 +37,7 @@ extension Environment {
     ///
     /// This is the last chance to record that the file must not be opened again. The handler must not use the
     /// environment.
-    public var damageHandler: (@Sendable () -> Void)?
+    public var corruptionHandler: (@Sendable () -> Void)?
 
     /// Creates options with a map size and defaults for the rest.
     public init(mapByteCount: Int) {

@@ -89,7 +89,7 @@ enum EnvironmentRegistry {
       let syncDescriptor = FileDescriptor.open("\(directory)/\(DataFile.name)", O_RDWR | O_CLOEXEC | O_NOFOLLOW)
       guard syncDescriptor >= 0 else {
         let error = LMDBError.system("open")
-        releaseDamageHandler(of: pointer)
+        releaseCorruptionHandler(of: pointer)
         mdb_env_close(pointer)
         throw error
       }
@@ -144,7 +144,7 @@ enum EnvironmentRegistry {
       }
     if let failure {
       // A failed open releases everything except the handle.
-      releaseDamageHandler(of: pointer)
+      releaseCorruptionHandler(of: pointer)
       mdb_env_close(pointer)
       throw failure
     }
@@ -160,21 +160,21 @@ enum EnvironmentRegistry {
     if rc != 0 { return LMDBError(rc, "mdb_env_set_maxreaders") }
     rc = mdb_env_set_maxdbs(pointer, UInt32(options.maximumTables))
     if rc != 0 { return LMDBError(rc, "mdb_env_set_maxdbs") }
-    if let handler = options.damageHandler {
-      mdb_env_set_userctx(pointer, Unmanaged.passRetained(DamageHandler(body: handler)).toOpaque())
+    if let handler = options.corruptionHandler {
+      mdb_env_set_userctx(pointer, Unmanaged.passRetained(CorruptionHandler(body: handler)).toOpaque())
     }
     rc = mdb_env_set_assert(pointer, logAssertion)
     return rc == 0 ? nil : LMDBError(rc, "mdb_env_set_assert")
   }
 
-  private final class DamageHandler {
+  private final class CorruptionHandler {
     let body: @Sendable () -> Void
     init(body: @escaping @Sendable () -> Void) { self.body = body }
   }
 
-  static func releaseDamageHandler(of pointer: OpaquePointer) {
+  static func releaseCorruptionHandler(of pointer: OpaquePointer) {
     guard let context = mdb_env_get_userctx(pointer) else { return }
-    Unmanaged<DamageHandler>.fromOpaque(context).release()
+    Unmanaged<CorruptionHandler>.fromOpaque(context).release()
   }
 
   /// Called by LMDB when it finds its data inconsistent, before it ends the process.
@@ -186,7 +186,7 @@ enum EnvironmentRegistry {
     let text = message.map { String(cString: $0) } ?? "?"
     StandardError.writeLine("LMDB: the data file in \(directory) is corrupt; liblmdb ends the process: \(text)")
     if let pointer, let context = mdb_env_get_userctx(pointer) {
-      Unmanaged<DamageHandler>.fromOpaque(context).takeUnretainedValue().body()
+      Unmanaged<CorruptionHandler>.fromOpaque(context).takeUnretainedValue().body()
     }
   }
 

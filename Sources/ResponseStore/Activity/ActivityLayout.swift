@@ -37,7 +37,7 @@ enum ActivityLayout {
   /// A hit is timed if the count of its stripe is a multiple of this, which is a power of two.
   static let hitSampleInterval: UInt64 = 64
 
-  /// No counter reaches this value in use, so a larger one is damage.
+  /// No counter reaches this value in use, so a larger one is corruption.
   static let implausibleCount: UInt64 = 1 << 60
 
   /// The maximum of ``HeaderWord/grantedEvents``.
@@ -56,7 +56,7 @@ enum ActivityLayout {
     /// The number of requests that may still be recorded. Every process that watches sets it again and again.
     ///
     /// In a cache line of its own, because every request reads it. A value above ``maximumGrantedEvents`` means none:
-    /// it is damage, or several threads took the last one.
+    /// it is corruption, or several threads took the last one.
     static let grantedEvents = 24
   }
 
@@ -139,7 +139,7 @@ package enum CounterWord: Int, CaseIterable, Sendable {
   case expired
   case tooManyVariants
   case requested
-  case damaged
+  case corrupt
 
   // Of a fleet tier; see ``FleetActivity``.
   case sharedLookups = 96
@@ -167,7 +167,7 @@ extension RemovalReason {
     case .expired: .expired
     case .tooManyVariants: .tooManyVariants
     case .requested: .requested
-    case .damaged: .damaged
+    case .corrupt: .corrupt
     }
   }
 }

@@ -25,10 +25,10 @@ public enum RequestOutcome: String, Sendable, Hashable, CaseIterable {
 
 /// The counts of all processes that use or used a directory.
 ///
-/// They are kept in a file of the directory and outlive the processes. If that file is lost or damaged, they begin at
+/// They are kept in a file of the directory and outlive the processes. If that file is lost or corrupt, they begin at
 /// zero. Each count is exact, but they are not read as one snapshot.
 ///
-/// Sums of damaged counts wrap around instead of trapping.
+/// Sums of corrupt counts wrap around instead of trapping.
 public struct DirectoryStatistics: Sendable, Hashable {
   /// The time at which counting began.
   public var since: Date
@@ -129,7 +129,7 @@ extension ActivityFile {
 
   /// The number of requests with any outcome.
   var requestCount: Int {
-    // A damaged counter must not trap.
+    // A corrupt counter must not trap.
     RequestOutcome.allCases.reduce(0) { $0 &+ requestCount($1) }
   }
 
@@ -156,7 +156,7 @@ extension ActivityFile {
   private func total(_ word: ActivityLayout.StripeWord) -> Int {
     (0..<ActivityLayout.stripeCount).reduce(0) {
       let stripe = ActivityLayout.stripesOffset + $1 * ActivityLayout.stripeByteCount
-      // A damaged counter must not trap.
+      // A corrupt counter must not trap.
       return $0 &+ number(stripe + word.rawValue * 8)
     }
   }

@@ -96,7 +96,7 @@ final class EventRing: @unchecked Sendable {
     case event(RequestEvent)
     /// A process is writing it, or died while it did.
     case unfinished
-    /// A later event overwrote it, or it is damaged.
+    /// A later event overwrote it, or it is corrupt.
     case lost
   }
 

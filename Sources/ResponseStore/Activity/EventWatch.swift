@@ -14,7 +14,7 @@ package final class EventWatch: @unchecked Sendable {
   /// An event takes about 6 µs of its thread's time. 400 of them every 100 ms are 2.4% of it.
   static let maximumGrant = 400
 
-  /// No watch counts more requests or events than this, so a larger difference is damage.
+  /// No watch counts more requests or events than this, so a larger difference is corruption.
   private static let maximumCount = 1 << 40
 
   private struct State {
@@ -89,7 +89,7 @@ package final class EventWatch: @unchecked Sendable {
     if head >= state.head, head - state.head <= Self.maximumCount {
       state.eventCount += Int(head - state.head)
     } else {
-      // The file is damaged. Continue with the events from now on.
+      // The file is corrupt. Continue with the events from now on.
       state.position = head
     }
     state.head = head

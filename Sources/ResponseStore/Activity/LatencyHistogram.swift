@@ -1,6 +1,6 @@
 /// A histogram of durations, with buckets whose width is at most an eighth of their lower bound.
 public struct LatencyHistogram: Sendable, Hashable {
-  /// The number of durations in each bucket. Damaged numbers can have any size, so their sums must not trap.
+  /// The number of durations in each bucket. Corrupt numbers can have any size, so their sums must not trap.
   private var counts: [Int]
   /// The sum of all durations in nanoseconds.
   public private(set) var totalNanoseconds: Int

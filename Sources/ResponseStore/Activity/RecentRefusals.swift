@@ -78,7 +78,7 @@ extension ActivityFile {
   package func lastRefusal(of key: RequestKey) -> StorageRefusal? {
     guard let (slot, time) = RecentRefusals(base: base).last(of: key) else { return nil }
     let rule = rule(inSlot: slot)
-    // A free slot: the word is damaged.
+    // A free slot: the word is corrupt.
     return rule.isEmpty ? nil : StorageRefusal(rule: rule, time: time)
   }
 }

@@ -112,7 +112,7 @@ struct EventWords {
     return min(Self.textWord + (counts.method + counts.rule + counts.url + 7) / 8, Self.wordCount)
   }
 
-  /// The event; nil if the words are damaged.
+  /// The event; nil if the words are corrupt.
   var event: RequestEvent? {
     let counts = textCounts
     guard let outcome = RequestOutcome(code: words[1] >> 48 & 0xff),

@@ -80,7 +80,7 @@ extension ResponseStore {
       result.report("data.mdb has \(usedByteCount) bytes in a map of \(mapByteCount)")
     }
     let bound = StorageFormat.boundByteCount(capacityByteCount: capacityByteCount)
-    if diskByteCount > bound, !isShrinking {
+    if diskByteCount > bound, !isShrinking, !space.budget.isCapacityTooLowForFiles {
       result.report("The directory takes \(diskByteCount) bytes of at most \(bound)")
     }
     result.reportRest()

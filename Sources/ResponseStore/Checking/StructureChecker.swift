@@ -132,7 +132,7 @@ final class StructureChecker: Sendable {
       // A few leaked pages would not fill the map.
       return try database.environment.leakedPageCount() > 16
     } catch {
-      return error.isDamage
+      return error.isCorruption
     }
   }
 

@@ -6,7 +6,7 @@ extension LMDBError {
   /// `badValueSize` is included because this library's values are never too long, so the value is in LMDB's free list.
   /// `outOfMemory` in a deletion is caused by an invalid page number in the file. `badTransaction` means that liblmdb
   /// could not read the root of a table and did not report that.
-  var isDamage: Bool {
+  var isCorruption: Bool {
     switch code {
     case .corrupted, .pageNotFound, .panic, .invalid, .versionMismatch, .incompatible, .badTableHandle, .cursorFull,
       .problem, .undecodable, .badValueSize, .badTransaction:

@@ -28,9 +28,9 @@ extension RecordDatabase {
     use: (UInt64, RecordHeaderView?) -> UseCountFate?
   ) throws(LMDBError) -> (removed: Int, next: UInt64?) {
     let found = try removableRecords(rowIDs, in: transaction, use: use)
-    if !found.damaged.isEmpty { try removeByWalk(Set(found.damaged), counters: &counters, in: transaction) }
+    if !found.corrupt.isEmpty { try removeByWalk(Set(found.corrupt), counters: &counters, in: transaction) }
     let removal = try remove(found.records, counters: &counters, isInRun: isInRun, in: transaction)
-    return (removal.rowIDs.count + found.damaged.count, removal.next)
+    return (removal.rowIDs.count + found.corrupt.count, removal.next)
   }
 
   /// Reads the properties that a deletion needs, so that the write transaction need not parse and check the records.
@@ -41,22 +41,22 @@ extension RecordDatabase {
   func removableRecords(
     _ rowIDs: [UInt64], in transaction: borrowing some Transaction & ~Copyable,
     use: (UInt64, RecordHeaderView?) -> UseCountFate?
-  ) throws(LMDBError) -> (records: [RemovableRecord], damaged: [UInt64]) {
+  ) throws(LMDBError) -> (records: [RemovableRecord], corrupt: [UInt64]) {
     var records: [RemovableRecord] = []
     records.reserveCapacity(rowIDs.count)
-    var damaged: [UInt64] = []
+    var corrupt: [UInt64] = []
     try heads.forEachRow(among: rowIDs, in: transaction) { (rowID, record) in
       let head = RecordHeaderView(record)
       guard let use = use(rowID, head) else { return }
       if let head, head.hasRightChecksum {
         records.append(removableRecord(rowID, head: head, use: use))
       } else {
-        damaged.append(rowID)
+        corrupt.append(rowID)
       }
     }
     // The logs were read one after the other.
     if records.count > 1 { records.sort { $0.rowID < $1.rowID } }
-    return (records, damaged)
+    return (records, corrupt)
   }
 
   /// Returns the properties that the deletion of a record needs.
@@ -174,7 +174,7 @@ extension RecordDatabase {
   ///
   /// Deletes none while the index is rebuilt, because older records of the same keys could reappear. The next lookup
   /// finds the corrupt records again.
-  func removeDamaged(
+  func removeCorrupt(
     _ rowIDs: Set<UInt64>, counters: inout PersistentCounters, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> Int {
     guard isIndexComplete else { return 0 }

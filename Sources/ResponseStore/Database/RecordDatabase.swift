@@ -81,10 +81,10 @@ final class RecordDatabase: @unchecked Sendable {
   ///   writes nothing and waits for no writer.
   static func open(
     directory: String, mapByteCount: Int, capacityByteCount: Int, completesNew: Bool = true,
-    damageHandler: (@Sendable () -> Void)? = nil
+    corruptionHandler: (@Sendable () -> Void)? = nil
   ) throws(LMDBError) -> Contents {
     var options = Environment.Options(mapByteCount: mapByteCount)
-    options.damageHandler = damageHandler
+    options.corruptionHandler = corruptionHandler
     options.maximumReaders =
       completesNew ? StorageFormat.readerSlotCount(capacityByteCount: capacityByteCount) : nil
     let environment = try Environment.open(directory: directory, options: options)

@@ -38,6 +38,12 @@ extension StorageFormat {
     return (capacity + capacity / 1000 * 38 - otherFilesByteCount) / pageByteCount * pageByteCount
   }
 
+  /// Returns the number of pages that a data file needs on disk, even if most of its pages are free.
+  ///
+  /// LMDB's free list then takes 1/512 of the file's length, and a commit writes much of it again. A list that takes
+  /// most of the capacity would displace every record.
+  static func minimumPageCount(filePageCount: Int) -> Int { max(filePageCount / 128, 128) }
+
   /// Returns the maximum size of the index file. During its last growth, a file of half the size exists in addition.
   static func indexByteCount(capacityByteCount: Int) -> Int {
     min(capacityByteCount, maximumCapacityByteCount) / 32 + minimumIndexByteCount

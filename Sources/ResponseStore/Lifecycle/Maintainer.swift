@@ -58,7 +58,7 @@ struct Maintainer: Sendable {
       return hasMore
     } catch {
       if error.code == .mapFull, isWorthAnotherTry() { return evictor.recoverFromMapFull() }
-      if error.isDamage {
+      if error.isCorruption {
         context.fail("\(error)")
       } else {
         if error.isImpossibleWrite { checker.request() }

@@ -47,7 +47,7 @@ final class StoreContext: Sendable {
   /// The kinds of issues. Each is logged once.
   enum Issue: Hashable, Sendable {
     case corruptRecord, corruptIndex, fullDisk, fullIndex, fullQueue, failed, failedRead, failedWrite, failedRemoval
-    case failedEviction, failedExtension, failedHolePunching, failedClosing, resized, forked
+    case failedEviction, failedExtension, failedHolePunching, failedClosing, resized, oversizedFile, forked
   }
 
   struct MaintenanceSignal {
@@ -147,7 +147,7 @@ final class StoreContext: Sendable {
 
   /// Handles an error of a read that is treated as a miss.
   func readFailed(_ error: LMDBError) {
-    if error.isDamage {
+    if error.isCorruption {
       fail("\(error)")
     } else {
       log(.failedRead, "A lookup failed and was treated as a miss: \(error)")

@@ -6,7 +6,7 @@ import LMDB
 /// | File | Purpose |
 /// |---|---|
 /// | `data.mdb`, `lock.mdb` | LMDB's |
-/// | `data.mdb.damaged`, `data.mdb.other-version` | quarantined data; deleted when its space is needed |
+/// | `data.mdb.damaged`, `….other-version`, `….oversized` | quarantined data; deleted when its space is needed |
 /// | `LMDBURLCache.store` | marks a directory of this library; another name means that the data has failed |
 /// | `LMDBURLCache.opening` | exists while a process opens the data; after two crashes the data is quarantined |
 /// | `LMDBURLCache.removals` | ``RemovalLog`` |
@@ -265,7 +265,7 @@ final class StoreDirectory: @unchecked Sendable {
 
   // MARK: Data
 
-  private static let quarantineSuffixes = ["damaged", "other-version"]
+  private static let quarantineSuffixes = ["damaged", "other-version", "oversized"]
 
   /// Renames the data file for later inspection; it is deleted when the store needs the space. Call this only while no
   /// other process uses the directory.

@@ -19,7 +19,7 @@ extension StoreOpener {
     case .healthy:
       throw markedFailed
     default:
-      throw damaged(reason: "data.mdb \(condition)")
+      throw corrupt(reason: "data.mdb \(condition)")
     }
   }
 
@@ -31,7 +31,7 @@ extension StoreOpener {
       try directory.finishOpening()
       return store
     case .foreign:
-      throw damaged(reason: "the data was never completed")
+      throw corrupt(reason: "the data was never completed")
     case .otherVersion(let version):
       throw StoreError(
         .unsupportedFormat, directory: directory.path,
@@ -101,15 +101,15 @@ extension StoreOpener {
   }
 
   /// The error for data that a process has marked as failed.
-  var markedFailed: StoreError { damaged(reason: "the data is marked as failed") }
+  var markedFailed: StoreError { corrupt(reason: "the data is marked as failed") }
 
   private func failed(_ error: LMDBError) -> StoreError {
-    error.isDamage
-      ? damaged(reason: "the data is corrupt (\(error))")
+    error.isCorruption
+      ? corrupt(reason: "the data is corrupt (\(error))")
       : .storage(error, directory: directory.path, doing: "Opening the data")
   }
 
-  private func damaged(reason: String) -> StoreError {
+  private func corrupt(reason: String) -> StoreError {
     StoreError(
       .corrupt, directory: directory.path, reason: reason,
       remedy: "The next cache that is opened on the directory quarantines the data and starts empty")

@@ -33,17 +33,16 @@ extension StoreOpener {
       guard let present else { throw .busy }
       return present
     }
-    let log: RemovalLog
-    if let present {
-      log = present
-    } else {
-      let frameCount = RemovalLog.frameCount(capacityByteCount: options.capacityByteCount)
-      log = try RemovalLog.create(path: path, owner: database.owner, frameCount: frameCount)
-      directory.synchronize()
-    }
+    let log = if let present { present } else { try createRemovalLog(of: database) }
     let unreadable = try log.recover(lastApplied: counters.lastAppliedRemoval, known: counters.knownRemoval)
     let isMissing = present == nil && counters.nextRowID > PersistentCounters().nextRowID
-    guard isMissing || !unreadable.isEmpty else { return log }
+    guard isMissing || !unreadable.isEmpty else {
+      guard log.frameCount != frameCount, !log.hasRemovalsToApply else { return log }
+      // The log has the size of another capacity.
+      let resized = try createRemovalLog(of: database)
+      _ = try resized.recover(lastApplied: counters.lastAppliedRemoval, known: counters.knownRemoval)
+      return resized
+    }
     self.log(
       "The removal log is missing or corrupt; everything was removed, because removed responses could otherwise reappear"
     )
@@ -53,6 +52,14 @@ extension StoreOpener {
     }
     // Overwrite the frames only after everything is removed, so that it is not removed again at the next open.
     try log.overwrite(unreadable: unreadable)
+    return log
+  }
+
+  private var frameCount: Int { RemovalLog.frameCount(capacityByteCount: options.capacityByteCount) }
+
+  private func createRemovalLog(of database: RecordDatabase) throws(RemovalLog.Failure) -> RemovalLog {
+    let log = try RemovalLog.create(path: directory.removalLogPath, owner: database.owner, frameCount: frameCount)
+    directory.synchronize()
     return log
   }
 }

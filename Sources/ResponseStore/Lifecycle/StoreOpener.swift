@@ -23,6 +23,10 @@ struct StoreOpener {
       log("Opening the store crashed twice in a row; the data file was quarantined and the store starts empty")
       try directory.quarantineData(as: "damaged")
     }
+    if isAlone, isCapacityTooLowForFile {
+      log("The store starts empty because the data file is over 128 times as large as the capacity; it was quarantined")
+      try directory.quarantineData(as: "oversized")
+    }
     if isAlone { try directory.writeMarker() }
     // Clear them also after an error: only an open that crashed the process counts as failed.
     defer { directory.clearOpenAttempts() }
@@ -127,9 +131,9 @@ struct StoreOpener {
     do throws(LMDBError) {
       contents = try RecordDatabase.open(
         directory: directory.path, mapByteCount: mapByteCount, capacityByteCount: options.capacityByteCount,
-        damageHandler: { [directory] in directory.markFailed() })
+        corruptionHandler: { [directory] in directory.markFailed() })
     } catch {
-      if error.isDamage, mayRecreate {
+      if error.isCorruption, mayRecreate {
         return try recreate(as: "damaged", because: "the data is corrupt (\(error))")
       }
       throw .storage(error, directory: directory.path, doing: "Opening the data")
@@ -141,7 +145,7 @@ struct StoreOpener {
         return try ready(database, isAlone: isAlone)
       } catch {
         // Close the file before another one replaces it.
-        guard mayRecreate, let cause = error.cause, cause.isDamage, database.environment.close() else {
+        guard mayRecreate, let cause = error.cause, cause.isCorruption, database.environment.close() else {
           throw error
         }
         return try recreate(as: "damaged", because: "the data is corrupt (\(cause))")
@@ -203,11 +207,21 @@ struct StoreOpener {
     return try openData(isAlone: true, mayRecreate: false)
   }
 
+  /// Whether the free list would take much of the capacity after eviction.
+  private var isCapacityTooLowForFile: Bool {
+    let pageByteCount = Int(getpagesize())
+    let minimum = StorageFormat.minimumPageCount(filePageCount: directory.dataFileByteCount / pageByteCount)
+    return minimum * pageByteCount > wantedMapByteCount
+  }
+
+  private var wantedMapByteCount: Int {
+    StorageFormat.mapByteCount(capacityByteCount: options.capacityByteCount, pageByteCount: Int(getpagesize()))
+  }
+
   /// The map size for the capacity, or for an oversized file, whose free pages are returned later.
   private var mapByteCount: Int {
     let pageByteCount = Int(getpagesize())
-    let wanted = StorageFormat.mapByteCount(
-      capacityByteCount: options.capacityByteCount, pageByteCount: pageByteCount)
+    let wanted = wantedMapByteCount
     let present = directory.dataFileByteCount
     guard present > wanted else { return wanted }
     return (present + (1 << 20)) / pageByteCount * pageByteCount

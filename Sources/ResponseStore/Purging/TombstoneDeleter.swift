@@ -81,7 +81,7 @@ struct TombstoneDeleter: Sendable {
   /// Records that tombstones hide.
   private struct CoveredRecords {
     var records: [RemovableRecord] = []
-    var damaged: [UInt64] = []
+    var corrupt: [UInt64] = []
     /// The position to continue from; nil at the end.
     var end: ScanPosition?
   }
@@ -108,7 +108,7 @@ struct TombstoneDeleter: Sendable {
     let found = try database.removableRecords(candidates.rows, in: transaction) { (rowID, head) in
       work.tombstones.hide(rowID: rowID, head) ? .forget : nil
     }
-    return CoveredRecords(records: found.records, damaged: found.damaged, end: candidates.end)
+    return CoveredRecords(records: found.records, corrupt: found.corrupt, end: candidates.end)
   }
 
   /// Deletes covered records until the transaction has freed enough pages or taken 16 ms.
@@ -122,7 +122,7 @@ struct TombstoneDeleter: Sendable {
     let deadline = MonotonicTime.now + .milliseconds(16)
     var removed = 0
     // Records that are corrupt or changed after they were read. They are read again.
-    var others = covered.damaged
+    var others = covered.corrupt
     var rest = covered.records[...]
     while let first = rest.first {
       if removed > 0, counters.hasFreedEnough || MonotonicTime.now > deadline {

@@ -332,7 +332,7 @@ final class Reader: Sendable {
   // MARK: Corruption
 
   func reportCorruptRecord(_ rowID: UInt64) {
-    guard context.queue.update({ $0.addDamaged(rowID) }) else { return }
+    guard context.queue.update({ $0.addCorrupt(rowID) }) else { return }
     context.counts.count(1, .corruptRecords)
     context.log(
       .corruptRecord, "A stored response is corrupt (checksum mismatch); it is treated as a miss and will be deleted")

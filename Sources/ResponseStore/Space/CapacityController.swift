@@ -38,9 +38,12 @@ struct CapacityController: Sendable {
     // unchanged.
     try? space.refreshCapacity()
     // A capacity that is being applied counts as the current one.
-    guard capacity != state.withLock({ $0.requested ?? $0.applying }) ?? space.capacityByteCount else { return }
-    state.withLock { $0.requested = capacity }
-    context.wakeMaintenance()
+    if capacity != state.withLock({ $0.requested ?? $0.applying }) ?? space.capacityByteCount {
+      state.withLock { $0.requested = capacity }
+      context.wakeMaintenance()
+    } else if !isApplying {
+      return
+    }
     guard context.options.runsInBackground else {
       while step() {}
       return
@@ -98,6 +101,13 @@ struct CapacityController: Sendable {
     }
     space.setBudget(capacityByteCount: capacity)
     let budget = space.budget
+    if budget.isCapacityTooLowForFiles {
+      let byteCount = budget.maximumFilePageCount * database.pageByteCount
+      context.log(
+        .oversizedFile,
+        "The capacity is too low for the files of the previous one: until a process opens the directory alone, the "
+          + "data file takes up to \(byteCount) bytes")
+    }
     let usage = try space.usage()
     let isTooMuch = usage.pageCount > budget.maximumLivePageCount || usage.entryCount > budget.highEntryCount
     guard isTooMuch || database.index.isTooLarge || space.diskByteCount > space.diskCeiling else { return }

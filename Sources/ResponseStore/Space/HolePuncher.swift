@@ -39,7 +39,9 @@ struct HolePuncher: Sendable {
   /// - Returns: Whether there is more to do.
   func reclaimFreePages(maximumPageCount: Int = 128) throws(LMDBError) -> Bool {
     let budget = space.budget
-    let ceiling = budget.isFileOversized ? budget.capacityByteCount : space.diskCeiling
+    let ceiling =
+      budget.isFileOversized
+      ? max(budget.capacityByteCount, budget.transactionStartPageCount * database.pageByteCount) : space.diskCeiling
     let isOverCeiling = space.diskByteCount > ceiling
     if isOverCeiling { context.storeDirectory.deleteQuarantinedData() }
     if let pass = state.withLock({ $0.pass }) {

@@ -5,6 +5,8 @@ struct PageBudget: Sendable, Equatable {
   /// The maximum number of pages of the data file on disk: those of its map, or fewer if other files are larger than
   /// usual.
   let maximumFilePageCount: Int
+  /// Whether the capacity is too low for the files of a larger one, so that they can exceed it.
+  let isCapacityTooLowForFiles: Bool
   /// Whether the data file has more pages than that, because the capacity was larger or a reader pinned free pages.
   ///
   /// The map then does not limit the disk usage.
@@ -59,7 +61,9 @@ struct PageBudget: Sendable, Equatable {
     batchByteCount = StorageFormat.batchByteCount(capacityByteCount: capacityByteCount)
     let mapByteCount = StorageFormat.mapByteCount(capacityByteCount: capacityByteCount, pageByteCount: pageByteCount)
     let bound = StorageFormat.boundByteCount(capacityByteCount: capacityByteCount)
-    maximumFilePageCount = max(min(mapByteCount, bound - otherByteCount) / pageByteCount, 128)
+    let allowedPageCount = min(mapByteCount, bound - otherByteCount) / pageByteCount
+    maximumFilePageCount = max(allowedPageCount, StorageFormat.minimumPageCount(filePageCount: filePageCount))
+    isCapacityTooLowForFiles = maximumFilePageCount > allowedPageCount
     isFileOversized = filePageCount > maximumFilePageCount
     let headroom = StorageFormat.headroomPageCount(
       mapByteCount: maximumFilePageCount * pageByteCount, batchByteCount: batchByteCount,

@@ -10,7 +10,7 @@ struct WriteQueue {
   /// When the writer retries to apply logged removals; nil unless that failed.
   var removalsPausedUntil: MonotonicTime?
   /// Corrupt records to delete.
-  var damagedRowIDs: Set<UInt64> = []
+  var corruptRowIDs: Set<UInt64> = []
   /// The number of writes that were ever queued.
   private(set) var queuedCount: UInt64 = 0
   /// The number of queued writes that were committed or dropped.
@@ -44,7 +44,7 @@ struct WriteQueue {
     var cause: LMDBError?
   }
 
-  var isEmpty: Bool { writes.isEmpty && damagedRowIDs.isEmpty }
+  var isEmpty: Bool { writes.isEmpty && corruptRowIDs.isEmpty }
   /// Whether logged removals may be applied now.
   var mayApplyRemovals: Bool { removalsPausedUntil.map { $0 <= .now } ?? true }
   /// Whether the writer has something to do now.
@@ -130,7 +130,7 @@ struct WriteQueue {
   }
 
   /// Queues the deletion of a corrupt record. Returns false if it is queued already.
-  mutating func addDamaged(_ rowID: UInt64) -> Bool { damagedRowIDs.insert(rowID).inserted }
+  mutating func addCorrupt(_ rowID: UInt64) -> Bool { corruptRowIDs.insert(rowID).inserted }
 
   /// Records that writes could not be committed.
   ///

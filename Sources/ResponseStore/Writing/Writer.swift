@@ -31,9 +31,9 @@ struct Writer: Sendable {
     let hasRemovals = context.removalLog.hasRemovalsToApply
     var batch = queue.withLock { queue -> WriteBatch in
       let batch = WriteBatch(
-        writes: queue.takeWrites(byteLimit: byteLimit, countLimit: countLimit), damagedRowIDs: queue.damagedRowIDs,
+        writes: queue.takeWrites(byteLimit: byteLimit, countLimit: countLimit), corruptRowIDs: queue.corruptRowIDs,
         appliesRemovals: hasRemovals && queue.mayApplyRemovals)
-      queue.damagedRowIDs = []
+      queue.corruptRowIDs = []
       return batch
     }
     let isDone = batch.isEmpty || process(batch, byteLimit: byteLimit)
@@ -224,8 +224,8 @@ struct Writer: Sendable {
   ) throws(LMDBError) -> WriteResult {
     var result = WriteResult()
     var counters = try database.counters(in: transaction)
-    if !batch.damagedRowIDs.isEmpty {
-      result.removed[.damaged] = try database.removeDamaged(batch.damagedRowIDs, counters: &counters, in: transaction)
+    if !batch.corruptRowIDs.isEmpty {
+      result.removed[.corrupt] = try database.removeCorrupt(batch.corruptRowIDs, counters: &counters, in: transaction)
     }
     if batch.appliesRemovals { try applyLoggedRemovals(counters: &counters, result: &result, in: transaction) }
     for write in batch.writes {
@@ -316,7 +316,7 @@ struct Writer: Sendable {
     let error = database.index.cause(of: error)
     noteLoss(of: batch.writes, error)
     context.failIfDirectoryMoved()
-    if error.isDamage {
+    if error.isCorruption {
       context.fail("\(error)")
       return
     }
@@ -337,10 +337,10 @@ struct Writer: Sendable {
 /// The work of one transaction of the writer.
 struct WriteBatch {
   var writes: [PendingWrite] = []
-  var damagedRowIDs: Set<UInt64> = []
+  var corruptRowIDs: Set<UInt64> = []
   /// Whether logged removals are applied.
   var appliesRemovals = false
-  var isEmpty: Bool { writes.isEmpty && damagedRowIDs.isEmpty && !appliesRemovals }
+  var isEmpty: Bool { writes.isEmpty && corruptRowIDs.isEmpty && !appliesRemovals }
 }
 
 /// The result of a transaction, counted once it is committed.
