@@ -239,6 +239,8 @@ extension CapacityTests {
     }
     #expect(maximum <= capacity + capacity / 10)
     #expect(fixture.store.statistics.droppedWrites > 0)
+    #expect(fixture.logged.all.contains { $0.contains("The database or its index is full") })
+    #expect(!fixture.logged.all.contains { $0.contains("The disk is full") })
     #expect(fixture.store.entryCount > 20)
     fixture.store.store(fixture.response("http://b.example/last", body: pseudorandomData(30_000, seed: 1)))
     fixture.drain()

@@ -46,8 +46,8 @@ final class StoreContext: Sendable {
 
   /// The kinds of issues. Each is logged once.
   enum Issue: Hashable, Sendable {
-    case corruptRecord, corruptIndex, fullDisk, fullIndex, fullQueue, failed, failedRead, failedWrite, failedRemoval
-    case failedEviction, failedExtension, failedHolePunching, failedClosing, resized, oversizedFile, forked
+    case corruptRecord, corruptIndex, fullDisk, fullDatabase, fullIndex, fullQueue, failed, failedRead, failedWrite
+    case failedRemoval, failedEviction, failedExtension, failedHolePunching, failedClosing, resized, lowCapacity, forked
   }
 
   struct MaintenanceSignal {

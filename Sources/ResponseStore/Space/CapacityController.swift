@@ -104,7 +104,7 @@ struct CapacityController: Sendable {
     if budget.isCapacityTooLowForFiles {
       let byteCount = budget.maximumFilePageCount * database.pageByteCount
       context.log(
-        .oversizedFile,
+        .lowCapacity,
         "The capacity is too low for the files of the previous one: until a process opens the directory alone, the "
           + "data file takes up to \(byteCount) bytes")
     }

@@ -325,7 +325,11 @@ struct Writer: Sendable {
       return
     }
     if error.isImpossibleWrite { checker.request() }
-    if error.isOutOfSpace {
+    if error.code == .mapFull {
+      context.log(
+        .fullDatabase,
+        "The database or its index is full, and eviction freed too little; writes are dropped until it does: \(error)")
+    } else if error.isOutOfSpace {
       context.log(
         .fullDisk, "The disk is full or failing. Reads continue; storing resumes when space is available: \(error)")
     } else {
