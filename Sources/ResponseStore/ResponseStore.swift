@@ -86,8 +86,8 @@ public final class ResponseStore: Sendable {
   /// If this process has the directory open, returns the same object. Its options stay, but its capacity is set (unless
   /// ``Options/opensExistingOnly``). A failed store (``hasFailed``) is replaced by a new one. Data that is corrupt, or
   /// has another format version, is quarantined if no other process uses it, and the store starts empty. So is a data
-  /// file that is over 128 times as large as the capacity. A closed store uses its directory until its last reference is
-  /// released.
+  /// file that is far larger than the capacity; see ``capacityByteCount``. A closed store uses its directory until its
+  /// last reference is released.
   ///
   /// Traps if the capacity is below ``minimumCapacityByteCount``.
   ///
@@ -352,8 +352,8 @@ public final class ResponseStore: Sendable {
   /// no process commits for ``Options/stallTimeout``, the setter logs that and returns, and the value takes effect when
   /// writing is possible again.
   ///
-  /// The data file takes at least 1/128 of the size that it once had. With a lower capacity, the next process that opens
-  /// the directory alone starts with an empty store.
+  /// The data file takes at least 0.8 MB and 1/128 of the size that it once had. With a lower capacity, the next process
+  /// that opens the directory alone starts with an empty store.
   public var capacityByteCount: Int {
     get { space.capacityByteCount }
     set {

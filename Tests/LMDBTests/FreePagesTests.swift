@@ -75,6 +75,28 @@ struct FreePagesTests {
     }
   }
 
+  @Test("Pages of a transaction whose process was killed before its commit are released")
+  func uncommittedPages() throws {
+    try withEnvironment { environment, table, directory in
+      try fill(environment, table)
+      try environment.releaseFreePages()
+      let before = blockByteCount(directory)
+      let file = try FileHandle(forWritingTo: URL(fileURLWithPath: directory + "/data.mdb"))
+      try file.seekToEnd()
+      file.write(Data(repeating: 1, count: 1 << 20))
+      try file.close()
+      #expect(blockByteCount(directory) >= before + (1 << 20))
+      #expect(try environment.releaseFreePages().byteCount >= 1 << 20)
+      #expect(blockByteCount(directory) <= before)
+      try fill(environment, table)
+      for number: UInt64 in 0..<500 {
+        #expect(
+          try environment.read { (transaction) throws(LMDBError) in try table.value(for: number, in: transaction) }
+            == value(number))
+      }
+    }
+  }
+
   @Test("Free pages can be released in steps")
   func steps() throws {
     try withEnvironment { environment, table, directory in

@@ -285,15 +285,17 @@ extension CapacityTests {
     #expect(store.statistics.droppedWrites == 0)
   }
 
-  @Test("With a capacity far below the size of the data file, the store works; the next lone opening replaces the file")
-  func oversizedFile() throws {
-    let fixture = try StoreFixture(capacity: 8 << 30)
+  @Test(
+    "With a capacity far below the size of the data file, the store works; the next lone opening replaces the file",
+    arguments: [(8 << 30, 320 << 20), (1 << 30, 30 << 20)])
+  func oversizedFile(largerCapacity: Int, fileByteCount: Int) throws {
+    let fixture = try StoreFixture(capacity: largerCapacity)
     defer { fixture.finish() }
-    fixture.store.store(fixture.response("http://a.example/", body: Data(count: 320 << 20)))
+    fixture.store.store(fixture.response("http://a.example/", body: Data(count: fileByteCount)))
     fixture.drain()
     fixture.store.remove(fixture.key("http://a.example/"))
     fixture.drain()
-    // LMDB's free list takes two thirds of this capacity.
+    // LMDB's free list takes two thirds of this capacity, or the removal log and the lock file take that much.
     let capacity = 1 << 20
     fixture.store.capacityByteCount = capacity
     let minimum = fixture.store.space.budget.maximumFilePageCount * fixture.store.context.database.pageByteCount

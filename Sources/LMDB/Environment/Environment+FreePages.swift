@@ -25,9 +25,11 @@ extension Environment {
   ///
   /// LMDB never does this. A page is released only if LMDB itself could overwrite it now: it was freed before the last
   /// commit, and before the snapshot of every reader in every process. Neither a reader nor a recovery after a power
-  /// failure can then read it. To include the pages that the last transactions freed, commit twice before the call.
-  /// LMDB writes a page completely before it reads the page again, so holes need no special care. Writing to a hole
-  /// takes disk space again.
+  /// failure can then read it. To include the pages that the last transactions freed, commit twice before the call. LMDB
+  /// writes a page completely before it reads the page again, so holes need no special care. Writing to a hole takes
+  /// disk space again.
+  ///
+  /// From the start of the list, also releases the pages at the end of the file that no commit has counted.
   ///
   /// Holds the write lock, and syncs the file first. Costs one or two system calls for each run of adjacent pages. Does
   /// nothing on a file system without hole punching.
@@ -47,10 +49,11 @@ extension Environment {
     try write { (_) throws(LMDBError) in
       try synchronize()
       let oldest = oldestReaderTransactionID()
-      let (pages, next) = try read { (transaction) throws(LMDBError) in
+      var (pages, next) = try read { (transaction) throws(LMDBError) in
         try freePages(
           olderThan: min(oldest, transaction.id), from: position, maximumCount: maximumPageCount, in: transaction)
       }
+      if position == .start { pages += try pagesBeyondLastCommit() }
       return ReleasedPages(byteCount: try punch(pages, minimumRunPageCount: minimumRunPageCount), next: next)
     }
   }
@@ -106,6 +109,13 @@ extension Environment {
     return (pages, next)
   }
 
+  /// Returns the pages at the end of the file that no commit has counted. A process wrote them and was killed before its
+  /// commit.
+  private func pagesBeyondLastCommit() throws(LMDBError) -> Range<Int> {
+    let first = information.lastPageNumber + 1
+    return first..<max(first, Int(try fileStatus(dataDescriptor()).st_size) / pageByteCount)
+  }
+
   private static var badFreeList: LMDBError { LMDBError(code: .corrupted, function: "mdb_cursor_get") }
 
   /// Punches holes for pages. Returns the number of bytes released.
@@ -140,8 +150,12 @@ extension Environment {
   }
 
   private func blockByteCount(_ descriptor: CInt) throws(LMDBError) -> Int {
+    Int(try fileStatus(descriptor).st_blocks) * 512
+  }
+
+  private func fileStatus(_ descriptor: CInt) throws(LMDBError) -> stat {
     var status = stat()
     guard fstat(descriptor, &status) == 0 else { throw .system("fstat") }
-    return Int(status.st_blocks) * 512
+    return status
   }
 }

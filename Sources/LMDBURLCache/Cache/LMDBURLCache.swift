@@ -175,8 +175,8 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   /// Lowering the value evicts before the assignment returns. A value below ``minimumDiskCapacity`` empties the disk
   /// tier. If a value cannot be applied, the cache logs why and keeps the previous one. Negative values trap.
   ///
-  /// The data file takes at least 1/128 of the size that it once had. With a lower capacity, the next process that opens
-  /// the directory alone starts with an empty disk tier.
+  /// The data file takes at least 0.8 MB and 1/128 of the size that it once had. With a lower capacity, the next process
+  /// that opens the directory alone starts with an empty disk tier.
   open override var diskCapacity: Int {
     get { core.connection.diskCapacity }
     set {

@@ -41,8 +41,8 @@ extension StorageFormat {
   /// Returns the number of pages that a data file needs on disk, even if most of its pages are free.
   ///
   /// LMDB's free list then takes 1/512 of the file's length, and a commit writes much of it again. A list that takes
-  /// most of the capacity would displace every record.
-  static func minimumPageCount(filePageCount: Int) -> Int { max(filePageCount / 128, 128) }
+  /// most of the capacity would displace every record. The smallest capacity leaves about 240 pages.
+  static func minimumPageCount(filePageCount: Int) -> Int { 200 + filePageCount / 128 }
 
   /// Returns the maximum size of the index file. During its last growth, a file of half the size exists in addition.
   static func indexByteCount(capacityByteCount: Int) -> Int {

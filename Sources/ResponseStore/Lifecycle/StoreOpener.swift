@@ -24,7 +24,7 @@ struct StoreOpener {
       try directory.quarantineData(as: "damaged")
     }
     if isAlone, isCapacityTooLowForFile {
-      log("The store starts empty because the data file is over 128 times as large as the capacity; it was quarantined")
+      log("The store starts empty because the data file is far larger than the capacity; it was quarantined")
       try directory.quarantineData(as: "oversized")
     }
     if isAlone { try directory.writeMarker() }
