@@ -42,7 +42,7 @@ enum ListCommand: Command {
     let total = directory.entryCount
     var writer = EntryWriter(
       isJSON: arguments.has("json"), directory: directory.path,
-      nothing: "No responses are stored\(host.map { " for \($0)" } ?? "").\n")
+      nothing: "No responses are stored\(host.map { " for \(Format.visible($0))" } ?? "").\n")
     var readCount = 0
     if order == "time" {
       var bar = ProgressBar("Listing", sharesTerminal: true)

@@ -110,6 +110,26 @@ struct ProcessTests {
     #expect(fixture.store.entryCount == 1)
   }
 
+  @Test("A pending update does not hide the newer response of another process, and is dropped")
+  func updateOfAReplacedRecord() async throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    fixture.store.store(fixture.response(Self.url))
+    fixture.drain()
+    let old = try #require(fixture.store.lookup(fixture.key(Self.url)))
+    fixture.store.update(old, fields: HTTPFields([("X", "updated")]), freshness: old.freshness)
+    #expect(fixture.store.lookup(old.key)?.fields["X"] == "updated")
+    await #expect(processExitsWith: .success) { [directory = fixture.directory as String] in
+      let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20))
+      store.store(childResponse("http://a.example/", body: Data("newer".utf8)))
+      store.close()
+    }
+    #expect(fixture.body(Self.url) == Data("newer".utf8))
+    fixture.drain()
+    #expect(fixture.body(Self.url) == Data("newer".utf8))
+    #expect(fixture.store.statistics.droppedWrites == 1)
+  }
+
   @Test("A store that fails in one process fails in all processes")
   func failure() async throws {
     let fixture = try StoreFixture()

@@ -113,6 +113,9 @@ struct ExternalTextTests {
     #expect(warm.errors.contains("urlcache warm: no URL "))
     expectPrintable(warm)
     expectPrintable(try tool.run("get", "no URL \(Self.text)", "--directory", tool.path("cache")))
+    let listed = try tool.run("list", try tool.makeCache([]), "--host", Self.text)
+    #expect(listed.output.hasPrefix("No responses are stored for "))
+    expectPrintable(listed)
     expectPrintable(try tool.run("get", "http://a/", "--header", Self.text))
     expectPrintable(try tool.run(Self.text))
   }

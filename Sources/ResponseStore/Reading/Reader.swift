@@ -94,6 +94,8 @@ final class Reader: Sendable {
     var best: (response: PendingWrite, rank: VariantRank)?
     var pendingVariants: [VaryKey] = []
     for write in pendingWrites.variants(of: key) {
+      // If another process has replaced the record of an update, the newer one is found on disk.
+      if write.isUpdate, !hasRecord(ofUpdate: write) { continue }
       // Also of a removed write: the record on disk is older still.
       pendingVariants.append(write.vary)
       let effect = removals.effect(on: write)
@@ -105,6 +107,20 @@ final class Reader: Sendable {
       !pendingVariants.contains(vary) && matches(vary)
     }
     return onDisk ?? best.flatMap { response(of: $0.response, leaving: large) }
+  }
+
+  /// Whether the record of an update still exists, or is a pending write.
+  func hasRecord(ofUpdate write: PendingWrite) -> Bool {
+    let rowID = write.rowID
+    guard rowID != 0 else { return true }
+    do throws(LMDBError) {
+      return try read { (transaction) throws(LMDBError) in
+        try database.row(of: write.head, lastKnownAs: rowID, in: transaction) != nil
+      }
+    } catch {
+      context.readFailed(error)
+      return false
+    }
   }
 
   /// The rank of a matching response: one with Vary fields ranks above one without, then the newer one is higher (RFC

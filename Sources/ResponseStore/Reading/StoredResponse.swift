@@ -57,6 +57,9 @@ public struct StoredResponse: Sendable, StoredResponseMetadata {
 
   /// The body, without a copy. The `Data` keeps the memory of this response alive.
   ///
+  /// Do not change it in place: that changes this response, so that another call returns the changed bytes. To change
+  /// the bytes, copy them first, for example into an array.
+  ///
   /// Costs a small allocation, which ``withBodyBytes(_:)`` avoids. Traps if the lookup left the body in the store; see
   /// ``storedBody``.
   public var body: Data {

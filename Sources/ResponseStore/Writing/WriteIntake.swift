@@ -142,16 +142,7 @@ struct WriteIntake: Sendable {
     guard write.isUpdate else { return true }
     if let newest = pendingWrites.newest(of: write.key, vary: write.vary) { return newest.isSameRecord(as: write) }
     // A record without a pending write has a row by now, or was dropped.
-    let rowID = write.rowID
-    guard rowID != 0 else { return false }
-    do {
-      return try database.environment.read { (transaction) throws(LMDBError) in
-        try database.row(of: write.head, lastKnownAs: rowID, in: transaction) != nil
-      }
-    } catch {
-      context.readFailed(error)
-      return false
-    }
+    return write.rowID != 0 && reader.hasRecord(ofUpdate: write)
   }
 
   private enum Enqueued {
