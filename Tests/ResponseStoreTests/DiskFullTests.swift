@@ -117,10 +117,11 @@ struct DiskFullTests {
     }
   }
 
-  @Test("A store opens on a full disk, and its responses are readable")
-  func opening() throws {
+  @Test("A store opens on a full disk, also with another capacity, and its responses are readable", arguments: [8, 4])
+  func opening(capacityMebibyteCount: Int) throws {
     try withStore { disk, fixture in
       disk.fill()
+      fixture.options.capacityByteCount = capacityMebibyteCount << 20
       try fixture.reopen()
       for number in 0..<50 { #expect(fixture.body("http://a.example/\(number)") == body10000(number)) }
     }

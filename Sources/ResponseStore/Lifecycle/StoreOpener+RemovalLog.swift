@@ -1,3 +1,4 @@
+import Glibc
 import LMDB
 
 extension StoreOpener {
@@ -36,13 +37,7 @@ extension StoreOpener {
     let log = if let present { present } else { try createRemovalLog(of: database) }
     let unreadable = try log.recover(lastApplied: counters.lastAppliedRemoval, known: counters.knownRemoval)
     let isMissing = present == nil && counters.nextRowID > PersistentCounters().nextRowID
-    guard isMissing || !unreadable.isEmpty else {
-      guard log.frameCount != frameCount, !log.hasRemovalsToApply else { return log }
-      // The log has the size of another capacity.
-      let resized = try createRemovalLog(of: database)
-      _ = try resized.recover(lastApplied: counters.lastAppliedRemoval, known: counters.knownRemoval)
-      return resized
-    }
+    guard isMissing || !unreadable.isEmpty else { return try resized(log, of: database, counters) ?? log }
     self.log(
       "The removal log is missing or corrupt; everything was removed, because removed responses could otherwise reappear"
     )
@@ -53,6 +48,22 @@ extension StoreOpener {
     // Overwrite the frames only after everything is removed, so that it is not removed again at the next open.
     try log.overwrite(unreadable: unreadable)
     return log
+  }
+
+  /// Replaces a log that has the size of another capacity. Returns nil if it is to stay.
+  private func resized(
+    _ log: RemovalLog, of database: RecordDatabase, _ counters: PersistentCounters
+  ) throws(RemovalLog.Failure) -> RemovalLog? {
+    guard log.frameCount != frameCount, !log.hasRemovalsToApply else { return nil }
+    do throws(RemovalLog.Failure) {
+      let resized = try createRemovalLog(of: database)
+      _ = try resized.recover(lastApplied: counters.lastAppliedRemoval, known: counters.knownRemoval)
+      return resized
+    } catch {
+      // On a full disk the store opens with the log that it has.
+      if case .system(let number) = error, number == ENOSPC || number == EDQUOT { return nil }
+      throw error
+    }
   }
 
   private var frameCount: Int { RemovalLog.frameCount(capacityByteCount: options.capacityByteCount) }

@@ -207,11 +207,11 @@ struct StoreOpener {
     return try openData(isAlone: true, mayRecreate: false)
   }
 
-  /// Whether the free list would take much of the capacity after eviction.
+  /// Whether the data file is so much larger than the capacity that its free list would take much of the capacity.
   private var isCapacityTooLowForFile: Bool {
-    let pageByteCount = Int(getpagesize())
-    let minimum = StorageFormat.minimumPageCount(filePageCount: directory.dataFileByteCount / pageByteCount)
-    return minimum * pageByteCount > wantedMapByteCount
+    let (byteCount, pageByteCount) = (directory.dataFileByteCount, Int(getpagesize()))
+    let minimum = StorageFormat.minimumPageCount(filePageCount: byteCount / pageByteCount)
+    return byteCount > wantedMapByteCount && minimum * pageByteCount > wantedMapByteCount
   }
 
   private var wantedMapByteCount: Int {
