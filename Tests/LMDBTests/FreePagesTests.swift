@@ -81,6 +81,7 @@ struct FreePagesTests {
       try fill(environment, table)
       try environment.releaseFreePages()
       let before = blockByteCount(directory)
+      // What such a process leaves at the end of the file.
       let file = try FileHandle(forWritingTo: URL(fileURLWithPath: directory + "/data.mdb"))
       try file.seekToEnd()
       file.write(Data(repeating: 1, count: 1 << 20))
