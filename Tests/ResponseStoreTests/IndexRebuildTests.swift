@@ -11,8 +11,8 @@ struct IndexRebuildTests {
 
   private func url(_ number: Int) -> String { "http://host\(number % 2).example/\(number)" }
 
-  private func fixtureWithRecords(capacity: Int = 4 << 20) throws -> StoreFixture {
-    let fixture = try StoreFixture(capacity: capacity)
+  private func fixtureWithRecords() throws -> StoreFixture {
+    let fixture = try StoreFixture()
     for number in 0..<Self.count {
       store(number, "older", in: fixture)
       fixture.clock.advance(by: 1)
@@ -219,122 +219,11 @@ struct IndexRebuildTests {
         found += next
         pass.advance(by: 2)
         if pass.isDone { break }
-        if pass.isExhausted { pass = try #require(pass.next(over: file.index)) }
+        if pass.isExhausted { pass = try #require(pass.next()) }
       }
       #expect(found == rows)
     }
     #expect(file.hostTag(ofPrefix: Array("host".utf8)) == nil, "a prefix of several hosts")
-  }
-
-  // MARK: Damage
-
-  /// Empties every second cell, like damage to the file while no process has it open.
-  private func loseCells(of fixture: StoreFixture) throws {
-    let path = fixture.path(IndexLayout.fileName)
-    let file = try FileHandle(forUpdating: URL(fileURLWithPath: path))
-    var bytes = try #require(try file.readToEnd())
-    let cellCount = bytes.withUnsafeBytes {
-      Int($0.load(fromByteOffset: 8 * IndexLayout.Word.cellCount, as: UInt64.self))
-    }
-    let first = IndexLayout.pageByteCount + IndexLayout.journalByteCount(cellCount: cellCount)
-    for cell in stride(from: 0, to: cellCount, by: 2) {
-      let start = first + cell * 8 * IndexLayout.wordsPerCell
-      bytes.replaceSubrange(
-        start..<start + 8 * IndexLayout.wordsPerCell, with: Data(count: 8 * IndexLayout.wordsPerCell))
-    }
-    try file.seek(toOffset: 0)
-    try file.write(contentsOf: bytes)
-    try file.close()
-  }
-
-  /// Opens the index with its check deferred to the background, like one with many records.
-  private func openLate(_ fixture: StoreFixture) throws {
-    try fixture.store.context.database.openIndex(isAlone: true, directCheckCellCount: 0)
-    #expect(fixture.store.context.database.index.current?.rebuildPosition == .check)
-  }
-
-  /// Returns a store whose index has lost every second cell, while closed or before its background check.
-  private func damagedFixture(isLarge: Bool) throws -> StoreFixture {
-    let fixture = try fixtureWithRecords()
-    fixture.drain()
-    fixture.close()
-    if !isLarge { try loseCells(of: fixture) }
-    try fixture.open()
-    if isLarge {
-      try openLate(fixture)
-      try fixture.store.context.database.loseEverySecondCell()
-    }
-    return fixture
-  }
-
-  @Test(
-    "Lost index cells do not restore removed responses", arguments: ["host", "prefix", "key"], [false, true])
-  func damagedThenPurged(scope: String, isLarge: Bool) throws {
-    let fixture = try damagedFixture(isLarge: isLarge)
-    defer { fixture.finish() }
-    switch scope {
-    case "host": fixture.store.remove(.host("host0.example"))
-    case "prefix": fixture.store.remove(.urlPrefix(URL(string: "http://host0.example/")!)!)
-    default: for number in stride(from: 0, to: Self.count, by: 2) { fixture.store.remove(fixture.key(url(number))) }
-    }
-    fixture.drain()
-    try fixture.reopen()
-    try loseIndex(of: fixture)
-    fixture.drain()
-    for number in 0..<Self.count {
-      #expect(text(number, in: fixture) == (number % 2 == 0 ? nil : "older"), "\(number)")
-    }
-  }
-
-  @Test("Opening does not check a large index; lookups use it meanwhile, and the eviction thread checks it")
-  func openingWithLargeIndex() throws {
-    let fixture = try fixtureWithRecords(capacity: 256 << 20)
-    defer { fixture.finish() }
-    do {
-      let database = fixture.store.context.database
-      try database.write { (_) throws(LMDBError) in
-        #expect(database.index.reserve(IndexLayout.directCheckCellCount))
-      }
-    }
-    try fixture.reopen()
-    let index = fixture.store.context.database.index
-    #expect(try #require(index.current).allCellCount > IndexLayout.directCheckCellCount)
-    #expect(index.current?.rebuildPosition == .check)
-    for number in 0..<Self.count { #expect(text(number, in: fixture) != nil) }
-    fixture.drain()
-    #expect(index.current?.isComplete == true)
-  }
-
-  @Test("Lost index cells do not restore older responses", arguments: [false, true])
-  func damagedThenStored(isLarge: Bool) throws {
-    let fixture = try damagedFixture(isLarge: isLarge)
-    defer { fixture.finish() }
-    // A clock that is set back has no influence.
-    fixture.clock.advance(by: -10_000)
-    for number in 0..<Self.count { store(number, "newer", in: fixture) }
-    for number in 0..<Self.count { #expect(text(number, in: fixture) == "newer") }
-    fixture.drain()
-    try fixture.reopen()
-    try loseIndex(of: fixture)
-    fixture.drain()
-    for number in 0..<Self.count { #expect(text(number, in: fixture) == "newer", "\(number)") }
-    #expect(fixture.store.entryCount == Self.count)
-  }
-
-  @Test("A large index without errors is complete after its check, also with writes during the check")
-  func checkedBehind() throws {
-    let fixture = try fixtureWithRecords()
-    defer { fixture.finish() }
-    fixture.drain()
-    let index = fixture.store.context.database.index.current
-    try openLate(fixture)
-    for number in 0..<Self.count / 2 {
-      #expect(text(number, in: fixture) == "older")
-      store(number, "newer", in: fixture)
-    }
-    fixture.drain()
-    #expect(fixture.store.context.database.isIndexComplete && fixture.store.context.database.index.current === index)
-    for number in 0..<Self.count { #expect(text(number, in: fixture) == (number < Self.count / 2 ? "newer" : "older")) }
   }
 
   @Test("Many older records of keys that were stored again are deleted in few transactions")
@@ -353,15 +242,5 @@ struct IndexRebuildTests {
     #expect(fixture.store.entryCount == 1000)
     #expect(fixture.store.context.database.environment.lastTransactionID - commits < 200)
     for number in 0..<1000 { #expect(text(number, in: fixture) == "newer") }
-  }
-}
-
-extension RecordDatabase {
-  /// Empties cells while the file is mapped, like damage.
-  fileprivate func loseEverySecondCell() throws(LMDBError) {
-    try write { (_) in
-      guard let current = index.current else { return }
-      for cell in stride(from: 0, to: current.allCellCount, by: 2) { current.setTagWord(cell, 0) }
-    }
   }
 }

@@ -167,12 +167,13 @@ struct StorageFormatTests {
       func word(_ offset: Int) -> UInt64 {
         file.withUnsafeBytes { $0.loadUnaligned(fromByteOffset: offset, as: UInt64.self) }
       }
-      #expect(file.prefix(8) == Data("LMBCIDX3".utf8))
+      #expect(file.prefix(8) == Data("LMBCIDX4".utf8))
       let secret = try #require(rows("meta").last).value[8..<200]
       #expect(word(8) == Array(secret).withUnsafeBytes { XXH3_64bits($0.baseAddress, $0.count) })
       let cellCount = Int(word(16))
       let journal = 24 << 10
-      #expect(file.count == 4096 + journal + (cellCount + 512) * 16 + cellCount / 4 * 8)
+      let blockCount = (cellCount + 512 + 15) / 16
+      #expect(file.count == 4096 + journal + (cellCount + 512) * 16 + cellCount / 4 * 8 + blockCount * 4)
       #expect(word(152) == 0, "complete")
 
       let freshness = try #require(rows("dates").first).value
@@ -180,6 +181,14 @@ struct StorageFormatTests {
       let cell = 4096 + journal + Int((tag * UInt64(cellCount)) >> 40) * 16
       #expect(Array(file[cell..<(cell + 8)]) == freshness)
       #expect(word(cell + 8) & (1 << 44 - 1) == 8, "the row ID")
+
+      let (high, low) = (word(cell) >> 12).multipliedFullWidth(by: 0x9E37_79B9_7F4A_7C15)
+      let identity = ((high ^ low ^ 8) &* 0xD6E8_FEB8_6659_FD93) >> 32
+      let block = Int((tag * UInt64(cellCount)) >> 40) / 16
+      let sum = file.suffix(blockCount * 4).withUnsafeBytes {
+        $0.loadUnaligned(fromByteOffset: block * 4, as: UInt32.self)
+      }
+      #expect(sum == UInt32(identity) &+ UInt32(block + 1) &* 2_654_435_761)
     }
   }
 

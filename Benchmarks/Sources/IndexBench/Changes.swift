@@ -17,6 +17,12 @@ enum Changes {
       "index \(recordCount): \(Int(Double(recordCount) / filled)) insertions/s from an empty file, longest transaction "
         + "\(Int(longest * 1000)) ms, growth included; \(Int(replaced * 1e9)) ns for an insertion and a removal; "
         + "\((file.current?.byteCount ?? 0) >> 20) MiB")
+    start = processorTime()
+    var found: [UInt64] = []
+    let suspects = file.current?.forEachCheckedEntry { if $0.hostTag == 1 { found.append($0.rowID) } }
+    print(
+      "pass \(recordCount): \(Int((processorTime() - start) * 1000)) ms, \(found.count) records of a host, "
+        + "\(suspects?.count ?? 0) corrupt blocks")
     // With another boot ID the file is invalid and is created again.
     let other = IndexFile(
       path: directory + "/" + IndexLayout.fileName, owner: 1, boot: Boot(high: 1, low: 1))

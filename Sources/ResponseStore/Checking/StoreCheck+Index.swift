@@ -18,11 +18,11 @@ extension StoreCheck {
   /// Returns the number of records in the index, or the number of record headers if it cannot be determined.
   func countIndex(in transaction: borrowing ReadTransaction) throws(LMDBError) -> Int {
     guard try isIndexExact(in: transaction), let index = database.index.current else { return walked.entryCount }
-    return hasRightSum(index) == false ? -1 : index.recordCount
+    return isIntact(index) == false ? -1 : index.recordCount
   }
 
-  private func hasRightSum(_ index: RecordIndex) -> Bool? {
-    index.hasRightSum(releasesResidentPages: context.options.opensExistingOnly)
+  private func isIntact(_ index: RecordIndex) -> Bool? {
+    index.isIntact(releasesResidentPages: context.options.opensExistingOnly)
   }
 
   /// Looks up each record of the index in the record logs.
@@ -47,7 +47,7 @@ extension StoreCheck {
   mutating func checkIndexAgain(in transaction: borrowing ReadTransaction) throws(LMDBError) -> Bool {
     guard try isIndexExact(in: transaction), let index = database.index.current else { return true }
     var violations: [String] = []
-    if hasRightSum(index) == false { violations.append("The checksum of the index does not match its contents") }
+    if isIntact(index) == false { violations.append("The checksums of the index do not match its contents") }
     if isOneSnapshot, index.recordCount != walked.entryCount {
       violations.append("The index says \(index.recordCount) records, there are \(walked.entryCount)")
     }

@@ -17,18 +17,14 @@ extension RecordDatabase {
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> Int {
     let tombstone = Tombstone(sequence: sequence, scope: scope, mode: mode, lastRowID: counters.nextRowID &- 1)
-    let position = budget > 0 ? directPosition(of: scope) : nil
     var removed = 0
-    if let position, let walk = try findCoveredRows(tombstone, limit: budget, from: position, in: transaction),
-      walk.end == nil,
-      !counters.hasFreedEnough
-    {
-      budget -= walk.rows.count
+    if let rows = try directRows(of: tombstone, limit: budget, in: transaction), !counters.hasFreedEnough {
+      budget -= rows.count
       if mode == .hard {
-        let step = try removeRecords(walk.rows, coveredBy: [tombstone], counters: &counters, in: transaction)
+        let step = try removeRecords(rows, coveredBy: [tombstone], counters: &counters, in: transaction)
         removed = step.removed
         if step.next == nil { return removed }
-      } else if try markStale(walk.rows, coveredBy: [tombstone], counters: &counters, in: transaction) == nil {
+      } else if try markStale(rows, coveredBy: [tombstone], counters: &counters, in: transaction) == nil {
         return 0
       }
     }
@@ -36,13 +32,25 @@ extension RecordDatabase {
     return removed
   }
 
-  /// Returns the start of a scan within the writer's transaction; nil if it would take too long or deletion must wait.
-  private func directPosition(of scope: RemovalScope) -> ScanPosition? {
-    guard let index = index.current, index.isComplete else { return nil }
-    guard scope.needsHostPass else { return .start }
-    guard index.cellCount <= HostPass.directCellCount else { return nil }
-    return HostPass(over: self.index, hostTags: scope.hostPrefix.flatMap { hostTag(ofPrefix: $0) }.map { [$0] })
-      .map { .found($0) }
+  /// Returns the rows that a tombstone may cover; nil if there are more than `limit`, if finding them would take the
+  /// writer too long, or if deletion must wait.
+  private func directRows(
+    of tombstone: Tombstone, limit: Int, in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) -> [UInt64]? {
+    guard limit > 0, let index = index.current, index.isComplete else { return nil }
+    let scope = tombstone.scope
+    if case .key = scope { return try rows(coveredBy: tombstone, in: transaction) }
+    var position = ScanPosition.start
+    if scope.needsHostPass {
+      guard index.cellCount <= HostPass.directCellCount else { return nil }
+      let tag = scope.hostPrefix.flatMap { hostTag(ofPrefix: $0) }
+      guard var pass = HostPass(over: self.index, hostTags: tag.map { [$0] }) else { return nil }
+      guard pass.confirm() else { throw Self.corruptIndex }
+      position = .found(pass)
+    }
+    guard let found = try findCoveredRows(tombstone, limit: limit, from: position, in: transaction), found.end == nil
+    else { return nil }
+    return found.rows
   }
 
   private func putTombstone(
@@ -106,7 +114,8 @@ extension RecordDatabase {
 
   /// Returns up to `limit` rows that a tombstone may cover, from `position` on, in ascending order.
   ///
-  /// `end` is the position to continue from, or nil at the end. Returns nil if a pass over the index is needed first.
+  /// `end` is the position to continue from, or nil at the end. Returns nil if a pass over the index is needed first, or
+  /// if the tombstone covers a key; see ``rows(coveredBy:in:)``.
   func findCoveredRows(
     _ tombstone: Tombstone, limit: Int, from position: ScanPosition,
     in transaction: borrowing some Transaction & ~Copyable
@@ -118,9 +127,8 @@ extension RecordDatabase {
     case (.since(let date), _):
       let walk = try rows(since: date, limit: limit, from: position, in: transaction)
       return (walk.rows.sorted(), walk.end)
-    case (.key(let key), _):
-      // All rows of one key. The index is sure to contain the rows of the last commit only in a write transaction.
-      return (candidateRows(of: keyDigest(of: key)), nil)
+    case (.key, _):
+      return nil
     case (_, .found(var pass)):
       let rows = Array(pass.upcoming(limit))
       pass.advance(by: limit)
@@ -128,6 +136,14 @@ extension RecordDatabase {
     default:
       return nil
     }
+  }
+
+  /// Returns the rows that the tombstone of a key may cover; none for other tombstones.
+  ///
+  /// The index is sure to contain the rows of the last commit only in a write transaction.
+  func rows(coveredBy tombstone: Tombstone, in transaction: borrowing WriteTransaction) throws(LMDBError) -> [UInt64] {
+    guard case .key(let key) = tombstone.scope else { return [] }
+    return try candidateRows(of: keyDigest(of: key))
   }
 
   /// Deletes the records that one of several tombstones covers, until the transaction has freed enough pages.

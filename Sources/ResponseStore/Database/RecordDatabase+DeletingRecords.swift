@@ -161,7 +161,7 @@ extension RecordDatabase {
     }
     let vary = head.varyBytes
     var removed = 0
-    for rowID in candidateRows(of: keyDigest(of: key)) {
+    for rowID in try candidateRows(of: keyDigest(of: key)) {
       let isSame = try heads.withHeader(of: rowID, in: transaction) {
         $0.key.elementsEqual(key) && $0.vary.elementsEqual(vary)
       }

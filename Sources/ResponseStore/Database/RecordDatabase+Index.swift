@@ -7,10 +7,20 @@ extension RecordDatabase {
 
   /// Runs a write transaction, and publishes its changes in the index.
   ///
-  /// Every commit after opening goes through this method, because an index that missed a commit is discarded.
+  /// Every commit after opening goes through this method, because an index that missed a commit is discarded. If `body`
+  /// finds the index corrupt, it runs again with a new index.
   /// - Throws: ``LMDBError`` of the transaction. If publishing fails, the next write transaction publishes the changes.
   @discardableResult
   func write<R>(_ body: (borrowing WriteTransaction) throws(LMDBError) -> R) throws(LMDBError) -> R {
+    do throws(LMDBError) {
+      return try writeOnce(body)
+    } catch {
+      guard error == Self.corruptIndex else { throw error }
+      return try writeOnce(body)
+    }
+  }
+
+  private func writeOnce<R>(_ body: (borrowing WriteTransaction) throws(LMDBError) -> R) throws(LMDBError) -> R {
     let result = try environment.write { (transaction) throws(LMDBError) in
       try beginIndex(in: transaction)
       return try body(transaction)
@@ -41,6 +51,10 @@ extension RecordDatabase {
     guard current.isComplete == (counters.firstUnindexedRowID != 0) else { return }
     if current.isComplete {
       // A process died after it had added the last record and before it could record that.
+      guard UInt64(current.recordCount) == counters.entryCount else {
+        // Corruption ended the rebuild.
+        return current.setRebuildPosition(.rows(below: counters.nextRowID))
+      }
       counters.firstUnindexedRowID = 0
     } else {
       // Each key and variant has only one row at this time, so the rows can be added in any order.
@@ -50,28 +64,11 @@ extension RecordDatabase {
     try setCounters(counters, in: transaction)
   }
 
-  /// Maps or creates the index while the store is being opened. An index that does not match its sum is discarded.
-  ///
-  /// A large index is checked later. Until then lookups use it, but nothing relies on a record being absent.
-  ///
-  /// - Parameters:
-  ///   - isAlone: Whether no other process has the store open. The first process checks for all.
-  ///   - directCheckCellCount: The maximum number of cells that this call checks.
-  func openIndex(
-    isAlone: Bool, directCheckCellCount: Int = IndexLayout.directCheckCellCount
-  ) throws(LMDBError) {
+  /// Maps or creates the index while the store is being opened. An index with another number of records is discarded.
+  func openIndex() throws(LMDBError) {
     try write { (transaction) throws(LMDBError) in
-      var counters = try counters(in: transaction)
       guard let current = index.current, current.isComplete else { return }
-      if UInt64(current.recordCount) != counters.entryCount { return index.discard() }
-      guard isAlone else { return }
-      if current.allCellCount <= directCheckCellCount {
-        if current.hasRightSum() != true { index.discard() }
-      } else {
-        counters.firstUnindexedRowID = counters.nextRowID
-        try setCounters(counters, in: transaction)
-        current.setRebuildPosition(.check)
-      }
+      if try UInt64(current.recordCount) != counters(in: transaction).entryCount { index.discard() }
     }
     if !index.isReady { try write { (_) throws(LMDBError) in } }
   }
@@ -127,7 +124,9 @@ extension RecordDatabase {
   /// Returns the rows that may have a key, including those that this transaction added, oldest first.
   ///
   /// Needs the write lock.
-  func candidateRows(of digest: UInt64) -> [UInt64] {
+  /// - Throws: ``corruptIndex`` if a row may be missing.
+  func candidateRows(of digest: UInt64) throws(LMDBError) -> [UInt64] {
+    guard index.isIntact(aroundHomeOf: IndexEntry.tag(of: digest)) else { throw Self.corruptIndex }
     var rows = indexedRows(of: digest)
     if let added = addedRows[digest] { rows += [added.first] + added.others }
     return rows.count < 2 ? rows : Array(Set(rows)).sorted()
@@ -176,6 +175,9 @@ extension RecordDatabase {
       throw Self.journalFull
     }
   }
+
+  /// The error that ends a transaction which found the index corrupt.
+  static var corruptIndex: LMDBError { LMDBError(code: .temporarilyUnavailable, function: "IndexFile.isIntact") }
 
   static var journalFull: LMDBError { LMDBError(code: .transactionFull, function: "IndexFile.note") }
 }

@@ -7,7 +7,6 @@ extension RecordDatabase {
   /// - Parameter limit: The maximum number of records to add.
   func rebuildIndex(limit: Int, in transaction: borrowing WriteTransaction) throws(LMDBError) -> Bool {
     guard !isIndexComplete, index.isReady else { return false }
-    if index.current?.rebuildPosition == .check { return try finishIndexCheck(nil, in: transaction) }
     // Without space for a larger index, add the records that fit.
     _ = index.reserve(limit)
     guard let current = index.current else { return false }
@@ -28,23 +27,6 @@ extension RecordDatabase {
     }
     try setCounters(counters, in: transaction)
     return !current.isComplete
-  }
-
-  /// Marks the index as complete if its sum is right, or discards it, which starts a rebuild.
-  ///
-  /// - Parameter isRight: The result of a pass over the cells; nil if they changed during the pass.
-  /// - Returns: Whether a rebuild is needed.
-  func finishIndexCheck(_ isRight: Bool?, in transaction: borrowing WriteTransaction) throws(LMDBError) -> Bool {
-    guard let current = index.current, current.rebuildPosition == .check else { return !isIndexComplete }
-    guard isRight ?? current.hasRightSum() ?? false else {
-      index.discard()
-      return true
-    }
-    var counters = try counters(in: transaction)
-    current.setRebuildPosition(nil)
-    counters.firstUnindexedRowID = 0
-    try setCounters(counters, in: transaction)
-    return false
   }
 
   /// The value for "no row was in the index": all records are then added in row order.

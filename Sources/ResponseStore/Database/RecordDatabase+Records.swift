@@ -104,7 +104,7 @@ extension RecordDatabase {
     of head: RecordHeader, digest: UInt64, counters: inout PersistentCounters,
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> (replaced: Int, pushedOut: Int, replacedRow: UInt64?) {
-    let rows = candidateRows(of: digest)
+    let rows = try candidateRows(of: digest)
     if rows.isEmpty { return (0, 0, nil) }
     let key = head.key.bytes
     let vary = head.varyBytes

@@ -31,6 +31,8 @@ final class IndexFile: @unchecked Sendable {
     didSet { hasReplacement.store(replacement != nil, ordering: .relaxed) }
   }
   private let hasReplacement = Atomic(false)
+  /// Whether an index was found corrupt since the last call of ``takeCorruption()``.
+  let isFoundCorrupt = Atomic(false)
   /// The number of records that the write transaction adds. A record that replaces another one takes its cell.
   private var addedCount = 0
   /// The last index that was replaced, while its disk space is released. The position is the end of the released part.
@@ -81,8 +83,9 @@ final class IndexFile: @unchecked Sendable {
     return index._withUnsafeGuaranteedRef { $0.isSuperseded } ? current.map { Unmanaged.passUnretained($0) } : index
   }
 
+  /// The index that this process has mapped last. Another process may have replaced it.
   @inline(__always)
-  private var loaded: RecordIndex? {
+  var loaded: RecordIndex? {
     pointer.load(ordering: .acquiring).map { Unmanaged<RecordIndex>.fromOpaque($0)._withUnsafeGuaranteedRef { $0 } }
   }
 
@@ -146,6 +149,7 @@ final class IndexFile: @unchecked Sendable {
             continue
           }
           return begin(transactionID: transactionID, recordCount: recordCount, nextRowID: nextRowID)
+        case .corrupt: isFoundCorrupt.store(true, ordering: .relaxed)
         case .foreign: break
         }
         break
@@ -289,6 +293,10 @@ final class IndexFile: @unchecked Sendable {
       case .done where replacement.hasEveryRecord && finish(replacement): return true
       // Another process has changed records that were copied. Copy all again while none can change.
       case .done, .full: isStepwise = false
+      case .corrupt:
+        noteCorruption(of: old)
+        endReplacement()
+        return false
       }
     }
     endReplacement()
@@ -297,7 +305,9 @@ final class IndexFile: @unchecked Sendable {
     self.replacement = replacement
     if isStepwise, replacement.advance(homeCount: homeCount) == .unfinished { return true }
     old.advise(MADV_SEQUENTIAL)
-    if replacement.advance(homeCount: .max) == .done, finish(replacement) { return true }
+    let progress = replacement.advance(homeCount: .max)
+    if progress == .done, finish(replacement) { return true }
+    if progress == .corrupt { noteCorruption(of: old) }
     endReplacement()
     old.advise(MADV_RANDOM)
     return false

@@ -1,13 +1,14 @@
 import Glibc
 
-/// The layout of the index file in the machine's byte order: a header page, the journal, the cells, and the ghosts.
+/// The layout of the index file in the machine's byte order: a header page, the journal, the cells, the ghosts, and the
+/// sums of the blocks.
 ///
 /// Every word is read and written atomically. The page cache keeps the words when a process dies. Nothing syncs them
 /// while the store is open, so the file is not used after a power failure.
 enum IndexLayout {
   static let fileName = "LMDBURLCache.index"
-  /// `LMBCIDX3` on a little-endian machine. The last digit is the version of this layout.
-  static let magic: UInt64 = 0x3358_4449_4342_4d4c
+  /// `LMBCIDX4` on a little-endian machine. The last digit is the version of this layout.
+  static let magic: UInt64 = 0x3458_4449_4342_4d4c
   static let pageByteCount = 4096
 
   /// The words of the header.
@@ -36,14 +37,16 @@ enum IndexLayout {
     static let changeCount = 18
     /// The number of changes that were applied to the cells.
     static let appliedCount = 20
-    /// The stage of a check or rebuild: 0 when the index is complete, otherwise a ``RebuildPosition``.
+    /// The stage of a rebuild: 0 when the index is complete, otherwise a ``RebuildPosition``.
     ///
     /// The next two words are its row ID and its time.
     static let rebuildStage = 19
     static let rebuildRow = 21
     static let rebuildTime = 22
-    /// The sum of ``IndexEntry/identity`` over all records in the cells.
-    static let identitySum = 23
+    /// The home of the record whose change is in progress plus 1, or 0.
+    static let changingHome = 23
+    /// The sum of the changes in the journal.
+    static let journalSum = 24
   }
 
   /// A cell has two words: ``IndexEntry/tagWord``, which is 0 for a free cell, and ``IndexEntry/rowWord``.
@@ -52,9 +55,6 @@ enum IndexLayout {
   static let wordsPerChange = 3
   static let moveFlag: UInt64 = 1 << 63
   static let rememberFlag: UInt64 = 1 << 62
-
-  /// The maximum size of an index that is checked while it is opened.
-  static let directCheckCellCount = 1 << 16
 
   /// The maximum number of cells between a record and its home. The same number of cells follows the last home.
   static let maximumProbeLength = 512
@@ -90,9 +90,19 @@ enum IndexLayout {
   /// A ghost is a u32: the lower 28 bits of an evicted record's tag, and its use count. New ghosts overwrite old ones.
   static func ghostCount(cellCount: Int) -> Int { cellCount / 4 * 2 }
 
+  /// The number of no transaction. An index with it is discarded.
+  static let noTransaction = UInt64.max
+
+  /// The number of neighboring cells that form a block. A sum, a u32, shows whether corruption changed one of them.
+  static let cellsPerBlock = 16
+
+  static func blockCount(cellCount: Int) -> Int {
+    (cellCount + maximumProbeLength + cellsPerBlock - 1) / cellsPerBlock
+  }
+
   static func byteCount(cellCount: Int) -> Int {
     pageByteCount + journalByteCount(cellCount: cellCount) + (cellCount + maximumProbeLength) * wordsPerCell * 8
-      + ghostCount(cellCount: cellCount) * 4
+      + (ghostCount(cellCount: cellCount) + blockCount(cellCount: cellCount)) * 4
   }
 
   /// Returns the maximum number of cells of a file of this size, and at least ``minimumCellCount``.
@@ -154,9 +164,12 @@ struct IndexEntry: Hashable {
   }
 
   /// A digest of the record's key, host and row ID, which lookups never change.
-  var identity: UInt64 {
-    let (high, low) = (tag << 12 | hostTag).multipliedFullWidth(by: 0x9E37_79B9_7F4A_7C15)
-    return (high ^ low ^ rowID) &* 0xD6E8_FEB8_6659_FD93
+  var identity: UInt32 { Self.identity(tagWord: tagWord, rowWord: rowID) }
+
+  /// The ``identity`` of the record in a cell with these words.
+  static func identity(tagWord: UInt64, rowWord: UInt64) -> UInt32 {
+    let (high, low) = (tagWord >> 12).multipliedFullWidth(by: 0x9E37_79B9_7F4A_7C15)
+    return UInt32(truncatingIfNeeded: ((high ^ low ^ rowID(inRowWord: rowWord)) &* 0xD6E8_FEB8_6659_FD93) >> 32)
   }
 
   var byteCount: Double { 64 * exp2(Double(sizeCode) / 8) }

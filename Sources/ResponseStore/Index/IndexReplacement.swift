@@ -24,13 +24,18 @@ final class IndexReplacement {
     case done
     /// A record found no free cell in the new index.
     case full
+    /// The old index is corrupt.
+    case corrupt
   }
 
   /// Copies the records of the next home cells.
   func advance(homeCount: Int) -> Progress {
     let end = copiedHomeCount + min(homeCount, old.cellCount - copiedHomeCount)
-    guard old.copyRecords(ofHomes: copiedHomeCount..<end, into: new.index) else { return .full }
-    copiedHomeCount = end
+    switch old.copyRecords(ofHomes: copiedHomeCount..<end, into: new.index) {
+    case .done: copiedHomeCount = end
+    case .full: return .full
+    case .corrupt: return .corrupt
+    }
     return end == old.cellCount ? .done : .unfinished
   }
 
@@ -49,7 +54,6 @@ final class IndexReplacement {
 
   /// Whether the new index contains the records of the old one, and no other.
   var hasEveryRecord: Bool {
-    new.index.recordCount == old.recordCount
-      && new.index[IndexLayout.Word.identitySum] == old[IndexLayout.Word.identitySum]
+    new.index.recordCount == old.recordCount && new.index.identitySum == old.identitySum
   }
 }

@@ -34,6 +34,7 @@ struct NewIndexFile {
       unlink(temporaryPath)
       throw LMDBError(code: .init(rawValue: number), function: allocation == 0 ? "mmap" : "posix_fallocate")
     }
+    index.setSumsOfEmptyBlocks()
     index[IndexLayout.Word.magic] = IndexLayout.magic
     index[IndexLayout.Word.cellCount] = UInt64(cellCount)
     (self.index, inode) = (index, UInt64(status.st_ino))

@@ -1,12 +1,12 @@
 /// Changes of cells, by the holder of the database's write lock.
 ///
-/// A process may be killed between any two words. One word (``IndexLayout/Word/occupancy``) therefore holds the record
-/// count and the cell whose content is invalid: before a free cell is filled, and while a cell is freed. The next
-/// process with the lock frees that cell. It then continues the journal with the interrupted change, which may be
-/// complete.
+/// A process may be killed between any two words. Two words of the header therefore describe the change in progress:
+/// - ``IndexLayout/Word/occupancy`` holds the record count and the cell whose content is invalid: before a free cell is
+///   filled, and while a cell is freed.
+/// - ``IndexLayout/Word/changingHome`` tells which blocks may not match their sums.
 ///
-/// The sum of the cells changes last. If a process is killed just before, the sum does not match, and the index is
-/// rebuilt although its cells are valid.
+/// The next process with the lock frees that cell and computes those sums. It then continues the journal with the
+/// interrupted change, which may be complete.
 extension RecordIndex {
   /// The number of cells in use, and the cell whose content is invalid.
   private var occupancy: (count: Int, invalidCell: Int?) {
@@ -16,6 +16,16 @@ extension RecordIndex {
       return (Int(word >> 32), cell < 0 ? nil : cell)
     }
     set { self[IndexLayout.Word.occupancy] = UInt64(newValue.count) << 32 | UInt64((newValue.invalidCell ?? -1) + 1) }
+  }
+
+  /// The home of the record whose change is in progress.
+  private var changingHome: Int? {
+    get {
+      let word = self[IndexLayout.Word.changingHome]
+      // A corrupt file can contain any value.
+      return word == 0 ? nil : Int(min(word - 1, UInt64(cellCount - 1)))
+    }
+    set { self[IndexLayout.Word.changingHome] = UInt64((newValue ?? -1) + 1) }
   }
 
   /// Returns the cell of a record.
@@ -33,11 +43,11 @@ extension RecordIndex {
     let cell = firstFreeCell(from: home)
     guard cell < home + IndexLayout.maximumProbeLength else { return false }
     let count = occupancy.count
+    changingHome = home
     occupancy = (count + 1, cell)
-    setRowWord(cell, entry.rowWord)
-    setTagWord(cell, entry.tagWord)
+    setCell(cell, tagWord: entry.tagWord, rowWord: entry.rowWord)
     occupancy = (count + 1, nil)
-    self[IndexLayout.Word.identitySum] &+= entry.identity
+    changingHome = nil
     return true
   }
 
@@ -45,53 +55,70 @@ extension RecordIndex {
   func replace(rowID: UInt64, with entry: IndexEntry) -> Bool {
     guard cell(of: entry.tag, rowID: entry.rowID) == nil else { return true }
     guard let cell = cell(of: entry.tag, rowID: rowID) else { return false }
-    let old = self.entry(in: cell)
-    setRowWord(cell, entry.rowWord)
-    setTagWord(cell, entry.tagWord)
-    self[IndexLayout.Word.identitySum] &+= entry.identity &- old.identity
+    changingHome = home(of: entry.tag)
+    setCell(cell, tagWord: entry.tagWord, rowWord: entry.rowWord)
+    changingHome = nil
     return true
   }
 
   /// Removes a record if it exists. With `remembering`, keeps its use count as a ghost.
   func remove(tag: UInt64, rowID: UInt64, remembering: Bool = false) {
     guard let cell = cell(of: tag, rowID: rowID) else { return }
-    let entry = entry(in: cell)
-    if remembering { putGhost(tag: tag, useCount: entry.useCount) }
+    if remembering { putGhost(tag: tag, useCount: entry(in: cell).useCount) }
+    changingHome = home(of: tag)
     occupancy.invalidCell = cell
     freeInvalidCell()
-    self[IndexLayout.Word.identitySum] &-= entry.identity
+    changingHome = nil
+  }
+
+  /// Completes or reverts the change of a cell during which a process was killed.
+  func recoverChange() {
+    guard let changingHome else { return }
+    freeInvalidCell()
+    computeSums(fromHome: changingHome)
+    self.changingHome = nil
   }
 
   /// Frees the cell whose content is invalid, if there is one.
   ///
   /// Records after it move forward, so that no record has a free cell between itself and its home.
-  func freeInvalidCell() {
+  private func freeInvalidCell() {
     guard var cell = occupancy.invalidCell, cell < allCellCount else { return }
     var next = cell + 1
     while next < allCellCount {
       let tagWord = tagWord(next)
       if tagWord == 0 { break }
       if home(of: IndexEntry.tag(inTagWord: tagWord)) <= cell {
-        setRowWord(cell, rowWord(next))
-        setTagWord(cell, tagWord)
+        setCell(cell, tagWord: tagWord, rowWord: rowWord(next))
         occupancy.invalidCell = next
         cell = next
       }
       next += 1
     }
-    setTagWord(cell, 0)
+    setCell(cell, tagWord: 0, rowWord: rowWord(cell))
     occupancy = (max(occupancy.count - 1, 0), nil)
   }
 
+  /// The result of copying records to another index.
+  enum CopyResult {
+    case done
+    /// A record found no free cell in the other index.
+    case full
+    /// The cells do not match the sums of their blocks.
+    case corrupt
+  }
+
   /// Copies the records of these home cells into another index, which does not have them yet.
-  ///
-  /// Returns false if one of them finds no free cell there.
-  func copyRecords(ofHomes homes: Range<Int>, into other: RecordIndex) -> Bool {
+  func copyRecords(ofHomes homes: Range<Int>, into other: RecordIndex) -> CopyResult {
+    guard !homes.isEmpty else { return .done }
     // A record is before the first free cell after its home.
     let end = min(homes.upperBound + IndexLayout.maximumProbeLength, allCellCount)
     var count = other.occupancy.count
-    var sum = other[IndexLayout.Word.identitySum]
-    for cell in homes.lowerBound..<end {
+    var cell = homes.lowerBound
+    while cell < end {
+      if cell == homes.lowerBound || cell % IndexLayout.cellsPerBlock == 0 {
+        guard isIntact(block: cell / IndexLayout.cellsPerBlock) else { return .corrupt }
+      }
       let tagWord = tagWord(cell)
       let tag = IndexEntry.tag(inTagWord: tagWord)
       if tagWord == 0 {
@@ -99,22 +126,20 @@ extension RecordIndex {
       } else if homes.contains(home(of: tag)) {
         let otherHome = other.home(of: tag)
         let copy = other.firstFreeCell(from: otherHome)
-        guard copy < otherHome + IndexLayout.maximumProbeLength else { return false }
-        other.setRowWord(copy, rowWord(cell))
-        other.setTagWord(copy, tagWord)
+        guard copy < otherHome + IndexLayout.maximumProbeLength else { return .full }
+        other.setCell(copy, tagWord: tagWord, rowWord: rowWord(cell))
         count += 1
-        sum &+= entry(in: cell).identity
       }
+      cell += 1
     }
     other.occupancy = (count, nil)
-    other[IndexLayout.Word.identitySum] = sum
-    return true
+    return .done
   }
 
   /// Copies the journal and the header, except for sizes and counts, into an index that has the same records.
   ///
-  /// If the sum of this index is wrong, that of the other one is, too. Returns false if the journal does not fit. Ghost
-  /// entries are not copied: evicted records that are stored again then start with a use count of 1.
+  /// Returns false if the journal does not fit. Ghost entries are not copied: evicted records that are stored again then
+  /// start with a use count of 1.
   func copyHeader(into other: RecordIndex) -> Bool {
     let changeCount = min(self[IndexLayout.Word.changeCount], UInt64(journalCapacity))
     guard changeCount <= other.journalCapacity else { return false }
@@ -122,7 +147,7 @@ extension RecordIndex {
       IndexLayout.Word.owner, IndexLayout.Word.boot, IndexLayout.Word.boot + 1, IndexLayout.Word.inflation,
       IndexLayout.Word.lastTombstone, IndexLayout.Word.transaction, IndexLayout.Word.changeCount,
       IndexLayout.Word.appliedCount, IndexLayout.Word.rebuildStage, IndexLayout.Word.rebuildRow,
-      IndexLayout.Word.rebuildTime, IndexLayout.Word.identitySum,
+      IndexLayout.Word.rebuildTime, IndexLayout.Word.journalSum,
     ] {
       other[word] = self[word]
     }

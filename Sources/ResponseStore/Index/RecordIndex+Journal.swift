@@ -39,8 +39,15 @@ extension RecordIndex {
     words[0].store(tagWord, ordering: .relaxed)
     words[1].store(newRow, ordering: .relaxed)
     words[2].store(oldRow, ordering: .relaxed)
+    self[IndexLayout.Word.journalSum] &+= Self.sum(ofChange: words)
     self[IndexLayout.Word.changeCount] = count + 1
     return true
+  }
+
+  private static func sum(ofChange words: UnsafePointer<Word>) -> UInt64 {
+    (0..<IndexLayout.wordsPerChange).reduce(0) { sum, word in
+      (sum ^ words[word].load(ordering: .relaxed)) &* 0x9E37_79B9_7F4A_7C15
+    }
   }
 
   /// Returns the row to which the current or the last transaction moved a record, or that of the record replacing it.
@@ -64,6 +71,8 @@ extension RecordIndex {
     case full
     /// The index does not match the last commit: it is older or belongs to other data.
     case foreign
+    /// The journal or the cells that it changes do not match their sums.
+    case corrupt
   }
 
   /// Applies the journal of the last commit, or drops the journal of a transaction that was not committed.
@@ -74,26 +83,35 @@ extension RecordIndex {
   func settle(transactionID: UInt64, with replacement: IndexReplacement? = nil) -> Settlement {
     switch self[IndexLayout.Word.transaction] {
     case transactionID &- 1:
-      freeInvalidCell()
+      recoverChange()
       let count = min(self[IndexLayout.Word.changeCount], UInt64(journalCapacity))
+      guard count == 0 || journalSum(changeCount: Int(count)) == self[IndexLayout.Word.journalSum] else {
+        return .corrupt
+      }
       var number = self[IndexLayout.Word.appliedCount]
       while number < count {
-        if !applyChange(Int(number), with: replacement) { return .full }
+        let settlement = applyChange(Int(number), with: replacement)
+        guard settlement == .done else { return settlement }
         number += 1
         self[IndexLayout.Word.appliedCount] = number
       }
     case transactionID:
-      freeInvalidCell()
+      recoverChange()
     default:
       return .foreign
     }
     self[IndexLayout.Word.changeCount] = 0
     self[IndexLayout.Word.appliedCount] = 0
+    self[IndexLayout.Word.journalSum] = 0
     self[IndexLayout.Word.transaction] = transactionID
     return .done
   }
 
-  private func applyChange(_ number: Int, with replacement: IndexReplacement?) -> Bool {
+  private func journalSum(changeCount: Int) -> UInt64 {
+    (0..<changeCount).reduce(0) { $0 &+ Self.sum(ofChange: journal + $1 * IndexLayout.wordsPerChange) }
+  }
+
+  private func applyChange(_ number: Int, with replacement: IndexReplacement?) -> Settlement {
     let words = journal + number * IndexLayout.wordsPerChange
     let newRow = words[1].load(ordering: .relaxed)
     let oldWord = words[2].load(ordering: .relaxed)
@@ -101,19 +119,21 @@ extension RecordIndex {
     var entry = IndexEntry(tagWord: words[0].load(ordering: .relaxed), rowWord: newRow)
     defer { replacement?.follow(tag: entry.tag, oldRow: oldRow, newRow: newRow) }
     guard newRow != 0 else {
+      // Moving the records behind it would hide from later checks that one of them is missing.
+      guard isIntact(aroundHomeOf: entry.tag) else { return .corrupt }
       remove(tag: entry.tag, rowID: oldRow, remembering: oldWord & IndexLayout.rememberFlag != 0)
-      return true
+      return .done
     }
     entry.inflation = inflation
     guard oldRow != 0, let cell = cell(of: entry.tag, rowID: oldRow) else {
-      guard self.cell(of: entry.tag, rowID: newRow) == nil else { return true }
+      guard self.cell(of: entry.tag, rowID: newRow) == nil else { return .done }
       entry.useCount = min(takeGhost(tag: entry.tag) + 1, IndexEntry.maximumUseCount)
-      return insert(entry)
+      return insert(entry) ? .done : .full
     }
     let old = IndexEntry(tagWord: tagWord(cell), rowWord: rowWord(cell))
     let isMove = oldWord & IndexLayout.moveFlag != 0
     entry.useCount = isMove ? old.useCount : min(old.useCount + 1, IndexEntry.maximumUseCount)
     if isMove { entry.inflation = old.inflation }
-    return replace(rowID: oldRow, with: entry)
+    return replace(rowID: oldRow, with: entry) ? .done : .full
   }
 }

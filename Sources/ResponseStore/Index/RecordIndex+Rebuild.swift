@@ -1,5 +1,3 @@
-import Glibc
-
 /// The result of a rebuild step.
 enum RebuildProgress {
   case done
@@ -11,8 +9,6 @@ enum RebuildProgress {
 
 /// The progress of a rebuild: the last record added, and the order of records.
 enum RebuildPosition: Equatable {
-  /// Every record should be in the index; its sum is not checked yet.
-  case check
   /// Rows from newest to oldest. Rows from this row ID on were added.
   case rows(below: UInt64)
   /// Records from the latest to the earliest time of storing. Records from this time and row ID on were added.
@@ -39,7 +35,6 @@ extension RecordIndex {
     switch self[IndexLayout.Word.rebuildStage] {
     case 0: nil
     case 1: .rows(below: self[IndexLayout.Word.rebuildRow])
-    case 3: .check
     default: .dates(time: self[IndexLayout.Word.rebuildTime], rowID: self[IndexLayout.Word.rebuildRow])
     }
   }
@@ -49,8 +44,6 @@ extension RecordIndex {
     switch position {
     case nil:
       self[IndexLayout.Word.rebuildStage] = 0
-    case .check:
-      self[IndexLayout.Word.rebuildStage] = 3
     case .rows(let rowID):
       if self[IndexLayout.Word.rebuildStage] != 1 {
         self[IndexLayout.Word.rebuildRow] = .max
@@ -66,33 +59,6 @@ extension RecordIndex {
       self[IndexLayout.Word.rebuildTime] = time
       self[IndexLayout.Word.rebuildRow] = rowID
     }
-  }
-
-  /// Whether the cells match the sum that every change has updated; nil if they changed during the check, or the index
-  /// was replaced.
-  ///
-  /// Without this check, no one would notice that corruption removed a record from the index. A newer response would
-  /// not replace the record, and a removal would miss it.
-  ///
-  /// - Parameter releasesResidentPages: Whether to keep the index out of the resident memory of a process that only
-  ///   checks it.
-  func hasRightSum(releasesResidentPages: Bool = false) -> Bool? {
-    let start = (self[IndexLayout.Word.transaction], self[IndexLayout.Word.changeCount])
-    var sum: UInt64 = 0
-    var count = 0
-    advise(MADV_SEQUENTIAL)
-    // 4 MiB of cells at a time.
-    for first in stride(from: 0, to: allCellCount, by: 1 << 18) {
-      forEachEntry(in: first..<min(first + 1 << 18, allCellCount)) { entry in
-        sum &+= entry.identity
-        count += 1
-      }
-      if releasesResidentPages { releaseResidentPages() }
-    }
-    advise(MADV_RANDOM)
-    let isRight = sum == self[IndexLayout.Word.identitySum] && count == recordCount
-    let end = (self[IndexLayout.Word.transaction], self[IndexLayout.Word.changeCount])
-    return start == end && !isSuperseded && (start.1 == 0 || isRight) ? isRight : nil
   }
 
   /// Adds records of the database to the index.

@@ -31,6 +31,8 @@ final class RecordIndex: @unchecked Sendable {
   private let cells: UnsafeMutablePointer<Word>
   private let ghosts: UnsafeMutablePointer<Atomic<UInt32>>
   private let ghostCount: Int
+  let blockSums: UnsafeMutablePointer<Atomic<UInt32>>
+  let blockCount: Int
 
   /// Takes ownership of a mapping of ``IndexLayout/byteCount(cellCount:)`` bytes.
   init(mapped memory: UnsafeMutableRawPointer, cellCount: Int) {
@@ -44,6 +46,9 @@ final class RecordIndex: @unchecked Sendable {
     ghostCount = IndexLayout.ghostCount(cellCount: cellCount)
     ghosts = UnsafeMutableRawPointer(cells + allCellCount * IndexLayout.wordsPerCell)
       .bindMemory(to: Atomic<UInt32>.self, capacity: ghostCount)
+    blockCount = IndexLayout.blockCount(cellCount: cellCount)
+    blockSums = UnsafeMutableRawPointer(ghosts + ghostCount)
+      .bindMemory(to: Atomic<UInt32>.self, capacity: blockCount)
   }
 
   /// Maps an index file; nil if `mmap` fails.
@@ -63,6 +68,7 @@ final class RecordIndex: @unchecked Sendable {
     let memory = mmap(nil, byteCount, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
     guard let memory, memory != MAP_FAILED else { fatalError("No memory for an index of \(cellCount) cells") }
     self.init(mapped: memory, cellCount: cellCount)
+    setSumsOfEmptyBlocks()
   }
 
   deinit {
@@ -116,7 +122,7 @@ final class RecordIndex: @unchecked Sendable {
   /// The number of records in the index.
   var recordCount: Int { min(Int(self[IndexLayout.Word.occupancy] >> 32), allCellCount) }
 
-  /// Whether the index contains every record of the database; false during a check or rebuild.
+  /// Whether the index contains every record of the database; false during a rebuild.
   var isComplete: Bool { self[IndexLayout.Word.rebuildStage] == 0 }
 
   // MARK: Looking up
@@ -194,13 +200,19 @@ final class RecordIndex: @unchecked Sendable {
     return cell
   }
 
-  /// Loads the cells and ghost entries of several records into the processor's cache.
+  /// Loads the blocks and ghost entries of several records into the processor's cache.
   ///
   /// Each probe of a large index waits for memory. The reads of this loop do not depend on each other, so the processor
   /// waits for many of them at once.
-  func loadCells(of tags: some Sequence<UInt64>) {
+  func loadBlocks(of tags: some Sequence<UInt64>) {
     for tag in tags {
-      _ = cells[home(of: tag) * IndexLayout.wordsPerCell].load(ordering: .relaxed)
+      let block = home(of: tag) / IndexLayout.cellsPerBlock
+      // A line of 64 bytes holds four cells. The last block may be shorter.
+      let first = block * IndexLayout.cellsPerBlock
+      for cell in stride(from: first, to: min(first + IndexLayout.cellsPerBlock, allCellCount), by: 4) {
+        _ = cells[cell * IndexLayout.wordsPerCell].load(ordering: .relaxed)
+      }
+      _ = blockSums[block].load(ordering: .relaxed)
       _ = ghosts[ghostPlace(of: tag)].load(ordering: .relaxed)
     }
   }

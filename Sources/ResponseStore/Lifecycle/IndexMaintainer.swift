@@ -14,22 +14,16 @@ struct IndexMaintainer: Sendable {
   private var database: RecordDatabase { context.database }
   let checker: StructureChecker
 
-  /// Checks a large index, or adds some records to an incomplete one. Returns true if there is more to do.
+  /// Adds some records to an incomplete index. Returns true if there is more to do.
   func rebuildIndex() throws(LMDBError) -> Bool {
+    if database.index.takeCorruption() {
+      context.log(.corruptIndex, "The index is corrupt and is being rebuilt")
+    }
     guard !database.isIndexComplete else { return false }
     if !database.index.isReady {
       // There may be space for an index by now.
       try database.write { (_) throws(LMDBError) in }
       guard database.index.isReady else { return false }
-    }
-    if let index = database.index.current, index.rebuildPosition == .check {
-      // Check without the write lock. If writes interfere, `finishIndexCheck` checks again with the lock.
-      let isRight = index.hasRightSum()
-      let isWrong = try database.write { (transaction) throws(LMDBError) in
-        try database.finishIndexCheck(isRight, in: transaction)
-      }
-      if isWrong { context.log(.corruptIndex, "The index is corrupt and is being rebuilt") }
-      return isWrong
     }
     if case .rows? = database.index.current?.rebuildPosition {
       guard !checker.isUnchecked.load(ordering: .relaxed) else { return false }

@@ -177,11 +177,9 @@ struct StoreOpener {
       try store.checker.prepare()
       try database.environment.clearStaleReaders()
       try database.noteUnfinishedBodies(isAlone: isAlone)
-      try database.openIndex(isAlone: isAlone)
-      // The index of a small store is complete after this step. The eviction thread checks a large one.
-      if !store.checker.isUnchecked.load(ordering: .relaxed), database.index.current?.rebuildPosition != .check {
-        _ = try store.indexMaintainer.rebuildIndex()
-      }
+      try database.openIndex()
+      // The index of a small store is complete after this step.
+      if !store.checker.isUnchecked.load(ordering: .relaxed) { _ = try store.indexMaintainer.rebuildIndex() }
       try store.capacity.apply(options.capacityByteCount)
     } catch {
       // On a full disk, open anyway: the stored responses can still be read.

@@ -2,8 +2,8 @@
 ///
 /// A pass examines every cell and finds the records of the removals' hosts. It may also find records of other hosts
 /// with the same host tag, so the caller compares the complete keys. It finds every record that was committed before
-/// the pass began and is not deleted during it.
-struct HostPass: Sendable, Equatable {
+/// the pass began and is not deleted during it, unless the index is corrupt; see ``confirm()``.
+struct HostPass: Sendable {
   /// The maximum number of cells for a pass within a write transaction, which then takes about 0.1 ms.
   static let directCellCount = 1 << 16
   /// The maximum number of rows that one pass keeps. Another pass finds the rest.
@@ -15,6 +15,10 @@ struct HostPass: Sendable, Equatable {
   /// Whether another pass must find rows above ``lastRow``.
   private var isCut = false
   private var lastRow: UInt64 = 0
+  /// The blocks that were corrupt or being changed, unless they are confirmed. Usually there are none.
+  private var suspects: [Int] = []
+  private let file: IndexFile
+  private let index: RecordIndex
 
   /// Passes over the index; nil if the index is incomplete, or was replaced during the pass.
   ///
@@ -28,12 +32,13 @@ struct HostPass: Sendable, Equatable {
     self.hostTags = hostTags
     self.limit = limit
     guard let index = file.current, index.isComplete else { return nil }
+    (self.file, self.index) = (file, index)
     // One element per host tag, because an array is faster than a set.
     var isWanted = [Bool](repeating: hostTags == nil, count: 1 << 12)
     for tag in hostTags ?? [] { isWanted[Int(tag)] = true }
     var found: [UInt64] = []
     var last = UInt64.max
-    index.forEachEntry(in: 0..<index.allCellCount) { entry in
+    suspects = index.forEachCheckedEntry { entry in
       guard isWanted[Int(entry.hostTag)], entry.rowID >= first, entry.rowID <= last else { return }
       found.append(entry.rowID)
       guard found.count >= 2 * limit else { return }
@@ -47,6 +52,19 @@ struct HostPass: Sendable, Equatable {
     found.sort()
     lastRow = last
     rows = found[...]
+  }
+
+  /// Whether the pass must be confirmed before its tombstones are deleted.
+  var isConfirmed: Bool { suspects.isEmpty }
+
+  /// Checks with the write lock the blocks that the pass found to be corrupt or being changed.
+  ///
+  /// Returns false if the pass may lack records, because the index was corrupt or has been replaced since.
+  mutating func confirm() -> Bool {
+    guard !isConfirmed else { return true }
+    guard file.isIntact(index, blocks: suspects) else { return false }
+    suspects = []
+    return true
   }
 
   /// Whether all rows were processed and no other pass must follow.
@@ -65,7 +83,5 @@ struct HostPass: Sendable, Equatable {
   mutating func advance(to rowID: UInt64) { rows = rows.drop { $0 < rowID } }
 
   /// Runs another pass for the rows above those of this pass.
-  func next(over file: IndexFile) -> HostPass? {
-    HostPass(over: file, hostTags: hostTags, from: lastRow + 1, limit: limit)
-  }
+  func next() -> HostPass? { HostPass(over: file, hostTags: hostTags, from: lastRow + 1, limit: limit) }
 }

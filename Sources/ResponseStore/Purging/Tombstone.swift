@@ -60,11 +60,19 @@ extension [Tombstone] {
 }
 
 /// The position at which a scan for covered records continues.
-enum ScanPosition: Sendable, Equatable {
+enum ScanPosition: Sendable {
   case start
   case date(DateKey)
   /// A row ID. The logs are scanned one after the other.
   case row(UInt64)
   /// The covered rows that a pass over the index found.
   case found(HostPass)
+
+  /// Confirms the pass, if there is one, with the write lock. Returns false if another pass is needed.
+  mutating func confirmPass() -> Bool {
+    guard case .found(var pass) = self, !pass.isConfirmed else { return true }
+    guard pass.confirm() else { return false }
+    self = .found(pass)
+    return true
+  }
 }

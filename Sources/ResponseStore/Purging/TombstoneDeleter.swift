@@ -35,24 +35,25 @@ struct TombstoneDeleter: Sendable {
     } else {
       early = try database.environment.read { (transaction) throws(LMDBError) in
         if case .row(let rowID) = work.position { try readAhead(toFirstOf: [rowID], transaction) }
-        guard let candidates = try candidates(of: work, limit: limit, in: transaction) else { return CoveredRecords() }
+        let found = try database.findCoveredRows(work.first, limit: limit, from: work.position, in: transaction)
+        guard let candidates = found else { return CoveredRecords() }
         try readAhead(toFirstOf: candidates.rows, transaction)
         return try coveredRecords(among: candidates, of: work, in: transaction)
       }
     }
     let (removed, rest) = try space.commit { (transaction) throws(LMDBError) -> (Int, TombstoneWork?) in
+      var work = work
       // Another process may have finished the deletion, or the index may have been lost in between.
       guard try database.meta.contains(work.first.metaKey, in: transaction) else { return (0, nil) }
-      guard database.isIndexComplete || scope == .everything else { return (0, nil) }
+      guard database.isIndexComplete || scope == .everything, work.position.confirmPass() else { return (0, nil) }
       var counters = try database.counters(in: transaction)
       if !isCautious { counters.freeablePageCount = budget.freeablePageCount }
       let covered: CoveredRecords
       if let early {
         covered = early
-      } else if let candidates = try candidates(of: work, limit: limit, in: transaction) {
-        covered = try coveredRecords(among: candidates, of: work, in: transaction)
       } else {
-        covered = CoveredRecords()
+        let rows = try database.rows(coveredBy: work.first, in: transaction)
+        covered = try coveredRecords(among: (rows, nil), of: work, in: transaction)
       }
       // After a cautious start the freed pages need not be contiguous.
       let (removed, next) = try remove(
@@ -87,12 +88,6 @@ struct TombstoneDeleter: Sendable {
   }
 
   private typealias Candidates = (rows: [UInt64], end: ScanPosition?)
-
-  private func candidates(
-    of work: TombstoneWork, limit: Int, in transaction: borrowing some Transaction & ~Copyable
-  ) throws(LMDBError) -> Candidates? {
-    try database.findCoveredRows(work.first, limit: limit, from: work.position, in: transaction)
-  }
 
   private func readAhead(toFirstOf rowIDs: [UInt64], _ transaction: borrowing ReadTransaction) throws(LMDBError) {
     try readAhead.withLock { readAhead in

@@ -32,16 +32,14 @@ struct TombstoneMarker: Sendable {
       return (rows, candidates?.end)
     }
     return try space.commit { (transaction) throws(LMDBError) -> TombstoneWork? in
+      var work = work
       // Another process may have finished the marking, or the index may have been lost since.
       guard try database.meta.contains(tombstone.metaKey, in: transaction) else { return nil }
-      guard database.isIndexComplete || tombstone.scope == .everything else { return nil }
+      guard database.isIndexComplete || tombstone.scope == .everything, work.position.confirmPass() else { return nil }
       var counters = try database.counters(in: transaction)
       if !isCautious { counters.freeablePageCount = budget.freeablePageCount / 2 }
       var rows = found.rows
-      if case .key = tombstone.scope {
-        // Only here does the index surely have the rows of the last commit.
-        rows = try database.findCoveredRows(tombstone, limit: .max, from: .start, in: transaction)?.rows ?? []
-      }
+      if case .key = tombstone.scope { rows = try database.rows(coveredBy: tombstone, in: transaction) }
       // The writer waits meanwhile; callers of `store(_:)` do not.
       let deadline = MonotonicTime.now + .milliseconds(16)
       let next = try database.markStale(

@@ -67,7 +67,7 @@ final class TombstoneProgress: Sendable {
       guard !isPaced || start >= nextPass else { return nil }
       database.index.followReplacement()
       if let known, case .found(let rows) = known.position {
-        pass = rows.next(over: database.index).map {
+        pass = rows.next().map {
           TombstoneWork(tombstones: known.tombstones, position: .found($0))
         }
       } else {
