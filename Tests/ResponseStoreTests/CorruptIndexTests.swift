@@ -134,6 +134,65 @@ struct CorruptIndexTests {
     #expect(fixture.store.entryCount == Self.count)
   }
 
+  @Test(
+    "A rebuild does not bring back older responses if the cells of newer ones are lost meanwhile", arguments: [1, 2])
+  func rebuilding(step: Int) throws {
+    let fixture = try fixtureWithRecords()
+    defer { fixture.finish() }
+    let database = fixture.store.context.database
+    try database.write { (_) throws(LMDBError) in database.index.discard() }
+    for number in stride(from: 0, to: Self.count, by: step) { store(number, "newer", in: fixture) }
+    // The first step meets the newer records. So only the index tells later steps that there are some.
+    _ = try database.write { (transaction) throws(LMDBError) in
+      try database.rebuildIndex(limit: Self.count / step, in: transaction)
+    }
+    try loseCells(of: fixture)
+    func expectNoOlder() {
+      for number in stride(from: 0, to: Self.count, by: step) { #expect(text(number, in: fixture) != "older") }
+    }
+    while fixture.store.maintain() { expectNoOlder() }
+    fixture.drain()
+    expectNoOlder()
+    #expect(fixture.store.entryCount == Self.count)
+    for number in 0..<Self.count { #expect(text(number, in: fixture) == (number % step == 0 ? "newer" : "older")) }
+  }
+
+  @Test("A corrupt index is found after opening, also if nothing is stored or removed")
+  func opening() throws {
+    let fixture = try corruptFixture(.whileClosed)
+    defer { fixture.finish() }
+    #expect((0..<Self.count).contains { text($0, in: fixture) == nil })
+    fixture.drain()
+    for number in 0..<Self.count { #expect(text(number, in: fixture) == "older") }
+  }
+
+  @Test(
+    "A response that was discarded during a rebuild stays hidden if the word that announces its tombstone is corrupt")
+  func lastTombstone() throws {
+    let fixture = try fixtureWithRecords()
+    defer { fixture.finish() }
+    let database = fixture.store.context.database
+    func rebuildStep() throws {
+      _ = try database.write { (transaction) throws(LMDBError) in
+        try database.rebuildIndex(limit: Self.count / 2, in: transaction)
+      }
+    }
+    try database.write { (_) throws(LMDBError) in database.index.discard() }
+    try rebuildStep()
+    // From here on this process knows that there is no tombstone.
+    let number = Self.count - 3
+    #expect(text(number, in: fixture) == "older")
+    fixture.store.discard(fixture.response(url(number)).response, for: fixture.key(url(number)))
+    fixture.store.writePending()
+    #expect(text(number, in: fixture) == nil)
+    write([UInt8](repeating: 0, count: 16), at: 8 * IndexLayout.Word.lastTombstone, of: fixture)
+    #expect(!database.isIndexComplete)
+    #expect(text(number, in: fixture) == nil)
+    fixture.drain()
+    #expect(text(number, in: fixture) == nil)
+    #expect(fixture.store.entryCount == Self.count - 1)
+  }
+
   @Test("Random bytes of the file change while responses are stored and removed", arguments: 1...12)
   func randomChanges(seed: UInt64) throws {
     let log = LogLines()

@@ -81,7 +81,7 @@ extension RecordDatabase {
     // No removal in the log has this number. The digest distinguishes tombstones of several keys.
     let metaKey = MetaKey.tombstone(.max, .hard) + withUnsafeBytes(of: keyDigest(of: key).bigEndian) { Array($0) }
     try putTombstone(tombstone, for: metaKey, counters: &counters, in: transaction)
-    index.current?[IndexLayout.Word.lastTombstone] = transaction.id
+    index.current?.lastTombstone = transaction.id
   }
 
   /// Returns the tombstones in the database.

@@ -15,6 +15,9 @@ extension RecordDatabase {
     switch progress {
     case .unfinished: return true
     case .full: return false
+    case .corrupt:
+      index.noteCorruption(of: current)
+      return true
     case .done: break
     }
     if UInt64(current.recordCount) == counters.entryCount || counters.firstUnindexedRowID == Self.allRows {

@@ -140,7 +140,10 @@ final class IndexFile: @unchecked Sendable {
       if index.isSuperseded { index[IndexLayout.Word.isSuperseded] = 0 }
       while true {
         switch index.settle(transactionID: transactionID, with: replacement) {
-        case .done: return true
+        case .done:
+          // A corrupt word, or a process that died while it changed the word.
+          if index.lastTombstone == .max { index.lastTombstone = transactionID }
+          return true
         case .full:
           // Without space for growth, a later rebuild adds the records that do not fit.
           guard grow(to: index.cellCount * 2, homeCount: .max) else {
@@ -165,7 +168,7 @@ final class IndexFile: @unchecked Sendable {
     index.boot = boot
     index.setRebuildPosition(recordCount == 0 ? nil : .rows(below: nextRowID))
     index[IndexLayout.Word.transaction] = transactionID
-    index[IndexLayout.Word.lastTombstone] = transactionID
+    index.lastTombstone = transactionID
     return putInPlace(new)
   }
 

@@ -28,7 +28,10 @@ enum IndexLayout {
     /// The inflation of GDSF eviction, an f64.
     static let inflation = 8
     /// The transaction that created the file, or a later one that hid a key with a tombstone of its own.
+    ///
+    /// The next word is its complement, which shows whether it is corrupt.
     static let lastTombstone = 9
+    static let lastTombstoneComplement = 10
     /// Upper half: the number of cells in use. Lower half: the cell with invalid content plus 1, or 0.
     static let occupancy = 16
     /// The write transaction that the journal belongs to.

@@ -145,9 +145,9 @@ extension RecordIndex {
     guard changeCount <= other.journalCapacity else { return false }
     for word in [
       IndexLayout.Word.owner, IndexLayout.Word.boot, IndexLayout.Word.boot + 1, IndexLayout.Word.inflation,
-      IndexLayout.Word.lastTombstone, IndexLayout.Word.transaction, IndexLayout.Word.changeCount,
-      IndexLayout.Word.appliedCount, IndexLayout.Word.rebuildStage, IndexLayout.Word.rebuildRow,
-      IndexLayout.Word.rebuildTime, IndexLayout.Word.journalSum,
+      IndexLayout.Word.lastTombstone, IndexLayout.Word.lastTombstoneComplement, IndexLayout.Word.transaction,
+      IndexLayout.Word.changeCount, IndexLayout.Word.appliedCount, IndexLayout.Word.rebuildStage,
+      IndexLayout.Word.rebuildRow, IndexLayout.Word.rebuildTime, IndexLayout.Word.journalSum,
     ] {
       other[word] = self[word]
     }

@@ -5,6 +5,8 @@ enum RebuildProgress {
   case unfinished
   /// A record found no free cell. Grow the index or evict records before the next step.
   case full
+  /// The cells of a record do not match their sums, so a newer one may be missing there. Rebuild another index.
+  case corrupt
 }
 
 /// The progress of a rebuild: the last record added, and the order of records.
@@ -82,6 +84,7 @@ extension RecordIndex {
       guard let (entry, next) = try recordBehind(position) else {
         return (committed == nil ? .done : .unfinished, olderRows)
       }
+      guard isIntact(aroundHomeOf: entry.tag) else { return (.corrupt, olderRows) }
       if try newerRow(than: entry, areSameResponse) != nil {
         olderRows.append(entry.rowID)
         committed = committed ?? position

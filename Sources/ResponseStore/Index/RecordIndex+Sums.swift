@@ -106,6 +106,13 @@ extension RecordIndex {
     return suspects.filter { !isIntact(block: $0) }
   }
 
+  /// Returns the blocks that do not match their sums. Without the write lock, they are corrupt or are being changed.
+  func mismatchedBlocks() -> [Int] {
+    advise(MADV_SEQUENTIAL)
+    defer { advise(MADV_RANDOM) }
+    return forEachCheckedEntry { _ in }
+  }
+
   /// Whether all blocks match their sums; nil if they changed during the check, or the index was replaced.
   ///
   /// - Parameter releasesResidentPages: Whether to keep the index out of the resident memory of a process that only

@@ -117,6 +117,20 @@ final class RecordIndex: @unchecked Sendable {
     set { self[IndexLayout.Word.inflation] = newValue.bitPattern }
   }
 
+  /// The transaction that created the file, or a later one that hid a key with a tombstone of its own; `.max` if the
+  /// word is corrupt.
+  @inline(__always)
+  var lastTombstone: UInt64 {
+    get {
+      let word = self[IndexLayout.Word.lastTombstone]
+      return self[IndexLayout.Word.lastTombstoneComplement] == ~word ? word : .max
+    }
+    set {
+      self[IndexLayout.Word.lastTombstone] = newValue
+      self[IndexLayout.Word.lastTombstoneComplement] = ~newValue
+    }
+  }
+
   var isSuperseded: Bool { header[IndexLayout.Word.isSuperseded].load(ordering: .relaxed) != 0 }
 
   /// The number of records in the index.

@@ -20,6 +20,8 @@ struct Maintainer: Sendable {
     var lastRegularCheck = MonotonicTime.now
     var lastDirectoryCheck = MonotonicTime.now
     var lastIdleCheck = MonotonicTime.now
+    /// Whether the index must be checked once, because it may have been corrupted while the store was closed.
+    var isIndexUnchecked = true
     /// The number of successive steps that failed with `MDB_MAP_FULL`.
     var mapFullCount = 0
 
@@ -72,6 +74,11 @@ struct Maintainer: Sendable {
     let isChecking = try checker.step()
     guard context.isUsable else { return false }
     if try orphanDeleter.deleteOrphanedChunks() { return true }
+    let isIndexUnchecked = state.withLock { state -> Bool in
+      defer { state.isIndexUnchecked = false }
+      return state.isIndexUnchecked
+    }
+    if isIndexUnchecked { try indexMaintainer.checkIndex() }
     let isRebuilding = try indexMaintainer.rebuildIndex()
     let tombstones = try context.removals.tombstones()
     if try tombstoneDeleter.deleteRecords(of: tombstones) { return true }

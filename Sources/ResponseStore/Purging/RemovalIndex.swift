@@ -75,7 +75,7 @@ final class RemovalIndex: Sendable {
   /// The last transaction that may have added a tombstone without a logged removal.
   @inline(__always)
   private var lastTombstone: UInt64 {
-    index.use { $0.unretained?._withUnsafeGuaranteedRef { $0[IndexLayout.Word.lastTombstone] } ?? .max }
+    index.use { $0.unretained?._withUnsafeGuaranteedRef { $0.lastTombstone } ?? .max }
   }
 
   private func readActiveTombstones(
