@@ -132,6 +132,12 @@ extension RecordDatabase {
     return rows.count < 2 ? rows : Array(Set(rows)).sorted()
   }
 
+  /// Loads what the index has for the keys of records into the processor's cache; see ``RecordIndex/loadBlocks(of:)``.
+  func loadIndex(for heads: some Sequence<RecordHeader>) {
+    guard let current = index.current else { return }
+    current.loadBlocks(of: heads.lazy.map { head in IndexEntry.tag(of: head.layout { self.keyDigest(of: $0.key) }) })
+  }
+
   /// The rows of one key that this transaction added; usually one, which needs no array.
   struct AddedRows {
     var first: UInt64

@@ -14,9 +14,8 @@ extension IndexFile {
     return false
   }
 
-  /// Checks blocks that did not match their sums when they were read without the write lock.
-  ///
-  /// If it returns false, the index is corrupt or was replaced, and records may have been missed.
+  /// Whether an index is in use, and blocks of it are intact that did not match their sums when they were read without
+  /// the write lock.
   func isIntact(_ index: RecordIndex, blocks: [Int]) -> Bool {
     guard loaded === index else { return false }
     guard blocks.allSatisfy({ index.isIntact(block: $0) }) else {

@@ -15,7 +15,7 @@ struct HostPass: Sendable {
   /// Whether another pass must find rows above ``lastRow``.
   private var isCut = false
   private var lastRow: UInt64 = 0
-  /// The blocks that were corrupt or being changed, unless they are confirmed. Usually there are none.
+  /// The blocks that were corrupt or being changed. Usually there are none.
   private var suspects: [Int] = []
   private let file: IndexFile
   private let index: RecordIndex
@@ -54,14 +54,11 @@ struct HostPass: Sendable {
     rows = found[...]
   }
 
-  /// Whether the pass must be confirmed before its tombstones are deleted.
-  var isConfirmed: Bool { suspects.isEmpty }
-
-  /// Checks with the write lock the blocks that the pass found to be corrupt or being changed.
+  /// Checks with the write lock that the pass lacks no record. Call this before its tombstones are deleted.
   ///
-  /// Returns false if the pass may lack records, because the index was corrupt or has been replaced since.
+  /// Returns false if the index was corrupt, or is no longer in use. If another program deletes its file, this process
+  /// may pass over it while another process already writes to a new one.
   mutating func confirm() -> Bool {
-    guard !isConfirmed else { return true }
     guard file.isIntact(index, blocks: suspects) else { return false }
     suspects = []
     return true

@@ -70,7 +70,7 @@ enum ScanPosition: Sendable {
 
   /// Confirms the pass, if there is one, with the write lock. Returns false if another pass is needed.
   mutating func confirmPass() -> Bool {
-    guard case .found(var pass) = self, !pass.isConfirmed else { return true }
+    guard case .found(var pass) = self else { return true }
     guard pass.confirm() else { return false }
     self = .found(pass)
     return true

@@ -228,6 +228,7 @@ struct Writer: Sendable {
       result.removed[.corrupt] = try database.removeCorrupt(batch.corruptRowIDs, counters: &counters, in: transaction)
     }
     if batch.appliesRemovals { try applyLoggedRemovals(counters: &counters, result: &result, in: transaction) }
+    database.loadIndex(for: batch.writes.lazy.map(\.head))
     for write in batch.writes {
       guard let remaining = afterRemovals(write) else {
         if !write.isDiscard { result.dropped += 1 }
