@@ -77,6 +77,25 @@ struct SupersedingTests {
     #expect(queue.doneCount == 3 && queue.heldByteCount == 0)
   }
 
+  @Test("After a discard was retried, the writer has no time to wake up at")
+  func retriedDiscard() throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    let response = fixture.response(Self.url)
+    let failed = PendingWrite(
+      response.response, for: response.key, storedAt: fixture.clock.now, removalSequence: 0, inlineByteCount: 100)
+    let discard = PendingWrite(
+      discarding: failed.vary, of: failed.key, freshness: failed.freshness, storedAt: failed.storedAt,
+      removalSequence: 0)
+    var queue = WriteQueue()
+    queue.add(discard, insteadOf: failed, pause: .zero)
+    #expect(queue.retriesAt != nil && queue.mayWrite)
+    var batch = queue.takeWrites(byteLimit: .max, countLimit: .max)
+    queue.finish(&batch, byteCount: discard.byteCount)
+    // With a time in the past, the writer thread would not sleep.
+    #expect(queue.retriesAt == nil && queue.isEmpty)
+  }
+
   @Test("An update of a pending write supersedes it, and one record is written")
   func update() throws {
     let fixture = try StoreFixture()

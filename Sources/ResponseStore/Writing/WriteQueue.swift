@@ -106,6 +106,7 @@ struct WriteQueue {
   /// into one transaction is handed over without a copy.
   mutating func takeWrites(byteLimit: Int, countLimit: Int) -> [PendingWrite] {
     isWriting = true
+    retriesAt = nil
     var batch: [PendingWrite] = []
     if queuedByteCount <= byteLimit, writes.count <= countLimit {
       swap(&batch, &writes)
