@@ -19,7 +19,7 @@ struct KnownUses {
     if (index.recordCount + 1) * 100 > index.cellCount * IndexLayout.growthPercent {
       let larger = RecordIndex(cellCount: index.cellCount * 2)
       precondition(
-        index.copyRecords(ofHomes: 0..<index.cellCount, into: larger) && index.copyHeader(into: larger),
+        index.copyRecords(ofHomes: 0..<index.cellCount, into: larger) == .done && index.copyHeader(into: larger),
         "A larger index has no cell for a record")
       index = larger
     }

@@ -51,7 +51,8 @@ struct SegmentReplay {
     while usedByteCount + byteCount > capacityByteCount { evict() }
     if (index.recordCount + 1) * 100 > index.cellCount * IndexLayout.growthPercent {
       let larger = Self.index(cellCount: index.cellCount * 2)
-      precondition(index.copyRecords(ofHomes: 0..<index.cellCount, into: larger) && index.copyHeader(into: larger))
+      precondition(
+        index.copyRecords(ofHomes: 0..<index.cellCount, into: larger) == .done && index.copyHeader(into: larger))
       index = larger
       // The index grows only while the cache fills, before there are ghost entries.
       ghosts = GhostTable(cellCount: larger.cellCount)
