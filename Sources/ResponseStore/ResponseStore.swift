@@ -213,8 +213,8 @@ public final class ResponseStore: Sendable {
   /// Counts for all variants of the key. Costs tens of nanoseconds.
   /// - Parameter digest: ``useDigest(of:)`` of the key.
   public func recordUse(of digest: UInt64) {
-    context.index.use { file in
-      guard let index = file.current else { return }
+    context.index.use { mapping in
+      guard let index = mapping.current else { return }
       var matches = index.matches(of: digest)
       while let match = matches.next() { index.recordUse(of: match) }
     }

@@ -114,11 +114,7 @@ extension RecordDatabase {
 
   /// Returns the rows that the index contains for a digest. Any thread can call this.
   func indexedRows(of digest: UInt64) -> [UInt64] {
-    var rows: [UInt64] = []
-    if var matches = index.current?.matches(of: digest) {
-      while let match = matches.next() { rows.append(match.rowID) }
-    }
-    return rows
+    index.current?.rowIDs(of: digest) ?? []
   }
 
   /// Returns the rows that may have a key, including those that this transaction added, oldest first.

@@ -7,11 +7,10 @@ import Synchronization
 /// Opens the file, decides whether it can be trusted, and replaces it with a larger or smaller one. See
 /// ``RecordIndex``.
 ///
-/// Lookups on any thread read ``current``. Everything else is called by the holder of the database's write lock, with
+/// Lookups on any thread use its ``mapping``. Everything else is called by the holder of the database's write lock, with
 /// the number of its transaction.
 ///
-/// `@unchecked Sendable`: `pointer` points to an index that `indexes` keeps for as long as this object lives. Only the
-/// holder of the write lock uses `replacement`, `addedCount` and `replaced`.
+/// `@unchecked Sendable`: only the holder of the write lock uses `replacement`, `addedCount` and `replaced`.
 final class IndexFile: @unchecked Sendable {
   private let path: String
   private let owner: UInt64
@@ -20,8 +19,7 @@ final class IndexFile: @unchecked Sendable {
   private let isInPlace: @Sendable () -> Bool
   /// Allocates a file's space. Returns 0 or an error number.
   private let allocate: @Sendable (CInt, Int) -> CInt
-  private let pointer = Atomic<UnsafeRawPointer?>(nil)
-  private let indexes = Mutex(Mapped())
+  let mapping: IndexMapping
   /// The reason why the last file could not be created; nil if none was tried, because it would have been too large.
   private let failure = Mutex<LMDBError?>(nil)
   /// The maximum number of cells of a file, derived from the capacity.
@@ -38,13 +36,6 @@ final class IndexFile: @unchecked Sendable {
   /// The last index that was replaced, while its disk space is released. The position is the end of the released part.
   private var replaced: (index: RecordIndex, position: Int)?
 
-  private struct Mapped {
-    /// Every index that was mapped, because a lookup may still use an older one. Older ones take no memory.
-    var all: [RecordIndex] = []
-    /// The file number of the last index; 0 if it was discarded.
-    var inode: UInt64 = 0
-  }
-
   /// Creates an index file object; maps nothing yet.
   ///
   /// - Parameters:
@@ -58,6 +49,7 @@ final class IndexFile: @unchecked Sendable {
   ) {
     self.path = path
     self.owner = owner
+    mapping = IndexMapping(path: path, owner: owner)
     self.boot = boot
     self.isInPlace = isInPlace
     self.allocate = allocate
@@ -69,44 +61,24 @@ final class IndexFile: @unchecked Sendable {
   ///
   /// If another process replaced the file, maps the replacement.
   @inline(__always)
-  var current: RecordIndex? {
-    guard let index = loaded else { return nil }
-    return index.isSuperseded ? followed : index
-  }
-
-  /// The index like ``current``, without counting a reference, for lookups. An index lives as long as this object.
-  @inline(__always)
-  var unretained: Unmanaged<RecordIndex>? {
-    guard let index = pointer.load(ordering: .acquiring).map({ Unmanaged<RecordIndex>.fromOpaque($0) }) else {
-      return nil
-    }
-    return index._withUnsafeGuaranteedRef { $0.isSuperseded } ? current.map { Unmanaged.passUnretained($0) } : index
-  }
+  var current: RecordIndex? { mapping.current }
 
   /// The index that this process has mapped last. Another process may have replaced it.
-  @inline(__always)
-  var loaded: RecordIndex? {
-    pointer.load(ordering: .acquiring).map { Unmanaged<RecordIndex>.fromOpaque($0)._withUnsafeGuaranteedRef { $0 } }
-  }
-
-  private var followed: RecordIndex? {
-    _ = follow()
-    return loaded
-  }
+  var loaded: RecordIndex? { mapping.loaded }
 
   /// Maps the present file if it can be used unchanged, for a process that must not wait for the write lock.
   ///
   /// The index may lack records of a process that committed them and died before publishing them.
   func attach(lastTransactionID: UInt64) {
-    guard follow(), let index = loaded else { return }
+    guard mapping.follow(), let index = loaded else { return }
     let isClean = index[IndexLayout.Word.clean] == lastTransactionID + 1
     let isOlder = index[IndexLayout.Word.transaction] < lastTransactionID
-    if isOlder || !(index.boot == boot || isClean) { forgetMapping() }
+    if isOlder || !(index.boot == boot || isClean) { mapping.forget() }
   }
 
   /// Maps the present file if it replaced the mapped one.
   func followReplacement() {
-    if loaded != nil { _ = follow() }
+    if loaded != nil { _ = mapping.follow() }
   }
 
   /// Sets the maximum size of the file in bytes. During a replacement a second file exists: a smaller one while the
@@ -132,7 +104,7 @@ final class IndexFile: @unchecked Sendable {
     addedCount = 0
     // A process that died during a replacement left this file.
     if loaded == nil, isInPlace() { unlink(NewIndexFile.temporaryPath(of: path)) }
-    let isMapped = follow()
+    let isMapped = mapping.follow()
     // Another process has replaced the index.
     if let replacement, replacement.old !== loaded { endReplacement() }
     releaseReplaced(byteCount: IndexLayout.releasedByteCount)
@@ -350,7 +322,7 @@ final class IndexFile: @unchecked Sendable {
   private func putInPlace(_ new: NewIndexFile) -> Bool {
     guard new.putInPlace() else { return false }
     // Do not map the file again: nothing may fail once the file is in place.
-    let old = indexes.withLock { use(new.index, inode: new.inode, &$0) }
+    let old = mapping.use(new.index, inode: new.inode)
     if let old { replaced = (old, IndexLayout.pageByteCount) }
     return true
   }
@@ -363,51 +335,11 @@ final class IndexFile: @unchecked Sendable {
     self.replaced = isDone ? nil : replaced
   }
 
-  /// Uses another index, and returns the one before it.
-  private func use(_ index: RecordIndex, inode: UInt64, _ mapped: inout Mapped) -> RecordIndex? {
-    // Another thread may have mapped the file already.
-    guard inode != mapped.inode else { return nil }
-    let old = mapped.all.last
-    mapped.all.append(index)
-    mapped.inode = inode
-    pointer.store(UnsafeRawPointer(Unmanaged.passUnretained(index).toOpaque()), ordering: .releasing)
-    return old
-  }
-
   /// Discards an index that cannot be trusted, in all processes.
   func discard() {
     loaded?[IndexLayout.Word.isSuperseded] = 1
     unlink(path)
     loaded?.releaseCells()
-    forgetMapping()
-  }
-
-  private func forgetMapping() {
-    indexes.withLock { mapped in
-      pointer.store(nil, ordering: .releasing)
-      mapped.all.last?.retire()
-      mapped.inode = 0
-    }
-  }
-
-  /// Maps the file at the path, unless it is mapped. Returns false if there is none, or if it belongs to another store.
-  private func follow() -> Bool {
-    indexes.withLock { mapped -> Bool in
-      var status = stat()
-      if stat(path, &status) == 0, UInt64(status.st_ino) == mapped.inode { return true }
-      let descriptor = FileDescriptor.open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW)
-      guard descriptor >= 0 else { return false }
-      defer { close(descriptor) }
-      var header = [UInt64](repeating: 0, count: 3)
-      guard fstat(descriptor, &status) == 0, pread(descriptor, &header, 24, 0) == 24,
-        header[IndexLayout.Word.magic] == IndexLayout.magic, header[IndexLayout.Word.owner] == owner,
-        case let cellCount = header[IndexLayout.Word.cellCount],
-        cellCount >= IndexLayout.minimumCellCount, cellCount <= IndexLayout.maximumCellCount,
-        Int(status.st_size) == IndexLayout.byteCount(cellCount: Int(cellCount)),
-        let index = RecordIndex(descriptor: descriptor, cellCount: Int(cellCount))
-      else { return false }
-      use(index, inode: UInt64(status.st_ino), &mapped)?.retire()
-      return true
-    }
+    mapping.forget()
   }
 }

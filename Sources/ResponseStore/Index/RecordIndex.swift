@@ -131,6 +131,11 @@ final class RecordIndex: @unchecked Sendable {
     }
   }
 
+  /// Whether the cells or the journal contain the changes of a transaction.
+  @inline(__always)
+  func hasTransaction(_ transactionID: UInt64) -> Bool { self[IndexLayout.Word.transaction] >= transactionID }
+
+  @inline(__always)
   var isSuperseded: Bool { header[IndexLayout.Word.isSuperseded].load(ordering: .relaxed) != 0 }
 
   /// The number of records in the index.
@@ -177,6 +182,14 @@ final class RecordIndex: @unchecked Sendable {
     let tag = IndexEntry.tag(of: digest)
     let home = home(of: tag)
     return Matches(cells: cells, tag: tag, home: home, cell: firstFreeCell(from: home))
+  }
+
+  /// Returns the rows that the cells name for a digest. Any thread of any process can call this.
+  func rowIDs(of digest: UInt64) -> [UInt64] {
+    var rowIDs: [UInt64] = []
+    var matches = matches(of: digest)
+    while let match = matches.next() { rowIDs.append(match.rowID) }
+    return rowIDs
   }
 
   /// Whether a cell still names the row that was found in it. A record whose cell has moved counts as changed.

@@ -16,7 +16,7 @@ final class StoreContext: Sendable {
   /// The environment of ``database``.
   let environment: Unretained<Environment>
   /// The index of ``database``.
-  let index: Unretained<IndexFile>
+  let index: Unretained<IndexMapping>
   let removalLog: RemovalLog
   let removals: RemovalIndex
   /// Statistics. A reopened store continues those of the failed one.
@@ -66,7 +66,7 @@ final class StoreContext: Sendable {
     statusPage = directory.statusPage
     self.database = database
     environment = Unretained(database.environment)
-    index = Unretained(database.index)
+    index = Unretained(database.index.mapping)
     self.removalLog = removalLog
     removals = RemovalIndex(database: database, log: removalLog)
     self.counts = counts

@@ -35,7 +35,7 @@ final class RemovalIndex: Sendable {
   static let maximumMemory = 4096
 
   private let database: RecordDatabase
-  private let index: Unretained<IndexFile>
+  private let index: Unretained<IndexMapping>
   private let log: RemovalLog
   /// All removals up to this number are known.
   private let sequence: Atomic<UInt64>
@@ -45,7 +45,7 @@ final class RemovalIndex: Sendable {
 
   init(database: RecordDatabase, log: RemovalLog) {
     self.database = database
-    index = Unretained(database.index)
+    index = Unretained(database.index.mapping)
     self.log = log
     let newest = log.sequence
     let floor = newest - min(newest, UInt64(log.frameCount))
@@ -59,7 +59,8 @@ final class RemovalIndex: Sendable {
   func activeTombstones(in transaction: borrowing some Transaction & ~Copyable) throws(LMDBError) -> [Tombstone] {
     let settled = settledIn.load(ordering: .acquiring)
     let isSettled =
-      log.sequence == sequence.load(ordering: .acquiring) && transaction.id >= settled && settled >= lastTombstone
+      log.sequence == sequence.load(ordering: .acquiring) && transaction.id >= settled
+      && settled >= lastTombstone(in: transaction.id)
     return isSettled ? [] : try unsettledTombstones(in: transaction)
   }
 
@@ -72,10 +73,10 @@ final class RemovalIndex: Sendable {
     return try readActiveTombstones(in: transaction)
   }
 
-  /// The last transaction that may have added a tombstone without a logged removal.
+  /// The last transaction that may have added a tombstone without a logged removal, as known in a snapshot.
   @inline(__always)
-  private var lastTombstone: UInt64 {
-    index.use { $0.unretained?._withUnsafeGuaranteedRef { $0.lastTombstone } ?? .max }
+  private func lastTombstone(in transactionID: UInt64) -> UInt64 {
+    index.use { $0.unretained(forSnapshotOf: transactionID)?._withUnsafeGuaranteedRef { $0.lastTombstone } ?? .max }
   }
 
   private func readActiveTombstones(
@@ -98,7 +99,7 @@ final class RemovalIndex: Sendable {
         known.tombstones = tombstones
       }
       let settled = settledIn.load(ordering: .relaxed)
-      if active.isEmpty, id < settled || settled < lastTombstone { settledIn.store(id, ordering: .releasing) }
+      if active.isEmpty, id < settled || settled < lastTombstone(in: id) { settledIn.store(id, ordering: .releasing) }
       return active
     }
   }

@@ -17,7 +17,7 @@ final class Reader: Sendable {
   private let removalLog: RemovalLog
   let removals: RemovalIndex
   private let environment: Unretained<Environment>
-  private let index: Unretained<IndexFile>
+  private let index: Unretained<IndexMapping>
   private let lookups: StripedLookupCounter
   private let activity: Unretained<ActivityReference>
   private let unretainedContext: Unretained<StoreContext>
@@ -109,13 +109,21 @@ final class Reader: Sendable {
     return onDisk ?? best.flatMap { response(of: $0.response, leaving: large) }
   }
 
-  /// Whether the record of an update still exists, or is a pending write.
+  /// Whether the record of an update still exists and was not replaced, or is a pending write.
   func hasRecord(ofUpdate write: PendingWrite) -> Bool {
     let rowID = write.rowID
     guard rowID != 0 else { return true }
+    let wasIndexComplete = database.isIndexComplete
     do throws(LMDBError) {
       return try read { (transaction) throws(LMDBError) in
-        try database.row(of: write.head, lastKnownAs: rowID, in: transaction) != nil
+        guard let rowID = try database.row(of: write.head, lastKnownAs: rowID, in: transaction),
+          let index = index.use({ $0.unretained(forSnapshotOf: transaction.id) })
+        else { return false }
+        // During a rebuild, the row of a record that was replaced can still exist.
+        return index._withUnsafeGuaranteedRef {
+          wasIndexComplete && $0.isComplete
+            || $0.rowIDs(of: database.keyDigest(of: write.key.bytes)).contains(rowID)
+        }
       }
     } catch {
       context.readFailed(error)
@@ -234,7 +242,7 @@ final class Reader: Sendable {
     let removalSequence = removalLog.sequence
     let tombstones = try removals.activeTombstones(in: transaction)
     var best = Best(rank: pending, removalSequence: removalSequence)
-    guard let index = self.index.use({ $0.unretained }) else {
+    guard let index = self.index.use({ $0.unretained(forSnapshotOf: transaction.id) }) else {
       try selectWithoutIndex(key, &best, tombstones, in: transaction, where: matches)
       return best.selected
     }
@@ -257,7 +265,7 @@ final class Reader: Sendable {
     if isOutdated { return nil }
     if best.selected == nil {
       // The index may have been replaced during the search.
-      isOutdated = self.index.use { $0.unretained?.toOpaque() != index.toOpaque() }
+      isOutdated = self.index.use { $0.unretained(forSnapshotOf: transaction.id)?.toOpaque() != index.toOpaque() }
       if !isOutdated, opensExistingOnly,
         index._withUnsafeGuaranteedRef({ !$0.isComplete || $0.hasJournal })
       {
