@@ -22,7 +22,7 @@ extension StoreCheck {
   }
 
   private func isIntact(_ index: RecordIndex) -> Bool? {
-    index.isIntact(releasesResidentPages: context.options.opensExistingOnly)
+    database.index.isIntact(index, releasesResidentPages: context.options.opensExistingOnly)
   }
 
   /// Looks up each record of the index in the record logs.

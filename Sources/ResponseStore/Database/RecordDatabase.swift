@@ -48,8 +48,8 @@ final class RecordDatabase: @unchecked Sendable {
 
   /// Opens or creates the tables; nil if one is missing and must not be created.
   private init?(
-    directory: String, environment: Environment, tables: TableOpener, meta: Table<BytesCodec, BytesCodec>,
-    format: FormatRecord
+    directory: String, statusPage: SharedStatusPage, environment: Environment, tables: TableOpener,
+    meta: Table<BytesCodec, BytesCodec>, format: FormatRecord
   ) throws(LMDBError) {
     guard let heads = try RecordLogs(tables),
       let bodies = try tables.open(StorageFormat.bodiesTable, ChunkKeyCodec.self, BytesCodec.self),
@@ -59,7 +59,7 @@ final class RecordDatabase: @unchecked Sendable {
     (self.environment, self.format, self.meta) = (environment, format, meta)
     (self.heads, self.bodies, self.dates, self.expiries) = (heads, bodies, dates, expiries)
     index = IndexFile(
-      path: directory + "/" + IndexLayout.fileName, owner: format.owner,
+      path: directory + "/" + IndexLayout.fileName, owner: format.owner, numberInUse: statusPage.indexFile,
       isInPlace: { environment.isDataFile(ofDirectory: directory) })
     owner = format.owner
     pageByteCount = environment.pageByteCount
@@ -80,7 +80,8 @@ final class RecordDatabase: @unchecked Sendable {
   /// - Parameter completesNew: Whether to create the tables and the format record of a new file. Otherwise the call
   ///   writes nothing and waits for no writer.
   static func open(
-    directory: String, mapByteCount: Int, capacityByteCount: Int, completesNew: Bool = true,
+    directory: String, statusPage: SharedStatusPage, mapByteCount: Int, capacityByteCount: Int,
+    completesNew: Bool = true,
     corruptionHandler: (@Sendable () -> Void)? = nil
   ) throws(LMDBError) -> Contents {
     var options = Environment.Options(mapByteCount: mapByteCount)
@@ -108,7 +109,8 @@ final class RecordDatabase: @unchecked Sendable {
       format = record
     }
     let file = try RecordDatabase(
-      directory: directory, environment: environment, tables: tables, meta: meta, format: format)
+      directory: directory, statusPage: statusPage, environment: environment, tables: tables, meta: meta, format: format
+    )
     guard let file else { return .foreign }
     if stored == nil {
       let isNew = try environment.write { (transaction) throws(LMDBError) in

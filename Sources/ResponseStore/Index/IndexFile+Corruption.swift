@@ -2,7 +2,7 @@ import Synchronization
 
 /// Corruption that is found while the index is in use; see `RecordIndex+Sums.swift`.
 ///
-/// The holder of the database's write lock calls everything but ``takeCorruption()``.
+/// The holder of the database's write lock calls everything unless stated otherwise.
 extension IndexFile {
   /// Whether the cells are intact in which a record with this tag can be. If so, a record that is not found there is not
   /// in the index.
@@ -23,6 +23,15 @@ extension IndexFile {
       return false
     }
     return true
+  }
+
+  /// Whether all blocks of an index match their sums; nil if they changed during the check, or the index was replaced.
+  ///
+  /// Any thread can call it.
+  /// - Parameter releasesResidentPages: See ``RecordIndex/isIntact(releasesResidentPages:)``.
+  func isIntact(_ index: RecordIndex, releasesResidentPages: Bool = false) -> Bool? {
+    let isIntact = index.isIntact(releasesResidentPages: releasesResidentPages)
+    return current === index ? isIntact : nil
   }
 
   /// Makes the next transaction of any process discard an index.

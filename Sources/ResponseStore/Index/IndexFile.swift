@@ -19,6 +19,7 @@ final class IndexFile: @unchecked Sendable {
   private let isInPlace: @Sendable () -> Bool
   /// Allocates a file's space. Returns 0 or an error number.
   private let allocate: @Sendable (CInt, Int) -> CInt
+  /// The file as lookups use it.
   let mapping: IndexMapping
   /// The reason why the last file could not be created; nil if none was tried, because it would have been too large.
   private let failure = Mutex<LMDBError?>(nil)
@@ -40,16 +41,19 @@ final class IndexFile: @unchecked Sendable {
   ///
   /// - Parameters:
   ///   - owner: The identity of the data file, which the index must have.
+  ///   - numberInUse: The number of the file in use, which all processes of the directory share; by default only forked
+  ///     children.
   ///   - isInPlace: Whether the path is still in the directory of the data file, so that a file there may be replaced.
   ///   - allocate: Allocates a file's space; `posix_fallocate` by default. Without it, a mapped page that finds no
   ///     space raises a signal instead of an error.
   init(
-    path: String, owner: UInt64, boot: Boot = .current, isInPlace: @escaping @Sendable () -> Bool = { true },
+    path: String, owner: UInt64, numberInUse: SharedWord = SharedWord(), boot: Boot = .current,
+    isInPlace: @escaping @Sendable () -> Bool = { true },
     allocate: @escaping @Sendable (CInt, Int) -> CInt = { posix_fallocate($0, 0, $1) }
   ) {
     self.path = path
     self.owner = owner
-    mapping = IndexMapping(path: path, owner: owner)
+    mapping = IndexMapping(path: path, owner: owner, numberInUse: numberInUse)
     self.boot = boot
     self.isInPlace = isInPlace
     self.allocate = allocate
@@ -59,11 +63,11 @@ final class IndexFile: @unchecked Sendable {
 
   /// The index; nil before the first ``begin(transactionID:recordCount:nextRowID:)``, or if none could be created.
   ///
-  /// If another process replaced the file, maps the replacement.
+  /// If another process uses another file, maps that.
   @inline(__always)
   var current: RecordIndex? { mapping.current }
 
-  /// The index that this process has mapped last. Another process may have replaced it.
+  /// The index that this process has mapped last. Another process may use another file.
   var loaded: RecordIndex? { mapping.loaded }
 
   /// Maps the present file if it can be used unchanged, for a process that must not wait for the write lock.
@@ -74,11 +78,6 @@ final class IndexFile: @unchecked Sendable {
     let isClean = index[IndexLayout.Word.clean] == lastTransactionID + 1
     let isOlder = index[IndexLayout.Word.transaction] < lastTransactionID
     if isOlder || !(index.boot == boot || isClean) { mapping.forget() }
-  }
-
-  /// Maps the present file if it replaced the mapped one.
-  func followReplacement() {
-    if loaded != nil { _ = mapping.follow() }
   }
 
   /// Sets the maximum size of the file in bytes. During a replacement a second file exists: a smaller one while the
@@ -109,12 +108,12 @@ final class IndexFile: @unchecked Sendable {
     if let replacement, replacement.old !== loaded { endReplacement() }
     releaseReplaced(byteCount: IndexLayout.releasedByteCount)
     if isMapped, let index = loaded, isTrusted(index, transactionID: transactionID) {
-      if index.isSuperseded { index[IndexLayout.Word.isSuperseded] = 0 }
       while true {
         switch index.settle(transactionID: transactionID, with: replacement) {
         case .done:
           // A corrupt word, or a process that died while it changed the word.
           if index.lastTombstone == .max { index.lastTombstone = transactionID }
+          mapping.setInUse(index)
           return true
         case .full:
           // Without space for growth, a later rebuild adds the records that do not fit.
@@ -148,7 +147,7 @@ final class IndexFile: @unchecked Sendable {
   ///
   /// If the journal does not match, the next ``begin(transactionID:recordCount:nextRowID:)`` handles it.
   func publish(transactionID: UInt64) {
-    guard let index = loaded, !index.isSuperseded else { return }
+    guard let index = current else { return }
     _ = index.settle(transactionID: transactionID, with: replacement)
   }
 
@@ -229,7 +228,7 @@ final class IndexFile: @unchecked Sendable {
   /// The page cache has kept it since this boot began to use it, or it was synced and the data did not change since.
   private func isTrusted(_ index: RecordIndex, transactionID: UInt64) -> Bool {
     let clean = index[IndexLayout.Word.clean]
-    guard index.boot == boot || clean == transactionID else { return false }
+    guard index[IndexLayout.Word.fileNumber] != 0, index.boot == boot || clean == transactionID else { return false }
     if index.boot != boot { index.boot = boot }
     guard clean != 0 else { return true }
     // Sync the cleared mark before any change reaches the disk.
@@ -291,13 +290,7 @@ final class IndexFile: @unchecked Sendable {
   /// Puts a replacement in place that has all records. Returns false if that fails.
   private func finish(_ replacement: IndexReplacement) -> Bool {
     let (old, new) = (replacement.old, replacement.new)
-    guard old.copyHeader(into: new.index), isInPlace() else { return false }
-    // Set this before the rename. Processes that map the old file then check the path until the new file is there.
-    old[IndexLayout.Word.isSuperseded] = 1
-    guard putInPlace(new) else {
-      old[IndexLayout.Word.isSuperseded] = 0
-      return false
-    }
+    guard old.copyHeader(into: new.index), isInPlace(), putInPlace(new) else { return false }
     self.replacement = nil
     return true
   }
@@ -324,6 +317,7 @@ final class IndexFile: @unchecked Sendable {
     // Do not map the file again: nothing may fail once the file is in place.
     let old = mapping.use(new.index, inode: new.inode)
     if let old { replaced = (old, IndexLayout.pageByteCount) }
+    mapping.setInUse(new.index)
     return true
   }
 
@@ -337,7 +331,7 @@ final class IndexFile: @unchecked Sendable {
 
   /// Discards an index that cannot be trusted, in all processes.
   func discard() {
-    loaded?[IndexLayout.Word.isSuperseded] = 1
+    mapping.setInUse(nil)
     unlink(path)
     loaded?.releaseCells()
     mapping.forget()

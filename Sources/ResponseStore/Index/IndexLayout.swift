@@ -13,15 +13,14 @@ enum IndexLayout {
 
   /// The words of the header.
   ///
-  /// A line of 64 bytes has eight words. Lookups read the first two lines, which change at most a few times in a
-  /// transaction. The third line changes with each record.
+  /// Words in a line of 64 bytes change together, so that lookups do not contend for the writer's line.
   enum Word {
     static let magic = 0
     /// The identity of the data file that the index belongs to.
     static let owner = 1
     static let cellCount = 2
-    /// Nonzero while another file replaces this one, and afterwards.
-    static let isSuperseded = 3
+    /// A random number that identifies the file; never 0.
+    static let fileNumber = 3
     /// Two words: the boot of the machine in which the file was last opened.
     static let boot = 4
     /// The last transaction plus 1 if the file was synced and did not change since; otherwise 0.
@@ -33,24 +32,24 @@ enum IndexLayout {
     /// The next word is its complement, which shows whether it is corrupt.
     static let lastTombstone = 9
     static let lastTombstoneComplement = 10
-    /// The write transaction that the journal belongs to: the last one that used this index.
-    static let transaction = 11
     /// Upper half: the number of cells in use. Lower half: the cell with invalid content plus 1, or 0.
     static let occupancy = 16
+    /// The write transaction that the journal belongs to.
+    static let transaction = 17
     /// The number of changes in the journal.
-    static let changeCount = 17
+    static let changeCount = 18
     /// The number of changes that were applied to the cells.
-    static let appliedCount = 18
+    static let appliedCount = 20
     /// The stage of a rebuild: 0 when the index is complete, otherwise a ``RebuildPosition``.
     ///
     /// The next two words are its row ID and its time.
     static let rebuildStage = 19
-    static let rebuildRow = 20
-    static let rebuildTime = 21
+    static let rebuildRow = 21
+    static let rebuildTime = 22
     /// The home of the record whose change is in progress plus 1, or 0.
-    static let changingHome = 22
+    static let changingHome = 23
     /// The sum of the changes in the journal.
-    static let journalSum = 23
+    static let journalSum = 24
   }
 
   /// A cell has two words: ``IndexEntry/tagWord``, which is 0 for a free cell, and ``IndexEntry/rowWord``.

@@ -4,65 +4,69 @@ import Synchronization
 
 /// The index file as this process has mapped it, for lookups on any thread.
 ///
-/// Maps the file again when another process has replaced it.
+/// All processes share the number of the file that write transactions use. It is set before a transaction with another
+/// file commits. A process that has mapped another file maps the present one at its next
+/// lookup, also if another program has deleted the file that it has mapped.
 ///
 /// `@unchecked Sendable`: `pointer` points to an index that `indexes` keeps for as long as this object lives.
 final class IndexMapping: @unchecked Sendable {
   private let path: String
   private let owner: UInt64
+  /// The number of the file in use; 0 if there is none.
+  private let numberInUse: SharedWord
   private let pointer = Atomic<UnsafeRawPointer?>(nil)
   private let indexes = Mutex(Mapped())
 
   private struct Mapped {
     /// Every index that was mapped, because a lookup may still use an older one. Older ones take no memory.
     var all: [RecordIndex] = []
-    /// The file number of the last index; 0 if it was discarded.
+    /// The inode of the last index; 0 if it was discarded.
     var inode: UInt64 = 0
   }
 
   /// Maps nothing yet.
   ///
   /// - Parameter owner: The identity of the data file, which the index must have.
-  init(path: String, owner: UInt64) {
+  init(path: String, owner: UInt64, numberInUse: SharedWord) {
     self.path = path
     self.owner = owner
+    self.numberInUse = numberInUse
   }
 
-  /// The index that this process has mapped last. Another process may have replaced it.
-  @inline(__always)
+  /// The index that this process has mapped last. Another process may use another file.
   var loaded: RecordIndex? {
     pointer.load(ordering: .acquiring).map { Unmanaged<RecordIndex>.fromOpaque($0)._withUnsafeGuaranteedRef { $0 } }
   }
 
-  /// The index. If another process replaced the file, maps the replacement.
+  /// The index in use; nil if there is none, or if this process has not mapped one yet.
   @inline(__always)
-  var current: RecordIndex? {
-    guard let index = loaded else { return nil }
-    return index.isSuperseded ? followed : index
-  }
+  var current: RecordIndex? { unretained.map { $0._withUnsafeGuaranteedRef { $0 } } }
 
-  private var followed: RecordIndex? {
-    _ = follow()
-    return loaded
-  }
-
-  /// The index for a lookup in a snapshot; nil if it lacks the snapshot's last transaction.
+  /// The index like ``current``, without counting a reference, for lookups. An index lives as long as this object.
   ///
-  /// It lacks transactions if another program deleted the file and another process writes to a new one.
-  ///
-  /// The result counts no reference. An index lives as long as this object.
+  /// Get it within the read transaction. It then has all changes of the snapshot.
   @inline(__always)
-  func unretained(forSnapshotOf transactionID: UInt64) -> Unmanaged<RecordIndex>? {
+  var unretained: Unmanaged<RecordIndex>? {
     guard let index = pointer.load(ordering: .acquiring).map({ Unmanaged<RecordIndex>.fromOpaque($0) }) else {
       return nil
     }
-    let isUsable = index._withUnsafeGuaranteedRef { !$0.isSuperseded && $0.hasTransaction(transactionID) }
-    return isUsable ? index : followed(forSnapshotOf: transactionID)
+    return index._withUnsafeGuaranteedRef { isInUse($0) } ? index : followed
   }
 
-  private func followed(forSnapshotOf transactionID: UInt64) -> Unmanaged<RecordIndex>? {
-    guard let index = followed, index.hasTransaction(transactionID) else { return nil }
+  private var followed: Unmanaged<RecordIndex>? {
+    guard follow(), let index = loaded, isInUse(index) else { return nil }
     return .passUnretained(index)
+  }
+
+  @inline(__always)
+  private func isInUse(_ index: RecordIndex) -> Bool {
+    index[IndexLayout.Word.fileNumber] == numberInUse.value
+  }
+
+  /// Tells all processes which file the present write transaction uses; nil for none.
+  func setInUse(_ index: RecordIndex?) {
+    let number = index?[IndexLayout.Word.fileNumber] ?? 0
+    if numberInUse.value != number { numberInUse.value = number }
   }
 
   /// Uses another index, and returns the one before it; nil if the file is in use already.

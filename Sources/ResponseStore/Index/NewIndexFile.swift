@@ -37,6 +37,7 @@ struct NewIndexFile {
     index.setSumsOfEmptyBlocks()
     index[IndexLayout.Word.magic] = IndexLayout.magic
     index[IndexLayout.Word.cellCount] = UInt64(cellCount)
+    index[IndexLayout.Word.fileNumber] = .random(in: 1 ... .max)
     (self.index, inode) = (index, UInt64(status.st_ino))
   }
 

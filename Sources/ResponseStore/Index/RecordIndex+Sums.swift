@@ -113,7 +113,7 @@ extension RecordIndex {
     return forEachCheckedEntry { _ in }
   }
 
-  /// Whether all blocks match their sums; nil if they changed during the check, or the index was replaced.
+  /// Whether all blocks match their sums; nil if they changed during the check.
   ///
   /// - Parameter releasesResidentPages: Whether to keep the index out of the resident memory of a process that only
   ///   checks it.
@@ -125,7 +125,7 @@ extension RecordIndex {
     advise(MADV_RANDOM)
     let isIntact = suspects.isEmpty && count == recordCount
     let end = (self[IndexLayout.Word.transaction], self[IndexLayout.Word.changeCount])
-    return start == end && !isSuperseded && (start.1 == 0 || isIntact) ? isIntact : nil
+    return start == end && (start.1 == 0 || isIntact) ? isIntact : nil
   }
 
   /// A sum over all records. Call this with the write lock.

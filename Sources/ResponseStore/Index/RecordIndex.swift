@@ -131,13 +131,6 @@ final class RecordIndex: @unchecked Sendable {
     }
   }
 
-  /// Whether the cells or the journal contain the changes of a transaction.
-  @inline(__always)
-  func hasTransaction(_ transactionID: UInt64) -> Bool { self[IndexLayout.Word.transaction] >= transactionID }
-
-  @inline(__always)
-  var isSuperseded: Bool { header[IndexLayout.Word.isSuperseded].load(ordering: .relaxed) != 0 }
-
   /// The number of records in the index.
   var recordCount: Int { min(Int(self[IndexLayout.Word.occupancy] >> 32), allCellCount) }
 
@@ -284,7 +277,7 @@ final class RecordIndex: @unchecked Sendable {
 
   /// Releases the disk space of all cells, even if other processes still have the file mapped.
   ///
-  /// Those processes find no record in it, and see that it is superseded and incomplete.
+  /// Those processes find no record in it, and see that it is incomplete and not in use.
   func releaseCells() {
     var position = IndexLayout.pageByteCount
     releaseSpace(from: &position, byteCount: byteCount)

@@ -107,7 +107,8 @@ struct Maintainer: Sendable {
     try context.database.environment.clearStaleReaders()
     try context.database.noteUnfinishedBodies(isAlone: false)
     checker.follow()
-    context.database.index.followReplacement()
+    // Unmap an index that another process has replaced. Its file takes space until then.
+    _ = context.database.index.current
     // A killed process may have logged removals. Wake the writer, which applies them.
     if context.removalLog.hasRemovalsToApply { context.queue.update { _ in } }
   }

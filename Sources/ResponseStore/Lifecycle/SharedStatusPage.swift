@@ -25,6 +25,8 @@ final class SharedStatusPage: @unchecked Sendable {
     /// How often the directory was opened since a process that was alone opened it, including that. Change it with the
     /// open lock.
     case openCount = 232
+    /// The number of the index file in use; see ``IndexMapping``. 0 if there is none.
+    case indexFile = 240
   }
 
   /// The offsets of the flags, which are bytes. Each has a cache line of its own.
@@ -72,6 +74,9 @@ final class SharedStatusPage: @unchecked Sendable {
     get { pointer(to: word).pointee.load(ordering: .relaxed) }
     set { pointer(to: word).pointee.store(newValue, ordering: .relaxed) }
   }
+
+  /// The word ``Word/indexFile``, which the holder of the database's write lock changes.
+  var indexFile: SharedWord { SharedWord(pointer(to: .indexFile), in: self) }
 
   /// Replaces ``Word/checker``. Returns false, and changes nothing, if it is not the expected one.
   func replaceChecker(_ expected: UInt64, with new: UInt64) -> Bool {

@@ -32,6 +32,11 @@ final class StoreDirectory: @unchecked Sendable {
   private var usersLock: LockDescriptor?
   /// The page that all processes share; nil before ``lockForOpening(timeout:createsFiles:)``.
   private(set) var statusPage: SharedStatusPage?
+  /// The ``statusPage``, once the directory was locked.
+  var lockedStatusPage: SharedStatusPage {
+    guard let statusPage else { preconditionFailure("The directory is opened without its locks") }
+    return statusPage
+  }
 
   struct Identity: Hashable, Sendable {
     var device: UInt

@@ -92,7 +92,7 @@ extension StoreOpener {
     do throws(LMDBError) {
       // The capacity is stored in the file. Until it is read, the map is as large as the file.
       return try RecordDatabase.open(
-        directory: directory.path,
+        directory: directory.path, statusPage: directory.lockedStatusPage,
         mapByteCount: max(directory.dataFileByteCount, ResponseStore.minimumCapacityByteCount),
         capacityByteCount: options.capacityByteCount, completesNew: false)
     } catch {

@@ -130,7 +130,8 @@ struct StoreOpener {
     let contents: RecordDatabase.Contents
     do throws(LMDBError) {
       contents = try RecordDatabase.open(
-        directory: directory.path, mapByteCount: mapByteCount, capacityByteCount: options.capacityByteCount,
+        directory: directory.path, statusPage: directory.lockedStatusPage, mapByteCount: mapByteCount,
+        capacityByteCount: options.capacityByteCount,
         corruptionHandler: { [directory] in directory.markFailed() })
     } catch {
       if error.isCorruption, mayRecreate {

@@ -56,8 +56,7 @@ struct HostPass: Sendable {
 
   /// Checks with the write lock that the pass lacks no record. Call this before its tombstones are deleted.
   ///
-  /// Returns false if the index was corrupt, or is no longer in use. If another program deletes its file, this process
-  /// may pass over it while another process already writes to a new one.
+  /// Returns false if the index was corrupt, or is no longer in use.
   mutating func confirm() -> Bool {
     guard file.isIntact(index, blocks: suspects) else { return false }
     suspects = []

@@ -59,8 +59,7 @@ final class RemovalIndex: Sendable {
   func activeTombstones(in transaction: borrowing some Transaction & ~Copyable) throws(LMDBError) -> [Tombstone] {
     let settled = settledIn.load(ordering: .acquiring)
     let isSettled =
-      log.sequence == sequence.load(ordering: .acquiring) && transaction.id >= settled
-      && settled >= lastTombstone(in: transaction.id)
+      log.sequence == sequence.load(ordering: .acquiring) && transaction.id >= settled && settled >= lastTombstone
     return isSettled ? [] : try unsettledTombstones(in: transaction)
   }
 
@@ -73,10 +72,10 @@ final class RemovalIndex: Sendable {
     return try readActiveTombstones(in: transaction)
   }
 
-  /// The last transaction that may have added a tombstone without a logged removal, as known in a snapshot.
+  /// The last transaction that may have added a tombstone without a logged removal.
   @inline(__always)
-  private func lastTombstone(in transactionID: UInt64) -> UInt64 {
-    index.use { $0.unretained(forSnapshotOf: transactionID)?._withUnsafeGuaranteedRef { $0.lastTombstone } ?? .max }
+  private var lastTombstone: UInt64 {
+    index.use { $0.unretained?._withUnsafeGuaranteedRef { $0.lastTombstone } ?? .max }
   }
 
   private func readActiveTombstones(
@@ -99,7 +98,7 @@ final class RemovalIndex: Sendable {
         known.tombstones = tombstones
       }
       let settled = settledIn.load(ordering: .relaxed)
-      if active.isEmpty, id < settled || settled < lastTombstone(in: id) { settledIn.store(id, ordering: .releasing) }
+      if active.isEmpty, id < settled || settled < lastTombstone { settledIn.store(id, ordering: .releasing) }
       return active
     }
   }

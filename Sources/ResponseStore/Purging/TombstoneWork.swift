@@ -65,7 +65,6 @@ final class TombstoneProgress: Sendable {
       if let known, case .found(let rows) = known.position, !rows.isExhausted { return known }
       let start = MonotonicTime.now
       guard !isPaced || start >= nextPass else { return nil }
-      database.index.followReplacement()
       if let known, case .found(let rows) = known.position {
         pass = rows.next().map {
           TombstoneWork(tombstones: known.tombstones, position: .found($0))

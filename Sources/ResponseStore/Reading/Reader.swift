@@ -109,16 +109,24 @@ final class Reader: Sendable {
     return onDisk ?? best.flatMap { response(of: $0.response, leaving: large) }
   }
 
-  /// Whether the record of an update still exists and was not replaced, or is a pending write.
+  /// Whether the record of an update still exists, and is neither hidden nor replaced, or is a pending write.
   func hasRecord(ofUpdate write: PendingWrite) -> Bool {
     let rowID = write.rowID
     guard rowID != 0 else { return true }
     let wasIndexComplete = database.isIndexComplete
     do throws(LMDBError) {
       return try read { (transaction) throws(LMDBError) in
+        let tombstones = try removals.activeTombstones(in: transaction)
         guard let rowID = try database.row(of: write.head, lastKnownAs: rowID, in: transaction),
-          let index = index.use({ $0.unretained(forSnapshotOf: transaction.id) })
+          let index = index.use({ $0.unretained })
         else { return false }
+        if !tombstones.isEmpty {
+          // Also those of a discarded response, which no removal in the log tells this process about.
+          let isHidden = try database.heads.withHeader(of: rowID, in: transaction) {
+            tombstones.hide(rowID: rowID, $0)
+          }
+          guard isHidden == false else { return false }
+        }
         // During a rebuild, the row of a record that was replaced can still exist.
         return index._withUnsafeGuaranteedRef {
           wasIndexComplete && $0.isComplete
@@ -242,7 +250,7 @@ final class Reader: Sendable {
     let removalSequence = removalLog.sequence
     let tombstones = try removals.activeTombstones(in: transaction)
     var best = Best(rank: pending, removalSequence: removalSequence)
-    guard let index = self.index.use({ $0.unretained(forSnapshotOf: transaction.id) }) else {
+    guard let index = self.index.use({ $0.unretained }) else {
       try selectWithoutIndex(key, &best, tombstones, in: transaction, where: matches)
       return best.selected
     }
@@ -265,7 +273,7 @@ final class Reader: Sendable {
     if isOutdated { return nil }
     if best.selected == nil {
       // The index may have been replaced during the search.
-      isOutdated = self.index.use { $0.unretained(forSnapshotOf: transaction.id)?.toOpaque() != index.toOpaque() }
+      isOutdated = self.index.use { $0.unretained?.toOpaque() != index.toOpaque() }
       if !isOutdated, opensExistingOnly,
         index._withUnsafeGuaranteedRef({ !$0.isComplete || $0.hasJournal })
       {

@@ -1,5 +1,6 @@
 import Glibc
 import LMDB
+import Synchronization
 
 /// A minimal store that tests the index: rows in LMDB that are found through the index.
 ///
@@ -28,8 +29,23 @@ struct IndexPrototype {
     environment = try Environment.open(directory: directory, options: .init(mapByteCount: 256 << 20))
     rows = try environment.table("rows", key: BigEndianUInt64Codec.self, value: BytesCodec.self)
     meta = try environment.table("meta", key: UTF8Codec.self, value: BigEndianUInt64Codec.self)
-    file = IndexFile(path: directory + "/" + IndexLayout.fileName, owner: 4711, boot: boot, allocate: allocate)
+    file = IndexFile(
+      path: directory + "/" + IndexLayout.fileName, owner: 4711, numberInUse: Self.sharedWord(directory + "/shared"),
+      boot: boot, allocate: allocate)
     self.digest = digest
+  }
+
+  /// Maps the first word of a file, which is created if it is missing.
+  private static func sharedWord(_ path: String) -> SharedWord {
+    final class Mapping: Sendable {}
+    let descriptor = FileDescriptor.open(path, O_RDWR | O_CREAT | O_CLOEXEC, mode: 0o600)
+    defer { close(descriptor) }
+    let byteCount = IndexLayout.pageByteCount
+    guard descriptor >= 0, ftruncate(descriptor, off_t(byteCount)) == 0,
+      let memory = mmap(nil, byteCount, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0), memory != MAP_FAILED
+    else { fatalError("\(path) cannot be mapped: errno \(errno)") }
+    // It stays mapped until the process ends.
+    return SharedWord(memory.bindMemory(to: Atomic<UInt64>.self, capacity: 1), in: Mapping())
   }
 
   /// Returns a digest of a key that is distributed as well as a keyed one.
