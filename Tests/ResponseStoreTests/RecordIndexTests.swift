@@ -317,6 +317,41 @@ struct RecordIndexTests {
     }
   }
 
+  /// The words of the header that describe the journal, the change in progress and the progress of a rebuild.
+  private static let stateWords = [
+    IndexLayout.Word.transaction, IndexLayout.Word.changeCount, IndexLayout.Word.appliedCount,
+    IndexLayout.Word.journalSum, IndexLayout.Word.changingHome, IndexLayout.Word.rebuildStage,
+    IndexLayout.Word.rebuildRow, IndexLayout.Word.rebuildTime,
+  ]
+
+  @Test(
+    "A corrupt word of the header loses no record, neither with changes to apply nor during a rebuild",
+    arguments: stateWords, [false, true])
+  func corruptWord(word: Int, isRebuilding: Bool) throws {
+    var random = SeededGenerator(seed: UInt64(word))
+    for value in [0, 1, 2, 3, 7, 20, 1 << 20, 1 << 32, 1 << 63, .max, random.next(), random.next() >> 20] {
+      try withFolder { path in
+        let model = Model(path: path)
+        model.transaction { for key in 0..<40 as Range<UInt64> { $0.noteStore(key) } }
+        if isRebuilding {
+          model.file.discard()
+          #expect(model.begin() && model.rebuild() == .unfinished && model.rebuild() == .unfinished)
+        }
+        // Committed, but not applied to the cells.
+        #expect(model.begin() && model.file.reserve(20))
+        for key in 30..<50 as Range<UInt64> { model.noteStore(key) }
+        model.lastTransactionID += 1
+        let index = try #require(model.file.current)
+        index[word] = value
+        // Another process continues.
+        let other = model.reopened()
+        #expect(other.begin())
+        while other.rebuild() == .unfinished {}
+        other.expectExact()
+      }
+    }
+  }
+
   @Test("An index whose corruption is found while it grows is replaced")
   func growthOfCorruptIndex() throws {
     try withFolder { path in

@@ -28,13 +28,6 @@ struct SegmentReplay {
     closingByteCount = Segment.closingByteCount(capacityByteCount: capacityByteCount)
   }
 
-  private static func index(cellCount: Int) -> RecordIndex {
-    let memory = mmap(
-      nil, IndexLayout.byteCount(cellCount: cellCount), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
-    guard let memory, memory != MAP_FAILED else { fatalError("No memory for \(cellCount) records") }
-    return RecordIndex(mapped: memory, cellCount: cellCount)
-  }
-
   /// Records a use of an object; returns whether it was a hit.
   func use(_ key: UInt64) -> Bool {
     guard let rowID = rowIDOfKey[key] else { return false }
@@ -50,7 +43,7 @@ struct SegmentReplay {
     let useCount = ghosts.takeUseCount(digest: digest) + 1
     while usedByteCount + byteCount > capacityByteCount { evict() }
     if (index.recordCount + 1) * 100 > index.cellCount * IndexLayout.growthPercent {
-      let larger = Self.index(cellCount: index.cellCount * 2)
+      let larger = RecordIndex(cellCount: index.cellCount * 2)
       precondition(
         index.copyRecords(ofHomes: 0..<index.cellCount, into: larger) == .done && index.copyHeader(into: larger))
       index = larger

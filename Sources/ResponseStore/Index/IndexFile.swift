@@ -119,7 +119,7 @@ final class IndexFile: @unchecked Sendable {
           // Without space for growth, a later rebuild adds the records that do not fit.
           guard grow(to: index.cellCount * 2, homeCount: .max) else {
             index.setRebuildPosition(.rows(below: nextRowID))
-            index[IndexLayout.Word.appliedCount] += 1
+            index.skipChange()
             continue
           }
           return begin(transactionID: transactionID, recordCount: recordCount, nextRowID: nextRowID)
@@ -138,7 +138,7 @@ final class IndexFile: @unchecked Sendable {
     index[IndexLayout.Word.owner] = owner
     index.boot = boot
     index.setRebuildPosition(recordCount == 0 ? nil : .rows(below: nextRowID))
-    index[IndexLayout.Word.transaction] = transactionID
+    index.clearJournal(for: transactionID)
     index.lastTombstone = transactionID
     return putInPlace(new)
   }

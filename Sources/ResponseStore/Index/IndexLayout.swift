@@ -38,18 +38,36 @@ enum IndexLayout {
     static let transaction = 17
     /// The number of changes in the journal.
     static let changeCount = 18
-    /// The number of changes that were applied to the cells.
-    static let appliedCount = 20
-    /// The stage of a rebuild: 0 when the index is complete, otherwise a ``RebuildPosition``.
-    ///
-    /// The next two words are its row ID and its time.
-    static let rebuildStage = 19
-    static let rebuildRow = 21
-    static let rebuildTime = 22
-    /// The home of the record whose change is in progress plus 1, or 0.
-    static let changingHome = 23
-    /// The sum of the changes in the journal.
-    static let journalSum = 24
+    /// The number of changes that were applied to the cells, as a ``CheckedNumber``.
+    static let appliedCount = 19
+    /// The sum of the changes in the journal and of the number of its transaction.
+    static let journalSum = 20
+    /// The home of the record whose change is in progress, as a ``CheckedNumber``; or 0.
+    static let changingHome = 21
+    /// The ``RebuildStage``. The next two words are the position of a rebuild.
+    static let rebuildStage = 22
+    static let rebuildRow = 23
+    static let rebuildTime = 24
+  }
+
+  /// A number below 2³² with its complement, which shows corruption.
+  enum CheckedNumber {
+    static func word(_ number: UInt64) -> UInt64 { number | ~number << 32 }
+
+    /// Returns the number in a word; nil if the word is corrupt.
+    static func number(in word: UInt64) -> UInt64? {
+      let number = word & 0xffff_ffff
+      return word == Self.word(number) ? number : nil
+    }
+  }
+
+  /// The progress of a rebuild. Corruption hardly turns one of these numbers into another.
+  ///
+  /// Any other number means that a rebuild begins.
+  enum RebuildStage {
+    static let complete: UInt64 = 0x6a09_e667_f3bc_c908
+    static let rows: UInt64 = 0xbb67_ae85_84ca_a73b
+    static let dates: UInt64 = 0x3c6e_f372_fe94_f82b
   }
 
   /// A cell has two words: ``IndexEntry/tagWord``, which is 0 for a free cell, and ``IndexEntry/rowWord``.

@@ -34,7 +34,7 @@ struct NewIndexFile {
       unlink(temporaryPath)
       throw LMDBError(code: .init(rawValue: number), function: allocation == 0 ? "mmap" : "posix_fallocate")
     }
-    index.setSumsOfEmptyBlocks()
+    index.initialize(transactionID: 0)
     index[IndexLayout.Word.magic] = IndexLayout.magic
     index[IndexLayout.Word.cellCount] = UInt64(cellCount)
     index[IndexLayout.Word.fileNumber] = .random(in: 1 ... .max)

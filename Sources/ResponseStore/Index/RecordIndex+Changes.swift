@@ -18,14 +18,9 @@ extension RecordIndex {
     set { self[IndexLayout.Word.occupancy] = UInt64(newValue.count) << 32 | UInt64((newValue.invalidCell ?? -1) + 1) }
   }
 
-  /// The home of the record whose change is in progress.
-  private var changingHome: Int? {
-    get {
-      let word = self[IndexLayout.Word.changingHome]
-      // A corrupt file can contain any value.
-      return word == 0 ? nil : Int(min(word - 1, UInt64(cellCount - 1)))
-    }
-    set { self[IndexLayout.Word.changingHome] = UInt64((newValue ?? -1) + 1) }
+  /// Sets the home of the record whose change is in progress.
+  private func setChangingHome(_ home: Int?) {
+    self[IndexLayout.Word.changingHome] = home.map { IndexLayout.CheckedNumber.word(UInt64($0)) } ?? 0
   }
 
   /// Returns the cell of a record.
@@ -43,11 +38,11 @@ extension RecordIndex {
     let cell = firstFreeCell(from: home)
     guard cell < home + IndexLayout.maximumProbeLength else { return false }
     let count = occupancy.count
-    changingHome = home
+    setChangingHome(home)
     occupancy = (count + 1, cell)
     setCell(cell, tagWord: entry.tagWord, rowWord: entry.rowWord)
     occupancy = (count + 1, nil)
-    changingHome = nil
+    setChangingHome(nil)
     return true
   }
 
@@ -55,9 +50,9 @@ extension RecordIndex {
   func replace(rowID: UInt64, with entry: IndexEntry) -> Bool {
     guard cell(of: entry.tag, rowID: entry.rowID) == nil else { return true }
     guard let cell = cell(of: entry.tag, rowID: rowID) else { return false }
-    changingHome = home(of: entry.tag)
+    setChangingHome(home(of: entry.tag))
     setCell(cell, tagWord: entry.tagWord, rowWord: entry.rowWord)
-    changingHome = nil
+    setChangingHome(nil)
     return true
   }
 
@@ -65,18 +60,22 @@ extension RecordIndex {
   func remove(tag: UInt64, rowID: UInt64, remembering: Bool = false) {
     guard let cell = cell(of: tag, rowID: rowID) else { return }
     if remembering { putGhost(tag: tag, useCount: entry(in: cell).useCount) }
-    changingHome = home(of: tag)
+    setChangingHome(home(of: tag))
     occupancy.invalidCell = cell
     freeInvalidCell()
-    changingHome = nil
+    setChangingHome(nil)
   }
 
-  /// Completes or reverts the change of a cell during which a process was killed.
-  func recoverChange() {
-    guard let changingHome else { return }
+  /// Completes or reverts the change of a cell during which a process was killed. Returns false if the word that tells
+  /// about it is corrupt.
+  func recoverChange() -> Bool {
+    let word = self[IndexLayout.Word.changingHome]
+    guard word != 0 else { return true }
+    guard let home = IndexLayout.CheckedNumber.number(in: word), home < UInt64(cellCount) else { return false }
     freeInvalidCell()
-    computeSums(fromHome: changingHome)
-    self.changingHome = nil
+    computeSums(fromHome: Int(home))
+    setChangingHome(nil)
+    return true
   }
 
   /// Frees the cell whose content is invalid, if there is one.

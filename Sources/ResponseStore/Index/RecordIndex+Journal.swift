@@ -67,11 +67,11 @@ extension RecordIndex {
   /// The result of applying the journal at the start of a write transaction.
   enum Settlement {
     case done
-    /// A change finds no free cell. After the index has grown, call ``settle(transactionID:)`` again to continue.
+    /// A change finds no free cell. After the index has grown, call ``settle(transactionID:with:)`` again to continue.
     case full
     /// The index does not match the last commit: it is older or belongs to other data.
     case foreign
-    /// The journal or the cells that it changes do not match their sums.
+    /// The journal, the cells that it changes, or words of the header are corrupt.
     case corrupt
   }
 
@@ -81,34 +81,61 @@ extension RecordIndex {
   ///   - transactionID: The number of the write transaction that has begun.
   ///   - replacement: The index that is to replace this one, which receives the same changes.
   func settle(transactionID: UInt64, with replacement: IndexReplacement? = nil) -> Settlement {
+    let count = Int(min(self[IndexLayout.Word.changeCount], UInt64(journalCapacity)))
+    let sum = self[IndexLayout.Word.journalSum]
+    // A process may have died while it cleared the journal for this transaction.
+    let isCleared = sum == Self.emptySum(transactionID)
     switch self[IndexLayout.Word.transaction] {
     case transactionID &- 1:
-      recoverChange()
-      let count = min(self[IndexLayout.Word.changeCount], UInt64(journalCapacity))
-      guard count == 0 || journalSum(changeCount: Int(count)) == self[IndexLayout.Word.journalSum] else {
+      guard isCleared || sum == journalSum(changeCount: count, of: transactionID &- 1), recoverChange() else {
         return .corrupt
       }
-      var number = self[IndexLayout.Word.appliedCount]
-      while number < count {
-        let settlement = applyChange(Int(number), with: replacement)
-        guard settlement == .done else { return settlement }
-        number += 1
-        self[IndexLayout.Word.appliedCount] = number
+      if !isCleared {
+        guard var number = appliedCount else { return .corrupt }
+        while number < count {
+          let settlement = applyChange(number, with: replacement)
+          guard settlement == .done else { return settlement }
+          number += 1
+          appliedCount = number
+        }
       }
     case transactionID:
-      recoverChange()
+      // A process may have died before it counted its last change.
+      let isIntact = (count...min(count + 1, journalCapacity)).contains {
+        sum == journalSum(changeCount: $0, of: transactionID)
+      }
+      guard isCleared || isIntact, recoverChange() else { return .corrupt }
     default:
       return .foreign
     }
-    self[IndexLayout.Word.changeCount] = 0
-    self[IndexLayout.Word.appliedCount] = 0
-    self[IndexLayout.Word.journalSum] = 0
-    self[IndexLayout.Word.transaction] = transactionID
+    clearJournal(for: transactionID)
     return .done
   }
 
-  private func journalSum(changeCount: Int) -> UInt64 {
-    (0..<changeCount).reduce(0) { $0 &+ Self.sum(ofChange: journal + $1 * IndexLayout.wordsPerChange) }
+  /// The number of changes in the journal that were applied to the cells; nil if the word is corrupt.
+  private var appliedCount: Int? {
+    get { IndexLayout.CheckedNumber.number(in: self[IndexLayout.Word.appliedCount]).map { Int($0) } }
+    set { self[IndexLayout.Word.appliedCount] = IndexLayout.CheckedNumber.word(UInt64(newValue ?? 0)) }
+  }
+
+  /// Skips the next change in the journal, for a record that finds no free cell.
+  func skipChange() { appliedCount = (appliedCount ?? 0) + 1 }
+
+  /// Begins the journal of a transaction.
+  func clearJournal(for transactionID: UInt64) {
+    self[IndexLayout.Word.journalSum] = Self.emptySum(transactionID)
+    self[IndexLayout.Word.changeCount] = 0
+    appliedCount = 0
+    self[IndexLayout.Word.transaction] = transactionID
+  }
+
+  /// The sum of a journal without changes.
+  private static func emptySum(_ transactionID: UInt64) -> UInt64 { (transactionID &+ 1) &* 0xD6E8_FEB8_6659_FD93 }
+
+  private func journalSum(changeCount: Int, of transactionID: UInt64) -> UInt64 {
+    (0..<changeCount).reduce(Self.emptySum(transactionID)) {
+      $0 &+ Self.sum(ofChange: journal + $1 * IndexLayout.wordsPerChange)
+    }
   }
 
   private func applyChange(_ number: Int, with replacement: IndexReplacement?) -> Settlement {

@@ -33,11 +33,20 @@ enum RebuildPosition: Equatable {
 /// lowest row IDs first.
 extension RecordIndex {
   /// The position at which the rebuild continues; nil when the index is complete.
+  ///
+  /// If the words of the position are corrupt, the rebuild begins again.
   var rebuildPosition: RebuildPosition? {
+    let (row, time) = (self[IndexLayout.Word.rebuildRow], self[IndexLayout.Word.rebuildTime])
+    let rowID = row >> 20 == IndexEntry.maximumRowID ? .max : row >> 20
     switch self[IndexLayout.Word.rebuildStage] {
-    case 0: nil
-    case 1: .rows(below: self[IndexLayout.Word.rebuildRow])
-    default: .dates(time: self[IndexLayout.Word.rebuildTime], rowID: self[IndexLayout.Word.rebuildRow])
+    case IndexLayout.RebuildStage.complete:
+      return nil
+    case IndexLayout.RebuildStage.rows where row == Self.rowWord(of: .rows(below: rowID)):
+      return .rows(below: rowID)
+    case IndexLayout.RebuildStage.dates where row == Self.rowWord(of: .dates(time: time, rowID: rowID)):
+      return .dates(time: time, rowID: rowID)
+    default:
+      return .rows(below: .max)
     }
   }
 
@@ -45,22 +54,37 @@ extension RecordIndex {
   func setRebuildPosition(_ position: RebuildPosition?) {
     switch position {
     case nil:
-      self[IndexLayout.Word.rebuildStage] = 0
-    case .rows(let rowID):
-      if self[IndexLayout.Word.rebuildStage] != 1 {
-        self[IndexLayout.Word.rebuildRow] = .max
-        self[IndexLayout.Word.rebuildStage] = 1
+      self[IndexLayout.Word.rebuildStage] = IndexLayout.RebuildStage.complete
+    case .rows?:
+      if self[IndexLayout.Word.rebuildStage] != IndexLayout.RebuildStage.rows {
+        self[IndexLayout.Word.rebuildRow] = Self.rowWord(of: .rows(below: .max))
+        self[IndexLayout.Word.rebuildStage] = IndexLayout.RebuildStage.rows
       }
-      self[IndexLayout.Word.rebuildRow] = rowID
-    case .dates(let time, let rowID):
-      self[IndexLayout.Word.rebuildRow] = .max
-      if self[IndexLayout.Word.rebuildStage] != 2 {
+      self[IndexLayout.Word.rebuildRow] = Self.rowWord(of: position)
+    case .dates(let time, _)?:
+      self[IndexLayout.Word.rebuildRow] = Self.rowWord(of: .newestDate)
+      if self[IndexLayout.Word.rebuildStage] != IndexLayout.RebuildStage.dates {
         self[IndexLayout.Word.rebuildTime] = .max
-        self[IndexLayout.Word.rebuildStage] = 2
+        self[IndexLayout.Word.rebuildStage] = IndexLayout.RebuildStage.dates
       }
       self[IndexLayout.Word.rebuildTime] = time
-      self[IndexLayout.Word.rebuildRow] = rowID
+      self[IndexLayout.Word.rebuildRow] = Self.rowWord(of: position)
     }
+  }
+
+  /// The word for the row ID of a position: 44 bits, and 20 bits by which corruption is detected.
+  ///
+  /// They cover the time as well, unless the position is before all rows of that time.
+  private static func rowWord(of position: RebuildPosition?) -> UInt64 {
+    let (rowID, time): (UInt64, UInt64) =
+      switch position {
+      case nil: (0, 0)
+      case .rows(let rowID): (rowID, 0)
+      case .dates(let time, let rowID): (rowID, rowID == .max ? 0 : time)
+      }
+    let row = min(rowID, IndexEntry.maximumRowID)
+    let mixed = (time &+ row &+ 1) &* 0x9E37_79B9_7F4A_7C15
+    return row << 20 | ((mixed ^ mixed >> 29) &* 0xD6E8_FEB8_6659_FD93) >> 44
   }
 
   /// Adds records of the database to the index.

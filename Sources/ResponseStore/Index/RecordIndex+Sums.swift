@@ -9,8 +9,10 @@ import Glibc
 /// The sum of a block covers the identities of its records, which lookups never change. It differs from 0 also if the
 /// block is empty, so zeros in place of cells and sums are detected, too.
 extension RecordIndex {
-  /// Initializes the sums of an index without records.
-  func setSumsOfEmptyBlocks() {
+  /// Initializes the header and the sums of a complete index without records.
+  func initialize(transactionID: UInt64) {
+    clearJournal(for: transactionID)
+    setRebuildPosition(nil)
     for block in 0..<blockCount { blockSums[block].store(Self.sumOfEmptyBlock(block), ordering: .relaxed) }
   }
 

@@ -68,7 +68,7 @@ final class RecordIndex: @unchecked Sendable {
     let memory = mmap(nil, byteCount, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
     guard let memory, memory != MAP_FAILED else { fatalError("No memory for an index of \(cellCount) cells") }
     self.init(mapped: memory, cellCount: cellCount)
-    setSumsOfEmptyBlocks()
+    initialize(transactionID: 0)
   }
 
   deinit {
@@ -135,7 +135,7 @@ final class RecordIndex: @unchecked Sendable {
   var recordCount: Int { min(Int(self[IndexLayout.Word.occupancy] >> 32), allCellCount) }
 
   /// Whether the index contains every record of the database; false during a rebuild.
-  var isComplete: Bool { self[IndexLayout.Word.rebuildStage] == 0 }
+  var isComplete: Bool { self[IndexLayout.Word.rebuildStage] == IndexLayout.RebuildStage.complete }
 
   // MARK: Looking up
 
