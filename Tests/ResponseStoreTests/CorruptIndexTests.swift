@@ -7,28 +7,13 @@ import Testing
 
 /// Corruption makes a lookup miss. It never brings back a removed or replaced response.
 @Suite("A corrupt index")
-struct CorruptIndexTests {
+struct CorruptIndexTests: NumberedResponses {
   private static let count = 40
 
-  private func url(_ number: Int) -> String { "http://host\(number % 2).example/\(number)" }
-
   private func fixtureWithRecords() throws -> StoreFixture {
-    let fixture = try StoreFixture()
-    for number in 0..<Self.count {
-      store(number, "older", in: fixture)
-      fixture.clock.advance(by: 1)
-    }
+    let fixture = try fixture(withResponsesBelow: Self.count)
     fixture.drain()
     return fixture
-  }
-
-  private func store(_ number: Int, _ text: String, in fixture: StoreFixture) {
-    fixture.store.store(fixture.response(url(number), body: Data(text.utf8)))
-    fixture.store.writePending()
-  }
-
-  private func text(_ number: Int, in fixture: StoreFixture) -> String? {
-    fixture.body(url(number)).map { String(decoding: $0, as: UTF8.self) }
   }
 
   private func indexFile(of fixture: StoreFixture) throws -> (bytes: Data, cells: Int) {

@@ -6,28 +6,8 @@ import Testing
 @testable import ResponseStore
 
 @Suite("Rebuilding a lost index")
-struct IndexRebuildTests {
+struct IndexRebuildTests: NumberedResponses {
   private static let count = 20
-
-  private func url(_ number: Int) -> String { "http://host\(number % 2).example/\(number)" }
-
-  private func fixtureWithRecords() throws -> StoreFixture {
-    let fixture = try StoreFixture()
-    for number in 0..<Self.count {
-      store(number, "older", in: fixture)
-      fixture.clock.advance(by: 1)
-    }
-    return fixture
-  }
-
-  private func store(_ number: Int, _ text: String, in fixture: StoreFixture) {
-    fixture.store.store(fixture.response(url(number), body: Data(text.utf8)))
-    fixture.store.writePending()
-  }
-
-  private func text(_ number: Int, in fixture: StoreFixture) -> String? {
-    fixture.body(url(number)).map { String(decoding: $0, as: UTF8.self) }
-  }
 
   /// Replaces the index by an empty one, like a power failure.
   private func loseIndex(of fixture: StoreFixture) throws {
@@ -52,7 +32,7 @@ struct IndexRebuildTests {
   @Test(
     "A rebuild finds the latest records first, and keeps a newer response for the same key")
   func rebuilding() throws {
-    let fixture = try fixtureWithRecords()
+    let fixture = try fixture(withResponsesBelow: Self.count)
     defer { fixture.finish() }
     try loseIndex(of: fixture)
     for number in 0..<Self.count { #expect(text(number, in: fixture) == nil) }
@@ -70,7 +50,7 @@ struct IndexRebuildTests {
   @Test(
     "If the index is lost again during a rebuild, no lookup finds the older of two responses", arguments: [1, 3, 50])
   func lostTwice(limit: Int) throws {
-    let fixture = try fixtureWithRecords()
+    let fixture = try fixture(withResponsesBelow: Self.count)
     defer { fixture.finish() }
     try loseIndex(of: fixture)
     // By its date, a rebuild would find this record last.
@@ -96,7 +76,7 @@ struct IndexRebuildTests {
     "A removal takes effect during a rebuild, and its tombstone remains until the rebuild ends",
     arguments: Removal.allCases)
   func removal(_ removal: Removal) throws {
-    let fixture = try fixtureWithRecords()
+    let fixture = try fixture(withResponsesBelow: Self.count)
     defer { fixture.finish() }
     try loseIndex(of: fixture)
     fixture.clock.advance(by: 1)
@@ -126,7 +106,7 @@ struct IndexRebuildTests {
 
   @Test("A response that is not stored removes the older one, also during a rebuild")
   func discarded() throws {
-    let fixture = try fixtureWithRecords()
+    let fixture = try fixture(withResponsesBelow: Self.count)
     defer { fixture.finish() }
     try loseIndex(of: fixture)
     store(4, "newer", in: fixture)
@@ -142,7 +122,7 @@ struct IndexRebuildTests {
 
   @Test("Eviction deletes the oldest rows during a rebuild")
   func eviction() throws {
-    let fixture = try fixtureWithRecords()
+    let fixture = try fixture(withResponsesBelow: Self.count)
     defer { fixture.finish() }
     try loseIndex(of: fixture)
     #expect(try fixture.store.evictor.evict(pageCount: .max, entryCount: 5) == 5)
@@ -152,7 +132,7 @@ struct IndexRebuildTests {
 
   @Test("Without space for an index the store misses and drops writes; it recovers when there is space")
   func noSpace() throws {
-    let fixture = try fixtureWithRecords()
+    let fixture = try fixture(withResponsesBelow: Self.count)
     defer { fixture.finish() }
     fixture.close()
     try FileManager.default.removeItem(atPath: fixture.path(IndexLayout.fileName))
@@ -175,7 +155,7 @@ struct IndexRebuildTests {
 
   @Test("Records without rows in the dates table are found by a scan of all rows")
   func lostDates() throws {
-    let fixture = try fixtureWithRecords()
+    let fixture = try fixture(withResponsesBelow: Self.count)
     defer { fixture.remove() }
     let file = fixture.store.context.database
     try file.write { (transaction) throws(LMDBError) in
@@ -194,7 +174,7 @@ struct IndexRebuildTests {
 
   @Test("An index with fewer records than the database is rebuilt at open")
   func inexact() throws {
-    let fixture = try fixtureWithRecords()
+    let fixture = try fixture(withResponsesBelow: Self.count)
     defer { fixture.finish() }
     let index = try #require(fixture.store.context.database.index.current)
     let tag = IndexEntry.tag(of: fixture.store.useDigest(of: fixture.key(url(7))))
@@ -206,7 +186,7 @@ struct IndexRebuildTests {
 
   @Test("A pass over the index finds the rows of a host in order, in several passes if there are many")
   func hostPass() throws {
-    let fixture = try fixtureWithRecords()
+    let fixture = try fixture(withResponsesBelow: Self.count)
     defer { fixture.finish() }
     let file = fixture.store.context.database
     let tag = try #require(file.hostTag(ofPrefix: RequestKey.prefix(host: "host0.example")))

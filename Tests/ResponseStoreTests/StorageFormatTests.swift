@@ -174,7 +174,12 @@ struct StorageFormatTests {
       let journal = 24 << 10
       let blockCount = (cellCount + 512 + 15) / 16
       #expect(file.count == 4096 + journal + (cellCount + 512) * 16 + cellCount / 4 * 8 + blockCount * 4)
-      #expect(word(152) == 0, "complete")
+      #expect(word(24) != 0, "the number of the file")
+      let status = try Data(contentsOf: URL(fileURLWithPath: store.directory + "/users.lock"))
+      #expect(status.withUnsafeBytes { $0.loadUnaligned(fromByteOffset: 240, as: UInt64.self) } == word(24))
+      #expect(word(152) == 0xffff_ffff_0000_0000, "no change is applied")
+      #expect(word(160) == (word(136) + 1) &* 0xd6e8_feb8_6659_fd93, "the journal is empty")
+      #expect(word(176) == 0x6a09_e667_f3bc_c908, "complete")
 
       let freshness = try #require(rows("dates").first).value
       let tag = freshness.withUnsafeBytes { $0.loadUnaligned(as: UInt64.self) } >> 24
