@@ -9,7 +9,7 @@ struct SegmentReplay {
 
   private let capacityByteCount: Int
   private let closingByteCount: Int
-  private var index = SegmentReplay.index(cellCount: IndexLayout.minimumCellCount)
+  private var index = RecordIndex(cellCount: IndexLayout.minimumCellCount)
   private var ghosts = GhostTable(cellCount: IndexLayout.minimumCellCount)
   private var open = OpenSegments()
   private var closed: [Segment] = []
