@@ -5,8 +5,8 @@ import Synchronization
 /// The index file as this process has mapped it, for lookups on any thread.
 ///
 /// All processes share the number of the file that write transactions use. It is set before a transaction with another
-/// file commits. A process that has mapped another file maps the present one at its next
-/// lookup, also if another program has deleted the file that it has mapped.
+/// file commits. A process that has mapped another file maps the present one at its next lookup, also if another
+/// program has deleted the file that it has mapped.
 ///
 /// `@unchecked Sendable`: `pointer` points to an index that `indexes` keeps for as long as this object lives.
 final class IndexMapping: @unchecked Sendable {
