@@ -11,102 +11,103 @@ import Testing
 /// A body that is not stored uses little memory in the cache, regardless of its reader's speed.
 @Suite("Flow of bodies", .timeLimit(.minutes(1)))
 struct BodyFlowTests {
-  /// The maximum number of unread bytes, including the chunk that Foundation delivers while the transfer is paused.
-  static let maximumByteCount = SessionExchange.unreadByteLimit + (64 << 10)
+  /// The number of bytes that an origin can send while nothing is read: the buffers of both sockets, of the transport and
+  /// of the pipe to the reader.
+  static let bufferedByteCount = 20 << 20
+  static let piece = Data(repeating: 0x78, count: 64 << 10)
+  static let pieceCount = 1_600
 
-  /// Waits until a transfer is paused, and then loads other responses in the same session, so that time passes.
-  func fill(_ transport: URLSessionTransport, _ origin: LoopbackOrigin) async throws {
-    while transport.unreadByteCount < SessionExchange.unreadByteLimit { await Task.yield() }
-    for _ in 0..<50 {
-      let response = try await transport.send(request(origin, "/small"))
-      #expect(try await response.body.collect(upTo: 100).text == "small")
-    }
-  }
-
-  func request(_ origin: LoopbackOrigin, _ path: String, timeLimit: TimeInterval = 100) -> OutgoingRequest {
-    var request = URLRequest(url: origin.url(path))
-    request.timeoutInterval = timeLimit
-    return OutgoingRequest(head: request.head!, context: RequestContext(request: request))
-  }
-
-  func origin(_ gate: Gate = Gate()) throws -> LoopbackOrigin {
-    try LoopbackOrigin(recordsRequests: false) { request in
-      switch request.path {
-      // More bytes than the cache may hold, and few enough to hold by mistake.
-      case "/large": Reply(200, [], body: Data(repeating: 0x78, count: 32 << 20))
-      case "/held": Reply(200, [], "late").held(at: gate)
-      default: Reply(200, [], "small")
-      }
-    }
-  }
-
-  @Test("A transfer is paused while its reader does not read, and continues when it does")
-  func unread() async throws {
-    let origin = try origin()
-    let transport = URLSessionTransport(configuration: .ephemeral)
-    let body = try await transport.send(request(origin, "/large")).body
-    for _ in 0..<3 {
-      try await fill(transport, origin)
-      #expect(transport.unreadByteCount <= Self.maximumByteCount)
-      var byteCount = 0
-      for try await chunk in body {
-        #expect(chunk.allSatisfy { $0 == 0x78 })
-        byteCount += chunk.count
-        if byteCount > 5 << 20 { break }
-      }
-    }
-    withExtendedLifetime(body) {}
-    origin.stop()
-  }
-
-  // Foundation measures the time limit from the last chunk that it delivered.
-  @Test("A transfer that is paused for longer than its time limit continues")
-  func timeLimit() async throws {
+  /// Runs `body` with a cache that stores no body of this size, and an origin that counts the pieces it has sent.
+  func withLargeBody(
+    _ body: (CacheFixture, LoopbackOrigin, _ sentByteCount: () -> Int) async throws -> Void
+  ) async throws {
+    // Counts the pieces that were sent.
     let gate = Gate()
-    let origin = try origin(gate)
-    let transport = URLSessionTransport(configuration: .ephemeral)
-    let body = try await transport.send(request(origin, "/large", timeLimit: 1)).body
-    try await fill(transport, origin)
-    for _ in 0..<2 {
-      // Fails after one second.
-      await #expect(throws: URLError.self) { _ = try await transport.send(request(origin, "/held", timeLimit: 1)) }
-    }
-    #expect(transport.unreadByteCount <= Self.maximumByteCount + 8 * (16 << 10))
-    var byteCount = 0
-    for try await chunk in body {
-      byteCount += chunk.count
-      if byteCount > 5 << 20 { break }
-    }
-    #expect(byteCount > 5 << 20)
     gate.open()
-    origin.stop()
+    try await withCache(configure: { $0.maximumStoredBodyByteCount = 1 << 20 }) { request in
+      guard request.path == "/large" else { return Reply(200, [], "small") }
+      let parts = (0..<Self.pieceCount).flatMap { _ -> [Reply.Part] in [.bytes(Self.piece), .hold(gate)] }
+      return Reply(200, [("Cache-Control", "max-age=600")], parts: parts)
+    } _: { fixture, origin in
+      try await body(fixture, origin) { gate.arrivals * Self.piece.count }
+    }
   }
 
-  @Test("While a task is suspended, little of a body too large for storing is held, and it arrives once")
+  /// Loads other responses until the origin sends no more of the large body.
+  func waitUntilFull(_ session: URLSession, _ origin: LoopbackOrigin, _ sentByteCount: () -> Int) async throws {
+    var before = -1
+    while before != sentByteCount() {
+      before = sentByteCount()
+      for _ in 0..<200 { #expect(try await session.data(from: origin.url("/small")).0.text == "small") }
+    }
+    #expect(before < Self.bufferedByteCount)
+  }
+
+  @Test("While a task is suspended, its transfer waits, and the body arrives once")
   func suspended() async throws {
-    let bytes = Data((0..<(6 << 20)).map { UInt8(truncatingIfNeeded: $0 &* 31 ^ $0 >> 8) })
-    let gate = Gate()
-    try await withCache { request in
-      let reply = Reply(200, [("Cache-Control", "max-age=600")], body: bytes).held(at: gate, afterBodyBytes: 5)
-      return request.path == "/small" ? Reply(200, [], "small") : reply
-    } _: { (fixture, origin) async throws in
+    try await withLargeBody { fixture, origin, sentByteCount in
       let delegate = RecordingDelegate()
       let session = fixture.session(delegate: delegate)
       let task = session.dataTask(with: origin.url("/large"))
       task.resume()
       await delegate.wait { !$0.chunks.isEmpty }
       task.suspend()
-      gate.open()
-      let transport = SessionContext.of(session).transport
-      try await fill(transport, origin)
-      #expect(transport.unreadByteCount <= Self.maximumByteCount)
+      try await waitUntilFull(fixture.session(), origin, sentByteCount)
       #expect(delegate.events.completions.isEmpty)
       task.resume()
       await delegate.wait { !$0.completions.isEmpty }
       #expect(delegate.events.completions == [nil])
-      #expect(delegate.body == bytes)
+      #expect(delegate.events.chunks.reduce(0) { $0 + $1.count } == Self.pieceCount * Self.piece.count)
       #expect(!fixture.cache.isCached(origin.url("/large")))
     }
+  }
+
+  @Test("A transfer waits for a delegate that is slower than the origin")
+  func slowDelegate() async throws {
+    try await withLargeBody { fixture, origin, sentByteCount in
+      let delegate = WaitingDelegate()
+      fixture.session(delegate: delegate).dataTask(with: origin.url("/large")).resume()
+      try await waitUntilFull(fixture.session(), origin, sentByteCount)
+      delegate.release()
+      #expect(await delegate.byteCount() == Self.pieceCount * Self.piece.count)
+    }
+  }
+
+  /// Waits in its first call for data.
+  private final class WaitingDelegate: NSObject, URLSessionDataDelegate {
+    private let gate = DispatchSemaphore(value: 0)
+    private let received = Atomic(0)
+    private let end = AsyncStream<Void>.makeStream()
+
+    func release() { gate.signal() }
+
+    func byteCount() async -> Int {
+      for await _ in end.stream { break }
+      return received.load(ordering: .relaxed)
+    }
+
+    func urlSession(_ session: URLSession, dataTask: URLSessionDataTask, didReceive data: Data) {
+      if received.add(data.count, ordering: .relaxed).oldValue == 0 { gate.wait() }
+    }
+
+    func urlSession(_ session: URLSession, task: URLSessionTask, didCompleteWithError error: (any Error)?) {
+      end.continuation.yield()
+    }
+  }
+
+  @Test("Over URLSession, a body of which too much is unread is an error")
+  func unreadOverSession() async throws {
+    let gate = Gate()
+    let origin = try LoopbackOrigin(recordsRequests: false) { _ in
+      Reply(200, [], parts: [.bytes(Data(repeating: 0x78, count: 8 << 20)), .hold(gate), .text("x")])
+    }
+    let transport = URLSessionTransport(configuration: .ephemeral, maximumUnreadByteCount: 1 << 20) { _ in nil }
+    let response = try await transport.send(OutgoingRequest(head: RequestHead(url: origin.url("/"))))
+    await origin.waitForAbandonedReplies()
+    await #expect { _ = try await response.body.collect(upTo: .max) } throws: {
+      ($0 as? URLError)?.code == .dataLengthExceedsMaximum
+    }
+    origin.stop()
   }
 
   @Test("A body above the options' limit reaches its caller and is not stored", arguments: [true, false])

@@ -20,8 +20,6 @@ final class CacheFixture {
     var options = LMDBURLCache.Options()
     options.clock = { [clock] in clock.now }
     options.log = { [logged] in logged.append($0) }
-    // Tests of loads without a session pass with either transport.
-    if ProcessInfo.processInfo.environment["TRANSPORT"] == "urlsession" { options.transport = .urlSession(.default) }
     configure(&options)
     self.options = options
     cache = try LMDBURLCache(directory: directory, memoryCapacity: memory, diskCapacity: disk, options: options)

@@ -156,7 +156,7 @@ struct SessionTests {
     try await withCache { request in
       let fields = [("Cache-Control", "max-age=600"), ("Content-Location", request.path)]
       let reply = Reply(200, fields, "\(request.method) \(request.body.text)")
-      // In two pieces, which Foundation passes to a delegate one by one.
+      // In two pieces, which a delegate gets one by one.
       return request.path == "/chunked" ? reply.chunked(byteCount: 4) : reply
     } _: { (fixture, origin) async throws in
       let delegate = RecordingDelegate()
@@ -166,9 +166,8 @@ struct SessionTests {
         post.httpBody = Data("x".utf8)
         #expect(try await load(post, way, session, delegate, fixture.cache).0.text == "POST x")
         let (data, response) = try await session.data(from: origin.url(path))
-        // Foundation passes the body only to a delegate.
-        #expect(data.text == (way == .delegate ? "GET " : "POST x"))
-        #expect(response.field("Age") == (way == .delegate ? nil : "0"))
+        #expect(data.text == "POST x")
+        #expect(response.field("Age") == "0")
       }
     }
   }
@@ -270,6 +269,8 @@ struct SessionTests {
         } catch { return (error as? URLError)?.code }
       }
       let targets = ["/cut", "/nothing", "/held", "/stalled", "/loop", "/garbage"].map { origin.url($0) }
+      // Foundation names no cause for these.
+      let named: [String: URLError.Code] = ["/cut": .networkConnectionLost, "/garbage": .badServerResponse]
       let cache = fixture.cache
       // Concurrently, because two of them wait for a timeout.
       await withTaskGroup(of: Void.self) { group in
@@ -279,8 +280,9 @@ struct SessionTests {
             async let caching = code { try await session.data(from: url) }
             async let other = code { try await cache.data(for: URLRequest(url: url), from: direct) }
             let codes = await [plain, caching, other]
-            #expect(codes[1] == codes[0], "\(url.path)")
-            #expect(codes[2] == codes[0], "\(url.path)")
+            let expected = named[url.path] ?? codes[0]
+            #expect(codes[1] == expected, "\(url.path)")
+            #expect(codes[2] == expected, "\(url.path)")
             #expect(!cache.isCached(url))
           }
         }

@@ -34,16 +34,17 @@ extension LMDBURLCache {
     /// Values below 0 count as 0. A body is held in memory until it is stored. A body larger than this, or than 5% of
     /// the larger capacity, is streamed to the caller and not stored. `storeCachedResponse(_:for:)` ignores this limit.
     public var maximumStoredBodyByteCount = 64 << 20
-    /// The transport of ``LMDBURLCache/data(for:)``, ``LMDBURLCache/load(_:)`` and ``LMDBURLCache/bytes(for:)``.
+    /// The transport of all loads: those of sessions that cache, ``LMDBURLCache/data(for:)``,
+    /// ``LMDBURLCache/load(_:)`` and ``LMDBURLCache/bytes(for:)``.
     ///
-    /// The default is libcurl with its default settings.
+    /// The default is libcurl with its default settings. A session's configuration replaces their timeout and number of
+    /// connections to an origin.
     ///
     ///     options.transport = .curl(configuration)        // module CurlTransport
     ///     options.transport = .urlSession(configuration)
     ///
     /// libcurl sends many times more requests per second than sessions, which all share one queue in Foundation on
-    /// Linux. Choose sessions for features that only Foundation has, such as answering challenges from a credential
-    /// storage. <doc:Transports> lists the differences. A session that caches keeps its own transport.
+    /// Linux, and withstands malformed responses. <doc:Transports> lists the differences.
     public var transport = Transport.curl(CurlTransport.Configuration()) {
       didSet { transport = transport.copied }
     }
@@ -85,8 +86,7 @@ extension LMDBURLCache {
       case urlSession(URLSessionConfiguration)
       /// libcurl with these settings.
       ///
-      /// Requests with a body stream or with user information in the URL use a session with Foundation's default
-      /// configuration instead.
+      /// Requests with a body stream use a session with Foundation's default configuration instead.
       case curl(CurlTransport.Configuration)
 
       fileprivate var copied: Transport {

@@ -21,13 +21,16 @@ struct CachedLoad: Sendable {
   /// The response that the session's lookup found.
   var prefetched: CachedURLResponse?
   /// The transport to the origin.
-  private var transport: LoadTransport {
-    task == nil ? context.loadTransport(of: session) : .session(context.transport)
-  }
+  private var transport: LoadTransport { context.transport(for: cache, session, task) }
 
   /// One request of the load, and the result of its lookup.
   struct Hop {
+    /// The request with the fields that the session adds. All that is sent is here before the key is made.
     fileprivate let request: URLRequest
+    /// Whether the `Cookie` field comes from the cookie storage, and not from the caller.
+    fileprivate let usesStoredCookies: Bool
+    /// Whether a redirect has led to another origin than that of the first request.
+    fileprivate let hasLeftOrigin: Bool
     fileprivate(set) var clientRequest: ClientRequest
     fileprivate var stored: Client.Response?
     /// The result of a lookup that found no response to serve at once.
@@ -54,7 +57,34 @@ struct CachedLoad: Sendable {
 
   /// Returns the first request of the load with its cache key; nil for a request without a URL.
   func firstHop(_ request: URLRequest) -> Hop? {
-    clientRequest(request, isFirst: true).map { Hop(request: request, clientRequest: $0) }
+    var request = context.addingFields(to: request)
+    let cookies = request.value(forHTTPHeaderField: "Cookie")
+    // The session has already added its cookies to its task's request.
+    let usesStoredCookies = cookies == nil || task != nil && context.hasStoredCookies(request)
+    if task == nil, usesStoredCookies { request = context.settingCookies(of: request) }
+    return hop(request, usesStoredCookies: usesStoredCookies, hasLeftOrigin: false, task, prefetched)
+  }
+
+  /// Returns the hop to which a redirect leads; nil for a request without a URL.
+  ///
+  /// - Parameter next: The request that the redirect or the delegate made from the one of `hop`.
+  private func nextHop(_ next: URLRequest, after hop: Hop) -> Hop? {
+    let hasLeftOrigin = hop.hasLeftOrigin || Redirect.leavesOrigin(of: hop.request, next)
+    // A delegate may have made a request without the session's fields.
+    let request = context.addingFields(to: next, hasLeftOrigin: hasLeftOrigin)
+    return self.hop(request, usesStoredCookies: hop.usesStoredCookies, hasLeftOrigin: hasLeftOrigin, nil, nil)
+  }
+
+  private func hop(
+    _ request: URLRequest, usesStoredCookies: Bool, hasLeftOrigin: Bool, _ task: URLSessionDataTask?,
+    _ prefetched: CachedURLResponse?
+  ) -> Hop? {
+    let requestContext = RequestContext(request: request, task: task, prefetched: prefetched)
+    guard var made = context.clientRequest(request, context: requestContext, cache: cache) else { return nil }
+    made.readsBodyInPieces = readsBodyInPieces
+    if let task = self.task { made.willStore = WillCacheQuery.willStore(made.head, task, session, cache) }
+    return Hop(
+      request: request, usesStoredCookies: usesStoredCookies, hasLeftOrigin: hasLeftOrigin, clientRequest: made)
   }
 
   /// Returns a stored response if it needs neither the origin nor a redirect.
@@ -81,19 +111,17 @@ struct CachedLoad: Sendable {
     guard var hop = first else { throw URLError(.badURL) }
     let transport = transport
     for _ in 0...Self.maximumRedirectCount {
-      let request = hop.request
-      hop.clientRequest.timeLimit = context.timeLimit(of: request)
-      let hasCookiesFromJar = context.hasCookiesFromJar(request)
+      hop.clientRequest.timeLimit = context.timeLimit(of: hop.request)
       let response = try await respond(to: hop, over: transport)
       let result = Result(response: response, url: hop.clientRequest.head.url, request: hop.clientRequest)
-      guard let target = redirect(after: response, to: request) else { return result }
-      let next = context.refreshingCookies(of: target, isFromJar: hasCookiesFromJar)
-      guard let followed = try await permitted(next, after: response, to: request, over: transport) else {
-        return result
-      }
+      guard var next = redirect(after: response, to: hop.request) else { return result }
+      // The redirect may have set or deleted cookies.
+      if hop.usesStoredCookies { next = context.settingCookies(of: next) }
+      guard var followed = try await permitted(next, after: response, to: hop.request) else { return result }
+      if followed.httpBodyStream != nil { followed.httpBodyStream = try await newBodyStream(for: followed) }
       try await drain(response.body)
-      guard let clientRequest = clientRequest(followed, isFirst: false) else { throw URLError(.badURL) }
-      hop = Hop(request: followed, clientRequest: clientRequest)
+      guard let nextHop = nextHop(followed, after: hop) else { throw URLError(.badURL) }
+      hop = nextHop
     }
     throw URLError(.httpTooManyRedirects)
   }
@@ -119,11 +147,9 @@ struct CachedLoad: Sendable {
     Redirect.next(after: response.status, location: { response.head.fields["Location"] }, request: request)
   }
 
-  /// Whether a response is a stored 401 to a request without credentials, and this load may have credentials.
-  ///
-  /// False for a task: its session receives the 401 and resends the request itself.
+  /// Whether a response is a stored 401, and this load may have credentials for another response.
   private func mayGetMore(than response: Client.Response) -> Bool {
-    response.status == 401 && response.source != .network && task == nil && transport.hasCredentials
+    response.status == 401 && response.source != .network && transport.hasCredentials
   }
 
   /// Reads the body of a redirect to its end, so that the redirect can be stored. Stops after 1 MiB.
@@ -136,25 +162,17 @@ struct CachedLoad: Sendable {
     }
   }
 
-  private func clientRequest(_ request: URLRequest, isFirst: Bool) -> ClientRequest? {
-    // The session has already added its cookies to its task's request, and later hops contain theirs, too.
-    let completed = context.complete(request, addsCookies: task == nil && isFirst)
-    let requestContext = RequestContext(
-      request: completed, task: isFirst ? task : nil, prefetched: isFirst ? prefetched : nil)
-    var made = context.clientRequest(completed, context: requestContext, cache: cache)
-    made?.readsBodyInPieces = readsBodyInPieces
-    if let task, let head = made?.head { made?.willStore = WillCacheQuery.willStore(head, task, session, cache) }
-    return made
-  }
+  /// The delegate of the load: its task's, or its session's.
+  private var delegate: (any URLSessionTaskDelegate)? { context.delegateTask(for: task).delegate(of: session) }
 
   /// Asks the delegate whether to follow a redirect, and with which request.
   private func permitted(
-    _ next: URLRequest, after earlier: Client.Response, to request: URLRequest, over transport: LoadTransport
+    _ next: URLRequest, after earlier: Client.Response, to request: URLRequest
   ) async throws -> URLRequest? {
-    guard let session, let delegate = task == nil ? session.delegate as? any URLSessionTaskDelegate : task?.delegate,
-      let url = request.url, let response = HTTPURLResponse.make(url: url, head: earlier.head)
+    guard let session, let delegate, let url = request.url,
+      let response = HTTPURLResponse.make(url: url, head: earlier.head)
     else { return next }
-    let ask = { @Sendable (task: URLSessionTask) in
+    return try await context.delegateTask(for: task).use(for: request) { task in
       try await DelegateReply<URLRequest?>.wait { reply in
         session.delegateQueue.addOperation {
           delegate.urlSession(
@@ -162,9 +180,27 @@ struct CachedLoad: Sendable {
         }
       }
     }
-    if let task { return try await ask(task) }
-    // The delegate method requires a task, and this load has none. Only the load of a session has a delegate.
-    guard case .session(let transport) = transport else { return next }
-    return try await transport.withIdleTask(for: request, ask)
+  }
+
+  /// A stream that is passed on, and that only its last receiver reads.
+  private struct PassedStream: @unchecked Sendable {
+    // Sendable: the giver does not use the stream after it has passed it on.
+    let stream: InputStream?
+  }
+
+  /// Returns another stream for content that was read for the request before a redirect.
+  ///
+  /// - Throws: `URLError.requestBodyStreamExhausted` if the delegate has none.
+  private func newBodyStream(for request: URLRequest) async throws -> InputStream {
+    guard let session, let delegate else { throw URLError(.requestBodyStreamExhausted) }
+    let given = try await context.delegateTask(for: task).use(for: request) { task in
+      try await DelegateReply<PassedStream>.wait { reply in
+        session.delegateQueue.addOperation {
+          delegate.urlSession(session, task: task) { reply.give(PassedStream(stream: $0)) }
+        }
+      }
+    }
+    guard let stream = given.stream else { throw URLError(.requestBodyStreamExhausted) }
+    return stream
   }
 }

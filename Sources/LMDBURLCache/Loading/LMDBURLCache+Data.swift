@@ -31,10 +31,10 @@ extension LMDBURLCache {
 
   /// Loads a request through the cache like ``data(for:)``, but sends misses with the configuration of a session.
   ///
-  /// The cache's own session with the same configuration sends the request. Invalidating `session` therefore does not
-  /// end it, and the delegate of `session` gets no calls about its task. The delegate is asked about challenges and
-  /// redirects, as without the cache, but not before storing. A response that required a reply to a challenge is
-  /// returned only to this caller and is not stored.
+  /// The request is not a task of `session`. Invalidating `session` therefore does not end it, and the delegate of
+  /// `session` gets no calls about its task. The delegate is asked about challenges and redirects, as without the
+  /// cache, but not before storing. A response that required a reply to a challenge is returned only to this caller and
+  /// is not stored.
   ///
   /// - Parameters:
   ///   - request: Any request; its cache policy is honored, or the session's if the request has none.
@@ -52,12 +52,14 @@ extension LMDBURLCache {
     if let stored = load.storedResponse(to: &hop) { return (stored.body, stored.response) }
     if let scheme = request.url?.scheme?.lowercased(), scheme != "http", scheme != "https" {
       // Only HTTP is cached.
-      return try await (session ?? context.loadTransport(for: nil).session).data(for: request)
+      return try await (session ?? context.sessionForOtherSchemes).data(for: request)
     }
     do {
-      let result = try await load.run(hop)
-      let response = try result.urlResponse()
-      return (try await result.response.body.collect(upTo: .max), response)
+      return try await withTimeLimit(context.resourceTimeLimit) { [load, hop] in
+        let result = try await load.run(hop)
+        let response = try result.urlResponse()
+        return (try await result.response.body.collect(upTo: .max), response)
+      }
     } catch {
       throw FoundationResponse.error(for: error)
     }

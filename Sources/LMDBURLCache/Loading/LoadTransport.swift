@@ -4,32 +4,63 @@ import Foundation
 import FoundationNetworking
 import HTTPCaching
 
-/// The transport of a load.
-enum LoadTransport: Transport {
-  case session(URLSessionTransport)
-  /// libcurl, or a session of the context for requests that libcurl's transport refuses.
-  ///
-  /// Libcurl's transport refuses body streams and URLs with user information.
-  case curl(FoundationCurlTransport, else: SessionContext)
-
-  func send(_ request: OutgoingRequest) async throws -> IncomingResponse {
-    switch self {
-    case .session(let transport): return try await transport.send(request)
-    case .curl(let transport, let context):
-      guard let carried = transport.carried(request) else {
-        return try await context.loadTransport(for: nil).send(request)
-      }
-      return try await transport.send(carried)
-    }
+/// The transport of a load: libcurl or a session, with the cookies and credentials of the load's configuration.
+struct LoadTransport: Transport {
+  /// The HTTP client that carries the requests.
+  enum Carrier: Sendable {
+    case curl(CurlTransport)
+    /// A session of this library, which stores cookies itself.
+    case session(URLSessionTransport)
   }
 
-  /// Whether this transport may have credentials for an origin that requests them.
-  var hasCredentials: Bool {
-    switch self {
-    case .session(let transport): transport.hasCredentials
-    // libcurl's transport returns a 401 as the response.
-    case .curl: false
+  let carrier: Carrier
+  /// Returns the session for content that only Foundation can read.
+  let streamCarrier: @Sendable () -> URLSessionTransport
+  /// Where received cookies are stored over libcurl; nil if they are not.
+  let cookies: HTTPCookieStorage?
+  let challenges: ChallengeResponder
+
+  /// Whether there may be credentials for an origin that requests them.
+  var hasCredentials: Bool { challenges.hasCredentials }
+
+  func send(_ request: OutgoingRequest) async throws -> IncomingResponse {
+    try await challenges.send(request, over: carry)
+  }
+
+  private func carry(_ request: OutgoingRequest) async throws -> IncomingResponse {
+    switch carrier {
+    case .session(let transport): return try await transport.send(request)
+    case .curl where request.hasBodyStream: return try await streamCarrier().send(request)
+    case .curl(let transport):
+      let response = try await transport.send(request.forCurl)
+      await cookies?.keep(response.head.fields.values(of: "Set-Cookie"), from: request.head.url)
+      return response
     }
+  }
+}
+
+extension OutgoingRequest {
+  /// The request with its content as bytes, and the user of its URL as a field, as libcurl's transport requires.
+  ///
+  /// The caching client has seen the user in the URL, which is part of the Vary key.
+  fileprivate var forCurl: OutgoingRequest {
+    var request = self
+    if case .inContext? = body, let content = (context as? RequestContext)?.request.httpBody {
+      request.body = .bytes(content)
+    }
+    guard head.url.user != nil || head.url.password != nil,
+      var components = URLComponents(url: head.url, resolvingAgainstBaseURL: true)
+    else { return request }
+    let pair = "\(components.user ?? ""):\(components.password ?? "")"
+    components.user = nil
+    components.password = nil
+    // Without an URL of this form the transport refuses the request.
+    guard let url = components.url else { return request }
+    request.head.url = url
+    if !head.fields.contains("Authorization") {
+      request.head.fields.set("Authorization", "Basic " + Data(pair.utf8).base64EncodedString())
+    }
+    return request
   }
 }
 
@@ -40,35 +71,6 @@ struct FleetTransport: Transport {
 
   func send(_ request: OutgoingRequest) async throws -> IncomingResponse {
     try await fleet.send(request, over: transport)
-  }
-}
-
-/// Sends requests over libcurl and stores the received cookies.
-final class FoundationCurlTransport: Transport {
-  private let curl: CurlTransport
-  /// The cookie storage; nil if cookies are not stored.
-  private let cookies: HTTPCookieStorage?
-
-  /// - Parameter configuration: The session configuration with the cookie policy and storage.
-  init(_ curl: CurlTransport.Configuration, configuration: URLSessionConfiguration) {
-    self.curl = CurlTransport(curl)
-    cookies = configuration.httpCookieAcceptPolicy == .never ? nil : configuration.httpCookieStorage
-  }
-
-  /// Returns the request in the form that libcurl's transport accepts; nil for one that it would refuse.
-  func carried(_ request: OutgoingRequest) -> OutgoingRequest? {
-    guard request.head.url.user == nil, request.head.url.password == nil else { return nil }
-    guard case .inContext? = request.body else { return request }
-    guard let content = (request.context as? RequestContext)?.request.httpBody else { return nil }
-    var carried = request
-    carried.body = .bytes(content)
-    return carried
-  }
-
-  func send(_ request: OutgoingRequest) async throws -> IncomingResponse {
-    let response = try await curl.send(request)
-    await cookies?.keep(response.head.fields.values(of: "Set-Cookie"), from: request.head.url)
-    return response
   }
 }
 

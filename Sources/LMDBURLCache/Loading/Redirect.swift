@@ -21,14 +21,23 @@ enum Redirect {
         next.setValue(nil, forHTTPHeaderField: name)
       }
     }
-    // Do not send one origin's credentials or host name to another. The session's cookies are selected again for each
-    // hop.
-    if Invalidation.origin(of: from) != Invalidation.origin(of: target) {
-      for name in ["Authorization", "Proxy-Authorization", "Cookie", "Host"] {
-        next.setValue(nil, forHTTPHeaderField: name)
-      }
+    if leavesOrigin(of: request, next) {
+      for name in fieldsForOneOrigin { next.setValue(nil, forHTTPHeaderField: name) }
     }
     return next
+  }
+
+  /// The fields that must not be sent to another origin: credentials, and the name of the host.
+  private static let fieldsForOneOrigin = ["Authorization", "Proxy-Authorization", "Cookie", "Host"]
+
+  /// Whether a field must not be sent to another origin.
+  static func isForOneOrigin(_ name: String) -> Bool {
+    fieldsForOneOrigin.contains { $0.equalsIgnoringCase(name) }
+  }
+
+  /// Whether two requests have different origins.
+  static func leavesOrigin(of request: URLRequest, _ next: URLRequest) -> Bool {
+    request.url.flatMap { Invalidation.origin(of: $0) } != next.url.flatMap { Invalidation.origin(of: $0) }
   }
 
   /// Returns the target, with the request's fragment if it has none (RFC 9110, section 10.2.2).

@@ -6,9 +6,8 @@ import Synchronization
 
 /// Connects a `URLSession` to the caching client.
 ///
-/// GET and HEAD requests of data tasks use the caching client. All other requests are passed to the built-in protocol:
-/// the class that would handle them without this library. The response to an unsafe request then invalidates stored
-/// responses (RFC 9111, section 4.4).
+/// Data tasks use the caching client. Upload tasks are passed to the built-in protocol: the class that would handle them
+/// without this library. Their responses then invalidate stored responses (RFC 9111, section 4.4).
 ///
 /// Foundation's protocols are not `Sendable`, so the loading task refers to this object with an ``AnyThread``.
 /// Foundation starts and stops the object on the task's queue. All events are delivered there, too: completing a task
@@ -85,9 +84,7 @@ final class CachingURLProtocol: URLProtocol {
           ]))
     }
     let context = SessionContext.of(task)
-    let method = request.httpMethod ?? "GET"
-    guard let cache = context.cache, let dataTask = task as? URLSessionDataTask, !(task is URLSessionUploadTask),
-      method == "GET" || method == "HEAD", !request.hasBody
+    guard let cache = context.cache, let dataTask = task as? URLSessionDataTask, !(task is URLSessionUploadTask)
     else { return loadBuiltIn(request, task, context) }
     load(request, dataTask, context, cache)
   }
@@ -144,34 +141,68 @@ final class CachingURLProtocol: URLProtocol {
 
   private func run(_ load: CachedLoad, _ hop: CachedLoad.Hop?, inChunks: Bool) async {
     do {
-      try await deliver(try await load.run(hop), inChunks: inChunks)
+      let this = AnyThread(urlProtocol: self)
+      try await withTimeLimit(load.context.resourceTimeLimit) {
+        try await (this.urlProtocol as? CachingURLProtocol)?.deliver(try await load.run(hop), inChunks: inChunks)
+      }
     } catch {
       let error = FoundationResponse.error(for: error)
       await onTaskQueue(isLast: true) { $0.fail(error) }
     }
   }
 
+  /// The number of bytes after which a delivery waits until the delegate has received them.
+  ///
+  /// Foundation queues data for the delegate without a limit.
+  private static let deliveryByteCount = 1 << 20
+
   private func deliver(_ result: CachedLoad.Result, inChunks: Bool) async throws {
     let response = try result.urlResponse()
     let body = result.response.body
+    await onTaskQueue { $0.noteContentSent() }
     guard inChunks, body.bytes == nil else {
       let body = try await body.collect(upTo: .max)
       await onTaskQueue(isLast: true) { $0.deliver(response, body: body) }
       return
     }
+    let final = FinalResponse.make(response)
     await onTaskQueue { this in
-      this.client?.urlProtocol(this, didReceive: response, cacheStoragePolicy: .notAllowed)
+      this.client?.urlProtocol(this, didReceive: final, cacheStoragePolicy: .notAllowed)
     }
+    var byteCount = 0
     for try await chunk in body {
       guard await onTaskQueue({ $0.client?.urlProtocol($0, didLoad: chunk) }) else { return }
+      byteCount += chunk.count
+      guard byteCount >= Self.deliveryByteCount else { continue }
+      byteCount = 0
+      await waitForDelegate()
     }
-    await onTaskQueue(isLast: true) { $0.client?.urlProtocolDidFinishLoading($0) }
+    await onTaskQueue(isLast: true) { this in final.whileEnding { this.client?.urlProtocolDidFinishLoading(this) } }
+  }
+
+  /// Waits until the delegate's queue has run what was added to it.
+  private func waitForDelegate() async {
+    guard let queue = task.flatMap({ TaskReflection.session(of: $0) })?.delegateQueue else { return }
+    await withCheckedContinuation { continuation in queue.addBarrierBlock { continuation.resume() } }
+  }
+
+  /// Tells the delegate that the content of the request was sent.
+  private func noteContentSent() {
+    guard let task, let count = task.currentRequest?.httpBody?.count, count > 0, let delegate = task.delegate,
+      let session = TaskReflection.session(of: task)
+    else { return }
+    session.delegateQueue.addOperation {
+      delegate.urlSession(
+        session, task: task, didSendBodyData: Int64(count), totalBytesSent: Int64(count),
+        totalBytesExpectedToSend: Int64(count))
+    }
   }
 
   private func deliver(_ response: URLResponse, body: Data) {
+    let response = FinalResponse.make(response)
     client?.urlProtocol(self, didReceive: response, cacheStoragePolicy: .notAllowed)
     if !body.isEmpty { client?.urlProtocol(self, didLoad: body) }
-    client?.urlProtocolDidFinishLoading(self)
+    response.whileEnding { client?.urlProtocolDidFinishLoading(self) }
   }
 
   private func fail(_ error: any Error) {
@@ -219,18 +250,12 @@ final class CachingURLProtocol: URLProtocol {
   // MARK: Requests that bypass the cache
 
   /// Returns the forwarded request that updates the cache; nil without a cache.
-  private func forwarded(
-    _ request: URLRequest, _ task: URLSessionTask, _ context: SessionContext
-  ) -> ForwardedRequest<CacheStorage>? {
+  private func forwarded(_ request: URLRequest, _ context: SessionContext) -> ForwardedRequest<CacheStorage>? {
     guard let cache = context.cache else { return nil }
-    let completed = context.complete(request, addsCookies: false)
-    guard
-      var asked = context.clientRequest(completed, context: RequestContext(request: completed), cache: cache)
-    else { return nil }
-    if let task = task as? URLSessionDataTask {
-      asked.willStore = WillCacheQuery.willStore(asked.head, task, TaskReflection.session(of: task), cache)
+    let completed = context.addingFields(to: request)
+    return context.clientRequest(completed, context: RequestContext(request: completed), cache: cache).map {
+      ForwardedRequest($0, past: cache.cachingClient)
     }
-    return ForwardedRequest(asked, past: cache.cachingClient)
   }
 
   private func loadBuiltIn(_ request: URLRequest, _ task: URLSessionTask, _ context: SessionContext) {
@@ -240,9 +265,8 @@ final class CachingURLProtocol: URLProtocol {
     queue = TaskReflection.queue(of: task)
     let this = WeakReference(self)
     let observer = PassthroughProtocolClient(
-      client, forwarded: forwarded(request, task, context),
-      afterRedirects: { this.urlProtocol?.forwarded($0, task, context) },
-      bodyLimit: request.httpMethod == "POST" ? context.cache?.cachingClient.maximumBodyByteCount ?? 0 : 0
+      client, forwarded: forwarded(request, context),
+      afterRedirects: { this.urlProtocol?.forwarded($0, context) }
     ) { finish in await this.urlProtocol?.onTaskQueue(isLast: true) { _ in finish() } }
     let builtIn = AnyThread(urlProtocol: builtInClass.init(task: task, cachedResponse: nil, client: observer))
     state.withLock { $0.phase = .builtIn(builtIn, observer) }

@@ -1,20 +1,60 @@
+import CachingClient
 import Foundation
 import FoundationNetworking
+import HTTPCaching
 import Synchronization
 
-/// Responds to authentication challenges like a session that receives them itself.
+/// Responds to Basic challenges like a session that receives them itself.
 ///
-/// It asks the session's delegate first, then the credential storage. The transport resends the request with the
-/// credentials itself, so that it knows which responses depend on them. Foundation on Linux supports only Basic
-/// authentication and stops the process for other kinds. For those, this class returns the 401 as the response.
-final class ChallengeResponder: @unchecked Sendable {
-  // Sendable: weak references are loaded atomically, and this one is never set again.
-  private weak var session: URLSession?
+/// It asks the session's delegate first, then the credential storage. The request is resent with the credentials here,
+/// so that the caching client knows which responses depend on them. Without credentials the 401 is the response.
+struct ChallengeResponder: Sendable {
+  private let session: @Sendable () -> URLSession?
+  private let storage: URLCredentialStorage?
+  private let task: DelegateTask
+
+  /// - Parameters:
+  ///   - session: Returns the session whose delegate is asked; nil asks only the credential storage.
+  ///   - storage: The credential storage; nil for none.
+  ///   - task: The task that the delegate gets.
+  init(session: @escaping @Sendable () -> URLSession?, storage: URLCredentialStorage?, task: DelegateTask) {
+    self.session = session
+    self.storage = storage
+    self.task = task
+  }
+
+  /// Whether there may be credentials for a challenge.
+  var hasCredentials: Bool {
+    task.delegate(of: session()) != nil || !(storage?.allCredentials.isEmpty ?? true)
+  }
+
+  /// Sends a request, and resends it with credentials as often as a challenge is answered.
+  ///
+  /// - Parameter carry: Sends the request once.
+  /// - Throws: `CancellationError` if the delegate cancels a challenge or the calling task is cancelled.
+  func send(
+    _ request: OutgoingRequest, over carry: (OutgoingRequest) async throws -> IncomingResponse
+  ) async throws -> IncomingResponse {
+    var request = request
+    var login = Login()
+    while true {
+      var response = try await carry(request)
+      if response.head.status == 401, !request.hasBodyStream, hasCredentials,
+        let field = try await answer(response.head, to: request, &login)
+      {
+        request.head.fields.set("Authorization", field)
+        continue
+      }
+      if response.head.status != 401 { login.keep(in: storage) }
+      response.usedUnseenCredentials = login.isUsed
+      return response
+    }
+  }
 
   /// The state of one request's authentication.
-  struct Login {
-    private(set) var failureCount = 0
-    fileprivate var last: (credential: URLCredential, space: URLProtectionSpace)?
+  private struct Login {
+    var failureCount = 0
+    var last: (credential: URLCredential, space: URLProtectionSpace)?
 
     /// Whether the request was sent with credentials.
     var isUsed: Bool { last != nil }
@@ -24,54 +64,45 @@ final class ChallengeResponder: @unchecked Sendable {
       guard let last, let storage else { return }
       storage.set(last.credential, for: last.space)
     }
-
-    fileprivate mutating func fail() { failureCount += 1 }
-  }
-
-  /// - Parameter session: The session whose delegate is asked; nil asks only the credential storage.
-  init(session: URLSession?) {
-    self.session = session
-  }
-
-  /// Whether there may be credentials for a challenge.
-  func hasCredentials(_ storage: URLCredentialStorage?) -> Bool {
-    session?.delegate is any URLSessionTaskDelegate || !(storage?.allCredentials.isEmpty ?? true)
   }
 
   /// Returns the `Authorization` field for resending the request; nil if the 401 is the response.
-  ///
-  /// - Throws: `CancellationError` if the delegate cancels or the calling task is cancelled.
-  func answer(_ challenge: SessionExchange.Challenge, _ login: inout Login) async throws -> String? {
-    let proposed = challenge.challenge.proposedCredential.flatMap { $0 == login.last?.credential ? nil : $0 }
-    let asked = URLAuthenticationChallenge(
-      protectionSpace: challenge.challenge.protectionSpace, proposedCredential: proposed,
-      previousFailureCount: login.failureCount, failureResponse: challenge.challenge.failureResponse,
-      error: challenge.challenge.error, sender: Sender())
-    login.fail()
+  private func answer(_ head: ResponseHead, to request: OutgoingRequest, _ login: inout Login) async throws -> String? {
+    let url = request.head.url
+    guard let space = BasicChallenge(head.fields)?.space(of: url),
+      let response = HTTPURLResponse.make(url: url, head: head)
+    else { return nil }
+    let stored =
+      storage?.credentials(for: space)?.min { $0.key < $1.key }?.value ?? storage?.defaultCredential(for: space)
+    let proposed = stored == login.last?.credential ? nil : stored
+    let challenge = URLAuthenticationChallenge(
+      protectionSpace: space, proposedCredential: proposed, previousFailureCount: login.failureCount,
+      failureResponse: response, error: nil, sender: Sender())
+    login.failureCount += 1
     let credential: URLCredential?
-    let reply = try await reply(to: SessionExchange.Challenge(challenge: asked, task: challenge.task))
+    let reply = try await reply(to: challenge, request.urlRequest)
     switch reply?.disposition ?? .performDefaultHandling {
     case .useCredential: credential = reply?.credential
     case .performDefaultHandling: credential = proposed
     case .cancelAuthenticationChallenge, .rejectProtectionSpace: throw CancellationError()
     @unknown default: credential = nil
     }
-    guard let credential, asked.protectionSpace.authenticationMethod == NSURLAuthenticationMethodHTTPBasic else {
-      return nil
-    }
-    login.last = (credential, asked.protectionSpace)
+    guard let credential else { return nil }
+    login.last = (credential, space)
     let pair = "\(credential.user ?? ""):\(credential.password ?? "")"
     return "Basic " + Data(pair.utf8).base64EncodedString()
   }
 
   private typealias Reply = (disposition: URLSession.AuthChallengeDisposition, credential: URLCredential?)
 
-  /// Returns the reply of the session's delegate; nil if there is no delegate.
-  private func reply(to challenge: SessionExchange.Challenge) async throws -> Reply? {
-    guard let session, let delegate = session.delegate as? any URLSessionTaskDelegate else { return nil }
-    return try await DelegateReply<Reply>.wait { reply in
-      session.delegateQueue.addOperation {
-        delegate.urlSession(session, task: challenge.task, didReceive: challenge.challenge) { reply.give(($0, $1)) }
+  /// Returns the reply of the delegate; nil if there is no delegate.
+  private func reply(to challenge: URLAuthenticationChallenge, _ request: URLRequest) async throws -> Reply? {
+    guard let session = session(), let delegate = task.delegate(of: session) else { return nil }
+    return try await task.use(for: request) { task in
+      try await DelegateReply<Reply>.wait { reply in
+        session.delegateQueue.addOperation {
+          delegate.urlSession(session, task: task, didReceive: challenge) { reply.give(($0, $1)) }
+        }
       }
     }
   }
@@ -86,57 +117,43 @@ final class ChallengeResponder: @unchecked Sendable {
   }
 }
 
-/// The reply that a delegate gives through a completion handler.
-///
-/// The first reply counts. A cancelled caller does not wait for it.
-final class DelegateReply<Value: Sendable>: Sendable {
-  private enum State {
-    case open
-    case waiting(CheckedContinuation<Value, any Error>)
-    case over(Result<Value, any Error>?)
-  }
+/// The task that delegate methods get: the one of a caching session, or one that never runs.
+enum DelegateTask: Sendable {
+  case running(URLSessionTask)
+  /// A load without a task. A delegate method requires one, which is made by this session.
+  case idle(@Sendable () -> URLSession)
 
-  private let state = Mutex(State.open)
-
-  /// Calls `ask` and waits for the reply.
-  ///
-  /// - Throws: `CancellationError` when the calling task is cancelled.
-  static func wait(_ ask: (DelegateReply) -> Void) async throws -> Value {
-    let reply = DelegateReply()
-    return try await withTaskCancellationHandler {
-      ask(reply)
-      return try await withCheckedThrowingContinuation { continuation in
-        let result = reply.state.withLock { state -> Result<Value, any Error>? in
-          if case .over(let result) = state {
-            state = .over(nil)
-            return result
-          }
-          state = .waiting(continuation)
-          return nil
-        }
-        if let result { continuation.resume(with: result) }
-      }
-    } onCancel: {
-      reply.end(.failure(CancellationError()))
+  /// Returns the delegate that is asked: the task's, or the session's if the load has no task.
+  func delegate(of session: URLSession?) -> (any URLSessionTaskDelegate)? {
+    switch self {
+    case .running(let task): task.delegate
+    case .idle: session?.delegate as? any URLSessionTaskDelegate
     }
   }
 
-  /// Gives the reply; later replies are ignored.
-  func give(_ value: Value) {
-    end(.success(value))
+  /// Calls `body` with the task.
+  func use<R: Sendable>(for request: URLRequest, _ body: (URLSessionTask) async throws -> R) async rethrows -> R {
+    switch self {
+    case .running(let task): return try await body(task)
+    case .idle(let session):
+      let task = await withCheckedContinuation { continuation in
+        SessionCalls.queue.async { continuation.resume(returning: session().dataTask(with: request)) }
+      }
+      // Cancel the task, because its session would otherwise retain it.
+      defer { SessionCalls.queue.async { task.cancel() } }
+      return try await body(task)
+    }
+  }
+}
+
+extension OutgoingRequest {
+  /// Foundation's form of the request: the caller's request with the present URL, method and fields.
+  var urlRequest: URLRequest {
+    ((context as? RequestContext)?.request ?? URLRequest(url: head.url)).replacing(head)
   }
 
-  private func end(_ result: Result<Value, any Error>) {
-    let waiting = state.withLock { state -> CheckedContinuation<Value, any Error>? in
-      switch state {
-      case .open: state = .over(result)
-      case .waiting(let continuation):
-        state = .over(nil)
-        return continuation
-      case .over: break
-      }
-      return nil
-    }
-    waiting?.resume(with: result)
+  /// Whether the content is a stream, which can be read once.
+  var hasBodyStream: Bool {
+    if case .inContext? = body { (context as? RequestContext)?.request.httpBodyStream != nil } else { false }
   }
 }

@@ -5,8 +5,7 @@ import HTTPCaching
 
 /// Forwards the events of a built-in protocol, and updates the cache when the load is over.
 ///
-/// A response to an unsafe request invalidates stored responses (RFC 9111, section 4.4). The response to a POST is
-/// stored if it can satisfy a later GET.
+/// A response to an unsafe request invalidates stored responses (RFC 9111, section 4.4).
 final class PassthroughProtocolClient: NSObject, URLProtocolClient, @unchecked Sendable {
   // Sendable: the constants are set once. The built-in protocol calls this object on the task's queue. The client is
   // called there, and the variables change only there.
@@ -14,28 +13,19 @@ final class PassthroughProtocolClient: NSObject, URLProtocolClient, @unchecked S
   private let forwarded: ForwardedRequest<CacheStorage>?
   private let afterRedirects: (URLRequest) -> ForwardedRequest<CacheStorage>?
   private let onTaskQueue: @Sendable (@escaping @Sendable () -> Void) async -> Void
-  private var body = Data()
-  /// Whether `body` is the complete body.
-  ///
-  /// False if nothing has arrived: the built-in protocol passes a delegate's data to the delegate directly, not through
-  /// its client.
-  private var isGathered = false
-  private var bodyLimit: Int
 
   /// - Parameters:
   ///   - forwarded: The forwarded request, which updates the cache; nil without a cache.
   ///   - afterRedirects: Returns the forwarded request for the last request of a task that Foundation has redirected.
-  ///   - bodyLimit: The maximum size of a body that is collected for storing, in bytes; 0 collects none.
   ///   - onTaskQueue: Runs the end of the load on the task's queue, unless the task is over.
   init(
     _ client: any URLProtocolClient, forwarded: ForwardedRequest<CacheStorage>?,
-    afterRedirects: @escaping (URLRequest) -> ForwardedRequest<CacheStorage>?, bodyLimit: Int,
+    afterRedirects: @escaping (URLRequest) -> ForwardedRequest<CacheStorage>?,
     onTaskQueue: @escaping @Sendable (@escaping @Sendable () -> Void) async -> Void
   ) {
     self.client = client
     self.forwarded = forwarded
     self.afterRedirects = afterRedirects
-    self.bodyLimit = bodyLimit
     self.onTaskQueue = onTaskQueue
   }
 
@@ -71,28 +61,14 @@ final class PassthroughProtocolClient: NSObject, URLProtocolClient, @unchecked S
   }
 
   func urlProtocolDidFinishLoading(_ protocol: URLProtocol) {
-    end(`protocol`, storing: responseToStore(of: `protocol`)) { $0.client.urlProtocolDidFinishLoading($0.urlProtocol) }
-  }
-
-  /// Returns the response to a POST if it may satisfy a later GET.
-  private func responseToStore(of urlProtocol: URLProtocol) -> IncomingResponse? {
-    guard isGathered, let task = urlProtocol.task, !isRedirected(task),
-      let response = task.response as? HTTPURLResponse,
-      // Most responses to a POST have no `Content-Location` and need not wait.
-      response.value(forHTTPHeaderField: "Content-Location") != nil
-    else { return nil }
-    return IncomingResponse(
-      head: response.head, body: ResponseBody(body),
-      isContentDecoded: response.value(forHTTPHeaderField: "Content-Encoding") != nil)
+    end(`protocol`) { $0.client.urlProtocolDidFinishLoading($0.urlProtocol) }
   }
 
   /// Updates the cache, then reports the end of the load to the client.
   ///
-  /// In this order, a later request never gets an invalidated response, and finds the new one. A task updates the
-  /// cache, because a removal waits for the disk.
-  private func end(
-    _ urlProtocol: URLProtocol, storing response: IncomingResponse?, _ tell: @escaping @Sendable (End) -> Void
-  ) {
+  /// In this order, a later request never gets an invalidated response. A task updates the cache, because a removal
+  /// waits for the disk.
+  private func end(_ urlProtocol: URLProtocol, _ tell: @escaping @Sendable (End) -> Void) {
     let end = End(client: client, urlProtocol: urlProtocol)
     let head = head(of: urlProtocol.task)
     if let forwarded, let head, let task = urlProtocol.task, forwarded.invalidates(answeredBy: Self.success),
@@ -108,12 +84,11 @@ final class PassthroughProtocolClient: NSObject, URLProtocolClient, @unchecked S
     }
     let redirected = redirectedChange(by: urlProtocol.task)
     guard let forwarded, let head,
-      response != nil || redirected != nil || forwarded.invalidates(answeredBy: head)
+      redirected != nil || forwarded.invalidates(answeredBy: head)
     else { return tell(end) }
     Task { [onTaskQueue] in
       await forwarded.invalidate(answeredBy: head)
       if let redirected { await redirected.request.invalidate(answeredBy: redirected.head) }
-      if let response { await forwarded.store(response) }
       await onTaskQueue { tell(end) }
     }
   }
@@ -127,7 +102,7 @@ final class PassthroughProtocolClient: NSObject, URLProtocolClient, @unchecked S
     guard head.status == 401, head.fields.contains("WWW-Authenticate"),
       let session = TaskReflection.session(of: task)
     else { return false }
-    return ChallengeResponder(session: session).hasCredentials(session.configuration.urlCredentialStorage)
+    return task.delegate != nil || !(session.configuration.urlCredentialStorage?.allCredentials.isEmpty ?? true)
   }
 
   /// The end of a load, which is reported later.
@@ -139,7 +114,7 @@ final class PassthroughProtocolClient: NSObject, URLProtocolClient, @unchecked S
 
   func urlProtocol(_ protocol: URLProtocol, didFailWithError error: any Error) {
     // If the head has arrived, the origin has processed the request.
-    end(`protocol`, storing: nil) { $0.client.urlProtocol($0.urlProtocol, didFailWithError: error) }
+    end(`protocol`) { $0.client.urlProtocol($0.urlProtocol, didFailWithError: error) }
   }
 
   func urlProtocol(
@@ -149,12 +124,6 @@ final class PassthroughProtocolClient: NSObject, URLProtocolClient, @unchecked S
   }
 
   func urlProtocol(_ protocol: URLProtocol, didLoad data: Data) {
-    if body.count + data.count <= bodyLimit {
-      body.append(data)
-      isGathered = true
-    } else {
-      (body, isGathered, bodyLimit) = (Data(), false, 0)
-    }
     client.urlProtocol(`protocol`, didLoad: data)
   }
 

@@ -5,7 +5,7 @@ import FoundationNetworking
 import HTTPCaching
 import Synchronization
 
-/// The cache and the configuration of a session that caches, and the inner sessions that send its requests.
+/// The cache and the configuration of a session, and the transports that send its requests.
 ///
 /// `@unchecked Sendable`: `configuration` is a copy that does not change after `init`. Weak references are read
 /// atomically, and this one is never set again.
@@ -13,25 +13,42 @@ final class SessionContext: @unchecked Sendable {
   private weak var sessionCache: LMDBURLCache?
   /// A copy of the session's configuration without the cache, which the session itself retains.
   let configuration: URLSessionConfiguration
-  let additionalFields: [(name: String, value: String)]
+  private let additionalFields: [(name: String, value: String)]
   private let sessionPolicy: RequestPolicy
-  /// The libcurl transport of loads without a session; nil if these loads use a session.
-  private let curlTransport: FoundationCurlTransport?
-  private let transportReference = AtomicOnceReference<URLSessionTransport>()
-  private let loadTransportReference = AtomicOnceReference<URLSessionTransport>()
+  /// Whether the configuration is that of a session, whose limits replace those of the cache's libcurl settings.
+  private let isOfSession: Bool
+  /// Whether the configuration has protocol classes of its own, such as stubs in tests, which only Foundation asks.
+  private let hasOwnProtocolClasses: Bool
+  /// The libcurl transports by settings. Loads of several caches can use one session.
+  private let curlTransports = Mutex<[CurlTransport.Configuration: CurlTransport]>([:])
+  private let sessionTransport = AtomicOnceReference<URLSessionTransport>()
 
-  /// - Parameters:
-  ///   - configuration: The configuration of the session, or of loads without a session.
-  ///   - curl: The libcurl settings of loads without a session; nil if these loads use a session.
-  init(configuration: URLSessionConfiguration, curl: CurlTransport.Configuration? = nil) {
+  /// Creates the context of a session.
+  init(of session: URLSession) {
+    let configuration = session.configuration.copied
     sessionCache = configuration.urlCache as? LMDBURLCache
+    configuration.urlCache = nil
+    self.configuration = configuration
+    additionalFields = Self.additionalFields(of: configuration)
+    sessionPolicy = RequestPolicy(configuration.requestCachePolicy)
+    hasOwnProtocolClasses = configuration.hasOwnProtocolClasses
+    isOfSession = true
+  }
+
+  /// Creates the context of loads without a session.
+  init(configuration: URLSessionConfiguration, curl: CurlTransport.Configuration? = nil) {
     let copy = configuration.copied
     copy.urlCache = nil
     if let curl { copy.timeoutIntervalForRequest = curl.timeout / .seconds(1) }
     self.configuration = copy
-    curlTransport = curl.map { FoundationCurlTransport($0, configuration: copy) }
+    additionalFields = Self.additionalFields(of: copy)
     sessionPolicy = RequestPolicy(copy.requestCachePolicy)
-    additionalFields = (copy.httpAdditionalHeaders ?? [:]).compactMap { name, value in
+    hasOwnProtocolClasses = copy.hasOwnProtocolClasses
+    isOfSession = false
+  }
+
+  private static func additionalFields(of configuration: URLSessionConfiguration) -> [(name: String, value: String)] {
+    (configuration.httpAdditionalHeaders ?? [:]).compactMap { name, value in
       (name.base as? String).map { ($0, value as? String ?? "\(value)") }
     }
   }
@@ -39,45 +56,60 @@ final class SessionContext: @unchecked Sendable {
   /// The session's cache; nil if it is not an `LMDBURLCache`.
   var cache: LMDBURLCache? { self === Self.unknown ? URLCache.shared as? LMDBURLCache : sessionCache }
 
-  // MARK: Inner sessions
+  // MARK: Transports
 
-  /// The transport of the session's tasks.
+  /// Returns the transport of a load.
   ///
-  /// It does not handle credentials: the outer session receives the 401. It is created on first use. If a session were
-  /// created before `installShared`, the shared session would not ask this library's protocol class.
-  var transport: URLSessionTransport {
-    transportReference.load {
-      let inside = insideConfiguration
+  /// - Parameters:
+  ///   - cache: The cache of the load, whose options select the transport.
+  ///   - session: The session whose delegate responds to challenges; nil for a load without a session.
+  ///   - task: The task of a session that caches; nil for other loads.
+  func transport(for cache: LMDBURLCache, _ session: URLSession?, _ task: URLSessionTask?) -> LoadTransport {
+    let usesCookies = configuration.httpCookieAcceptPolicy != .never
+    return LoadTransport(
+      carrier: curlTransport(for: cache).map { .curl($0) } ?? .session(innerTransport),
+      streamCarrier: { [self] in innerTransport },
+      cookies: usesCookies ? configuration.httpCookieStorage : nil,
+      challenges: ChallengeResponder(
+        session: { session }, storage: configuration.urlCredentialStorage, task: delegateTask(for: task)))
+  }
+
+  /// Returns the task that delegate methods of a load get.
+  func delegateTask(for task: URLSessionTask?) -> DelegateTask {
+    task.map { .running($0) } ?? .idle { [self] in innerTransport.session }
+  }
+
+  /// Returns the libcurl transport for loads of a cache; nil if these loads use a session.
+  private func curlTransport(for cache: LMDBURLCache) -> CurlTransport? {
+    guard var settings = cache.core.options.curlConfiguration, !hasOwnProtocolClasses else { return nil }
+    if isOfSession { settings.maximumConnectionsPerOrigin = max(1, configuration.httpMaximumConnectionsPerHost) }
+    return curlTransports.withLock { transports in
+      if let transport = transports[settings] { return transport }
+      let transport = CurlTransport(settings)
+      transports[settings] = transport
+      return transport
+    }
+  }
+
+  /// The transport over a session of this library, which sends requests that libcurl's transport cannot send.
+  ///
+  /// It is created on first use. If a session were created before `installShared`, the shared session would not ask
+  /// this library's protocol class.
+  private var innerTransport: URLSessionTransport {
+    sessionTransport.load {
+      let inside = configuration.copied
+      inside.leaveCachingOut()
+      // The request already contains these fields and cookies, which the caching client must see for the Vary key.
+      inside.httpAdditionalHeaders = nil
+      inside.httpShouldSetCookies = false
+      // The load responds to challenges itself.
       inside.urlCredentialStorage = nil
       return URLSessionTransport(configuration: inside)
     }
   }
 
-  /// Returns the transport of requests that no task of the session made.
-  ///
-  /// It responds to challenges itself, because no outer session receives them.
-  ///
-  /// - Parameter session: The session of this context, if it has one.
-  func loadTransport(for session: URLSession?) -> URLSessionTransport {
-    loadTransportReference.load {
-      URLSessionTransport(configuration: insideConfiguration, challenges: ChallengeResponder(session: session))
-    }
-  }
-
-  /// Returns the transport of a load: the one in the cache's options for a load without a session, otherwise a session.
-  func loadTransport(of session: URLSession?) -> LoadTransport {
-    if let curlTransport { return .curl(curlTransport, else: self) }
-    return .session(loadTransport(for: session))
-  }
-
-  private var insideConfiguration: URLSessionConfiguration {
-    let inside = configuration.copied
-    inside.leaveCachingOut()
-    // The request already contains these fields and cookies, which the caching client must see for the Vary key.
-    inside.httpAdditionalHeaders = nil
-    inside.httpShouldSetCookies = false
-    return inside
-  }
+  /// Returns the session for URLs that are not HTTP, which are not cached.
+  var sessionForOtherSchemes: URLSession { innerTransport.session }
 
   /// Returns the protocol class that would handle the request without this library.
   func builtInClass(for request: URLRequest) -> URLProtocol.Type? {
@@ -91,51 +123,48 @@ final class SessionContext: @unchecked Sendable {
 
   // MARK: Requests
 
-  /// Returns the request with the session's additional fields, and with its cookies if `addsCookies` is true.
-  func complete(_ request: URLRequest, addsCookies: Bool) -> URLRequest {
+  /// Returns a request with the session's additional fields where it has none of its own.
+  ///
+  /// - Parameter hasLeftOrigin: Whether a redirect has led to another origin, which must not get fields that are for
+  ///   the first one.
+  func addingFields(to request: URLRequest, hasLeftOrigin: Bool = false) -> URLRequest {
     var request = request
     for (name, value) in additionalFields where request.value(forHTTPHeaderField: name) == nil {
+      if hasLeftOrigin, Redirect.isForOneOrigin(name) { continue }
       request.setValue(value, forHTTPHeaderField: name)
-    }
-    if addsCookies, configuration.httpShouldSetCookies, request.value(forHTTPHeaderField: "Cookie") == nil,
-      let url = request.url, let cookies = cookieField(for: url)
-    {
-      request.setValue(cookies, forHTTPHeaderField: "Cookie")
     }
     return request
   }
 
-  /// Returns how long a request may wait for data: as long as in the inner session.
-  func timeLimit(of request: URLRequest) -> Duration {
-    .seconds((request.ownTimeLimit ?? configuration.timeoutIntervalForRequest).asTimeLimit.rounded(.down))
-  }
-
-  /// Returns the request that follows a redirect with the present cookies for its URL.
-  ///
-  /// The redirect itself may have set or deleted cookies.
-  ///
-  /// - Parameter isFromJar: Whether the `Cookie` field of the redirected request came from the cookie storage and not
-  ///   from the caller.
-  func refreshingCookies(of next: URLRequest, isFromJar: Bool) -> URLRequest {
-    var next = next
-    if isFromJar { next.setValue(nil, forHTTPHeaderField: "Cookie") }
-    if configuration.httpShouldSetCookies, let url = next.url, let cookies = cookieField(for: url) {
-      next.setValue(cookies, forHTTPHeaderField: "Cookie")
-    }
-    return next
+  /// Returns a request with the present cookies for its URL in place of its `Cookie` field.
+  func settingCookies(of request: URLRequest) -> URLRequest {
+    guard configuration.httpShouldSetCookies, let url = request.url else { return request }
+    var request = request
+    request.setValue(cookieField(for: url), forHTTPHeaderField: "Cookie")
+    return request
   }
 
   /// Whether the `Cookie` field of a request equals the cookies in the storage for its URL.
-  func hasCookiesFromJar(_ request: URLRequest) -> Bool {
-    guard configuration.httpShouldSetCookies, let field = request.value(forHTTPHeaderField: "Cookie"),
-      let url = request.url
-    else { return false }
-    return field == cookieField(for: url)
+  func hasStoredCookies(_ request: URLRequest) -> Bool {
+    request.url.flatMap { cookieField(for: $0) } == request.value(forHTTPHeaderField: "Cookie")
   }
 
   private func cookieField(for url: URL) -> String? {
     let cookies = configuration.httpCookieStorage?.cookies(for: url) ?? []
     return cookies.isEmpty ? nil : HTTPCookie.requestHeaderFields(with: cookies)["Cookie"]
+  }
+
+  /// Returns how long a request may wait for data.
+  func timeLimit(of request: URLRequest) -> Duration {
+    .seconds((request.ownTimeLimit ?? configuration.timeoutIntervalForRequest).asTimeLimit.rounded(.down))
+  }
+
+  /// The time limit of a whole load with all redirects; nil for Foundation's default, which is a week.
+  ///
+  /// Foundation on Linux ignores the limit of a session's configuration.
+  var resourceTimeLimit: Duration? {
+    let limit = configuration.timeoutIntervalForResource
+    return isOfSession && limit > 0 && limit < 604_800 ? .seconds(limit) : nil
   }
 
   /// Returns a request for the caching client; nil for one without a URL.
@@ -153,7 +182,7 @@ final class SessionContext: @unchecked Sendable {
     guard let request = task.currentRequest else { return nil }
     guard let session = TaskReflection.session(of: task) else { return request }
     let context = of(session)
-    return context.additionalFields.isEmpty ? request : context.complete(request, addsCookies: false)
+    return context.addingFields(to: request)
   }
 
   // MARK: By session
@@ -169,9 +198,8 @@ final class SessionContext: @unchecked Sendable {
   static func of(_ session: URLSession) -> SessionContext {
     let id = ObjectIdentifier(session)
     if let known = known.withLock({ $0[id] }), known.session === session { return known.context }
-    // Read `configuration` once, because each read makes a copy.
-    let context = SessionContext(configuration: session.configuration)
-    // Release these outside the lock: releasing the last reference to a context ends its inner sessions.
+    let context = SessionContext(of: session)
+    // Release these outside the lock: releasing the last reference to a context ends its transports.
     var released: [Known] = []
     defer { withExtendedLifetime(released) {} }
     return known.withLock { known in

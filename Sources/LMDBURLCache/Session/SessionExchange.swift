@@ -8,12 +8,6 @@ import Synchronization
 ///
 /// The delegate's calls run on the queue of all sessions, so they do little. The reader does the expensive work.
 final class SessionExchange: Sendable {
-  /// An authentication challenge and the task that received it.
-  struct Challenge: Sendable {
-    let challenge: URLAuthenticationChallenge
-    let task: URLSessionTask
-  }
-
   private struct Arrival: Sendable {
     let response: HTTPURLResponse
     let lacksContent: Bool
@@ -34,38 +28,25 @@ final class SessionExchange: Sendable {
     var end: Result<Void, any Error>?
     var reader: CheckedContinuation<Data?, any Error>?
     var task: URLSessionDataTask?
-    var challenge: Challenge?
     var startedAt = ContinuousClock.now
-    var pause: TransferPause?
-    var isPaused = false
-    /// Whether a timer is running that ends the pause for one chunk.
-    var hasTimer = false
 
     var isHeadAwaited: Bool {
       if case .awaited = head { true } else { false }
     }
   }
 
-  /// The number of unread bytes at which the transfer is paused.
-  static let unreadByteLimit = 1 << 20
-
   private let state = Mutex(State())
-  private let holdsUnauthorized: Bool
   private let timeLimit: TimeInterval
+  private let maximumUnreadByteCount: Int
 
   /// - Parameters:
-  ///   - holdsUnauthorized: Whether a 401 is delivered only at its end, when its challenge is known.
   ///   - timeLimit: The time without data, in seconds, after which Foundation ends the task.
-  init(holdsUnauthorized: Bool, timeLimit: TimeInterval) {
-    self.holdsUnauthorized = holdsUnauthorized
+  ///   - maximumUnreadByteCount: The number of unread bytes above which the transfer fails, because Foundation has no
+  ///     way to make the origin wait.
+  init(timeLimit: TimeInterval, maximumUnreadByteCount: Int) {
     self.timeLimit = timeLimit.asTimeLimit
+    self.maximumUnreadByteCount = maximumUnreadByteCount
   }
-
-  /// The number of received bytes that are not read yet.
-  var unreadByteCount: Int { state.withLock { $0.unreadByteCount } }
-
-  /// The challenge in the response.
-  var challenge: Challenge? { state.withLock { $0.challenge } }
 
   /// Creates a task, starts it, and waits for its head.
   ///
@@ -112,7 +93,6 @@ final class SessionExchange: Sendable {
   /// - Parameter isOver: Whether the task has ended, so that no content follows.
   func receive(_ response: URLResponse, isOver: Bool = false) {
     guard let response = response as? HTTPURLResponse, !response.isInterim else { return }
-    if holdsUnauthorized, response.statusCode == 401, !isOver { return }
     let continuation = state.withLock { state -> CheckedContinuation<Arrival, any Error>? in
       guard case .awaited(let continuation?) = state.head else { return nil }
       state.head = .delivered
@@ -127,57 +107,20 @@ final class SessionExchange: Sendable {
     typealias Next = (reader: CheckedContinuation<Data?, any Error>?, isFull: Bool)
     let next = state.withLock { state -> Next in
       guard state.end == nil else { return (nil, false) }
-      guard let reader = state.reader else {
-        state.unread.append(data)
-        state.unreadByteCount += data.count
-        return (nil, state.unreadByteCount >= Self.unreadByteLimit && !state.isPaused)
+      if let reader = state.reader {
+        state.reader = nil
+        return (reader, false)
       }
-      state.reader = nil
-      return (reader, false)
+      state.unread.append(data)
+      state.unreadByteCount += data.count
+      return (nil, state.unreadByteCount > maximumUnreadByteCount)
     }
     next.reader?.resume(returning: data)
-    if next.isFull { pause(task) }
-  }
-
-  // MARK: Pauses
-
-  /// Pauses the transfer until the unread bytes have been read. Called on the task's queue.
-  private func pause(_ task: URLSessionTask) {
-    guard let pause = state.withLock({ $0.pause }) ?? TransferPause(of: task) else { return }
-    let startsTimer = state.withLock { state -> Bool? in
-      // The reader may have taken the chunks in the meantime. From here on it sees the pause.
-      guard state.end == nil, state.unreadByteCount >= Self.unreadByteLimit else { return nil }
-      state.pause = pause
-      state.isPaused = true
-      defer { state.hasTimer = true }
-      return !state.hasTimer
-    }
-    guard let startsTimer else { return }
-    pause.begin()
-    if startsTimer { startTimer(on: pause.queue) }
-  }
-
-  /// Ends a pause. Called on the task's queue.
-  private func endPause() {
-    let pause = state.withLock { state in
-      defer { state.isPaused = false }
-      return state.isPaused && state.end == nil ? state.pause : nil
-    }
-    pause?.end()
-  }
-
-  /// Starts a timer that ends a pause for one chunk, because Foundation's time limit counts from the last chunk.
-  private func startTimer(on queue: DispatchQueue) {
-    queue.asyncAfter(deadline: .now() + min(timeLimit, 3600) / 2) { [weak self] in
-      guard let self else { return }
-      let isPaused = state.withLock { state in
-        state.hasTimer = state.isPaused && state.end == nil
-        return state.hasTimer
-      }
-      guard isPaused else { return }
-      endPause()
-      startTimer(on: queue)
-    }
+    guard next.isFull else { return }
+    let text =
+      "More than \(maximumUnreadByteCount) bytes of the response were not read. Read it faster, or fetch it over libcurl."
+    finish(.failure(URLError(.dataLengthExceedsMaximum, userInfo: [NSLocalizedDescriptionKey: text])))
+    SessionCalls.queue.async { self.state.withLock { $0.task }?.cancel() }
   }
 
   // MARK: Redirects
@@ -202,18 +145,7 @@ final class SessionExchange: Sendable {
     SessionCalls.queue.async { self.state.withLock { $0.task }?.cancel() }
   }
 
-  func complete(_ task: URLSessionTask, _ challenge: URLAuthenticationChallenge) {
-    state.withLock { $0.challenge = Challenge(challenge: challenge, task: task) }
-    complete(task, nil as (any Error)?)
-  }
-
   func complete(_ task: URLSessionTask, _ error: (any Error)?) {
-    // Release the pause on this queue, which also uses the transfer.
-    let pause = state.withLock { state in
-      defer { state.pause = nil }
-      return state.pause
-    }
-    defer { withExtendedLifetime(pause) {} }
     // The head of a redirect arrives only at the end.
     if error == nil, let response = task.response { receive(response, isOver: true) }
     finish(error.map { .failure($0) } ?? .success(()))
@@ -250,23 +182,22 @@ final class SessionExchange: Sendable {
   /// Returns the next chunk, or nil at the end; throws if the transfer ended early.
   func nextChunk() async throws -> Data? {
     try await withCheckedThrowingContinuation { continuation in
-      let (now, queue) = state.withLock { state -> (Result<[Data]?, any Error>?, DispatchQueue?) in
+      let now = state.withLock { state -> Result<[Data]?, any Error>? in
         if !state.unread.isEmpty {
           defer {
             state.unread = []
             state.unreadByteCount = 0
           }
-          return (.success(state.unread), state.isPaused ? state.pause?.queue : nil)
+          return .success(state.unread)
         }
         switch state.end {
-        case .success?: return (.success(nil), nil)
-        case .failure(let error)?: return (.failure(error), nil)
+        case .success?: return .success(nil)
+        case .failure(let error)?: return .failure(error)
         case nil:
           state.reader = continuation
-          return (nil, nil)
+          return nil
         }
       }
-      if let queue { queue.async { self.endPause() } }
       if let now { continuation.resume(with: now.map { $0.map(Self.joined) }) }
     }
   }

@@ -22,19 +22,6 @@ enum TaskReflection {
     properties(of: task)?.first { $0.label == "workQueue" }?.value as? DispatchQueue
   }
 
-  /// Returns the object that runs the task's transfer.
-  ///
-  /// Call this on the task's queue while the task uses one of Foundation's protocols.
-  static func transfer(of task: URLSessionTask) -> AnyObject? {
-    guard let storage = properties(of: task)?.first(where: { $0.label == "_protocolStorage" })?.value,
-      let urlProtocol = Mirror(reflecting: storage).children.first?.value as? URLProtocol
-    else { return nil }
-    let handle = mirrors(of: urlProtocol).lazy.compactMap { $0.children.first { $0.label == "easyHandle" }?.value }
-      .first
-    // The property is declared as an optional.
-    return handle.flatMap { Mirror(reflecting: $0).children.first?.value as AnyObject? }
-  }
-
   /// Returns the stored properties that `URLSessionTask` itself declares.
   private static func properties(of task: URLSessionTask) -> Mirror.Children? {
     mirrors(of: task).first { $0.subjectType == URLSessionTask.self }?.children

@@ -21,6 +21,12 @@ extension URLSessionConfiguration {
     return copy
   }
 
+  /// Whether there are protocol classes besides Foundation's and this library's.
+  var hasOwnProtocolClasses: Bool {
+    let others = (URLSessionConfiguration.ephemeral.protocolClasses ?? []) + [CachingURLProtocol.self]
+    return (protocolClasses ?? []).contains { candidate in !others.contains { $0 == candidate } }
+  }
+
   /// A copy of this configuration.
   var copied: URLSessionConfiguration {
     guard let copy = copy() as? URLSessionConfiguration else {

@@ -8,6 +8,9 @@ import Synchronization
 ///
 /// The transport does not follow redirects, streams bodies, and throws the session's errors unchanged. Many tasks can
 /// use it at once. When it is released, its session is invalidated after the session's tasks have finished.
+///
+/// Foundation cannot make an origin wait for a slow reader. A response of which more than 64 MiB are unread fails with
+/// `URLError.dataLengthExceedsMaximum`. `CurlTransport` has no such limit.
 public final class URLSessionTransport: Transport {
   /// The session that sends the requests.
   public let session: URLSession
@@ -16,99 +19,75 @@ public final class URLSessionTransport: Transport {
   private let challenges: ChallengeResponder?
   /// The time limit in seconds of requests that have none.
   private let sessionTimeLimit: TimeInterval
+  private let maximumUnreadByteCount: Int
 
-  /// Creates a transport with the configuration of a session, whose delegate responds to challenges.
+  /// Creates a transport with the configuration of a session, whose delegate responds to Basic challenges.
   ///
   /// The transport sends requests over its own session, because it must handle redirects and challenges itself.
   /// Invalidating `session` therefore does not end these requests.
   ///
   /// - Parameter session: Any session. It is not retained. After its release, its delegate gets no challenges.
   public convenience init(session: URLSession) {
-    let configuration = session.configuration
+    let configuration = session.configuration.copied
     configuration.leaveCachingOut()
-    self.init(configuration: configuration, challenges: ChallengeResponder(session: session))
+    self.init(configuration: configuration) { [weak session] inner in
+      ChallengeResponder(
+        session: { [weak session] in session }, storage: inner.configuration.urlCredentialStorage,
+        task: .idle { inner })
+    }
   }
 
   /// Creates a transport with a configuration. It returns a 401 as the response.
   ///
   /// - Parameter configuration: The configuration of the session. It should have no cache.
   public convenience init(configuration: URLSessionConfiguration) {
-    self.init(configuration: configuration, challenges: nil)
+    self.init(configuration: configuration) { _ in nil }
   }
 
-  init(configuration: URLSessionConfiguration, challenges: ChallengeResponder?) {
-    self.challenges = challenges
+  /// - Parameters:
+  ///   - maximumUnreadByteCount: The number of unread bytes of a response above which it fails.
+  ///   - makeChallenges: Returns the responder to challenges for the new session; nil if a 401 is the response.
+  init(
+    configuration: URLSessionConfiguration, maximumUnreadByteCount: Int = 64 << 20,
+    _ makeChallenges: (URLSession) -> ChallengeResponder?
+  ) {
     sessionTimeLimit = configuration.timeoutIntervalForRequest.asTimeLimit
+    self.maximumUnreadByteCount = maximumUnreadByteCount
     session = URLSession(configuration: configuration, delegate: router, delegateQueue: ImmediateQueue())
+    challenges = makeChallenges(session)
   }
 
   deinit {
     session.finishTasksAndInvalidate()
   }
 
-  /// The number of received body bytes that are not read yet.
-  var unreadByteCount: Int { router.unreadByteCount }
-
-  /// Whether there may be credentials for an origin that requests them.
-  var hasCredentials: Bool { challenges?.hasCredentials(session.configuration.urlCredentialStorage) ?? false }
-
   /// Sends a request and returns when the final head has arrived.
   ///
   /// - Throws: The session's error, unchanged; `CancellationError` if the calling task was cancelled or the session's
   ///   delegate cancelled a challenge.
   public func send(_ request: OutgoingRequest) async throws -> IncomingResponse {
-    let context = request.context as? RequestContext
-    var outgoing = (context?.request ?? URLRequest(url: request.head.url)).replacing(request.head)
-    outgoing.cachePolicy = .useProtocolCachePolicy
-    if case .bytes(let data) = request.body { outgoing.httpBody = data }
-    if let limit = outgoing.ownTimeLimit { outgoing.timeoutInterval = limit.asTimeLimit }
-    guard let challenges else { return try await exchange(outgoing, holdsUnauthorized: false).response }
-
-    var login = ChallengeResponder.Login()
-    while true {
-      var (response, challenge) = try await exchange(outgoing, holdsUnauthorized: true)
-      // A body stream was consumed and cannot be resent.
-      if let challenge, outgoing.httpBodyStream == nil, let field = try await challenges.answer(challenge, &login) {
-        outgoing.setValue(field, forHTTPHeaderField: "Authorization")
-        continue
-      }
-      if response.head.status != 401 { login.keep(in: session.configuration.urlCredentialStorage) }
-      response.usedUnseenCredentials = login.isUsed
-      return response
-    }
+    guard let challenges else { return try await carry(request) }
+    return try await challenges.send(request, over: carry)
   }
 
   /// Sends a request once.
-  ///
-  /// - Parameter holdsUnauthorized: Whether a 401 is returned only when it is complete, together with its challenge.
-  private func exchange(
-    _ request: URLRequest, holdsUnauthorized: Bool
-  ) async throws -> (response: IncomingResponse, challenge: SessionExchange.Challenge?) {
+  private func carry(_ request: OutgoingRequest) async throws -> IncomingResponse {
+    var outgoing = request.urlRequest
+    outgoing.cachePolicy = .useProtocolCachePolicy
+    if case .bytes(let data) = request.body { outgoing.httpBody = data }
+    if let limit = outgoing.ownTimeLimit { outgoing.timeoutInterval = limit.asTimeLimit }
     let exchange = SessionExchange(
-      holdsUnauthorized: holdsUnauthorized, timeLimit: request.ownTimeLimit ?? sessionTimeLimit)
+      timeLimit: outgoing.ownTimeLimit ?? sessionTimeLimit, maximumUnreadByteCount: maximumUnreadByteCount)
     return try await withTaskCancellationHandler {
       try Task.checkCancellation()
-      let response = try await exchange.start { [session, router] in
-        let task = session.dataTask(with: request)
+      return try await exchange.start { [session, router, outgoing] in
+        let task = session.dataTask(with: outgoing)
         router.connect(exchange, to: task)
         return task
       }
-      return (response, exchange.challenge)
     } onCancel: {
       exchange.cancel()
     }
-  }
-
-  /// Calls `body` with a task that is never started, for delegate methods that require a task.
-  func withIdleTask<R: Sendable>(
-    for request: URLRequest, _ body: (URLSessionTask) async throws -> R
-  ) async rethrows -> R {
-    let task = await withCheckedContinuation { continuation in
-      SessionCalls.queue.async { [session] in continuation.resume(returning: session.dataTask(with: request)) }
-    }
-    // Cancel the task, because its session would otherwise retain it.
-    defer { SessionCalls.queue.async { task.cancel() } }
-    return try await body(task)
   }
 }
 
@@ -126,10 +105,6 @@ private final class ImmediateQueue: OperationQueue, @unchecked Sendable {
 /// On Linux, a task's own delegate is not called if the session has none.
 private final class TaskRouter: NSObject, URLSessionDataDelegate {
   private let exchanges = Mutex<[Int: SessionExchange]>([:])
-
-  var unreadByteCount: Int {
-    exchanges.withLock { Array($0.values) }.reduce(0) { $0 + $1.unreadByteCount }
-  }
 
   func connect(_ exchange: SessionExchange, to task: URLSessionTask) {
     exchanges.withLock { $0[task.taskIdentifier] = exchange }
@@ -173,7 +148,7 @@ private final class TaskRouter: NSObject, URLSessionDataDelegate {
   ) {
     // The 401 is complete and is the response. If Foundation handled the challenge, the task would never end without
     // credentials, and this transport would not know that credentials were used.
-    takeExchange(task)?.complete(task, challenge)
+    takeExchange(task)?.complete(task, nil)
     // This cancels the task, which waits for the present queue.
     SessionCalls.queue.async { completionHandler(.cancelAuthenticationChallenge, nil) }
   }

@@ -69,7 +69,7 @@ struct ConformanceCase: Sendable, CustomTestStringConvertible {
   /// The paths that run the case.
   var paths: [ConformancePath] {
     let isPure = settings.isPure && steps.allSatisfy { $0.shape == nil }
-    let paths: [ConformancePath] = isPure ? ConformancePath.allCases : [.session, .data, .curl]
+    let paths: [ConformancePath] = isPure ? ConformancePath.allCases : [.session, .data, .bytes]
     return paths.filter { !settings.excluded.contains($0) }
   }
 }

@@ -83,14 +83,6 @@ struct ConformanceRunner {
     return failures
   }
 
-  /// Like a cache's own session over libcurl: with the process's cookies in private mode, and without cookies in shared
-  /// mode.
-  private var sessionConfiguration: URLSessionConfiguration {
-    let configuration = URLSessionConfiguration.default
-    if test.settings.caching == .shared { configuration.httpCookieStorage = nil }
-    return configuration
-  }
-
   func makeCache(_ directory: URL) throws -> LMDBURLCache {
     var options = LMDBURLCache.Options()
     let clock = clock
@@ -98,7 +90,6 @@ struct ConformanceRunner {
     options.caching.mode = test.settings.caching == .shared ? .shared : .private
     options.caching.cacheStatusName = test.settings.cacheStatusName
     options.caching.targetedFieldNames = test.settings.targetedFieldNames
-    if path == .data { options.transport = .urlSession(sessionConfiguration) }
     if let partition = test.settings.partition { options.partition = partition }
     return try LMDBURLCache(
       directory: directory, memoryCapacity: path == .session ? 4 << 20 : 0, diskCapacity: 8 << 20, options: options)
@@ -118,12 +109,23 @@ struct ConformanceRunner {
     return request
   }
 
+  private func load(
+    _ request: URLRequest, _ cache: LMDBURLCache, _ session: URLSession
+  ) async throws -> (Data, URLResponse) {
+    switch path {
+    case .session, .decision: return try await session.data(for: request)
+    case .data: return try await cache.data(for: request)
+    case .bytes:
+      let (chunks, response) = try await cache.bytes(for: request)
+      return (try await chunks.collect(upTo: .max), response)
+    }
+  }
+
   private func outcome(
     of request: URLRequest, _ cache: LMDBURLCache, _ session: URLSession
   ) async -> ConformanceOutcome {
     do {
-      let (data, response) =
-        path == .session ? try await session.data(for: request) : try await cache.data(for: request)
+      let (data, response) = try await load(request, cache, session)
       guard let response = response as? HTTPURLResponse else { return ConformanceOutcome(error: "no HTTP response") }
       var fields: [String: String] = [:]
       for (name, value) in response.allHeaderFields { fields["\(name)"] = "\(value)" }

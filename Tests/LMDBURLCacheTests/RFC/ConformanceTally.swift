@@ -52,10 +52,10 @@ enum ConformanceTally {
 enum ConformancePath: String, Sendable, CaseIterable {
   /// A `URLSession` with `caching(with:)`, with both tiers.
   case session = "URLSession"
-  /// `data(for:)` over a session, with the disk tier only.
-  case data = "data(for:) over URLSession"
-  /// `data(for:)` over libcurl, with the disk tier only.
-  case curl = "data(for:) over libcurl"
+  /// `data(for:)`, with the disk tier only.
+  case data = "data(for:)"
+  /// `bytes(for:)`, with the disk tier only.
+  case bytes = "bytes(for:)"
   /// The decisions alone.
   case decision = "the decisions"
 }

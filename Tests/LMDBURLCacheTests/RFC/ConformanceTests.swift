@@ -16,8 +16,7 @@ enum ConformanceTables {
 
 /// RFC 9111 and its companions, end to end.
 ///
-/// Each case runs over a `URLSession` and over `data(for:)` with both transports, and with the decisions alone if
-/// possible. At the end the numbers of met requirements are printed.
+/// Each case runs over a `URLSession`, `data(for:)` and `bytes(for:)`, and with the decisions alone if possible. At the end the numbers of met requirements are printed.
 ///
 /// Serialized: each case has its own origin, sessions and stores, and hundreds of them in parallel cause timeouts.
 @Suite("HTTP conformance", .serialized)

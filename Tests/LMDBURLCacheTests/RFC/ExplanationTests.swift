@@ -10,7 +10,7 @@ import Testing
 /// Explains each request of each conformance case, then sends it, and compares.
 @Suite("Explanations of requests", .serialized)
 struct ExplanationTests {
-  private static let cases = ConformanceTables.all.filter { $0.paths.contains(.curl) }
+  private static let cases = ConformanceTables.all.filter { $0.paths.contains(.data) }
 
   /// The effect that a request had.
   private struct Effect {
@@ -24,10 +24,10 @@ struct ExplanationTests {
     func reason(of url: URL) -> Rule? { result?.response.url == url ? result?.reason : nil }
   }
 
-  @Test("Each conformance case that runs over libcurl is explained")
+  @Test("Each conformance case that runs over data(for:) is explained")
   func coverage() {
     let missing = ConformanceTables.all.filter { test in !Self.cases.contains { $0.id == test.id } }
-    #expect(missing.allSatisfy { $0.settings.excluded.contains(.curl) })
+    #expect(missing.allSatisfy { $0.settings.excluded.contains(.data) })
     #expect(Self.cases.count > 200 && missing.count * 20 < Self.cases.count)
   }
 
@@ -59,7 +59,7 @@ struct ExplanationTests {
     for mode in modes {
       var test = test
       test.settings.caching = mode
-      let runner = ConformanceRunner(test: test, path: .curl, clock: clock)
+      let runner = ConformanceRunner(test: test, path: .data, clock: clock)
       let cache = try runner.makeCache(directory)
       cache.minCacheInterval = 0
       try await explainAndSend(runner, cache, directory, origin, current)
@@ -76,8 +76,9 @@ struct ExplanationTests {
       current.withLock { $0 = index }
       let url = origin.url("/" + test.id + step.suffix)
       let request = runner.request(step, url)
-      // Redirects, cookies and additional fields come from the cache's own context.
-      let completed = cache.ownContext.complete(request, addsCookies: true)
+      // Cookies come from the cache's own context.
+      let hasCookies = request.value(forHTTPHeaderField: "Cookie") != nil
+      let completed = hasCookies ? request : cache.ownContext.settingCookies(of: request)
       #expect(cache.flush())
       let before = origin.requestCount
       let explanation = try #require(

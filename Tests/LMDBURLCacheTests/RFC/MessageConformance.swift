@@ -26,14 +26,8 @@ enum MessageConformance {
 
   static let framing: [ConformanceCase] = [
     shaped("chunked", "9112 7.1", .recommended, rows: [9]) { $0.chunked(byteCount: 2) },
-    // Foundation does not report how a body ended.
     ConformanceCase(
-      "ends-with-the-connection", "9112 6.3", .optional, rows: [15],
-      settings: .init(isPure: false, excluded: [.curl]),
-      .origin(kept) { $0.shape = { $0.untilClose() } }, .stored(after: 1)),
-    ConformanceCase(
-      "ends-with-the-connection-unproven", "9112 8", .optional, rows: [15],
-      settings: .init(isPure: false, excluded: [.session, .data]),
+      "ends-with-the-connection-unproven", "9112 8", .optional, rows: [15], settings: .wired,
       .origin(kept) { $0.shape = { $0.untilClose() } }, .origin(after: 1)),
     broken("broken-body") { $0.cut(.inBody(after: 3)) },
     broken("broken-head") { $0.cut(.inHead(after: 5)) },
@@ -141,17 +135,12 @@ enum MessageConformance {
 
   private static let madeUpContentEncoding = kept + [("Content-Encoding", "made-up")]
 
-  /// Codings that no recipient knows. A `URLSession` on Linux refuses unknown content codings.
+  /// Codings that no recipient knows.
   static let codings: [ConformanceCase] = [
     ConformanceCase(
-      "content-encoding-unknown", "9110 8.4", .recommended, rows: [9],
-      settings: .init(isPure: false, excluded: [.session, .data]),
+      "content-encoding-unknown", "9110 8.4", .recommended, rows: [9], settings: .wired,
       .origin(madeUpContentEncoding, shows: [("Content-Encoding", "made-up")]),
       .stored(after: 1, shows: [("Content-Encoding", "made-up")])),
-    ConformanceCase(
-      "content-encoding-unknown-over-urlsession", "9110 8.4", .recommended, rows: [9],
-      settings: .init(isPure: false, excluded: [.curl]),
-      .origin(madeUpContentEncoding) { $0.expected = .failure }, .origin(after: 1)),
     ConformanceCase(
       "transfer-encoding-unknown", "9112 6.1", .required, rows: [15], settings: .wired,
       .origin(kept) { step in
@@ -163,14 +152,8 @@ enum MessageConformance {
   ]
 
   static let redirects: [ConformanceCase] = [
-    // Foundation drops the content, so that only an empty body can be stored.
     ConformanceCase(
-      "redirect-without-location", "9110 15.4", .optional, rows: [7],
-      settings: .init(isPure: false, excluded: [.curl]),
-      .origin(kept, status: 301, body: "gone") { $0.expectedBody = "" }, .stored(after: 1, body: "")),
-    ConformanceCase(
-      "redirect-without-location-whole", "9110 15.4", .optional, rows: [7],
-      settings: .init(isPure: false, excluded: [.session, .data]),
+      "redirect-without-location", "9110 15.4", .optional, rows: [7], settings: .wired,
       .origin(kept, status: 301, body: "gone"), .stored(after: 1)),
     ConformanceCase(
       "redirect-cached-under-its-own-url", "9111 2", .recommended, rows: [21], settings: .wired,

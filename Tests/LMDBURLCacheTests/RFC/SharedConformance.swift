@@ -156,7 +156,7 @@ enum SharedConformance {
       .stored(control("only-if-cached"), status: 504, body: "", shows: [("Cache-Status", nil)])),
     ConformanceCase(
       "cache-status-method", "9211 2.2", .recommended, rows: [99],
-      settings: Settings(cacheStatusName: "mine", isPure: false, excluded: [.session]),
+      settings: Settings(cacheStatusName: "mine", isPure: false),
       .origin(method: "POST", shows: [("Cache-Status", "mine; fwd=method")])),
     ConformanceCase(
       "cache-status-bypass", "9211 2.2", .recommended, rows: [99], settings: named,

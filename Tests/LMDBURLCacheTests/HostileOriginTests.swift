@@ -1,0 +1,141 @@
+import Foundation
+import FoundationNetworking
+import LoopbackOrigin
+import Synchronization
+import Testing
+
+@testable import LMDBURLCache
+
+/// Answers with which an origin ends, confuses or poisons a process that uses sessions without this library.
+@Suite("Hostile origins, over sessions", .timeLimit(.minutes(1)))
+struct HostileOriginTests {
+  enum Way: CaseIterable {
+    case task, delegate, loadFromSession, data, bytes
+
+    func load(_ request: URLRequest, _ fixture: CacheFixture) async throws -> Data {
+      switch self {
+      case .task: return try await fixture.session().data(for: request).0
+      case .delegate:
+        let delegate = RecordingDelegate()
+        await delegate.run(fixture.session(delegate: delegate).dataTask(with: request))
+        if let code = delegate.events.completions.last ?? nil { throw URLError(code) }
+        return delegate.body
+      case .loadFromSession: return try await fixture.cache.data(for: request, from: fixture.session()).0
+      case .data: return try await fixture.cache.data(for: request).0
+      case .bytes: return try await fixture.cache.bytes(for: request).0.collect(upTo: .max)
+      }
+    }
+
+    func code(_ request: URLRequest, _ fixture: CacheFixture) async -> URLError.Code? {
+      do {
+        _ = try await load(request, fixture)
+        return nil
+      } catch {
+        return (error as? URLError)?.code
+      }
+    }
+  }
+
+  private static func raw(_ lines: String..., body: String = "hello") -> Reply {
+    .raw("HTTP/1.1 200 OK\r\n" + lines.map { $0 + "\r\n" }.joined() + "\r\n" + body)
+  }
+
+  @Test("Lines of one field in two spellings count as one field", arguments: Way.allCases)
+  func spellings(_ way: Way) async throws {
+    try await withCache { request in
+      switch request.path {
+      case "/no-store":
+        Self.raw("Content-Length: 5", "Cache-Control: max-age=600", "cache-control: no-store")
+      case "/private":
+        Self.raw("Content-Length: 5", "cache-control: no-store", "Cache-Control: max-age=600")
+      default:
+        Reply(
+          200, [("Cache-Control", "max-age=600"), ("vary", "Cookie"), ("Vary", "X-A")],
+          "\(request["Cookie"] ?? "") \(request["X-A"] ?? "")")
+      }
+    } _: { (fixture, origin) async throws in
+      for path in ["/no-store", "/private"] {
+        for _ in 0..<2 { #expect(try await way.load(URLRequest(url: origin.url(path)), fixture).text == "hello") }
+        #expect(!fixture.cache.isCached(origin.url(path)))
+      }
+      #expect(origin.requestCount == 4)
+      for fields in [["Cookie": "a", "X-A": "1"], ["Cookie": "b", "X-A": "1"], ["Cookie": "a", "X-A": "2"]] {
+        let text = try await way.load(URLRequest(origin.url("/vary"), fields), fixture).text
+        #expect(text == "\(fields["Cookie"]!) \(fields["X-A"]!)")
+      }
+    }
+  }
+
+  static let malformed: [(name: String, reply: Reply, code: URLError.Code)] = [
+    ("a cut head", Reply(200, [("X-A", "1")], "body").cut(.inHead(after: 20)), .badServerResponse),
+    ("a status line alone", .raw("HTTP/1.1 200 OK\r\n"), .badServerResponse),
+    ("the largest length", raw("Content-Length: 9223372036854775807"), .networkConnectionLost),
+    (
+      "gzip that ends early",
+      Reply(200, [("Content-Encoding", "gzip")], body: TransportDifferencesTests.gzipped.dropLast(4)),
+      .cannotDecodeContentData
+    ),
+    ("no byte", .nothing, .badServerResponse),
+    ("garbage", .raw("\u{0}\u{1}garbage\r\n\r\n"), .badServerResponse),
+  ]
+
+  @Test("A malformed answer is an error of its request and ends nothing else", arguments: malformed.indices)
+  func malformedAnswers(_ index: Int) async throws {
+    let test = Self.malformed[index]
+    try await withCache { request in
+      request.path == "/good" ? Reply(200, [], "good") : test.reply
+    } _: { (fixture, origin) async throws in
+      for way in Way.allCases {
+        #expect(await way.code(URLRequest(url: origin.url("/bad")), fixture) == test.code, "\(way), \(test.name)")
+        #expect(!fixture.cache.isCached(origin.url("/bad")))
+        var post = URLRequest(origin.url("/bad"), method: "POST")
+        post.httpBody = Data("x".utf8)
+        #expect(await way.code(post, fixture) == test.code, "POST, \(way), \(test.name)")
+        #expect(try await way.load(URLRequest(url: origin.url("/good")), fixture).text == "good")
+      }
+    }
+  }
+
+  @Test("Trailers end no process, and change nothing that is stored", arguments: Way.allCases)
+  func trailers(_ way: Way) async throws {
+    try await withCache { _ in
+      Reply(200, [("Cache-Control", "max-age=600")], "body").chunked(trailers: [("Cache-Control", "no-store")])
+    } _: { (fixture, origin) async throws in
+      for _ in 0..<2 { #expect(try await way.load(URLRequest(url: origin.url("/a")), fixture).text == "body") }
+      #expect(origin.requestCount == 1)
+    }
+  }
+
+  @Test("Stray bytes after an answer never become the answer to another request", arguments: Way.allCases)
+  func strayBytes(_ way: Way) async throws {
+    let stray = "HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nContent-Length: 6\r\n\r\npoison"
+    try await withCache { request in
+      guard request.path == "/first" else { return Reply(200, [("Cache-Control", "max-age=600")], request.path) }
+      return .raw("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst" + stray, closes: false)
+    } _: { (fixture, origin) async throws in
+      for number in 0..<20 {
+        #expect(try await way.load(URLRequest(url: origin.url("/first")), fixture).text == "first")
+        #expect(try await way.load(URLRequest(url: origin.url("/\(number)")), fixture).text == "/\(number)")
+      }
+    }
+  }
+
+  @Test(
+    "A challenge that no credentials answer is the response, also for a delegate that would answer each challenge",
+    arguments: ["Digest realm=\"a\", nonce=\"b\"", "Bearer", "Negotiate", "Basic", "Basic realm=\"unterminated"])
+  func challenges(_ challenge: String) async throws {
+    try await withCache { _ in
+      Reply(401, [("WWW-Authenticate", challenge)], "who?")
+    } _: { (fixture, origin) async throws in
+      let delegate = LoginDelegate(.login("mallory"))
+      let session = fixture.session(delegate: delegate)
+      let (data, response) = try await session.data(from: origin.url("/a"))
+      #expect(data.text == "who?")
+      #expect(response.status == 401)
+      #expect(response.url == origin.url("/a"))
+      #expect(response.field("WWW-Authenticate") == challenge)
+      // The delegate is asked until it declines, and not again by Foundation.
+      #expect(delegate.failureCounts == (challenge.hasPrefix("Basic") ? [0, 1, 2] : []))
+    }
+  }
+}
