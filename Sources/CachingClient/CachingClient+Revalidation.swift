@@ -74,7 +74,7 @@ extension CachingClient {
     // The entry matched this request, so the request's fields are the Vary key.
     let vary = VaryKey(
       request: plan.request.head, response: freshened.fields, options: options,
-      credentialDigest: storage.credentialDigest)
+      isContentDecoded: freshened.freshness.flags.contains(.decoded), credentialDigest: storage.credentialDigest)
     let body = plan.request.readsBodyInPieces ? Data() : storage.body(of: freshened.base)
     return CacheableResponse(
       status: freshened.status, fields: fieldsToStore(freshened.fields), body: body, freshness: freshened.freshness,

@@ -29,7 +29,8 @@ extension CachingClient {
         ProposedResponse(
           status: head.status, fields: fieldsToStore(fields), body: Data(), freshness: freshness,
           vary: VaryKey(
-            request: request.head, response: head.fields, options: options, credentialDigest: storage.credentialDigest))
+            request: request.head, response: head.fields, options: options,
+            isContentDecoded: arrival.response.isContentDecoded, credentialDigest: storage.credentialDigest))
       )
     }
   }

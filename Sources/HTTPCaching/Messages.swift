@@ -16,6 +16,10 @@ public struct RequestHead: Sendable, Hashable {
   public var defaultUserAgent: String?
   /// The `Accept-Language` that the transport sends if `fields` has none, like ``defaultUserAgent``.
   public var defaultLanguage: String?
+  /// The `Accept-Encoding` that the transport sends if `fields` has none, like ``defaultUserAgent``.
+  public var defaultAcceptEncoding: String?
+  /// The content codings that the transport removes from the response; not specified by default.
+  public var contentDecoding = ContentDecoding.unspecified
 
   /// Creates a request head; by default a `GET` without fields.
   public init(method: String = "GET", url: URL, fields: HTTPFields = HTTPFields()) {

@@ -9,7 +9,7 @@ public struct VaryKey: Sendable, Hashable {
     /// The normalized value; `nil` if the request had none.
     ///
     /// For `authorization`, the digest of the credentials, or `*` if the response matches requests with any credentials
-    /// or none.
+    /// or none. For `:decoded` and `:encoded`, the codings that were removed from the stored content, or that it has.
     public let value: String?
 
     /// Creates a field, as stored.
@@ -34,9 +34,12 @@ public struct VaryKey: Sendable, Hashable {
   ///   - options: The options of the cache; nil if the response is only for the credentials of the request. A shared
   ///     cache can reuse a response to a request with credentials for others (RFC 9111, section 3.5), unless its `Vary`
   ///     names `Authorization`.
+  ///   - isContentDecoded: Whether the transport has removed the codings of the content. Nil, the default, if the
+  ///     response is for requests over each transport.
   ///   - credentialDigest: A keyed digest, so that no credential is stored.
   public init(
-    request: RequestHead, response: HTTPFields, options: CachingOptions? = nil, credentialDigest: (String) -> String
+    request: RequestHead, response: HTTPFields, options: CachingOptions? = nil, isContentDecoded: Bool? = nil,
+    credentialDigest: (String) -> String
   ) {
     guard var names = Self.names(in: response) else {
       fields = [Field(name: "*", value: nil)]
@@ -46,11 +49,21 @@ public struct VaryKey: Sendable, Hashable {
     let suitsAll = options.map { $0.mode == .shared && $0.reusesAuthorizedResponses } ?? false
     let isForAll = suitsAll && request.hasCredentials && !names.contains(Self.authorization)
     if request.hasCredentials { names.insert(Self.authorization) }
-    fields = names.sorted().map { name in
+    let form = Self.form(of: response, for: request, isDecoded: isContentDecoded)
+    let selecting = names.sorted().map { name in
       isForAll && name == Self.authorization
         ? Field(name: name, value: Self.anyCredentials)
         : Field(name: name, value: Self.value(of: name, in: request, credentialDigest: credentialDigest))
     }
+    fields = form.map { [$0] + selecting } ?? selecting
+  }
+
+  /// Returns the field for the form of the stored content; nil if the response is for requests over each transport.
+  private static func form(of response: HTTPFields, for request: RequestHead, isDecoded: Bool?) -> Field? {
+    guard let isDecoded, request.contentDecoding != .unspecified, let codings = response.contentCodings else {
+      return nil
+    }
+    return Field(name: isDecoded ? decoded : encoded, value: codings)
   }
 
   /// Whether the response matches `request`. Without fields, this only checks for credentials.
@@ -77,7 +90,7 @@ public struct VaryKey: Sendable, Hashable {
   /// Whether the `Vary` of the response named fields.
   ///
   /// If several stored responses match, prefer one with such fields to a newer one without (RFC 9111, section 4.1).
-  public var hasVaryFields: Bool { fields.contains { $0.name != Self.authorization } }
+  public var hasVaryFields: Bool { fields.contains { $0.name != Self.authorization && !$0.isForm } }
 
   /// Whether the response to a request with credentials also matches other credentials.
   public var suitsAllCredentials: Bool {
@@ -85,6 +98,9 @@ public struct VaryKey: Sendable, Hashable {
   }
 
   private static let authorization = "authorization"
+  /// The name of the field for content whose codings were removed, or were not. No header field has such a name.
+  fileprivate static let decoded = ":decoded"
+  fileprivate static let encoded = ":encoded"
   /// A value that differs from every digest, because no digest is this short.
   private static let anyCredentials = "*"
 
@@ -104,11 +120,21 @@ public struct VaryKey: Sendable, Hashable {
   private static func isEqual(
     _ request: RequestHead, to field: Field, credentialDigest: (String) -> String
   ) -> Bool {
+    if field.isForm { return hasForm(field, for: request) }
     if field.name == authorization, field.value == anyCredentials { return true }
     let value = selectingValue(of: field.name, in: request)
     guard let value, let stored = field.value else { return value == nil && field.value == nil }
     return field.name == authorization
       ? credentialDigest(value) == stored : VaryFieldNormalizer.isEqual(value, to: stored, of: field.name)
+  }
+
+  /// Whether a request gets content in a stored form over its transport.
+  ///
+  /// A part of encoded content is never decoded, so that it is for requests with `Range` over each transport.
+  private static func hasForm(_ field: Field, for request: RequestHead) -> Bool {
+    guard request.contentDecoding != .unspecified, let codings = field.value else { return true }
+    let decodes = request.contentDecoding.decodes(codings)
+    return field.name == decoded ? decodes : !decodes || request.fields.contains("range")
   }
 
   private static func value(
@@ -125,7 +151,13 @@ public struct VaryKey: Sendable, Hashable {
     return switch name {
     case "user-agent": request.defaultUserAgent
     case "accept-language": request.defaultLanguage
+    case "accept-encoding": request.defaultAcceptEncoding
     default: nil
     }
   }
+}
+
+extension VaryKey.Field {
+  /// Whether the field is for the form of the stored content and not for a field of the request.
+  fileprivate var isForm: Bool { name.utf8.first == UInt8(ascii: ":") }
 }

@@ -35,8 +35,9 @@ struct CacheStorage: ResponseStorage, CountsActivity {
   // MARK: Lookups
 
   func lookup(_ request: ClientRequest) -> Entry? {
+    // The session's lookup does not know in which form its transport delivers content.
     if let prefetched = (request.context as? RequestContext)?.takePrefetched(),
-      let entry = entry(prefetched, for: request)
+      let entry = entry(prefetched, for: request), tiers.matches(entry.record.vary, request.head)
     {
       return entry
     }

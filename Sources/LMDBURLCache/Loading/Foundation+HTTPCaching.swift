@@ -62,6 +62,7 @@ extension RequestHead {
     head.defaultUserAgent = Self.foundationUserAgent
     // Foundation adds this field in every locale. All transports must send what the Vary key contains.
     head.defaultLanguage = "en"
+    head.defaultAcceptEncoding = "gzip, deflate"
     return head
   }
 

@@ -91,6 +91,12 @@ final class SessionContext: @unchecked Sendable {
     }
   }
 
+  /// The codings that the transport for loads of a cache removes from content.
+  private func contentDecoding(for cache: LMDBURLCache) -> ContentDecoding {
+    guard let settings = cache.core.options.curlConfiguration, !hasOwnProtocolClasses else { return .all }
+    return settings.decodesContent ? .gzipAndDeflate : .none
+  }
+
   /// The transport over a session of this library, which sends requests that libcurl's transport cannot send.
   ///
   /// It is created on first use. If a session were created before `installShared`, the shared session would not ask
@@ -169,7 +175,9 @@ final class SessionContext: @unchecked Sendable {
 
   /// Returns a request for the caching client; nil for one without a URL.
   func clientRequest(_ request: URLRequest, context: RequestContext, cache: LMDBURLCache) -> ClientRequest? {
-    guard let head = request.head else { return nil }
+    guard var head = request.head else { return nil }
+    head.contentDecoding = contentDecoding(for: cache)
+    if head.contentDecoding == .none { head.defaultAcceptEncoding = nil }
     var policy = RequestPolicy(request.cachePolicy)
     if policy == .useProtocolCachePolicy { policy = sessionPolicy }
     return ClientRequest(

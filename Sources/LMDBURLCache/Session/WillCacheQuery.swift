@@ -62,7 +62,8 @@ struct WillCacheQuery: Sendable {
     // The delegate received the body as the session delivers it, without its content encoding.
     if isDecoded { proposal.freshness.flags.insert(.decoded) }
     proposal.vary = VaryKey(
-      request: request, response: manual.fields, options: options, credentialDigest: credentialDigest)
+      request: request, response: manual.fields, options: options, isContentDecoded: isDecoded,
+      credentialDigest: credentialDigest)
     return proposal
   }
 }
