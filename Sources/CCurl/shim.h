@@ -55,6 +55,10 @@ static inline CURLcode ccurl_set_request_guard(CURL *easy, curl_prereq_callback 
   return curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, callback);
 }
 
+static inline CURLcode ccurl_set_note_receiver(CURL *easy, curl_debug_callback callback) {
+  return curl_easy_setopt(easy, CURLOPT_DEBUGFUNCTION, callback);
+}
+
 /* curl_easy_getinfo, one function per result type. */
 
 static inline CURLcode ccurl_get_long(CURL *easy, CURLINFO info, long *value) {
@@ -67,6 +71,17 @@ static inline CURLcode ccurl_get_offset(CURL *easy, CURLINFO info, curl_off_t *v
 
 static inline CURLcode ccurl_get_pointer(CURL *easy, CURLINFO info, void **value) {
   return curl_easy_getinfo(easy, info, value);
+}
+
+/* Returns the TLS library's object of the transfer's connection; NULL if the connection has no TLS. */
+static inline void *ccurl_get_tls(CURL *easy, curl_sslbackend *backend) {
+  struct curl_tlssessioninfo *info = 0;
+  if (curl_easy_getinfo(easy, CURLINFO_TLS_SSL_PTR, &info) != CURLE_OK || !info) {
+    *backend = CURLSSLBACKEND_NONE;
+    return 0;
+  }
+  *backend = info->backend;
+  return info->internals;
 }
 
 /* curl_multi_setopt and curl_share_setopt. */

@@ -34,6 +34,12 @@ enum Callbacks {
     }
   }
 
+  /// The callback for `CURLOPT_DEBUGFUNCTION`.
+  static let note: curl_debug_callback = { _, kind, bytes, count, user in
+    if kind == CURLINFO_TEXT { transfer(user).receive(note: UnsafeRawBufferPointer(start: bytes, count: count)) }
+    return 0
+  }
+
   /// The callback for `CURLOPT_OPENSOCKETFUNCTION`.
   ///
   /// Sockets that libcurl opens itself would be inherited by child processes.

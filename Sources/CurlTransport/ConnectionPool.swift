@@ -369,14 +369,15 @@ final class ConnectionPool: @unchecked Sendable {
 
   /// Whether a transfer may send its request on a connection.
   ///
-  /// It must not use an existing connection with unread bytes, which would be taken for its response.
+  /// It must not use an existing connection that may have unread bytes, in the socket or in TLS. They would be taken for
+  /// its response.
   func mayUse(_ connection: ConnectionEnds, for transfer: Transfer) -> Bool {
     setConnecting(transfer, false)
     guard let handle = transfer.handle, handle.hasReusedConnection else {
       connections.add(connection, among: transfer.sockets)
       return true
     }
-    guard connections.isSilent(connection) else {
+    guard connections.isSilent(connection), handle.isDecryptionDrained(usesTLS: transfer.request.usesTLS) else {
       transfer.isRefusedByGuard = true
       return false
     }

@@ -1,3 +1,5 @@
+import Glibc
+
 extension CurlTransport {
   /// The immutable settings of a transport.
   ///
@@ -47,7 +49,7 @@ extension CurlTransport {
 
     /// A file with the trusted certificates in PEM format; nil, the default, trusts the system's certificates.
     ///
-    /// Set this for servers with certificates of a private authority.
+    /// Set this for servers or proxies with certificates of a private authority.
     public var certificateAuthorityFile: String?
 
     /// The certificate that identifies the client; none by default.
@@ -104,4 +106,20 @@ extension CurlTransport {
     /// Creates the default settings.
     public init() {}
   }
+}
+
+extension CurlTransport.Configuration.Proxy {
+  /// Whether the connection to the proxy may use TLS.
+  var mayUseTLS: Bool {
+    switch self {
+    case .environment:
+      ["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"].contains { (name: String) in
+        getenv(name).map { Self.usesTLS(String(cString: $0)) } ?? false
+      }
+    case .none: false
+    case .server(let url, _): Self.usesTLS(url)
+    }
+  }
+
+  private static func usesTLS(_ url: String) -> Bool { url.lowercased().hasPrefix("https:") }
 }

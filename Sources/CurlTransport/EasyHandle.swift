@@ -30,6 +30,15 @@ final class EasyHandle {
   /// Whether the present transfer used an existing connection.
   var hasReusedConnection: Bool { long(CURLINFO_NUM_CONNECTS) == 0 }
 
+  /// Whether it is proven that the connection of the present transfer has no decrypted bytes that libcurl has not read.
+  ///
+  /// - Parameter usesTLS: Whether the origin is one with TLS.
+  func isDecryptionDrained(usesTLS: Bool) -> Bool {
+    var library = CURLSSLBACKEND_NONE
+    guard let object = ccurl_get_tls(curl, &library) else { return !usesTLS }
+    return DecryptedBytes.areAbsent(from: object, of: library)
+  }
+
   /// The `errno` of the present transfer. It may be from an address that failed.
   private var systemError: Int { long(CURLINFO_OS_ERRNO) }
 
@@ -51,6 +60,12 @@ final class EasyHandle {
     return CurlTransportError(result, systemError: systemError, text: errorText)
   }
 
+  /// Makes libcurl close the connection after the present transfer.
+  func forbidReuse() { set(CURLOPT_FORBID_REUSE, 1) }
+
+  /// Makes libcurl report the progress of the present transfer to ``Callbacks/note``.
+  func requestNotes() { set(CURLOPT_VERBOSE, 1) }
+
   private func long(_ info: CURLINFO) -> Int {
     var value = 0
     ccurl_get_long(curl, info, &value)
@@ -70,6 +85,8 @@ final class EasyHandle {
     set(CURLOPT_PRIVATE, transferPointer)
     set(CURLOPT_HEADERDATA, transferPointer)
     ccurl_set_receiver(curl, CURLOPT_HEADERFUNCTION, Callbacks.line)
+    set(CURLOPT_DEBUGDATA, transferPointer)
+    ccurl_set_note_receiver(curl, Callbacks.note)
     set(CURLOPT_WRITEDATA, transferPointer)
     ccurl_set_receiver(curl, CURLOPT_WRITEFUNCTION, Callbacks.content)
     set(CURLOPT_OPENSOCKETDATA, transferPointer)
@@ -107,13 +124,16 @@ final class EasyHandle {
       set(CURLOPT_NOPROXY, bypassing.joined(separator: ","))
     }
 
+    // The bytes of the outer TLS connection, to the proxy, cannot be examined.
+    if transfer.request.usesTLS, configuration.proxy.mayUseTLS { set(CURLOPT_FORBID_REUSE, 1) }
+
     set(CURLOPT_SHARE, share)
     if let file = configuration.certificateAuthorityFile {
-      set(CURLOPT_CAINFO, file)
-      set(CURLOPT_CAPATH, nil as String?)
-    } else if Self.hasCertificateBundle {
-      // With an additional folder, libcurl would parse the whole bundle again for each connection.
-      set(CURLOPT_CAPATH, nil as String?)
+      for option in [CURLOPT_CAINFO, CURLOPT_PROXY_CAINFO] { set(option, file) }
+    }
+    // With an additional folder, libcurl would parse the whole bundle again for each connection.
+    if configuration.certificateAuthorityFile != nil || Self.hasCertificateBundle {
+      for option in [CURLOPT_CAPATH, CURLOPT_PROXY_CAPATH] { set(option, nil as String?) }
     }
     if let certificate = configuration.clientCertificate {
       set(CURLOPT_SSLCERT, certificate.certificateFile)

@@ -12,6 +12,8 @@ final class PreparedRequest: @unchecked Sendable {
   let method: String
   /// The scheme, host and port.
   let origin: String
+  /// Whether the scheme is `https`.
+  var usesTLS: Bool { origin.hasPrefix("https:") }
   /// The parsed URL, a `CURLU`.
   let url: OpaquePointer
   /// The field lines.

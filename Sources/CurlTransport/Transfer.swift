@@ -105,8 +105,10 @@ final class Transfer: @unchecked Sendable {
 
   /// Whether a second attempt is harmless and can succeed (RFC 9112 section 9.3.1).
   func mayRepeat(after result: CURLcode, onReusedConnection: Bool) -> Bool {
-    guard !isRepeated, request.isIdempotent, !head.hasBegun else { return false }
+    guard !isRepeated, !head.hasBegun else { return false }
+    // Then nothing was sent.
     if isRefusedByGuard { return true }
+    guard request.isIdempotent else { return false }
     switch result {
     case CURLE_HTTP2, CURLE_PARTIAL_FILE, CURLE_GOT_NOTHING, CURLE_SEND_ERROR, CURLE_RECV_ERROR:
       return onReusedConnection
@@ -136,7 +138,10 @@ final class Transfer: @unchecked Sendable {
     do {
       guard let head = try head.append(line) else { return true }
       framing = head.framing
-      if self.head.hasOddFraming, let handle { ccurl_set_long(handle.curl, CURLOPT_FORBID_REUSE, 1) }
+      if self.head.hasOddFraming { handle?.forbidReuse() }
+      // libcurl drops bytes that arrive together with the end of such a response, and keeps the connection. More may
+      // follow.
+      if head.framing == .noContent || head.framing == .chunked { handle?.requestNotes() }
       results.head = head
       if case .length(let length) = head.framing {
         results.content.reserveCapacity(min(length, Self.smallByteCount))
@@ -146,6 +151,13 @@ final class Transfer: @unchecked Sendable {
     } catch {
       failure = error
       return false
+    }
+  }
+
+  /// Processes a note of libcurl about the progress.
+  func receive(note: UnsafeRawBufferPointer) {
+    if note.starts(with: "Excess found".utf8) || note.starts(with: "Leftovers after chunking".utf8) {
+      handle?.forbidReuse()
     }
   }
 

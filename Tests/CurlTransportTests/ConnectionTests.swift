@@ -57,28 +57,6 @@ struct ConnectionTests {
   }
 
   @Test(
-    "Bytes after a response are not delivered as the next response",
-    arguments: [
-      ("GET", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"),
-      ("GET", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"),
-      ("GET", "HTTP/1.1 304 Not Modified\r\nContent-Length: 44\r\n\r\n"),
-      ("GET", "HTTP/1.1 204 No Content\r\n\r\n"), ("HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 44\r\n\r\n"),
-    ])
-  func surplus(_ method: String, _ first: String) async throws {
-    let poison = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison"
-    let handler: LoopbackOrigin.Handler = { request in
-      request.number == 0 ? .raw(first + poison, closes: false) : Reply(200, [], request.target)
-    }
-    try await withOrigin(handler) { origin in
-      let transport = directTransport()
-      _ = try await transport.get(origin.url(), method: method).text()
-      for target in ["/a", "/b"] {
-        #expect(await transport.outcome(origin.url(target)) == .complete(200, target))
-      }
-    }
-  }
-
-  @Test(
     "An idempotent request is repeated if its reused connection was closed, also within the status line",
     arguments: ["GET", "HEAD", "PUT", "DELETE"], ["", "HTT"])
   func repetition(_ method: String, _ bytes: String) async throws {

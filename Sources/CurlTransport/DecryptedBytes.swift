@@ -1,0 +1,25 @@
+import CCurl
+import Glibc
+
+/// The bytes of a connection that its TLS library has received, and libcurl has not read.
+///
+/// libcurl reads no more than the length of a response. The rest of the last record stays in the TLS library, where
+/// polling the socket cannot find it.
+enum DecryptedBytes {
+  /// Whether it is proven that a connection has no such bytes. Only OpenSSL can prove that.
+  ///
+  /// - Parameter object: The TLS library's object of the connection.
+  static func areAbsent(from object: UnsafeMutableRawPointer, of library: curl_sslbackend) -> Bool {
+    guard library == CURLSSLBACKEND_OPENSSL, let hasPending else { return false }
+    return hasPending(object) == 0
+  }
+
+  /// OpenSSL's function `SSL_has_pending`; nil if libcurl does not use OpenSSL.
+  ///
+  /// It is found through libcurl, because a process may contain several versions of OpenSSL.
+  private static let hasPending: (@Sendable @convention(c) (UnsafeMutableRawPointer) -> CInt)? = {
+    guard let libcurl = dlopen("libcurl.so.4", RTLD_LAZY | RTLD_NOLOAD), let symbol = dlsym(libcurl, "SSL_has_pending")
+    else { return nil }
+    return unsafeBitCast(symbol, to: (@Sendable @convention(c) (UnsafeMutableRawPointer) -> CInt).self)
+  }()
+}
