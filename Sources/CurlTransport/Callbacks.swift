@@ -48,7 +48,11 @@ enum Callbacks {
     let descriptor = socket(
       address.family, address.socktype | CInt(SOCK_CLOEXEC.rawValue), address.protocol)
     let transfer = transfer(user)
-    if descriptor >= 0 { transfer.pool.opened(descriptor, for: transfer) }
+    if descriptor >= 0 {
+      transfer.pool.opened(descriptor, for: transfer)
+    } else if errno == EMFILE || errno == ENFILE {
+      transfer.lacksDescriptor = true
+    }
     return descriptor
   }
 

@@ -45,8 +45,7 @@ final class ConnectionPool: @unchecked Sendable {
     self.configuration = configuration
     self.poller = poller
     self.clock = clock
-    queues = OriginQueues(
-      maximumPerOrigin: configuration.maximumConnectionsPerOrigin, maximum: configuration.maximumConnections)
+    queues = OriginQueues(OriginQueues.Limits(configuration))
   }
 
   // MARK: Commands
@@ -81,6 +80,7 @@ final class ConnectionPool: @unchecked Sendable {
   func resumeReceiving(_ transfer: Transfer) {
     guard transfer.phase == .active, transfer.isPaused, let handle = transfer.handle else { return }
     transfer.isPaused = false
+    queues.reclaimPlace(of: transfer)
     transfer.lastActivity = clock.now
     timeoutCheck = min(timeoutCheck, clock.now.advanced(by: transfer.timeout))
     // Calls the callback for data that was received already, and may pause again.
@@ -165,9 +165,11 @@ final class ConnectionPool: @unchecked Sendable {
       case .none where transfer.publish():
         resumeReceiving(transfer)
         goesOn = true
+      case .none where transfer.isPaused: queues.yieldPlace(of: transfer)
       case .none: break
       }
     }
+    startWaiting()
     return goesOn
   }
 
@@ -213,6 +215,7 @@ final class ConnectionPool: @unchecked Sendable {
     transfer.begin(with: handle)
     transfer.activeIndex = active.count
     active.append(transfer)
+    limitConnections()
     connectingCount += 1
     guard curl_multi_add_handle(library.multi, handle.curl) == CURLM_OK else {
       takeBack(transfer)
@@ -266,9 +269,17 @@ final class ConnectionPool: @unchecked Sendable {
 
   private func removeFromActive(_ transfer: Transfer) {
     let last = active.removeLast()
-    guard last !== transfer else { return }
-    active[transfer.activeIndex] = last
-    last.activeIndex = transfer.activeIndex
+    if last !== transfer {
+      active[transfer.activeIndex] = last
+      last.activeIndex = transfer.activeIndex
+    }
+    limitConnections()
+  }
+
+  /// Limits the number of idle connections. libcurl counts the used ones as well.
+  private func limitConnections() {
+    guard let library else { return }
+    ccurl_multi_set_long(library.multi, CURLMOPT_MAXCONNECTS, active.count + max(1, configuration.maximumConnections))
   }
 
   private func setConnecting(_ transfer: Transfer, _ isConnecting: Bool) {
@@ -314,7 +325,6 @@ final class ConnectionPool: @unchecked Sendable {
     ccurl_multi_set_socket_callback(multi, Callbacks.socketInterest)
     ccurl_multi_set_pointer(multi, CURLMOPT_TIMERDATA, pointer)
     ccurl_multi_set_timer_callback(multi, Callbacks.timer)
-    ccurl_multi_set_long(multi, CURLMOPT_MAXCONNECTS, max(1, configuration.maximumConnections))
     library = Library(multi: multi, share: share)
     return library
   }

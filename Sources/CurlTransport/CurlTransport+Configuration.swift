@@ -9,16 +9,23 @@ extension CurlTransport {
   public struct Configuration: Sendable, Hashable {
     // MARK: Limits
 
-    /// The maximum number of active requests to one origin (scheme, host and port); 64 by default, at least 1.
+    /// The maximum number of requests in progress at one origin (scheme, host and port); 64 by default, at least 1.
     ///
-    /// Each takes a connection. Further requests wait in the origin's queue, within their timeout. Use a lower value
-    /// for an origin that requires fewer connections.
+    /// Each takes a connection. Further requests wait in the origin's queue, within their timeout. A response that waits
+    /// for a slow reader keeps its connection, but is not in progress, so that it does not delay other requests. Use a
+    /// lower value for an origin that requires fewer connections.
     public var maximumConnectionsPerOrigin = 64
 
-    /// The maximum number of active requests to all origins, and of open connections; 256 by default, at least 1.
+    /// The number of requests in progress at all origins from which on each origin gets only its share; 256 by default,
+    /// at least 1. Also the maximum number of idle connections.
     ///
-    /// A connection with its request takes about 20 KB of memory, or 80 KB with TLS. Raise this, and the process's
-    /// limit of descriptors, for a server that uses many slow origins.
+    /// The share of an origin is an eighth of ``maximumConnectionsPerOrigin``, at least one request. Other origins cannot
+    /// use it up, even if they do not respond. Shares, and responses that wait for slow readers, can raise the number of
+    /// used connections above this value, up to half of the process's limit of descriptors (`RLIMIT_NOFILE`) at the first
+    /// request. From there on requests wait, within their timeout.
+    ///
+    /// A connection with its request takes about 20 KB of memory, or 80 KB with TLS, and up to 272 KB more while its
+    /// reader is slow. Raise this, and the process's limit of descriptors, for a server that uses many slow origins.
     public var maximumConnections = 256
 
     // MARK: Times

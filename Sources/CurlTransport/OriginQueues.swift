@@ -1,11 +1,37 @@
+import Glibc
+
 /// The order in which transfers start: a queue per origin, with limits per origin and in total.
 ///
-/// Origins take turns, so that an origin with many or slow requests does not delay the others. Only the I/O thread uses
-/// it.
+/// Origins take turns, so that an origin with many or slow requests does not delay the others. Each origin always gets a
+/// share, so that origins that do not respond cannot use up the capacity. A transfer that is paused for its reader
+/// yields its place. Only the I/O thread uses it.
 struct OriginQueues {
+  /// The limits of active transfers.
+  struct Limits {
+    /// The maximum number of transfers in progress at one origin.
+    var perOrigin: Int
+    /// The number of transfers in progress at one origin that ``total`` does not limit.
+    var share: Int { max(1, perOrigin / 8) }
+    /// The number of transfers in progress from which on an origin gets no more than its ``share``.
+    var total: Int
+    /// The maximum number of all transfers, including paused ones.
+    var ceiling: Int
+
+    /// Creates the limits of a configuration. The ceiling leaves half of the process's descriptors to the process.
+    init(_ configuration: CurlTransport.Configuration) {
+      perOrigin = max(1, configuration.maximumConnectionsPerOrigin)
+      total = max(1, configuration.maximumConnections)
+      var descriptors = rlimit()
+      getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &descriptors)
+      ceiling = max(total, Int(clamping: descriptors.rlim_cur / 2))
+    }
+  }
+
   /// The requests to one origin.
   private final class Origin {
     var activeCount = 0
+    /// The number of active transfers that have yielded their place.
+    var yieldedCount = 0
     /// The waiting transfers, from `firstIndex` on. Some may have ended.
     var waiting: [Transfer?] = []
     var firstIndex = 0
@@ -13,6 +39,9 @@ struct OriginQueues {
     var endedCount = 0
     /// Whether the origin is in the list of turns.
     var takesTurns = false
+
+    /// The number of transfers in progress.
+    var busyCount: Int { activeCount - yieldedCount }
 
     func popFirst() -> Transfer? {
       while firstIndex < waiting.count {
@@ -43,16 +72,16 @@ struct OriginQueues {
     }
   }
 
-  private let maximumPerOrigin: Int
-  private let maximum: Int
+  private let limits: Limits
   private var origins: [String: Origin] = [:]
-  /// The origins with a waiting request and free capacity, in the order of their turns.
+  /// The origins with a waiting request, in the order of their turns. Those at their limit may be missing.
   private var turns: [Origin] = []
-  private(set) var activeCount = 0
+  private var activeCount = 0
+  /// The number of active transfers that have yielded their place.
+  private var yieldedCount = 0
 
-  init(maximumPerOrigin: Int, maximum: Int) {
-    self.maximumPerOrigin = max(1, maximumPerOrigin)
-    self.maximum = max(1, maximum)
+  init(_ limits: Limits) {
+    self.limits = limits
   }
 
   /// Adds a waiting transfer.
@@ -71,8 +100,8 @@ struct OriginQueues {
 
   /// Removes and returns the transfer to start next; nil if none is waiting, or there is no capacity.
   mutating func popFirst() -> Transfer? {
-    while activeCount < maximum, !turns.isEmpty {
-      let origin = turns.removeFirst()
+    while let index = turns.firstIndex(where: { hasCapacity(for: $0) }) {
+      let origin = turns.remove(at: index)
       origin.takesTurns = false
       guard let transfer = origin.popFirst() else { continue }
       origin.activeCount += 1
@@ -83,14 +112,37 @@ struct OriginQueues {
     return nil
   }
 
+  private func hasCapacity(for origin: Origin) -> Bool {
+    activeCount < limits.ceiling && origin.busyCount < limits.perOrigin
+      && (activeCount - yieldedCount < limits.total || origin.busyCount < limits.share)
+  }
+
   /// Releases the capacity of a transfer that was started.
   mutating func releaseCapacity(of transfer: Transfer) {
     let name = transfer.request.origin
     guard let origin = origins[name] else { return }
+    reclaimPlace(of: transfer)
     origin.activeCount -= 1
     activeCount -= 1
     giveTurn(to: origin)
     removeIfUnused(name, origin)
+  }
+
+  /// Gives the place of a paused transfer to other requests.
+  mutating func yieldPlace(of transfer: Transfer) {
+    guard !transfer.hasYieldedPlace, let origin = origins[transfer.request.origin] else { return }
+    transfer.hasYieldedPlace = true
+    origin.yieldedCount += 1
+    yieldedCount += 1
+    giveTurn(to: origin)
+  }
+
+  /// Counts a transfer that goes on. It does not wait again, even at a limit.
+  mutating func reclaimPlace(of transfer: Transfer) {
+    guard transfer.hasYieldedPlace, let origin = origins[transfer.request.origin] else { return }
+    transfer.hasYieldedPlace = false
+    origin.yieldedCount -= 1
+    yieldedCount -= 1
   }
 
   /// Records that a waiting transfer has ended.
@@ -101,9 +153,9 @@ struct OriginQueues {
     removeIfUnused(name, origin)
   }
 
-  /// Adds an origin to the list of turns if it has a waiting request and free capacity.
+  /// Adds an origin to the list of turns if it has a waiting request and is not at its limit.
   private mutating func giveTurn(to origin: Origin) {
-    guard !origin.takesTurns, origin.activeCount < maximumPerOrigin, origin.isWaiting else { return }
+    guard !origin.takesTurns, origin.busyCount < limits.perOrigin, origin.isWaiting else { return }
     origin.takesTurns = true
     turns.append(origin)
   }

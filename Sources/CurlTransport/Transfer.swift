@@ -46,12 +46,16 @@ final class Transfer: @unchecked Sendable {
   var isConnecting = false
   /// Whether receiving is paused until the reader has taken bytes.
   var isPaused = false
+  /// Whether its place at the origin was given to other requests while it is paused.
+  var hasYieldedPlace = false
   /// Whether this is the second attempt.
   private(set) var isRepeated = false
   /// Whether an existing connection was rejected because it had unread bytes.
   var isRefusedByGuard = false
   /// The sockets created for this attempt.
   var sockets: [CInt] = []
+  /// Whether a socket could not be created, because the process or the system had no descriptor left.
+  var lacksDescriptor = false
   /// The reason why this transfer stopped libcurl.
   private var failure: CurlTransportError?
   /// Results that are not published yet.
@@ -121,6 +125,9 @@ final class Transfer: @unchecked Sendable {
   /// - Parameter error: Returns the error for libcurl's code.
   func end(after result: CURLcode, _ error: () -> CurlTransportError) -> Result<Void, any Error> {
     if let failure { return .failure(failure) }
+    if lacksDescriptor, result == CURLE_COULDNT_CONNECT {
+      return .failure(CurlTransportError(.unavailable, "the process has no descriptor left"))
+    }
     // libcurl treats a connection that ends within a head as a complete response.
     guard result == CURLE_OK, let framing else { return .failure(error()) }
     if case .length(let length) = framing, length != receivedByteCount {

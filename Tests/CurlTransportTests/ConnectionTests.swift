@@ -129,56 +129,6 @@ struct ConnectionTests {
     }
   }
 
-  @Test("Concurrent requests per origin and in total stay within the limits")
-  func limits() async throws {
-    let gate = Gate()
-    try await withOrigin { _ in
-      Reply(200).held(at: gate)
-    } _: { one in
-      try await withOrigin { _ in
-        Reply(200).held(at: gate)
-      } _: { other in
-        let transport = directTransport {
-          $0.maximumConnectionsPerOrigin = 3
-          $0.maximumConnections = 5
-        }
-        await withTaskGroup(of: Outcome.self) { group in
-          for number in 0..<40 {
-            group.addTask { await transport.outcome((number < 20 ? one : other).url()) }
-          }
-          // Three requests of one origin and two of the other have connections; they wait at the gate.
-          await gate.waitForArrivals(count: 5)
-          #expect(one.requestCount + other.requestCount == 5)
-          #expect(max(one.requestCount, other.requestCount) == 3)
-          gate.open()
-          for await outcome in group { #expect(outcome == .complete(200, "")) }
-        }
-      }
-    }
-  }
-
-  @Test("An origin that does not respond does not block requests to other origins")
-  func fairness() async throws {
-    let gate = Gate()
-    try await withOrigin { _ in
-      Reply(200).held(at: gate)
-    } _: { slow in
-      try await withOrigin { _ in
-        Reply(200, [], "hello")
-      } _: { quick in
-        let transport = directTransport { $0.maximumConnectionsPerOrigin = 2 }
-        await withTaskGroup(of: Outcome.self) { group in
-          for _ in 0..<20 { group.addTask { await transport.outcome(slow.url()) } }
-          await gate.waitForArrivals(count: 2)
-          for _ in 0..<20 { #expect(await transport.outcome(quick.url()) == .complete(200, "hello")) }
-          #expect(slow.requestCount == 2)
-          gate.open()
-          for await outcome in group { #expect(outcome == .complete(200, "")) }
-        }
-      }
-    }
-  }
-
   @Test("Concurrent callers get their own responses")
   func manyCallers() async throws {
     let handler: LoopbackOrigin.Handler = { Reply(200, [], String(repeating: $0.target, count: 200)) }

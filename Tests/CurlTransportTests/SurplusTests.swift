@@ -8,7 +8,7 @@ import Testing
 /// Tests of bytes that an origin sends after the end of a response.
 @Suite("Surplus bytes of the curl transport", .timeLimit(.minutes(1)))
 struct SurplusTests {
-  /// What connects the transport and the origin.
+  /// The connection between the transport and the origin.
   enum Carrier: CaseIterable {
     case plain
     case tls12

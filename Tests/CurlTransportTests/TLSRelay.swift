@@ -16,7 +16,7 @@ final class TLSRelay: Sendable {
     case tls13 = 0x304
   }
 
-  /// What the relay is for its clients.
+  /// The role of the relay for its clients.
   enum Role: Sendable {
     /// A server with TLS; with `lateTickets`, one that sends a session ticket after each part from the origin.
     case server(Version, lateTickets: Bool = false)
@@ -163,7 +163,7 @@ private final class TLSStream {
   private let stream: OpaquePointer
   private let descriptor: CInt
 
-  /// Accepts TLS on a socket; nil if the client gives up.
+  /// Accepts TLS on a socket; nil if the handshake fails.
   init?(_ context: TLSContext, _ descriptor: CInt) {
     guard let stream = OpenSSL.newStream(OpaquePointer(bitPattern: context.context)) else { return nil }
     self.stream = stream

@@ -1,0 +1,205 @@
+import CachingClient
+import CurlTransport
+import FoundationEssentials
+import Glibc
+import LoopbackOrigin
+import Testing
+
+/// Tests of the limits of concurrent requests.
+@Suite("Limits of the curl transport", .timeLimit(.minutes(1)))
+struct LimitTests {
+  @Test("Concurrent requests per origin and in total stay within the limits")
+  func limits() async throws {
+    let gate = Gate()
+    try await withOrigin { _ in
+      Reply(200).held(at: gate)
+    } _: { one in
+      try await withOrigin { _ in
+        Reply(200).held(at: gate)
+      } _: { other in
+        let transport = directTransport {
+          $0.maximumConnectionsPerOrigin = 3
+          $0.maximumConnections = 5
+        }
+        await withTaskGroup(of: Outcome.self) { group in
+          for number in 0..<40 {
+            group.addTask { await transport.outcome((number < 20 ? one : other).url()) }
+          }
+          // Three requests of one origin and two of the other have connections; they wait at the gate.
+          await gate.waitForArrivals(count: 5)
+          #expect(one.requestCount + other.requestCount == 5)
+          #expect(max(one.requestCount, other.requestCount) == 3)
+          gate.open()
+          for await outcome in group { #expect(outcome == .complete(200, "")) }
+        }
+      }
+    }
+  }
+
+  @Test("An origin that does not respond does not block requests to other origins")
+  func fairness() async throws {
+    let gate = Gate()
+    try await withOrigin { _ in
+      Reply(200).held(at: gate)
+    } _: { slow in
+      try await withOrigin { _ in
+        Reply(200, [], "hello")
+      } _: { quick in
+        let transport = directTransport { $0.maximumConnectionsPerOrigin = 2 }
+        await withTaskGroup(of: Outcome.self) { group in
+          for _ in 0..<20 { group.addTask { await transport.outcome(slow.url()) } }
+          await gate.waitForArrivals(count: 2)
+          for _ in 0..<20 { #expect(await transport.outcome(quick.url()) == .complete(200, "hello")) }
+          #expect(slow.requestCount == 2)
+          gate.open()
+          for await outcome in group { #expect(outcome == .complete(200, "")) }
+        }
+      }
+    }
+  }
+
+  @Test("Origins that do not respond, and use all connections, leave each other origin its share")
+  func shares() async throws {
+    let gate = Gate()
+    let silent = try (0..<4).map { _ in try LoopbackOrigin { _ in Reply(200).held(at: gate) } }
+    let quick = try LoopbackOrigin { Reply(200, [], $0.target) }
+    defer { for origin in silent + [quick] { origin.stop() } }
+    // The share is 2.
+    let transport = directTransport {
+      $0.maximumConnectionsPerOrigin = 16
+      $0.maximumConnections = 32
+    }
+    await withTaskGroup(of: Outcome.self) { group in
+      for origin in silent[..<2] {
+        for _ in 0..<20 { group.addTask { await transport.outcome(origin.url()) } }
+      }
+      await gate.waitForArrivals(count: 32)
+      for origin in silent[2...] {
+        for _ in 0..<20 { group.addTask { await transport.outcome(origin.url()) } }
+      }
+      await gate.waitForArrivals(count: 36)
+      #expect(silent.map(\.requestCount) == [16, 16, 2, 2])
+      await withTaskGroup(of: Void.self) { callers in
+        for caller in 0..<8 {
+          callers.addTask {
+            #expect(await transport.outcome(quick.url("/\(caller)")) == .complete(200, "/\(caller)"))
+          }
+        }
+      }
+      #expect(quick.connectionCount <= 2)
+      gate.open()
+      for await outcome in group { #expect(outcome == .complete(200, "")) }
+    }
+  }
+
+  @Test("Responses that wait for their readers do not delay other requests to the origin")
+  func slowReaders() async throws {
+    let gate = Gate()
+    let handler: LoopbackOrigin.Handler = { request in
+      switch request.path {
+      case "/endless": .endless()
+      case "/held": Reply(200).held(at: gate)
+      default: Reply(200, [], "hello")
+      }
+    }
+    try await withOrigin(handler) { origin in
+      let transport = directTransport {
+        $0.maximumConnectionsPerOrigin = 2
+        $0.maximumConnections = 4
+      }
+      var responses: [IncomingResponse] = []
+      for _ in 0..<8 { responses.append(try await transport.get(origin.url("/endless"))) }
+      #expect(await transport.outcome(origin.url()) == .complete(200, "hello"))
+
+      // A reader does not wait for a place at the origin when it goes on.
+      let held = [
+        Task { await transport.outcome(origin.url("/held")) }, Task { await transport.outcome(origin.url("/held")) },
+      ]
+      await gate.waitForArrivals(count: 2)
+      for response in responses {
+        var received = 0
+        for try await piece in response.body {
+          received += piece.count
+          if received > 1 << 20 { break }
+        }
+      }
+      gate.open()
+      for task in held { #expect(await task.value == .complete(200, "")) }
+      responses = []
+      #expect(await origin.waitForAbandonedReplies(count: 8))
+    }
+  }
+
+  @Test("Responses that are released while they wait for their readers, or later, leave the limits as they were")
+  func releasedReaders() async throws {
+    let gate = Gate()
+    try await withOrigin {
+      $0.path == "/endless" ? .endless() : Reply(200).held(at: gate)
+    } _: { origin in
+      let transport = directTransport { $0.maximumConnectionsPerOrigin = 2 }
+      for round in 0..<20 {
+        let responses = [
+          try await transport.get(origin.url("/endless")), try await transport.get(origin.url("/endless")),
+          try await transport.get(origin.url("/endless")),
+        ]
+        for response in responses[..<(round % 3)] {
+          var iterator = response.body.makeAsyncIterator()
+          for _ in 0..<round { _ = try await iterator.next() }
+        }
+      }
+      await withTaskGroup(of: Outcome.self) { group in
+        for _ in 0..<5 { group.addTask { await transport.outcome(origin.url("/held")) } }
+        await gate.waitForArrivals(count: 2)
+        #expect(origin.requests.count { $0.path == "/held" } == 2)
+        gate.open()
+        for await outcome in group { #expect(outcome == .complete(200, "")) }
+      }
+    }
+  }
+
+  @Test("Connections use at most half of the process's descriptors, and further requests wait")
+  func ceiling() async throws {
+    try await withOrigin {
+      $0.path == "/endless" ? .endless() : Reply(200, [], "hello")
+    } _: { origin in
+      let (endless, other) = (origin.url("/endless").absoluteString, origin.url("/").absoluteString)
+      await #expect(processExitsWith: .success) { [endless = endless as String, other = other as String] in
+        try setDescriptorLimit(60)
+        let transport = directTransport { $0.maximumConnections = 1 }
+        let url = try #require(URL(string: endless))
+        let next = try #require(URL(string: other))
+        var responses: [IncomingResponse] = []
+        for _ in 0..<30 { responses.append(try await transport.get(url)) }
+        #expect(await transport.outcome(next, timeLimit: .milliseconds(200)) == .failure(.timedOut))
+        responses.removeLast()
+        #expect(await transport.outcome(next) == .complete(200, "hello"))
+      }
+    }
+  }
+
+  @Test("A request for which the process has no descriptor left fails with that reason")
+  func noDescriptor() async throws {
+    try await withOrigin { _ in
+      Reply(200, [], "hello")
+    } _: { origin in
+      await #expect(processExitsWith: .success) { [address = origin.url().absoluteString as String] in
+        let url = try #require(URL(string: address))
+        let transport = directTransport()
+        // The thread and its descriptors exist from here on. The connection is closed.
+        #expect(await transport.outcome(url, ["Connection": "close"]) == .complete(200, "hello"))
+        try setDescriptorLimit(60)
+        var descriptors: [CInt] = []
+        while case let descriptor = dup(0), descriptor >= 0 { descriptors.append(descriptor) }
+        #expect(await transport.outcome(url, method: "POST") == .failure(.unavailable))
+        for descriptor in descriptors { close(descriptor) }
+        #expect(await transport.outcome(url) == .complete(200, "hello"))
+      }
+    }
+  }
+}
+
+/// Sets the process's limit of descriptors.
+private func setDescriptorLimit(_ count: rlim_t) throws {
+  var limit = rlimit(rlim_cur: count, rlim_max: count)
+  try #require(setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0)
+}
