@@ -14,6 +14,11 @@ enum ContentFraming: Sendable, Hashable {
   /// The content ends with the connection, which may have ended early.
   case untilClose
 
+  /// Whether there is content with a known length.
+  var hasLength: Bool {
+    if case .length(let length) = self { length > 0 } else { false }
+  }
+
   /// Whether the end of the content is proven when libcurl has found it.
   var provesEnd: Bool { self != .untilClose && self != .disputedChunks }
 }

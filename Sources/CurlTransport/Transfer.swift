@@ -146,9 +146,9 @@ final class Transfer: @unchecked Sendable {
       guard let head = try head.append(line) else { return true }
       framing = head.framing
       if self.head.hasOddFraming { handle?.forbidReuse() }
-      // libcurl drops bytes that arrive together with the end of such a response, and keeps the connection. More may
-      // follow.
-      if head.framing == .noContent || head.framing == .chunked { handle?.requestNotes() }
+      // Unless it knows a length, libcurl drops bytes that arrive together with the end of a response, and keeps the
+      // connection. More may follow.
+      if !head.framing.hasLength { handle?.requestNotes() }
       results.head = head
       if case .length(let length) = head.framing {
         results.content.reserveCapacity(min(length, Self.smallByteCount))

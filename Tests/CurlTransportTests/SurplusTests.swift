@@ -30,18 +30,25 @@ struct SurplusTests {
 
   private static let maximumRecordByteCount = 16 << 10
   private static let poison = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison"
-  /// More than libcurl reads at once, so that it reads the end of the content by itself.
-  private static let content = String(repeating: "x", count: 20_000)
+
+  /// Content that begins with the target of its request.
+  ///
+  /// - Parameter byteCount: By default more than libcurl reads at once, so that it reads the end by itself.
+  private static func content(_ target: String, byteCount: Int = 20_000) -> String {
+    target + String(repeating: "x", count: byteCount - target.utf8.count)
+  }
 
   private static func response(_ content: String) -> String {
     "HTTP/1.1 200 OK\r\nContent-Length: \(content.utf8.count)\r\n\r\n" + content
   }
 
-  private static let kinds: [Kind] = {
+  /// Returns all kinds of responses to a request for the target.
+  private static func kinds(_ target: String) -> [Kind] {
+    let content = content(target)
     let chunks = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4e20\r\n\(content)\r\n0\r\n\r\n"
     // With its head, this content has the size of a record.
     let headByteCount = response(content).utf8.count - content.utf8.count
-    let whole = String(repeating: "x", count: maximumRecordByteCount - headByteCount)
+    let whole = Self.content(target, byteCount: maximumRecordByteCount - headByteCount)
     var kinds = [
       Kind(
         name: "a length, then another record", response: response(whole), surplus: poison,
@@ -56,6 +63,7 @@ struct SurplusTests {
       ]
     }
     let heads = [
+      ("GET", 200, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"),
       ("GET", 204, "HTTP/1.1 204 No Content\r\n\r\n"),
       ("GET", 304, "HTTP/1.1 304 Not Modified\r\nContent-Length: 44\r\n\r\n"),
       ("HEAD", 200, "HTTP/1.1 200 OK\r\nContent-Length: 44\r\n\r\n"),
@@ -72,7 +80,7 @@ struct SurplusTests {
       }
     }
     return kinds
-  }()
+  }
 
   private let lab: CertificateLab
 
@@ -109,6 +117,7 @@ struct SurplusTests {
     let transport = directTransport {
       $0.certificateAuthorityFile = lab.path("ca.pem")
       $0.proxy = proxy
+      $0.maximumConnectionsPerOrigin = 4
     }
     let scheme = carrier == .plain ? "http" : "https"
     try await body(origin, transport, URL(string: "\(scheme)://127.0.0.1:\(port)")!)
@@ -116,7 +125,7 @@ struct SurplusTests {
 
   @Test("Bytes after a response never become a part of another one, and fail no request", arguments: Carrier.allCases)
   func surplus(_ carrier: Carrier) async throws {
-    for kind in Self.kinds {
+    for kind in Self.kinds("/first") {
       let handler: LoopbackOrigin.Handler = { request in
         request.number == 0 ? .raw(kind.response + kind.surplus, closes: false) : Reply(200, [], request.target)
       }
@@ -133,14 +142,43 @@ struct SurplusTests {
     }
   }
 
+  @Test("Concurrent callers of an origin that sends surplus bytes get their own responses", arguments: Carrier.allCases)
+  func concurrentCallers(_ carrier: Carrier) async throws {
+    // The number at the end of a target is the kind of its response.
+    let handler: LoopbackOrigin.Handler = { request in
+      let kinds = Self.kinds(request.target)
+      guard let number = request.target.split(separator: "-").last.flatMap({ Int($0) }), number < kinds.count else {
+        return Reply(200, [], request.target)
+      }
+      return .raw(kinds[number].response + kinds[number].surplus, closes: false)
+    }
+    try await withOrigin(over: carrier, handler) { _, transport, url in
+      await withTaskGroup(of: Void.self) { group in
+        for caller in 0..<8 {
+          group.addTask {
+            for number in 0..<7 {
+              let kind = caller + number * 8
+              let target = "/\(caller)-\(number)-\(kind)"
+              let kinds = Self.kinds(target)
+              let (method, expected) =
+                kind < kinds.count ? (kinds[kind].method, kinds[kind].outcome) : ("GET", .complete(200, target))
+              let outcome = await transport.outcome(url.appending(path: target), method: method)
+              #expect(outcome == expected)
+            }
+          }
+        }
+      }
+    }
+  }
+
   @Test(
     "Responses without surplus bytes share a connection, also over TLS",
     arguments: [Carrier.plain, .tls12, .tls13, .tunnel])
   func reuse(_ carrier: Carrier) async throws {
     let handler: LoopbackOrigin.Handler = { request in
       switch request.number % 4 {
-      case 0: Reply(200, [], Self.content)
-      case 1: Reply(200, [], Self.content).chunked()
+      case 0: Reply(200, [], Self.content("/"))
+      case 1: Reply(200, [], Self.content("/")).chunked()
       case 2: Reply(304, [("Content-Length", "44")])
       default: Reply(204)
       }
