@@ -52,6 +52,7 @@ final class TLSRelay: Sendable {
     let origin = try SocketAddress("127.0.0.1", port: target)
     run { relay in
       while case let client = accept(listener, nil, nil), client >= 0 {
+        _ = fcntl(client, F_SETFD, FD_CLOEXEC)
         relay.run { $0.serve(client, origin) }
       }
     }
