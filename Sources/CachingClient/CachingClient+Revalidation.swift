@@ -12,8 +12,7 @@ extension CachingClient {
     let overrides = plan.request.overrides
     let freshening = Freshening.decide(
       notModified: overrides.applied(to: arrival.response.head), request: plan.request.head, stored: entry,
-      isOnlyEntry: storage.variantCount(of: plan.request) <= 1, requestTime: arrival.requestTime,
-      responseTime: arrival.responseTime, options: options)
+      requestTime: arrival.requestTime, responseTime: arrival.responseTime, options: options)
     switch freshening {
     case .update(let fields, let freshness, let rule):
       let freshened = FreshenedResponse(
@@ -31,10 +30,6 @@ extension CachingClient {
       return await serve(freshened, rule, plan, in: fetch, isForOthers: false) {
         await storage.remove(entry, for: plan.request)
       }
-    case .reuseUnchanged(let rule):
-      return await serve(
-        FreshenedResponse(base: entry, fields: entry.fields, freshness: entry.freshness), rule, plan, in: fetch
-      ) {}
     case .markStale(let freshness, _):
       if !fetch.permit.isRevoked {
         storage.update(
@@ -97,7 +92,7 @@ extension CachingClient {
       storage.update(entry, fields: entry.fields, freshness: freshness, askedAt: fetch.permit.token, for: plan.request)
       await removeIfRevoked(plan, fetch)
     case .updateAndRemove: await storage.remove(entry, for: plan.request)
-    case .reuseUnchanged, .unrelated: break
+    case .unrelated: break
     }
   }
 

@@ -4,8 +4,6 @@ public import FoundationEssentials
 public enum Freshening: Sendable, Hashable {
   /// Replace the fields and the freshness of the stored response with these, then use it.
   case update(fields: HTTPFields, freshness: FreshnessInfo, Rule)
-  /// The stored response may be used for this request, but nothing of it is updated.
-  case reuseUnchanged(Rule)
   /// Use the stored response with these fields and this freshness for this request, then remove it from the store.
   ///
   /// The 304 has `no-store`, or its `Vary` names fields that are not in the Vary key of the stored response.
@@ -16,57 +14,38 @@ public enum Freshening: Sendable, Hashable {
   case markStale(freshness: FreshnessInfo, Rule)
 
   /// Decides the effect of a 304 on `stored`, whose validators were in the conditional request.
-  /// - Parameters:
-  ///   - request: The request; its conditions are ignored.
-  ///   - isOnlyEntry: Whether `stored` is the only stored response of the URI.
+  ///
+  /// Such a 304 is about `stored`, unless it names the validator of another response. RFC 9111, 4.3.4, selects one of
+  /// several stored responses by the validators of a 304, but here only those of `stored` were sent.
+  /// - Parameter request: The request; its conditions are ignored.
   public static func decide(
-    notModified response: ResponseHead, request: RequestHead, stored: some StoredResponseMetadata, isOnlyEntry: Bool,
-    requestTime: Date, responseTime: Date, options: CachingOptions
+    notModified response: ResponseHead, request: RequestHead, stored: some StoredResponseMetadata, requestTime: Date,
+    responseTime: Date, options: CachingOptions
   ) -> Freshening {
     // 9111 5.2.1.5: the request forbids storing any part of the response.
-    if RequestDirectives(request.fields).noStore { return .reuseUnchanged(.requestNoStore) }
+    if RequestDirectives(request.fields).noStore { return .unrelated(.requestNoStore) }
     guard response.fields.isStorable else { return .unrelated(.tooManyFields) }
-    switch identify(response.fields, stored.fields, isOnlyEntry: isOnlyEntry) {
-    case .updates(let rule):
-      return update(
-        from: response, request: request, stored: stored, rule: rule, requestTime: requestTime,
-        responseTime: responseTime, options: options)
-    case .confirms(let rule): return .reuseUnchanged(rule)
-    case .another(let rule): return .unrelated(rule)
-    }
+    if namesAnother(response.fields, stored.fields, now: responseTime) { return .unrelated(.validatorDiffers) }
+    return update(
+      from: response, request: request, stored: stored, rule: .validatorMatches, requestTime: requestTime,
+      responseTime: responseTime, options: options)
   }
 
-  /// Whether a 304 is about the stored response.
-  private enum Identity {
-    /// It is, and the stored response must be updated.
-    case updates(Rule)
-    /// It is, but it does not identify the stored response well enough for an update.
-    case confirms(Rule)
-    /// It is about another response.
-    case another(Rule)
-  }
-
-  /// Compares the validators of a 304 and a stored response (RFC 9111, section 4.3.4).
+  /// Whether a 304 has the validator of another response than the stored one.
   ///
-  /// Strong validators come first, then weak ones. Without any validators, the only stored response matches.
-  private static func identify(_ new: HTTPFields, _ old: HTTPFields, isOnlyEntry: Bool) -> Identity {
-    let oldTag = EntityTag(stored: old)
-    if let newTag = EntityTag(stored: new) {
-      if let oldTag {
-        if newTag.isWeak ? newTag.matchesWeakly(oldTag) : newTag.matchesStrongly(oldTag) {
-          return .updates(.validatorMatches)
-        }
-        // The new tag is strong, and the tags match only weakly: the response can be used, but must not be updated.
-        return newTag.matchesWeakly(oldTag) ? .confirms(.noValidator) : .another(.validatorDiffers)
-      }
-      return new.single("last-modified") == old.single("last-modified")
-        ? .confirms(.noValidator) : .another(.validatorDiffers)
+  /// Entity tags are compared weakly, as the origin compares `If-None-Match`: a tag is often strong in a 304, and weak
+  /// in the response that the origin compressed. If one of both has no tag, the dates are compared. Many origins reply
+  /// with 304 if the resource is not newer than `If-Modified-Since`, so an earlier date shows that an older version
+  /// replaced the stored one. What the stored response or the 304 does not have, decides nothing.
+  private static func namesAnother(_ new: HTTPFields, _ old: HTTPFields, now: Date) -> Bool {
+    if let newTag = EntityTag(stored: new), let oldTag = EntityTag(stored: old) {
+      return !newTag.matchesWeakly(oldTag)
     }
-    if let modified = new.single("last-modified") {
-      return modified == old.single("last-modified") ? .updates(.validatorMatches) : .another(.validatorDiffers)
+    func modified(_ fields: HTTPFields) -> Date? {
+      fields.single("last-modified").flatMap { HTTPDate.parse($0, now: now) }
     }
-    let hasValidator = oldTag != nil || old.contains("last-modified")
-    return !hasValidator && isOnlyEntry ? .updates(.onlyEntry) : .confirms(.noValidator)
+    guard let newDate = modified(new), let oldDate = modified(old) else { return false }
+    return newDate != oldDate
   }
 
   /// Decides the effect of a response to HEAD on `stored`, a response to GET that matches the same request.
@@ -115,8 +94,11 @@ public enum Freshening: Sendable, Hashable {
     return needed.isSubset(of: names)
   }
 
-  /// The stored fields that an update does not replace, because they describe the stored body (9111 3.2).
-  private static let keptFields: Set<String> = ["content-encoding", "content-length", "content-range"]
+  /// The stored fields that an update neither replaces nor adds, because they describe the stored body (9111 3.2).
+  ///
+  /// The tag of a 304 can be stronger than that of the stored body, or belong to another encoding of it. With such a
+  /// tag, the body would be combined with ranges that do not fit.
+  private static let keptFields: Set<String> = ["content-encoding", "content-length", "content-range", "etag"]
 
   /// Returns the update of `stored` with the fields of a 304 or of a response to HEAD.
   private static func update(

@@ -89,7 +89,9 @@ struct PreconditionEvaluation {
     guard let date = HTTPDate.parse(condition, now: now),
       let modified = stored.fields.single("last-modified").flatMap({ HTTPDate.parse($0, now: now) })
     else { return false }
-    // 9110 8.8.2.2: a modification date is strong only if the response was created well after it.
+    // 9110 8.8.2.2: a modification date is strong only if the response was created well after it. A weak tag declares
+    // that the bytes can differ without a modification.
     return date == modified && stored.freshness.date.timeIntervalSince(modified) >= 60
+      && !stored.freshness.flags.contains(.weakETag)
   }
 }

@@ -144,12 +144,8 @@ extension Rule {
 
   // MARK: Updates and incomplete responses
 
-  /// A 304 or a response to HEAD has the validator of the stored response.
-  public static let validatorMatches = Rule("validator-matches", "9111 4.3.4", "the validator matches the stored one")
-  /// Neither response has a validator, and only one is stored.
-  public static let onlyEntry = Rule("only-entry", "9111 4.3.4", "no validators, one stored response")
-  /// A 304 lacks the validator that would identify the response to update.
-  public static let noValidator = Rule("no-validator", "9111 4.3.4", "valid, but not identified for updating")
+  /// A 304 or a response to HEAD is about the stored response.
+  public static let validatorMatches = Rule("validator-matches", "9111 4.3.4", "the stored response is current")
   /// The validator differs from the stored one.
   public static let validatorDiffers = Rule(
     "validator-differs", "9111 4.3.4", "the validator differs from the stored one")

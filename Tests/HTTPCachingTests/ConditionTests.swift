@@ -93,6 +93,10 @@ struct ConditionTests {
       "if-range-date-later", "9110 13.1.5", rows: [75], modified, range("bytes=0-1", [("If-Range", "@-4999")]),
       gives: "serve:fresh"),
     Case(
+      "if-range-date-weak-tag", "9110 8.8.2.2", rows: [75],
+      Exchange(response: dated([("Cache-Control", "max-age=60"), ("Last-Modified", "@-5000"), ("ETag", "W/\"a\"")])),
+      range("bytes=0-1", [("If-Range", "@-5000")]), gives: "serve:fresh"),
+    Case(
       "if-range-weak-date", "9110 8.8.2.2", rows: [75],
       Exchange(response: dated([("Cache-Control", "max-age=60"), ("Last-Modified", "@-59")])),
       range("bytes=0-1", [("If-Range", "@-59")]), gives: "serve:fresh"),

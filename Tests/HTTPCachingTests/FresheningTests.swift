@@ -6,7 +6,6 @@ import Testing
 private func word(_ freshening: Freshening) -> String {
   switch freshening {
   case .update(_, _, let rule): "update:\(rule.id)"
-  case .reuseUnchanged(let rule): "reuse:\(rule.id)"
   case .updateAndRemove(_, _, let rule): "remove:\(rule.id)"
   case .unrelated(let rule): "unrelated:\(rule.id)"
   case .markStale(_, let rule): "stale:\(rule.id)"
@@ -23,21 +22,21 @@ struct FresheningTests {
     let stored: Lines
     /// Fields of the 304 or of the response to HEAD.
     let new: Lines
-    var isOnlyEntry: Bool
     var status: Int
+    var options: CachingOptions
     let expected: String
 
     init(
-      _ id: String, _ section: String, rows: [Int], stored: Lines, new: Lines, isOnlyEntry: Bool = true,
-      status: Int = 200, gives expected: String
+      _ id: String, _ section: String, rows: [Int], stored: Lines, new: Lines, status: Int = 200,
+      options: CachingOptions = CachingOptions(), gives expected: String
     ) {
       self.id = id
       self.section = section
       self.rows = rows
       self.stored = stored
       self.new = new
-      self.isOnlyEntry = isOnlyEntry
       self.status = status
+      self.options = options
       self.expected = expected
     }
   }
@@ -46,15 +45,28 @@ struct FresheningTests {
   static let weak: Lines = [("ETag", "W/\"a\"")]
   static let other: Lines = [("ETag", "\"b\"")]
   static let modified: Lines = [("Last-Modified", "@-5000")]
+  static let older: Lines = [("Last-Modified", "@-9000")]
 
   static let cases304: [Case] = [
     Case("304-strong", "9111 4.3.4", rows: [70], stored: strong, new: strong, gives: "update:validator-matches"),
     Case(
       "304-strong-other", "9111 4.3.4", rows: [70], stored: strong, new: other, gives: "unrelated:validator-differs"),
-    Case("304-strong-for-weak", "9111 4.3.4", rows: [70], stored: weak, new: strong, gives: "reuse:no-validator"),
+    Case("304-strong-for-weak", "9111 4.3.4", rows: [70], stored: weak, new: strong, gives: "update:validator-matches"),
+    Case(
+      "304-strong-other-for-weak", "9111 4.3.4", rows: [70], stored: weak, new: other,
+      gives: "unrelated:validator-differs"),
     Case(
       "304-strong-for-none", "9111 4.3.4", rows: [70], stored: modified, new: strong + modified,
-      gives: "reuse:no-validator"),
+      gives: "update:validator-matches"),
+    Case(
+      "304-strong-for-none-no-date", "9111 4.3.4", rows: [70], stored: modified, new: strong,
+      gives: "update:validator-matches"),
+    Case(
+      "304-strong-for-none-other-date", "9111 4.3.4", rows: [70], stored: modified, new: strong + older,
+      gives: "unrelated:validator-differs"),
+    Case(
+      "304-strong-same-other-date", "9111 4.3.4", rows: [70], stored: strong + modified, new: strong + older,
+      gives: "update:validator-matches"),
     Case("304-weak", "9111 4.3.4", rows: [71], stored: weak, new: weak, gives: "update:validator-matches"),
     Case("304-weak-for-strong", "9111 4.3.4", rows: [71], stored: strong, new: weak, gives: "update:validator-matches"),
     Case("304-weak-other", "9111 4.3.4", rows: [71], stored: other, new: weak, gives: "unrelated:validator-differs"),
@@ -62,14 +74,32 @@ struct FresheningTests {
     Case(
       "304-modified-other", "9111 4.3.4", rows: [71], stored: modified, new: [("Last-Modified", "@-1")],
       gives: "unrelated:validator-differs"),
-    Case("304-none-for-none", "9111 4.3.4", rows: [71], stored: [], new: [], gives: "update:only-entry"),
     Case(
-      "304-none-for-one-of-many", "9111 4.3.4", rows: [71], stored: [], new: [], isOnlyEntry: false,
-      gives: "reuse:no-validator"),
-    Case("304-none-for-tagged", "9111 4.3.4", rows: [71], stored: strong, new: [], gives: "reuse:no-validator"),
+      "304-modified-older", "9111 4.3.4", rows: [71], stored: modified, new: older,
+      gives: "unrelated:validator-differs"),
+    Case(
+      "304-modified-older-for-tagged", "9111 4.3.4", rows: [71], stored: strong + modified, new: older,
+      gives: "unrelated:validator-differs"),
+    Case(
+      "304-modified-for-tagged", "9111 4.3.4", rows: [71], stored: strong, new: modified,
+      gives: "update:validator-matches"),
+    Case(
+      "304-modified-other-form", "9111 4.3.4", rows: [42, 71],
+      stored: [("Last-Modified", "Fri, 01 Jan 2027 00:00:00 GMT")],
+      new: [("Last-Modified", "Friday, 01-Jan-27 00:00:00 GMT")], gives: "update:validator-matches"),
+    Case(
+      "304-none-for-modified", "9111 4.3.4", rows: [71], stored: modified, new: [], gives: "update:validator-matches"),
+    Case("304-none-for-weak", "9111 4.3.4", rows: [71], stored: weak, new: [], gives: "update:validator-matches"),
+    Case("304-none-for-tagged", "9111 4.3.4", rows: [71], stored: strong, new: [], gives: "update:validator-matches"),
     Case(
       "304-no-store", "9111 5.2.2.5", rows: [4, 72], stored: strong, new: strong + [("Cache-Control", "no-store")],
       gives: "remove:no-store"),
+    Case(
+      "304-no-store-alone", "9111 5.2.2.5", rows: [4, 72], stored: strong, new: [("Cache-Control", "no-store")],
+      gives: "remove:no-store"),
+    Case(
+      "304-private-alone-shared", "9111 5.2.2.7", rows: [5, 72], stored: weak, new: [("Cache-Control", "private")],
+      options: shared(), gives: "remove:private"),
     Case(
       "304-vary-star", "9111 4.1", rows: [31, 72], stored: strong, new: strong + [("Vary", "*")],
       gives: "remove:vary-star"),
@@ -87,25 +117,68 @@ struct FresheningTests {
       new: strong + [("Vary", "Accept")], gives: "update:validator-matches"),
   ]
 
-  static func exchange(_ lines: Lines) -> Exchange {
+  static func exchange(_ lines: Lines, options: CachingOptions = CachingOptions()) -> Exchange {
     Exchange(
-      response: dated([("Cache-Control", "max-age=60"), ("Content-Length", "11"), ("X", "old"), ("Y", "old")] + lines))
+      response: dated([("Cache-Control", "max-age=60"), ("Content-Length", "11"), ("X", "old"), ("Y", "old")] + lines),
+      options: options)
   }
 
   static let later = start.addingTimeInterval(100)
 
-  static func freshen(_ stored: Stored, with lines: Lines, isOnlyEntry: Bool = true, options: CachingOptions = .init())
-    -> Freshening
-  {
+  static func freshen(
+    _ stored: Stored, with lines: Lines, request: Lines = [], options: CachingOptions = CachingOptions()
+  ) -> Freshening {
     Freshening.decide(
-      notModified: ResponseHead(status: 304, fields: fields(lines)), request: RequestHead(url: target), stored: stored,
-      isOnlyEntry: isOnlyEntry, requestTime: later, responseTime: later, options: options)
+      notModified: ResponseHead(status: 304, fields: fields(lines)),
+      request: RequestHead(url: target, fields: fields(request)), stored: stored, requestTime: later,
+      responseTime: later, options: options)
   }
 
-  @Test("A 304 updates a stored response if their validators match or both have none", arguments: cases304)
+  @Test("A 304 updates the stored response whose validators were sent, unless it names another", arguments: cases304)
   func notModified(_ test: Case) throws {
-    let stored = try #require(Self.exchange(test.stored).stored)
-    #expect(word(Self.freshen(stored, with: test.new, isOnlyEntry: test.isOnlyEntry)) == test.expected)
+    let stored = try #require(Self.exchange(test.stored, options: test.options).stored)
+    let freshening = Self.freshen(stored, with: test.new, options: test.options)
+    #expect(word(freshening) == test.expected)
+    guard case .update(let fields, let freshness, _) = freshening else { return }
+    #expect(freshness.timeToLive(at: Self.later) == 60)
+    // The stored body keeps its tag, because ranges are combined by it.
+    #expect(fields.values(of: "ETag") == stored.fields.values(of: "ETag"))
+    let tags: FreshnessInfo.Flags = [.strongETag, .weakETag]
+    #expect(freshness.flags.intersection(tags) == stored.freshness.flags.intersection(tags))
+  }
+
+  /// Row 8.
+  @Test("The 304 to a request with no-store updates nothing")
+  func requestNoStore() throws {
+    let stored = try #require(Self.exchange(Self.strong).stored)
+    let freshening = Self.freshen(stored, with: Self.strong, request: [("Cache-Control", "no-store")])
+    #expect(word(freshening) == "unrelated:request-no-store")
+  }
+
+  /// Rows 18 and 75.
+  @Test(
+    "A range is not combined with a body, nor taken from it, by the strong tag of a 304",
+    arguments: [weak, modified, [], weak + modified])
+  func strongTagOfA304(_ lines: Lines) throws {
+    let stored = try #require(Self.exchange(lines).stored)
+    guard case .update(let updates, let freshness, _) = Self.freshen(stored, with: Self.strong + Self.modified) else {
+      Issue.record("not updated")
+      return
+    }
+    let updated = Stored(freshness: freshness, fields: updates)
+    let part = try #require(
+      Exchange(
+        request: [("Range", "bytes=5-20")], status: 206,
+        response: dated(Self.strong + [("Cache-Control", "max-age=60"), ("Content-Range", "bytes 5-20/30")])
+      ).stored)
+    let combination = PartialContent.combine(
+      fields: part.fields, freshness: part.freshness, byteCount: 16, stored: updated)
+    #expect(combination == .replace(.noStrongValidator))
+    let request = fields([("Range", "bytes=0-1"), ("If-Range", "\"a\"")])
+    let decision = Reuse.decide(
+      request: RequestHead(url: target, fields: request), stored: updated, policy: .useProtocolCachePolicy,
+      now: Self.later, options: CachingOptions())
+    #expect(word(decision) == "serve:fresh")
   }
 
   struct FieldCase: RequirementCase {

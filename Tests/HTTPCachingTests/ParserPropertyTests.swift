@@ -81,8 +81,7 @@ struct ParserPropertyTests {
       _ = Reuse.decideResponse(request: request, stored: stored, now: now, rule: .validated)
       _ = Reuse.validation(of: stored)
       _ = Freshening.decide(
-        notModified: response, request: request, stored: stored, isOnlyEntry: true, requestTime: sent,
-        responseTime: received,
+        notModified: response, request: request, stored: stored, requestTime: sent, responseTime: received,
         options: options)
       _ = Freshening.decide(
         head: response, request: request, stored: stored, requestTime: sent, responseTime: received, options: options)

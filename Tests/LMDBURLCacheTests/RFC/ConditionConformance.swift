@@ -94,6 +94,17 @@ enum ConditionConformance {
       }),
   ]
 
+  /// A 304 to the validators of the stored response, which makes it fresh and replaces its fields.
+  private static func makesFresh(
+    _ id: String, rows: [Int], _ stored: FieldLines, _ reply: FieldLines
+  ) -> ConformanceCase {
+    ConformanceCase(
+      id, "9111 4.3.4", .required, rows: rows + [72],
+      .origin(control("max-age=60", [("X-Limit", "9")] + stored)),
+      .validated(control("max-age=60", [("X-Limit", "8")] + reply), after: 61, shows: [("X-Limit", "8")]),
+      .stored(after: 59, shows: [("X-Limit", "8"), ("Age", "59")]), .validated(reply, after: 2))
+  }
+
   static let ofTheCache: [ConformanceCase] = [
     ConformanceCase(
       "validates-by-strong-tag", "9111 4.3.1", .recommended, rows: [63],
@@ -137,10 +148,35 @@ enum ConditionConformance {
       "304-makes-fresh", "9111 4.3.4", .required, rows: [71, 72], .origin(control("max-age=60", [("ETag", "\"a\"")])),
       .validated(control("max-age=60", [("ETag", "\"a\"")]), after: 61), .stored(after: 59, shows: [("Age", "59")]),
       .validated([("ETag", "\"a\"")], after: 2)),
+    makesFresh("304-without-validator", rows: [71], [("ETag", "\"a\"")], []),
+    makesFresh("304-without-validator-for-weak-tag", rows: [71], [("ETag", "W/\"a\"")], []),
+    makesFresh("304-without-validator-for-date", rows: [71], [("Last-Modified", modified)], []),
+    makesFresh("304-strong-for-weak-tag", rows: [70], [("ETag", "W/\"a\"")], [("ETag", "\"a\"")]),
+    makesFresh("304-weak-for-strong-tag", rows: [71], [("ETag", "\"a\"")], [("ETag", "W/\"a\"")]),
+    makesFresh("304-adds-a-tag", rows: [70], [("Last-Modified", modified)], [("ETag", "\"a\"")]),
+    makesFresh(
+      "304-of-the-same-tag-with-another-date", rows: [70], [("ETag", "\"a\""), ("Last-Modified", modified)],
+      [("ETag", "\"a\""), ("Last-Modified", "Fri, 02 Jan 2026 00:00:00 GMT")]),
     ConformanceCase(
-      "304-without-validator-confirms", "9111 4.3.4", .required, rows: [71],
-      .origin(control("max-age=1", [("ETag", "\"a\"")])),
-      .validated(after: 2)),
+      "304-of-an-older-date", "9111 4.3.4", .required, rows: [71],
+      .origin(control("max-age=1", [("Last-Modified", modified)])),
+      .validated([("Last-Modified", "Wed, 31 Dec 2025 00:00:00 GMT")], after: 2) { step in
+        // As in `304-of-another-tag`.
+        step.expectedStatus = 304
+      }),
+    ConformanceCase(
+      "304-alone-says-no-store", "9111 5.2.2.5", .recommended, rows: [4, 72],
+      .origin(control("max-age=60", [("ETag", "W/\"a\"")])),
+      .validated(control("no-store"), after: 61), .origin(after: 1)),
+    ConformanceCase(
+      "304-alone-says-private", "9111 5.2.2.7", .required, rows: [5, 72], settings: .shared,
+      .origin(control("max-age=60", [("ETag", "W/\"a\"")])),
+      .validated(control("private", [("ETag", "\"a\"")]), after: 61), .origin(after: 1)),
+    ConformanceCase(
+      "304-strong-tag-takes-no-range", "9111 3.4", .required, rows: [18, 75],
+      .origin(control("max-age=60", [("ETag", "W/\"a\"")])),
+      .validated(control("max-age=60", [("ETag", "\"a\"")]), after: 61, shows: [("ETag", "W/\"a\"")]),
+      .stored(after: 1, [("Range", "bytes=0-1"), ("If-Range", "\"a\"")], status: 200)),
     ConformanceCase(
       "304-of-another-tag", "9111 4.3.4", .required, rows: [70], .origin(control("max-age=1", [("ETag", "\"a\"")])),
       .validated([("ETag", "\"b\"")], after: 2) { step in

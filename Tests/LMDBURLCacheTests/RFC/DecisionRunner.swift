@@ -166,8 +166,8 @@ final class DecisionRunner {
   ) -> ConformanceOutcome {
     var stored = entries[request.url]![found]
     let freshening = Freshening.decide(
-      notModified: head, request: request, stored: stored, isOnlyEntry: entries[request.url]?.count == 1,
-      requestTime: times.request, responseTime: times.response, options: options)
+      notModified: head, request: request, stored: stored, requestTime: times.request, responseTime: times.response,
+      options: options)
     switch freshening {
     case .update(let fields, let freshness, _):
       stored.fields = fields
@@ -179,7 +179,6 @@ final class DecisionRunner {
       stored.freshness = freshness
       entries[request.url]!.remove(at: found)
       return give(request, stored)
-    case .reuseUnchanged: return give(request, stored)
     case .unrelated, .markStale: return outcome(head, [])
     }
   }
