@@ -115,6 +115,19 @@ public struct FreshnessInfo: Sendable, Hashable {
     flags.isDisjoint(with: .neverFresh) && lifetime > currentAge(at: now)
   }
 
+  /// Returns the seconds from `now` during which the response can be used without a successful validation.
+  ///
+  /// These are its TTL and the longest window in which it may be served stale, also if the origin fails (RFC 5861).
+  /// Negative if that time has passed, and infinite if the options permit any stale response while the origin is
+  /// unreachable.
+  package func remainingUse(at now: Date, options: CachingOptions) -> Double {
+    let timeToLive = timeToLive(at: now)
+    guard !flags.contains(.stale), ReuseEvaluation.staleForbidden(self, options) == nil else { return timeToLive }
+    if options.servesStaleWhenUnreachable { return .infinity }
+    let windowOnError = staleIfError >= 0 ? staleIfError : options.staleIfErrorByDefault ?? 0
+    return timeToLive + max(0, staleWhileRevalidate, windowOnError)
+  }
+
   /// Returns the freshness after a soft purge at `date`, which ends the lifetime unless it ended before.
   ///
   /// `stale-while-revalidate` and `stale-if-error` count from the end of the lifetime. The response stays stale even if

@@ -216,6 +216,42 @@ struct FreshnessTests {
     #expect(Exchange(response: lines, options: Self.targeted).refusal == refusal)
   }
 
+  @Test(
+    "A response can be used while it is fresh and in its longest stale window, unless a directive forbids it",
+    arguments: [
+      ("max-age=60", 60), ("max-age=60, stale-while-revalidate=100", 160), ("max-age=60, stale-if-error=100", 160),
+      ("max-age=0, stale-if-error=100, stale-while-revalidate=7", 100), ("stale-if-error=100", 100),
+      ("max-age=60, stale-if-error=100, must-revalidate", 60), ("max-age=60, stale-while-revalidate=9, no-cache", 60),
+      ("max-age=60, stale-if-error=x", 60),
+    ] as [(String, Double)])
+  func remainingUse(value: String, expected: Double) throws {
+    let freshness = try #require(Exchange(response: Self.lifetime(value)).stored).freshness
+    let later = start.addingTimeInterval(10)
+    #expect(freshness.remainingUse(at: start, options: CachingOptions()) == expected)
+    #expect(freshness.remainingUse(at: later, options: CachingOptions()) == expected - 10)
+    var outdated = freshness
+    outdated.flags.insert(.stale)
+    #expect(outdated.remainingUse(at: start, options: CachingOptions()) <= 0)
+  }
+
+  @Test("The options extend the time for which a response can be used")
+  func remainingUseWithOptions() throws {
+    func remaining(_ value: String, _ options: CachingOptions) throws -> Double {
+      try #require(Exchange(response: Self.lifetime(value), options: options).stored).freshness
+        .remainingUse(at: start, options: options)
+    }
+    let onError = privately { $0.staleIfErrorByDefault = 30 }
+    #expect(try remaining("max-age=60", onError) == 90)
+    #expect(try remaining("max-age=60, stale-if-error=5", onError) == 65)
+    #expect(try remaining("max-age=60, must-revalidate", onError) == 60)
+    let unreachable = privately { $0.servesStaleWhenUnreachable = true }
+    #expect(try remaining("max-age=60", unreachable) == .infinity)
+    #expect(try remaining("max-age=60, must-revalidate", unreachable) == 60)
+    let proxy = "max-age=60, stale-if-error=5, proxy-revalidate"
+    #expect(try remaining(proxy, shared()) == 60)
+    #expect(try remaining(proxy, CachingOptions()) == 65)
+  }
+
   @Test("A soft purge ends the lifetime for good, and the earliest of several counts")
   func softPurge() throws {
     let exchange = Exchange(response: dated([("Cache-Control", "max-age=60"), ("Age", "5")]))

@@ -144,10 +144,13 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
 
   // MARK: Settings
 
-  /// The minimum freshness lifetime in seconds for the disk tier; 300 by default, as in SDURLCache.
+  /// The minimum lifetime in seconds for the disk tier; 300 by default, as in SDURLCache.
+  ///
+  /// The lifetime of a response is the time for which it stays fresh, and the window after it in which it may be served
+  /// stale: `stale-while-revalidate`, `stale-if-error`, or that of ``Options/caching``.
   ///
   /// Shorter-lived responses stay in memory, unless they have a validator (`ETag` or `Last-Modified`) or declare no
-  /// lifetime. 0 disables the check. A new value applies to later writes.
+  /// lifetime. 0 disables the check, also for responses that arrive stale. A new value applies to later writes.
   public var minCacheInterval: TimeInterval {
     get { core.settings.withLock { $0.minCacheInterval } }
     set { core.settings.withLock { $0.minCacheInterval = newValue } }

@@ -225,14 +225,15 @@ final class TieredStorage: Sendable {
         updated, useDigest: onDisk == nil ? nil : store?.useDigest(of: record.key), removalToken: token))
   }
 
-  /// Whether a response stays fresh long enough for the disk tier, as in SDURLCache.
+  /// Whether a response can be used long enough for the disk tier: fresh, as in SDURLCache, or in a stale window.
   ///
   /// A response with a validator is always accepted, because it can be validated. A response that declares no lifetime
-  /// is accepted, too, because the caller chose to store it.
+  /// is accepted, too, because the caller chose to store it. An interval of 0 accepts every response, also stale ones.
   func meetsMinimumLifetime(_ freshness: FreshnessInfo, hasExplicitLifetime: () -> Bool) -> Bool {
     let validators: FreshnessInfo.Flags = [.strongETag, .weakETag, .lastModified]
     if !freshness.flags.isDisjoint(with: validators) { return true }
-    if freshness.timeToLive(at: now) >= settings.withLock({ $0.minCacheInterval }) { return true }
+    let minimum = settings.withLock { $0.minCacheInterval }
+    if minimum <= 0 || freshness.remainingUse(at: now, options: options.caching) >= minimum { return true }
     return !hasExplicitLifetime()
   }
 
