@@ -1,8 +1,9 @@
 /// The cache directives of a response, from `Cache-Control` or a targeted field (RFC 9111, section 5.2.2).
 ///
-/// If a directive is repeated, the strictest one counts. A malformed lifetime counts as zero, so that the response is
-/// stale (section 4.2.1). A malformed list of field names counts as no list, which is stricter. Unknown directives are
-/// ignored.
+/// If a directive is repeated, the strictest one counts. A malformed directive restricts, but permits nothing: with an
+/// argument, for example, `no-store` counts and `public` does not. A malformed lifetime counts as zero, so that the
+/// response is stale (section 4.2.1). A malformed list of field names counts as no list, which is stricter. Unknown
+/// directives are ignored.
 public struct ResponseDirectives: Sendable, Hashable {
   /// `no-store`.
   public var noStore = false
@@ -22,6 +23,12 @@ public struct ResponseDirectives: Sendable, Hashable {
   public var proxyRevalidate = false
   /// `must-understand`.
   public var mustUnderstand = false
+  /// Whether a well-formed `must-understand` overrides `no-store` if the status is understood (section 5.2.2.3).
+  public var overridesNoStore = false
+  /// Whether a shared cache can store the response to a request with `Authorization` (section 3.5).
+  ///
+  /// A well-formed `public`, `must-revalidate` or `s-maxage` permits it.
+  public var permitsStoringAuthorized = false
   /// `no-transform`.
   public var noTransform = false
   /// `immutable`. RFC 8246.
@@ -64,17 +71,26 @@ public struct ResponseDirectives: Sendable, Hashable {
       let names = directive.fieldNames
       if names.isEmpty { isPrivate = true } else { privateFields += names }
     case "max-age": maxAge = min(maxAge ?? .infinity, directive.seconds ?? 0)
-    case "s-maxage": sharedMaxAge = min(sharedMaxAge ?? .infinity, directive.seconds ?? 0)
+    case "s-maxage":
+      sharedMaxAge = min(sharedMaxAge ?? .infinity, directive.seconds ?? 0)
+      if directive.seconds != nil { permitsStoringAuthorized = true }
     // A malformed window becomes -1, which permits no stale response.
     case "stale-while-revalidate":
       staleWhileRevalidate = min(staleWhileRevalidate ?? .infinity, directive.seconds ?? -1)
     case "stale-if-error": staleIfError = min(staleIfError ?? .infinity, directive.seconds ?? -1)
-    case "public": isPublic = true
-    case "must-revalidate": mustRevalidate = true
+    case "public" where directive.argument == .none:
+      isPublic = true
+      permitsStoringAuthorized = true
+    case "must-revalidate":
+      mustRevalidate = true
+      if directive.argument == .none { permitsStoringAuthorized = true }
     case "proxy-revalidate": proxyRevalidate = true
-    case "must-understand": mustUnderstand = true
+    case "must-understand":
+      mustUnderstand = true
+      if directive.argument == .none { overridesNoStore = true }
     case "no-transform": noTransform = true
-    case "immutable": immutable = true
+    // 8246 2: an argument is ignored.
+    case "immutable" where directive.argument != .malformed: immutable = true
     default: break
     }
   }

@@ -16,23 +16,27 @@ struct Directive: Hashable {
 /// Splits field lines into directives, in linear time for any input.
 ///
 /// A line is a list. An element that is not a directive is skipped up to the next comma outside a quoted string. If a
-/// quoted string has no end, quotes are ordinary bytes from there on, so that a later `no-store` in the line counts.
+/// quoted string has no end, quotes are ordinary bytes from there on, also in later lines, so that a later `no-store`
+/// counts. All these directives are malformed, because another reader may take them for a part of the string.
 struct DirectiveScanner {
   private let bytes: [UInt8]
   private var at = 0
   /// False after a quoted string without an end.
-  private var honorsQuotes = true
+  private var honorsQuotes: Bool
 
-  private init(_ line: String) {
+  private init(_ line: String, honorsQuotes: Bool) {
     bytes = Array(line.utf8)
+    self.honorsQuotes = honorsQuotes
   }
 
   /// Returns the directives of all lines, in order.
   static func directives(in lines: [String]) -> [Directive] {
     var found: [Directive] = []
+    var honorsQuotes = true
     for line in lines {
-      var scanner = DirectiveScanner(line)
+      var scanner = DirectiveScanner(line, honorsQuotes: honorsQuotes)
       while let directive = scanner.next() { found.append(directive) }
+      honorsQuotes = scanner.honorsQuotes
     }
     return found
   }
@@ -50,8 +54,9 @@ struct DirectiveScanner {
       let argument = argument()
       skipSpace()
       let ended = at >= bytes.count || bytes[at] == UInt8(ascii: ",")
+      let isWellFormed = ended && honorsQuotes
       skipPastComma()
-      return Directive(name: name, argument: ended ? argument : .malformed)
+      return Directive(name: name, argument: isWellFormed ? argument : .malformed)
     }
     return nil
   }
@@ -116,7 +121,7 @@ struct DirectiveScanner {
 extension Directive {
   /// Creates the directive of a member of a targeted field; `nil` if it has no effect.
   ///
-  /// A value of a wrong type is ignored, and so is the whole member if it needs a number (RFC 9213, section 2.1).
+  /// A value of a wrong type is malformed. The whole member is ignored if it needs a number (RFC 9213, section 2.1).
   init?(_ name: String, _ value: StructuredFields.Value) {
     let needsNumber = ["max-age", "s-maxage", "stale-while-revalidate", "stale-if-error"].contains(name)
     switch value {
@@ -124,7 +129,8 @@ extension Directive {
     case .integer(let number) where needsNumber && number >= 0: self.init(name: name, argument: .text(String(number)))
     case _ where needsNumber: return nil
     case .string(let text): self.init(name: name, argument: .text(text))
-    default: self.init(name: name, argument: .none)
+    case .boolean: self.init(name: name, argument: .none)
+    default: self.init(name: name, argument: .malformed)
     }
   }
 

@@ -30,7 +30,7 @@ public struct ManualStorage: Sendable, Hashable {
 
   private static func forbidsStoring(request: RequestHead, status: Int, directives: ResponseDirectives) -> Bool {
     // 5.2.2.3: must-understand overrides no-store if the status is understood.
-    let isOverridden = directives.mustUnderstand && Freshness.understands(status)
+    let isOverridden = directives.overridesNoStore && Freshness.understands(status)
     return (directives.noStore && !isOverridden) || RequestDirectives(request.fields).noStore
   }
 }

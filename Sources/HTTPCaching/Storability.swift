@@ -97,21 +97,14 @@ public enum Storability: Sendable, Hashable {
   ) -> Rule? {
     let isShared = options.mode == .shared
     // 9111 5.2.2.3: must-understand overrides no-store if the status is understood.
-    if directives.mustUnderstand {
-      if !Freshness.understands(response.status) { return .mustUnderstand }
-    } else if directives.noStore {
-      // 9111 5.2.2.5
-      return .noStore
-    }
+    if directives.mustUnderstand, !Freshness.understands(response.status) { return .mustUnderstand }
+    // 9111 5.2.2.5
+    if directives.noStore, !directives.overridesNoStore { return .noStore }
     // 9111 5.2.2.7
     let isPrivate = directives.isPrivate || !HTTPFields.decisive.isDisjoint(with: directives.privateFields)
     if isShared, isPrivate { return .privateResponse }
     // 9111 3.5
-    if isShared, request.hasCredentials, !directives.isPublic, directives.sharedMaxAge == nil,
-      !directives.mustRevalidate
-    {
-      return .authorization
-    }
+    if isShared, request.hasCredentials, !directives.permitsStoringAuthorized { return .authorization }
     // 9111 3: at least one of these is required.
     guard
       directives.isPublic || (!isShared && directives.isPrivate) || hasLifetime(response, directives, options)

@@ -66,7 +66,7 @@ private struct Stored: StoredResponseMetadata {
     if case .serve = Reuse.decide(
       request: RequestHead(url: url), stored: stored, policy: .useProtocolCachePolicy, now: later, options: options)
     {
-      precondition(!directives.noStore || directives.mustUnderstand)
+      precondition(!directives.noStore || directives.overridesNoStore)
       precondition(!directives.noCache)
     }
   }

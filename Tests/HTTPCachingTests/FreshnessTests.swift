@@ -50,6 +50,11 @@ struct FreshnessTests {
     Case("max-age-space-before", "9111 4.2.1", rows: [36, 77], lifetime("max-age =60"), remaining: 0),
     Case("max-age-space-after", "9111 4.2.1", rows: [36, 77], lifetime("max-age= 60"), remaining: 0),
     Case("max-age-none", "9111 4.2.1", rows: [36], lifetime("max-age"), remaining: 0),
+    Case("max-age-in-open-quote", "9111 4.2.1", rows: [36, 77], lifetime("x=\"a, max-age=60"), remaining: 0),
+    Case("max-age-before-open-quote", "9111 5.2", rows: [77], lifetime("max-age=60, x=\"a"), remaining: 60),
+    Case(
+      "max-age-after-open-quote-in-line", "9111 4.2.1", rows: [36, 77],
+      dated([("Cache-Control", "x=\"a"), ("Cache-Control", "max-age=60")]), remaining: 0),
     Case("max-age-twice", "9111 4.2.1", rows: [36], lifetime("max-age=1800, max-age=1"), remaining: 1),
     Case(
       "max-age-two-lines", "9111 4.2.1", rows: [36],

@@ -85,6 +85,9 @@ struct ReuseTests {
       gives: "revalidate:stale"),
     Case("max-stale-malformed", "9111 5.2.1.2", rows: [78], stale, control("max-stale=x"), gives: "revalidate:stale"),
     Case(
+      "max-stale-in-open-quote", "9111 5.2.1.2", rows: [77, 78], stale, control("x=\"a, max-stale"),
+      gives: "revalidate:stale"),
+    Case(
       "max-stale-forbidden", "9111 5.2.2.2", rows: [51, 53], entry("max-age=60, must-revalidate", after: 61),
       control("max-stale"), gives: "revalidate:must-revalidate"),
     Case("request-no-store", "9111 5.2.1.5", rows: [8], fresh, control("no-store"), gives: "fetch:request-no-store"),
@@ -121,6 +124,9 @@ struct ReuseTests {
     Case(
       "swr-request-max-age", "9111 5.2.1.1", rows: [57, 78], entry(swr, after: 61), control("max-age=30"),
       gives: "revalidate:stale"),
+    Case(
+      "must-revalidate-malformed", "9111 5.2.2.2", rows: [53, 77], entry(swr + ", must-revalidate=x", after: 61),
+      gives: "revalidate:must-revalidate"),
     Case(
       "swr-proxy-revalidate-private", "9111 5.2.2.8", rows: [55], entry(swr + ", proxy-revalidate", after: 61),
       gives: "stale+:stale-while-revalidate"),
@@ -179,6 +185,9 @@ struct ReuseTests {
     Case(
       "immutable-argument", "8246 2", rows: [93], secure("max-age=60, immutable=x"), control("max-age=0"),
       gives: "serve:immutable"),
+    Case(
+      "immutable-in-open-quote", "8246 2", rows: [77, 92], secure("max-age=60, x=\"a, immutable"), control("max-age=0"),
+      gives: "revalidate:request-max-age"),
     Case(
       "immutable-stale", "8246 2", rows: [93], secure("max-age=60, immutable", after: 61), gives: "revalidate:stale"),
     Case(

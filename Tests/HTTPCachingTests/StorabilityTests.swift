@@ -179,6 +179,84 @@ struct StorabilityTests {
       Exchange(status: 202, response: [("Cache-Control", "private=\"x\"")], options: shared()), refused: "no-ground"),
   ]
 
+  /// Well-formed directives that permit a shared cache to store a response to a request with credentials.
+  static let grants: [Case] = [
+    "public", "PUBLIC", "s-maxage=60", "s-maxage=\"60\"", "must-revalidate", "public ", " public", "x=\"a\", public",
+    "public, x=\"a", "public=x, public", "foo bar, public",
+  ].map { value in
+    Case(
+      "authorization-granted: \(value)", "9111 3.5", rows: [6, 34],
+      Exchange(request: secret, response: fresh + [("Cache-Control", value)], options: shared()))
+  }
+
+  /// Malformed directives, which permit nothing.
+  static let malformedGrants: [Case] = [
+    "public=x", "public=", "public =", "public =x", "public=\"x\"", "public\u{a0}", "public; foo", "public foo",
+    "must-revalidate=x", "must-revalidate=", "must-revalidate =", "must-revalidate\u{a0}", "s-maxage", "s-maxage=",
+    "s-maxage=x", "s-maxage=-1", "s-maxage =60", "s-maxage=60\u{a0}", "x=\"a, public", "x=\"a, must-revalidate",
+    "x=\"a, s-maxage=60", "x \"a, public", "\"public", "x=\"public\\\", y",
+  ].map { value in
+    Case(
+      "authorization-malformed: \(value)", "9111 3.5", rows: [6, 77],
+      Exchange(request: secret, response: fresh + [("Cache-Control", value)], options: shared()),
+      refused: "authorization")
+  }
+
+  static let malformed: [Case] = [
+    Case(
+      "authorization-after-open-quote-in-line", "9111 3.5", rows: [6, 77],
+      Exchange(
+        request: secret, response: fresh + [("Cache-Control", "x=\"a"), ("Cache-Control", "public")],
+        options: shared()), refused: "authorization"),
+    Case(
+      "authorization-targeted-number", "9213 2.1", rows: [6, 103],
+      Exchange(
+        request: secret, response: [("CDN-Cache-Control", "max-age=60, public=1")],
+        options: shared { $0.targetedFieldNames = ["CDN-Cache-Control"] }), refused: "authorization"),
+    Case(
+      "authorization-targeted", "9213 2.2", rows: [6, 106],
+      Exchange(
+        request: secret, response: [("CDN-Cache-Control", "max-age=60, public;a=b")],
+        options: shared { $0.targetedFieldNames = ["CDN-Cache-Control"] })),
+    Case(
+      "targeted-no-store-number", "9213 2.1", rows: [103, 106],
+      Exchange(
+        response: [("CDN-Cache-Control", "max-age=60, no-store=1")],
+        options: shared { $0.targetedFieldNames = ["CDN-Cache-Control"] }), refused: "no-store"),
+    Case(
+      "ground-public-malformed", "9111 3", rows: [7], Exchange(status: 202, response: [("Cache-Control", "public=x")]),
+      refused: "no-ground"),
+    Case(
+      "no-store-argument", "9111 5.2.2.5", rows: [4, 77],
+      Exchange(response: [("Cache-Control", "max-age=60, no-store=x")]),
+      refused: "no-store"),
+    Case(
+      "no-store-no-argument", "9111 5.2.2.5", rows: [4, 77],
+      Exchange(response: [("Cache-Control", "max-age=60, no-store=")]), refused: "no-store"),
+    Case(
+      "no-store-surplus", "9111 5.2.2.5", rows: [4, 77],
+      Exchange(response: [("Cache-Control", "max-age=60, no-store\u{a0}")]), refused: "no-store"),
+    Case(
+      "private-no-argument-shared", "9111 5.2.2.7", rows: [5, 77],
+      Exchange(response: [("Cache-Control", "max-age=60, private=")], options: shared()), refused: "private"),
+    Case(
+      "private-behind-open-quote", "9111 5.2.2.7", rows: [5, 77],
+      Exchange(response: [("Cache-Control", "max-age=60, x=\"a, private=b")], options: shared()), refused: "private"
+    ),
+    Case(
+      "must-understand-malformed", "9111 5.2.2.3", rows: [76, 77],
+      Exchange(response: [("Cache-Control", "max-age=60, no-store, must-understand=x")]), refused: "no-store"),
+    Case(
+      "must-understand-behind-open-quote", "9111 5.2.2.3", rows: [76, 77],
+      Exchange(response: [("Cache-Control", "max-age=60, no-store, x=\"a, must-understand")]), refused: "no-store"),
+    Case(
+      "must-understand-malformed-unknown", "9111 5.2.2.3", rows: [76, 77],
+      Exchange(status: 599, response: [("Cache-Control", "max-age=60, must-understand=x")]), refused: "must-understand"),
+  ]
+
+  @Test("A malformed directive restricts and permits nothing", arguments: grants + malformedGrants + malformed)
+  func malformedDirective(_ test: Case) { decides(test) }
+
   @Test("Each response is stored or refused by the expected rule", arguments: methodsAndStatuses + directives)
   func decides(_ test: Case) {
     #expect(test.exchange.refusal == test.refusal)

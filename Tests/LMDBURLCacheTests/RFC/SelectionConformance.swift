@@ -166,6 +166,10 @@ enum SelectionConformance {
     shared("shared-authorization-public", .recommended, "max-age=3600, public", reused: true),
     shared("shared-authorization-s-maxage", .recommended, "s-maxage=3600", reused: true),
     shared("shared-authorization-must-revalidate", .recommended, "max-age=3600, must-revalidate", reused: true),
+    malformed("public-argument", "max-age=3600, public=x"), malformed("public-no-argument", "max-age=3600, public ="),
+    malformed("public-surplus", "max-age=3600, public\u{a0}"), malformed("s-maxage", "max-age=3600, s-maxage=x"),
+    malformed("must-revalidate", "max-age=3600, must-revalidate=1"),
+    malformed("open-quote", "max-age=3600, x=\"a, public"),
     ConformanceCase(
       "shared-authorization-for-others", "9111 3.5", .optional, rows: [34], settings: .shared,
       .origin(control("max-age=3600, public"), [("Authorization", "a")]), .stored([("Authorization", "b")]), .stored()),
@@ -186,6 +190,14 @@ enum SelectionConformance {
     ConformanceCase(
       id, "9111 3.5", kind, rows: [6, 34], settings: .shared, .origin(control(value), [("Authorization", "a")]),
       reused ? .stored([("Authorization", "a")]) : .origin(after: 1, [("Authorization", "a")]))
+  }
+
+  /// A directive that would share the response if it were well-formed.
+  private static func malformed(_ name: String, _ value: String) -> ConformanceCase {
+    ConformanceCase(
+      "shared-authorization-malformed-\(name)", "9111 3.5", .required, rows: [6, 34, 77], settings: .shared,
+      .origin(control(value, [("ETag", "\"a\"")]), [("Authorization", "a")]),
+      .origin(after: 1, [("Authorization", "b")]))
   }
 
   static let all = vary + authorization
