@@ -134,7 +134,8 @@ struct ReuseEvaluation {
     }
     // 9111 5.2.1.2, within the limit of the request's max-age.
     let limit = directives.maxAge.map { min($0, freshness.lifetime) } ?? freshness.lifetime
-    let isAccepted = directives.maxStale.map { age - limit <= $0 && directives.minFresh == nil } ?? false
+    // A malformed max-stale is negative, as is the staleness if the clock was set back since a soft purge.
+    let isAccepted = directives.maxStale.map { $0 >= 0 && age - limit <= $0 && directives.minFresh == nil } ?? false
     if trace.check(
       .maxStale, isAccepted, .given(("stale for", staleness), ("max-stale of the request", directives.maxStale)))
     {
@@ -143,8 +144,10 @@ struct ReuseEvaluation {
     // 5861 3, unless the request requires a fresher response.
     // If the clock was set back since a soft purge, the time since the purge is unknown, and no window is open.
     let window = freshness.endsInFuture(atAge: age) ? -1 : freshness.staleWhileRevalidate
-    let isInWindow =
-      window >= 0 && staleness <= window && directives.maxAge.map({ age <= $0 }) ?? true && directives.minFresh == nil
+    // A max-stale that would permit this response has been accepted above.
+    let isPermitted =
+      directives.maxStale == nil && directives.minFresh == nil && directives.maxAge.map { age <= $0 } ?? true
+    let isInWindow = window >= 0 && staleness <= window && isPermitted
     if trace.check(
       .staleWhileRevalidate, isInWindow, .given(("stale for", staleness), ("window", window >= 0 ? window : nil)))
     {

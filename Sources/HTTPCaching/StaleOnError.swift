@@ -40,6 +40,9 @@ extension StaleOnError {
 
   /// Computes the permission (9111 4.2.4 and 5861 4).
   ///
+  /// Every permission, also that of the request's own `stale-if-error`, ends where `max-age` of the request ends, and
+  /// `min-fresh` of the request excludes it.
+  ///
   /// - Parameter age: The present age of the response in seconds.
   init(
     freshness: FreshnessInfo, age: Double, directives: RequestDirectives, policy: RequestPolicy, options: CachingOptions
@@ -49,8 +52,9 @@ extension StaleOnError {
       self.rule = rule
       return
     }
-    // The client requires validation, or the response is known to be outdated.
-    guard !directives.noCache, !directives.pragmaNoCache, policy != .reloadRevalidatingCacheData,
+    // The client requires validation or, by min-fresh, a fresh response; or the response is known to be outdated.
+    guard !directives.noCache, !directives.pragmaNoCache, directives.minFresh == nil,
+      policy != .reloadRevalidatingCacheData,
       !freshness.flags.contains(.stale), freshness.flags.contains(.sharedMode) == (options.mode == .shared)
     else { return }
     // The request's directive takes precedence over the response's, which takes precedence over the option.
@@ -66,6 +70,12 @@ extension StaleOnError {
     if options.servesStaleWhenUnreachable {
       untilWhenUnreachable = .distantFuture
       if window < 0 { rule = .disconnected }
+    }
+    // 9111 5.2.1.1: an error does not make the client accept an older response.
+    if let maximum = directives.maxAge {
+      let end = freshness.responseTime.addingTimeInterval(maximum - freshness.initialAge)
+      untilAfterError = untilAfterError.map { min($0, end) }
+      untilWhenUnreachable = untilWhenUnreachable.map { min($0, end) }
     }
   }
 }

@@ -125,6 +125,24 @@ struct ReuseTests {
       "swr-request-max-age", "9111 5.2.1.1", rows: [57, 78], entry(swr, after: 61), control("max-age=30"),
       gives: "revalidate:stale"),
     Case(
+      "swr-request-max-age-met", "9111 5.2.1.1", rows: [57, 78], entry(swr, after: 61), control("max-age=61"),
+      gives: "stale+:stale-while-revalidate"),
+    Case(
+      "swr-request-min-fresh", "9111 5.2.1.3", rows: [57, 78], entry(swr, after: 61), control("min-fresh=0"),
+      gives: "revalidate:stale"),
+    Case(
+      "swr-request-max-stale", "9111 5.2.1.2", rows: [57, 78], entry(swr, after: 70), control("max-stale=9"),
+      gives: "revalidate:stale"),
+    Case(
+      "swr-request-max-stale-met", "9111 5.2.1.2", rows: [57, 78], entry(swr, after: 70), control("max-stale=10"),
+      gives: "stale:max-stale"),
+    Case(
+      "swr-request-max-stale-malformed", "9111 5.2.1.2", rows: [57, 78], entry(swr, after: 70),
+      control("max-stale=x"), gives: "revalidate:stale"),
+    Case(
+      "swr-request-max-stale-past", "5861 3", rows: [59, 78], entry(swr, after: 95), control("max-stale=40"),
+      gives: "stale:max-stale"),
+    Case(
       "must-revalidate-malformed", "9111 5.2.2.2", rows: [53, 77], entry(swr + ", must-revalidate=x", after: 61),
       gives: "revalidate:must-revalidate"),
     Case(
@@ -318,6 +336,35 @@ struct ReuseTests {
     ErrorCase(
       id: "sie-request-no-cache", section: "9111 5.2.1.4", rows: [52, 78], control: "max-age=60, stale-if-error=20",
       request: control("no-cache"), failure: .status(500), serves: false),
+    ErrorCase(
+      id: "sie-request-max-age", section: "9111 5.2.1.1", rows: [52, 78], control: "max-age=60, stale-if-error=20",
+      request: control("max-age=69"), failure: .status(500), serves: false),
+    ErrorCase(
+      id: "sie-request-max-age-unreachable", section: "9111 5.2.1.1", rows: [52, 78],
+      control: "max-age=60, stale-if-error=20", request: control("max-age=69"), failure: .unreachable, serves: false),
+    ErrorCase(
+      id: "sie-request-max-age-met", section: "9111 5.2.1.1", rows: [60, 78], control: "max-age=60, stale-if-error=20",
+      request: control("max-age=70"), failure: .status(500), serves: true),
+    ErrorCase(
+      id: "sie-request-min-fresh", section: "9111 5.2.1.3", rows: [52, 78], control: "max-age=60, stale-if-error=20",
+      request: control("min-fresh=0"), failure: .status(500), serves: false),
+    ErrorCase(
+      id: "sie-request-and-its-max-age", section: "9111 5.2.1.1", rows: [52, 78], control: "max-age=60",
+      request: control("max-age=0, stale-if-error=20"), failure: .status(500), serves: false),
+    ErrorCase(
+      id: "sie-request-and-its-min-fresh", section: "9111 5.2.1.3", rows: [52, 78], control: "max-age=60",
+      request: control("min-fresh=1, stale-if-error=20"), failure: .unreachable, serves: false),
+    ErrorCase(
+      id: "sie-request-max-stale", section: "9111 5.2.1.2", rows: [60, 78], control: "max-age=60, stale-if-error=20",
+      request: control("max-stale=5"), failure: .status(500), serves: true),
+    ErrorCase(
+      id: "disconnected-request-max-age", section: "9111 5.2.1.1", rows: [52, 78], control: "max-age=60",
+      request: control("max-age=69"), options: privately { $0.servesStaleWhenUnreachable = true },
+      failure: .unreachable, serves: false),
+    ErrorCase(
+      id: "disconnected-request-min-fresh", section: "9111 5.2.1.3", rows: [52, 78], control: "max-age=60",
+      request: control("min-fresh=1"), options: privately { $0.servesStaleWhenUnreachable = true },
+      failure: .unreachable, serves: false),
     ErrorCase(
       id: "disconnected", section: "9111 4.2.4", rows: [52], control: "max-age=60", failure: .unreachable, serves: false
     ),

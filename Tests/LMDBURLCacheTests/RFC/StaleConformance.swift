@@ -68,6 +68,15 @@ enum StaleConformance {
       "swr-request-max-age", "9111 5.2.1.1", .recommended, rows: [78],
       .origin(control("max-age=60, stale-while-revalidate=60")), .origin(after: 70, control("max-age=10"))),
     ConformanceCase(
+      "swr-request-max-age-met", "9111 5.2.1.1", .optional, rows: [57, 78], settings: .wired,
+      .origin(control("max-age=60, stale-while-revalidate=60")), background(after: 70, [], control("max-age=100"))),
+    ConformanceCase(
+      "swr-request-max-stale", "9111 5.2.1.2", .required, rows: [52, 78],
+      .origin(control("max-age=60, stale-while-revalidate=60")), .origin(after: 70, control("max-stale=5"))),
+    ConformanceCase(
+      "swr-request-max-stale-met", "9111 5.2.1.2", .optional, rows: [52, 78],
+      .origin(control("max-age=60, stale-while-revalidate=60")), .stored(after: 70, control("max-stale=20"))),
+    ConformanceCase(
       "swr-malformed", "9111 4.2.1", .required, rows: [36, 59],
       .origin(control("max-age=60, stale-while-revalidate=a")),
       .origin(after: 61)),
@@ -123,6 +132,22 @@ enum StaleConformance {
     ConformanceCase(
       "sie-in-the-request-closed", "5861 4", .recommended, rows: [60], .origin(control("max-age=60")),
       broken(after: 70, control("stale-if-error=60"), expecting: .origin)),
+    ConformanceCase(
+      "sie-request-max-age", "9111 5.2.1.1", .required, rows: [52, 78],
+      .origin(control("max-age=60, stale-if-error=60")),
+      error(503, after: 70, control("max-age=10"), standsIn: false),
+      error(503, after: 1, control("max-age=100"), standsIn: true)),
+    ConformanceCase(
+      "sie-request-max-age-closed", "9111 5.2.1.1", .required, rows: [52, 78],
+      .origin(control("max-age=60, stale-if-error=60")),
+      broken(after: 70, control("max-age=10"), expecting: .failure)),
+    ConformanceCase(
+      "sie-request-min-fresh", "9111 5.2.1.3", .required, rows: [52, 78],
+      .origin(control("max-age=60, stale-if-error=60")),
+      error(503, after: 70, control("min-fresh=5"), standsIn: false)),
+    ConformanceCase(
+      "sie-in-the-request-with-max-age", "9111 5.2.1.1", .optional, rows: [52, 78], .origin(control("max-age=60")),
+      error(503, after: 70, control("max-age=10, stale-if-error=60"), standsIn: false)),
     ConformanceCase(
       "503-passed-on", "9111 4.2.4", .required, rows: [52, 69], .origin(control("max-age=60")),
       error(503, after: 70, standsIn: false)),
