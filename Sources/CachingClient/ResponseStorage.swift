@@ -84,7 +84,8 @@ public protocol ResponseStorage: Sendable {
   /// The default implementation returns one if `lookup` finds a response.
   func variantCount(of request: ClientRequest) -> Int
 
-  /// Returns a keyed digest that represents a credential in a ``VaryKey``. Equal values have equal digests.
+  /// Returns a keyed digest that represents a credential, or another value that can be secret, in a ``VaryKey``. Equal
+  /// values have equal digests.
   func credentialDigest(_ value: String) -> String
 }
 

@@ -1,29 +1,45 @@
-/// Normalizes equivalent values of request fields (RFC 9111, section 4.1). Unknown syntax stays unchanged.
+/// Normalizes equivalent values of request fields (RFC 9111, section 4.1), and represents them in a Vary key. Unknown
+/// syntax stays unchanged.
 enum VaryFieldNormalizer {
+  /// Whether a Vary key has the value itself, because it is no secret.
+  ///
+  /// The documentation lists these fields. All other values are digests, because any other field can have a secret.
+  static func isStoredInClear(_ name: String) -> Bool {
+    isPreferenceList(name) || name == "origin" || name == "user-agent"
+  }
+
+  /// Returns the value for a Vary key: normalized, and as a digest unless it is stored in clear.
+  static func representation(of value: String, of name: String, digest: (String) -> String) -> String {
+    let normalized = normalize(value, of: name)
+    return isStoredInClear(name) ? normalized : digest(normalized)
+  }
+
   /// Returns the normalized form of `value`, whose lines are joined.
   static func normalize(_ value: String, of name: String) -> String {
     if isPreferenceList(name) { return preferences(value, isOrdered: isOrdered(name)) ?? commaSpace(value) }
     return switch name {
+    case "cookie": cookies(value.trimmingFieldSpace())
     // These values are not lists, or are opaque: every byte can matter.
-    case "cookie", "user-agent", "referer", "from", "if-modified-since", "if-unmodified-since", "date":
+    case "user-agent", "referer", "from", "if-modified-since", "if-unmodified-since", "date":
       value.trimmingFieldSpace()
     default: commaSpace(value)
     }
   }
 
-  /// Whether `normalized` is the normalized form of `value`.
+  /// Whether `stored` is the representation of `value` in a Vary key.
   ///
   /// Typical values are compared directly, because normalizing allocates memory for each element.
-  static func isEqual(_ value: String, to normalized: String, of name: String) -> Bool {
-    if isPreferenceList(name) {
-      let isEqual = value.utf8.withContiguousStorageIfAvailable { value in
-        normalized.utf8.withContiguousStorageIfAvailable {
-          PreferenceListMatcher.isEqual(value, to: $0, isOrdered: isOrdered(name))
-        }
+  static func isEqual(
+    _ value: String, to stored: String, of name: String, digest: (String) -> String
+  ) -> Bool {
+    guard isPreferenceList(name) else { return representation(of: value, of: name, digest: digest) == stored }
+    let isEqual = value.utf8.withContiguousStorageIfAvailable { value in
+      stored.utf8.withContiguousStorageIfAvailable {
+        PreferenceListMatcher.isEqual(value, to: $0, isOrdered: isOrdered(name))
       }
-      if case .some(.some(.some(let isEqual))) = isEqual { return isEqual }
     }
-    return normalize(value, of: name) == normalized
+    if case .some(.some(.some(let isEqual))) = isEqual { return isEqual }
+    return normalize(value, of: name) == stored
   }
 
   /// Whether the field is a preference list.
@@ -38,6 +54,39 @@ enum VaryFieldNormalizer {
 
   /// Whether servers treat the order of elements as preference (RFC 9110, section 12.5.4).
   private static func isOrdered(_ name: String) -> Bool { name == "accept-language" }
+
+  /// Sorts the pairs of a `Cookie` field by name, because their order has no meaning (RFC 6265, section 4.2.2).
+  ///
+  /// Pairs of one name stay in order, because servers use the first or the last. A field with other syntax than a
+  /// `cookie-string` (section 4.2.1) stays unchanged.
+  private static func cookies(_ value: String) -> String {
+    var pairs: [(name: String, pair: String)] = []
+    for part in value.utf8.split(separator: UInt8(ascii: ";"), omittingEmptySubsequences: false) {
+      let pair = String(Substring(part)).trimmingFieldSpace()
+      guard let equals = pair.utf8.firstIndex(of: UInt8(ascii: "=")), equals > pair.startIndex,
+        pair.utf8[..<equals].allSatisfy(\.isTokenByte),
+        isCookieValue(pair.utf8[pair.utf8.index(after: equals)...])
+      else { return value }
+      pairs.append((String(pair[..<equals]), pair))
+    }
+    // `sort` is stable.
+    pairs.sort { $0.name < $1.name }
+    return pairs.map(\.pair).joined(separator: "; ")
+  }
+
+  /// Whether a text is a `cookie-value` (RFC 6265, section 4.1.1).
+  ///
+  /// Servers that split the field at other characters then see the same pairs.
+  private static func isCookieValue(_ text: Substring.UTF8View) -> Bool {
+    let quote = UInt8(ascii: "\"")
+    let isQuoted = text.count >= 2 && text.first == quote && text.last == quote
+    return (isQuoted ? text.dropFirst().dropLast() : text).allSatisfy { byte in
+      switch byte {
+      case quote, UInt8(ascii: ","), UInt8(ascii: ";"), UInt8(ascii: "\\"): false
+      default: byte > 0x20 && byte < 0x7F
+      }
+    }
+  }
 
   /// Removes spaces around commas outside quoted strings.
   private static func commaSpace(_ value: String) -> String {

@@ -6,11 +6,20 @@ public struct VaryKey: Sendable, Hashable {
   public struct Field: Sendable, Hashable {
     /// The name in lowercase; `*` for a response that matches no request.
     public let name: String
-    /// The normalized value; `nil` if the request had none.
+    /// The normalized value, or its digest; `nil` if the request had none.
     ///
-    /// For `authorization`, the digest of the credentials, or `*` if the response matches requests with any credentials
-    /// or none. For `:decoded` and `:encoded`, the codings that were removed from the stored content, or that it has.
+    /// Values of `Accept`, `Accept-Charset`, `Accept-Encoding`, `Accept-Language`, `Origin` and `User-Agent` are stored
+    /// in clear. Values of all other fields are digests, because they can be secrets. The value of `authorization` is
+    /// the digest of the credentials, or `*` if the response matches requests with any credentials or none. For
+    /// `:decoded` and `:encoded` it is the codings that were removed from the stored content, or that it has.
     public let value: String?
+
+    /// Whether ``value`` is not shown: it is a digest, or an earlier release stored it in clear.
+    package var isSecret: Bool {
+      guard let value else { return false }
+      if name == VaryKey.authorization { return value != VaryKey.anyCredentials }
+      return !isForm && !VaryFieldNormalizer.isStoredInClear(name)
+    }
 
     /// Creates a field, as stored.
     public init(name: String, value: String?) {
@@ -36,7 +45,7 @@ public struct VaryKey: Sendable, Hashable {
   ///     names `Authorization`.
   ///   - isContentDecoded: Whether the transport has removed the codings of the content. Nil, the default, if the
   ///     response is for requests over each transport.
-  ///   - credentialDigest: A keyed digest, so that no credential is stored.
+  ///   - credentialDigest: A keyed digest, so that no credential and no other secret is stored.
   public init(
     request: RequestHead, response: HTTPFields, options: CachingOptions? = nil, isContentDecoded: Bool? = nil,
     credentialDigest: (String) -> String
@@ -125,7 +134,8 @@ public struct VaryKey: Sendable, Hashable {
     let value = selectingValue(of: field.name, in: request)
     guard let value, let stored = field.value else { return value == nil && field.value == nil }
     return field.name == authorization
-      ? credentialDigest(value) == stored : VaryFieldNormalizer.isEqual(value, to: stored, of: field.name)
+      ? credentialDigest(value) == stored
+      : VaryFieldNormalizer.isEqual(value, to: stored, of: field.name, digest: credentialDigest)
   }
 
   /// Whether a request gets content in a stored form over its transport.
@@ -141,7 +151,9 @@ public struct VaryKey: Sendable, Hashable {
     of name: String, in request: RequestHead, credentialDigest: (String) -> String
   ) -> String? {
     guard let value = selectingValue(of: name, in: request) else { return nil }
-    return name == authorization ? credentialDigest(value) : VaryFieldNormalizer.normalize(value, of: name)
+    return name == authorization
+      ? credentialDigest(value)
+      : VaryFieldNormalizer.representation(of: value, of: name, digest: credentialDigest)
   }
 
   /// Returns the value that the origin receives for this name.
@@ -159,5 +171,5 @@ public struct VaryKey: Sendable, Hashable {
 
 extension VaryKey.Field {
   /// Whether the field is for the form of the stored content and not for a field of the request.
-  fileprivate var isForm: Bool { name.utf8.first == UInt8(ascii: ":") }
+  package var isForm: Bool { name.utf8.first == UInt8(ascii: ":") }
 }

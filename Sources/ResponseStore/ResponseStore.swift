@@ -368,7 +368,8 @@ public final class ResponseStore: Sendable {
 
   // MARK: Credentials
 
-  /// Returns a keyed digest of a credential, for `VaryKey`. Equal values have equal digests only within this store.
+  /// Returns a keyed digest of a credential or another secret, for `VaryKey`. Equal values have equal digests only
+  /// within this store.
   ///
   /// The value itself is not written. The digest is not cryptographic: a process that can read the directory can test
   /// guesses.
@@ -376,7 +377,7 @@ public final class ResponseStore: Sendable {
     Self.digest(of: value, secret: context.database.format.secret)
   }
 
-  /// Returns a keyed digest of a credential, for a cache without a store. Equal values have equal digests only within
+  /// Returns a keyed digest of a secret, for a cache without a store. Equal values have equal digests only within
   /// this process.
   public static func credentialDigestInProcess(_ value: String) -> String {
     digest(of: value, secret: RequestKey.secret)

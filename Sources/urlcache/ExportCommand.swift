@@ -9,9 +9,9 @@ enum ExportCommand: Command {
     usage: ["DIR --har FILE [--host HOST] [--bodies] [--json]"],
     discussion: """
       Writes the responses in the cache in DIR to FILE as an HTTP archive (HAR 1.2), in the order on disk, with their
-      status and header fields. The request of each has the fields in the Vary key, except credentials. FILE contains
-      URLs with their queries, and header fields such as Set-Cookie, which may be secrets. 'urlcache warm FILE' fetches
-      the URLs again.
+      status and header fields. The request of each has those fields of the Vary key whose values the cache has, such as
+      Accept-Language; it has only digests of credentials, cookies and most others. FILE contains URLs with their
+      queries, and header fields such as Set-Cookie, which may be secrets. 'urlcache warm FILE' fetches the URLs again.
 
       Other processes can use the cache at the same time. Nothing is changed, and no cache is created. FILE is written
       entry by entry, so little memory is used for any number of responses, and it is replaced only at the end.

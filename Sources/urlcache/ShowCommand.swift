@@ -9,7 +9,8 @@ enum ShowCommand: Command {
     usage: ["DIR URL [--header FIELD]... [--method METHOD] [--partition NAME] [--shared] [--json]"],
     discussion: """
       Shows all variants that the cache in DIR stores for URL: status, age and freshness, validators, the request fields
-      in the Vary key, sizes, the record on disk with its checksums, and all header fields. '*' marks the variant that a
+      in the Vary key, sizes, the record on disk with its checksums, and all header fields. The cache has only a digest
+      of most request fields. '*' marks the variant that a
       request with the given header fields would select. Without --header, Accept-Language is "en", and User-Agent is
       that of this tool. Each body is read once, to compare its checksum. Responses that a process has stored but not
       yet committed are not shown.
@@ -59,6 +60,9 @@ private struct VariantDetails {
 
   var isSelected: Bool { variant.isSelected }
 
+  /// The text in place of a value of which the cache has only a digest.
+  private static let digest = "(digest)"
+
   private var freshness: FreshnessInfo { variant.response.freshness }
 
   var text: String {
@@ -77,7 +81,7 @@ private struct VariantDetails {
     if !windows.isEmpty { rows.append(["If stale", windows.joined(separator: ", ")]) }
     if !flagNames.isEmpty { rows.append(["Flags", flagNames.joined(separator: ", ")]) }
     for (name, value) in validators { rows.append([name, Format.visible(value)]) }
-    let vary = response.vary.fields.map { "\($0.name): \($0.value ?? "(none)")" }
+    let vary = response.vary.fields.map { "\($0.name): \($0.isSecret ? Self.digest : $0.value ?? "(none)")" }
     rows.append(["Vary key", vary.isEmpty ? "-" : Format.visible(vary.joined(separator: "; "))])
     rows.append(["Body", "\(Format.bytes(response.bodyByteCount)), \(place)"])
     rows.append(["Header", Format.bytes(record.headerByteCount)])
@@ -106,7 +110,11 @@ private struct VariantDetails {
       "staleWindows": .object(windows.map { ($0.name, .seconds($0.seconds)) }),
       "flags": .array(flagNames.map { .string($0) }),
       "validators": .object(validators.map { ($0.name, .string($0.value)) }),
-      "vary": .object(response.vary.fields.map { ($0.name, $0.value.map { .string($0) } ?? .null) }),
+      "vary": .object(
+        response.vary.fields.map {
+          ($0.name, $0.isSecret ? .string(Self.digest) : $0.value.map { .string($0) } ?? .null)
+        }
+      ),
       "bodyByteCount": .number(response.bodyByteCount),
       "isBodyInRecord": .bool(record.isBodyInline),
       "headerByteCount": .number(record.headerByteCount),

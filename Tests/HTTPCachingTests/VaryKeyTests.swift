@@ -87,6 +87,30 @@ struct VaryKeyTests {
       "normalize-cookie-not", rows: [32], vary: ["Cookie"], [("Cookie", "a=b, c")], [("Cookie", "a=b,c")],
       matches: false),
     Case(
+      "normalize-cookie-order", "6265 4.2.2", rows: [32], vary: ["Cookie"], [("Cookie", "a=1; b=\"2\"; c=")],
+      [("Cookie", "c=;b=\"2\"; a=1")], matches: true),
+    Case(
+      "normalize-cookie-case", "6265 4.2.2", rows: [32], vary: ["Cookie"], [("Cookie", "a=1; B=2")],
+      [("Cookie", "A=1; B=2")], matches: false),
+    Case(
+      "normalize-cookie-pairs", "6265 4.2.2", rows: [32], vary: ["Cookie"], [("Cookie", "a=1; b=2")],
+      [("Cookie", "a=2; b=1")], matches: false),
+    Case(
+      "normalize-cookie-duplicates-moved", "6265 4.2.2", rows: [32], vary: ["Cookie"], [("Cookie", "a=1; b=2; a=3")],
+      [("Cookie", "a=1; a=3; b=2")], matches: true),
+    Case(
+      "normalize-cookie-duplicates-swapped", "6265 4.2.2", rows: [32], vary: ["Cookie"], [("Cookie", "a=1; a=3; b=2")],
+      [("Cookie", "a=3; b=2; a=1")], matches: false),
+    Case(
+      "normalize-cookie-malformed", "6265 4.2.1", rows: [32], vary: ["Cookie"], [("Cookie", "a=1; b")],
+      [("Cookie", "b; a=1")], matches: false),
+    Case(
+      "normalize-cookie-quoted", "6265 4.2.1", rows: [32], vary: ["Cookie"], [("Cookie", "a=\"x; b=y\"")],
+      [("Cookie", "b=y\"; a=\"x")], matches: false),
+    Case(
+      "normalize-cookie-commas", "6265 4.2.1", rows: [32], vary: ["Cookie"], [("Cookie", "a=1, b=2; b=3")],
+      [("Cookie", "b=3; a=1, b=2")], matches: false),
+    Case(
       "authorization-same", "9111 3.5", rows: [6, 34], vary: [], [("Authorization", "a")], [("Authorization", "a")],
       matches: true),
     Case(
@@ -143,9 +167,39 @@ struct VaryKeyTests {
   /// Rows 6 and 34: a Vary key contains only a digest of the credentials.
   @Test func credentialsAreDigested() {
     let varyKey = VaryKey(
-      request: head([("Authorization", "Bearer secret"), ("Foo", "1")]), response: fields([("Vary", "Foo")]),
+      request: head([("Authorization", "Bearer secret"), ("Foo", "1")]), response: fields([("Vary", "Accept, Foo")]),
+      credentialDigest: { "digest of " + $0 })
+    #expect(
+      varyKey.fields == [
+        .init(name: "accept", value: nil), .init(name: "authorization", value: "digest of Bearer secret"),
+        .init(name: "foo", value: "digest of 1"),
+      ])
+  }
+
+  @Test("A Vary key has only the values of six fields in clear, and digests of all others")
+  func valuesInClear() {
+    let clear = ["Accept", "Accept-Charset", "Accept-Encoding", "Accept-Language", "Origin", "User-Agent"]
+    let secret = [
+      "Cookie", "X-Api-Key", "Referer", "X-Tenant", "Proxy-Authorization", "From", "Accept-Profile", "Foo",
+      "X-User-Agent", "Sec-Token",
+    ]
+    let request = head((clear + secret).map { ($0, "a=1") })
+    let varyKey = VaryKey(
+      request: request, response: fields([("Vary", (clear + secret).joined(separator: ","))]),
       credentialDigest: { _ in "d" })
-    #expect(varyKey.fields == [.init(name: "authorization", value: "d"), .init(name: "foo", value: "1")])
+    let inClear = varyKey.fields.filter { $0.value == "a=1" }
+    #expect(inClear.map(\.name) == clear.map { $0.lowercased() })
+    #expect(varyKey.fields.filter { $0.value == "d" }.map(\.name) == secret.map { $0.lowercased() }.sorted())
+    #expect(varyKey.fields.allSatisfy { $0.isSecret == ($0.value == "d") })
+  }
+
+  @Test("A value that an earlier release stored in clear matches no request")
+  func valuesOfEarlierReleases() {
+    let varyKey = VaryKey(fields: [.init(name: "cookie", value: "a=1")])
+    for value in ["a=1", "a=2", Self.digest("a=1")] {
+      #expect(!varyKey.matches(head([("Cookie", value)]), credentialDigest: Self.digest))
+    }
+    #expect(varyKey.fields[0].isSecret)
   }
 
   /// Rows 6 and 34: HTTP clients send the user information of a URL as credentials.

@@ -8,8 +8,11 @@ struct ExportCommandTests {
   private static let responses = [
     Tool.Stored(
       url: "http://a.example/page?a=1&b=%20x", body: "Grüße\n",
-      fields: ["Cache-Control": "max-age=60", "Vary": "Accept-Language", "Content-Type": "text/plain; charset=utf-8"],
-      requestFields: ["Accept-Language": "de", "Authorization": "Basic eA=="]),
+      fields: [
+        "Cache-Control": "max-age=60", "Vary": "Accept-Language, X-Api-Key",
+        "Content-Type": "text/plain; charset=utf-8",
+      ],
+      requestFields: ["Accept-Language": "de", "Authorization": "Basic eA==", "X-Api-Key": "secret"]),
     Tool.Stored(url: "http://b.example/moved", status: 301, fields: ["Location": "/other"]),
   ]
 

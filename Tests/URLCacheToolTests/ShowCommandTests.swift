@@ -51,6 +51,34 @@ struct ShowCommandTests {
     #expect(try tool.run("cat", directory, Self.url).output == "body in en\n")
   }
 
+  @Test("No file of the cache and no output has the value of a field that can be a secret")
+  func secrets() throws {
+    let tool = try Tool()
+    let fields = ["Cookie": "a=top-secret-1; b=2", "X-Api-Key": "top-secret-2", "Authorization": "top-secret-3"]
+    let directory = try tool.makeCache([
+      Tool.Stored(
+        url: Self.url, fields: ["Cache-Control": "max-age=60", "Vary": "Cookie, X-Api-Key, X-None"],
+        requestFields: fields)
+    ])
+    let arguments =
+      ["--header", "Cookie: b=2; a=top-secret-1"]
+      + ["X-Api-Key", "Authorization"].flatMap {
+        ["--header", "\($0): \(fields[$0] ?? "")"]
+      }
+    let result = try tool.run(["show", directory, Self.url] + arguments)
+    #expect(result.output.contains("\nVariant 1 *\n"))
+    let key = "authorization: (digest); cookie: (digest); x-api-key: (digest); x-none: (none)\n"
+    #expect(result.output.contains("  Vary key   " + key))
+    let json = try tool.run("show", directory, Self.url, "--json")
+    let vary = try #require((try json.json()["variants"] as? [[String: Any]])?.first?["vary"] as? [String: Any])
+    #expect(vary["cookie"] as? String == "(digest)")
+    #expect(!(result.output + json.output).contains("top-secret"))
+    for name in try FileManager.default.contentsOfDirectory(atPath: directory) {
+      let content = try Data(contentsOf: URL(fileURLWithPath: directory + "/" + name))
+      #expect(content.range(of: Data("top-secret".utf8)) == nil, "\(name)")
+    }
+  }
+
   @Test("show --json has the documented keys")
   func showJSON() throws {
     let tool = try Tool()
