@@ -6,7 +6,7 @@ public struct Invalidation: Sendable, Hashable {
   public let urls: [URL]
   /// The groups of `origin` that `Cache-Group-Invalidation` names.
   public let groups: [String]
-  /// The origin `scheme://host:port` of the target URI, in lowercase and with port; empty without a host.
+  /// The origin `scheme://host:port` of the target URI, with its canonical host and with port; empty without a host.
   public let origin: String
 
   /// Whether nothing is invalidated.
@@ -35,12 +35,14 @@ public struct Invalidation: Sendable, Hashable {
 
   /// Returns `scheme://host:port` in lowercase, with the default port filled in.
   ///
+  /// All spellings of a host that reach the same host have the same origin.
+  ///
   /// `nil` without a host, or for schemes other than http and https.
   public static func origin(of url: URL) -> String? {
     guard let scheme = url.scheme?.asciiLowercased(), scheme == "http" || scheme == "https",
       let host = url.host()?.asciiLowercased(), !host.isEmpty
     else { return nil }
-    return "\(scheme)://\(host):\(url.port ?? (scheme == "https" ? 443 : 80))"
+    return "\(scheme)://\(url.canonicalHost ?? host):\(url.port ?? (scheme == "https" ? 443 : 80))"
   }
 
   /// Whether a method is safe (RFC 9110, section 9.2.1).

@@ -21,7 +21,7 @@ struct EventFilter {
   ]
 
   init(_ arguments: Arguments) throws {
-    host = arguments.value("host")?.lowercased()
+    host = try arguments.host()
     if let text = arguments.value("status") {
       if text.count == 3, text.dropFirst() == "xx", let first = Int(text.prefix(1)), (1...5).contains(first) {
         statuses = (first * 100)...(first * 100 + 99)
@@ -49,6 +49,6 @@ struct EventFilter {
   func matches(_ event: RequestEvent) -> Bool {
     event.nanoseconds >= minimumNanoseconds && (outcome.map { $0 == event.outcome } ?? true)
       && (statuses.map { $0.contains(event.status) } ?? true)
-      && (host.map { $0 == URL.hostName(in: event.url).lowercased() } ?? true)
+      && (host.map { $0 == URL.canonicalHostName(in: event.url) } ?? true)
   }
 }

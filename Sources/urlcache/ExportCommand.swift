@@ -27,6 +27,7 @@ enum ExportCommand: Command {
     success: "the file was written", failure: "there is no cache in DIR, it cannot be read, or FILE cannot be written")
 
   static func run(_ arguments: Arguments) async throws -> ExitCode {
+    let host = try arguments.host()
     guard let file = arguments.value("har") else { throw UsageError("--har FILE is missing") }
     if file == "-", arguments.has("json") { throw UsageError("--json cannot be combined with --har -") }
     let directory = try CacheAccess.openDirectory(arguments)
@@ -38,7 +39,7 @@ enum ExportCommand: Command {
     var bar = ProgressBar("Exporting", sharesTerminal: file == "-")
     writer.begin()
     try directory.forEachResponse(
-      host: arguments.value("host")?.lowercased(), progress: { bar.update(done: $0, total: $1) },
+      host: host, progress: { bar.update(done: $0, total: $1) },
       { entry, response throws in
         try writer.append(entry, response)
         return !isInterrupted.isSet

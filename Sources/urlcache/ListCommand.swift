@@ -37,8 +37,8 @@ enum ListCommand: Command {
       throw UsageError("--sort takes time, url or size, not '\(order)'")
     }
     let limit = try arguments.number("limit", in: 1...Self.maximumLimit, default: Self.maximumLimit)
+    let host = try arguments.host()
     let directory = try CacheAccess.openDirectory(arguments)
-    let host = arguments.value("host")?.lowercased()
     let total = directory.entryCount
     var writer = EntryWriter(
       isJSON: arguments.has("json"), directory: directory.path,

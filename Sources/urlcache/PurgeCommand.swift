@@ -41,7 +41,9 @@ enum PurgeCommand: Command {
       Option(name: "since", placeholder: "WHEN", help: "Responses stored after this time, but not at this time."),
       Option(
         name: "host", placeholder: "HOST",
-        help: "Responses of this host with any scheme and port, but not of its subdomains."),
+        help:
+          "Responses of this host with any scheme and port, but not of its subdomains. It is one host\nalone, in any spelling."
+      ),
       Option(
         name: "prefix", placeholder: "URL",
         help:
@@ -135,12 +137,7 @@ enum PurgeCommand: Command {
       let date = try TimeArgument.parse(when, now: Date())
       return (.since(date), "responses stored after \(Format.localTime(date))")
     }
-    if let host = arguments.value("host") {
-      guard !host.isEmpty, PurgeScope.host(host).removalScope != nil else {
-        throw UsageError("--host takes a host alone, such as api.example.com, not '\(host)'")
-      }
-      return (.host(host), "responses stored for \(Format.visible(host))")
-    }
+    if let host = try arguments.host() { return (.host(host), "responses stored for \(host)") }
     if let text = arguments.value("prefix") {
       let url = try webURL(text, option: "prefix")
       return (.prefix(url), "URLs that begin with \(Format.visible(text))")

@@ -108,7 +108,7 @@ struct TopTable {
 
   mutating func add(_ event: RequestEvent) {
     requestCount += 1
-    let name = addsUpHosts ? URL.hostName(in: event.url) : event.url
+    let name = addsUpHosts ? URL.canonicalHostName(in: event.url) : event.url
     var row = rows[name] ?? Row()
     row.requests += 1
     if event.outcome == .hit || event.outcome == .stale { row.hits += 1 } else { row.misses += 1 }

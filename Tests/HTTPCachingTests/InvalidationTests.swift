@@ -36,6 +36,9 @@ struct InvalidationTests {
       id: "invalidate-location-default-port", section: "9111 4.4", rows: [83],
       lines: [("Location", "HTTPS://EXAMPLE.com:443/c")], urls: ["HTTPS://EXAMPLE.com:443/c"]),
     Case(
+      id: "invalidate-location-spelling", section: "9110 4.2.3", rows: [83],
+      lines: [("Location", "https://ex%61mple.com:0443/c")], urls: ["https://ex%61mple.com:0443/c"]),
+    Case(
       id: "invalidate-other-host", section: "9111 4.4", rows: [83], lines: [("Location", "https://other.example/c")],
       urls: []),
     Case(

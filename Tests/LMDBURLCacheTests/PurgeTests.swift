@@ -90,10 +90,18 @@ struct PurgeTests {
     await fixture.finish()
   }
 
-  @Test("A purge of a host that is no host throws", arguments: ["a/b", "a?b", "a b", "http://a"])
+  @Test(
+    "A purge of text that is not one host alone throws, or is logged by the method that cannot throw",
+    arguments: [
+      "p.example:8080", "", "a/b", "a?b", "a b", "http://a", "u@a", "[::1", "[::1]:80", "a,b", "*.a", "127.1",
+    ])
   func noHost(_ host: String) async throws {
     let fixture = try CacheFixture()
     await #expect(throws: URLError(.badURL)) { try await fixture.cache.purge(.host(host)) }
+    await #expect(throws: URLError(.badURL)) { try await fixture.cache.purge(.host(host), mode: .soft) }
+    #expect(fixture.logged.all == [])
+    fixture.cache.removeCachedResponses(forHost: host)
+    #expect(fixture.logged.all == ["LMDBURLCache: Nothing was removed: The host is not one host alone"])
     await fixture.finish()
   }
 

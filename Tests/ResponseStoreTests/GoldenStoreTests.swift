@@ -182,8 +182,7 @@ struct GoldenStoreTests {
     store.remove(.host("host.removed.example"))
     store.remove(.group("g", ofOrigin: URL(string: Self.groupURL(0))!)!)
     // Only in the removal log.
-    try store.context.removalLog.append(.prefix(RequestKey.prefix(host: "log.removed.example")), timeout: .seconds(10))
-    {}
+    try store.context.removalLog.append(.host("log.removed.example"), timeout: .seconds(10)) {}
 
     try copyToGolden(fixture, "format-\(StorageFormat.version)")
     #expect(store.checkInvariants() == [])

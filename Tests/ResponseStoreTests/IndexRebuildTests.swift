@@ -189,7 +189,8 @@ struct IndexRebuildTests: NumberedResponses {
     let fixture = try fixture(withResponsesBelow: Self.count)
     defer { fixture.finish() }
     let file = fixture.store.context.database
-    let tag = try #require(file.hostTag(ofPrefix: RequestKey.prefix(host: "host0.example")))
+    let prefix = try #require(RequestKey.prefix(host: "host0.example"))
+    let tag = try #require(file.hostTag(ofPrefix: prefix))
     let rows = stride(from: 0, to: Self.count, by: 2).map { fixture.store.lookup(fixture.key(url($0)))?.rowID ?? 0 }
     for limit in [3, 100] {
       var pass = try #require(HostPass(over: file.index, hostTags: [tag], limit: limit))

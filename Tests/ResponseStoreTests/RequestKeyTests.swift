@@ -18,6 +18,15 @@ struct RequestKeyTests {
       ("http://a.example?q", "http://a.example/?q"), ("http://[2001:DB8::1]/", "http://[2001:db8::1]:80/"),
       ("http://@a.example/", "http://a.example/"), ("http://a.example#f", "http://a.example/"),
       ("http://u:1@a.example/", "http://u:2@a.example/"), ("http://u@a.example/", "http://a.example/"),
+      ("http://ex%61mple.test/%61", "http://example.test/%61"), ("http://EX%41MPLE%2etest/", "http://example.test/"),
+      ("http://u@ex%61mple.test/", "http://example.test/"), ("http://xn--BCHER-kva.test/", "http://b\u{fc}cher.test/"),
+      ("http://B%C3%9CCHER.test/", "http://xn--bcher-kva.test/"),
+      ("http://bu\u{308}cher.test/", "http://b\u{fc}cher.test"),
+      ("http://a\u{3002}example/", "http://a.example/"), ("http://\u{ff11}27.0.0.1/", "http://127.0.0.1/"),
+      ("http://127.0.0%2E1/", "http://127.0.0.1/"), ("http://a.example:0080/", "http://a.example/"),
+      ("https://a.example:000443/", "https://a.example/"), ("http://a.example:008080/", "http://a.example:8080/"),
+      ("http://a.example:00/", "http://a.example:0/"), ("http://[0:0:0:0:0:0:0:1]/", "http://[::1]/"),
+      ("http://[2001:DB8:0::0:1]:080/", "http://[2001:db8::1]/"),
     ])
   func same(left: String, right: String) throws {
     #expect(try #require(makeKey(left)) == #require(makeKey(right)))
@@ -30,6 +39,7 @@ struct RequestKeyTests {
       ("http://a.example/x", "https://a.example/x"), ("http://a.example/", "http://a.example:8080/"),
       ("http://a.example/%7Ea", "http://a.example/~a"), ("http://a.example/x", "http://a.example/x/"),
       ("http://a.example/x", "http://a.example/x?"), ("http://a.example/", "http://a.example./"),
+      ("http://a.example:8080/", "http://a.example:808/"), ("http://7f3a/", "http://7f3b/"),
     ])
   func different(left: String, right: String) throws {
     #expect(try #require(makeKey(left)) != #require(makeKey(right)))
@@ -53,7 +63,13 @@ struct RequestKeyTests {
     arguments: [
       "", "/relative", "relative", "//a.example/x", "http://", "http:///x", "http:", "http:a", "https://:443/",
       "http://u@/", "http://a.example/\0", ":x", "#", "?x:y", "1http://a.example/", "ht tp://a.example/", "/a:b",
-      "http://@@@/",
+      "http://@@@/", "http://a b/", "http://a:b:c/", "http://[::1/", "http://]/",
+      "http://a.example:99999999999999999999/",
+      "http://a.example:65536/", "http://a.example:8a/", "http://a.example:+80/", "http://a%2fb/", "http://a%00b/",
+      "http://a%40b/", "http://a%3A80/", "http://ex%2561mple.test/", "http://%zz/", "http://a%f/", "http://a%ff.test/",
+      "http://a,b/", "http://*.example/", "http://a\u{200d}b.test/", "http://127.1/", "http://0x7f.1/",
+      "http://0177.0.0.1/", "http://2130706433/", "http://127.0.0.1./", "http://%31/", "http://[fe80::1%25lo]/",
+      "http://[v1.a]/", "http://[]/", "http://[127.0.0.1]/",
     ])
   func none(url: String) {
     #expect(makeKey(url) == nil)
@@ -62,8 +78,7 @@ struct RequestKeyTests {
   @Test(
     "Hostile text neither traps nor is changed after the host",
     arguments: [
-      "http://a.example/\r\nSet-Cookie: x", "http://a.example/é\u{202e}", "http://a b/", "http://a:b:c/",
-      "http://[::1/", "http://]/", "http://a.example:99999999999999999999/",
+      "http://a.example/\r\nSet-Cookie: x", "http://a.example/é\u{202e}", "x://a b/", "x://a:b:c/", "x://[::1/",
       "data:text/plain,hello", "mailto:someone", "file:///etc/passwd", "x-y.z+1:a?b#c",
     ])
   func hostile(url: String) throws {
@@ -90,7 +105,7 @@ struct RequestKeyTests {
     ]
     let keys = try urls.map { try #require(makeKey($0)).bytes }
     let sorted = keys.shuffled().sorted { $0.lexicographicallyPrecedes($1) }
-    for prefix in [RequestKey.prefix(host: "a.example"), RequestKey.prefix(url: URL(string: "http://a.example/a")!)!] {
+    for prefix in [RequestKey.prefix(host: "a.example")!, RequestKey.prefix(url: URL(string: "http://a.example/a")!)!] {
       let positions = sorted.indices.filter { sorted[$0].starts(with: prefix) }
       #expect(positions == Array(positions.first!...positions.last!))
     }
@@ -113,12 +128,38 @@ struct RequestKeyTests {
     #expect(RequestKey.prefix(url: URL(string: "relative")!) == nil)
   }
 
-  @Test("A host is given as URL returns it")
+  @Test("A host covers the URLs that reach it, in all spellings of both")
   func hosts() throws {
-    for (host, url) in [("A.EXAMPLE", "http://a.example/"), ("::1", "http://[::1]/"), ("[::1]", "http://[::1]:8080/")] {
-      #expect(try #require(makeKey(url)).bytes.starts(with: RequestKey.prefix(host: host)))
+    let spellings = [
+      ["A.EXAMPLE", "a.example", "%61.example"], ["::1", "[::1]", "0:0::1"],
+      ["b\u{fc}cher.test", "B%C3%BCcher.test", "xn--bcher-kva.test"], ["127.0.0.1", "127.0.0%2e1"],
+    ]
+    for names in spellings {
+      for (host, other) in names.flatMap({ host in names.map { (host, $0) } }) {
+        let name = other.contains(":") && !other.hasPrefix("[") ? "[\(other)]" : other
+        for url in ["http://\(name)", "https://u:p@\(name):08080/x"] {
+          #expect(
+            try #require(makeKey(url)).bytes.starts(with: #require(RequestKey.prefix(host: host))), "\(host) \(url)")
+        }
+      }
     }
-    #expect(try !#require(makeKey("http://sub.a.example/")).bytes.starts(with: RequestKey.prefix(host: "a.example")))
+    let prefix = try #require(RequestKey.prefix(host: "a.example"))
+    #expect(try !#require(makeKey("http://sub.a.example/")).bytes.starts(with: prefix))
+  }
+
+  @Test(
+    "Text that is not one host alone is no host",
+    arguments: [
+      "", " ", "a.example:80", "a.example:", "http://a.example", "a.example/", "u@a.example", "a.example,b.example",
+      "a.example b.example", "*.example", "[::1", "::1]", "[::1]:80", "[a.example]", "a?b", "a#b", "a%2fb", "a\0",
+      "127.1",
+      "a.example\n", "[::1%lo]", "::1%lo", "[]",
+    ])
+  func noHost(text: String) {
+    #expect(RequestKey.prefix(host: text) == nil)
+    #expect(RemovalScope.host(validating: text) == nil)
+    guard let key = makeKey("http://a.example/") else { return }
+    #expect(!RemovalScope.host(text).mayCover(key))
   }
 
   @Test("The description is the URL without user and fragment")

@@ -47,7 +47,19 @@ struct CommandLineTests {
       (["purge", "a", "--url", "b"], "urlcache purge", "--url takes an http or https URL with a host, not 'b'"),
       (
         ["purge", "a", "--host", "http://b/"], "urlcache purge",
-        "--host takes a host alone, such as api.example.com, not 'http://b/'"
+        "--host takes one host alone, such as api.example.com, without a scheme or a port, not 'http://b/'"
+      ),
+      (
+        ["purge", "a", "--host", "p.example:8080"], "urlcache purge",
+        "--host takes one host alone, such as api.example.com, without a scheme or a port, not 'p.example:8080'"
+      ),
+      (
+        ["list", "a", "--host", ""], "urlcache list",
+        "--host takes one host alone, such as api.example.com, without a scheme or a port, not ''"
+      ),
+      (
+        ["list", "a", "--host", "a,b"], "urlcache list",
+        "--host takes one host alone, such as api.example.com, without a scheme or a port, not 'a,b'"
       ),
       (["demo", "--files", "3"], "urlcache demo", "--files takes a number from 10 to 20000, not '3'"),
     ])

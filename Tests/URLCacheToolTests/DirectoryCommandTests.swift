@@ -282,7 +282,14 @@ struct DirectoryCommandTests {
         [0, 1, 2]
       ),
       (
-        ["--host", "A.example"], "responses stored for A.example: 3 responses (12 B). 2 responses left.", [3, 4]
+        ["--host", "A.example"], "responses stored for a.example: 3 responses (12 B). 2 responses left.", [3, 4]
+      ),
+      (
+        ["--host", "%61.example"], "responses stored for a.example: 3 responses (12 B). 2 responses left.", [3, 4]
+      ),
+      (
+        ["--prefix", "http://%61.example:0080/p"],
+        "URLs that begin with http://%61.example:0080/p: 2 responses (8 B). 3 responses left.", [2, 3, 4]
       ),
       (
         ["--prefix", "http://a.example/p"],

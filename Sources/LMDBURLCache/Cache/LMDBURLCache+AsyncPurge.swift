@@ -9,8 +9,10 @@ public enum PurgeScope: Sendable, Hashable {
   case all
   /// Responses stored after the date.
   case since(Date)
-  /// Responses for a host with any scheme and port, but not for its subdomains. Case does not matter. A name in another
-  /// script is encoded as in a URL.
+  /// Responses for a host with any scheme and port, but not for its subdomains.
+  ///
+  /// The host can have any spelling: the case does not matter, and a name in another script or with percent-encoding is
+  /// the host that it reaches. It has no port. An IPv6 address can have brackets.
   case host(String)
   /// Responses whose URL starts with this one: same scheme, host and port, and a path and query with this prefix.
   ///
@@ -54,8 +56,8 @@ extension LMDBURLCache {
   ///   - mode: Whether they are removed or become stale. Hard by default.
   ///   - timeout: The maximum time to wait for the fleet; nil, the default, for 1.25 leases and 5.25 seconds.
   /// - Returns: The number of machines that confirmed and of those that did not; nil without a fleet.
-  /// - Throws: `URLError.badURL` for a URL that cannot be cached, such as one without a scheme, and for a host that is
-  ///   not a host alone. With a fleet, its error: this machine obeys the purge, but it could not be posted, or was not
+  /// - Throws: `URLError.badURL` for a URL that cannot be cached, such as one without a scheme, and for text that is not
+  ///   one host alone, such as a host with a port, several hosts, or none. With a fleet, its error: this machine obeys the purge, but it could not be posted, or was not
   ///   confirmed in time. If it could not be posted, this machine posts it later. Purge again to know when all machines
   ///   obey.
   @discardableResult
@@ -100,21 +102,10 @@ extension PurgeScope {
     switch self {
     case .all: .everything
     case .since(let date): .since(date)
-    case .host(let host): Self.scope(ofHost: host)
+    case .host(let host): .host(validating: host)
     case .prefix(let url): .urlPrefix(url)
     case .group(let name, let origin): .group(name, ofOrigin: origin)
     case .url(let url): .target(of: url)
     }
-  }
-
-  /// Returns the scope of a host as URLs contain it; nil if the text is not a host alone.
-  private static func scope(ofHost host: String) -> RemovalScope? {
-    // URLs without a host, such as `file:///a`.
-    if host.isEmpty { return .host(host) }
-    let text = host.contains(":") && !host.hasPrefix("[") ? "[\(host)]" : host.removingPercentEncoding ?? host
-    guard let url = URL(string: "http://\(text)/"), let key = RequestKey(url: url),
-      key.urlString == "http://\(key.host)/"
-    else { return nil }
-    return .host(key.host)
   }
 }

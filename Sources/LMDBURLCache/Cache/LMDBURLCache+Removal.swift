@@ -11,10 +11,10 @@ import ResponseStore
 extension LMDBURLCache {
   /// Removes the responses for a host with any scheme and port, but not for its subdomains.
   ///
-  /// - Parameter host: A host, as for ``PurgeScope/host(_:)``. For other text, the method does nothing.
+  /// - Parameter host: A host, as for ``PurgeScope/host(_:)``. For text that is not one host alone, such as a host with a
+  ///   port, nothing is removed, and the log receives a line. ``purge(_:mode:timeout:)`` throws instead.
   public func removeCachedResponses(forHost host: String) {
-    guard let scope = removalScope(of: .host(host)) else { return }
-    remove(scope)
+    remove(removalScope(of: .host(host)), invalidText: "The host is not one host alone")
   }
 
   /// Removes the responses whose URL starts with `url`: same scheme, host and port, and a path and query with this
@@ -22,10 +22,10 @@ extension LMDBURLCache {
   ///
   /// `https://example.com/a` matches `/a`, `/a/b` and `/abc`.
   ///
-  /// - Parameter url: An absolute URL. Without a scheme, or for HTTP without a host, the method does nothing.
+  /// - Parameter url: An absolute URL. For a URL that cannot be cached, such as one without a scheme, nothing is removed,
+  ///   and the log receives a line.
   public func removeCachedResponses(withPrefix url: URL) {
-    guard let scope = removalScope(of: .prefix(url)) else { return }
-    remove(scope)
+    remove(removalScope(of: .prefix(url)), invalidText: "No response can be stored for the URL")
   }
 
   /// Removes the members of a cache group (RFC 9875).
@@ -34,10 +34,10 @@ extension LMDBURLCache {
   ///
   /// - Parameters:
   ///   - group: The group's name; case matters.
-  ///   - url: Any URL of the group's origin.
+  ///   - url: Any URL of the group's origin. For a URL that cannot be cached, nothing is removed, and the log receives a
+  ///     line.
   public func removeCachedResponses(inGroup group: String, origin url: URL) {
-    guard let scope = RemovalScope.group(group, ofOrigin: url) else { return }
-    remove(scope)
+    remove(.group(group, ofOrigin: url), invalidText: "No response can be stored for the URL")
   }
 
   /// Whether a response to a GET request for a URL is stored in either tier, fresh or stale, with any Vary key.
@@ -71,6 +71,12 @@ extension LMDBURLCache {
   /// Call this before ``flush()`` in a process that is about to exit, to keep the revalidated responses.
   public func finishBackgroundWork() async {
     await cachingClientInUse?.finishBackgroundWork()
+  }
+
+  /// Removes the responses that a scope covers. Without a scope, logs the reason, because the caller expects a removal.
+  private func remove(_ scope: RemovalScope?, invalidText reason: String) {
+    guard let scope else { return core.options.log("LMDBURLCache: Nothing was removed: \(reason)") }
+    remove(scope)
   }
 
   func remove(_ scope: RemovalScope) {

@@ -10,7 +10,7 @@ extension CacheDirectory {
   /// or replaced during the walk may be missing.
   ///
   /// - Parameters:
-  ///   - host: The host in lowercase; nil for all hosts.
+  ///   - host: The canonical host; nil for all hosts.
   ///   - progress: Receives the number of examined entries and their total, periodically.
   /// - Throws: The error of `body`.
   /// - Complexity: O(entries). Each body is read once, to compare the checksum.

@@ -86,8 +86,15 @@ public enum RemovalScope: Sendable, Hashable {
   }
 
   /// Covers all responses of a host, with any scheme and port. Not those of its subdomains.
+  ///
+  /// - Parameter host: A host in any spelling. Text that is not one host alone covers nothing.
   public static func host(_ host: String) -> RemovalScope {
-    .prefix(RequestKey.prefix(host: host))
+    .host(validating: host) ?? .prefix(Array(host.utf8) + [0])
+  }
+
+  /// Covers all responses of a host, as ``host(_:)``; nil if the text is not one host alone.
+  package static func host(validating text: String) -> RemovalScope? {
+    RequestKey.prefix(host: text).map { .prefix($0) }
   }
 
   /// Covers URLs that begin with this one: same scheme, host and port, and a path and query with this prefix. Nil for a

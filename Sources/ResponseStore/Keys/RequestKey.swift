@@ -1,13 +1,15 @@
 import CXXHash
 import FoundationEssentials
 import Glibc
+import HTTPCaching
 
 /// A cache key: method and target URI (RFC 9111, section 2), and a partition.
 ///
 /// The order of the bytes keeps the entries of a host, and of a URL prefix, adjacent in the store:
-/// `host 00 scheme ":" port 00 path?query 00 method 00 partition`. The fragment is dropped, host and scheme are
-/// lowercased, a missing port is filled in, and an empty path becomes `/`. Nothing else changes, because two spellings
-/// of a path may be two resources. The user of a URL is not part of the key. It selects a variant, like `Authorization`
+/// `host 00 scheme ":" port 00 path?query 00 method 00 partition`. The fragment is dropped, the scheme is lowercased, a
+/// missing port is filled in, and an empty path becomes `/`. The host and port of an HTTP URL are canonical, so that a
+/// purge reaches a host in all its spellings: with percent-encoding, in another script, or as another form of an
+/// address. Nothing else changes, because two spellings of a path may be two resources. The user of a URL is not part of the key. It selects a variant, like `Authorization`
 /// (``HTTPCaching/VaryKey``).
 ///
 /// A value type that threads can share. Creating a key takes one pass over the URL and one allocation.
@@ -19,7 +21,7 @@ public struct RequestKey: Sendable, Hashable {
   /// It is keyed, so clients cannot choose keys that collide.
   public let spreadingDigest: UInt64
 
-  /// Creates the key of a request; nil for a URL without a scheme, or an HTTP URL without a host.
+  /// Creates the key of a request; nil for a URL without a scheme, or an HTTP URL without a valid host and port.
   ///
   /// - Parameters:
   ///   - url: The target URI.
@@ -42,7 +44,7 @@ public struct RequestKey: Sendable, Hashable {
       guard let parts = URLParts(utf8) else { return nil }
       hasUser = parts.hasUser
       // Build on the stack: creating an array from complete bytes costs less than filling one.
-      let byteCount = utf8.count + method.utf8.count + partition.utf8.count + 64
+      let byteCount = parts.maximumByteCount(in: utf8) + method.utf8.count + partition.utf8.count + 64
       return withUnsafeTemporaryAllocation(of: UInt8.self, capacity: byteCount) { buffer in
         var writer = KeyWriter(buffer: buffer)
         writer.appendOrigin(of: parts, in: utf8)
@@ -68,10 +70,9 @@ public struct RequestKey: Sendable, Hashable {
   /// Returns the beginning of all keys of a host, with any scheme and port.
   ///
   /// - Parameter host: The host as in a URL or from `URL.host`, which omits the brackets of an IPv6 address.
-  static func prefix(host: String) -> [UInt8] {
-    let bytes = host.utf8.map(lowercased)
-    guard bytes.contains(UInt8(ascii: ":")), bytes.first != UInt8(ascii: "[") else { return bytes + [0] }
-    return [UInt8(ascii: "[")] + bytes + [UInt8(ascii: "]"), 0]
+  /// - Returns: Nil if the text is not one host alone.
+  static func prefix(host: String) -> [UInt8]? {
+    HostName.canonical(host).map { Array($0.utf8) + [0] }
   }
 
   /// Returns the beginning of all keys below a URL; nil for a URL that cannot be cached.
@@ -81,7 +82,7 @@ public struct RequestKey: Sendable, Hashable {
     var text = url.absoluteString
     return text.withUTF8 { utf8 -> [UInt8]? in
       guard let parts = URLParts(utf8) else { return nil }
-      return [UInt8](unsafeUninitializedCapacity: utf8.count + 32) { buffer, count in
+      return [UInt8](unsafeUninitializedCapacity: parts.maximumByteCount(in: utf8) + 32) { buffer, count in
         var writer = KeyWriter(buffer: buffer)
         writer.appendOrigin(of: parts, in: utf8)
         writer.append(0)
@@ -136,6 +137,8 @@ private struct URLParts {
   var isHierarchical = false
   /// The default port of the scheme; nil unless the scheme is `http` or `https`.
   private(set) var defaultPort: StaticString?
+  /// The host of an HTTP URL if its canonical form is not only its text in lowercase.
+  private(set) var canonicalHost: [UInt8]?
 
   init?(_ text: UnsafeBufferPointer<UInt8>) {
     // RFC 3986, 3.1: a letter, then letters, digits, "+", "-", ".".
@@ -173,8 +176,29 @@ private struct URLParts {
     if let at { hasUser = at > start }
     host = (at.map { $0 + 1 } ?? start)..<(portColon ?? authorityEnd)
     port = (portColon.map { $0 + 1 } ?? authorityEnd)..<authorityEnd
-    if host.isEmpty, defaultPort != nil { return nil }
+    guard defaultPort != nil else { return }
+    if host.isEmpty || !normalizePort(in: text) { return nil }
+    let name = UnsafeBufferPointer(rebasing: text[host])
+    if !HostName.isPlain(name) {
+      guard let canonical = HostName.canonical(name) else { return nil }
+      canonicalHost = Array(canonical.utf8)
+    }
   }
+
+  /// Leaves out zeros at the start of the port. Returns false if it is not a port.
+  private mutating func normalizePort(in text: UnsafeBufferPointer<UInt8>) -> Bool {
+    while port.count > 1, text[port.lowerBound] == UInt8(ascii: "0") { port = (port.lowerBound + 1)..<port.upperBound }
+    var number = 0
+    for index in port {
+      let digit = text[index] &- UInt8(ascii: "0")
+      number = number * 10 + Int(digit)
+      guard digit < 10, number <= UInt16.max else { return false }
+    }
+    return true
+  }
+
+  /// The maximum number of bytes of host, port and target.
+  func maximumByteCount(in text: UnsafeBufferPointer<UInt8>) -> Int { text.count + (canonicalHost?.count ?? 0) }
 
   /// Returns the offset of the first such byte. Uses `memchr`, because URLs can be long and each lookup creates a key.
   static func find(_ byte: UInt8, in text: UnsafeBufferPointer<UInt8>, before end: Int) -> Int? {
@@ -224,7 +248,11 @@ private struct KeyWriter {
   }
 
   mutating func appendOrigin(of parts: URLParts, in text: UnsafeBufferPointer<UInt8>) {
-    append(lowercasing: text[parts.host])
+    if let host = parts.canonicalHost {
+      host.withUnsafeBufferPointer { append($0) }
+    } else {
+      append(lowercasing: text[parts.host])
+    }
     append(0)
     append(lowercasing: text[parts.scheme])
     append(UInt8(ascii: ":"))
