@@ -141,16 +141,17 @@ final class PreparedRequest: @unchecked Sendable {
     guard let scheme = url.scheme?.lowercased(), scheme == "http" || scheme == "https" else {
       throw CurlTransportError(.unsupportedScheme, "the URL is neither http nor https")
     }
-    guard let host = url.host?.lowercased(), !host.isEmpty else {
+    guard url.host(percentEncoded: true)?.isEmpty == false else {
       throw CurlTransportError(.invalidURL, "the URL has no host")
     }
+    guard let host = url.canonicalHost else { throw CurlTransportError(.invalidURL, "the URL's host is not valid") }
     guard url.user == nil, url.password == nil else {
       throw CurlTransportError(.invalidURL, "the URL has user information")
     }
     guard let parsed = curl_url() else { throw CurlTransportError(.unavailable, "there is no memory for a URL") }
     let result = curl_url_set(parsed, CURLUPART_URL, address, CUnsignedInt(CURLU_PATH_AS_IS))
     // Both parsers must agree on the origin: a response stored under one origin must not come from another.
-    guard result == CURLUE_OK, part(CURLUPART_HOST, of: parsed)?.lowercased().withoutBrackets == host.withoutBrackets,
+    guard result == CURLUE_OK, setHost(host, of: parsed),
       part(CURLUPART_PORT, of: parsed).map({ Int($0) }) ?? nil == url.port, part(CURLUPART_USER, of: parsed) == nil
     else {
       curl_url_cleanup(parsed)
@@ -159,17 +160,18 @@ final class PreparedRequest: @unchecked Sendable {
     return (parsed, "\(scheme)://\(host):\(url.port ?? (scheme == "https" ? 443 : 80))")
   }
 
+  /// Makes libcurl use the host of the cache key. Returns false if libcurl found another host in the URL.
+  ///
+  /// libcurl would encode a name in another script itself, by rules that differ for a few names.
+  private static func setHost(_ host: String, of url: OpaquePointer) -> Bool {
+    guard let parsed = part(CURLUPART_HOST, of: url), HostName.canonical(parsed) == host else { return false }
+    return parsed.lowercased() == host || curl_url_set(url, CURLUPART_HOST, host, 0) == CURLUE_OK
+  }
+
   private static func part(_ part: CURLUPart, of url: OpaquePointer) -> String? {
     var text: UnsafeMutablePointer<CChar>?
     guard curl_url_get(url, part, &text, 0) == CURLUE_OK, let text else { return nil }
     defer { curl_free(text) }
     return String(cString: text)
-  }
-}
-
-extension String {
-  /// The address of a literal IPv6 host.
-  fileprivate var withoutBrackets: Substring {
-    hasPrefix("[") && hasSuffix("]") ? dropFirst().dropLast() : self[...]
   }
 }
