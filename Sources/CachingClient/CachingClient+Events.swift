@@ -28,7 +28,7 @@ extension CachingClient {
     let now = clock()
     let event = RequestEvent(
       time: Date(), processID: ProcessInfo.processInfo.processIdentifier, method: request.head.method,
-      url: request.head.url.absoluteString, status: response?.status ?? 0, outcome: outcome,
+      url: request.head.url.textWithoutUserInformation, status: response?.status ?? 0, outcome: outcome,
       rule: (response?.storageRefusal ?? response?.reason)?.id ?? "", age: response?.age ?? 0,
       timeToLive: response?.entry.flatMap { Int(exactly: $0.freshness.timeToLive(at: now).rounded(.down)) },
       byteCount: response?.knownByteCount ?? 0,
@@ -41,6 +41,6 @@ extension CachingClient {
   func refuse(_ rule: Rule, _ request: ClientRequest) {
     // The key is that of a GET request, so a response to another method says nothing about it.
     counters.refuse(rule, of: request.head.method == "GET" ? request.key : nil)
-    counters.activity.observers.emit(.refused(url: request.head.url.absoluteString, rule: rule.id))
+    counters.activity.observers.emit(.refused(url: request.head.url.textWithoutUserInformation, rule: rule.id))
   }
 }

@@ -159,7 +159,7 @@ extension CachingClient {
   nonisolated(nonsending) private func send(_ plan: Plan, over transport: some Transport) async throws -> Arrival {
     let requestTime = clock()
     counters.activity.observers.emit(
-      .fetchBegan(method: plan.request.head.method, url: plan.request.head.url.absoluteString))
+      .fetchBegan(method: plan.request.head.method, url: plan.request.head.url.textWithoutUserInformation))
     let outgoing = plan.outgoing
     let response = try await transport.send(outgoing)
     return Arrival(response: response, sent: outgoing.head, requestTime: requestTime, responseTime: clock())

@@ -8,7 +8,7 @@ extension CachingClient {
   func forward(_ request: ClientRequest, over transport: some Transport, because rule: Rule) async throws -> Response {
     let forwarded = ForwardedRequest(request, past: self)
     counters.activity.observers.emit(
-      .fetchBegan(method: request.head.method, url: request.head.url.absoluteString))
+      .fetchBegan(method: request.head.method, url: request.head.url.textWithoutUserInformation))
     let incoming = try await transport.send(request.outgoing())
     await forwarded.invalidate(answeredBy: incoming.head)
     if let response = try await forwarded.collect(incoming, because: rule) { return response }

@@ -217,7 +217,7 @@ extension CachingClient {
     }
     counters.stored.count()
     counters.activity.observers.emit(
-      .stored(url: plan.request.head.url.absoluteString, byteCount: proposal.body.count))
+      .stored(url: plan.request.head.url.textWithoutUserInformation, byteCount: proposal.body.count))
     return .stored
   }
 }

@@ -46,6 +46,17 @@ extension URL {
     }
   }
 
+  /// The text without ``userInformation``, for everything that is written to disk or shown.
+  ///
+  /// - Complexity: One pass over the authority, if there is no user.
+  package var textWithoutUserInformation: String {
+    let text = absoluteString
+    guard hasUserInformation, let at = text.firstRange(of: "//"), let user = userInformation else { return text }
+    // The `@` also goes.
+    let rest = text.utf8[at.upperBound...].dropFirst(user.utf8.count + 1)
+    return text[..<at.upperBound] + String(Substring(rest))
+  }
+
   /// Whether ``userInformation`` is not `nil`.
   ///
   /// - Complexity: One pass over the authority.

@@ -1,5 +1,6 @@
 import Foundation
 import Glibc
+import HTTPCaching
 
 /// Formatting of numbers and times for people, with units and only significant digits.
 enum Format {
@@ -125,6 +126,12 @@ enum Format {
       return text
     }
     return String(String.UnicodeScalarView(text.unicodeScalars.map { $0.isUnprintable ? "?" : $0 }))
+  }
+
+  /// Returns the text of a URL without user and password.
+  static func withoutUser(_ url: String) -> String {
+    guard let parsed = URL(string: url), parsed.hasUserInformation else { return url }
+    return parsed.textWithoutUserInformation
   }
 
   /// Like ``visible(_:)``, and cuts a long text, so that a line about it stays readable.

@@ -81,7 +81,7 @@ enum GetCommand: Command {
   }
 
   private static func fail(_ url: String, _ reason: String) {
-    Output.error("urlcache get: \(Format.visible(url)): \(reason).\n")
+    Output.error("urlcache get: \(Format.visible(Format.withoutUser(url))): \(reason).\n")
   }
 
   // MARK: The line
@@ -89,7 +89,8 @@ enum GetCommand: Command {
   private static func line(_ result: LoadResult, _ text: String, _ duration: Duration, asJSON: Bool) -> String {
     let status = (result.response as? HTTPURLResponse)?.statusCode ?? 0
     let microseconds = Int(duration / .microseconds(1))
-    let url = result.response.url?.absoluteString ?? text
+    let text = Format.withoutUser(text)
+    let url = result.response.url?.textWithoutUserInformation ?? text
     guard !asJSON else {
       let json: JSON = [
         "url": .string(text), "finalURL": .string(url), "status": .number(status), "source": .string(word(result)),

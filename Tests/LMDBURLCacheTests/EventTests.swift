@@ -66,6 +66,43 @@ struct EventTests {
     }
   }
 
+  @Test("No event and no file has the user and password of a URL")
+  func users() async throws {
+    try await withCache(origin: Self.handler) { fixture, origin in
+      let cache = fixture.cache
+      let stream = cache.events
+      let directory = try CacheDirectory(existingAt: fixture.directory)
+      let watch = try #require(directory.watchEvents())
+      func url(_ path: String) throws -> URL {
+        let text = origin.url(path).absoluteString.replacing("://", with: "://top-user:top-secret@")
+        return try #require(URL(string: text))
+      }
+      for path in ["/a", "/a", "/secret"] { _ = try await cache.data(from: url(path)) }
+      _ = try await cache.data(for: URLRequest(url("/a"), method: "POST"))
+      let manual = try url("/manual?b")
+      cache.storeCachedResponse(cached(manual), for: URLRequest(url: manual))
+      #expect(cache.cachedResponse(for: URLRequest(url: manual))?.response.url == manual)
+      try await cache.purge(.url(url("/a")))
+      #expect(cache.flush())
+      var events: [CacheEvent] = []
+      for await event in stream {
+        events.append(event)
+        if case .purged(.target, _) = event, events.count > 9 { break }
+      }
+      let texts = events.map { "\($0)" }
+      for name in ["answered", "fetchBegan", "stored", "refused", "purged"] {
+        #expect(texts.contains { $0.hasPrefix(name) }, "\(name)")
+      }
+      let urls = watch.next().map(\.url)
+      #expect(urls == ["/a", "/a", "/secret", "/a"].map { origin.url($0).absoluteString })
+      #expect(!(texts + urls + fixture.logged.all).contains { $0.contains("top-") })
+      for name in try FileManager.default.contentsOfDirectory(atPath: fixture.directory.path) {
+        let content = try Data(contentsOf: fixture.directory.appendingPathComponent(name))
+        #expect(content.range(of: Data("top-".utf8)) == nil, "\(name)")
+      }
+    }
+  }
+
   @Test("A slow reader loses the oldest events, which are counted")
   func slowReader() async throws {
     try await withCache(origin: Self.handler) { fixture, origin in

@@ -141,7 +141,11 @@ struct CacheEntry: Sendable, StoredResponseMetadata {
   }
 
   private func responseURL(_ attachment: ResponseAttachment?, asked: URL?) -> URL {
-    if attachment?.url == nil, let asked, asked.baseURL == nil, key.isMade(of: asked.absoluteString) { return asked }
+    if attachment?.url == nil, let asked, asked.baseURL == nil {
+      if key.isMade(of: asked.absoluteString) { return asked }
+      // The user of a URL is not stored.
+      if asked.hasUserInformation, key.isMade(of: asked.textWithoutUserInformation) { return asked }
+    }
     // Keys come from valid URLs, so parsing does not fail. If it ever did, a placeholder URL is better than a trap.
     return URL(string: attachment?.url ?? key.urlString) ?? URL(fileURLWithPath: "/")
   }

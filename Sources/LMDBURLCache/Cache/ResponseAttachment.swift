@@ -1,11 +1,12 @@
 import Foundation
 import FoundationNetworking
+import HTTPCaching
 
 /// The parts of a `CachedURLResponse` other than status, header fields and body.
 ///
 /// They are stored with the record as a property list.
 struct ResponseAttachment: Codable, Equatable {
-  /// The response's URL if it differs from the key's.
+  /// The response's URL if it differs from the key's, without user and password.
   var url: String?
   var mimeType: String?
   var textEncodingName: String?
@@ -17,7 +18,7 @@ struct ResponseAttachment: Codable, Equatable {
   init?(_ cached: CachedURLResponse, keyURL: String) {
     let response = cached.response
     let isHTTP = response is HTTPURLResponse
-    let url = response.url?.absoluteString
+    let url = response.url?.textWithoutUserInformation
     self.url = url == keyURL ? nil : url
     if !isHTTP {
       mimeType = response.mimeType

@@ -24,7 +24,7 @@ enum SitemapIndex {
   private static func urls(
     of text: String, through cache: LMDBURLCache, fields: [(name: String, value: String)]
   ) async throws -> [String] {
-    let name = "The sitemap \(Format.shortened(text))"
+    let name = "The sitemap \(Format.shortened(Format.withoutUser(text)))"
     guard let url = URL(string: text), url.isHTTPWithHost else {
       throw ToolError("\(name) of the index is not an http or https URL with a host.")
     }

@@ -55,7 +55,7 @@ struct WarmRunner {
           printedCount += 1
           bar.hide()
           if printedCount <= Self.printedFailureCount {
-            Output.error("urlcache warm: \(Format.shortened(requests[index].url)): \(reason).\n")
+            Output.error("urlcache warm: \(Format.shortened(Format.withoutUser(requests[index].url))): \(reason).\n")
           }
         }
         let seconds = (clock.now - begin) / .seconds(1)
