@@ -13,6 +13,10 @@ enum CacheAccess {
     name: "directory", placeholder: "DIR",
     help: "The cache's directory, which is created if necessary. By default\n\(LMDBURLCache.defaultCachePath)")
 
+  static let cookies = Option(
+    name: "cookies",
+    help: "Keeps the cookies that responses set, in memory, and sends them with later requests\nof this run.")
+
   /// Returns the value of ``directory``.
   static func path(_ arguments: Arguments) -> String {
     arguments.value(directory.name) ?? LMDBURLCache.defaultCachePath
@@ -24,7 +28,9 @@ enum CacheAccess {
   }
 
   /// Opens a cache with the present capacity of the directory. Another one would change it for all processes.
-  static func open(_ path: String) throws -> LMDBURLCache {
+  ///
+  /// - Parameter keepsCookies: Whether requests send and keep cookies, in memory.
+  static func open(_ path: String, keepsCookies: Bool) throws -> LMDBURLCache {
     let url = URL(fileURLWithPath: path)
     var capacity = newCapacityByteCount
     do {
@@ -33,7 +39,12 @@ enum CacheAccess {
       // There is no usable cache in the directory. Opening it below creates it, or reports the reason. After another
       // error, the cache may be usable, and must keep a capacity that is not known.
     }
-    let cache = try LMDBURLCache(directory: url, memoryCapacity: memoryByteCount, diskCapacity: capacity)
+    var options = LMDBURLCache.Options()
+    // The process has a cookie file in the user's data folder, which all runs of the tool would share.
+    options.usesProcessCookies = false
+    options.keepsCookiesInMemory = keepsCookies
+    let cache = try LMDBURLCache(
+      directory: url, memoryCapacity: memoryByteCount, diskCapacity: capacity, options: options)
     // The memory tier ends with this process, so store all responses on disk.
     cache.minCacheInterval = 0
     return cache

@@ -8,20 +8,21 @@ import LMDBURLCache
 enum GetCommand: Command {
   static let manual = CommandHelp(
     name: "get", summary: "Fetches URLs through the cache.",
-    usage: ["URL... [--twice] [--directory DIR] [--header FIELD]... [--policy NAME] [--output FILE] [--json]"],
+    usage: ["URL... [--twice] [--directory DIR] [--header FIELD]... [--policy NAME] [--output FILE] [OPTION]..."],
     discussion: """
       Fetches each URL through the cache, follows redirects, and writes the bodies to standard output, one after another.
       Prints a line per response on standard error: its status; whether it was a hit (from the cache alone),
       revalidated (the origin validated the stored response) or fetched; the rule for that; its age; how long it stays
-      fresh, or the rule by which it is not stored; the time in microseconds; and its URL with the query. An existing
-      cache keeps its capacity; a new one gets 512 MiB.
+      fresh, or the rule by which it is not stored; the time in microseconds; and its URL with the query, without user
+      and password. An existing cache keeps its capacity; a new one gets 512 MiB. No cookies are sent or kept without
+      --cookies.
 
       \(RequestArguments.policies)
       """,
     operandName: "a URL", operandCount: 1...Int.max,
     options: [
       Option(name: "twice", help: "Fetches each URL twice, to show a hit; the body is written once."),
-      CacheAccess.directory, RequestArguments.header, RequestArguments.policy,
+      CacheAccess.directory, RequestArguments.header, RequestArguments.policy, CacheAccess.cookies,
       Option(
         name: "output", placeholder: "FILE",
         help:
@@ -36,7 +37,7 @@ enum GetCommand: Command {
   static func run(_ arguments: Arguments) async throws -> ExitCode {
     let fields = try RequestArguments.fields(arguments)
     let policy = try RequestArguments.policy(arguments)
-    let cache = try CacheAccess.open(CacheAccess.path(arguments))
+    let cache = try CacheAccess.open(CacheAccess.path(arguments), keepsCookies: arguments.has("cookies"))
     let body = try OutputFile(file: arguments.value("output"))
     defer { body.discard() }
     var isComplete = true

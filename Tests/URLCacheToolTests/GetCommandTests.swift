@@ -54,6 +54,56 @@ struct GetCommandTests {
     #expect(try tool.run("verify", tool.path("cache")).status == 0)
   }
 
+  /// Returns the paths of the files in the home folder, other than the cache and the tool's input.
+  private func userFiles(_ tool: Tool) throws -> [String] {
+    let names = FileManager.default.enumerator(atPath: tool.path(".local"))?.compactMap { $0 as? String } ?? []
+    return names.filter { name in
+      var isFolder: ObjCBool = false
+      return FileManager.default.fileExists(atPath: tool.path(".local/" + name), isDirectory: &isFolder)
+        && !isFolder.boolValue
+    }
+  }
+
+  @Test("Cookies are sent only with --cookies, and only within a run; no file keeps them", arguments: ["get", "warm"])
+  func cookies(_ command: String) throws {
+    let origin = try LoopbackOrigin { _ in
+      Reply(200, [("Set-Cookie", "id=1; Max-Age=600; Path=/"), ("Cache-Control", "no-store")], "body\n")
+    }
+    defer { origin.stop() }
+    let tool = try Tool()
+    let urls = ["/1", "/2"].map { origin.url($0).absoluteString }
+    try Data(urls.joined(separator: "\n").utf8).write(to: URL(fileURLWithPath: tool.path("list")))
+    let operands = command == "get" ? urls : [tool.path("list"), "--jobs", "1"]
+    func cookies(_ options: String...) throws -> [String?] {
+      let before = origin.requestCount
+      let result = try tool.run([command, "--directory", tool.path("cache")] + operands + options)
+      #expect(result.status == 0)
+      #expect(try userFiles(tool) == [])
+      return origin.requests.dropFirst(before).map { $0["Cookie"] }
+    }
+    #expect(try cookies() == [nil, nil])
+    #expect(try cookies("--cookies") == [nil, "id=1"])
+    #expect(try cookies() == [nil, nil])
+    #expect(try cookies("--cookies") == [nil, "id=1"])
+    #expect(try cookies("--header", "Cookie: a=b") == ["a=b", "a=b"])
+  }
+
+  @Test("The user and password of a URL are sent to the origin and not printed")
+  func user() throws {
+    let origin = try origin()
+    defer { origin.stop() }
+    let tool = try Tool()
+    let url = origin.url("/fresh").absoluteString.replacing("://", with: "://top-user:top-secret@")
+    for options in [[], ["--json"]] {
+      let result = try tool.run(["get", url, "--directory", tool.path("cache")] + options)
+      #expect(result.status == 0)
+      #expect(result.errors.contains("://127.0.0.1:") && !result.errors.contains("top-"))
+    }
+    let failed = try tool.run("get", "http://top-user:top-secret@127.0.0.1:1/", "--directory", tool.path("cache"))
+    #expect(failed.status == 1)
+    #expect(!failed.errors.contains("top-"))
+  }
+
   @Test("Without --directory the tool uses the user's cache directory")
   func defaultDirectory() throws {
     let origin = try origin()

@@ -54,6 +54,8 @@ extension LMDBURLCache {
     /// (`caching.mode = .shared`) do not, because they come from many users and the cookies belong to one. With
     /// ``Transport/urlSession(_:)`` the configuration decides.
     public var usesProcessCookies: Bool?
+    /// Whether requests over libcurl have cookies of their own, in memory, instead of those of the process.
+    package var keepsCookiesInMemory = false
     /// The tier that the caches of several machines share; none by default.
     ///
     ///     options.fleet = try RedisTier(url: "redis://10.0.0.5:6379", secret: secret)   // product RedisTier
@@ -103,6 +105,10 @@ extension LMDBURLCache {
       let configuration = URLSessionConfiguration.default
       let isShared = caching.mode == .shared
       if isShared { configuration.urlCredentialStorage = nil }
+      if keepsCookiesInMemory {
+        configuration.httpCookieStorage = URLSessionConfiguration.ephemeral.httpCookieStorage
+        return configuration
+      }
       guard !(usesProcessCookies ?? !isShared) else { return configuration }
       configuration.httpCookieStorage = nil
       configuration.httpShouldSetCookies = false

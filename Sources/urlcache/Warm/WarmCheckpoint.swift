@@ -14,7 +14,9 @@ struct WarmCheckpoint {
   private let file: URL
 
   /// Creates a checkpoint for a directory and the requests of an input.
-  init(directory: String, requests: [WarmRequest]) {
+  ///
+  /// - Parameter fields: Header fields for each request. Other fields can select other responses.
+  init(directory: String, requests: [WarmRequest], fields: [(name: String, value: String)]) {
     let environment = ProcessInfo.processInfo.environment
     let state =
       environment["XDG_STATE_HOME"].flatMap { $0.hasPrefix("/") ? URL(fileURLWithPath: $0) : nil }
@@ -22,10 +24,20 @@ struct WarmCheckpoint {
     // FNV-1a. The name distinguishes inputs, and nothing depends on its secrecy.
     var hash: UInt64 = 0xcbf2_9ce4_8422_2325
     func add(_ bytes: some Sequence<UInt8>) { for byte in bytes { hash = (hash ^ UInt64(byte)) &* 0x100_0000_01b3 } }
+    func add(_ fields: [(name: String, value: String)]) {
+      for (name, value) in fields {
+        add([1])
+        add(name.lowercased().utf8)
+        add([2])
+        add(value.utf8)
+      }
+    }
     add(URL(fileURLWithPath: directory).standardizedFileURL.path.utf8)
+    add(fields)
     for request in requests {
       add([0])
       add(request.url.utf8)
+      add(request.fields)
     }
     file = state.appendingPathComponent("urlcache/warm-\(String(hash, radix: 16)).json")
   }

@@ -17,10 +17,10 @@ enum WarmCommand: Command {
 
       Each can be a gzip file. FILE is read to its end before the first request, so an incomplete sitemap or HAR file
       changes nothing. Only the URLs and their header fields are kept in memory, at most 1,000,000. A progress bar shows
-      the rate and the time left on a terminal. Ends with a summary.
+      the rate and the time left on a terminal. Ends with a summary. No cookies are sent or kept without --cookies.
 
-      If the run is interrupted, the same command with the same URLs and directory resumes where it stopped, for
-      12 hours. The position is in $XDG_STATE_HOME/urlcache, by default ~/.local/state/urlcache.
+      If the run is interrupted, the same command with the same URLs, header fields and directory resumes where it
+      stopped, for 12 hours. The position is in $XDG_STATE_HOME/urlcache, by default ~/.local/state/urlcache.
 
       \(RequestArguments.policies)
       """,
@@ -32,7 +32,7 @@ enum WarmCommand: Command {
         name: "rate", placeholder: "N",
         help: "The maximum number of requests that begin in a second; no limit by default."
       ),
-      RequestArguments.header, RequestArguments.policy,
+      RequestArguments.header, RequestArguments.policy, CacheAccess.cookies,
       Option(name: "restart", help: "Begins with the first URL, even if an earlier run was interrupted."),
       Option(name: "json", help: "Prints the summary as a JSON object."),
     ],
@@ -49,13 +49,13 @@ enum WarmCommand: Command {
     let list = try WarmList(WarmInput(file: file, name: name), name: name)
     let path = CacheAccess.path(arguments)
     let isResumed = !arguments.has("restart")
-    let cache = try CacheAccess.open(path)
+    let cache = try CacheAccess.open(path, keepsCookies: arguments.has("cookies"))
     let clock = ContinuousClock()
     let begin = clock.now
     let task = Task {
       var list = list
       try await SitemapIndex.read(into: &list, through: cache, fields: fields)
-      let checkpoint = WarmCheckpoint(directory: path, requests: list.requests)
+      let checkpoint = WarmCheckpoint(directory: path, requests: list.requests, fields: fields)
       let start = isResumed ? min(checkpoint.doneCount(now: Date()), list.requests.count) : 0
       if start > 0 {
         Output.error(
