@@ -76,9 +76,9 @@ public struct StoreStorage: ResponseStorage {
     _ invalidation: StorageInvalidation, for request: ClientRequest, movingPast token: inout RemovalToken
   ) async {
     let scopes = invalidation.keys.map { .key($0.bytes) } + invalidation.scopes
-    token = await onBlockingThread { [store, token] in
+    token = await onBlockingThread { [store, token, key = request.key] in
       var token = token
-      for scope in scopes { store.remove(scope, movingPast: &token) }
+      for scope in scopes { store.remove(scope, movingPast: &token, of: key) }
       return token
     }
   }

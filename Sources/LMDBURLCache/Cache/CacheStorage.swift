@@ -153,9 +153,9 @@ struct CacheStorage: ResponseStorage, CountsActivity {
     token = await onBlockingThread { [token] in
       var token = token
       tiers.postingToFleet(posted) {
-        for key in keys { tiers.remove(key, movingPast: &token) }
+        for key in keys { tiers.remove(key, movingPast: &token, of: request.key) }
         FleetPosting.$isOff.withValue(true) { detour?.remove(urls, for: request) }
-        if !scopes.isEmpty { tiers.remove(scopes, movingPast: &token) }
+        if !scopes.isEmpty { tiers.remove(scopes, movingPast: &token, of: request.key) }
       }
       return token
     }

@@ -6,7 +6,7 @@ import ResponseStore
 extension TieredStorage {
   func remove(_ scope: RemovalScope) {
     var token = connection.removalToken
-    remove([scope], movingPast: &token)
+    remove([scope], movingPast: &token, of: nil)
   }
 
   /// Makes the responses that a scope covers stale in both tiers.
@@ -29,10 +29,12 @@ extension TieredStorage {
 
   /// Removes responses from both tiers in one pass over the memory tier.
   ///
-  /// - Parameter token: The token of a response that the removal does not cover; it is moved past the removal.
-  func remove(_ scopes: [RemovalScope], movingPast token: inout RemovalToken) {
+  /// - Parameters:
+  ///   - token: The token of a response that the removal does not cover; it is moved past the removal.
+  ///   - responseKey: The cache key of that response; nil if there is none.
+  func remove(_ scopes: [RemovalScope], movingPast token: inout RemovalToken, of responseKey: RequestKey?) {
     connection.removeFromStore { store in
-      for scope in scopes { store.remove(scope, movingPast: &token) }
+      for scope in scopes { store.remove(scope, movingPast: &token, of: responseKey) }
     }
     memory.removeAll { record in
       scopes.contains { scope in

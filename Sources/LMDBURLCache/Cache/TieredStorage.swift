@@ -241,7 +241,7 @@ final class TieredStorage: Sendable {
 
   func remove(_ key: RequestKey) {
     var token = connection.removalToken
-    remove(key, movingPast: &token)
+    remove(key, movingPast: &token, of: nil)
   }
 
   /// Removes a key from both tiers.
@@ -249,9 +249,11 @@ final class TieredStorage: Sendable {
   /// The removal from the store comes first: when it is logged, no covered copy in memory is served. Removing the
   /// copies from the memory tier only frees their bytes.
   ///
-  /// - Parameter token: The token of a response that the removal does not cover; it is moved past the removal.
-  func remove(_ key: RequestKey, movingPast token: inout RemovalToken) {
-    connection.removeFromStore { $0.remove(.key(key.bytes), movingPast: &token) }
+  /// - Parameters:
+  ///   - token: The token of a response that the removal does not cover; it is moved past the removal.
+  ///   - responseKey: The cache key of that response; nil if there is none.
+  func remove(_ key: RequestKey, movingPast token: inout RemovalToken, of responseKey: RequestKey?) {
+    connection.removeFromStore { $0.remove(.key(key.bytes), movingPast: &token, of: responseKey) }
     memory.remove(key)
   }
 
@@ -287,7 +289,7 @@ final class TieredStorage: Sendable {
       let before = store.removalToken
       memory.forEach { _ = use($0) }
       var after = before
-      store.remove(.everything, movingPast: &after)
+      store.remove(.everything, movingPast: &after, of: nil)
       memory.forEach { entry in
         _ = entry.removalToken.compareExchange(expected: before, desired: after, ordering: .relaxed)
       }

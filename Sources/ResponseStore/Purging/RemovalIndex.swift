@@ -165,6 +165,15 @@ final class RemovalIndex: Sendable {
     return later.reduce(.none) { $0 != .removed && isCovered($1.scope) ? $0.combined(with: $1.mode) : $0 }
   }
 
+  /// Whether a removal between two numbers may cover a response.
+  ///
+  /// - Parameter key: The cache key of the response; nil if any removal may cover it.
+  func mayCover(_ key: RequestKey?, after number: UInt64, before removal: UInt64) -> Bool {
+    guard removal > number + 1 else { return removal <= number }
+    guard let key, let later = known.withLock({ $0.logged(after: number) }) else { return true }
+    return later.contains { $0.sequence < removal && $0.scope.mayCover(key) }
+  }
+
   /// The effect of removals on a pending write since it was accepted. A write that only discards a record counts as
   /// removed.
   func effect(on write: PendingWrite) -> RemovalEffect {

@@ -68,11 +68,11 @@ struct Remover: Sendable {
     return number
   }
 
-  /// See ``ResponseStore/remove(_:movingPast:)``.
-  func remove(_ scope: RemovalScope, movingPast token: inout RemovalToken) {
-    guard let removal = remove(scope), let number = context.removalNumber(in: token), removal == number + 1 else {
-      return
-    }
+  /// See ``ResponseStore/remove(_:movingPast:of:)``.
+  func remove(_ scope: RemovalScope, movingPast token: inout RemovalToken, of key: RequestKey?) {
+    guard let removal = remove(scope), let number = context.removalNumber(in: token),
+      !context.removals.mayCover(key, after: number, before: removal)
+    else { return }
     token = removal | context.generation
   }
 

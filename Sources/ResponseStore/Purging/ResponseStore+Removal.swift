@@ -36,9 +36,11 @@ extension ResponseStore {
 
   /// Removes the responses that a scope covers, except the response of `token`, which is moved past the removal.
   ///
-  /// If there was another removal since the token, it stays, and both removals cover its response.
-  package func remove(_ scope: RemovalScope, movingPast token: inout RemovalToken) {
-    remover.remove(scope, movingPast: &token)
+  /// If another removal since the token may cover the response, the token stays, and both removals cover the response.
+  ///
+  /// - Parameter key: The cache key of the response; nil if any removal may cover it.
+  package func remove(_ scope: RemovalScope, movingPast token: inout RemovalToken, of key: RequestKey?) {
+    remover.remove(scope, movingPast: &token, of: key)
   }
 
   /// Removes the responses that a scope covers.
