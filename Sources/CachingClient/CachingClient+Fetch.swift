@@ -18,6 +18,8 @@ extension CachingClient {
     case response(Response)
     /// The request must fetch its own response.
     case fetchIndependently
+    /// The response is for another variant. Share a fetch with the requests of the same variant.
+    case otherVariant
     /// The fetch failed and no stale response can be served.
     case leaderFailed
     /// The fetch was abandoned. Look the request up again.
@@ -66,16 +68,33 @@ extension CachingClient {
     switch outcome {
     case .shared(let shared):
       guard let response = coalescedResponse(plan, from: shared, requestedAt: requestedAt) else {
-        return .fetchIndependently
+        return leave(fetch, of: shared.vary, plan)
       }
       counters.coalesced.count()
       return .response(response)
-    case .notShareable: return .fetchIndependently
+    case .notShareable(let variant): return leave(fetch, of: variant, plan)
     case .failed(let failure):
       guard let response = staleResponse(plan, after: failure, of: fetch) else { return .leaderFailed }
       return .response(response)
     case .abandoned: return .lookAgain
     }
+  }
+
+  /// Returns how a request continues that cannot use the response of a fetch.
+  ///
+  /// - Parameter variant: The Vary key of the response; nil if it does not distinguish variants.
+  private func leave(_ fetch: InFlightFetch, of variant: VaryKey?, _ plan: Plan) -> FollowResult {
+    guard let variant, variant.distinguishingNames != nil,
+      !variant.matches(plan.request.head, credentialDigest: storage.credentialDigest)
+    else { return .fetchIndependently }
+    inFlightFetches.separateVariants(by: variant, fetch, now: clock())
+    return .otherVariant
+  }
+
+  /// Returns the Vary key of a request for the names in a `Vary` field.
+  func varyKey(of request: ClientRequest, by names: String) -> VaryKey {
+    VaryKey(
+      request: request.head, response: ["Vary": names], options: options, credentialDigest: storage.credentialDigest)
   }
 
   /// Waits for the outcome of a fetch, and counts the request as waiting.
@@ -112,11 +131,12 @@ extension CachingClient {
     _ request: ClientRequest, _ entry: Storage.Entry, foundAt start: LookupStart, over transport: some Transport
   ) {
     let request = request.unconditional
-    guard let key = request.fetchKey,
-      let fetch = inFlightFetches.startInBackground(CoalescingKey(key, of: request.head), since: start)
-    else {
-      return
+    guard let key = request.fetchKey else { return }
+    let coalescingKey = CoalescingKey(key, of: request.head)
+    let started = inFlightFetches.startInBackground(coalescingKey, since: start, now: clock()) {
+      varyKey(of: request, by: $0)
     }
+    guard let fetch = started else { return }
     let plan = Plan(
       request: request, key: key, entry: entry, start: start, conditional: Reuse.validation(of: entry),
       rule: .staleWhileRevalidate, forward: .stale)
@@ -196,24 +216,40 @@ extension CachingClient {
     }
   }
 
-  /// Delivers a response that is not stored. The followers fetch on their own.
+  /// Delivers a response that is not stored. The followers of its variant fetch on their own.
   func passThrough(
     _ incoming: IncomingResponse, _ plan: Plan, refused refusal: Rule, in fetch: InFlightFetch
   ) {
-    recordShareability(false, plan, status: incoming.head.status)
+    let variant = plan.request.isShareable ? variant(of: incoming.head, plan.request) : nil
+    recordUnshareable(plan, variant, status: incoming.head.status)
     inFlightFetches.finish(fetch)
     let body = counters.countingBytes(of: incoming.lengthCheckedBody(for: plan.request))
     fetch.deliver(.success(networkResponse(incoming, body: body, plan.rule, plan.forward, refused: refusal)))
-    fetch.resolve(.notShareable)
+    fetch.resolve(.notShareable(variant: variant))
   }
 
-  /// Records whether responses for the plan's key can be shared.
+  /// Returns the Vary key of a response; nil if its `Vary` names no fields.
+  private func variant(of head: ResponseHead, _ request: ClientRequest) -> VaryKey? {
+    let fields = request.overrides.applied(to: head).fields
+    guard fields.contains("Vary") else { return nil }
+    return VaryKey(
+      request: request.head, response: fields, options: options, credentialDigest: storage.credentialDigest)
+  }
+
+  /// Records that the response to the plan's request, with this Vary key, can be shared.
+  func recordShareable(_ plan: Plan, _ variant: VaryKey) {
+    guard plan.request.isShareable else { return }
+    inFlightFetches.recordShareable(CoalescingKey(plan.key, of: plan.request.head), vary: variant, now: clock())
+  }
+
+  /// Records that the response to the plan's request cannot be shared.
   ///
   /// A server error (5xx) or a 429 does not disable coalescing. It says nothing about later responses, and an
   /// overloaded server needs coalescing most.
-  func recordShareability(_ isShareable: Bool, _ plan: Plan, status: Int) {
-    guard plan.request.isShareable, isShareable || status < 500 && status != 429 else { return }
-    inFlightFetches.recordShareability(plan.key, isShareable: isShareable, now: clock())
+  func recordUnshareable(_ plan: Plan, _ variant: VaryKey?, status: Int) {
+    guard plan.request.isShareable, status < 500, status != 429 else { return }
+    let key = CoalescingKey(plan.key, of: plan.request.head)
+    inFlightFetches.recordUnshareable(key, vary: variant, now: clock()) { varyKey(of: plan.request, by: $0) }
   }
 
   /// Ends a fetch that failed before its response was delivered, with a stale response if permitted.

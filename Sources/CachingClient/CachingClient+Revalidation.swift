@@ -51,16 +51,20 @@ extension CachingClient {
     guard let response = revalidatedResponse(plan, from: freshened, rule) else { return false }
     counters.revalidations.count()
     await updatingStore()
-    let shared = isForOthers ? share(freshened, plan) : nil
+    let shared = share(freshened, plan)
     let isShareable =
-      shared.map { decideSharing($0, plan.request, requestedAt: $0.freshness.responseTime) != nil } ?? false
-    recordShareability(isShareable, plan, status: response.status)
+      isForOthers && decideSharing(shared, plan.request, requestedAt: shared.freshness.responseTime) != nil
+    if isShareable {
+      recordShareable(plan, shared.vary)
+    } else {
+      recordUnshareable(plan, shared.vary, status: response.status)
+    }
     inFlightFetches.finish(fetch)
     fetch.deliver(.success(response))
     let isOpen = fetch.coalescingKey != nil && !fetch.permit.isRevoked
     // If the body is not in memory, the followers read the response from the store, which is up to date.
-    let hasBody = !plan.request.readsBodyInPieces
-    fetch.resolve(isOpen && hasBody ? shared.map { .shared($0) } ?? .notShareable : .notShareable)
+    let isShared = isOpen && isForOthers && !plan.request.readsBodyInPieces
+    fetch.resolve(isShared ? .shared(shared) : .notShareable(variant: shared.vary))
     return true
   }
 

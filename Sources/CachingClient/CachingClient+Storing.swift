@@ -39,7 +39,6 @@ extension CachingClient {
   nonisolated(nonsending) func storeWhileStreaming(
     _ incoming: IncomingResponse, as proposal: ProposedResponse, _ plan: Plan, in fetch: InFlightFetch
   ) async {
-    let arrival = proposal.freshness.responseTime
     let declared = incoming.declaredByteCount(for: plan.request)
     if let refusal = declared.refusal(limit: maximumBodyByteCount) {
       refuse(refusal, plan.request)
@@ -49,12 +48,9 @@ extension CachingClient {
     }
     if proposal.freshness.flags.contains(.incomplete) {
       inFlightFetches.close(fetch)
-      fetch.resolve(.notShareable)
+      fetch.resolve(.notShareable(variant: nil))
     } else {
-      let head = proposal.response
-      let isShareable = decideSharing(head, plan.request, requestedAt: arrival) != nil
-      recordShareability(isShareable, plan, status: proposal.status)
-      fetch.releaseFollowers(notServedBy: head)
+      announce(proposal.response, plan, in: fetch)
     }
     let age = proposal.freshness.wholeAge(at: clock())
 
@@ -78,6 +74,16 @@ extension CachingClient {
     await streamBody(incoming.body, into: pipe, declared, proposal, plan, in: fetch)
   }
 
+  /// Releases the followers that cannot use the response of a fetch, whose head has arrived.
+  func announce(_ head: CacheableResponse, _ plan: Plan, in fetch: InFlightFetch) {
+    if decideSharing(head, plan.request, requestedAt: head.freshness.responseTime) != nil {
+      recordShareable(plan, head.vary)
+    } else {
+      recordUnshareable(plan, head.vary, status: head.status)
+    }
+    fetch.releaseFollowers(notServedBy: head)
+  }
+
   /// Passes the chunks from the transport to the caller, and collects them for the store up to the limit.
   private func streamBody(
     _ body: ResponseBody, into pipe: BodyPipe, _ declared: DeclaredLength, _ proposal: ProposedResponse, _ plan: Plan,
@@ -94,10 +100,10 @@ extension CachingClient {
         if isCollecting, !collector.append(chunk) {
           isCollecting = false
           refuse(.bodyTooLarge, plan.request)
-          recordShareability(false, plan, status: proposal.status)
+          recordUnshareable(plan, proposal.vary, status: proposal.status)
           await dropOutdated(plan, status: proposal.status)
           inFlightFetches.finish(fetch)
-          fetch.resolve(.notShareable)
+          fetch.resolve(.notShareable(variant: proposal.vary))
         }
         let isRead = await pipe.send(chunk, waitingForSpace: !isCollecting)
         if !isRead, !isCollecting { return }
@@ -115,7 +121,7 @@ extension CachingClient {
     guard declared.allows(received) else {
       refuse(.incompleteBody, plan.request)
       inFlightFetches.finish(fetch)
-      fetch.resolve(.notShareable)
+      fetch.resolve(.notShareable(variant: nil))
       return pipe.finish()
     }
     // Store the response before the caller's body ends, so that the caller's next request finds it.
@@ -137,7 +143,7 @@ extension CachingClient {
     if proposal.freshness.flags.contains(.incomplete), let stored = storage.lookup(plan.request.withBodyInMemory) {
       guard let combined = combine(proposal, with: stored) else {
         inFlightFetches.finish(fetch)
-        fetch.resolve(.notShareable)
+        fetch.resolve(.notShareable(variant: nil))
         return false
       }
       proposal = combined
@@ -169,7 +175,7 @@ extension CachingClient {
       if case .invalidatedInFlight(whileStoring: true) = outcome { await removeIfRevoked(plan, fetch) }
       inFlightFetches.finish(fetch)
       guard case .stored = outcome else {
-        fetch.resolve(.notShareable)
+        fetch.resolve(.notShareable(variant: nil))
         return false
       }
       fetch.resolve(.shared(proposal.response))
@@ -177,7 +183,7 @@ extension CachingClient {
     }
     inFlightFetches.detach(fetch)
     let isRevoked = fetch.permit.isRevoked
-    fetch.resolve(isRevoked ? .notShareable : .shared(proposal.response))
+    fetch.resolve(isRevoked ? .notShareable(variant: nil) : .shared(proposal.response))
     let wait = DecisionWait()
     ask(willStore, about: proposal, PendingStore(self, plan, fetch, wait))
     // The followers have the response. The end of the caller's body waits for the hook, up to this limit.

@@ -10,9 +10,10 @@ public import ResponseStore
 ///     if let response = client.storedResponse(to: request) { return response }   // does not suspend
 ///     let response = try await client.respond(to: request, over: transport)
 ///
-/// - Concurrent identical misses share one fetch. Requests that cannot use its response fetch on their own,
-///   concurrently, as soon as its head has arrived. For a minute, requests with that cache key then do not wait for
-///   each other.
+/// - Concurrent identical misses share one fetch. If the head of its response shows that it is for another variant,
+///   requests share a fetch with those of their own variant. If it cannot be shared, they fetch on their own,
+///   concurrently. For a minute, requests like the one with such a response then do not wait for each other: those with
+///   the same cache key, credentials and variant.
 /// - A failed or cancelled request never fails another.
 /// - A response is stored only if its body is complete, fits ``maximumBodyByteCount``, and was not invalidated in
 ///   flight.
@@ -204,7 +205,10 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
       // Without a valid lease a purge may have returned, and be unknown here, since an earlier fetch began.
       let joinsAny = lease.map { $0.isValid } ?? true || !FleetRule.joinsLaterFetchOnly.holds
       let earliest = joinsAny ? nil : begin
-      switch inFlightFetches.joinOrLead(key, since: plan.start, now: clock(), after: earliest) {
+      let role = inFlightFetches.joinOrLead(key, since: plan.start, now: clock(), after: earliest) {
+        varyKey(of: plan.request, by: $0)
+      }
+      switch role {
       case .wait(let fetch): _ = try await outcome(of: fetch, plan, until: &deadline) { _ in true }
       case .lead(let fetch): return try await lead(fetch, plan, over: transport, until: deadline)
       case .lookAgain:
@@ -221,6 +225,9 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
           failureCount += 1
           isUnshared = failureCount >= 2
         case .lookAgain: continue
+        case .otherVariant:
+          repetitionCount += 1
+          isUnshared = repetitionCount >= 8
         }
       }
     }

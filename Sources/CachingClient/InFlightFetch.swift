@@ -15,8 +15,10 @@ final class InFlightFetch: Sendable {
   enum Outcome: Sendable {
     /// A response that can be reused. Each follower decides whether its request can use it.
     case shared(CacheableResponse)
-    /// A response for the leader only. Each follower fetches its own.
-    case notShareable
+    /// A response that the follower cannot use. It fetches its own.
+    ///
+    /// If the follower is not of the variant of the response, it shares a fetch with identical requests instead.
+    case notShareable(variant: VaryKey?)
     /// A failure. Each follower serves a stale response if permitted, or tries again.
     case failed(StaleOnError.Failure)
     /// The fetch was cancelled, or its permit revoked, before the follower joined. Look the request up again.
@@ -43,7 +45,7 @@ final class InFlightFetch: Sendable {
 
   /// The cache key of the response.
   let key: RequestKey
-  /// The key by which other requests join; `nil` for a fetch that cannot be joined.
+  /// The key by which other requests join at first; `nil` for a fetch that cannot be joined.
   let coalescingKey: CoalescingKey?
   let permit: StorePermit
   /// A time before the request was sent.
@@ -183,7 +185,7 @@ final class InFlightFetch: Sendable {
           return (nil, state.head)
         }
         if let outcome { continuation.resume(returning: outcome) } else { whenWaiting() }
-        if let head, !canUse(head) { resume(number, with: .success(.notShareable)) }
+        if let head, !canUse(head) { resume(number, with: .success(.notShareable(variant: head.vary))) }
         // If the task was cancelled before the registration, the handler below found no follower to remove.
         if Task.isCancelled { resume(number, with: .failure(CancellationError())) }
       }
@@ -239,7 +241,9 @@ final class InFlightFetch: Sendable {
       state.head = head
       return state.followers
     }
-    for (number, follower) in waiting where !follower.canUse(head) { resume(number, with: .success(.notShareable)) }
+    for (number, follower) in waiting where !follower.canUse(head) {
+      resume(number, with: .success(.notShareable(variant: head.vary)))
+    }
   }
 
   /// Resumes one follower, unless it was resumed before.

@@ -38,28 +38,38 @@ final class InFlightFetches: Sendable {
 
   /// Returns the fetch to follow, or makes the caller the leader of a new fetch.
   ///
-  /// While responses to this key are known not to be shareable, the new fetch cannot be joined.
+  /// While responses to such a request are known not to be shareable, the new fetch cannot be joined.
   ///
   /// - Parameters:
   ///   - start: The point before the lookup. A removal since then revokes the permit of a new fetch.
   ///   - begin: Follow only a fetch that began after this time; nil if any will do.
-  func joinOrLead(_ key: CoalescingKey, since start: LookupStart, now: Date, after begin: UInt64? = nil) -> FetchRole {
-    guard !state.withLock({ $0.unshareable.contains(key.key, at: now) }) else {
-      return .lead(startUnshared(key.key, since: start.removalToken))
-    }
-    closeIfRevoked(key)
-    let made = makeFetch(key.key, coalescingKey: key, since: start.removalToken)
-    return state.withLock { state in
-      if let fetch = state.joinable[key], fetch.isOpen {
-        if let begin, fetch.startedAt < begin { return .wait(fetch) }
-        return .follow(fetch)
+  ///   - variant: Returns the Vary key of the request for the names in a `Vary` field.
+  func joinOrLead(
+    _ key: CoalescingKey, since start: LookupStart, now: Date, after begin: UInt64? = nil,
+    variant: (String) -> VaryKey
+  ) -> FetchRole {
+    while true {
+      let (narrowed, names) = narrow(key, at: now, variant: variant)
+      guard !state.withLock({ $0.unshareable.value(for: narrowed.hashValue, at: now) != nil }) else {
+        return .lead(startUnshared(key.key, since: start.removalToken))
       }
-      // A fetch stores its response before it ends. So if none for this key has ended, the lookup missed no response.
-      guard !state.mayHaveEnded(key.key, in: start.endedFetchCount..<ended.load(ordering: .acquiring)) else {
-        return .lookAgain
+      closeIfRevoked(narrowed, key)
+      let made = makeFetch(key.key, coalescingKey: narrowed, since: start.removalToken)
+      let role = state.withLock { state -> FetchRole? in
+        // Requests of one variant must look for each other under the same key.
+        guard state.varyNames(of: key, at: now) == names else { return nil }
+        if let fetch = state.openFetch(narrowed, key) {
+          if let begin, fetch.startedAt < begin { return .wait(fetch) }
+          return .follow(fetch)
+        }
+        // A fetch stores its response before it ends. So if none for this key has ended, the lookup missed no response.
+        guard !state.mayHaveEnded(key.key, in: start.endedFetchCount..<ended.load(ordering: .acquiring)) else {
+          return .lookAgain
+        }
+        state.add(made)
+        return .lead(made)
       }
-      state.add(made)
-      return .lead(made)
+      if let role { return role }
     }
   }
 
@@ -73,11 +83,16 @@ final class InFlightFetches: Sendable {
   }
 
   /// Returns a new background fetch, or `nil` if a fetch for this key is already in flight.
-  func startInBackground(_ key: CoalescingKey, since start: LookupStart) -> InFlightFetch? {
-    closeIfRevoked(key)
-    let made = makeFetch(key.key, coalescingKey: key, since: start.removalToken, isBackground: true)
+  ///
+  /// - Parameter variant: As for ``joinOrLead(_:since:now:after:variant:)``.
+  func startInBackground(
+    _ key: CoalescingKey, since start: LookupStart, now: Date, variant: (String) -> VaryKey
+  ) -> InFlightFetch? {
+    let narrowed = narrow(key, at: now, variant: variant).key
+    closeIfRevoked(narrowed, key)
+    let made = makeFetch(key.key, coalescingKey: narrowed, since: start.removalToken, isBackground: true)
     return state.withLock { state in
-      if let fetch = state.joinable[key], fetch.isOpen { return nil }
+      if state.openFetch(narrowed, key) != nil { return nil }
       state.add(made)
       state.background[ObjectIdentifier(made)] = made
       return made
@@ -90,10 +105,18 @@ final class InFlightFetches: Sendable {
     InFlightFetch(key: key, coalescingKey: coalescingKey, permit: makePermit(key, token), isBackground: isBackground)
   }
 
-  /// Closes the fetch for a key if a removal has revoked its permit. Not under the lock, because this asks the storage.
-  private func closeIfRevoked(_ key: CoalescingKey) {
-    guard let fetch = state.withLock({ $0.joinable[key] }), fetch.permit.isRevoked else { return }
-    state.withLock { $0.close(fetch) }
+  /// Returns the key narrowed to the request's variant, and the field names by which variants are known to differ.
+  private func narrow(
+    _ key: CoalescingKey, at now: Date, variant: (String) -> VaryKey
+  ) -> (key: CoalescingKey, names: String?) {
+    guard let names = state.withLock({ $0.varyNames(of: key, at: now) }) else { return (key, nil) }
+    return (key.narrowed(to: variant(names)), names)
+  }
+
+  /// Closes the fetches that a request could join if removals have revoked their permits. Not under the lock, because
+  /// this asks the storage.
+  private func closeIfRevoked(_ narrowed: CoalescingKey, _ key: CoalescingKey) {
+    for fetch in state.withLock({ $0.fetches(narrowed, key) }) where fetch.permit.isRevoked { close(fetch) }
   }
 
   /// Closes a fetch to new followers.
@@ -109,10 +132,39 @@ final class InFlightFetches: Sendable {
     }
   }
 
-  /// Records whether responses to a key can be shared. If not, requests for it do not wait for each other for a minute.
-  func recordShareability(_ key: RequestKey, isShareable: Bool, now: Date) {
+  /// Records that a request was not of the variant of a fetch's response.
+  ///
+  /// Requests of that variant still join the fetch. Others no longer do, and for a minute they share fetches by variant.
+  func separateVariants(by vary: VaryKey, _ fetch: InFlightFetch, now: Date) {
+    guard let names = vary.distinguishingNames else { return }
     state.withLock { state in
-      if isShareable { state.unshareable.remove(key) } else { state.unshareable.insert(key, at: now) }
+      state.varyNames.insert(names, for: fetch.key.hashValue, at: now)
+      state.narrow(fetch, to: vary)
+    }
+  }
+
+  /// Records that the response to a request cannot be shared. Such requests do not wait for each other for a minute.
+  ///
+  /// - Parameter vary: The Vary key of the response, if its `Vary` names fields.
+  func recordUnshareable(_ key: CoalescingKey, vary: VaryKey?, now: Date, variant: (String) -> VaryKey) {
+    var narrowed = narrow(key, at: now, variant: variant).key
+    let names = vary?.distinguishingNames
+    if names != nil, let vary { narrowed = key.narrowed(to: vary) }
+    state.withLock { state in
+      if let names { state.varyNames.insert(names, for: key.key.hashValue, at: now) }
+      state.unshareable.insert((), for: narrowed.hashValue, at: now)
+    }
+  }
+
+  /// Records that the response to a request, which has this Vary key, can be shared.
+  func recordShareable(_ key: CoalescingKey, vary: VaryKey, now: Date) {
+    state.withLock { state in
+      guard !state.unshareable.isEmpty || !state.varyNames.isEmpty else { return }
+      state.unshareable.remove(key.hashValue)
+      state.unshareable.remove(key.narrowed(to: vary).hashValue)
+      if let names = state.varyNames(of: key, at: now), names == vary.distinguishingNames {
+        state.varyNames.insert(names, for: key.key.hashValue, at: now)
+      }
     }
   }
 
@@ -164,78 +216,5 @@ final class InFlightFetches: Sendable {
   /// The background fetches in flight.
   var backgroundFetches: [InFlightFetch] {
     state.withLock { Array($0.background.values) }
-  }
-}
-
-/// The state of ``InFlightFetches``.
-private struct RegisteredFetches {
-  /// The fetches for one key. Nearly always there is one, which needs no dictionary.
-  struct FetchesOfKey {
-    private var only: InFlightFetch?
-    private var others: [ObjectIdentifier: InFlightFetch] = [:]
-
-    var isEmpty: Bool { only == nil && others.isEmpty }
-    var all: [InFlightFetch] { (only.map { [$0] } ?? []) + others.values }
-
-    mutating func insert(_ fetch: InFlightFetch) {
-      if only == nil { only = fetch } else { others[ObjectIdentifier(fetch)] = fetch }
-    }
-
-    mutating func remove(_ fetch: InFlightFetch) {
-      if only === fetch { only = nil } else { others[ObjectIdentifier(fetch)] = nil }
-    }
-  }
-
-  var joinable: [CoalescingKey: InFlightFetch] = [:]
-  var byKey: [RequestKey: FetchesOfKey] = [:]
-  var background: [ObjectIdentifier: InFlightFetch] = [:]
-  var unshareable = UnshareableKeys()
-  /// The number of in-flight requests that prevent responses to a key from being stored.
-  var barred: [RequestKey: Int] = [:]
-  /// The digests of the keys of the fetches that ended last, at their numbers modulo the count.
-  private var endedKeys = [UInt64](repeating: 0, count: 64)
-
-  mutating func noteEnd(of key: RequestKey, number: UInt64) {
-    endedKeys[Int(number % 64)] = key.spreadingDigest
-  }
-
-  /// Whether one of the fetches with these numbers was, or may have been, for a key.
-  func mayHaveEnded(_ key: RequestKey, in numbers: Range<UInt64>) -> Bool {
-    guard !numbers.isEmpty else { return false }
-    guard numbers.count <= endedKeys.count else { return true }
-    let digest = key.spreadingDigest
-    return numbers.contains { endedKeys[Int($0 % 64)] == digest }
-  }
-
-  mutating func add(_ fetch: InFlightFetch) {
-    byKey[fetch.key, default: FetchesOfKey()].insert(fetch)
-    guard barred.isEmpty || barred[fetch.key] == nil else { return fetch.permit.revoke() }
-    if let key = fetch.coalescingKey { joinable[key] = fetch }
-  }
-
-  mutating func remove(_ fetch: InFlightFetch) {
-    close(fetch)
-    if let index = byKey.index(forKey: fetch.key) {
-      byKey.values[index].remove(fetch)
-      if byKey.values[index].isEmpty { byKey.remove(at: index) }
-    }
-    if !background.isEmpty { background[ObjectIdentifier(fetch)] = nil }
-  }
-
-  mutating func close(_ fetch: InFlightFetch) {
-    guard let key = fetch.coalescingKey, joinable[key] === fetch else { return }
-    joinable[key] = nil
-  }
-
-  /// Returns the fetches for some keys, after closing them to new followers.
-  mutating func take(_ keys: [RequestKey]) -> [InFlightFetch] {
-    var fetches: [InFlightFetch] = []
-    for key in keys {
-      for fetch in byKey[key]?.all ?? [] {
-        close(fetch)
-        fetches.append(fetch)
-      }
-    }
-    return fetches
   }
 }
