@@ -27,28 +27,29 @@ extension CachingClient {
   ///
   /// The permits are revoked first. The removal then covers all responses that these fetches have stored until then.
   ///
-  /// - Parameter spared: The fetch whose own response invalidates; it keeps its permit.
-  func invalidate(
-    _ targets: Invalidation, for request: ClientRequest, sparing spared: InFlightFetch? = nil
-  ) async {
+  /// - Parameter change: The fetch whose own response invalidates; it keeps its permit.
+  func invalidate(_ targets: Invalidation, for request: ClientRequest, by change: InFlightFetch? = nil) async {
     let urls = targets.urls.map { request.overrides.keyURL(for: $0) }
     let keys = urls.compactMap { RequestKey(url: $0, partition: request.partition) }
-    var revokesPermits = false
-    for key in keys where inFlightFetches.revokePermits(key, sparing: spared) { revokesPermits = true }
     // The groups of a response are known only when its head has arrived. So revoke the permits of all fetches from that
     // origin, in all partitions.
     let scopes = targets.groups.compactMap { RemovalScope.group($0, ofOrigin: request.head.url) }
-    if let scope = scopes.first { inFlightFetches.revokePermits(sparing: spared) { scope.mayCover($0) } }
-    let invalidation = StorageInvalidation(
-      urls: urls, keys: keys, groups: targets.groups, scopes: scopes, origin: targets.origin,
-      revokesPermits: revokesPermits)
-    // A response is covered by the removals after its fetch's token. The removals made here must not cover the response
-    // of the spared fetch, so advance its token past them.
-    let permit = spared.flatMap { $0.permit.isRevoked ? nil : $0.permit }
-    let known = permit?.token ?? storage.removalToken
-    var token = known
-    await storage.invalidate(invalidation, for: request, movingPast: &token)
-    permit?.advance(from: known, to: token)
+    let members = scopes.first.map { scope in { (key: RequestKey) in scope.mayCover(key) } }
+    await inFlightFetches.invalidate(keys, where: members, by: change) { [storage] revokesPermits, spared in
+      let invalidation = StorageInvalidation(
+        urls: urls, keys: keys, groups: targets.groups, scopes: scopes, origin: targets.origin,
+        revokesPermits: revokesPermits)
+      // A response is covered by the removals after its fetch's token. The removals made here must not cover the
+      // response of this change, nor those that arrive later, so advance their tokens past the removals. A removal for
+      // another reason that a permit does not know yet revokes it first.
+      var token = storage.removalToken
+      let permits = (spared.filter { $0.key == request.key } + (change.map { [$0] } ?? [])).map(\.permit)
+      let known = permits.filter { !$0.isRevoked }.map { (permit: $0, token: $0.token) }
+      let before = token
+      await storage.invalidate(invalidation, for: request, movingPast: &token)
+      guard token != before else { return }
+      for (permit, known) in known { permit.advance(from: known, to: token) }
+    }
   }
 
   /// Revokes the store permits of in-flight fetches. Their callers still receive the responses.

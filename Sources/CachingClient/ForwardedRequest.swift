@@ -12,6 +12,12 @@ import Synchronization
 ///     await forwarded.invalidate(answeredBy: head)              // after the head has arrived, even if the body fails
 ///     await forwarded.store(response)                           // for a POST, when the body is complete
 ///
+/// Of several POSTs to a URL that overlap, the response to the one that is answered last is stored. HTTP does not tell
+/// in which order the origin carried them out, so a cache can only take the order of the responses: each invalidates
+/// what is stored when it arrives (RFC 9111 section 4.4). The response to a POST reflects its own change. Therefore an
+/// invalidation before its head arrives does not prevent storing it, and one that comes later does. A removal on request
+/// always does, from the time the POST is sent.
+///
 /// All members can be called from any thread.
 public final class ForwardedRequest<Storage: ResponseStorage>: Sendable {
   private typealias Plan = FetchPlan<Storage.Entry>
@@ -32,7 +38,9 @@ public final class ForwardedRequest<Storage: ResponseStorage>: Sendable {
     let isStorable = request.head.method == "POST" && !request.head.namesOtherHost
     fetch =
       isStorable
-      ? request.fetchKey.map { client.inFlightFetches.startUnshared($0, since: client.storage.removalToken) } : nil
+      ? request.fetchKey.map {
+        client.inFlightFetches.startUnshared($0, since: client.storage.removalToken, isChange: true)
+      } : nil
   }
 
   deinit {
@@ -45,7 +53,11 @@ public final class ForwardedRequest<Storage: ResponseStorage>: Sendable {
   /// A response to a safe method and an error response invalidate nothing.
   public func invalidate(answeredBy head: ResponseHead) async {
     let targets = Invalidation.targets(request: request.head, response: head)
-    if !targets.isEmpty { await client.invalidate(targets, for: request, sparing: fetch) }
+    if !targets.isEmpty {
+      await client.invalidate(targets, for: request, by: fetch)
+    } else if let fetch {
+      client.inFlightFetches.recordHead(of: fetch)
+    }
   }
 
   /// Returns whether ``invalidate(answeredBy:)`` would remove anything.

@@ -75,10 +75,16 @@ final class InFlightFetches: Sendable {
 
   /// Returns a new fetch that cannot be joined. It is registered, so that invalidations revoke its permit.
   ///
-  /// - Parameter token: The removal token from before the lookup, or before the request is sent.
-  func startUnshared(_ key: RequestKey, since token: RemovalToken) -> InFlightFetch {
+  /// - Parameters:
+  ///   - token: The removal token from before the lookup, or before the request is sent.
+  ///   - isChange: Whether the request has an unsafe method. Invalidations revoke the permit only after
+  ///     ``recordHead(of:)`` or ``invalidate(_:where:by:_:)``.
+  func startUnshared(_ key: RequestKey, since token: RemovalToken, isChange: Bool = false) -> InFlightFetch {
     let made = makeFetch(key, coalescingKey: nil, since: token)
-    state.withLock { $0.add(made) }
+    state.withLock { state in
+      state.add(made)
+      if isChange { state.unanswered.insert(ObjectIdentifier(made)) }
+    }
     return made
   }
 
@@ -177,32 +183,62 @@ final class InFlightFetches: Sendable {
     }
   }
 
-  /// Revokes the store permits of all fetches for a key except one. Later requests do not join them.
-  ///
-  /// - Returns: Whether there were any.
-  func revokePermits(_ key: RequestKey, sparing spared: InFlightFetch? = nil) -> Bool {
-    let fetches = state.withLock { $0.take([key]) }.filter { $0 !== spared }
-    for fetch in fetches { fetch.permit.revoke() }
-    return !fetches.isEmpty
-  }
-
-  /// Revokes the store permits of all fetches for matching keys except one. Later requests do not join them.
+  /// Revokes the store permits of all fetches for matching keys. Later requests do not join them.
   ///
   /// - Parameter isSoft: Whether a soft purge is the reason.
-  func revokePermits(
-    sparing spared: InFlightFetch? = nil, isSoft: Bool = false, where matches: (RequestKey) -> Bool
-  ) {
+  func revokePermits(isSoft: Bool = false, where matches: (RequestKey) -> Bool) {
     let keys = state.withLock { Array($0.byKey.keys) }.filter(matches)
     let fetches = state.withLock { $0.take(keys) }
-    for fetch in fetches where fetch !== spared { fetch.permit.revoke(isSoft: isSoft) }
+    for fetch in fetches { fetch.permit.revoke(isSoft: isSoft) }
+  }
+
+  /// Records that the head of the response to a change has arrived. From now on invalidations revoke its permit.
+  func recordHead(of change: InFlightFetch) {
+    state.withLock { _ = $0.unanswered.remove(ObjectIdentifier(change)) }
+  }
+
+  /// Invalidates keys: revokes the store permits that the invalidation outdates, then calls `remove`.
+  ///
+  /// The invalidations of one key take place in the order of these calls: `remove` is called after the earlier ones have
+  /// returned. So after the last of several, nothing removes its response again. The permits of changes whose
+  /// responses have not arrived are spared, see ``ForwardedRequest``.
+  ///
+  /// - Parameters:
+  ///   - matches: Returns whether to revoke the permits for other keys; nil for none.
+  ///   - change: The change whose response invalidates, if that response may be stored.
+  ///   - remove: Removes the stored responses. Receives whether permits were revoked, and the spared changes.
+  func invalidate(
+    _ keys: [RequestKey], where matches: ((RequestKey) -> Bool)?, by change: InFlightFetch?,
+    _ remove: @escaping @Sendable (_ revokesPermits: Bool, _ spared: [InFlightFetch]) async -> Void
+  ) async {
+    let others = matches.map { state.withLock { Array($0.byKey.keys) }.filter($0) } ?? []
+    let turn = state.withLock { state -> Task<Void, Never> in
+      if let change { state.unanswered.remove(ObjectIdentifier(change)) }
+      let (outdated, spared) = state.takeOutdated(keys + others, sparing: change)
+      let earlier = keys.compactMap { state.invalidations[$0] }
+      let turn = Task {
+        for fetch in outdated { fetch.permit.revoke() }
+        for invalidation in earlier { await invalidation.value }
+        await remove(!outdated.isEmpty, spared)
+      }
+      for key in keys { state.invalidations[key] = turn }
+      return turn
+    }
+    await turn.value
+    state.withLock { state in
+      for key in keys where state.invalidations[key] == turn { state.invalidations[key] = nil }
+    }
   }
 
   /// Prevents responses to a key from being stored, until ``unbar(_:)``.
   ///
   /// This applies to in-flight fetches and to those that begin before ``unbar(_:)``. Later requests do not join them.
   func bar(_ key: RequestKey) {
-    state.withLock { $0.barred[key, default: 0] += 1 }
-    _ = revokePermits(key)
+    let fetches = state.withLock { state in
+      state.barred[key, default: 0] += 1
+      return state.take([key])
+    }
+    for fetch in fetches { fetch.permit.revoke() }
   }
 
   /// Ends one call of ``bar(_:)``.

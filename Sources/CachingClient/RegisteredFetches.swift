@@ -32,6 +32,10 @@ struct RegisteredFetches {
   var varyNames = RecentValues<String>()
   /// The keys of fetches that are now joinable under another key than their first.
   private var narrowedKeys: [ObjectIdentifier: CoalescingKey] = [:]
+  /// The changes in flight whose responses have not arrived.
+  var unanswered: Set<ObjectIdentifier> = []
+  /// The last invalidation in progress of each key.
+  var invalidations: [RequestKey: Task<Void, Never>] = [:]
   /// The number of in-flight requests that prevent responses to a key from being stored.
   var barred: [RequestKey: Int] = [:]
   /// The digests of the keys of the fetches that ended last, at their numbers modulo the count.
@@ -98,12 +102,24 @@ struct RegisteredFetches {
       if byKey.values[index].isEmpty { byKey.remove(at: index) }
     }
     if !background.isEmpty { background[ObjectIdentifier(fetch)] = nil }
+    if !unanswered.isEmpty { unanswered.remove(ObjectIdentifier(fetch)) }
   }
 
   mutating func close(_ fetch: InFlightFetch) {
     guard let key = joinableKey(of: fetch) else { return }
     joinable[key] = nil
     if !narrowedKeys.isEmpty { narrowedKeys[ObjectIdentifier(fetch)] = nil }
+  }
+
+  /// Returns the fetches for some keys that an invalidation outdates, after closing them to new followers, and the
+  /// changes that it spares because their responses have not arrived.
+  mutating func takeOutdated(
+    _ keys: [RequestKey], sparing change: InFlightFetch?
+  ) -> (outdated: [InFlightFetch], spared: [InFlightFetch]) {
+    var fetches = take(keys).filter { $0 !== change }
+    guard !unanswered.isEmpty else { return (fetches, []) }
+    let outdatedCount = fetches.partition { unanswered.contains(ObjectIdentifier($0)) }
+    return (Array(fetches[..<outdatedCount]), Array(fetches[outdatedCount...]))
   }
 
   /// Returns the fetches for some keys, after closing them to new followers.
