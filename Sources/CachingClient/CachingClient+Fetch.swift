@@ -36,7 +36,7 @@ extension CachingClient {
   ) async throws -> Response {
     if plan.conditional.isEmpty { counters.misses.count() }
     fetch.start { await self.performFetch(plan, in: fetch, over: transport) }
-    let watch = deadline.map { fetch.watchLeader(until: $0) }
+    let watch = deadline.map { fetch.watchLeader(until: $0, limit: plan.request.timeLimit ?? .zero) }
     defer { watch?.cancel() }
     do {
       return try await fetch.response()
@@ -192,7 +192,7 @@ extension CachingClient {
     if status >= 500 { counters.activity.add(1, .originServerErrors) }
     if incoming.usedUnseenCredentials {
       refuse(.unseenCredentials, plan.request)
-      return passThrough(incoming, plan, refused: .unseenCredentials, in: fetch)
+      return await passThrough(incoming, plan, refused: .unseenCredentials, in: fetch)
     }
     // Usually nothing may be served stale. To find that out in the generic function would take longer.
     if plan.staleOnError != nil, let response = staleResponse(plan, after: .status(status), of: fetch) {
@@ -204,28 +204,36 @@ extension CachingClient {
     let head = plan.request.overrides.applied(to: incoming.head)
     if plan.request.head.method == "HEAD" {
       await freshen(by: head, arrival, plan, in: fetch)
-      return passThrough(incoming, plan, refused: .headOnlyUpdates, in: fetch)
+      return await passThrough(incoming, plan, refused: .headOnlyUpdates, in: fetch)
     }
     switch decideStorage(head, arrival, plan.request) {
     case .refuse(let rule):
       refuse(rule, plan.request)
       // The request's no-store does not make the stored response outdated.
-      if rule != .requestNoStore { await dropOutdated(plan, status: status) }
-      passThrough(incoming, plan, refused: rule, in: fetch)
+      await passThrough(incoming, plan, refused: rule, outdatesStored: rule != .requestNoStore, in: fetch)
     case .store(let proposal): await storeWhileStreaming(incoming, as: proposal, plan, in: fetch)
     }
   }
 
   /// Delivers a response that is not stored. The followers of its variant fetch on their own.
-  func passThrough(
-    _ incoming: IncomingResponse, _ plan: Plan, refused refusal: Rule, in fetch: InFlightFetch
-  ) {
+  ///
+  /// - Parameter outdatesStored: Whether the response, once it is complete, makes the stored one outdated.
+  nonisolated(nonsending) func passThrough(
+    _ incoming: IncomingResponse, _ plan: Plan, refused refusal: Rule, outdatesStored: Bool = false,
+    in fetch: InFlightFetch
+  ) async {
+    let status = incoming.head.status
     let variant = plan.request.isShareable ? variant(of: incoming.head, plan.request) : nil
-    recordUnshareable(plan, variant, status: incoming.head.status)
+    recordUnshareable(plan, variant, status: status)
     inFlightFetches.finish(fetch)
-    let body = counters.countingBytes(of: incoming.lengthCheckedBody(for: plan.request))
-    fetch.deliver(.success(networkResponse(incoming, body: body, plan.rule, plan.forward, refused: refusal)))
     fetch.resolve(.notShareable(variant: variant))
+    var body = counters.countingBytes(of: incoming.lengthCheckedBody(for: plan.request))
+    if outdatesStored, supersedes(plan, status: status), let entry = plan.entry {
+      let remove = { @Sendable [storage] in await storage.remove(entry, for: plan.request) }
+      // Without a reader the body is not awaited.
+      if body.bytes != nil || fetch.isBackground { await remove() } else { body = body.whenComplete(remove) }
+    }
+    fetch.deliver(.success(networkResponse(incoming, body: body, plan.rule, plan.forward, refused: refusal)))
   }
 
   /// Returns the Vary key of a response; nil if its `Vary` names no fields.
@@ -267,10 +275,13 @@ extension CachingClient {
   ///
   /// Otherwise later requests would receive the outdated response.
   func dropOutdated(_ plan: Plan, status: Int) async {
-    guard let entry = plan.entry else { return }
-    // A 206 does not replace the complete response. Errors other than 404 and 410 do not concern the resource.
-    let supersedes = (200..<400).contains(status) && status != 206 && status != 304 || status == 404 || status == 410
-    guard supersedes else { return }
+    guard let entry = plan.entry, supersedes(plan, status: status) else { return }
     await storage.remove(entry, for: plan.request)
+  }
+
+  /// Whether a complete response with this status makes the stored one outdated.
+  private func supersedes(_ plan: Plan, status: Int) -> Bool {
+    // A 206 does not replace the complete response. Errors other than 404 and 410 do not concern the resource.
+    (200..<400).contains(status) && status != 206 && status != 304 || status == 404 || status == 410
   }
 }

@@ -43,8 +43,8 @@ extension CachingClient {
     if let refusal = declared.refusal(limit: maximumBodyByteCount) {
       refuse(refusal, plan.request)
       // Keep the stored response after a malformed length, because it may still be served on error.
-      if refusal == .bodyTooLarge { await dropOutdated(plan, status: proposal.status) }
-      return passThrough(incoming, plan, refused: refusal, in: fetch)
+      return await passThrough(
+        incoming, plan, refused: refusal, outdatesStored: refusal == .bodyTooLarge, in: fetch)
     }
     if proposal.freshness.flags.contains(.incomplete) {
       inFlightFetches.close(fetch)
@@ -52,14 +52,19 @@ extension CachingClient {
     } else {
       announce(proposal.response, plan, in: fetch)
     }
+    var incoming = incoming
+    do { try await holdBack(&incoming, plan, in: fetch) } catch {
+      refuse(.incompleteBody, plan.request)
+      return fail(error, plan, in: fetch)
+    }
     let age = proposal.freshness.wholeAge(at: clock())
 
     if let bytes = incoming.body.bytes {
       guard bytes.count <= maximumBodyByteCount, declared.allows(bytes.count) else {
         let refusal: Rule = bytes.count > maximumBodyByteCount ? .bodyTooLarge : .incompleteBody
         refuse(refusal, plan.request)
-        if refusal == .bodyTooLarge { await dropOutdated(plan, status: proposal.status) }
-        return passThrough(incoming, plan, refused: refusal, in: fetch)
+        return await passThrough(
+          incoming, plan, refused: refusal, outdatesStored: refusal == .bodyTooLarge, in: fetch)
       }
       counters.activity.add(bytes.count, .originBytes)
       let isStored = await storeAndShare(proposal, body: bytes, plan, in: fetch)
@@ -84,6 +89,26 @@ extension CachingClient {
     fetch.releaseFollowers(notServedBy: head)
   }
 
+  /// Waits for the body of a response that a stale response may replace: for its first part if the caller receives the
+  /// body as it arrives, and otherwise for all of it, if it is not too large to store.
+  ///
+  /// A caller that has received nothing can then get the stale response if the body is cut.
+  ///
+  /// - Throws: The error that ends the body early.
+  nonisolated(nonsending) private func holdBack(
+    _ incoming: inout IncomingResponse, _ plan: Plan, in fetch: InFlightFetch
+  ) async throws {
+    guard plan.entry != nil, let permission = plan.staleOnError, permission.mayServe(after: .unreachable, now: clock())
+    else { return }
+    let declared = incoming.declaredByteCount(for: plan.request)
+    let limit = maximumBodyByteCount
+    let awaitsAll =
+      !plan.request.receivesBodyAsItArrives && !plan.request.readsBodyInPieces
+      && declared.refusal(limit: limit) != .bodyTooLarge
+    incoming.body = try await incoming.body.awaited(completely: awaitsAll, upTo: limit) { fetch.recordProgress() }
+    if let bytes = incoming.body.bytes { try declared.check(bytes.count) }
+  }
+
   /// Passes the chunks from the transport to the caller, and collects them for the store up to the limit.
   private func streamBody(
     _ body: ResponseBody, into pipe: BodyPipe, _ declared: DeclaredLength, _ proposal: ProposedResponse, _ plan: Plan,
@@ -101,12 +126,11 @@ extension CachingClient {
           isCollecting = false
           refuse(.bodyTooLarge, plan.request)
           recordUnshareable(plan, proposal.vary, status: proposal.status)
-          await dropOutdated(plan, status: proposal.status)
           inFlightFetches.finish(fetch)
           fetch.resolve(.notShareable(variant: proposal.vary))
         }
         let isRead = await pipe.send(chunk, waitingForSpace: !isCollecting)
-        if !isRead, !isCollecting { return }
+        if !isRead, !isCollecting { return await dropOutdated(plan, status: proposal.status) }
       }
       // Some sequences end without an error when their task is cancelled. The body is then incomplete.
       try Task.checkCancellation()
@@ -117,7 +141,10 @@ extension CachingClient {
       pipe.finish(throwing: error)
       return fetch.resolve(.failed(.unreachable))
     }
-    guard isCollecting else { return pipe.finish() }
+    guard isCollecting else {
+      await dropOutdated(plan, status: proposal.status)
+      return pipe.finish()
+    }
     guard declared.allows(received) else {
       refuse(.incompleteBody, plan.request)
       inFlightFetches.finish(fetch)

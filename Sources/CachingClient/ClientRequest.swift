@@ -56,6 +56,12 @@ public struct ClientRequest: Sendable {
   /// The default is false: a body from the store is in memory.
   public var readsBodyInPieces = false
 
+  /// Whether the caller must receive the body as it arrives, although a cut may follow.
+  ///
+  /// The default is false: if a stale response may replace the response, the caller waits until the body is complete.
+  /// Otherwise, and with ``readsBodyInPieces``, it waits for the first part.
+  public var receivesBodyAsItArrives = false
+
   /// The URL for the cache key: the URL of ``head`` without the query parameters that the overrides ignore.
   public private(set) var keyURL: URL
 

@@ -50,7 +50,8 @@ final class InFlightFetch: Sendable {
   let permit: StorePermit
   /// A time before the request was sent.
   let startedAt = BootClock.now
-  private let isBackground: Bool
+  /// Whether no caller waits for the response.
+  let isBackground: Bool
   private let state: Mutex<State>
 
   init(key: RequestKey, coalescingKey: CoalescingKey?, permit: StorePermit, isBackground: Bool) {
@@ -198,6 +199,19 @@ final class InFlightFetch: Sendable {
   ///
   /// After progress, the deadline is extended by `limit`. The caller cancels the returned task when its wait ends.
   func watch(_ number: UInt64, until deadline: ContinuousClock.Instant, limit: Duration) -> Task<Void, Never> {
+    watch(until: deadline, limit: limit) { $0.resume(number, with: .failure(CachingClientError.timedOut)) }
+  }
+
+  /// Times out the leader if it has no response and the fetch makes no progress until `deadline`.
+  ///
+  /// After progress, the deadline is extended by `limit`. The caller cancels the returned task when its wait ends.
+  func watchLeader(until deadline: ContinuousClock.Instant, limit: Duration) -> Task<Void, Never> {
+    watch(until: deadline, limit: limit) { $0.timeOutLeader() }
+  }
+
+  private func watch(
+    until deadline: ContinuousClock.Instant, limit: Duration, _ timeOut: @escaping @Sendable (InFlightFetch) -> Void
+  ) -> Task<Void, Never> {
     Task { [weak self] in
       var deadline = deadline
       while let seen = self?.progressCount {
@@ -206,18 +220,8 @@ final class InFlightFetch: Sendable {
           deadline = .now + limit
           continue
         }
-        return resume(number, with: .failure(CachingClientError.timedOut))
+        return timeOut(self)
       }
-    }
-  }
-
-  /// Times out the leader if the head has not arrived at `deadline`.
-  ///
-  /// The caller cancels the returned task when its wait ends.
-  func watchLeader(until deadline: ContinuousClock.Instant) -> Task<Void, Never> {
-    Task { [weak self] in
-      do { try await Task.sleep(until: deadline, clock: .continuous) } catch { return }
-      self?.timeOutLeader()
     }
   }
 

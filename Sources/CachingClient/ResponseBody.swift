@@ -94,6 +94,49 @@ public struct ResponseBody: AsyncSequence, Sendable {
     })
   }
 
+  /// Returns the same body after it has arrived.
+  ///
+  /// - Parameters:
+  ///   - completely: Whether to wait for all of the body, or only for the first bytes or the end.
+  ///   - limit: The number of bytes after which the rest is not awaited.
+  ///   - whenReceived: Called for each chunk.
+  /// - Returns: Bytes in memory if the end has arrived.
+  /// - Throws: The error that ends the transfer early.
+  nonisolated(nonsending) func awaited(
+    completely: Bool, upTo limit: Int, _ whenReceived: () -> Void
+  ) async throws -> ResponseBody {
+    guard bytes == nil else { return self }
+    let begun = BegunBody(makeAsyncIterator())
+    var byteCount = 0
+    while let chunk = try await begun.rest.next() {
+      whenReceived()
+      byteCount += chunk.count
+      begun.chunks.append(chunk)
+      guard byteCount <= limit, completely || byteCount == 0 else {
+        return ResponseBody(next: { try await begun.next() })
+      }
+    }
+    // Some sequences end without an error when their task is cancelled. The body is then incomplete.
+    try Task.checkCancellation()
+    var collector = BodyCollector(limit: .max)
+    for chunk in begun.chunks { _ = collector.append(chunk) }
+    begun.chunks = []
+    return ResponseBody(collector.joined())
+  }
+
+  /// Returns the same body, with an action that runs before its reader gets the end. It does not run if the body is cut.
+  func whenComplete(_ action: @escaping @Sendable () async -> Void) -> ResponseBody {
+    ResponseBody(start: {
+      var iterator = makeAsyncIterator()
+      var action = Optional(action)
+      return {
+        let chunk = try await iterator.next()
+        if chunk == nil { await action.take()?() }
+        return chunk
+      }
+    })
+  }
+
   /// Returns the same body, whose reader receives other errors.
   package func convertingErrors(_ convert: @escaping @Sendable (any Error) -> any Error) -> ResponseBody {
     ResponseBody(start: {
@@ -153,6 +196,23 @@ public struct ResponseBody: AsyncSequence, Sendable {
       }
       return try await next()
     }
+  }
+}
+
+/// A body that one task has begun to read, and another may read to the end.
+///
+/// Unchecked, because a body has one reader at a time: the task that creates this object reads until it passes it on.
+private final class BegunBody: @unchecked Sendable {
+  /// The chunks that were read and not passed on.
+  var chunks: [Data] = []
+  var rest: ResponseBody.AsyncIterator
+
+  init(_ rest: ResponseBody.AsyncIterator) {
+    self.rest = rest
+  }
+
+  func next() async throws -> Data? {
+    chunks.isEmpty ? try await rest.next() : chunks.removeFirst()
   }
 }
 
