@@ -8,20 +8,22 @@ extension CachingClient {
   func complete(by arrival: Arrival, _ plan: Plan, in fetch: InFlightFetch) async throws -> Bool {
     guard arrival.response.head.status == 206, let entry = plan.entry else { return false }
     let head = plan.request.overrides.applied(to: arrival.response.head)
-    guard case .store(var part) = decideStorage(head, arrival, plan.request) else {
-      return false
+    guard case .store(var part) = decideStorage(head, arrival, plan.request),
+      let completion = Completion(of: entry, by: part), completion.byteCount <= maximumBodyByteCount,
+      arrival.response.declaredByteCount(for: plan.request).allows(completion.missingByteCount)
+    else { return false }
+    let missing = arrival.response.body.limited(to: completion.missingByteCount)
+    if plan.request.readsBodyInPieces {
+      return await stream(completion, missing, from: entry, part, plan, in: fetch)
     }
 
-    // Do not combine a body in memory that is too large to store. The complete response is then requested and streamed.
-    let limit = maximumBodyByteCount
-    guard arrival.response.declaredByteCount(for: plan.request).refusal(limit: limit) == nil else { return false }
     do {
-      part.body = try await arrival.response.lengthCheckedBody(for: plan.request).collect(upTo: limit)
-    } catch CachingClientError.bodyTooLarge {
+      part.body = try await missing.collect(upTo: completion.missingByteCount)
+    } catch  where !(error is CancellationError) {
       return false
     }
     try Task.checkCancellation()
-    guard let combined = combine(part, with: entry) else { return false }
+    guard let combined = combine(part, with: entry), combined.status == completion.status else { return false }
 
     // Prepare the response before storing, from this object instead of the stored one.
     let shared = combined.response
@@ -37,6 +39,38 @@ extension CachingClient {
           entry: nil,
           content: .given(prepared.form.fields(of: shared, age: prepared.age)),
           cacheStatus: forwardStatus(plan.forward, status: 206, isStored: isStored))))
+    return true
+  }
+
+  /// Delivers the stored part and then the missing part as it arrives, or the reverse, and stores the complete response.
+  ///
+  /// - Returns: `false` if the request does not receive the complete body, because of its own conditions.
+  private func stream(
+    _ completion: Completion, _ missing: ResponseBody, from entry: Storage.Entry, _ part: ProposedResponse,
+    _ plan: Plan,
+    in fetch: InFlightFetch
+  ) async -> Bool {
+    var whole = part
+    whole.status = completion.status
+    whole.fields = completion.fields
+    whole.freshness = completion.freshness
+    let head = whole.response
+    let decision = Reuse.decideResponse(request: plan.request.head, stored: head, now: clock(), rule: plan.rule)
+    guard case .serve(let age, let rule) = decision else { return false }
+    announce(head, plan, in: fetch)
+    let stored = storage.chunks(of: entry, in: 0..<entry.bodyByteCount)
+    let received = counters.countingBytes(of: missing)
+    // Weak, because the reader may keep the pipe longer than the fetch lasts.
+    let pipe = BodyPipe(whenAbandoned: { [weak fetch] in fetch?.leaderDidCancel() })
+    fetch.deliver(
+      .success(
+        Response(
+          status: whole.status, body: pipe.makeBody(), source: .network, age: age, reason: rule, entry: nil,
+          content: .given(ResponseForm.whole.fields(of: head, age: age)),
+          cacheStatus: forwardStatus(plan.forward, status: 206, isStored: true))))
+    await streamBody(
+      ResponseBody(joining: completion.beginsWithStoredPart ? [stored, received] : [received, stored]), into: pipe,
+      .exactly(completion.byteCount), whole, plan, in: fetch, countsBytes: false)
     return true
   }
 
@@ -73,5 +107,31 @@ extension CachingClient {
       whole.body = body
       return whole
     }
+  }
+}
+
+/// A complete response that consists of a stored part and the missing part, whose head has arrived.
+private struct Completion {
+  let status: Int
+  let fields: HTTPFields
+  let freshness: FreshnessInfo
+  let missingByteCount: Int
+  /// The size of the complete body.
+  let byteCount: Int
+  let beginsWithStoredPart: Bool
+
+  /// Creates the completion; `nil` if the part is not exactly the missing one, or not of the same representation.
+  init?(of entry: some StoredResponseMetadata, by part: ProposedResponse) {
+    guard let range = part.fields["Content-Range"].flatMap({ ContentRange($0) })?.range,
+      case .combine(200, let fields, let freshness, let pieces) = PartialContent.combine(
+        fields: part.fields, freshness: part.freshness, byteCount: range.count, stored: entry),
+      pieces.count == 2, let storedIndex = pieces.firstIndex(of: .stored(0..<entry.bodyByteCount))
+    else { return nil }
+    status = 200
+    self.fields = fields
+    self.freshness = freshness
+    missingByteCount = range.count
+    byteCount = entry.bodyByteCount + range.count
+    beginsWithStoredPart = storedIndex == 0
   }
 }

@@ -110,9 +110,11 @@ extension CachingClient {
   }
 
   /// Passes the chunks from the transport to the caller, and collects them for the store up to the limit.
-  private func streamBody(
+  ///
+  /// - Parameter countsBytes: Whether all bytes of the body come from the origin and are counted here.
+  func streamBody(
     _ body: ResponseBody, into pipe: BodyPipe, _ declared: DeclaredLength, _ proposal: ProposedResponse, _ plan: Plan,
-    in fetch: InFlightFetch
+    in fetch: InFlightFetch, countsBytes: Bool = true
   ) async {
     var collector = BodyCollector(limit: maximumBodyByteCount)
     var isCollecting = true
@@ -120,7 +122,7 @@ extension CachingClient {
     do {
       for try await chunk in body {
         received += chunk.count
-        counters.activity.add(chunk.count, .originBytes)
+        if countsBytes { counters.activity.add(chunk.count, .originBytes) }
         fetch.recordProgress()
         if isCollecting, !collector.append(chunk) {
           isCollecting = false

@@ -51,9 +51,9 @@ public struct ClientRequest: Sendable {
   /// this value as ``OutgoingRequest/timeLimit``.
   public var timeLimit: Duration?
 
-  /// Whether a large stored body may stay in the store and be read on demand.
+  /// Whether the caller reads the body in pieces, so that a large stored body may stay in the store.
   ///
-  /// The default is false: a body from the store is in memory.
+  /// The default is false: a body from the store is in memory, and the missing part of a stored body is awaited.
   public var readsBodyInPieces = false
 
   /// Whether the caller must receive the body as it arrives, although a cut may follow.

@@ -137,6 +137,34 @@ public struct ResponseBody: AsyncSequence, Sendable {
     })
   }
 
+  /// Returns the same body, whose reader receives an error if it does not have exactly this number of bytes.
+  func limited(to byteCount: Int) -> ResponseBody {
+    observed {
+      var received = 0
+      return { chunk in
+        received += chunk?.count ?? 0
+        guard received <= byteCount, chunk != nil || received == byteCount else {
+          throw CachingClientError.incompleteBody(expectedByteCount: byteCount, receivedByteCount: received)
+        }
+      }
+    }
+  }
+
+  /// Creates a body from several bodies, one after the other.
+  init(joining bodies: [ResponseBody]) {
+    self.init(start: {
+      var rest = bodies[...]
+      var iterator: AsyncIterator?
+      return {
+        while true {
+          if let chunk = try await iterator?.next() { return chunk }
+          guard let body = rest.popFirst() else { return nil }
+          iterator = body.makeAsyncIterator()
+        }
+      }
+    })
+  }
+
   /// Returns the same body, whose reader receives other errors.
   package func convertingErrors(_ convert: @escaping @Sendable (any Error) -> any Error) -> ResponseBody {
     ResponseBody(start: {

@@ -1,0 +1,136 @@
+import CachingClient
+import FoundationEssentials
+import HTTPCaching
+import Testing
+
+/// Stored parts that the origin completes (RFC 9111, 3.3 and 3.4).
+@Suite("Completing a stored part", .timeLimit(.minutes(1)))
+struct CompletionTests {
+  private static let tag = ("ETag", "\"1\"")
+
+  /// Stores the first or the last half of "0123456789".
+  private func part(_ range: String = "0-4") async throws -> Fixture {
+    let fixture = Fixture()
+    let transport = ScriptedTransport { _, _ in
+      fixture.response(
+        206, range == "0-4" ? "01234" : "56789", [fresh, Self.tag, ("Content-Range", "bytes \(range)/10")])
+    }
+    _ = try await fixture.client.respond(to: get("http://example.com/a", ["Range": "bytes=\(range)"]), over: transport)
+    return fixture
+  }
+
+  private func streaming() -> ClientRequest {
+    var request = get()
+    request.readsBodyInPieces = true
+    return request
+  }
+
+  /// Returns a 206 with the last half.
+  private func rest(
+    _ fixture: Fixture, _ body: ResponseBody, range: String = "bytes 5-9/10", tag: (String, String) = Self.tag,
+    _ fields: [(String, String)] = []
+  ) -> IncomingResponse {
+    IncomingResponse(head: fixture.response(206, "", [fresh, tag, ("Content-Range", range)] + fields).head, body: body)
+  }
+
+  @Test("A request that reads in pieces gets the stored part while the rest arrives", arguments: [true, false])
+  func streamed(hasFirstHalf: Bool) async throws {
+    let fixture = try await part(hasFirstHalf ? "0-4" : "5-9")
+    let (first, second) = (Gate(), Gate())
+    let transport = ScriptedTransport { request, _ in
+      #expect(request.head.fields["Range"] == (hasFirstHalf ? "bytes=5-" : "bytes=0-4"))
+      let chunks = hasFirstHalf ? ["567", "89"] : ["012", "34"]
+      return rest(
+        fixture, .chunks(chunks, behind: [first, second]), range: hasFirstHalf ? "bytes 5-9/10" : "bytes 0-4/10")
+    }
+    let response = try await fixture.client.respond(to: streaming(), over: transport)
+    #expect(response.status == 200)
+    #expect(response.source == .network)
+    #expect(response.head.fields["Content-Length"] == "10")
+    #expect(!response.head.fields.contains("Content-Range"))
+    async let follower = fixture.client.respond(to: get(), over: transport)
+    await until { fixture.client.statistics.waiting == 1 }
+    var iterator = response.body.makeAsyncIterator()
+    if !hasFirstHalf { first.open() }
+    #expect(try await iterator.next() == Data((hasFirstHalf ? "01234" : "012").utf8))
+    first.open()
+    second.open()
+    var received = Data()
+    while let chunk = try await iterator.next() { received.append(chunk) }
+    #expect(String(decoding: received, as: UTF8.self) == (hasFirstHalf ? "56789" : "3456789"))
+    #expect(try await follower.text() == "0123456789")
+    #expect(transport.count == 1)
+    #expect(try await fixture.client.storedResponse(to: get())?.text() == "0123456789")
+    #expect(fixture.storage.entryCount == 1)
+  }
+
+  @Test(
+    "A part that does not fit the stored one, or is cut, leads to one whole request",
+    arguments: [
+      ("cut", "bytes 5-9/10", "\"1\""), ("short", "bytes 5-9/10", "\"1\""), ("long", "bytes 5-9/10", "\"1\""),
+      ("range", "bytes 6-9/10", "\"1\""), ("end", "bytes 5-8/10", "\"1\""), ("overlap", "bytes 4-8/10", "\"1\""),
+      ("length", "bytes 5-9/11", "\"1\""), ("tag", "bytes 5-9/10", "\"2\""), ("weak", "bytes 5-9/10", "W/\"1\""),
+      ("malformed", "bytes 5-9", "\"1\""),
+    ], [true, false])
+  func unusable(part answer: (id: String, range: String, tag: String), readsInPieces: Bool) async throws {
+    // A reader in pieces has received bytes when a cut or a wrong size is noticed.
+    if readsInPieces, ["cut", "short", "long"].contains(answer.id) { return }
+    let fixture = try await part()
+    let transport = ScriptedTransport { request, _ in
+      guard request.head.fields.contains("Range") else { return fixture.ok("abcdefghij", fresh, ("ETag", "\"2\"")) }
+      let bytes = ["cut": "567", "short": "567", "long": "56789x", "range": "6789"][answer.id] ?? "56789"
+      return rest(
+        fixture, .chunks([bytes], failing: answer.id == "cut" ? Unreachable() : nil), range: answer.range,
+        tag: ("ETag", answer.tag))
+    }
+    let request = readsInPieces ? streaming() : get()
+    #expect(try await fixture.client.respond(to: request, over: transport).text() == "abcdefghij")
+    #expect(transport.count == 2)
+    #expect(try await fixture.client.storedResponse(to: get())?.text() == "abcdefghij")
+  }
+
+  @Test(
+    "If the rest is cut or has another size, a reader that has received bytes gets an error",
+    arguments: ["567", "56789x"])
+  func cutWhileStreaming(bytes: String) async throws {
+    let fixture = try await part()
+    let gate = Gate()
+    let transport = ScriptedTransport { _, number in
+      guard number == 1 else { return rest(fixture, ResponseBody(Data("56789".utf8))) }
+      return rest(fixture, .chunks([bytes], behind: [gate], failing: bytes.count < 5 ? Unreachable() : nil))
+    }
+    let response = try await fixture.client.respond(to: streaming(), over: transport)
+    var iterator = response.body.makeAsyncIterator()
+    #expect(try await iterator.next() == Data("01234".utf8))
+    gate.open()
+    await #expect(throws: (any Error).self) { while try await iterator.next() != nil {} }
+    // The stored part is still there, and the next request completes it.
+    #expect(try await fixture.client.respond(to: get(), over: transport).text() == "0123456789")
+    #expect(transport.count == 2)
+    #expect(transport.requests[1].head.fields["Range"] == "bytes=5-")
+  }
+
+  @Test("A reader that stops during a completion ends the fetch, and the part stays stored")
+  func abandoned() async throws {
+    let fixture = try await part()
+    let (never, ended) = (Gate(), Gate())
+    let transport = ScriptedTransport { _, number in
+      guard number == 1 else { return rest(fixture, ResponseBody(Data("56789".utf8))) }
+      return rest(
+        fixture,
+        ResponseBody(next: {
+          do { try await never.pass() } catch {
+            ended.open()
+            throw error
+          }
+          return nil
+        }))
+    }
+    var response: ClientResponse<MemoryStorage.Entry>? = try await fixture.client.respond(
+      to: streaming(), over: transport)
+    #expect(response?.status == 200)
+    response = nil
+    try await ended.pass()
+    #expect(try await fixture.client.respond(to: get(), over: transport).text() == "0123456789")
+  }
+}
