@@ -82,6 +82,7 @@ struct CachedLoad: Sendable {
     let requestContext = RequestContext(request: request, task: task, prefetched: prefetched)
     guard var made = context.clientRequest(request, context: requestContext, cache: cache) else { return nil }
     made.readsBodyInPieces = readsBodyInPieces
+    made.receivesBodyAsItArrives = deliversChunks
     if let task = self.task { made.willStore = WillCacheQuery.willStore(made.head, task, session, cache) }
     return Hop(
       request: request, usesStoredCookies: usesStoredCookies, hasLeftOrigin: hasLeftOrigin, clientRequest: made)
