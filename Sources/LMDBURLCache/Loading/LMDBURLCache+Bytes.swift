@@ -8,7 +8,8 @@ extension LMDBURLCache {
   ///     let (chunks, response) = try await cache.bytes(for: request)
   ///     for try await chunk in chunks { try file.write(contentsOf: chunk) }
   ///
-  /// Returns when the head of the response has arrived. Handles requests, redirects and cookies like ``data(for:)``.
+  /// Returns when the head of the response has arrived, or its first part if a stale response may replace it. Handles
+  /// requests, redirects and cookies like ``data(for:)``.
   ///
   /// - A stored body larger than 1 MiB stays on disk and is read in pieces of 256 KiB on demand. If the response is
   ///   evicted, removed or replaced in the meantime, reading throws `URLError.networkConnectionLost`. Smaller bodies,
