@@ -30,7 +30,8 @@ enum CatCommand: Command {
         throw ToolError("The stored response is corrupt. Run: urlcache verify DIR")
       }
       guard !variants.isEmpty else { throw ToolError("No response is stored for this URL.") }
-      let names = Set(variants.flatMap { $0.response.vary.fields.map(\.name) }).sorted().joined(separator: ", ")
+      let fields = variants.flatMap { $0.response.vary.fields }.filter { !$0.isForm }
+      let names = Set(fields.map(\.name)).sorted().joined(separator: ", ")
       throw ToolError(
         "No variant matches the request; \(Format.count(variants.count)) stored. "
           + "Their Vary keys have: \(Format.visible(names)). Select one with --header.")

@@ -108,7 +108,7 @@ struct HARWriter {
   private static func requestFields(_ vary: VaryKey) -> JSON {
     .array(
       vary.fields.compactMap { field in
-        field.isSecret || field.name == "authorization" ? nil : field.value.map { pair(field.name, $0) }
+        field.isSecret || field.isForm || field.name == "authorization" ? nil : field.value.map { pair(field.name, $0) }
       })
   }
 

@@ -68,7 +68,7 @@ private struct InspectedStorage: ResponseStorage {
 
   func varyNames(of request: ClientRequest) -> [String] {
     let variants = request.key.map { store.inspectVariants(of: $0) } ?? []
-    return Set(variants.flatMap { $0.vary.fields.map(\.name) }).sorted()
+    return Set(variants.flatMap { $0.vary.fields }.filter { !$0.isForm }.map(\.name)).sorted()
   }
 
   // Nothing reads the body of an explained response.
