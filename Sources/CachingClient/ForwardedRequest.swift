@@ -14,9 +14,10 @@ import Synchronization
 ///
 /// Of several POSTs to a URL that overlap, the response to the one that is answered last is stored. HTTP does not tell
 /// in which order the origin carried them out, so a cache can only take the order of the responses: each invalidates
-/// what is stored when it arrives (RFC 9111 section 4.4). The response to a POST reflects its own change. Therefore an
-/// invalidation before its head arrives does not prevent storing it, and one that comes later does. A removal on request
-/// always does, from the time the POST is sent.
+/// what is stored when it arrives (RFC 9111 section 4.4). The response to a POST reflects its own change. Therefore the
+/// response to another POST does not prevent storing it if it arrives before its head, and does if it arrives later. A
+/// change by another method, whose result the cache does not get, and a removal on request always do, from the time the
+/// POST is sent.
 ///
 /// All members can be called from any thread.
 public final class ForwardedRequest<Storage: ResponseStorage>: Sendable {

@@ -77,7 +77,7 @@ final class InFlightFetches: Sendable {
   ///
   /// - Parameters:
   ///   - token: The removal token from before the lookup, or before the request is sent.
-  ///   - isChange: Whether the request has an unsafe method. Invalidations revoke the permit only after
+  ///   - isChange: Whether the request is a POST. Invalidations by other POST requests revoke its permit only after
   ///     ``recordHead(of:)`` or ``invalidate(_:where:by:_:)``.
   func startUnshared(_ key: RequestKey, since token: RemovalToken, isChange: Bool = false) -> InFlightFetch {
     let made = makeFetch(key, coalescingKey: nil, since: token)
@@ -200,12 +200,12 @@ final class InFlightFetches: Sendable {
   /// Invalidates keys: revokes the store permits that the invalidation outdates, then calls `remove`.
   ///
   /// The invalidations of one key take place in the order of these calls: `remove` is called after the earlier ones have
-  /// returned. So after the last of several, nothing removes its response again. The permits of changes whose
-  /// responses have not arrived are spared, see ``ForwardedRequest``.
+  /// returned. So after the last of several, nothing removes its response again. A POST spares the permits of other
+  /// POST requests whose responses have not arrived, see ``ForwardedRequest``.
   ///
   /// - Parameters:
   ///   - matches: Returns whether to revoke the permits for other keys; nil for none.
-  ///   - change: The change whose response invalidates, if that response may be stored.
+  ///   - change: The POST whose response invalidates; nil for another request, whose response is never stored.
   ///   - remove: Removes the stored responses. Receives whether permits were revoked, and the spared changes.
   func invalidate(
     _ keys: [RequestKey], where matches: ((RequestKey) -> Bool)?, by change: InFlightFetch?,

@@ -32,7 +32,7 @@ struct RegisteredFetches {
   var varyNames = RecentValues<String>()
   /// The keys of fetches that are now joinable under another key than their first.
   private var narrowedKeys: [ObjectIdentifier: CoalescingKey] = [:]
-  /// The changes in flight whose responses have not arrived.
+  /// The POST requests in flight whose responses have not arrived.
   var unanswered: Set<ObjectIdentifier> = []
   /// The last invalidation in progress of each key.
   var invalidations: [RequestKey: Task<Void, Never>] = [:]
@@ -112,12 +112,12 @@ struct RegisteredFetches {
   }
 
   /// Returns the fetches for some keys that an invalidation outdates, after closing them to new followers, and the
-  /// changes that it spares because their responses have not arrived.
+  /// POST requests that it spares because their responses have not arrived. Only another POST spares them.
   mutating func takeOutdated(
     _ keys: [RequestKey], sparing change: InFlightFetch?
   ) -> (outdated: [InFlightFetch], spared: [InFlightFetch]) {
     var fetches = take(keys).filter { $0 !== change }
-    guard !unanswered.isEmpty else { return (fetches, []) }
+    guard change != nil, !unanswered.isEmpty else { return (fetches, []) }
     let outdatedCount = fetches.partition { unanswered.contains(ObjectIdentifier($0)) }
     return (Array(fetches[..<outdatedCount]), Array(fetches[outdatedCount...]))
   }
