@@ -79,7 +79,8 @@ let package = Package(
     .testTarget(
       name: "RedisTierTests",
       dependencies: [
-        "RedisTier", "LMDBURLCache", "CachingClient", "HTTPCaching", "ResponseStore", "LoopbackOrigin", "urlcache",
+        "RedisTier", "LMDBURLCache", "CachingClient", "CurlTransport", "HTTPCaching", "ResponseStore", "LoopbackOrigin",
+        "urlcache",
       ],
       swiftSettings: settings),
     .testTarget(

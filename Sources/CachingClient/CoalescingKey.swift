@@ -3,22 +3,25 @@ import ResponseStore
 
 /// The key by which concurrent requests share a fetch: the cache key, the credentials, and the variant if it is known.
 ///
-/// A response to one user is never served to another, so a request does not wait for another user's fetch.
+/// A response to one user is never served to another, so a request does not wait for another user's fetch. The same
+/// holds for requests whose transports deliver encoded content in different forms.
 struct CoalescingKey: Hashable, Sendable {
   let key: RequestKey
   let credentials: String?
+  let contentDecoding: ContentDecoding
   /// The values of the request fields that a recent response named in `Vary`; nil if none is known.
   private(set) var variant: VaryKey?
 
   init(_ key: RequestKey, of request: RequestHead) {
     self.key = key
     credentials = request.credentials
+    contentDecoding = request.contentDecoding
   }
 
   /// Returns the same key for one variant.
   func narrowed(to variant: VaryKey) -> CoalescingKey {
     var key = self
-    key.variant = variant
+    key.variant = variant.ofRequest
     return key
   }
 }
@@ -29,7 +32,7 @@ extension VaryKey {
   /// Nil without fields, for a response that matches no request, and for more names than are worth remembering.
   var distinguishingNames: String? {
     guard hasVaryFields, !fields.contains(where: { $0.name == "*" }) else { return nil }
-    let names = fields.map(\.name).joined(separator: ", ")
+    let names = ofRequest.fields.map(\.name).joined(separator: ", ")
     return names.utf8.count <= 256 ? names : nil
   }
 }

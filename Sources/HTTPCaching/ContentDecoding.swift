@@ -22,6 +22,16 @@ public enum ContentDecoding: Sendable, Hashable {
   }
 }
 
+extension RequestHead {
+  /// Whether the request's transport delivers content in this form.
+  ///
+  /// - Parameter fields: The fields of the response, whose `Content-Encoding` names the codings.
+  package func delivers(contentOf fields: HTTPFields, isDecoded: Bool) -> Bool {
+    guard contentDecoding != .unspecified, let codings = fields.contentCodings else { return true }
+    return contentDecoding.decodes(codings) == isDecoded
+  }
+}
+
 extension HTTPFields {
   /// The codings of the content in lowercase; nil if it has none.
   var contentCodings: String? {

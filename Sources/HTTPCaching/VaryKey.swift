@@ -96,6 +96,11 @@ public struct VaryKey: Sendable, Hashable {
     return matches(request, credentialDigest: credentialDigest)
   }
 
+  /// The Vary key without the form of the stored content.
+  package var ofRequest: VaryKey {
+    fields.contains(where: \.isForm) ? VaryKey(fields: fields.filter { !$0.isForm }) : self
+  }
+
   /// Whether the `Vary` of the response named fields.
   ///
   /// If several stored responses match, prefer one with such fields to a newer one without (RFC 9111, section 4.1).

@@ -85,9 +85,11 @@ final class FleetFixture: Sendable {
   /// Opens a machine and waits until it has a lease. Its purges wait for no lease of an earlier epoch.
   ///
   /// - Parameter proxy: The machine's way to Redis; nil for a direct one.
-  func machine(_ name: String, over proxy: SocketProxy? = nil) async throws -> Machine {
+  func machine(
+    _ name: String, over proxy: SocketProxy? = nil, _ configure: (inout LMDBURLCache.Options) -> Void = { _ in }
+  ) async throws -> Machine {
     let tier = try RedisTier(url: proxy?.url ?? redis.url, secret: testSecret, configuration: configuration)
-    let machine = try Machine(directory.appendingPathComponent(name), tier)
+    let machine = try Machine(directory.appendingPathComponent(name), tier, configure)
     await wait { machine.hasLease }
     try mature()
     return machine

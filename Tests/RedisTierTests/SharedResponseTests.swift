@@ -1,3 +1,4 @@
+import CurlTransport
 import Foundation
 import FoundationNetworking
 import LoopbackOrigin
@@ -52,6 +53,26 @@ struct SharedResponseTests {
     #expect(fleet.origin.requestCount == 1)
     try await one.cache.purge(.url(url))
     #expect(try await sessions[1].data(from: url).0 != before)
+    #expect(fleet.origin.requestCount == 2)
+  }
+
+  @Test("A machine gets encoded content in the form that its own transport delivers")
+  func forms() async throws {
+    let gzipped = try #require(Data(base64Encoded: "H4sIAAAAAAACA8tIzcnJBwCGphA2BQAAAA=="))
+    let fleet = try FleetFixture(handler: { _ in
+      Reply(200, [("Cache-Control", "public, max-age=600"), ("Content-Encoding", "gzip")], body: gzipped)
+    })
+    let url = fleet.origin.url("/a")
+    var settings = CurlTransport.Configuration()
+    settings.decodesContent = false
+    let decoding = try await fleet.machine("1")
+    let other = try await fleet.machine("2") { [settings] in $0.transport = .curl(settings) }
+    #expect(try await decoding.cache.data(from: url).0 == Data("hello".utf8))
+    try await fleet.waitForObjects(1)
+    for _ in 0..<2 {
+      #expect(try await other.cache.data(from: url).0 == gzipped)
+      #expect(try await decoding.cache.data(from: url).0 == Data("hello".utf8))
+    }
     #expect(fleet.origin.requestCount == 2)
   }
 

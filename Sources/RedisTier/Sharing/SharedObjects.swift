@@ -145,8 +145,9 @@ final class SharedObjects: Sendable {
     return .object(object, age: object.age(timeToLive: timeToLive))
   }
 
-  /// Whether no purge that this machine knows covers an object.
+  /// Whether an object has the form that the request's transport delivers, and no purge that this machine knows covers it.
   private func isUsable(_ object: SharedObject, for request: SharedRequest, at position: FleetFile.Position) -> Bool {
+    guard request.head.delivers(contentOf: object.fields, isDecoded: object.isDecoded) else { return false }
     guard !object.isMarker, object.epoch == position.epoch || !FleetRule.objectHasEpoch.holds else { return false }
     guard FleetRule.objectChecked.holds else { return true }
     // Not up to the position: the store's removals may be ahead of it.
