@@ -54,7 +54,7 @@ struct RedirectSecretsTests {
         #expect(data.text == "page of \(name)=B")
       }
       // Without a cookie of its own, a load has those of the jar on each hop.
-      #expect(try await fixture.cache.data(from: origin.url("/from")).0.text == "page of \(name)=A2")
+      #expect(try await fixture.cache.data(from: origin.url("/from")).0.text.contains("\(name)=A2"))
       for cookie in HTTPCookieStorage.shared.cookies ?? [] where cookie.name == name {
         HTTPCookieStorage.shared.deleteCookie(cookie)
       }

@@ -35,7 +35,18 @@ enum MessageConformance {
     broken("chunks-end-early") { $0.chunked(byteCount: 2).cut(.inBody(after: 3)) },
     broken("length-too-large") { $0.declaring(contentLength: 60) },
     ConformanceCase(
-      "broken-body-keeps-the-older", "9111 3.3", .required, rows: [15, 16], settings: .wired,
+      "broken-body-replaced-by-the-older", "5861 4", .optional, rows: [15, 16],
+      settings: .init(isPure: false, excluded: [.bytes]),
+      .origin(control("max-age=60, stale-if-error=600")),
+      .origin(kept, after: 61) { step in
+        step.shape = { $0.cut(.inBody(after: 3)) }
+        step.bodyOf = 0
+      },
+      .origin(status: 503, after: 1) { $0.bodyOf = 0 }),
+    // Over the other ways the caller has received no part of the body.
+    ConformanceCase(
+      "broken-body-keeps-the-older", "9111 3.3", .required, rows: [15, 16],
+      settings: .init(isPure: false, excluded: [.session, .data]),
       .origin(control("max-age=60, stale-if-error=600")),
       .origin(kept, after: 61) { step in
         step.shape = { $0.cut(.inBody(after: 3)) }

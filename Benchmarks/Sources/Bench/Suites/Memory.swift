@@ -17,6 +17,7 @@ struct Memory {
     defer { origin.stop() }
     try await cancelledRequests(origin)
     try await streams(origin, byteCount: size)
+    try await slowDelegates(origin, byteCount: size)
   }
 
   // MARK: Many requests
@@ -127,6 +128,46 @@ struct Memory {
     let passing = try LMDBURLCache(
       directory: URL(fileURLWithPath: scratch.folder("memory-pass")), memoryCapacity: 4 << 20, diskCapacity: 1 << 30)
     try await stream("miss", passing, request, byteCount: byteCount, idle: Process.residentMegabytes)
+  }
+
+  /// Loads a large body with tasks whose delegate receives it at 100 MB/s, and measures the peak memory.
+  private func slowDelegates(_ origin: LargeFileOrigin, byteCount: Int) async throws {
+    let cache = try LMDBURLCache(
+      directory: URL(fileURLWithPath: scratch.folder("memory-delegate")), memoryCapacity: 4 << 20, diskCapacity: 1 << 30
+    )
+    let plain = URLSessionConfiguration.ephemeral
+    plain.urlCache = nil
+    for (name, configuration) in [("caching URLSession", plain.caching(with: cache)), ("bare URLSession", plain)] {
+      let delegate = SlowDelegate()
+      let session = URLSession(configuration: configuration, delegate: delegate, delegateQueue: nil)
+      let idle = Process.residentMegabytes
+      session.dataTask(with: origin.large).resume()
+      var highest = idle
+      while !delegate.hasEnded.load(ordering: .acquiring) {
+        highest = max(highest, Process.residentMegabytes)
+        try await Task.sleep(for: .milliseconds(20))
+      }
+      let received = delegate.byteCount.load(ordering: .relaxed)
+      guard received == byteCount else { throw BenchError("of \(byteCount) bytes \(received) came to \(name)") }
+      session.invalidateAndCancel()
+      report.add(
+        "memory", "resident memory beyond idle", "\(byteCount >> 20) MiB to a delegate, 100 MB/s", name, unit: "MB",
+        [highest - idle])
+    }
+  }
+
+  private final class SlowDelegate: NSObject, URLSessionDataDelegate {
+    let byteCount = Atomic<Int>(0)
+    let hasEnded = Atomic<Bool>(false)
+
+    func urlSession(_ session: URLSession, dataTask: URLSessionDataTask, didReceive data: Data) {
+      byteCount.add(data.count, ordering: .relaxed)
+      usleep(UInt32(data.count / 100))
+    }
+
+    func urlSession(_ session: URLSession, task: URLSessionTask, didCompleteWithError error: (any Error)?) {
+      hasEnded.store(true, ordering: .releasing)
+    }
   }
 
   private func store(_ request: URLRequest, in cache: LMDBURLCache) async throws {

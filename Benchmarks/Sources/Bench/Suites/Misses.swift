@@ -9,8 +9,8 @@ import Synchronization
 
 /// Throughput and CPU time of misses: concurrent callers request new URLs, and each response is stored.
 ///
-/// Compared with a `URLSession` without a cache, with the transport without a cache, and with the C baseline on libcurl,
-/// which store nothing. The transport without a cache is the limit for any cache in Swift tasks over this thread. nginx
+/// Also for the tasks of a session that caches, over libcurl and over Foundation. Compared with a `URLSession` without a
+/// cache, with the transport without a cache, and with the C baseline on libcurl, which store nothing. The transport without a cache is the limit for any cache in Swift tasks over this thread. nginx
 /// uses the same processors.
 struct Misses {
   let report: Report
@@ -19,6 +19,8 @@ struct Misses {
   private enum Peer: String, CaseIterable {
     case cache = "LMDBURLCache.data(for:)"
     case cacheOverSession = "LMDBURLCache.data(for:), over URLSession"
+    case cachingSession = "caching URLSession"
+    case cachingSessionOverSession = "caching URLSession, over URLSession"
     case session = "bare URLSession"
     case transport = "CurlTransport alone"
     case loopInC = "loop in C on libcurl"
@@ -65,7 +67,9 @@ struct Misses {
   ) async throws {
     var results = Peer.allCases.map { (peer: $0, rates: [Double](), costs: [Double]()) }
     // A session accepts only certificate authorities that the system trusts.
-    if base.hasPrefix("https") { results.removeAll { $0.peer == .cacheOverSession || $0.peer == .session } }
+    if base.hasPrefix("https") {
+      results.removeAll { [.cacheOverSession, .cachingSessionOverSession, .session].contains($0.peer) }
+    }
     // Alternate the implementations, so that other load affects all of them.
     for _ in 0..<rounds {
       for index in results.indices {
@@ -75,6 +79,10 @@ struct Misses {
           outcome = try await cached(.curl(curlConfiguration(origin)), base, callers, seconds)
         case .cacheOverSession:
           outcome = try await cached(.urlSession(sessionConfiguration(callers)), base, callers, seconds)
+        case .cachingSession:
+          outcome = try await cached(.curl(curlConfiguration(origin)), base, callers, seconds, byTasks: true)
+        case .cachingSessionOverSession:
+          outcome = try await cached(.urlSession(sessionConfiguration(callers)), base, callers, seconds, byTasks: true)
         case .session:
           let session = URLSession(configuration: sessionConfiguration(callers))
           outcome = try await load(base, callers, seconds) { _ = try await session.data(for: URLRequest(url: $0)) }
@@ -120,15 +128,19 @@ struct Misses {
   }
 
   private func cached(
-    _ transport: LMDBURLCache.Options.Transport, _ base: String, _ callers: Int, _ seconds: Double
+    _ transport: LMDBURLCache.Options.Transport, _ base: String, _ callers: Int, _ seconds: Double,
+    byTasks: Bool = false
   ) async throws -> Outcome {
     var options = LMDBURLCache.Options()
     options.transport = transport
     let folder = try scratch.folder("misses-cache")
     let cache = try LMDBURLCache(
       directory: URL(fileURLWithPath: folder), memoryCapacity: 16 << 20, diskCapacity: 2 << 30, options: options)
+    let session = URLSession(configuration: sessionConfiguration(callers).caching(with: cache))
+    defer { session.invalidateAndCancel() }
     let outcome = try await load(base, callers, seconds) { url in
-      _ = try await cache.data(for: URLRequest(url: url))
+      let request = URLRequest(url: url)
+      _ = byTasks ? try await session.data(for: request) : try await cache.data(for: request)
     }
     let counts = cache.statistics.requests
     guard counts.stored == counts.misses, counts.hits == 0 else {
