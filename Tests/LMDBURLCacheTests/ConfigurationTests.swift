@@ -88,6 +88,59 @@ struct ConfigurationTests {
     }
   }
 
+  @Test("A session has no more connections to an origin than its configuration permits")
+  func connections() async throws {
+    let gate = Gate()
+    try await withCache { request in
+      let reply = Reply(200, [], request.path)
+      return request.path == "/other" ? reply : reply.held(at: gate)
+    } _: { (fixture, origin) async throws in
+      let session = fixture.session { $0.httpMaximumConnectionsPerHost = 2 }
+      try await withThrowingTaskGroup(of: Void.self) { group in
+        for number in 0..<6 {
+          group.addTask {
+            let text = try await session.data(from: origin.url("/\(number)")).0.text
+            #expect(text == "/\(number)")
+          }
+        }
+        await gate.waitForArrivals(count: 2)
+        // A complete load of another session shows that time has passed.
+        #expect(try await fixture.session().data(from: origin.url("/other")).0.text == "/other")
+        #expect(gate.arrivals == 2)
+        gate.open()
+        try await group.waitForAll()
+      }
+    }
+  }
+
+  @Test(
+    "The time limit of a whole load ends it, also while its body arrives",
+    arguments: [HostileOriginTests.Way.task, .delegate, .loadFromSession])
+  func resourceTimeLimit(_ way: HostileOriginTests.Way) async throws {
+    let gate = Gate()
+    try await withCache { _ in
+      Reply(200, [], "0123456789").held(at: gate, afterBodyBytes: 5)
+    } _: { (fixture, origin) async throws in
+      let session = fixture.session { $0.timeoutIntervalForResource = 0.1 }
+      let request = URLRequest(url: origin.url("/"))
+      switch way {
+      case .task:
+        await #expect { try await session.data(for: request) } throws: { ($0 as? URLError)?.code == .timedOut }
+      case .loadFromSession:
+        await #expect { try await fixture.cache.data(for: request, from: session) } throws: {
+          ($0 as? URLError)?.code == .timedOut
+        }
+      case .delegate:
+        let delegate = RecordingDelegate()
+        let session = fixture.session(delegate: delegate) { $0.timeoutIntervalForResource = 0.1 }
+        await delegate.run(session.dataTask(with: request))
+        #expect(delegate.events.completions == [.timedOut])
+      case .data, .bytes: Issue.record("a load without a session has no such limit")
+      }
+      gate.open()
+    }
+  }
+
   @Test("Cookies are rejected if the configuration requires it")
   func refusedCookies() async throws {
     try await withCache { _ in
