@@ -104,6 +104,33 @@ struct DelegateTests {
     }
   }
 
+  @Test("A delegate learns that the content of its request was sent")
+  func contentSent() async throws {
+    final class Delegate: NSObject, URLSessionDataDelegate {
+      let sent = AsyncStream<[Int64]>.makeStream()
+      func urlSession(
+        _ session: URLSession, task: URLSessionTask, didSendBodyData bytesSent: Int64, totalBytesSent: Int64,
+        totalBytesExpectedToSend: Int64
+      ) { sent.continuation.yield([bytesSent, totalBytesSent, totalBytesExpectedToSend]) }
+      func urlSession(_ session: URLSession, task: URLSessionTask, didCompleteWithError error: (any Error)?) {
+        sent.continuation.finish()
+      }
+    }
+    try await withCache {
+      Reply(200, [], body: $0.body)
+    } _: { (fixture, origin) async throws in
+      for (content, expected) in [("content", [[7, 7, 7]]), ("", [])] as [(String, [[Int64]])] {
+        let delegate = Delegate()
+        var request = URLRequest(origin.url("/"), method: "POST")
+        request.httpBody = Data(content.utf8)
+        fixture.session(delegate: delegate).dataTask(with: request).resume()
+        var seen: [[Int64]] = []
+        for await counts in delegate.sent.stream { seen.append(counts) }
+        #expect(seen == expected)
+      }
+    }
+  }
+
   @Test("A delegate can reject or change a redirect before it is followed")
   func redirects() async throws {
     try await withCache { request in

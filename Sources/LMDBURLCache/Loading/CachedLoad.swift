@@ -107,6 +107,9 @@ struct CachedLoad: Sendable {
     return nil
   }
 
+  /// The size of the content in memory of a hop's request; 0 if it has none.
+  func contentByteCount(of hop: Hop?) -> Int { hop?.request.httpBody?.count ?? 0 }
+
   /// Loads the final response.
   func run(_ first: Hop?) async throws -> Result {
     guard var hop = first else { throw URLError(.badURL) }

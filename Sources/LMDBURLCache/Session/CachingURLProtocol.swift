@@ -143,7 +143,9 @@ final class CachingURLProtocol: URLProtocol {
     do {
       let this = AnyThread(urlProtocol: self)
       try await withTimeLimit(load.context.resourceTimeLimit) {
-        try await (this.urlProtocol as? CachingURLProtocol)?.deliver(try await load.run(hop), inChunks: inChunks)
+        let result = try await load.run(hop)
+        let this = this.urlProtocol as? CachingURLProtocol
+        try await this?.deliver(result, contentByteCount: load.contentByteCount(of: hop), inChunks: inChunks)
       }
     } catch {
       let error = FoundationResponse.error(for: error)
@@ -156,10 +158,11 @@ final class CachingURLProtocol: URLProtocol {
   /// Foundation queues data for the delegate without a limit.
   private static let deliveryByteCount = 1 << 20
 
-  private func deliver(_ result: CachedLoad.Result, inChunks: Bool) async throws {
+  /// - Parameter contentByteCount: The size of the request's content; 0 if it has none.
+  private func deliver(_ result: CachedLoad.Result, contentByteCount: Int, inChunks: Bool) async throws {
     let response = try result.urlResponse()
     let body = result.response.body
-    await onTaskQueue { $0.noteContentSent() }
+    if contentByteCount > 0 { await onTaskQueue { $0.noteContentSent(byteCount: Int64(contentByteCount)) } }
     guard inChunks, body.bytes == nil else {
       let body = try await body.collect(upTo: .max)
       await onTaskQueue(isLast: true) { $0.deliver(response, body: body) }
@@ -187,14 +190,11 @@ final class CachingURLProtocol: URLProtocol {
   }
 
   /// Tells the delegate that the content of the request was sent.
-  private func noteContentSent() {
-    guard let task, let count = task.currentRequest?.httpBody?.count, count > 0, let delegate = task.delegate,
-      let session = TaskReflection.session(of: task)
-    else { return }
+  private func noteContentSent(byteCount: Int64) {
+    guard let task, let delegate = task.delegate, let session = TaskReflection.session(of: task) else { return }
     session.delegateQueue.addOperation {
       delegate.urlSession(
-        session, task: task, didSendBodyData: Int64(count), totalBytesSent: Int64(count),
-        totalBytesExpectedToSend: Int64(count))
+        session, task: task, didSendBodyData: byteCount, totalBytesSent: byteCount, totalBytesExpectedToSend: byteCount)
     }
   }
 

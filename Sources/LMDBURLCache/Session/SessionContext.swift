@@ -19,8 +19,10 @@ final class SessionContext: @unchecked Sendable {
   private let isOfSession: Bool
   /// Whether the configuration has protocol classes of its own, such as stubs in tests, which only Foundation asks.
   private let hasOwnProtocolClasses: Bool
-  /// The libcurl transports by settings. Loads of several caches can use one session.
-  private let curlTransports = Mutex<[CurlTransport.Configuration: CurlTransport]>([:])
+  /// The libcurl transport for the first cache whose loads use this context. Nearly always there is one.
+  private let firstTransport = AtomicOnceReference<CurlTransport>()
+  /// The libcurl transports for caches with other settings.
+  private let otherTransports = Mutex<[CurlTransport.Configuration: CurlTransport]>([:])
   private let sessionTransport = AtomicOnceReference<URLSessionTransport>()
 
   /// Creates the context of a session.
@@ -83,7 +85,9 @@ final class SessionContext: @unchecked Sendable {
   private func curlTransport(for cache: LMDBURLCache) -> CurlTransport? {
     guard var settings = cache.core.options.curlConfiguration, !hasOwnProtocolClasses else { return nil }
     if isOfSession { settings.maximumConnectionsPerOrigin = max(1, configuration.httpMaximumConnectionsPerHost) }
-    return curlTransports.withLock { transports in
+    let first = firstTransport.load { CurlTransport(settings) }
+    if first.configuration == settings { return first }
+    return otherTransports.withLock { transports in
       if let transport = transports[settings] { return transport }
       let transport = CurlTransport(settings)
       transports[settings] = transport
