@@ -6,7 +6,7 @@ import Testing
 
 @testable import LMDBURLCache
 
-/// Answers with which an origin ends, confuses or poisons a process that uses sessions without this library.
+/// Responses with which an origin ends, confuses or poisons a process that uses sessions without this library.
 @Suite("Hostile origins, over sessions", .timeLimit(.minutes(1)))
 struct HostileOriginTests {
   enum Way: CaseIterable {
@@ -79,7 +79,7 @@ struct HostileOriginTests {
     ("garbage", .raw("\u{0}\u{1}garbage\r\n\r\n"), .badServerResponse),
   ]
 
-  @Test("A malformed answer is an error of its request and ends nothing else", arguments: malformed.indices)
+  @Test("A malformed response is an error of its request and ends nothing else", arguments: malformed.indices)
   func malformedAnswers(_ index: Int) async throws {
     let test = Self.malformed[index]
     try await withCache { request in
@@ -106,7 +106,7 @@ struct HostileOriginTests {
     }
   }
 
-  @Test("Stray bytes after an answer never become the answer to another request", arguments: Way.allCases)
+  @Test("Stray bytes after a response never become the response to another request", arguments: Way.allCases)
   func strayBytes(_ way: Way) async throws {
     let stray = "HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nContent-Length: 6\r\n\r\npoison"
     try await withCache { request in

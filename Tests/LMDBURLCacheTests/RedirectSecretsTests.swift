@@ -25,7 +25,7 @@ struct RedirectSecretsTests {
     try await withCache(configure: { $0.partition = { $0.value(forHTTPHeaderField: "Cookie") ?? "" } }) { request in
       switch request.path {
       case "/from": Reply(302, [("Location", "/page")])
-      default: Reply(200, Self.kept, "page of \(request["Cookie"] ?? "nobody")")
+      default: Reply(200, Self.kept, "page of \(request["Cookie"] ?? "no one")")
       }
     } _: { (fixture, origin) async throws in
       let session = URLSession(configuration: try configurationOfA(origin.url("/")))
@@ -45,7 +45,7 @@ struct RedirectSecretsTests {
       switch request.path {
       case "/login": Reply(200, [("Set-Cookie", "\(name)=A; Path=/")])
       case "/from": Reply(302, [("Location", "/page"), ("Set-Cookie", "\(name)=A2; Path=/")])
-      default: Reply(200, Self.kept + [("Vary", "Cookie")], "page of \(request["Cookie"] ?? "nobody")")
+      default: Reply(200, Self.kept + [("Vary", "Cookie")], "page of \(request["Cookie"] ?? "no one")")
       }
     } _: { (fixture, origin) async throws in
       _ = try await fixture.cache.data(from: origin.url("/login"))
