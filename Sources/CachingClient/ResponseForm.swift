@@ -75,7 +75,7 @@ extension PreparedResponse {
     case .partial(let range, let age, _, let rule):
       // If the transport decoded the stored content, the range counts other bytes than the stored ones. A server may
       // ignore ranges (RFC 9110 section 14.2), so such a request receives the complete response.
-      guard !stored.fields.contains("Content-Encoding") else {
+      guard !stored.freshness.flags.contains(.decoded) || !stored.fields.contains("Content-Encoding") else {
         guard !stored.freshness.flags.contains(.incomplete) else { return nil }
         self.init(form: .whole, status: stored.status, body: wholeBody(), age: age, rule: rule)
         return

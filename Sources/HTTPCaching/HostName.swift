@@ -12,10 +12,25 @@ package enum HostName {
   /// - Complexity: One pass without a branch for each byte, because each lookup asks this.
   @inlinable
   package static func isPlain(_ host: UnsafeBufferPointer<UInt8>) -> Bool {
-    // Without an early exit, the compiler vectorizes the loop.
-    var hasOther: UInt8 = 0
-    for byte in host { hasOther |= isNameByte(byte) ? 0 : 1 }
-    return hasOther == 0 && (!endsInNumber(host) || isDottedQuad(host))
+    guard var next = host.baseAddress else { return false }
+    let end = next + host.count
+    let table = nameBytes.utf8Start
+    var all = UInt8(ascii: "1")
+    while next < end {
+      all &= table[Int(next.pointee)]
+      next += 1
+    }
+    return all == UInt8(ascii: "1") && (!endsInNumber(host) || isDottedQuad(host))
+  }
+
+  /// For each byte, "1" if it can be in the name of a host: letters, digits, `-`, `.`, `_` and `~`.
+  @inlinable static var nameBytes: StaticString {
+    """
+    0000000000000000000000000000000000000000000001101111111111000000\
+    0111111111111111111111111110000101111111111111111111111111100010\
+    0000000000000000000000000000000000000000000000000000000000000000\
+    0000000000000000000000000000000000000000000000000000000000000000
+    """
   }
 
   /// Returns the canonical form of a host as in a URL, with the brackets of an IPv6 address; `nil` if the text is not a
@@ -43,18 +58,17 @@ package enum HostName {
     return canonical(needsBrackets ? "[\(host)]".utf8 : host.utf8)
   }
 
-  @inlinable
-  static func isNameByte(_ byte: UInt8) -> Bool {
-    // From `-` to `9` there are digits, `.` and `/`. The host of a URL has no `/`.
-    (byte | 0x20) &- UInt8(ascii: "a") < 26 || byte &- UInt8(ascii: "-") < 13 && byte != UInt8(ascii: "/")
-      || byte == UInt8(ascii: "_") || byte == UInt8(ascii: "~")
-  }
+  private static func isNameByte(_ byte: UInt8) -> Bool { nameBytes.utf8Start[Int(byte)] == UInt8(ascii: "1") }
 
   /// Whether the last label can be a decimal, octal or hexadecimal number, as in all forms of IPv4 addresses.
   @inlinable
   static func endsInNumber(_ host: UnsafeBufferPointer<UInt8>) -> Bool {
     var end = host.count
-    if end > 0, host[end - 1] == UInt8(ascii: ".") { end -= 1 }
+    // Most names end in a letter that no number has.
+    guard end > 0, host[end - 1] | 0x20 <= UInt8(ascii: "f") || host[end - 1] | 0x20 == UInt8(ascii: "x") else {
+      return false
+    }
+    if host[end - 1] == UInt8(ascii: ".") { end -= 1 }
     var start = end
     while start > 0, host[start - 1] != UInt8(ascii: ".") { start -= 1 }
     guard start < end, host[start].isDigit else { return false }

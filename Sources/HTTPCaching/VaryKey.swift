@@ -11,7 +11,8 @@ public struct VaryKey: Sendable, Hashable {
     /// Values of `Accept`, `Accept-Charset`, `Accept-Encoding`, `Accept-Language`, `Origin` and `User-Agent` are stored
     /// in clear. Values of all other fields are digests, because they can be secrets. The value of `authorization` is
     /// the digest of the credentials, or `*` if the response matches requests with any credentials or none. For
-    /// `:decoded` and `:encoded` it is the codings that were removed from the stored content, or that it has.
+    /// `:decoded` it is the codings that were removed from the stored content, and for `:encoded` and `:part` those that
+    /// the content has.
     public let value: String?
 
     /// Whether ``value`` is not shown: it is a digest, or an earlier release stored it in clear.
@@ -72,7 +73,8 @@ public struct VaryKey: Sendable, Hashable {
     guard let isDecoded, request.contentDecoding != .unspecified, let codings = response.contentCodings else {
       return nil
     }
-    return Field(name: isDecoded ? decoded : encoded, value: codings)
+    let name = isDecoded ? decoded : response.contains("Content-Range") ? part : encoded
+    return Field(name: name, value: codings)
   }
 
   /// Whether the response matches `request`. Without fields, this only checks for credentials.
@@ -115,6 +117,8 @@ public struct VaryKey: Sendable, Hashable {
   /// The name of the field for content whose codings were removed, or were not. No header field has such a name.
   fileprivate static let decoded = ":decoded"
   fileprivate static let encoded = ":encoded"
+  /// The name of the field for a part of encoded content, also after it was combined with other parts.
+  fileprivate static let part = ":part"
   /// A value that differs from every digest, because no digest is this short.
   private static let anyCredentials = "*"
 
@@ -145,11 +149,16 @@ public struct VaryKey: Sendable, Hashable {
 
   /// Whether a request gets content in a stored form over its transport.
   ///
-  /// A part of encoded content is never decoded, so that it is for requests with `Range` over each transport.
+  /// A part of encoded content is never decoded, so that it is for requests with `Range` over each transport, and only
+  /// for these if their transport would decode the whole.
   private static func hasForm(_ field: Field, for request: RequestHead) -> Bool {
     guard request.contentDecoding != .unspecified, let codings = field.value else { return true }
     let decodes = request.contentDecoding.decodes(codings)
-    return field.name == decoded ? decodes : !decodes || request.fields.contains("range")
+    return switch field.name {
+    case decoded: decodes
+    case part: !decodes || request.fields.contains("range")
+    default: !decodes
+    }
   }
 
   private static func value(

@@ -90,6 +90,32 @@ struct RepresentationTests {
     }
   }
 
+  @Test("A request for a range of encoded content gets the form of its own transport, in each order")
+  func ranges() async throws {
+    let fields = [("Cache-Control", "max-age=600"), ("ETag", "\"1\""), ("Content-Encoding", "gzip")]
+    try await withCache { request in
+      guard request["Range"] != nil else { return Reply(200, fields, body: Self.gzipped) }
+      return Reply(
+        206, fields + [("Content-Range", "bytes 0-9/\(Self.gzipped.count)")], body: Data(Self.gzipped.prefix(10)))
+    } _: { (fixture, origin) async throws in
+      let caches = try Caches(fixture.directory.appendingPathComponent("forms"))
+      for (number, ways) in [[Way.undecoded, .data], [.data, .undecoded], [.undecoded, .data, .undecoded]].enumerated()
+      {
+        let url = origin.url("/\(number)")
+        for way in ways { _ = try await way.load(URLRequest(url: url), caches) }
+        let range = URLRequest(url, ["Range": "bytes=0-9"])
+        // Ranges count the bytes that the origin sends. A decoded response has others, and is returned whole.
+        let decoded = try await Way.data.load(range, caches)
+        #expect(decoded.0 == Data("hello".utf8))
+        #expect(decoded.1.status == 200)
+        let encoded = try await Way.undecoded.load(range, caches)
+        #expect(encoded.0 == Self.gzipped.prefix(10))
+        #expect(encoded.1.status == 206)
+      }
+      for cache in [caches.decoding, caches.undecoded, caches.foundation] { #expect(cache.flush()) }
+    }
+  }
+
   @Test("A part of encoded content does not become the whole of a way that decodes it")
   func parts() async throws {
     let fields = [("Cache-Control", "max-age=600"), ("ETag", "\"1\""), ("Content-Encoding", "gzip")]

@@ -78,10 +78,12 @@ extension LMDBURLCache {
     let seen = overrides.applied(to: response.head)
     let manual = ManualStorage(
       request: head, response: seen, responseTime: core.now, options: core.options.caching)
+    var freshness = overrides.applied(to: manual.freshness, status: response.statusCode)
+    // Callers have the content as a session delivers it.
+    if manual.fields.contains("Content-Encoding") { freshness.flags.insert(.decoded) }
     let record = CacheEntry(
       CacheableResponse(
-        status: response.statusCode, fields: manual.fields, body: cached.data,
-        freshness: overrides.applied(to: manual.freshness, status: response.statusCode),
+        status: response.statusCode, fields: manual.fields, body: cached.data, freshness: freshness,
         vary: VaryKey(request: head, response: manual.fields, credentialDigest: core.credentialDigest)),
       for: key, attachment: attachment, storedAt: core.now)
     let allowsDiskStorage =

@@ -116,7 +116,13 @@ extension LMDBURLCache {
       return configuration
     }
 
-    /// The libcurl settings of loads without a session; nil if these loads use a session.
+    /// The codings that the transport removes from content.
+    var contentDecoding: ContentDecoding {
+      guard case .curl(let configuration) = transport else { return .all }
+      return configuration.decodesContent ? .gzipAndDeflate : .none
+    }
+
+    /// The libcurl settings; nil if loads use a session.
     var curlConfiguration: CurlTransport.Configuration? {
       if case .curl(let configuration) = transport { configuration } else { nil }
     }

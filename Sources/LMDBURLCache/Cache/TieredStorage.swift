@@ -10,6 +10,8 @@ import Synchronization
 /// `LMDBURLCache` provides the interface of `URLCache` for it.
 final class TieredStorage: Sendable {
   let options: LMDBURLCache.Options
+  /// The codings that the transport of the options removes from content.
+  let contentDecoding: ContentDecoding
   let memory: MemoryTier
   /// The connection with the store, which is the disk tier if there is a disk capacity.
   let connection: StoreConnection
@@ -33,6 +35,7 @@ final class TieredStorage: Sendable {
     self.fleet = fleet
     lease = fleet?.lease
     options = connection.options
+    contentDecoding = options.contentDecoding
     memory = connection.memory
     activity = connection.activity
     startFleet()

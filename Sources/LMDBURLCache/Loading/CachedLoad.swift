@@ -61,7 +61,7 @@ struct CachedLoad: Sendable {
     let cookies = request.value(forHTTPHeaderField: "Cookie")
     // The session has already added its cookies to its task's request.
     let usesStoredCookies = cookies == nil || task != nil && context.hasStoredCookies(request)
-    if task == nil, usesStoredCookies { request = context.settingCookies(of: request) }
+    if task == nil, usesStoredCookies { request = context.addingCookies(to: request) }
     return hop(request, usesStoredCookies: usesStoredCookies, hasLeftOrigin: false, task, prefetched)
   }
 

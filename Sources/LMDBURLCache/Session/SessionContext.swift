@@ -97,8 +97,7 @@ final class SessionContext: @unchecked Sendable {
 
   /// The codings that the transport for loads of a cache removes from content.
   private func contentDecoding(for cache: LMDBURLCache) -> ContentDecoding {
-    guard let settings = cache.core.options.curlConfiguration, !hasOwnProtocolClasses else { return .all }
-    return settings.decodesContent ? .gzipAndDeflate : .none
+    hasOwnProtocolClasses ? .all : cache.core.contentDecoding
   }
 
   /// The transport over a session of this library, which sends requests that libcurl's transport cannot send.
@@ -143,6 +142,16 @@ final class SessionContext: @unchecked Sendable {
       if hasLeftOrigin, Redirect.isForOneOrigin(name) { continue }
       request.setValue(value, forHTTPHeaderField: name)
     }
+    return request
+  }
+
+  /// Returns a request without a `Cookie` field with the present cookies for its URL.
+  func addingCookies(to request: URLRequest) -> URLRequest {
+    guard configuration.httpShouldSetCookies, let url = request.url, let cookies = cookieField(for: url) else {
+      return request
+    }
+    var request = request
+    request.setValue(cookies, forHTTPHeaderField: "Cookie")
     return request
   }
 

@@ -9,8 +9,8 @@ import HTTPCaching
 /// `host 00 scheme ":" port 00 path?query 00 method 00 partition`. The fragment is dropped, the scheme is lowercased, a
 /// missing port is filled in, and an empty path becomes `/`. The host and port of an HTTP URL are canonical, so that a
 /// purge reaches a host in all its spellings: with percent-encoding, in another script, or as another form of an
-/// address. Nothing else changes, because two spellings of a path may be two resources. The user of a URL is not part of the key. It selects a variant, like `Authorization`
-/// (``HTTPCaching/VaryKey``).
+/// address. Nothing else changes, because two spellings of a path may be two resources. The user of a URL is not part of
+/// the key. It selects a variant, like `Authorization` (``HTTPCaching/VaryKey``).
 ///
 /// A value type that threads can share. Creating a key takes one pass over the URL and one allocation.
 public struct RequestKey: Sendable, Hashable {
@@ -137,8 +137,8 @@ private struct URLParts {
   var isHierarchical = false
   /// The default port of the scheme; nil unless the scheme is `http` or `https`.
   private(set) var defaultPort: StaticString?
-  /// The host of an HTTP URL if its canonical form is not only its text in lowercase.
-  private(set) var canonicalHost: [UInt8]?
+  /// Whether lowercasing is all that makes the host canonical. If not, an HTTP URL has another text for it.
+  private var hasPlainHost = true
 
   init?(_ text: UnsafeBufferPointer<UInt8>) {
     // RFC 3986, 3.1: a letter, then letters, digits, "+", "-", ".".
@@ -178,11 +178,15 @@ private struct URLParts {
     port = (portColon.map { $0 + 1 } ?? authorityEnd)..<authorityEnd
     guard defaultPort != nil else { return }
     if host.isEmpty || !normalizePort(in: text) { return nil }
-    let name = UnsafeBufferPointer(rebasing: text[host])
-    if !HostName.isPlain(name) {
-      guard let canonical = HostName.canonical(name) else { return nil }
-      canonicalHost = Array(canonical.utf8)
-    }
+    hasPlainHost = HostName.isPlain(UnsafeBufferPointer(rebasing: text[host]))
+    if !hasPlainHost, canonicalHost(in: text) == nil { return nil }
+  }
+
+  /// Returns the canonical form of the host if it is another text than the host in lowercase.
+  ///
+  /// It is not stored, because a value without references is cheaper for the plain hosts of nearly all URLs.
+  func canonicalHost(in text: UnsafeBufferPointer<UInt8>) -> String? {
+    hasPlainHost ? nil : HostName.canonical(UnsafeBufferPointer(rebasing: text[host]))
   }
 
   /// Leaves out zeros at the start of the port. Returns false if it is not a port.
@@ -198,7 +202,9 @@ private struct URLParts {
   }
 
   /// The maximum number of bytes of host, port and target.
-  func maximumByteCount(in text: UnsafeBufferPointer<UInt8>) -> Int { text.count + (canonicalHost?.count ?? 0) }
+  func maximumByteCount(in text: UnsafeBufferPointer<UInt8>) -> Int {
+    hasPlainHost ? text.count : text.count + (canonicalHost(in: text)?.utf8.count ?? 0)
+  }
 
   /// Returns the offset of the first such byte. Uses `memchr`, because URLs can be long and each lookup creates a key.
   static func find(_ byte: UInt8, in text: UnsafeBufferPointer<UInt8>, before end: Int) -> Int? {
@@ -248,8 +254,8 @@ private struct KeyWriter {
   }
 
   mutating func appendOrigin(of parts: URLParts, in text: UnsafeBufferPointer<UInt8>) {
-    if let host = parts.canonicalHost {
-      host.withUnsafeBufferPointer { append($0) }
+    if var host = parts.canonicalHost(in: text) {
+      host.withUTF8 { append($0) }
     } else {
       append(lowercasing: text[parts.host])
     }

@@ -78,7 +78,7 @@ struct ExplanationTests {
       let request = runner.request(step, url)
       // Cookies come from the cache's own context.
       let hasCookies = request.value(forHTTPHeaderField: "Cookie") != nil
-      let completed = hasCookies ? request : cache.ownContext.settingCookies(of: request)
+      let completed = hasCookies ? request : cache.ownContext.addingCookies(to: request)
       #expect(cache.flush())
       let before = origin.requestCount
       let explanation = try #require(
