@@ -53,15 +53,9 @@ final class UserClients: Sendable {
     var options = LMDBURLCache.Options()
     options.log = log
     options.partition = { $0.value(forHTTPHeaderField: User.partitionField) ?? "" }
-    // Allow as many connections as the sessions have. With the default of 6, requests would wait for late redirects.
-    let configuration = URLSessionConfiguration.default
-    configuration.httpMaximumConnectionsPerHost = Self.connectionCount
-    options.transport = .urlSession(configuration)
     cache = try LMDBURLCache(
       directory: URL(fileURLWithPath: directory + "/private"), memoryCapacity: 8 << 20, diskCapacity: 64 << 20,
       options: options)
-    // Use libcurl, which separates the users' cookies in shared mode.
-    options.transport = LMDBURLCache.Options().transport
     options.caching.mode = .shared
     sharedCache = try LMDBURLCache(
       directory: URL(fileURLWithPath: directory + "/shared"), memoryCapacity: 8 << 20, diskCapacity: 64 << 20,
