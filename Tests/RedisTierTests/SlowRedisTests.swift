@@ -51,6 +51,24 @@ struct SlowRedisTests {
     #expect(other.cache.statistics.directory?.fleet.sharedHits == urls.count)
   }
 
+  @Test("A burst of lookups that wait for a connection does not switch sharing off")
+  func burst() async throws {
+    let redis = try RedisServerProcess()
+    let way = try SocketProxy(to: redis.socketPath)
+    let workers = SharingWorkers(try RedisTier(url: way.url, secret: testSecret).settings)
+    defer { workers.close() }
+    // Redis replies in time to each lookup that is sent, but there is time for few of them.
+    way.delayReplies(by: .milliseconds(50))
+    let ping = [[Array("PING".utf8)]]
+    let replyCount = await withTaskGroup(of: Bool.self) { group in
+      for _ in 0..<1000 { group.addTask { await workers.commands(ping, within: .milliseconds(400)) != nil } }
+      return await group.reduce(0) { $0 + ($1 ? 1 : 0) }
+    }
+    #expect((1..<100).contains(replyCount))
+    way.delayReplies(by: .zero)
+    #expect(await workers.commands(ping, within: .seconds(600)) != nil)
+  }
+
   @Test("Lookups poll one at a time, and rarely after they have polled in vain")
   func polling() {
     var polling = ReplyPolling()

@@ -5,7 +5,9 @@ import Synchronization
 
 /// The threads and connections that look up and store shared responses.
 ///
-/// They start with the first job. After three failures no job runs for a while, so that requests lose no time.
+/// They start with the first job. After three failures no job runs for a while, so that requests lose no time. Only
+/// Redis can fail: a job that waits too long for a thread says nothing about it. So a job that has begun has its whole
+/// time, also when its caller no longer waits.
 ///
 /// A reply of a Redis that is near arrives sooner than a thread that waits for it wakes up. So one lookup at a time polls
 /// for its replies on the thread of its task, for at most ``pollingTime``, and hands over to a waiting thread after that.
@@ -19,10 +21,12 @@ final class SharingWorkers: Sendable {
   private struct Job {
     /// The connection to use; nil for any.
     var connection: RedisConnection?
+    /// Does the job; nil drops it.
     let work: @Sendable (RedisConnection?) -> Void
-    /// Notes that a thread has the job, so that from then on it is up to Redis how long it takes.
-    let begin: @Sendable () -> Void
+    /// The time after which the job is dropped if no thread has begun it.
     let expiresAt: UInt64
+    /// The maximum time for connecting.
+    let limit: Duration
   }
 
   /// A thread that waits for jobs.
@@ -129,12 +133,13 @@ final class SharingWorkers: Sendable {
 
   // MARK: Jobs
 
-  /// Runs a job with a connection, within a time limit that includes waiting for a thread.
+  /// Runs a job with a connection.
   ///
   /// - Parameters:
-  ///   - isStrict: Whether the caller goes on at the end of the time also if the job does not: connecting can wait for a
-  ///     name server.
+  ///   - limit: The maximum time to wait for a thread, and then the maximum time of the job.
+  ///   - isStrict: Whether the caller waits no longer than the limit in all.
   ///   - connection: The connection to use; nil for any.
+  ///   - body: The job. Its second parameter is its maximum time.
   /// - Returns: nil if the job failed or had no time.
   func run<Result: Sendable>(
     within limit: Duration, isStrict: Bool = false, on connection: RedisConnection? = nil,
@@ -145,16 +150,17 @@ final class SharingWorkers: Sendable {
     return await withCheckedContinuation { continuation in
       let caller = JobCaller(continuation)
       let work: @Sendable (RedisConnection?) -> Void = { [self] connection in
-        let left = Int64(expiresAt) - Int64(BootClock.now)
-        guard let connection, left > 0, caller.use(connection) else { return _ = caller.end(nil) }
+        guard let connection else { return caller.end(nil) }
         do throws(RedisTierError) {
-          let result = try body(connection, .nanoseconds(left))
-          if caller.end(result) { noteSuccess() }
+          let result = try body(connection, limit)
+          noteSuccess()
+          caller.end(result)
         } catch {
-          if caller.end(nil) { noteFailure() }
+          noteFailure()
+          caller.end(nil)
         }
       }
-      var job = Job(connection: connection, work: work, begin: { caller.begin() }, expiresAt: expiresAt)
+      var job = Job(connection: connection, work: work, expiresAt: expiresAt, limit: limit)
       let (isRefused, worker, startsThread) = queue.withLock { queue -> (Bool, Worker?, Bool) in
         guard !queue.isClosed, now >= queue.pausedUntil else { return (true, nil, false) }
         if let worker = queue.idle.popLast() {
@@ -166,14 +172,11 @@ final class SharingWorkers: Sendable {
         if starts { queue.threadCount += 1 }
         return (false, nil, starts)
       }
-      if isRefused { return _ = caller.end(nil) }
+      if isRefused { return caller.end(nil) }
       worker?.message.update { $0 = .job(job) }
-      // A worker with a connection ends each command in time.
+      // A worker with a connection ends each command in time. Connecting can wait for a name server.
       if isStrict, worker == nil || job.connection == nil {
-        DispatchQueue.global().asyncAfter(deadline: .now() + .nanoseconds(Int(expiresAt - now))) { [weak self] in
-          // A job that no thread had time for says nothing about Redis.
-          if caller.cancel() { self?.noteFailure() }
-        }
+        DispatchQueue.global().asyncAfter(deadline: .now() + .nanoseconds(Int(expiresAt - now))) { caller.end(nil) }
       }
       guard startsThread, BackgroundThread(body: { [self] in serve() }) == nil else { return }
       // Without any thread the jobs would wait forever.
@@ -209,17 +212,15 @@ final class SharingWorkers: Sendable {
   private func serve() {
     let worker = Worker()
     while let job = nextJob(for: worker) {
-      let left = Int64(job.expiresAt) - Int64(BootClock.now)
-      guard left > 0 else {
+      // The replies to commands that were sent already may have arrived, which keeps the connection.
+      guard job.connection != nil || BootClock.now < job.expiresAt else {
         job.work(nil)
         continue
       }
-      job.begin()
       var connection = job.connection ?? queue.withLock { $0.connections.popLast() }
       if connection == nil {
         do throws(RedisTierError) {
-          connection = try settings.fleet.connect(
-            timeout: min(.nanoseconds(left), settings.configuration.commandTimeout))
+          connection = try settings.fleet.connect(timeout: min(job.limit, settings.configuration.commandTimeout))
         } catch {
           noteFailure()
         }
@@ -244,51 +245,14 @@ final class SharingWorkers: Sendable {
 
 /// A task that waits for a job: until the job ends, or until its time is over.
 private final class JobCaller<Result: Sendable>: Sendable {
-  private struct State {
-    var continuation: CheckedContinuation<Result?, Never>?
-    var hasBegun = false
-    /// Of the connection that the job uses.
-    var interrupter: RedisConnection.Interrupter?
-  }
-
-  private let state: Mutex<State>
+  private let continuation: Mutex<CheckedContinuation<Result?, Never>?>
 
   init(_ continuation: CheckedContinuation<Result?, Never>) {
-    state = Mutex(State(continuation: continuation))
+    self.continuation = Mutex(continuation)
   }
 
-  /// Notes that a thread has the job. It may have to connect first.
-  func begin() {
-    state.withLock { $0.hasBegun = true }
-  }
-
-  /// Notes the connection that the job uses. Returns false if the task no longer waits.
-  func use(_ connection: RedisConnection) -> Bool {
-    state.withLock { state in
-      guard state.continuation != nil else { return false }
-      state.interrupter = connection.interrupter
-      return true
-    }
-  }
-
-  /// Ends the wait with a result. Returns false if the task no longer waited.
-  func end(_ result: Result?) -> Bool {
-    let continuation = state.withLock { state in
-      state.interrupter = nil
-      return state.continuation.take()
-    }
-    continuation?.resume(returning: result)
-    return continuation != nil
-  }
-
-  /// Ends the wait without a result, and the job's command. Returns whether the task waited for a job that had begun.
-  func cancel() -> Bool {
-    let (continuation, hasBegun) = state.withLock { state in
-      // Within the lock, because another job uses the connection afterwards.
-      state.interrupter?.interrupt()
-      return (state.continuation.take(), state.hasBegun)
-    }
-    continuation?.resume(returning: nil)
-    return continuation != nil && hasBegun
+  /// Ends the wait. Only the first call has an effect.
+  func end(_ result: Result?) {
+    continuation.withLock { $0.take() }?.resume(returning: result)
   }
 }
