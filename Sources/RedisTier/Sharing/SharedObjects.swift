@@ -34,7 +34,7 @@ final class SharedObjects: Sendable {
     case fetch(Lock)
     /// Another machine fetches.
     case wait
-    /// The response is known not to be shareable.
+    /// The response is known not to be shareable, or Redis has no memory for it.
     case pass
     /// Redis did not respond in time.
     case unavailable
@@ -81,6 +81,9 @@ final class SharedObjects: Sendable {
     switch replies[0] {
     case .null: break
     case .bytes(let holder): return holder == Array("pass".utf8) ? .pass : .wait
+    // Nothing can be stored now, so no request waits for it.
+    case .error(let text) where text.hasPrefix("OOM"):
+      return usable(found, for: request, at: position) ?? .pass
     default: return unavailable()
     }
     guard let usable = usable(found, for: request, at: position) else { return .fetch(lock) }
@@ -204,14 +207,31 @@ final class SharedObjects: Sendable {
   ) async {
     let objects = self.objects(offer, body: body, isDecoded: isDecoded, for: request, at: position)
     if objects.isEmpty, lock == nil { return }
-    let isDone = await workers.run(within: settings.configuration.commandTimeout) {
+    await write(objects.isEmpty ? nil : .sharedStores, releasing: lock) {
       [self] (connection, left) throws(RedisTierError) in
-      for object in objects { try put(object, on: connection, timeout: left) }
-      if let lock { try unlock(lock, on: connection, timeout: left) }
-      return true
+      var isStored = true
+      for object in objects { isStored = try put(object, on: connection, timeout: left) && isStored }
+      return isStored
     }
-    if isDone != nil, !objects.isEmpty { counters.count(.sharedStores) }
-    if isDone == nil, let lock { await release(lock, isShareable: true) }
+  }
+
+  /// Runs a job that stores, and releases a fetch lock.
+  ///
+  /// - Parameters:
+  ///   - counter: Counts the job if it has stored.
+  ///   - body: Returns whether it has stored. If not, Redis has no memory, or something newer.
+  private func write(
+    _ counter: CounterWord?, releasing lock: Lock?,
+    _ body: @escaping @Sendable (RedisConnection, Duration) throws(RedisTierError) -> Bool
+  ) async {
+    let isStored = await workers.run(within: settings.configuration.commandTimeout) {
+      [self] (connection, left) throws(RedisTierError) in
+      let isStored = try body(connection, left)
+      if let lock { try unlock(lock, on: connection, timeout: left) }
+      return isStored
+    }
+    if isStored == true, let counter { counters.count(counter) }
+    if isStored == nil, let lock { await release(lock, isShareable: true) }
   }
 
   /// The object of a response, after the marker of its URL if responses vary; empty if it cannot be stored.
@@ -237,15 +257,18 @@ final class SharedObjects: Sendable {
     return [marker, object]
   }
 
+  /// Stores an object. Returns false if a newer one is stored, or Redis has no memory.
   private func put(
     _ object: SharedObject, on connection: RedisConnection, timeout: Duration
-  ) throws(RedisTierError) {
+  ) throws(RedisTierError) -> Bool {
     let head = object.encodedHead
     let arguments: [[UInt8]] = [
       object.key, object.epoch, Array(String(object.seq).utf8), object.encodedFreshness(head: head), head,
       Array(object.body), Array(String(object.milliseconds).utf8),
     ]
-    _ = try FleetScripts.store.run(keys: [name("o:", object.key)], arguments, on: connection, timeout: timeout)
+    return try FleetScripts.store.run(
+      keys: [name("o:", object.key)], arguments, on: connection, timeout: timeout
+    ).asInteger() > 0
   }
 
   /// Replaces the head of an object that the origin has validated.
