@@ -147,6 +147,17 @@ final class FleetFixture: Sendable {
     try redis.command("KEYS", "lmuc:*:o:*").asElements().map { try $0.asText() }
   }
 
+  /// Makes all shared responses older, as if they had been stored so many seconds earlier.
+  func ageObjects(by seconds: Double) throws {
+    for key in try objectKeys() {
+      let reply = try redis.command("HMGET", key, "k", "e", "s", "m", "h", "b").asElements(atLeast: 6)
+      var object = try #require(try SharedObject(reply, key: reply[0].asBytes()))
+      object.storedAt -= seconds
+      let freshness = object.encodedFreshness(head: try reply[4].asBytes())
+      try redis.connect().command(["HSET", key, "m"].map { Array($0.utf8) } + [freshness])
+    }
+  }
+
   /// Waits until this many shared responses, markers included, are stored, and no machine holds a fetch lock.
   func waitForObjects(_ count: Int) async throws {
     try await wait {

@@ -20,38 +20,52 @@ struct FleetFetch: Sendable {
   func run() async throws -> IncomingResponse {
     let deadline = ContinuousClock.now + objects.settings.configuration.maximumFetchWait
     var pause = Duration.milliseconds(10)
-    var isFirst = true
+    /// The token of the fetch that this request waits for, and how many it has waited for.
+    var token: [UInt8]?
+    var fetchCount = 0
     while true {
       switch await objects.lookUp(shared, at: position) {
-      case .object(let object, let age):
-        if age < object.lifetime {
-          counters.count(.sharedHits)
-          return response(object, age: age)
-        }
-        return try await validate(object)
-      case .fetch(let lock):
+      case .object(let fresh):
+        counters.count(.sharedHits)
+        return response(fresh)
+      case .fetch(let lock, let stale):
         counters.count(.sharedMisses)
-        return try await fetch(holding: lock)
-      case .wait:
-        if isFirst { counters.count(.fetchWaits) }
-        isFirst = false
-        guard ContinuousClock.now < deadline else { return try await fetch(holding: nil) }
+        return try await fetch(holding: lock, validating: stale?.object)
+      case .wait(let current, let stale):
+        if let stale, !hasValidators, stale.object.mayServeStale(age: stale.age) {
+          counters.count(.sharedHits)
+          return response(stale)
+        }
+        if fetchCount == 0 { counters.count(.fetchWaits) }
+        if current != token { fetchCount += 1 }
+        token = current
+        // After a fetch that failed, one of those that waited takes over. If that fails, too, they go at once:
+        // otherwise each would wait for the failures of all before it.
+        guard fetchCount <= 2, ContinuousClock.now < deadline else {
+          return try await fetch(holding: nil, validating: stale?.object)
+        }
         try await Task.sleep(for: pause)
         pause = min(pause * 2, .milliseconds(200))
-      case .pass: return try await fetch(holding: nil)
+      case .pass: return try await fetch(holding: nil, validating: nil)
       case .unavailable: return try await transport.send(request)
       }
     }
   }
 
+  /// Whether the machine has a response of its own to validate.
+  private var hasValidators: Bool {
+    request.head.fields.contains("If-None-Match") || request.head.fields.contains("If-Modified-Since")
+  }
+
   // MARK: Shared responses
 
   /// The response from an object: 304 if the caching client has the same representation.
-  private func response(_ object: SharedObject, age: Double) -> IncomingResponse {
+  private func response(_ usable: SharedObjects.Usable) -> IncomingResponse {
+    let object = usable.object
     var fields = object.fields
-    fields.set("Age", String(Int(max(0, min(age, FreshnessInfo.maximumSeconds)))))
+    fields.set("Age", String(Int(max(0, min(usable.age, FreshnessInfo.maximumSeconds)))))
     var response: IncomingResponse
-    if let tags = request.head.fields["If-None-Match"], let tag = object.fields["ETag"], tags == tag {
+    if object.isHeld(by: request.head) {
       response = IncomingResponse(head: ResponseHead(status: 304, fields: fields), body: .empty)
     } else {
       response = IncomingResponse(
@@ -62,43 +76,74 @@ struct FleetFetch: Sendable {
     return response
   }
 
-  /// Validates a stale object at the origin. A 304 extends the shared copy.
-  private func validate(_ object: SharedObject) async throws -> IncomingResponse {
-    guard let tag = object.fields["ETag"] else { return try await fetch(holding: nil) }
-    let own = request.head.fields["If-None-Match"]
-    let hasOwn = own != nil || request.head.fields.contains("If-Modified-Since")
-    guard !hasOwn || own == tag else { return try await fetch(holding: nil) }
-    var conditional = request
-    if !hasOwn { conditional.head.fields.set("If-None-Match", tag) }
-    let requestTime = Date()
-    let response = try await transport.send(conditional)
-    guard response.head.status == 304 else { return await share(response, requestTime: requestTime, holding: nil) }
-    // The fields of the 304 replace those of the object (RFC 9111 section 4.3.4).
+  /// Freshens the shared copy by a 304, and returns the response for this machine.
+  private func freshen(
+    _ object: SharedObject, by response: IncomingResponse, requestTime: Date, holding lock: HeldLock?
+  ) -> IncomingResponse {
+    // The fields of the 304 replace those of the object (RFC 9111 section 4.3.4), but do not describe its body.
     var fields = object.fields.updated(
-      from: response.head.fields, except: ["content-length", "content-encoding", "content-range", "transfer-encoding"])
-    if !response.head.fields.contains("Age") { fields.remove("Age") }
+      from: response.head.fields,
+      except: ["content-length", "content-encoding", "content-range", "etag", "transfer-encoding"])
+    for name in ["Age", "Date"] where !response.head.fields.contains(name) { fields.remove(name) }
     var updated = IncomingResponse(
       head: ResponseHead(status: object.status, fields: fields), body: ResponseBody(object.body),
       isContentDecoded: object.isDecoded)
     updated.usedUnseenCredentials = response.usedUnseenCredentials
     if let offer = shared.offer(updated, requestTime: requestTime, responseTime: Date()) {
-      Task { [objects, position] in await objects.refresh(object, with: offer, at: position) }
+      let taken = lock?.take()
+      Task { [objects, shared, position] in
+        await objects.refresh(object, with: offer, for: shared, at: position, releasing: taken)
+      }
+    } else {
+      lock?.release(isShareable: false)
     }
-    return hasOwn ? response : updated
+    return object.isHeld(by: request.head) ? response : updated
   }
 
   // MARK: Fetches
 
   /// Sends the request, and offers its response to the fleet. Another machine's request waits while the lock is held.
-  private func fetch(holding lock: SharedObjects.Lock?) async throws -> IncomingResponse {
+  ///
+  /// - Parameter stale: The shared copy to validate. It takes the place of this machine's own, so that the response is
+  ///   of use for the other machines, too.
+  private func fetch(
+    holding lock: SharedObjects.Lock?, validating stale: SharedObject?
+  ) async throws -> IncomingResponse {
     let requestTime = Date()
     let held = lock.map { HeldLock($0, objects) }
+    let stale = stale.flatMap { $0.validation.isEmpty ? nil : $0 }
+    var sent = request
+    if let stale { sent.head = request.head.conditional(on: stale.validation) }
     do {
-      return await share(try await transport.send(request), requestTime: requestTime, holding: held)
+      var response = try await transport.send(sent)
+      if response.head.status == 304, let object = stale ?? sharedValidation(of: lock) {
+        if object.isNamed(by: response.head) {
+          return freshen(object, by: response, requestTime: requestTime, holding: held)
+        }
+        sent.head = request.head.conditional(on: HTTPFields())
+        response = try await transport.send(sent)
+      }
+      return await share(response, requestTime: requestTime, holding: held)
     } catch {
       held?.release(isShareable: true)
       throw error
     }
+  }
+
+  /// The object of a 304 to this machine's own response, for the machines that have the same one; nil without one or a
+  /// lock.
+  ///
+  /// So the machines validate it once also if Redis has no copy, for example because it has no memory.
+  private func sharedValidation(of lock: SharedObjects.Lock?) -> SharedObject? {
+    var fields = HTTPFields()
+    if let tag = request.head.fields["If-None-Match"] { fields.set("ETag", tag) }
+    if let date = request.head.fields["If-Modified-Since"] { fields.set("Last-Modified", date) }
+    guard let lock, hasValidators else { return nil }
+    var object = SharedObject(
+      key: lock.objectKey, position: position, status: 200, fields: fields, body: Data(), ageAtStoring: 0, lifetime: 0,
+      milliseconds: 0)
+    object.isNotModified = true
+    return object
   }
 
   /// Stores a response in Redis if it may be shared, when its body is complete.
@@ -110,9 +155,9 @@ struct FleetFetch: Sendable {
     guard let offer = shared.offer(response, requestTime: requestTime, responseTime: Date()),
       declared ?? 0 <= limit, response.body.bytes?.count ?? 0 <= limit
     else {
-      // A 304 says nothing about whether the response can be shared, and an error little.
+      // An error says little about whether the response can be shared.
       let status = response.head.status
-      lock?.release(isShareable: status == 304 || status >= 500)
+      lock?.release(isShareable: status == 304 || status == 429 || status >= 500)
       return response
     }
     let finish: @Sendable (Data) -> Void = { [objects, shared, position] body in

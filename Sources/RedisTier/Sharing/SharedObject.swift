@@ -2,7 +2,7 @@ import CXXHash
 import FoundationEssentials
 import HTTPCaching
 
-/// A shared response as Redis keeps it, or the marker of a URL whose responses vary.
+/// A shared response as Redis keeps it, the marker of a URL whose responses vary, or the head of a 304.
 struct SharedObject: Sendable {
   /// The cache key; for a variant with a digest of the selecting values.
   var key: [UInt8]
@@ -16,6 +16,8 @@ struct SharedObject: Sendable {
   var isDecoded = false
   /// Whether this is a marker: its `Vary` field names the selecting fields.
   var isMarker = false
+  /// Whether this is only the head of a 304, for machines that have the representation which its validators name.
+  var isNotModified = false
   /// The wall clock when the object was stored, in seconds since 1970.
   var storedAt: Double
   /// The age in seconds when the object was stored.
@@ -32,6 +34,7 @@ struct SharedObject: Sendable {
     let rawValue: UInt8
     static let marker = Flags(rawValue: 1)
     static let decoded = Flags(rawValue: 2)
+    static let notModified = Flags(rawValue: 4)
   }
 
   // MARK: Encoding
@@ -54,6 +57,7 @@ struct SharedObject: Sendable {
     var bytes = [UInt8](repeating: 0, count: Self.fixedByteCount)
     var flags: Flags = isMarker ? .marker : []
     if isDecoded { flags.insert(.decoded) }
+    if isNotModified { flags.insert(.notModified) }
     bytes[0] = Self.version
     bytes[1] = flags.rawValue
     bytes.withUnsafeMutableBytes { bytes in
@@ -96,6 +100,7 @@ struct SharedObject: Sendable {
     self.body = body
     isDecoded = flags.contains(.decoded)
     isMarker = flags.contains(.marker)
+    isNotModified = flags.contains(.notModified)
     storedAt = Double(bitPattern: word(8))
     ageAtStoring = Double(bitPattern: word(16))
     lifetime = Double(bitPattern: word(24))
@@ -165,5 +170,38 @@ struct SharedObject: Sendable {
   /// The larger of two measures, because wall clocks may differ and Redis's may be changed.
   func age(timeToLive: Int64) -> Double {
     ageAtStoring + max(Double(milliseconds - timeToLive) / 1000, Date().timeIntervalSince1970 - storedAt, 0)
+  }
+
+  // MARK: Use
+
+  /// Whether a stale response may be used while another machine validates it (RFC 5861 section 3).
+  ///
+  /// In a shared cache `s-maxage` implies `proxy-revalidate` (RFC 9111 section 5.2.2.10).
+  func mayServeStale(age: Double) -> Bool {
+    let directives = ResponseDirectives(fields)
+    guard let window = directives.staleWhileRevalidate, !directives.mustRevalidate, !directives.proxyRevalidate,
+      directives.sharedMaxAge == nil, !isNotModified
+    else { return false }
+    return age - lifetime <= window
+  }
+
+  /// The fields of a request that validates the response; empty if it has no validator.
+  var validation: HTTPFields {
+    if let tag = fields["ETag"] { return ["If-None-Match": tag] }
+    return fields["Last-Modified"].map { ["If-Modified-Since": $0] } ?? HTTPFields()
+  }
+
+  /// Whether a 304 is about this representation: it has no tag, or this one, strong or weak.
+  func isNamed(by response: ResponseHead) -> Bool {
+    func opaque(_ tag: String) -> Substring { tag.hasPrefix("W/") ? tag.dropFirst(2) : tag[...] }
+    guard let tag = fields["ETag"], let named = response.fields["ETag"] else { return true }
+    return opaque(tag) == opaque(named)
+  }
+
+  /// Whether the conditions of a request show that its machine has this representation.
+  func isHeld(by request: RequestHead) -> Bool {
+    if let tag = fields["ETag"] { return request.fields["If-None-Match"] == tag }
+    guard let date = fields["Last-Modified"], !request.fields.contains("If-None-Match") else { return false }
+    return request.fields["If-Modified-Since"] == date
   }
 }

@@ -26,14 +26,21 @@ final class SharedObjects: Sendable {
     let token: [UInt8]
   }
 
+  /// A response that no purge covers, fresh or stale, with its age in seconds.
+  struct Usable: Sendable {
+    let object: SharedObject
+    let age: Double
+    var isFresh: Bool { age < object.lifetime }
+  }
+
   /// The result of a lookup.
   enum Lookup: Sendable {
-    /// A response that no purge covers, fresh or stale, with its age in seconds.
-    case object(SharedObject, age: Double)
-    /// None, and this request holds the lock: fetch, and offer the response.
-    case fetch(Lock)
-    /// Another machine fetches.
-    case wait
+    /// A fresh response.
+    case object(Usable)
+    /// None, and this request holds the lock: fetch or validate the stale response, and offer what comes.
+    case fetch(Lock, stale: Usable?)
+    /// Another machine fetches, with this token.
+    case wait(token: [UInt8], stale: Usable?)
     /// The response is known not to be shareable, or Redis has no memory for it.
     case pass
     /// Redis did not respond in time.
@@ -60,12 +67,13 @@ final class SharedObjects: Sendable {
       guard let response = await read(key, until: deadline) else { return unavailable() }
       found = response
     }
-    if let usable = usable(found, for: request, at: position) { return usable }
-    if case .missing = found {} else { counters.count(.refusedObjects) }
+    let stored = usable(found, for: request, at: position)
+    if let stored, stored.isFresh { return .object(stored) }
+    if stored == nil, found.isRefusable { counters.count(.refusedObjects) }
     return await takeLock(key, for: request, at: position, until: deadline)
   }
 
-  /// Takes the lock of an object that is missing or cannot be used.
+  /// Takes the lock of an object that is missing, stale, or cannot be used.
   private func takeLock(
     _ key: [UInt8], for request: SharedRequest, at position: FleetFile.Position, until deadline: UInt64
   ) async -> Lookup {
@@ -78,17 +86,20 @@ final class SharedObjects: Sendable {
     guard let replies = await commands([command] + read(key: key), until: deadline),
       let found = found(replies.dropFirst(), key: key)
     else { return unavailable() }
+    let stored = usable(found, for: request, at: position)
+    let fresh = stored.flatMap { $0.isFresh ? $0 : nil }
     switch replies[0] {
-    case .null: break
-    case .bytes(let holder): return holder == Array("pass".utf8) ? .pass : .wait
+    case .null:
+      guard let fresh else { return .fetch(lock, stale: stored) }
+      Task { await release(lock, isShareable: true) }
+      return .object(fresh)
+    case .bytes(let token):
+      if let fresh { return .object(fresh) }
+      return token == Array("pass".utf8) ? .pass : .wait(token: token, stale: stored)
     // Nothing can be stored now, so no request waits for it.
-    case .error(let text) where text.hasPrefix("OOM"):
-      return usable(found, for: request, at: position) ?? .pass
+    case .error(let text) where text.hasPrefix("OOM"): return fresh.map { Lookup.object($0) } ?? .pass
     default: return unavailable()
     }
-    guard let usable = usable(found, for: request, at: position) else { return .fetch(lock) }
-    Task { await release(lock, isShareable: true) }
-    return usable
   }
 
   private func unavailable() -> Lookup {
@@ -103,6 +114,15 @@ final class SharedObjects: Sendable {
     /// A value that cannot be decoded.
     case corrupt
     case missing
+
+    /// Whether it counts as refused if it is not usable. A 304 is for some machines only.
+    var isRefusable: Bool {
+      switch self {
+      case .object(let object, _): !object.isNotModified
+      case .corrupt: true
+      case .missing: false
+      }
+    }
   }
 
   /// Reads an object; nil if Redis failed.
@@ -140,21 +160,27 @@ final class SharedObjects: Sendable {
     return await workers.commands(commands, within: .nanoseconds(deadline > now ? deadline - now : 0))
   }
 
-  /// The result of a lookup, if there is a response that no purge covers.
-  private func usable(_ found: Found, for request: SharedRequest, at position: FleetFile.Position) -> Lookup? {
+  /// The response, if no purge covers it.
+  private func usable(_ found: Found, for request: SharedRequest, at position: FleetFile.Position) -> Usable? {
     guard case .object(let object, let timeToLive) = found, isUsable(object, for: request, at: position) else {
       return nil
     }
-    return .object(object, age: object.age(timeToLive: timeToLive))
+    return Usable(object: object, age: object.age(timeToLive: timeToLive))
   }
 
   /// Whether an object has the form that the request's transport delivers, and no purge that this machine knows covers it.
   private func isUsable(_ object: SharedObject, for request: SharedRequest, at position: FleetFile.Position) -> Bool {
-    guard request.head.delivers(contentOf: object.fields, isDecoded: object.isDecoded) else { return false }
     guard !object.isMarker, object.epoch == position.epoch || !FleetRule.objectHasEpoch.holds else { return false }
+    guard
+      object.isNotModified
+        ? object.isHeld(by: request.head)
+        : request.head.delivers(contentOf: object.fields, isDecoded: object.isDecoded)
+    else { return false }
     guard FleetRule.objectChecked.holds else { return true }
     // Not up to the position: the store's removals may be ahead of it.
     guard let last = file.lastAnnounced(inEpochOf: position) else { return false }
+    // A 304 need not name the groups of the representation, so any purge may cover it.
+    if object.isNotModified { return object.seq >= last }
     return !history.mayCover(request.key.bytes, after: object.seq, upTo: last, inEpoch: position.epochNumber) {
       CacheGroups.groups(of: object.fields)
     }
@@ -249,12 +275,19 @@ final class SharedObjects: Sendable {
     object.isDecoded = isDecoded
     guard let vary = offer.vary else { return [object] }
     guard let variant = request.variantKey(vary: vary, settings: settings) else { return [] }
-    var marker = object
+    object.key = variant
+    return [marker(vary, of: object, for: request), object]
+  }
+
+  /// The marker of a URL whose responses vary, with the position and the lifetime of one of them.
+  private func marker(_ vary: String, of variant: SharedObject, for request: SharedRequest) -> SharedObject {
+    var marker = variant
+    marker.key = request.key.bytes
     marker.isMarker = true
+    marker.isDecoded = false
     marker.body = Data()
     marker.fields = ["Vary": vary]
-    object.key = variant
-    return [marker, object]
+    return marker
   }
 
   /// Stores an object. Returns false if a newer one is stored, or Redis has no memory.
@@ -271,8 +304,13 @@ final class SharedObjects: Sendable {
     ).asInteger() > 0
   }
 
-  /// Replaces the head of an object that the origin has validated.
-  func refresh(_ object: SharedObject, with offer: SharedOffer, at position: FleetFile.Position) async {
+  /// Replaces the head of an object that the origin has validated, and releases its fetch lock.
+  ///
+  /// - Parameter object: An object of Redis. A 304 can be a new one, which is then stored.
+  func refresh(
+    _ object: SharedObject, with offer: SharedOffer, for request: SharedRequest, at position: FleetFile.Position,
+    releasing lock: Lock?
+  ) async {
     var refreshed = object
     refreshed.epoch = position.epoch
     refreshed.seq = position.cursor
@@ -281,15 +319,21 @@ final class SharedObjects: Sendable {
     refreshed.ageAtStoring = offer.freshness.currentAge(at: Date())
     refreshed.lifetime = offer.freshness.lifetime
     refreshed.milliseconds = offer.milliseconds(maximum: settings.configuration.maximumSharedLifetime)
-    guard refreshed.milliseconds > 0 else { return }
-    let key = name("o:", object.key)
-    let head = refreshed.encodedHead
-    let arguments: [[UInt8]] = [
-      object.epoch, Array(String(object.seq).utf8), refreshed.epoch, Array(String(refreshed.seq).utf8),
-      refreshed.encodedFreshness(head: head), head, Array(String(refreshed.milliseconds).utf8),
-    ]
-    _ = await workers.run(within: settings.configuration.commandTimeout) { (connection, left) throws(RedisTierError) in
-      try FleetScripts.refresh.run(keys: [key], arguments, on: connection, timeout: left)
+    await write(nil, releasing: lock) { [self, refreshed] (connection, left) throws(RedisTierError) in
+      guard refreshed.milliseconds > 0 else { return false }
+      if refreshed.isNotModified { return try put(refreshed, on: connection, timeout: left) }
+      // The marker of the URL lives as long as its variants.
+      if object.key != request.key.bytes, let vary = offer.vary {
+        _ = try put(marker(vary, of: refreshed, for: request), on: connection, timeout: left)
+      }
+      let head = refreshed.encodedHead
+      let arguments: [[UInt8]] = [
+        object.epoch, Array(String(object.seq).utf8), refreshed.epoch, Array(String(refreshed.seq).utf8),
+        refreshed.encodedFreshness(head: head), head, Array(String(refreshed.milliseconds).utf8),
+      ]
+      return try FleetScripts.refresh.run(
+        keys: [name("o:", object.key)], arguments, on: connection, timeout: left
+      ).asInteger() > 0
     }
   }
 }

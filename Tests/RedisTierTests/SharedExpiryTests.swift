@@ -1,0 +1,192 @@
+import Foundation
+import FoundationNetworking
+import LoopbackOrigin
+import Synchronization
+import Testing
+
+@testable import LMDBURLCache
+@testable import RedisTier
+
+/// What a fleet does when a response has expired, or its fetch fails, on all machines at once.
+@Suite("Expired shared responses, and fetches that fail", .needsRedis, .timeLimit(.minutes(1)))
+struct SharedExpiryTests {
+  /// What the machines and Redis have of a response when it expires.
+  enum Copies: CaseIterable, Sendable {
+    /// Each machine has an expired copy, and so has Redis.
+    case everywhere
+    /// Each machine has an expired copy, and Redis has none.
+    case machinesOnly
+    /// Only Redis has an expired copy.
+    case redisOnly
+  }
+
+  /// A fleet of machines, the first of which has fetched `/a`, and an origin that then holds its replies.
+  final class ExpiredFleet: Sendable {
+    let fleet: FleetFixture
+    let machines: [Machine]
+    let gate: Gate
+    let url: URL
+
+    /// - Parameters:
+    ///   - control: The value of `Cache-Control`.
+    ///   - isChanged: Whether the origin has another edition when the first one has expired.
+    init(
+      _ copies: Copies, machineCount: Int = 3, control: String = "max-age=600", isChanged: Bool = false,
+      validator: String = "ETag"
+    ) async throws {
+      let gate = Gate()
+      let offset = Mutex(0.0)
+      self.gate = gate
+      fleet = try FleetFixture { _ in
+      } handler: { request in
+        let date = "Mon, 01 Jan 2024 00:00:00 GMT"
+        var fields = [("Cache-Control", control), (validator, validator == "ETag" ? "\"0\"" : date)]
+        guard request.number > 0 else { return Reply(200, fields + [("Cache-Groups", "\"g\"")], "0") }
+        let isConditional = request["If-None-Match"] == "\"0\"" || request["If-Modified-Since"] == date
+        if isConditional, !isChanged { return Reply(304, fields).held(at: gate) }
+        fields[1].1 = validator == "ETag" ? "\"\(request.number)\"" : "Tue, 02 Jan 2024 00:00:00 GMT"
+        return Reply(200, fields, "\(request.number)").held(at: gate)
+      }
+      url = fleet.origin.url("/a")
+      var machines: [Machine] = []
+      for index in 0..<machineCount {
+        machines.append(
+          try await fleet.machine("\(index)") { $0.clock = { Date() + offset.withLock { $0 } } })
+      }
+      self.machines = machines
+      #expect(try await machines[0].get(url) == "0")
+      try await fleet.waitForObjects(1)
+      if copies != .redisOnly {
+        for machine in machines { #expect(try await machine.get(url) == "0") }
+      }
+      offset.withLock { $0 = 700 }
+      try fleet.ageObjects(by: 700)
+      if copies == .machinesOnly { try fleet.redis.command("DEL", fleet.objectKeys()[0]) }
+      #expect(fleet.origin.requestCount == 1)
+    }
+
+    var waitCount: Int { machines.reduce(0) { $0 + $1.counts.fetchWaits } }
+  }
+
+  @Test(
+    "When a response expires, one machine validates it for all", arguments: Copies.allCases, ["ETag", "Last-Modified"])
+  func validation(_ copies: Copies, _ validator: String) async throws {
+    let expired = try await ExpiredFleet(copies, machineCount: 8, validator: validator)
+    let (origin, machines, url) = (expired.fleet.origin, expired.machines, expired.url)
+    let first = copies == .redisOnly ? 1 : 0
+    try await withThrowingTaskGroup(of: String.self) { group in
+      for machine in machines[first...] { group.addTask { try await machine.get(url) } }
+      await expired.gate.waitForArrivals()
+      // Without the lock all ask the origin.
+      await wait { expired.waitCount == 7 - first || origin.requestCount > 2 }
+      expired.gate.open()
+      for try await body in group { #expect(body == "0") }
+    }
+    #expect(origin.requestCount == 2)
+    // The response is fresh again on each machine.
+    for machine in machines { #expect(try await machine.get(url) == "0") }
+    #expect(origin.requestCount == 2)
+  }
+
+  @Test(
+    "When a response has changed as it expires, one machine fetches the new one for all", arguments: Copies.allCases)
+  func change(_ copies: Copies) async throws {
+    let expired = try await ExpiredFleet(copies, machineCount: 8, isChanged: true)
+    let (origin, machines, url) = (expired.fleet.origin, expired.machines, expired.url)
+    try await withThrowingTaskGroup(of: String.self) { group in
+      for machine in machines { group.addTask { try await machine.get(url) } }
+      await expired.gate.waitForArrivals()
+      await wait { expired.waitCount == 7 || origin.requestCount > 2 }
+      expired.gate.open()
+      for try await body in group { #expect(body == "1") }
+    }
+    #expect(origin.requestCount == 2)
+  }
+
+  @Test("Within stale-while-revalidate, machines without a copy get the stale one while another machine validates it")
+  func staleWhileRevalidate() async throws {
+    let expired = try await ExpiredFleet(.redisOnly, control: "max-age=600, stale-while-revalidate=600")
+    let (origin, url) = (expired.fleet.origin, expired.url)
+    async let validated = expired.machines[1].get(url)
+    await expired.gate.waitForArrivals()
+    for machine in expired.machines[2...] {
+      #expect(try await machine.get(url) == "0")
+      #expect(machine.counts.fetchWaits == 0)
+    }
+    #expect(origin.requestCount == 2)
+    expired.gate.open()
+    #expect(try await validated == "0")
+  }
+
+  @Test(
+    "Where the origin forbids stale responses, machines wait for the validation",
+    arguments: ["must-revalidate", "proxy-revalidate", "s-maxage=600"])
+  func staleForbidden(_ directive: String) async throws {
+    let expired = try await ExpiredFleet(
+      .redisOnly, control: "max-age=600, stale-while-revalidate=600, \(directive)")
+    let (other, url) = (expired.machines[2], expired.url)
+    async let validated = expired.machines[1].get(url)
+    await expired.gate.waitForArrivals()
+    async let waiting = other.get(url)
+    await wait { other.counts.fetchWaits == 1 || other.counts.sharedHits == 1 }
+    #expect(other.counts.sharedHits == 0)
+    expired.gate.open()
+    #expect(try await validated == "0")
+    #expect(try await waiting == "0")
+    #expect(expired.fleet.origin.requestCount == 2)
+  }
+
+  @Test("A shared 304 does not answer a request after a purge of a group")
+  func purgedNotModified() async throws {
+    let expired = try await ExpiredFleet(.machinesOnly)
+    let (one, other) = (expired.machines[0], expired.machines[1])
+    expired.gate.open()
+    #expect(try await one.get(expired.url) == "0")
+    try await expired.fleet.waitForObjects(1)
+    // The 304 did not name the group.
+    try await one.cache.purge(.group("g", origin: expired.url), mode: .soft)
+    #expect(try await other.get(expired.url) == "0")
+    #expect(expired.fleet.origin.requestCount == 3)
+  }
+
+  @Test("A shared 304 is a miss for a machine without the response")
+  func notModifiedWithoutCopy() async throws {
+    let expired = try await ExpiredFleet(.machinesOnly)
+    let new = try await expired.fleet.machine("new")
+    expired.gate.open()
+    #expect(try await expired.machines[0].get(expired.url) == "0")
+    try await expired.fleet.waitForObjects(1)
+    #expect(try await new.get(expired.url) == "2")
+    #expect(new.counts.refusedObjects == 0)
+  }
+
+  @Test("While fetches fail, machines do not wait for each other one after another", arguments: [true, false])
+  func failingOrigin(_ isReplying: Bool) async throws {
+    let gates = [Gate(), Gate(), Gate()]
+    let fleet = try FleetFixture {
+      $0.maximumFetchWait = .seconds(600)
+    } handler: { request in
+      let reply = isReplying ? Reply(503, [], "failed") : Reply(200, [], "x").cut(.beforeHead)
+      return reply.held(at: gates[min(request.number, 2)])
+    }
+    let url = fleet.origin.url("/a")
+    var machines: [Machine] = []
+    for index in 0..<8 { machines.append(try await fleet.machine("\(index)")) }
+    await withTaskGroup(of: String?.self) { group in
+      for machine in machines { group.addTask { try? await machine.get(url) } }
+      await gates[0].waitForArrivals()
+      await wait { machines.reduce(0) { $0 + $1.counts.fetchWaits } == 7 }
+      gates[0].open()
+      // One takes over. When it fails, too, the others ask at the same time.
+      await gates[1].waitForArrivals()
+      // The other six know of its fetch when they have looked again.
+      let lookups = machines.map { $0.counts.lookups }
+      await wait { zip(machines, lookups).count { $0.counts.lookups >= $1 + 2 } == 6 }
+      gates[1].open()
+      await gates[2].waitForArrivals(count: 6)
+      gates[2].open()
+      for await body in group { #expect(body == (isReplying ? "failed" : nil)) }
+    }
+    #expect(fleet.origin.requestCount == 8)
+  }
+}
