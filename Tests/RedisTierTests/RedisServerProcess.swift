@@ -8,7 +8,11 @@ import Testing
 /// A redis-server of a test, on a Unix socket in a directory of its own.
 final class RedisServerProcess: Sendable {
   /// The path of redis-server; nil if it is not installed, because only users of the tier need it.
-  static let program: String? = ["/usr/bin/redis-server", "/usr/local/bin/redis-server"].first { access($0, X_OK) == 0 }
+  ///
+  /// `REDIS_SERVER` selects another version, or Valkey.
+  static let program: String? =
+    ProcessInfo.processInfo.environment["REDIS_SERVER"]
+    ?? ["/usr/bin/redis-server", "/usr/local/bin/redis-server"].first { access($0, X_OK) == 0 }
   static let isInstalled = program != nil
 
   let directory: String

@@ -7,10 +7,10 @@ import Testing
 @testable import LMDBURLCache
 @testable import RedisTier
 
-/// What a fleet does when a response has expired, or its fetch fails, on all machines at once.
+/// A response that expires, or whose fetch fails, on all machines at once.
 @Suite("Expired shared responses, and fetches that fail", .needsRedis, .timeLimit(.minutes(1)))
 struct SharedExpiryTests {
-  /// What the machines and Redis have of a response when it expires.
+  /// The copies of a response when it expires.
   enum Copies: CaseIterable, Sendable {
     /// Each machine has an expired copy, and so has Redis.
     case everywhere
