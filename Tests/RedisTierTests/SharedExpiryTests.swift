@@ -1,6 +1,7 @@
 import Foundation
 import FoundationNetworking
 import LoopbackOrigin
+import ResponseStore
 import Synchronization
 import Testing
 
@@ -158,6 +159,69 @@ struct SharedExpiryTests {
     try await expired.fleet.waitForObjects(1)
     #expect(try await new.get(expired.url) == "2")
     #expect(new.counts.refusedObjects == 0)
+  }
+
+  /// A fleet of an origin whose edition can be set, and whose responses and copies are then expired.
+  ///
+  /// The origin confirms its present edition, with the tag that `confirmedTag` returns.
+  private static func editions(
+    _ edition: Monitor<Int>, fields: [(String, String)] = [], confirmedTag: @escaping @Sendable (Int) -> String
+  ) throws -> FleetFixture {
+    try FleetFixture { _ in
+    } handler: { request in
+      let number = edition.withLock { $0 }
+      let fields = fields + [("Cache-Control", "max-age=600")]
+      if request["If-None-Match"] == "\"\(number)\"" { return Reply(304, fields + [("ETag", confirmedTag(number))]) }
+      return Reply(200, fields + [("ETag", "\"\(number)\"")], "\(number) \(request.number)")
+    }
+  }
+
+  @Test("A machine whose own copy differs from the shared one validates the shared one")
+  func otherOwnCopy() async throws {
+    let (edition, isLater) = (Monitor(0), SharedSwitch())
+    let fleet = try Self.editions(edition) { "\"\($0)\"" }
+    let url = fleet.origin.url("/a")
+    let clock: @Sendable (inout LMDBURLCache.Options) -> Void = { $0.clock = { Date() + (isLater.isOn ? 700 : 0) } }
+    let (one, other) = (try await fleet.machine("1", clock), try await fleet.machine("2", clock))
+    #expect(try await one.get(url) == "0 0")
+    try await fleet.waitForObjects(1)
+    try fleet.redis.command("DEL", fleet.objectKeys()[0])
+    edition.update { $0 = 1 }
+    #expect(try await other.get(url) == "1 1")
+    try await fleet.waitForObjects(1)
+    isLater.set(true)
+    try fleet.ageObjects(by: 700)
+    #expect(try await one.get(url) == "1 1")
+    #expect(fleet.origin.requests.last?["If-None-Match"] == "\"1\"")
+    try await fleet.waitForObjects(1)
+    #expect(try await other.get(url) == "1 1")
+    #expect(fleet.origin.requestCount == 3)
+  }
+
+  @Test("A 304 with the tag of another representation does not freshen the shared copy")
+  func otherTag() async throws {
+    let fleet = try Self.editions(Monitor(0)) { _ in "\"other\"" }
+    let url = fleet.origin.url("/a")
+    let (one, other) = (try await fleet.machine("1"), try await fleet.machine("2"))
+    #expect(try await one.get(url) == "0 0")
+    try await fleet.waitForObjects(1)
+    try fleet.ageObjects(by: 700)
+    #expect(try await other.get(url) == "0 2")
+    #expect(fleet.origin.requests.last?["If-None-Match"] == nil)
+  }
+
+  @Test("The marker of a URL lives as long as a variant that the origin has validated")
+  func marker() async throws {
+    let fleet = try Self.editions(Monitor(0), fields: [("Vary", "X-Kind")]) { "\"\($0)\"" }
+    let url = fleet.origin.url("/a")
+    let (one, other) = (try await fleet.machine("1"), try await fleet.machine("2"))
+    #expect(try await one.get(url) == "0 0")
+    try await fleet.waitForObjects(2)
+    try fleet.ageObjects(by: 700)
+    for key in try fleet.objectKeys() { try fleet.redis.command("PEXPIRE", key, "60000") }
+    #expect(try await other.get(url) == "0 0")
+    try await fleet.waitForObjects(2)
+    for key in try fleet.objectKeys() { #expect(try fleet.redis.command("PTTL", key).asInteger() > 60_000) }
   }
 
   @Test("While fetches fail, machines do not wait for each other one after another", arguments: [true, false])
