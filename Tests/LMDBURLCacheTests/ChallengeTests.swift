@@ -81,6 +81,37 @@ struct ChallengeTests {
     }
   }
 
+  @Test("The credential storage of a session answers challenges of its tasks and loads", arguments: [true, false])
+  func credentialStorage(usesTask: Bool) async throws {
+    try await withCache { request in
+      guard let user = Self.user(of: request) else { return Self.whoAreYou }
+      return Reply(200, [("Cache-Control", "max-age=600")], user)
+    } _: { (fixture, origin) async throws in
+      let url = origin.url("/a")
+      let space = URLProtectionSpace(
+        host: "127.0.0.1", port: Int(origin.port), protocol: "http", realm: "r",
+        authenticationMethod: NSURLAuthenticationMethodHTTPBasic)
+      for user in ["alice", "bob"] {
+        let storage = URLCredentialStorage()
+        let credential = URLCredential(user: user, password: "pw", persistence: .forSession)
+        storage.setDefaultCredential(credential, for: space)
+        let session = fixture.session { $0.urlCredentialStorage = storage }
+        for _ in 0..<2 {
+          let data =
+            usesTask ? try await session.data(from: url).0 : try await fixture.cache.data(from: url, by: session)
+          #expect(data.text == user)
+        }
+        // Accepted credentials replace the stored ones.
+        #expect(storage.allCredentials.count == 1)
+      }
+      // Without credentials the response is the 401, also for a task.
+      let session = fixture.session()
+      let response = usesTask ? try await session.data(from: url).1 : try await fixture.cache.data(from: url).1
+      #expect(response.status == 401)
+      #expect(!fixture.cache.isCached(url))
+    }
+  }
+
   @Test("Followers fetch on their own if the leader's challenge is answered")
   func followers() async throws {
     let gate = Gate()

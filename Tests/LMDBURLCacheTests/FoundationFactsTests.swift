@@ -165,6 +165,20 @@ struct FoundationFactsTests {
     #expect(task.currentRequest?.value(forHTTPHeaderField: "Cookie") == "n=v")
     #expect(TaskReflection.session(of: task) != nil)
     task.cancel()
+    // They replace the caller's own.
+    let own = URLSession(configuration: configuration).dataTask(with: URLRequest(url, ["Cookie": "own=1"]))
+    for request in [own.originalRequest, own.currentRequest] {
+      #expect(request?.value(forHTTPHeaderField: "Cookie") == "n=v")
+    }
+    own.cancel()
+  }
+
+  @Test("Foundation considers two objects for one protection space different")
+  func protectionSpaces() throws {
+    func space() -> URLProtectionSpace {
+      URLProtectionSpace(host: "a.test", port: 80, protocol: "http", realm: "r", authenticationMethod: nil)
+    }
+    #expect(space() != space())
   }
 
   @Test("A request shows whether its time limit was set")

@@ -69,9 +69,10 @@ struct ChallengeResponder: Sendable {
   /// Returns the `Authorization` field for resending the request; nil if the 401 is the response.
   private func answer(_ head: ResponseHead, to request: OutgoingRequest, _ login: inout Login) async throws -> String? {
     let url = request.head.url
-    guard let space = BasicChallenge(head.fields)?.space(of: url),
+    guard let challenged = BasicChallenge(head.fields)?.space(of: url),
       let response = HTTPURLResponse.make(url: url, head: head)
     else { return nil }
+    let space = storage?.knownSpace(like: challenged) ?? challenged
     let stored =
       storage?.credentials(for: space)?.min { $0.key < $1.key }?.value ?? storage?.defaultCredential(for: space)
     let proposed = stored == login.last?.credential ? nil : stored
@@ -114,6 +115,20 @@ struct ChallengeResponder: Sendable {
     func cancel(_ challenge: URLAuthenticationChallenge) {}
     func performDefaultHandling(for challenge: URLAuthenticationChallenge) {}
     func rejectProtectionSpaceAndContinue(with challenge: URLAuthenticationChallenge) {}
+  }
+}
+
+extension URLCredentialStorage {
+  /// Returns the object under which credentials for an equal protection space are stored; nil if there are none.
+  ///
+  /// Foundation on Linux considers two objects for one space different, and would neither find credentials with another
+  /// object nor replace them.
+  fileprivate func knownSpace(like space: URLProtectionSpace) -> URLProtectionSpace? {
+    allCredentials.keys.first { known in
+      known.host == space.host && known.port == space.port && known.protocol == space.protocol
+        && known.realm == space.realm && known.authenticationMethod == space.authenticationMethod
+        && known.isProxy() == space.isProxy()
+    }
   }
 }
 
