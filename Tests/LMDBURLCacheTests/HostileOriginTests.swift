@@ -1,3 +1,4 @@
+import CurlTransport
 import Foundation
 import FoundationNetworking
 import LoopbackOrigin
@@ -13,17 +14,7 @@ struct HostileOriginTests {
     case task, delegate, loadFromSession, data, bytes
 
     func load(_ request: URLRequest, _ fixture: CacheFixture) async throws -> Data {
-      switch self {
-      case .task: return try await fixture.session().data(for: request).0
-      case .delegate:
-        let delegate = RecordingDelegate()
-        await delegate.run(fixture.session(delegate: delegate).dataTask(with: request))
-        if let code = delegate.events.completions.last ?? nil { throw URLError(code) }
-        return delegate.body
-      case .loadFromSession: return try await fixture.cache.data(for: request, from: fixture.session()).0
-      case .data: return try await fixture.cache.data(for: request).0
-      case .bytes: return try await fixture.cache.bytes(for: request).0.collect(upTo: .max)
-      }
+      try await Loader(self, fixture).load(request)
     }
 
     func code(_ request: URLRequest, _ fixture: CacheFixture) async -> URLError.Code? {
@@ -32,6 +23,34 @@ struct HostileOriginTests {
         return nil
       } catch {
         return (error as? URLError)?.code
+      }
+    }
+  }
+
+  /// Loads requests in one way, over one session, so that they can share connections.
+  struct Loader {
+    private let way: Way
+    private let cache: LMDBURLCache
+    private let delegate = RecordingDelegate()
+    private let session: URLSession
+
+    init(_ way: Way, _ fixture: CacheFixture) {
+      self.way = way
+      cache = fixture.cache
+      session = fixture.session(delegate: way == .delegate ? delegate : nil)
+    }
+
+    func load(_ request: URLRequest) async throws -> Data {
+      switch way {
+      case .task: return try await session.data(for: request).0
+      case .delegate:
+        let before = delegate.body.count
+        await delegate.run(session.dataTask(with: request))
+        if let code = delegate.events.completions.last ?? nil { throw URLError(code) }
+        return Data(delegate.body.dropFirst(before))
+      case .loadFromSession: return try await cache.data(for: request, from: session).0
+      case .data: return try await cache.data(for: request).0
+      case .bytes: return try await cache.bytes(for: request).0.collect(upTo: .max)
       }
     }
   }
@@ -106,17 +125,38 @@ struct HostileOriginTests {
     }
   }
 
-  @Test("Stray bytes after a response never become the response to another request", arguments: Way.allCases)
-  func strayBytes(_ way: Way) async throws {
-    let stray = "HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nContent-Length: 6\r\n\r\npoison"
-    try await withCache { request in
+  /// A response with content that is longer than what libcurl reads at once, and a response that follows it unasked.
+  private static let first = String(repeating: "f", count: 20_000)
+  private static let withStrayBytes = Reply.raw(
+    "HTTP/1.1 200 OK\r\nContent-Length: \(first.utf8.count)\r\n\r\n" + first
+      + "HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nContent-Length: 6\r\n\r\npoison", closes: false)
+
+  @Test(
+    "Stray bytes after a response never become the response to another request, also over TLS",
+    arguments: Way.allCases, [nil, TLSRelay.Version.tls12, .tls13])
+  func strayBytes(_ way: Way, _ version: TLSRelay.Version?) async throws {
+    let lab = try version.map { _ in try CertificateLab() }
+    var settings = CurlTransport.Configuration()
+    settings.certificateAuthorityFile = lab?.path("ca.pem")
+    settings.proxy = .none
+    try await withCache(configure: { [settings] in $0.transport = .curl(settings) }) { request in
       guard request.path == "/first" else { return Reply(200, [("Cache-Control", "max-age=600")], request.path) }
-      return .raw("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst" + stray, closes: false)
+      return Self.withStrayBytes
     } _: { (fixture, origin) async throws in
-      for number in 0..<20 {
-        #expect(try await way.load(URLRequest(url: origin.url("/first")), fixture).text == "first")
-        #expect(try await way.load(URLRequest(url: origin.url("/\(number)")), fixture).text == "/\(number)")
+      var relay: TLSRelay?
+      if let version, let lab { relay = try TLSRelay(to: origin.port, lab, .server(version)) }
+      defer { relay?.stop() }
+      func request(_ path: String) throws -> URLRequest {
+        guard let relay else { return URLRequest(url: origin.url(path)) }
+        return URLRequest(url: try #require(URL(string: "https://127.0.0.1:\(relay.port)\(path)")))
       }
+      let loader = Loader(way, fixture)
+      for number in 0..<8 {
+        #expect(try await loader.load(request("/first")).text == Self.first)
+        for _ in 0..<2 { #expect(try await loader.load(request("/\(number)")).text == "/\(number)") }
+      }
+      // The other requests share connections.
+      #expect(origin.connectionCount < 16)
     }
   }
 
