@@ -279,6 +279,36 @@ struct ConfigurationTests {
     }
   }
 
+  /// Replies to each request, as stubs in tests do.
+  private final class Stub: URLProtocol {
+    override class func canInit(with request: URLRequest) -> Bool { true }
+    override class func canonicalRequest(for request: URLRequest) -> URLRequest { request }
+    override func stopLoading() {}
+
+    override func startLoading() {
+      guard let client, let url = request.url else { return }
+      client.urlProtocol(
+        self, didReceive: httpResponse(url, ["Cache-Control": "max-age=600"]), cacheStoragePolicy: .notAllowed)
+      client.urlProtocol(self, didLoad: Data("stub".utf8))
+      client.urlProtocolDidFinishLoading(self)
+    }
+  }
+
+  @Test("Protocol classes of the configuration reply instead of the origin, and their responses are stored")
+  func protocolClasses() async throws {
+    try await withCache { _ in
+      Reply(200, [("Cache-Control", "max-age=600")], "origin")
+    } _: { (fixture, origin) async throws in
+      let configuration = URLSessionConfiguration.ephemeral
+      configuration.protocolClasses = [Stub.self] + (configuration.protocolClasses ?? [])
+      let session = URLSession(configuration: configuration.caching(with: fixture.cache))
+      #expect(try await session.data(from: origin.url("/task")).0.text == "stub")
+      #expect(try await fixture.cache.data(from: origin.url("/load"), by: session).text == "stub")
+      #expect(origin.requestCount == 0)
+      for path in ["/task", "/load"] { #expect(fixture.cache.isCached(origin.url(path))) }
+    }
+  }
+
   @Test("WebSocket requests are not intercepted")
   func webSocket() async throws {
     try await withCache { _ in

@@ -304,6 +304,10 @@ struct DirectoryCommandTests {
         "responses of http://A.example:80/p/1#top: 1 response (4 B). 4 responses left.", [1, 2, 3, 4]
       ),
       (
+        ["--url", "http://%61.EXAMPLE:0080/p/1"],
+        "responses of http://%61.EXAMPLE:0080/p/1: 1 response (4 B). 4 responses left.", [1, 2, 3, 4]
+      ),
+      (
         ["--url", "http://a.example/p"],
         "responses of http://a.example/p: 0 responses (0 B). 5 responses left.", [0, 1, 2, 3, 4]
       ),

@@ -102,6 +102,11 @@ struct GetCommandTests {
     let failed = try tool.run("get", "http://top-user:top-secret@127.0.0.1:1/", "--directory", tool.path("cache"))
     #expect(failed.status == 1)
     #expect(!failed.errors.contains("top-"))
+    let har = try tool.run("export", tool.path("cache"), "--har", "-")
+    #expect(har.output.contains(origin.url("/fresh").absoluteString) && !har.output.contains("top-"))
+    try Data("http://top-user:top-secret@127.0.0.1:1/\n".utf8).write(to: URL(fileURLWithPath: tool.path("list")))
+    let warm = try tool.run("warm", tool.path("list"), "--directory", tool.path("cache"))
+    #expect(warm.errors.hasPrefix("urlcache warm: http://127.0.0.1:1/: "))
   }
 
   @Test("Without --directory the tool uses the user's cache directory")

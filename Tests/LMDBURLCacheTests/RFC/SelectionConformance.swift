@@ -102,6 +102,9 @@ enum SelectionConformance {
     ConformanceCase(
       "vary-cookie", "9111 4.1", .required, rows: [29], settings: .init(excluded: [.data, .bytes]),
       .origin(vary("Cookie"), [("Cookie", "a=1")]), .origin(vary("Cookie"), [("Cookie", "a=2")])),
+    ConformanceCase(
+      "vary-cookie-order", "6265 4.2.2", .recommended, rows: [32], settings: .init(excluded: [.data, .bytes]),
+      .origin(vary("Cookie"), [("Cookie", "a=1; b=2")]), .stored([("Cookie", "b=2; a=1")])),
     pair(
       "vary-user-agent", .required, rows: [29], "User-Agent", [("User-Agent", "one")], [("User-Agent", "two")],
       reused: false),
