@@ -20,6 +20,8 @@ struct CachedLoad: Sendable {
   var readsBodyInPieces = false
   /// The response that the session's lookup found.
   var prefetched: CachedURLResponse?
+  /// Whether the task's chunks are delivered one by one.
+  var deliversChunks = false
   /// The transport to the origin.
   private var transport: LoadTransport { context.transport(for: cache, session, task) }
 
@@ -49,12 +51,6 @@ struct CachedLoad: Sendable {
   /// The maximum number of redirects, as in Foundation.
   private static let maximumRedirectCount = 20
 
-  /// Whether the task's chunks can be delivered one by one.
-  var deliversChunks: Bool {
-    guard let task, let session else { return false }
-    return TaskReflection.isDelegateDriven(task, in: session)
-  }
-
   /// Returns the first request of the load with its cache key; nil for a request without a URL.
   func firstHop(_ request: URLRequest) -> Hop? {
     var request = context.addingFields(to: request)
@@ -82,7 +78,6 @@ struct CachedLoad: Sendable {
     let requestContext = RequestContext(request: request, task: task, prefetched: prefetched)
     guard var made = context.clientRequest(request, context: requestContext, cache: cache) else { return nil }
     made.readsBodyInPieces = readsBodyInPieces
-    made.receivesBodyAsItArrives = deliversChunks
     if let task = self.task { made.willStore = WillCacheQuery.willStore(made.head, task, session, cache) }
     return Hop(
       request: request, usesStoredCookies: usesStoredCookies, hasLeftOrigin: hasLeftOrigin, clientRequest: made)
@@ -116,6 +111,7 @@ struct CachedLoad: Sendable {
     let transport = transport
     for _ in 0...Self.maximumRedirectCount {
       hop.clientRequest.timeLimit = context.timeLimit(of: hop.request)
+      hop.clientRequest.receivesBodyAsItArrives = deliversChunks
       let response = try await respond(to: hop, over: transport)
       let result = Result(response: response, url: hop.clientRequest.head.url, request: hop.clientRequest)
       guard var next = redirect(after: response, to: hop.request) else { return result }

@@ -119,9 +119,8 @@ final class CachingURLProtocol: URLProtocol {
   private func load(
     _ request: URLRequest, _ task: URLSessionDataTask, _ context: SessionContext, _ cache: LMDBURLCache
   ) {
-    let load = CachedLoad(
-      context: context, cache: cache, task: task, session: TaskReflection.session(of: task),
-      prefetched: cachedResponse)
+    let session = TaskReflection.session(of: task)
+    var load = CachedLoad(context: context, cache: cache, task: task, session: session, prefetched: cachedResponse)
     var hop = load.firstHop(request)
     // Only a response that the session's own lookup found can be delivered at once. `load.run` looks up the others, such
     // as the stored GET for a HEAD.
@@ -132,20 +131,20 @@ final class CachingURLProtocol: URLProtocol {
     }
     queue = TaskReflection.queue(of: task)
     let this = AnyThread(urlProtocol: self)
-    let deliversChunks = load.deliversChunks
+    load.deliversChunks = session.map { TaskReflection.isDelegateDriven(task, in: $0) } ?? false
     state.withLock { state in
       state.phase = .loading(
-        Task { [hop] in await (this.urlProtocol as? CachingURLProtocol)?.run(load, hop, inChunks: deliversChunks) })
+        Task { [load, hop] in await (this.urlProtocol as? CachingURLProtocol)?.run(load, hop) })
     }
   }
 
-  private func run(_ load: CachedLoad, _ hop: CachedLoad.Hop?, inChunks: Bool) async {
+  private func run(_ load: CachedLoad, _ hop: CachedLoad.Hop?) async {
     do {
       let this = AnyThread(urlProtocol: self)
       try await withTimeLimit(load.context.resourceTimeLimit) {
         let result = try await load.run(hop)
         let this = this.urlProtocol as? CachingURLProtocol
-        try await this?.deliver(result, contentByteCount: load.contentByteCount(of: hop), inChunks: inChunks)
+        try await this?.deliver(result, contentByteCount: load.contentByteCount(of: hop), inChunks: load.deliversChunks)
       }
     } catch {
       let error = FoundationResponse.error(for: error)
