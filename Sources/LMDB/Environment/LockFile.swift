@@ -3,13 +3,30 @@ internal import Glibc
 
 /// LMDB's `lock.mdb`, which all processes map: the write lock, and 64 bytes per reader slot.
 ///
+/// The ``layout`` depends on the processor. The integers are in the machine's byte order:
+///
+/// | Part | Content |
+/// |---|---|
+/// | the beginning | 4 bytes of magic number |
+/// | `reader_count` | 4 bytes: how many reader slots were ever in use |
+/// | `write_mutex` | a robust mutex; the first 4 bytes are not 0 while it is held, and after its holder has died |
+/// | `readers` | slots of 64 bytes: 8 of snapshot, all ones between transactions; 4 of process ID, 0 in a free slot |
+///
 /// LMDB creates it sparse. On a full disk, the first use of a reader slot on an unallocated page would raise a signal
 /// instead of an error. The file is therefore allocated completely before LMDB maps it.
-enum LockFile {
+package enum LockFile {
   static let name = "lock.mdb"
+  static let magic: UInt32 = 0xBEEF_C0DE
+  static let slotByteCount = 64
 
-  /// Returns the file's length for a number of reader slots: the header takes the space of two.
-  static func byteCount(slotCount: Int) -> Int { 64 * slotCount + 128 }
+  /// The offsets of the file's parts in bytes.
+  static let layout = clmdb_make_lock_layout(MemoryLayout<pthread_mutex_t>.size)
+
+  /// Returns the file's length for a number of reader slots.
+  static func byteCount(slotCount: Int) -> Int { layout.readers + slotByteCount * slotCount }
+
+  /// Returns the number of reader slots in a file of this length.
+  package static func slotCount(byteCount: Int) -> Int { (byteCount - layout.readers) / slotByteCount }
 
   /// Allocates the file on disk.
   ///

@@ -1,3 +1,5 @@
+import LMDB
+
 /// The version, the names and the sizes of the storage format.
 ///
 /// The document `StorageFormat.md` explains them. Change both together, and raise the version.
@@ -60,11 +62,11 @@ extension StorageFormat {
   /// The space for the smallest removal log, the marker files, and the smallest lock file and index.
   static let otherFilesByteCount = 100 << 10
 
-  /// Returns the number of reader slots in the lock file: 64 bytes each, after a header of 128 bytes.
+  /// Returns the number of reader slots in the lock file.
   ///
   /// The lock file takes 1/160 of the capacity, between 24 KiB and 256 KiB, because all of it takes disk space.
   static func readerSlotCount(capacityByteCount: Int) -> Int {
-    (lockFileByteCount(capacityByteCount: capacityByteCount) - 128) / 64
+    LockFile.slotCount(byteCount: lockFileByteCount(capacityByteCount: capacityByteCount))
   }
 
   static func lockFileByteCount(capacityByteCount: Int) -> Int {
