@@ -28,6 +28,8 @@ public struct StoreError: Error, Sendable, Hashable {
     case busy
     /// The directory belongs to a fleet, and the cache has no fleet tier; or the cache has one and no disk tier.
     case fleetMismatch
+    /// A limit of the process is too low: on open files, on the size of files, or on memory.
+    case limitReached
     /// The store failed while it was open: its data is corrupt, or a removal could not be logged.
     case failed
     /// LMDB or the file system failed.
@@ -74,7 +76,9 @@ extension StoreError {
 
   /// Returns the error for an LMDB call that failed while the store was opened or flushed.
   static func storage(_ cause: LMDBError, directory: String, doing what: String) -> StoreError {
-    switch cause.code {
+    let cause = ProcessLimits.cause(of: cause, writing: "\(directory)/\(DataFile.name)")
+    if let error = ProcessLimits.error(cause.code, cause, directory: directory, doing: what) { return error }
+    return switch cause.code {
     case .accessDenied:
       StoreError(
         .unusableDirectory, directory: directory, reason: "\(what) is not permitted",

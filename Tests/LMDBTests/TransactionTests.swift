@@ -174,21 +174,32 @@ struct TransactionTests {
     #expect(try fixture.keys() == [2, 3, 4])
   }
 
-  @Test("A file size limit fails the commit, and the environment stays usable")
+  @Test("A file size limit fails the commit without a signal, and the environment stays usable")
   func fileSizeLimit() async {
     await #expect(processExitsWith: .success) {
       let fixture = try Fixture(mapByteCount: 8 << 20)
       try fixture.put([1])
-      signal(SIGXFSZ, SIG_IGN)
-      var limit = rlimit(rlim_cur: 1 << 20, rlim_max: rlim_t.max)
-      getrlimit(__rlimit_resource_t(1), &limit)
-      limit.rlim_cur = 1 << 20
-      #expect(setrlimit(__rlimit_resource_t(1), &limit) == 0)
-      let failure = error { () throws(LMDBError) in try fixture.put([2], byteCount: 4 << 20) }
-      // liblmdb turns a short write into EIO.
-      #expect(failure?.code == .fileTooLarge || failure?.code == .inputOutput)
-      #expect(failure?.function == "mdb_txn_commit")
-      #expect(try fixture.keys() == [1])
+      // The signal would end the process. Threads of the test library block it.
+      signal(SIGXFSZ, SIG_DFL)
+      var signals = sigset_t()
+      sigemptyset(&signals)
+      sigaddset(&signals, SIGXFSZ)
+      pthread_sigmask(SIG_UNBLOCK, &signals, nil)
+      let byteCount = try Data(contentsOf: URL(fileURLWithPath: fixture.directory.dataFile)).count
+      // The first limit cuts a write, which liblmdb reports as EIO. At the second one, the file cannot grow at all.
+      for (limitByteCount, code) in [(1 << 20, LMDBError.Code.inputOutput), (byteCount, .fileTooLarge)] {
+        var limit = rlimit()
+        getrlimit(__rlimit_resource_t(RLIMIT_FSIZE.rawValue), &limit)
+        let before = limit
+        limit.rlim_cur = rlim_t(limitByteCount)
+        #expect(setrlimit(__rlimit_resource_t(RLIMIT_FSIZE.rawValue), &limit) == 0)
+        let failure = error { () throws(LMDBError) in try fixture.put([2], byteCount: 4 << 20) }
+        limit = before
+        #expect(setrlimit(__rlimit_resource_t(RLIMIT_FSIZE.rawValue), &limit) == 0)
+        #expect(failure == LMDBError(code: code, function: "mdb_txn_commit"))
+        #expect(try fixture.keys() == [1])
+        #expect(truncate(fixture.directory.dataFile, off_t(byteCount)) == 0)
+      }
       try fixture.put([3])
       #expect(try fixture.keys() == [1, 3])
     }

@@ -34,7 +34,7 @@ extension Environment {
       // Close even without the lock: a process suspended while opening or closing does no harm, and must not block this
       // one.
       DirectoryLock.whileHolding(directoryLock) { _ in mdb_env_close(pointer) }
-      Glibc.close(syncDescriptor)
+      dataFile.close()
       directoryLock.close()
     }
   }

@@ -20,7 +20,8 @@ extension Environment {
     // off their pages.
     return try write { (_) throws(LMDBError) in
       guard let byteCount = try missingByteCount(descriptor) else { return false }
-      guard ftruncate(descriptor, off_t(byteCount)) == 0 else { throw .system("ftruncate") }
+      let rc = WriteSignals.suppressing { ftruncate(descriptor, off_t(byteCount)) }
+      guard rc == 0 else { throw .system("ftruncate") }
       return true
     }
   }

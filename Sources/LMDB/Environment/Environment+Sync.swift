@@ -22,7 +22,7 @@ extension Environment {
   func synchronizeFile() throws(LMDBError) {
     let failures = syncFailures.count
     if syncFailures.isLossPossible { try touchMetaPages() }
-    guard fdatasync(syncDescriptor) == 0 else {
+    guard fdatasync(dataFile.number) == 0 else {
       let error = LMDBError.system("fdatasync")
       syncFailures.recordFailure()
       throw error
@@ -37,7 +37,9 @@ extension Environment {
   private func touchMetaPages() throws(LMDBError) {
     var zero: UInt8 = 0
     for page in 1...2 {
-      guard pwrite(syncDescriptor, &zero, 1, off_t(page * pageByteCount - 1)) == 1 else { throw .system("pwrite") }
+      let offset = off_t(page * pageByteCount - 1)
+      let count = WriteSignals.suppressing { pwrite(dataFile.number, &zero, 1, offset) }
+      guard count == 1 else { throw .system("pwrite") }
     }
   }
 }

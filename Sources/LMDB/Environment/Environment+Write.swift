@@ -73,7 +73,7 @@ extension Environment {
 
   @usableFromInline
   func commitWrite(_ handle: TransactionHandle) throws(LMDBError) {
-    let rc = mdb_txn_commit(handle.pointer)
+    let rc = WriteSignals.suppressing { mdb_txn_commit(handle.pointer) }
     // An error of the operating system; the sync may have failed.
     if rc > 0 { syncFailures.recordFailure() }
     endWrite()

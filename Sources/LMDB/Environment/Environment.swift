@@ -31,7 +31,7 @@ public final class Environment: @unchecked Sendable {
 
   let pointer: OpaquePointer
   /// A second descriptor of the data file, for ``synchronize()``.
-  let syncDescriptor: CInt
+  let dataFile: LockDescriptor
   let syncFailures = SyncFailures()
   let identity: DirectoryIdentity
   let dataFileIdentity: DirectoryIdentity
@@ -83,11 +83,12 @@ public final class Environment: @unchecked Sendable {
 
   /// Takes ownership of an open LMDB environment.
   init(
-    opened pointer: OpaquePointer, syncDescriptor: CInt, identity: DirectoryIdentity,
+    opened pointer: OpaquePointer, dataFile: LockDescriptor, slots: ReaderSlots, identity: DirectoryIdentity,
     dataFileIdentity: DirectoryIdentity, directoryLock: LockDescriptor, serial: UInt
   ) {
     self.pointer = pointer
-    self.syncDescriptor = syncDescriptor
+    self.dataFile = dataFile
+    self.slots = slots
     self.identity = identity
     self.dataFileIdentity = dataFileIdentity
     self.directoryLock = directoryLock
@@ -99,9 +100,6 @@ public final class Environment: @unchecked Sendable {
     mdb_env_stat(pointer, &statistics)
     pageByteCount = Int(statistics.ms_psize)
     maximumKeyByteCount = Int(mdb_env_get_maxkeysize(pointer))
-    var information = MDB_envinfo()
-    mdb_env_info(pointer, &information)
-    slots = ReaderSlots(count: Int(information.me_maxreaders))
     writeState = .allocate(capacity: 1)
     writeState.initialize(to: WriteState())
   }

@@ -85,16 +85,19 @@ enum EnvironmentRegistry {
   ) throws(LMDBError) -> Environment {
     let serial = takeSerial()
     do throws(LMDBError) {
-      let pointer = try openNew(directory: directory, directoryLock, options: options)
-      let syncDescriptor = FileDescriptor.open("\(directory)/\(DataFile.name)", O_RDWR | O_CLOEXEC | O_NOFOLLOW)
-      guard syncDescriptor >= 0 else {
-        let error = LMDBError.system("open")
-        releaseCorruptionHandler(of: pointer)
-        mdb_env_close(pointer)
-        throw error
+      let pointer = try WriteSignals.suppressing { () throws(LMDBError) in
+        try openNew(directory: directory, directoryLock, options: options)
+      }
+      guard let dataFile = LockDescriptor("\(directory)/\(DataFile.name)", O_RDWR | O_CLOEXEC | O_NOFOLLOW) else {
+        throw close(pointer, after: .system("open"))
+      }
+      var information = MDB_envinfo()
+      mdb_env_info(pointer, &information)
+      guard let slots = ReaderSlots(count: Int(information.me_maxreaders)) else {
+        throw close(pointer, after: .system("mmap"))
       }
       let environment = Environment(
-        opened: pointer, syncDescriptor: syncDescriptor, identity: identity,
+        opened: pointer, dataFile: dataFile, slots: slots, identity: identity,
         dataFileIdentity: dataFileIdentity(of: pointer), directoryLock: directoryLock, serial: serial)
       endTurn(identity, Entry(environment: environment, serial: serial, forkGeneration: generation))
       return environment
@@ -102,6 +105,13 @@ enum EnvironmentRegistry {
       endTurn(identity, nil)
       throw error
     }
+  }
+
+  /// Closes an environment that was not completely opened. Returns the error.
+  private static func close(_ pointer: OpaquePointer, after error: LMDBError) -> LMDBError {
+    releaseCorruptionHandler(of: pointer)
+    mdb_env_close(pointer)
+    return error
   }
 
   private static func takeSerial() -> UInt {
@@ -142,12 +152,8 @@ enum EnvironmentRegistry {
         let rc = mdb_env_open(pointer, directory, options.flags, options.fileMode)
         return rc == 0 ? nil : LMDBError(rc, "mdb_env_open")
       }
-    if let failure {
-      // A failed open releases everything except the handle.
-      releaseCorruptionHandler(of: pointer)
-      mdb_env_close(pointer)
-      throw failure
-    }
+    // A failed open releases everything except the handle.
+    if let failure { throw close(pointer, after: failure) }
     return pointer
   }
 

@@ -16,7 +16,8 @@ struct ReaderSlots: @unchecked Sendable {
   private let usedEnd: UnsafeMutablePointer<Atomic<Int>>
   private let byteCount: Int
 
-  init(count: Int) {
+  /// Creates free slots; nil if the process has no memory for them, with the reason in `errno`.
+  init?(count: Int) {
     self.count = count
     // A pooled transaction holds a reader slot of the lock file, so a process keeps only a few per core.
     let cores = max(1, sysconf(Int32(_SC_NPROCESSORS_ONLN)))
@@ -24,9 +25,7 @@ struct ReaderSlots: @unchecked Sendable {
     byteCount = count * MemoryLayout<ReaderSlot>.stride
     // New pages are zero, which makes their slots free. Pages that are never used take no memory.
     let memory = mmap(nil, byteCount, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
-    guard let memory, memory != MAP_FAILED else {
-      fatalError("LMDB: the system has no memory for the reader slots of an environment.")
-    }
+    guard let memory, memory != MAP_FAILED else { return nil }
     slots = memory.bindMemory(to: ReaderSlot.self, capacity: count)
     usedEnd = .allocate(capacity: 1)
     usedEnd.initialize(to: Atomic(pooledCount))

@@ -11,7 +11,7 @@ package enum StandardError {
   package static func writeLine(_ line: String) {
     var text = line + "\n"
     text.withUTF8 { bytes in
-      withoutSignals { write(UnsafeRawBufferPointer(bytes)) }
+      WriteSignals.suppressing([SIGPIPE, SIGXFSZ]) { write(UnsafeRawBufferPointer(bytes)) }
     }
   }
 
@@ -40,26 +40,5 @@ package enum StandardError {
     }
     // A pipe that is ready accepts this many bytes at once.
     return Glibc.write(STDERR_FILENO, bytes.baseAddress, min(bytes.count, Int(PIPE_BUF)))
-  }
-
-  /// Runs `body` so that neither a pipe without a reader nor the limit on file sizes ends the process.
-  ///
-  /// The kernel sends these signals to the writing thread, so blocking them works with any signal handling of the
-  /// program.
-  private static func withoutSignals(_ body: () -> Void) {
-    var signals = sigset_t()
-    var before = sigset_t()
-    sigemptyset(&signals)
-    sigaddset(&signals, SIGPIPE)
-    sigaddset(&signals, SIGXFSZ)
-    guard pthread_sigmask(SIG_BLOCK, &signals, &before) == 0 else { return }
-    var pending = sigset_t()
-    sigpending(&pending)
-    body()
-    // A signal that was pending before belongs to the program.
-    for signal in [SIGPIPE, SIGXFSZ] where sigismember(&pending, signal) == 1 { sigdelset(&signals, signal) }
-    var none = timespec()
-    while sigtimedwait(&signals, nil, &none) > 0 || errno == EINTR {}
-    pthread_sigmask(SIG_SETMASK, &before, nil)
   }
 }

@@ -1,4 +1,5 @@
 import Glibc
+import LMDB
 import Synchronization
 
 /// The mapped file of the last requests of all processes, which a watching process creates.
@@ -59,8 +60,10 @@ final class EventRing: @unchecked Sendable {
     var slotCount = slotCounts.upperBound
     while slotCount > slotCounts.lowerBound, byteCount(slotCount: slotCount) > capacityByteCount / 64 { slotCount /= 2 }
     let header = [magic, UInt64(slotCount), UInt64.random(in: 1 ... .max)]
-    return MappedFile.create(path: path, byteCount: byteCount(slotCount: slotCount)) { descriptor in
-      pwrite(descriptor, header, 24, 0) == 24 ? map(descriptor, slotCount: slotCount, id: header[2]) : nil
+    return WriteSignals.suppressing {
+      MappedFile.create(path: path, byteCount: byteCount(slotCount: slotCount)) { descriptor in
+        pwrite(descriptor, header, 24, 0) == 24 ? map(descriptor, slotCount: slotCount, id: header[2]) : nil
+      }
     }
   }
 

@@ -18,9 +18,10 @@ extension LMDBError {
 
   /// Whether a page's position was impossible: before the beginning of the file, or beyond the maximum file size.
   ///
-  /// A process with a low file size limit (`RLIMIT_FSIZE`) gets the same error for a valid page.
+  /// A process with a limit on file sizes (`RLIMIT_FSIZE`) gets the first error for a valid page.
   var isImpossibleWrite: Bool {
-    code == .fileTooLarge || code == .invalidArgument && function == "mdb_txn_commit"
+    code == .fileTooLarge && ProcessLimits.maximumFileByteCount == nil
+      || code == .invalidArgument && function == "mdb_txn_commit"
   }
 
   /// Whether other commits replaced the snapshot while its pages were checked.

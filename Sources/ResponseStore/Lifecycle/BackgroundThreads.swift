@@ -40,8 +40,8 @@ final class BackgroundThreads: Sendable {
     threads.withLock { $0 = [writing, evicting].compactMap(\.self) }
     guard writing != nil, evicting != nil else {
       throw StoreError(
-        .storage, directory: context.directory, reason: "the system cannot start another thread",
-        remedy: "Raise the limit on threads, or end some threads")
+        .limitReached, directory: context.directory, reason: "the system cannot start another thread",
+        remedy: "Raise the limits on threads and memory (ulimit -u and -v), or end some threads")
     }
     // Tombstones and orphaned chunks of an earlier process may exist.
     context.wakeMaintenance()

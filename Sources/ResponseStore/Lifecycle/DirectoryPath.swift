@@ -44,8 +44,10 @@ enum DirectoryPath {
 extension StoreError {
   /// Returns the error for a failed system call on the directory or a file in it.
   static func unusable(_ path: String, doing what: String, _ code: CInt) -> StoreError {
-    StoreError(
-      .unusableDirectory, directory: path, reason: "\(what) failed: \(LMDBError.Code(rawValue: code))",
-      remedy: "Choose a directory that this user may read and write, on a disk with free space")
+    let code = LMDBError.Code(rawValue: code)
+    return ProcessLimits.error(code, directory: path, doing: what)
+      ?? StoreError(
+        .unusableDirectory, directory: path, reason: "\(what) failed: \(code)",
+        remedy: "Choose a directory that this user may read and write, on a disk with free space")
   }
 }

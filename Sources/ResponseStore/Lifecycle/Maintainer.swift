@@ -36,7 +36,7 @@ struct Maintainer: Sendable {
   /// Does one step. Returns true if there may be more to do. Does nothing in a store that is only inspected.
   @discardableResult
   func maintain() -> Bool {
-    context.options.opensExistingOnly ? false : maintainNext()
+    context.options.opensExistingOnly ? false : WriteSignals.suppressing { maintainNext() }
   }
 
   /// Does one step, also in a store that is only inspected. Returns true if there may be more to do.

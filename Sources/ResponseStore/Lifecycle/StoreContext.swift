@@ -46,8 +46,9 @@ final class StoreContext: Sendable {
 
   /// The kinds of issues. Each is logged once.
   enum Issue: Hashable, Sendable {
-    case corruptRecord, corruptIndex, fullDisk, fullDatabase, fullIndex, fullQueue, failed, failedRead, failedWrite
-    case failedRemoval, failedEviction, failedExtension, failedHolePunching, failedClosing, resized, lowCapacity, forked
+    case corruptRecord, corruptIndex, fullDisk, fileSizeLimit, fullDatabase, fullIndex, fullQueue
+    case failed, failedRead, failedWrite, failedRemoval, failedEviction, failedExtension, failedHolePunching
+    case failedClosing, resized, lowCapacity, forked
   }
 
   struct MaintenanceSignal {

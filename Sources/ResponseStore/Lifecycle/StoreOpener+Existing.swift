@@ -70,7 +70,7 @@ extension StoreOpener {
   private func existingRemovalLog(
     of database: RecordDatabase, _ counters: PersistentCounters, isAlone: Bool
   ) throws(StoreError) -> RemovalLog {
-    let log = RemovalLog.open(path: directory.removalLogPath, owner: database.owner)
+    let log = try presentRemovalLog(of: database)
     var isReadable = log != nil
     if isAlone, let log {
       do throws(RemovalLog.Failure) {

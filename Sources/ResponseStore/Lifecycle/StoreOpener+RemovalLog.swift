@@ -10,8 +10,9 @@ extension StoreOpener {
     } catch {
       throw .storage(error, directory: directory.path, doing: "Opening the data")
     }
+    let present = try presentRemovalLog(of: database)
     do throws(RemovalLog.Failure) {
-      return try openRemovalLog(of: database, counters, isAlone: isAlone)
+      return try openRemovalLog(present, of: database, counters, isAlone: isAlone)
     } catch {
       switch error {
       case .busy:
@@ -26,10 +27,8 @@ extension StoreOpener {
   }
 
   private func openRemovalLog(
-    of database: RecordDatabase, _ counters: PersistentCounters, isAlone: Bool
+    _ present: RemovalLog?, of database: RecordDatabase, _ counters: PersistentCounters, isAlone: Bool
   ) throws(RemovalLog.Failure) -> RemovalLog {
-    let path = directory.removalLogPath
-    let present = RemovalLog.open(path: path, owner: database.owner)
     guard isAlone else {
       guard let present else { throw .busy }
       return present
@@ -48,6 +47,19 @@ extension StoreOpener {
     // Overwrite the frames only after everything is removed, so that it is not removed again at the next open.
     try log.overwrite(unreadable: unreadable)
     return log
+  }
+
+  /// Maps the log; nil if it is missing, corrupt, or not of the database.
+  ///
+  /// - Throws: ``StoreError`` if a limit of this process prevents that. The log must not be replaced then.
+  func presentRemovalLog(of database: RecordDatabase) throws(StoreError) -> RemovalLog? {
+    errno = 0
+    if let log = RemovalLog.open(path: directory.removalLogPath, owner: database.owner) { return log }
+    let code = LMDBError.Code(rawValue: errno)
+    if let error = ProcessLimits.error(code, directory: directory.path, doing: "opening \(RemovalLog.name)") {
+      throw error
+    }
+    return nil
   }
 
   /// Replaces a log that has the size of another capacity. Returns nil if it is to stay.

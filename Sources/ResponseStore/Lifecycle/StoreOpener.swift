@@ -9,6 +9,9 @@ struct StoreOpener {
   let counts: StoreCounters
 
   func open() throws(StoreError) -> ResponseStore {
+    try ProcessLimits.check(
+      directory: directory.path, mapByteCount: mapByteCount,
+      fileByteCount: options.opensExistingOnly ? 0 : wantedMapByteCount)
     if options.opensExistingOnly { try inspectExistingData() }
     let isAlone = try directory.lockForOpening(
       timeout: options.openTimeout, createsFiles: !options.opensExistingOnly)

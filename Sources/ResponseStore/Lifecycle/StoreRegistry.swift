@@ -64,9 +64,8 @@ final class StoreRegistry: Sendable {
       if !options.opensExistingOnly { store.capacityByteCount = options.capacityByteCount }
       return store
     }
-    let store = try StoreOpener(
-      directory: directory, options: options, counts: counts ?? StoreCounters()
-    ).open()
+    let opener = StoreOpener(directory: directory, options: options, counts: counts ?? StoreCounters())
+    let store = try WriteSignals.suppressing { () throws(StoreError) in try opener.open() }
     if let before = existing ?? failedStore { store.flusher.takeOverLoss(upTo: before.acceptedNumber) }
     try store.threads.start()
     stores.withLock { $0[directory.identity] = Entry(store: store, queue: store.context.queue, processID: processID) }

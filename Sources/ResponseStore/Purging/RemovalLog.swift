@@ -275,7 +275,8 @@ final class RemovalLog: @unchecked Sendable {
 
   private func write(_ bytes: [UInt8], toFrame index: Int) throws(Failure) {
     let offset = off_t(Self.headerByteCount + index * Self.frameByteCount)
-    guard pwrite(file.number, bytes, bytes.count, offset) == bytes.count else { throw .system(errno) }
+    let count = WriteSignals.suppressing { pwrite(file.number, bytes, bytes.count, offset) }
+    guard count == bytes.count else { throw .system(errno) }
   }
 
   private static func frame(_ number: UInt64, _ scope: RemovalScope, _ mode: RemovalMode) -> [UInt8] {

@@ -86,8 +86,10 @@ final class Flusher: Sendable {
 extension StoreError {
   /// Returns the error for accepted responses that could not be written.
   fileprivate static func lost(_ cause: LMDBError?, directory: String) -> StoreError {
-    StoreError(
+    let remedy =
+      cause?.code == .fileTooLarge ? ProcessLimits.fileSizeRemedy : "Free space or choose another disk"
+    return StoreError(
       .storage, directory: directory, reason: "responses that were stored since the last flush could not be written",
-      remedy: "Free space or choose another disk, and store them again", cause: cause)
+      remedy: "\(remedy), and store them again", cause: cause)
   }
 }

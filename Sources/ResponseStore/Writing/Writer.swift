@@ -20,7 +20,7 @@ struct Writer: Sendable {
   /// Like ``writeNext()``, but does nothing in a store that is only inspected.
   @discardableResult
   func writePending() -> Bool {
-    context.options.opensExistingOnly ? false : writeNext()
+    context.options.opensExistingOnly ? false : WriteSignals.suppressing { writeNext() }
   }
 
   /// Commits the next group of queued writes, and applies removals. Returns false if nothing more can be done now.
@@ -314,7 +314,7 @@ struct Writer: Sendable {
   }
 
   private func writeFailed(_ error: LMDBError, _ batch: WriteBatch) {
-    let error = database.index.cause(of: error)
+    let error = ProcessLimits.cause(of: database.index.cause(of: error), writing: context.storeDirectory.dataPath)
     noteLoss(of: batch.writes, error)
     context.failIfDirectoryMoved()
     if error.isCorruption {
@@ -330,6 +330,11 @@ struct Writer: Sendable {
       context.log(
         .fullDatabase,
         "The database or its index is full, and eviction freed too little; writes are dropped until it does: \(error)")
+    } else if error.code == .fileTooLarge {
+      context.log(
+        .fileSizeLimit,
+        "A file has the maximum size that this process may write; writes that need more are dropped: \(error). "
+          + ProcessLimits.fileSizeRemedy)
     } else if error.isOutOfSpace {
       context.log(
         .fullDisk, "The disk is full or failing. Reads continue; storing resumes when space is available: \(error)")
