@@ -55,6 +55,10 @@ extension Environment {
         writeLock.unlock()
         throw error
       }
+      // Processes take turns with this lock, so that none of them sleeps in LMDB's own write lock. That is a robust
+      // mutex, which wakes one waiter. If that waiter is killed before it has the mutex, and another process takes the
+      // mutex first, the other waiters may never be woken.
+      dataFile.lock()
       var transaction: OpaquePointer?
       let rc = mdb_txn_begin(pointer, nil, 0, &transaction)
       if rc == 0, let transaction {
@@ -62,6 +66,7 @@ extension Environment {
         writeState.pointee = WriteState()
         return TransactionHandle(pointer: transaction, serial: serial, writeState: writeState)
       }
+      dataFile.unlock()
       // The map can move only while no thread writes.
       writeLock.unlock()
       let error = LMDBError(rc, "mdb_txn_begin")
@@ -88,6 +93,7 @@ extension Environment {
 
   private func endWrite() {
     writingThread.store(0, ordering: .relaxed)
+    dataFile.unlock()
     writeLock.unlock()
     endCall()
   }

@@ -30,7 +30,7 @@ public final class Environment: @unchecked Sendable {
   @usableFromInline let serial: UInt
 
   let pointer: OpaquePointer
-  /// A second descriptor of the data file, for ``synchronize()``.
+  /// A second descriptor of the data file, for ``synchronize()``. Its lock is held during a write transaction.
   let dataFile: LockDescriptor
   let syncFailures = SyncFailures()
   let identity: DirectoryIdentity

@@ -35,6 +35,20 @@ package final class LockDescriptor: Sendable {
     Glibc.close(number)
   }
 
+  // MARK: Locking
+
+  /// Waits for the exclusive lock without limit. Does nothing without `flock` on the file system.
+  ///
+  /// Threads of the process share the lock. The kernel releases it when the process ends.
+  func lock() {
+    while flock(number, LOCK_EX) != 0, errno == EINTR {}
+  }
+
+  /// Releases the lock.
+  func unlock() {
+    flock(number, LOCK_UN)
+  }
+
   // MARK: Forked children
 
   /// The maximum number of files that are tracked. Further files stay open in a child.

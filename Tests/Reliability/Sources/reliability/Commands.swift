@@ -6,7 +6,10 @@ let seriesNames = ["kill", "powerloss", "damage", "processes", "purge", "input",
 
 let series: [String: @Sendable (RunConfiguration) -> Bool] = [
   "kill": { setting in
-    KillSeries(setting: setting, directory: setting.scratch + "/kill").run(killCount: setting.isQuick ? 40 : 500)
+    let isGood = KillSeries(setting: setting, directory: setting.scratch + "/kill").run(
+      killCount: setting.isQuick ? 40 : 500)
+    return KillOneOfSeveral(setting: setting, directory: setting.scratch + "/kill").run(
+      killCount: setting.isQuick ? 40 : 1000) && isGood
   },
   "powerloss": { setting in
     PowerLossSeries(setting: setting, directory: setting.scratch + "/powerloss").run(
@@ -100,6 +103,13 @@ func runChild(_ arguments: [String]) -> Never {
     } catch {
       fail("\(error)")
     }
+  case "store-and-flush":
+    do throws(StoreError) {
+      try KillOneOfSeveral.storeAndFlush(next(), countsPath: next(), number: number())
+    } catch {
+      fail("\(error)")
+    }
+  case "burn": KillOneOfSeveral.burn()
   case "check":
     let directory = next()
     let expectedStatePath = next()
