@@ -8,6 +8,13 @@ func stub(_ name: String, _ dependencies: [Target.Dependency] = []) -> Target {
   .target(name: name, dependencies: dependencies, path: "Stubs/\(name)", swiftSettings: settings)
 }
 
+/// A program that uses only one module; Scripts/check-linkage checks the libraries that it needs.
+func program(with module: String) -> Target {
+  .executableTarget(
+    name: "With\(module)", dependencies: [.product(name: module, package: "LMDBURLCache")],
+    path: "Linkage/With\(module)", swiftSettings: settings)
+}
+
 let package = Package(
   name: "Adapters",
   dependencies: [.package(name: "LMDBURLCache", path: "../..")],
@@ -38,5 +45,8 @@ let package = Package(
       name: "AdaptersTests",
       dependencies: ["Adapters", "Origin", .product(name: "CurlTransport", package: "LMDBURLCache")],
       path: "AdaptersTests", swiftSettings: settings),
+    program(with: "HTTPCaching"),
+    program(with: "CurlTransport"),
+    program(with: "LMDBURLCache"),
   ]
 )

@@ -18,7 +18,7 @@ struct CapacityTests {
       (1 << 20, 32e3), (2 << 20, 64e3), (4 << 20, 256e3), (4 << 20, 1e3), (8 << 20, 256e3), (64 << 20, 256e3),
     ])
   func churn(capacity: Int, largest: Double) throws {
-    let fixture = try StoreFixture(capacity: capacity)
+    let fixture = try StoreFixture(capacity: capacity, directory: memoryDirectory(for: capacity))
     defer { fixture.finish() }
     var random = SeededGenerator(seed: UInt64(capacity))
     let total = capacity >= 64 << 20 ? capacity * 5 / 2 : capacity * 6
@@ -56,9 +56,7 @@ struct CapacityTests {
 extension CapacityTests {
   @Test("A much lower capacity evicts in bulk, stays within the bound and keeps used records")
   func bulk() throws {
-    // In memory, where syncs cost nothing, if `/dev/shm` is writable.
-    let memory = FileManager.default.isWritableFile(atPath: "/dev/shm") ? "/dev/shm/store-\(UUID().uuidString)" : nil
-    let fixture = try StoreFixture(capacity: 320 << 20, directory: memory)
+    let fixture = try StoreFixture(capacity: 320 << 20, directory: memoryDirectory(for: 320 << 20))
     defer { fixture.finish() }
     let count = 2000
     for number in 0..<count {
@@ -183,8 +181,7 @@ extension CapacityTests {
     arguments: [(1, 2, 12_000), (2, 4, 900)] as [(UInt64, Int, Int)])
   func churnInAnOversizedFile(_ seed: UInt64, times: Int, size: Int) throws {
     let capacity = 4 << 20
-    let memory = FileManager.default.isWritableFile(atPath: "/dev/shm") ? "/dev/shm/store-\(UUID().uuidString)" : nil
-    let fixture = try StoreFixture(capacity: times * capacity, directory: memory)
+    let fixture = try StoreFixture(capacity: times * capacity, directory: memoryDirectory(for: times * capacity))
     defer { fixture.finish() }
     let bound = capacity + capacity / 10
     fill(fixture, count: times * capacity / (size + 700), size: size)

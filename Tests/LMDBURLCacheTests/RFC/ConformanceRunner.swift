@@ -34,11 +34,11 @@ struct ConformanceRunner {
   let path: ConformancePath
   var clock = ConformanceClock()
 
-  /// The parent of all caches' directories.
+  /// The parent of all caches' directories, in memory if it has room for many.
   ///
   /// Removed at exit, because a store may outlive its cache and would detect a deleted directory.
   static let root: URL = {
-    let root = FileManager.default.temporaryDirectory.appendingPathComponent("conformance-\(UUID().uuidString)")
+    let root = URL(fileURLWithPath: memoryDirectory(for: 8 << 30))
     Self.rootPath.withLock { $0 = root.path }
     atexit {
       // A leftover directory does no harm.

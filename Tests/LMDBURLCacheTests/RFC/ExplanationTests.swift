@@ -31,13 +31,8 @@ struct ExplanationTests {
     #expect(Self.cases.count > 200 && missing.count * 20 < Self.cases.count)
   }
 
-  @Test("An explanation names the rule that then decides", arguments: cases)
+  @Test("An explanation names the rule that then decides, also for a cache of the other mode", arguments: cases)
   func rule(_ test: ConformanceCase) async throws {
-    try await explainAndSend(test, [test.settings.caching])
-  }
-
-  @Test("An explanation for a cache of the other mode names the rule that then decides", arguments: cases)
-  func ruleOfOtherMode(_ test: ConformanceCase) async throws {
     // The second cache finds the responses that the first one has stored.
     let other = test.settings.caching == .shared ? ConformanceCase.Settings.CachingSettings.private : .shared
     try await explainAndSend(test, [test.settings.caching, other])

@@ -1,0 +1,3 @@
+import CurlTransport
+
+print("CurlTransport is linked")

@@ -1,0 +1,3 @@
+import HTTPCaching
+
+print("HTTPCaching is linked")

@@ -1,0 +1,3 @@
+import LMDBURLCache
+
+print("LMDBURLCache is linked")
