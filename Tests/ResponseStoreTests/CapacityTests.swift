@@ -319,18 +319,20 @@ extension CapacityTests {
     fixture.drain()
   }
 
-  @Test("A wait during which progress is recorded does not time out, even without commits")
-  func progressIsNoStall() throws {
+  @Test("A wait that counts steps does not time out while there are some, even without commits; another one does")
+  func stepsAreNoStall() throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
-    let monitor = Monitor(0)
-    let rounds = fixture.store.context.waitUnlessStalled(monitor, timeout: .milliseconds(1)) { count -> Int? in
-      fixture.store.context.noteProgress()
-      count += 1
-      return count > 20 ? count : nil
+    func rounds(countsSteps: Bool) -> Int? {
+      let (context, monitor) = (fixture.store.context, Monitor(0))
+      return context.waitUnlessStalled(monitor, timeout: .milliseconds(1), countsSteps: countsSteps) { count -> Int? in
+        context.noteProgress()
+        count += 1
+        return count > 100 ? count : nil
+      }
     }
-    #expect(rounds == 21)
-    #expect(fixture.store.context.waitUnlessStalled(monitor, timeout: .milliseconds(1)) { _ -> Int? in nil } == nil)
+    #expect(rounds(countsSteps: true) == 101)
+    #expect(rounds(countsSteps: false) == nil)
   }
 
   @Test("Removals whose rows are not deleted yet are counted")

@@ -103,6 +103,45 @@ struct SuspendedWriterTests {
     #expect(fixture.body("http://a.example/2") != nil)
   }
 
+  @Test("A flush ends although the eviction thread wakes up again and again, because only commits count as progress")
+  func flush() async throws {
+    let fixture = try StoreFixture(background: true) { $0.stallTimeout = .milliseconds(500) }
+    defer { fixture.finish() }
+    fixture.store.store(fixture.response(Self.url))
+    try fixture.flush()
+    let writer = SuspendedWriter(directory: fixture.directory)
+    defer { writer.remove() }
+    let store = fixture.store
+    let findings = LogLines()
+    async let parent: Void = onThread {
+      let isInTime = writer.whileSuspended {
+        store.store(childResponse("http://a.example/2"))
+        let isOver = Monitor(false)
+        Thread {
+          while isOver.wait(timeout: .milliseconds(20), for: { $0 ? true : nil }) == nil {
+            store.context.wakeMaintenance()
+          }
+        }.start()
+        do throws(StoreError) {
+          try store.flush()
+          findings.append("flushed")
+        } catch {
+          if error.code != .busy { findings.append("\(error)") }
+        }
+        isOver.update { $0 = true }
+      }
+      if !isInTime { findings.append("waited for the other process") }
+    }
+    await #expect(processExitsWith: .success) { [writer = writer as SuspendedWriter] in
+      let environment = try Environment.open(directory: writer.directory, options: .init(mapByteCount: 16 << 20))
+      try writer.suspend(environment)
+    }
+    await parent
+    #expect(findings.all == [])
+    try fixture.flush()
+    #expect(fixture.body("http://a.example/2") != nil)
+  }
+
   @Test("Inspection waits for no other process, nor does a removal, which takes effect")
   func look() async throws {
     let fixture = try StoreFixture()

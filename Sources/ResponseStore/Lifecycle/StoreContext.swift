@@ -167,27 +167,37 @@ final class StoreContext: Sendable {
     maintenance.update { $0.isWanted = true }
   }
 
-  /// Records that a long operation has made progress.
+  /// Records a step of a long operation of the eviction thread, for ``waitUnlessStalled(_:timeout:countsSteps:for:)``.
   func noteProgress() {
     progress.add(1, ordering: .relaxed)
   }
 
   /// Waits like `Monitor.wait`, but returns nil after a stall of ``ResponseStore/Options/stallTimeout``.
   ///
-  /// A stall is a time in which no process commits and no thread of this process calls ``noteProgress()``. Choosing
-  /// victims or reclaiming pages may take longer than a commit.
+  /// A stall is a time in which no process commits. Returns at most an eighth of the timeout after the end of the stall.
+  ///
+  /// - Parameter countsSteps: Whether calls of ``noteProgress()`` end a stall, too. Choosing victims or reclaiming pages
+  ///   may take longer than a commit. A caller that waits for the writer must not count them: the eviction thread wakes
+  ///   up every few seconds, also while no process can commit.
   func waitUnlessStalled<Value, R>(
-    _ monitor: Monitor<Value>, timeout: Duration? = nil, for body: (inout Value) -> R?
+    _ monitor: Monitor<Value>, timeout: Duration? = nil, countsSteps: Bool = false, for body: (inout Value) -> R?
   ) -> R? {
     func position() -> (UInt64, UInt64) {
-      (database.environment.lastTransactionID, progress.load(ordering: .relaxed))
+      (database.environment.lastTransactionID, countsSteps ? progress.load(ordering: .relaxed) : 0)
     }
+    let timeout = timeout ?? options.stallTimeout
     var last = position()
+    var deadline = MonotonicTime.now + timeout
     while true {
-      if let result = monitor.wait(timeout: timeout ?? options.stallTimeout, for: body) { return result }
+      let rest = MonotonicTime.now.duration(to: deadline)
+      if let result = monitor.wait(timeout: min(rest, timeout / 8), for: body) { return result }
       let newest = position()
-      if newest == last { return nil }
-      last = newest
+      if newest != last {
+        last = newest
+        deadline = .now + timeout
+      } else if deadline <= .now {
+        return nil
+      }
     }
   }
 

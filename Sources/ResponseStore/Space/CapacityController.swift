@@ -48,7 +48,7 @@ struct CapacityController: Sendable {
       while step() {}
       return
     }
-    let isDone = context.waitUnlessStalled(state) { $0.isApplied || $0.isClosing ? true : nil }
+    let isDone = context.waitUnlessStalled(state, countsSteps: true) { $0.isApplied || $0.isClosing ? true : nil }
     if isDone == nil {
       context.log(
         .resized,
