@@ -8,9 +8,17 @@ final class ResponseReader: @unchecked Sendable {
   private let transfer: Transfer
   private let connections: ConnectionPoolHandle
   private var decoder: ContentDecoder?
+  /// The number of bytes that were decoded since other tasks could last use the reader's thread.
+  private var decodedByteCount = 0
   /// Content that was decoded ahead of the reader, and the error that ended the decoding.
   private var decoded = Data()
   private var failure: CurlTransportError?
+
+  /// The number of decoded bytes after which other tasks can use the reader's thread.
+  ///
+  /// A few kilobytes of received content can become tens of megabytes, and a reader that does not wait for the origin
+  /// would decode all of them at once.
+  static let yieldingByteCount = 256 << 10
 
   /// Creates a reader.
   ///
@@ -39,7 +47,14 @@ final class ResponseReader: @unchecked Sendable {
     }
     if let failure { throw failure }
     while true {
-      if let piece = try decoder?.next() { return piece }
+      if let piece = try decoder?.next() {
+        decodedByteCount += piece.count
+        if decodedByteCount >= Self.yieldingByteCount {
+          decodedByteCount = 0
+          await Task.yield()
+        }
+        return piece
+      }
       guard let piece = try await nextEncoded() else {
         try decoder?.checkEnd()
         return nil

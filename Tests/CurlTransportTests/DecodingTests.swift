@@ -1,7 +1,9 @@
 import CZlib
+import Dispatch
 import FoundationEssentials
 import HTTPCaching
 import LoopbackOrigin
+import Synchronization
 import Testing
 
 @testable import CurlTransport
@@ -39,6 +41,48 @@ struct DecodingTests {
       let response = try await directTransport().get(origin.url())
       #expect(response.isContentDecoded)
       #expect(response.head.fields["Content-Encoding"] == "gzip")
+    }
+  }
+
+  /// Runs tasks on one thread.
+  private final class OneThread: TaskExecutor {
+    private let queue = DispatchQueue(label: "one thread")
+
+    func enqueue(_ job: consuming ExecutorJob) {
+      let job = UnownedJob(job)
+      queue.async { job.runSynchronously(on: self.asUnownedTaskExecutor()) }
+    }
+  }
+
+  private final class Counts: Sendable {
+    let decoded = Atomic(0)
+    let maximum = Atomic(0)
+    let isOver = Atomic(false)
+  }
+
+  @Test("While content that expands much is decoded, other tasks can use the thread")
+  func otherTasks() async throws {
+    let byteCount = 15 << 20
+    let content = encoded(String(repeating: "x", count: byteCount), .gzip)
+    try await withOrigin { _ in
+      Reply(200, [("Content-Encoding", "gzip")], body: content)
+    } _: { origin in
+      let (counts, thread) = (Counts(), OneThread())
+      let other = Task(executorPreference: thread) {
+        while !counts.isOver.load(ordering: .relaxed) {
+          counts.maximum.max(counts.decoded.exchange(0, ordering: .relaxed), ordering: .relaxed)
+          await Task.yield()
+        }
+      }
+      let reader = Task(executorPreference: thread) {
+        for try await piece in try await directTransport().get(origin.url()).body {
+          counts.decoded.add(piece.count, ordering: .relaxed)
+        }
+      }
+      try await reader.value
+      counts.isOver.store(true, ordering: .relaxed)
+      await other.value
+      #expect(counts.maximum.load(ordering: .relaxed) + counts.decoded.load(ordering: .relaxed) < byteCount / 2)
     }
   }
 
