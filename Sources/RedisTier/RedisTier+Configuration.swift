@@ -44,7 +44,9 @@ extension RedisTier {
     /// How long a fetch for the fleet keeps other machines waiting after its machine has died; 5 seconds by default.
     public var fetchLockLease: Duration = .seconds(5)
 
-    /// How long a request waits for the fetch of another machine; 10 seconds by default.
+    /// How long a request waits for the fetches of other machines; 10 seconds by default. Then it fetches, too.
+    ///
+    /// A request with a shorter time limit waits only for that time.
     public var maximumFetchWait: Duration = .seconds(10)
 
     /// The tolerated difference between the wall clocks of a machine and of Redis; 5 seconds by default.

@@ -253,4 +253,45 @@ struct SharedExpiryTests {
     }
     #expect(fleet.origin.requestCount == 8)
   }
+
+  @Test("A request waits for the fetch of another machine only within its own time limit")
+  func timeLimit() async throws {
+    let gate = Gate()
+    let fleet = try FleetFixture {
+      $0.maximumFetchWait = .seconds(600)
+    } handler: { request in
+      Reply(200, [("Cache-Control", "max-age=600")], "\(request.number)").held(at: gate)
+    }
+    let (one, other) = (try await fleet.machine("1"), try await fleet.machine("2"))
+    var made = URLRequest(url: fleet.origin.url("/a"))
+    made.timeoutInterval = 1
+    let request = made
+    async let slow = one.get(fleet.origin.url("/a"))
+    await gate.waitForArrivals()
+    let error = await #expect(throws: URLError.self) { _ = try await other.cache.data(for: request) }
+    #expect(error?.code == .timedOut)
+    #expect(other.counts.fetchWaits == 1)
+    #expect(fleet.origin.requestCount == 2)
+    gate.open()
+    #expect(try await slow == "0")
+  }
+
+  @Test("Machines that have waited for a slow origin for long enough ask it at the same time")
+  func slowOrigin() async throws {
+    let gate = Gate()
+    let fleet = try FleetFixture {
+      $0.maximumFetchWait = .milliseconds(50)
+    } handler: { request in
+      Reply(200, [("Cache-Control", "max-age=600")], "x").held(at: gate)
+    }
+    var machines: [Machine] = []
+    for index in 0..<4 { machines.append(try await fleet.machine("\(index)")) }
+    try await withThrowingTaskGroup(of: String.self) { group in
+      for machine in machines { group.addTask { try await machine.get(fleet.origin.url("/a")) } }
+      await gate.waitForArrivals(count: 4)
+      gate.open()
+      for try await body in group { #expect(body == "x") }
+    }
+    #expect(machines.reduce(0) { $0 + $1.counts.fetchWaits } == 3)
+  }
 }

@@ -18,7 +18,8 @@ struct FleetFetch: Sendable {
   private var counters: FleetCounters { objects.counters }
 
   func run() async throws -> IncomingResponse {
-    let deadline = ContinuousClock.now + objects.settings.configuration.maximumFetchWait
+    let limit = objects.settings.configuration.maximumFetchWait
+    let deadline = ContinuousClock.now + min(limit, request.timeLimit ?? limit)
     var pause = Duration.milliseconds(10)
     /// The token of the fetch that this request waits for, and how many it has waited for.
     var token: [UInt8]?
