@@ -18,6 +18,10 @@ struct FleetSettings: Sendable {
   /// *W* in nanoseconds: longer than a lease lasts by any machine's clock.
   let wait: UInt64
 
+  /// How long the process that follows may not report that it does, in nanoseconds, before another one takes over: less
+  /// than a lease, and longer than it waits for Redis.
+  var takeoverTime: UInt64 { max(lease / 4 * 3, lease / 4 + 2 * configuration.commandTimeout.nanoseconds) }
+
   init(url: String, secret: [UInt8], _ configuration: RedisTier.Configuration) throws(RedisTierError) {
     func invalid(_ reason: String) -> RedisTierError { RedisTierError(.invalidConfiguration, reason) }
     fleet = try FleetAddress(url: url, configuration)

@@ -44,6 +44,11 @@ final class Membership: FleetMembership {
     counters.use(node.activity)
     let made = Follower(settings: settings, file: file, node: node, counters: counters)
     follower.withLock { $0 = made }
+    if file.isCopy {
+      node.log(
+        "LMDBURLCache: This directory is a copy of another machine's, so it joins the fleet as a machine of its own, and "
+          + "everything stored is validated before it is used")
+    }
     if !made.start() { node.log("LMDBURLCache: The fleet cannot be followed: the process has no thread left") }
   }
 
@@ -57,7 +62,10 @@ final class Membership: FleetMembership {
       do throws(RedisTierError) {
         result = try poster.purge(removal.removal, id: RandomID(bytes: removal.id), timeout: timeout)
       } catch {
-        if error.code == .unconfirmed { counters.count(.postedPurges) }
+        if error.code == .unconfirmed {
+          counters.count(.postedPurges)
+          file.unposted.makeDurable([removal])
+        }
         file.unposted.handOver(Array(removals[(error.code == .unconfirmed ? index + 1 : index)...]))
         throw error
       }
@@ -87,7 +95,13 @@ final class Membership: FleetMembership {
         _ = try poster.purge(removal.removal, id: RandomID(bytes: removal.id), timeout: .milliseconds(100))
         noteDone()
       } catch {
-        if error.code == .unconfirmed { noteDone() } else { noteFailure(error) }
+        if error.code == .unconfirmed {
+          // A machine lags, so the removal may be kept for longer.
+          file.unposted.makeDurable([removal])
+          noteDone()
+        } else {
+          noteFailure(error)
+        }
       }
     }
   }
@@ -124,7 +138,7 @@ final class Membership: FleetMembership {
   func send(_ request: OutgoingRequest, over transport: any Transport) async throws -> IncomingResponse {
     // The removals of this machine before the lease, and the lease before the position: all purges that returned before
     // are then within the position, or known to be unposted.
-    guard file.unposted.isEmpty, lease.isValid,
+    guard !file.unposted.hasPending, lease.isValid,
       let shared = SharedRequest(request, configuration: settings.configuration),
       let position = file.position(ofTag: file.tag)
     else { return try await transport.send(request) }

@@ -1,5 +1,6 @@
 import Foundation
 import FoundationNetworking
+import Glibc
 import LoopbackOrigin
 import ResponseStore
 import Synchronization
@@ -131,8 +132,14 @@ final class FleetFixture: Sendable {
   }
 
   /// Makes the next process that opens a fleet file take the machine for one that has restarted.
+  ///
+  /// A copy of a directory is then what a power cut has left on the disk, and not a copy of a machine.
   func forgetBoot(of name: String) throws {
     try write(Data(count: 40), at: 32, ofFleetFile: name)
+    var status = stat()
+    guard stat(fleetFile(name).path, &status) == 0 else { throw TestError("no fleet file") }
+    let inode = withUnsafeBytes(of: UInt64(status.st_ino)) { Data($0) }
+    try write(inode, at: UInt64(FleetFileLayout.Offset.inode), ofFleetFile: name)
   }
 
   func write(_ bytes: Data, at offset: UInt64, ofFleetFile name: String) throws {

@@ -29,12 +29,13 @@ struct PurgeHistoryTests {
     }
 
     func begin(_ epoch: String, cursor: UInt64 = 0) {
-      #expect(file.begin(epoch: Array(epoch.utf8), cursor: cursor, ofStore: 7))
+      #expect(file.begin(epoch: Array(epoch.utf8), cursor: cursor, ofStore: 7, replacing: file.tag) != nil)
     }
 
     func append(_ scope: RemovalScope, number: UInt64) throws {
-      try file.keep(LogEntry(number: number, id: RandomID(), scope: scope.encodedBytes))
-      file.announce(upTo: number)
+      let epoch = position.epochNumber
+      try file.keep(LogEntry(number: number, id: RandomID(), scope: scope.encodedBytes), inEpoch: epoch)
+      file.announce(upTo: number, inEpoch: epoch)
     }
   }
 

@@ -113,7 +113,8 @@ struct SlowRedisTests {
           firstReply.store(BootClock.now, ordering: .relaxed)
         }
         let state = count == 1 ? "$5\r\nother" : "$5\r\nknown"
-        return Array("*7\r\n$3\r\n1@a\r\n:0\r\n:0\r\n\(state)\r\n*2\r\n:0\r\n:0\r\n*0\r\n:\(count)\r\n".utf8)
+        let rest = "*2\r\n:0\r\n:0\r\n*0\r\n:\(count)\r\n:0\r\n:0\r\n"
+        return Array("*9\r\n$3\r\n1@a\r\n:0\r\n:0\r\n\(state)\r\n\(rest)".utf8)
       default:
         usleep(10_000)
         return Array("*0\r\n".utf8)

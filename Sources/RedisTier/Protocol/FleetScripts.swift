@@ -70,7 +70,7 @@ enum FleetScripts {
 
   /// Renews a node's registration. 4: node; 5: its epoch; 6: its cursor; 7: the purge at the cursor; 8: the maximum
   /// number of entries; 9: '1' if the node has known its epoch for longer than W; 10: the name of its host. The time and
-  /// the host's name are only for ``status``.
+  /// the host's name are only for ``status``. Replies, last, the number up to which all nodes have acknowledged.
   static let renew = Script(
     head + """
       local node, cursor, state, entries = ARGV[4], tonumber(ARGV[6]), 'other', {}
@@ -88,7 +88,8 @@ enum FleetScripts {
       end
       local time = redis.call('TIME')
       redis.call('HSET', ctl, 'at:' .. node, time[1] .. ' ' .. time[2] .. ' ' .. ARGV[10])
-      return {epoch, seq, floor, state, time, entries, count}
+      local low = redis.call('ZRANGE', acks, 0, 0, 'WITHSCORES')[2]
+      return {epoch, seq, floor, state, time, entries, count, mature and 1 or 0, low}
       """)
 
   /// Posts a purge. 4: its ID; 5: kind; 6: scope; 7: the maximum number of kept entries.

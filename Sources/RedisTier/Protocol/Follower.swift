@@ -5,7 +5,8 @@ import Synchronization
 
 /// The thread that follows the fleet's log of purges for its machine, and renews the machine's lease.
 ///
-/// One process of each machine does so at a time; the others try once a second to take over.
+/// One process of each machine does so at a time. The others try once a second to take over, which they can when it ends
+/// or does not go on, for example because it is suspended.
 final class Follower: Sendable {
   let settings: FleetSettings
   let file: FleetFile
@@ -16,6 +17,17 @@ final class Follower: Sendable {
   let poster: PurgePoster
   private let thread = Mutex<BackgroundThread?>(nil)
   private let processID = getpid()
+  private let report = Mutex(Report())
+
+  /// The state of the lines that the thread logs.
+  private struct Report {
+    /// Why the fleet could not be followed the last time.
+    var cause: String?
+    var hadLease = false
+    var isCutOffLogged = false
+    /// Whether a line about a failure was logged, so that one about its end follows.
+    var isFailureLogged = false
+  }
 
   init(settings: FleetSettings, file: FleetFile, node: FleetNode, counters: FleetCounters) {
     self.settings = settings
@@ -50,36 +62,49 @@ final class Follower: Sendable {
     _ = isStopped.wait(timeout: duration) { $0 ? true : nil }
   }
 
+  /// Waits before the next attempt, and notes meanwhile that this process still follows.
+  private func pauseWhileFollowing(_ duration: Duration) {
+    let end = BootClock.now + duration.nanoseconds
+    while !isStopping, file.isFollower {
+      file.noteFollowing()
+      logCutOff()
+      let now = BootClock.now
+      guard now < end else { return }
+      pause(.nanoseconds(min(end - now, 250_000_000)))
+    }
+  }
+
   // MARK: The loop
 
   private func run() {
     var backoff = Backoff()
     while !isStopping {
-      guard file.becomeFollower() else {
+      let last = file.followerProcessID
+      let wasCutOff = !file.isLeaseValid
+      guard file.becomeFollower(afterSilence: FleetRule.followerReplaced.holds ? settings.takeoverTime : .max) else {
         pause(.seconds(1))
         continue
       }
-      while !isStopping {
+      noteTakeover(from: last, wasCutOff: wasCutOff)
+      while !isStopping, file.isFollower {
         do throws(RedisTierError) {
           let session = try FollowerSession(self)
           interrupter.withLock { $0 = session.connection.interrupter }
           defer { interrupter.withLock { $0 = nil } }
           // `stop` may have found no connection to interrupt.
-          while !isStopping {
+          while !isStopping, file.isFollower {
             try session.followNext()
             backoff.reset()
             counters.noteSuccess()
           }
         } catch {
-          guard !isStopping else { break }
-          if counters.noteFailure(error.code) {
-            node.log("LMDBURLCache: The fleet cannot be followed, which is tried again. \(error)")
-          }
+          guard !isStopping, file.isFollower else { break }
+          noteFailure(error)
           // Another machine has begun an epoch with other settings, so its purges wait for other leases.
           if error.code == .otherFleetSettings { file.revokeLease() }
           // Purges must not wait again and again for a machine that cannot apply them.
           if error.code == .unusableDirectory { leave() }
-          pause(backoff.next())
+          pauseWhileFollowing(backoff.next())
         }
       }
       leaveIfAlone()
@@ -87,9 +112,73 @@ final class Follower: Sendable {
     }
   }
 
+  // MARK: Reports
+
+  /// Logs that this process follows instead of one that is not known to have ended.
+  private func noteTakeover(from process: UInt64, wasCutOff: Bool) {
+    report.withLock { $0 = Report(hadLease: file.isLeaseValid) }
+    // A process that has ended released its lock.
+    guard file.hasTakenOver else { return }
+    report.withLock { $0.isFailureLogged = true }
+    node.log(
+      "LMDBURLCache: The process \(process) does not respond, so another process of the machine follows the fleet"
+        + (wasCutOff ? ". The machine was cut off, and validated each stored response before use" : ""))
+  }
+
+  private func noteFailure(_ error: RedisTierError) {
+    let silence = file.timeSinceFollowing
+    guard silence <= settings.takeoverTime else {
+      // No command waits that long, so its error is a consequence.
+      return noteCause("this process was suspended, or waited, for \(Self.seconds(silence)) s")
+    }
+    if counters.noteFailure(error.code) {
+      report.withLock { $0.isFailureLogged = true }
+      node.log("LMDBURLCache: The fleet cannot be followed, which is tried again. \(error)")
+    }
+    noteCause(error.reason)
+  }
+
+  private func noteCause(_ cause: String) {
+    file.setFailure(cause)
+    report.withLock { $0.cause = cause }
+    logCutOff()
+  }
+
+  private static func seconds(_ nanoseconds: UInt64) -> Double { Double(nanoseconds / 100_000_000) / 10 }
+
+  /// Logs once that the lease has ended, and why.
+  private func logCutOff() {
+    guard !file.isLeaseValid else { return }
+    let cause = report.withLock { report -> String? in
+      guard report.hadLease, !report.isCutOffLogged else { return nil }
+      (report.isCutOffLogged, report.isFailureLogged) = (true, true)
+      return report.cause
+    }
+    guard let cause else { return }
+    node.log(
+      "LMDBURLCache: This machine is cut off from its fleet, and validates each stored response before use, because "
+        + cause)
+  }
+
+  /// Notes that the lease was extended.
+  ///
+  /// - Parameter time: The time in nanoseconds in which the machine had no lease before; nil if it had one.
+  func noteRenewal(timeCutOff time: UInt64?) {
+    file.setFailure(nil)
+    let isReported = report.withLock { report -> Bool in
+      defer { report = Report(hadLease: true) }
+      return report.isFailureLogged || report.hadLease && time != nil
+    }
+    guard isReported else { return }
+    let duration = time.map { " after \(Self.seconds($0)) s without a lease" } ?? ""
+    node.log("LMDBURLCache: This machine follows its fleet again\(duration)")
+  }
+
+  // MARK: Leaving
+
   /// Unregisters the machine, so that purges do not wait for it, if no process uses the fleet file.
   private func leaveIfAlone() {
-    if isStopping, file.excludeOthers() { leave() }
+    if isStopping, file.isFollower, file.excludeOthers() { leave() }
   }
 
   /// Unregisters the machine until it renews its lease.

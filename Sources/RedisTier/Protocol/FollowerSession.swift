@@ -13,8 +13,6 @@ final class FollowerSession {
   private var lastCount: UInt64?
   /// The epoch of the last reply, and when the first one with it had arrived.
   private var knownEpoch: (id: [UInt8], since: UInt64)?
-  /// The purge of everything that this session has posted for removals that had no slot in the fleet file.
-  private var postedOverflow: (id: RandomID, count: UInt64)?
   /// The removals of this machine that this session has posted and not received yet.
   private var posted: Set<RandomID> = []
   /// The nodes and their counts of renewals, as they were at a time.
@@ -41,29 +39,38 @@ final class FollowerSession {
     guard let owner = follower.node.storeID() else {
       throw RedisTierError(.unusableDirectory, "the store is offline")
     }
+    file.noteFollowing()
     try postOverdue()
     let start = BootClock.now
-    let position = file.position(ofStore: owner)
+    let tag = file.tag
+    let position = file.position(ofTag: tag, ofStore: owner)
     let reply = try renew(position, at: start)
     if reply.isOfCopy { return takeNewID() }
-    let cursor = try apply(reply, from: position, ofStore: owner)
-    guard cursor >= reply.seq else { return }
+    let new = try apply(reply, from: position, tag, ofStore: owner)
+    guard new.cursor >= reply.seq else { return }
+    file.unposted.settle(
+      inEpoch: new.epochNumber, confirmedUpTo: reply.confirmed, renewedAt: start, wait: settings.wait)
     // From the sending of the renewal: every purge posted before it is in the reply.
-    countRenewal()
-    file.extendLease(to: (FleetRule.leaseFromSending.holds ? start : BootClock.now) + settings.lease)
+    let timeCutOff = countRenewal()
+    let end = (FleetRule.leaseFromSending.holds ? start : BootClock.now) + settings.lease
+    guard file.extendLease(to: end) else { throw Self.isReplaced }
+    follower.noteRenewal(timeCutOff: timeCutOff)
     try sweep()
     // New purges are acknowledged by the next renewal.
     guard reply.state == .known, reply.entries.isEmpty else { return }
-    try waitForPurge(after: cursor)
+    try waitForPurge(after: new.cursor)
   }
 
   /// Counts a renewal, and the time since the lease ended. Call this before the lease is extended.
-  private func countRenewal() {
+  ///
+  /// - Returns: That time in nanoseconds; nil if the lease is valid, or there was none.
+  private func countRenewal() -> UInt64? {
     follower.counters.count(.leaseRenewals)
     let (deadline, now) = (file.deadline, BootClock.now)
     // A deadline of zero is that of a machine that joins, or that revoked its lease.
-    guard deadline > 0, now > deadline else { return }
+    guard deadline > 0, now > deadline else { return nil }
     follower.counters.count(.cutOffMilliseconds, Int(clamping: (now - deadline) / 1_000_000))
+    return now - deadline
   }
 
   // MARK: Renewing
@@ -85,13 +92,16 @@ final class FollowerSession {
     /// The difference of Redis's wall clock from this machine's, in seconds.
     var clockDifference: Double
     var entries: [LogEntry]
+    /// The number of the last purge that all registered machines have confirmed; 0 if another machine may have a lease of
+    /// an earlier epoch.
+    var confirmed: UInt64
     /// Whether another machine has renewed with this one's ID: then one of them was copied while it ran.
     var isOfCopy: Bool
   }
 
   private func renew(_ position: FleetFile.Position?, at start: UInt64) throws(RedisTierError) -> Renewal {
     let cursor = position?.cursor ?? 0
-    let purge = cursor > 0 ? file.purgeID(cursor) : nil
+    let purge = position.flatMap { file.purgeID($0.cursor, inEpoch: $0.epochNumber) }
     let isMature = knownEpoch.map { $0.id == position?.epoch && start > $0.since + settings.wait } ?? false
     let arguments: [[UInt8]] = [
       Array(file.node.text.utf8), position?.epoch ?? [], Array(String(cursor).utf8),
@@ -103,14 +113,16 @@ final class FollowerSession {
     lastCount = nil
     let reply = try FleetScripts.renew.run(
       keys: settings.controlKeys, settings.controlArguments(run: run) + arguments, on: connection
-    ).asElements(atLeast: 7)
+    ).asElements(atLeast: 9)
     guard let state = State(rawValue: try reply[3].asText()) else {
       throw RedisTierError(.badReply, "a renewal was answered by an unknown state")
     }
     let count = try reply[6].asCount()
+    let isMatureEpoch = try reply[7].asInteger() == 1 || !FleetRule.removalKeptInYoungEpoch.holds
     let renewal = Renewal(
       epoch: try reply[0].asBytes(), seq: try reply[1].asCount(), floor: try reply[2].asCount(), state: state,
       clockDifference: try reply[4].asTime() - settings.configuration.wallClock(), entries: try LogEntry.list(reply[5]),
+      confirmed: isMatureEpoch ? try reply[8].asCount() : 0,
       // A count of 1 is a new registration: of a new epoch, or after a time without renewals.
       isOfCopy: last.map { count != $0 + 1 && count != 1 } ?? false)
     lastCount = count
@@ -129,43 +141,47 @@ final class FollowerSession {
 
   // MARK: Applying
 
-  /// Applies a reply to the store and the position. Returns the new cursor.
+  /// Applies a reply to the store and the position.
+  ///
+  /// - Parameter tag: That of the position.
+  /// - Returns: The new position; one before the last purge of the reply if the reply could not be applied.
   private func apply(
-    _ reply: Renewal, from position: FleetFile.Position?, ofStore owner: UInt64
-  ) throws(RedisTierError) -> UInt64 {
+    _ reply: Renewal, from position: FleetFile.Position?, _ tag: UInt64, ofStore owner: UInt64
+  ) throws(RedisTierError) -> FleetFile.Position {
     switch reply.state {
     case .known:
       guard let position else { throw RedisTierError(.badReply, "Redis knows a position that this machine lacks") }
-      return try apply(reply.entries, after: position.cursor, reply)
+      return try apply(reply.entries, after: position, reply)
     case .other where file.isLeaseValid:
       // What was posted may be in the earlier epoch only.
-      (posted, postedOverflow) = ([], nil)
+      posted = []
       // All purges of earlier epochs that bind this machine are in its removal log; this epoch's follow.
-      try begin(reply.epoch, cursor: 0, ofStore: owner)
-      return try apply(reply.entries, after: 0, reply)
+      return try apply(reply.entries, after: begin(reply.epoch, cursor: 0, ofStore: owner, replacing: tag), reply)
     case .lost where file.isLeaseValid && !FleetRule.epochAppliedFromStart.holds:
-      try begin(reply.epoch, cursor: reply.seq, ofStore: owner)
-      return reply.seq
+      return try begin(reply.epoch, cursor: reply.seq, ofStore: owner, replacing: tag)
     case .other, .lost:
-      return try distrustAll(reply, from: position, ofStore: owner)
+      return try distrustAll(reply, from: position, tag, ofStore: owner)
     }
   }
 
-  private func apply(_ entries: [LogEntry], after cursor: UInt64, _ reply: Renewal) throws(RedisTierError) -> UInt64 {
-    guard !entries.isEmpty else { return cursor }
-    var expected = cursor
+  private func apply(
+    _ entries: [LogEntry], after position: FleetFile.Position, _ reply: Renewal
+  ) throws(RedisTierError) -> FleetFile.Position {
+    guard !entries.isEmpty else { return position }
+    let epoch = position.epochNumber
+    var new = position
     for entry in entries {
-      expected += 1
-      if !FleetRule.trimmedLogNoticed.holds { expected = entry.number }
-      guard entry.number == expected else { throw RedisTierError(.badReply, "the log of purges has a gap") }
+      new.cursor += 1
+      if !FleetRule.trimmedLogNoticed.holds { new.cursor = entry.number }
+      guard entry.number == new.cursor else { throw RedisTierError(.badReply, "the log of purges has a gap") }
     }
     let tolerance = settings.configuration.clockTolerance / .seconds(1)
     let removals = entries.map { $0.removal(isClockOff: abs(reply.clockDifference) > tolerance) }
     #if DEBUG || FLEET_MUTATIONS
-      try advanceEarly(entries, to: expected)
+      try advanceEarly(entries, to: new)
     #endif
-    for entry in entries { try file.keep(entry) }
-    if FleetRule.purgesAnnounced.holds { file.announce(upTo: expected) }
+    for entry in entries { try file.keep(entry, inEpoch: epoch) }
+    if FleetRule.purgesAnnounced.holds { file.announce(upTo: new.cursor, inEpoch: epoch) }
     guard follower.node.remove(removals) else {
       throw RedisTierError(.unusableDirectory, "purges of the fleet could not be made durable")
     }
@@ -173,52 +189,43 @@ final class FollowerSession {
       // Between its removal and its position a purge is announced only. That is short.
       if !FleetRule.purgesAnnounced.holds { usleep(50_000) }
     #endif
-    file.advance(to: expected)
-    noteReceived(entries)
+    guard file.advance(to: new.cursor, inEpoch: epoch) else { throw Self.isReplaced }
+    file.unposted.noteReceived(entries, inEpoch: epoch)
+    posted.subtract(entries.map(\.id))
     follower.counters.count(.receivedPurges, entries.count)
-    return expected
+    return new
+  }
+
+  /// The error of a process that was suspended, while another one began to follow.
+  private static var isReplaced: RedisTierError {
+    RedisTierError(.connectionLost, "another process of the machine follows the fleet")
   }
 
   // MARK: Removals of this machine
 
   /// Posts the removals of this machine that the processes that made them have not posted.
   private func postOverdue() throws(RedisTierError) {
-    guard !file.unposted.isEmpty else { return }
+    guard file.unposted.hasPending else { return }
     do throws(RedisTierError) {
-      for removal in file.unposted.overdue() where !posted.contains(RandomID(bytes: removal.id)) {
-        try post(removal.removal, id: RandomID(bytes: removal.id))
+      for removal in file.unposted.overdue() {
+        let id = RandomID(bytes: removal.id)
+        guard !posted.contains(id) else { continue }
+        _ = try follower.poster.post(removal.removal, id: id, run: run, on: connection)
+        posted.insert(id)
+        follower.counters.count(.postedPurges)
       }
-      guard postedOverflow == nil, let count = file.unposted.overflowCount else { return }
-      let id = RandomID()
-      try post(FleetRemoval(.everything), id: id)
-      postedOverflow = (id, count)
     } catch {
       // A server that refuses purges, for example because its memory is full, may still renew the lease.
       if connection.isDead { throw error }
     }
   }
 
-  private func post(_ removal: FleetRemoval, id: RandomID) throws(RedisTierError) {
-    _ = try follower.poster.post(removal, id: id, run: run, on: connection)
-    posted.insert(id)
-    follower.counters.count(.postedPurges)
-  }
-
-  /// Permits the use of shared responses again, if these purges are the removals of this machine that prevented it.
-  private func noteReceived(_ entries: [LogEntry]) {
-    let ids = Set(entries.map(\.id))
-    let overflow = postedOverflow.flatMap { ids.contains($0.id) ? $0.count : nil }
-    file.unposted.forget(ids, overflow: overflow)
-    if overflow != nil { postedOverflow = nil }
-    posted.subtract(ids)
-  }
-
   #if DEBUG || FLEET_MUTATIONS
     /// Moves the position, and acknowledges the purges, before they are applied, if the rule that forbids it is taken out.
-    private func advanceEarly(_ entries: [LogEntry], to cursor: UInt64) throws(RedisTierError) {
+    private func advanceEarly(_ entries: [LogEntry], to new: FleetFile.Position) throws(RedisTierError) {
       guard !FleetRule.removedBeforePosition.holds || !FleetRule.removedBeforeAcknowledged.holds else { return }
-      for entry in entries { try file.keep(entry) }
-      file.advance(to: cursor)
+      for entry in entries { try file.keep(entry, inEpoch: new.epochNumber) }
+      _ = file.advance(to: new.cursor, inEpoch: new.epochNumber)
       if !FleetRule.removedBeforeAcknowledged.holds, let owner = follower.node.storeID() {
         _ = try renew(file.position(ofStore: owner), at: BootClock.now)
       }
@@ -228,9 +235,9 @@ final class FollowerSession {
 
   /// Goes on from the reply, although purges up to there may be unknown: everything stored is suspect, or removed.
   private func distrustAll(
-    _ reply: Renewal, from position: FleetFile.Position?, ofStore owner: UInt64
-  ) throws(RedisTierError) -> UInt64 {
-    (posted, postedOverflow) = ([], nil)
+    _ reply: Renewal, from position: FleetFile.Position?, _ tag: UInt64, ofStore owner: UInt64
+  ) throws(RedisTierError) -> FleetFile.Position {
+    posted = []
     // The lease is over, except if the log was trimmed past the cursor of a machine that has one.
     var last: LogEntry?
     if reply.seq > reply.floor {
@@ -238,7 +245,7 @@ final class FollowerSession {
       let log = settings.key("log")
       last = try LogEntry.list(connection.command([Array("XRANGE".utf8), log, id, id])).first
       // The log has been trimmed or replaced meanwhile.
-      guard last?.number == reply.seq else { return 0 }
+      guard last?.number == reply.seq else { return FleetFile.Position(epoch: [], epochNumber: 0, cursor: 0) }
     }
     // From here on no request uses a response of another machine, until the removal counts in the store.
     if file.isLeaseValid { file.revokeLease() }
@@ -247,21 +254,25 @@ final class FollowerSession {
     guard !FleetRule.missedPurgesCoverAll.holds || follower.node.remove([distrust]) else {
       throw RedisTierError(.unusableDirectory, "a removal could not be made durable")
     }
-    try begin(reply.epoch, cursor: reply.seq, ofStore: owner)
-    if let last { try file.keep(last) }
+    let new = try begin(reply.epoch, cursor: reply.seq, ofStore: owner, replacing: tag)
+    if let last { try file.keep(last, inEpoch: new.epochNumber) }
     // A directory that joins has lost nothing.
-    guard position != nil else { return reply.seq }
+    guard position != nil else { return new }
     follower.counters.count(.lostLogs)
     follower.node.log(
       "LMDBURLCache: Purges of the fleet may be unknown to this machine, so everything stored "
         + (validates ? "is validated before it is used" : "was removed"))
-    return reply.seq
+    return new
   }
 
-  private func begin(_ epoch: [UInt8], cursor: UInt64, ofStore owner: UInt64) throws(RedisTierError) {
-    guard file.begin(epoch: epoch, cursor: cursor, ofStore: owner) else {
+  private func begin(
+    _ epoch: [UInt8], cursor: UInt64, ofStore owner: UInt64, replacing tag: UInt64
+  ) throws(RedisTierError) -> FleetFile.Position {
+    guard let number = file.begin(epoch: epoch, cursor: cursor, ofStore: owner, replacing: tag) else {
+      guard file.tag == tag else { throw Self.isReplaced }
       throw RedisTierError(.badReply, "the fleet's epoch is malformed")
     }
+    return FleetFile.Position(epoch: epoch, epochNumber: number, cursor: cursor)
   }
 
   // MARK: Waiting
@@ -277,10 +288,11 @@ final class FollowerSession {
       ], timeout: .milliseconds(milliseconds) + .seconds(1))
   }
 
-  /// Once a minute, unregisters nodes that have not renewed since.
+  /// Once a minute, unregisters nodes that have not renewed since. Earlier if removals wait for machines to confirm.
   private func sweep() throws(RedisTierError) {
     let now = BootClock.now
-    let interval = max(60_000_000_000, settings.wait + 1_000_000_000)
+    let minimum = settings.wait + 1_000_000_000
+    let interval = file.unposted.hasReceived ? minimum : max(60_000_000_000, minimum)
     if let registry, now < registry.time + interval { return }
     let known = registry?.pairs ?? []
     let reply = try FleetScripts.sweep.run(
@@ -306,6 +318,8 @@ extension RedisConnection {
       switch line {
       case "role:slave", "loading:1":
         throw RedisTierError(.wrongRole, "the Redis server is a replica, or still loads its data")
+      case "redis_mode:sentinel":
+        throw RedisTierError(.wrongRole, "the server is a Sentinel, which stores nothing")
       default:
         if line.hasPrefix("run_id:") { run = Array(line.dropFirst(7).utf8) }
       }

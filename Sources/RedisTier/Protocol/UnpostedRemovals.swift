@@ -4,20 +4,29 @@ import LMDB
 import ResponseStore
 import Synchronization
 
-/// The removals of a machine that its follower has not received from the fleet's log: a part of the fleet file.
+/// The removals of a machine that other machines may not obey yet: a part of the fleet file.
 ///
-/// While there is one, no process of the machine uses a response of another machine. The process that removes also posts;
-/// if it does not, for example because Redis is unreachable or the process was killed, the follower posts.
+/// A removal is pending until the machine's follower has received it from the fleet's log. While one is, no process of the
+/// machine uses a response of another machine. The process that removes also posts; if it does not, for example because
+/// Redis is unreachable or the process was killed, the follower posts.
 ///
-/// Bit sets show the used slots. A removal is complete when its bit is set in `pending`.
+/// A received removal stays until each machine obeys it, or its lease has ended. If another epoch begins before, the log may
+/// have lost it, and it is pending again. So it reaches the other machines even if its process has ended.
+///
+/// Bit sets show the used slots. A removal is complete when its bit is set in `pending` or `received`.
 struct UnpostedRemovals {
   /// Bit sets have one word for 64 slots.
-  private static let wordCount = 16
+  private static let wordCount = 64
   /// The maximum number of removals that are kept one by one. Beyond, the follower posts a removal of everything.
-  static let slotCount = wordCount * 64
+  static let slotCount = wordCount * 64 - 1
+  /// The slot of that removal of everything.
+  private static let everythingSlot = slotCount
   private static let slotByteCount = 512
-  private static let firstSlot = 4096
-  static let byteCount = firstSlot + slotCount * slotByteCount
+  private static let firstReceipt = 4096
+  /// For each slot the tag of the received purge, and the time of its receipt by the boot clock.
+  private static let receiptByteCount = 16
+  private static let firstSlot = firstReceipt + wordCount * 64 * receiptByteCount
+  static let byteCount = firstSlot + wordCount * 64 * slotByteCount
   /// For how long the process that announced a removal may take to post it, in nanoseconds.
   private static let postingTime: UInt64 = 2_000_000_000
 
@@ -27,7 +36,8 @@ struct UnpostedRemovals {
     /// How many of them a removal of everything has covered.
     static let coveredOverflow = 64
     static let pending = 128
-    static let claimed = 256
+    static let received = pending + 8 * wordCount
+    static let claimed = received + 8 * wordCount
   }
 
   private let memory: UnsafeMutableRawPointer
@@ -47,20 +57,25 @@ struct UnpostedRemovals {
   func announce(_ removals: [FleetRemoval]) -> [AnnouncedRemoval] {
     removals.map { removal in
       let id = RandomID()
-      let scope = removal.scope.encodedBytes
-      guard scope.count <= FleetFile.maximumScopeByteCount, let index = claimSlot() else {
+      guard removal.scope.encodedBytes.count <= FleetFile.maximumScopeByteCount, let index = claimSlot() else {
         overflow.pointee.add(1, ordering: .sequentiallyConsistent)
         return AnnouncedRemoval(removal, id: id.bytes, slot: nil)
       }
-      let slot = slot(index)
-      let kind: UInt64 = removal.effect == .remove ? 0 : 1
-      slot.storeBytes(of: UInt64(scope.count) << 16 | kind, toByteOffset: 8, as: UInt64.self)
-      UnsafeMutableRawBufferPointer(start: slot + 16, count: 16).copyBytes(from: id.bytes)
-      UnsafeMutableRawBufferPointer(start: slot + 32, count: scope.count).copyBytes(from: scope)
-      time(index).pointee.store(BootClock.now, ordering: .releasing)
-      word(Offset.pending, index).pointee.bitwiseOr(Self.bit(index), ordering: .sequentiallyConsistent)
+      write(removal, id: id, time: BootClock.now, to: index)
       return AnnouncedRemoval(removal, id: id.bytes, slot: index)
     }
+  }
+
+  /// Makes a removal pending in a claimed slot.
+  private func write(_ removal: FleetRemoval, id: RandomID, time now: UInt64, to index: Int) {
+    let scope = removal.scope.encodedBytes
+    let slot = slot(index)
+    let kind: UInt64 = removal.effect == .remove ? 0 : 1
+    slot.storeBytes(of: UInt64(scope.count) << 16 | kind, toByteOffset: 8, as: UInt64.self)
+    UnsafeMutableRawBufferPointer(start: slot + 16, count: 16).copyBytes(from: id.bytes)
+    UnsafeMutableRawBufferPointer(start: slot + 32, count: scope.count).copyBytes(from: scope)
+    time(index).pointee.store(now, ordering: .releasing)
+    insert(index, into: Offset.pending)
   }
 
   /// Leaves removals to the follower, and makes them durable.
@@ -69,7 +84,7 @@ struct UnpostedRemovals {
     makeDurable(removals)
   }
 
-  /// Syncs unposted removals, so that they survive a power failure.
+  /// Syncs removals that not all machines obey, so that they survive a power failure.
   func makeDurable(_ removals: [AnnouncedRemoval]) {
     guard overflowCount != nil || removals.contains(where: { slot(of: $0) != nil }) else { return }
     // If this fails, the removals hold on this machine, but a power failure may lose their slots.
@@ -78,7 +93,9 @@ struct UnpostedRemovals {
 
   /// The slot of a removal; nil if the slot is free, or has another removal, by now.
   private func slot(of removal: AnnouncedRemoval) -> Int? {
-    removal.slot.flatMap { isPending($0) && id($0) == removal.id ? $0 : nil }
+    guard let index = removal.slot else { return nil }
+    let isUsed = contains(index, in: Offset.pending) || contains(index, in: Offset.received)
+    return isUsed && id(index) == removal.id ? index : nil
   }
 
   // MARK: Lookups
@@ -86,19 +103,16 @@ struct UnpostedRemovals {
   /// Whether responses in Redis may be covered by removals of this machine that its follower has not received.
   ///
   /// Read this before the lease and the position: a removal that is not found here is within them.
-  var isEmpty: Bool {
-    for index in stride(from: 0, to: Self.slotCount, by: 64)
-    where word(Offset.pending, index).pointee.load(ordering: .sequentiallyConsistent) != 0 { return false }
-    return overflowCount == nil
-  }
+  var hasPending: Bool { !isEmpty(Offset.pending) || overflowCount != nil }
 
   // MARK: Following
 
   /// The removals that the follower must post, because no other process does.
   func overdue() -> [AnnouncedRemoval] {
+    coverOverflow()
     let now = BootClock.now
     var removals: [AnnouncedRemoval] = []
-    forEach { index in
+    forEach(in: Offset.pending) { index in
       let time = time(index).pointee.load(ordering: .acquiring)
       guard time == 0 || now > time + Self.postingTime else { return }
       removals.append(removal(index) ?? AnnouncedRemoval(FleetRemoval(.everything), id: id(index), slot: index))
@@ -106,26 +120,72 @@ struct UnpostedRemovals {
     return removals
   }
 
-  /// The number of removals that had no slot; nil if a removal of everything has covered them.
-  var overflowCount: UInt64? {
+  /// The number of removals that had no slot; nil if a removal of everything covers them.
+  private var overflowCount: UInt64? {
     // This order: a removal that overflows in between counts.
     let covered = coveredOverflow.pointee.load(ordering: .sequentiallyConsistent)
     let count = overflow.pointee.load(ordering: .sequentiallyConsistent)
     return count == covered ? nil : count
   }
 
-  /// Forgets the removals of purges that the follower has received.
+  /// Announces a removal of everything for the removals that had no slot, unless the last one is still pending.
+  private func coverOverflow() {
+    guard let count = overflowCount, !contains(Self.everythingSlot, in: Offset.pending) else { return }
+    // Pending first, so that there is no moment without unposted removals.
+    write(FleetRemoval(.everything), id: RandomID(), time: 0, to: Self.everythingSlot)
+    coveredOverflow.pointee.max(count, ordering: .sequentiallyConsistent)
+  }
+
+  /// Notes that the follower has received purges.
   ///
-  /// Call this after ``FleetFile/announce(upTo:)``: from then on shared responses are checked against these purges.
-  ///
-  /// - Parameter overflow: The ``overflowCount`` before a removal of everything was posted that has been received.
-  func forget(_ ids: Set<RandomID>, overflow count: UInt64?) {
-    if let count { coveredOverflow.pointee.max(count, ordering: .sequentiallyConsistent) }
-    forEach { index in
-      guard ids.contains(RandomID(bytes: id(index))) else { return }
-      word(Offset.pending, index).pointee.bitwiseAnd(~Self.bit(index), ordering: .sequentiallyConsistent)
-      word(Offset.claimed, index).pointee.bitwiseAnd(~Self.bit(index), ordering: .sequentiallyConsistent)
+  /// Call this after ``FleetFile/announce(upTo:inEpoch:)``: from then on shared responses are checked against them.
+  func noteReceived(_ entries: [LogEntry], inEpoch epoch: UInt64) {
+    var numbers: [RandomID: UInt64] = [:]
+    forEach(in: Offset.pending) { index in
+      if numbers.isEmpty {
+        numbers = Dictionary(entries.map { ($0.id, $0.number) }, uniquingKeysWith: { first, _ in first })
+      }
+      guard let number = numbers[RandomID(bytes: id(index))] else { return }
+      receipt(index).pointee.store(FleetFile.tag(epoch, number), ordering: .relaxed)
+      receiptTime(index).pointee.store(BootClock.now, ordering: .relaxed)
+      insert(index, into: Offset.received)
+      remove(index, from: Offset.pending)
+      if !FleetRule.removalKept.holds { release(index) }
     }
+  }
+
+  /// Whether a removal has been received, and waits until all machines obey it.
+  var hasReceived: Bool { !isEmpty(Offset.received) }
+
+  /// Forgets the received removals that all machines obey, and makes those pending again whose epoch has ended.
+  ///
+  /// - Parameters:
+  ///   - epoch: The epoch of the machine, in which a renewal was answered.
+  ///   - confirmed: The number of the last purge that all machines have confirmed, if none can have a lease of an earlier
+  ///     epoch; otherwise 0.
+  ///   - start: When the renewal was sent. A removal that was received longer ago than `wait` was in the log all the time,
+  ///     so no machine has a lease from before it.
+  func settle(inEpoch epoch: UInt64, confirmedUpTo confirmed: UInt64, renewedAt start: UInt64, wait: UInt64) {
+    forEach(in: Offset.received) { index in
+      guard !contains(index, in: Offset.pending) else { return }
+      let tag = receipt(index).pointee.load(ordering: .relaxed)
+      if FleetFile.epochNumber(ofTag: tag) != epoch {
+        // The process that posted it may be gone, so the follower posts it at once.
+        time(index).pointee.store(0, ordering: .releasing)
+        insert(index, into: Offset.pending)
+        remove(index, from: Offset.received)
+      } else if tag & FleetFile.cursorMask <= confirmed
+        || start >= receiptTime(index).pointee.load(ordering: .relaxed) + wait
+      {
+        release(index)
+      }
+    }
+  }
+
+  private func release(_ index: Int) {
+    remove(index, from: Offset.pending)
+    remove(index, from: Offset.received)
+    remove(index, from: Offset.claimed)
   }
 
   // MARK: Opening
@@ -133,20 +193,24 @@ struct UnpostedRemovals {
   /// Releases the slots that a process claimed when it was killed: its removals had not begun. Call this while no other
   /// process uses the file.
   func releaseUnusedSlots() {
-    for index in stride(from: 0, to: Self.slotCount, by: 64) {
-      let used = word(Offset.pending, index).pointee.load(ordering: .sequentiallyConsistent)
-      word(Offset.claimed, index).pointee.store(used, ordering: .sequentiallyConsistent)
+    for first in stride(from: 0, through: Self.slotCount, by: 64) {
+      let used = load(Offset.pending, first) | load(Offset.received, first)
+      word(Offset.claimed, first).pointee.store(used, ordering: .sequentiallyConsistent)
     }
   }
 
-  /// Leaves all removals to the follower after a restart of the machine.
+  /// Leaves all removals to the follower after a restart of the machine, or in a copied directory.
   ///
   /// Forgets those whose slots did not reach the disk before a power failure; their calls had not returned.
   func resume() {
-    forEach { index in
+    // The times of receipt are of another boot, or the follower of another machine received them.
+    forEach(in: Offset.received) { index in
+      insert(index, into: Offset.pending)
+      remove(index, from: Offset.received)
+    }
+    forEach(in: Offset.pending) { index in
       time(index).pointee.store(0, ordering: .sequentiallyConsistent)
-      guard removal(index) == nil else { return }
-      word(Offset.pending, index).pointee.bitwiseAnd(~Self.bit(index), ordering: .sequentiallyConsistent)
+      if removal(index) == nil { remove(index, from: Offset.pending) }
     }
   }
 
@@ -168,8 +232,12 @@ struct UnpostedRemovals {
 
   private func slot(_ index: Int) -> UnsafeMutableRawPointer { memory + Self.firstSlot + index * Self.slotByteCount }
 
-  private func isPending(_ index: Int) -> Bool {
-    word(Offset.pending, index).pointee.load(ordering: .sequentiallyConsistent) & Self.bit(index) != 0
+  private func receipt(_ index: Int) -> UnsafeMutablePointer<Atomic<UInt64>> {
+    atomic(Self.firstReceipt + index * Self.receiptByteCount)
+  }
+
+  private func receiptTime(_ index: Int) -> UnsafeMutablePointer<Atomic<UInt64>> {
+    atomic(Self.firstReceipt + index * Self.receiptByteCount + 8)
   }
 
   /// When a removal was announced, by the boot clock; 0 if no other process posts it.
@@ -189,9 +257,29 @@ struct UnpostedRemovals {
     return AnnouncedRemoval(FleetRemoval(scope, isSoft: word & 1 == 1), id: id(index), slot: index)
   }
 
-  private func forEach(_ body: (Int) -> Void) {
-    for first in stride(from: 0, to: Self.slotCount, by: 64) {
-      var left = word(Offset.pending, first).pointee.load(ordering: .sequentiallyConsistent)
+  // MARK: Bit sets
+
+  private func load(_ set: Int, _ index: Int) -> UInt64 {
+    word(set, index).pointee.load(ordering: .sequentiallyConsistent)
+  }
+
+  private func contains(_ index: Int, in set: Int) -> Bool { load(set, index) & Self.bit(index) != 0 }
+
+  private func insert(_ index: Int, into set: Int) {
+    word(set, index).pointee.bitwiseOr(Self.bit(index), ordering: .sequentiallyConsistent)
+  }
+
+  private func remove(_ index: Int, from set: Int) {
+    word(set, index).pointee.bitwiseAnd(~Self.bit(index), ordering: .sequentiallyConsistent)
+  }
+
+  private func isEmpty(_ set: Int) -> Bool {
+    stride(from: 0, through: Self.slotCount, by: 64).allSatisfy { load(set, $0) == 0 }
+  }
+
+  private func forEach(in set: Int, _ body: (Int) -> Void) {
+    for first in stride(from: 0, through: Self.slotCount, by: 64) {
+      var left = load(set, first)
       while left != 0 {
         body(first + left.trailingZeroBitCount)
         left &= left - 1
@@ -206,6 +294,7 @@ struct UnpostedRemovals {
       var used = claimed.pointee.load(ordering: .relaxed)
       while used != .max {
         let index = first + (~used).trailingZeroBitCount
+        guard index < Self.everythingSlot else { return nil }
         used = claimed.pointee.bitwiseOr(Self.bit(index), ordering: .sequentiallyConsistent).oldValue
         if used & Self.bit(index) == 0 { return index }
       }

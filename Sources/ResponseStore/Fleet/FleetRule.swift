@@ -50,6 +50,12 @@ package enum FleetRule: String {
   case objectHasEpoch
   /// A shared response has the position of before its request was sent.
   case taggedBeforeRequest
+  /// A machine keeps a removal that it has posted until all machines obey it.
+  case removalKept
+  /// In a young epoch that takes until no machine can have a lease of an earlier epoch.
+  case removalKeptInYoungEpoch
+  /// Another process of the machine follows when the one that did does not go on.
+  case followerReplaced
 
   #if DEBUG || FLEET_MUTATIONS
     private static let takenOut = getenv("FLEET_MUTATIONS").flatMap { FleetRule(rawValue: String(cString: $0)) }
