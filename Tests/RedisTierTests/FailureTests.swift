@@ -220,11 +220,7 @@ struct FailureTests {
   @Test("The documented permissions suffice, and other commands are refused")
   func permissions() async throws {
     let fleet = try FleetFixture { $0.maximumSharedBodyByteCount = 1 << 20 }
-    let rules =
-      "on >word resetchannels ~lmuc:{default}:* -@all +ping +info +evalsha +script|load +hmget +hget +hset +hincrby "
-      + "+hdel +hgetall +hlen +zadd +zscore +zrem +zcard +zrange +zrangebyscore +xadd +xlen +xrange +xread +xtrim +rpush "
-      + "+blpop +pexpire +pttl +get +set +del +unlink +time"
-    let arguments = ["ACL", "SETUSER", "cache"] + rules.split(separator: " ").map { String($0) }
+    let arguments = ["ACL", "SETUSER", "cache"] + PermissionTests.rules.split(separator: " ").map { String($0) }
     try fleet.redis.connect().command(arguments)
     let tier = try RedisTier(
       url: "unix://cache:word@\(fleet.redis.socketPath)", secret: testSecret, configuration: fleet.configuration)

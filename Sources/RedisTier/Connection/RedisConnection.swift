@@ -109,7 +109,7 @@ final class RedisConnection: @unchecked Sendable {
   @discardableResult
   func command(_ arguments: [[UInt8]], timeout limit: Duration? = nil) throws(RedisTierError) -> RedisReply {
     let reply = try commands([arguments], timeout: limit)[0]
-    if case .error(let text) = reply { throw Self.error(text) }
+    if case .error(let text) = reply { throw RedisTierError(reply: text) }
     return reply
   }
 
@@ -203,10 +203,22 @@ final class RedisConnection: @unchecked Sendable {
       if count > 0 {
         sent += count
       } else {
-        try checkSocket()
+        do throws(RedisTierError) {
+          try checkSocket()
+        } catch {
+          throw refusal() ?? error
+        }
         try waitForSocket(POLLOUT)
       }
     }
+  }
+
+  /// The error that the server sent before it closed the connection, for example because it has too many clients.
+  private func refusal() -> RedisTierError? {
+    // Without it, the error of the socket says enough.
+    _ = try? receive()
+    guard case .error(let text)? = exchange.replies.first else { return nil }
+    return RedisTierError(reply: text)
   }
 
   /// Receives what has arrived. Returns whether all replies are complete.
@@ -261,20 +273,6 @@ final class RedisConnection: @unchecked Sendable {
       pointer.withMemoryRebound(to: CChar.self, capacity: MemoryLayout.size(ofValue: pointer.pointee)) {
         String(cString: $0)
       }
-    }
-  }
-
-  private static func error(_ text: String) -> RedisTierError {
-    let code = String(text.prefix(while: { $0 != " " }))
-    return switch code {
-    case "NOAUTH", "WRONGPASS", "NOPERM": RedisTierError(.accessDenied, "Redis refused the login or a command")
-    case "READONLY", "LOADING", "MASTERDOWN":
-      RedisTierError(.wrongRole, "the Redis server is a replica, or still loads its data")
-    case "LEASE": RedisTierError(.otherFleetSettings, "the fleet uses another lease or another secret")
-    // Before Redis 6, and without a user, AUTH reports plain errors.
-    case "ERR" where text.contains("AUTH") || text.contains("password"):
-      RedisTierError(.accessDenied, "Redis refused the password")
-    default: RedisTierError(.serverError, "Redis reported \(code)", serverCode: code)
     }
   }
 }

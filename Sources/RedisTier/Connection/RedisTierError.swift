@@ -1,6 +1,7 @@
 /// The failure of a command to Redis, or of the fleet tier.
 ///
-/// No description contains a password, a key, a URL or a value.
+/// No description contains a password, a key, a URL or a value. The reason quotes an error of Redis, which can name the
+/// user, a command, and another node of a cluster.
 public struct RedisTierError: Error, Sendable, Hashable, CustomStringConvertible {
   /// The kinds of failure.
   public enum Code: Sendable, Hashable, CaseIterable {
@@ -16,8 +17,14 @@ public struct RedisTierError: Error, Sendable, Hashable, CustomStringConvertible
     case timedOut
     /// The reply is not RESP2, or not what the command returns.
     case badReply
-    /// The server replied with an error.
+    /// The server replied with an error that is none of the others.
     case serverError
+    /// The server has reached its `maxmemory`, and its policy evicts nothing.
+    case outOfMemory
+    /// The server has reached its `maxclients`.
+    case tooManyClients
+    /// The server is a node of a Redis Cluster that does not serve the fleet's keys.
+    case cluster
     /// The server is a replica, or still loads its data.
     case wrongRole
     /// The fleet uses another lease or another secret.
@@ -27,7 +34,8 @@ public struct RedisTierError: Error, Sendable, Hashable, CustomStringConvertible
     /// A purge could not be posted, so other machines do not obey it yet. All processes of this machine do, and the
     /// machine posts it when Redis can be reached. Purge again to know when the other machines obey.
     case notPosted
-    /// A purge was posted, and some machines may not obey it yet.
+    /// A purge was posted, and some machines may not obey it yet. The machine that posted it keeps it until they do or
+    /// their leases have ended, and posts it again if Redis loses it. Purge again to know when all machines obey.
     case unconfirmed
     /// Redis knows no fleet of this name.
     case unknownFleet
@@ -62,13 +70,18 @@ public struct RedisTierError: Error, Sendable, Hashable, CustomStringConvertible
     case .connectionLost, .timedOut: "The tier reconnects by itself; check redis-server and the network"
     case .badReply: "Check whether the address is that of a redis-server, and that its keys are this library's"
     case .serverError: "Check the log of redis-server"
+    case .outOfMemory: "Raise maxmemory of redis-server, or set the policy volatile-lru"
+    case .tooManyClients: "Raise maxclients of redis-server, or end clients"
+    case .cluster: "Give the address of a server that is not in a cluster"
     case .wrongRole: "Give the address of the primary server, and wait until it has loaded its data"
     case .otherFleetSettings: "Use the lease and the secret of the other machines, or another fleet name"
     case .unusableDirectory:
       "Open the directory with its own fleet, or remove LMDBURLCache.fleet while no process uses it"
     case .notPosted: "At most this machine obeys it; purge again when Redis can be reached"
     case .unknownFleet: "Check the address and the fleet's name, and whether a machine is running"
-    case .unconfirmed: "Each machine obeys at the latest when its lease ends; purge again to be sure"
+    case .unconfirmed:
+      "Each machine obeys at the latest when its lease ends, or when a purge that Redis has lost is posted again; "
+        + "purge again to be sure"
     }
   }
 }

@@ -17,56 +17,82 @@ enum FleetScripts {
   /// The replication ID. It changes when a server that was a replica accepts writes again, maybe with older data.
   private static let replicationID = "(redis.call('INFO', 'replication'):match('master_replid:(%x+)') or '')"
 
-  /// Checks that the control keys fit together; otherwise, also if one has another type, starts a new epoch.
-  private static let head = """
+  /// Checks that the user may run the commands of the control scripts on their keys.
+  ///
+  /// This comes before everything else, in each script, because permissions can change at any time: a command that fails
+  /// between two others would leave keys that do not fit together, and that would begin a new epoch.
+  private static let permissionCheck = """
     #!lua flags=allow-oom
     local ctl, log, acks, seen, wait = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-    local c = redis.pcall('HMGET', ctl, 'epoch', 'run', 'seq', 'floor', 'nodes', 'mature')
-    local function number(text) return tonumber(text or 0) or 0 / 0 end
-    local epoch, seq, floor, nodes, mature = c[1], number(c[3]), number(c[4]), number(c[5]), c[6] == '1'
-    local function size(command, key)
-      local n = redis.pcall(command, key)
-      return type(n) == 'number' and n or -2
-    end
-    local run = ARGV[1] .. \(replicationID)
-    if not (epoch and epoch:find('@')) \(ifHolds(.epochEndsWithServer, "or c[2] ~= run")) or floor < 0
-      or size('XLEN', log) ~= seq - floor or size('ZCARD', acks) ~= nodes or size('HLEN', seen) ~= nodes
-      or size('ZCARD', wait) < 0 then
-      redis.call('UNLINK', ctl, log, acks, seen, wait)
-      epoch, seq, floor, nodes, mature = ARGV[2], 0, 0, 0, false
-      redis.call('HSET', ctl, 'epoch', epoch, 'run', run, 'seq', 0, 'floor', 0, 'nodes', 0, 'mature', 0)
-    elseif epoch:match('@.+$') ~= ARGV[2]:match('@.+$') then
-      return redis.error_reply('LEASE this fleet has another lease or secret')
-    end
-    local function purge_at(n)
-      local e = redis.call('XRANGE', log, n .. '-0', n .. '-0')[1]
-      return e and e[2][2]
-    end
-    local function wake()
-      local low = redis.call('ZRANGE', acks, 0, 0, 'WITHSCORES')[2] or '+inf'
-      for _, id in ipairs(redis.call('ZRANGEBYSCORE', wait, '-inf', low)) do
-        redis.call('ZREM', wait, id)
-        redis.call('RPUSH', ARGV[3] .. id, 1)
-        redis.call('PEXPIRE', ARGV[3] .. id, 10000)
-      end
-    end
-    local function drop(node)
-      if redis.call('ZREM', acks, node) == 1 then
-        redis.call('HDEL', seen, node)
-        redis.call('HDEL', ctl, 'at:' .. node)
-        redis.call('HINCRBY', ctl, 'nodes', -1)
-      end
-    end
-    local function sweep(first)
-      for i = first, #ARGV, 2 do
-        if redis.call('HGET', seen, ARGV[i]) == ARGV[i + 1] \(unlessHolds(.renewedMachineStays, "or true"))
-          then drop(ARGV[i])
+    if not redis.acl_check_cmd then return redis.error_reply('ERR this server is older than Redis 7.0') end
+    for _, allowed in ipairs({
+      {ctl, 'hmget', 'hset', 'hincrby', 'hdel', 'unlink'}, {log, 'xlen', 'xrange', 'xadd', 'xtrim', 'unlink'},
+      {acks, 'zcard', 'zadd', 'zrem', 'zrange', 'zrangebyscore', 'unlink'},
+      {seen, 'hlen', 'hincrby', 'hget', 'hgetall', 'hdel', 'unlink'},
+      {wait, 'zcard', 'zadd', 'zrem', 'zrangebyscore', 'unlink'}, {ARGV[3], 'rpush', 'pexpire'}, {false, 'time', 'info'}
+    }) do
+      local key = allowed[1]
+      for i = 2, #allowed do
+        if key and not redis.acl_check_cmd(allowed[i], key) or not key and not redis.acl_check_cmd(allowed[i]) then
+          return redis.error_reply("NOPERM this user may not run the '" .. allowed[i] .. "' command on the fleet's keys")
         end
       end
-      wake()
     end
 
     """
+
+  /// Checks that the control keys fit together; otherwise, also if one has another type, starts a new epoch. Any other error
+  /// ends the script.
+  private static let head =
+    permissionCheck + """
+      local function reading(command, ...)
+        local reply = redis.pcall(command, ...)
+        if type(reply) ~= 'table' or not reply.err then return reply end
+        if not reply.err:find('WRONGTYPE', 1, true) then error(reply) end
+      end
+      local c = reading('HMGET', ctl, 'epoch', 'run', 'seq', 'floor', 'nodes', 'mature') or {}
+      local function number(text) return tonumber(text or 0) or 0 / 0 end
+      local epoch, seq, floor, nodes, mature = c[1], number(c[3]), number(c[4]), number(c[5]), c[6] == '1'
+      local function size(command, key) return reading(command, key) or -2 end
+      local run = ARGV[1] .. \(replicationID)
+      if not (epoch and epoch:find('@')) \(ifHolds(.epochEndsWithServer, "or c[2] ~= run")) or floor < 0
+        or size('XLEN', log) ~= seq - floor or size('ZCARD', acks) ~= nodes or size('HLEN', seen) ~= nodes
+        or size('ZCARD', wait) < 0 then
+        redis.call('UNLINK', ctl, log, acks, seen, wait)
+        epoch, seq, floor, nodes, mature = ARGV[2], 0, 0, 0, false
+        redis.call('HSET', ctl, 'epoch', epoch, 'run', run, 'seq', 0, 'floor', 0, 'nodes', 0, 'mature', 0)
+      elseif epoch:match('@.+$') ~= ARGV[2]:match('@.+$') then
+        return redis.error_reply('LEASE this fleet has another lease or secret')
+      end
+      local function purge_at(n)
+        local e = redis.call('XRANGE', log, n .. '-0', n .. '-0')[1]
+        return e and e[2][2]
+      end
+      local function wake()
+        local low = redis.call('ZRANGE', acks, 0, 0, 'WITHSCORES')[2] or '+inf'
+        for _, id in ipairs(redis.call('ZRANGEBYSCORE', wait, '-inf', low)) do
+          redis.call('ZREM', wait, id)
+          redis.call('RPUSH', ARGV[3] .. id, 1)
+          redis.call('PEXPIRE', ARGV[3] .. id, 10000)
+        end
+      end
+      local function drop(node)
+        if redis.call('ZREM', acks, node) == 1 then
+          redis.call('HDEL', seen, node)
+          redis.call('HDEL', ctl, 'at:' .. node)
+          redis.call('HINCRBY', ctl, 'nodes', -1)
+        end
+      end
+      local function sweep(first)
+        for i = first, #ARGV, 2 do
+          if redis.call('HGET', seen, ARGV[i]) == ARGV[i + 1] \(unlessHolds(.renewedMachineStays, "or true"))
+            then drop(ARGV[i])
+          end
+        end
+        wake()
+      end
+
+      """
 
   /// Renews a node's registration. 4: node; 5: its epoch; 6: its cursor; 7: the purge at the cursor; 8: the maximum
   /// number of entries; 9: '1' if the node has known its epoch for longer than W; 10: the name of its host. The time and

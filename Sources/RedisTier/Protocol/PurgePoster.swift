@@ -48,6 +48,7 @@ final class PurgePoster: Sendable {
     // Without registered nodes an epoch that is mature needs no wait.
     var waitsFirst = !posted.nodes.isEmpty
     var unconfirmedCount = 0
+    var failure: RedisTierError?
     while true {
       do throws(RedisTierError) {
         let current = try open(&link, until: deadline)
@@ -67,14 +68,22 @@ final class PurgePoster: Sendable {
             confirmedCount: max(0, posted.nodes.count - unconfirmedCount), expiredLeaseCount: unconfirmedCount)
         }
       } catch {
-        guard error.code != .otherFleetSettings, error.code != .accessDenied else { throw error }
+        guard !Self.isLasting(error) else { throw error }
         link = nil
+        if failure == nil || error.code != .timedOut { failure = error }
         pause(.milliseconds(20), until: deadline)
       }
       guard BootClock.now < deadline else {
-        throw RedisTierError(.unconfirmed, "not all machines have confirmed the purge in time")
+        throw RedisTierError(
+          .unconfirmed,
+          "not all machines have confirmed the purge in time" + (failure.map { ", also because \($0.reason)" } ?? ""))
       }
     }
+  }
+
+  /// Whether the same error is expected until a setting is changed.
+  private static func isLasting(_ error: RedisTierError) -> Bool {
+    [.otherFleetSettings, .accessDenied, .cluster].contains(error.code)
   }
 
   // MARK: Steps
@@ -109,6 +118,7 @@ final class PurgePoster: Sendable {
     // The idle connection may have been closed by the server.
     link = link ?? idle.withLock { $0.take() }
     let begin = BootClock.now
+    var cause: RedisTierError?
     while true {
       do throws(RedisTierError) {
         let current = try open(&link, until: deadline)
@@ -119,14 +129,13 @@ final class PurgePoster: Sendable {
       } catch {
         let wasIdle = link != nil && error.code == .connectionLost
         link = nil
-        switch error.code {
-        case .otherFleetSettings, .accessDenied, .badReply: throw error
-        default:
-          guard BootClock.now < deadline else {
-            throw RedisTierError(.notPosted, "a purge could not be posted, because \(error.reason)")
-          }
-          if !wasIdle { pause(.milliseconds(50), until: deadline) }
+        if Self.isLasting(error) || error.code == .badReply { throw error }
+        // The last attempt can fail for lack of time alone.
+        if cause == nil || error.code != .timedOut { cause = error }
+        guard BootClock.now < deadline else {
+          throw RedisTierError(.notPosted, "a purge could not be posted, because \((cause ?? error).reason)")
         }
+        if !wasIdle { pause(.milliseconds(50), until: deadline) }
       }
     }
   }
