@@ -27,6 +27,8 @@ final class Follower: Sendable {
     var isCutOffLogged = false
     /// Whether a line about a failure was logged, so that one about its end follows.
     var isFailureLogged = false
+    /// Whether a takeover was logged since the last renewal. Processes that wait for a name server replace each other.
+    var isTakeoverLogged = false
   }
 
   init(settings: FleetSettings, file: FleetFile, node: FleetNode, counters: FleetCounters) {
@@ -116,10 +118,15 @@ final class Follower: Sendable {
 
   /// Logs that this process follows instead of one that is not known to have ended.
   private func noteTakeover(from process: UInt64, wasCutOff: Bool) {
-    report.withLock { $0 = Report(hadLease: file.isLeaseValid) }
     // A process that has ended released its lock.
-    guard file.hasTakenOver else { return }
-    report.withLock { $0.isFailureLogged = true }
+    let hasTakenOver = file.hasTakenOver
+    let isFirst = report.withLock { report -> Bool in
+      let wasLogged = report.isTakeoverLogged
+      report = Report(
+        hadLease: file.isLeaseValid, isFailureLogged: hasTakenOver, isTakeoverLogged: hasTakenOver || wasLogged)
+      return !wasLogged
+    }
+    guard hasTakenOver, isFirst else { return }
     node.log(
       "LMDBURLCache: The process \(process) does not respond, so another process of the machine follows the fleet"
         + (wasCutOff ? ". The machine was cut off, and validated each stored response before use" : ""))
