@@ -13,8 +13,11 @@
  *
  * Options: N nodes, V purges, L ticks of a lease, FAULTS of Redis, CRASHES of processes; TRIM lets the log be trimmed,
  * LATE lets Redis run a renewal that its sender has abandoned, SHARED adds shared objects, CLAIM lets nodes tell Redis
- * that an epoch is mature, and LOCAL makes the purges those of the reader's machine, which hold there at once. Each
- * NO_... takes a rule out; then the model must find a wrong response. */
+ * that an epoch is mature, and LOCAL makes the purges those of the reader's machine, which hold there at once. KEPT
+ * makes them removals of the node KEEPER, without a caller that waits: the keeper posts them, again in each epoch, until
+ * every node obeys, and then forgets them. A removal that was forgotten permits no older version. RELIABLE leaves out
+ * lost renewals, machines that leave, and clocks whose rates differ, so that there are fewer states. Each NO_... takes a
+ * rule out; then the model must find a wrong response. */
 #ifndef N
 #define N 2
 #endif
@@ -24,7 +27,7 @@
 #ifndef L
 #define L 2
 #endif
-#ifdef NO_MARGIN
+#if defined(NO_MARGIN) || defined(RELIABLE)
 #define W L
 #else
 #define W (L+2)
@@ -38,7 +41,13 @@
 #define POSTS (V+FAULTS+1)   /* the maximum length of the log: purges can be posted again */
 #define EPOCHS (FAULTS+2)
 #define NONE 15
+#ifdef RELIABLE
+#define DRIFTS false
+#else
+#define DRIFTS true
+#endif
 #define READER (N-1)
+#define KEEPER 0
 
 /* ---- The origin, and the property ---- */
 byte version = 0;
@@ -68,6 +77,14 @@ byte annEpoch, annSeq;               /* the last purge of the reader whose remov
 #endif
 #ifdef LOCAL
 byte unposted = 0;                   /* the removal of the reader's machine that its follower has not received */
+#endif
+
+#ifdef KEPT
+byte kept = 0;                       /* the removal of the keeper that it has not forgotten */
+bit received;                        /* by the keeper's follower */
+byte kEpoch, kSeq;                   /* where it was in the log then */
+byte kAge; bit kFast;                /* the time since then */
+byte mKept; bit mObeyed; bit mOld;   /* in a reply: its number; whether all nodes have acknowledged it; W had passed */
 #endif
 
 /* ---- Followers ---- */
@@ -147,6 +164,25 @@ inline renew(i, e, c, id, claim, replies) {
        if :: k <= rSeq && k > rFloor && (fresh || k > c) && unposted > 0 && rLog[k] == unposted -> mOwn[i] = 1 :: else fi
      }
 #endif
+#ifdef KEPT
+     if
+     :: i == KEEPER ->
+        mKept = 0;
+        for (k : 1 .. POSTS) {
+          if
+          :: mKept == 0 && !lost && k <= rSeq && k > rFloor && (fresh || k > c) && kept > 0 && rLog[k] == kept ->
+             mKept = k
+          :: else
+          fi }
+#ifdef NO_KEPT_YOUNG
+        mObeyed = 1;
+#else
+        mObeyed = rMature;
+#endif
+        for (k : 0 .. N-1) { if :: registered[k] && acked[k] < kSeq -> mObeyed = 0 :: else fi }
+     :: else
+     fi;
+#endif
      mEpoch[i] = rEpoch; mCursor[i] = rSeq; mId[i] = rLog[rSeq]; mLost[i] = lost; mNew[i] = fresh
   :: else
   fi;
@@ -159,6 +195,42 @@ inline post(v) {
   for (k : 0 .. N-1) { renewed[k] = 0 }
   k = 0
 }
+
+#ifdef KEPT
+inline forget() {
+  if :: least < kept -> least = kept :: else fi;
+  kept = 0; received = 0; kEpoch = 0; kSeq = 0; kAge = 0; kFast = 0
+}
+
+#ifdef NO_KEPT_FROM_SENDING
+#define HAS_WAITED (kAge >= W)
+#elif defined(NO_KEPT_WAIT)
+#define HAS_WAITED true
+#else
+#define HAS_WAITED mOld
+#endif
+#ifdef NO_KEPT_EPOCH
+#define IS_SAME_EPOCH true
+#else
+#define IS_SAME_EPOCH (kEpoch == mEpoch[KEEPER])
+#endif
+/* The keeper's follower has a reply. It may have gone on without the entries of another epoch. */
+inline settle() {
+  if
+  :: kept > 0 && received && IS_SAME_EPOCH && (mObeyed || HAS_WAITED) -> forget()
+  :: kept > 0 && received && IS_SAME_EPOCH && !(mObeyed || HAS_WAITED) -> skip
+  :: kept > 0 && received && !IS_SAME_EPOCH -> received = 0; kEpoch = 0; kSeq = 0; kAge = 0; kFast = 0
+  :: kept > 0 && !received && mKept > 0 ->
+#ifdef NO_KEPT
+     forget()
+#else
+     received = 1; kEpoch = mEpoch[KEEPER]; kSeq = mKept; kAge = 0; kFast = 0
+#endif
+  :: kept > 0 && !received && (mKept == 0 || mNew[KEEPER]) -> skip
+  :: kept == 0 -> skip
+  fi
+}
+#endif
 
 /* A removal counts in the reader's store. */
 inline remove() {
@@ -173,7 +245,10 @@ inline remove() {
 
 inline clearReply(i) {
   mRun[i] = 0; mEpoch[i] = 0; mCursor[i] = 0; mId[i] = 0; mLost[i] = 0; mNew[i] = 0; mAny[i] = 0; mOwn[i] = 0;
-  mClaim[i] = 0; abandoned[i] = 0
+  mClaim[i] = 0; abandoned[i] = 0;
+#ifdef KEPT
+  if :: i == KEEPER -> mKept = 0; mObeyed = 0; mOld = 0 :: else fi
+#endif
 }
 
 inline drop(i) { step[i] = 0; sentAge[i] = 0; sentSlow[i] = 0; clearReply(i) }
@@ -241,11 +316,16 @@ proctype Node(byte i) {
 #ifdef CLAIM
        mClaim[i] = (epoch[i] > 0 && known[i] == epoch[i] && knownAge[i] >= W);
 #endif
+#ifdef KEPT
+       if :: i == KEEPER -> mOld = (received && kAge >= W) :: else fi;
+#endif
        sentAge[i] = 0; sentSlow[i] = 0 }
   :: d_step { step[i] == 1 && mRun[i] == server && epochs < EPOCHS ->
        renew(i, mEpoch[i], mCursor[i], mId[i], mClaim[i], !abandoned[i]);
        if :: step[i] == 1 -> drop(i) :: else fi }
+#ifndef RELIABLE
   :: d_step { (step[i] == 1 || step[i] == 2) -> drop(i) }
+#endif
 #ifdef LATE
   :: d_step { step[i] == 1 && !late[i] ->
        late[i] = 1; lRun[i] = mRun[i]; lEpoch[i] = mEpoch[i]; lCursor[i] = mCursor[i]; lId[i] = mId[i];
@@ -256,7 +336,11 @@ proctype Node(byte i) {
 #endif
   /* The reply of another node than the reader is applied in one step. */
   :: d_step { i != READER && step[i] == 2 ->
-       noteEpoch(i); epoch[i] = mEpoch[i]; advance(i); drop(i) }
+       noteEpoch(i);
+#ifdef KEPT
+       if :: i == KEEPER -> settle() :: else fi;
+#endif
+       epoch[i] = mEpoch[i]; advance(i); drop(i) }
 #ifdef NO_CUT
   :: d_step { i == READER && step[i] == 2 && leaseAge[i] >= L && !abandoned[i] -> extend(i); abandoned[i] = 1 }
 #endif
@@ -303,7 +387,7 @@ proctype Node(byte i) {
   /* Leaving: the lease first. */
 #ifdef NO_LEASE_END
   :: d_step { step[i] == 0 && registered[i] -> registered[i] = 0; acked[i] = 0 }
-#else
+#elif !defined(RELIABLE)
   :: d_step { step[i] == 0 && registered[i] && leaseAge[i] >= L -> registered[i] = 0; acked[i] = 0; renewed[i] = 0 }
   :: d_step { leaseAge[i] < L -> leaseAge[i] = L; leaseSlow[i] = 0 }
 #endif
@@ -405,6 +489,10 @@ proctype Purger() {
   /* Announced as unposted, then removed on this machine, where it holds from then on; then posted. */
   :: d_step { purge == 0 && unposted == 0 && version < V -> version++; qVersion = version; unposted = version; purge = 3 }
   :: d_step { purge == 3 -> remove(); least = qVersion; purge = 1 }
+#elif defined(KEPT)
+  /* Announced to all processes of the keeper's machine, of which any can post it. */
+  :: d_step { kept == 0 && version < V -> version++; kept = version }
+  :: d_step { kept > 0 && !received && rSeq < POSTS && epochs < EPOCHS -> post(kept) }
 #else
   :: d_step { purge == 0 && version < V -> version++; qVersion = version; purge = 1 }
 #endif
@@ -464,29 +552,38 @@ proctype Time() {
   :: atomic {
        if
        :: leaseAge[READER] < L -> leaseAge[READER]++
-       :: leaseAge[READER] < L && !leaseSlow[READER] -> leaseSlow[READER] = 1
+       :: DRIFTS && leaseAge[READER] < L && !leaseSlow[READER] -> leaseSlow[READER] = 1
        :: leaseAge[READER] >= L
        fi;
        if :: leaseAge[READER] >= L -> leaseSlow[READER] = 0 :: else fi;
        if
        :: step[READER] > 0 && sentAge[READER] < L -> sentAge[READER]++
-       :: step[READER] > 0 && sentAge[READER] < L && !sentSlow[READER] -> sentSlow[READER] = 1
+       :: DRIFTS && step[READER] > 0 && sentAge[READER] < L && !sentSlow[READER] -> sentSlow[READER] = 1
        :: step[READER] == 0 || sentAge[READER] >= L
        fi;
        if :: sentAge[READER] >= L -> sentSlow[READER] = 0 :: else fi;
        if
        :: WAITS && waited < W -> waited++
-       :: WAITS && waited < W && !waitFast -> waited = waited + 2; waitFast = 1
+       :: DRIFTS && WAITS && waited < W && !waitFast -> waited = waited + 2; waitFast = 1
        :: !WAITS || waited >= W
        fi;
        if :: waited > W -> waited = W :: else fi;
+#ifdef KEPT
+       if
+       :: received && kAge < W -> kAge++
+       :: DRIFTS && received && kAge < W && !kFast -> kAge = kAge + 2; kFast = 1
+       :: !received || kAge >= W
+       fi;
+       if :: kAge > W -> kAge = W :: else fi;
+#endif
 #ifdef CLAIM
        k = 0;
        do
        :: k < N ->
           if
           :: known[k] > 0 && knownAge[k] < W -> knownAge[k]++
-          :: known[k] > 0 && knownAge[k] < W && !knownFast[k] -> knownAge[k] = knownAge[k] + 2; knownFast[k] = 1
+          :: DRIFTS && known[k] > 0 && knownAge[k] < W && !knownFast[k] ->
+             knownAge[k] = knownAge[k] + 2; knownFast[k] = 1
           :: known[k] == 0 || knownAge[k] >= W
           fi;
           if :: knownAge[k] > W -> knownAge[k] = W :: else fi;
