@@ -1,5 +1,6 @@
 import FoundationEssentials
 import Glibc
+import HTTPCaching
 import ResponseStore
 import Synchronization
 
@@ -7,8 +8,10 @@ import Synchronization
 ///
 /// A process that is killed while it waits for the write lock, or has just received it, must not keep the others from
 /// writing. After each kill, each of the others must complete a flush that began after the kill.
+///
+/// Three processes are the fewest with which a waiting one can be forgotten. A fourth would soon wake it.
 struct KillOneOfSeveral {
-  static let processCount = 4
+  static let processCount = 3
   static let capacity = 8 << 20
   private static let keyCount = 400
 
@@ -77,17 +80,24 @@ struct KillOneOfSeveral {
 
   // MARK: Child processes
 
-  /// Stores and flushes until the process is killed.
+  /// Stores and flushes until the process is killed. Its writer thread always has something to write.
   static func storeAndFlush(_ directory: String, countsPath: String, number: Int) throws(StoreError) -> Never {
-    let content = Content(keyCount: keyCount, hostCount: processCount, capacity: capacity)
     let counts = FlushCounts(path: countsPath)
-    let store = try ResponseStore.open(directory: directory, options: Scenarios.options(capacity))
-    var random = SeededRandom(UInt64(getpid()))
-    while true {
-      for _ in 0...random.below(4) {
-        let key = random.below(keyCount)
-        store.store(content.response(key, version: random.next(), at: Date()))
+    var options = Scenarios.options(capacity)
+    options.commitDelay = .zero
+    // Small, so that the queue is always full and a flush is short.
+    options.queueByteCount = 256 << 10
+    let store = try ResponseStore.open(directory: directory, options: options)
+    startThread {
+      var random = SeededRandom(UInt64(getpid()))
+      while true {
+        let response = CacheableResponse(
+          status: 200, fields: HTTPFields([]), body: Data(repeating: 7, count: 100),
+          freshness: Content.freshness(at: Date()), vary: VaryKey(fields: []))
+        store.store(response, for: RequestKey(urlString: "http://a.example/\(random.below(keyCount))")!)
       }
+    }
+    while true {
       counts.begin(number)
       do throws(StoreError) { try store.flush() } catch { fail("flush failed: \(error)") }
       counts.end(number)
