@@ -12,8 +12,8 @@ internal import Glibc
 /// | `write_mutex` | a robust mutex; the first 4 bytes are not 0 while it is held, and after its holder has died |
 /// | `readers` | slots of 64 bytes: 8 of snapshot, all ones between transactions; 4 of process ID, 0 in a free slot |
 ///
-/// LMDB creates it sparse. On a full disk, the first use of a reader slot on an unallocated page would raise a signal
-/// instead of an error. The file is therefore allocated completely before LMDB maps it.
+/// LMDB creates it sparse. On a full disk, a write to a page that needs a block would raise a signal instead of an
+/// error. The file therefore gets all blocks before LMDB maps it; see ``MappedFileBlocks``.
 package enum LockFile {
   static let name = "lock.mdb"
   static let magic: UInt32 = 0xBEEF_C0DE
@@ -51,9 +51,18 @@ package enum LockFile {
     var length = Int(status.st_size)
     if isAlone {
       length = slotCount.map(byteCount(slotCount:)) ?? (length > 0 ? length : byteCount(slotCount: 1024))
-      if length < Int(status.st_size), ftruncate(descriptor, off_t(length)) != 0 { return .system("ftruncate") }
+      // LMDB initializes the file again, so its content can go.
+      let isCopied = MappedFileBlocks.state(of: descriptor, byteCount: Int(status.st_size)) == .copied
+      let kept = isCopied ? 0 : min(length, Int(status.st_size))
+      if kept < Int(status.st_size), ftruncate(descriptor, off_t(kept)) != 0 { return .system("ftruncate") }
+      if kept == 0 { MappedFileBlocks.prepareEmptyFile(descriptor) }
+      let code = MappedFileBlocks.takeOwn(descriptor, byteCount: kept)
+      guard code == 0 else { return LMDBError(code: .init(rawValue: code), function: "pwrite") }
+      status.st_size = off_t(kept)
     }
-    guard length > 0, Int(status.st_blocks) * 512 < length || Int(status.st_size) < length else { return nil }
+    guard length > 0,
+      Int(status.st_size) < length || MappedFileBlocks.state(of: descriptor, byteCount: length) == .missing
+    else { return nil }
     if clmdb_allocate(descriptor, off_t(length)) == 0 { return nil }
     guard errno == EOPNOTSUPP || errno == ENOSYS else { return .system("fallocate") }
     // Overwrite the file only if no other process uses it; LMDB then initializes it again.

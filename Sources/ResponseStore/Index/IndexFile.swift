@@ -44,12 +44,12 @@ final class IndexFile: @unchecked Sendable {
   ///   - numberInUse: The number of the file in use, which all processes of the directory share; by default only forked
   ///     children.
   ///   - isInPlace: Whether the path is still in the directory of the data file, so that a file there may be replaced.
-  ///   - allocate: Allocates a file's space; `posix_fallocate` by default. Without it, a mapped page that finds no
-  ///     space raises a signal instead of an error.
+  ///   - allocate: Allocates an empty file's space, as `MappedFileBlocks` by default. Without it, a mapped page that
+  ///     finds no space raises a signal instead of an error.
   init(
     path: String, owner: UInt64, numberInUse: SharedWord = SharedWord(), boot: Boot = .current,
     isInPlace: @escaping @Sendable () -> Bool = { true },
-    allocate: @escaping @Sendable (CInt, Int) -> CInt = { posix_fallocate($0, 0, $1) }
+    allocate: @escaping @Sendable (CInt, Int) -> CInt = { MappedFileBlocks.allocateEmptyFile($0, byteCount: $1) }
   ) {
     self.path = path
     self.owner = owner

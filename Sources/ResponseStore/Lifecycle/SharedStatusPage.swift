@@ -1,4 +1,5 @@
 import Glibc
+import LMDB
 import Synchronization
 
 /// Flags and numbers that all processes share: a page of a file that each process has mapped.
@@ -41,8 +42,8 @@ final class SharedStatusPage: @unchecked Sendable {
     guard fstat(descriptor, &status) == 0 else { return nil }
     if status.st_size < off_t(Self.byteCount) {
       guard extendsFile else { return nil }
-      // Write the page instead of only extending the file: on a full disk, accessing a page without a block raises a
-      // signal.
+      // On a full disk, a write to a page without a block of its own raises a signal.
+      if status.st_size == 0 { _ = MappedFileBlocks.allocateEmptyFile(descriptor, byteCount: Self.byteCount) }
       let zeros = [UInt8](repeating: 0, count: Self.byteCount)
       let written = pwrite(descriptor, zeros, zeros.count, 0)
       guard written == zeros.count else {

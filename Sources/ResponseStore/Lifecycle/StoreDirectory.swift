@@ -21,6 +21,8 @@ import LMDB
 /// the object, or when one thread releases the files.
 final class StoreDirectory: @unchecked Sendable {
   static let markerText = "LMDBURLCache response store\n"
+  /// The file with the ``SharedStatusPage``.
+  static let lockFileName = "users.lock"
 
   /// The absolute path, which stays valid when the process changes its working directory.
   let path: String
@@ -117,14 +119,24 @@ final class StoreDirectory: @unchecked Sendable {
       }
       usleep(1000)
     }
-    let usersLock = try openFile("users.lock", creates: createsFiles)
+    var usersLock = try openFile(Self.lockFileName, creates: createsFiles)
+    let isAlone = Self.lockExclusively(usersLock)
+    if isAlone, try giveMappedFilesOwnBlocks(mayDelete: createsFiles) {
+      // No other process can have locked the new file, because this one has the open lock.
+      usersLock = try openFile(Self.lockFileName, creates: false)
+      _ = Self.lockExclusively(usersLock)
+    }
     self.usersLock = usersLock
     statusPage = SharedStatusPage(descriptor: usersLock.number, extendsFile: createsFiles)
     guard statusPage != nil else {
       throw createsFiles ? .unusable(path, doing: "making users.lock", errno) : missingLock("users.lock is incomplete")
     }
+    return isAlone
+  }
+
+  private static func lockExclusively(_ lock: LockDescriptor) -> Bool {
     while true {
-      if flock(usersLock.number, LOCK_EX | LOCK_NB) == 0 { return true }
+      if flock(lock.number, LOCK_EX | LOCK_NB) == 0 { return true }
       if errno != EINTR { return false }
     }
   }
@@ -219,7 +231,7 @@ final class StoreDirectory: @unchecked Sendable {
   /// Whether the data in the directory may be a replacement of the failed data.
   var mayHoldOtherData: Bool {
     // A process that recreates the store first clears the flag in its file, and creates the data last.
-    if let statusPage, statusPage.hasFailed, statusPage.isMapped(from: path(of: "users.lock")) { return false }
+    if let statusPage, statusPage.hasFailed, statusPage.isMapped(from: path(of: Self.lockFileName)) { return false }
     return access(dataPath, F_OK) == 0
   }
 
@@ -293,7 +305,7 @@ final class StoreDirectory: @unchecked Sendable {
   }
 
   private static let fileNames =
-    [DataFile.name, "lock.mdb", "users.lock", "open.lock"]
+    [DataFile.name, "lock.mdb", lockFileName, "open.lock", MappedFile.temporaryPath(of: lockFileName)]
     + ["store", "condemned", "opening", "removals", "index", "counters", "events", "fleet"].map { "LMDBURLCache." + $0 }
     // Files that are being created.
     + ["removals", "index", "counters", "events"].map { "LMDBURLCache." + $0 + ".new" }

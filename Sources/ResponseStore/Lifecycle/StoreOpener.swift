@@ -188,6 +188,7 @@ struct StoreOpener {
     } catch {
       // On a full disk, open anyway: the stored responses can still be read.
       guard error.isOutOfSpace else { throw .storage(error, directory: directory.path, doing: "Opening the data") }
+      if !database.index.isReady { database.index.attach(lastTransactionID: database.environment.lastTransactionID) }
       store.space.setBudget(capacityByteCount: options.capacityByteCount)
       log("The capacity could not be applied while opening: \(error)")
     }

@@ -93,6 +93,7 @@ final class RemovalLog: @unchecked Sendable {
     // the file system's journal, as a first write to allocated blocks does.
     var content = [UInt64](repeating: 0, count: byteCount(frameCount: frameCount) / 8)
     content[..<3] = [magic, owner, UInt64(frameCount)]
+    MappedFileBlocks.prepareEmptyFile(file.number)
     let count = content.withUnsafeBytes { pwrite(file.number, $0.baseAddress, $0.count, 0) }
     var failure = count < 0 ? errno : count < byteCount(frameCount: frameCount) ? ENOSPC : 0
     if failure == 0, fsync(file.number) != 0 { failure = errno }

@@ -15,22 +15,52 @@ enum MappedFile {
   }
 
   /// Creates a file under another name and renames it when `fill` has filled it, so that no process maps an unfinished
-  /// one. Returns nil if there is no space.
+  /// one. Returns nil if there is no space, with the reason in `errno`.
   static func create<T>(path: String, byteCount: Int, fill: (_ descriptor: CInt) -> T?) -> T? {
-    let temporary = path + ".new"
+    let temporary = temporaryPath(of: path)
     unlink(temporary)
     let descriptor = FileDescriptor.open(
       temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode: 0o600)
     guard descriptor >= 0 else { return nil }
     defer { close(descriptor) }
-    // Allocated: a mapped page that finds no space on a full disk would raise a signal.
-    guard posix_fallocate(descriptor, 0, off_t(byteCount)) == 0, let filled = fill(descriptor),
-      rename(temporary, path) == 0
-    else {
+    // A mapped page that finds no space on a full disk would raise a signal.
+    errno = MappedFileBlocks.allocateEmptyFile(descriptor, byteCount: byteCount)
+    guard errno == 0, let filled = fill(descriptor), rename(temporary, path) == 0 else {
+      let code = errno
       unlink(temporary)
+      errno = code
       return nil
     }
     return filled
+  }
+
+  /// The other name of a file that is being created.
+  static func temporaryPath(of path: String) -> String { path + ".new" }
+
+  /// Gives a file blocks of its own, so that a write to its mapping needs no space on a full disk.
+  ///
+  /// Call this while no process has the file mapped.
+  ///
+  /// - Parameter maximumByteCount: A larger file is not written again.
+  /// - Returns: Whether another file has replaced it; nil if that failed, with the reason in `errno`.
+  static func takeOwnBlocks(path: String, maximumByteCount: Int = .max) -> Bool? {
+    open(path: path) { (descriptor, byteCount) -> Bool?? in
+      switch MappedFileBlocks.state(of: descriptor, byteCount: byteCount) {
+      case .own: return false
+      case .uncertain where byteCount > maximumByteCount: return false
+      case .shared where byteCount > maximumByteCount, .copied where byteCount > maximumByteCount:
+        errno = EFBIG
+        return .some(nil)
+      case .missing, .shared, .uncertain:
+        errno = MappedFileBlocks.takeOwn(descriptor, byteCount: byteCount)
+        return .some(errno == 0 ? false : nil)
+      case .copied:
+        let copied: Void? = create(path: path, byteCount: byteCount) { copy in
+          MappedFileBlocks.copy(byteCount, from: descriptor, to: copy) && fsync(copy) == 0 ? () : nil
+        }
+        return .some(copied.map { true })
+      }
+    } ?? false
   }
 
   /// Maps the beginning of an open file.

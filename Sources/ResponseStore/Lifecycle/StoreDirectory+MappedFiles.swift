@@ -1,0 +1,40 @@
+import Glibc
+import LMDB
+
+/// The blocks of the files that processes map for writing; see ``MappedFileBlocks``. LMDB's lock file is not among
+/// them: opening the environment does the same for it.
+extension StoreDirectory {
+  /// The name of each file, and whether the store works without its contents.
+  private static let mappedFiles = [
+    (name: lockFileName, isDispensable: false), (RemovalLog.name, false), (IndexLayout.fileName, true),
+    (ActivityLayout.fileName, true), (EventRing.fileName, true),
+  ]
+
+  /// The maximum size of an index that is written again while the store is opened. A larger one is rebuilt behind the
+  /// first lookups.
+  private static let maximumByteCount = 16 << 20
+
+  /// Gives the files blocks of their own, which they lack after the directory was copied, or a snapshot of it was made.
+  ///
+  /// Call this with the open lock and while no other process uses the directory.
+  ///
+  /// - Parameter mayDelete: Whether a dispensable file is deleted if there is no space for its blocks, or too large.
+  /// - Returns: Whether the file of the lock was replaced.
+  /// - Throws: ``StoreError`` if there is no space.
+  func giveMappedFilesOwnBlocks(mayDelete: Bool) throws(StoreError) -> Bool {
+    var isLockFileNew = false
+    for (name, isDispensable) in Self.mappedFiles {
+      let path = path(of: name)
+      let limit = mayDelete && isDispensable ? Self.maximumByteCount : .max
+      if let isNew = MappedFile.takeOwnBlocks(path: path, maximumByteCount: limit) {
+        if isNew, name == Self.lockFileName { isLockFileNew = true }
+      } else if mayDelete, isDispensable {
+        unlink(path)
+      } else {
+        throw .unusable(self.path, doing: "allocating disk space for \(name)", errno)
+      }
+    }
+    if isLockFileNew { synchronize() }
+    return isLockFileNew
+  }
+}
