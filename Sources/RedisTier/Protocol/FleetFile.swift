@@ -51,11 +51,14 @@ final class FleetFile: @unchecked Sendable {
     let isNew = status.st_size != Self.byteCount
     if isNew {
       guard isAlone else { throw Self.otherVersion }
-      guard ftruncate(file.number, 0) == 0, ftruncate(file.number, off_t(Self.byteCount)) == 0 else {
-        throw Self.failed("ftruncate")
-      }
-      let code = posix_fallocate(file.number, 0, off_t(Self.ringOffset))
+      guard ftruncate(file.number, 0) == 0 else { throw Self.failed("ftruncate") }
+      // A write to a mapped page that needs a block would raise a signal on a full disk.
+      let code = MappedFileBlocks.allocateEmptyFile(file.number, byteCount: Self.ringOffset)
       guard code == 0 else { throw Self.failed("posix_fallocate", code) }
+      guard ftruncate(file.number, off_t(Self.byteCount)) == 0 else { throw Self.failed("ftruncate") }
+    } else if isAlone {
+      let code = MappedFileBlocks.takeOwn(file.number, byteCount: Self.ringOffset)
+      guard code == 0 else { throw Self.failed("allocating disk space", code) }
     }
     let memory = mmap(nil, Self.byteCount, PROT_READ | PROT_WRITE, MAP_SHARED, file.number, 0)
     guard let memory, memory != MAP_FAILED else { throw Self.failed("mmap") }
