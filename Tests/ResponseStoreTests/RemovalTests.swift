@@ -311,7 +311,7 @@ struct RemovalTests {
     log = try #require(RemovalLog.open(path: path, owner: 1))
     // Some of these removals are applied already.
     let applied = known / 3
-    #expect(try log.recover(lastApplied: applied, known: known) == [0, 2, 5, 7])
+    #expect(try log.recover(lastApplied: applied, known: known, isSameBoot: false) == [0, 2, 5, 7])
     try log.append(.everything, timeout: .seconds(1)) {}
     let removal = log.sequence
     try log.overwrite(unreadable: [0, 2, 5, 7])
@@ -320,7 +320,7 @@ struct RemovalTests {
     let last = log.sequence
     for older in 0...known {
       log = try #require(RemovalLog.open(path: path, owner: 1))
-      #expect(try log.recover(lastApplied: min(applied, older), known: older) == [])
+      #expect(try log.recover(lastApplied: min(applied, older), known: older, isSameBoot: false) == [])
       #expect(log.sequence == last)
       #expect(isEverything(log.content(of: removal)))
       for number in 1...removal where [0, 2, 5, 7].contains(Int(number % 8)) {

@@ -21,6 +21,9 @@ public enum RemovalScope: Sendable, Hashable {
   /// A prefix, target or key that is too long for the removal log: its beginning, length and digest.
   case digested(beginning: [UInt8], byteCount: UInt64, isWholeKey: Bool, digest: UInt64, UInt64)
 
+  /// Covers no response. Takes the place of a removal that its process did not complete.
+  static let nothing = RemovalScope.since(Date(timeIntervalSinceReferenceDate: .infinity))
+
   /// Whether the scope covers an entry. Calls `groups` only if the result depends on it.
   public func covers(key: some Collection<UInt8>, storedAt: Date, groups: () -> [String]) -> Bool {
     switch self {

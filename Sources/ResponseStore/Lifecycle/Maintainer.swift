@@ -109,6 +109,7 @@ struct Maintainer: Sendable {
     checker.follow()
     // Unmap an index that another process has replaced. Its file takes space until then.
     _ = context.database.index.current
+    context.removalLog.discardAbandoned()
     // A killed process may have logged removals. Wake the writer, which applies them.
     if context.removalLog.hasRemovalsToApply { context.queue.update { _ in } }
   }

@@ -28,7 +28,8 @@ extension StoreDirectory {
   func recordCheckReason() {
     guard let flag = statusPage else { return }
     var reason: CheckReason?
-    if let boot = Boot.known, boot != Boot(high: flag[.bootHigh], low: flag[.bootLow]) {
+    isSameBoot = Boot.known == Boot(high: flag[.bootHigh], low: flag[.bootLow])
+    if let boot = Boot.known, !isSameBoot {
       reason = .anotherBoot
       (flag[.bootHigh], flag[.bootLow]) = (boot.high, boot.low)
     }

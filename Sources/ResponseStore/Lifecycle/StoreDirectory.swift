@@ -34,6 +34,9 @@ final class StoreDirectory: @unchecked Sendable {
   private var usersLock: LockDescriptor?
   /// The page that all processes share; nil before ``lockForOpening(timeout:createsFiles:)``.
   private(set) var statusPage: SharedStatusPage?
+  /// Whether a process that was alone has already opened the directory since the machine started, so that the page
+  /// cache has what processes have mapped since. False without the boot's ID, and before ``recordCheckReason()``.
+  var isSameBoot = false
   /// The ``statusPage``, once the directory was locked.
   var lockedStatusPage: SharedStatusPage {
     guard let statusPage else { preconditionFailure("The directory is opened without its locks") }

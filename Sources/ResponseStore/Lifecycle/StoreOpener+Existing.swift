@@ -74,7 +74,9 @@ extension StoreOpener {
     var isReadable = log != nil
     if isAlone, let log {
       do throws(RemovalLog.Failure) {
-        isReadable = try log.recover(lastApplied: counters.lastAppliedRemoval, known: counters.knownRemoval).isEmpty
+        isReadable = try log.recover(
+          lastApplied: counters.lastAppliedRemoval, known: counters.knownRemoval, isSameBoot: directory.isSameBoot
+        ).isEmpty
       } catch {
         isReadable = false
       }

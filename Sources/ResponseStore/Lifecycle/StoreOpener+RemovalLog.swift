@@ -34,7 +34,8 @@ extension StoreOpener {
       return present
     }
     let log = if let present { present } else { try createRemovalLog(of: database) }
-    let unreadable = try log.recover(lastApplied: counters.lastAppliedRemoval, known: counters.knownRemoval)
+    let unreadable = try log.recover(
+      lastApplied: counters.lastAppliedRemoval, known: counters.knownRemoval, isSameBoot: directory.isSameBoot)
     let isMissing = present == nil && counters.nextRowID > PersistentCounters().nextRowID
     guard isMissing || !unreadable.isEmpty else { return try resized(log, of: database, counters) ?? log }
     self.log(
@@ -69,7 +70,8 @@ extension StoreOpener {
     guard log.frameCount != frameCount, !log.hasRemovalsToApply else { return nil }
     do throws(RemovalLog.Failure) {
       let resized = try createRemovalLog(of: database)
-      _ = try resized.recover(lastApplied: counters.lastAppliedRemoval, known: counters.knownRemoval)
+      _ = try resized.recover(
+        lastApplied: counters.lastAppliedRemoval, known: counters.knownRemoval, isSameBoot: false)
       return resized
     } catch {
       // On a full disk the store opens with the log that it has.

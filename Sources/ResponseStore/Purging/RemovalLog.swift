@@ -11,6 +11,10 @@ import Synchronization
 /// then on, covered responses with a lower number are hidden. The writer later applies the removal to the database, and
 /// the frame becomes free.
 ///
+/// A process can end between the two. Its removal must then never come into force, because other processes have served
+/// responses since. ``RemovalClaims`` tells such an abandoned removal. Before a higher number is published, the frame is
+/// overwritten with a removal of nothing.
+///
 /// `@unchecked Sendable`: the mapping and the descriptor are constant. Shared words are accessed atomically, and a
 /// frame is valid only if its checksum matches.
 final class RemovalLog: @unchecked Sendable {
@@ -45,6 +49,7 @@ final class RemovalLog: @unchecked Sendable {
   let frameCount: Int
   private let file: LockDescriptor
   private let memory: UnsafeMutableRawPointer
+  private let claims: RemovalClaims
   let byteCount: Int
 
   /// Whether a thread of this process is writing a removal. Processes take turns with `flock`.
@@ -54,6 +59,7 @@ final class RemovalLog: @unchecked Sendable {
     self.file = file
     self.memory = memory
     self.frameCount = frameCount
+    claims = RemovalClaims(file)
     byteCount = Self.byteCount(frameCount: frameCount)
   }
 
@@ -118,11 +124,16 @@ final class RemovalLog: @unchecked Sendable {
   /// - Parameters:
   ///   - lastApplied: The last removal that was applied to the database.
   ///   - known: The last removal that a writer of the database knew.
+  ///   - isSameBoot: Whether the page cache has kept the words since a process last used them.
   /// - Returns: The unreadable frames, which may have contained any removal; see ``overwrite(unreadable:)``.
-  func recover(lastApplied: UInt64, known: UInt64) throws(Failure) -> [Int] {
+  func recover(lastApplied: UInt64, known: UInt64, isSameBoot: Bool) throws(Failure) -> [Int] {
     // When a removal is published, it and all earlier ones are durable. A removal after a gap was not published.
-    var last = max(lastApplied, known)
+    let first = max(lastApplied, known)
+    var last = first
     while Self.number(in: frame(of: last + 1)) == last + 1 { last += 1 }
+    // A higher number is that of a process that ended before its removal was in force. The words fit the frames, unless
+    // they are older: then any of the removals may have been in force.
+    if isSameBoot, (first...last).contains(sequence), (last...last + 1).contains(written) { last = sequence }
     var unreadable: [Int] = []
     for index in 0..<frameCount {
       let bytes = frame(index)
@@ -175,6 +186,9 @@ final class RemovalLog: @unchecked Sendable {
   var lastApplied: UInt64 { word(Offset.lastApplied).pointee.load(ordering: .acquiring) }
 
   var hasRemovalsToApply: Bool { sequence > lastApplied }
+
+  /// The number of the last removal that was, or is being, written to its frame.
+  private var written: UInt64 { word(Offset.written).pointee.load(ordering: .acquiring) }
 
   func markApplied(_ number: UInt64) {
     word(Offset.lastApplied).pointee.max(number, ordering: .acquiringAndReleasing)
@@ -235,21 +249,18 @@ final class RemovalLog: @unchecked Sendable {
     var rest = removals[...]
     let deadline = MonotonicTime.now + timeout
     while true {
-      var number: UInt64?
+      var numbers: ClosedRange<UInt64>?
+      defer { if let numbers { claims.release(numbers) } }
       // The lock is held only for copies: a process suspended meanwhile blocks all others.
-      try lock(until: deadline)
-      do throws(Failure) {
-        while let removal = rest.first, let written = try write(removal.scope.abbreviated, removal.mode) {
-          number = written
+      try withLock(until: deadline) { () throws(Failure) in
+        _ = try overwriteAbandoned(before: .max)
+        while let removal = rest.first, let number = try write(removal.scope.abbreviated, removal.mode) {
+          numbers = (numbers?.lowerBound ?? number)...number
           rest.removeFirst()
         }
-      } catch {
-        unlock()
-        throw error
       }
-      unlock()
-      if let number { try publish(number) }
-      if rest.isEmpty { return number ?? sequence }
+      if let numbers { try publish(numbers, until: deadline) }
+      if rest.isEmpty { return numbers?.upperBound ?? sequence }
       guard MonotonicTime.now < deadline else { throw .busy }
       applyRemovals()
       usleep(500)
@@ -258,20 +269,73 @@ final class RemovalLog: @unchecked Sendable {
 
   /// Assigns a number to a removal and writes it to its frame. Returns nil if the frame is not free yet.
   private func write(_ scope: RemovalScope, _ mode: RemovalMode) throws(Failure) -> UInt64? {
-    let written = word(Offset.written)
-    let number = written.pointee.load(ordering: .relaxed) + 1
+    let number = written + 1
     guard number <= lastApplied + UInt64(frameCount) else { return nil }
-    try write(Self.frame(number, scope, mode), toFrame: Int(number % UInt64(frameCount)))
-    written.pointee.store(number, ordering: .relaxed)
+    try claims.claim(number)
+    // First the number, so that no frame is overlooked after the end of this process.
+    word(Offset.written).pointee.store(number, ordering: .releasing)
+    do throws(Failure) {
+      try write(Self.frame(number, scope, mode), toFrame: Int(number % UInt64(frameCount)))
+    } catch {
+      claims.release(number...number)
+      throw error
+    }
     return number
   }
 
-  /// Puts a removal and all earlier ones in force, after making them durable.
+  /// Puts removals and all earlier ones in force, after making them durable.
   ///
   /// No record on disk may have a removal number that a power failure undoes.
-  private func publish(_ number: UInt64) throws(Failure) {
-    guard fdatasync(file.number) == 0 else { throw .system(errno) }
-    word(Offset.sequence).pointee.max(number, ordering: .acquiringAndReleasing)
+  private func publish(_ numbers: ClosedRange<UInt64>, until deadline: MonotonicTime) throws(Failure) {
+    var isSynced = false
+    while !isSynced {
+      guard fdatasync(file.number) == 0 else { throw .system(errno) }
+      isSynced = true
+      // Another process has begun earlier and is not done. If it is dead, its removal must not come into force.
+      guard sequence + 1 < numbers.lowerBound else { continue }
+      do throws(Failure) {
+        try withLock(until: deadline) { () throws(Failure) in
+          isSynced = try !overwriteAbandoned(before: numbers.lowerBound)
+        }
+      } catch .busy {
+        // A suspended process holds the lock. This removal must come into force without it.
+      }
+    }
+    word(Offset.sequence).pointee.max(numbers.upperBound, ordering: .acquiringAndReleasing)
+  }
+
+  // MARK: Abandoned removals
+
+  /// Discards the removals of processes that ended before these were in force.
+  ///
+  /// The next removal does that, too. If there is none, a power failure would put them in force; see
+  /// ``recover(lastApplied:known:isSameBoot:)``.
+  func discardAbandoned() {
+    guard written > sequence else { return }
+    do throws(Failure) {
+      var last: UInt64?
+      try withLock(until: .now + .milliseconds(100)) { () throws(Failure) in
+        _ = try overwriteAbandoned(before: .max)
+        if !(sequence + 1..<written + 1).contains(where: { claims.isClaimed($0) }) { last = written }
+      }
+      guard let last, fdatasync(file.number) == 0 else { return }
+      word(Offset.sequence).pointee.max(last, ordering: .acquiringAndReleasing)
+    } catch {
+      // The next call tries again.
+    }
+  }
+
+  /// Overwrites the frames of abandoned removals below a number, with the lock. Returns whether there were any.
+  private func overwriteAbandoned(before end: UInt64) throws(Failure) -> Bool {
+    var isChanged = false
+    for number in sequence + 1..<max(sequence + 1, min(end, written + 1)) where !claims.isClaimed(number) {
+      let bytes = Self.frame(number, .nothing, .hard)
+      // Its process may have put it in force meanwhile.
+      guard number > sequence, !frame(of: number).elementsEqual(bytes) else { continue }
+      try write(bytes, toFrame: Int(number % UInt64(frameCount)))
+      isChanged = true
+    }
+    return isChanged
   }
 
   private func write(_ bytes: [UInt8], toFrame index: Int) throws(Failure) {
@@ -302,6 +366,14 @@ final class RemovalLog: @unchecked Sendable {
   }
 
   private static let softKind: UInt8 = 1
+
+  private func withLock(
+    until deadline: MonotonicTime, _ body: () throws(Failure) -> Void
+  ) throws(Failure) {
+    try lock(until: deadline)
+    defer { unlock() }
+    try body()
+  }
 
   /// Takes the lock between threads and processes. The lock of a process that dies is released.
   private func lock(until deadline: MonotonicTime) throws(Failure) {

@@ -53,7 +53,7 @@ extension ResponseStore {
     do throws(LMDBError) {
       let (tombstones, lastApplied) = try context.database.environment.read { (transaction) throws(LMDBError) in
         (
-          try context.removals.activeTombstones(in: transaction),
+          try context.removals.activeTombstones(in: transaction).filter { $0.scope != .nothing },
           try context.database.counters(in: transaction).lastAppliedRemoval
         )
       }

@@ -1,0 +1,162 @@
+import CDiskFaults
+import Foundation
+import Glibc
+import Testing
+
+@testable import ResponseStore
+
+/// A removal whose process ends before the call has returned is in force at once, or never.
+@Suite("Removals of killed processes")
+struct AbandonedRemovalTests {
+  private static let url = "http://a.example/"
+
+  /// What makes other processes read the removal log after the process was killed.
+  enum NextEvent: String, CaseIterable, Codable, Sendable {
+    case removal, reopening, maintenanceAndPowerFailure
+  }
+
+  /// The steps: before and after the frame is written, before and after it is synced, and after the call has returned.
+  @Test(
+    "A removal is in force when its process is killed, or never comes into force", arguments: 1...5,
+    NextEvent.allCases)
+  func killed(step: Int, next: NextEvent) async throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    fixture.store.store(fixture.response(Self.url))
+    fixture.drain()
+    await #expect(processExitsWith: .signal(SIGKILL)) {
+      [directory = fixture.directory as String, step = step as Int] in
+      let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20))
+      LogSteps.observe(logOf: directory) { if $0 == step { endNow() } }
+      store.remove(.everything)
+      endNow()
+    }
+    let isInForce = step == 5
+    #expect((fixture.body(Self.url) == nil) == isInForce)
+    fixture.store.store(fixture.response("http://b.example/"))
+    fixture.drain()
+    switch next {
+    case .removal: fixture.store.remove(fixture.key("http://c.example/"))
+    case .reopening: try fixture.reopen()
+    case .maintenanceAndPowerFailure:
+      fixture.store.context.removalLog.discardAbandoned()
+      let statusPage = try #require(fixture.store.context.storeDirectory.statusPage)
+      statusPage[.bootHigh] += 1
+      try fixture.reopen()
+    }
+    fixture.drain()
+    #expect((fixture.body(Self.url) == nil) == isInForce)
+    #expect(fixture.body("http://b.example/") != nil)
+    // The log goes on as usual.
+    fixture.store.remove(fixture.key("http://b.example/"))
+    #expect(fixture.body("http://b.example/") == nil)
+    try fixture.reopen()
+    #expect(fixture.body("http://b.example/") == nil)
+    #expect((fixture.body(Self.url) == nil) == isInForce)
+    #expect(fixture.logged.all == [])
+  }
+
+  @Test("A removal does not put in force the one of a process that is killed meanwhile")
+  func killedDuringAnother() async throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    fixture.store.store(fixture.response(Self.url))
+    fixture.drain()
+    fixture.close()
+    await #expect(processExitsWith: .success) { [directory = fixture.directory as String] in
+      let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20))
+      var ends: [CInt] = [-1, -1]
+      guard pipe(&ends) == 0 else { exit(3) }
+      let (output, child) = (ends[1], forkNow())
+      if child == 0 {
+        // Writes its removal to the log, and then waits for its end.
+        LogSteps.observe(logOf: directory) { step in
+          guard step == 3 else { return }
+          _ = write(output, "x", 1)
+          while true { pause() }
+        }
+        _ = try RemovalLog.open(path: directory + "/" + RemovalLog.name)?
+          .append(.everything, timeout: .seconds(10)) {}
+        exit(4)
+      }
+      var byte: UInt8 = 0
+      guard read(ends[0], &byte, 1) == 1 else { exit(5) }
+      LogSteps.observe(logOf: directory) { step in
+        guard step == 3 else { return }
+        kill(child, SIGKILL)
+        waitpid(child, nil, 0)
+      }
+      store.remove(RequestKey(urlString: "http://b.example/")!)
+      guard store.lookup(RequestKey(urlString: Self.url)!) != nil else { exit(6) }
+      store.close()
+    }
+    try fixture.open()
+    #expect(fixture.body(Self.url) != nil)
+  }
+
+  @Test("A removal in progress in a living process takes effect together with a later one")
+  func living() async throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    fixture.store.store(fixture.response(Self.url))
+    fixture.drain()
+    let turns = Turns(directory: fixture.directory)
+    defer { turns.remove() }
+    let store = fixture.store
+    async let answer: Void = turns.answerChild {
+      store.remove(RequestKey(urlString: "http://b.example/")!)
+    }
+    await #expect(processExitsWith: .success) {
+      [directory = fixture.directory as String, turns = turns as Turns] in
+      let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20))
+      LogSteps.turns = turns
+      LogSteps.observe(logOf: directory) { step in
+        guard step == 3 else { return }
+        LogSteps.turns?.childIsReady()
+        LogSteps.turns?.waitForParent()
+      }
+      store.remove(.everything)
+      guard store.lookup(RequestKey(urlString: Self.url)!) == nil else { exit(2) }
+      store.close()
+    }
+    await answer
+    #expect(fixture.body(Self.url) == nil)
+  }
+}
+
+/// The writes and syncs of a process to its removal log, as numbered steps: before and after each.
+private enum LogSteps {
+  nonisolated(unsafe) static var turns: Turns?
+  nonisolated(unsafe) private static var inode: ino_t = 0
+  nonisolated(unsafe) private static var step = 0
+  nonisolated(unsafe) private static var action: (Int) -> Void = { _ in }
+
+  static func observe(logOf directory: String, _ action: @escaping (Int) -> Void) {
+    var status = stat()
+    guard stat(directory + "/" + RemovalLog.name, &status) == 0 else { exit(9) }
+    (inode, step, self.action) = (status.st_ino, 0, action)
+    disk_faults_install(
+      { descriptor in LogSteps.around(descriptor) { disk_faults_real_sync(descriptor) } },
+      { descriptor, bytes, count, offset in
+        LogSteps.around(descriptor) { disk_faults_real_write(descriptor, bytes, count, offset) }
+      }, nil)
+  }
+
+  private static func around<R>(_ descriptor: CInt, _ body: () -> R) -> R {
+    var status = stat()
+    guard fstat(descriptor, &status) == 0, status.st_ino == inode else { return body() }
+    reach()
+    defer { reach() }
+    return body()
+  }
+
+  private static func reach() {
+    step += 1
+    action(step)
+  }
+}
+
+private func endNow() -> Never {
+  kill(getpid(), SIGKILL)
+  while true { pause() }
+}
