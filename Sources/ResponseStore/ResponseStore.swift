@@ -348,14 +348,15 @@ public final class ResponseStore: Sendable {
 
   /// The capacity of the directory in bytes on disk; see ``Options/capacityByteCount``.
   ///
-  /// A new value applies to all processes that use the directory. Setting a smaller value evicts before it returns. If
-  /// no process commits for ``Options/stallTimeout``, the setter logs that and returns, and the value takes effect when
-  /// writing is possible again.
+  /// This is the capacity in effect, which another process may have set. A new value applies to all processes that use
+  /// the directory. Setting a smaller value evicts before it returns. If no process commits for
+  /// ``Options/stallTimeout``, the setter logs that and returns, and the value takes effect when writing is possible
+  /// again.
   ///
   /// The data file takes at least 0.8 MB and 1/128 of the size that it once had. With a lower capacity, the next process
   /// that opens the directory alone starts with an empty store.
   public var capacityByteCount: Int {
-    get { space.capacityByteCount }
+    get { context.isOpen ? space.storedCapacityByteCount : space.capacityByteCount }
     set {
       if newValue < Self.minimumCapacityByteCount { Trap.capacityTooSmall(newValue) }
       guard context.isUsable, !context.isForked else { return }

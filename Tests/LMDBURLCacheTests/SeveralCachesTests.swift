@@ -30,6 +30,18 @@ struct SeveralCachesTests {
     return try LMDBURLCache(directory: fixture.directory, memoryCapacity: memory, diskCapacity: disk, options: options)
   }
 
+  @Test("The disk capacity of each cache is the one that was set last")
+  func capacity() async throws {
+    let fixture = try CacheFixture()
+    let other = try other(fixture, disk: 32 << 20)
+    let withoutDisk = try self.other(fixture, disk: 0)
+    #expect(fixture.cache.diskCapacity == 32 << 20)
+    fixture.cache.diskCapacity = 8 << 20
+    #expect(other.diskCapacity == 8 << 20)
+    #expect(withoutDisk.diskCapacity == 0)
+    await fixture.finish()
+  }
+
   @Test("A response that one cache stores replaces the copies in all others", arguments: [false, true])
   func replaced(isCommitted: Bool) async throws {
     let fixture = try CacheFixture()

@@ -77,6 +77,25 @@ extension CapacityTests {
     for number in used { #expect(fixture.body("http://a.example/\(number)") != nil, "\(number) was looked up") }
   }
 
+  @Test("The capacity is the one in effect, and a check accepts what another process has stored since it raised it")
+  func raisedByAnotherProcess() async throws {
+    let fixture = try StoreFixture(capacity: 2 << 20)
+    defer { fixture.finish() }
+    fixture.store.store(fixture.response("http://a.example/"))
+    fixture.drain()
+    await #expect(processExitsWith: .success) { [directory = fixture.directory as String] in
+      let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20))
+      for number in 0..<100 {
+        store.store(childResponse("http://b.example/\(number)", body: pseudorandomData(80_000, seed: 1)))
+      }
+      try store.flush()
+      store.close()
+    }
+    #expect(fixture.store.checkInvariants() == [])
+    #expect(fixture.store.capacityByteCount == 16 << 20)
+    #expect(fixture.store.diskByteCount > 4 << 20)
+  }
+
   @Test("A capacity takes effect again after another process has set another one")
   func setAfterAnotherProcess() throws {
     let fixture = try StoreFixture(capacity: 8 << 20)

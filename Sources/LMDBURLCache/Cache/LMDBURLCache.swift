@@ -175,13 +175,14 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
 
   /// The maximum size of the directory on disk in bytes, for all processes that use it.
   ///
-  /// Lowering the value evicts before the assignment returns. A value below ``minimumDiskCapacity`` empties the disk
-  /// tier. If a value cannot be applied, the cache logs why and keeps the previous one. Negative values trap.
+  /// This is the capacity in effect: the last one that any cache of the directory was opened with or set. Lowering the
+  /// value evicts before the assignment returns. A value below ``minimumDiskCapacity`` empties the disk tier. If a value
+  /// cannot be applied, the cache logs why and keeps the previous one. Negative values trap.
   ///
   /// The data file takes at least 0.8 MB and 1/128 of the size that it once had. With a lower capacity, the next process
   /// that opens the directory alone starts with an empty disk tier.
   open override var diskCapacity: Int {
-    get { core.connection.diskCapacity }
+    get { core.connection.directoryCapacity }
     set {
       Self.check(memoryCapacity: 0, diskCapacity: newValue)
       core.setDiskCapacity(newValue)

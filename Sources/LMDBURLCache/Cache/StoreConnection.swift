@@ -128,7 +128,14 @@ final class StoreConnection: Sendable {
 
   // MARK: Capacity
 
+  /// The disk capacity that was set for this cache.
   var diskCapacity: Int { diskLimit.load(ordering: .relaxed) }
+
+  /// The disk capacity of the directory, which another cache may have set; that of this cache if it has no disk tier.
+  var directoryCapacity: Int {
+    guard let store, !store.hasFailed else { return diskCapacity }
+    return store.capacityByteCount
+  }
 
   /// The size of the directory's files on disk in bytes, with or without a disk tier.
   var diskByteCount: Int { openStore.load()?.diskByteCount ?? 0 }

@@ -73,17 +73,26 @@ extension ResponseStore {
     } catch {
       result.report("Reading failed: \(error)")
     }
-    let database = context.database
-    let mapByteCount = database.environment.information.mapByteCount
-    let usedByteCount = (database.environment.information.lastPageNumber + 1) * database.pageByteCount
+    compareSizes(&result)
+    result.reportRest()
+    return result
+  }
+
+  /// Compares sizes with the capacity. Another process may set a capacity meanwhile: the highest one counts.
+  private func compareSizes(_ result: inout StoreVerification) {
+    let (database, information) = (context.database, context.database.environment.information)
+    let before = max(capacityByteCount, space.capacityByteCount)
+    let (diskByteCount, usedByteCount) = (diskByteCount, (information.lastPageNumber + 1) * database.pageByteCount)
+    let capacity = max(before, capacityByteCount)
+    let mapByteCount = max(
+      information.mapByteCount,
+      StorageFormat.mapByteCount(capacityByteCount: capacity, pageByteCount: database.pageByteCount))
     if usedByteCount > mapByteCount {
       result.report("data.mdb has \(usedByteCount) bytes in a map of \(mapByteCount)")
     }
-    let bound = StorageFormat.boundByteCount(capacityByteCount: capacityByteCount)
+    let bound = StorageFormat.boundByteCount(capacityByteCount: capacity)
     if diskByteCount > bound, !isShrinking, !space.budget.isCapacityTooLowForFiles {
       result.report("The directory takes \(diskByteCount) bytes of at most \(bound)")
     }
-    result.reportRest()
-    return result
   }
 }

@@ -42,6 +42,15 @@ final class DiskSpace: Sendable {
     setIndexLimit(capacityByteCount: capacityByteCount)
   }
 
+  /// The capacity that a process has set last. This process applies it when it writes.
+  ///
+  /// If it cannot be read, it counts as unchanged. Costs a read transaction.
+  var storedCapacityByteCount: Int {
+    guard let counters = try? database.counters() else { return capacityByteCount }
+    let capacity = Int(clamping: counters.capacityByteCount)
+    return capacity >= ResponseStore.minimumCapacityByteCount ? capacity : capacityByteCount
+  }
+
   /// Applies a capacity that another process has set.
   func refreshCapacity() throws(LMDBError) {
     try database.environment.read { (transaction) throws(LMDBError) in try refreshCapacity(in: transaction) }
