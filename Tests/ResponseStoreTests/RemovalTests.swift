@@ -94,6 +94,29 @@ struct RemovalTests {
     #expect(fixture.store.entryCount == 0)
   }
 
+  @Test("A cache group with a name of any length is purged alone", arguments: [32, 600, 10_000], [false, true])
+  func groupWithALongName(byteCount: Int, isCommitted: Bool) throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    let names = ["1", "2"].map { String(repeating: "x", count: byteCount - 1) + $0 }
+    for (number, name) in names.enumerated() {
+      let fields = HTTPFields([("Cache-Groups", "\"\(name)\"")])
+      fixture.store.store(fixture.response("http://a.example/\(number)", fields: fields))
+    }
+    fixture.store.store(fixture.response("http://a.example/2"))
+    if isCommitted { fixture.drain() }
+    let scope = try #require(RemovalScope.group(names[0], ofOrigin: URL(string: "http://a.example/")!))
+    fixture.store.remove(scope)
+    for round in 0..<2 {
+      #expect(fixture.body("http://a.example/0") == nil)
+      for number in 1...2 { #expect(fixture.body("http://a.example/\(number)") != nil, "in round \(round)") }
+      fixture.drain()
+    }
+    #expect(fixture.store.entryCount == 2)
+    let encoded = scope.abbreviated.encoded
+    #expect(encoded.withUnsafeBytes { RemovalScope(encoded: $0) } == scope.abbreviated)
+  }
+
   /// A file system without `FS_IOC_FIEMAP` or extents that are only allocated, such as tmpfs, has nothing to check.
   @Test("All blocks of a new removal log are written, so that a removal does not wait for the file system's journal")
   func writtenBlocks() throws {

@@ -80,14 +80,14 @@ final class PurgeHistory: Sendable {
       case .group(let origin, let name):
         originLengths.insert(origin.count)
         numbers[ScopeHash(origin).value(.group, name)] = last
-      case .digested: digested[scope] = last
+      case .digested, .digestedGroup: digested[scope] = last
       }
     }
 
     func mayCover(_ key: [UInt8], after number: UInt64, groups: () -> [String]) -> Bool {
       if number < floor || number < everything { return true }
       func isCovered(by hash: UInt64) -> Bool { numbers[hash].map { $0 > number } ?? false }
-      let groups = originLengths.isEmpty ? [] : groups()
+      let groups = originLengths.isEmpty && digested.isEmpty ? [] : groups()
       var hash = ScopeHash()
       for length in 0...key.count {
         if length > 0 { hash.append(key[length - 1]) }

@@ -20,6 +20,8 @@ extension RemovalScope: CustomStringConvertible {
     case .key(let bytes): return ("request", RequestKey(storedBytes: bytes).description)
     case .digested(let beginning, let byteCount, _, _, _):
       return ("prefix", "\(url(beginning))… (\(byteCount) bytes)")
+    case .digestedGroup(let origin, let byteCount, _, _):
+      return ("group", "a name of \(byteCount) bytes, of \(url(origin))")
     }
   }
 }

@@ -20,6 +20,8 @@ public enum RemovalScope: Sendable, Hashable {
   case key([UInt8])
   /// A prefix, target or key that is too long for the removal log: its beginning, length and digest.
   case digested(beginning: [UInt8], byteCount: UInt64, isWholeKey: Bool, digest: UInt64, UInt64)
+  /// Members of a cache group whose name is too long for the removal log: the length and digest of the name.
+  case digestedGroup(origin: [UInt8], byteCount: UInt64, digest: UInt64, UInt64)
 
   /// Covers no response. Takes the place of a removal that its process did not complete.
   static let nothing = RemovalScope.since(Date(timeIntervalSinceReferenceDate: .infinity))
@@ -35,19 +37,27 @@ public enum RemovalScope: Sendable, Hashable {
     case .digested(let beginning, let byteCount, let isWholeKey, let high, let low):
       (isWholeKey ? key.count == byteCount : key.count >= byteCount) && key.starts(with: beginning)
         && Self.digest(of: Array(key.prefix(Int(clamping: byteCount)))) == (high, low)
+    case .digestedGroup(let origin, let byteCount, let high, let low):
+      key.starts(with: origin)
+        && groups().contains {
+          $0.utf8.count == byteCount && Self.digest(of: Array($0.utf8)) == (high, low)
+        }
     }
   }
 
   /// Whether the scope may cover a response in flight. It is newer than any date, and its groups are unknown.
   package func mayCover(_ key: RequestKey) -> Bool {
-    if case .group(let origin, _) = self { return key.bytes.starts(with: origin) }
+    switch self {
+    case .group(let origin, _), .digestedGroup(let origin, _, _, _): return key.bytes.starts(with: origin)
+    default: break
+    }
     return covers(key: key.bytes, storedAt: .distantFuture) { [] }
   }
 
   /// Whether finding the covered records requires a pass over the index.
   var needsHostPass: Bool {
     switch self {
-    case .prefix, .target, .group, .digested: true
+    case .prefix, .target, .group, .digested, .digestedGroup: true
     case .everything, .since, .key: false
     }
   }
@@ -56,7 +66,7 @@ public enum RemovalScope: Sendable, Hashable {
   var hostPrefix: [UInt8]? {
     switch self {
     case .prefix(let bytes), .target(let bytes), .key(let bytes), .group(let bytes, _),
-      .digested(let bytes, _, _, _, _):
+      .digested(let bytes, _, _, _, _), .digestedGroup(let bytes, _, _, _):
       bytes
     case .everything, .since: nil
     }
@@ -72,7 +82,7 @@ public enum RemovalScope: Sendable, Hashable {
   /// The scope, or a shorter one that covers at least as much, because the removal log stores no long keys.
   var abbreviated: RemovalScope {
     switch self {
-    case .everything, .since, .digested:
+    case .everything, .since, .digested, .digestedGroup:
       return self
     case .prefix(let bytes), .target(let bytes), .key(let bytes):
       guard bytes.count > Self.maximumByteCount else { return self }
@@ -83,8 +93,12 @@ public enum RemovalScope: Sendable, Hashable {
         beginning: Array(bytes.prefix(Self.digestedBeginningByteCount)), byteCount: UInt64(bytes.count),
         isWholeKey: isWholeKey, digest: digest.high, digest.low)
     case .group(let origin, let name):
-      return origin.count + name.utf8.count <= Self.maximumByteCount
-        ? self : .prefix(Array(origin.prefix(Self.maximumByteCount)))
+      if origin.count + name.utf8.count <= Self.maximumByteCount { return self }
+      // No host of the public domain name system makes an origin this long.
+      guard origin.count <= Self.maximumByteCount else { return .prefix(Array(origin.prefix(Self.maximumByteCount))) }
+      let digest = Self.digest(of: Array(name.utf8))
+      return .digestedGroup(
+        origin: origin, byteCount: UInt64(name.utf8.count), digest: digest.high, digest.low)
     }
   }
 
@@ -119,7 +133,7 @@ public enum RemovalScope: Sendable, Hashable {
 
   private enum Tag: UInt8 {
     case everything = 1
-    case since, prefix, group, target, key, digested
+    case since, prefix, group, target, key, digested, digestedGroup
   }
 
   var encoded: [UInt8] {
@@ -141,6 +155,10 @@ public enum RemovalScope: Sendable, Hashable {
       writer.append(UInt8(isWholeKey ? 1 : 0))
       for number in [byteCount, high, low] { writer.append(number) }
       writer.bytes += beginning
+    case .digestedGroup(let origin, let byteCount, let high, let low):
+      writer.append(Tag.digestedGroup.rawValue)
+      for number in [byteCount, high, low] { writer.append(number) }
+      writer.bytes += origin
     }
     return writer.bytes
   }
@@ -166,6 +184,11 @@ public enum RemovalScope: Sendable, Hashable {
       else { return nil }
       self = .digested(
         beginning: rest, byteCount: byteCount, isWholeKey: isWholeKey != 0, digest: high, low)
+    case .digestedGroup:
+      guard let byteCount = reader.read(UInt64.self), let high = reader.read(UInt64.self),
+        let low = reader.read(UInt64.self)
+      else { return nil }
+      self = .digestedGroup(origin: rest, byteCount: byteCount, digest: high, low)
     }
   }
 }
