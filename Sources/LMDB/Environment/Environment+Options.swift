@@ -28,6 +28,11 @@ extension Environment {
     /// A power failure can then undo the last commit, but never corrupts the file.
     public var noMetaSync = true
 
+    /// Whether the directory is on a read-only file system, and no process uses it; false by default.
+    ///
+    /// Then no locks are taken, and write transactions fail.
+    public var isReadOnly = false
+
     /// The permissions of new files; `0o600` by default, for the owner only.
     public var fileMode: UInt32 = 0o600
 
@@ -46,7 +51,8 @@ extension Environment {
 
     var flags: UInt32 {
       // Without MDB_NOTLS, a slot would belong to its thread until the thread ends, and could not be pooled.
-      UInt32(MDB_NOTLS) | (noReadAhead ? UInt32(MDB_NORDAHEAD) : 0) | (noMetaSync ? UInt32(MDB_NOMETASYNC) : 0)
+      UInt32(MDB_NOTLS) | (isReadOnly ? UInt32(MDB_RDONLY | MDB_NOLOCK) : 0) | (noReadAhead ? UInt32(MDB_NORDAHEAD) : 0)
+        | (noMetaSync ? UInt32(MDB_NOMETASYNC) : 0)
     }
 
     /// Traps if a value is out of range.

@@ -146,9 +146,12 @@ enum EnvironmentRegistry {
       ?? DirectoryLock.whileHolding(directoryLock) { isHeld in
         guard isHeld else { return LMDBError(code: .temporarilyUnavailable, function: "flock") }
         FileDescriptor.reserveStandardDescriptors()
-        let failure = LockFile.allocate(
-          directoryDescriptor: directoryLock.number, slotCount: options.maximumReaders, mode: options.fileMode)
-        if let failure { return failure }
+        if !options.isReadOnly,
+          let failure = LockFile.allocate(
+            directoryDescriptor: directoryLock.number, slotCount: options.maximumReaders, mode: options.fileMode)
+        {
+          return failure
+        }
         let rc = mdb_env_open(pointer, directory, options.flags, options.fileMode)
         return rc == 0 ? nil : LMDBError(rc, "mdb_env_open")
       }
@@ -162,7 +165,7 @@ enum EnvironmentRegistry {
     var rc = mdb_env_set_mapsize(pointer, max(options.mapByteCount / page, 1) * page)
     if rc != 0 { return LMDBError(rc, "mdb_env_set_mapsize") }
     // The length of the lock file determines the number of slots. With 1, LMDB never extends the file itself.
-    rc = mdb_env_set_maxreaders(pointer, 1)
+    rc = mdb_env_set_maxreaders(pointer, options.isReadOnly ? 64 : 1)
     if rc != 0 { return LMDBError(rc, "mdb_env_set_maxreaders") }
     rc = mdb_env_set_maxdbs(pointer, UInt32(options.maximumTables))
     if rc != 0 { return LMDBError(rc, "mdb_env_set_maxdbs") }

@@ -8,10 +8,14 @@ internal import Glibc
 package enum FileDescriptor {
   /// Calls `open`, and returns a descriptor above 2.
   ///
+  /// An existing file on a read-only file system is opened for reading, also with `O_RDWR`.
   /// - Returns: The descriptor, or -1 with the reason in `errno`.
   package static func open(_ path: String, _ flags: CInt, mode: UInt32 = 0) -> CInt {
     reserveStandardDescriptors()
-    let descriptor = Glibc.open(path, flags, mode)
+    var descriptor = Glibc.open(path, flags, mode)
+    if descriptor < 0, errno == EROFS, flags & O_CREAT == 0 {
+      descriptor = Glibc.open(path, flags & ~O_ACCMODE | O_RDONLY)
+    }
     guard (0...2).contains(descriptor) else { return descriptor }
     // Another thread closed a standard descriptor in between, or there is no /dev/null.
     let moved = fcntl(descriptor, flags & O_CLOEXEC != 0 ? F_DUPFD_CLOEXEC : F_DUPFD, 3)

@@ -140,7 +140,7 @@ package final class EventWatch: @unchecked Sendable {
 extension ResponseStore {
   /// Begins to watch the requests of all processes; nil if there are no counters or no space for the events.
   package func watchEvents() -> EventWatch? {
-    guard let file = activity.file else { return nil }
+    guard let file = activity.file, !context.storeDirectory.isReadOnly else { return nil }
     return EventWatch(
       file: file, path: context.storeDirectory.path(of: EventRing.fileName), capacityByteCount: capacityByteCount)
   }

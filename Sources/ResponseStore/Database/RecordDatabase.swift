@@ -77,15 +77,18 @@ final class RecordDatabase: @unchecked Sendable {
 
   /// Opens the file and its tables.
   ///
-  /// - Parameter completesNew: Whether to create the tables and the format record of a new file. Otherwise the call
-  ///   writes nothing and waits for no writer.
+  /// - Parameters:
+  ///   - completesNew: Whether to create the tables and the format record of a new file. Otherwise the call writes
+  ///     nothing and waits for no writer.
+  ///   - isReadOnly: Whether the directory is on a read-only file system, and no other process uses it.
   static func open(
     directory: String, statusPage: SharedStatusPage, mapByteCount: Int, capacityByteCount: Int,
-    completesNew: Bool = true,
+    completesNew: Bool = true, isReadOnly: Bool = false,
     corruptionHandler: (@Sendable () -> Void)? = nil
   ) throws(LMDBError) -> Contents {
     var options = Environment.Options(mapByteCount: mapByteCount)
     options.corruptionHandler = corruptionHandler
+    options.isReadOnly = isReadOnly
     options.maximumReaders =
       completesNew ? StorageFormat.readerSlotCount(capacityByteCount: capacityByteCount) : nil
     let environment = try Environment.open(directory: directory, options: options)

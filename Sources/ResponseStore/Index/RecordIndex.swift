@@ -54,8 +54,7 @@ final class RecordIndex: @unchecked Sendable {
   /// Maps an index file; nil if `mmap` fails.
   convenience init?(descriptor: CInt, cellCount: Int) {
     let byteCount = IndexLayout.byteCount(cellCount: cellCount)
-    let memory = mmap(nil, byteCount, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0)
-    guard let memory, memory != MAP_FAILED else { return nil }
+    guard let memory = MappedFile.map(descriptor, byteCount: byteCount) else { return nil }
     self.init(mapped: memory, cellCount: cellCount)
     // Advise before the first fault, so that a fault reads one page and the page cache holds no larger folios. The
     // kernel would write a whole folio for each changed word.

@@ -146,7 +146,7 @@ final class BackgroundThreads: Sendable {
       context.log(.failedClosing, "Closing timed out waiting for the write lock; queued responses were lost")
     }
     do throws(LMDBError) {
-      try context.database.environment.synchronize()
+      if !context.storeDirectory.isReadOnly { try context.database.environment.synchronize() }
     } catch {
       context.log(.failedClosing, "Closing could not flush: \(error)")
     }

@@ -30,6 +30,8 @@ final class StoreDirectory: @unchecked Sendable {
   private let filePaths: [String]
   /// Device and inode, which are equal for two paths of one directory.
   let identity: Identity
+  /// Whether the directory is on a read-only file system.
+  let isReadOnly: Bool
   private var openLock: LockDescriptor?
   private var usersLock: LockDescriptor?
   /// The page that all processes share; nil before ``lockForOpening(timeout:createsFiles:)``.
@@ -91,7 +93,8 @@ final class StoreDirectory: @unchecked Sendable {
         remedy: "Run as that user, or choose another directory. A program can also set allowsUntrustedDirectory")
     }
     identity = Identity(status)
-    guard faccessat(AT_FDCWD, path, R_OK | W_OK | X_OK, AT_EACCESS) == 0 else {
+    isReadOnly = faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) != 0 && errno == EROFS && !makesDirectory
+    guard faccessat(AT_FDCWD, path, isReadOnly ? R_OK | X_OK : R_OK | W_OK | X_OK, AT_EACCESS) == 0 else {
       throw .unusable(path, doing: "reading and writing the directory", errno)
     }
   }
@@ -142,6 +145,24 @@ final class StoreDirectory: @unchecked Sendable {
       if flock(lock.number, LOCK_EX | LOCK_NB) == 0 { return true }
       if errno != EINTR { return false }
     }
+  }
+
+  /// Throws if the directory is on a read-only file system and other processes use it, through another mount.
+  ///
+  /// LMDB could not protect the pages that this process reads.
+  func checkReadOnly(isAlone: Bool) throws(StoreError) {
+    guard isReadOnly, !isAlone else { return }
+    throw .busy(
+      path, reason: "it is on a read-only file system, and other processes use it",
+      remedy: "Use a mount that can be written, or end the processes that use the directory")
+  }
+
+  /// Throws the error of a change to a directory on a read-only file system.
+  func checkWritable() throws(StoreError) {
+    guard isReadOnly else { return }
+    throw StoreError(
+      .unusableDirectory, directory: path, reason: "it is on a read-only file system",
+      remedy: "Use a mount that can be written")
   }
 
   /// Throws if processes of another PID namespace have the directory open.

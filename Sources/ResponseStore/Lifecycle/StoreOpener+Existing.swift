@@ -96,7 +96,7 @@ extension StoreOpener {
       return try RecordDatabase.open(
         directory: directory.path, statusPage: directory.lockedStatusPage,
         mapByteCount: max(directory.dataFileByteCount, ResponseStore.minimumCapacityByteCount),
-        capacityByteCount: options.capacityByteCount, completesNew: false)
+        capacityByteCount: options.capacityByteCount, completesNew: false, isReadOnly: directory.isReadOnly)
     } catch {
       throw failed(error)
     }

@@ -17,6 +17,7 @@ struct StoreOpener {
       timeout: options.openTimeout, createsFiles: !options.opensExistingOnly)
     // The status page, which is mapped now, has a flag of its own.
     if options.opensExistingOnly, directory.isMarkedFailed { throw markedFailed }
+    try directory.checkReadOnly(isAlone: isAlone)
     try directory.checkProcessNamespace(isAlone: isAlone)
     // Do this before LMDB opens the lock file, which clears the traces of abandoned transactions.
     if isAlone { directory.recordCheckReason() }

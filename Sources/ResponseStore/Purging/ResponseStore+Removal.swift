@@ -1,4 +1,5 @@
 import FoundationEssentials
+import Glibc
 import HTTPCaching
 
 /// A point in the order of removals: the sequence number of the last removal, and the number of stores that failed
@@ -47,11 +48,46 @@ extension ResponseStore {
   ///
   /// - Throws: ``StoreError`` if the removal could not be logged, and the store failed because of that.
   package func removeOrThrow(_ scope: RemovalScope, isSoft: Bool = false) throws(StoreError) {
+    try context.storeDirectory.checkWritable()
     if isSoft { softPurge(scope) } else { remove(scope) }
+    try throwIfFailed()
+  }
+
+  private func throwIfFailed() throws(StoreError) {
     guard hasFailed else { return }
     throw StoreError(
       .failed, directory: directory, reason: "the removal could not be logged",
       remedy: "Resume or end suspended processes that use the directory; then try again")
+  }
+
+  /// Removes all variants of several keys, and frees their disk space in a store without threads.
+  ///
+  /// Costs one sync for up to 256 keys. Waits while the removal log has little space left, because a removal that finds
+  /// none for long fails the store.
+  ///
+  /// - Throws: ``StoreError`` if no process applies the logged removals, or if the removals could not be logged, and the
+  ///   store failed because of that. Only the first of the keys may have been removed then.
+  package func removeOrThrow(_ keys: [RequestKey], isSoft: Bool) throws(StoreError) {
+    try context.storeDirectory.checkWritable()
+    let log = context.removalLog
+    let mode = isSoft ? RemovalMode.soft(at: context.options.clock()) : .hard
+    var rest = keys[...]
+    while !rest.isEmpty {
+      // Half of the log is left to other processes.
+      let batch = rest.prefix(log.frameCount / 4)
+      let deadline = MonotonicTime.now + context.options.stallTimeout
+      while log.frameCount - Int(clamping: log.sequence - min(log.sequence, log.lastApplied)) < 2 * batch.count {
+        guard MonotonicTime.now < deadline else {
+          throw .busy(directory, reason: "the removal log is full, and no process applies its removals")
+        }
+        applyRemovals()
+        usleep(1000)
+      }
+      _ = remover.remove(batch.map { (.key($0.bytes), mode) })
+      try throwIfFailed()
+      applyRemovals()
+      rest = rest.dropFirst(batch.count)
+    }
   }
 
   /// Applies removals to a store without threads, and frees their disk space. Waits for about a second at most while no
@@ -70,6 +106,7 @@ extension ResponseStore {
     let directory = try StoreDirectory(
       path: path, allowsUntrusted: options.allowsUntrustedDirectory, makesDirectory: false)
     try StoreOpener(directory: directory, options: options, counts: StoreCounters()).inspectExistingData()
+    try directory.checkWritable()
     let isAlone = try directory.lockForOpening(timeout: options.openTimeout, createsFiles: false)
     guard !isAlone, let log = RemovalLog.open(path: directory.removalLogPath) else {
       // A process that is alone must first recover the log after a power cut.

@@ -63,9 +63,15 @@ enum MappedFile {
     } ?? false
   }
 
-  /// Maps the beginning of an open file.
+  /// Maps the beginning of an open file; nil on failure, with the reason in `errno`.
+  ///
+  /// A file that is open for reading only, as on a read-only file system, is mapped privately: this process does not
+  /// share its changes.
   static func map(_ descriptor: CInt, byteCount: Int) -> UnsafeMutableRawPointer? {
-    let memory = mmap(nil, byteCount, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0)
+    var memory = mmap(nil, byteCount, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0)
+    if memory == MAP_FAILED, errno == EACCES {
+      memory = mmap(nil, byteCount, PROT_READ | PROT_WRITE, MAP_PRIVATE, descriptor, 0)
+    }
     return memory == MAP_FAILED ? nil : memory
   }
 }
