@@ -35,7 +35,11 @@ extension ResponseStore {
   /// The counts of all processes that use or used the directory; nil if their file could not be created.
   ///
   /// Costs some microseconds.
-  public var directoryStatistics: DirectoryStatistics? { context.counts.activity.file?.statistics }
+  public var directoryStatistics: DirectoryStatistics? {
+    guard var statistics = context.counts.activity.file?.statistics else { return nil }
+    statistics.fleetLease = fleetLease
+    return statistics
+  }
 
   /// Whether the directory still has the data that was opened, and the store has not failed. Costs a `stat`.
   package var isInPlace: Bool { !context.isUnusable }

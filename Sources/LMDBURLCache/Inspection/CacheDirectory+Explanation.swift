@@ -18,6 +18,8 @@ extension CacheDirectory {
     package let varyNames: [String]
     /// The last time that a response for the URL was not stored, by any process; nil if that is not known.
     package let lastRefusal: StorageRefusal?
+    /// The machine's lease in its fleet; nil if the directory is in no fleet, or the lease cannot be read.
+    package let lease: FleetLeaseState?
   }
 
   /// Returns the effect that a request would have now: the decision of a cache with these options, and each check.
@@ -38,28 +40,44 @@ extension CacheDirectory {
       head: head, body: request.hasBody ? .inContext : nil, policy: RequestPolicy(request.cachePolicy),
       partition: partition)
     clientRequest.readsBodyInPieces = true
-    let storage = InspectedStorage(store: store, options: options)
+    let lease = store.fleetLease
+    let storage = InspectedStorage(store: store, options: options, isCutOff: lease.map { !$0.isValid } ?? false)
     let client = CachingClient(storage: storage, options: options, clock: { now })
     let selected = storage.lookup(clientRequest)
     return Explanation(
       decision: client.explain(clientRequest, selected), variantCount: storage.variantCount(of: clientRequest),
-      selected: selected, varyNames: storage.varyNames(of: clientRequest),
-      lastRefusal: clientRequest.key.flatMap { store.activity.file?.lastRefusal(of: $0) })
+      selected: selected?.response, varyNames: storage.varyNames(of: clientRequest),
+      lastRefusal: clientRequest.key.flatMap { store.activity.file?.lastRefusal(of: $0) }, lease: lease)
   }
 }
 
 /// The storage of a caching client that only explains decisions. It finds committed responses and stores nothing.
 private struct InspectedStorage: ResponseStorage {
+  /// A committed response, as the cache of a program uses it.
+  struct Entry: StoredResponseMetadata, Sendable {
+    let response: StoredResponse
+    let mustBeValidated: Bool
+
+    var status: Int { response.status }
+    var fields: HTTPFields { response.fields }
+    var bodyByteCount: Int { response.bodyByteCount }
+    var freshness: FreshnessInfo {
+      mustBeValidated ? response.freshness.requiringValidation : response.freshness
+    }
+  }
+
   let store: ResponseStore
   let options: CachingOptions
+  /// Whether the machine has no valid lease in its fleet.
+  let isCutOff: Bool
 
-  func lookup(_ request: ClientRequest) -> StoredResponse? {
+  func lookup(_ request: ClientRequest) -> Entry? {
     guard let key = request.key else { return nil }
     let found = store.inspect(key) {
       $0.matches(request.head, options: options, credentialDigest: store.credentialDigest)
     }
     // A response that is not HTTP is only for `cachedResponse(for:)`.
-    return found.flatMap { $0.status > 0 ? $0 : nil }
+    return found.flatMap { $0.status > 0 ? Entry(response: $0, mustBeValidated: isCutOff) : nil }
   }
 
   func variantCount(of request: ClientRequest) -> Int {
@@ -72,17 +90,17 @@ private struct InspectedStorage: ResponseStorage {
   }
 
   // Nothing reads the body of an explained response.
-  func body(of entry: StoredResponse) -> Data { Data() }
-  func chunks(of entry: StoredResponse, in range: Range<Int>) -> ResponseBody { .empty }
+  func body(of entry: Entry) -> Data { Data() }
+  func chunks(of entry: Entry, in range: Range<Int>) -> ResponseBody { .empty }
 
   func credentialDigest(_ value: String) -> String { store.credentialDigest(value) }
 
   func store(_ proposal: ProposedResponse, for request: ClientRequest) {}
   func update(
-    _ entry: StoredResponse, fields: HTTPFields, freshness: FreshnessInfo, askedAt token: RemovalToken,
+    _ entry: Entry, fields: HTTPFields, freshness: FreshnessInfo, askedAt token: RemovalToken,
     for request: ClientRequest
   ) {}
-  func remove(_ entry: StoredResponse, for request: ClientRequest) async {}
+  func remove(_ entry: Entry, for request: ClientRequest) async {}
   func invalidate(
     _ invalidation: StorageInvalidation, for request: ClientRequest, movingPast token: inout RemovalToken
   ) async {}

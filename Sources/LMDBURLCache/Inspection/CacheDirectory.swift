@@ -37,6 +37,12 @@ public final class CacheDirectory: Sendable {
     public let varyNames: [String]
     /// The partition of the cache key; empty by default.
     public let partition: String
+    /// The media type in lower case without parameters, such as `text/html`; nil if the response has no `Content-Type`.
+    public var mediaType: String? {
+      guard let type = contentType?.prefix(while: { $0 != ";" && $0 != "," }) else { return nil }
+      return type.trimmingCharacters(in: .whitespaces).lowercased()
+    }
+    private let contentType: String?
     private let freshness: FreshnessInfo
     private let rowID: UInt64
     private let keyBytes: [UInt8]
@@ -49,6 +55,7 @@ public final class CacheDirectory: Sendable {
       bodyByteCount = entry.bodyByteCount
       varyNames = entry.varyNames
       partition = entry.key.partition
+      contentType = entry.contentType
       freshness = entry.freshness
       rowID = entry.rowID
       keyBytes = entry.key.bytes
@@ -126,6 +133,9 @@ public final class CacheDirectory: Sendable {
   package static func isInFleet(_ directory: URL) -> Bool {
     FileManager.default.fileExists(atPath: directory.appendingPathComponent(ResponseStore.fleetFileName).path)
   }
+
+  /// The lease of the machine in its fleet; nil for a directory without a fleet, and if the lease cannot be read.
+  package var fleetLease: FleetLeaseState? { store.fleetLease }
 
   /// Begins to record the requests of all processes; nil if the directory has no counters or no space for the events.
   package func watchEvents() -> EventWatch? { store.watchEvents() }

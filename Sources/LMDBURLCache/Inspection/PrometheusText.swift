@@ -124,8 +124,13 @@ extension PrometheusText {
       "urlcache_fleet_purges", "Purges of the fleet, by direction.", by: "direction",
       [("posted", counts.postedPurges), ("received", counts.receivedPurges)])
     counter("urlcache_fleet_lease_renewals", "Renewals of the machine's lease.", counts.leaseRenewals)
+    if let isValid = counts.isLeaseValid {
+      gauge(
+        "urlcache_fleet_lease_valid", "1 if the machine has a valid lease; 0 if it validates each stored response.",
+        isValid ? 1 : 0)
+    }
     gauge(
-      "urlcache_fleet_cut_off_seconds", "Time without a valid lease, up to the last renewal.",
+      "urlcache_fleet_cut_off_seconds", "Time without a valid lease, including the present one.",
       Double(counts.cutOffMilliseconds) / 1000)
     counter("urlcache_fleet_reconnects", "Times that following the purges failed.", counts.reconnects)
     counter(

@@ -82,13 +82,15 @@ public struct DirectoryStatistics: Sendable, Hashable {
   public var failures: Int { counts[.failures, default: 0] }
 
   /// The counts of the fleet tier; zero without one.
-  public var fleet: FleetActivity { FleetActivity(counts: counts) }
+  public var fleet: FleetActivity { FleetActivity(counts: counts, lease: fleetLease) }
 
   /// Durations of hits, from the lookup to the decision. One in 64 hits of a thread is measured.
   public var hitLatency = LatencyHistogram()
   /// Durations of requests that waited for the origin, until the head of the response was available.
   public var fetchLatency = LatencyHistogram()
 
+  /// The lease of the machine in its fleet.
+  var fleetLease: FleetLeaseState?
   /// The counters that need no computation.
   private let counts: [CounterWord: Int]
 

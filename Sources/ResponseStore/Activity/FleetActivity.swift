@@ -20,19 +20,28 @@ public struct FleetActivity: Sendable, Hashable {
   public var receivedPurges: Int { counts[.receivedPurges, default: 0] }
   /// Renewals of the machine's lease.
   public var leaseRenewals: Int { counts[.leaseRenewals, default: 0] }
-  /// The time without a valid lease in milliseconds, up to the last renewal.
-  public var cutOffMilliseconds: Int { counts[.cutOffMilliseconds, default: 0] }
+  /// The time without a valid lease in milliseconds, including the present one.
+  ///
+  /// The time after a machine has left the fleet does not count.
+  public var cutOffMilliseconds: Int { counts[.cutOffMilliseconds, default: 0] + (lease?.cutOffMilliseconds ?? 0) }
+  /// Whether the machine has a valid lease. Without one it validates each stored response before it is used.
+  ///
+  /// Nil if the directory is in no fleet, or the lease cannot be read.
+  public var isLeaseValid: Bool? { lease?.isValid }
   /// Times that following the log failed; each time, the process connects again.
   public var reconnects: Int { counts[.reconnects, default: 0] }
   /// Times that everything stored was distrusted, because purges may have been unknown.
   public var lostLogs: Int { counts[.lostLogs, default: 0] }
 
   /// Whether a process of the directory has been in a fleet.
-  public var isUsed: Bool { counts.values.contains { $0 != 0 } }
+  public var isUsed: Bool { lease != nil || counts.values.contains { $0 != 0 } }
 
+  /// The machine's lease at the time of the counts; nil if the directory is in no fleet, or the lease cannot be read.
+  package let lease: FleetLeaseState?
   private let counts: [CounterWord: Int]
 
-  init(counts: [CounterWord: Int]) {
+  init(counts: [CounterWord: Int], lease: FleetLeaseState?) {
     self.counts = counts.filter { $0.key.isOfFleet }
+    self.lease = lease
   }
 }

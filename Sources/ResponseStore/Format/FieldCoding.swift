@@ -47,6 +47,23 @@ enum FieldCoding {
     }
   }
 
+  /// Returns the first value of a field, without creating the other lines; nil if there is none.
+  ///
+  /// - Parameter name: The name in lower case.
+  static func firstValue(of name: StaticString, in bytes: UnsafeRawBufferPointer) -> String? {
+    let wanted = UnsafeBufferPointer(start: name.utf8Start, count: name.utf8CodeUnitCount)
+    var reader = ByteReader(bytes)
+    while !reader.isAtEnd, let nameByteCount = reader.read(UInt32.self),
+      let found = reader.readBytes(Int(nameByteCount)), let byteCount = reader.read(UInt32.self),
+      let value = reader.readBytes(Int(byteCount))
+    {
+      // The bit distinguishes the two cases of a letter.
+      guard found.count == wanted.count, zip(found, wanted).allSatisfy({ $0 | 0x20 == $1 }) else { continue }
+      return String(decoding: value, as: UTF8.self)
+    }
+    return nil
+  }
+
   static func encode(_ vary: VaryKey) -> [UInt8] {
     var writer = ByteWriter()
     for item in vary.fields {

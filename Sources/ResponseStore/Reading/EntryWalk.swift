@@ -112,7 +112,9 @@ struct EntryWalk {
       rowID: rowID, key: RequestKey(storedBytes: [UInt8](layout.key)), status: layout.status,
       storedAt: layout.storedAt, freshness: freshness,
       vary: layout.vary.isEmpty ? VaryKey(fields: []) : FieldCoding.decodeVary(layout.vary),
-      bodyByteCount: layout.bodyByteCount, isCovered: scope.covers(rowID: rowID, layout: layout))
+      bodyByteCount: layout.bodyByteCount,
+      contentType: FieldCoding.firstValue(of: "content-type", in: layout.fields),
+      isCovered: scope.covers(rowID: rowID, layout: layout))
   }
 }
 

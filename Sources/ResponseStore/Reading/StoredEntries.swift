@@ -75,6 +75,8 @@ public struct StoredResponseInfo: Sendable {
   package let vary: VaryKey
   /// The body's size in bytes.
   public let bodyByteCount: Int
+  /// The value of its field `Content-Type`; nil if it has none.
+  package let contentType: String?
   /// Whether the scope of the walk covers it.
   package let isCovered: Bool
 }
