@@ -47,17 +47,26 @@ package struct FleetConsole: Sendable {
   ///   - scope: What is purged.
   ///   - isSoft: Whether the responses become stale instead of being removed.
   ///   - timeout: The maximum time to wait; nil for 1.25 leases and 5.25 seconds.
+  ///   - onWait: Called several times a second while it waits.
   /// - Returns: The number of machines that confirmed, and of those whose leases have ended.
   /// - Throws: `RedisTierError`: `notPosted` if no machine obeys it, `unconfirmed` if some may not obey it yet, and
   ///   `unknownFleet`.
   package func purge(
-    _ scope: RemovalScope, isSoft: Bool, timeout: Duration? = nil
+    _ scope: RemovalScope, isSoft: Bool, timeout: Duration? = nil, onWait: (PurgeWait) -> Void = { _ in }
   ) throws(RedisTierError) -> FleetPurgeResult {
+    try PurgePoster(settings()).purge(FleetRemoval(scope, isSoft: isSoft), timeout: timeout, onWait: onWait)
+  }
+
+  /// Reads the length of the leases of the fleet, which a machine that joins it needs.
+  ///
+  /// - Throws: `RedisTierError`, with the code `unknownFleet` if Redis knows no fleet of this name.
+  package func lease() throws(RedisTierError) -> Duration { .nanoseconds(try settings().lease) }
+
+  private func settings() throws(RedisTierError) -> FleetSettings {
     let connection = try fleet.connect()
     let epoch = try connection.command([Array("HGET".utf8), fleet.key("ctl"), Array("epoch".utf8)])
     guard epoch != .null else { throw Self.unknownFleet(fleet) }
-    let settings = try FleetSettings(fleet, epoch: try epoch.asBytes())
-    return try PurgePoster(settings).purge(FleetRemoval(scope, isSoft: isSoft), timeout: timeout)
+    return try FleetSettings(fleet, epoch: try epoch.asBytes())
   }
 
   static func unknownFleet(_ fleet: FleetAddress) -> RedisTierError {

@@ -38,8 +38,9 @@ final class PurgePoster: Sendable {
   ///   - id: Identifies the purge in the log.
   ///   - timeout: The maximum time to wait; nil for *W* and 5 seconds. Resolving the server's name, and the closure that
   ///     returns the password, can take longer.
+  ///   - onWait: Called several times a second while it waits.
   func purge(
-    _ removal: FleetRemoval, id: RandomID = RandomID(), timeout: Duration?
+    _ removal: FleetRemoval, id: RandomID = RandomID(), timeout: Duration?, onWait: (PurgeWait) -> Void = { _ in }
   ) throws(RedisTierError) -> FleetPurgeResult {
     let limit = timeout?.nanoseconds ?? settings.wait + 5_000_000_000
     let deadline = BootClock.now + limit
@@ -61,12 +62,17 @@ final class PurgePoster: Sendable {
           continue
         }
         // After W the machines that have not renewed are no longer registered.
-        unconfirmedCount = hasWaited ? max(pending, unconfirmedCount) : pending
-        if pending == 0 && (isMature || !FleetRule.youngEpochWaits.holds) || hasWaited {
+        unconfirmedCount = hasWaited ? max(pending.count, unconfirmedCount) : pending.count
+        if pending.isEmpty && (isMature || !FleetRule.youngEpochWaits.holds) || hasWaited {
           idle.withLock { $0 = current }
           return FleetPurgeResult(
             confirmedCount: max(0, posted.nodes.count - unconfirmedCount), expiredLeaseCount: unconfirmedCount)
         }
+        let end = posted.time + settings.wait
+        onWait(
+          PurgeWait(
+            machines: pending.map { String(decoding: $0, as: UTF8.self) }, machineCount: posted.nodes.count,
+            waitsForEarlierLeases: !isMature, maximumSeconds: Double(end - min(end, BootClock.now)) / 1e9))
       } catch {
         guard !Self.isLasting(error) else { throw error }
         link = nil
@@ -188,7 +194,7 @@ final class PurgePoster: Sendable {
 
   private func finish(
     _ posted: Posted, hasWaited: Bool, over link: Link, until deadline: UInt64
-  ) throws(RedisTierError) -> (isLost: Bool, isMature: Bool, pendingCount: Int) {
+  ) throws(RedisTierError) -> (isLost: Bool, isMature: Bool, pending: [[UInt8]]) {
     let reply = try FleetScripts.finish.run(
       keys: settings.controlKeys,
       settings.controlArguments(run: link.run) + [
@@ -196,7 +202,19 @@ final class PurgePoster: Sendable {
         [UInt8(ascii: hasWaited ? "1" : "0")],
       ] + posted.nodes.flatMap { [$0.name, $0.value] }, on: link.connection, timeout: timeout(until: deadline)
     ).asElements(atLeast: 3)
-    let pending = try reply[2].asElements().count
+    let pending = try reply[2].asElements().map { element throws(RedisTierError) in try element.asBytes() }
     return (try reply[0].asText() == "lost", try reply[1].asInteger() == 1, pending)
   }
+}
+
+/// The machines and leases for which a posted purge waits.
+package struct PurgeWait: Sendable, Equatable {
+  /// The IDs of the machines that have neither confirmed the purge nor lost their registration.
+  package let machines: [String]
+  /// The number of machines that were registered when the purge was posted.
+  package let machineCount: Int
+  /// Whether leases of before Redis lost its data may be valid.
+  package let waitsForEarlierLeases: Bool
+  /// The time until all leases of machines that do not confirm have ended, in seconds.
+  package let maximumSeconds: Double
 }
