@@ -18,7 +18,10 @@ struct CommandHelp {
 
   private static let help = Option(name: "help", help: "Shows this help.")
 
-  var allOptions: [Option] { options + [Self.help] }
+  var allOptions: [Option] { options + (hasDirectory ? [DirectoryOwner.option] : []) + [Self.help] }
+
+  /// Whether the first operand is the directory of an existing cache.
+  private var hasDirectory: Bool { usage.contains { $0.hasPrefix("DIR ") || $0 == "DIR" } }
 
   var text: String {
     var text = "Usage: " + usage.map { "urlcache \(name)\($0.isEmpty ? "" : " ")\($0)" }.joined(separator: "\n       ")

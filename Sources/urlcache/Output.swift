@@ -10,7 +10,7 @@ enum Output {
   ///
   /// - Throws: `BrokenPipe`, or a `ToolError` if writing fails for another reason.
   static func write(_ text: String) throws {
-    try write(Data(text.utf8))
+    try write(Data(ProcessArguments.withGivenNames(text).utf8))
   }
 
   /// Writes to standard output, or to another descriptor with this name.
@@ -34,7 +34,9 @@ enum Output {
   }
 
   /// Writes to standard error. A failure is ignored, because it cannot be reported.
-  static func error(_ text: String) { write(text, toTerminal: STDERR_FILENO) }
+  static func error(_ text: String) {
+    write(ProcessArguments.withGivenNames(text), toTerminal: STDERR_FILENO)
+  }
 
   /// Writes to the terminal with this descriptor. A failure is ignored, because it cannot be reported.
   static func write(_ text: String, toTerminal terminal: CInt) {

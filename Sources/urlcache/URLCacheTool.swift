@@ -1,5 +1,6 @@
 import Foundation
 import Glibc
+import ResponseStore
 
 /// The command-line tool: runs a subcommand, and converts errors into a line and an exit code.
 @main
@@ -16,11 +17,20 @@ enum URLCacheTool {
     ]
   }
 
-  static func main() async {
+  static func main() {
     reserveStandardDescriptors()
     // Writing to a closed pipe then returns an error, which the writer handles.
     signal(SIGPIPE, SIG_IGN)
-    exit(await run(Array(CommandLine.arguments.dropFirst())).rawValue)
+    // Before the first task, because libdispatch may end the process without `/proc`.
+    let arguments: [String]
+    do {
+      arguments = try ProcessArguments.read()
+    } catch {
+      exit(report(error, command: nil).rawValue)
+    }
+    Task.detached { exit(await run(arguments).rawValue) }
+    // Without this thread, `/proc/self` would be that of a process that has ended.
+    while true { pause() }
   }
 
   private static func run(_ arguments: [String]) async -> ExitCode {
@@ -56,6 +66,10 @@ enum URLCacheTool {
         try Output.write(command.manual.text)
         return .success
       }
+      if parsed.has(DirectoryOwner.option.name) {
+        guard let directory = parsed.operands.first else { throw UsageError("--as-owner needs a directory") }
+        try DirectoryOwner.become(ownerOf: directory)
+      }
       return try await command.run(parsed)
     } catch {
       return report(error, command: command.manual.name)
@@ -76,7 +90,9 @@ enum URLCacheTool {
       Output.error("\(place): \(Format.visible(error.message))\nTry '\(place) --help'.\n")
       return .usage
     default:
-      Output.error("\(place): \(Format.visible("\(error)"))\n")
+      let isOfOtherUser = (error as? StoreError)?.code == .untrustedDirectory
+      let hint = isOfOtherUser && command != nil && geteuid() == 0 ? " As root, --as-owner opens it." : ""
+      Output.error("\(place): \(Format.visible("\(error)"))\(hint)\n")
       return .failure
     }
   }

@@ -13,7 +13,8 @@ struct WatchLoop {
       // The directory may have been deleted since it was opened.
       try directory.checkIsInPlace()
       throw ToolError(
-        "Requests cannot be recorded: no cache has opened the directory since an upgrade, or the disk is full.")
+        "Requests cannot be recorded: no cache has opened the directory since an upgrade, the disk is full, or the "
+          + "file system is read-only.")
     }
     return watch
   }
