@@ -48,9 +48,10 @@ struct ActivityReport {
     ]
   }
 
-  /// The rows of the table that `stats` prints; none without a request.
+  /// The rows of the table that `stats` prints; without a request only those of a fleet.
   var rows: [[String]] {
-    guard counts.requestCount > 0 else { return [] }
+    let fleetRows = counts.fleet.isUsed ? FleetReport(counts: counts.fleet).rows : []
+    guard counts.requestCount > 0 else { return fleetRows }
     let outcomes = RequestOutcome.allCases.compactMap { outcome -> String? in
       let count = counts.requests[outcome, default: 0]
       return count > 0 ? "\(outcome.rawValue) \(Format.count(count))" : nil
@@ -71,8 +72,7 @@ struct ActivityReport {
       let texts = refusals.map { "\(Format.visible($0.key)) \(Format.count($0.value))" }
       rows.append(["Not stored", texts.joined(separator: ", ")])
     }
-    if counts.fleet.isUsed { rows += FleetReport(counts: counts.fleet).rows }
-    return rows
+    return rows + fleetRows
   }
 
   /// Formats a share as a percentage with one digit after the point.

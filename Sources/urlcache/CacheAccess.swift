@@ -29,12 +29,24 @@ enum CacheAccess {
 
   /// Opens a cache with the present capacity of the directory. Another one would change it for all processes.
   ///
-  /// - Parameter keepsCookies: Whether requests send and keep cookies, in memory.
-  static func open(_ path: String, keepsCookies: Bool) throws -> LMDBURLCache {
+  /// A directory of a fleet needs the fleet. A cache without a fleet does not join one, because programs without the
+  /// fleet could then no longer open it.
+  static func open(_ arguments: Arguments) async throws -> LMDBURLCache {
+    let path = path(arguments)
     let url = URL(fileURLWithPath: path)
+    let tier = try FleetAccess.tier(arguments)
+    let isInFleet = CacheDirectory.isInFleet(url)
+    guard tier != nil || !isInFleet else {
+      throw ToolError(
+        "The cache in \(path) belongs to a fleet. Give the URL of its Redis with --fleet, and its secret with "
+          + "--secret-file")
+    }
     var capacity = newCapacityByteCount
     do {
       capacity = try CacheDirectory(existingAt: url).capacityByteCount
+      guard tier == nil || isInFleet else {
+        throw ToolError("The cache in \(path) belongs to no fleet. Without --fleet it can be used as it is")
+      }
     } catch let error as StoreError where [.notFound, .corrupt, .unsupportedFormat].contains(error.code) {
       // There is no usable cache in the directory. Opening it below creates it, or reports the reason. After another
       // error, the cache may be usable, and must keep a capacity that is not known.
@@ -42,12 +54,29 @@ enum CacheAccess {
     var options = LMDBURLCache.Options()
     // The process has a cookie file in the user's data folder, which all runs of the tool would share.
     options.usesProcessCookies = false
-    options.keepsCookiesInMemory = keepsCookies
+    options.keepsCookiesInMemory = arguments.has(cookies.name)
+    options.fleet = tier
     let cache = try LMDBURLCache(
       directory: url, memoryCapacity: memoryByteCount, diskCapacity: capacity, options: options)
     // The memory tier ends with this process, so store all responses on disk.
     cache.minCacheInterval = 0
+    if tier != nil { await waitForLease(of: cache) }
     return cache
+  }
+
+  /// Waits for some seconds for the lease that a machine has after its first exchange with Redis.
+  ///
+  /// Without it, responses would be validated that are fresh.
+  private static func waitForLease(of cache: LMDBURLCache) async {
+    let deadline = ContinuousClock.now + .seconds(5)
+    while cache.statistics.directory?.fleet.isLeaseValid != true {
+      guard ContinuousClock.now < deadline else {
+        return Output.error(
+          "urlcache: This machine has no lease in its fleet yet, so stored responses are validated.\n")
+      }
+      // Only a cancelled task does not wait, and this task is not cancelled.
+      try? await Task.sleep(for: .milliseconds(5))
+    }
   }
 
   /// Returns a sentence for an error, because Foundation's descriptions on Linux are mostly unspecific.

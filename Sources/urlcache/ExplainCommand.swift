@@ -19,6 +19,9 @@ enum ExplainCommand: Command {
       program can set other options, and overrides for a request. Without --header, Accept-Language is "en", and
       User-Agent is that of this tool: give the program's own if responses vary by it.
 
+      On a machine of a fleet, shows whether the machine has a valid lease. Without one, each stored response is
+      validated.
+
       \(RequestArguments.policies)
       """,
     operandName: "the directory or the URL", operandCount: 2...2,
@@ -64,7 +67,9 @@ private struct ExplanationReport {
   private var url: String { request.url?.absoluteString ?? "" }
 
   var text: String {
-    var rows = [["Result", result], ["Rule", decision.rule.description], ["Stored", stored]]
+    var rows = [["Result", result], ["Rule", decision.rule.description]]
+    if let lease = explanation.lease { rows.append(["Lease", LeaseReport(lease: lease).text]) }
+    rows.append(["Stored", stored])
     if let refusal { rows.append(["Refused", "\(Format.localTime(refusal.time)), \(refusal.rule)"]) }
     if let selected = explanation.selected {
       let freshness = selected.freshness
@@ -161,6 +166,7 @@ private struct ExplanationReport {
           "timeToLive": .seconds(selected.freshness.timeToLive(at: now)),
         ]
       } ?? .null,
+      "isLeaseValid": explanation.lease.map { .bool($0.isValid) } ?? .null,
       "refused": refusal.map { ["rule": json($0.rule), "time": .date($0.time)] } ?? .null,
       "sent": .object(conditionalFields.map { ($0.name, .string($0.value)) }),
       "staleAfterErrorUntil": .date(staleOnError?.untilAfterError),

@@ -17,6 +17,11 @@ enum GetCommand: Command {
       and password. An existing cache keeps its capacity; a new one gets 512 MiB. No cookies are sent or kept without
       --cookies.
 
+      A directory of a fleet needs --fleet with the URL of Redis, \(FleetAccess.urlForms),
+      and the secret of the fleet. A new directory joins the fleet as another machine.
+      \(FleetAccess.secretText)
+      \(FleetAccess.passwordText)
+
       \(RequestArguments.policies)
       """,
     operandName: "a URL", operandCount: 1...Int.max,
@@ -31,13 +36,13 @@ enum GetCommand: Command {
       Option(
         name: "json",
         help: "Prints each line on standard error as a JSON object; times are in seconds, except\nmicroseconds."),
-    ],
+    ] + FleetAccess.machineOptions,
     success: "every URL had a response of any status", failure: "a URL had none, or the cache cannot be used")
 
   static func run(_ arguments: Arguments) async throws -> ExitCode {
     let fields = try RequestArguments.fields(arguments)
     let policy = try RequestArguments.policy(arguments)
-    let cache = try CacheAccess.open(CacheAccess.path(arguments), keepsCookies: arguments.has("cookies"))
+    let cache = try await CacheAccess.open(arguments)
     let body = try OutputFile(file: arguments.value("output"))
     defer { body.discard() }
     var isComplete = true

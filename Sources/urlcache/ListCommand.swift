@@ -5,11 +5,17 @@ import LMDBURLCache
 enum ListCommand: Command {
   static let manual = CommandHelp(
     name: "list", summary: "Lists the responses in a cache's directory.",
-    usage: ["DIR [--sort time|url|size] [--limit COUNT] [--host HOST] [--json]"],
+    usage: ["DIR [--sort time|url|size] [--limit COUNT] [SCOPE] [FILTER]... [--json]"],
     discussion: """
       Lists the responses in the cache in DIR: when each was stored (local time), its size, its age, how long it stays
       fresh, its status, the request fields in its Vary key, and its URL. URLs include their queries, which may contain
       secrets. Other processes can use the cache at the same time. Nothing is changed, and no cache is created.
+
+      SCOPE and FILTER are those of 'urlcache purge', so that a list shows what a purge would cover. SCOPE is one of
+      --url, --since, --host, --prefix, and --group with --origin. FILTER is --status, --type or --path, and all that are
+      given must match.
+
+      WHEN is \(TimeArgument.forms).
 
       Sorted by time, the first line is printed at once, and few responses are in memory. To sort by URL or size, all
       responses must be read first, and are kept in memory: about half a KiB each. With --limit, at most twice as many
@@ -22,9 +28,9 @@ enum ListCommand: Command {
         help: "time (oldest first; the default), url (by host, then URL) or size (largest first).",
         values: orders),
       Option(name: "limit", placeholder: "COUNT", help: "Lists only the first COUNT responses."),
-      Option(name: "host", placeholder: "HOST", help: "Lists only responses of this host."),
+    ] + ResponseSelection.options + [
       Option(
-        name: "json", help: "Prints a JSON object; sizes are in bytes, ages in seconds, dates in UTC."),
+        name: "json", help: "Prints a JSON object; sizes are in bytes, ages in seconds, dates in UTC.")
     ],
     failure: "there is no cache in DIR, or it cannot be read")
 
@@ -37,20 +43,18 @@ enum ListCommand: Command {
       throw UsageError("--sort takes time, url or size, not '\(order)'")
     }
     let limit = try arguments.number("limit", in: 1...Self.maximumLimit, default: Self.maximumLimit)
-    let host = try arguments.host()
+    let selection = try ResponseSelection(arguments)
     let directory = try CacheAccess.openDirectory(arguments)
-    let total = directory.entryCount
     var writer = EntryWriter(
       isJSON: arguments.has("json"), directory: directory.path,
-      nothing: "No responses are stored\(host.map { " for \(Format.visible($0))" } ?? "").\n")
-    var readCount = 0
+      nothing: selection.isEmpty ? "No responses are stored.\n" : "There are no such responses: \(selection.words).\n")
     if order == "time" {
       var bar = ProgressBar("Listing", sharesTerminal: true)
       var count = 0
-      try directory.forEachEntry { entry throws in
-        readCount += 1
-        bar.update(done: readCount, total: total)
-        guard host == nil || entry.host == host else {
+      try directory.forEachEntry(
+        in: .time, coveredBy: selection.removalScope, progress: { bar.update(done: $0, total: $1) }
+      ) { entry, _, isCovered throws in
+        guard isCovered, selection.selects(entry) else {
           try writer.flushIfDue()
           return true
         }
@@ -59,17 +63,17 @@ enum ListCommand: Command {
         return count < limit
       }
     } else {
-      var selection = Selection(limit: limit, isBySize: order == "size")
+      var first = FirstEntries(limit: limit, isBySize: order == "size")
       var bar = ProgressBar("Sorting")
-      directory.forEachEntry(in: .stored) { entry in
-        readCount += 1
-        bar.update(done: readCount, total: total)
-        if host == nil || entry.host == host { selection.insert(entry) }
+      directory.forEachEntry(
+        in: .stored, coveredBy: selection.removalScope, progress: { bar.update(done: $0, total: $1) }
+      ) { entry, _, isCovered in
+        if isCovered, selection.selects(entry) { first.insert(entry) }
         return true
       }
       bar.end()
       try directory.checkIsInPlace()
-      for entry in selection.sorted() { try writer.append(entry) }
+      for entry in first.sorted() { try writer.append(entry) }
     }
     try writer.flush()
     try directory.checkIsInPlace()
@@ -79,7 +83,7 @@ enum ListCommand: Command {
 }
 
 /// The first entries in an order. Keeps at most twice as many as needed.
-private struct Selection {
+private struct FirstEntries {
   let limit: Int
   /// Whether to sort by size, largest first, instead of by URL.
   let isBySize: Bool
@@ -164,6 +168,7 @@ private struct EntryWriter {
       "url": .string(entry.url),
       "method": .string(entry.method),
       "status": .number(entry.status),
+      "mediaType": entry.mediaType.map { .string($0) } ?? .null,
       "bodyByteCount": .number(entry.bodyByteCount),
       "storedAt": .date(entry.storedAt),
       "age": .seconds(entry.age(at: now)),

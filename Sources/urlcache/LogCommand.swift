@@ -6,12 +6,15 @@ import ResponseStore
 enum LogCommand: Command {
   static let manual = CommandHelp(
     name: "log", summary: "Prints the requests of all processes that use a cache.",
-    usage: ["DIR [--follow] [--host HOST] [--status STATUS] [--outcome OUTCOME] [--slower-than TIME] [--json]"],
+    usage: ["DIR [--follow] [--count COUNT] [FILTER]... [--json]"],
     discussion: """
       With --follow, prints the requests through the cache in DIR as they end, until it is interrupted: the time, the
       outcome, the status, the size of the body, the duration until the head was available, the rule that decided, and
       the method and URL. URLs include their queries, which may contain secrets. The size of a body from the origin is
       known only if it arrived with its head. The rule 'fleet' means that another machine has shared the response.
+
+      FILTER is --host, --path, --status, --outcome or --slower-than, and all that are given must match. A URL of more
+      than about 400 bytes is recorded, and compared, without its end.
 
       Requests are recorded only while a process watches. Without --follow, prints the recorded requests that are left
       from the last time. At most 4,000 requests per second are recorded, and fewer in a small cache. If any are
@@ -36,6 +39,8 @@ enum LogCommand: Command {
       rest -= matching.count
       try Output.write(matching.map { (isJSON ? json($0).compact : line($0)) + "\n" }.joined())
     }
+    var lease = LeaseWatch(directory: directory, command: "log")
+    lease.update()
     guard arguments.has("follow") else {
       try write(directory.recentEvents)
       try directory.checkIsInPlace()
@@ -52,6 +57,7 @@ enum LogCommand: Command {
         Output.error("urlcache log: \(Format.count(nowMissing - missing, "request")) not recorded\n")
         missing = nowMissing
       }
+      lease.update()
       if rest > 0 { try loop.wait(.milliseconds(100)) }
     }
     return .success

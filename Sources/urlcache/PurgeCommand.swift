@@ -7,8 +7,10 @@ enum PurgeCommand: Command {
   static let manual = CommandHelp(
     name: "purge", summary: "Removes responses from a cache's directory.",
     usage: [
-      "DIR SCOPE [--soft] [--dry-run] [--json]",
-      "--fleet URL [--name NAME] [--password-file FILE] SCOPE [--soft] [--json]",
+      "DIR SCOPE [FILTER]... [--soft] [--dry-run] [--json]",
+      "DIR FILTER... [--soft] [--dry-run] [--json]",
+      "--fleet URL SCOPE [--soft] [--timeout SECONDS] [OPTION]...",
+      "DIR --fleet URL FILTER... [--soft] [--timeout SECONDS] [OPTION]...",
     ],
     discussion: """
       Removes the responses in SCOPE from the cache in DIR, and prints how many were removed. SCOPE is one of
@@ -16,17 +18,30 @@ enum PurgeCommand: Command {
         --url URL        --host HOST      --group NAME --origin URL
         --prefix URL     --since WHEN     --all
 
+      FILTER selects responses of SCOPE, or of all:
+
+        --status STATUS  --type TYPE     --path PATTERN
+
       When the command returns, no process can read them, including processes that use the cache now. It does not wait
       for those processes. No cache is created. If other processes have all reader slots, the responses are not counted;
       then the JSON counts are null.
+
+      With a FILTER, the command reads the stored responses one after another, and purges the requests whose response
+      matches: with all their variants, and with a response that replaces a matching one meanwhile. Other responses that
+      are stored while it runs stay, also if they match, and so do those that a process keeps in memory only. It purges
+      some requests at a time. If it is interrupted or fails, those that it has purged stay purged.
 
       With --soft, the responses become stale instead, in all processes when the command returns. They are
       validated before they are served, with one conditional request each. Those with stale-while-revalidate or
       stale-if-error may be served as these permit, counted from the purge.
 
       With --fleet, the purge holds on all machines of the fleet whose Redis is at URL when the command returns. It waits
-      until each machine has confirmed it, or its lease has ended, and prints how many have. A directory of a fleet is
-      purged on its own machine only. URL is \(FleetAccess.urlForms).
+      until each machine has confirmed it, or its lease has ended, and prints how many have. A line on standard error
+      says for which machines it waits. A directory of a fleet without --fleet is purged on its own machine only. With a
+      FILTER, --fleet needs a directory as well: the requests that match in it are purged on all machines, one after
+      another, but not those that match on other machines only.
+
+      URL is \(FleetAccess.urlForms).
       \(FleetAccess.passwordText)
 
       WHEN is \(TimeArgument.forms).
@@ -34,29 +49,17 @@ enum PurgeCommand: Command {
       today's. A duration is a number with s, m, h, d or w, and means that long ago.
       """,
     operandName: "the directory", operandCount: 0...1,
-    options: [
-      Option(
-        name: "url", placeholder: "URL",
-        help: "The responses of this URL with its query: all variants, methods and partitions."),
-      Option(name: "since", placeholder: "WHEN", help: "Responses stored after this time, but not at this time."),
-      Option(
-        name: "host", placeholder: "HOST",
-        help:
-          "Responses of this host with any scheme and port, but not of its subdomains. It is one host\nalone, in any spelling."
-      ),
-      Option(
-        name: "prefix", placeholder: "URL",
-        help:
-          "Responses whose URL begins with this one: same scheme, host and port, and a path\nand query with this prefix."
-      ),
-      Option(name: "group", placeholder: "NAME", help: "The members of a cache group (RFC 9875) of --origin."),
-      Option(name: "origin", placeholder: "URL", help: "Any URL of the origin of --group."),
-      Option(name: "all", help: "All responses."),
+    options: ResponseSelection.purgeOptions + [
       Option(name: "soft", help: "Makes the responses stale instead of removing them."),
       Option(
         name: "dry-run",
         help: "Changes nothing: prints how many responses would be removed or stale, their size, and the\nfirst URLs."),
       Option(name: "fleet", placeholder: "URL", help: "Purges on all machines of a fleet, instead of a directory."),
+      Option(
+        name: "timeout", placeholder: "SECONDS",
+        help:
+          "Waits at most this long for the machines of a fleet, 0.1 to 3600; by default\n1.25 leases and 5.25 seconds. Then the purge is posted, but not confirmed."
+      ),
     ] + FleetAccess.options + [
       Option(name: "json", help: "Prints a JSON object.")
     ],
@@ -69,39 +72,54 @@ enum PurgeCommand: Command {
     guard arguments.has("fleet") || !arguments.operands.isEmpty else {
       throw UsageError("the directory, or --fleet, is missing")
     }
-    let (scope, words) = try scope(arguments)
+    let selection = try ResponseSelection(arguments)
+    guard !selection.isEmpty else {
+      throw UsageError(
+        "say what to purge: one of --url, --since, --host, --prefix, --group and --all, or --status, --type or --path")
+    }
     let mode: PurgeMode = arguments.has("soft") ? .soft : .hard
     if arguments.has("fleet") {
-      try FleetPurge.run(scope, mode, words, arguments)
+      try FleetPurge.run(selection, mode, arguments)
       return .success
     }
-    for option in FleetAccess.options where arguments.has(option.name) {
-      throw UsageError("--\(option.name) needs --fleet")
+    for name in FleetAccess.options.map(\.name) + ["timeout"] where arguments.has(name) {
+      throw UsageError("--\(name) needs --fleet")
     }
     let url = URL(fileURLWithPath: arguments.operands[0])
     if arguments.has("dry-run") {
       let directory = try CacheDirectory(existingAt: url)
-      try PurgePreview.write(scope, mode, words, in: directory, isJSON: arguments.has("json"))
+      try PurgePreview.write(selection, mode, in: directory, isJSON: arguments.has("json"))
       return .success
     }
-    var removed: (entryCount: Int, byteCount: Int, keptCount: Int)?
-    do {
-      let directory = try CacheDirectory(existingAt: url)
-      removed = try directory.remove(scope, mode: mode)
-      guard removed != nil else { throw UsageError("no response can be stored for that URL") }
-    } catch  where CacheDirectory.isOutOfReaderSlots(error) {
-      // The purge is effective; only the responses cannot be counted.
-      guard try CacheDirectory.remove(scope, mode: mode, fromDirectoryInUse: url) else {
-        throw UsageError("no response can be stored for that URL")
-      }
-    }
-    try report(removed, mode, words, asJSON: arguments.has("json"))
+    try report(try purge(selection, mode, url), mode, selection.words, asJSON: arguments.has("json"))
     FleetPurge.warnIfLocal(url)
     return .success
   }
 
+  /// Purges, and returns the counts; nil if the responses could not be counted.
+  private static func purge(_ selection: ResponseSelection, _ mode: PurgeMode, _ url: URL) throws -> Counts? {
+    let scope = selection.scope
+    do {
+      let directory = try CacheDirectory(existingAt: url)
+      guard !selection.filter.isEmpty else { return try directory.remove(scope, mode: mode) }
+      var bar = ProgressBar("Purging")
+      let coverage = try directory.remove(scope, mode: mode, where: selection.selects) {
+        bar.update(done: $0, total: $1)
+      }
+      bar.end()
+      try directory.checkIsInPlace()
+      return coverage.map { ($0.entryCount, $0.byteCount, $0.keptCount) }
+    } catch  where CacheDirectory.isOutOfReaderSlots(error) && selection.filter.isEmpty {
+      // The purge is effective; only the responses cannot be counted.
+      _ = try CacheDirectory.remove(scope, mode: mode, fromDirectoryInUse: url)
+      return nil
+    }
+  }
+
+  private typealias Counts = (entryCount: Int, byteCount: Int, keptCount: Int)
+
   private static func report(
-    _ removed: (entryCount: Int, byteCount: Int, keptCount: Int)?, _ mode: PurgeMode, _ words: String, asJSON: Bool
+    _ removed: Counts?, _ mode: PurgeMode, _ words: String, asJSON: Bool
   ) throws {
     let verb = mode == .soft ? "Marked as stale" : "Removed"
     if asJSON {
@@ -119,41 +137,5 @@ enum PurgeCommand: Command {
     } else {
       try Output.write("\(verb) \(words). Other processes have all reader slots, so the responses were not counted.\n")
     }
-  }
-
-  private static func scope(_ arguments: Arguments) throws -> (PurgeScope, String) {
-    let given = ["url", "since", "host", "prefix", "group", "all"].filter { arguments.has($0) }
-    guard given.count == 1 else {
-      throw UsageError("say what to purge: exactly one of --url, --since, --host, --prefix, --group and --all")
-    }
-    guard arguments.has("group") == arguments.has("origin") else {
-      throw UsageError("--group and --origin go together")
-    }
-    if let text = arguments.value("url") {
-      let url = try webURL(text, option: "url")
-      return (.url(url), "responses of \(Format.visible(text))")
-    }
-    if let when = arguments.value("since") {
-      let date = try TimeArgument.parse(when, now: Date())
-      return (.since(date), "responses stored after \(Format.localTime(date))")
-    }
-    if let host = try arguments.host() { return (.host(host), "responses stored for \(host)") }
-    if let text = arguments.value("prefix") {
-      let url = try webURL(text, option: "prefix")
-      return (.prefix(url), "URLs that begin with \(Format.visible(text))")
-    }
-    if let group = arguments.value("group"), let origin = arguments.value("origin") {
-      return (
-        .group(group, origin: try webURL(origin, option: "origin")), Format.visible("group '\(group)' of \(origin)")
-      )
-    }
-    return (.all, "everything")
-  }
-
-  private static func webURL(_ text: String, option: String) throws -> URL {
-    guard let url = URL(string: text), url.isHTTPWithHost else {
-      throw UsageError("--\(option) takes an http or https URL with a host, not '\(text)'")
-    }
-    return url
   }
 }

@@ -6,13 +6,13 @@ enum PurgePreview {
   private static let urlLimit = 10
 
   /// Prints what a purge would cover, and changes nothing.
-  ///
-  /// - Parameter words: The scope in words.
   static func write(
-    _ scope: PurgeScope, _ mode: PurgeMode, _ words: String, in directory: CacheDirectory, isJSON: Bool
+    _ selection: ResponseSelection, _ mode: PurgeMode, in directory: CacheDirectory, isJSON: Bool
   ) throws {
     var bar = ProgressBar("Counting")
-    let coverage = directory.coverage(of: scope, limit: urlLimit) { bar.update(done: $0, total: $1) }
+    let coverage = directory.coverage(of: selection.scope, where: selection.selects, limit: urlLimit) {
+      bar.update(done: $0, total: $1)
+    }
     bar.end()
     guard let coverage else { throw UsageError("no response can be stored for that URL") }
     try directory.checkIsInPlace()
@@ -25,7 +25,7 @@ enum PurgePreview {
     }
     let (verb, rest) = mode == .soft ? ("mark as stale", "unchanged") : ("remove", "left")
     var text =
-      "Would \(verb) \(words): \(Format.count(coverage.entryCount, "response")) (\(Format.bytes(coverage.byteCount))). "
+      "Would \(verb) \(selection.words): \(Format.count(coverage.entryCount, "response")) (\(Format.bytes(coverage.byteCount))). "
       + "\(Format.count(coverage.keptCount, "response")) would be \(rest).\n"
     for entry in coverage.first { text += "  \(entry.label)\n" }
     let moreCount = coverage.entryCount - coverage.first.count

@@ -14,6 +14,7 @@ struct StatsWatch {
     let loop = WatchLoop(directory: directory)
     var last = directory.statistics
     var lastTime = ContinuousClock.now
+    var lease = LeaseWatch(directory: directory, command: "stats")
     var number = 0
     // The first rates are those of a short time, so that a screen appears at once.
     try loop.wait(.milliseconds(min(Int(interval * 1000), 250)))
@@ -26,6 +27,7 @@ struct StatsWatch {
       if screen.isTerminal {
         try screen.draw(self.screen(rates))
       } else {
+        lease.update()
         try screen.draw((number % 20 == 0 ? [Self.header] : []) + [line(rates)])
       }
       number += 1
@@ -111,6 +113,7 @@ struct StatsWatch {
     let title = "urlcache stats  \(Format.visible(directory.path))"
     let disk = directory.diskByteCount
     let capacity = directory.capacityByteCount
+    let lease = counts.fleet.lease.map { ["Lease      \(LeaseReport(lease: $0).text)"] } ?? []
     return [
       title,
       "\(Format.localTime(Date())), since \(Format.localTime(counts.since)), "
@@ -120,8 +123,7 @@ struct StatsWatch {
       "Fetches    \(ActivityReport.percentiles(rates.fetchLatency) ?? ActivityReport.percentiles(counts.fetchLatency) ?? "-")",
       "Disk       \(Format.bytes(disk)) of \(Format.bytes(capacity)) (\(disk * 100 / capacity)%), "
         + "\(Format.count(directory.entryCount, "response"))",
-      "",
-    ] + Format.table(rows, rightAligned: [1, 2]).split(separator: "\n").map(String.init)
+    ] + lease + [""] + Format.table(rows, rightAligned: [1, 2]).split(separator: "\n").map(String.init)
   }
 
   /// Formats a rate: one digit after the point below 10.

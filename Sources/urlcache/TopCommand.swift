@@ -6,11 +6,14 @@ import ResponseStore
 enum TopCommand: Command {
   static let manual = CommandHelp(
     name: "top", summary: "Shows the URLs or hosts with the most misses, hits, bytes or time.",
-    usage: ["DIR [--by misses|hits|bytes|time] [--hosts] [--interval SECONDS] [--count COUNT] [--json]"],
+    usage: ["DIR [--by misses|hits|bytes|time] [--hosts] [FILTER]... [--interval SECONDS] [OPTION]..."],
     discussion: """
       Watches the requests of all processes through the cache in DIR, and shows the URLs with the most of them since it
       was started. On a terminal it redraws the screen; otherwise it prints a table after each interval. URLs include
       their queries, which may contain secrets.
+
+      FILTER is that of 'urlcache log': --host, --path, --status, --outcome or --slower-than. Only requests that match
+      count.
 
       Requests are recorded only while a process watches. Of more than 4,000 requests per second, a part is recorded,
       so that the numbers are a sample. At most 20,000 URLs are counted; then the least are forgotten.
@@ -19,13 +22,15 @@ enum TopCommand: Command {
     options: [
       Option(
         name: "by", placeholder: "ORDER",
-        help: "misses (the default), hits, bytes (of bodies) or time (until the heads\nwere available)."),
+        help: "misses (the default), hits, bytes (of bodies) or time (until the heads\nwere available).",
+        values: TopTable.Order.allCases.map(\.rawValue)),
       Option(name: "hosts", help: "Adds up the URLs of each host."),
       Option(name: "interval", placeholder: "SECONDS", help: "The pause between refreshes, 1 to 3600; 2 by default."),
       Option(name: "count", placeholder: "COUNT", help: "Ends after COUNT refreshes."),
+    ] + EventFilter.options + [
       Option(
         name: "json",
-        help: "Prints a JSON object in a line after each interval, with at most 100 URLs; sizes\nare in bytes."),
+        help: "Prints a JSON object in a line after each interval, with at most 100 URLs; sizes\nare in bytes.")
     ],
     failure: "there is no cache in DIR, it cannot be read, or it was deleted while it was\n     watched")
 
@@ -37,6 +42,7 @@ enum TopCommand: Command {
     guard let order = TopTable.Order(rawValue: name) else {
       throw UsageError("--by takes misses, hits, bytes or time, not '\(name)'")
     }
+    let filter = try EventFilter(arguments)
     let interval = try arguments.number("interval", in: 1...3600, default: 2)
     let count = try arguments.number("count", in: 1...1_000_000_000, default: .max)
     let directory = try CacheAccess.openDirectory(arguments)
@@ -51,7 +57,7 @@ enum TopCommand: Command {
       // The file of events holds few of them, so it is read more often than the screen is drawn.
       while ContinuousClock.now < end {
         try loop.wait(min(.milliseconds(100), end - .now))
-        for event in watch.next() { table.add(event) }
+        for event in watch.next() where filter.matches(event) { table.add(event) }
       }
       let missing = watch.lostCount + watch.skippedCount - skippedBefore
       if arguments.has("json") {
@@ -72,7 +78,7 @@ enum TopCommand: Command {
 
 /// The counts of requests by URL or host.
 struct TopTable {
-  enum Order: String {
+  enum Order: String, CaseIterable {
     case misses, hits, bytes, time
   }
 
@@ -148,15 +154,61 @@ struct TopTable {
   }
 
   /// Returns the header and the first rows, cut to a number of columns.
+  ///
+  /// If the columns do not suffice for URLs, those of the other values are left out, the value of the order last.
   func lines(maximumCount: Int, columns: Int) -> [String] {
-    let header = ["REQUESTS", "HIT%", "MISSES", "BYTES", "TIME", addsUpHosts ? "HOST" : "URL"]
-    let cells = sorted().prefix(max(maximumCount, 1)).map { name, row in
-      [
-        Format.count(row.requests), ActivityReport.percent(Double(row.hits) / Double(row.requests)),
-        Format.count(row.misses), Format.bytes(row.byteCount), Format.latency(row.nanoseconds), Format.visible(name),
-      ]
+    let rows = sorted().prefix(max(maximumCount, 1))
+    var values = Value.allCases
+    while true {
+      let shown = values
+      let table = Format.table(
+        [shown.map(\.title) + [addsUpHosts ? "HOST" : "URL"]]
+          + rows.map { name, row in shown.map { $0.text(row) } + [Format.visible(name)] },
+        rightAligned: Set(shown.indices))
+      let lines = table.split(separator: "\n")
+      let usedColumnCount = (lines.first?.count ?? 0) - (addsUpHosts ? 4 : 3)
+      guard columns - usedColumnCount < Self.minimumURLColumnCount,
+        let index = values.lastIndex(where: { $0 != .requests && $0 != Value(order) })
+          ?? values.firstIndex(of: .requests)
+      else { return lines.map { String($0.prefix(columns)) } }
+      values.remove(at: index)
     }
-    return Format.table([header] + cells, rightAligned: [0, 1, 2, 3, 4]).split(separator: "\n")
-      .map { String($0.prefix(columns)) }
+  }
+
+  /// The columns of a URL below which other columns are left out.
+  private static let minimumURLColumnCount = 28
+
+  /// A column of numbers, in their order on the screen.
+  private enum Value: CaseIterable {
+    case requests, hitRatio, misses, bytes, time
+
+    init(_ order: Order) {
+      switch order {
+      case .misses: self = .misses
+      case .hits: self = .hitRatio
+      case .bytes: self = .bytes
+      case .time: self = .time
+      }
+    }
+
+    var title: String {
+      switch self {
+      case .requests: "REQUESTS"
+      case .hitRatio: "HIT%"
+      case .misses: "MISSES"
+      case .bytes: "BYTES"
+      case .time: "TIME"
+      }
+    }
+
+    func text(_ row: Row) -> String {
+      switch self {
+      case .requests: Format.count(row.requests)
+      case .hitRatio: ActivityReport.percent(Double(row.hits) / Double(row.requests))
+      case .misses: Format.count(row.misses)
+      case .bytes: Format.bytes(row.byteCount)
+      case .time: Format.latency(row.nanoseconds)
+      }
+    }
   }
 }

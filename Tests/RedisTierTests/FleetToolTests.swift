@@ -9,39 +9,11 @@ import Testing
 
 @Suite("urlcache with a fleet", .needsRedis, .timeLimit(.minutes(1)))
 struct FleetToolTests {
-  struct Result {
-    var status: Int32
-    var output: String
-    var errors: String
-
-    func json() throws -> [String: Any] {
-      try #require(try JSONSerialization.jsonObject(with: Data(output.utf8)) as? [String: Any])
-    }
+  private func tool(_ arguments: String..., environment: [String: String] = [:]) throws -> FleetTool.Result {
+    try FleetTool.run(arguments, environment: environment)
   }
 
-  /// Runs the tool, which is in the directory of the test bundle.
-  private func tool(_ arguments: String..., environment: [String: String] = [:]) throws -> Result {
-    try tool(arguments, environment: environment)
-  }
-
-  private func tool(_ arguments: [String], environment: [String: String] = [:]) throws -> Result {
-    let process = Process()
-    process.executableURL = URL(fileURLWithPath: "/proc/self/exe").resolvingSymlinksInPath()
-      .deletingLastPathComponent().appendingPathComponent("urlcache")
-    process.arguments = arguments
-    process.environment = ProcessInfo.processInfo.environment.merging(environment) { $1 }
-    process.standardInput = FileHandle.nullDevice
-    let (output, errors) = (Pipe(), Pipe())
-    process.standardOutput = output
-    process.standardError = errors
-    try process.run()
-    // Each output is shorter than what a pipe holds.
-    process.waitUntilExit()
-    func text(_ pipe: Pipe) throws -> String {
-      String(decoding: try pipe.fileHandleForReading.readToEnd() ?? Data(), as: UTF8.self)
-    }
-    return Result(status: process.terminationStatus, output: try text(output), errors: try text(errors))
-  }
+  private func tool(_ arguments: [String]) throws -> FleetTool.Result { try FleetTool.run(arguments) }
 
   @Test("fleet status shows the machines, their leases, their last purge and the purges that wait")
   func status() async throws {

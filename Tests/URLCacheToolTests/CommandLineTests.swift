@@ -5,6 +5,16 @@ import Testing
 
 @Suite("The command line")
 struct CommandLineTests {
+  private static func statusReason(_ text: String) -> String {
+    "--status takes a status like 404 or a class like 5xx, not '\(text)'"
+  }
+  private static func typeReason(_ text: String) -> String {
+    "--type takes a media type without parameters, such as text/html or 'image/*', not '\(text)'"
+  }
+  private static func pathReason(_ text: String) -> String {
+    "--path takes a pattern that begins with '/' or '*', such as '/img/*', not '\(text)'"
+  }
+
   @Test(
     "Invalid arguments print the reason and a pointer to the help, and exit with code 2",
     arguments: [
@@ -36,12 +46,23 @@ struct CommandLineTests {
       (["get", "http://a/", "--twice", "--twice"], "urlcache get", "--twice is given twice"),
       (
         ["purge", "a"], "urlcache purge",
-        "say what to purge: exactly one of --url, --since, --host, --prefix, --group and --all"
+        "say what to purge: one of --url, --since, --host, --prefix, --group and --all, or --status, --type or --path"
       ),
+      (["purge", "a", "--all", "--host", "b"], "urlcache purge", "--host cannot be combined with --all"),
+      (["list", "a", "--url", "http://a/", "--host", "b"], "urlcache list", "--url cannot be combined with --host"),
+      (["list", "a", "--all"], "urlcache list", "there is no option '--all'"),
+      (["list", "a", "--status", "6xx"], "urlcache list", Self.statusReason("6xx")),
+      (["purge", "a", "--status", "99"], "urlcache purge", Self.statusReason("99")),
+      (["top", "a", "--status", ""], "urlcache top", Self.statusReason("")),
+      (["list", "a", "--type", "html"], "urlcache list", Self.typeReason("html")),
       (
-        ["purge", "a", "--all", "--host", "b"], "urlcache purge",
-        "say what to purge: exactly one of --url, --since, --host, --prefix, --group and --all"
+        ["purge", "a", "--type", "text/html; charset=utf-8"], "urlcache purge",
+        Self.typeReason("text/html; charset=utf-8")
       ),
+      (["list", "a", "--path", "img/*"], "urlcache list", Self.pathReason("img/*")),
+      (["purge", "a", "--path", ""], "urlcache purge", Self.pathReason("")),
+      (["log", "a", "--path", "^/img"], "urlcache log", Self.pathReason("^/img")),
+      (["top", "a", "--outcome", "hits"], "urlcache top", "--outcome does not take 'hits'; see --help"),
       (["purge", "a", "--group", "b"], "urlcache purge", "--group and --origin go together"),
       (["purge", "a", "--prefix", "b"], "urlcache purge", "--prefix takes an http or https URL with a host, not 'b'"),
       (["purge", "a", "--url", "b"], "urlcache purge", "--url takes an http or https URL with a host, not 'b'"),

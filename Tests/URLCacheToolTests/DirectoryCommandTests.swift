@@ -140,7 +140,9 @@ struct DirectoryCommandTests {
     }
     let one = try tool.run("list", directory, "--host", "B.example")
     #expect(one.output.split(separator: "\n").count == 2)
-    #expect(try tool.run("list", directory, "--host", "c.example").output == "No responses are stored for c.example.\n")
+    #expect(
+      try tool.run("list", directory, "--host", "c.example").output
+        == "There are no such responses: responses stored for c.example.\n")
   }
 
   @Test("list aligns the columns of a long table and exits silently when its output is closed")
@@ -186,7 +188,7 @@ struct DirectoryCommandTests {
     let entry = try #require((json["entries"] as? [[String: Any]])?.first)
     #expect(
       Set(entry.keys) == [
-        "url", "method", "status", "bodyByteCount", "storedAt", "age", "timeToLive", "vary", "partition",
+        "url", "method", "status", "mediaType", "bodyByteCount", "storedAt", "age", "timeToLive", "vary", "partition",
       ])
     #expect(entry["vary"] as? [String] == ["accept", "accept-language"])
     #expect(entry["method"] as? String == "GET")

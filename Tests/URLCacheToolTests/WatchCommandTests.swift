@@ -103,6 +103,68 @@ struct WatchCommandTests {
     #expect(try tool.run("top", directory, "--by", "size").status == 2)
   }
 
+  @Test(
+    "On a narrow screen top leaves out columns, so that URLs can be told apart",
+    arguments: [("misses", "MISSES"), ("hits", "HIT%"), ("bytes", "BYTES"), ("time", "TIME")])
+  func narrowTop(order: String, title: String) throws {
+    var table = TopTable(order: try #require(TopTable.Order(rawValue: order)), addsUpHosts: false)
+    for number in 1...3 {
+      table.add(
+        RequestEvent(
+          time: Date(), processID: 1, method: "GET", url: "http://a.example/page/\(number)", status: 200,
+          outcome: .miss, rule: "", age: 0, timeToLive: nil, byteCount: 123_456, nanoseconds: 12_000_000))
+    }
+    for columns in [40, 50, 60] {
+      let lines = table.lines(maximumCount: 10, columns: columns)
+      #expect(lines.allSatisfy { $0.count <= columns })
+      #expect(lines[0].contains(title))
+      for number in 1...3 { #expect(lines[1...].contains { $0.hasSuffix("http://a.example/page/\(number)") }) }
+    }
+    let words = table.lines(maximumCount: 10, columns: 80)[0].split(separator: " ")
+    #expect(words == ["REQUESTS", "HIT%", "MISSES", "BYTES", "TIME", "URL"])
+  }
+
+  @Test("log and top have the same filters by host, path, status, outcome and duration")
+  func filters() throws {
+    func event(_ url: String, _ status: Int, _ outcome: RequestOutcome, nanoseconds: Int = 1000) -> RequestEvent {
+      RequestEvent(
+        time: Date(), processID: 1, method: "GET", url: url, status: status, outcome: outcome, rule: "", age: 0,
+        timeToLive: nil, byteCount: 0, nanoseconds: nanoseconds)
+    }
+    let events = [
+      event("http://a.example/img/1?x", 200, .hit), event("http://A.example:81/page", 404, .miss),
+      event("http://b.example/img/2", 200, .hit, nanoseconds: 5_000_000), event("http://b.example/", 0, .failed),
+    ]
+    for (options, indexes) in [
+      ([], [0, 1, 2, 3]), (["--host", "a.example"], [0, 1]), (["--path", "/img/*"], [0, 2]),
+      (["--path", "/img/*?x"], [0]), (["--outcome", "hit"], [0, 2]), (["--outcome", "failed"], [3]),
+      (["--status", "4xx"], [1]), (["--slower-than", "1ms"], [2]),
+      (["--host", "b.example", "--path", "/img/*", "--outcome", "hit"], [2]), (["--path", "/", "--status", "200"], []),
+    ] as [([String], [Int])] {
+      for manual in [LogCommand.manual, TopCommand.manual] {
+        let filter = try EventFilter(Arguments(["d"] + options, for: manual))
+        #expect(events.indices.filter { filter.matches(events[$0]) } == indexes, "\(manual.name) \(options)")
+      }
+    }
+  }
+
+  @Test("top counts only the requests that its filters select")
+  func filteredTop() throws {
+    let origin = try origin()
+    defer { origin.stop() }
+    let tool = try Tool()
+    let directory = tool.path("cache")
+    _ = try tool.run("get", origin.url("/a").absoluteString, "--directory", directory)
+    let (status, output) = try watch(
+      tool, origin, paths: ["/a", "/missing"], "top", directory, "--count", "1", "--interval", "2", "--path", "/miss*",
+      "--outcome", "miss", "--json")
+    #expect(status == 0)
+    let json = try #require(try JSONSerialization.jsonObject(with: Data(output.utf8)) as? [String: Any])
+    let rows = try #require(json["rows"] as? [[String: Any]])
+    #expect(rows.compactMap { $0["url"] as? String } == [origin.url("/missing").absoluteString])
+    #expect(json["requests"] as? Int == rows.first?["misses"] as? Int)
+  }
+
   @Test("The table of top orders by each value, adds up hosts and keeps its size")
   func table() {
     func event(_ url: String, _ outcome: RequestOutcome, bytes: Int, nanoseconds: Int) -> RequestEvent {

@@ -42,8 +42,11 @@ enum FleetCommand: Command {
 
   static func text(_ status: FleetStatus, _ console: FleetConsole, _ name: String) -> String {
     var rows = [
-      ["Fleet", "\(name) at \(console.serverName)"],
-      ["Epoch", status.epoch + (status.isMature ? "" : ", young: purges wait for leases of the one before")],
+      ["Fleet", Format.visible("\(name) at \(console.serverName)")],
+      [
+        "Epoch",
+        Format.visible(status.epoch) + (status.isMature ? "" : ", young: purges wait for leases of the one before"),
+      ],
       ["Leases", Format.seconds(status.leaseSeconds)],
       [
         "Purges",

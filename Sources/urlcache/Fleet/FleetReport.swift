@@ -16,6 +16,7 @@ struct FleetReport {
       "postedPurges": .number(counts.postedPurges),
       "receivedPurges": .number(counts.receivedPurges),
       "leaseRenewals": .number(counts.leaseRenewals),
+      "isLeaseValid": counts.isLeaseValid.map { .bool($0) } ?? .null,
       "cutOffSeconds": .seconds(Double(counts.cutOffMilliseconds) / 1000),
       "reconnects": .number(counts.reconnects),
       "lostLogs": .number(counts.lostLogs),
@@ -23,7 +24,11 @@ struct FleetReport {
   }
 
   /// The rows of the table that `stats` prints.
-  var rows: [[String]] {
+  var rows: [[String]] { leaseRows + countRows }
+
+  private var leaseRows: [[String]] { counts.lease.map { [["Lease", LeaseReport(lease: $0).text]] } ?? [] }
+
+  private var countRows: [[String]] {
     func list(_ parts: [(Int, String)]) -> String {
       parts.map { "\(Format.count($0.0)) \($0.1)" }.joined(separator: ", ")
     }

@@ -22,6 +22,11 @@ enum WarmCommand: Command {
       If the run is interrupted, the same command with the same URLs, header fields and directory resumes where it
       stopped, for 12 hours. The position is in $XDG_STATE_HOME/urlcache, by default ~/.local/state/urlcache.
 
+      A directory of a fleet needs --fleet with the URL of Redis, \(FleetAccess.urlForms),
+      and the secret of the fleet. A new directory joins the fleet as another machine.
+      \(FleetAccess.secretText)
+      \(FleetAccess.passwordText)
+
       \(RequestArguments.policies)
       """,
     operandName: "the file", operandCount: 0...1,
@@ -35,7 +40,7 @@ enum WarmCommand: Command {
       RequestArguments.header, RequestArguments.policy, CacheAccess.cookies,
       Option(name: "restart", help: "Begins with the first URL, even if an earlier run was interrupted."),
       Option(name: "json", help: "Prints the summary as a JSON object."),
-    ],
+    ] + FleetAccess.machineOptions,
     success: "every URL had a response of any status",
     failure: "a URL had none, the run was interrupted, FILE cannot be read, or the cache cannot be used")
 
@@ -49,13 +54,14 @@ enum WarmCommand: Command {
     let list = try WarmList(WarmInput(file: file, name: name), name: name)
     let path = CacheAccess.path(arguments)
     let isResumed = !arguments.has("restart")
-    let cache = try CacheAccess.open(path, keepsCookies: arguments.has("cookies"))
+    let cache = try await CacheAccess.open(arguments)
     let clock = ContinuousClock()
     let begin = clock.now
     let task = Task {
       var list = list
       try await SitemapIndex.read(into: &list, through: cache, fields: fields)
-      let checkpoint = WarmCheckpoint(directory: path, requests: list.requests, fields: fields)
+      let checkpoint = WarmCheckpoint(
+        directory: ProcessArguments.identity(ofDirectory: path), requests: list.requests, fields: fields)
       let start = isResumed ? min(checkpoint.doneCount(now: Date()), list.requests.count) : 0
       if start > 0 {
         Output.error(

@@ -2,35 +2,30 @@ import Foundation
 import LMDBURLCache
 import ResponseStore
 
-/// The options of `log` that select requests.
+/// The options of `log` and `top` that select requests.
 struct EventFilter {
   private var host: String?
   private var statuses: ClosedRange<Int>?
+  private var path: PathPattern?
   private var outcome: RequestOutcome?
   private var minimumNanoseconds = 0
 
   static let options = [
-    Option(name: "host", placeholder: "HOST", help: "Prints only requests to this host."),
-    Option(name: "status", placeholder: "STATUS", help: "Prints only this status, such as 404, or a class: 5xx."),
+    Option(name: "host", placeholder: "HOST", help: "Only requests to this host."),
+    PathPattern.option, StatusOption.option,
     Option(
       name: "outcome", placeholder: "OUTCOME",
-      help: "Prints only this outcome: " + RequestOutcome.allCases.prefix(5).map(\.rawValue).joined(separator: ", ")
-        + ",\n" + RequestOutcome.allCases.dropFirst(5).map(\.rawValue).joined(separator: ", ") + "."),
+      help: "Only this outcome: " + RequestOutcome.allCases.prefix(5).map(\.rawValue).joined(separator: ", ")
+        + ",\n" + RequestOutcome.allCases.dropFirst(5).map(\.rawValue).joined(separator: ", ") + ".",
+      values: RequestOutcome.allCases.map(\.rawValue)),
     Option(
-      name: "slower-than", placeholder: "TIME", help: "Prints only slower requests; TIME is like 500us, 20ms or 1.5s."),
+      name: "slower-than", placeholder: "TIME", help: "Only slower requests; TIME is like 500us, 20ms or 1.5s."),
   ]
 
   init(_ arguments: Arguments) throws {
     host = try arguments.host()
-    if let text = arguments.value("status") {
-      if text.count == 3, text.dropFirst() == "xx", let first = Int(text.prefix(1)), (1...5).contains(first) {
-        statuses = (first * 100)...(first * 100 + 99)
-      } else if let status = Int(text), (100...999).contains(status) {
-        statuses = status...status
-      } else {
-        throw UsageError("--status takes a status like 404 or a class like 5xx, not '\(text)'")
-      }
-    }
+    path = try PathPattern(arguments)
+    statuses = try StatusOption.range(arguments)
     if let text = arguments.value("outcome") {
       guard let outcome = RequestOutcome(rawValue: text) else {
         throw UsageError("--outcome does not take '\(text)'; see --help")
@@ -49,6 +44,7 @@ struct EventFilter {
   func matches(_ event: RequestEvent) -> Bool {
     event.nanoseconds >= minimumNanoseconds && (outcome.map { $0 == event.outcome } ?? true)
       && (statuses.map { $0.contains(event.status) } ?? true)
+      && (path.map { $0.matches(url: event.url) } ?? true)
       && (host.map { $0 == URL.canonicalHostName(in: event.url) } ?? true)
   }
 }
