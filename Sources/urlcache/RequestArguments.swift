@@ -8,7 +8,9 @@ enum RequestArguments {
   static let header = Option(
     name: "header", placeholder: "FIELD", help: "A header field of the request, such as 'Accept: text/html'.",
     isRepeatable: true)
-  static let method = Option(name: "method", placeholder: "METHOD", help: "The request's method; GET by default.")
+  static let method = Option(
+    name: "method", placeholder: "METHOD", help: "The request's method; GET by default.",
+    values: ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
   static let partition = Option(
     name: "partition", placeholder: "NAME", help: "The partition of the cache; empty by default.")
   static let policy = Option(

@@ -155,6 +155,30 @@ struct WarmCommandTests {
     return data
   }
 
+  @Test("A gzip file that expands to gigabytes is refused at once", arguments: [" ", "\n", "# a comment\n"])
+  func gzipBomb(_ unit: String) throws {
+    let tool = try Tool()
+    let file = tool.path("input.gz")
+    // A named pipe, because its writer shows whether the rest was read.
+    #expect(mkfifo(file, 0o600) == 0)
+    let process = Process()
+    process.executableURL = URL(fileURLWithPath: "/bin/bash")
+    process.arguments = [
+      "-c", "yes \"$1\" | head -c 2G | gzip -1 > \"$2\"; echo ${PIPESTATUS[2]}", "bash", String(unit.dropLast()), file,
+    ]
+    let output = Pipe()
+    process.standardOutput = output
+    process.standardError = FileHandle.nullDevice
+    try process.run()
+    let result = try tool.run("warm", file, "--directory", tool.path("cache"))
+    #expect(result.status == 1)
+    #expect(result.errors.contains("expands to more than 100 times its size"))
+    // The signal of a pipe without a reader has ended gzip.
+    #expect(String(decoding: try output.fileHandleForReading.readToEnd() ?? Data(), as: UTF8.self) == "141\n")
+    process.waitUntilExit()
+    #expect(!FileManager.default.fileExists(atPath: tool.path("cache")))
+  }
+
   @Test("Each form can be a gzip file")
   func gzip() throws {
     let origin = try origin()

@@ -18,7 +18,11 @@ enum Completion: Equatable {
   /// Returns the completion of a command's operands. The usage begins with the first one.
   init(operandsOf manual: CommandHelp) {
     let usage = manual.usage.first ?? ""
-    self = usage.hasPrefix("DIR") ? .directory : usage.hasPrefix("[FILE") ? .file : .nothing
+    let verbs = manual.usage.compactMap { $0.split(separator: " ").first }.filter { $0.allSatisfy(\.isLowercase) }
+    self =
+      !verbs.isEmpty
+      ? .words(verbs.map(String.init))
+      : usage.hasPrefix("DIR") ? .directory : usage.hasPrefix("[FILE") ? .file : .nothing
   }
 }
 

@@ -4,15 +4,18 @@ import LMDBURLCache
 /// `urlcache generate`: writes manual pages and shell completions, for packages.
 enum GenerateCommand: Command {
   static let manual = CommandHelp(
-    name: "generate", summary: "Writes the manual pages or a shell completion.", usage: ["man DIR", "bash", "zsh"],
+    name: "generate", summary: "Writes the manual pages or a shell completion.",
+    usage: ["man DIR", "bash", "zsh", "fish"],
     discussion: """
       Writes the manual pages of the tool and of each command to the existing directory DIR, or the completion for a
       shell to standard output. They are made from the same definitions as --help.
 
         urlcache generate bash > /usr/share/bash-completion/completions/urlcache
         urlcache generate zsh > /usr/share/zsh/vendor-completions/_urlcache
+        urlcache generate fish > /usr/share/fish/vendor_completions.d/urlcache.fish
       """,
-    operandName: "'man', 'bash' or 'zsh'", operandCount: 1...2, failure: "a file cannot be written", isHidden: true)
+    operandName: "'man', 'bash', 'zsh' or 'fish'", operandCount: 1...2, failure: "a file cannot be written",
+    isHidden: true)
 
   static func run(_ arguments: Arguments) async throws -> ExitCode {
     let manuals = URLCacheTool.commands.map { $0.manual }.filter { !$0.isHidden }.map(portable)
@@ -23,7 +26,8 @@ enum GenerateCommand: Command {
     case ("man", nil): throw UsageError("the directory is missing")
     case ("bash", nil): try Output.write(BashCompletion.script(for: manuals))
     case ("zsh", nil): try Output.write(ZshCompletion.script(for: manuals))
-    default: throw UsageError("use 'man DIR', 'bash' or 'zsh'")
+    case ("fish", nil): try Output.write(FishCompletion.script(for: manuals))
+    default: throw UsageError("use 'man DIR', 'bash', 'zsh' or 'fish'")
     }
     return .success
   }

@@ -1,3 +1,5 @@
+import Foundation
+
 /// Manual pages in the format of `man`, from the definitions of `--help`.
 enum ManualPage {
   /// Returns the page of a command.
@@ -36,8 +38,14 @@ enum ManualPage {
     return text + ".SH SEE ALSO\n" + pages.joined(separator: ",\n") + "\n"
   }
 
+  /// The date of the sources in `SOURCE_DATE_EPOCH`, if a build sets it, and otherwise of today.
+  private static var date: String {
+    let seconds = ProcessInfo.processInfo.environment["SOURCE_DATE_EPOCH"].flatMap { Double($0) }
+    return String(Format.timestamp(seconds.map { Date(timeIntervalSince1970: $0) } ?? Date()).prefix(10))
+  }
+
   private static func title(_ name: String) -> String {
-    ".TH \(escaped(name.uppercased())) 1 \"\" \"urlcache \(URLCacheTool.version)\"\n"
+    ".TH \(escaped(name.uppercased())) 1 \"\(date)\" \"urlcache \(URLCacheTool.version)\" \"User Commands\"\n"
   }
 
   /// Returns paragraphs that are separated by empty lines. Indented ones keep their lines.

@@ -4,9 +4,9 @@ import Foundation
 /// A file that arrives in pieces, decompressed if it is a gzip file.
 final class Decompressor {
   private static let magic: [UInt8] = [0x1f, 0x8b]
-  /// About the maximum of gzip, so that no list of URLs is refused. The limits of lines, sitemaps and requests bound
-  /// the memory.
-  private static let maximumExpansionFactor = 1000
+  /// A tenth of what gzip can do. Lists, sitemaps and HAR files expand to less. Applies from 16 MiB on, so that a file
+  /// made to expand to gigabytes is refused at once.
+  private static let maximumExpansionFactor = 100
 
   private let name: String
   private var decoder: ContentDecoder?
@@ -39,6 +39,9 @@ final class Decompressor {
     guard decoder != nil else { return takeUnread() }
     do {
       return try decoder?.next()
+    } catch  where error.code == .excessiveExpansion {
+      throw ToolError(
+        "\(name) expands to more than \(Self.maximumExpansionFactor) times its size, which no list of URLs does.")
     } catch {
       throw ToolError("\(name) is not a valid gzip file: \(error).")
     }

@@ -1,0 +1,161 @@
+import Foundation
+import Glibc
+import LMDBURLCache
+import Testing
+
+@testable import urlcache
+
+@Suite("Unusual surroundings of the tool", .timeLimit(.minutes(2)))
+struct SurroundingsTests {
+  private static let url = "http://a.example/page"
+  private static let isRoot = geteuid() == 0
+
+  /// Runs a shell script, in which `$TOOL` is the path of the tool, and returns its output and errors together.
+  private static func shell(_ script: String, in tool: Tool) throws -> String {
+    let process = Process()
+    process.executableURL = URL(fileURLWithPath: "/bin/bash")
+    process.arguments = ["-c", "exec 2>&1\n" + script]
+    process.environment = [
+      "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": tool.root.path, "TZ": "UTC", "TOOL": Tool.executable.path,
+      "ROOT": tool.root.path,
+    ]
+    process.currentDirectoryURL = tool.root
+    process.standardInput = FileHandle.nullDevice
+    let output = Pipe()
+    process.standardOutput = output
+    try process.run()
+    let text = String(decoding: try output.fileHandleForReading.readToEnd() ?? Data(), as: UTF8.self)
+    process.waitUntilExit()
+    return text
+  }
+
+  /// Whether this process may mount file systems.
+  private static let canMount: Bool = {
+    let text = try? shell("unshare --mount mount --bind / /mnt && echo yes", in: Tool())
+    return text == "yes\n"
+  }()
+
+  @discardableResult
+  private func makeCache(_ tool: Tool) throws -> String {
+    try tool.makeCache([Tool.Stored(url: Self.url), Tool.Stored(url: Self.url + "/2", status: 404)])
+  }
+
+  @Test("Without /proc the tool ends with a line, and no signal", .enabled(if: canMount, "mounting is not permitted"))
+  func noProc() throws {
+    let tool = try Tool()
+    let text = try Self.shell(
+      """
+      unshare --mount --propagation private bash -c 'umount -l /proc
+      for number in 1 2 3 4 5 6 7 8; do "$TOOL" list "$ROOT/cache"; echo $?; done'
+      """, in: tool)
+    let line =
+      "urlcache: /proc/self/cmdline, which the Swift runtime needs, cannot be opened: No such file or directory.\n1\n"
+    #expect(text == String(repeating: line, count: 8))
+  }
+
+  @Test("With too few descriptors the tool ends with a line, and does not hang")
+  func fewDescriptors() throws {
+    let text = try Self.shell("ulimit -n 12; timeout -s KILL 60 \"$TOOL\" --version; echo $?", in: Tool())
+    #expect(text == "urlcache: The limit of open files is 12, and the tool needs 32.\n1\n")
+  }
+
+  @Test("A directory whose name is not UTF-8 works, and is shown with a replacement for the bytes")
+  func otherEncoding() throws {
+    let tool = try Tool()
+    try makeCache(tool)
+    let text = try Self.shell(
+      #"""
+      name=$'caf\xe9'; mv cache "$name"
+      "$TOOL" stats "$name" | head -2
+      "$TOOL" list "$name" --json | head -2
+      "$TOOL" stats "$name" --prometheus | grep ^urlcache_entries
+      "$TOOL" get --directory="$name" --policy only-cache \#(Self.url) 2> errors; echo
+      "$TOOL" purge "$name" --status 404
+      "$TOOL" stats $'caf\xe8'
+      "$TOOL" export "$name" --har $'x\xe9'
+      ls
+      """#, in: tool)
+    #expect(
+      text == """
+        Directory  caf\u{fffd}
+        Responses  2
+        {
+          "directory": "caf\u{fffd}",
+        urlcache_entries{directory="caf\u{fffd}"} 2
+        body
+        Removed responses with status 404: 1 response (4 B). 1 response left.
+        urlcache: The argument 'caf\u{fffd}' is neither UTF-8 nor the path of a directory.
+        urlcache: The argument 'x\u{fffd}' is neither UTF-8 nor the path of a directory.
+        caf\u{fffd}
+        errors
+
+        """)
+  }
+
+  @Test(
+    "The commands that change nothing work on a read-only file system, and the others say why they do not",
+    .enabled(if: canMount, "mounting is not permitted"))
+  func readOnly() throws {
+    let tool = try Tool()
+    try makeCache(tool)
+    func run(_ arguments: String) throws -> String {
+      try Self.shell(
+        """
+        mkdir -p mounted
+        unshare --mount --propagation private bash -c 'mount --bind cache mounted &&
+        mount -o remount,bind,ro mounted && "$TOOL" $0; echo $?' '\(arguments)'
+        """, in: tool)
+    }
+    let before = try Self.shell("md5sum cache/*", in: tool)
+    for command in UnusualDirectoryTests.commands {
+      let text = try run(([command[0], "mounted"] + command.dropFirst()).joined(separator: " "))
+      #expect(text.hasSuffix("0\n") && !text.contains("LMDBURLCache:"), "\(command): \(text)")
+    }
+    #expect(try run("list mounted --status 404").hasSuffix("\(Self.url)/2\n0\n"))
+    #expect(try run("cat mounted \(Self.url)") == "body0\n")
+    #expect(try run("explain mounted \(Self.url)").contains("1 variant"))
+    let refusal = "it is on a read-only file system. Use a mount that can be written.\n1\n"
+    for command in ["purge mounted --all", "purge mounted --status 404", "purge mounted --url \(Self.url) --soft"] {
+      #expect(try run(command).hasSuffix(refusal), "\(command)")
+    }
+    for command in ["top mounted", "log mounted --follow"] {
+      #expect(try run(command).hasSuffix("the file system is read-only.\n1\n"), "\(command)")
+    }
+    #expect(try Self.shell("md5sum cache/*", in: tool) == before)
+    // LMDB cannot protect the snapshot of a process that may not write to the lock file.
+    let open = try LMDBURLCache(
+      directory: tool.root.appendingPathComponent("cache"), memoryCapacity: 0, diskCapacity: 20 << 20)
+    #expect(try run("list mounted").contains("a read-only file system, and other processes use it."))
+    withExtendedLifetime(open) {}
+  }
+
+  @Test("With --as-owner root works on another user's directory as that user", .enabled(if: isRoot, "needs root"))
+  func owner() throws {
+    let tool = try Tool()
+    try makeCache(tool)
+    let text = try Self.shell(
+      """
+      chmod 755 .; chown -R 65534 cache
+      "$TOOL" stats cache; echo $?
+      "$TOOL" list cache --as-owner --status 404 | tail -1
+      "$TOOL" purge cache --as-owner --status 404; echo $?
+      (timeout -s KILL 1 "$TOOL" log cache --follow --as-owner; true) 2> /dev/null
+      "$TOOL" verify cache --as-owner
+      find cache ! -user 65534
+      "$TOOL" export cache --as-owner --har "$ROOT/har"
+      "$TOOL" purge --fleet unix:///none --all --as-owner
+      """, in: tool)
+    let lines = text.split(separator: "\n").map(String.init)
+    try #require(lines.count == 9, "\(lines)")
+    #expect(lines[0].hasPrefix("urlcache stats: ") && lines[0].contains("belongs to another user"))
+    #expect(lines[0].hasSuffix(" As root, --as-owner opens it."))
+    #expect(lines[1] == "1")
+    #expect(lines[2].hasSuffix("404  -     \(Self.url)/2"))
+    #expect(lines[3] == "Removed responses with status 404: 1 response (4 B). 1 response left.")
+    #expect(lines[4] == "0")
+    #expect(lines[5] == "OK: 1 response, 4 B of bodies.")
+    // The user may not write to root's folder.
+    #expect(lines[6].hasSuffix("har cannot be written: Permission denied."))
+    #expect(lines[7] == "urlcache purge: --as-owner needs a directory")
+  }
+}
