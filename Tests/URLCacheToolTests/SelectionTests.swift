@@ -110,7 +110,7 @@ struct SelectionTests {
     #expect(cache.isCached(try #require(URL(string: "http://a.example/1"))))
   }
 
-  @Test("A star stands for any characters, and everything else for itself")
+  @Test("A star matches any characters, and everything else itself")
   func wildcards() {
     func matches(_ pattern: String, _ text: String) -> Bool { Wildcards(pattern).matches(text) }
     for (pattern, text) in [

@@ -12,7 +12,7 @@ struct ResponseFilter {
     StatusOption.option,
     Option(
       name: "type", placeholder: "TYPE",
-      help: "Only this media type, such as text/html. A '*' stands for any characters: 'image/*'."),
+      help: "Only this media type, such as text/html. A '*' matches any characters: 'image/*'."),
     PathPattern.option,
   ]
 

@@ -1,4 +1,4 @@
-/// A text in which each `*` stands for any characters, also for none.
+/// A text in which each `*` matches any characters, also none.
 struct Wildcards {
   /// The bytes between the stars.
   private let parts: [[UInt8]]
@@ -43,7 +43,7 @@ struct PathPattern {
   static let option = Option(
     name: "path", placeholder: "PATTERN",
     help:
-      "Only URLs with this path, such as '/img/*.png'. A '*' stands for any characters,\nalso for '/'. With a '?' in PATTERN the query counts as well."
+      "Only URLs with this path, such as '/img/*.png'. A '*' matches any characters,\nalso '/'. With a '?' in PATTERN the query counts as well."
   )
 
   /// Parses ``option``; nil if it was not given.
