@@ -37,7 +37,7 @@ extension ResponseStore {
   /// Costs some microseconds.
   public var directoryStatistics: DirectoryStatistics? {
     guard var statistics = context.counts.activity.file?.statistics else { return nil }
-    statistics.fleetLease = fleetLease
+    statistics.fleetMachine = fleetMachine
     return statistics
   }
 

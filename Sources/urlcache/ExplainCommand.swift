@@ -68,7 +68,7 @@ private struct ExplanationReport {
 
   var text: String {
     var rows = [["Result", result], ["Rule", decision.rule.description]]
-    if let lease = explanation.lease { rows.append(["Lease", LeaseReport(lease: lease).text]) }
+    if let machine = explanation.machine { rows.append(["Lease", LeaseReport(machine: machine).text]) }
     rows.append(["Stored", stored])
     if let refusal { rows.append(["Refused", "\(Format.localTime(refusal.time)), \(refusal.rule)"]) }
     if let selected = explanation.selected {
@@ -166,7 +166,7 @@ private struct ExplanationReport {
           "timeToLive": .seconds(selected.freshness.timeToLive(at: now)),
         ]
       } ?? .null,
-      "isLeaseValid": explanation.lease.map { .bool($0.isValid) } ?? .null,
+      "isLeaseValid": explanation.machine.map { .bool($0.hasLease) } ?? .null,
       "refused": refusal.map { ["rule": json($0.rule), "time": .date($0.time)] } ?? .null,
       "sent": .object(conditionalFields.map { ($0.name, .string($0.value)) }),
       "staleAfterErrorUntil": .date(staleOnError?.untilAfterError),

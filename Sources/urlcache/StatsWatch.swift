@@ -113,7 +113,7 @@ struct StatsWatch {
     let title = "urlcache stats  \(Format.visible(directory.path))"
     let disk = directory.diskByteCount
     let capacity = directory.capacityByteCount
-    let lease = counts.fleet.lease.map { ["Lease      \(LeaseReport(lease: $0).text)"] } ?? []
+    let lease = counts.fleet.machine.map { ["Lease      \(LeaseReport(machine: $0).text)"] } ?? []
     return [
       title,
       "\(Format.localTime(Date())), since \(Format.localTime(counts.since)), "

@@ -110,7 +110,7 @@ struct FleetMachineToolTests {
     let arguments = ["purge", "--fleet", fleet.redis.url, "--all"]
     let short = try FleetTool.run(arguments + ["--timeout", "1"])
     #expect(short.status == 1 && short.output == "")
-    #expect(short.errors.contains("not all machines have confirmed the purge in time."))
+    #expect(short.errors.contains("not all machines have confirmed the purge in time"))
     #expect(short.errors.hasSuffix(" Not confirmed by \(name).\n"))
     let long = try FleetTool.run(arguments + ["--timeout", "30"])
     #expect(long.status == 0)

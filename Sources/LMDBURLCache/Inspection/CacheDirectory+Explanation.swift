@@ -18,8 +18,8 @@ extension CacheDirectory {
     package let varyNames: [String]
     /// The last time that a response for the URL was not stored, by any process; nil if that is not known.
     package let lastRefusal: StorageRefusal?
-    /// The machine's lease in its fleet; nil if the directory is in no fleet, or the lease cannot be read.
-    package let lease: FleetLeaseState?
+    /// The machine's state in its fleet; nil if the directory is in no fleet, or the state cannot be read.
+    package let machine: FleetMachineState?
   }
 
   /// Returns the effect that a request would have now: the decision of a cache with these options, and each check.
@@ -40,14 +40,14 @@ extension CacheDirectory {
       head: head, body: request.hasBody ? .inContext : nil, policy: RequestPolicy(request.cachePolicy),
       partition: partition)
     clientRequest.readsBodyInPieces = true
-    let lease = store.fleetLease
-    let storage = InspectedStorage(store: store, options: options, isCutOff: lease.map { !$0.isValid } ?? false)
+    let machine = store.fleetMachine
+    let storage = InspectedStorage(store: store, options: options, isCutOff: machine.map { !$0.hasLease } ?? false)
     let client = CachingClient(storage: storage, options: options, clock: { now })
     let selected = storage.lookup(clientRequest)
     return Explanation(
       decision: client.explain(clientRequest, selected), variantCount: storage.variantCount(of: clientRequest),
       selected: selected?.response, varyNames: storage.varyNames(of: clientRequest),
-      lastRefusal: clientRequest.key.flatMap { store.activity.file?.lastRefusal(of: $0) }, lease: lease)
+      lastRefusal: clientRequest.key.flatMap { store.activity.file?.lastRefusal(of: $0) }, machine: machine)
   }
 }
 

@@ -135,7 +135,7 @@ public final class CacheDirectory: Sendable {
   }
 
   /// The lease of the machine in its fleet; nil for a directory without a fleet, and if the lease cannot be read.
-  package var fleetLease: FleetLeaseState? { store.fleetLease }
+  package var fleetMachine: FleetMachineState? { store.fleetMachine }
 
   /// Begins to record the requests of all processes; nil if the directory has no counters or no space for the events.
   package func watchEvents() -> EventWatch? { store.watchEvents() }

@@ -214,9 +214,13 @@ final class FleetFile: @unchecked Sendable {
   }
 
   /// Ends the lease for all processes of the machine.
-  func revokeLease() {
+  ///
+  /// - Parameter isLeaving: Whether the machine leaves its fleet. Otherwise it counts as cut off from now on.
+  func revokeLease(isLeaving: Bool = false) {
     let old = leaseWord.pointee.bitwiseAnd(Self.generationMask, ordering: .sequentiallyConsistent).oldValue
-    if old & ~Self.generationMask > 0 {
+    if isLeaving {
+      atomic(Offset.revoked).pointee.store(0, ordering: .releasing)
+    } else if old & ~Self.generationMask > 0 {
       atomic(Offset.revoked).pointee.store(min(old, BootClock.now), ordering: .releasing)
     }
   }

@@ -191,7 +191,7 @@ final class Follower: Sendable {
   /// Unregisters the machine until it renews its lease.
   private func leave() {
     // The lease first: an unregistered machine must not have one.
-    if FleetRule.leaseEndsBeforeLeaving.holds { file.revokeLease() }
+    if FleetRule.leaseEndsBeforeLeaving.holds { file.revokeLease(isLeaving: true) }
     // If Redis cannot be reached, purges wait once for a lease that has ended.
     try? FollowerSession(self).leave()
   }

@@ -82,7 +82,7 @@ public struct DirectoryStatistics: Sendable, Hashable {
   public var failures: Int { counts[.failures, default: 0] }
 
   /// The counts of the fleet tier; zero without one.
-  public var fleet: FleetActivity { FleetActivity(counts: counts, lease: fleetLease) }
+  public var fleet: FleetActivity { FleetActivity(counts: counts, machine: fleetMachine) }
 
   /// Durations of hits, from the lookup to the decision. One in 64 hits of a thread is measured.
   public var hitLatency = LatencyHistogram()
@@ -90,7 +90,7 @@ public struct DirectoryStatistics: Sendable, Hashable {
   public var fetchLatency = LatencyHistogram()
 
   /// The lease of the machine in its fleet.
-  var fleetLease: FleetLeaseState?
+  var fleetMachine: FleetMachineState?
   /// The counters that need no computation.
   private let counts: [CounterWord: Int]
 

@@ -23,25 +23,25 @@ public struct FleetActivity: Sendable, Hashable {
   /// The time without a valid lease in milliseconds, including the present one.
   ///
   /// The time after a machine has left the fleet does not count.
-  public var cutOffMilliseconds: Int { counts[.cutOffMilliseconds, default: 0] + (lease?.cutOffMilliseconds ?? 0) }
+  public var cutOffMilliseconds: Int { counts[.cutOffMilliseconds, default: 0] + (machine?.cutOffMilliseconds ?? 0) }
   /// Whether the machine has a valid lease. Without one it validates each stored response before it is used.
   ///
   /// Nil if the directory is in no fleet, or the lease cannot be read.
-  public var isLeaseValid: Bool? { lease?.isValid }
+  public var isLeaseValid: Bool? { machine?.hasLease }
   /// Times that following the log failed; each time, the process connects again.
   public var reconnects: Int { counts[.reconnects, default: 0] }
   /// Times that everything stored was distrusted, because purges may have been unknown.
   public var lostLogs: Int { counts[.lostLogs, default: 0] }
 
   /// Whether a process of the directory has been in a fleet.
-  public var isUsed: Bool { lease != nil || counts.values.contains { $0 != 0 } }
+  public var isUsed: Bool { machine != nil || counts.values.contains { $0 != 0 } }
 
-  /// The machine's lease at the time of the counts; nil if the directory is in no fleet, or the lease cannot be read.
-  package let lease: FleetLeaseState?
+  /// The machine's state at the time of the counts; nil if the directory is in no fleet, or the state cannot be read.
+  package let machine: FleetMachineState?
   private let counts: [CounterWord: Int]
 
-  init(counts: [CounterWord: Int], lease: FleetLeaseState?) {
+  init(counts: [CounterWord: Int], machine: FleetMachineState?) {
     self.counts = counts.filter { $0.key.isOfFleet }
-    self.lease = lease
+    self.machine = machine
   }
 }

@@ -21,6 +21,9 @@ package struct FleetMachineState: Sendable, Hashable {
   /// Whether the machine may serve stored responses without a validation.
   package var hasLease: Bool { leaseSecondsLeft != nil }
 
+  /// For how long the machine has been cut off, in milliseconds; 0 if it has a lease, or if that is not known.
+  var cutOffMilliseconds: Int { Int((secondsCutOff ?? 0) * 1000) }
+
   /// Reads the state of the machine that uses a cache's directory.
   ///
   /// - Returns: nil if the directory belongs to no fleet, or its fleet file is of another version or cannot be read.
@@ -69,4 +72,9 @@ package struct FleetMachineState: Sendable, Hashable {
     defer { close(descriptor) }
     return Glibc.read(descriptor, &bytes, 36) == 36 ? bytes : nil
   }
+}
+
+extension ResponseStore {
+  /// The state of the machine in its fleet; nil for a directory without a fleet, and if the state cannot be read.
+  package var fleetMachine: FleetMachineState? { FleetMachineState.read(directory: directory) }
 }

@@ -26,7 +26,7 @@ struct FleetReport {
   /// The rows of the table that `stats` prints.
   var rows: [[String]] { leaseRows + countRows }
 
-  private var leaseRows: [[String]] { counts.lease.map { [["Lease", LeaseReport(lease: $0).text]] } ?? [] }
+  private var leaseRows: [[String]] { counts.machine.map { [["Lease", LeaseReport(machine: $0).text]] } ?? [] }
 
   private var countRows: [[String]] {
     func list(_ parts: [(Int, String)]) -> String {

@@ -4,22 +4,25 @@ import ResponseStore
 
 /// The lease of a machine in words.
 struct LeaseReport {
-  let lease: FleetLeaseState
+  let machine: FleetMachineState
 
-  /// Whether the machine has a lease, and since when it has none.
+  /// Whether the machine has a lease, or since when it has none, and why.
   var text: String {
-    guard !lease.isValid else { return "valid for \(Format.seconds(lease.seconds ?? 0))" }
-    guard let seconds = lease.seconds else { return "none, so each stored response is validated before it is used" }
+    if let seconds = machine.leaseSecondsLeft { return "valid for \(Format.seconds(seconds))" }
+    let reason = machine.failure.map { " (\(Format.visible($0)))" } ?? ""
+    guard let seconds = machine.secondsCutOff else {
+      return "none, so each stored response is validated before it is used\(reason)"
+    }
     return "ended at \(Format.localTime(Date() - seconds)), \(Format.duration(seconds)) ago, "
-      + "so each stored response is validated before it is used"
+      + "so each stored response is validated before it is used\(reason)"
   }
 
   /// The lease for a line on standard error; nil while it is valid.
   ///
-  /// - Parameter lease: The lease; nil outside of a fleet.
-  static func warning(_ lease: FleetLeaseState?) -> String? {
-    guard let lease, !lease.isValid else { return nil }
-    return "This machine has no valid lease in its fleet: \(LeaseReport(lease: lease).text)."
+  /// - Parameter machine: The state of the machine; nil outside of a fleet.
+  static func warning(_ machine: FleetMachineState?) -> String? {
+    guard let machine, !machine.hasLease else { return nil }
+    return "This machine has no valid lease in its fleet: \(LeaseReport(machine: machine).text)."
   }
 }
 
@@ -36,8 +39,8 @@ struct LeaseWatch {
   }
 
   mutating func update() {
-    guard let lease = directory.fleetLease, lease.isValid != wasValid else { return }
-    wasValid = lease.isValid
-    Output.error("urlcache \(command): \(LeaseReport.warning(lease) ?? "This machine has a valid lease again.")\n")
+    guard let machine = directory.fleetMachine, machine.hasLease != wasValid else { return }
+    wasValid = machine.hasLease
+    Output.error("urlcache \(command): \(LeaseReport.warning(machine) ?? "This machine has a valid lease again.")\n")
   }
 }
