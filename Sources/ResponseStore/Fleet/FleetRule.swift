@@ -50,6 +50,8 @@ package enum FleetRule: String {
   case objectHasEpoch
   /// A shared response has the position of before its request was sent.
   case taggedBeforeRequest
+  // The series does not check the rules below. Without them `UnpostedRemovalTests` and `TakeoverTests` fail, and the
+  // model of the protocol finds a wrong response without the first two.
   /// A machine keeps a removal that it has posted until all machines obey it.
   case removalKept
   /// In a young epoch that takes until no machine can have a lease of an earlier epoch.
