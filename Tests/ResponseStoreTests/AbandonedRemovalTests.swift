@@ -10,7 +10,7 @@ import Testing
 struct AbandonedRemovalTests {
   private static let url = "http://a.example/"
 
-  /// What makes other processes read the removal log after the process was killed.
+  /// The event that makes other processes read the removal log after the process was killed.
   enum NextEvent: String, CaseIterable, Codable, Sendable {
     case removal, reopening, maintenanceAndPowerFailure
   }

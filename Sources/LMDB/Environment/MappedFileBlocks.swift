@@ -42,7 +42,7 @@ package enum MappedFileBlocks {
 
   /// Gives each of the first bytes of a file a block of its own, where the file can have one.
   ///
-  /// Call this while nobody writes to the file.
+  /// Call this while no process writes to the file.
   ///
   /// - Returns: 0 or an error number.
   package static func takeOwn(_ descriptor: CInt, byteCount: Int) -> CInt {
@@ -53,7 +53,9 @@ package enum MappedFileBlocks {
     }
   }
 
-  /// Writes the first bytes of a file again, which gives them blocks of their own. Call this while nobody writes to it.
+  /// Writes the first bytes of a file again, which gives them blocks of their own.
+  ///
+  /// Call this while no process writes to the file.
   ///
   /// Bytes that have such blocks already are written to them, also on a full disk.
   ///

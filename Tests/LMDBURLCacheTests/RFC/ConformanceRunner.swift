@@ -34,7 +34,7 @@ struct ConformanceRunner {
   let path: ConformancePath
   var clock = ConformanceClock()
 
-  /// The parent of all caches' directories, in memory if it has room for many.
+  /// The parent of all caches' directories, in memory if it has space for many.
   ///
   /// Removed at exit, because a store may outlive its cache and would detect a deleted directory.
   static let root: URL = {
