@@ -11,7 +11,7 @@ package enum StandardError {
   package static func writeLine(_ line: String) {
     var text = line + "\n"
     text.withUTF8 { bytes in
-      WriteSignals.suppressing([SIGPIPE, SIGXFSZ]) { write(UnsafeRawBufferPointer(bytes)) }
+      WriteSignals.suppressing(and: SIGPIPE) { write(UnsafeRawBufferPointer(bytes)) }
     }
   }
 
