@@ -1,0 +1,1 @@
+../IndexBench/MappedFile.swift
