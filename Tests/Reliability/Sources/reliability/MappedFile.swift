@@ -1,0 +1,1 @@
+../../../../Benchmarks/Sources/IndexBench/MappedFile.swift
