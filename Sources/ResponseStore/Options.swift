@@ -63,6 +63,11 @@ extension ResponseStore {
       self.capacityByteCount = capacityByteCount
     }
 
+    /// Whether a store that must exist gets lock files if it has none, as by opening a cache; false by default.
+    ///
+    /// For a program that opens a cache on the directory afterwards.
+    package var makesLockFiles = false
+
     /// Options to inspect an existing store without background threads; see ``opensExistingOnly``.
     public static var existing: Options {
       var options = Options(capacityByteCount: minimumCapacityByteCount)

@@ -43,7 +43,7 @@ enum CacheAccess {
     }
     var capacity = newCapacityByteCount
     do {
-      capacity = try CacheDirectory(existingAt: url).capacityByteCount
+      capacity = try CacheDirectory(existingAt: url, beforeOpeningCache: ()).capacityByteCount
       guard tier == nil || isInFleet else {
         throw ToolError("The cache in \(path) belongs to no fleet. Without --fleet it can be used as it is")
       }

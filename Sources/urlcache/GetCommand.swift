@@ -46,6 +46,7 @@ enum GetCommand: Command {
     let body = try OutputFile(file: arguments.value("output"))
     defer { body.discard() }
     var isComplete = true
+    var mayHaveStored = false
     var outputError: (any Error)?
     do {
       for text in arguments.operands {
@@ -59,6 +60,7 @@ enum GetCommand: Command {
         for round in 0..<(arguments.has("twice") ? 2 : 1) {
           do {
             let (result, duration) = try await load(request, cache)
+            mayHaveStored = mayHaveStored || result.source != .store
             if round == 0 { try body.write(result.data) }
             Output.error(line(result, text, duration, asJSON: arguments.has("json")))
           } catch let error as URLError {
@@ -73,7 +75,8 @@ enum GetCommand: Command {
     }
     // Finish background revalidation and storing, even if the reader of the output is gone.
     await cache.finishBackgroundWork()
-    let isSafe = cache.flush()
+    // A hit leaves nothing to write, and must not fail because the disk is full.
+    let isSafe = !mayHaveStored || cache.flush()
     if let outputError { throw outputError }
     if isComplete { try body.commit() }
     return isComplete && isSafe ? .success : .failure

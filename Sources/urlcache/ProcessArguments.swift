@@ -26,11 +26,11 @@ struct ProcessArguments: Sendable {
   /// The arguments, or the reason why they cannot be used.
   private static let result = Result { () throws(ToolError) in try ProcessArguments() }
 
-  /// - Throws: `ToolError` if they cannot be read, or one is neither UTF-8 nor the path of a directory.
+  /// - Throws: `ToolError` if one is neither UTF-8 nor the path of a directory.
   static func read() throws(ToolError) -> [String] { try result.get().texts }
 
   private init() throws(ToolError) {
-    for argument in try Self.pointers().dropFirst() {
+    for argument in Self.pointers().dropFirst() {
       if let text = String(validatingCString: argument) {
         texts.append(text)
       } else {
@@ -77,25 +77,8 @@ struct ProcessArguments: Sendable {
 
   // MARK: The system's arguments
 
-  /// The open files without which the threads of libdispatch cannot begin to work.
-  private static let minimumFileCount: rlim_t = 32
-
   /// Returns the arguments with the name of the program.
-  private static func pointers() throws(ToolError) -> [UnsafePointer<CChar>] {
-    var limit = rlimit()
-    getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
-    guard limit.rlim_cur >= minimumFileCount else {
-      throw ToolError("The limit of open files is \(limit.rlim_cur), and the tool needs \(minimumFileCount).")
-    }
-    // Without these files the Swift runtime and libdispatch end the process with a signal.
-    for file in ["/proc/self/cmdline", "/proc/self/task"] {
-      let descriptor = open(file, O_RDONLY | O_CLOEXEC)
-      guard descriptor >= 0 else {
-        throw ToolError(
-          "\(file), which the Swift runtime needs, cannot be opened: \(String(cString: strerror(errno))).")
-      }
-      close(descriptor)
-    }
-    return (0..<Int(CommandLine.argc)).compactMap { CommandLine.unsafeArgv[$0].map { UnsafePointer($0) } }
+  private static func pointers() -> [UnsafePointer<CChar>] {
+    (0..<Int(CommandLine.argc)).compactMap { CommandLine.unsafeArgv[$0].map { UnsafePointer($0) } }
   }
 }

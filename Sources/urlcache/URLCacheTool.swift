@@ -21,9 +21,9 @@ enum URLCacheTool {
     reserveStandardDescriptors()
     // Writing to a closed pipe then returns an error, which the writer handles.
     signal(SIGPIPE, SIG_IGN)
-    // Before the first task, because libdispatch may end the process without `/proc`.
     let arguments: [String]
     do {
+      try RuntimeRequirements.check()
       arguments = try ProcessArguments.read()
     } catch {
       exit(report(error, command: nil).rawValue)

@@ -13,8 +13,8 @@ struct WatchLoop {
       // The directory may have been deleted since it was opened.
       try directory.checkIsInPlace()
       throw ToolError(
-        "Requests cannot be recorded: no cache has opened the directory since an upgrade, the disk is full, or the "
-          + "file system is read-only.")
+        "Requests cannot be recorded: no cache has opened the directory since an upgrade, the disk is full, the file "
+          + "system is read-only, or this process's limit on file sizes is too low (ulimit -f).")
     }
     return watch
   }

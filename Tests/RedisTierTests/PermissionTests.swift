@@ -57,8 +57,9 @@ struct PermissionTests {
     let before = try state()
     let commands = [
       "hmget", "hset", "hincrby", "hdel", "unlink", "xlen", "xrange", "xadd", "xtrim", "zcard", "zadd", "zrem",
-      "zrange",
-      "zrangebyscore", "hlen", "hget", "hgetall", "rpush", "pexpire", "time", "info",
+      "zrange", "zrangebyscore", "hlen", "hget", "hgetall", "rpush", "pexpire", "time", "info",
+      // Those of shared responses, and of calls that wait for a purge.
+      "get", "set", "del", "pttl", "blpop",
     ]
     for command in commands {
       try Self.setUser("-" + command, on: redis)
@@ -105,6 +106,25 @@ struct PermissionTests {
     try Self.setUser("+" + command, on: fleet.redis)
     await wait { one.hasLease }
     #expect(try fleet.redis.command("HGET", "lmuc:{default}:ctl", "epoch") == epoch)
+  }
+
+  @Test("For an operator, a refused command is named, and so is a key of another type")
+  func console() throws {
+    let redis = try RedisServerProcess()
+    try Self.setUser(Self.rules, on: redis)
+    let console = try FleetConsole(url: Self.url(redis))
+    #expect(throws: RedisTierError.self) { try console.status() }
+    for command in ["hgetall", "xlen", "zrange", "time", "info"] {
+      try Self.setUser("-" + command, on: redis)
+      let error = #expect(throws: RedisTierError.self) { try console.status() }
+      #expect(error?.code == .accessDenied && error?.reason.contains("'\(command)'") == true, "\(command)")
+      try Self.setUser("+" + command, on: redis)
+    }
+    try redis.connect().command(["SET", "lmuc:{default}:ctl", "x"])
+    for call in [{ _ = try console.status() }, { _ = try console.lease() }] {
+      let error = #expect(throws: RedisTierError.self) { try call() }
+      #expect(error?.code == .badReply && error?.reason.contains("WRONGTYPE") == true)
+    }
   }
 
   @Test("A command outside of scripts that the user may not run is named")

@@ -59,6 +59,60 @@ struct SurroundingsTests {
     #expect(text == "urlcache: The limit of open files is 12, and the tool needs 32.\n1\n")
   }
 
+  /// Tries limits in KiB. At the lowest ones, the dynamic loader or the Swift runtime fails before the tool begins.
+  @Test("With too little address space for threads the tool ends with a line, and does not hang")
+  func fewThreads() throws {
+    let text = try Self.shell(
+      """
+      for size in $(seq 100000 4000 240000); do
+        output=$(ulimit -v $size; timeout -s KILL 20 "$TOOL" --version 2>&1); echo "$? $(tail -n 1 <<< "$output")"
+      done
+      """, in: Tool())
+    let outcomes = text.split(separator: "\n").map(String.init)
+    func isRefusal(_ outcome: String) -> Bool {
+      outcome.hasPrefix("1 urlcache: The system cannot start another thread: ")
+    }
+    #expect(!outcomes.contains { $0.hasPrefix("137 ") }, "\(outcomes)")
+    let begun = outcomes.drop { !isRefusal($0) }
+    #expect(!begun.isEmpty, "\(outcomes)")
+    #expect(begun.allSatisfy { isRefusal($0) || $0 == "0 urlcache \(URLCacheTool.version)" }, "\(outcomes)")
+  }
+
+  @Test("A missing or incomplete lock file does not prevent get, and keeps the capacity", arguments: [true, false])
+  func lockFile(isMissing: Bool) throws {
+    let tool = try Tool()
+    try makeCache(tool)
+    let text = try Self.shell(
+      """
+      capacity() { "$TOOL" stats cache --prometheus | grep ^urlcache_capacity; }
+      before=$(capacity); \(isMissing ? "rm cache/users.lock" : ": > cache/users.lock")
+      "$TOOL" stats cache > /dev/null; echo $?
+      "$TOOL" get --directory cache --policy only-cache \(Self.url) 2> errors; echo " $?"
+      test "$before" = "$(capacity)" && test -n "$before"; echo $?
+      """, in: tool)
+    #expect(text.contains("Open a cache on the directory: it makes the file.") && text.hasSuffix("\n1\nbody 0\n0\n"))
+  }
+
+  @Test("A purge at the limit of file sizes names the limit, and the store goes on")
+  func fileSizeLimit() throws {
+    let tool = try Tool()
+    try makeCache(tool)
+    let text = try Self.shell(
+      """
+      for command in "purge cache --all" "purge cache --status 404" "purge cache --url \(Self.url)"; do
+        (ulimit -f 0; exec "$TOOL" $command); echo $?
+      done
+      (ulimit -f 0; exec "$TOOL" list cache --json) | grep -c '"url"'
+      """, in: tool)
+    let lines = text.split(separator: "\n").map(String.init)
+    try #require(lines.count == 7, "\(lines)")
+    for index in [0, 2, 4] {
+      #expect(lines[index].contains("the removal log needs") && lines[index].contains("(ulimit -f"), "\(lines[index])")
+      #expect(lines[index + 1] == "1")
+    }
+    #expect(lines[6] == "2")
+  }
+
   @Test("A directory whose name is not UTF-8 works, and is shown with a replacement for the bytes")
   func otherEncoding() throws {
     let tool = try Tool()
@@ -119,7 +173,8 @@ struct SurroundingsTests {
       #expect(try run(command).hasSuffix(refusal), "\(command)")
     }
     for command in ["top mounted", "log mounted --follow"] {
-      #expect(try run(command).hasSuffix("the file system is read-only.\n1\n"), "\(command)")
+      let text = try run(command)
+      #expect(text.contains("the file system is read-only, ") && text.hasSuffix("\n1\n"), "\(command)")
     }
     #expect(try Self.shell("md5sum cache/*", in: tool) == before)
     // LMDB cannot protect the snapshot of a process that may not write to the lock file.

@@ -80,9 +80,22 @@ public final class CacheDirectory: Sendable {
   ///
   /// - Throws: `StoreError` of the module `ResponseStore`: the directory is missing or may not be read and written, or
   ///   the store in it is missing, corrupt, of another format version or not a store of this library.
-  public init(existingAt directory: URL) throws {
+  public convenience init(existingAt directory: URL) throws {
+    try self.init(existingAt: directory, options: .existing)
+  }
+
+  /// Opens the store in a directory on which the caller then opens a cache.
+  ///
+  /// Missing lock files are no error, because the cache makes them, too.
+  package convenience init(existingAt directory: URL, beforeOpeningCache: Void) throws {
+    var options = ResponseStore.Options.existing
+    options.makesLockFiles = true
+    try self.init(existingAt: directory, options: options)
+  }
+
+  private init(existingAt directory: URL, options: ResponseStore.Options) throws {
     path = directory.path
-    store = try ResponseStore.open(directory: path, options: .existing)
+    store = try ResponseStore.open(directory: path, options: options)
   }
 
   deinit {

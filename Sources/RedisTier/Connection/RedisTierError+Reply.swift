@@ -24,6 +24,8 @@ extension RedisTierError {
       self.init(.wrongRole, "the Redis server is still loading its data: \(words)")
     case "MOVED", "ASK", "CROSSSLOT", "CLUSTERDOWN", "TRYAGAIN":
       self.init(.cluster, "the server is a node of a Redis Cluster that does not serve the fleet's keys: \(words)")
+    case "WRONGTYPE":
+      self.init(.badReply, "a key of the fleet has another type: \(words)")
     case "LEASE":
       self.init(.otherFleetSettings, "the fleet uses another lease or another secret")
     default:

@@ -17,20 +17,32 @@ enum FleetScripts {
   /// The replication ID. It changes when a server that was a replica accepts writes again, maybe with older data.
   private static let replicationID = "(redis.call('INFO', 'replication'):match('master_replid:(%x+)') or '')"
 
-  /// Checks that the user may run the commands of the control scripts on their keys.
+  /// Checks that the user may run the commands of the control scripts on their keys, and those of shared responses.
   ///
   /// This comes before everything else, in each script, because permissions can change at any time: a command that fails
   /// between two others would leave keys that do not fit together, and that would begin a new epoch.
-  private static let permissionCheck = """
+  private static let controlPermissions = """
     #!lua flags=allow-oom
     local ctl, log, acks, seen, wait = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-    if not redis.acl_check_cmd then return redis.error_reply('ERR this server is older than Redis 7.0') end
-    for _, allowed in ipairs({
-      {ctl, 'hmget', 'hset', 'hincrby', 'hdel', 'unlink'}, {log, 'xlen', 'xrange', 'xadd', 'xtrim', 'unlink'},
+
+    """
+    + permissionCheck(
+      """
+      {ctl, 'hmget', 'hset', 'hincrby', 'hdel', 'unlink', 'get', 'set', 'del', 'pttl', 'pexpire'},
+      {log, 'xlen', 'xrange', 'xadd', 'xtrim', 'unlink'},
       {acks, 'zcard', 'zadd', 'zrem', 'zrange', 'zrangebyscore', 'unlink'},
       {seen, 'hlen', 'hincrby', 'hget', 'hgetall', 'hdel', 'unlink'},
-      {wait, 'zcard', 'zadd', 'zrem', 'zrangebyscore', 'unlink'}, {ARGV[3], 'rpush', 'pexpire'}, {false, 'time', 'info'}
-    }) do
+      {wait, 'zcard', 'zadd', 'zrem', 'zrangebyscore', 'unlink'}, {ARGV[3], 'rpush', 'blpop', 'pexpire'},
+      {false, 'time', 'info'}
+      """)
+
+  /// Checks that the user may run commands. Redis's own error within a script does not always name the command.
+  ///
+  /// - Parameter commands: Lists in Lua, each of a key, or false for none, and names of commands.
+  private static func permissionCheck(_ commands: String) -> String {
+    """
+    if not redis.acl_check_cmd then return redis.error_reply('ERR this server is older than Redis 7.0') end
+    for _, allowed in ipairs({\(commands)}) do
       local key = allowed[1]
       for i = 2, #allowed do
         if key and not redis.acl_check_cmd(allowed[i], key) or not key and not redis.acl_check_cmd(allowed[i]) then
@@ -40,11 +52,12 @@ enum FleetScripts {
     end
 
     """
+  }
 
   /// Checks that the control keys fit together; otherwise, also if one has another type, starts a new epoch. Any other error
   /// ends the script.
   private static let head =
-    permissionCheck + """
+    controlPermissions + """
       local function reading(command, ...)
         local reply = redis.pcall(command, ...)
         if type(reply) ~= 'table' or not reply.err then return reply end
@@ -165,11 +178,14 @@ enum FleetScripts {
 
   /// Reads the state of the fleet, and changes nothing. Keys: `ctl log acks wait`.
   static let status = Script(
-    """
-    return {
-      redis.call('HGETALL', KEYS[1]), redis.call('XLEN', KEYS[2]), redis.call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES'),
-      redis.call('ZRANGE', KEYS[4], 0, -1, 'WITHSCORES'), redis.call('TIME'), \(replicationID)}
-    """)
+    permissionCheck(
+      """
+      {KEYS[1], 'hgetall'}, {KEYS[2], 'xlen'}, {KEYS[3], 'zrange'}, {KEYS[4], 'zrange'}, {false, 'time', 'info'}
+      """) + """
+        return {
+          redis.call('HGETALL', KEYS[1]), redis.call('XLEN', KEYS[2]), redis.call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES'),
+          redis.call('ZRANGE', KEYS[4], 0, -1, 'WITHSCORES'), redis.call('TIME'), \(replicationID)}
+        """)
 
   /// Releases or renews a fetch lock. Key: lock. 1: token; 2: milliseconds in which no request waits for this object, 0
   /// for none; 3: milliseconds to renew the lock for, instead of releasing it. Without memory it is only released.

@@ -146,7 +146,10 @@ final class BackgroundThreads: Sendable {
       context.log(.failedClosing, "Closing timed out waiting for the write lock; queued responses were lost")
     }
     do throws(LMDBError) {
-      if !context.storeDirectory.isReadOnly { try context.database.environment.synchronize() }
+      // A store that was only inspected has nothing to write, and must not fail on a full disk.
+      if !context.options.opensExistingOnly || context.counts[.commits] > 0 {
+        try context.database.environment.synchronize()
+      }
     } catch {
       context.log(.failedClosing, "Closing could not flush: \(error)")
     }

@@ -18,16 +18,20 @@ enum ProcessLimits {
   ///   - mapByteCount: The size of the map.
   ///   - fileByteCount: The size of the largest file that the store will write; 0 if it writes none.
   static func check(directory: String, mapByteCount: Int, fileByteCount: Int) throws(StoreError) {
-    let limit = maximumFileByteCount
-    if let limit, limit < fileByteCount {
-      throw StoreError(
-        .limitReached, directory: directory,
-        reason:
-          "this process may write files of at most \(limit) bytes, and the disk capacity needs \(fileByteCount)",
-        remedy: fileSizeRemedy)
-    }
+    try checkFileSize(directory: directory, of: "the disk capacity", byteCount: fileByteCount)
     let cause = errorOfDescriptors(in: directory) ?? errorOfAddressSpace(byteCount: mapByteCount + otherByteCount)
     if let cause, let error = error(cause.code, cause, directory: directory, doing: "Opening the data") { throw error }
+  }
+
+  /// Throws if this process may not write files of a size. Costs a system call.
+  ///
+  /// - Parameter what: What needs files of this size.
+  static func checkFileSize(directory: String, of what: String, byteCount: Int) throws(StoreError) {
+    guard let limit = maximumFileByteCount, limit < byteCount else { return }
+    throw StoreError(
+      .limitReached, directory: directory,
+      reason: "this process may write files of at most \(limit) bytes, and \(what) needs \(byteCount)",
+      remedy: fileSizeRemedy)
   }
 
   /// Opens and closes as many descriptors as a store needs; nil if that succeeds.

@@ -14,7 +14,7 @@ struct StoreOpener {
       fileByteCount: options.opensExistingOnly ? 0 : wantedMapByteCount)
     if options.opensExistingOnly { try inspectExistingData() }
     let isAlone = try directory.lockForOpening(
-      timeout: options.openTimeout, createsFiles: !options.opensExistingOnly)
+      timeout: options.openTimeout, createsFiles: !options.opensExistingOnly || options.makesLockFiles)
     // The status page, which is mapped now, has a flag of its own.
     if options.opensExistingOnly, directory.isMarkedFailed { throw markedFailed }
     try directory.checkReadOnly(isAlone: isAlone)

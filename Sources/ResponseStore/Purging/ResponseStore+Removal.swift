@@ -48,9 +48,17 @@ extension ResponseStore {
   ///
   /// - Throws: ``StoreError`` if the removal could not be logged, and the store failed because of that.
   package func removeOrThrow(_ scope: RemovalScope, isSoft: Bool = false) throws(StoreError) {
-    try context.storeDirectory.checkWritable()
+    try checkRemovable()
     if isSoft { softPurge(scope) } else { remove(scope) }
     try throwIfFailed()
+  }
+
+  /// Throws if this process cannot write to the removal log. A removal that could not be logged would fail the store for
+  /// all processes.
+  private func checkRemovable() throws(StoreError) {
+    try context.storeDirectory.checkWritable()
+    try ProcessLimits.checkFileSize(
+      directory: directory, of: "the removal log", byteCount: context.removalLog.byteCount)
   }
 
   private func throwIfFailed() throws(StoreError) {
@@ -68,7 +76,7 @@ extension ResponseStore {
   /// - Throws: ``StoreError`` if no process applies the logged removals, or if the removals could not be logged, and the
   ///   store failed because of that. Only the first of the keys may have been removed then.
   package func removeOrThrow(_ keys: [RequestKey], isSoft: Bool) throws(StoreError) {
-    try context.storeDirectory.checkWritable()
+    try checkRemovable()
     let log = context.removalLog
     let mode = isSoft ? RemovalMode.soft(at: context.options.clock()) : .hard
     var rest = keys[...]
@@ -112,6 +120,7 @@ extension ResponseStore {
       // A process that is alone must first recover the log after a power cut.
       throw .busy(path, reason: "its data could not be opened", remedy: "Try again")
     }
+    try ProcessLimits.checkFileSize(directory: path, of: "the removal log", byteCount: log.byteCount)
     try directory.finishOpening()
     do throws(RemovalLog.Failure) {
       try log.append(scope, mode: isSoft ? .soft(at: options.clock()) : .hard, timeout: options.stallTimeout) {}
