@@ -107,7 +107,7 @@ struct UnusualDirectoryTests {
     try expectRefusal("the data is marked as failed", directory, tool)
   }
 
-  @Test("Commands that open no cache refuse a missing or empty lock file, and do not make it", arguments: ["open.lock", "users.lock"])
+  @Test("Commands that open no cache refuse a missing or empty lock file", arguments: ["open.lock", "users.lock"])
   func missingLock(name: String) throws {
     let tool = try Tool()
     let directory = try tool.makeCache([Tool.Stored(url: Self.url)], capacity: 30 << 20)
