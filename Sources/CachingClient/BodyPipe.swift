@@ -88,9 +88,9 @@ final class BodyPipe: Sendable {
   /// Creates the body that reads from this pipe. Call this once.
   ///
   /// The pipe is abandoned when the body and its iterators are released.
-  func makeBody() -> ResponseBody {
+  func makeBody() -> ResponseBodyStream {
     let reader = Reader(pipe: self)
-    return ResponseBody(next: { try await reader.next() })
+    return ResponseBodyStream(next: { try await reader.next() })
   }
 
   private func next() async throws -> Data? {

@@ -6,7 +6,7 @@ import ResponseStore
 extension CachingClient {
   /// Records a response from the store.
   @usableFromInline
-  func noteHit(_ response: Response, to request: ClientRequest, since start: UInt64) {
+  func noteHit(_ response: Response, to request: CachingClientRequest, since start: UInt64) {
     let outcome: RequestOutcome =
       switch response.source {
       case .unavailable: .unavailable
@@ -21,7 +21,7 @@ extension CachingClient {
   /// - Parameters:
   ///   - response: The response; nil if the request failed.
   ///   - start: The time at which the request began, in nanoseconds.
-  func note(_ response: Response?, to request: ClientRequest, _ outcome: RequestOutcome, since start: UInt64) {
+  func note(_ response: Response?, to request: CachingClientRequest, _ outcome: RequestOutcome, since start: UInt64) {
     let activity = counters.activity
     let isRecorded = activity.takeGrantedEvent()
     guard isRecorded || activity.observers.isObserved else { return }
@@ -38,7 +38,7 @@ extension CachingClient {
   }
 
   /// Counts a response that a rule kept from being stored.
-  func refuse(_ rule: Rule, _ request: ClientRequest) {
+  func refuse(_ rule: Rule, _ request: CachingClientRequest) {
     // The key is that of a GET request, so a response to another method says nothing about it.
     counters.refuse(rule, of: request.head.method == "GET" ? request.key : nil)
     counters.activity.observers.emit(.refused(url: request.head.url.textWithoutUserInformation, rule: rule.id))

@@ -10,9 +10,9 @@ package struct RequestExplanation: Sendable {
     /// The cache generates a 504, because the request forbids the network.
     case unavailable
     /// The origin validates the stored response: the request is sent with these fields.
-    case validate(HTTPFields, staleOnError: StaleOnError?)
+    case validate(HeaderFields, staleOnError: StaleOnError?)
     /// The origin sends the missing part of an incomplete response: the request is sent with these fields.
-    case complete(HTTPFields)
+    case complete(HeaderFields)
     /// The origin sends a response, which is stored if that is permitted.
     case fetch(staleOnError: StaleOnError?)
     /// The request bypasses the cache.
@@ -31,7 +31,7 @@ extension CachingClient {
   /// Decides like ``evaluate(_:)``, and returns the decision with its checks instead of acting on it.
   ///
   /// - Parameter entry: The stored response that a lookup found; nil if there was none.
-  package func explain(_ request: ClientRequest, _ entry: Storage.Entry?) -> RequestExplanation {
+  package func explain(_ request: CachingClientRequest, _ entry: Storage.Entry?) -> RequestExplanation {
     let trace = DecisionTrace()
     let result: LookupResult<Storage.Entry>
     if !request.isAnswerableFromStore {

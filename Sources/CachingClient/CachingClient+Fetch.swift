@@ -92,7 +92,7 @@ extension CachingClient {
   }
 
   /// Returns the Vary key of a request for the names in a `Vary` field.
-  func varyKey(of request: ClientRequest, by names: String) -> VaryKey {
+  func varyKey(of request: CachingClientRequest, by names: String) -> VaryKey {
     VaryKey(
       request: request.head, response: ["Vary": names], options: options, credentialDigest: storage.credentialDigest)
   }
@@ -128,7 +128,7 @@ extension CachingClient {
 
   /// Revalidates a stale entry that was served, unless a fetch for it is already in flight (RFC 5861 section 3).
   func revalidateInBackground(
-    _ request: ClientRequest, _ entry: Storage.Entry, foundAt start: LookupStart, over transport: some Transport
+    _ request: CachingClientRequest, _ entry: Storage.Entry, foundAt start: LookupStart, over transport: some Transport
   ) {
     let request = request.unconditional
     guard let key = request.fetchKey else { return }
@@ -237,7 +237,7 @@ extension CachingClient {
   }
 
   /// Returns the Vary key of a response; nil if its `Vary` names no fields.
-  private func variant(of head: ResponseHead, _ request: ClientRequest) -> VaryKey? {
+  private func variant(of head: ResponseHead, _ request: CachingClientRequest) -> VaryKey? {
     let fields = request.overrides.applied(to: head).fields
     guard fields.contains("Vary") else { return nil }
     return VaryKey(

@@ -5,7 +5,9 @@ public import ResponseStore
 extension CachingClient {
   /// Sends a request past the storage, and removes the stored responses that its response invalidates (RFC 9111
   /// section 4.4).
-  func forward(_ request: ClientRequest, over transport: some Transport, because rule: Rule) async throws -> Response {
+  func forward(_ request: CachingClientRequest, over transport: some Transport, because rule: Rule) async throws
+    -> Response
+  {
     let forwarded = ForwardedRequest(request, past: self)
     counters.activity.observers.emit(
       .fetchBegan(method: request.head.method, url: request.head.url.textWithoutUserInformation))
@@ -28,7 +30,7 @@ extension CachingClient {
   /// The permits are revoked first. The removal then covers all responses that these fetches have stored until then.
   ///
   /// - Parameter change: The fetch whose own response invalidates; it keeps its permit.
-  func invalidate(_ targets: Invalidation, for request: ClientRequest, by change: InFlightFetch? = nil) async {
+  func invalidate(_ targets: Invalidation, for request: CachingClientRequest, by change: InFlightFetch? = nil) async {
     let urls = targets.urls.map { request.overrides.keyURL(for: $0) }
     let keys = urls.compactMap { RequestKey(url: $0, partition: request.partition) }
     // The groups of a response are known only when its head has arrived. So revoke the permits of all fetches from that

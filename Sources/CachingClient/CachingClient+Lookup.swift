@@ -21,13 +21,13 @@ extension ReuseDecision {
 }
 
 extension CachingClient {
-  func decideMiss(_ request: ClientRequest) -> MissDecision {
+  func decideMiss(_ request: CachingClientRequest) -> MissDecision {
     Reuse.decideMiss(request: request.head, policy: request.policy, options: options)
   }
 
   /// Looks a request up and decides. Makes one lookup in the storage.
   @inlinable  // For specialization: through protocol witnesses a hit is several times slower.
-  package func evaluate(_ request: ClientRequest) -> LookupResult<Storage.Entry> {
+  package func evaluate(_ request: CachingClientRequest) -> LookupResult<Storage.Entry> {
     guard request.isAnswerableFromStore else { return resultWithoutLookup(request) }
     let start = lookupStart
     guard let entry = storage.lookup(request) else { return resultOfMiss(request, start) }
@@ -44,9 +44,9 @@ extension CachingClient {
   }
 
   @inlinable
-  func wholeBody(of entry: Storage.Entry, for request: ClientRequest) -> ResponseBody {
+  func wholeBody(of entry: Storage.Entry, for request: CachingClientRequest) -> ResponseBodyStream {
     request.readsBodyInPieces
-      ? storage.chunks(of: entry, in: 0..<entry.bodyByteCount) : ResponseBody(storage.body(of: entry))
+      ? storage.chunks(of: entry, in: 0..<entry.bodyByteCount) : ResponseBodyStream(storage.body(of: entry))
   }
 
   /// The present point in the orders of fetches and removals.
@@ -61,7 +61,7 @@ extension CachingClient {
 
   /// The result for a request that no stored response can satisfy.
   @usableFromInline
-  func resultWithoutLookup(_ request: ClientRequest) -> LookupResult<Storage.Entry> {
+  func resultWithoutLookup(_ request: CachingClientRequest) -> LookupResult<Storage.Entry> {
     if case .gatewayTimeout(let rule) = decideMiss(request) { return .response(unavailable(rule), revalidating: nil) }
     return .bypass(request.reasonToForward)
   }
@@ -69,7 +69,7 @@ extension CachingClient {
   /// The result of any decision except a whole, fresh response to a GET.
   @usableFromInline
   func result(
-    of decision: ReuseDecision, from entry: Storage.Entry, _ request: ClientRequest, _ start: LookupStart,
+    of decision: ReuseDecision, from entry: Storage.Entry, _ request: CachingClientRequest, _ start: LookupStart,
     now: Date
   ) -> LookupResult<Storage.Entry> {
     if let response = response(to: request, by: decision, from: entry, now: now) {
@@ -100,7 +100,7 @@ extension CachingClient {
   }
 
   @usableFromInline
-  func resultOfMiss(_ request: ClientRequest, _ start: LookupStart) -> LookupResult<Storage.Entry> {
+  func resultOfMiss(_ request: CachingClientRequest, _ start: LookupStart) -> LookupResult<Storage.Entry> {
     switch decideMiss(request) {
     case .gatewayTimeout(let rule): return .response(unavailable(rule), revalidating: nil)
     case .bypass(let rule): return .bypass(rule)

@@ -46,7 +46,7 @@ extension CachingClient {
   ///
   /// - Returns: `false` if the request does not receive the complete body, because of its own conditions.
   private func stream(
-    _ completion: Completion, _ missing: ResponseBody, from entry: Storage.Entry, _ part: ProposedResponse,
+    _ completion: Completion, _ missing: ResponseBodyStream, from entry: Storage.Entry, _ part: ProposedResponse,
     _ plan: Plan,
     in fetch: InFlightFetch
   ) async -> Bool {
@@ -69,7 +69,8 @@ extension CachingClient {
           content: .given(ResponseForm.whole.fields(of: head, age: age)),
           cacheStatus: forwardStatus(plan.forward, status: 206, isStored: true))))
     await streamBody(
-      ResponseBody(joining: completion.beginsWithStoredPart ? [stored, received] : [received, stored]), into: pipe,
+      ResponseBodyStream(joining: completion.beginsWithStoredPart ? [stored, received] : [received, stored]),
+      into: pipe,
       .exactly(completion.byteCount), whole, plan, in: fetch, countsBytes: false)
     return true
   }
@@ -113,7 +114,7 @@ extension CachingClient {
 /// A complete response that consists of a stored part and the missing part, whose head has arrived.
 private struct Completion {
   let status: Int
-  let fields: HTTPFields
+  let fields: HeaderFields
   let freshness: FreshnessInfo
   let missingByteCount: Int
   /// The size of the complete body.

@@ -6,7 +6,7 @@ extension CachingClient {
   ///
   /// The response's fields are built when they are read.
   func response(
-    to request: ClientRequest, by decision: ReuseDecision, from entry: Storage.Entry, now: Date
+    to request: CachingClientRequest, by decision: ReuseDecision, from entry: Storage.Entry, now: Date
   ) -> Response? {
     if case .gatewayTimeout(let rule) = decision { return unavailable(rule) }
     let prepared = PreparedResponse(decision, of: entry, for: request) { body(of: entry, at: $0, for: request) }
@@ -65,7 +65,8 @@ extension CachingClient {
   /// took longer than its freshness lifetime would be fetched again.
   ///
   /// - Parameter requestedAt: The time at which the request began to wait.
-  func decideSharing(_ shared: CacheableResponse, _ request: ClientRequest, requestedAt: Date) -> ReuseDecision? {
+  func decideSharing(_ shared: CacheableResponse, _ request: CachingClientRequest, requestedAt: Date) -> ReuseDecision?
+  {
     guard shared.vary.matches(request.head, credentialDigest: storage.credentialDigest) else { return nil }
     let decision = Reuse.decide(
       request: request.head, stored: shared, policy: request.policy,
@@ -88,7 +89,7 @@ extension CachingClient {
 
   /// Returns the response from the network, unchanged.
   func networkResponse(
-    _ incoming: IncomingResponse, body: ResponseBody, _ rule: Rule, _ forward: CacheStatus.Forward,
+    _ incoming: IncomingResponse, body: ResponseBodyStream, _ rule: Rule, _ forward: CacheStatus.Forward,
     isStored: Bool = false, refused refusal: Rule? = nil, age: Int = 0
   ) -> Response {
     Response(

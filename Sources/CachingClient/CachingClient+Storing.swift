@@ -11,7 +11,7 @@ extension CachingClient {
   /// Decides whether to store a response.
   ///
   /// - Parameter head: The head of the response after the request's overrides.
-  func decideStorage(_ head: ResponseHead, _ arrival: Arrival, _ request: ClientRequest) -> StorageDecision {
+  func decideStorage(_ head: ResponseHead, _ arrival: Arrival, _ request: CachingClientRequest) -> StorageDecision {
     // A stream of events is for one subscriber, and storing would wait for an end that may never come.
     if let type = head.fields["Content-Type"]?.lowercased(), type.hasPrefix("text/event-stream") {
       return .refuse(.eventStream)
@@ -113,7 +113,8 @@ extension CachingClient {
   ///
   /// - Parameter countsBytes: Whether all bytes of the body come from the origin and are counted here.
   func streamBody(
-    _ body: ResponseBody, into pipe: BodyPipe, _ declared: DeclaredLength, _ proposal: ProposedResponse, _ plan: Plan,
+    _ body: ResponseBodyStream, into pipe: BodyPipe, _ declared: DeclaredLength, _ proposal: ProposedResponse,
+    _ plan: Plan,
     in fetch: InFlightFetch, countsBytes: Bool = true
   ) async {
     var collector = BodyCollector(limit: maximumBodyByteCount)
@@ -183,7 +184,7 @@ extension CachingClient {
   /// Returns the fields to store. A shared cache leaves out Set-Cookie (RFC 9111 section 7.3).
   ///
   /// The cookie is for the user who sent the request. Only the response to that user has it.
-  func fieldsToStore(_ fields: HTTPFields) -> HTTPFields {
+  func fieldsToStore(_ fields: HeaderFields) -> HeaderFields {
     guard options.mode == .shared else { return fields }
     var fields = fields
     fields.remove("Set-Cookie")
@@ -224,7 +225,7 @@ extension CachingClient {
   ///
   /// A separate function, because the waiting function would retain the callback after the hook has released it.
   private func ask(
-    _ willStore: ClientRequest.StorageHook, about proposal: ProposedResponse, _ pending: PendingStore<Storage>
+    _ willStore: CachingClientRequest.StorageHook, about proposal: ProposedResponse, _ pending: PendingStore<Storage>
   ) {
     willStore(proposal) { pending.decide($0) }
   }

@@ -21,7 +21,7 @@ public import ResponseStore
 /// All members can be called from any thread and task. A hit takes no lock of the caching client and creates no task.
 public final class CachingClient<Storage: ResponseStorage>: Sendable {
   /// A response, with the storage's entry if it comes from the store.
-  public typealias Response = ClientResponse<Storage.Entry>
+  public typealias Response = CachingClientResponse<Storage.Entry>
 
   /// The storage of the responses.
   public let storage: Storage
@@ -105,7 +105,7 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
   ///
   /// - Complexity: One lookup in the storage and one decision; no task, and no lock of the caching client.
   @inlinable
-  public func storedResponse(to request: ClientRequest) -> Response? {
+  public func storedResponse(to request: CachingClientRequest) -> Response? {
     var other: LookupResult<Storage.Entry>?
     return storedResponse(to: request, otherwise: &other)
   }
@@ -115,7 +115,7 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
   /// - Parameter other: Set if nil is returned. Pass it to ``respond(to:over:after:)`` to avoid a second lookup.
   @inlinable
   package func storedResponse(
-    to request: ClientRequest, otherwise other: inout LookupResult<Storage.Entry>?
+    to request: CachingClientRequest, otherwise other: inout LookupResult<Storage.Entry>?
   ) -> Response? {
     let timer = counters.begin()
     let result = evaluate(request)
@@ -136,7 +136,7 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
   ///
   /// - Throws: The transport's error, if no stored response can be served instead; `CancellationError` at once when the
   ///   calling task is cancelled. A 504 with ``ResponseSource/unavailable`` is not thrown but returned.
-  public func respond(to request: ClientRequest, over transport: some Transport) async throws -> Response {
+  public func respond(to request: CachingClientRequest, over transport: some Transport) async throws -> Response {
     try await respond(to: request, over: transport, after: nil)
   }
 
@@ -144,7 +144,7 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
   ///
   /// - Parameter lookup: The result of a lookup that the caller has just made; nil to make one.
   nonisolated(nonsending) package func respond(
-    to request: ClientRequest, over transport: some Transport, after lookup: LookupResult<Storage.Entry>?
+    to request: CachingClientRequest, over transport: some Transport, after lookup: LookupResult<Storage.Entry>?
   ) async throws -> Response {
     let start = ActivityReference.nanoseconds
     var isForwarded = false
@@ -169,7 +169,7 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
   ///
   /// - Parameter isForwarded: Set if the request was sent without a lookup.
   nonisolated(nonsending) private func respond(
-    to request: ClientRequest, over transport: some Transport, after lookup: LookupResult<Storage.Entry>?,
+    to request: CachingClientRequest, over transport: some Transport, after lookup: LookupResult<Storage.Entry>?,
     isForwarded: inout Bool
   ) async throws -> Response {
     var lookup = lookup

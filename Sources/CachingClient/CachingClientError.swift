@@ -7,10 +7,10 @@ public enum CachingClientError: Error, Sendable, Hashable, CustomStringConvertib
   /// The caller received the chunks that arrived. They are not stored as a complete response.
   case incompleteBody(expectedByteCount: Int, receivedByteCount: Int)
 
-  /// The fetch that the request waited for made no progress within ``ClientRequest/timeLimit``.
+  /// The fetch that the request waited for made no progress within ``CachingClientRequest/timeLimit``.
   case timedOut
 
-  /// The body is larger than the limit of ``ResponseBody/collect(upTo:)``.
+  /// The body is larger than the limit of ``ResponseBodyStream/collect(upTo:)``.
   case bodyTooLarge(limit: Int)
 
   /// The stored response was evicted, removed or replaced while its body was being read.

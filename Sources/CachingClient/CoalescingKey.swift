@@ -37,7 +37,7 @@ extension VaryKey {
   }
 }
 
-extension ClientRequest {
+extension CachingClientRequest {
   /// The cache key for registering fetches. Nil unless the URL is an HTTP URL (RFC 9110 section 4.2).
   var fetchKey: RequestKey? {
     keyURL.isHTTPWithHost ? key : nil

@@ -40,7 +40,7 @@ enum DeclaredLength: Sendable, Hashable {
 
 extension IncomingResponse {
   /// Returns the declared length of the body that the transport delivers.
-  func declaredByteCount(for request: ClientRequest) -> DeclaredLength {
+  func declaredByteCount(for request: CachingClientRequest) -> DeclaredLength {
     // No body follows these heads, regardless of Content-Length (RFC 9112 section 6.3).
     if request.head.method == "HEAD" || head.status == 204 || head.status == 304 || head.status < 200 {
       return .unknown
@@ -61,7 +61,7 @@ extension IncomingResponse {
   }
 
   /// Returns the body of a response that is not stored; reading throws if it ends before the declared length.
-  func lengthCheckedBody(for request: ClientRequest) -> ResponseBody {
+  func lengthCheckedBody(for request: CachingClientRequest) -> ResponseBodyStream {
     let length = declaredByteCount(for: request)
     guard case .exactly(let declared) = length, body.bytes?.count != declared else { return body }
     return body.observed {

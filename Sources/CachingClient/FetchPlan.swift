@@ -7,14 +7,14 @@ import ResponseStore
 /// A class, because a fetch passes it to many functions, and each copy would retain all of its parts.
 @usableFromInline
 package final class FetchPlan<Entry: StoredResponseMetadata & Sendable>: Sendable {
-  let request: ClientRequest
+  let request: CachingClientRequest
   let key: RequestKey
   /// The stored response that the lookup found; `nil` if there was none.
   let entry: Entry?
   /// The point before the lookup.
   let start: LookupStart
   /// The fields that validate or complete `entry`; empty for an unconditional request.
-  let conditional: HTTPFields
+  let conditional: HeaderFields
   /// Whether `entry` may be served if the origin fails.
   let staleOnError: StaleOnError?
   /// The rule that requires the origin.
@@ -25,8 +25,8 @@ package final class FetchPlan<Entry: StoredResponseMetadata & Sendable>: Sendabl
   let owner: (any AnyObject & Sendable)?
 
   init(
-    request: ClientRequest, key: RequestKey, entry: Entry?, start: LookupStart,
-    conditional: HTTPFields = HTTPFields(), staleOnError: StaleOnError? = nil, rule: Rule,
+    request: CachingClientRequest, key: RequestKey, entry: Entry?, start: LookupStart,
+    conditional: HeaderFields = HeaderFields(), staleOnError: StaleOnError? = nil, rule: Rule,
     forward: CacheStatus.Forward, owner: (any AnyObject & Sendable)? = nil
   ) {
     self.request = request
@@ -47,10 +47,10 @@ package final class FetchPlan<Entry: StoredResponseMetadata & Sendable>: Sendabl
   var isCompletion: Bool { conditional.contains("If-Range") }
 
   /// The same plan without the cache's own conditions, to request a complete response.
-  var unconditional: FetchPlan { with(conditional: HTTPFields()) }
+  var unconditional: FetchPlan { with(conditional: HeaderFields()) }
 
   /// Returns the same plan with other values; the request has the same key.
-  func with(request: ClientRequest? = nil, conditional: HTTPFields? = nil, rule: Rule? = nil) -> FetchPlan {
+  func with(request: CachingClientRequest? = nil, conditional: HeaderFields? = nil, rule: Rule? = nil) -> FetchPlan {
     FetchPlan(
       request: request ?? self.request, key: key, entry: entry, start: start,
       conditional: conditional ?? self.conditional, staleOnError: staleOnError, rule: rule ?? self.rule,
@@ -86,7 +86,7 @@ package struct StaleEntry<Entry: Sendable>: Sendable {
 @usableFromInline
 package enum LookupResult<Entry: StoredResponseMetadata & Sendable>: Sendable {
   /// The response. If an entry is given, revalidate it in the background.
-  case response(ClientResponse<Entry>, revalidating: StaleEntry<Entry>?)
+  case response(CachingClientResponse<Entry>, revalidating: StaleEntry<Entry>?)
   case fetch(FetchPlan<Entry>)
   /// Forward the request to the origin, past the storage.
   case bypass(Rule)

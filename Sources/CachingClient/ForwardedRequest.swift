@@ -24,7 +24,7 @@ public final class ForwardedRequest<Storage: ResponseStorage>: Sendable {
   private typealias Plan = FetchPlan<Storage.Entry>
 
   private let client: CachingClient<Storage>
-  private let request: ClientRequest
+  private let request: CachingClientRequest
   private let requestTime: Date
   /// Registered before the request is sent, so that an invalidation in the meantime revokes its store permit.
   private let fetch: InFlightFetch?
@@ -32,7 +32,7 @@ public final class ForwardedRequest<Storage: ResponseStorage>: Sendable {
   private let barredKey = Mutex<RequestKey?>(nil)
 
   /// Creates a request that bypasses the storage of `client`. Call this before the request is sent.
-  public init(_ request: ClientRequest, past client: CachingClient<Storage>) {
+  public init(_ request: CachingClientRequest, past client: CachingClient<Storage>) {
     self.client = client
     self.request = request
     requestTime = client.clock()
@@ -73,7 +73,8 @@ public final class ForwardedRequest<Storage: ResponseStorage>: Sendable {
   /// is released. Does nothing for a safe method.
   public func expectUnseenResponse() async {
     // Assume a successful response without fields.
-    let targets = Invalidation.targets(request: request.head, response: ResponseHead(status: 204, fields: HTTPFields()))
+    let targets = Invalidation.targets(
+      request: request.head, response: ResponseHead(status: 204, fields: HeaderFields()))
     guard !targets.isEmpty, let key = request.fetchKey else { return }
     let isFirst = barredKey.withLock { barredKey in
       defer { barredKey = key }
@@ -115,7 +116,7 @@ public final class ForwardedRequest<Storage: ResponseStorage>: Sendable {
   }
 
   /// Returns a response to a POST that is stored while the caller reads it; `nil` if it cannot be stored.
-  func collect(_ response: IncomingResponse, because rule: Rule) async throws -> ClientResponse<Storage.Entry>? {
+  func collect(_ response: IncomingResponse, because rule: Rule) async throws -> CachingClientResponse<Storage.Entry>? {
     guard let fetch, let (plan, proposal) = reusable(response, because: rule) else { return nil }
     // Retain this object, and with it the fetch, until the body has arrived.
     fetch.start { [self] in await client.storeWhileStreaming(response, as: proposal, plan, in: fetch) }

@@ -82,7 +82,7 @@ final class RequestCounters: Sendable {
   }
 
   /// Returns the body of a response that is not stored, whose bytes are counted as they arrive.
-  func countingBytes(of body: ResponseBody) -> ResponseBody {
+  func countingBytes(of body: ResponseBodyStream) -> ResponseBodyStream {
     guard let bytes = body.bytes else {
       return body.observed { [activity] in
         { chunk in if let chunk { activity.add(chunk.count, .originBytes) } }

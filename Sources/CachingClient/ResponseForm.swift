@@ -6,7 +6,9 @@ extension CachingClient {
   ///
   /// - Parameter positions: The positions of the part; nil for the whole body.
   /// - Returns: Nil if the positions are not within the body.
-  func body(of entry: Storage.Entry, at positions: Range<Int>?, for request: ClientRequest) -> ResponseBody? {
+  func body(of entry: Storage.Entry, at positions: Range<Int>?, for request: CachingClientRequest)
+    -> ResponseBodyStream?
+  {
     guard let positions else { return wholeBody(of: entry, for: request) }
     guard request.readsBodyInPieces else { return storage.body(of: entry).body(at: positions) }
     return positions.upperBound <= entry.bodyByteCount ? storage.chunks(of: entry, in: positions) : nil
@@ -20,9 +22,9 @@ extension Data {
   }
 
   /// Returns the bytes at these positions, or all for nil, as a body; nil if the positions are not within the bytes.
-  func body(at positions: Range<Int>?) -> ResponseBody? {
-    guard let positions else { return ResponseBody(self) }
-    return positions.upperBound <= count ? ResponseBody(part(positions)) : nil
+  func body(at positions: Range<Int>?) -> ResponseBodyStream? {
+    guard let positions else { return ResponseBodyStream(self) }
+    return positions.upperBound <= count ? ResponseBodyStream(part(positions)) : nil
   }
 }
 
@@ -35,7 +37,7 @@ enum ResponseForm: Sendable {
   case unsatisfiableRange(completeLength: Int)
 
   /// Returns the fields of a response in this form.
-  func fields(of stored: some StoredResponseMetadata, age: Int) -> HTTPFields {
+  func fields(of stored: some StoredResponseMetadata, age: Int) -> HeaderFields {
     switch self {
     case .whole: Reuse.responseFields(for: stored, age: age)
     case .part(let range): PartialContent.head(for: stored, range: range, age: age).fields
@@ -49,7 +51,7 @@ enum ResponseForm: Sendable {
 struct PreparedResponse {
   let form: ResponseForm
   let status: Int
-  let body: ResponseBody
+  let body: ResponseBodyStream
   let age: Int
   let rule: Rule
 }
@@ -59,10 +61,10 @@ extension PreparedResponse {
   ///
   /// - Parameter body: Returns the stored body, or the part at some positions; nil if it has no such part.
   init?(
-    _ decision: ReuseDecision, of stored: some StoredResponseMetadata, for request: ClientRequest,
-    body: (_ positions: Range<Int>?) -> ResponseBody?
+    _ decision: ReuseDecision, of stored: some StoredResponseMetadata, for request: CachingClientRequest,
+    body: (_ positions: Range<Int>?) -> ResponseBodyStream?
   ) {
-    func wholeBody() -> ResponseBody {
+    func wholeBody() -> ResponseBodyStream {
       request.head.method == "HEAD" ? .empty : body(nil) ?? .empty
     }
     switch decision {

@@ -8,29 +8,30 @@ public import ResponseStore
 /// called from Swift tasks, so they must not block: a write or update that does not fit is dropped. ``remove(_:for:)``
 /// and ``invalidate(_:for:movingPast:)`` are rare and suspend until the removal is durable.
 ///
-/// The cache key is ``ClientRequest/key``. It is always for GET, so a HEAD is served from a stored GET. It has no user
-/// information, which is part of the Vary key instead (``HTTPCaching/VaryKey``).
+/// The cache key is ``CachingClientRequest/key``. It is always for GET, so a HEAD is served from a stored GET. It has no
+/// user information, which is part of the Vary key instead (``HTTPCaching/VaryKey``).
 public protocol ResponseStorage: Sendable {
   /// A stored response that lookups return.
   associatedtype Entry: StoredResponseMetadata & Sendable
 
   /// Returns the newest stored response whose Vary key matches the request's head, fresh or stale; `nil` if none.
-  func lookup(_ request: ClientRequest) -> Entry?
+  func lookup(_ request: CachingClientRequest) -> Entry?
 
   /// Returns the body of an entry.
   ///
-  /// Not called for an entry that was looked up for a request with ``ClientRequest/readsBodyInPieces``.
+  /// Not called for an entry that was looked up for a request with ``CachingClientRequest/readsBodyInPieces``.
   func body(of entry: Entry) -> Data
 
   /// Returns a range of the body of an entry. The bytes may stay in the store until they are read.
   ///
-  /// Called if the request sets ``ClientRequest/readsBodyInPieces``. The default implementation uses `body(of:)`.
-  func chunks(of entry: Entry, in range: Range<Int>) -> ResponseBody
+  /// Called if the request sets ``CachingClientRequest/readsBodyInPieces``. The default implementation uses
+  /// `body(of:)`.
+  func chunks(of entry: Entry, in range: Range<Int>) -> ResponseBodyStream
 
   /// Stores a response and replaces the stored one with the same cache key and Vary key.
   ///
   /// Lookups find it when this returns, unless it was dropped.
-  func store(_ proposal: ProposedResponse, for request: ClientRequest)
+  func store(_ proposal: ProposedResponse, for request: CachingClientRequest)
 
   /// Replaces the fields and freshness of an entry and keeps its body (RFC 9111 section 4.3.4).
   ///
@@ -39,13 +40,13 @@ public protocol ResponseStorage: Sendable {
   /// - Parameter token: The removal token from before the validation was sent. The entry stays stale if a later soft
   ///   purge covers it.
   func update(
-    _ entry: Entry, fields: HTTPFields, freshness: FreshnessInfo, askedAt token: RemovalToken,
-    for request: ClientRequest)
+    _ entry: Entry, fields: HeaderFields, freshness: FreshnessInfo, askedAt token: RemovalToken,
+    for request: CachingClientRequest)
 
   /// Removes an entry. When this returns, lookups no longer find it.
   ///
   /// Other variants with its cache key may be removed too.
-  func remove(_ entry: Entry, for request: ClientRequest) async
+  func remove(_ entry: Entry, for request: CachingClientRequest) async
 
   /// Removes the stored responses that a response invalidates (RFC 9111 section 4.4, RFC 9875).
   ///
@@ -54,7 +55,7 @@ public protocol ResponseStorage: Sendable {
   /// - Parameter token: The removal token of the invalidating response, which may itself be stored. It is advanced past
   ///   the removals made here, unless other removals came in between. A storage without tokens does not change it.
   func invalidate(
-    _ invalidation: StorageInvalidation, for request: ClientRequest, movingPast token: inout RemovalToken
+    _ invalidation: StorageInvalidation, for request: CachingClientRequest, movingPast token: inout RemovalToken
   ) async
 
   /// The token of the latest removal.
@@ -82,7 +83,7 @@ public protocol ResponseStorage: Sendable {
   /// Returns the number of stored variants of the request's cache key.
   ///
   /// The default implementation returns one if `lookup` finds a response.
-  func variantCount(of request: ClientRequest) -> Int
+  func variantCount(of request: CachingClientRequest) -> Int
 
   /// Returns a keyed digest that represents a credential, or another value that can be secret, in a ``VaryKey``. Equal
   /// values have equal digests.
@@ -91,12 +92,12 @@ public protocol ResponseStorage: Sendable {
 
 extension ResponseStorage {
   /// Returns the range of `body(of:)`.
-  public func chunks(of entry: Entry, in range: Range<Int>) -> ResponseBody {
-    ResponseBody(body(of: entry).part(range))
+  public func chunks(of entry: Entry, in range: Range<Int>) -> ResponseBodyStream {
+    ResponseBodyStream(body(of: entry).part(range))
   }
 
   /// Returns one if `lookup` finds a response, and zero otherwise.
-  public func variantCount(of request: ClientRequest) -> Int {
+  public func variantCount(of request: CachingClientRequest) -> Int {
     lookup(request) == nil ? 0 : 1
   }
 
@@ -156,7 +157,7 @@ public struct ProposedResponse: Sendable {
   public var userInfo: Data?
   /// Whether to keep the response in memory only.
   public var isMemoryOnly: Bool
-  /// Any value that a ``ClientRequest/willStore`` hook passes to the storage.
+  /// Any value that a ``CachingClientRequest/willStore`` hook passes to the storage.
   public var attachment: (any Sendable)?
 
   /// The store permit of the fetch; `nil` for a proposal that does not come from a fetch.
@@ -164,7 +165,7 @@ public struct ProposedResponse: Sendable {
 
   /// Creates a proposal.
   public init(
-    status: Int, fields: HTTPFields, body: Data, freshness: FreshnessInfo, vary: VaryKey, userInfo: Data? = nil,
+    status: Int, fields: HeaderFields, body: Data, freshness: FreshnessInfo, vary: VaryKey, userInfo: Data? = nil,
     isMemoryOnly: Bool = false, attachment: (any Sendable)? = nil
   ) {
     response = CacheableResponse(status: status, fields: fields, body: body, freshness: freshness, vary: vary)

@@ -25,7 +25,7 @@ public struct StoreStorage: ResponseStorage {
   /// Returns the newest stored response whose Vary key matches.
   ///
   /// A response that was stored for all credentials matches only if the options permit that.
-  public func lookup(_ request: ClientRequest) -> StoredResponse? {
+  public func lookup(_ request: CachingClientRequest) -> StoredResponse? {
     guard let key = request.key else { return nil }
     let matches = { (vary: VaryKey) -> Bool in
       vary.matches(request.head, options: options, credentialDigest: store.credentialDigest)
@@ -43,15 +43,15 @@ public struct StoreStorage: ResponseStorage {
   public func body(of entry: StoredResponse) -> Data { entry.body }
 
   /// Returns a range of the bytes that were copied with the entry or are still in the store.
-  public func chunks(of entry: StoredResponse, in range: Range<Int>) -> ResponseBody {
-    guard let stored = entry.storedBody else { return ResponseBody(entry.body.part(range)) }
-    return ResponseBody(stored, in: range)
+  public func chunks(of entry: StoredResponse, in range: Range<Int>) -> ResponseBodyStream {
+    guard let stored = entry.storedBody else { return ResponseBodyStream(entry.body.part(range)) }
+    return ResponseBodyStream(stored, in: range)
   }
 
   /// Adds a response to the store's write queue, or drops it if the queue is full.
   ///
   /// A response for memory only is not stored.
-  public func store(_ proposal: ProposedResponse, for request: ClientRequest) {
+  public func store(_ proposal: ProposedResponse, for request: CachingClientRequest) {
     guard !proposal.isMemoryOnly, let key = request.key else { return }
     store.store(
       proposal.response, for: key, attachment: proposal.userInfo.map { [UInt8]($0) },
@@ -60,20 +60,20 @@ public struct StoreStorage: ResponseStorage {
 
   /// Replaces the fields and freshness of an entry.
   public func update(
-    _ entry: StoredResponse, fields: HTTPFields, freshness: FreshnessInfo, askedAt token: RemovalToken,
-    for request: ClientRequest
+    _ entry: StoredResponse, fields: HeaderFields, freshness: FreshnessInfo, askedAt token: RemovalToken,
+    for request: CachingClientRequest
   ) {
     store.update(entry, fields: fields, freshness: freshness, askedAt: token, waitsForSpace: false)
   }
 
   /// Removes an entry and the other variants with its cache key.
-  public func remove(_ entry: StoredResponse, for request: ClientRequest) async {
+  public func remove(_ entry: StoredResponse, for request: CachingClientRequest) async {
     await onBlockingThread { [store] in store.remove(entry.key) }
   }
 
   /// Removes the URLs in the request's partition and the groups in all partitions.
   public func invalidate(
-    _ invalidation: StorageInvalidation, for request: ClientRequest, movingPast token: inout RemovalToken
+    _ invalidation: StorageInvalidation, for request: CachingClientRequest, movingPast token: inout RemovalToken
   ) async {
     let scopes = invalidation.keys.map { .key($0.bytes) } + invalidation.scopes
     token = await onBlockingThread { [store, token, key = request.key] in
@@ -95,7 +95,7 @@ public struct StoreStorage: ResponseStorage {
   }
 
   /// Returns the number of variants from which a lookup would select.
-  public func variantCount(of request: ClientRequest) -> Int {
+  public func variantCount(of request: CachingClientRequest) -> Int {
     guard let key = request.key else { return 0 }
     var count = 0
     _ = store.lookup(key) { _ in

@@ -8,7 +8,7 @@ public import HTTPCaching
 ///     struct MyTransport: Transport {
 ///       func send(_ request: OutgoingRequest) async throws -> IncomingResponse {
 ///         let response = try await httpClient.execute(request.head, body: request.body)
-///         return IncomingResponse(head: response.head, body: ResponseBody(response.chunks))
+///         return IncomingResponse(head: response.head, body: ResponseBodyStream(response.chunks))
 ///       }
 ///     }
 ///
@@ -18,7 +18,7 @@ public import HTTPCaching
 /// - **Throw** if a body ends early. A body that ends without an error counts as complete if it matches Content-Length.
 ///   If the transport cannot know whether it is complete, set ``IncomingResponse/endsWithConnection``.
 /// - Do not use a cache, and send the header fields unchanged. The caching client does not know fields that a transport
-///   adds, such as cookies or a language. If responses vary by them, add them to ``ClientRequest/head`` instead.
+///   adds, such as cookies or a language. If responses vary by them, add them to ``CachingClientRequest/head`` instead.
 /// - Set ``IncomingResponse/usedUnseenCredentials`` if the transport adds credentials.
 /// - Stop the transfer when the calling task is cancelled.
 ///
@@ -37,8 +37,8 @@ public struct OutgoingRequest: Sendable {
   /// The method, URL and fields to send.
   public var head: RequestHead
   /// The content, if the request has any.
-  public var body: RequestBody?
-  /// The value of ``ClientRequest/context``.
+  public var body: RequestBodySource?
+  /// The value of ``CachingClientRequest/context``.
   public var context: (any Sendable)?
   /// How long the transport waits while nothing arrives. Nil, the default, means the transport's own limit.
   public var timeLimit: Duration?
@@ -48,7 +48,7 @@ public struct OutgoingRequest: Sendable {
 
   /// Creates a request to the origin.
   public init(
-    head: RequestHead, body: RequestBody? = nil, context: (any Sendable)? = nil, timeLimit: Duration? = nil
+    head: RequestHead, body: RequestBodySource? = nil, context: (any Sendable)? = nil, timeLimit: Duration? = nil
   ) {
     self.head = head
     self.body = body
@@ -58,7 +58,7 @@ public struct OutgoingRequest: Sendable {
 }
 
 /// The content of a request.
-public enum RequestBody: Sendable {
+public enum RequestBodySource: Sendable {
   /// Bytes in memory.
   case bytes(Data)
   /// Content that only the transport can read, from the request's context.
@@ -70,7 +70,7 @@ public struct IncomingResponse: Sendable {
   /// The final head.
   public var head: ResponseHead
   /// The content. Reading throws if the content ends early.
-  public var body: ResponseBody
+  public var body: ResponseBodyStream
   /// Whether the transport decoded the Content-Encoding that `head` names. The default is false.
   ///
   /// The length of decoded content is not compared with Content-Length.
@@ -94,7 +94,7 @@ public struct IncomingResponse: Sendable {
   package var isFromFleet = false
 
   /// Creates a response.
-  public init(head: ResponseHead, body: ResponseBody, isContentDecoded: Bool = false) {
+  public init(head: ResponseHead, body: ResponseBodyStream, isContentDecoded: Bool = false) {
     self.head = head
     self.body = body
     self.isContentDecoded = isContentDecoded

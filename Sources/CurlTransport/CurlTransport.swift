@@ -81,17 +81,17 @@ public final class CurlTransport: Transport {
     response.endsWithConnection = !arrival.head.framing.provesEnd
     if arrival.head.framing == .noContent { return response }
     if coding == nil, let content = arrival.wholeContent {
-      response.body = ResponseBody(content)
+      response.body = ResponseBodyStream(content)
       return response
     }
     let decoder = coding.map { ContentDecoder($0, maximumExpansionFactor: configuration.maximumExpansionFactor) }
     let reader = ResponseReader(
       transfer, over: connections, decoder: decoder, received: arrival.wholeContent ?? Data())
     if arrival.wholeContent != nil, let content = reader.decodeAtOnce() {
-      response.body = ResponseBody(content)
+      response.body = ResponseBodyStream(content)
       return response
     }
-    response.body = ResponseBody(next: { try await reader.next() })
+    response.body = ResponseBodyStream(next: { try await reader.next() })
     return response
   }
 }

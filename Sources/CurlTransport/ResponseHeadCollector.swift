@@ -35,8 +35,8 @@ struct ReceivedHead: Sendable {
   let lineEnds: [Int]
 
   /// The fields, in their order and spelling.
-  var fields: HTTPFields {
-    var fields = HTTPFields()
+  var fields: HeaderFields {
+    var fields = HeaderFields()
     fields.reserveCapacity(lineEnds.count)
     lines.withUnsafeBytes { bytes in
       var start = 0

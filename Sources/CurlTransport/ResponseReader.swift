@@ -2,7 +2,7 @@ import FoundationEssentials
 
 /// Reads the content of a response, and decodes it on the reader's thread. Releasing it cancels an unfinished transfer.
 ///
-/// `@unchecked Sendable`: a `ResponseBody` has one reader, which requests a part only after the previous one has
+/// `@unchecked Sendable`: a `ResponseBodyStream` has one reader, which requests a part only after the previous one has
 /// arrived. Only that reader uses the decoder.
 final class ResponseReader: @unchecked Sendable {
   private let transfer: Transfer

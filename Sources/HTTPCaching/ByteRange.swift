@@ -75,7 +75,7 @@ enum RangeRequest: Hashable {
   /// Several ranges.
   case multiple
 
-  init(_ fields: HTTPFields) {
+  init(_ fields: HeaderFields) {
     let values = fields.values(of: "range")
     guard values.count == 1 else {
       self = .none

@@ -50,7 +50,7 @@ public struct ResponseDirectives: Sendable, Hashable {
   ///
   /// Uses the first of these fields that is present, not empty and well-formed, otherwise `Cache-Control`. No targeted
   /// fields by default.
-  public init(_ fields: HTTPFields, targetedFieldNames: [String] = []) {
+  public init(_ fields: HeaderFields, targetedFieldNames: [String] = []) {
     for name in targetedFieldNames where fields.contains(name) {
       // RFC 9213, section 2.1: an empty or malformed field is ignored as a whole.
       guard let members = StructuredFields.dictionary(fields.values(of: name)), !members.isEmpty else { continue }
@@ -119,7 +119,7 @@ public struct RequestDirectives: Sendable, Hashable {
   public var staleIfError: Double?
 
   /// Parses the directives in the fields of a request.
-  public init(_ fields: HTTPFields) {
+  public init(_ fields: HeaderFields) {
     let lines = fields.values(of: "cache-control")
     for directive in DirectiveScanner.directives(in: lines) {
       switch directive.name {

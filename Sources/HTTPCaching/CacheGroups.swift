@@ -1,17 +1,17 @@
 /// Cache groups: groups of stored responses of one origin (RFC 9875).
 public enum CacheGroups {
   /// Returns the groups in `Cache-Groups` of a response without duplicates; empty if there is none or it is malformed.
-  public static func groups(of response: HTTPFields) -> [String] { strings("cache-groups", in: response) }
+  public static func groups(of response: HeaderFields) -> [String] { strings("cache-groups", in: response) }
 
   /// Returns the groups in `Cache-Group-Invalidation` of a response, like ``groups(of:)``.
-  public static func invalidated(by response: HTTPFields) -> [String] {
+  public static func invalidated(by response: HeaderFields) -> [String] {
     strings("cache-group-invalidation", in: response)
   }
 
   /// Parses a list of strings.
   ///
   /// Parameters are ignored; a member of another type invalidates the field (RFC 9875, 2 and 3).
-  private static func strings(_ name: String, in fields: HTTPFields) -> [String] {
+  private static func strings(_ name: String, in fields: HeaderFields) -> [String] {
     let lines = fields.values(of: name)
     guard !lines.isEmpty, let members = StructuredFields.list(lines) else { return [] }
     var groups: [String] = []

@@ -58,7 +58,7 @@ public struct CacheStatus: Sendable, Hashable {
   }
 
   /// Appends the member to the `Cache-Status` of `fields`, after those of caches closer to the origin.
-  public func append(to fields: inout HTTPFields) {
+  public func append(to fields: inout HeaderFields) {
     fields.append(name: "Cache-Status", value: rendered)
   }
 

@@ -7,7 +7,7 @@ public struct CacheableResponse: StoredResponseMetadata, Sendable {
   /// The status code; 0 for a response that is not HTTP.
   public var status: Int
   /// The header fields to keep, in order: without hop-by-hop fields and with a Date (RFC 9111, section 3.1).
-  public var fields: HTTPFields
+  public var fields: HeaderFields
   /// The complete body; for an incomplete response (`freshness.flags.incomplete`), the bytes of its range.
   public var body: Data
   /// Date, age and lifetime, computed from the head when the response was received.
@@ -19,7 +19,7 @@ public struct CacheableResponse: StoredResponseMetadata, Sendable {
   public var bodyByteCount: Int { body.count }
 
   /// Creates a response.
-  public init(status: Int, fields: HTTPFields, body: Data, freshness: FreshnessInfo, vary: VaryKey) {
+  public init(status: Int, fields: HeaderFields, body: Data, freshness: FreshnessInfo, vary: VaryKey) {
     self.status = status
     self.fields = fields
     self.body = body

@@ -26,13 +26,13 @@ extension RequestHead {
   /// Whether the request's transport delivers content in this form.
   ///
   /// - Parameter fields: The fields of the response, whose `Content-Encoding` names the codings.
-  package func delivers(contentOf fields: HTTPFields, isDecoded: Bool) -> Bool {
+  package func delivers(contentOf fields: HeaderFields, isDecoded: Bool) -> Bool {
     guard contentDecoding != .unspecified, let codings = fields.contentCodings else { return true }
     return contentDecoding.decodes(codings) == isDecoded
   }
 }
 
-extension HTTPFields {
+extension HeaderFields {
   /// The codings of the content in lowercase; nil if it has none.
   var contentCodings: String? {
     guard contains("Content-Encoding") else { return nil }

@@ -20,7 +20,7 @@ public struct EntityTag: Sendable, Hashable {
   /// Parses the tag of a stored response. A tag without quotes, which many servers send, counts as weak.
   ///
   /// A weak tag can validate a response, but not combine parts.
-  init?(stored fields: HTTPFields) {
+  init?(stored fields: HeaderFields) {
     guard let value = fields.single("etag")?.trimmingFieldSpace(), !value.isEmpty else { return nil }
     if let tag = EntityTag(value) {
       self = tag

@@ -3,11 +3,11 @@ public import FoundationEssentials
 /// The effect of a 304, or of a response to HEAD, on a stored response (RFC 9111, sections 3.2, 4.3.4 and 4.3.5).
 public enum Freshening: Sendable, Hashable {
   /// Replace the fields and the freshness of the stored response with these, then use it.
-  case update(fields: HTTPFields, freshness: FreshnessInfo, Rule)
+  case update(fields: HeaderFields, freshness: FreshnessInfo, Rule)
   /// Use the stored response with these fields and this freshness for this request, then remove it from the store.
   ///
   /// The 304 has `no-store`, or its `Vary` names fields that are not in the Vary key of the stored response.
-  case updateAndRemove(fields: HTTPFields, freshness: FreshnessInfo, Rule)
+  case updateAndRemove(fields: HeaderFields, freshness: FreshnessInfo, Rule)
   /// Leave the unrelated stored response unchanged. After a 304, send the request without conditions.
   case unrelated(Rule)
   /// Replace the freshness of the outdated stored response with this, so that its next use validates it.
@@ -37,11 +37,11 @@ public enum Freshening: Sendable, Hashable {
   /// in the response that the origin compressed. If one of both has no tag, the dates are compared. Many origins reply
   /// with 304 if the resource is not newer than `If-Modified-Since`, so an earlier date shows that an older version
   /// replaced the stored one. What the stored response or the 304 does not have, decides nothing.
-  private static func namesAnother(_ new: HTTPFields, _ old: HTTPFields, now: Date) -> Bool {
+  private static func namesAnother(_ new: HeaderFields, _ old: HeaderFields, now: Date) -> Bool {
     if let newTag = EntityTag(stored: new), let oldTag = EntityTag(stored: old) {
       return !newTag.matchesWeakly(oldTag)
     }
-    func modified(_ fields: HTTPFields) -> Date? {
+    func modified(_ fields: HeaderFields) -> Date? {
       fields.single("last-modified").flatMap { HTTPDate.parse($0, now: now) }
     }
     guard let newDate = modified(new), let oldDate = modified(old) else { return false }
@@ -72,7 +72,7 @@ public enum Freshening: Sendable, Hashable {
   }
 
   /// Whether the validators and the length in a response to HEAD equal the stored ones.
-  private static func headAgrees(_ new: HTTPFields, _ stored: some StoredResponseMetadata) -> Bool {
+  private static func headAgrees(_ new: HeaderFields, _ stored: some StoredResponseMetadata) -> Bool {
     let old = stored.fields
     for name in ["etag", "last-modified"] where new.contains(name) {
       guard let value = new.single(name), value == old.single(name) else { return false }
@@ -87,7 +87,7 @@ public enum Freshening: Sendable, Hashable {
   }
 
   /// Whether the `Vary` of `stored` names every field that the `Vary` of `updated` names.
-  private static func vary(of stored: HTTPFields, coversVaryOf updated: HTTPFields) -> Bool {
+  private static func vary(of stored: HeaderFields, coversVaryOf updated: HeaderFields) -> Bool {
     guard let names = VaryKey.names(in: stored), let needed = VaryKey.names(in: updated) else {
       return false
     }

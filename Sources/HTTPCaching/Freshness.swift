@@ -16,7 +16,7 @@ enum Freshness {
   }
 
   /// Returns the first member of the first `Age` line; 0 if it is missing or malformed (RFC 9111, section 5.1).
-  static func age(of fields: HTTPFields) -> Double {
+  static func age(of fields: HeaderFields) -> Double {
     guard let line = fields.first("age") else { return 0 }
     return deltaSeconds(line.utf8.prefix { $0 != UInt8(ascii: ",") }.trimmingFieldSpace()) ?? 0
   }
@@ -88,7 +88,7 @@ enum Freshness {
   }
 
   /// Whether `immutable` can be trusted: over HTTPS, and with a body of known length (RFC 8246, section 3).
-  private static func isTrustworthyImmutable(request: RequestHead, fields: HTTPFields) -> Bool {
+  private static func isTrustworthyImmutable(request: RequestHead, fields: HeaderFields) -> Bool {
     guard request.url.scheme?.asciiLowercased() == "https" else { return false }
     return fields.contains("content-length")
       || (fields["transfer-encoding"]?.asciiLowercased() ?? "").hasSuffix("chunked")

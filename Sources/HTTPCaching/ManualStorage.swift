@@ -3,7 +3,7 @@ public import FoundationEssentials
 /// The properties of a response that a caller stores manually, even if RFC 9111 does not allow storing it.
 public struct ManualStorage: Sendable, Hashable {
   /// The fields to store (RFC 9111, section 3.1).
-  public let fields: HTTPFields
+  public let fields: HeaderFields
   /// The freshness for later decisions.
   public let freshness: FreshnessInfo
   /// Whether the request or the response has `no-store` (RFC 9111, sections 5.2.1.5 and 5.2.2.5).

@@ -7,7 +7,7 @@ public struct RequestHead: Sendable, Hashable {
   /// The absolute target URI. A fragment is ignored.
   public var url: URL
   /// The header fields.
-  public var fields: HTTPFields
+  public var fields: HeaderFields
   /// The `User-Agent` that the transport sends if `fields` has none.
   ///
   /// It is part of the Vary key if `Vary` names the field.
@@ -22,7 +22,7 @@ public struct RequestHead: Sendable, Hashable {
   public var contentDecoding = ContentDecoding.unspecified
 
   /// Creates a request head; by default a `GET` without fields.
-  public init(method: String = "GET", url: URL, fields: HTTPFields = HTTPFields()) {
+  public init(method: String = "GET", url: URL, fields: HeaderFields = HeaderFields()) {
     self.method = method
     self.url = url
     self.fields = fields
@@ -34,10 +34,10 @@ public struct ResponseHead: Sendable, Hashable {
   /// The status code.
   public var status: Int
   /// The header fields, without trailers (RFC 9111, section 3.1).
-  public var fields: HTTPFields
+  public var fields: HeaderFields
 
   /// Creates a response head.
-  public init(status: Int, fields: HTTPFields = HTTPFields()) {
+  public init(status: Int, fields: HeaderFields = HeaderFields()) {
     self.status = status
     self.fields = fields
   }

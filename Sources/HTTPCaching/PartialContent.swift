@@ -5,7 +5,7 @@ public enum PartialContent {
     /// Store one response made of `pieces`, in this order, with these fields and freshness.
     ///
     /// The status is 200 if the pieces are the complete body, otherwise 206 (`freshness.flags.incomplete`).
-    case combine(status: Int, fields: HTTPFields, freshness: FreshnessInfo, pieces: [Piece])
+    case combine(status: Int, fields: HeaderFields, freshness: FreshnessInfo, pieces: [Piece])
     /// Store only the new part, in place of the stored response.
     case replace(Rule)
   }
@@ -24,7 +24,7 @@ public enum PartialContent {
   ///   - freshness: Its freshness from `Storability`.
   ///   - byteCount: The number of body bytes received.
   public static func combine(
-    fields: HTTPFields, freshness: FreshnessInfo, byteCount: Int, stored: some StoredResponseMetadata
+    fields: HeaderFields, freshness: FreshnessInfo, byteCount: Int, stored: some StoredResponseMetadata
   ) -> Combination {
     // 9111 3.4, 9110 15.3.7.3: both need the same strong validator.
     guard let tag = EntityTag(stored: fields), let storedTag = EntityTag(stored: stored.fields),
@@ -66,11 +66,11 @@ public enum PartialContent {
   /// Returns the fields that request the missing bytes of an incomplete response: `Range` and `If-Range`.
   ///
   /// `nil` if the response has no strong tag, or if one range cannot complete it.
-  static func completion(of stored: some StoredResponseMetadata, for request: RequestHead) -> HTTPFields? {
+  static func completion(of stored: some StoredResponseMetadata, for request: RequestHead) -> HeaderFields? {
     guard request.method == "GET", RangeRequest(request.fields) == .none, let tag = EntityTag(stored: stored.fields),
       !tag.isWeak, let held = heldRange(of: stored, isExact: true)
     else { return nil }
-    var fields = HTTPFields()
+    var fields = HeaderFields()
     if held.first == 0 {
       fields.set("Range", "bytes=\(held.last + 1)-")
     } else if let length = completeLength(of: stored), held.last == length - 1 {
@@ -125,11 +125,11 @@ public enum PartialContent {
   }
 }
 
-extension HTTPFields {
+extension HeaderFields {
   /// Returns the fields with the lines of `newer` in place of the old lines of the same name (RFC 9111, section 3.2).
   ///
   /// Keeps the fields in `names`, which are lowercase.
-  package func updated(from newer: HTTPFields, except names: Set<String>) -> HTTPFields {
+  package func updated(from newer: HeaderFields, except names: Set<String>) -> HeaderFields {
     var updated = self
     var seen: Set<String> = []
     for (name, _) in newer {

@@ -1,6 +1,6 @@
 extension Reuse {
   /// Returns the stored fields with `Age` set to `age` seconds, for a response from storage (RFC 9111, section 4).
-  public static func responseFields(for stored: some StoredResponseMetadata, age: Int) -> HTTPFields {
+  public static func responseFields(for stored: some StoredResponseMetadata, age: Int) -> HeaderFields {
     var fields = stored.fields
     fields.set("Age", String(max(0, age)))
     return fields

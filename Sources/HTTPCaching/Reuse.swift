@@ -69,8 +69,8 @@ public enum Reuse {
   /// Returns the fields that validate `stored`: `If-None-Match` and `If-Modified-Since` (9111 4.3.1).
   ///
   /// Empty if it has no validator.
-  public static func validation(of stored: some StoredResponseMetadata) -> HTTPFields {
-    var conditional = HTTPFields()
+  public static func validation(of stored: some StoredResponseMetadata) -> HeaderFields {
+    var conditional = HeaderFields()
     let fields = stored.fields
     if let tag = EntityTag(stored: fields) { conditional.set("If-None-Match", tag.rendered) }
     if stored.freshness.flags.contains(.lastModified), let value = fields.single("last-modified") {
@@ -84,7 +84,7 @@ extension RequestHead {
   /// Returns the request with the cache's conditions in place of the client's `If-None-Match` and `If-Modified-Since`.
   ///
   /// The client's conditions are evaluated afterwards. If both were sent, a 304 would not show which condition failed.
-  public func conditional(on fields: HTTPFields) -> RequestHead {
+  public func conditional(on fields: HeaderFields) -> RequestHead {
     var request = self
     request.fields.remove("If-None-Match")
     request.fields.remove("If-Modified-Since")
@@ -98,7 +98,7 @@ extension FreshnessInfo.Flags {
   static let needsCloserLook: FreshnessInfo.Flags = [.noCache, .incomplete, .stale, .suspect]
 }
 
-extension HTTPFields {
+extension HeaderFields {
   /// Whether there is a field that a decision depends on: `Cache-Control`, `Pragma`, `Range`, or a condition.
   var hasCachingFields: Bool {
     for line in lines {
@@ -134,12 +134,12 @@ extension RequestPolicy {
   ///
   /// `no-cache` and `Pragma` for `reloadIgnoringLocalAndRemoteCacheData`, `max-age=0` for
   /// `reloadRevalidatingCacheData`.
-  public var requestFields: HTTPFields {
+  public var requestFields: HeaderFields {
     switch self {
     case .reloadIgnoringLocalAndRemoteCacheData: ["Cache-Control": "no-cache", "Pragma": "no-cache"]
     case .reloadRevalidatingCacheData: ["Cache-Control": "max-age=0"]
     case .useProtocolCachePolicy, .reloadIgnoringLocalCacheData, .returnCacheDataElseLoad, .returnCacheDataDontLoad:
-      HTTPFields()
+      HeaderFields()
     }
   }
 }

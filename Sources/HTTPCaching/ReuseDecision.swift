@@ -10,7 +10,7 @@ public enum ReuseDecision: Sendable, Hashable {
   ///
   /// If the origin fails, the stored response may be served as `staleOnError` permits. Pass a 304 to `Freshening`, then
   /// call `Reuse.decideResponse`.
-  case revalidate(conditional: HTTPFields, staleOnError: StaleOnError, Rule)
+  case revalidate(conditional: HeaderFields, staleOnError: StaleOnError, Rule)
   /// Send the unchanged request. If the origin fails, the stored response may be served as `staleOnError` permits.
   case fetch(staleOnError: StaleOnError, Rule)
   /// Respond with 304: the client's own condition shows that it has the stored response.
@@ -23,7 +23,7 @@ public enum ReuseDecision: Sendable, Hashable {
   ///
   /// The fields are `Range` and `If-Range`. Combine a 206 with `PartialContent.combine`, and serve the result. A 200
   /// replaces the stored response.
-  case fetchMissingRange(fields: HTTPFields, Rule)
+  case fetchMissingRange(fields: HeaderFields, Rule)
   /// Respond with 504: the network must not be used.
   case gatewayTimeout(Rule)
 }

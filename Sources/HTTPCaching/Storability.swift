@@ -3,7 +3,7 @@ public import FoundationEssentials
 /// Whether a response may be stored, and which parts (RFC 9111, section 3).
 public enum Storability: Sendable, Hashable {
   /// Store the response with these fields and this freshness. `freshness.flags.incomplete` marks a part.
-  case store(fields: HTTPFields, freshness: FreshnessInfo)
+  case store(fields: HeaderFields, freshness: FreshnessInfo)
   /// Do not store the response, for this reason.
   case refuse(Rule)
 
@@ -101,7 +101,7 @@ public enum Storability: Sendable, Hashable {
     // 9111 5.2.2.5
     if directives.noStore, !directives.overridesNoStore { return .noStore }
     // 9111 5.2.2.7
-    let isPrivate = directives.isPrivate || !HTTPFields.decisive.isDisjoint(with: directives.privateFields)
+    let isPrivate = directives.isPrivate || !HeaderFields.decisive.isDisjoint(with: directives.privateFields)
     if isShared, isPrivate { return .privateResponse }
     // 9111 3.5
     if isShared, request.hasCredentials, !directives.permitsStoringAuthorized { return .authorization }
@@ -117,12 +117,12 @@ public enum Storability: Sendable, Hashable {
   static func storedParts(
     request: RequestHead, response: ResponseHead, directives: ResponseDirectives, requestTime: Date,
     responseTime: Date, options: CachingOptions
-  ) -> (fields: HTTPFields, freshness: FreshnessInfo) {
+  ) -> (fields: HeaderFields, freshness: FreshnessInfo) {
     var freshness = Freshness.freshness(
       request: request, response: response, directives: directives, requestTime: requestTime,
       responseTime: responseTime, options: options)
     // 5.2.2.4: if a decisive field requires validation before each use, the whole response requires it.
-    if !HTTPFields.decisive.isDisjoint(with: directives.noCacheFields) { freshness.flags.insert(.noCache) }
+    if !HeaderFields.decisive.isDisjoint(with: directives.noCacheFields) { freshness.flags.insert(.noCache) }
     // 5.2.2.4 and 5.2.2.7: the named fields are not stored, so that they cannot be reused.
     let dropped = directives.noCacheFields + (options.mode == .shared ? directives.privateFields : [])
     var fields = response.fields.withoutHopByHop(and: dropped)

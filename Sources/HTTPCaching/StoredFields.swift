@@ -1,6 +1,6 @@
 // The fields of a response that are stored (RFC 9111, section 3.1) and that are valid (RFC 9110, section 5.5).
 
-extension HTTPFields {
+extension HeaderFields {
   /// Whether every name is a token and no value contains CR, LF or NUL.
   public var isWellFormed: Bool {
     lines.allSatisfy { line in
@@ -10,9 +10,9 @@ extension HTTPFields {
   }
 
   /// Returns the fields without lines with invalid names, and with CR, LF and NUL in values replaced by spaces.
-  public func sanitized() -> HTTPFields {
+  public func sanitized() -> HeaderFields {
     guard !isWellFormed else { return self }
-    var clean = HTTPFields()
+    var clean = HeaderFields()
     for line in lines where !line.name.isEmpty && line.name.utf8.allSatisfy(\.isTokenByte) {
       let bytes = line.value.utf8.map { $0 == 0x0D || $0 == 0x0A || $0 == 0 ? 0x20 : $0 }
       clean.append(name: line.name, value: String(decoding: bytes, as: UTF8.self))
@@ -35,7 +35,7 @@ extension HTTPFields {
   ]
 
   /// Returns the fields without hop-by-hop fields, fields named by `Connection`, and the lowercase `names`.
-  func withoutHopByHop(and names: [String] = []) -> HTTPFields {
+  func withoutHopByHop(and names: [String] = []) -> HeaderFields {
     var named: Set<String> = []
     for value in values(of: "connection") {
       // Usually these are all hop-by-hop fields.
@@ -44,7 +44,7 @@ extension HTTPFields {
       }
     }
     for name in names where !Self.decisive.contains(name) { named.insert(name) }
-    var kept = HTTPFields()
+    var kept = HeaderFields()
     kept.reserveCapacity(lines.count)
     for line in lines
     where !Self.isHopByHop(line.name) && (named.isEmpty || !named.contains(line.name.asciiLowercased())) {

@@ -8,7 +8,7 @@ public protocol StoredResponseMetadata {
   /// The freshness, computed when the response was stored.
   var freshness: FreshnessInfo { get }
   /// The stored header fields.
-  var fields: HTTPFields { get }
+  var fields: HeaderFields { get }
   /// The number of stored body bytes; of the part if `status` is 206.
   var bodyByteCount: Int { get }
 }

@@ -48,7 +48,7 @@ public struct VaryKey: Sendable, Hashable {
   ///     response is for requests over each transport.
   ///   - credentialDigest: A keyed digest, so that no credential and no other secret is stored.
   public init(
-    request: RequestHead, response: HTTPFields, options: CachingOptions? = nil, isContentDecoded: Bool? = nil,
+    request: RequestHead, response: HeaderFields, options: CachingOptions? = nil, isContentDecoded: Bool? = nil,
     credentialDigest: (String) -> String
   ) {
     guard var names = Self.names(in: response) else {
@@ -69,7 +69,7 @@ public struct VaryKey: Sendable, Hashable {
   }
 
   /// Returns the field for the form of the stored content; nil if the response is for requests over each transport.
-  private static func form(of response: HTTPFields, for request: RequestHead, isDecoded: Bool?) -> Field? {
+  private static func form(of response: HeaderFields, for request: RequestHead, isDecoded: Bool?) -> Field? {
     guard let isDecoded, request.contentDecoding != .unspecified, let codings = response.contentCodings else {
       return nil
     }
@@ -123,7 +123,7 @@ public struct VaryKey: Sendable, Hashable {
   private static let anyCredentials = "*"
 
   /// Returns the names in `Vary`, in lowercase; `nil` if nothing can match, because of `*` or an invalid name.
-  static func names(in response: HTTPFields) -> Set<String>? {
+  static func names(in response: HeaderFields) -> Set<String>? {
     var names: Set<String> = []
     for line in response.values(of: "vary") {
       for name in line.listElements {

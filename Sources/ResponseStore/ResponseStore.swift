@@ -276,7 +276,7 @@ public final class ResponseStore: Sendable {
   /// - Returns: Whether the update was accepted; false if it was dropped.
   @discardableResult
   public func update(
-    _ stored: StoredResponse, fields: HTTPFields, freshness: FreshnessInfo, askedAt token: RemovalToken? = nil,
+    _ stored: StoredResponse, fields: HeaderFields, freshness: FreshnessInfo, askedAt token: RemovalToken? = nil,
     waitsForSpace: Bool = true
   ) -> Bool {
     intake.update(
@@ -287,7 +287,7 @@ public final class ResponseStore: Sendable {
   /// their copies.
   @discardableResult
   package func update(
-    _ stored: StoredResponse, fields: HTTPFields, freshness: FreshnessInfo, askedAt token: RemovalToken?,
+    _ stored: StoredResponse, fields: HeaderFields, freshness: FreshnessInfo, askedAt token: RemovalToken?,
     waitsForSpace: Bool, by writer: (any CopyHolder)?
   ) -> Bool {
     intake.update(

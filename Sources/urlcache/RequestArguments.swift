@@ -71,7 +71,7 @@ enum RequestArguments {
   ///
   /// - Throws: `UsageError` for a text that cannot be the URL of a stored response.
   static func variants(_ arguments: Arguments, in directory: CacheDirectory) throws -> [CacheDirectory.Variant] {
-    let fields = HTTPFields(try fields(arguments).map { ($0.name, $0.value) })
+    let fields = HeaderFields(try fields(arguments).map { ($0.name, $0.value) })
     let variants = directory.variants(
       of: arguments.operands[1], method: method(arguments), partition: partition(arguments), selectedBy: fields,
       options: options(arguments))

@@ -21,6 +21,9 @@ let package = Package(
   targets: [
     stub("HTTPTypes"),
     stub("OpenAPIRuntime", ["HTTPTypes"]),
+    stub("OpenAPIURLSession"),
+    stub("Hummingbird"),
+    stub("Vapor"),
     stub("NIOCore"),
     stub("NIOHTTP1"),
     stub("AsyncHTTPClient", ["NIOCore", "NIOHTTP1"]),
@@ -45,6 +48,17 @@ let package = Package(
       name: "AdaptersTests",
       dependencies: ["Adapters", "Origin", .product(name: "CurlTransport", package: "LMDBURLCache")],
       path: "AdaptersTests", swiftSettings: settings),
+    // Imports this package beside others, whose names must not be ambiguous.
+    .testTarget(
+      name: "NameTests",
+      dependencies: [
+        "HTTPTypes", "Hummingbird", "OpenAPIURLSession", "Vapor",
+        .product(name: "LMDBURLCache", package: "LMDBURLCache"),
+        .product(name: "CachingClient", package: "LMDBURLCache"),
+        .product(name: "HTTPCaching", package: "LMDBURLCache"),
+        .product(name: "LMDB", package: "LMDBURLCache"),
+      ],
+      path: "NameTests", swiftSettings: settings),
     program(with: "HTTPCaching"),
     program(with: "CurlTransport"),
     program(with: "LMDBURLCache"),

@@ -70,7 +70,7 @@ struct BodyTests {
     let transport = ScriptedTransport { _, _ in
       IncomingResponse(
         head: fixture.ok("", fresh).head,
-        body: ResponseBody(next: {
+        body: ResponseBodyStream(next: {
           taken.wrappingAdd(1, ordering: .relaxed).newValue <= 1_000 ? chunk : nil
         }))
     }
@@ -144,7 +144,7 @@ struct BodyTests {
     let transport = ScriptedTransport { _, _ in
       IncomingResponse(
         head: fixture.ok("", fresh, ("Content-Length", row.length)).head,
-        body: isInMemory ? ResponseBody(Data(row.body.utf8)) : .chunks(row.body.isEmpty ? [] : [row.body]))
+        body: isInMemory ? ResponseBodyStream(Data(row.body.utf8)) : .chunks(row.body.isEmpty ? [] : [row.body]))
     }
     let response = try await fixture.client.respond(to: get(), over: transport)
     if row.throwsError {
@@ -222,7 +222,7 @@ struct BodyTests {
     let transport = ScriptedTransport { _, _ in
       IncomingResponse(
         head: fixture.ok("", fresh).head,
-        body: ResponseBody(next: {
+        body: ResponseBodyStream(next: {
           do { try await never.pass() } catch {
             ended.open()
             // The sequence ends without an error when its task is cancelled, as `AsyncThrowingStream` does.
@@ -252,16 +252,16 @@ struct BodyTests {
 
   @Test("Collecting a body fails only above the limit")
   func collect() async throws {
-    #expect(try await ResponseBody(Data("abc".utf8)).collect(upTo: 3) == Data("abc".utf8))
-    #expect(try await ResponseBody.chunks(["ab", "", "c"]).collect(upTo: 3) == Data("abc".utf8))
-    #expect(try await ResponseBody.chunks([]).collect(upTo: 0) == Data())
-    for body in [ResponseBody(Data("abc".utf8)), ResponseBody.chunks(["ab", "c"])] {
+    #expect(try await ResponseBodyStream(Data("abc".utf8)).collect(upTo: 3) == Data("abc".utf8))
+    #expect(try await ResponseBodyStream.chunks(["ab", "", "c"]).collect(upTo: 3) == Data("abc".utf8))
+    #expect(try await ResponseBodyStream.chunks([]).collect(upTo: 0) == Data())
+    for body in [ResponseBodyStream(Data("abc".utf8)), ResponseBodyStream.chunks(["ab", "c"])] {
       await #expect(throws: CachingClientError.bodyTooLarge(limit: 2)) { try await body.collect(upTo: 2) }
     }
     let stream = AsyncStream<Data> { continuation in
       continuation.yield(Data("x".utf8))
       continuation.finish()
     }
-    #expect(try await ResponseBody(stream).collect(upTo: 1) == Data("x".utf8))
+    #expect(try await ResponseBodyStream(stream).collect(upTo: 1) == Data("x".utf8))
   }
 }

@@ -187,7 +187,7 @@ struct CoalescingTests {
     async let leader = fixture.client.respond(to: get(), over: transport)
     await until { transport.count == 1 }
     let parts = field.split(separator: ": ")
-    let unshared = get("http://example.com/a", HTTPFields([(String(parts[0]), String(parts[1]))]))
+    let unshared = get("http://example.com/a", HeaderFields([(String(parts[0]), String(parts[1]))]))
     #expect(try await fixture.client.respond(to: unshared, over: transport).source == .network)
     gate.open()
     _ = try await leader
@@ -280,7 +280,7 @@ struct CoalescingTests {
       try await head.pass()
       return IncomingResponse(head: fixture.ok("", fresh).head, body: .chunks(["one ", "two"], behind: [head, end]))
     }
-    var leader: Task<ClientResponse<MemoryStorage.Entry>, any Error>? = Task {
+    var leader: Task<CachingClientResponse<MemoryStorage.Entry>, any Error>? = Task {
       try await fixture.client.respond(to: get(), over: transport)
     }
     await until { transport.count == 1 }
@@ -349,7 +349,7 @@ struct CoalescingTests {
       for user in ["ann", "bob", "none"] {
         for _ in 0..<5 {
           group.addTask {
-            let fields: HTTPFields = user == "none" ? [:] : ["Authorization": user]
+            let fields: HeaderFields = user == "none" ? [:] : ["Authorization": user]
             let response = try await fixture.client.respond(to: get("http://example.com/a", fields), over: transport)
             #expect(try await response.text() == user)
           }

@@ -19,7 +19,7 @@ struct CompletionTests {
     return fixture
   }
 
-  private func streaming() -> ClientRequest {
+  private func streaming() -> CachingClientRequest {
     var request = get()
     request.readsBodyInPieces = true
     return request
@@ -27,7 +27,7 @@ struct CompletionTests {
 
   /// Returns a 206 with the last half.
   private func rest(
-    _ fixture: Fixture, _ body: ResponseBody, range: String = "bytes 5-9/10", tag: (String, String) = Self.tag,
+    _ fixture: Fixture, _ body: ResponseBodyStream, range: String = "bytes 5-9/10", tag: (String, String) = Self.tag,
     _ fields: [(String, String)] = []
   ) -> IncomingResponse {
     IncomingResponse(head: fixture.response(206, "", [fresh, tag, ("Content-Range", range)] + fields).head, body: body)
@@ -96,7 +96,7 @@ struct CompletionTests {
     let fixture = try await part()
     let gate = Gate()
     let transport = ScriptedTransport { _, number in
-      guard number == 1 else { return rest(fixture, ResponseBody(Data("56789".utf8))) }
+      guard number == 1 else { return rest(fixture, ResponseBodyStream(Data("56789".utf8))) }
       return rest(fixture, .chunks([bytes], behind: [gate], failing: bytes.count < 5 ? Unreachable() : nil))
     }
     let response = try await fixture.client.respond(to: streaming(), over: transport)
@@ -115,10 +115,10 @@ struct CompletionTests {
     let fixture = try await part()
     let (never, ended) = (Gate(), Gate())
     let transport = ScriptedTransport { _, number in
-      guard number == 1 else { return rest(fixture, ResponseBody(Data("56789".utf8))) }
+      guard number == 1 else { return rest(fixture, ResponseBodyStream(Data("56789".utf8))) }
       return rest(
         fixture,
-        ResponseBody(next: {
+        ResponseBodyStream(next: {
           do { try await never.pass() } catch {
             ended.open()
             throw error
@@ -126,7 +126,7 @@ struct CompletionTests {
           return nil
         }))
     }
-    var response: ClientResponse<MemoryStorage.Entry>? = try await fixture.client.respond(
+    var response: CachingClientResponse<MemoryStorage.Entry>? = try await fixture.client.respond(
       to: streaming(), over: transport)
     #expect(response?.status == 200)
     response = nil

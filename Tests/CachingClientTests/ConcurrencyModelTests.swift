@@ -50,12 +50,12 @@ struct ConcurrencyModelTests {
       if request.head.fields["If-None-Match"] == tag { return fixture.response(304, "", fields) }
       let head = fixture.response(200, "", fields).head
       guard origin.draw(0..<2) == 0 else {
-        return IncomingResponse(head: head, body: ResponseBody(Data("\(version)".utf8)))
+        return IncomingResponse(head: head, body: ResponseBodyStream(Data("\(version)".utf8)))
       }
       let parts = Mutex(["", "\(version)", ""])
       return IncomingResponse(
         head: head,
-        body: ResponseBody(next: {
+        body: ResponseBodyStream(next: {
           await origin.pause()
           try Task.checkCancellation()
           return parts.withLock { $0.isEmpty ? nil : Data($0.removeFirst().utf8) }

@@ -131,7 +131,7 @@ struct ReleaseTests {
     let transport = ScriptedTransport { _, _ in
       try await head.pass()
       return IncomingResponse(
-        head: fixture.ok("", fresh).head, body: isAtHand ? ResponseBody(Data("body".utf8)) : .chunks(["body"]))
+        head: fixture.ok("", fresh).head, body: isAtHand ? ResponseBodyStream(Data("body".utf8)) : .chunks(["body"]))
     }
     var request = get()
     request.willStore = { proposal, reply in held.withLock { $0.append((proposal, reply)) } }

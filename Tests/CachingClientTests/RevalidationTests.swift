@@ -189,7 +189,7 @@ struct RevalidationTests {
   func backgroundRequest() async throws {
     let fixture = try await staleFixture([("Cache-Control", "max-age=60, stale-while-revalidate=30")])
     let transport = ScriptedTransport { _, _ in fixture.response(304, "", [("ETag", "\"1\""), fresh]) }
-    let fields: HTTPFields = [
+    let fields: HeaderFields = [
       "Foo": "1", "Range": "bytes=0-1", "Cache-Control": "no-transform", "If-None-Match": "\"x\"",
     ]
     let request = get("http://example.com/a", fields, method: "HEAD")

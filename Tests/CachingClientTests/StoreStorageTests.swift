@@ -26,7 +26,7 @@ struct StoreStorageTests {
 
   private func transport(_ clock: ManualClock, _ etag: String = "\"1\"") -> ScriptedTransport {
     ScriptedTransport { request, number in
-      let fields = HTTPFields([
+      let fields = HeaderFields([
         ("Date", clock.field), fresh, ("ETag", etag), ("Vary", "Accept-Language"), ("Cache-Groups", "\"news\""),
       ])
       if request.head.fields["If-None-Match"] == etag {
@@ -34,7 +34,8 @@ struct StoreStorageTests {
       }
       let text =
         "\(number) \(request.head.fields["Accept-Language"] ?? "-") \(request.head.fields["Authorization"] ?? "-")"
-      return IncomingResponse(head: ResponseHead(status: 200, fields: fields), body: ResponseBody(Data(text.utf8)))
+      return IncomingResponse(
+        head: ResponseHead(status: 200, fields: fields), body: ResponseBodyStream(Data(text.utf8)))
     }
   }
 
@@ -59,7 +60,7 @@ struct StoreStorageTests {
     try await withClient { client, clock in
       let transport = transport(clock)
       let requests = [
-        HTTPFields(), ["Accept-Language": "de"], ["Authorization": "ann"], ["Authorization": "bob"],
+        HeaderFields(), ["Accept-Language": "de"], ["Authorization": "ann"], ["Authorization": "bob"],
       ].map { get("http://example.com/a", $0) }
       for request in requests { _ = try await client.respond(to: request, over: transport) }
       try client.storage.store.flush()
@@ -93,7 +94,7 @@ struct StoreStorageTests {
       _ = try await client.respond(to: get(), over: transport(clock))
       try client.storage.store.flush()
       let posting = ScriptedTransport { _, _ in
-        let fields: HTTPFields = byGroup ? ["Cache-Group-Invalidation": "\"news\""] : [:]
+        let fields: HeaderFields = byGroup ? ["Cache-Group-Invalidation": "\"news\""] : [:]
         return IncomingResponse(head: ResponseHead(status: 200, fields: fields), body: .empty)
       }
       let url = byGroup ? "http://example.com/other" : "http://example.com/a"

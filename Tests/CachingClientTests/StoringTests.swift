@@ -22,7 +22,8 @@ struct StoringTests {
     let fixture = Fixture()
     let transport = ScriptedTransport { _, _ in
       IncomingResponse(
-        head: fixture.ok("", fresh).head, body: isInMemory ? ResponseBody(Data("body".utf8)) : .chunks(["bo", "dy"]))
+        head: fixture.ok("", fresh).head,
+        body: isInMemory ? ResponseBodyStream(Data("body".utf8)) : .chunks(["bo", "dy"]))
     }
     let request = get(willStore: { proposal in
       #expect(proposal.body == Data("body".utf8))
@@ -85,10 +86,10 @@ struct StoringTests {
   @Test(
     "A forced lifetime applies neither to errors nor to a request's no-store",
     arguments: [
-      ("error", 500, HTTPFields()), ("forbidden", 403, HTTPFields()),
-      ("no-store", 200, HTTPFields([("Cache-Control", "no-store")])),
+      ("error", 500, HeaderFields()), ("forbidden", 403, HeaderFields()),
+      ("no-store", 200, HeaderFields([("Cache-Control", "no-store")])),
     ])
-  func lifetimeOfErrors(id: String, status: Int, fields: HTTPFields) async throws {
+  func lifetimeOfErrors(id: String, status: Int, fields: HeaderFields) async throws {
     let fixture = Fixture()
     let transport = ScriptedTransport { _, _ in fixture.response(status, "body") }
     let request = get("http://example.com/a", fields, overrides: RequestOverrides(lifetime: 300))
@@ -163,7 +164,7 @@ struct StoringTests {
       fixture.ok(request.head.fields["Authorization"] ?? "none", ("Cache-Control", "public, max-age=60"))
     }
     for user in ["ann", "bob", nil, "ann", "bob", nil] {
-      let fields: HTTPFields = user.map { ["Authorization": $0] } ?? [:]
+      let fields: HeaderFields = user.map { ["Authorization": $0] } ?? [:]
       let response = try await fixture.client.respond(to: get("http://example.com/a", fields), over: transport)
       #expect(try await response.text() == (isForAll ? "ann" : user ?? "none"))
     }

@@ -20,8 +20,8 @@ struct ClientTransport<Client: HTTPClient>: Transport {
     let received = try await client.execute(
       method: head.method, url: head.url, fields: head.fields.map { ($0.name, $0.value) }, body: content)
     return IncomingResponse(
-      head: ResponseHead(status: received.status, fields: HTTPFields(received.fields)),
-      body: ResponseBody(received.chunks))
+      head: ResponseHead(status: received.status, fields: HeaderFields(received.fields)),
+      body: ResponseBodyStream(received.chunks))
   }
 }
 
@@ -29,7 +29,7 @@ struct ClientTransport<Client: HTTPClient>: Transport {
 func load(_ url: URL, over client: some HTTPClient, cachingIn directory: String) async throws -> Data {
   let store = try ResponseStore.open(directory: directory, options: .init(capacityByteCount: 64 << 20))
   let cachingClient = CachingClient(store: store)
-  let request = ClientRequest(head: RequestHead(url: url))
+  let request = CachingClientRequest(head: RequestHead(url: url))
 
   // A fresh hit needs no await and no task.
   if let hit = cachingClient.storedResponse(to: request), let bytes = hit.body.bytes { return bytes }

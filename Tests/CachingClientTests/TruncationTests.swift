@@ -17,7 +17,7 @@ struct TruncationTests {
   }
 
   /// Returns a request whose caller receives the body as it arrives.
-  private func streaming(readsInPieces: Bool = true) -> ClientRequest {
+  private func streaming(readsInPieces: Bool = true) -> CachingClientRequest {
     var request = get()
     if readsInPieces { request.readsBodyInPieces = true } else { request.receivesBodyAsItArrives = true }
     return request

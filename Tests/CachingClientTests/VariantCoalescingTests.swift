@@ -11,7 +11,7 @@ struct VariantCoalescingTests {
   private let vary = ("Vary", "Accept")
 
   /// Returns a request for a variant.
-  private func accepting(_ type: String) -> ClientRequest { get(url, ["Accept": type]) }
+  private func accepting(_ type: String) -> CachingClientRequest { get(url, ["Accept": type]) }
 
   // Guarantee: identical requests of a variant that is not the leader's cost one fetch.
   //
@@ -147,7 +147,8 @@ struct VariantCoalescingTests {
 
   /// Sends a request whose response cannot be shared, then 20 others at once. Returns the number of these sent.
   private func sentCount(
-    after refused: ClientRequest, _ refusal: @escaping @Sendable (Fixture) -> IncomingResponse, others: ClientRequest
+    after refused: CachingClientRequest, _ refusal: @escaping @Sendable (Fixture) -> IncomingResponse,
+    others: CachingClientRequest
   ) async throws -> Int {
     let fixture = Fixture()
     let gate = Gate()
@@ -248,7 +249,7 @@ struct VariantCoalescingTests {
       let parts = Mutex(["", type, ""])
       return IncomingResponse(
         head: fixture.ok("", fresh, vary).head,
-        body: ResponseBody(next: {
+        body: ResponseBodyStream(next: {
           await origin.pause()
           return parts.withLock { parts in
             guard parts.isEmpty else { return Data(parts.removeFirst().utf8) }

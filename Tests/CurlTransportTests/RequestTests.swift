@@ -13,7 +13,7 @@ struct RequestTests {
     try await withOrigin { _ in
       Reply(200)
     } _: { origin in
-      let fields: HTTPFields = [
+      let fields: HeaderFields = [
         "x-B": "1", "If-None-Match": "\"e\"", "A-A": "2", "x-B": "3", "Cookie": "a=1", "Cookie": "b=2", "X-Empty": "",
         "X-Blank": " ", "X-Text": "café", "Accept-Encoding": "br", "X-Semicolon": ";", "User-Agent": "me",
       ]
@@ -71,7 +71,7 @@ struct RequestTests {
       Reply(200)
     } _: { origin in
       let content = Data([104, 0, 105, 13, 10])
-      let fields: HTTPFields = ["Content-Length": "77", "Transfer-Encoding": "chunked", "Expect": "100-continue"]
+      let fields: HeaderFields = ["Content-Length": "77", "Transfer-Encoding": "chunked", "Expect": "100-continue"]
       #expect(
         await directTransport().outcome(origin.url(), method: method, fields, content: content) == .complete(200, ""))
       let request = try #require(origin.requests.first)
@@ -151,7 +151,7 @@ struct RequestTests {
         #expect(await transport.outcome(origin.url(), ["X-A": value]) == refused)
       }
       for name in ["", "X A", "X:A", "X\r\nA", "X-Ä", "X\0"] {
-        #expect(await transport.outcome(origin.url(), HTTPFields([(name, "1")])) == refused)
+        #expect(await transport.outcome(origin.url(), HeaderFields([(name, "1")])) == refused)
       }
       for method in ["", "GE T", "GET / HTTP/1.1\r\nX-Injected: 1\r\n", "CONNECT", "Ä"] {
         #expect(await transport.outcome(origin.url(), method: method) == refused)
@@ -167,14 +167,14 @@ struct RequestTests {
       Reply(200)
     } _: { origin in
       let transport = directTransport()
-      let many = HTTPFields((0..<1000).map { ("X-\($0)", "value") })
+      let many = HeaderFields((0..<1000).map { ("X-\($0)", "value") })
       #expect(await transport.outcome(origin.url(), many) == .complete(200, ""))
       #expect(origin.requests.first?["X-999"] == "value")
       #expect(await transport.outcome(origin.url("/" + text(900_000))) == .complete(200, ""))
       for byteCount in [1_000_000, 9_000_000] {
         #expect(await transport.outcome(origin.url("/" + text(byteCount))) == .failure(.invalidRequest))
       }
-      let fields = HTTPFields((0..<100).map { ("X-\($0)", text(10_000)) })
+      let fields = HeaderFields((0..<100).map { ("X-\($0)", text(10_000)) })
       #expect(await transport.outcome(origin.url(), fields) == .failure(.invalidRequest))
       #expect(origin.requestCount == 2)
     }

@@ -199,12 +199,12 @@ struct ResponseTests {
     } _: { origin in
       for (index, example) in Self.cases.enumerated() {
         let url = origin.url("/\(index)")
-        let request = ClientRequest(head: RequestHead(method: example.method, url: url))
+        let request = CachingClientRequest(head: RequestHead(method: example.method, url: url))
         if let response = try? await client.respond(to: request, over: directTransport()) {
           // Errors are thrown here, too.
           _ = try? await response.body.collect(upTo: .max)
         }
-        let isStored = client.storage.lookup(ClientRequest(head: RequestHead(url: url))) != nil
+        let isStored = client.storage.lookup(CachingClientRequest(head: RequestHead(url: url))) != nil
         #expect(isStored == Self.isStorable(example), "\(example.name)")
       }
     }
@@ -217,7 +217,7 @@ struct ResponseTests {
   private static func isStorable(_ example: Case) -> Bool {
     guard case .complete(let status, _) = example.outcome else { return false }
     let lineCount = example.bytes.utf8.count { $0 == UInt8(ascii: "\n") }
-    return example.method == "GET" && (status == 200 || status == 204) && lineCount <= HTTPFields.maximumStoredCount
+    return example.method == "GET" && (status == 200 || status == 204) && lineCount <= HeaderFields.maximumStoredCount
   }
 
   @Test(

@@ -27,7 +27,7 @@ enum Outcome: Equatable, CustomStringConvertible {
 
 extension CurlTransport {
   func outcome(
-    _ url: URL, method: String = "GET", _ fields: HTTPFields = HTTPFields(), content: Data? = nil,
+    _ url: URL, method: String = "GET", _ fields: HeaderFields = HeaderFields(), content: Data? = nil,
     timeLimit: Duration? = nil
   ) async -> Outcome {
     do {
@@ -43,7 +43,7 @@ extension CurlTransport {
   }
 
   func get(
-    _ url: URL, method: String = "GET", _ fields: HTTPFields = HTTPFields(), content: Data? = nil,
+    _ url: URL, method: String = "GET", _ fields: HeaderFields = HeaderFields(), content: Data? = nil,
     timeLimit: Duration? = nil
   ) async throws -> IncomingResponse {
     try await send(

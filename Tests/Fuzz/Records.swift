@@ -29,7 +29,7 @@ import HTTPCaching
   _ = record.isBodyInline ? record.inlineBody.count : 0
 }
 
-private func coded(_ fields: HTTPFields) -> HTTPFields {
+private func coded(_ fields: HeaderFields) -> HeaderFields {
   var bytes = [UInt8](repeating: 0, count: FieldCoding.byteCount(of: fields))
   let end = bytes.withUnsafeMutableBytes { FieldCoding.write(fields, at: 0, of: $0) }
   precondition(end == bytes.count)

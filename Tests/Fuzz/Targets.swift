@@ -26,7 +26,7 @@ func parts(_ bytes: UnsafeRawBufferPointer, atMost count: Int) -> [String] {
 private struct Stored: StoredResponseMetadata {
   var status = 200
   var freshness: FreshnessInfo
-  var fields: HTTPFields
+  var fields: HeaderFields
   var bodyByteCount = 1000
 }
 
@@ -36,7 +36,7 @@ private struct Stored: StoredResponseMetadata {
 /// regardless of the lines before it.
 @Sendable private func cacheControl(_ bytes: UnsafeRawBufferPointer) {
   let lines = parts(bytes, atMost: 4)
-  var fields = HTTPFields()
+  var fields = HeaderFields()
   for line in lines.dropLast() { fields.append(name: "Cache-Control", value: line) }
   let directives = ResponseDirectives(fields)
   for seconds in [directives.maxAge, directives.sharedMaxAge] {
@@ -89,7 +89,7 @@ private struct Stored: StoredResponseMetadata {
   var request = RequestHead(url: url)
   for (index, name) in ["Accept-Language", "Accept", "Cookie", "X-Foo", "Authorization"].enumerated()
   where index + 1 < lines.count { request.fields.append(name: name, value: lines[index + 1]) }
-  let response = HTTPFields([("Vary", lines[0]), ("Vary", "accept-language, accept, x-foo")])
+  let response = HeaderFields([("Vary", lines[0]), ("Vary", "accept-language, accept, x-foo")])
   let varyKey = VaryKey(request: request, response: response, credentialDigest: { "digest of " + $0 })
   let matchesNothing = varyKey.fields.contains { $0.name == "*" }
   precondition(varyKey.matches(request, credentialDigest: { "digest of " + $0 }) != matchesNothing)
@@ -114,8 +114,8 @@ private struct Stored: StoredResponseMetadata {
     if let range = content.range { precondition(range.count > 0) }
   }
   let request = RequestHead(
-    url: url, fields: HTTPFields([("Range", line(0))] + (line(2).isEmpty ? [] : [("If-Range", line(2))])))
-  let fields: HTTPFields = ["Cache-Control": "max-age=3600", "ETag": line(3), "Content-Range": line(1)]
+    url: url, fields: HeaderFields([("Range", line(0))] + (line(2).isEmpty ? [] : [("If-Range", line(2))])))
+  let fields: HeaderFields = ["Cache-Control": "max-age=3600", "ETag": line(3), "Content-Range": line(1)]
   for status in [200, 206] {
     guard
       case .store(let kept, let freshness) = Storability.decide(
@@ -142,12 +142,12 @@ private struct Stored: StoredResponseMetadata {
 /// Checks lists of cache groups, targeted fields and the `Cache-Status` field.
 @Sendable private func structuredFields(_ bytes: UnsafeRawBufferPointer) {
   let lines = parts(bytes, atMost: 2)
-  let fields = HTTPFields(lines.flatMap { [("Cache-Groups", $0), ("CDN-Cache-Control", $0)] })
+  let fields = HeaderFields(lines.flatMap { [("Cache-Groups", $0), ("CDN-Cache-Control", $0)] })
   let groups = CacheGroups.groups(of: fields)
   precondition(Set(groups).count == groups.count)
   let directives = ResponseDirectives(fields, targetedFieldNames: ["CDN-Cache-Control"])
   precondition(directives.maxAge.map { (0...FreshnessInfo.maximumSeconds).contains($0) } ?? true)
-  var responseFields = HTTPFields()
+  var responseFields = HeaderFields()
   CacheStatus(name: lines[0], timeToLive: lines[0].count).append(to: &responseFields)
-  precondition(responseFields.isWellFormed || !HTTPFields([("X", lines[0])]).isWellFormed)
+  precondition(responseFields.isWellFormed || !HeaderFields([("X", lines[0])]).isWellFormed)
 }

@@ -32,8 +32,8 @@ struct ParserPropertyTests {
     "Range", "If-Range", "If-None-Match", "If-Modified-Since", "Pragma", "Accept", "Accept-Language", "Authorization",
   ]
 
-  private static func lines(_ random: inout SeededGenerator) -> HTTPFields {
-    var fields = HTTPFields()
+  private static func lines(_ random: inout SeededGenerator) -> HeaderFields {
+    var fields = HeaderFields()
     for _ in 0..<Int.random(in: 0...8, using: &random) {
       fields.append(name: names.randomElement(using: &random) ?? "X", value: text(&random))
     }
@@ -109,7 +109,7 @@ struct ParserPropertyTests {
   func matchingAgrees(seed: UInt64) {
     var random = SeededGenerator(seed: seed)
     let name = seed % 2 == 0 ? "Accept-Encoding" : "Accept-Language"
-    let response: HTTPFields = ["Vary": name]
+    let response: HeaderFields = ["Vary": name]
     var matches = 0
     for _ in 0..<5000 {
       let first = head([(name, Self.preferences(&random))])
@@ -128,7 +128,7 @@ struct ParserPropertyTests {
     var random = SeededGenerator(seed: seed)
     for _ in 0..<500 {
       let text = Self.text(&random)
-      let fields = HTTPFields([("Cache-Control", text), ("Cache-Groups", text)])
+      let fields = HeaderFields([("Cache-Control", text), ("Cache-Groups", text)])
       let directives = ResponseDirectives(fields)
       #expect(
         (directives.maxAge ?? 0) >= 0 && (directives.maxAge ?? 0) <= FreshnessInfo.maximumSeconds, "seed \(seed)")
@@ -159,7 +159,7 @@ struct ParserPropertyTests {
   @Test("A long field is read in linear time", .timeLimit(.minutes(1)), arguments: longCases)
   func readsLongFields(_ test: LongCase) {
     let text = String(repeating: test.piece, count: 60_000 / test.piece.utf8.count)
-    let fields = HTTPFields([
+    let fields = HeaderFields([
       ("Cache-Control", text), ("Vary", text), ("Cache-Groups", text), ("Connection", text), ("Range", "bytes=" + text),
       ("If-None-Match", text), ("Accept", text), ("ETag", text), ("Expires", text), ("Age", text),
     ])
@@ -171,7 +171,7 @@ struct ParserPropertyTests {
       _ = CacheGroups.groups(of: fields)
       _ = VaryKey(
         request: RequestHead(url: target, fields: fields),
-        response: HTTPFields([("Vary", "Accept, If-None-Match")]), credentialDigest: { $0 })
+        response: HeaderFields([("Vary", "Accept, If-None-Match")]), credentialDigest: { $0 })
       _ = Exchange(response: fields.map { ($0.name, $0.value) }).storability()
       let stored = Exchange(response: dated([("Cache-Control", "max-age=9"), ("ETag", "\"a\"")])).stored
       if let stored {

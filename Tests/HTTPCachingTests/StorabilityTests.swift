@@ -336,8 +336,8 @@ struct StorabilityTests {
   func limits() {
     func decide(_ fields: Lines) -> Storability {
       Storability.decide(
-        request: RequestHead(method: "GET", url: URL(string: "http://a.example/")!, fields: HTTPFields()),
-        response: ResponseHead(status: 200, fields: HTTPFields(fields)), requestTime: Date(), responseTime: Date(),
+        request: RequestHead(method: "GET", url: URL(string: "http://a.example/")!, fields: HeaderFields()),
+        response: ResponseHead(status: 200, fields: HeaderFields(fields)), requestTime: Date(), responseTime: Date(),
         options: CachingOptions())
     }
     func isStored(_ fields: Lines) -> Bool {

@@ -23,8 +23,8 @@ let start = Date(timeIntervalSince1970: 1_800_000_000)
 func head(_ lines: Lines) -> RequestHead { RequestHead(url: target, fields: fields(lines)) }
 
 /// Returns the lines as header fields. A value `@-60` becomes the HTTP date 60 seconds before `start`.
-func fields(_ lines: Lines) -> HTTPFields {
-  HTTPFields(
+func fields(_ lines: Lines) -> HeaderFields {
+  HeaderFields(
     lines.map { name, value in
       guard value.hasPrefix("@"), let offset = Double(value.dropFirst()) else { return (name, value) }
       return (name, HTTPDate.format(start.addingTimeInterval(offset)))
@@ -39,7 +39,7 @@ let target = URL(string: "https://example.com/a?b=1")!
 struct Stored: StoredResponseMetadata {
   var status = 200
   var freshness: FreshnessInfo
-  var fields: HTTPFields
+  var fields: HeaderFields
   var bodyByteCount = 11
 }
 

@@ -213,7 +213,7 @@ struct VaryKeyTests {
       request("ann:1@", [("Authorization", "ann:1")]), request(":@"),
     ]
     for (index, one) in requests.enumerated() {
-      let varyKey = VaryKey(request: one, response: HTTPFields(), credentialDigest: Self.digest)
+      let varyKey = VaryKey(request: one, response: HeaderFields(), credentialDigest: Self.digest)
       #expect(varyKey.fields.map(\.name) == (index == 0 ? [] : ["authorization"]))
       for (other, request) in requests.enumerated() {
         #expect(varyKey.matches(request, credentialDigest: Self.digest) == (index == other), "\(index) \(other)")
@@ -221,7 +221,7 @@ struct VaryKeyTests {
     }
     // An `@` in the path or query is not user information.
     let empty = try request("@")
-    #expect(VaryKey(request: empty, response: HTTPFields(), credentialDigest: Self.digest).fields.isEmpty)
+    #expect(VaryKey(request: empty, response: HeaderFields(), credentialDigest: Self.digest).fields.isEmpty)
   }
 
   @Test("A Vary key uses the transport's User-Agent if the request has none")

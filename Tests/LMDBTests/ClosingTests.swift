@@ -64,7 +64,7 @@ struct ClosingTests {
     let endedThreadCount = Atomic<Int>(0)
   }
 
-  private func closeOnThread(_ environment: Environment) -> Bool {
+  private func closeOnThread(_ environment: LMDBEnvironment) -> Bool {
     let ended = Mutex<Bool?>(nil)
     Thread {
       let isClosed = environment.close()

@@ -30,7 +30,7 @@ struct EnvironmentTests {
       relativePath(to: directory.path),
     ]
     for path in paths {
-      let again = try Environment.open(directory: path, options: .init(mapByteCount: 64 << 20))
+      let again = try LMDBEnvironment.open(directory: path, options: .init(mapByteCount: 64 << 20))
       #expect(again === first, "\(path)")
     }
     #expect(first.information.mapByteCount == 1 << 20)
@@ -51,7 +51,7 @@ struct EnvironmentTests {
   @Test("Releasing the last reference closes the environment, and the next open uses its own options")
   func closing() throws {
     let directory = TemporaryDirectory()
-    weak var former: Environment?
+    weak var former: LMDBEnvironment?
     do {
       let environment = try directory.open(mapByteCount: 1 << 20)
       #expect(environment.information.mapByteCount == 1 << 20)
@@ -132,7 +132,7 @@ struct EnvironmentTests {
     let directory = TemporaryDirectory()
     func code(_ path: String) -> LMDBError.Code? {
       error { () throws(LMDBError) in
-        try Environment.open(directory: path, options: .init(mapByteCount: 1 << 20))
+        try LMDBEnvironment.open(directory: path, options: .init(mapByteCount: 1 << 20))
       }?.code
     }
     #expect(code(directory.path + "/missing") == .noSuchFile)

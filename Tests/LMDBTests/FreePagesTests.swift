@@ -11,13 +11,15 @@ struct FreePagesTests {
     return Int(status.st_blocks) * 512
   }
 
-  private func withEnvironment(_ body: (Environment, Table<BigEndianUInt64Codec, BytesCodec>, String) throws -> Void)
+  private func withEnvironment(
+    _ body: (LMDBEnvironment, Table<BigEndianUInt64Codec, BytesCodec>, String) throws -> Void
+  )
     throws
   {
     let directory = FileManager.default.temporaryDirectory.appendingPathComponent("pages-\(UUID().uuidString)").path
     try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
     defer { try? FileManager.default.removeItem(atPath: directory) }
-    let environment = try Environment.open(directory: directory, options: .init(mapByteCount: 64 << 20))
+    let environment = try LMDBEnvironment.open(directory: directory, options: .init(mapByteCount: 64 << 20))
     let table = try environment.table("t", key: BigEndianUInt64Codec.self, value: BytesCodec.self)
     try body(environment, table, directory)
   }
@@ -26,14 +28,14 @@ struct FreePagesTests {
     [UInt8](repeating: UInt8(truncatingIfNeeded: number), count: 20_000)
   }
 
-  private func fill(_ environment: Environment, _ table: Table<BigEndianUInt64Codec, BytesCodec>) throws {
+  private func fill(_ environment: LMDBEnvironment, _ table: Table<BigEndianUInt64Codec, BytesCodec>) throws {
     try environment.write { (transaction) throws(LMDBError) in
       for number: UInt64 in 0..<500 { try table.put(value(number), for: number, in: transaction) }
     }
   }
 
   private func remove(
-    _ environment: Environment, _ table: Table<BigEndianUInt64Codec, BytesCodec>, where isRemoved: (UInt64) -> Bool
+    _ environment: LMDBEnvironment, _ table: Table<BigEndianUInt64Codec, BytesCodec>, where isRemoved: (UInt64) -> Bool
   ) throws {
     try environment.write { (transaction) throws(LMDBError) in
       for number: UInt64 in 0..<500 where isRemoved(number) { try table.remove(number, in: transaction) }
@@ -104,7 +106,7 @@ struct FreePagesTests {
       try fill(environment, table)
       try remove(environment, table) { $0 % 2 == 0 }
       var steps = 0
-      var position: Environment.FreePagePosition? = .start
+      var position: LMDBEnvironment.FreePagePosition? = .start
       while let start = position {
         position = try environment.releaseFreePages(from: start, maximumPageCount: 64).next
         steps += 1
@@ -140,12 +142,12 @@ struct FreePagesTests {
     let directory = FileManager.default.temporaryDirectory.appendingPathComponent("pages-\(UUID().uuidString)").path
     try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
     defer { try? FileManager.default.removeItem(atPath: directory) }
-    let environment = try Environment.open(directory: directory, options: .init(mapByteCount: 64 << 20))
+    let environment = try LMDBEnvironment.open(directory: directory, options: .init(mapByteCount: 64 << 20))
     let table = try environment.table("t", key: BigEndianUInt64Codec.self, value: BytesCodec.self)
     try fill(environment, table)
     // The child's snapshot outlives the child: its slot stays in the lock file until stale readers are cleared.
     await #expect(processExitsWith: .signal(SIGKILL)) { [directory = directory as String] in
-      let environment = try Environment.open(directory: directory, options: .init(mapByteCount: 64 << 20))
+      let environment = try LMDBEnvironment.open(directory: directory, options: .init(mapByteCount: 64 << 20))
       try environment.read { (_) throws(LMDBError) in _ = kill(getpid(), SIGKILL) }
     }
     try remove(environment, table) { _ in true }
@@ -191,7 +193,7 @@ struct FreePagesTests {
       }
       #expect(shortened > 0)
       try bytes.write(to: URL(fileURLWithPath: path))
-      let damaged = try Environment.open(directory: copy, options: .init(mapByteCount: 64 << 20))
+      let damaged = try LMDBEnvironment.open(directory: copy, options: .init(mapByteCount: 64 << 20))
       _ = try damaged.table("t", key: BigEndianUInt64Codec.self, value: BytesCodec.self)
       #expect(try damaged.leakedPageCount() > 100)
     }

@@ -61,7 +61,7 @@ struct LockFileTests {
     let file = directory.path + "/lock.mdb"
     await #expect(processExitsWith: .signal(SIGKILL)) {
       [path = directory.path as String, transaction = transaction as Abandoned] in
-      let environment = try Environment.open(directory: path, options: .init(mapByteCount: 1 << 20))
+      let environment = try LMDBEnvironment.open(directory: path, options: .init(mapByteCount: 1 << 20))
       // A slot that is in use no longer.
       try environment.read { _ throws(LMDBError) in }
       switch transaction {

@@ -86,7 +86,7 @@ struct MapSizeTests {
   /// Makes another process enlarge the map of a directory and grow the file beyond this process's map.
   private func growInAnotherProcess(_ path: String) async {
     await #expect(processExitsWith: .success) { [path = path as String] in
-      let environment = try Environment.open(directory: path, options: .init(mapByteCount: 8 << 20))
+      let environment = try LMDBEnvironment.open(directory: path, options: .init(mapByteCount: 8 << 20))
       let table = try environment.table("table", key: BigEndianUInt64Codec.self, value: BytesCodec.self)
       try environment.write { transaction throws(LMDBError) in
         try table.put(bytes(9, 3 << 20), for: 9, in: transaction)
@@ -228,7 +228,7 @@ struct MapSizeTests {
     }
     await #expect(processExitsWith: .success) { [path = path as String] in
       alarm(30)
-      let environment = try Environment.open(directory: path, options: .init(mapByteCount: 8 << 20))
+      let environment = try LMDBEnvironment.open(directory: path, options: .init(mapByteCount: 8 << 20))
       let table = try environment.table("table", key: BigEndianUInt64Codec.self, value: BytesCodec.self)
       try environment.write { transaction throws(LMDBError) in
         try table.put(bytes(9, 3 << 20), for: 9, in: transaction)

@@ -63,7 +63,7 @@ struct ReaderSlotTests {
       for _ in 0..<2 { environment.endIdleReads() }
     }
     await #expect(processExitsWith: .success) { [path = path as String, asking = asking as String] in
-      let environment = try Environment.open(directory: path, options: .init(mapByteCount: 1 << 20))
+      let environment = try LMDBEnvironment.open(directory: path, options: .init(mapByteCount: 1 << 20))
       close(open(asking, O_WRONLY))
       try environment.read { _ throws(LMDBError) in }
     }
@@ -110,9 +110,11 @@ struct ReaderSlotTests {
     let path = fixture.directory.path
     for count in [1, 500] {
       await #expect(processExitsWith: .success) { [path = path as String, count = count as Int] in
-        var options = Environment.Options(mapByteCount: 1 << 20)
+        var options = LMDBEnvironment.Options(mapByteCount: 1 << 20)
         options.maximumReaders = count
-        guard try Environment.open(directory: path, options: options).information.maximumReaders == 3 else { exit(2) }
+        guard try LMDBEnvironment.open(directory: path, options: options).information.maximumReaders == 3 else {
+          exit(2)
+        }
       }
     }
     try fixture.put([1])

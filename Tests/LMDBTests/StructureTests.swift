@@ -6,7 +6,7 @@ import Testing
 struct StructureTests {
   /// Checks the whole file in steps of `pageCount` pages and calls `between` after each unfinished step.
   private func walk(
-    _ environment: Environment, pageCount: Int, between: () throws -> Void = {}
+    _ environment: LMDBEnvironment, pageCount: Int, between: () throws -> Void = {}
   ) throws -> DataFile.StructureFinding {
     var position = DataFile.StructurePosition.start
     while true {

@@ -38,21 +38,21 @@ final class TemporaryDirectory: Sendable {
   var dataFile: String { path + "/" + DataFile.name }
 
   func open(
-    mapByteCount: Int = 1 << 20, _ configure: (inout Environment.Options) -> Void = { _ in }
-  ) throws(LMDBError) -> Environment {
-    var options = Environment.Options(mapByteCount: mapByteCount)
+    mapByteCount: Int = 1 << 20, _ configure: (inout LMDBEnvironment.Options) -> Void = { _ in }
+  ) throws(LMDBError) -> LMDBEnvironment {
+    var options = LMDBEnvironment.Options(mapByteCount: mapByteCount)
     configure(&options)
-    return try Environment.open(directory: path, options: options)
+    return try LMDBEnvironment.open(directory: path, options: options)
   }
 }
 
 /// An environment with one table, in a new temporary directory.
 struct Fixture {
   let directory: TemporaryDirectory
-  let environment: Environment
+  let environment: LMDBEnvironment
   let table: Table<BigEndianUInt64Codec, BytesCodec>
 
-  init(mapByteCount: Int = 1 << 20, _ configure: (inout Environment.Options) -> Void = { _ in }) throws(LMDBError) {
+  init(mapByteCount: Int = 1 << 20, _ configure: (inout LMDBEnvironment.Options) -> Void = { _ in }) throws(LMDBError) {
     directory = TemporaryDirectory()
     environment = try directory.open(mapByteCount: mapByteCount, configure)
     table = try environment.table("table", key: BigEndianUInt64Codec.self, value: BytesCodec.self)

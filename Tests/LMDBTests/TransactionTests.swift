@@ -91,7 +91,7 @@ struct TransactionTests {
     let path = fixture.directory.path
     await #expect(processExitsWith: .success) { [path = path as String] in
       // The first process created the lock file, which sets the limit.
-      let environment = try Environment.open(directory: path, options: .init(mapByteCount: 1 << 20))
+      let environment = try LMDBEnvironment.open(directory: path, options: .init(mapByteCount: 1 << 20))
       #expect(environment.information.maximumReaders == 2)
       try environment.read { _ throws(LMDBError) in
         try environment.read { _ throws(LMDBError) in
@@ -117,7 +117,7 @@ struct TransactionTests {
     let path = fixture.directory.path
     for isOnDemand in [true, false] {
       await #expect(processExitsWith: .signal(SIGKILL)) { [path = path as String] in
-        let environment = try Environment.open(directory: path, options: .init(mapByteCount: 1 << 20))
+        let environment = try LMDBEnvironment.open(directory: path, options: .init(mapByteCount: 1 << 20))
         try environment.read { _ throws(LMDBError) in _ = kill(getpid(), SIGKILL) }
       }
       if isOnDemand {
@@ -134,7 +134,7 @@ struct TransactionTests {
     try fixture.put([1])
     let path = fixture.directory.path
     await #expect(processExitsWith: .signal(SIGKILL)) { [path = path as String] in
-      let environment = try Environment.open(directory: path, options: .init(mapByteCount: 1 << 20))
+      let environment = try LMDBEnvironment.open(directory: path, options: .init(mapByteCount: 1 << 20))
       let table = try environment.table("table", key: BigEndianUInt64Codec.self, value: BytesCodec.self)
       try environment.write { transaction throws(LMDBError) in
         try table.put([2], for: 2, in: transaction)

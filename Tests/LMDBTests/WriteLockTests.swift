@@ -53,11 +53,11 @@ struct WriteLockTests {
   }
 
   /// Runs `body` with the environment of a directory in a forked child.
-  private static func inChild(_ path: String, _ body: (Environment) throws -> Void) -> pid_t {
+  private static func inChild(_ path: String, _ body: (LMDBEnvironment) throws -> Void) -> pid_t {
     let child = fork()
     guard child == 0 else { return child }
     do {
-      try body(try Environment.open(directory: path, options: .init(mapByteCount: 1 << 20)))
+      try body(try LMDBEnvironment.open(directory: path, options: .init(mapByteCount: 1 << 20)))
       _exit(0)
     } catch {
       _exit(94)

@@ -17,7 +17,7 @@ struct BasicChallengeTests {
       (["Bearer realm=\"b\""], nil), (["Negotiate abc=="], nil), ([""], nil), ([], nil), (["=, ,=\"Basic"], nil),
     ] as [([String], String?)])
   func realms(_ lines: [String], _ realm: String?) throws {
-    var fields = HTTPFields()
+    var fields = HeaderFields()
     for line in lines { fields.append(name: "WWW-Authenticate", value: line) }
     #expect(BasicChallenge(fields).map { $0.realm ?? "none" } == realm)
   }

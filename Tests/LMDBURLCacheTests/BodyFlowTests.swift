@@ -101,7 +101,7 @@ struct BodyFlowTests {
     let origin = try LoopbackOrigin(recordsRequests: false) { _ in
       Reply(200, [], parts: [.bytes(Data(repeating: 0x78, count: 8 << 20)), .hold(gate), .text("x")])
     }
-    let transport = URLSessionTransport(configuration: .ephemeral, maximumUnreadByteCount: 1 << 20) { _ in nil }
+    let transport = FoundationTransport(configuration: .ephemeral, maximumUnreadByteCount: 1 << 20) { _ in nil }
     let response = try await transport.send(OutgoingRequest(head: RequestHead(url: origin.url("/"))))
     await origin.waitForAbandonedReplies()
     await #expect { _ = try await response.body.collect(upTo: .max) } throws: {

@@ -179,7 +179,7 @@ struct BytesTests {
     let reply = Reply(200, Self.kept, body: Self.large).held(at: gate, afterBodyBytes: 10)
     try await withBytes(transport, origin: { _ in reply }) { cache, origin in
       let request = URLRequest(url: origin.url("/a"))
-      var first: ResponseBody? = try await cache.bytes(for: request).0
+      var first: ResponseBodyStream? = try await cache.bytes(for: request).0
       #expect(first?.bytes == nil)
       let second = Task { try await cache.bytes(for: request).0.collect(upTo: .max) }
       while cache.statistics.requests.waiting < 1 { await Task.yield() }

@@ -123,7 +123,7 @@ struct MachineFailureTests {
     let store = try Self.open(directory)
     store.store(
       CacheableResponse(
-        status: 200, fields: HTTPFields([]), body: Data("x".utf8),
+        status: 200, fields: HeaderFields([]), body: Data("x".utf8),
         freshness: FreshnessInfo(responseTime: Date(), initialAge: 0, lifetime: 86_400, date: Date()),
         vary: VaryKey(fields: [])),
       for: key)
@@ -257,7 +257,8 @@ struct FleetClockTests {
   @Test("A changed clock makes a shared response no younger")
   func ages() {
     var object = SharedObject(
-      key: [], position: FleetFile.Position(epoch: [], epochNumber: 0, cursor: 0), status: 200, fields: HTTPFields([]),
+      key: [], position: FleetFile.Position(epoch: [], epochNumber: 0, cursor: 0), status: 200,
+      fields: HeaderFields([]),
       body: Data(),
       ageAtStoring: 10, lifetime: 600, milliseconds: 600_000)
     // By the clock of Redis it was stored 5 s ago, by that of this machine 100 s ago, or in an hour.

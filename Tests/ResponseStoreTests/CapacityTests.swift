@@ -399,7 +399,7 @@ extension CapacityTests {
     #expect(fixture.body("http://a.example/largest") == body)
     #expect(fixture.store.statistics.droppedWrites == 0)
     fixture.store.store(fixture.response("http://a.example/more", body: pseudorandomData(largest + 1, seed: 9)))
-    let long = HTTPFields([("X-Long", String(repeating: "l", count: 1 << 20))])
+    let long = HeaderFields([("X-Long", String(repeating: "l", count: 1 << 20))])
     fixture.store.store(fixture.response("http://a.example/head", fields: long))
     var attached = fixture.response("http://a.example/attachment")
     attached.attachment = [UInt8](repeating: 1, count: 1 << 20)

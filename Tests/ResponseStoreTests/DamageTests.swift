@@ -34,7 +34,7 @@ struct DamageTests {
     defer { fixture.finish() }
     let body = pseudorandomData(place == .chunkedBody ? 100_000 : 300, seed: 77)
     fixture.store.store(
-      fixture.response(Self.url, body: body, fields: HTTPFields([("X-Marked", "marked value")])))
+      fixture.response(Self.url, body: body, fields: HeaderFields([("X-Marked", "marked value")])))
     for number in 0..<20 { fixture.store.store(fixture.response("http://b.example/\(number)")) }
     fixture.drain()
     try fixture.reopen()
@@ -304,7 +304,7 @@ struct DamageTests {
     var random = SeededGenerator(seed: seed)
     let fixtureHead = RecordHeader(
       CacheableResponse(
-        status: 200, fields: HTTPFields([("A", "b"), ("C", "d")]), body: Data("body".utf8),
+        status: 200, fields: HeaderFields([("A", "b"), ("C", "d")]), body: Data("body".utf8),
         freshness: FreshnessInfo(responseTime: Date(), initialAge: 0, lifetime: 1, date: Date()),
         vary: VaryKey(fields: [VaryKey.Field(name: "x", value: nil)])),
       for: RequestKey(urlString: Self.url)!, attachment: nil, storedAt: Date(), removalSequence: 7,

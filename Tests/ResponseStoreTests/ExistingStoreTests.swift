@@ -79,7 +79,7 @@ struct ExistingStoreTests {
   }
 
   private func makeForeignData(_ path: String) throws {
-    let environment = try Environment.open(directory: path, options: Environment.Options(mapByteCount: 1 << 20))
+    let environment = try LMDBEnvironment.open(directory: path, options: LMDBEnvironment.Options(mapByteCount: 1 << 20))
     let table = try environment.table("theirs", key: BytesCodec.self, value: BytesCodec.self)
     try environment.write { (transaction) throws(LMDBError) in _ = try table.put([1], for: [2], in: transaction) }
   }
@@ -104,7 +104,7 @@ struct ExistingStoreTests {
   }
 
   private func makePartOfAStore(_ path: String) throws {
-    let environment = try Environment.open(directory: path, options: Environment.Options(mapByteCount: 1 << 20))
+    let environment = try LMDBEnvironment.open(directory: path, options: LMDBEnvironment.Options(mapByteCount: 1 << 20))
     _ = try environment.table("meta", key: BytesCodec.self, value: BytesCodec.self)
   }
 }

@@ -172,7 +172,7 @@ struct GoldenStoreTests {
     }
     for url in Self.removedURLs { store.store(fixture.response(url)) }
     for number in 0..<Self.groupCount {
-      let fields: HTTPFields = Self.isMember(number) ? ["Cache-Groups": "\"g\""] : [:]
+      let fields: HeaderFields = Self.isMember(number) ? ["Cache-Groups": "\"g\""] : [:]
       store.store(fixture.response(Self.groupURL(number), fields: fields))
     }
     while store.writePending() {}

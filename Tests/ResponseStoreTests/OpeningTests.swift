@@ -143,7 +143,7 @@ struct OpeningTests {
     try withPath { path in
       try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
       try {
-        let environment = try Environment.open(directory: path, options: .init(mapByteCount: 1 << 20))
+        let environment = try LMDBEnvironment.open(directory: path, options: .init(mapByteCount: 1 << 20))
         let table = try environment.table("meta", key: BytesCodec.self, value: BytesCodec.self)
         try environment.write { (transaction) throws(LMDBError) in
           try table.put([1], for: [2], in: transaction)
@@ -282,7 +282,7 @@ struct OpeningTests {
       try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
       try Data(StoreDirectory.markerText.utf8).write(to: URL(fileURLWithPath: path + "/LMDBURLCache.store"))
       try {
-        let environment = try Environment.open(directory: path, options: .init(mapByteCount: 1 << 20))
+        let environment = try LMDBEnvironment.open(directory: path, options: .init(mapByteCount: 1 << 20))
         _ = try environment.table("meta", key: BytesCodec.self, value: BytesCodec.self)
         _ = try environment.table("heads0", key: BytesCodec.self, value: BytesCodec.self)
       }()

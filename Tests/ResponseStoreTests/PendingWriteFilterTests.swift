@@ -13,7 +13,7 @@ struct PendingWriteFilterTests {
   private func pendingWrite(_ number: Int) throws -> PendingWrite {
     let now = Date(timeIntervalSinceReferenceDate: 0)
     let response = CacheableResponse(
-      status: 200, fields: HTTPFields(), body: Data([1]),
+      status: 200, fields: HeaderFields(), body: Data([1]),
       freshness: FreshnessInfo(responseTime: now, initialAge: 0, lifetime: 60, date: now), vary: VaryKey(fields: []))
     return PendingWrite(response, for: try key(number), storedAt: now, removalSequence: 0, inlineByteCount: 1000)
   }

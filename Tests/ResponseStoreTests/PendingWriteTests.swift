@@ -13,7 +13,7 @@ struct PendingWriteTests {
     _ purpose: PendingWrite.Purpose = .insert, of original: PendingWrite? = nil, rowID: UInt64 = 0, body: [UInt8] = [1]
   ) throws -> PendingWrite {
     let response = CacheableResponse(
-      status: 200, fields: HTTPFields(), body: Data(body),
+      status: 200, fields: HeaderFields(), body: Data(body),
       freshness: FreshnessInfo(responseTime: now, initialAge: 0, lifetime: 60, date: now), vary: VaryKey(fields: []))
     return PendingWrite(
       response, for: try #require(RequestKey(urlString: "http://example.com/")), storedAt: now, purpose: purpose,

@@ -63,7 +63,7 @@ func childResponse(_ url: String, body: Data = Data("body".utf8)) -> KeyedRespon
   return KeyedResponse(
     key: RequestKey(urlString: url)!,
     response: CacheableResponse(
-      status: 200, fields: HTTPFields([("Content-Type", "text/plain")]), body: body,
+      status: 200, fields: HeaderFields([("Content-Type", "text/plain")]), body: body,
       freshness: FreshnessInfo(responseTime: now, initialAge: 0, lifetime: 60, date: now), vary: VaryKey(fields: [])))
 }
 
@@ -117,7 +117,7 @@ struct ProcessTests {
     fixture.store.store(fixture.response(Self.url))
     fixture.drain()
     let old = try #require(fixture.store.lookup(fixture.key(Self.url)))
-    fixture.store.update(old, fields: HTTPFields([("X", "updated")]), freshness: old.freshness)
+    fixture.store.update(old, fields: HeaderFields([("X", "updated")]), freshness: old.freshness)
     #expect(fixture.store.lookup(old.key)?.fields["X"] == "updated")
     await #expect(processExitsWith: .success) { [directory = fixture.directory as String] in
       let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20))
@@ -146,7 +146,7 @@ struct ProcessTests {
     fixture.drain()
     for url in urls where isUpdated {
       let old = try #require(fixture.store.lookup(fixture.key(url)))
-      fixture.store.update(old, fields: HTTPFields([("X", "updated")]), freshness: old.freshness)
+      fixture.store.update(old, fields: HeaderFields([("X", "updated")]), freshness: old.freshness)
     }
     unlink(fixture.path(IndexLayout.fileName))
     await #expect(processExitsWith: .success) { [directory = fixture.directory as String] in

@@ -84,8 +84,8 @@ private struct ModelRun {
     VaryKey(fields: language.map { [VaryKey.Field(name: "accept-language", value: $0)] } ?? [])
   }
 
-  func fields(version: String, groups: [String]) -> HTTPFields {
-    var fields = HTTPFields([("X-Version", version)])
+  func fields(version: String, groups: [String]) -> HeaderFields {
+    var fields = HeaderFields([("X-Version", version)])
     if !groups.isEmpty {
       fields.append(name: "Cache-Groups", value: groups.map { "\"\($0)\"" }.joined(separator: ", "))
     }

@@ -7,7 +7,7 @@ import Testing
 @testable import ResponseStore
 
 /// Nests `depth` read transactions, each with its own reader slot, and calls `body` in the innermost one.
-private func nest(_ depth: Int, in environment: Environment, _ body: () -> Void) throws(LMDBError) {
+private func nest(_ depth: Int, in environment: LMDBEnvironment, _ body: () -> Void) throws(LMDBError) {
   guard depth > 0 else { return body() }
   try environment.read { (_) throws(LMDBError) in try nest(depth - 1, in: environment, body) }
 }
@@ -68,7 +68,7 @@ struct ReaderSlotTests {
     let count = fixture.store.context.database.environment.information.maximumReaders
     #expect(count == StorageFormat.readerSlotCount(capacityByteCount: Self.smallest))
     await #expect(processExitsWith: .success) { [directory = fixture.directory as String, count = count as Int] in
-      let environment = try Environment.open(directory: directory, options: .init(mapByteCount: 1 << 20))
+      let environment = try LMDBEnvironment.open(directory: directory, options: .init(mapByteCount: 1 << 20))
       try nest(count - 1, in: environment) {}
     }
     #expect(fixture.body("http://a.example/") != nil)

@@ -8,13 +8,13 @@ import Testing
 struct RecordLogsTests {
   private final class Fixture {
     let directory = FileManager.default.temporaryDirectory.appendingPathComponent("logs-\(UUID().uuidString)").path
-    let environment: Environment
+    let environment: LMDBEnvironment
     let logs: RecordLogs
 
     init() throws {
       try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
-      let environment = try Environment.open(
-        directory: directory, options: Environment.Options(mapByteCount: 64 << 20))
+      let environment = try LMDBEnvironment.open(
+        directory: directory, options: LMDBEnvironment.Options(mapByteCount: 64 << 20))
       self.environment = environment
       let logs = try RecordLogs(TableOpener(environment: environment, creates: true))
       self.logs = try #require(logs)

@@ -100,7 +100,7 @@ struct RemovalTests {
     defer { fixture.finish() }
     let names = ["1", "2"].map { String(repeating: "x", count: byteCount - 1) + $0 }
     for (number, name) in names.enumerated() {
-      let fields = HTTPFields([("Cache-Groups", "\"\(name)\"")])
+      let fields = HeaderFields([("Cache-Groups", "\"\(name)\"")])
       fixture.store.store(fixture.response("http://a.example/\(number)", fields: fields))
     }
     fixture.store.store(fixture.response("http://a.example/2"))

@@ -28,7 +28,7 @@ struct StorageFormatTests {
     options.runsInBackground = false
     let store = try ResponseStore.open(directory: directory, options: options)
     // The store's environment: a process opens only one per directory.
-    let environment = try Environment.open(directory: directory, options: .init(mapByteCount: Self.capacity))
+    let environment = try LMDBEnvironment.open(directory: directory, options: .init(mapByteCount: Self.capacity))
     try body(store) { name in
       let table = try environment.table(name, key: BytesCodec.self, value: BytesCodec.self)
       return try environment.read { (transaction) throws(LMDBError) in

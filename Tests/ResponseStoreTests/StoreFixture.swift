@@ -80,7 +80,8 @@ final class StoreFixture {
   }
 
   func response(
-    _ url: String, body: Data = Data("body".utf8), fields: HTTPFields = HTTPFields([("Content-Type", "text/plain")]),
+    _ url: String, body: Data = Data("body".utf8),
+    fields: HeaderFields = HeaderFields([("Content-Type", "text/plain")]),
     vary: VaryKey = VaryKey(fields: []), partition: String = ""
   ) -> KeyedResponse {
     KeyedResponse(

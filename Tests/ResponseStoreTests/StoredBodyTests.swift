@@ -142,7 +142,7 @@ struct StoredBodyTests {
     defer { fixture.finish() }
     let stored = try #require(lookup(fixture)?.storedBody)
     let complete = try #require(fixture.store.lookup(fixture.key(Self.url)))
-    fixture.store.update(complete, fields: HTTPFields([("X-New", "1")]), freshness: fixture.freshness(lifetime: 90))
+    fixture.store.update(complete, fields: HeaderFields([("X-New", "1")]), freshness: fixture.freshness(lifetime: 90))
     fixture.drain()
     #expect(lookup(fixture)?.fields["X-New"] == "1")
     #expect(stored.read(0..<200_000) == body)
@@ -163,7 +163,7 @@ struct StoredBodyTests {
       #expect(found.storedBody != nil)
       #expect(
         fixture.store.update(
-          found, fields: HTTPFields([("X-New", number)]), freshness: fixture.freshness(lifetime: 90),
+          found, fields: HeaderFields([("X-New", number)]), freshness: fixture.freshness(lifetime: 90),
           waitsForSpace: false))
       for isCommitted in [false, true] where !isCommitted || number == "2" {
         if isCommitted { fixture.drain() }
@@ -190,7 +190,7 @@ struct StoredBodyTests {
     let fixture = try fixture(pseudorandomData(200_000, seed: 3))
     defer { fixture.finish() }
     let found = try #require(lookup(fixture))
-    fixture.store.update(found, fields: HTTPFields([("X-New", "1")]), freshness: fixture.freshness(lifetime: 90))
+    fixture.store.update(found, fields: HeaderFields([("X-New", "1")]), freshness: fixture.freshness(lifetime: 90))
     fixture.store.remove(fixture.key(Self.url))
     #expect(lookup(fixture) == nil)
     #expect(fixture.store.lookup(fixture.key(Self.url)) == nil)
@@ -206,14 +206,14 @@ struct StoredBodyTests {
     let key = fixture.key(Self.url)
     // The fields leave no space for the body in the record.
     fixture.store.store(
-      fixture.response(Self.url, body: body, fields: HTTPFields([("X-Long", String(repeating: "x", count: 3000))])))
+      fixture.response(Self.url, body: body, fields: HeaderFields([("X-Long", String(repeating: "x", count: 3000))])))
     fixture.drain()
     let inStore = try #require(fixture.store.lookup(key, leavingBodiesBeyond: 0))
     #expect(inStore.storedBody != nil)
     let whole = try #require(fixture.store.lookup(key))
-    fixture.store.update(whole, fields: HTTPFields([("X-New", "1")]), freshness: fixture.freshness(lifetime: 90))
+    fixture.store.update(whole, fields: HeaderFields([("X-New", "1")]), freshness: fixture.freshness(lifetime: 90))
     fixture.drain()
-    fixture.store.update(inStore, fields: HTTPFields([("X-New", "2")]), freshness: fixture.freshness(lifetime: 90))
+    fixture.store.update(inStore, fields: HeaderFields([("X-New", "2")]), freshness: fixture.freshness(lifetime: 90))
     fixture.drain()
     let found = try #require(fixture.store.lookup(key))
     #expect(found.fields["X-New"] == "2")

@@ -104,7 +104,8 @@ struct SupersedingTests {
     store.store(fixture.response(Self.url))
     for number in 1...3 {
       let stored = try #require(store.lookup(fixture.key(Self.url)))
-      store.update(stored, fields: HTTPFields([("X-Number", "\(number)")]), freshness: fixture.freshness(lifetime: 100))
+      store.update(
+        stored, fields: HeaderFields([("X-Number", "\(number)")]), freshness: fixture.freshness(lifetime: 100))
     }
     #expect(store.lookup(fixture.key(Self.url))?.fields["X-Number"] == "3")
     fixture.drain()
@@ -112,7 +113,8 @@ struct SupersedingTests {
     // The same after the commit.
     for number in 4...6 {
       let stored = try #require(store.lookup(fixture.key(Self.url)))
-      store.update(stored, fields: HTTPFields([("X-Number", "\(number)")]), freshness: fixture.freshness(lifetime: 100))
+      store.update(
+        stored, fields: HeaderFields([("X-Number", "\(number)")]), freshness: fixture.freshness(lifetime: 100))
     }
     fixture.drain()
     #expect(store.statistics.writes == 1 && store.statistics.updates == 1 && store.statistics.supersededWrites == 5)
@@ -127,13 +129,13 @@ struct SupersedingTests {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
     let store = fixture.store
-    let fields = HTTPFields([("Cache-Groups", "\"g\"")])
+    let fields = HeaderFields([("Cache-Groups", "\"g\"")])
     store.store(fixture.response(Self.url, fields: fields))
     let stored = try #require(store.lookup(fixture.key(Self.url)))
     let scope = try #require(RemovalScope.group("g", ofOrigin: URL(string: Self.url)!))
     // Like a removal by another process, which this process's writer has not applied.
     try store.context.removalLog.append(scope, timeout: .seconds(10)) {}
-    store.update(stored, fields: HTTPFields(), freshness: fixture.freshness())
+    store.update(stored, fields: HeaderFields(), freshness: fixture.freshness())
     #expect(fixture.body(Self.url) == nil)
     fixture.drain()
     #expect(fixture.body(Self.url) == nil && store.statistics.droppedWrites == 2)

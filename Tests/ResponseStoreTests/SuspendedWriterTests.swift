@@ -20,7 +20,7 @@ struct SuspendedWriter: Codable, Sendable {
   func remove() { unlink(notePath) }
 
   /// Suspends the calling process in a write transaction; returns after the process is resumed.
-  func suspend(_ environment: Environment) throws(LMDBError) {
+  func suspend(_ environment: LMDBEnvironment) throws(LMDBError) {
     try environment.write { (_) throws(LMDBError) in
       var processID = getpid()
       let descriptor = open(notePath, O_WRONLY)
@@ -92,7 +92,7 @@ struct SuspendedWriterTests {
       if !isInTime { findings.append("waited for the other process") }
     }
     await #expect(processExitsWith: .success) { [writer = writer as SuspendedWriter] in
-      let environment = try Environment.open(directory: writer.directory, options: .init(mapByteCount: 16 << 20))
+      let environment = try LMDBEnvironment.open(directory: writer.directory, options: .init(mapByteCount: 16 << 20))
       try writer.suspend(environment)
     }
     await parent
@@ -133,7 +133,7 @@ struct SuspendedWriterTests {
       if !isInTime { findings.append("waited for the other process") }
     }
     await #expect(processExitsWith: .success) { [writer = writer as SuspendedWriter] in
-      let environment = try Environment.open(directory: writer.directory, options: .init(mapByteCount: 16 << 20))
+      let environment = try LMDBEnvironment.open(directory: writer.directory, options: .init(mapByteCount: 16 << 20))
       try writer.suspend(environment)
     }
     await parent

@@ -68,7 +68,7 @@ struct ThreadTests {
           if store.lookup(RequestKey(urlString: own)!)?.body != body(own, 200) { missed.add(1, ordering: .relaxed) }
         case 6:
           if let found = store.lookup(key) {
-            store.update(found, fields: HTTPFields([("X", "\(step)")]), freshness: found.freshness)
+            store.update(found, fields: HeaderFields([("X", "\(step)")]), freshness: found.freshness)
           }
         default:
           if step % 10 == 0 { store.remove(.host("h0.example")) }

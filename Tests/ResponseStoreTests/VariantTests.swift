@@ -102,7 +102,7 @@ struct VariantTests {
   // MARK: Updates
 
   /// Fields of a record header that exceeds a leaf page, so that a small body moves out of the record.
-  private let largeFields = HTTPFields([("X-Version", "2"), ("X-Long", String(repeating: "l", count: 3000))])
+  private let largeFields = HeaderFields([("X-Version", "2"), ("X-Long", String(repeating: "l", count: 3000))])
 
   @Test(
     "An update replaces the fields and keeps the body and the stored time",
@@ -114,7 +114,7 @@ struct VariantTests {
     fixture.store.store(fixture.response(Self.url, body: body))
     if isCommitted { fixture.drain() }
     let storedAt = fixture.clock.now
-    for fields in [largeFields, HTTPFields([("X-Version", "3")]), largeFields] {
+    for fields in [largeFields, HeaderFields([("X-Version", "3")]), largeFields] {
       let stored = try #require(fixture.store.lookup(fixture.key(Self.url)))
       fixture.clock.advance(by: 10)
       fixture.store.update(stored, fields: fields, freshness: fixture.freshness(lifetime: 5))

@@ -81,7 +81,7 @@ struct DirectoryCommandTests {
           flags: [])
         store.store(
           CacheableResponse(
-            status: 200, fields: HTTPFields([]), body: Data(repeating: 1, count: 30_000), freshness: freshness,
+            status: 200, fields: HeaderFields([]), body: Data(repeating: 1, count: 30_000), freshness: freshness,
             vary: VaryKey(fields: [])),
           for: key)
       }

@@ -26,7 +26,7 @@ struct ExternalTextTests {
     let freshness = FreshnessInfo(responseTime: now, initialAge: 0, lifetime: 60, date: now)
     store.store(
       CacheableResponse(
-        status: 200, fields: HTTPFields(fields), body: Data("body \(Self.text)\n".utf8), freshness: freshness,
+        status: 200, fields: HeaderFields(fields), body: Data("body \(Self.text)\n".utf8), freshness: freshness,
         vary: VaryKey(fields: vary.map { .init(name: $0.0, value: $0.1) })),
       for: key)
     try store.flush()

@@ -18,7 +18,7 @@ struct PurgesCommandTests {
       let key = try #require(RequestKey(urlString: url))
       store.store(
         CacheableResponse(
-          status: 200, fields: HTTPFields([]), body: Data(repeating: 1, count: 1000),
+          status: 200, fields: HeaderFields([]), body: Data(repeating: 1, count: 1000),
           freshness: FreshnessInfo(responseTime: date, initialAge: 0, lifetime: 60, date: date),
           vary: VaryKey(fields: [])),
         for: key)
@@ -36,9 +36,9 @@ struct PurgesCommandTests {
     let none = try tool.run("purges", directory)
     #expect(none.status == 0)
     #expect(none.output == "No removal is in force. The last removal has number 0.\n")
-    var options = Environment.Options(mapByteCount: 64 << 20)
+    var options = LMDBEnvironment.Options(mapByteCount: 64 << 20)
     options.maximumReaders = nil
-    let environment = try Environment.open(directory: directory, options: options)
+    let environment = try LMDBEnvironment.open(directory: directory, options: options)
     // As long as this process has the write lock, removals are only logged.
     let results = try environment.write { (_) throws(LMDBError) in
       Result {

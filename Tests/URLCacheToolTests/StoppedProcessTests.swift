@@ -43,10 +43,10 @@ struct StoppedProcessTests {
       return processID
     }
 
-    func environment() throws(LMDBError) -> Environment {
-      var options = Environment.Options(mapByteCount: 20 << 20)
+    func environment() throws(LMDBError) -> LMDBEnvironment {
+      var options = LMDBEnvironment.Options(mapByteCount: 20 << 20)
       options.maximumReaders = nil
-      return try Environment.open(directory: directory, options: options)
+      return try LMDBEnvironment.open(directory: directory, options: options)
     }
   }
 
@@ -141,7 +141,7 @@ struct StoppedProcessTests {
     #expect(try tool.urls(in: directory) == ["http://b.example/"])
   }
 
-  private static func nest(_ depth: Int, in environment: Environment, _ body: () -> Void) throws(LMDBError) {
+  private static func nest(_ depth: Int, in environment: LMDBEnvironment, _ body: () -> Void) throws(LMDBError) {
     guard depth > 0 else { return body() }
     try environment.read { (_) throws(LMDBError) in try nest(depth - 1, in: environment, body) }
   }

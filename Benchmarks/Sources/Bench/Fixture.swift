@@ -100,7 +100,7 @@ struct Fixture: Sendable {
     return KeyedResponse(
       key: key(index),
       response: CacheableResponse(
-        status: 200, fields: HTTPFields(fields(index)), body: body(index), freshness: Self.freshness,
+        status: 200, fields: HeaderFields(fields(index)), body: body(index), freshness: Self.freshness,
         vary: VaryKey(fields: [])))
   }
 

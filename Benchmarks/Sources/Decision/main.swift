@@ -13,14 +13,14 @@ import HTTPCaching
 private struct Hit: StoredResponseMetadata {
   let status = 200
   let freshness: FreshnessInfo
-  let fields: HTTPFields
+  let fields: HeaderFields
   let bodyByteCount = 11
   let vary: VaryKey
 }
 
 private let now = Date(timeIntervalSince1970: 1_800_000_000)
 private let url = URL(string: "https://example.com/a?b=1")!
-private let plain: HTTPFields = [
+private let plain: HeaderFields = [
   "Accept": "*/*", "Accept-Encoding": "gzip, deflate, br", "Accept-Language": "en", "Host": "example.com",
   "User-Agent": "a test with a name that is longer than a small string",
 ]
@@ -33,7 +33,7 @@ private func request(_ more: (String, String)...) -> RequestHead {
 
 /// Returns the response that a store would keep for `request`.
 private func stored(_ request: RequestHead, vary names: String?) -> Hit {
-  var fields: HTTPFields = [
+  var fields: HeaderFields = [
     "Date": "Fri, 15 Jan 2027 08:00:00 GMT", "Cache-Control": "public, max-age=3600, stale-while-revalidate=60",
     "ETag": "\"0123456789abcdef0123456789abcdef\"", "Content-Type": "application/json",
   ]

@@ -152,7 +152,7 @@ struct FullStoreReplay {
   private func put(_ request: Trace.Request, into store: ResponseStore) throws {
     store.store(
       CacheableResponse(
-        status: 200, fields: HTTPFields([("Content-Type", "image/webp"), ("ETag", "\"\(request.key)\"")]),
+        status: 200, fields: HeaderFields([("Content-Type", "image/webp"), ("ETag", "\"\(request.key)\"")]),
         body: Data(count: request.byteCount), freshness: Self.freshness, vary: VaryKey(fields: [])),
       for: try key(of: request))
   }

@@ -26,7 +26,7 @@ func makeKey(_ index: Int, byteCount: Int) -> RequestKey {
 }
 
 func makeResponse(byteCount: Int) -> CacheableResponse {
-  let fields = HTTPFields((0..<10).map { ("X-Field-\($0)", "the value of field \($0)") })
+  let fields = HeaderFields((0..<10).map { ("X-Field-\($0)", "the value of field \($0)") })
   let freshness = FreshnessInfo(responseTime: Date(), initialAge: 0, lifetime: 86400, date: Date())
   return CacheableResponse(
     status: 200, fields: fields, body: Data(repeating: 7, count: byteCount), freshness: freshness,
@@ -208,20 +208,20 @@ func missCalls(_ folder: String) throws -> [HotCall] {
   options.runsInBackground = false
   let store = try ResponseStore.open(directory: folder, options: options)
   let client = CachingClient(store: store)
-  let fields: HTTPFields = [
+  let fields: HeaderFields = [
     "Server": "nginx/1.22.1", "Date": HTTPDate.format(Date()), "Content-Type": "application/octet-stream",
     "Content-Length": "11264", "Last-Modified": "Mon, 02 Nov 2026 08:30:00 GMT", "Connection": "keep-alive",
     "ETag": "\"5f3e-2c00\"", "Cache-Control": "max-age=2000000000", "Accept-Ranges": "bytes",
   ]
   let body = Data(repeating: 7, count: 11 << 10)
   let transport = ReadyTransport(
-    response: IncomingResponse(head: ResponseHead(status: 200, fields: fields), body: ResponseBody(body)))
+    response: IncomingResponse(head: ResponseHead(status: 200, fields: fields), body: ResponseBodyStream(body)))
   // New URLs, committed 64 at a time.
   var loaded = 0
   return [
     HotCall(name: "miss 11 KB, with its commit") { _ in
       guard let url = URL(string: "http://assets.example.com/images/\(loaded)/photo.webp") else { fatalError("no URL") }
-      let request = ClientRequest(head: RequestHead(url: url))
+      let request = CachingClientRequest(head: RequestHead(url: url))
       let task = Task.immediate {
         let response = try await client.respond(to: request, over: transport)
         loadedByteCount.store(response.body.bytes?.count ?? 0, ordering: .relaxed)

@@ -3,7 +3,7 @@ import LMDB
 
 /// Records in LMDB like the store's: a row ID in `keys` and the record in `heads`, or the record alone with an index.
 struct Rows {
-  let environment: Environment
+  let environment: LMDBEnvironment
   let keys: Table<BorrowedKeyCodec, BytesCodec>
   let heads: Table<BigEndianUInt64Codec, BytesCodec>
   let file: IndexFile
@@ -15,7 +15,7 @@ struct Rows {
 
   init(directory: String, mapByteCount: Int) throws(LMDBError) {
     mkdir(directory, 0o700)
-    environment = try Environment.open(
+    environment = try LMDBEnvironment.open(
       directory: directory, options: .init(mapByteCount: mapByteCount))
     keys = try environment.table("keys", key: BorrowedKeyCodec.self, value: BytesCodec.self)
     heads = try environment.table("heads", key: BigEndianUInt64Codec.self, value: BytesCodec.self)

@@ -19,7 +19,7 @@ struct DirectoryIdentity: Hashable {
 /// lock file. Other processes would then overwrite pages that are being read.
 enum EnvironmentRegistry {
   private struct Entry {
-    weak var environment: Environment?
+    weak var environment: LMDBEnvironment?
     let serial: UInt
     let forkGeneration: UInt
   }
@@ -34,7 +34,7 @@ enum EnvironmentRegistry {
   /// it opens or closes the directory.
   nonisolated(unsafe) private static var turns: [DirectoryIdentity: UInt] = [:]
 
-  static func open(directory: String, options: Environment.Options) throws(LMDBError) -> Environment {
+  static func open(directory: String, options: LMDBEnvironment.Options) throws(LMDBError) -> LMDBEnvironment {
     options.check()
     guard let directoryLock = LockDescriptor(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC) else {
       throw .system("open")
@@ -55,7 +55,7 @@ enum EnvironmentRegistry {
   }
 
   /// Returns the open environment of a directory; nil if the caller has the turn to open it.
-  private static func takeTurn(_ identity: DirectoryIdentity, _ generation: UInt) -> Environment? {
+  private static func takeTurn(_ identity: DirectoryIdentity, _ generation: UInt) -> LMDBEnvironment? {
     lock.lock()
     defer { lock.unlock() }
     while true {
@@ -81,8 +81,8 @@ enum EnvironmentRegistry {
 
   private static func openInTurn(
     _ identity: DirectoryIdentity, _ directory: String, _ directoryLock: LockDescriptor,
-    _ options: Environment.Options, _ generation: UInt
-  ) throws(LMDBError) -> Environment {
+    _ options: LMDBEnvironment.Options, _ generation: UInt
+  ) throws(LMDBError) -> LMDBEnvironment {
     let serial = takeSerial()
     do throws(LMDBError) {
       let pointer = try WriteSignals.suppressing { () throws(LMDBError) in
@@ -96,7 +96,7 @@ enum EnvironmentRegistry {
       guard let slots = ReaderSlots(count: Int(information.me_maxreaders)) else {
         throw close(pointer, after: .system("mmap"))
       }
-      let environment = Environment(
+      let environment = LMDBEnvironment(
         opened: pointer, dataFile: dataFile, slots: slots, identity: identity,
         dataFileIdentity: dataFileIdentity(of: pointer), directoryLock: directoryLock, serial: serial)
       endTurn(identity, Entry(environment: environment, serial: serial, forkGeneration: generation))
@@ -136,7 +136,7 @@ enum EnvironmentRegistry {
   }
 
   private static func openNew(
-    directory: String, _ directoryLock: LockDescriptor, options: Environment.Options
+    directory: String, _ directoryLock: LockDescriptor, options: LMDBEnvironment.Options
   ) throws(LMDBError) -> OpaquePointer {
     var created: OpaquePointer?
     let rc = mdb_env_create(&created)
@@ -160,7 +160,7 @@ enum EnvironmentRegistry {
     return pointer
   }
 
-  private static func configure(_ pointer: OpaquePointer, _ options: Environment.Options) -> LMDBError? {
+  private static func configure(_ pointer: OpaquePointer, _ options: LMDBEnvironment.Options) -> LMDBError? {
     let page = Int(getpagesize())
     var rc = mdb_env_set_mapsize(pointer, max(options.mapByteCount / page, 1) * page)
     if rc != 0 { return LMDBError(rc, "mdb_env_set_mapsize") }

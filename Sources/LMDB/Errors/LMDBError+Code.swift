@@ -44,7 +44,7 @@ extension LMDBError {
     /// The transaction cannot continue; reads are unaffected. C: `MDB_MAP_FULL`.
     public static let mapFull = Code(rawValue: CLMDB.MDB_MAP_FULL)
 
-    /// The number of tables exceeds ``Environment/Options/maximumTables``. C: `MDB_DBS_FULL`.
+    /// The number of tables exceeds ``LMDBEnvironment/Options/maximumTables``. C: `MDB_DBS_FULL`.
     public static let tablesFull = Code(rawValue: CLMDB.MDB_DBS_FULL)
 
     /// All processes together have more read transactions than the lock file has reader slots. C: `MDB_READERS_FULL`.
@@ -61,8 +61,8 @@ extension LMDBError {
 
     /// Another process enlarged the map. C: `MDB_MAP_RESIZED`.
     ///
-    /// ``Environment`` adopts the new size itself. The error occurs only if it cannot: within another transaction of
-    /// the thread, or if running reads prevent a reader from moving the map.
+    /// ``LMDBEnvironment`` adopts the new size itself. The error occurs only if it cannot: within another transaction
+    /// of the thread, or if running reads prevent a reader from moving the map.
     public static let mapResized = Code(rawValue: CLMDB.MDB_MAP_RESIZED)
 
     /// The table's kind does not support the operation. C: `MDB_INCOMPATIBLE`.
@@ -74,7 +74,8 @@ extension LMDBError {
     /// The transaction failed before and can only be aborted. C: `MDB_BAD_TXN`.
     public static let badTransaction = Code(rawValue: CLMDB.MDB_BAD_TXN)
 
-    /// A key is empty or longer than ``Environment/maximumKeyByteCount``, or a value is too long. C: `MDB_BAD_VALSIZE`.
+    /// A key is empty or longer than ``LMDBEnvironment/maximumKeyByteCount``, or a value is too long.
+    /// C: `MDB_BAD_VALSIZE`.
     public static let badValueSize = Code(rawValue: CLMDB.MDB_BAD_VALSIZE)
 
     /// The table handle is not open. C: `MDB_BAD_DBI`.

@@ -47,7 +47,7 @@ extension DataFile {
   /// Extends a file to its last page, if the missing pages are free.
   ///
   /// liblmdb may count pages at the end that it never wrote, and a process may die before
-  /// ``Environment/extendFileToLastPage()``. Call this while no process has the file open.
+  /// ``LMDBEnvironment/extendFileToLastPage()``. Call this while no process has the file open.
   /// - Parameter maximumPageCount: The maximum number of pages of the free list to read, newest first.
   /// - Returns: Whether the file is long enough now. False if pages in use are missing, or if the free list is longer.
   public static func extendFileToLastPage(path: String, maximumPageCount: Int) -> Bool {
@@ -77,7 +77,7 @@ extension DataFile {
   }
 }
 
-extension Environment {
+extension LMDBEnvironment {
   /// Checks all trees of the last commit.
   ///
   /// Holds the write lock, so writers of all processes wait; readers do not. For a file that no process has open, use

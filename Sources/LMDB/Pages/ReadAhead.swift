@@ -39,7 +39,7 @@ public struct ReadAhead: Sendable {
   /// - Complexity: Usually one comparison of keys. Once per window it reads the window's branch pages and requests its
   ///   pages, which waits only while the disk's queue is full.
   public mutating func advance(
-    to key: [UInt8], in environment: Environment, _ transaction: borrowing ReadTransaction
+    to key: [UInt8], in environment: LMDBEnvironment, _ transaction: borrowing ReadTransaction
   ) {
     if !hasBegun || next.map({ $0.lexicographicallyPrecedes(key) }) == true {
       guard let following = request(from: key, environment, transaction) else { return }
@@ -57,7 +57,7 @@ public struct ReadAhead: Sendable {
 
   /// Requests the pages from a key on; nil if they could not be determined.
   private func request(
-    from key: [UInt8], _ environment: Environment, _ transaction: borrowing ReadTransaction
+    from key: [UInt8], _ environment: LMDBEnvironment, _ transaction: borrowing ReadTransaction
   ) -> PageExtents? {
     var extents = PageExtents(
       start: key, end: end, pageCount: windowPageCount, includesLargeValues: includesLargeValues)

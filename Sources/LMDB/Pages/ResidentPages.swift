@@ -28,7 +28,7 @@ public struct ResidentPages: Sendable {
   /// - Parameter transaction: A transaction, which keeps the map in place.
   /// - Complexity: Two system calls. The first call, and a call after the map has moved, also read `/proc/self/maps` in
   ///   about 0.1 ms.
-  public mutating func release(of environment: Environment, _ transaction: borrowing ReadTransaction) {
+  public mutating func release(of environment: LMDBEnvironment, _ transaction: borrowing ReadTransaction) {
     if !isMap(bounds, environment, transaction) { bounds = Self.mapBounds(of: environment) }
     guard let bounds, let start = UnsafeMutableRawPointer(bitPattern: bounds.lowerBound) else { return }
     // For a shared mapping of a file this loses no data.
@@ -43,7 +43,7 @@ public struct ResidentPages: Sendable {
   ///   - transaction: The transaction that found the value. It keeps the map at its address.
   /// - Complexity: As ``release(of:_:)``.
   public mutating func release(
-    _ value: UnsafeRawBufferPointer, of environment: Environment, _ transaction: borrowing ReadTransaction
+    _ value: UnsafeRawBufferPointer, of environment: LMDBEnvironment, _ transaction: borrowing ReadTransaction
   ) {
     guard let base = value.baseAddress, !value.isEmpty else { return }
     if !isMap(bounds, environment, transaction) { bounds = Self.mapBounds(of: environment) }
@@ -65,7 +65,7 @@ public struct ResidentPages: Sendable {
   /// It must have the known length, and a page of the main table, which contains its own number, must be at the right
   /// offset.
   private func isMap(
-    _ bounds: Range<UInt>?, _ environment: Environment, _ transaction: borrowing ReadTransaction
+    _ bounds: Range<UInt>?, _ environment: LMDBEnvironment, _ transaction: borrowing ReadTransaction
   ) -> Bool {
     guard let bounds, bounds.count == environment.information.mapByteCount else { return false }
     do throws(LMDBError) {
@@ -83,7 +83,7 @@ public struct ResidentPages: Sendable {
     }
   }
 
-  private static func mapBounds(of environment: Environment) -> Range<UInt>? {
+  private static func mapBounds(of environment: LMDBEnvironment) -> Range<UInt>? {
     var status = stat()
     // Without a descriptor, the bounds stay unknown and nothing is released, which does no harm.
     guard let descriptor = try? environment.dataDescriptor(), fstat(descriptor, &status) == 0,

@@ -5,7 +5,7 @@ extension Table {
   ///
   /// - Parameters:
   ///   - value: The value to store.
-  ///   - key: A key of 1 to ``Environment/maximumKeyByteCount`` encoded bytes.
+  ///   - key: A key of 1 to ``LMDBEnvironment/maximumKeyByteCount`` encoded bytes.
   ///   - transaction: A write transaction of the table's environment.
   ///   - mode: The treatment of an existing key.
   /// - Returns: Whether the value was stored; false only with ``PutMode/insert``, if the key exists.
@@ -31,7 +31,7 @@ extension Table {
   /// previous contents of the memory. Other writes trap while `fill` runs.
   /// - Parameters:
   ///   - byteCount: The size of the value.
-  ///   - key: A key of 1 to ``Environment/maximumKeyByteCount`` encoded bytes.
+  ///   - key: A key of 1 to ``LMDBEnvironment/maximumKeyByteCount`` encoded bytes.
   ///   - transaction: A write transaction of the table's environment.
   ///   - mode: The treatment of an existing key.
   ///   - fill: Writes every byte of the buffer, which is invalid afterwards.

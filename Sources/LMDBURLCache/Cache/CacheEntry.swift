@@ -14,7 +14,7 @@ struct CacheEntry: Sendable, StoredResponseMetadata {
   private let source: Source
 
   private enum Source: Sendable {
-    case memory(fields: HTTPFields, vary: VaryKey, attachment: [UInt8]?)
+    case memory(fields: HeaderFields, vary: VaryKey, attachment: [UInt8]?)
     case store(StoredResponse)
   }
 
@@ -56,7 +56,7 @@ struct CacheEntry: Sendable, StoredResponseMetadata {
 
   var bodyByteCount: Int { bytes.isEmpty ? storedBody?.byteCount ?? 0 : bytes.count }
 
-  var fields: HTTPFields {
+  var fields: HeaderFields {
     switch source {
     case .memory(let fields, _, _): fields
     case .store(let stored): stored.fields
@@ -97,7 +97,7 @@ struct CacheEntry: Sendable, StoredResponseMetadata {
   }
 
   /// Returns this response with the fields and freshness of a 304 (RFC 9111, section 4.3.4).
-  func updated(fields: HTTPFields, freshness: FreshnessInfo) -> CacheEntry {
+  func updated(fields: HeaderFields, freshness: FreshnessInfo) -> CacheEntry {
     CacheEntry(
       CacheableResponse(status: status, fields: fields, body: body, freshness: freshness, vary: vary), for: key,
       attachment: attachment, storedAt: storedAt)

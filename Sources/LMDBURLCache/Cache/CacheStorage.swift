@@ -22,7 +22,7 @@ struct CacheStorage: ResponseStorage, CountsActivity {
     var freshness: FreshnessInfo {
       mustBeValidated ? cached.record.freshness.requiringValidation : cached.record.freshness
     }
-    var fields: HTTPFields { cached.record.fields }
+    var fields: HeaderFields { cached.record.fields }
     var bodyByteCount: Int { cached.record.bodyByteCount }
   }
 
@@ -34,7 +34,7 @@ struct CacheStorage: ResponseStorage, CountsActivity {
 
   // MARK: Lookups
 
-  func lookup(_ request: ClientRequest) -> Entry? {
+  func lookup(_ request: CachingClientRequest) -> Entry? {
     // The session's lookup does not know in which form its transport delivers content.
     if let prefetched = (request.context as? RequestContext)?.takePrefetched(),
       let entry = entry(prefetched, for: request), tiers.matches(entry.record.vary, request.head)
@@ -56,19 +56,19 @@ struct CacheStorage: ResponseStorage, CountsActivity {
 
   func body(of entry: Entry) -> Data { entry.record.body }
 
-  func chunks(of entry: Entry, in range: Range<Int>) -> ResponseBody {
-    guard let stored = entry.record.storedBody else { return ResponseBody(entry.record.body.part(range)) }
-    return ResponseBody(stored, in: range)
+  func chunks(of entry: Entry, in range: Range<Int>) -> ResponseBodyStream {
+    guard let stored = entry.record.storedBody else { return ResponseBodyStream(entry.record.body.part(range)) }
+    return ResponseBodyStream(stored, in: range)
   }
 
-  func variantCount(of request: ClientRequest) -> Int {
+  func variantCount(of request: CachingClientRequest) -> Int {
     request.key.map { tiers.variantCount($0) } ?? 0
   }
 
   /// Returns the entry of a response that one of the cache's public methods returned.
   ///
   /// A response that an override created is evaluated by its fields, as if it were received now.
-  private func entry(_ cached: CachedURLResponse, for request: ClientRequest) -> Entry? {
+  private func entry(_ cached: CachedURLResponse, for request: CachingClientRequest) -> Entry? {
     if let own = cached as? LMDBCachedURLResponse {
       return own.record.status > 0 ? Entry(cached: own, isForeign: false) : nil
     }
@@ -88,7 +88,7 @@ struct CacheStorage: ResponseStorage, CountsActivity {
 
   // MARK: Stores
 
-  func store(_ proposal: ProposedResponse, for request: ClientRequest) {
+  func store(_ proposal: ProposedResponse, for request: CachingClientRequest) {
     guard let key = request.key, !proposal.isRevoked else { return }
     guard proposal.body.count <= tiers.maximumSessionBodyByteCount else {
       return activity.noteRefusal(Rule.bodyTooLarge.id, of: key)
@@ -112,8 +112,8 @@ struct CacheStorage: ResponseStorage, CountsActivity {
   }
 
   func update(
-    _ entry: Entry, fields: HTTPFields, freshness: FreshnessInfo, askedAt token: RemovalToken,
-    for request: ClientRequest
+    _ entry: Entry, fields: HeaderFields, freshness: FreshnessInfo, askedAt token: RemovalToken,
+    for request: CachingClientRequest
   ) {
     guard let detour else { return tiers.update(entry.cached, fields: fields, freshness: freshness, askedAt: token) }
     let updated = LMDBCachedURLResponse(
@@ -126,7 +126,7 @@ struct CacheStorage: ResponseStorage, CountsActivity {
 
   // MARK: Removals
 
-  func remove(_ entry: Entry, for request: ClientRequest) async {
+  func remove(_ entry: Entry, for request: CachingClientRequest) async {
     let key = entry.record.key
     guard entry.isForeign || tiers.holds(key) else { return }
     await onBlockingThread {
@@ -136,7 +136,7 @@ struct CacheStorage: ResponseStorage, CountsActivity {
   }
 
   func invalidate(
-    _ invalidation: StorageInvalidation, for request: ClientRequest, movingPast token: inout RemovalToken
+    _ invalidation: StorageInvalidation, for request: CachingClientRequest, movingPast token: inout RemovalToken
   ) async {
     // A removal waits for a disk sync: skip keys under which nothing is stored, unless a fetch may be storing just now,
     // in this cache or another one.

@@ -65,11 +65,11 @@ extension LMDBURLCache {
     let attachment = ResponseAttachment(cached, keyURL: key.urlString)?.bytes
     guard let response = cached.response as? HTTPURLResponse, let head = request.head else {
       let vary = request.head.map {
-        VaryKey(request: $0, response: HTTPFields(), credentialDigest: core.credentialDigest)
+        VaryKey(request: $0, response: HeaderFields(), credentialDigest: core.credentialDigest)
       }
       let record = CacheEntry(
         CacheableResponse(
-          status: 0, fields: HTTPFields(), body: cached.data, freshness: .unknown(at: core.now),
+          status: 0, fields: HeaderFields(), body: cached.data, freshness: .unknown(at: core.now),
           vary: vary ?? VaryKey(fields: [])),
         for: key, attachment: attachment, storedAt: core.now)
       return (LMDBCachedURLResponse(record, copying: cached), true, true)

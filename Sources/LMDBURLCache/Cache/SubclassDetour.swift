@@ -60,12 +60,12 @@ final class SubclassDetour: @unchecked Sendable {
     self.cache = cache
   }
 
-  func lookup(_ request: ClientRequest) -> CachedURLResponse? {
+  func lookup(_ request: CachingClientRequest) -> CachedURLResponse? {
     cache?.cachedResponse(for: request.storageRequest)
   }
 
   /// Calls the store method for a task if the request belongs to one, otherwise the store method for a request.
-  func store(_ response: LMDBCachedURLResponse, _ operation: Operation, for request: ClientRequest) {
+  func store(_ response: LMDBCachedURLResponse, _ operation: Operation, for request: CachingClientRequest) {
     guard let cache else { return }
     pending.withLock { $0.insert(operation, for: response) }
     Self.$current.withValue(Current(detour: self, operation: operation)) {
@@ -90,7 +90,7 @@ final class SubclassDetour: @unchecked Sendable {
     return .insert(askedAt: nil, isRevoked: { false })
   }
 
-  func remove(_ urls: [URL], for request: ClientRequest) {
+  func remove(_ urls: [URL], for request: CachingClientRequest) {
     for url in urls {
       var removed = request.storageRequest
       removed.url = url
@@ -99,7 +99,7 @@ final class SubclassDetour: @unchecked Sendable {
   }
 }
 
-extension ClientRequest {
+extension CachingClientRequest {
   /// The request under which a response is stored: a GET with the original fields.
   var storageRequest: URLRequest {
     let original = (context as? RequestContext)?.request

@@ -8,7 +8,7 @@ extension TieredStorage {
   /// Returns the stored response for a request of the caching client.
   ///
   /// If the request reads its body in pieces, a large body is left in the store.
-  func lookup(_ request: ClientRequest) -> LMDBCachedURLResponse? {
+  func lookup(_ request: CachingClientRequest) -> LMDBCachedURLResponse? {
     guard let key = request.key else { return nil }
     let limit = request.readsBodyInPieces ? StoreStorage.maximumCopiedBodyByteCount : nil
     let storage = Unretained(self)
@@ -18,12 +18,12 @@ extension TieredStorage {
   }
 
   /// Whether the next ``lookup(_:)`` would read all of a large body to verify its checksum.
-  func hasUnverifiedBody(_ request: ClientRequest) -> Bool {
+  func hasUnverifiedBody(_ request: CachingClientRequest) -> Bool {
     guard let store, let key = request.key else { return false }
     return store.hasUnverifiedBody(key, beyond: StoreStorage.maximumCopiedBodyByteCount) { matches($0, request) }
   }
 
-  private func matches(_ vary: VaryKey, _ request: ClientRequest) -> Bool {
+  private func matches(_ vary: VaryKey, _ request: CachingClientRequest) -> Bool {
     guard vary.fields.isEmpty else { return matches(vary, request.head) }
     return !request.namesUser && !request.head.fields.contains("authorization")
   }

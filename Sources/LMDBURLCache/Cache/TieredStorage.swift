@@ -194,7 +194,7 @@ final class TieredStorage: Sendable {
   /// - Parameter token: The removal token from before the validation was sent. Soft purges after it make the updated
   ///   response stale.
   func update(
-    _ old: LMDBCachedURLResponse, fields: HTTPFields, freshness: FreshnessInfo, askedAt token: RemovalToken
+    _ old: LMDBCachedURLResponse, fields: HeaderFields, freshness: FreshnessInfo, askedAt token: RemovalToken
   ) {
     let record = old.record
     let vary = record.vary

@@ -36,7 +36,7 @@ extension CacheDirectory {
     _ request: URLRequest, partition: String = "", options: CachingOptions = CachingOptions(), now: Date = Date()
   ) -> Explanation? {
     guard let head = request.head else { return nil }
-    var clientRequest = ClientRequest(
+    var clientRequest = CachingClientRequest(
       head: head, body: request.hasBody ? .inContext : nil, policy: RequestPolicy(request.cachePolicy),
       partition: partition)
     clientRequest.readsBodyInPieces = true
@@ -59,7 +59,7 @@ private struct InspectedStorage: ResponseStorage {
     let mustBeValidated: Bool
 
     var status: Int { response.status }
-    var fields: HTTPFields { response.fields }
+    var fields: HeaderFields { response.fields }
     var bodyByteCount: Int { response.bodyByteCount }
     var freshness: FreshnessInfo {
       mustBeValidated ? response.freshness.requiringValidation : response.freshness
@@ -71,7 +71,7 @@ private struct InspectedStorage: ResponseStorage {
   /// Whether the machine has no valid lease in its fleet.
   let isCutOff: Bool
 
-  func lookup(_ request: ClientRequest) -> Entry? {
+  func lookup(_ request: CachingClientRequest) -> Entry? {
     guard let key = request.key else { return nil }
     let found = store.inspect(key) {
       $0.matches(request.head, options: options, credentialDigest: store.credentialDigest)
@@ -80,28 +80,28 @@ private struct InspectedStorage: ResponseStorage {
     return found.flatMap { $0.status > 0 ? Entry(response: $0, mustBeValidated: isCutOff) : nil }
   }
 
-  func variantCount(of request: ClientRequest) -> Int {
+  func variantCount(of request: CachingClientRequest) -> Int {
     request.key.map { store.inspectVariants(of: $0).count } ?? 0
   }
 
-  func varyNames(of request: ClientRequest) -> [String] {
+  func varyNames(of request: CachingClientRequest) -> [String] {
     let variants = request.key.map { store.inspectVariants(of: $0) } ?? []
     return Set(variants.flatMap { $0.vary.fields }.filter { !$0.isForm }.map(\.name)).sorted()
   }
 
   // Nothing reads the body of an explained response.
   func body(of entry: Entry) -> Data { Data() }
-  func chunks(of entry: Entry, in range: Range<Int>) -> ResponseBody { .empty }
+  func chunks(of entry: Entry, in range: Range<Int>) -> ResponseBodyStream { .empty }
 
   func credentialDigest(_ value: String) -> String { store.credentialDigest(value) }
 
-  func store(_ proposal: ProposedResponse, for request: ClientRequest) {}
+  func store(_ proposal: ProposedResponse, for request: CachingClientRequest) {}
   func update(
-    _ entry: Entry, fields: HTTPFields, freshness: FreshnessInfo, askedAt token: RemovalToken,
-    for request: ClientRequest
+    _ entry: Entry, fields: HeaderFields, freshness: FreshnessInfo, askedAt token: RemovalToken,
+    for request: CachingClientRequest
   ) {}
-  func remove(_ entry: Entry, for request: ClientRequest) async {}
+  func remove(_ entry: Entry, for request: CachingClientRequest) async {}
   func invalidate(
-    _ invalidation: StorageInvalidation, for request: ClientRequest, movingPast token: inout RemovalToken
+    _ invalidation: StorageInvalidation, for request: CachingClientRequest, movingPast token: inout RemovalToken
   ) async {}
 }

@@ -26,7 +26,7 @@ extension CacheDirectory {
   /// - Returns: Nil if the text cannot be the URL of a stored response.
   /// - Complexity: O(log entries) for each variant. Its body is read once, to compare the checksum.
   package func variants(
-    of url: String, method: String, partition: String, selectedBy fields: HTTPFields, options: CachingOptions
+    of url: String, method: String, partition: String, selectedBy fields: HeaderFields, options: CachingOptions
   ) -> [Variant]? {
     var namesUser = false
     guard let key = RequestKey(urlString: url, method: method, partition: partition, hasUser: &namesUser) else {

@@ -33,7 +33,7 @@ struct CachedLoad: Sendable {
     fileprivate let usesStoredCookies: Bool
     /// Whether a redirect has led to another origin than that of the first request.
     fileprivate let hasLeftOrigin: Bool
-    fileprivate(set) var clientRequest: ClientRequest
+    fileprivate(set) var clientRequest: CachingClientRequest
     fileprivate var stored: Client.Response?
     /// The result of a lookup that found no response to serve at once.
     fileprivate var lookup: LookupResult<CacheStorage.Entry>?
@@ -43,7 +43,7 @@ struct CachedLoad: Sendable {
   struct Result {
     let response: Client.Response
     let url: URL
-    let request: ClientRequest
+    let request: CachingClientRequest
 
     func urlResponse() throws -> URLResponse { try FoundationResponse.response(for: response, url: url) }
   }
@@ -153,7 +153,7 @@ struct CachedLoad: Sendable {
   }
 
   /// Reads the body of a redirect to its end, so that the redirect can be stored. Stops after 1 MiB.
-  private func drain(_ body: ResponseBody) async throws {
+  private func drain(_ body: ResponseBodyStream) async throws {
     guard body.bytes == nil else { return }
     var byteCount = 0
     for try await chunk in body {

@@ -3,7 +3,7 @@ import Foundation
 import FoundationNetworking
 import HTTPCaching
 
-extension HTTPFields {
+extension HeaderFields {
   /// Creates the fields of a Foundation message, in which Foundation has already joined lines of the same name.
   init(foundation fields: [String: String]?) {
     self.init()
@@ -75,7 +75,7 @@ extension URLRequest {
   var head: RequestHead? {
     guard let url else { return nil }
     return RequestHead(
-      method: httpMethod ?? "GET", url: url, fields: HTTPFields(foundation: allHTTPHeaderFields)
+      method: httpMethod ?? "GET", url: url, fields: HeaderFields(foundation: allHTTPHeaderFields)
     ).withFoundationDefaults
   }
 
@@ -98,7 +98,7 @@ extension URLRequest {
 extension HTTPURLResponse {
   /// The response head for the caching modules.
   var head: ResponseHead {
-    var fields = HTTPFields()
+    var fields = HeaderFields()
     fields.reserveCapacity(allHeaderFields.count)
     for (name, value) in allHeaderFields {
       guard let name = name.base as? String, let value = value as? String else { continue }

@@ -26,12 +26,12 @@ extension LMDBURLCache {
   /// - Parameter request: Any request; its cache policy is honored.
   /// - Returns: The chunks of the body, which can be read once, and the response. A stored response has an `Age` field.
   /// - Throws: The errors of ``data(for:)``. Reading the chunks throws the same errors if the body ends early.
-  public func bytes(for request: URLRequest) async throws -> (ResponseBody, URLResponse) {
+  public func bytes(for request: URLRequest) async throws -> (ResponseBodyStream, URLResponse) {
     var load = CachedLoad(context: ownContext, cache: self)
     load.readsBodyInPieces = true
     if let scheme = request.url?.scheme?.lowercased(), scheme != "http", scheme != "https" {
       let (data, response) = try await data(for: request)
-      return (ResponseBody(data), response)
+      return (ResponseBodyStream(data), response)
     }
     do {
       let hop = load.firstHop(request)
@@ -50,7 +50,7 @@ extension LMDBURLCache {
   /// Verifies the checksum of a large stored body that this process has not read yet.
   ///
   /// Uses a thread that may wait for the disk.
-  private func verifyLargeBody(for request: ClientRequest) async {
+  private func verifyLargeBody(for request: CachingClientRequest) async {
     let storage = cachingClient.storage
     // With a subclass, an override may return another response.
     guard storage.detour == nil, storage.tiers.hasUnverifiedBody(request) else { return }

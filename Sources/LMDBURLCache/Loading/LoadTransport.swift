@@ -10,12 +10,12 @@ struct LoadTransport: Transport {
   enum Carrier: Sendable {
     case curl(CurlTransport)
     /// A session of this library, which stores cookies itself.
-    case session(URLSessionTransport)
+    case session(FoundationTransport)
   }
 
   let carrier: Carrier
   /// Returns the session for content that only Foundation can read.
-  let streamCarrier: @Sendable () -> URLSessionTransport
+  let streamCarrier: @Sendable () -> FoundationTransport
   /// Where received cookies are stored over libcurl; nil if they are not.
   let cookies: HTTPCookieStorage?
   let challenges: ChallengeResponder

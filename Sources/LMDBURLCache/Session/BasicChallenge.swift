@@ -10,7 +10,7 @@ struct BasicChallenge {
   let realm: String?
 
   /// Finds the first Basic challenge among those of a response.
-  init?(_ fields: HTTPFields) {
+  init?(_ fields: HeaderFields) {
     for line in fields.values(of: "WWW-Authenticate") {
       // An element either begins a challenge, `scheme name=value`, or continues one, `name=value`.
       var isBasic = false

@@ -39,7 +39,7 @@ final class PassthroughProtocolClient: NSObject, URLProtocolClient, @unchecked S
   private func head(of task: URLSessionTask?) -> ResponseHead? {
     guard let task, let response = task.response as? HTTPURLResponse else { return nil }
     // The response to the request is the redirect, which is not an error, regardless of the responses after it.
-    return isRedirected(task) ? ResponseHead(status: 303, fields: HTTPFields()) : response.head
+    return isRedirected(task) ? ResponseHead(status: 303, fields: HeaderFields()) : response.head
   }
 
   /// Returns the last request of a redirected task and its response, if the response invalidates stored responses.
@@ -93,7 +93,7 @@ final class PassthroughProtocolClient: NSObject, URLProtocolClient, @unchecked S
     }
   }
 
-  private static let success = ResponseHead(status: 204, fields: HTTPFields())
+  private static let success = ResponseHead(status: 204, fields: HeaderFields())
 
   /// Whether Foundation may resend the request with credentials to answer the challenge of a 401.
   ///

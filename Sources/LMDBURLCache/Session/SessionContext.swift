@@ -23,7 +23,7 @@ final class SessionContext: @unchecked Sendable {
   private let firstTransport = AtomicOnceReference<CurlTransport>()
   /// The libcurl transports for caches with other settings.
   private let otherTransports = Mutex<[CurlTransport.Configuration: CurlTransport]>([:])
-  private let sessionTransport = AtomicOnceReference<URLSessionTransport>()
+  private let sessionTransport = AtomicOnceReference<FoundationTransport>()
 
   /// Creates the context of a session.
   init(of session: URLSession) {
@@ -104,7 +104,7 @@ final class SessionContext: @unchecked Sendable {
   ///
   /// It is created on first use. If a session were created before `installShared`, the shared session would not ask
   /// this library's protocol class.
-  private var innerTransport: URLSessionTransport {
+  private var innerTransport: FoundationTransport {
     sessionTransport.load {
       let inside = configuration.copied
       inside.leaveCachingOut()
@@ -113,7 +113,7 @@ final class SessionContext: @unchecked Sendable {
       inside.httpShouldSetCookies = false
       // The load responds to challenges itself.
       inside.urlCredentialStorage = nil
-      return URLSessionTransport(configuration: inside)
+      return FoundationTransport(configuration: inside)
     }
   }
 
@@ -187,13 +187,13 @@ final class SessionContext: @unchecked Sendable {
   }
 
   /// Returns a request for the caching client; nil for one without a URL.
-  func clientRequest(_ request: URLRequest, context: RequestContext, cache: LMDBURLCache) -> ClientRequest? {
+  func clientRequest(_ request: URLRequest, context: RequestContext, cache: LMDBURLCache) -> CachingClientRequest? {
     guard var head = request.head else { return nil }
     head.contentDecoding = contentDecoding(for: cache)
     if head.contentDecoding == .none { head.defaultAcceptEncoding = nil }
     var policy = RequestPolicy(request.cachePolicy)
     if policy == .useProtocolCachePolicy { policy = sessionPolicy }
-    return ClientRequest(
+    return CachingClientRequest(
       head: head, body: request.hasBody ? .inContext : nil, policy: policy,
       partition: cache.core.options.partition(request), overrides: cache.overrides(for: request), context: context)
   }

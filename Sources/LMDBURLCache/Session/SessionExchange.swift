@@ -69,7 +69,7 @@ final class SessionExchange: Sendable {
         task.resume()
       }
     }
-    let body = ResponseBody(next: { [body = BodyReader(exchange: self)] in try await body.next() })
+    let body = ResponseBodyStream(next: { [body = BodyReader(exchange: self)] in try await body.next() })
     var incoming = IncomingResponse(
       head: arrival.response.head, body: body,
       isContentDecoded: arrival.response.value(forHTTPHeaderField: "Content-Encoding") != nil)

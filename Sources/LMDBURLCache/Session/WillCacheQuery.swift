@@ -15,7 +15,7 @@ struct WillCacheQuery: Sendable {
   /// Returns the hook that asks a task's delegate; nil if there is no data delegate.
   static func willStore(
     _ request: RequestHead, _ task: URLSessionDataTask, _ session: URLSession?, _ cache: LMDBURLCache
-  ) -> ClientRequest.StorageHook? {
+  ) -> CachingClientRequest.StorageHook? {
     guard let session, let delegate = task.delegate as? any URLSessionDataDelegate else { return nil }
     let query = WillCacheQuery(
       delegate: delegate, session: session, task: task, request: request, options: cache.core.options.caching,

@@ -70,7 +70,7 @@ struct FleetFetch: Sendable {
       response = IncomingResponse(head: ResponseHead(status: 304, fields: fields), body: .empty)
     } else {
       response = IncomingResponse(
-        head: ResponseHead(status: object.status, fields: fields), body: ResponseBody(object.body),
+        head: ResponseHead(status: object.status, fields: fields), body: ResponseBodyStream(object.body),
         isContentDecoded: object.isDecoded)
     }
     response.isFromFleet = true
@@ -87,7 +87,7 @@ struct FleetFetch: Sendable {
       except: ["content-length", "content-encoding", "content-range", "etag", "transfer-encoding"])
     for name in ["Age", "Date"] where !response.head.fields.contains(name) { fields.remove(name) }
     var updated = IncomingResponse(
-      head: ResponseHead(status: object.status, fields: fields), body: ResponseBody(object.body),
+      head: ResponseHead(status: object.status, fields: fields), body: ResponseBodyStream(object.body),
       isContentDecoded: object.isDecoded)
     updated.usedUnseenCredentials = response.usedUnseenCredentials
     if let offer = shared.offer(updated, requestTime: requestTime, responseTime: Date()) {
@@ -121,7 +121,7 @@ struct FleetFetch: Sendable {
         if object.isNamed(by: response.head) {
           return freshen(object, by: response, requestTime: requestTime, holding: held)
         }
-        sent.head = request.head.conditional(on: HTTPFields())
+        sent.head = request.head.conditional(on: HeaderFields())
         response = try await transport.send(sent)
       }
       return await share(response, requestTime: requestTime, holding: held)
@@ -136,7 +136,7 @@ struct FleetFetch: Sendable {
   ///
   /// So the machines validate it once also if Redis has no copy, for example because it has no memory.
   private func sharedValidation(of lock: SharedObjects.Lock?) -> SharedObject? {
-    var fields = HTTPFields()
+    var fields = HeaderFields()
     if let tag = request.head.fields["If-None-Match"] { fields.set("ETag", tag) }
     if let date = request.head.fields["If-Modified-Since"] { fields.set("Last-Modified", date) }
     guard let lock, hasValidators else { return nil }
@@ -180,7 +180,7 @@ struct FleetFetch: Sendable {
     let tee = BodyTee(response.body, limit: limit) { body in
       if let body { finish(body) } else { lock?.release(isShareable: false) }
     }
-    streamed.body = ResponseBody(next: { try await tee.next() })
+    streamed.body = ResponseBodyStream(next: { try await tee.next() })
     return streamed
   }
 }
@@ -222,16 +222,16 @@ final class HeldLock: Sendable {
 
 /// Passes the chunks of a body on, and collects them up to a limit.
 ///
-/// `@unchecked Sendable`: a call of `next` begins only after the one before has returned, as `ResponseBody` promises, and
-/// only these calls access its state.
+/// `@unchecked Sendable`: a call of `next` begins only after the one before has returned, as `ResponseBodyStream` promises,
+/// and only these calls access its state.
 final class BodyTee: @unchecked Sendable {
-  private var iterator: ResponseBody.AsyncIterator
+  private var iterator: ResponseBodyStream.AsyncIterator
   private var collector: BodyCollector
   private var whenDone: (@Sendable (Data?) -> Void)?
 
   /// - Parameter whenDone: Called once with the complete body, or with nil if it is too large. Released without a call
   ///   if the body is incomplete.
-  init(_ body: ResponseBody, limit: Int, whenDone: @escaping @Sendable (Data?) -> Void) {
+  init(_ body: ResponseBodyStream, limit: Int, whenDone: @escaping @Sendable (Data?) -> Void) {
     collector = BodyCollector(limit: limit)
     iterator = body.makeAsyncIterator()
     self.whenDone = whenDone

@@ -10,7 +10,7 @@ struct SharedObject: Sendable {
   var epoch: [UInt8]
   var seq: UInt64
   var status: Int
-  var fields: HTTPFields
+  var fields: HeaderFields
   var body: Data
   /// Whether the body lacks the coding that `Content-Encoding` names.
   var isDecoded = false
@@ -111,7 +111,7 @@ struct SharedObject: Sendable {
   }
 
   init(
-    key: [UInt8], position: FleetFile.Position, status: Int, fields: HTTPFields, body: Data, ageAtStoring: Double,
+    key: [UInt8], position: FleetFile.Position, status: Int, fields: HeaderFields, body: Data, ageAtStoring: Double,
     lifetime: Double, milliseconds: Int64
   ) {
     self.key = key
@@ -126,8 +126,8 @@ struct SharedObject: Sendable {
     storedAt = Date().timeIntervalSince1970
   }
 
-  private static func fields(_ bytes: [UInt8]) -> HTTPFields? {
-    var fields = HTTPFields()
+  private static func fields(_ bytes: [UInt8]) -> HeaderFields? {
+    var fields = HeaderFields()
     var offset = 0
     func text() -> String? {
       guard bytes.count - offset >= 4 else { return nil }
@@ -186,9 +186,9 @@ struct SharedObject: Sendable {
   }
 
   /// The fields of a request that validates the response; empty if it has no validator.
-  var validation: HTTPFields {
+  var validation: HeaderFields {
     if let tag = fields["ETag"] { return ["If-None-Match": tag] }
-    return fields["Last-Modified"].map { ["If-Modified-Since": $0] } ?? HTTPFields()
+    return fields["Last-Modified"].map { ["If-Modified-Since": $0] } ?? HeaderFields()
   }
 
   /// Whether a 304 is about this representation: it has no tag, or this one, strong or weak.

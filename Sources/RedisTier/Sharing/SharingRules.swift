@@ -86,7 +86,7 @@ struct SharedRequest: Sendable {
 /// The decision about a response: the part of it that other machines may use, without the body.
 struct SharedOffer: Sendable {
   var status: Int
-  var fields: HTTPFields
+  var fields: HeaderFields
   var freshness: FreshnessInfo
   var vary: String?
 

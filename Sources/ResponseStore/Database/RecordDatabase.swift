@@ -8,7 +8,7 @@ import LMDB
 /// `@unchecked Sendable`: `digestSecret` is never changed. `addedRows` and `nextEmptySegment` are accessed only with the
 /// write lock.
 final class RecordDatabase: @unchecked Sendable {
-  let environment: Environment
+  let environment: LMDBEnvironment
   /// Row ID → ``RecordHeader``.
   let heads: RecordLogs
   /// Body ID and chunk number → bytes of the body.
@@ -48,7 +48,7 @@ final class RecordDatabase: @unchecked Sendable {
 
   /// Opens or creates the tables; nil if one is missing and must not be created.
   private init?(
-    directory: String, statusPage: SharedStatusPage, environment: Environment, tables: TableOpener,
+    directory: String, statusPage: SharedStatusPage, environment: LMDBEnvironment, tables: TableOpener,
     meta: Table<BytesCodec, BytesCodec>, format: FormatRecord
   ) throws(LMDBError) {
     guard let heads = try RecordLogs(tables),
@@ -86,12 +86,12 @@ final class RecordDatabase: @unchecked Sendable {
     completesNew: Bool = true, isReadOnly: Bool = false,
     corruptionHandler: (@Sendable () -> Void)? = nil
   ) throws(LMDBError) -> Contents {
-    var options = Environment.Options(mapByteCount: mapByteCount)
+    var options = LMDBEnvironment.Options(mapByteCount: mapByteCount)
     options.corruptionHandler = corruptionHandler
     options.isReadOnly = isReadOnly
     options.maximumReaders =
       completesNew ? StorageFormat.readerSlotCount(capacityByteCount: capacityByteCount) : nil
-    let environment = try Environment.open(directory: directory, options: options)
+    let environment = try LMDBEnvironment.open(directory: directory, options: options)
     let tables = TableOpener(environment: environment, creates: completesNew)
     guard let meta = try tables.open(StorageFormat.metaTable, BytesCodec.self, BytesCodec.self) else { return .foreign }
     let stored = try environment.read { (transaction) throws(LMDBError) in
@@ -217,7 +217,7 @@ final class RecordDatabase: @unchecked Sendable {
 
 /// Opens the tables of a data file.
 struct TableOpener {
-  let environment: Environment
+  let environment: LMDBEnvironment
   /// Whether missing tables are created. That is a write, and waits for other writers.
   let creates: Bool
 

@@ -19,7 +19,7 @@ struct RecordReadAhead: Sendable {
 
   /// Reports the position of the scan within a log. A scan may begin again at a lower row.
   mutating func advance(
-    to rowID: UInt64, in environment: Environment, _ transaction: borrowing ReadTransaction
+    to rowID: UInt64, in environment: LMDBEnvironment, _ transaction: borrowing ReadTransaction
   ) throws(LMDBError) {
     guard let band = Band(rowID: rowID) else { return }
     if rowID < lastRowIDs[band.number] {
@@ -33,7 +33,7 @@ struct RecordReadAhead: Sendable {
   ///
   /// Does nothing if they are so far apart that most of the pages between them are not needed.
   mutating func advance(
-    toFirstOf rowIDs: [UInt64], in environment: Environment, _ transaction: borrowing ReadTransaction
+    toFirstOf rowIDs: [UInt64], in environment: LMDBEnvironment, _ transaction: borrowing ReadTransaction
   ) throws(LMDBError) {
     guard let first = rowIDs.first, let last = rowIDs.last else { return }
     guard (last - first) / Band.rowIDStep <= Self.maximumGap * UInt64(rowIDs.count) else { return }

@@ -69,7 +69,7 @@ struct SegmentCleaner {
   /// - Returns: Nil if there is nothing to evict.
   mutating func choose(
     _ logs: RecordLogs, open: OpenSegments, index: RecordIndex, limit: Int, byteCount: Int,
-    in environment: Environment, _ transaction: borrowing ReadTransaction,
+    in environment: LMDBEnvironment, _ transaction: borrowing ReadTransaction,
     examine: (UInt64, UnsafeRawBufferPointer) -> Examination
   ) throws(LMDBError) -> Rows? {
     if plan == nil {

@@ -6,12 +6,12 @@ enum FieldCoding {
   private static let absent = UInt32.max
 
   /// Returns the number of bytes that ``write(_:at:of:)`` writes.
-  static func byteCount(of fields: HTTPFields) -> Int {
+  static func byteCount(of fields: HeaderFields) -> Int {
     fields.reduce(0) { $0 + $1.name.utf8.count + $1.value.utf8.count + 8 }
   }
 
   /// Writes fields into memory, and returns the offset of their end.
-  static func write(_ fields: HTTPFields, at start: Int, of bytes: UnsafeMutableRawBufferPointer) -> Int {
+  static func write(_ fields: HeaderFields, at start: Int, of bytes: UnsafeMutableRawBufferPointer) -> Int {
     var end = start
     for field in fields {
       end = write(counted: field.name, at: end, of: bytes)
@@ -32,8 +32,8 @@ enum FieldCoding {
     return start + 4 + utf8.count
   }
 
-  static func decodeFields(_ bytes: UnsafeRawBufferPointer) -> HTTPFields {
-    var fields = HTTPFields()
+  static func decodeFields(_ bytes: UnsafeRawBufferPointer) -> HeaderFields {
+    var fields = HeaderFields()
     // Most fields are longer than 32 bytes. Spare capacity costs less than growing the array.
     fields.reserveCapacity(bytes.count / 32)
     forEachField(bytes) { fields.append(name: $0, value: $1) }

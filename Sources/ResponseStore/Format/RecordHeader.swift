@@ -166,7 +166,7 @@ struct RecordHeader: Sendable {
   var freshness: FreshnessInfo { layout { $0.freshness } }
   var key: RequestKey { layout { RequestKey(storedBytes: [UInt8]($0.key)) } }
   var vary: VaryKey { layout { FieldCoding.decodeVary($0.vary) } }
-  var fields: HTTPFields { layout { FieldCoding.decodeFields($0.fields) } }
+  var fields: HeaderFields { layout { FieldCoding.decodeFields($0.fields) } }
   var varyBytes: [UInt8] { layout { [UInt8]($0.vary) } }
   var expiry: Date? { layout { $0.expiry } }
   var bodyChecksum: UInt64 { layout { $0.bodyChecksum } }

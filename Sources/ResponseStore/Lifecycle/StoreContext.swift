@@ -14,7 +14,7 @@ final class StoreContext: Sendable {
   let storeDirectory: StoreDirectory
   let database: RecordDatabase
   /// The environment of ``database``.
-  let environment: Unretained<Environment>
+  let environment: Unretained<LMDBEnvironment>
   /// The index of ``database``.
   let index: Unretained<IndexMapping>
   let removalLog: RemovalLog

@@ -23,7 +23,7 @@ public struct BorrowedResponse: ~Copyable {
   /// When the response was stored.
   public var storedAt: Date { head.storedAt }
   /// The header fields, decoded at each call.
-  public var fields: HTTPFields { FieldCoding.decodeFields(head.fields) }
+  public var fields: HeaderFields { FieldCoding.decodeFields(head.fields) }
   /// The body's size in bytes.
   public var bodyByteCount: Int { head.bodyByteCount }
 

@@ -16,7 +16,7 @@ final class Reader: Sendable {
   // Direct references to parts of the context, so that a lookup follows and counts as few references as possible.
   private let removalLog: RemovalLog
   let removals: RemovalIndex
-  private let environment: Unretained<Environment>
+  private let environment: Unretained<LMDBEnvironment>
   private let index: Unretained<IndexMapping>
   private let lookups: StripedLookupCounter
   private let activity: Unretained<ActivityReference>

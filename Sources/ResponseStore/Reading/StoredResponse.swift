@@ -41,7 +41,7 @@ public struct StoredResponse: Sendable, StoredResponseMetadata {
   /// The HTTP status code; 0 for a response that is not HTTP.
   public var status: Int { withHead { $0.status } }
   /// The header fields.
-  public var fields: HTTPFields { withHead { FieldCoding.decodeFields($0.fields) } }
+  public var fields: HeaderFields { withHead { FieldCoding.decodeFields($0.fields) } }
   /// Calls `body` with the name and value of each header field in order, without creating a list.
   public func forEachField(_ body: (_ name: String, _ value: String) -> Void) {
     withHead { FieldCoding.forEachField($0.fields, body) }

@@ -18,7 +18,7 @@ struct HolePuncher: Sendable {
   }
 
   private struct Pass {
-    var position: Environment.FreePagePosition
+    var position: LMDBEnvironment.FreePagePosition
     /// Whether the directory exceeds its limit, so that every free page is returned. Otherwise only long runs are.
     var isNeeded: Bool
   }

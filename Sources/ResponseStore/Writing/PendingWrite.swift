@@ -78,7 +78,7 @@ final class PendingWrite: Sendable {
   convenience init(
     discarding vary: VaryKey, of key: RequestKey, freshness: FreshnessInfo, storedAt: Date, removalSequence: UInt64
   ) {
-    let empty = CacheableResponse(status: 0, fields: HTTPFields(), body: Data(), freshness: freshness, vary: vary)
+    let empty = CacheableResponse(status: 0, fields: HeaderFields(), body: Data(), freshness: freshness, vary: vary)
     self.init(
       empty, for: key, storedAt: storedAt, purpose: .discard, removalSequence: removalSequence, inlineByteCount: 0)
   }

@@ -48,7 +48,7 @@ struct WriteIntake: Sendable {
   /// The body and its checksum are those of the stored response, so the body is neither copied nor hashed. If the
   /// lookup left the body in the store, it is not read.
   func update(
-    _ stored: StoredResponse, fields: HTTPFields, freshness: FreshnessInfo, askedAt token: RemovalToken?,
+    _ stored: StoredResponse, fields: HeaderFields, freshness: FreshnessInfo, askedAt token: RemovalToken?,
     waitsForSpace: Bool, by holder: (any CopyHolder)?
   ) -> Bool {
     defer { copyHolders.dropCopies(of: stored.key, except: holder) }

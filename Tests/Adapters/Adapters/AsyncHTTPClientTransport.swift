@@ -29,10 +29,10 @@ struct AsyncHTTPClientTransport: Transport {
     }
     let response = try await client.execute(outgoing, timeout: TimeAmount(request.timeLimit ?? timeLimit))
 
-    let fields = HTTPFields(response.headers.map { ($0.name, $0.value) })
+    let fields = HeaderFields(response.headers.map { ($0.name, $0.value) })
     let head = ResponseHead(status: Int(response.status.code), fields: fields)
     let chunks = response.body.map { Data($0.readableBytesView) }
-    var incoming = IncomingResponse(head: head, body: ResponseBody(chunks))
+    var incoming = IncomingResponse(head: head, body: ResponseBodyStream(chunks))
     // HTTP/1 without a length: the end of the content looks like a lost connection.
     let hasContent = request.head.method != "HEAD" && ![204, 304].contains(head.status)
     let isChunked = fields["Transfer-Encoding"]?.lowercased().hasSuffix("chunked") == true

@@ -18,11 +18,11 @@ struct CachingMiddleware: ClientMiddleware {
     guard let url = URL(string: baseURL.absoluteString + (request.path ?? "")) else {
       return try await next(request, body, baseURL)
     }
-    let fields = HTTPCaching.HTTPFields(request.headerFields.map { ($0.name.rawName, $0.value) })
+    let fields = HeaderFields(request.headerFields.map { ($0.name.rawName, $0.value) })
     let head = RequestHead(method: request.method.rawValue, url: url, fields: fields)
     let call = Call(middleware: self, request: request, body: body, baseURL: baseURL, operationID: operationID)
     let response = try await cachingClient.respond(
-      to: ClientRequest(head: head, body: body.map { _ in .inContext }), over: call)
+      to: CachingClientRequest(head: head, body: body.map { _ in .inContext }), over: call)
     let content = response.body.bytes.map { HTTPBody($0) }
     return (
       HTTPResponse(status: .init(code: response.status), headerFields: Call.httpTypes(response.head.fields)),
@@ -40,10 +40,10 @@ struct CachingMiddleware: ClientMiddleware {
       request.headerFields = Self.httpTypes(outgoing.head.fields)
       let (response, body) = try await middleware.transport.send(
         request, body: body, baseURL: baseURL, operationID: operationID)
-      let fields = HTTPCaching.HTTPFields(response.headerFields.map { ($0.name.rawName, $0.value) })
+      let fields = HeaderFields(response.headerFields.map { ($0.name.rawName, $0.value) })
       var incoming = IncomingResponse(
         head: ResponseHead(status: response.status.code, fields: fields),
-        body: body.map { ResponseBody($0.map { Data($0) }) } ?? .empty,
+        body: body.map { ResponseBodyStream($0.map { Data($0) }) } ?? .empty,
         isContentDecoded: middleware.decodesContent && fields.contains("Content-Encoding"))
       let hasContent = request.method.rawValue != "HEAD" && ![204, 304].contains(response.status.code)
       let isChunked = fields["Transfer-Encoding"]?.lowercased().hasSuffix("chunked") == true
@@ -51,9 +51,9 @@ struct CachingMiddleware: ClientMiddleware {
       return incoming
     }
 
-    static func httpTypes(_ fields: HTTPCaching.HTTPFields) -> HTTPTypes.HTTPFields {
+    static func httpTypes(_ fields: HeaderFields) -> HTTPFields {
       let lines = fields.compactMap { line in HTTPField.Name(line.name).map { HTTPField(name: $0, value: line.value) } }
-      return HTTPTypes.HTTPFields(lines)
+      return HTTPFields(lines)
     }
   }
 }

@@ -21,15 +21,17 @@ struct AsyncHTTPClientTransportTests {
   }
 
   private func respond(
-    to origin: LoopbackOrigin, _ method: String = "GET", _ fields: HTTPFields = [:], body: RequestBody? = nil,
+    to origin: LoopbackOrigin, _ method: String = "GET", _ fields: HeaderFields = [:], body: RequestBodySource? = nil,
     context: (any Sendable)? = nil
-  ) async throws -> ResponseBody {
+  ) async throws -> ResponseBodyStream {
     let head = RequestHead(method: method, url: origin.url("/a"), fields: fields)
-    return try await cachingClient.respond(to: ClientRequest(head: head, body: body, context: context), over: transport)
-      .body
+    return try await cachingClient.respond(
+      to: CachingClientRequest(head: head, body: body, context: context), over: transport
+    )
+    .body
   }
 
-  private func text(_ body: ResponseBody) async throws -> String {
+  private func text(_ body: ResponseBodyStream) async throws -> String {
     String(decoding: try await body.collect(upTo: 1 << 20), as: UTF8.self)
   }
 
@@ -100,7 +102,7 @@ struct AsyncHTTPClientTransportTests {
     let url = try #require(URL(string: "https://example.com/a"))
     for _ in 0..<2 {
       let response = try await cachingClient.respond(
-        to: ClientRequest(head: RequestHead(url: url)), over: AsyncHTTPClientTransport(client: client))
+        to: CachingClientRequest(head: RequestHead(url: url)), over: AsyncHTTPClientTransport(client: client))
       #expect(try await text(response.body) == "hello")
     }
     #expect(callCount.load(ordering: .relaxed) == 1)

@@ -17,7 +17,7 @@ struct CachingMiddlewareTests {
   }
 
   private func call(
-    _ origin: LoopbackOrigin, _ method: HTTPRequest.Method = .get, _ fields: HTTPTypes.HTTPFields = [:],
+    _ origin: LoopbackOrigin, _ method: HTTPRequest.Method = .get, _ fields: HTTPFields = [:],
     body: HTTPBody? = nil, decodesContent: Bool = false
   ) async throws -> (HTTPResponse, HTTPBody) {
     let middleware = CachingMiddleware(

@@ -34,7 +34,7 @@ struct SocketSender: Sendable {
     -> IncomingResponse
   {
     let url = try URL(string: url) ?? { throw URLError(.badURL) }()
-    let head = RequestHead(method: method, url: url, fields: HTTPCaching.HTTPFields(lines))
+    let head = RequestHead(method: method, url: url, fields: HeaderFields(lines))
     return try await curl.send(OutgoingRequest(head: head, body: content.map { .bytes($0) }))
   }
 }
@@ -69,7 +69,7 @@ struct SocketClientTransport: ClientTransport {
     let response = try await sender.send(
       request.method.rawValue, baseURL.absoluteString + (request.path ?? ""),
       request.headerFields.map { ($0.name.rawName, $0.value) }, content)
-    var fields = HTTPTypes.HTTPFields()
+    var fields = HTTPFields()
     for (name, value) in response.head.fields {
       if let name = HTTPField.Name(name) { fields.append(HTTPField(name: name, value: value)) }
     }

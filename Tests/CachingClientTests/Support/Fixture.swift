@@ -25,40 +25,40 @@ struct Fixture {
 
   func response(_ status: Int, _ body: String = "", _ fields: [(String, String)] = []) -> IncomingResponse {
     IncomingResponse(
-      head: ResponseHead(status: status, fields: HTTPFields([("Date", clock.field)] + fields)),
-      body: ResponseBody(Data(body.utf8)))
+      head: ResponseHead(status: status, fields: HeaderFields([("Date", clock.field)] + fields)),
+      body: ResponseBodyStream(Data(body.utf8)))
   }
 }
 
 let fresh = ("Cache-Control", "max-age=60")
 
 func get(
-  _ url: String = "http://example.com/a", _ fields: HTTPFields = HTTPFields(), method: String = "GET",
+  _ url: String = "http://example.com/a", _ fields: HeaderFields = HeaderFields(), method: String = "GET",
   policy: RequestPolicy = .useProtocolCachePolicy, partition: String = "",
   overrides: RequestOverrides = RequestOverrides(),
   willStore: (@Sendable (ProposedResponse) -> ProposedResponse?)? = nil
-) -> ClientRequest {
-  var request = ClientRequest(
+) -> CachingClientRequest {
+  var request = CachingClientRequest(
     head: RequestHead(method: method, url: URL(string: url)!, fields: fields), policy: policy, partition: partition,
     overrides: overrides)
   if let willStore { request.willStore = { proposal, answer in answer(willStore(proposal)) } }
   return request
 }
 
-extension ClientResponse {
+extension CachingClientResponse {
   /// Returns the complete body as text.
   func text() async throws -> String {
     String(decoding: try await body.collect(upTo: 1 << 24), as: UTF8.self)
   }
 }
 
-extension ResponseBody {
+extension ResponseBodyStream {
   /// Returns a body in chunks; each waits for the gate at the same index, if there is one.
   static func chunks(_ chunks: [String], behind gates: [Gate] = [], failing: (any Error & Sendable)? = nil)
-    -> ResponseBody
+    -> ResponseBodyStream
   {
     let source = ChunkSource(chunks: chunks, gates: gates, failure: failing)
-    return ResponseBody(next: { try await source.next() })
+    return ResponseBodyStream(next: { try await source.next() })
   }
 }
 

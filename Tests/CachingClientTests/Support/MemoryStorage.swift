@@ -9,7 +9,7 @@ final class MemoryStorage: ResponseStorage {
   struct Entry: StoredResponseMetadata, Sendable {
     let number: Int
     let status: Int
-    let fields: HTTPFields
+    let fields: HeaderFields
     let freshness: FreshnessInfo
     let body: Data
     let vary: VaryKey
@@ -50,11 +50,11 @@ final class MemoryStorage: ResponseStorage {
     nextAction.withLock { $0 = action }
   }
 
-  private func key(_ request: ClientRequest) -> RequestKey? {
+  private func key(_ request: CachingClientRequest) -> RequestKey? {
     RequestKey(url: request.keyURL, partition: request.partition)
   }
 
-  func lookup(_ request: ClientRequest) -> Entry? {
+  func lookup(_ request: CachingClientRequest) -> Entry? {
     defer {
       whenLooked()
       nextAction.withLock { $0.take() }?()
@@ -69,7 +69,7 @@ final class MemoryStorage: ResponseStorage {
 
   func body(of entry: Entry) -> Data { entry.body }
 
-  func store(_ proposal: ProposedResponse, for request: ClientRequest) {
+  func store(_ proposal: ProposedResponse, for request: CachingClientRequest) {
     whenStoring()
     guard keeps, let key = key(request) else { return }
     state.withLock { state in
@@ -86,8 +86,8 @@ final class MemoryStorage: ResponseStorage {
   }
 
   func update(
-    _ entry: Entry, fields: HTTPFields, freshness: FreshnessInfo, askedAt token: RemovalToken,
-    for request: ClientRequest
+    _ entry: Entry, fields: HeaderFields, freshness: FreshnessInfo, askedAt token: RemovalToken,
+    for request: CachingClientRequest
   ) {
     guard let key = key(request) else { return }
     state.withLock { state in
@@ -99,13 +99,13 @@ final class MemoryStorage: ResponseStorage {
     }
   }
 
-  func remove(_ entry: Entry, for request: ClientRequest) {
+  func remove(_ entry: Entry, for request: CachingClientRequest) {
     guard let key = key(request) else { return }
     state.withLock { $0.entries[key]?.removeAll { $0.number == entry.number } }
   }
 
   func invalidate(
-    _ invalidation: StorageInvalidation, for request: ClientRequest, movingPast token: inout RemovalToken
+    _ invalidation: StorageInvalidation, for request: CachingClientRequest, movingPast token: inout RemovalToken
   ) {
     let groups = invalidation.groups
     state.withLock { state in
@@ -133,7 +133,7 @@ final class MemoryStorage: ResponseStorage {
     return hasRemovals(since: token) ? .removed : .none
   }
 
-  func variantCount(of request: ClientRequest) -> Int {
+  func variantCount(of request: CachingClientRequest) -> Int {
     guard let key = key(request) else { return 0 }
     return state.withLock { $0.entries[key]?.count ?? 0 }
   }

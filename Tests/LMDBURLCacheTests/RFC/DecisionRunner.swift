@@ -8,7 +8,7 @@ final class DecisionRunner {
   private struct Entry: StoredResponseMetadata {
     var status: Int
     var freshness: FreshnessInfo
-    var fields: HTTPFields
+    var fields: HeaderFields
     var body: [UInt8]
     var vary: VaryKey
     var bodyByteCount: Int { body.count }
@@ -107,8 +107,8 @@ final class DecisionRunner {
   }
 
   /// Joins lines with equal names, as Foundation does.
-  private func joined(_ lines: FieldLines) -> HTTPFields {
-    var fields = HTTPFields()
+  private func joined(_ lines: FieldLines) -> HeaderFields {
+    var fields = HeaderFields()
     for (name, value) in lines { fields.set(name, fields[name].map { $0 + ", " + value } ?? value) }
     return fields
   }
@@ -132,7 +132,7 @@ final class DecisionRunner {
     return outcome(head, body)
   }
 
-  private func keptFields(_ fields: HTTPFields) -> HTTPFields {
+  private func keptFields(_ fields: HeaderFields) -> HeaderFields {
     var fields = fields
     if options.mode == .shared { fields.remove("Set-Cookie") }
     return fields

@@ -121,7 +121,7 @@ struct ExplanationTests {
 
   /// Returns a contradiction between a decision and the effect that followed; nil if there is none.
   private static func problem(_ decision: RequestExplanation, _ effect: Effect, _ url: URL) -> String? {
-    func sent(_ fields: HTTPFields) -> Bool {
+    func sent(_ fields: HeaderFields) -> Bool {
       fields.allSatisfy { effect.seen.first?.value($0.name) == $0.value }
     }
     let reason = effect.reason(of: url)

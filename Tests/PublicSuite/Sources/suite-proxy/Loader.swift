@@ -25,7 +25,7 @@ struct ClientLoader<Network: Transport>: Loader {
   }
 
   func load(_ message: ForwardedMessage) async throws -> Reply {
-    let request = ClientRequest(
+    let request = CachingClientRequest(
       head: message.head, body: message.body.isEmpty ? nil : .bytes(message.body))
     let response = try await client.respond(to: request, over: transport)
     let body = try await response.body.collect(upTo: 64 << 20)

@@ -11,7 +11,7 @@ struct ForwardedMessage: Sendable {
   init(_ request: RecordedRequest, origin: URL) {
     let fields = endToEnd(request.fields.map { ($0.name, $0.value) }, dropping: ["host", "content-length", "expect"])
     let url = URL(string: request.target, relativeTo: origin)?.absoluteURL ?? origin
-    head = RequestHead(method: request.method, url: url, fields: HTTPFields(fields))
+    head = RequestHead(method: request.method, url: url, fields: HeaderFields(fields))
     body = request.body
   }
 }

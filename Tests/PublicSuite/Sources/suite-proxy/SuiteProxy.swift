@@ -21,7 +21,7 @@ struct SuiteProxy {
     let loader: any Loader
     switch arguments.way {
     case .curl: loader = try ClientLoader(arguments, transport: CurlTransport())
-    case .urlsession: loader = try ClientLoader(arguments, transport: URLSessionTransport(configuration: .ephemeral))
+    case .urlsession: loader = try ClientLoader(arguments, transport: FoundationTransport(configuration: .ephemeral))
     case .data: loader = try DataLoader(arguments)
     }
     let server = try LoopbackOrigin(recordsRequests: false) { request in

@@ -11,7 +11,7 @@ enum BadInput {
     KeyedResponse(
       key: RequestKey(urlString: url)!,
       response: CacheableResponse(
-        status: 200, fields: HTTPFields([("Content-Type", "text/plain")]), body: body,
+        status: 200, fields: HeaderFields([("Content-Type", "text/plain")]), body: body,
         freshness: Content.freshness(at: date),
         vary: VaryKey(fields: language.map { [VaryKey.Field(name: "accept-language", value: $0)] } ?? [])))
   }

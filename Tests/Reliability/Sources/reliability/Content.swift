@@ -62,8 +62,8 @@ struct Content {
         freshness: Self.freshness(at: date), vary: VaryKey(fields: [])))
   }
 
-  func fields(_ key: Int, version: UInt64, update: UInt64) -> HTTPFields {
-    HTTPFields([
+  func fields(_ key: Int, version: UInt64, update: UInt64) -> HeaderFields {
+    HeaderFields([
       ("X-Key", "\(key)"), ("X-Version", "\(version)"), ("X-Update", "\(update)"),
       ("Cache-Groups", "\"g\(group(of: key))\""),
     ])

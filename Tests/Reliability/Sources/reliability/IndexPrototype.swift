@@ -6,7 +6,7 @@ import Synchronization
 ///
 /// A key is a number. Its row has a version and some bytes.
 struct IndexPrototype {
-  let environment: Environment
+  let environment: LMDBEnvironment
   /// Row ID → key, version and padding.
   let rows: Table<BigEndianUInt64Codec, BytesCodec>
   /// "next" → the next row ID.
@@ -26,7 +26,7 @@ struct IndexPrototype {
     directory: String, boot: Boot = .current, digest: @escaping @Sendable (UInt64) -> UInt64 = Self.spread,
     allocate: @escaping @Sendable (CInt, Int) -> CInt = { posix_fallocate($0, 0, $1) }
   ) throws(LMDBError) {
-    environment = try Environment.open(directory: directory, options: .init(mapByteCount: 256 << 20))
+    environment = try LMDBEnvironment.open(directory: directory, options: .init(mapByteCount: 256 << 20))
     rows = try environment.table("rows", key: BigEndianUInt64Codec.self, value: BytesCodec.self)
     meta = try environment.table("meta", key: UTF8Codec.self, value: BigEndianUInt64Codec.self)
     file = IndexFile(

@@ -92,7 +92,7 @@ struct KillOneOfSeveral {
       var random = SeededRandom(UInt64(getpid()))
       while true {
         let response = CacheableResponse(
-          status: 200, fields: HTTPFields([]), body: Data(repeating: 7, count: 100),
+          status: 200, fields: HeaderFields([]), body: Data(repeating: 7, count: 100),
           freshness: Content.freshness(at: Date()), vary: VaryKey(fields: []))
         store.store(response, for: RequestKey(urlString: "http://a.example/\(random.below(keyCount))")!)
       }

@@ -16,7 +16,7 @@ enum PurgeBench {
     KeyedResponse(
       key: key(number, host: host),
       response: CacheableResponse(
-        status: 200, fields: HTTPFields([("Cache-Groups", "\"g\(number % 3)\""), ("ETag", "\"1\"")]), body: body,
+        status: 200, fields: HeaderFields([("Cache-Groups", "\"g\(number % 3)\""), ("ETag", "\"1\"")]), body: body,
         freshness: Content.freshness(at: date), vary: VaryKey(fields: [])))
   }
 

@@ -83,7 +83,7 @@ enum Scenarios {
     while store.diskByteCount < capacity / 10 * 9, count < 200 {
       store.store(
         CacheableResponse(
-          status: 200, fields: HTTPFields([]), body: Data(repeating: 7, count: capacity / 100),
+          status: 200, fields: HeaderFields([]), body: Data(repeating: 7, count: capacity / 100),
           freshness: Content.freshness(at: timed.clock()), vary: VaryKey(fields: [])),
         for: RequestKey(urlString: "http://filler.example/\(count)")!)
       try store.flush()
@@ -176,7 +176,7 @@ enum Scenarios {
       store.close()
     }
     do throws(LMDBError) {
-      let environment = try Environment.open(directory: directory, options: .init(mapByteCount: capacity * 2))
+      let environment = try LMDBEnvironment.open(directory: directory, options: .init(mapByteCount: capacity * 2))
       let meta = try environment.table("meta", key: UTF8Codec.self, value: BytesCodec.self)
       try environment.write { (transaction) throws(LMDBError) in
         var record = try meta.value(for: "format", in: transaction) ?? []

@@ -40,9 +40,9 @@ enum Validations {
       for _ in 0..<taskCount {
         group.addTask {
           guard let target = URL(string: url) else { fail("no URL: \(url)") }
-          let head = RequestHead(method: "GET", url: target, fields: HTTPFields())
+          let head = RequestHead(method: "GET", url: target, fields: HeaderFields())
           do {
-            let response = try await client.respond(to: ClientRequest(head: head), over: origin)
+            let response = try await client.respond(to: CachingClientRequest(head: head), over: origin)
             if response.head.status != 200 { fail("\(url): status \(response.head.status)") }
           } catch { fail("\(url): \(error)") }
         }
@@ -71,7 +71,7 @@ private final class ValidatingOrigin: Transport {
     }
     // Other requests for the URL arrive in the meantime.
     await Task.yield()
-    let fields = HTTPFields([("ETag", "\"1\""), ("Cache-Control", "max-age=2000000000")])
-    return IncomingResponse(head: ResponseHead(status: 304, fields: fields), body: ResponseBody(Data()))
+    let fields = HeaderFields([("ETag", "\"1\""), ("Cache-Control", "max-age=2000000000")])
+    return IncomingResponse(head: ResponseHead(status: 304, fields: fields), body: ResponseBodyStream(Data()))
   }
 }

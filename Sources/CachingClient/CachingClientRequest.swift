@@ -3,7 +3,7 @@ public import HTTPCaching
 public import ResponseStore
 
 /// A request to a ``CachingClient``.
-public struct ClientRequest: Sendable {
+public struct CachingClientRequest: Sendable {
   /// The method, URL and fields of the caller's request.
   public var head: RequestHead {
     didSet { if head.url != oldValue.url { makeKey() } }
@@ -12,7 +12,7 @@ public struct ClientRequest: Sendable {
   /// The content, if any.
   ///
   /// A GET with content bypasses the cache, because content is not part of the cache key.
-  public var body: RequestBody?
+  public var body: RequestBodySource?
 
   /// The permitted use of stored responses. The default follows HTTP.
   public var policy: RequestPolicy
@@ -75,7 +75,7 @@ public struct ClientRequest: Sendable {
 
   /// Creates a request.
   public init(
-    head: RequestHead, body: RequestBody? = nil, policy: RequestPolicy = .useProtocolCachePolicy,
+    head: RequestHead, body: RequestBodySource? = nil, policy: RequestPolicy = .useProtocolCachePolicy,
     partition: String = "",
     overrides: RequestOverrides = RequestOverrides(), context: (any Sendable)? = nil,
     willStore: StorageHook? = nil
@@ -98,7 +98,7 @@ public struct ClientRequest: Sendable {
   }
 }
 
-extension ClientRequest {
+extension CachingClientRequest {
   /// Whether a stored response can satisfy the request.
   @inlinable
   var isAnswerableFromStore: Bool {
@@ -134,7 +134,7 @@ extension ClientRequest {
   }
 
   /// The request of a background revalidation: a GET without the caller's ranges, conditions and cache directives.
-  var unconditional: ClientRequest {
+  var unconditional: CachingClientRequest {
     var request = self
     request.policy = .useProtocolCachePolicy
     request.head.method = "GET"
@@ -143,7 +143,7 @@ extension ClientRequest {
   }
 
   /// The same request, for a lookup that reads the body into memory.
-  var withBodyInMemory: ClientRequest {
+  var withBodyInMemory: CachingClientRequest {
     var request = self
     request.readsBodyInPieces = false
     return request
@@ -156,7 +156,7 @@ extension ClientRequest {
   ]
 
   /// Returns the request to send, with the cache's own conditions, if any, in place of the caller's.
-  func outgoing(conditional: HTTPFields = HTTPFields()) -> OutgoingRequest {
+  func outgoing(conditional: HeaderFields = HeaderFields()) -> OutgoingRequest {
     var head = conditional.isEmpty ? head : head.conditional(on: conditional)
     // Keep the caller's own Cache-Control, if any.
     if policy != .useProtocolCachePolicy, !head.fields.contains("Cache-Control") {

@@ -3,7 +3,7 @@
 /// Lines of one name stay separate until `subscript(_:)` joins them, because joining changes the meaning of a few
 /// fields (`Set-Cookie`, `Age`, dates). A value type; copies share storage. Lookups take time linear in the number of
 /// lines, which beats hashing for typical messages.
-public struct HTTPFields: Sendable {
+public struct HeaderFields: Sendable {
   @usableFromInline
   struct Line: Sendable, Hashable {
     @usableFromInline var name: String
@@ -106,7 +106,7 @@ public struct HTTPFields: Sendable {
   }
 }
 
-extension HTTPFields {
+extension HeaderFields {
   /// The maximum number of lines of a stored response: 1,000. Servers and browsers stop at a few hundred.
   public static let maximumStoredCount = 1000
   /// The maximum size of the names and values of a stored response: 256 KiB, as in browsers.
@@ -125,7 +125,7 @@ extension HTTPFields {
   }
 }
 
-extension HTTPFields: RandomAccessCollection {
+extension HeaderFields: RandomAccessCollection {
   /// A line.
   public typealias Element = (name: String, value: String)
 
@@ -141,9 +141,9 @@ extension HTTPFields: RandomAccessCollection {
   }
 }
 
-extension HTTPFields: Hashable {
+extension HeaderFields: Hashable {
   /// Whether both have the same lines in the same order; names are case-insensitive.
-  public static func == (left: HTTPFields, right: HTTPFields) -> Bool {
+  public static func == (left: HeaderFields, right: HeaderFields) -> Bool {
     left.lines.count == right.lines.count
       && zip(left.lines, right.lines).allSatisfy {
         $0.name.equalsIgnoringCase($1.name) && $0.value == $1.value
@@ -160,7 +160,7 @@ extension HTTPFields: Hashable {
   }
 }
 
-extension HTTPFields: ExpressibleByDictionaryLiteral {
+extension HeaderFields: ExpressibleByDictionaryLiteral {
   /// Creates fields from lines, in order; a name may be repeated.
   public init(dictionaryLiteral elements: (String, String)...) {
     self.init(elements)

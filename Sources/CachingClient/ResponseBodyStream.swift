@@ -10,7 +10,7 @@ public import ResponseStore
 ///
 ///     for try await chunk in response.body { … }
 ///     let all = try await response.body.collect(upTo: 1 << 20)
-public struct ResponseBody: AsyncSequence, Sendable {
+public struct ResponseBodyStream: AsyncSequence, Sendable {
   /// One chunk.
   public typealias Element = Data
 
@@ -32,7 +32,7 @@ public struct ResponseBody: AsyncSequence, Sendable {
   }
 
   /// A body without bytes.
-  public static let empty = ResponseBody(Data())
+  public static let empty = ResponseBodyStream(Data())
 
   /// Creates a body that requests its chunks one at a time, which applies back pressure to the sender.
   ///
@@ -82,8 +82,8 @@ public struct ResponseBody: AsyncSequence, Sendable {
   ///
   /// - Parameter start: Called when reading starts. Returns the function, which receives each chunk, and nil at the
   ///   end. The reader receives the errors that it throws.
-  func observed(by start: @escaping @Sendable () -> (Data?) throws -> Void) -> ResponseBody {
-    ResponseBody(start: {
+  func observed(by start: @escaping @Sendable () -> (Data?) throws -> Void) -> ResponseBodyStream {
+    ResponseBodyStream(start: {
       var iterator = makeAsyncIterator()
       let observe = start()
       return {
@@ -104,7 +104,7 @@ public struct ResponseBody: AsyncSequence, Sendable {
   /// - Throws: The error that ends the transfer early.
   nonisolated(nonsending) func awaited(
     completely: Bool, upTo limit: Int, _ whenReceived: () -> Void
-  ) async throws -> ResponseBody {
+  ) async throws -> ResponseBodyStream {
     guard bytes == nil else { return self }
     let begun = BegunBody(makeAsyncIterator())
     var byteCount = 0
@@ -113,7 +113,7 @@ public struct ResponseBody: AsyncSequence, Sendable {
       byteCount += chunk.count
       begun.chunks.append(chunk)
       guard byteCount <= limit, completely || byteCount == 0 else {
-        return ResponseBody(next: { try await begun.next() })
+        return ResponseBodyStream(next: { try await begun.next() })
       }
     }
     // Some sequences end without an error when their task is cancelled. The body is then incomplete.
@@ -121,12 +121,12 @@ public struct ResponseBody: AsyncSequence, Sendable {
     var collector = BodyCollector(limit: .max)
     for chunk in begun.chunks { _ = collector.append(chunk) }
     begun.chunks = []
-    return ResponseBody(collector.joined())
+    return ResponseBodyStream(collector.joined())
   }
 
   /// Returns the same body, with an action that runs before its reader gets the end. It does not run if the body is cut.
-  func whenComplete(_ action: @escaping @Sendable () async -> Void) -> ResponseBody {
-    ResponseBody(start: {
+  func whenComplete(_ action: @escaping @Sendable () async -> Void) -> ResponseBodyStream {
+    ResponseBodyStream(start: {
       var iterator = makeAsyncIterator()
       var action = Optional(action)
       return {
@@ -138,7 +138,7 @@ public struct ResponseBody: AsyncSequence, Sendable {
   }
 
   /// Returns the same body, whose reader receives an error if it does not have exactly this number of bytes.
-  func limited(to byteCount: Int) -> ResponseBody {
+  func limited(to byteCount: Int) -> ResponseBodyStream {
     observed {
       var received = 0
       return { chunk in
@@ -151,7 +151,7 @@ public struct ResponseBody: AsyncSequence, Sendable {
   }
 
   /// Creates a body from several bodies, one after the other.
-  init(joining bodies: [ResponseBody]) {
+  init(joining bodies: [ResponseBodyStream]) {
     self.init(start: {
       var rest = bodies[...]
       var iterator: AsyncIterator?
@@ -166,8 +166,8 @@ public struct ResponseBody: AsyncSequence, Sendable {
   }
 
   /// Returns the same body, whose reader receives other errors.
-  package func convertingErrors(_ convert: @escaping @Sendable (any Error) -> any Error) -> ResponseBody {
-    ResponseBody(start: {
+  package func convertingErrors(_ convert: @escaping @Sendable (any Error) -> any Error) -> ResponseBodyStream {
+    ResponseBodyStream(start: {
       var iterator = makeAsyncIterator()
       return {
         do { return try await iterator.next() } catch { throw convert(error) }
@@ -233,9 +233,9 @@ public struct ResponseBody: AsyncSequence, Sendable {
 private final class BegunBody: @unchecked Sendable {
   /// The chunks that were read and not passed on.
   var chunks: [Data] = []
-  var rest: ResponseBody.AsyncIterator
+  var rest: ResponseBodyStream.AsyncIterator
 
-  init(_ rest: ResponseBody.AsyncIterator) {
+  init(_ rest: ResponseBodyStream.AsyncIterator) {
     self.rest = rest
   }
 

@@ -2,7 +2,7 @@ internal import CLMDB
 internal import Glibc
 internal import Synchronization
 
-extension Environment {
+extension LMDBEnvironment {
   /// Changes the size of the map, and thereby the maximum size of the file.
   ///
   /// Waits for the write transactions of this process, which may themselves wait for another process. Then waits for a

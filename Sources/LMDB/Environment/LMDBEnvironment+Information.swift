@@ -1,7 +1,7 @@
 internal import CLMDB
 internal import Glibc
 
-extension Environment {
+extension LMDBEnvironment {
   /// Properties of an environment at one moment.
   public struct Information: Sendable, Hashable {
     /// The size of the map in bytes, which limits the size of the data file.

@@ -13,7 +13,7 @@ internal import Synchronization
 ///
 /// A forked child must not use the environment: calls that throw then throw ``LMDBError/Code/forked``. The child may
 /// open the directory again.
-public final class Environment: @unchecked Sendable {
+public final class LMDBEnvironment: @unchecked Sendable {
   // Sendable: the constants' targets are guarded by LMDB's own locks, by the slots' atomic owners, or by the lock that
   // their comments name. `tablesLock` guards the only variable.
 
@@ -77,7 +77,7 @@ public final class Environment: @unchecked Sendable {
   ///   `data.mdb` is not an LMDB file; ``LMDBError/Code/versionMismatch``; ``LMDBError/Code/dataFileReplaced`` if this
   ///   process has the directory open and `data.mdb` was replaced since. LMDB checks little of the file and may crash
   ///   on a corrupt one: see ``DataFile/inspect(path:mapByteCount:)``.
-  public static func open(directory: String, options: Options) throws(LMDBError) -> Environment {
+  public static func open(directory: String, options: Options) throws(LMDBError) -> LMDBEnvironment {
     try EnvironmentRegistry.open(directory: directory, options: options)
   }
 

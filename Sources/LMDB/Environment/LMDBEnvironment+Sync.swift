@@ -1,7 +1,7 @@
 internal import Glibc
 internal import Synchronization
 
-extension Environment {
+extension LMDBEnvironment {
   /// Waits until every commit so far is durable.
   ///
   /// Without this call, the last commit's meta page is synced with the next commit. Also repairs the effects of an

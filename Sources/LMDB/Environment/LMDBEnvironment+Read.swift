@@ -8,7 +8,7 @@ struct ReaderLease {
   let slot: UnsafeMutablePointer<ReaderSlot>
 }
 
-extension Environment {
+extension LMDBEnvironment {
   /// Runs `body` with a read transaction: a snapshot of the last commit.
   ///
   /// The transaction comes from a pool and costs some tens of nanoseconds. It never waits for a writer. Keep it short:

@@ -1,6 +1,6 @@
 internal import CLMDB
 
-extension Environment {
+extension LMDBEnvironment {
   /// A reader slot in use, of any process.
   public struct Reader: Sendable, Hashable {
     /// The process that holds the slot.

@@ -1,7 +1,7 @@
 internal import CLMDB
 internal import Synchronization
 
-extension Environment {
+extension LMDBEnvironment {
   /// Returns a named table, and creates it if it does not exist.
   ///
   /// The first call for a name opens the table: in a read transaction if it exists, otherwise in a write transaction.

@@ -1,7 +1,7 @@
 internal import CLMDB
 internal import Glibc
 
-extension Environment {
+extension LMDBEnvironment {
   /// The options for opening an environment.
   public struct Options: Sendable {
     /// The size of the map in bytes, which limits the size of `data.mdb`. There is no default.

@@ -1,7 +1,7 @@
 internal import CLMDB
 internal import Glibc
 
-extension Environment {
+extension LMDBEnvironment {
   /// A position in LMDB's free list.
   public struct FreePagePosition: Sendable, Hashable {
     /// The transaction that freed the page.

@@ -21,14 +21,14 @@ public enum ResponseSource: String, Sendable, Hashable, CaseIterable {
 }
 
 /// A response of a ``CachingClient``.
-public struct ClientResponse<Entry: StoredResponseMetadata & Sendable>: Sendable {
+public struct CachingClientResponse<Entry: StoredResponseMetadata & Sendable>: Sendable {
   /// The source of the fields. For a hit, ``head`` builds the fields on access, to save allocations.
   @usableFromInline
   enum Content: Sendable {
     /// Complete fields.
-    case given(HTTPFields)
+    case given(HeaderFields)
     /// The fields of a response that is not stored, and the reason. Indirect, to keep hits small.
-    indirect case refused(HTTPFields, Rule)
+    indirect case refused(HeaderFields, Rule)
     /// Fields that are built from the entry.
     case entry(ResponseForm)
   }
@@ -37,9 +37,9 @@ public struct ClientResponse<Entry: StoredResponseMetadata & Sendable>: Sendable
   public let status: Int
   /// The body.
   ///
-  /// A body from the store is in memory (``ResponseBody/bytes``), unless the request sets
-  /// ``ClientRequest/readsBodyInPieces``.
-  public let body: ResponseBody
+  /// A body from the store is in memory (``ResponseBodyStream/bytes``), unless the request sets
+  /// ``CachingClientRequest/readsBodyInPieces``.
+  public let body: ResponseBodyStream
   /// The source of the response.
   public let source: ResponseSource
   /// The age in whole seconds; 0 for a response from the origin without an age.
@@ -54,7 +54,8 @@ public struct ClientResponse<Entry: StoredResponseMetadata & Sendable>: Sendable
 
   @inlinable
   init(
-    status: Int, body: ResponseBody, source: ResponseSource, age: Int, reason: Rule, entry: Entry?, content: Content,
+    status: Int, body: ResponseBodyStream, source: ResponseSource, age: Int, reason: Rule, entry: Entry?,
+    content: Content,
     cacheStatus: CacheStatus?
   ) {
     self.status = status
@@ -95,7 +96,7 @@ public struct ClientResponse<Entry: StoredResponseMetadata & Sendable>: Sendable
   ///
   /// - Complexity: For a response from the store, each access builds the fields.
   public var head: ResponseHead {
-    var fields: HTTPFields
+    var fields: HeaderFields
     switch (content, entry) {
     case (.given(let given), _), (.refused(let given, _), _): fields = given
     case (.entry(let form), let entry?): fields = form.fields(of: entry, age: age)

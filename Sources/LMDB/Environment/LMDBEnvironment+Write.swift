@@ -1,7 +1,7 @@
 internal import CLMDB
 internal import Synchronization
 
-extension Environment {
+extension LMDBEnvironment {
   /// Runs `body` in a write transaction, and commits when it returns.
   ///
   /// There is one writer at a time in all processes, and this call waits for others without limit. Call it from a

@@ -2,7 +2,7 @@ internal import CLMDB
 internal import Glibc
 internal import Synchronization
 
-extension Environment {
+extension LMDBEnvironment {
   /// Closes the environment even if references to it remain, so that its directory can be opened again.
   ///
   /// Later calls throw ``LMDBError/Code/panic``. Waits for current transactions. Do not call this within a transaction.

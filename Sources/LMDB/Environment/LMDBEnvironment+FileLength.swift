@@ -1,6 +1,6 @@
 internal import Glibc
 
-extension Environment {
+extension LMDBEnvironment {
   /// Extends the data file to its last page. Call this after a commit.
   ///
   /// A value that is stored and removed within one transaction can leave pages that count as used and were never

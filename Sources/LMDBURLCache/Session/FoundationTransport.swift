@@ -11,7 +11,7 @@ import Synchronization
 ///
 /// Foundation cannot make an origin wait for a slow reader. A response of which more than 64 MiB are unread fails with
 /// `URLError.dataLengthExceedsMaximum`. `CurlTransport` has no such limit.
-public final class URLSessionTransport: Transport {
+public final class FoundationTransport: Transport {
   /// The session that sends the requests.
   public let session: URLSession
   private let router = TaskRouter()
