@@ -90,6 +90,11 @@ let package = Package(
         "CDiskFaults",
       ],
       swiftSettings: settings),
+    // Files that import LMDBURLCache alone, as those of apps that switch this feature on.
+    .testTarget(
+      name: "SingleImportTests",
+      dependencies: ["LMDBURLCache", "RedisTier", "LoopbackOrigin"],
+      swiftSettings: settings + [.enableUpcomingFeature("MemberImportVisibility")]),
     .testTarget(
       name: "URLCacheToolTests",
       dependencies: ["urlcache", "LMDBURLCache", "ResponseStore", "HTTPCaching", "LMDB", "LoopbackOrigin"],

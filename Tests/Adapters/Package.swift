@@ -54,8 +54,6 @@ let package = Package(
       dependencies: [
         "HTTPTypes", "Hummingbird", "OpenAPIURLSession", "Vapor",
         .product(name: "LMDBURLCache", package: "LMDBURLCache"),
-        .product(name: "CachingClient", package: "LMDBURLCache"),
-        .product(name: "HTTPCaching", package: "LMDBURLCache"),
         .product(name: "LMDB", package: "LMDBURLCache"),
       ],
       path: "NameTests", swiftSettings: settings),

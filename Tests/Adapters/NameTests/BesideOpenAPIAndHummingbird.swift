@@ -1,5 +1,3 @@
-import CachingClient
-import HTTPCaching
 import HTTPTypes
 import Hummingbird
 import LMDB

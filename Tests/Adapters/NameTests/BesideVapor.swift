@@ -1,5 +1,3 @@
-import CachingClient
-import HTTPCaching
 import LMDB
 import LMDBURLCache
 import Vapor
