@@ -1,3 +1,5 @@
+public import FoundationEssentials
+
 /// An error of the caching client itself.
 ///
 /// A transport's errors are passed on unchanged.
@@ -29,4 +31,9 @@ public enum CachingClientError: Error, Sendable, Hashable, CustomStringConvertib
       "The response is larger than the limit of \(limit) bytes. Read it in chunks or raise the limit."
     }
   }
+}
+
+extension CachingClientError: LocalizedError {
+  /// The ``description``.
+  public var errorDescription: String? { description }
 }

@@ -1,4 +1,5 @@
 import CCurl
+public import FoundationEssentials
 import Glibc
 
 /// The failure of a request or of its response.
@@ -75,6 +76,11 @@ public struct CurlTransportError: Error, Sendable, Hashable, CustomStringConvert
     case .unavailable: "Free resources; after a fork, use the transport in the parent only"
     }
   }
+}
+
+extension CurlTransportError: LocalizedError {
+  /// The ``description``.
+  public var errorDescription: String? { description }
 }
 
 extension CurlTransportError {

@@ -1,4 +1,5 @@
-import LMDB
+public import FoundationEssentials
+public import LMDB
 
 /// An error from opening or flushing a store: the directory, what failed, why, and what to do.
 ///
@@ -63,6 +64,17 @@ extension StoreError: CustomStringConvertible {
     if let cause { text += " (\(cause))" }
     return text
   }
+}
+
+extension StoreError: LocalizedError {
+  /// The ``description``.
+  public var errorDescription: String? { description }
+}
+
+// Here, because LMDB needs nothing of Foundation.
+extension LMDBError: LocalizedError {
+  /// The `description`.
+  public var errorDescription: String? { description }
 }
 
 extension StoreError {

@@ -1,3 +1,5 @@
+public import FoundationEssentials
+
 /// The failure of a command to Redis, or of the fleet tier.
 ///
 /// No description contains a password, a key, a URL or a value. The reason quotes an error of Redis, which can name the
@@ -84,4 +86,9 @@ public struct RedisTierError: Error, Sendable, Hashable, CustomStringConvertible
         + "purge again to be sure"
     }
   }
+}
+
+extension RedisTierError: LocalizedError {
+  /// The ``description``.
+  public var errorDescription: String? { description }
 }
