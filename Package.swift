@@ -65,7 +65,7 @@ let package = Package(
       exclude: ["Golden"], swiftSettings: settings),
     .testTarget(
       name: "CachingClientTests",
-      dependencies: ["CachingClient", "HTTPCaching", "ResponseStore", "LoopbackOrigin"],
+      dependencies: ["CachingClient", "CurlTransport", "HTTPCaching", "ResponseStore", "LoopbackOrigin"],
       swiftSettings: settings),
     // Simulates slow name servers: replaces functions of the C library in the test process.
     .target(name: "CSlowNames", path: "Tests/CSlowNames"),

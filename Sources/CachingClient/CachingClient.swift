@@ -4,7 +4,8 @@ public import ResponseStore
 
 /// An HTTP cache in front of any transport.
 ///
-/// It looks responses up, decides by RFC 9111 (``HTTPCaching/Reuse``), fetches, revalidates and stores.
+/// It looks responses up, decides by RFC 9111 (``HTTPCaching/Reuse``), fetches, revalidates, follows redirects and
+/// stores.
 ///
 ///     let client = CachingClient(storage: storage)
 ///     if let response = client.storedResponse(to: request) { return response }   // does not suspend
@@ -15,6 +16,7 @@ public import ResponseStore
 ///   concurrently. For a minute, requests like the one with such a response then do not wait for each other: those with
 ///   the same cache key, credentials and variant.
 /// - A failed or cancelled request never fails another.
+/// - A request follows redirects if it says so (``CachingClientRequest/maximumRedirectCount``). Each hop is cached by itself.
 /// - A response is stored only if its body is complete, fits ``maximumBodyByteCount``, and was not invalidated in
 ///   flight.
 ///
@@ -101,7 +103,8 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
   /// Returns the response to a request if the storage suffices, without suspending.
   ///
   /// Includes 304, 206 and 416 if the stored response decides the request's own conditions and ranges, and 504
-  /// (``ResponseSource/unavailable``) if the request forbids the network. `nil` means: call ``respond(to:over:)``.
+  /// (``ResponseSource/unavailable``) if the request forbids the network. `nil` means: call ``respond(to:over:)``, also
+  /// for a stored redirect that the request follows.
   ///
   /// - Complexity: One lookup in the storage and one decision; no task, and no lock of the caching client.
   @inlinable
@@ -119,7 +122,7 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
   ) -> Response? {
     let timer = counters.begin()
     let result = evaluate(request)
-    guard case .response(let response, revalidating: nil) = result else {
+    guard case .response(let response, revalidating: nil) = result, !request.follows(response) else {
       other = result
       return nil
     }
@@ -134,10 +137,15 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
   /// share it. Within `stale-while-revalidate` a stale response is returned at once and revalidated in the background
   /// (see ``finishBackgroundWork()``).
   ///
+  /// Redirects are followed if ``CachingClientRequest/maximumRedirectCount`` is set. Each hop counts as a request in
+  /// ``statistics``.
+  ///
   /// - Throws: The transport's error, if no stored response can be served instead; `CancellationError` at once when the
-  ///   calling task is cancelled. A 504 with ``ResponseSource/unavailable`` is not thrown but returned.
+  ///   calling task is cancelled; ``CachingClientError/tooManyRedirects(limit:)``. A 504 with
+  ///   ``ResponseSource/unavailable`` is not thrown but returned.
   public func respond(to request: CachingClientRequest, over transport: some Transport) async throws -> Response {
-    try await respond(to: request, over: transport, after: nil)
+    guard request.maximumRedirectCount > 0 else { return try await respond(to: request, over: transport, after: nil) }
+    return try await respondFollowingRedirects(to: request, over: transport)
   }
 
   /// Returns the response to a request, and counts it.

@@ -18,6 +18,9 @@ public enum CachingClientError: Error, Sendable, Hashable, CustomStringConvertib
   /// The stored response was evicted, removed or replaced while its body was being read.
   case storedBodyLost
 
+  /// The request was redirected more than ``CachingClientRequest/maximumRedirectCount`` times.
+  case tooManyRedirects(limit: Int)
+
   /// The cause and the remedy.
   public var description: String {
     switch self {
@@ -27,6 +30,8 @@ public enum CachingClientError: Error, Sendable, Hashable, CustomStringConvertib
       "The fetch that the request waited for made no progress within its time limit. Try again or raise the limit."
     case .storedBodyLost:
       "The stored response was evicted, removed or replaced while its body was read. Send the request again."
+    case .tooManyRedirects(let limit):
+      "The request was redirected more than \(limit) times. Check the origin for a loop, or raise the limit."
     case .bodyTooLarge(let limit):
       "The response is larger than the limit of \(limit) bytes. Read it in chunks or raise the limit."
     }

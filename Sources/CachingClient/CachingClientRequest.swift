@@ -62,6 +62,28 @@ public struct CachingClientRequest: Sendable {
   /// Otherwise, and with ``readsBodyInPieces``, it waits for the first part.
   public var receivesBodyAsItArrives = false
 
+  /// The maximum number of redirects that ``CachingClient/respond(to:over:)`` follows.
+  ///
+  /// 0, the default: a redirect is the response. Foundation's limit is 20.
+  ///
+  /// Each hop is a separate request, which is looked up and stored under its own URL. It has the policy, partition,
+  /// overrides, context and hook of this request, and its fields and time limit:
+  ///
+  /// - The status 303 makes each method except HEAD a GET, and 301 and 302 make POST a GET. Content and its fields are
+  ///   then dropped (RFC 9110 section 15.4). After 307 and 308 the method and the content stay the same. If the content
+  ///   cannot be sent again (``canResendBody``), the redirect is the response.
+  /// - Another origin does not get `Authorization`, `Proxy-Authorization`, `Cookie` and `Host`; nor do the hops after
+  ///   it. `http` and `https` are different origins. Cookies that a redirect sets are not sent.
+  /// - A redirect without `Location`, or to another scheme than http or https, is the response.
+  ///
+  /// ``CachingClientResponse/redirects`` names the hops.
+  public var maximumRedirectCount = 0
+
+  /// Whether the transport can send content in the context (``RequestBodySource/inContext``) a second time; false by default.
+  ///
+  /// Bytes in memory can always be sent again.
+  public var canResendBody = false
+
   /// The URL for the cache key: the URL of ``head`` without the query parameters that the overrides ignore.
   public private(set) var keyURL: URL
 

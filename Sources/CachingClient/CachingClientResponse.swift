@@ -1,6 +1,18 @@
 public import FoundationEssentials
 public import HTTPCaching
 
+/// A redirect that a caching client followed.
+public struct FollowedRedirect: Sendable, Hashable {
+  /// The redirected request.
+  public let request: RequestHead
+  /// The redirect.
+  public let response: ResponseHead
+  /// The source of the redirect.
+  public let source: ResponseSource
+  /// The request that followed.
+  public let target: RequestHead
+}
+
 /// The source of a response.
 public enum ResponseSource: String, Sendable, Hashable, CaseIterable {
   /// From the store, fresh, without a request to the origin.
@@ -31,6 +43,8 @@ public struct CachingClientResponse<Entry: StoredResponseMetadata & Sendable>: S
     indirect case refused(HeaderFields, Rule)
     /// Fields that are built from the entry.
     case entry(ResponseForm)
+    /// The content of a response after redirects. Indirect, to keep hits small.
+    indirect case redirected(Content, [FollowedRedirect])
   }
 
   /// The status code.
@@ -73,7 +87,28 @@ public struct CachingClientResponse<Entry: StoredResponseMetadata & Sendable>: S
   /// `nil` for a response that is stored, for one that may be stored when its body is complete, and for one from the
   /// store.
   public var storageRefusal: Rule? {
-    if case .refused(_, let rule) = content { rule } else { nil }
+    switch content {
+    case .refused(_, let rule), .redirected(.refused(_, let rule), _): rule
+    default: nil
+    }
+  }
+
+  /// The redirects that led to the response, in order; empty if none was followed.
+  ///
+  /// See ``CachingClientRequest/maximumRedirectCount``.
+  public var redirects: [FollowedRedirect] {
+    if case .redirected(_, let redirects) = content { redirects } else { [] }
+  }
+
+  /// The URL of the response after redirects; nil if none was followed, so that it is the URL of the request.
+  public var redirectedURL: URL? { redirects.last?.target.url }
+
+  /// Returns the same response, to which redirects led.
+  func following(_ redirects: [FollowedRedirect]) -> CachingClientResponse {
+    guard !redirects.isEmpty else { return self }
+    return CachingClientResponse(
+      status: status, body: body, source: source, age: age, reason: reason, entry: entry,
+      content: .redirected(content, redirects), cacheStatus: cacheStatus)
   }
 
   /// The size of the body if the bytes are in memory or are those of the entry; otherwise 0.
@@ -89,7 +124,10 @@ public struct CachingClientResponse<Entry: StoredResponseMetadata & Sendable>: S
   public var isWholeEntry: Bool {
     // Cache-Status contains the TTL, so it cannot be prepared.
     guard cacheStatus == nil else { return false }
-    return if case .entry(.whole) = content { true } else { false }
+    return switch content {
+    case .entry(.whole), .redirected(.entry(.whole), _): true
+    default: false
+    }
   }
 
   /// The status and fields, with Age for a response from the store, and with Cache-Status if enabled.
@@ -97,10 +135,13 @@ public struct CachingClientResponse<Entry: StoredResponseMetadata & Sendable>: S
   /// - Complexity: For a response from the store, each access builds the fields.
   public var head: ResponseHead {
     var fields: HeaderFields
-    switch (content, entry) {
+    var own = content
+    if case .redirected(let content, _) = content { own = content }
+    switch (own, entry) {
     case (.given(let given), _), (.refused(let given, _), _): fields = given
     case (.entry(let form), let entry?): fields = form.fields(of: entry, age: age)
     case (.entry, nil): preconditionFailure("a response from the store has its entry")
+    case (.redirected, _): preconditionFailure("redirects are recorded once")
     }
     cacheStatus?.append(to: &fields)
     return ResponseHead(status: status, fields: fields)

@@ -29,7 +29,8 @@ struct ClientTransport<Client: HTTPClient>: Transport {
 func load(_ url: URL, over client: some HTTPClient, cachingIn directory: String) async throws -> Data {
   let store = try ResponseStore.open(directory: directory, options: .init(capacityByteCount: 64 << 20))
   let cachingClient = CachingClient(store: store)
-  let request = CachingClientRequest(head: RequestHead(url: url))
+  var request = CachingClientRequest(head: RequestHead(url: url))
+  request.maximumRedirectCount = 20
 
   // A fresh hit needs no await and no task.
   if let hit = cachingClient.storedResponse(to: request), let bytes = hit.body.bytes { return bytes }

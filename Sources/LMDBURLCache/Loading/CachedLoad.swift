@@ -61,13 +61,22 @@ struct CachedLoad: Sendable {
     return hop(request, usesStoredCookies: usesStoredCookies, hasLeftOrigin: false, task, prefetched)
   }
 
-  /// Returns the hop to which a redirect leads; nil for a request without a URL.
-  ///
-  /// - Parameter next: The request that the redirect or the delegate made from the one of `hop`.
-  private func nextHop(_ next: URLRequest, after hop: Hop) -> Hop? {
-    let hasLeftOrigin = hop.hasLeftOrigin || Redirect.leavesOrigin(of: hop.request, next)
+  /// Returns the hop to which a response leads; nil if the response is the final one.
+  private func nextHop(after response: Client.Response, to hop: Hop) async throws -> Hop? {
+    guard let redirection = response.redirection(of: hop.clientRequest.head) else { return nil }
+    var next = hop.request.replacing(redirection.head)
+    if !redirection.keepsContent {
+      next.httpBody = nil
+      next.httpBodyStream = nil
+    }
+    // The redirect may have set or deleted cookies.
+    if hop.usesStoredCookies { next = context.settingCookies(of: next) }
+    guard var request = try await permitted(next, after: response, to: hop.request) else { return nil }
+    if request.httpBodyStream != nil { request.httpBodyStream = try await newBodyStream(for: request) }
+    guard let url = request.url else { throw URLError(.badURL) }
+    let hasLeftOrigin = hop.hasLeftOrigin || Redirection.leavesOrigin(of: hop.clientRequest.head.url, to: url)
     // A delegate may have made a request without the session's fields.
-    let request = context.addingFields(to: next, hasLeftOrigin: hasLeftOrigin)
+    request = context.addingFields(to: request, hasLeftOrigin: hasLeftOrigin)
     return self.hop(request, usesStoredCookies: hop.usesStoredCookies, hasLeftOrigin: hasLeftOrigin, nil, nil)
   }
 
@@ -87,10 +96,10 @@ struct CachedLoad: Sendable {
   ///
   /// Otherwise the hop keeps the result of the lookup.
   func storedResponse(to hop: inout Hop?) -> (response: URLResponse, body: Data)? {
-    guard let request = hop?.request, let clientRequest = hop?.clientRequest else { return nil }
+    guard let clientRequest = hop?.clientRequest else { return nil }
     var lookup: LookupResult<CacheStorage.Entry>?
     let stored = cache.cachingClient.storedResponse(to: clientRequest, otherwise: &lookup)
-    if let stored, !mayGetMore(than: stored), redirect(after: stored, to: request) == nil,
+    if let stored, !mayGetMore(than: stored), stored.redirection(of: clientRequest.head) == nil,
       let body = stored.body.bytes,
       // On an error the load goes on as without this shortcut.
       let response = try? FoundationResponse.response(for: stored, url: clientRequest.head.url)
@@ -107,59 +116,39 @@ struct CachedLoad: Sendable {
 
   /// Loads the final response.
   func run(_ first: Hop?) async throws -> Result {
-    guard var hop = first else { throw URLError(.badURL) }
+    guard let first else { throw URLError(.badURL) }
     let transport = transport
-    for _ in 0...Self.maximumRedirectCount {
-      hop.clientRequest.timeLimit = context.timeLimit(of: hop.request)
-      hop.clientRequest.receivesBodyAsItArrives = deliversChunks
-      let response = try await respond(to: hop, over: transport)
-      let result = Result(response: response, url: hop.clientRequest.head.url, request: hop.clientRequest)
-      guard var next = redirect(after: response, to: hop.request) else { return result }
-      // The redirect may have set or deleted cookies.
-      if hop.usesStoredCookies { next = context.settingCookies(of: next) }
-      guard var followed = try await permitted(next, after: response, to: hop.request) else { return result }
-      if followed.httpBodyStream != nil { followed.httpBodyStream = try await newBodyStream(for: followed) }
-      try await drain(response.body)
-      guard let nextHop = nextHop(followed, after: hop) else { throw URLError(.badURL) }
-      hop = nextHop
+    let final = try await cache.cachingClient.followRedirects(of: first, upTo: Self.maximumRedirectCount) { hop in
+      try await respond(to: hop, over: transport)
+    } next: { hop, response in
+      try await nextHop(after: response, to: hop)
     }
-    throw URLError(.httpTooManyRedirects)
+    let request = final.hop.clientRequest
+    return Result(response: final.response, url: request.head.url, request: request)
   }
 
   private func respond(to hop: Hop, over transport: LoadTransport) async throws -> Client.Response {
     let client = cache.cachingClient
+    var request = hop.clientRequest
+    request.timeLimit = context.timeLimit(of: hop.request)
+    request.receivesBodyAsItArrives = deliversChunks
     let response: Client.Response
     if let stored = hop.stored {
       response = stored
     } else if let fleet = cache.core.fleet {
       response = try await client.respond(
-        to: hop.clientRequest, over: FleetTransport(fleet: fleet, transport: transport), after: hop.lookup)
+        to: request, over: FleetTransport(fleet: fleet, transport: transport), after: hop.lookup)
     } else {
-      response = try await client.respond(to: hop.clientRequest, over: transport, after: hop.lookup)
+      response = try await client.respond(to: request, over: transport, after: hop.lookup)
     }
     guard mayGetMore(than: response) else { return response }
-    var again = hop.clientRequest
-    again.policy = .reloadIgnoringLocalCacheData
-    return try await client.respond(to: again, over: transport)
-  }
-
-  private func redirect(after response: Client.Response, to request: URLRequest) -> URLRequest? {
-    Redirect.next(after: response.status, location: { response.head.fields["Location"] }, request: request)
+    request.policy = .reloadIgnoringLocalCacheData
+    return try await client.respond(to: request, over: transport)
   }
 
   /// Whether a response is a stored 401, and this load may have credentials for another response.
   private func mayGetMore(than response: Client.Response) -> Bool {
     response.status == 401 && response.source != .network && transport.hasCredentials
-  }
-
-  /// Reads the body of a redirect to its end, so that the redirect can be stored. Stops after 1 MiB.
-  private func drain(_ body: ResponseBodyStream) async throws {
-    guard body.bytes == nil else { return }
-    var byteCount = 0
-    for try await chunk in body {
-      byteCount += chunk.count
-      if byteCount > 1 << 20 { return }
-    }
   }
 
   /// The delegate of the load: its task's, or its session's.

@@ -22,6 +22,7 @@ enum FoundationResponse {
     case is CancellationError: URLError(.cancelled)
     case let error as CurlTransportError: URLError(error)
     case CachingClientError.timedOut: URLError(.timedOut)
+    case CachingClientError.tooManyRedirects: URLError(.httpTooManyRedirects)
     // The error of a session for a transfer that ends before its declared length.
     case is CachingClientError: URLError(.networkConnectionLost)
     default: error

@@ -139,7 +139,7 @@ final class SessionContext: @unchecked Sendable {
   func addingFields(to request: URLRequest, hasLeftOrigin: Bool = false) -> URLRequest {
     var request = request
     for (name, value) in additionalFields where request.value(forHTTPHeaderField: name) == nil {
-      if hasLeftOrigin, Redirect.isForOneOrigin(name) { continue }
+      if hasLeftOrigin, Redirection.isForOneOrigin(name) { continue }
       request.setValue(value, forHTTPHeaderField: name)
     }
     return request
