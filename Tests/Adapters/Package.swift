@@ -21,7 +21,7 @@ let package = Package(
   targets: [
     stub("HTTPTypes"),
     stub("OpenAPIRuntime", ["HTTPTypes"]),
-    stub("OpenAPIURLSession"),
+    stub("OpenAPIURLSession", ["HTTPTypes", "OpenAPIRuntime"]),
     stub("Hummingbird"),
     stub("Vapor"),
     stub("NIOCore"),
@@ -34,7 +34,8 @@ let package = Package(
     .target(
       name: "Adapters",
       dependencies: [
-        "HTTPTypes", "OpenAPIRuntime", "NIOCore", "NIOHTTP1", "AsyncHTTPClient", "Logging", "Metrics",
+        "HTTPTypes", "OpenAPIRuntime", "OpenAPIURLSession", "NIOCore", "NIOHTTP1", "AsyncHTTPClient", "Logging",
+        "Metrics",
         "ServiceLifecycle",
         .product(name: "LMDBURLCache", package: "LMDBURLCache"),
         .product(name: "CachingClient", package: "LMDBURLCache"),

@@ -17,6 +17,8 @@ struct AsyncHTTPClientTransport: Transport {
   let client: HTTPClient
   /// The time until the head of a response, for requests that set no limit.
   var timeLimit = Duration.seconds(60)
+  /// The time by which the head of each response must have arrived, also after redirects.
+  var deadline = NIODeadline.distantFuture
 
   func send(_ request: OutgoingRequest) async throws -> IncomingResponse {
     var outgoing = HTTPClientRequest(url: request.head.url.absoluteString)
@@ -27,7 +29,8 @@ struct AsyncHTTPClientTransport: Transport {
     case .inContext: outgoing.body = request.context as? HTTPClientRequest.Body
     case nil: break
     }
-    let response = try await client.execute(outgoing, timeout: TimeAmount(request.timeLimit ?? timeLimit))
+    let limit = min(TimeAmount(request.timeLimit ?? timeLimit), deadline - .now())
+    let response = try await client.execute(outgoing, timeout: limit)
 
     let fields = HeaderFields(response.headers.map { ($0.name, $0.value) })
     let head = ResponseHead(status: Int(response.status.code), fields: fields)

@@ -4,7 +4,7 @@ import HTTPCaching
 import HTTPTypes
 import OpenAPIRuntime
 
-/// Passes the calls of a generated client through a caching client.
+/// Passes the calls of a generated client through a caching client, which follows redirects.
 struct CachingMiddleware: ClientMiddleware {
   let cachingClient: CachingClient<StoreStorage>
   let transport: any ClientTransport
@@ -15,45 +15,46 @@ struct CachingMiddleware: ClientMiddleware {
     _ request: HTTPRequest, body: HTTPBody?, baseURL: URL, operationID: String,
     next: @Sendable (HTTPRequest, HTTPBody?, URL) async throws -> (HTTPResponse, HTTPBody?)
   ) async throws -> (HTTPResponse, HTTPBody?) {
-    guard let url = URL(string: baseURL.absoluteString + (request.path ?? "")) else {
-      return try await next(request, body, baseURL)
-    }
-    let fields = HeaderFields(request.headerFields.map { ($0.name.rawName, $0.value) })
-    let head = RequestHead(method: request.method.rawValue, url: url, fields: fields)
-    let call = Call(middleware: self, request: request, body: body, baseURL: baseURL, operationID: operationID)
-    let response = try await cachingClient.respond(
-      to: CachingClientRequest(head: head, body: body.map { _ in .inContext }), over: call)
+    guard let url = URL(string: baseURL.absoluteString + (request.path ?? ""))
+    else { return try await next(request, body, baseURL) }
+    let lines = request.headerFields.map { ($0.name.rawName, $0.value) }
+    let head = RequestHead(method: request.method.rawValue, url: url, fields: .init(lines))
+    var cached = CachingClientRequest(head: head, body: body.map { _ in .inContext })
+    cached.maximumRedirectCount = 20
+    cached.canResendBody = body?.iterationBehavior == .multiple
+    let call = Call(middleware: self, body: body, operationID: operationID)
+    let response = try await cachingClient.respond(to: cached, over: call)
+    let fields = HTTPFields(response.head.fields.compactMap(Call.field))
+    let received = HTTPResponse(status: .init(code: response.status), headerFields: fields)
     let content = response.body.bytes.map { HTTPBody($0) }
-    return (
-      HTTPResponse(status: .init(code: response.status), headerFields: Call.httpTypes(response.head.fields)),
-      content ?? HTTPBody(response.body, length: .unknown, iterationBehavior: .single)
-    )
+    return (received, content ?? HTTPBody(response.body, length: .unknown, iterationBehavior: .single))
   }
 
-  /// Sends what the caching client asks for in the course of one call.
+  /// Sends the requests of one call: the call's own, and those to which redirects lead.
   private struct Call: Transport {
-    let middleware: CachingMiddleware, request: HTTPRequest, body: HTTPBody?, baseURL: URL, operationID: String
+    let middleware: CachingMiddleware, body: HTTPBody?, operationID: String
 
     func send(_ outgoing: OutgoingRequest) async throws -> IncomingResponse {
-      var request = request
-      request.method = HTTPRequest.Method(outgoing.head.method) ?? request.method
-      request.headerFields = Self.httpTypes(outgoing.head.fields)
-      let (response, body) = try await middleware.transport.send(
-        request, body: body, baseURL: baseURL, operationID: operationID)
-      let fields = HeaderFields(response.headerFields.map { ($0.name.rawName, $0.value) })
-      var incoming = IncomingResponse(
-        head: ResponseHead(status: response.status.code, fields: fields),
-        body: body.map { ResponseBodyStream($0.map { Data($0) }) } ?? .empty,
-        isContentDecoded: middleware.decodesContent && fields.contains("Content-Encoding"))
-      let hasContent = request.method.rawValue != "HEAD" && ![204, 304].contains(response.status.code)
-      let isChunked = fields["Transfer-Encoding"]?.lowercased().hasSuffix("chunked") == true
-      incoming.endsWithConnection = hasContent && !isChunked && !fields.contains("Content-Length")
-      return incoming
+      var base = URLComponents(string: outgoing.head.url.absoluteString) ?? URLComponents()
+      let path = base.percentEncodedPath + (base.percentEncodedQuery.map { "?" + $0 } ?? "")
+      (base.path, base.query, base.fragment) = ("", nil, nil)
+      guard let method = HTTPRequest.Method(outgoing.head.method), let url = base.url else { throw URLError(.badURL) }
+      let fields = HTTPFields(outgoing.head.fields.compactMap(Self.field))
+      let request = HTTPRequest(method: method, scheme: nil, authority: nil, path: path, headerFields: fields)
+      let (response, content) = try await middleware.transport.send(
+        request, body: outgoing.body == nil ? nil : body, baseURL: url, operationID: operationID)
+      let lines = response.headerFields.map { ($0.name.rawName, $0.value) }
+      let head = ResponseHead(status: response.status.code, fields: .init(lines))
+      var reply = IncomingResponse(head: head, body: content.map { ResponseBodyStream($0.map { Data($0) }) } ?? .empty)
+      reply.isContentDecoded = middleware.decodesContent && head.fields.contains("Content-Encoding")
+      let hasContent = outgoing.head.method != "HEAD" && ![204, 304].contains(head.status)
+      let isChunked = head.fields["Transfer-Encoding"]?.lowercased().hasSuffix("chunked") == true
+      reply.endsWithConnection = hasContent && !isChunked && !head.fields.contains("Content-Length")
+      return reply
     }
 
-    static func httpTypes(_ fields: HeaderFields) -> HTTPFields {
-      let lines = fields.compactMap { line in HTTPField.Name(line.name).map { HTTPField(name: $0, value: line.value) } }
-      return HTTPFields(lines)
+    static func field(_ line: (name: String, value: String)) -> HTTPField? {
+      HTTPField.Name(line.name).map { HTTPField(name: $0, value: line.value) }
     }
   }
 }

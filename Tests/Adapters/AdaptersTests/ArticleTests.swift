@@ -41,7 +41,10 @@ struct ArticleTests {
   @Test("Each article names the version that the declarations here follow")
   func versionsAgree() throws {
     let all = try Self.articles.map { try text($0) }.joined()
-    for (name, source) in try sources(below: "Stubs") {
+    // The others only declare names, for the test of names.
+    let stubs = try sources(below: "Stubs").filter { $0.value.hasPrefix("// The declarations of ") }
+    #expect(stubs.count > 5)
+    for (name, source) in stubs {
       let words = source.prefix { $0 != "\n" }.split(separator: " ")
       let package = try #require(words.dropFirst(4).first, "\(name) names no package")
       let version = try #require(words.dropFirst(5).first, "\(name) names no version")

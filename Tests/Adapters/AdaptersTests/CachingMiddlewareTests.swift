@@ -82,6 +82,52 @@ struct CachingMiddlewareTests {
     #expect(origin.requestCount == 4)
   }
 
+  @Test("Redirects are followed to any URL, and each hop is stored under its own")
+  func followsRedirects() async throws {
+    let other = try LoopbackOrigin { request in
+      request.target == "/v2/greet%2F?name=b%20c"
+        ? Reply(200, [("Cache-Control", "max-age=600")], request["Authorization"] ?? "none") : Reply(404)
+    }
+    let target = other.url("/v2/greet%2F?name=b%20c").absoluteString
+    let origin = try LoopbackOrigin { request in
+      let location = request.target == "/api/greet?name=a" ? "next?name=b" : target
+      return Reply(301, [("Cache-Control", "max-age=600"), ("Location", location)], "moved")
+    }
+    let name = try #require(HTTPField.Name("authorization"))
+    for _ in 0..<2 {
+      let (response, body) = try await call(origin, .get, [name: "Bearer a"])
+      #expect(response.status.code == 200)
+      #expect(try await text(body) == "none")
+    }
+    #expect(origin.requests.map(\.target) == ["/api/greet?name=a", "/api/next?name=b"])
+    #expect(origin.requests.map { $0["Authorization"] } == ["Bearer a", "Bearer a"])
+    #expect(other.requestCount == 1)
+  }
+
+  @Test("After 307, content is sent again if it can be read again, and otherwise the redirect is the response")
+  func sendsContentAgain() async throws {
+    let origin = try LoopbackOrigin { request in
+      request.path == "/api/greet"
+        ? Reply(307, [("Location", "/to")], "moved") : Reply(200, [], "\(request.method) \(request.body.count)")
+    }
+    #expect(try await text(call(origin, .post, body: HTTPBody([1, 2, 3])).1) == "POST 3")
+    let once = HTTPBody(ChunksOnce([UInt8](repeating: 1, count: 3)), length: .unknown, iterationBehavior: .single)
+    let (response, body) = try await call(origin, .post, body: once)
+    #expect(response.status.code == 307)
+    #expect(try await text(body) == "moved")
+    #expect(origin.requests.map(\.body.count) == [3, 3, 3])
+  }
+
+  @Test("After 303, a GET without content follows a POST whose content can be read once")
+  func followsPost() async throws {
+    let origin = try LoopbackOrigin { request in
+      request.path == "/api/greet"
+        ? Reply(303, [("Location", "/to")]) : Reply(200, [], "\(request.method) \(request.body.count)")
+    }
+    let once = HTTPBody(ChunksOnce([UInt8](repeating: 1, count: 3)), length: .unknown, iterationBehavior: .single)
+    #expect(try await text(call(origin, .post, body: once).1) == "GET 0")
+  }
+
   @Test("Responses are kept apart by the fields that Vary names")
   func respectsVary() async throws {
     let origin = try LoopbackOrigin { request in

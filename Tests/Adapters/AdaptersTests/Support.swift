@@ -8,6 +8,7 @@ import NIOCore
 import NIOHTTP1
 import OpenAPIRuntime
 import ResponseStore
+import Synchronization
 
 /// A directory that is deleted with its last reference.
 final class TemporaryDirectory: Sendable {
@@ -23,6 +24,28 @@ final class TemporaryDirectory: Sendable {
     // The directory is deleted before the store is released, which the store would report.
     options.log = { _ in }
     return try ResponseStore.open(directory: url.path, options: options)
+  }
+}
+
+/// Chunks that can be read once. A second reading throws.
+struct ChunksOnce<Chunk: Sendable>: AsyncSequence, Sendable {
+  struct ReadTwice: Error {}
+
+  private let isRead = Flag()
+  private let chunks: [Chunk]
+
+  private final class Flag: Sendable {
+    let value = Atomic(false)
+  }
+
+  init(_ chunks: Chunk...) { self.chunks = chunks }
+
+  func makeAsyncIterator() -> AsyncThrowingStream<Chunk, any Error>.Iterator {
+    AsyncThrowingStream<Chunk, any Error> { continuation in
+      if isRead.value.exchange(true, ordering: .relaxed) { return continuation.finish(throwing: ReadTwice()) }
+      for chunk in chunks { continuation.yield(chunk) }
+      continuation.finish()
+    }.makeAsyncIterator()
   }
 }
 
@@ -43,7 +66,11 @@ extension HTTPClient {
   static func overSockets() -> HTTPClient {
     let sender = SocketSender()
     return HTTPClient { request, _ in
-      let content = request.body.map { Data($0.bytes) }
+      var content: Data?
+      if let body = request.body {
+        content = Data()
+        for try await chunk in body { content?.append(contentsOf: chunk.readableBytesView) }
+      }
       let response = try await sender.send(
         request.method.rawValue, request.url, request.headers.map { ($0.name, $0.value) }, content)
       return HTTPClientResponse(

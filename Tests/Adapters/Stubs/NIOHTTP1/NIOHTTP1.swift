@@ -10,6 +10,8 @@ public struct HTTPMethod: RawRepresentable, Sendable, Hashable {
 
   /// GET.
   public static var GET: HTTPMethod { HTTPMethod(rawValue: "GET") }
+  /// POST.
+  public static var POST: HTTPMethod { HTTPMethod(rawValue: "POST") }
 }
 
 /// The version of HTTP.
@@ -41,6 +43,23 @@ public struct HTTPResponseStatus: Sendable, Hashable {
 
   /// 200.
   public static let ok = HTTPResponseStatus(statusCode: 200)
+}
+
+/// The head of a response.
+public struct HTTPResponseHead: Sendable {
+  /// The version of HTTP.
+  public var version: HTTPVersion
+  /// The status.
+  public var status: HTTPResponseStatus
+  /// The header fields.
+  public var headers: HTTPHeaders
+
+  /// A head.
+  public init(version: HTTPVersion, status: HTTPResponseStatus, headers: HTTPHeaders = HTTPHeaders()) {
+    self.version = version
+    self.status = status
+    self.headers = headers
+  }
 }
 
 /// The header fields of a message, in their order.

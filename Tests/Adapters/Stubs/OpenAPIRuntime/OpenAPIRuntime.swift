@@ -1,6 +1,15 @@
 // The declarations of swift-openapi-runtime 1.13.4 that the adapters use.
 import Foundation
 import HTTPTypes
+import Synchronization
+
+/// How often content can be read.
+public enum IterationBehavior: Sendable {
+  /// Once.
+  case single
+  /// Any number of times.
+  case multiple
+}
 
 /// The content of a request or a response.
 public final class HTTPBody: Sendable, AsyncSequence {
@@ -8,14 +17,6 @@ public final class HTTPBody: Sendable, AsyncSequence {
   public typealias ByteChunk = ArraySlice<UInt8>
   /// One chunk.
   public typealias Element = ByteChunk
-
-  /// How often the content can be read.
-  public enum IterationBehavior: Sendable {
-    /// Once.
-    case single
-    /// Any number of times.
-    case multiple
-  }
 
   /// The number of bytes.
   public enum Length: Sendable, Equatable {
@@ -30,6 +31,7 @@ public final class HTTPBody: Sendable, AsyncSequence {
   /// The number of bytes.
   public let length: Length
   private let makeNext: @Sendable () -> (() async throws -> ByteChunk?)
+  private let isRead = Atomic(false)
 
   /// Content from a collection of bytes.
   public init(_ bytes: some Collection<UInt8> & Sendable) {
@@ -56,8 +58,15 @@ public final class HTTPBody: Sendable, AsyncSequence {
     }
   }
 
-  /// Starts reading.
-  public func makeAsyncIterator() -> Iterator { Iterator(read: makeNext()) }
+  /// Starts reading. Content that can be read once throws at the second time.
+  public func makeAsyncIterator() -> Iterator {
+    guard !isRead.exchange(true, ordering: .relaxed) || iterationBehavior == .multiple else {
+      return Iterator(read: { throw TooManyIterations() })
+    }
+    return Iterator(read: makeNext())
+  }
+
+  private struct TooManyIterations: Error {}
 
   /// Reads the chunks.
   public struct Iterator: AsyncIteratorProtocol {
