@@ -62,8 +62,10 @@ def main():
         sys.exit(__doc__)
     executable, path = os.path.abspath(sys.argv[1]), sys.argv[2]
     allocations, instructions = count(executable)
+    if not allocations or allocations.keys() != instructions.keys():
+        sys.exit(f"guard: allocations of {sorted(allocations)}, instructions of {sorted(instructions)}: not all counted")
     counted = {
-        name: {"allocations": allocations[name], "instructions": instructions.get(name, 0)} for name in allocations
+        name: {"allocations": allocations[name], "instructions": instructions[name]} for name in allocations
     }
     if "--update" in sys.argv:
         with open(path, "w", encoding="utf-8") as file:

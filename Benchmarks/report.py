@@ -98,6 +98,8 @@ def main():
     kept = os.path.join(folder, "results.json")
     with open(source, encoding="utf-8") as file:
         results = json.load(file)
+    if not results["rows"]:
+        sys.exit(f"report: {source} has no row")
     if os.path.exists(kept) and os.path.abspath(kept) != os.path.abspath(source):
         with open(kept, encoding="utf-8") as file:
             results = merge(results, json.load(file))

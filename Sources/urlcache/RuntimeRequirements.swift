@@ -1,6 +1,6 @@
 import Glibc
 
-/// What the Swift runtime and libdispatch need of the system.
+/// The needs of the Swift runtime and libdispatch that the system must meet.
 ///
 /// Without it they end the process with a signal, or wait forever for a thread.
 enum RuntimeRequirements {

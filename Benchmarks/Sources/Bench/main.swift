@@ -61,7 +61,9 @@ func run(_ words: [String]) async throws {
   let report = Report(isQuick: isQuick)
   let scratch = try Scratch(below: folder)
   for suite in suites.isEmpty ? Suite.defaults : suites {
+    let rowCount = report.rows.count
     try await suite.run(report, scratch, scale)
+    if report.rows.count == rowCount { throw BenchError("the suite \(suite.rawValue) measured nothing") }
     // Write after each suite, so that its results survive if a later suite fails.
     try report.write(to: output)
   }

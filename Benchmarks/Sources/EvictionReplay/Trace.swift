@@ -24,6 +24,7 @@ struct Trace {
       requests.append(Request(key: key, byteCount: byteCount))
       if seen.insert(key).inserted { footprint += byteCount }
     }
+    if requests.isEmpty { throw ReplayError("\(path) has no request") }
   }
 
   /// Returns the bytes of a file, decompressed by `gzip` if its name ends in `.gz`.

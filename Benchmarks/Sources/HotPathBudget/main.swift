@@ -252,4 +252,5 @@ for call in calls where chosen.isEmpty || chosen.contains(call.name) {
   if !isProfiled { instructions_end(call.name) }
   print("\(call.name)\t\(Double(allocation_count() - before) / Double(times))")
 }
+if allocation_count() == 0 { fatalError("Allocations are not counted") }
 try FileManager.default.removeItem(atPath: folder)

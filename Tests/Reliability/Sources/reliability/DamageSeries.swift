@@ -33,6 +33,7 @@ struct DamageSeries {
     ] as [(String, (inout Tally) -> Void)] {
       var tally = Tally()
       group(&tally)
+      tally.isGood = tally.isGood && tally.cases > 0
       isGood = isGood && tally.isGood
       setting.report(
         "damage: \(name)",

@@ -66,6 +66,7 @@ struct IndexSeries {
         throw IndexFailure("step \(step): \(error)")
       }
       count += 1
+      try require(end == .signaled(SIGKILL) || count > 1 || stride > 1, "no step was killed")
       if end == .exited(0) { return "\(count) runs; the last one completed before step \(step)" }
       step += stride
     }

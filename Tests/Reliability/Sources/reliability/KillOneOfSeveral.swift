@@ -29,10 +29,11 @@ struct KillOneOfSeveral {
     }
     var children = (0..<Self.processCount).map { start($0) }
     var random = SeededRandom(setting.seed)
-    var (stuckCount, endedCount, longest) = (0, 0, 0.0)
+    var (doneCount, stuckCount, endedCount, longest) = (0, 0, 0, 0.0)
     // Wait until all have opened the store.
     var stuck = counts.stuck(among: Set(0..<Self.processCount))
     for round in 0..<killCount where stuck.isEmpty || round > 0 {
+      doneCount += 1
       let victim = random.below(Self.processCount)
       usleep(UInt32(random.below(4000)))
       children[victim].kill(SIGKILL)
@@ -60,10 +61,10 @@ struct KillOneOfSeveral {
     let (end, output) = Child.run(
       ["tiers-check", storePath, "\(Self.capacity)"], outputPath: directory + "/checker.log")
     if end != .exited(0) { say("kill: the checker \(end): \(output)") }
-    let isGood = stuckCount == 0 && endedCount == 0 && end == .exited(0)
+    let isGood = doneCount > 0 && counts.total > 0 && stuckCount == 0 && endedCount == 0 && end == .exited(0)
     setting.report(
       "kill: 1 of \(Self.processCount) storing processes on busy processors",
-      "\(killCount) kills (seed \(setting.seed)), \(counts.total) flushes, \(stuckCount) of the other processes could not "
+      "\(doneCount) kills (seed \(setting.seed)), \(counts.total) flushes, \(stuckCount) of the other processes could not "
         + "flush again, \(Int(longest * 1000)) ms at most until all had; \(Int(now() - started)) s: "
         + (isGood ? "OK" : "FAILED"))
     return isGood

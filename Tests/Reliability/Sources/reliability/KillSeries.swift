@@ -43,6 +43,8 @@ struct KillSeries {
         }
       }
     }
+    // Kills of which none leaves a response show nothing.
+    isGood = isGood && found > 0
     let seconds = Int(now() - started)
     setting.report(
       "kill",

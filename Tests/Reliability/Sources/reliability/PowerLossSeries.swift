@@ -29,6 +29,7 @@ struct PowerLossSeries {
       recreatedCount += outcome.recreatedCount
       found += outcome.found
     }
+    isGood = isGood && found > 0
     setting.report(
       "powerloss",
       "\(imageCount / 2 * 2) simulated power failures (seed \(setting.seed)) in \(eventCount) recorded events, "

@@ -80,7 +80,7 @@ struct ProcessesSeries {
     let (_, output) = Child.run(["count", storePath, "\(ConcurrentWorker.capacity)"], outputPath: directory + "/count")
     let entryCount = output.split(separator: "\n").last.flatMap { Int($0) } ?? -1
     let addsUp = sums[0] - sums[1] == entryCount
-    isGood = isGood && addsUp && sums[5] == 0 && check()
+    isGood = isGood && addsUp && sums[2] > 0 && sums[5] == 0 && check()
     setting.report(
       "processes: \(ConcurrentWorker.processCount) concurrent processes for \(Int(seconds)) s",
       "\(sums[2]) operations, \(sums[3]) hits, \(sums[4]) purges and removals (maximum latency \(longest / 1000) ms), "

@@ -1,5 +1,6 @@
 import FoundationEssentials
 import Glibc
+import Synchronization
 
 /// The configuration of a run.
 struct RunConfiguration {
@@ -22,10 +23,20 @@ struct RunConfiguration {
   var seconds: Double?
   /// The file to which results are appended, one line each.
   var resultsPath: String
+  /// The number of results of this run.
+  let resultCount = ResultCount()
+
+  /// A number that the copies of a configuration share.
+  final class ResultCount: Sendable {
+    private let atomic = Atomic<Int>(0)
+    var value: Int { atomic.load(ordering: .relaxed) }
+    func increment() { atomic.add(1, ordering: .relaxed) }
+  }
 
   /// Prints a result and appends it to the results file.
   func report(_ name: String, _ text: String) {
     say("\(name): \(text)")
+    resultCount.increment()
     guard let file = fopen(resultsPath, "a") else { return }
     fputs("\(name)\t\(text)\n", file)
     fclose(file)

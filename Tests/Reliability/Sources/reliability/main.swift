@@ -59,11 +59,24 @@ while let argument = arguments.first {
   default: fail("unknown argument \"\(argument)\"\n\(usage)")
   }
 }
+if let only = setting.only {
+  let withScenarios = ["input", "tiers", "users", "fleet"]
+  guard !names.isEmpty, names.allSatisfy(withScenarios.contains) else {
+    fail("name the series of the scenario \"\(only)\": one of \(withScenarios.joined(separator: ", "))")
+  }
+}
 makeDirectory(scratch)
 var failed: [String] = []
 for name in names.isEmpty ? seriesNames : names {
   guard let run = series[name] else { continue }
-  if !run(setting) { failed.append(name) }
+  let resultCount = setting.resultCount.value
+  let isGood = run(setting)
+  if setting.resultCount.value == resultCount {
+    say("\(name): nothing was tested\(setting.only.map { "; there is no scenario \"\($0)\"" } ?? "")")
+    failed.append(name)
+  } else if !isGood {
+    failed.append(name)
+  }
 }
 removeTree(scratch)
 if !failed.isEmpty { fail("failed: \(failed.joined(separator: ", "))") }

@@ -124,6 +124,8 @@ struct TiersSeries {
       isGood = false
       say("tiers: \(scenario.name): the store afterwards: \(output)")
     }
+    // A scenario without lookups, or without responses to find, shows nothing.
+    isGood = isGood && sums[0] > 0 && sums[2] + sums[3] > 0
     let found = zip(TierChecks.Violation.allCases, violations).filter { $0.1 > 0 }
     setting.report(
       "tiers: \(scenario.name)",

@@ -34,12 +34,14 @@ struct UsersSeries {
     for line in lines where line.hasPrefix("violation ") { say("\(prefix) \(line)") }
     for violation in origin.violations.prefix(5) { say("\(prefix) violation, found by the origin: \(violation)") }
     let hasRaces = output.contains("WARNING: ThreadSanitizer")
-    let isGood = end == .exited(0) && origin.violations.isEmpty && !hasRaces
+    let numbers =
+      lines.last { $0.hasPrefix("numbers ") }?.split(separator: " ").dropFirst().compactMap { Int($0) } ?? []
+    // A scenario without requests shows nothing.
+    let hasWorked = numbers.first ?? 0 > 0 && origin.requestCount > 0
+    let isGood = end == .exited(0) && origin.violations.isEmpty && !hasRaces && hasWorked
     if hasRaces || end != .exited(0) && end != .exited(1) || setting.isVerbose {
       say("\(prefix) the process \(end): \(output.prefix(20_000))")
     }
-    let numbers =
-      lines.last { $0.hasPrefix("numbers ") }?.split(separator: " ").dropFirst().compactMap { Int($0) } ?? []
     let found = zip(UserChecks.Violation.allCases, numbers.dropFirst(2)).filter { $0.1 > 0 }
     var outcomes = found.map { "\($0.1) times: \($0.0.rawValue)" }
     if let comparison = lines.last(where: { $0.hasPrefix("relative ") }) { outcomes.append(String(comparison)) }
