@@ -67,7 +67,7 @@ extension CachingClient {
     }
     switch outcome {
     case .shared(let shared):
-      guard let response = coalescedResponse(plan, from: shared, requestedAt: requestedAt) else {
+      guard let response = coalescedResponse(plan, from: shared, of: fetch, requestedAt: requestedAt) else {
         return leave(fetch, of: shared.vary, plan)
       }
       counters.coalesced.count()
@@ -191,7 +191,7 @@ extension CachingClient {
     let status = incoming.head.status
     if status >= 500 { counters.activity.add(1, .originServerErrors) }
     if incoming.usedUnseenCredentials {
-      refuse(.unseenCredentials, plan.request)
+      refuse(.unseenCredentials, plan.request, fetch)
       return await passThrough(incoming, plan, refused: .unseenCredentials, in: fetch)
     }
     // Usually nothing may be served stale. To find that out in the generic function would take longer.
@@ -208,7 +208,7 @@ extension CachingClient {
     }
     switch decideStorage(head, arrival, plan.request) {
     case .refuse(let rule):
-      refuse(rule, plan.request)
+      refuse(rule, plan.request, fetch)
       // The request's no-store does not make the stored response outdated.
       await passThrough(incoming, plan, refused: rule, outdatesStored: rule != .requestNoStore, in: fetch)
     case .store(let proposal): await storeWhileStreaming(incoming, as: proposal, plan, in: fetch)
@@ -233,7 +233,8 @@ extension CachingClient {
       // Without a reader the body is not awaited.
       if body.bytes != nil || fetch.isBackground { await remove() } else { body = body.whenComplete(remove) }
     }
-    fetch.deliver(.success(networkResponse(incoming, body: body, plan.rule, plan.forward, refused: refusal)))
+    fetch.storageReport.decide(.notStored(refusal))
+    fetch.deliver(.success(networkResponse(incoming, body: body, plan.rule, plan.forward, fetch.storageReport)))
   }
 
   /// Returns the Vary key of a response; nil if its `Vary` names no fields.

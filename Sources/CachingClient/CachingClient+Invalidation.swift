@@ -22,7 +22,7 @@ extension CachingClient {
       }
     let body = counters.countingBytes(of: incoming.lengthCheckedBody(for: request))
     return networkResponse(
-      incoming, body: body, rule, refusal == nil ? .bypass : .method, refused: refusal ?? rule)
+      incoming, body: body, rule, refusal == nil ? .bypass : .method, StorageReport(.notStored(refusal ?? rule)))
   }
 
   /// Removes stored responses and revokes the permits of the fetches that could store them again.

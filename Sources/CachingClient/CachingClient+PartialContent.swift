@@ -37,7 +37,7 @@ extension CachingClient {
         Response(
           status: prepared.status, body: prepared.body, source: .network, age: prepared.age, reason: prepared.rule,
           entry: nil,
-          content: .given(prepared.form.fields(of: shared, age: prepared.age)),
+          content: .given(prepared.form.fields(of: shared, age: prepared.age), fetch.storageReport),
           cacheStatus: forwardStatus(plan.forward, status: 206, isStored: isStored))))
     return true
   }
@@ -66,7 +66,7 @@ extension CachingClient {
       .success(
         Response(
           status: whole.status, body: pipe.makeBody(), source: .network, age: age, reason: rule, entry: nil,
-          content: .given(ResponseForm.whole.fields(of: head, age: age)),
+          content: .given(ResponseForm.whole.fields(of: head, age: age), fetch.storageReport),
           cacheStatus: forwardStatus(plan.forward, status: 206, isStored: true))))
     await streamBody(
       ResponseBodyStream(joining: completion.beginsWithStoredPart ? [stored, received] : [received, stored]),

@@ -23,7 +23,9 @@ extension CachingClient {
   }
 
   /// Returns the response from an entry that the origin validated, with the fields and freshness that the 304 updated.
-  func revalidatedResponse(_ plan: Plan, from freshened: FreshenedResponse<Storage.Entry>, _ rule: Rule) -> Response? {
+  func revalidatedResponse(
+    _ plan: Plan, from freshened: FreshenedResponse<Storage.Entry>, _ rule: Rule, of fetch: InFlightFetch
+  ) -> Response? {
     let request = plan.request
     let decision = Reuse.decideResponse(request: request.head, stored: freshened, now: clock(), rule: rule)
     let prepared = PreparedResponse(decision, of: freshened, for: request) {
@@ -32,7 +34,8 @@ extension CachingClient {
     guard let prepared else { return nil }
     return Response(
       status: prepared.status, body: prepared.body, source: .revalidated, age: prepared.age, reason: prepared.rule,
-      entry: freshened.base, content: .given(prepared.form.fields(of: freshened, age: prepared.age)),
+      entry: freshened.base,
+      content: .given(prepared.form.fields(of: freshened, age: prepared.age), fetch.storageReport),
       cacheStatus: forwardStatus(plan.forward, status: 304, isStored: true))
   }
 
@@ -75,7 +78,9 @@ extension CachingClient {
   }
 
   /// Returns the response to a request that waited for another request's fetch; `nil` if it may not use that response.
-  func coalescedResponse(_ plan: Plan, from shared: CacheableResponse, requestedAt: Date) -> Response? {
+  func coalescedResponse(
+    _ plan: Plan, from shared: CacheableResponse, of fetch: InFlightFetch, requestedAt: Date
+  ) -> Response? {
     let request = plan.request
     guard let decision = decideSharing(shared, request, requestedAt: requestedAt),
       let prepared = PreparedResponse(decision, of: shared, for: request, body: shared.body.body(at:))
@@ -83,18 +88,20 @@ extension CachingClient {
     let age = shared.freshness.wholeAge(at: clock())
     return Response(
       status: prepared.status, body: prepared.body, source: .coalesced, age: age, reason: .collapsed, entry: nil,
-      content: .given(prepared.form.fields(of: shared, age: age)),
+      content: .given(prepared.form.fields(of: shared, age: age), fetch.storageReport),
       cacheStatus: forwardStatus(plan.forward, isStored: true, isCollapsed: true))
   }
 
   /// Returns the response from the network, unchanged.
+  ///
+  /// - Parameter isStored: Whether the response will be stored, as far as its head says.
   func networkResponse(
     _ incoming: IncomingResponse, body: ResponseBodyStream, _ rule: Rule, _ forward: CacheStatus.Forward,
-    isStored: Bool = false, refused refusal: Rule? = nil, age: Int = 0
+    _ report: StorageReport, isStored: Bool = false, age: Int = 0
   ) -> Response {
     Response(
       status: incoming.head.status, body: body, source: .network, age: age, reason: rule, entry: nil,
-      content: refusal.map { .refused(incoming.head.fields, $0) } ?? .given(incoming.head.fields),
+      content: .given(incoming.head.fields, report),
       cacheStatus: forwardStatus(forward, isStored: isStored))
   }
 
@@ -104,7 +111,7 @@ extension CachingClient {
   func unavailable(_ rule: Rule) -> Response {
     Response(
       status: 504, body: .empty, source: .unavailable, age: 0, reason: rule, entry: nil,
-      content: .given(["Content-Length": "0"]), cacheStatus: nil)
+      content: .given(["Content-Length": "0"], StorageReport(.notStored(rule))), cacheStatus: nil)
   }
 
   // MARK: Cache-Status

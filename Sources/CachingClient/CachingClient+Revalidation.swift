@@ -18,16 +18,20 @@ extension CachingClient {
       let freshened = FreshenedResponse(
         base: entry, fields: fields, freshness: overrides.applied(to: freshness, status: entry.status))
       return await serve(freshened, rule, plan, in: fetch) {
-        guard !fetch.permit.isRevoked else { return }
+        guard !fetch.permit.isRevoked else {
+          return fetch.storageReport.decide(.notStored(.invalidatedInFlight))
+        }
         storage.update(
           entry, fields: fieldsToStore(freshened.fields), freshness: freshened.freshness, askedAt: fetch.permit.token,
           for: plan.request)
         await removeIfRevoked(plan, fetch)
+        fetch.storageReport.decide(fetch.permit.isRemoved ? .notStored(.invalidatedInFlight) : .stored)
       }
     case .updateAndRemove(let fields, let freshness, let rule):
       // A response that must not be stored must not be shared with followers either.
       let freshened = FreshenedResponse(base: entry, fields: fields, freshness: freshness)
       return await serve(freshened, rule, plan, in: fetch, isForOthers: false) {
+        fetch.storageReport.decide(.notStored(rule))
         await storage.remove(entry, for: plan.request)
       }
     case .markStale(let freshness, _):
@@ -48,7 +52,7 @@ extension CachingClient {
     _ freshened: FreshenedResponse<Storage.Entry>, _ rule: Rule, _ plan: Plan, in fetch: InFlightFetch,
     isForOthers: Bool = true, updatingStore: () async -> Void
   ) async -> Bool {
-    guard let response = revalidatedResponse(plan, from: freshened, rule) else { return false }
+    guard let response = revalidatedResponse(plan, from: freshened, rule, of: fetch) else { return false }
     counters.revalidations.count()
     await updatingStore()
     let shared = share(freshened, plan)

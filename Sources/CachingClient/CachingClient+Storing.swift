@@ -41,7 +41,7 @@ extension CachingClient {
   ) async {
     let declared = incoming.declaredByteCount(for: plan.request)
     if let refusal = declared.refusal(limit: maximumBodyByteCount) {
-      refuse(refusal, plan.request)
+      refuse(refusal, plan.request, fetch)
       // Keep the stored response after a malformed length, because it may still be served on error.
       return await passThrough(
         incoming, plan, refused: refusal, outdatesStored: refusal == .bodyTooLarge, in: fetch)
@@ -54,7 +54,7 @@ extension CachingClient {
     }
     var incoming = incoming
     do { try await holdBack(&incoming, plan, in: fetch) } catch {
-      refuse(.incompleteBody, plan.request)
+      refuse(.incompleteBody, plan.request, fetch)
       return fail(error, plan, in: fetch)
     }
     let age = proposal.freshness.wholeAge(at: clock())
@@ -62,20 +62,24 @@ extension CachingClient {
     if let bytes = incoming.body.bytes {
       guard bytes.count <= maximumBodyByteCount, declared.allows(bytes.count) else {
         let refusal: Rule = bytes.count > maximumBodyByteCount ? .bodyTooLarge : .incompleteBody
-        refuse(refusal, plan.request)
+        refuse(refusal, plan.request, fetch)
         return await passThrough(
           incoming, plan, refused: refusal, outdatesStored: refusal == .bodyTooLarge, in: fetch)
       }
       counters.activity.add(bytes.count, .originBytes)
       let isStored = await storeAndShare(proposal, body: bytes, plan, in: fetch)
       return fetch.deliver(
-        .success(networkResponse(incoming, body: incoming.body, plan.rule, plan.forward, isStored: isStored, age: age)))
+        .success(
+          networkResponse(
+            incoming, body: incoming.body, plan.rule, plan.forward, fetch.storageReport, isStored: isStored, age: age)))
     }
 
     // Weak, because the reader may keep the pipe longer than the fetch lasts.
     let pipe = BodyPipe(whenAbandoned: { [weak fetch] in fetch?.leaderDidCancel() })
     fetch.deliver(
-      .success(networkResponse(incoming, body: pipe.makeBody(), plan.rule, plan.forward, isStored: true, age: age)))
+      .success(
+        networkResponse(
+          incoming, body: pipe.makeBody(), plan.rule, plan.forward, fetch.storageReport, isStored: true, age: age)))
     await streamBody(incoming.body, into: pipe, declared, proposal, plan, in: fetch)
   }
 
@@ -127,7 +131,7 @@ extension CachingClient {
         fetch.recordProgress()
         if isCollecting, !collector.append(chunk) {
           isCollecting = false
-          refuse(.bodyTooLarge, plan.request)
+          refuse(.bodyTooLarge, plan.request, fetch)
           recordUnshareable(plan, proposal.vary, status: proposal.status)
           inFlightFetches.finish(fetch)
           fetch.resolve(.notShareable(variant: proposal.vary))
@@ -139,7 +143,7 @@ extension CachingClient {
       try Task.checkCancellation()
       try declared.check(received)
     } catch {
-      if isCollecting { refuse(.incompleteBody, plan.request) }
+      if isCollecting { refuse(.incompleteBody, plan.request, fetch) }
       inFlightFetches.finish(fetch)
       pipe.finish(throwing: error)
       return fetch.resolve(.failed(.unreachable))
@@ -149,7 +153,7 @@ extension CachingClient {
       return pipe.finish()
     }
     guard declared.allows(received) else {
-      refuse(.incompleteBody, plan.request)
+      refuse(.incompleteBody, plan.request, fetch)
       inFlightFetches.finish(fetch)
       fetch.resolve(.notShareable(variant: nil))
       return pipe.finish()
@@ -172,6 +176,7 @@ extension CachingClient {
     proposal.body = body
     if proposal.freshness.flags.contains(.incomplete), let stored = storage.lookup(plan.request.withBodyInMemory) {
       guard let combined = combine(proposal, with: stored) else {
+        fetch.storageReport.decide(.notStored(.bodyTooLarge))
         inFlightFetches.finish(fetch)
         fetch.resolve(.notShareable(variant: nil))
         return false
@@ -241,16 +246,18 @@ extension CachingClient {
   func storeProposal(_ proposal: ProposedResponse, _ plan: Plan, in fetch: InFlightFetch) -> StoreOutcome {
     var proposal = proposal
     proposal.permit = fetch.permit
+    proposal.report = fetch.storageReport
     guard !fetch.permit.isRevoked else {
-      refuse(.invalidatedInFlight, plan.request)
+      refuse(.invalidatedInFlight, plan.request, fetch)
       return .invalidatedInFlight(whileStoring: false)
     }
     storage.store(proposal, for: plan.request)
     // If a soft purge has covered the response in the meantime, its older token makes it stale in the storage.
     guard !fetch.permit.isRemoved else {
-      refuse(.invalidatedInFlight, plan.request)
+      refuse(.invalidatedInFlight, plan.request, fetch)
       return .invalidatedInFlight(whileStoring: true)
     }
+    fetch.storageReport.decideIfUndecided(.stored)
     counters.stored.count()
     counters.activity.observers.emit(
       .stored(url: plan.request.head.url.textWithoutUserInformation, byteCount: proposal.body.count))

@@ -37,10 +37,8 @@ public struct CachingClientResponse<Entry: StoredResponseMetadata & Sendable>: S
   /// The source of the fields. For a hit, ``head`` builds the fields on access, to save allocations.
   @usableFromInline
   enum Content: Sendable {
-    /// Complete fields.
-    case given(HeaderFields)
-    /// The fields of a response that is not stored, and the reason. Indirect, to keep hits small.
-    indirect case refused(HeaderFields, Rule)
+    /// Complete fields, and whether the response is stored. Indirect, to keep hits small.
+    indirect case given(HeaderFields, StorageReport)
     /// Fields that are built from the entry.
     case entry(ResponseForm)
     /// The content of a response after redirects. Indirect, to keep hits small.
@@ -82,13 +80,23 @@ public struct CachingClientResponse<Entry: StoredResponseMetadata & Sendable>: S
     self.cacheStatus = cacheStatus
   }
 
-  /// The rule why a response from the origin is not stored, if that was known when its head arrived.
+  /// Whether the response is stored.
   ///
-  /// `nil` for a response that is stored, for one that may be stored when its body is complete, and for one from the
-  /// store.
+  /// For a response from the origin, this changes when its body is complete. A response that shares another request's
+  /// fetch has the outcome of that fetch.
+  public var storage: StorageOutcome { storageReport?.outcome ?? .stored }
+
+  /// The rule why a response from the origin is not stored.
+  ///
+  /// `nil` for a response that is stored, for one from the store, and until ``storage`` is decided.
   public var storageRefusal: Rule? {
+    if source != .unavailable, case .notStored(let rule) = storage { rule } else { nil }
+  }
+
+  /// The report on storing the response; nil for one from the store.
+  package var storageReport: StorageReport? {
     switch content {
-    case .refused(_, let rule), .redirected(.refused(_, let rule), _): rule
+    case .given(_, let report), .redirected(.given(_, let report), _): report
     default: nil
     }
   }
@@ -138,7 +146,7 @@ public struct CachingClientResponse<Entry: StoredResponseMetadata & Sendable>: S
     var own = content
     if case .redirected(let content, _) = content { own = content }
     switch (own, entry) {
-    case (.given(let given), _), (.refused(let given, _), _): fields = given
+    case (.given(let given, _), _): fields = given
     case (.entry(let form), let entry?): fields = form.fields(of: entry, age: age)
     case (.entry, nil): preconditionFailure("a response from the store has its entry")
     case (.redirected, _): preconditionFailure("redirects are recorded once")

@@ -48,6 +48,8 @@ final class InFlightFetch: Sendable {
   /// The key by which other requests join at first; `nil` for a fetch that cannot be joined.
   let coalescingKey: CoalescingKey?
   let permit: StorePermit
+  /// Whether the response is stored.
+  let storageReport = StorageReport()
   /// A time before the request was sent.
   let startedAt = BootClock.now
   /// Whether no caller waits for the response.

@@ -24,7 +24,10 @@ final class PendingStore<Storage: ResponseStorage>: Sendable {
   }
 
   deinit {
-    if !isDecided.load(ordering: .relaxed) { client.inFlightFetches.finish(fetch) }
+    if !isDecided.load(ordering: .relaxed) {
+      fetch.storageReport.decide(.notStored(.refusedByCaller))
+      client.inFlightFetches.finish(fetch)
+    }
     wait.end()
   }
 
@@ -33,7 +36,7 @@ final class PendingStore<Storage: ResponseStorage>: Sendable {
     guard !isDecided.exchange(true, ordering: .relaxed) else { return }
     defer { wait.end() }
     guard let proposal else {
-      client.refuse(.refusedByCaller, plan.request)
+      client.refuse(.refusedByCaller, plan.request, fetch)
       return client.inFlightFetches.finish(fetch)
     }
     guard case .invalidatedInFlight(whileStoring: true) = client.storeProposal(proposal, plan, in: fetch) else {

@@ -162,6 +162,8 @@ public struct ProposedResponse: Sendable {
 
   /// The store permit of the fetch; `nil` for a proposal that does not come from a fetch.
   var permit: StorePermit?
+  /// Where the storage reports that it keeps the response in memory only, or not at all.
+  package internal(set) var report: StorageReport?
 
   /// Creates a proposal.
   public init(

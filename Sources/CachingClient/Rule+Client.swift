@@ -32,6 +32,9 @@ extension Rule {
   /// policy keeps it off the disk.
   public static let memoryOnly = Rule(
     "memory-only", "9111 3", "kept in memory only: too short a lifetime for the disk, or forbidden there")
+  /// The store dropped the write: its write queue or the disk is full, the body is too large for it, or it has failed.
+  public static let writeDropped = Rule(
+    "write-dropped", "9111 3", "the store had no space for the write, or has failed")
 
   /// The rules by which a response is not stored, or not on disk.
   package static let storageRefusals: [Rule] = [
@@ -39,5 +42,6 @@ extension Rule {
     .partNotUsable, .malformedField, .tooManyFields, .requestNoStore, .noStore, .mustUnderstand, .privateResponse,
     .authorization, .varyStar, .varyExtended, .noGround, .bodyTooLarge, .incompleteBody, .unprovenEnd, .eventStream,
     .invalidatedInFlight, .refusedByCaller, .unseenCredentials, .otherHost, .requestWithContent, .memoryOnly,
+    .writeDropped,
   ]
 }

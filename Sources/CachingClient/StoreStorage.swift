@@ -52,10 +52,15 @@ public struct StoreStorage: ResponseStorage {
   ///
   /// A response for memory only is not stored.
   public func store(_ proposal: ProposedResponse, for request: CachingClientRequest) {
-    guard !proposal.isMemoryOnly, let key = request.key else { return }
-    store.store(
+    guard let key = request.key else { return }
+    guard !proposal.isMemoryOnly else {
+      proposal.report?.decide(.notStored(.memoryOnly))
+      return
+    }
+    let isAccepted = store.store(
       proposal.response, for: key, attachment: proposal.userInfo.map { [UInt8]($0) },
       askedAt: proposal.removalToken, waitsForSpace: false)
+    if !isAccepted { proposal.report?.decide(.notStored(.writeDropped)) }
   }
 
   /// Replaces the fields and freshness of an entry.

@@ -111,7 +111,8 @@ struct StoreStorageTests {
         changed.isMemoryOnly = true
         return changed
       })
-      _ = try await client.respond(to: request, over: transport(clock))
+      let response = try await client.respond(to: request, over: transport(clock))
+      #expect(response.storage == .notStored(.memoryOnly))
       #expect(client.storedResponse(to: get()) == nil)
     }
   }

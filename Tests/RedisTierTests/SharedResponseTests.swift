@@ -25,6 +25,7 @@ struct SharedResponseTests {
     #expect(http.value(forHTTPHeaderField: "Age") != nil)
     #expect(fleet.origin.requestCount == 1)
     #expect(other.counts.sharedHits == 1)
+    #expect(response.cacheProvenance?.tier == .fleet && response.cacheProvenance?.storage == .stored)
     // It is stored there, too.
     #expect(other.cache.isCached(url))
   }

@@ -18,6 +18,8 @@ struct CacheStorage: ResponseStorage, CountsActivity {
     var mustBeValidated = false
 
     var record: CacheEntry { cached.record }
+    /// The tier in which the lookup found the response; nil if an override created it.
+    var tier: CacheProvenance.Tier? { isForeign ? nil : cached.tier }
     var status: Int { cached.record.status }
     var freshness: FreshnessInfo {
       mustBeValidated ? cached.record.freshness.requiringValidation : cached.record.freshness
@@ -91,6 +93,7 @@ struct CacheStorage: ResponseStorage, CountsActivity {
   func store(_ proposal: ProposedResponse, for request: CachingClientRequest) {
     guard let key = request.key, !proposal.isRevoked else { return }
     guard proposal.body.count <= tiers.maximumSessionBodyByteCount else {
+      proposal.report?.decide(.notStored(.bodyTooLarge))
       return activity.noteRefusal(Rule.bodyTooLarge.id, of: key)
     }
     let changed = proposal.attachment as? CachedURLResponse
@@ -106,9 +109,10 @@ struct CacheStorage: ResponseStorage, CountsActivity {
     }
     let reachesDisk = tiers.allowsDiskStorage(record, isMemoryOnly: proposal.isMemoryOnly) { request.storageHead }
     if !reachesDisk { activity.noteRefusal(Rule.memoryOnly.id, of: key) }
-    tiers.insert(
+    let outcome = tiers.insert(
       response, reachesDisk: reachesDisk, askedAt: proposal.removalToken, waitsForSpace: false,
       unless: { proposal.isRevoked })
+    proposal.report?.decide(outcome)
   }
 
   func update(

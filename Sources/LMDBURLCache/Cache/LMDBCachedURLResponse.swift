@@ -15,14 +15,16 @@ final class LMDBCachedURLResponse: CachedURLResponse, @unchecked Sendable {
   /// Declared first, because every hit reads it and the memory next to it.
   private let baseResponse = AtomicOnceReference<URLResponse>()
   let record: CacheEntry
+  /// Whether this is the result of a lookup on disk, and no lookup has found it in memory since.
+  private let isFromDisk: Atomic<Bool>
 
   private struct ResponseWithAge {
-    var age: Int
+    var provenance: CacheProvenance
     var url: URL
     var response: HTTPURLResponse
   }
 
-  /// The last response with an `Age` field.
+  /// The last response with an `Age` field and its provenance.
   private let responseWithAge = Mutex<ResponseWithAge?>(nil)
   /// The URL of the lookup's request; nil if `baseResponse` was given.
   private let askedURL: URL?
@@ -34,11 +36,13 @@ final class LMDBCachedURLResponse: CachedURLResponse, @unchecked Sendable {
   /// - Parameters:
   ///   - response: The Foundation response, if there is one already.
   ///   - url: The URL of the lookup's request.
+  ///   - isFromDisk: Whether a lookup has read the record from disk.
   init(
     _ record: CacheEntry, response: URLResponse? = nil, url: URL? = nil, userInfo: [AnyHashable: Any]? = nil,
-    storagePolicy: URLCache.StoragePolicy = .allowed
+    storagePolicy: URLCache.StoragePolicy = .allowed, isFromDisk: Bool = false
   ) {
     self.record = record
+    self.isFromDisk = Atomic(isFromDisk)
     askedURL = url
     if let response { baseResponse.storeIfNil(response) }
     let userInfo = userInfo ?? (record.attachment.flatMap { ResponseAttachment(bytes: $0)?.userInfoDictionary })
@@ -69,21 +73,30 @@ final class LMDBCachedURLResponse: CachedURLResponse, @unchecked Sendable {
     baseResponse.load { record.makeURLResponse(asked: askedURL) }
   }
 
-  /// Returns the response to a request with an `Age` field (RFC 9111, section 4).
+  /// The tier in which the last lookup found this response.
+  var tier: CacheProvenance.Tier { isFromDisk.load(ordering: .relaxed) ? .disk : .memory }
+
+  /// Records that a lookup has found this response in the memory tier.
+  func recordMemoryHit() {
+    // Usually false already. A write would move the cache line between processors.
+    if isFromDisk.load(ordering: .relaxed) { isFromDisk.store(false, ordering: .relaxed) }
+  }
+
+  /// Returns the response to a request with an `Age` field (RFC 9111, section 4) and its provenance.
   ///
-  /// The last result is reused while the URL and the age in whole seconds are the same.
+  /// The last result is reused while the URL and the provenance, with the age in whole seconds, are the same.
   ///
   /// - Parameter url: The request's URL, which is also the response's unless another one was stored with it.
-  func response(age: Int, url: URL) -> URLResponse {
+  func response(with provenance: CacheProvenance, url: URL) -> URLResponse {
     guard record.status > 0 else { return response }
     return responseWithAge.withLock { last -> URLResponse in
-      if let last, last.age == age, last.url == url { return last.response }
+      if let last, last.provenance.isSame(as: provenance), last.url == url { return last.response }
       var head = ResponseHead(status: record.status, fields: record.fields)
-      head.fields.set("Age", String(age))
-      guard let response = HTTPURLResponse.make(url: record.attachedURL ?? url, head: head) else {
-        return record.makeURLResponse(asked: askedURL)
-      }
-      last = ResponseWithAge(age: age, url: url, response: response)
+      head.fields.set("Age", String(provenance.age))
+      guard
+        let response = HTTPURLResponse.make(url: record.attachedURL ?? url, head: head, provenance: provenance)
+      else { return record.makeURLResponse(asked: askedURL) }
+      last = ResponseWithAge(provenance: provenance, url: url, response: response)
       return response
     }
   }

@@ -184,19 +184,23 @@ final class MemoryTier: CopyHolder {
   ///     memory is the only tier.
   ///   - isRevoked: Whether the permit to store the response was revoked. Checked under the lock that removals take; a
   ///     response whose permit was revoked is not inserted.
-  func insert(_ entry: Entry, unlessChangedSince changeCount: UInt64?, unless isRevoked: () -> Bool) {
+  /// - Returns: Whether the response was inserted.
+  func insert(_ entry: Entry, unlessChangedSince changeCount: UInt64?, unless isRevoked: () -> Bool) -> Bool {
     let fits = entry.byteCount <= capacityByteCount
+    var isInserted = false
     change(entry.response.record.key) { shard, key in
       let isNewest = changeCount == nil || changeCount == shard.changeCount
       shard.changeCount &+= 1
       if fits, isNewest, !isRevoked() {
         shard.put(entry, for: key)
+        isInserted = true
       } else if changeCount != nil {
         shard.variants[key] = nil
       } else if !fits {
         shard.variants[key] = Variants(shard.variants[key]?.filter { $0.vary != entry.vary } ?? [])
       }
     }
+    return isInserted
   }
 
   /// Replaces an entry with another.

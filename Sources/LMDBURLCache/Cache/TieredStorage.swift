@@ -59,6 +59,7 @@ final class TieredStorage: Sendable {
     let usesMemory = memory.capacityByteCount > 0
     if usesMemory, let entry = memory.lookup(key, where: matches), let response = use(entry) {
       activity.countMemoryLookup()
+      response.recordMemoryHit()
       return response
     }
     guard let store else {
@@ -73,7 +74,7 @@ final class TieredStorage: Sendable {
       connection.reopenIfFailed(store)
       return nil
     }
-    let response = LMDBCachedURLResponse(CacheEntry(stored, key: key), url: url)
+    let response = LMDBCachedURLResponse(CacheEntry(stored, key: key), url: url, isFromDisk: true)
     if usesMemory, !stored.hasOtherVariants, stored.storedBody == nil {
       // Among several variants, only the disk knows which matching one is the newest.
       memory.insertCopy(
@@ -140,18 +141,23 @@ final class TieredStorage: Sendable {
   ///   - waitsForSpace: Whether the call may block while the write queue is full.
   ///   - isRevoked: Whether the permit to store the response was revoked. Checked first, and again under the memory
   ///     tier's lock.
+  /// - Returns: Whether a tier has accepted the response.
+  @discardableResult
   func insert(
     _ response: LMDBCachedURLResponse, reachesDisk: Bool, askedAt token: RemovalToken? = nil,
     waitsForSpace: Bool = true, unless isRevoked: () -> Bool = { false }
-  ) {
-    guard !isRevoked() else { return }
+  ) -> StorageOutcome {
+    guard !isRevoked() else { return .notStored(.invalidatedInFlight) }
     let record = response.record
     let token = token ?? connection.removalToken
     guard let store else {
       discardInOtherCaches(record)
-      guard connection.openStore.use({ _ in true }) ?? connection.checkMayUseMemoryOnly() else { return }
+      guard connection.openStore.use({ _ in true }) ?? connection.checkMayUseMemoryOnly() else {
+        return .notStored(.writeDropped)
+      }
       let entry = MemoryTier.Entry(response, useDigest: nil, removalToken: token)
-      return memory.insert(entry, unlessChangedSince: nil, unless: isRevoked)
+      let isInMemory = memory.insert(entry, unlessChangedSince: nil, unless: isRevoked)
+      return isInMemory ? .storedInMemory : .notStored(.writeDropped)
     }
     let changeCount = memory.changeCount(for: record.key)
     var isOnDisk = false
@@ -166,8 +172,10 @@ final class TieredStorage: Sendable {
     if store.hasFailed { discardInOtherCaches(record) }
     let entry = MemoryTier.Entry(
       response, useDigest: isOnDisk ? store.useDigest(of: record.key) : nil, removalToken: token)
-    memory.insert(entry, unlessChangedSince: changeCount, unless: isRevoked)
+    let isInMemory = memory.insert(entry, unlessChangedSince: changeCount, unless: isRevoked)
     connection.reopenIfFailed(store)
+    if isOnDisk { return .stored }
+    return isInMemory ? .storedInMemory : .notStored(reachesDisk ? .writeDropped : .memoryOnly)
   }
 
   /// Removes the older responses that a response would replace, without storing it.

@@ -159,7 +159,7 @@ struct CachedLoad: Sendable {
     _ next: URLRequest, after earlier: Client.Response, to request: URLRequest
   ) async throws -> URLRequest? {
     guard let session, let delegate, let url = request.url,
-      let response = HTTPURLResponse.make(url: url, head: earlier.head)
+      let response = try FoundationResponse.response(for: earlier, url: url) as? HTTPURLResponse
     else { return next }
     return try await context.delegateTask(for: task).use(for: request) { task in
       try await DelegateReply<URLRequest?>.wait { reply in

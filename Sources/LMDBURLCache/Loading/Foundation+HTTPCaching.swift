@@ -110,8 +110,11 @@ extension HTTPURLResponse {
   /// Creates a response from a head; nil if Foundation refuses.
   ///
   /// It never refuses the URL and status of a stored response.
-  static func make(url: URL, head: ResponseHead) -> HTTPURLResponse? {
-    make(url: url, status: head.status, fields: head.fields.foundation)
+  ///
+  /// - Parameter provenance: The provenance of a response to a request through the cache; nil for others.
+  static func make(url: URL, head: ResponseHead, provenance: CacheProvenance? = nil) -> HTTPURLResponse? {
+    guard let provenance else { return make(url: url, status: head.status, fields: head.fields.foundation) }
+    return DeliveredResponse(url: url, status: head.status, fields: head.fields.foundation, provenance: provenance)
   }
 
   static func make(url: URL, status: Int, fields: [String: String]) -> HTTPURLResponse? {

@@ -19,7 +19,7 @@ public struct LoadResult: Sendable {
   public let reason: Rule
   /// The rule because of which a response from the origin was not stored.
   ///
-  /// Nil if it was stored, if it came from the store, or if only its body or the delegate prevented storing it.
+  /// Nil if it was stored, or if it came from the store.
   public let storageRefusal: Rule?
 }
 

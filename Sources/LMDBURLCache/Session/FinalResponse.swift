@@ -9,7 +9,7 @@ import Synchronization
 /// delegate a second time, and send the request past this library. Its search for a challenge needs the URL of the
 /// response, which is therefore hidden on its thread while Foundation ends the task. If a later Foundation searches in another way,
 /// a delegate is asked too often. A test would then fail.
-final class FinalResponse: HTTPURLResponse, @unchecked Sendable {
+final class FinalResponse: DeliveredResponse, @unchecked Sendable {
   // Sendable like its superclass: the only variable is atomic.
   /// The thread on which Foundation ends the task, and to which the URL is hidden; 0 for none.
   private let endingThread = Atomic<pthread_t>(0)
@@ -23,7 +23,7 @@ final class FinalResponse: HTTPURLResponse, @unchecked Sendable {
     }
     var fields: [String: String] = [:]
     for case (let name as String, let value as String) in response.allHeaderFields { fields[name] = value }
-    return FinalResponse(url: url, statusCode: 401, httpVersion: "HTTP/1.1", headerFields: fields) ?? response
+    return FinalResponse(url: url, status: 401, fields: fields, provenance: response.cacheProvenance) ?? response
   }
 
   fileprivate func hideURL(while body: () -> Void) {

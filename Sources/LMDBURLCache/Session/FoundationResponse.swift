@@ -11,8 +11,11 @@ enum FoundationResponse {
   /// - Throws: `URLError.resourceUnavailable` if `returnCacheDataDontLoad` found nothing, like Apple's loading system.
   static func response(for loaded: CachingClient<CacheStorage>.Response, url: URL) throws -> URLResponse {
     if loaded.source == .unavailable, loaded.reason == .doNotLoad { throw URLError(.resourceUnavailable) }
-    if loaded.isWholeEntry, let stored = loaded.entry?.cached { return stored.response(age: loaded.age, url: url) }
-    guard let response = HTTPURLResponse.make(url: url, head: loaded.head) else { throw URLError(.badServerResponse) }
+    let provenance = CacheProvenance(loaded, tier: loaded.entry?.tier)
+    if loaded.isWholeEntry, let stored = loaded.entry?.cached { return stored.response(with: provenance, url: url) }
+    guard let response = HTTPURLResponse.make(url: url, head: loaded.head, provenance: provenance) else {
+      throw URLError(.badServerResponse)
+    }
     return response
   }
 
