@@ -3,7 +3,8 @@
 //   node run.mjs COPY BASE private|shared WAY [--json] [ID...]
 //
 // A private cache gets the cases for browsers, a shared cache those for proxies and CDNs. The suite's own command always
-// selects the latter. Exits with 1 if a required case fails that expected-failures.tsv does not name.
+// selects the latter. Exits with 1 if a required case fails that expected-failures.tsv does not name, and with 2 if a
+// case that is named, or a kind of case, was not run.
 import { readFileSync } from 'node:fs'
 import { pathToFileURL } from 'node:url'
 import { resolve } from 'node:path'
@@ -12,10 +13,19 @@ const [copy, base, mode, way, ...rest] = process.argv.slice(2)
 const json = rest.includes('--json')
 const ids = new Set(rest.filter(argument => argument !== '--json'))
 const load = path => import(pathToFileURL(resolve(copy, path)))
+const fail = message => {
+  console.error(`cache-tests: ${message}`)
+  process.exit(2)
+}
 const { runTests, getResults } = await load('test-engine/client/runner.mjs')
 const { determineTestResult, resultTypes } = await load('test-engine/lib/results.mjs')
 const suites = (await load('tests/index.mjs')).default
 
+const known = new Set(suites.flatMap(suite => suite.tests).map(test => test.id))
+const unknown = [...ids].filter(id => !known.has(id))
+if (unknown.length > 0) fail(`the suite has no case ${unknown.join(', ')}`)
+// With other arguments it would run no case, or the cases of the other mode.
+if (runTests.length !== 3) fail('runTests of this copy has other arguments; use the present version of the suite')
 const selected = ids.size === 0
   ? suites
   : suites.map(suite => ({
@@ -25,14 +35,10 @@ const selected = ids.size === 0
 // The suite reports what it cannot parse on the console; only the results belong on standard output.
 const print = console.log
 if (ids.size === 0) console.log = () => {}
-// Versions of the suite before July 2026 take the function that fetches.
-const isPrivate = mode === 'private'
-await (runTests.length < 4 ? runTests(selected, isPrivate, base) : runTests(selected, fetch, isPrivate, base))
+await runTests(selected, mode === 'private', base)
 const results = getResults()
-if (Object.keys(results).length === 0) {
-  console.error('cache-tests: no case ran; the suite may have another interface')
-  process.exit(2)
-}
+const skipped = [...ids].filter(id => !(id in results))
+if (skipped.length > 0) fail(`the suite does not run these cases in ${mode} mode: ${skipped.join(', ')}`)
 
 const expected = new Map(readFileSync(new URL('expected-failures.tsv', import.meta.url), 'utf8')
   .trim().split('\n').slice(1).map(line => line.split('\t'))
@@ -48,13 +54,17 @@ const rows = selected.flatMap(suite => suite.tests)
     result: names.get(determineTestResult(suites, test.id, results, false)),
     message: results[test.id] === true ? '' : results[test.id].join(': ')
   }))
+const kinds = ['required', 'optimal', 'check']
+for (const kind of ids.size === 0 ? kinds : []) {
+  if (!rows.some(row => row.kind === kind)) fail(`no ${kind} case ran`)
+}
 
 const passes = row => row.result === 'pass' || row.result === 'yes'
 if (json) {
   print(JSON.stringify(rows, null, 1))
 } else {
   print('| Kind | Cases | Pass |\n| --- | --- | --- |')
-  for (const kind of ['required', 'optimal', 'check']) {
+  for (const kind of kinds) {
     const ofKind = rows.filter(row => row.kind === kind)
     print(`| ${kind} | ${ofKind.length} | ${ofKind.filter(passes).length} |`)
   }
