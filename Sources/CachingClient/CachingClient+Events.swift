@@ -1,6 +1,11 @@
-import FoundationEssentials
 import HTTPCaching
 import ResponseStore
+
+#if canImport(FoundationEssentials)
+  import FoundationEssentials
+#else
+  import Foundation
+#endif
 
 /// Recording of requests while a process watches.
 extension CachingClient {

@@ -1,5 +1,10 @@
-import FoundationEssentials
 import HTTPCaching
+
+#if canImport(FoundationEssentials)
+  import FoundationEssentials
+#else
+  import Foundation
+#endif
 
 /// A response from the origin and the times from which its age is computed (RFC 9111 section 4.2.3).
 struct Arrival: Sendable {

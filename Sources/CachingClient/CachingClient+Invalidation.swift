@@ -1,6 +1,11 @@
-import FoundationEssentials
 import HTTPCaching
 public import ResponseStore
+
+#if canImport(FoundationEssentials)
+  import FoundationEssentials
+#else
+  import Foundation
+#endif
 
 extension CachingClient {
   /// Sends a request past the storage, and removes the stored responses that its response invalidates (RFC 9111

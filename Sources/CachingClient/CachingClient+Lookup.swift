@@ -1,6 +1,11 @@
-import FoundationEssentials
 public import HTTPCaching
 import ResponseStore
+
+#if canImport(FoundationEssentials)
+  import FoundationEssentials
+#else
+  import Foundation
+#endif
 
 extension ReuseDecision {
   /// Whether the stored response satisfies the request without the origin.

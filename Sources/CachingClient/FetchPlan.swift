@@ -1,6 +1,11 @@
-import FoundationEssentials
 public import HTTPCaching
 import ResponseStore
+
+#if canImport(FoundationEssentials)
+  import FoundationEssentials
+#else
+  import Foundation
+#endif
 
 /// The request to the origin for one client request, and the permitted uses of its response.
 ///

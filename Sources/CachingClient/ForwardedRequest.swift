@@ -1,7 +1,12 @@
-import FoundationEssentials
 public import HTTPCaching
 import ResponseStore
 import Synchronization
+
+#if canImport(FoundationEssentials)
+  import FoundationEssentials
+#else
+  import Foundation
+#endif
 
 /// A request that bypasses the storage, sent by the caching client or by other code.
 ///

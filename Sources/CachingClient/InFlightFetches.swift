@@ -1,7 +1,12 @@
-import FoundationEssentials
 import HTTPCaching
 import ResponseStore
 import Synchronization
+
+#if canImport(FoundationEssentials)
+  import FoundationEssentials
+#else
+  import Foundation
+#endif
 
 /// All in-flight fetches, by the keys by which requests join them and invalidations find them.
 ///

@@ -1,6 +1,11 @@
-import FoundationEssentials
 import HTTPCaching
 import ResponseStore
+
+#if canImport(FoundationEssentials)
+  import FoundationEssentials
+#else
+  import Foundation
+#endif
 
 /// The state of ``InFlightFetches``.
 struct RegisteredFetches {

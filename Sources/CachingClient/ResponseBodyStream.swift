@@ -1,5 +1,10 @@
-public import FoundationEssentials
 public import ResponseStore
+
+#if canImport(FoundationEssentials)
+  public import FoundationEssentials
+#else
+  public import Foundation
+#endif
 
 /// The body of a response, as bytes in memory or as a stream of chunks.
 ///

@@ -1,5 +1,10 @@
-import FoundationEssentials
 import HTTPCaching
+
+#if canImport(FoundationEssentials)
+  import FoundationEssentials
+#else
+  import Foundation
+#endif
 
 extension CachingClient {
   /// Returns the body of an entry, or a part of it, in memory or read in pieces, as the request requires.

@@ -1,6 +1,11 @@
-public import FoundationEssentials
 public import HTTPCaching
 public import ResponseStore
+
+#if canImport(FoundationEssentials)
+  public import FoundationEssentials
+#else
+  public import Foundation
+#endif
 
 /// The storage of a ``CachingClient``.
 ///

@@ -1,6 +1,11 @@
-public import FoundationEssentials
 public import HTTPCaching
 public import ResponseStore
+
+#if canImport(FoundationEssentials)
+  public import FoundationEssentials
+#else
+  public import Foundation
+#endif
 
 /// A ``ResponseStore/ResponseStore`` as the storage of a ``CachingClient``, without a memory tier.
 ///

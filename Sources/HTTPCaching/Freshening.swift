@@ -1,4 +1,8 @@
-public import FoundationEssentials
+#if canImport(FoundationEssentials)
+  public import FoundationEssentials
+#else
+  public import Foundation
+#endif
 
 /// The effect of a 304, or of a response to HEAD, on a stored response (RFC 9111, sections 3.2, 4.3.4 and 4.3.5).
 public enum Freshening: Sendable, Hashable {

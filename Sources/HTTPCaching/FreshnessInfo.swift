@@ -1,4 +1,8 @@
-public import FoundationEssentials
+#if canImport(FoundationEssentials)
+  public import FoundationEssentials
+#else
+  public import Foundation
+#endif
 
 /// The data for reuse decisions, computed when a response is stored, so that a fresh hit parses no header field.
 ///

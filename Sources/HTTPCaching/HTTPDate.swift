@@ -1,4 +1,8 @@
-public import FoundationEssentials
+#if canImport(FoundationEssentials)
+  public import FoundationEssentials
+#else
+  public import Foundation
+#endif
 
 /// Dates in header fields (RFC 9110, section 5.6.7), without locale, time zone or a shared formatter.
 public enum HTTPDate {

@@ -1,5 +1,13 @@
-package import FoundationEssentials
-import Glibc
+#if canImport(FoundationEssentials)
+  package import FoundationEssentials
+#else
+  package import Foundation
+#endif
+#if canImport(Glibc)
+  import Glibc
+#else
+  import Darwin
+#endif
 
 /// The canonical form of a host: the same text for all spellings that reach the same host.
 ///

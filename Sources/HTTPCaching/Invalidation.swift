@@ -1,4 +1,8 @@
-public import FoundationEssentials
+#if canImport(FoundationEssentials)
+  public import FoundationEssentials
+#else
+  public import Foundation
+#endif
 
 /// The stored responses that a response to an unsafe request invalidates (RFC 9111, section 4.4; RFC 9875, section 3).
 public struct Invalidation: Sendable, Hashable {

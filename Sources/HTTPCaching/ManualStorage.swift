@@ -1,4 +1,8 @@
-public import FoundationEssentials
+#if canImport(FoundationEssentials)
+  public import FoundationEssentials
+#else
+  public import Foundation
+#endif
 
 /// The properties of a response that a caller stores manually, even if RFC 9111 does not allow storing it.
 public struct ManualStorage: Sendable, Hashable {

@@ -1,4 +1,8 @@
-public import FoundationEssentials
+#if canImport(FoundationEssentials)
+  public import FoundationEssentials
+#else
+  public import Foundation
+#endif
 
 /// The head of a request, as far as a cache needs it.
 public struct RequestHead: Sendable, Hashable {

@@ -1,4 +1,8 @@
-import FoundationEssentials
+#if canImport(FoundationEssentials)
+  import FoundationEssentials
+#else
+  import Foundation
+#endif
 
 /// Evaluates preconditions and ranges of a request for which a stored response may be used.
 struct PreconditionEvaluation {

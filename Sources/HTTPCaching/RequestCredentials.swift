@@ -1,4 +1,8 @@
-package import FoundationEssentials
+#if canImport(FoundationEssentials)
+  package import FoundationEssentials
+#else
+  package import Foundation
+#endif
 
 extension RequestHead {
   /// The credentials of the request: its `Authorization`, and the user of its URL; `nil` without any.

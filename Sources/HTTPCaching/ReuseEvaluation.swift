@@ -1,4 +1,8 @@
-import FoundationEssentials
+#if canImport(FoundationEssentials)
+  import FoundationEssentials
+#else
+  import Foundation
+#endif
 
 /// The full evaluation of a request and a stored response, as a sequence of checks.
 struct ReuseEvaluation {

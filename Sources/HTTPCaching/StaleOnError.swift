@@ -1,4 +1,8 @@
-public import FoundationEssentials
+#if canImport(FoundationEssentials)
+  public import FoundationEssentials
+#else
+  public import Foundation
+#endif
 
 /// Whether a stored response may replace the response of a failed origin (RFC 9111, 4.2.4; RFC 5861, 4).
 public struct StaleOnError: Sendable, Hashable {

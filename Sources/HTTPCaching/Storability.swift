@@ -1,4 +1,8 @@
-public import FoundationEssentials
+#if canImport(FoundationEssentials)
+  public import FoundationEssentials
+#else
+  public import Foundation
+#endif
 
 /// Whether a response may be stored, and which parts (RFC 9111, section 3).
 public enum Storability: Sendable, Hashable {

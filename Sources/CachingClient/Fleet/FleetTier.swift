@@ -1,5 +1,10 @@
-import FoundationEssentials
 import ResponseStore
+
+#if canImport(FoundationEssentials)
+  import FoundationEssentials
+#else
+  import Foundation
+#endif
 
 /// A tier that the caches of several machines share, so that purges hold on all of them.
 ///
