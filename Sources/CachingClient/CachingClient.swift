@@ -9,7 +9,7 @@ public import ResponseStore
 
 /// An HTTP cache in front of any transport.
 ///
-/// It looks responses up, decides by RFC 9111 (``HTTPCaching/Reuse``), fetches, revalidates, follows redirects and
+/// It looks responses up, decides by RFC 9111 (``/HTTPCaching/Reuse``), fetches, revalidates, follows redirects and
 /// stores.
 ///
 ///     let client = CachingClient(storage: storage)
@@ -65,7 +65,11 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
 
   /// Creates a caching client whose maximum body size can change, for example with a capacity.
   ///
-  /// - Parameter bodyLimit: Returns the present ``maximumBodyByteCount``. Called for each body, from any thread.
+  /// - Parameters:
+  ///   - storage: The storage of the responses.
+  ///   - options: The options of the cache.
+  ///   - bodyLimit: Returns the present ``maximumBodyByteCount``. Called for each body, from any thread.
+  ///   - clock: Returns the time; the system clock by default.
   public convenience init(
     storage: Storage, options: CachingOptions = CachingOptions(), bodyLimit: @escaping @Sendable () -> Int,
     clock: @escaping @Sendable () -> Date = { Date() }

@@ -18,7 +18,7 @@ public struct ClientStatistics: Sendable, Hashable {
   public var staleServed = 0
   /// Responses passed to the storage.
   public var stored = 0
-  /// Responses not stored, by the ID of the ``HTTPCaching/Rule`` that refused them.
+  /// Responses not stored, by the ID of the ``/HTTPCaching/Rule`` that refused them.
   public var storageRefusals: [String: Int] = [:]
 }
 

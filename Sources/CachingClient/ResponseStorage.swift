@@ -14,7 +14,7 @@ public import ResponseStore
 /// and ``invalidate(_:for:movingPast:)`` are rare and suspend until the removal is durable.
 ///
 /// The cache key is ``CachingClientRequest/key``. It is always for GET, so a HEAD is served from a stored GET. It has no
-/// user information, which is part of the Vary key instead (``HTTPCaching/VaryKey``).
+/// user information, which is part of the Vary key instead (``/HTTPCaching/VaryKey``).
 public protocol ResponseStorage: Sendable {
   /// A stored response that lookups return.
   associatedtype Entry: StoredResponseMetadata & Sendable
@@ -42,8 +42,13 @@ public protocol ResponseStorage: Sendable {
   ///
   /// Does nothing if the entry is no longer stored.
   ///
-  /// - Parameter token: The removal token from before the validation was sent. The entry stays stale if a later soft
-  ///   purge covers it.
+  /// - Parameters:
+  ///   - entry: The entry as a lookup returned it.
+  ///   - fields: The new fields.
+  ///   - freshness: The new freshness.
+  ///   - token: The removal token from before the validation was sent. The entry stays stale if a later soft purge covers
+  ///     it.
+  ///   - request: The request that was validated.
   func update(
     _ entry: Entry, fields: HeaderFields, freshness: FreshnessInfo, askedAt token: RemovalToken,
     for request: CachingClientRequest)
@@ -57,8 +62,11 @@ public protocol ResponseStorage: Sendable {
   ///
   /// When this returns, lookups no longer find them.
   ///
-  /// - Parameter token: The removal token of the invalidating response, which may itself be stored. It is advanced past
-  ///   the removals made here, unless other removals came in between. A storage without tokens does not change it.
+  /// - Parameters:
+  ///   - invalidation: The URLs and groups to remove.
+  ///   - request: The request whose response invalidates them.
+  ///   - token: The removal token of the invalidating response, which may itself be stored. It is advanced past the
+  ///     removals made here, unless other removals came in between. A storage without tokens does not change it.
   func invalidate(
     _ invalidation: StorageInvalidation, for request: CachingClientRequest, movingPast token: inout RemovalToken
   ) async
@@ -90,8 +98,8 @@ public protocol ResponseStorage: Sendable {
   /// The default implementation returns one if `lookup` finds a response.
   func variantCount(of request: CachingClientRequest) -> Int
 
-  /// Returns a keyed digest that represents a credential, or another value that can be secret, in a ``VaryKey``. Equal
-  /// values have equal digests.
+  /// Returns a keyed digest that represents a credential, or another value that can be secret, in a
+  /// ``/HTTPCaching/VaryKey``. Equal values have equal digests.
   func credentialDigest(_ value: String) -> String
 }
 
@@ -153,7 +161,7 @@ public struct StorageInvalidation: Sendable {
 
 /// A response that is proposed for storing.
 ///
-/// It has the members of ``CacheableResponse`` too.
+/// It has the members of ``/HTTPCaching/CacheableResponse`` too.
 @dynamicMemberLookup
 public struct ProposedResponse: Sendable {
   /// The response to store.

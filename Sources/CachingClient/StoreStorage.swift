@@ -7,7 +7,7 @@ public import ResponseStore
   public import Foundation
 #endif
 
-/// A ``ResponseStore/ResponseStore`` as the storage of a ``CachingClient``, without a memory tier.
+/// A ``/ResponseStore/ResponseStore`` as the storage of a ``CachingClient``, without a memory tier.
 ///
 ///     let store = try ResponseStore.open(directory: path, options: .init(capacityByteCount: 512 << 20))
 ///     let client = CachingClient(store: store)
@@ -20,8 +20,10 @@ public struct StoreStorage: ResponseStorage {
 
   /// Creates a storage on an open store.
   ///
-  /// - Parameter options: The options of its caching client. With the default, a response that a shared cache stored for
-  ///   all credentials does not match.
+  /// - Parameters:
+  ///   - store: The store of the responses.
+  ///   - options: The options of its caching client. With the default, a response that a shared cache stored for all
+  ///     credentials does not match.
   public init(_ store: ResponseStore, options: CachingOptions = CachingOptions()) {
     self.store = store
     self.options = options
@@ -134,9 +136,13 @@ extension StoreStorage: CountsActivity {
 extension CachingClient where Storage == StoreStorage {
   /// Creates a caching client on a store.
   ///
-  /// - Parameter maximumBodyByteCount: The maximum size of a body to store. The default is a tenth of the store's own
-  ///   maximum, which is about 5% of the capacity, as with `URLSession`. It is at least 16 MiB if the store permits
-  ///   that, and at most 64 MiB.
+  /// - Parameters:
+  ///   - store: The store of the responses.
+  ///   - options: The options of the cache.
+  ///   - maximumBodyByteCount: The maximum size of a body to store. The default is a tenth of the store's own maximum,
+  ///     which is about 5% of the capacity, as with `URLSession`. It is at least 16 MiB if the store permits that, and at
+  ///     most 64 MiB.
+  ///   - clock: Returns the time; the system clock by default.
   public convenience init(
     store: ResponseStore, options: CachingOptions = CachingOptions(), maximumBodyByteCount: Int? = nil,
     clock: @escaping @Sendable () -> Date = { Date() }

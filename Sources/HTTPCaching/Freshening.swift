@@ -21,7 +21,13 @@ public enum Freshening: Sendable, Hashable {
   ///
   /// Such a 304 is about `stored`, unless it names the validator of another response. RFC 9111, 4.3.4, selects one of
   /// several stored responses by the validators of a 304, but here only those of `stored` were sent.
-  /// - Parameter request: The request; its conditions are ignored.
+  /// - Parameters:
+  ///   - response: The 304.
+  ///   - request: The request; its conditions are ignored.
+  ///   - stored: The stored response.
+  ///   - requestTime: When the conditional request was sent.
+  ///   - responseTime: When the 304 arrived.
+  ///   - options: The options of the cache.
   public static func decide(
     notModified response: ResponseHead, request: RequestHead, stored: some StoredResponseMetadata, requestTime: Date,
     responseTime: Date, options: CachingOptions

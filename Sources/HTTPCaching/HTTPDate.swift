@@ -9,7 +9,9 @@ public enum HTTPDate {
   /// Parses a date in one of the three formats; `nil` if it is malformed or not in GMT.
   ///
   /// Letters can have any case (RFC 9111, section 4.2). The name of the day is not compared with the date.
-  /// - Parameter now: The reference for two-digit years: more than 50 years ahead means the past century.
+  /// - Parameters:
+  ///   - text: The value of the field.
+  ///   - now: The reference for two-digit years: more than 50 years ahead means the past century.
   public static func parse(_ text: String, now: Date) -> Date? {
     var text = text.trimmingFieldSpace()
     return text.withUTF8 { bytes in

@@ -23,6 +23,7 @@ public enum PartialContent {
   ///   - fields: The fields of the new 206 from `Storability`.
   ///   - freshness: Its freshness from `Storability`.
   ///   - byteCount: The number of body bytes received.
+  ///   - stored: The stored response, with its body.
   public static func combine(
     fields: HeaderFields, freshness: FreshnessInfo, byteCount: Int, stored: some StoredResponseMetadata
   ) -> Combination {

@@ -62,7 +62,11 @@ public enum Reuse {
   ///
   /// Evaluates the client's conditions and range. Returns `serve`, `notModified`, `partial` or `unsatisfiableRange`; or
   /// `fetch`, with the unchanged request, if the incomplete response lacks the range.
-  /// - Parameter rule: The reason to report if the response is complete.
+  /// - Parameters:
+  ///   - request: The client's request, including its conditions and ranges.
+  ///   - stored: The response that may be used.
+  ///   - now: The current time, from the same clock as the stored freshness.
+  ///   - rule: The reason to report if the response is complete.
   public static func decideResponse(
     request: RequestHead, stored: some StoredResponseMetadata, now: Date, rule: Rule
   ) -> ReuseDecision {

@@ -41,6 +41,8 @@ public struct VaryKey: Sendable, Hashable {
   ///
   /// The credentials are always included, regardless of `Vary`.
   /// - Parameters:
+  ///   - request: The request as it was sent.
+  ///   - response: The fields of the response.
   ///   - options: The options of the cache; nil if the response is only for the credentials of the request. A shared
   ///     cache can reuse a response to a request with credentials for others (RFC 9111, section 3.5), unless its `Vary`
   ///     names `Authorization`.
@@ -78,7 +80,9 @@ public struct VaryKey: Sendable, Hashable {
   }
 
   /// Whether the response matches `request`. Without fields, this only checks for credentials.
-  /// - Parameter credentialDigest: The same function as for storing; called only if needed.
+  /// - Parameters:
+  ///   - request: A later request for the same cache key.
+  ///   - credentialDigest: The same function as for storing; called only if needed.
   public func matches(_ request: RequestHead, credentialDigest: (String) -> String) -> Bool {
     var sawAuthorization = false
     for field in fields {

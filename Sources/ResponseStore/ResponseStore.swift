@@ -20,10 +20,10 @@ import Synchronization
 ///
 /// After ``close()``, every use traps. In a forked child, lookups miss and writes are dropped; the child may reopen the
 /// directory.
-///
-/// This class creates the components and forwards calls to them. All of them share ``StoreContext``. Most are structs of
-/// references: a copy of a component shares its state, which is behind a lock.
 public final class ResponseStore: Sendable {
+  // This class creates the components and forwards calls to them. All of them share `StoreContext`. Most are structs of
+  // references: a copy of a component shares its state, which is behind a lock.
+
   /// The minimum capacity: 1 MiB. With less, LMDB's own pages leave no space for records.
   public static let minimumCapacityByteCount = 1 << 20
 
@@ -165,9 +165,12 @@ public final class ResponseStore: Sendable {
   /// for the disk.
   ///
   /// - Complexity: O(log entries) and a copy of the record, without a body that is left in the store.
-  /// - Parameter limit: A complete body of more bytes is left in the store, to be read through
-  ///   ``StoredResponse/storedBody``; nil to copy any body. This process's first read of a record reads the whole body
-  ///   nevertheless, in pieces, to verify its checksum. The body of a pending new response is always copied.
+  /// - Parameters:
+  ///   - key: The cache key.
+  ///   - limit: A complete body of more bytes is left in the store, to be read through ``StoredResponse/storedBody``; nil
+  ///     to copy any body. This process's first read of a record reads the whole body nevertheless, in pieces, to verify
+  ///     its checksum. The body of a pending new response is always copied.
+  ///   - matches: Whether a variant may be selected; any by default.
   public func lookup(
     _ key: RequestKey, leavingBodiesBeyond limit: Int? = nil, where matches: (VaryKey) -> Bool = { _ in true }
   ) -> StoredResponse? {
@@ -237,6 +240,7 @@ public final class ResponseStore: Sendable {
   /// The store does not decide whether a response may be stored; `HTTPCaching` does.
   ///
   /// - Parameters:
+  ///   - response: The response to store.
   ///   - key: The cache key.
   ///   - attachment: Bytes of the caller that are stored with the response and returned unchanged. Nil by default.
   ///   - token: The ``removalToken`` from before the request was sent to the origin. If a later removal covers the
@@ -270,6 +274,9 @@ public final class ResponseStore: Sendable {
   /// that the lookup left in the store is not read.
   ///
   /// - Parameters:
+  ///   - stored: The response as a lookup returned it.
+  ///   - fields: The new fields.
+  ///   - freshness: The new freshness.
   ///   - token: The ``removalToken`` from before the validation was sent. The response stays stale if a later soft
   ///     purge covers it. Nil, the default, means the token of the lookup.
   ///   - waitsForSpace: As for ``store(_:for:attachment:askedAt:waitsForSpace:)``.
@@ -327,8 +334,8 @@ public final class ResponseStore: Sendable {
   ///
   /// Throws if writes that were accepted since the last flush were lost, even if the disk works again. Each loss is
   /// reported once: to all flushes in progress, and to the next flush if the write was accepted after they began.
-  /// Responses that ``store(_:)`` dropped at once, and updates of responses that no longer exist, are only counted in
-  /// ``StoreStatistics/droppedWrites``.
+  /// Responses that ``store(_:for:attachment:askedAt:waitsForSpace:)`` dropped at once, and updates of responses that no
+  /// longer exist, are only counted in ``StoreStatistics/droppedWrites``.
   ///
   /// - Throws: ``StoreError`` if responses could not be written because the disk is full or failing
   ///   (``StoreError/Code/storage``), if the store failed (``StoreError/Code/failed``), or if no process commits for

@@ -48,7 +48,9 @@ extension DataFile {
   ///
   /// liblmdb may count pages at the end that it never wrote, and a process may die before
   /// ``LMDBEnvironment/extendFileToLastPage()``. Call this while no process has the file open.
-  /// - Parameter maximumPageCount: The maximum number of pages of the free list to read, newest first.
+  /// - Parameters:
+  ///   - path: The path of the data file.
+  ///   - maximumPageCount: The maximum number of pages of the free list to read, newest first.
   /// - Returns: Whether the file is long enough now. False if pages in use are missing, or if the free list is longer.
   public static func extendFileToLastPage(path: String, maximumPageCount: Int) -> Bool {
     let descriptor = FileDescriptor.open(path, O_RDWR | O_CLOEXEC)
@@ -127,6 +129,7 @@ extension LMDBEnvironment {
   /// - Parameters:
   ///   - key: The bytes of the key, which need not exist.
   ///   - table: The table's name.
+  ///   - transaction: The transaction whose state of the table is checked.
   /// - Returns: The error as a phrase; nil if the path is sound.
   /// - Throws: ``LMDBError/Code/temporarilyUnavailable`` if two commits since the transaction began replaced its meta
   ///   page.

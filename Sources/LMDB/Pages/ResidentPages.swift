@@ -25,7 +25,9 @@ public struct ResidentPages: Sendable {
 
   /// Releases all pages.
   ///
-  /// - Parameter transaction: A transaction, which keeps the map in place.
+  /// - Parameters:
+  ///   - environment: The environment of the transaction.
+  ///   - transaction: A transaction, which keeps the map in place.
   /// - Complexity: Two system calls. The first call, and a call after the map has moved, also read `/proc/self/maps` in
   ///   about 0.1 ms.
   public mutating func release(of environment: LMDBEnvironment, _ transaction: borrowing ReadTransaction) {
@@ -40,6 +42,7 @@ public struct ResidentPages: Sendable {
   ///
   /// - Parameters:
   ///   - value: Bytes of the map.
+  ///   - environment: The environment of the transaction.
   ///   - transaction: The transaction that found the value. It keeps the map at its address.
   /// - Complexity: As ``release(of:_:)``.
   public mutating func release(

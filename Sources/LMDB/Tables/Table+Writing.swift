@@ -92,8 +92,9 @@ extension Table {
 
   /// Removes several keys and their values, each like ``removeChecked(_:in:)``. Skips keys that do not exist.
   ///
-  /// - Parameter keys: The keys, preferably ascending: keys in the same leaf are then found without a search from the
-  ///   root.
+  /// - Parameters:
+  ///   - keys: The keys, preferably ascending: keys in the same leaf are then found without a search from the root.
+  ///   - transaction: A write transaction of the table's environment.
   /// - Returns: The number of removed keys.
   /// - Throws: ``LMDBError``, as ``removeChecked(_:in:)``. `mdb_cursor_get` with `MDB_SET_KEY`, `mdb_cursor_del`.
   @inlinable @discardableResult

@@ -10,7 +10,7 @@ import HTTPCaching
 /// missing port is filled in, and an empty path becomes `/`. The host and port of an HTTP URL are canonical, so that a
 /// purge reaches a host in all its spellings: with percent-encoding, in another script, or as another form of an
 /// address. Nothing else changes, because two spellings of a path may be two resources. The user of a URL is not part of
-/// the key. It selects a variant, like `Authorization` (``HTTPCaching/VaryKey``).
+/// the key. It selects a variant, like `Authorization` (``/HTTPCaching/VaryKey``).
 ///
 /// A value type that threads can share. Creating a key takes one pass over the URL and one allocation.
 public struct RequestKey: Sendable, Hashable {

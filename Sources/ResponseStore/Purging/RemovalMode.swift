@@ -24,7 +24,7 @@ enum RemovalMode: Sendable, Hashable {
 public enum RemovalEffect: Sendable, Hashable {
   /// No removal covers the copy.
   case none
-  /// Soft purges cover the copy, the earliest at this time. Serve it as stale (``HTTPCaching/FreshnessInfo``).
+  /// Soft purges cover the copy, the earliest at this time. Serve it as stale (``/HTTPCaching/FreshnessInfo``).
   case stale(since: Date)
   /// A removal covers the copy. Do not serve it.
   case removed

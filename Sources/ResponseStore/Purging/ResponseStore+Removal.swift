@@ -145,8 +145,13 @@ extension ResponseStore {
   /// A memory tier calls this before it serves the copy. Costs a nanosecond while nothing is removed, because the
   /// closures are then not called.
   ///
-  /// - Parameter isOnItsOwn: Whether the copy is still valid after the store has failed, as long as no process may have
-  ///   reopened the directory. By default the copy then counts as removed at once.
+  /// - Parameters:
+  ///   - key: The cache key of the copy.
+  ///   - storedAt: When the response was stored.
+  ///   - groups: The cache groups of the response.
+  ///   - isOnItsOwn: Whether the copy is still valid after the store has failed, as long as no process may have reopened
+  ///     the directory. By default the copy then counts as removed at once.
+  ///   - token: The removals that the caller knows.
   public func effectOfRemovals(
     on key: @autoclosure () -> RequestKey, storedAt: @autoclosure () -> Date, groups: () -> [String],
     isOnItsOwn: @autoclosure () -> Bool = false, since token: inout RemovalToken
