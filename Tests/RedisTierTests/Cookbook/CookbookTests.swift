@@ -1,0 +1,202 @@
+import Foundation
+import FoundationNetworking
+import LMDBURLCache
+import LoopbackOrigin
+import Synchronization
+import Testing
+
+@Suite("Cookbook")
+struct CookbookTests {
+  @Test("The article's code is the tested code")
+  func matchesItsSource() throws {
+    let folder = URL(fileURLWithPath: #filePath).deletingLastPathComponent()
+    let root = (0..<3).reduce(folder) { url, _ in url.deletingLastPathComponent() }
+    let article = try String(
+      contentsOf: root.appendingPathComponent("Sources/LMDBURLCache/LMDBURLCache.docc/Cookbook.md"), encoding: .utf8)
+    let blocks = article.components(separatedBy: "```swift\n").dropFirst().map { $0.components(separatedBy: "```")[0] }
+    let source = try String(contentsOf: folder.appendingPathComponent("CookbookRecipes.swift"), encoding: .utf8)
+    #expect(blocks.joined(separator: "\n") == source, "Change Cookbook.md and CookbookRecipes.swift together")
+    #expect(article.components(separatedBy: "\n### ").count - 1 == 10, "The article has ten recipes")
+  }
+
+  @Test("A JSON API is asked once in an hour although it forbids caching")
+  func hourLongResponses() async throws {
+    try await withOrigin([("Cache-Control", "no-store"), ("Vary", "*"), ("Set-Cookie", "a=b")]) { origin, directory in
+      let cache = try openWithHourLongResponses(of: "127.0.0.1", in: directory.appendingPathComponent("a"))
+      for token in 1...2 { _ = try await cache.data(from: origin.url("/prices?token=\(token)")) }
+      #expect(origin.requestCount == 1)
+      let others = try openWithHourLongResponses(of: "api.example.com", in: directory.appendingPathComponent("b"))
+      for _ in 1...2 { _ = try await others.data(from: origin.url("/prices")) }
+      #expect(origin.requestCount == 3)
+    }
+  }
+
+  @Test("A response that one process has stored is a hit in another process")
+  func workers() async throws {
+    try await withOrigin { origin, directory in
+      setenv("COOKBOOK_DIRECTORY", directory.path, 1)
+      setenv("COOKBOOK_URL", origin.url("/page").absoluteString, 1)
+      await #expect(processExitsWith: .success) {
+        let environment = ProcessInfo.processInfo.environment
+        let cache = try openInWorker(URL(fileURLWithPath: environment["COOKBOOK_DIRECTORY"]!))
+        _ = try await cache.data(from: URL(string: environment["COOKBOOK_URL"]!)!)
+        precondition(cache.flush())
+      }
+      unsetenv("COOKBOOK_DIRECTORY")
+      unsetenv("COOKBOOK_URL")
+      let result = try await openInWorker(directory).load(URLRequest(url: origin.url("/page")))
+      #expect(result.source == .store)
+      #expect(origin.requestCount == 1)
+    }
+  }
+
+  @Test("After a deployment each response is validated, and one that has not changed is kept")
+  func deployment() async throws {
+    try await withOrigin { origin, directory in
+      let cache = try openInWorker(directory)
+      _ = try await cache.data(from: origin.url("/page"))
+      try await refreshAfterDeployment(of: "127.0.0.1", in: cache)
+      let result = try await cache.load(URLRequest(url: origin.url("/page")))
+      #expect(result.source == .revalidated)
+      #expect(origin.requestCount == 2)
+    }
+  }
+
+  @Test("A stale response is served while the origin responds with an error, and after it has stopped")
+  func failingOrigin() async throws {
+    try await withOrigin([("Cache-Control", "max-age=0"), ("ETag", "\"1\"")]) { origin, directory in
+      let cache = try openForFailingOrigin(in: directory)
+      let request = URLRequest(url: origin.url("/page"))
+      _ = try await cache.load(request)
+      origin.answer { _ in Reply(503) }
+      #expect(try await cache.load(request).source == .staleOnError)
+      origin.stop()
+      let result = try await cache.load(request)
+      #expect(result.source == .staleOnError)
+      #expect(result.data == Data("a page".utf8))
+    }
+  }
+
+  @Test("A tenant does not get another tenant's response")
+  func tenants() async throws {
+    try await withOrigin { origin, directory in
+      let cache = try openForTenants(in: directory)
+      for tenant in ["a", "b", "a"] {
+        var request = URLRequest(url: origin.url("/page"))
+        request.setValue(tenant, forHTTPHeaderField: "X-Tenant")
+        _ = try await cache.data(for: request)
+      }
+      #expect(origin.requestCount == 2)
+    }
+  }
+
+  @Test("A shared cache makes one request of many, and stores no private response")
+  func slowService() async throws {
+    let gate = Gate()
+    let handler: LoopbackOrigin.Handler = { request in
+      let control = request.target == "/mine" ? "private, max-age=600" : "max-age=600"
+      return Reply(200, [("Cache-Control", control)], "a page").held(at: gate, afterBodyBytes: 0)
+    }
+    try await withOrigin(handler) { origin, directory in
+      let cache = try openForManyUsers(in: directory)
+      let service = origin.url("/")
+      async let pages = withThrowingTaskGroup(of: Int.self) { group in
+        for _ in 0..<20 { group.addTask { try await page("slow", of: service, through: cache).status } }
+        return try await group.reduce(into: []) { $0.append($1) }
+      }
+      #expect(await origin.waitForRequests(count: 1))
+      gate.open()
+      #expect(try await pages == Array(repeating: 200, count: 20))
+      #expect(origin.requestCount == 1)
+      for _ in 0..<2 { _ = try await page("mine", of: service, through: cache) }
+      #expect(origin.requestCount == 3)
+    }
+  }
+
+  @Test("The report names the rule that kept a response from being stored")
+  func why() async throws {
+    try await withOrigin([("Cache-Control", "no-store")]) { origin, directory in
+      let cache = try openInWorker(directory)
+      let text = try await report(on: origin.url("/page"), through: cache)
+      #expect(text.hasPrefix("/page from network, not stored: no-store (RFC 9111 "))
+    }
+    try await withOrigin { origin, directory in
+      let cache = try openInWorker(directory)
+      _ = try await cache.data(from: origin.url("/page"))
+      #expect(try await report(on: origin.url("/page"), through: cache) == "/page from store, stored or from the cache")
+    }
+  }
+
+  @Test("Warmed URLs are hits, and one that cannot be loaded does not count")
+  func warming() async throws {
+    try await withOrigin { origin, directory in
+      let cache = try openInWorker(directory)
+      let urls = (0..<10).map { origin.url("/\($0)") }
+      #expect(await warm(cache, with: urls + [URL(string: "http://127.0.0.1:1/")!]) == 10)
+      for url in urls { #expect(cache.isCached(url)) }
+      #expect(origin.requestCount == 10)
+    }
+  }
+
+  @Test("A purge on one machine of a fleet holds on the other", .enabled(if: RedisServerProcess.isInstalled))
+  func fleet() async throws {
+    let redis = try RedisServerProcess()
+    try await withOrigin { origin, directory in
+      let secret = Data(repeating: 7, count: 32)
+      let machines = try ["a", "b"].map {
+        try openMachine(in: directory.appendingPathComponent($0), redis: redis.url, secret: secret)
+      }
+      for machine in machines { _ = try await machine.data(from: origin.url("/page")) }
+      try await machines[0].purge(.host("127.0.0.1"))
+      let requestCount = origin.requestCount
+      #expect(try await machines[1].load(URLRequest(url: origin.url("/page"))).source == .network)
+      #expect(origin.requestCount == requestCount + 1)
+    }
+  }
+
+  @Test("In a test without a network, the clock of the test decides what is fresh")
+  func stub() async throws {
+    let directory = FileManager.default.temporaryDirectory.appendingPathComponent("cookbook-\(UUID().uuidString)")
+    let clock = TestClock()
+    let cache = try openForTest(in: directory) { clock.now }
+    let request = URLRequest(url: URL(string: "https://www.example.com/page")!)
+    #expect(try await cache.load(request).source == .network)
+    #expect(try await cache.load(request).source == .store)
+    clock.advance(by: 61)
+    #expect(try await cache.load(request).source == .network)
+    #expect(!FileManager.default.fileExists(atPath: directory.path))
+  }
+
+  private final class TestClock: Sendable {
+    private let time = Mutex(Date(timeIntervalSince1970: 1_800_000_000))
+    var now: Date { time.withLock { $0 } }
+    func advance(by seconds: TimeInterval) { time.withLock { $0 += seconds } }
+  }
+
+  // MARK: Fixture
+
+  /// Runs a test with an origin and an empty directory. The origin has one page, which is fresh for ten minutes.
+  private func withOrigin(
+    _ fields: [(String, String)] = [("Cache-Control", "max-age=600"), ("ETag", "\"1\"")],
+    _ body: (LoopbackOrigin, URL) async throws -> Void
+  ) async throws {
+    try await withOrigin(
+      { request in
+        if request["If-None-Match"] == "\"1\"" { return Reply(304, fields) }
+        return Reply(200, fields, "a page")
+      }, body)
+  }
+
+  private func withOrigin(
+    _ handler: @escaping LoopbackOrigin.Handler, _ body: (LoopbackOrigin, URL) async throws -> Void
+  ) async throws {
+    let directory = FileManager.default.temporaryDirectory.appendingPathComponent("cookbook-\(UUID().uuidString)")
+    let origin = try LoopbackOrigin(handler: handler)
+    defer {
+      origin.stop()
+      // A test that threw has no directory.
+      try? FileManager.default.removeItem(at: directory)
+    }
+    try await body(origin, directory)
+  }
+}
