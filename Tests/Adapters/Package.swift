@@ -49,7 +49,7 @@ let package = Package(
       name: "AdaptersTests",
       dependencies: ["Adapters", "Origin", .product(name: "CurlTransport", package: "LMDBURLCache")],
       path: "AdaptersTests", swiftSettings: settings),
-    // Imports this package beside others, whose names must not be ambiguous.
+    // Imports this package with others, whose names must not be ambiguous.
     .testTarget(
       name: "NameTests",
       dependencies: [

@@ -29,7 +29,7 @@ struct StorageOutcomeTests {
     #expect(fixture.client.storedResponse(to: get())?.storage == (isCut ? nil : .stored))
   }
 
-  @Test("A validated response whose new fields forbid storing is not stored any more")
+  @Test("A validated response whose new fields forbid storing is no longer stored")
   func validated() async throws {
     let fixture = Fixture()
     let fields = [("ETag", "\"1\"")]

@@ -8,7 +8,7 @@ import Testing
 
 @testable import LMDBURLCache
 
-/// What a response says about its source, on each way to load.
+/// The provenance of a response, on each way to load.
 @Suite("Provenance of responses", .timeLimit(.minutes(1)))
 struct ProvenanceTests {
   private static let kept = [("Cache-Control", "max-age=600")]
@@ -194,6 +194,8 @@ struct ProvenanceTests {
   func none() async throws {
     try await withCache(origin: { _ in Reply(200, Self.kept, "body") }) { fixture, origin in
       #expect(try await URLSession(configuration: .ephemeral).data(from: origin.url("/")).1.cacheProvenance == nil)
+      let text = try #require(URL(string: "data:text/plain,hello"))
+      #expect(try await fixture.cache.data(from: text).1.cacheProvenance == nil)
       let response = try #require(try await fixture.cache.data(from: origin.url("/")).1 as? HTTPURLResponse)
       #expect((response.copy() as? URLResponse)?.cacheProvenance?.source == .network)
       #expect(fixture.cache.cachedResponse(for: URLRequest(origin.url("/")))?.response.cacheProvenance == nil)

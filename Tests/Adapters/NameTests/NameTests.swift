@@ -1,6 +1,6 @@
 import Testing
 
-@Suite("Names beside those of other packages")
+@Suite("Names of this package and of others")
 struct NameTests {
   @Test("A file that imports this package and another one uses the other one's names without qualification")
   func otherNamesStayUnambiguous() {
