@@ -10,16 +10,28 @@ extension CachingClientResponse {
   /// Returns the request to which the response leads; nil if it is not a redirect that can be followed.
   ///
   /// - Parameter request: The request of the response.
+  @inlinable
   package func redirection(of request: RequestHead) -> Redirection? {
+    // Few responses are redirects. To find that out in the generic function would take longer.
+    Redirection.isRedirect(status) ? followableRedirection(of: request) : nil
+  }
+
+  @usableFromInline
+  package func followableRedirection(of request: RequestHead) -> Redirection? {
     Redirection(of: request, status: status) { head.fields["Location"] }
   }
 }
 
 extension CachingClientRequest {
   /// Whether the request follows redirects, and this response leads to another request.
-  @usableFromInline
+  @inlinable
   func follows(_ response: CachingClientResponse<some StoredResponseMetadata & Sendable>) -> Bool {
-    maximumRedirectCount > 0 && hop(after: response) != nil
+    maximumRedirectCount > 0 && hasHop(after: response)
+  }
+
+  @usableFromInline
+  func hasHop(after response: CachingClientResponse<some StoredResponseMetadata & Sendable>) -> Bool {
+    hop(after: response) != nil
   }
 
   /// Returns the request to which a response leads; nil if the response is the final one.

@@ -9,6 +9,7 @@
 /// The status 303 makes each method except HEAD a GET, and 301 and 302 make POST a GET, without content. Other methods,
 /// and all after 307 and 308, are kept. Another origin does not get credentials or the field `Host`; `http` and `https`
 /// are different origins. If the target has no fragment, it has that of the redirected request (section 10.2.2).
+@usableFromInline
 package struct Redirection: Sendable, Hashable {
   /// The request to send.
   package let head: RequestHead
@@ -22,7 +23,7 @@ package struct Redirection: Sendable, Hashable {
   ///
   /// - Parameter location: Returns the value of `Location`. Called only for the status of a redirect.
   package init?(of request: RequestHead, status: Int, location: () -> String?) {
-    guard Self.statuses.contains(status), let location = location(),
+    guard Self.isRedirect(status), let location = location(),
       let target = URL(string: location, relativeTo: request.url)?.absoluteURL,
       let scheme = target.scheme?.asciiLowercased(), scheme == "http" || scheme == "https"
     else { return nil }
@@ -41,7 +42,14 @@ package struct Redirection: Sendable, Hashable {
     self.head = head
   }
 
-  private static let statuses = [301, 302, 303, 307, 308]
+  /// Whether a status is that of a redirect to `Location`.
+  @inlinable
+  package static func isRedirect(_ status: Int) -> Bool {
+    switch status {
+    case 301, 302, 303, 307, 308: true
+    default: false
+    }
+  }
 
   /// The fields that must not be sent to another origin: credentials, and the name of the host.
   private static let fieldsForOneOrigin = ["Authorization", "Proxy-Authorization", "Cookie", "Host"]
