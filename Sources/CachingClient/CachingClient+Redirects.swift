@@ -77,8 +77,8 @@ extension CachingClient {
   ///   - respond: Returns the response to a request.
   ///   - next: Returns the request to which a response leads; nil if the response is the final one.
   /// - Returns: The final response and its request. The body may not have arrived yet.
-  /// - Throws: ``CachingClientError/tooManyRedirects(limit:)``; the errors of the functions; the error that ends the body
-  ///   of a redirect early.
+  /// - Throws: ``CachingClientError/tooManyRedirects(limit:)``; the errors of the functions; the error that ends the
+  ///   body of a redirect early.
   nonisolated(nonsending) package func followRedirects<Hop: Sendable>(
     of first: Hop, upTo limit: Int, respond: nonisolated(nonsending) (Hop) async throws -> Response,
     next: nonisolated(nonsending) (Hop, Response) async throws -> Hop?

@@ -84,9 +84,9 @@ public struct CachingClientRequest: Sendable {
   /// ``CachingClientResponse/redirects`` names the hops.
   public var maximumRedirectCount = 0
 
-  /// Whether the transport can send content in the context (``RequestBodySource/inContext``) a second time; false by default.
+  /// Whether the transport can send content in the context (``RequestBodySource/inContext``) a second time.
   ///
-  /// Bytes in memory can always be sent again.
+  /// The default is false. Bytes in memory can always be sent again.
   public var canResendBody = false
 
   /// The URL for the cache key: the URL of ``head`` without the query parameters that the overrides ignore.

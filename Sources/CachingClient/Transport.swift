@@ -18,8 +18,8 @@ public import HTTPCaching
 ///     }
 ///
 /// A transport has these duties:
-/// - Do not follow redirects. The caching client does (``CachingClientRequest/maximumRedirectCount``): each hop is a separate
-///   request, which is stored under its own URL.
+/// - Do not follow redirects. The caching client does (``CachingClientRequest/maximumRedirectCount``): each hop is a
+///   separate request, which is stored under its own URL.
 /// - Skip interim responses (1xx) and return the final head. A switch of protocols (101) is a final head.
 /// - **Throw** if a body ends early. A body that ends without an error counts as complete if it matches Content-Length.
 ///   If the transport cannot know whether it is complete, set ``IncomingResponse/endsWithConnection``.
