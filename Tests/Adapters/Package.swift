@@ -43,11 +43,16 @@ let package = Package(
         .product(name: "HTTPCaching", package: "LMDBURLCache"),
       ],
       path: "Adapters", swiftSettings: settings),
+    // The code of the article on developing on a Mac, with its condition.
+    .target(
+      name: "Conditional",
+      dependencies: [.product(name: "LMDBURLCache", package: "LMDBURLCache", condition: .when(platforms: [.linux]))],
+      path: "Conditional", swiftSettings: settings),
     // A symbolic link to LoopbackOrigin, which is no product. Two modules of one name would clash.
     .target(name: "Origin", path: "Origin", swiftSettings: settings),
     .testTarget(
       name: "AdaptersTests",
-      dependencies: ["Adapters", "Origin", .product(name: "CurlTransport", package: "LMDBURLCache")],
+      dependencies: ["Adapters", "Conditional", "Origin", .product(name: "CurlTransport", package: "LMDBURLCache")],
       path: "AdaptersTests", swiftSettings: settings),
     // Imports this package with others, whose names must not be ambiguous.
     .testTarget(

@@ -4,7 +4,9 @@ import Testing
 @Suite("The articles on other packages")
 struct ArticleTests {
   private static let package = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-  private static let articles = ["UsingWithOpenAPI", "UsingAsyncHTTPClient", "LoggingMetricsLifecycle"]
+  private static let articles = [
+    "UsingWithOpenAPI", "UsingAsyncHTTPClient", "LoggingMetricsLifecycle", "DevelopingOnAMac",
+  ]
 
   private func text(_ article: String) throws -> String {
     let root = Self.package.deletingLastPathComponent().deletingLastPathComponent()
@@ -30,7 +32,7 @@ struct ArticleTests {
         if block.hasPrefix("import ") { examples.append(block) }
       }
     }
-    let sources = try sources(below: "Adapters")
+    let sources = try sources(below: "Adapters").merging(sources(below: "Conditional")) { first, _ in first }
     for (name, source) in sources {
       #expect(examples.contains(source), "Change \(name) and its article together")
       #expect(source.split(separator: "\n", omittingEmptySubsequences: false).count <= 61, "\(name) is too long")
