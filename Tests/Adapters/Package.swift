@@ -38,6 +38,8 @@ let package = Package(
         "Metrics",
         "ServiceLifecycle",
         .product(name: "LMDBURLCache", package: "LMDBURLCache"),
+        // For Scripts/check-examples.
+        .product(name: "RedisTier", package: "LMDBURLCache"),
         .product(name: "CachingClient", package: "LMDBURLCache"),
         .product(name: "ResponseStore", package: "LMDBURLCache"),
         .product(name: "HTTPCaching", package: "LMDBURLCache"),

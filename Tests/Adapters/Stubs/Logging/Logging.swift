@@ -29,4 +29,12 @@ public struct Logger: Sendable {
   ) {
     handler("warning: \(message())")
   }
+
+  /// Takes a message of the level `error`.
+  public func error(
+    _ message: @autoclosure () -> Logger.Message, file: String = #fileID, function: String = #function,
+    line: UInt = #line
+  ) {
+    handler("error: \(message())")
+  }
 }
