@@ -16,6 +16,7 @@ var cache: LMDBURLCache { fatalError() }
 var directory: URL { fatalError() }
 var url: URL { fatalError() }
 var date: Date { fatalError() }
+var response: URLResponse { fatalError() }
 var request: URLRequest { fatalError() }
 var session: URLSession { fatalError() }
 var file: FileHandle { fatalError() }
