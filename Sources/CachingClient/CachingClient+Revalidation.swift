@@ -14,12 +14,13 @@ extension CachingClient {
   func confirm(
     _ entry: Storage.Entry, by arrival: Arrival, _ plan: Plan, in fetch: InFlightFetch
   ) async -> Bool {
-    let overrides = plan.request.overrides
+    // A 304 has no Content-Type.
+    let overrides = plan.request.overrides.resolved(forContentType: entry.fields["Content-Type"])
     let freshening = Freshening.decide(
       notModified: overrides.applied(to: arrival.response.head), request: plan.request.head, stored: entry,
       requestTime: arrival.requestTime, responseTime: arrival.responseTime, options: options)
     switch freshening {
-    case .update(let fields, let freshness, let rule):
+    case .update(let fields, let freshness, let rule) where overrides.allowsStoring:
       let freshened = FreshenedResponse(
         base: entry, fields: fields, freshness: overrides.applied(to: freshness, status: entry.status))
       return await serve(freshened, rule, plan, in: fetch) {
@@ -32,7 +33,7 @@ extension CachingClient {
         await removeIfRevoked(plan, fetch)
         fetch.storageReport.decide(fetch.permit.isRemoved ? .notStored(.invalidatedInFlight) : .stored)
       }
-    case .updateAndRemove(let fields, let freshness, let rule):
+    case .updateAndRemove(let fields, let freshness, let rule), .update(let fields, let freshness, let rule):
       // A response that must not be stored must not be shared with followers either.
       let freshened = FreshenedResponse(base: entry, fields: fields, freshness: freshness)
       return await serve(freshened, rule, plan, in: fetch, isForOthers: false) {
@@ -95,16 +96,17 @@ extension CachingClient {
     let freshening = Freshening.decide(
       head: head, request: plan.request.head, stored: entry, requestTime: arrival.requestTime,
       responseTime: arrival.responseTime, options: options)
+    let overrides = plan.request.overrides.resolved(forContentType: entry.fields["Content-Type"])
     switch freshening {
-    case .update(let fields, let freshness, _):
-      let freshness = plan.request.overrides.applied(to: freshness, status: entry.status)
+    case .update(let fields, let freshness, _) where overrides.allowsStoring:
+      let freshness = overrides.applied(to: freshness, status: entry.status)
       storage.update(
         entry, fields: fieldsToStore(fields), freshness: freshness, askedAt: fetch.permit.token, for: plan.request)
       await removeIfRevoked(plan, fetch)
     case .markStale(let freshness, _):
       storage.update(entry, fields: entry.fields, freshness: freshness, askedAt: fetch.permit.token, for: plan.request)
       await removeIfRevoked(plan, fetch)
-    case .updateAndRemove: await storage.remove(entry, for: plan.request)
+    case .updateAndRemove, .update: await storage.remove(entry, for: plan.request)
     case .unrelated: break
     }
   }

@@ -17,6 +17,8 @@ extension CachingClient {
   ///
   /// - Parameter head: The head of the response after the request's overrides.
   func decideStorage(_ head: ResponseHead, _ arrival: Arrival, _ request: CachingClientRequest) -> StorageDecision {
+    let overrides = request.overrides.resolved(forContentType: arrival.response.head.fields["Content-Type"])
+    guard overrides.allowsStoring else { return .refuse(.storingDisallowed) }
     // A stream of events is for one subscriber, and storing would wait for an end that may never come.
     if let type = head.fields["Content-Type"]?.lowercased(), type.hasPrefix("text/event-stream") {
       return .refuse(.eventStream)
@@ -28,7 +30,7 @@ extension CachingClient {
     case .refuse(let rule): return .refuse(rule)
     case .store where arrival.response.endsWithConnection: return .refuse(.unprovenEnd)
     case .store(let fields, let freshness):
-      var freshness = request.overrides.applied(to: freshness, status: head.status)
+      var freshness = overrides.applied(to: freshness, status: head.status)
       if arrival.response.isContentDecoded { freshness.flags.insert(.decoded) }
       return .store(
         ProposedResponse(

@@ -28,7 +28,7 @@ public struct CachingClientRequest: Sendable {
   /// by cache group applies to the origin in all partitions.
   public let partition: String
 
-  /// Overrides of HTTP's caching rules.
+  /// Overrides of HTTP's caching rules, with those of the rules that match the request.
   public let overrides: RequestOverrides
 
   /// Any value for the transport or the storage, for example the original `URLRequest`.
@@ -101,17 +101,23 @@ public struct CachingClientRequest: Sendable {
   package private(set) var namesUser = false
 
   /// Creates a request.
+  ///
+  /// - Parameter rules: Rules for many requests. Those that match add to the partition and to the overrides. Where both
+  ///   the rules and `overrides` set something, the latter count.
   public init(
     head: RequestHead, body: RequestBodySource? = nil, policy: RequestPolicy = .useProtocolCachePolicy,
     partition: String = "",
-    overrides: RequestOverrides = RequestOverrides(), context: (any Sendable)? = nil,
+    overrides: RequestOverrides? = nil, rules: CachingRules = CachingRules(), context: (any Sendable)? = nil,
     willStore: StorageHook? = nil
   ) {
+    let applied = rules.apply(to: head.url, partition: partition, overrides: overrides) {
+      head.fields.values(of: $0)
+    }
     self.head = head
     self.body = body
     self.policy = policy
-    self.partition = partition
-    self.overrides = overrides
+    self.partition = applied.partition
+    self.overrides = applied.overrides
     self.context = context
     self.willStore = willStore
     keyURL = head.url
@@ -191,7 +197,9 @@ extension CachingClientRequest {
     }
     var outgoing = OutgoingRequest(head: head, body: body, context: context, timeLimit: timeLimit)
     // A reload asks the origin itself.
-    if let key, policy == .useProtocolCachePolicy || policy == .returnCacheDataElseLoad, !namesUser {
+    if let key, policy == .useProtocolCachePolicy || policy == .returnCacheDataElseLoad, !namesUser,
+      overrides.mayStore
+    {
       outgoing.sharing = SharingContext(key: key, hasOwnValidators: !conditional.isEmpty)
     }
     return outgoing

@@ -31,15 +31,25 @@ public struct RequestOverrides: Sendable, Hashable {
   /// origin delays its responses on purpose, such as long polling.
   public var allowsCoalescing: Bool
 
+  /// Whether the response can be stored. The default is true.
+  ///
+  /// If false, no response is stored, and a new response from the origin removes the stored one. Until then the stored
+  /// response is used as HTTP permits.
+  public var allowsStoring: Bool
+
+  /// The rules that match the request, in their order, if one of them depends on the media type of the response.
+  var responseRules: [RuleMatcher] = []
+
   /// Creates overrides; by default none.
   public init(
     lifetime: Double? = nil, ignoredResponseFields: [String] = [], ignoredQueryParameters: Set<String> = [],
-    allowsCoalescing: Bool = true
+    allowsCoalescing: Bool = true, allowsStoring: Bool = true
   ) {
     self.lifetime = lifetime
     self.ignoredResponseFields = ignoredResponseFields
     self.ignoredQueryParameters = ignoredQueryParameters
     self.allowsCoalescing = allowsCoalescing
+    self.allowsStoring = allowsStoring
   }
 
   /// Returns the URL for the cache key: without the ignored query parameters, and without a query if none is left.
@@ -57,8 +67,27 @@ public struct RequestOverrides: Sendable, Hashable {
     return URL(string: String(stripped)) ?? url
   }
 
+  /// Returns the overrides for a response, with those of the rules for its media type.
+  ///
+  /// - Parameter contentType: The `Content-Type` of the response from the origin, or of the stored one.
+  package func resolved(forContentType contentType: String?) -> RequestOverrides {
+    guard !responseRules.isEmpty else { return self }
+    var resolved = self
+    resolved.responseRules = []
+    (resolved.lifetime, resolved.ignoredResponseFields, resolved.allowsStoring) = (nil, [], true)
+    let type = MediaType.name(inContentType: contentType)
+    for matcher in responseRules where matcher.matches(mediaType: type) { matcher.rule.apply(to: &resolved) }
+    return resolved
+  }
+
+  /// Whether a response to the request may be stored, as far as that is known without it.
+  var mayStore: Bool { allowsStoring && !responseRules.contains { $0.rule.allowsStoring == false } }
+
   /// Returns the response head with these overrides, as input for decisions.
   public func applied(to head: ResponseHead) -> ResponseHead {
+    guard responseRules.isEmpty else {
+      return resolved(forContentType: head.fields["Content-Type"]).applied(to: head)
+    }
     guard lifetime != nil || !ignoredResponseFields.isEmpty else { return head }
     var head = head
     for name in ignoredResponseFields { head.fields.remove(name) }

@@ -17,6 +17,9 @@ extension Rule {
     "invalidated-in-flight", "9111 4.4", "the response was invalidated in flight")
   /// The caller's hook refused to store the response.
   public static let refusedByCaller = Rule("refused-by-caller", "9111 3", "the caller refused to store the response")
+  /// An override of the request, or a rule, forbids storing the response.
+  public static let storingDisallowed = Rule(
+    "storing-disallowed", "9111 3", "a rule or an override of the program forbids storing")
   /// The transport sent credentials that are not part of the request.
   public static let unseenCredentials = Rule(
     "unseen-credentials", "9111 3.5", "the transport sent credentials that the request does not show")
@@ -41,7 +44,7 @@ extension Rule {
     .methodNotCached, .headOnlyUpdates, .postNotCached, .notHTTP, .interim, .statusNotCached, .notModifiedNotStored,
     .partNotUsable, .malformedField, .tooManyFields, .requestNoStore, .noStore, .mustUnderstand, .privateResponse,
     .authorization, .varyStar, .varyExtended, .noGround, .bodyTooLarge, .incompleteBody, .unprovenEnd, .eventStream,
-    .invalidatedInFlight, .refusedByCaller, .unseenCredentials, .otherHost, .requestWithContent, .memoryOnly,
-    .writeDropped,
+    .invalidatedInFlight, .refusedByCaller, .storingDisallowed, .unseenCredentials, .otherHost, .requestWithContent,
+    .memoryOnly, .writeDropped,
   ]
 }

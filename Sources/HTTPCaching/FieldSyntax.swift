@@ -20,7 +20,7 @@ extension UInt8 {
   package var isFieldSpace: Bool { self == 0x20 || self == 0x09 }
 
   /// The lowercase form of an ASCII letter; any other byte unchanged.
-  var asciiLowercase: UInt8 { self >= 0x41 && self <= 0x5A ? self | 0x20 : self }
+  package var asciiLowercase: UInt8 { self >= 0x41 && self <= 0x5A ? self | 0x20 : self }
 }
 
 extension String {
@@ -55,7 +55,7 @@ extension String {
   }
 
   /// Returns the string without spaces and tabs at both ends (`OWS`).
-  func trimmingFieldSpace() -> String {
+  package func trimmingFieldSpace() -> String {
     guard let first = utf8.first, let last = utf8.last, first.isFieldSpace || last.isFieldSpace else { return self }
     return String(Substring(utf8[...].trimmingFieldSpace()))
   }

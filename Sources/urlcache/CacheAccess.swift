@@ -32,6 +32,7 @@ enum CacheAccess {
   /// A directory of a fleet needs the fleet. A cache without a fleet does not join one, because programs without the
   /// fleet could then no longer open it.
   static func open(_ arguments: Arguments) async throws -> LMDBURLCache {
+    let rules = try RequestArguments.rules(arguments)
     let path = path(arguments)
     let url = URL(fileURLWithPath: path)
     let tier = try FleetAccess.tier(arguments)
@@ -56,6 +57,7 @@ enum CacheAccess {
     options.usesProcessCookies = false
     options.keepsCookiesInMemory = arguments.has(cookies.name)
     options.fleet = tier
+    options.rules = rules
     let cache = try LMDBURLCache(
       directory: url, memoryCapacity: memoryByteCount, diskCapacity: capacity, options: options)
     // The memory tier ends with this process, so store all responses on disk.

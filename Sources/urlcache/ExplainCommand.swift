@@ -19,6 +19,10 @@ enum ExplainCommand: Command {
       program can set other options, and overrides for a request. Without --header, Accept-Language is "en", and
       User-Agent is that of this tool: give the program's own if responses vary by it.
 
+      With --rules, shows which rules of the file apply and what they set, in their order, and the partition that follows
+      from them. A rule for a media type is compared with the selected response. A file with an error is not used: the
+      error names the rule, the key and what to write. So any DIR and URL serve to check a file.
+
       On a machine of a fleet, shows whether the machine has a valid lease. Without one, each stored response is
       validated.
 
@@ -27,7 +31,7 @@ enum ExplainCommand: Command {
     operandName: "the directory or the URL", operandCount: 2...2,
     options: [
       RequestArguments.header, RequestArguments.policy, RequestArguments.shared, RequestArguments.method,
-      RequestArguments.partition,
+      RequestArguments.partition, RequestArguments.rules,
       Option(name: "json", help: "Prints a JSON object; ages are in seconds, dates in UTC."),
     ],
     success: "the request was explained, regardless of the result",
@@ -41,13 +45,15 @@ enum ExplainCommand: Command {
     var request = URLRequest(url: url, cachePolicy: try RequestArguments.policy(arguments))
     request.httpMethod = RequestArguments.method(arguments)
     for (name, value) in try RequestArguments.fields(arguments) { request.addValue(value, forHTTPHeaderField: name) }
+    let rules = try RequestArguments.rules(arguments)
     let directory = try CacheAccess.openDirectory(arguments)
     let now = Date()
     let explanation = directory.explain(
-      request, partition: RequestArguments.partition(arguments), options: RequestArguments.options(arguments), now: now)
+      request, partition: RequestArguments.partition(arguments), options: RequestArguments.options(arguments),
+      rules: rules, now: now)
     guard let explanation else { throw UsageError("'\(Format.visible(text))' cannot be requested") }
     try directory.checkIsInPlace()
-    let report = ExplanationReport(explanation: explanation, request: request, now: now)
+    let report = ExplanationReport(explanation: explanation, rules: rules, request: request, now: now)
     try Output.write(arguments.has("json") ? report.json(directory: directory.path).pretty : report.text)
     if directory.hasFoundCorruption {
       Output.error("urlcache explain: A stored response is corrupt and counts as missing. Run: urlcache verify DIR\n")
@@ -59,6 +65,7 @@ enum ExplainCommand: Command {
 /// An explanation as text and as JSON.
 private struct ExplanationReport {
   let explanation: CacheDirectory.Explanation
+  let rules: CachingRules
   let request: URLRequest
   let now: Date
 
@@ -68,6 +75,7 @@ private struct ExplanationReport {
 
   var text: String {
     var rows = [["Result", result], ["Rule", decision.rule.description]]
+    if !rules.isEmpty { rows += ruleRows }
     if let machine = explanation.machine { rows.append(["Lease", LeaseReport(machine: machine).text]) }
     rows.append(["Stored", stored])
     if let refusal { rows.append(["Refused", "\(Format.localTime(refusal.time)), \(refusal.rule)"]) }
@@ -112,6 +120,23 @@ private struct ExplanationReport {
     case .fetch: "fetched from the origin"
     case .bypass: "sent to the origin, past the cache"
     }
+  }
+
+  private var ruleRows: [[String]] {
+    let matches = explanation.cachingRules.map { match in
+      let effects = match.rule.effects.map { "\($0.key) \($0.value)" }.joined(separator: "; ")
+      let types = match.rule.mediaTypes.joined(separator: " or ")
+      let condition =
+        switch match.appliesToResponse {
+        case true?: ""
+        case false?: "not applied, the response is not \(types): "
+        case nil: "if the response is \(types): "
+        }
+      return "\"\(match.rule.name)\": \(condition)\(effects)"
+    }
+    let shown = matches.isEmpty ? ["no rule of the file applies"] : matches
+    return shown.map { ["Override", $0] }
+      + (explanation.partition.isEmpty ? [] : [["Partition", explanation.partition]])
   }
 
   private var stored: String {
@@ -166,6 +191,14 @@ private struct ExplanationReport {
           "timeToLive": .seconds(selected.freshness.timeToLive(at: now)),
         ]
       } ?? .null,
+      "cachingRules": .array(
+        explanation.cachingRules.map { match in
+          [
+            "name": .string(match.rule.name), "applies": match.appliesToResponse.map { .bool($0) } ?? .null,
+            "sets": .object(match.rule.effects.map { ($0.key, .string($0.value)) }),
+          ]
+        }),
+      "partition": .string(explanation.partition),
       "isLeaseValid": explanation.machine.map { .bool($0.hasLease) } ?? .null,
       "refused": refusal.map { ["rule": json($0.rule), "time": .date($0.time)] } ?? .null,
       "sent": .object(conditionalFields.map { ($0.name, .string($0.value)) }),

@@ -27,7 +27,8 @@ enum GetCommand: Command {
     operandName: "a URL", operandCount: 1...Int.max,
     options: [
       Option(name: "twice", help: "Fetches each URL twice, to show a hit; the body is written once."),
-      CacheAccess.directory, RequestArguments.header, RequestArguments.policy, CacheAccess.cookies,
+      CacheAccess.directory, RequestArguments.header, RequestArguments.policy, RequestArguments.rules,
+      CacheAccess.cookies,
       Option(
         name: "output", placeholder: "FILE",
         help:
@@ -106,6 +107,7 @@ enum GetCommand: Command {
         "age": .number(result.age), "timeToLive": .seconds(result.timeToLive),
         "microseconds": .number(microseconds), "bodyByteCount": .number(result.data.count),
         "reason": .string(result.reason.id), "refusal": result.storageRefusal.map { .string($0.id) } ?? .null,
+        "cachingRules": .array(result.cachingRules.map { .string($0) }),
       ]
       return json.compact + "\n"
     }

@@ -1,3 +1,4 @@
+import CachingClient
 import Foundation
 import FoundationNetworking
 import HTTPCaching
@@ -16,6 +17,9 @@ enum RequestArguments {
   static let policy = Option(
     name: "policy", placeholder: "NAME", help: "The use of stored responses; see above.",
     values: ["protocol", "reload", "reload-everywhere", "prefer-cache", "only-cache", "revalidate"])
+  static let rules = Option(
+    name: "rules", placeholder: "FILE",
+    help: "Uses the caching rules in this JSON file; see the article 'Rules as data'.")
   static let shared = Option(name: "shared", help: "Decides as a shared cache, for many users.")
 
   /// The description of ``policy``.
@@ -59,6 +63,12 @@ enum RequestArguments {
   static func method(_ arguments: Arguments) -> String { arguments.value("method") ?? "GET" }
 
   static func partition(_ arguments: Arguments) -> String { arguments.value("partition") ?? "" }
+
+  /// Reads the file of ``rules``; an empty list if it was not given.
+  static func rules(_ arguments: Arguments) throws -> CachingRules {
+    guard let file = arguments.value(rules.name) else { return CachingRules() }
+    return try CachingRules(contentsOf: URL(fileURLWithPath: file))
+  }
 
   /// Returns the options of the cache that decides.
   static func options(_ arguments: Arguments) -> CachingOptions {

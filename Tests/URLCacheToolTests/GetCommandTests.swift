@@ -144,7 +144,7 @@ struct GetCommandTests {
     #expect(
       Set(lines[0].keys) == [
         "url", "finalURL", "status", "source", "age", "timeToLive", "microseconds", "bodyByteCount", "reason",
-        "refusal",
+        "refusal", "cachingRules",
       ])
     #expect(lines[0]["url"] as? String == url)
     #expect(lines[0]["finalURL"] as? String == origin.url("/fresh").absoluteString)

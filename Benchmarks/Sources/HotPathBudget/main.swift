@@ -121,6 +121,18 @@ func storeInFleet(_ cached: CachedURLResponse, for request: URLRequest, in cache
   fatalError("the cache got no lease")
 }
 
+/// Options with 20 rules, of which the last two match the requests of the calls.
+func optionsWithRules() throws -> LMDBURLCache.Options {
+  var rules = (1...18).map { number in
+    CachingRule(name: "\(number)", hosts: ["*.host\(number).example.com"], paths: ["/images/*.webp"], lifetime: 60)
+  }
+  rules.append(CachingRule(name: "host", hosts: ["assets.example.com"], ignoredQueryParameters: ["token"]))
+  rules.append(CachingRule(name: "path", paths: ["/images/*.webp"], ignoredResponseFields: ["Server"]))
+  var options = LMDBURLCache.Options()
+  options.rules = try CachingRules(rules)
+  return options
+}
+
 /// - Parameter redis: The socket of a Redis server; nil to leave the calls in a fleet out.
 func cacheCalls(_ folder: String, redis: String?) throws -> [HotCall] {
   let inMemory = try LMDBURLCache(
@@ -130,6 +142,9 @@ func cacheCalls(_ folder: String, redis: String?) throws -> [HotCall] {
       directory: URL(fileURLWithPath: folder + "/fleet"), memoryCapacity: 64 << 20, diskCapacity: 64 << 20,
       options: try fleetOptions($0))
   }
+  let withRules = try LMDBURLCache(
+    directory: URL(fileURLWithPath: folder + "/rules"), memoryCapacity: 64 << 20, diskCapacity: 64 << 20,
+    options: try optionsWithRules())
   let onDisk = try LMDBURLCache(
     directory: URL(fileURLWithPath: folder + "/disk"), memoryCapacity: 0, diskCapacity: 64 << 20)
   let fields = [
@@ -143,7 +158,7 @@ func cacheCalls(_ folder: String, redis: String?) throws -> [HotCall] {
   else { fatalError("Foundation makes no response") }
   let request = URLRequest(url: url)
   let cached = CachedURLResponse(response: response, data: Data(repeating: 7, count: 1 << 10))
-  for cache in [inMemory, onDisk] {
+  for cache in [inMemory, onDisk, withRules] {
     cache.storeCachedResponse(cached, for: request)
     guard cache.flush(), cache.cachedResponse(for: request) != nil else { fatalError("missed") }
   }
@@ -155,7 +170,7 @@ func cacheCalls(_ folder: String, redis: String?) throws -> [HotCall] {
       url: freshURL, statusCode: 200, httpVersion: "HTTP/1.1", headerFields: freshFields)
   else { fatalError("Foundation makes no response") }
   let fresh = URLRequest(url: freshURL)
-  for cache in [inMemory, onDisk] {
+  for cache in [inMemory, onDisk, withRules] {
     cache.storeCachedResponse(CachedURLResponse(response: freshResponse, data: cached.data), for: fresh)
     guard cache.flush() else { fatalError("not stored") }
   }
@@ -183,6 +198,10 @@ func cacheCalls(_ folder: String, redis: String?) throws -> [HotCall] {
       if onDisk.cachedResponse(for: request)?.data.count != 1 << 10 { fatalError("missed") }
     },
     HotCall(name: "data(for:), memory") { _ in load(fresh, through: inMemory) },
+    HotCall(name: "cachedResponse, memory, 20 rules") { _ in
+      if withRules.cachedResponse(for: request) == nil { fatalError("missed") }
+    },
+    HotCall(name: "data(for:), memory, 20 rules") { _ in load(fresh, through: withRules) },
     HotCall(name: "data(for:), disk") { _ in load(fresh, through: onDisk) },
     // For comparison with "disk, with response": creates the same objects from parts in memory.
     HotCall(name: "bare construction") { _ in

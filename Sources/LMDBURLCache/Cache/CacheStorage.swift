@@ -76,13 +76,15 @@ struct CacheStorage: ResponseStorage, CountsActivity {
     }
     guard let response = cached.response as? HTTPURLResponse, let key = request.key else { return nil }
     let now = tiers.now
+    let head = response.head
+    let overrides = request.overrides.resolved(forContentType: head.fields["Content-Type"])
     let stored = ManualStorage(
-      request: request.head, response: request.overrides.applied(to: response.head), responseTime: now,
+      request: request.head, response: overrides.applied(to: head), responseTime: now,
       options: tiers.options.caching)
     let record = CacheEntry(
       CacheableResponse(
         status: response.statusCode, fields: stored.fields, body: cached.data,
-        freshness: request.overrides.applied(to: stored.freshness, status: response.statusCode),
+        freshness: overrides.applied(to: stored.freshness, status: response.statusCode),
         vary: VaryKey(fields: [])),
       for: key, storedAt: now)
     return Entry(cached: LMDBCachedURLResponse(record, copying: cached), isForeign: true)

@@ -6,9 +6,19 @@ import ResponseStore
 
 /// The cache keys and Vary keys of `URLRequest`s.
 extension LMDBURLCache {
-  /// Returns the overrides for a request.
+  /// Returns the overrides for a request, with those of the rules.
   func overrides(for request: URLRequest) -> RequestOverrides {
-    core.options.overrides?(request) ?? RequestOverrides()
+    request.url.map { selection(for: request, url: $0).overrides } ?? RequestOverrides()
+  }
+
+  /// Returns the partition and the overrides of a request.
+  private func selection(
+    for request: URLRequest, url: URL
+  ) -> (partition: String, overrides: RequestOverrides) {
+    let (partition, overrides) = (core.options.partition(request), core.options.overrides?(request))
+    return core.options.rules.apply(to: url, partition: partition, overrides: overrides) { name in
+      HeaderFields(foundation: request.allHTTPHeaderFields).values(of: name)
+    }
   }
 
   /// The parts of a request that affect the selection of a variant, as found while its cache key is created.
@@ -28,10 +38,9 @@ extension LMDBURLCache {
       guard !url.isOtherHost(thanIn: fields) else { return nil }
       parts.hasFields = true
     }
-    var url = url
-    if let overrides = core.options.overrides { url = overrides(request).keyURL(for: url) }
+    let (partition, overrides) = selection(for: request, url: url)
     return RequestKey(
-      urlString: url.absoluteString, method: request.httpMethod ?? "GET", partition: core.options.partition(request),
+      urlString: overrides.keyURL(for: url).absoluteString, method: request.httpMethod ?? "GET", partition: partition,
       hasUser: &parts.hasUser)
   }
 
@@ -74,8 +83,9 @@ extension LMDBURLCache {
         for: key, attachment: attachment, storedAt: core.now)
       return (LMDBCachedURLResponse(record, copying: cached), true, true)
     }
-    let overrides = overrides(for: request)
-    let seen = overrides.applied(to: response.head)
+    let received = response.head
+    let overrides = overrides(for: request).resolved(forContentType: received.fields["Content-Type"])
+    let seen = overrides.applied(to: received)
     let manual = ManualStorage(
       request: head, response: seen, responseTime: core.now, options: core.options.caching)
     var freshness = overrides.applied(to: manual.freshness, status: response.statusCode)
@@ -88,7 +98,10 @@ extension LMDBURLCache {
       for: key, attachment: attachment, storedAt: core.now)
     let allowsDiskStorage =
       !manual.forbidsStoring && core.meetsMinimumLifetime(record.freshness) { manual.hasExplicitLifetime }
-    return (LMDBCachedURLResponse(record, copying: cached), allowsDiskStorage, seen.fields.isStorable)
+    return (
+      LMDBCachedURLResponse(record, copying: cached), allowsDiskStorage,
+      seen.fields.isStorable && overrides.allowsStoring
+    )
   }
 }
 

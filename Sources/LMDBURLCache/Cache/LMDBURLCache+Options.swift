@@ -14,15 +14,23 @@ extension LMDBURLCache {
     /// Returns the partition of a request, for example a tenant ID; it is part of the cache key.
     ///
     /// Responses are never served across partitions. By default all requests have the same, empty partition. The
-    /// closure must be fast and deterministic. It is called from any thread: once per load, and twice per task of a
+    /// closure must be fast and deterministic. If ``rules`` name a partition field, its value becomes a part of the
+    /// partition, too. It is called from any thread: once per load, and twice per task of a
     /// session, because Foundation asks the cache first.
     ///
     ///     options.partition = { $0.value(forHTTPHeaderField: "X-Tenant") ?? "" }
     public var partition: @Sendable (URLRequest) -> String = { _ in "" }
-    /// Returns overrides for a request; none by default.
+    /// Rules for hosts, paths and media types; none by default.
     ///
-    /// They can force a lifetime, ignore response fields, and omit query parameters from the cache key. Called as often
-    /// as ``partition``.
+    /// They can force a lifetime, ignore response fields, omit query parameters from the cache key, forbid storing and
+    /// coalescing, and separate the values of a request field. <doc:RulesAsData> describes their form in a JSON file.
+    ///
+    ///     options.rules = try CachingRules(contentsOf: URL(fileURLWithPath: "/etc/example/caching-rules.json"))
+    public var rules = CachingRules()
+    /// Returns overrides for a request, for what ``rules`` cannot say; none by default.
+    ///
+    /// They apply like one more rule, after all others: what they set replaces what the rules set, and the rest of the
+    /// rules stays. Called as often as ``partition``.
     ///
     ///     options.overrides = { request in
     ///       request.url?.host == "api.example.com" ? .init(lifetime: 60, ignoredQueryParameters: ["token"]) : .init()

@@ -20,6 +20,10 @@ extension CacheDirectory {
     package let lastRefusal: StorageRefusal?
     /// The machine's state in its fleet; nil if the directory is in no fleet, or the state cannot be read.
     package let machine: FleetMachineState?
+    /// The caching rules that match the request, in their order.
+    package let cachingRules: [CachingRules.Match]
+    /// The partition of the cache key.
+    package let partition: String
   }
 
   /// Returns the effect that a request would have now: the decision of a cache with these options, and each check.
@@ -28,17 +32,19 @@ extension CacheDirectory {
   ///
   /// - Parameters:
   ///   - request: The request. Its partition is not derived from it.
-  ///   - partition: The partition of the cache key.
+  ///   - partition: The partition of the cache key, without the part that the rules add.
   ///   - options: The options of the cache that decides.
+  ///   - rules: The rules of the cache that decides.
   ///   - now: The time for which to decide.
   /// - Returns: Nil for a request without a URL.
   package func explain(
-    _ request: URLRequest, partition: String = "", options: CachingOptions = CachingOptions(), now: Date = Date()
+    _ request: URLRequest, partition: String = "", options: CachingOptions = CachingOptions(),
+    rules: CachingRules = CachingRules(), now: Date = Date()
   ) -> Explanation? {
     guard let head = request.head else { return nil }
     var clientRequest = CachingClientRequest(
       head: head, body: request.hasBody ? .inContext : nil, policy: RequestPolicy(request.cachePolicy),
-      partition: partition)
+      partition: partition, rules: rules)
     clientRequest.readsBodyInPieces = true
     let machine = store.fleetMachine
     let storage = InspectedStorage(store: store, options: options, isCutOff: machine.map { !$0.hasLease } ?? false)
@@ -47,7 +53,11 @@ extension CacheDirectory {
     return Explanation(
       decision: client.explain(clientRequest, selected), variantCount: storage.variantCount(of: clientRequest),
       selected: selected?.response, varyNames: storage.varyNames(of: clientRequest),
-      lastRefusal: clientRequest.key.flatMap { store.activity.file?.lastRefusal(of: $0) }, machine: machine)
+      lastRefusal: clientRequest.key.flatMap { store.activity.file?.lastRefusal(of: $0) },
+      machine: machine,
+      cachingRules: rules.matches(
+        of: head.url, contentType: selected?.fields["Content-Type"], hasResponse: selected != nil),
+      partition: clientRequest.partition)
   }
 }
 

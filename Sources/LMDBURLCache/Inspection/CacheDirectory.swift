@@ -1,3 +1,4 @@
+import CachingClient
 public import Foundation
 import HTTPCaching
 import LMDB
@@ -38,10 +39,7 @@ public final class CacheDirectory: Sendable {
     /// The partition of the cache key; empty by default.
     public let partition: String
     /// The media type in lower case without parameters, such as `text/html`; nil if the response has no `Content-Type`.
-    public var mediaType: String? {
-      guard let type = contentType?.prefix(while: { $0 != ";" && $0 != "," }) else { return nil }
-      return type.trimmingCharacters(in: .whitespaces).lowercased()
-    }
+    public var mediaType: String? { MediaType.name(inContentType: contentType) }
     private let contentType: String?
     private let freshness: FreshnessInfo
     private let rowID: UInt64

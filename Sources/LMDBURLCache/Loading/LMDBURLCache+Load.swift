@@ -21,6 +21,9 @@ public struct LoadResult: Sendable {
   ///
   /// Nil if it was stored, or if it came from the store.
   public let storageRefusal: Rule?
+  /// The names of the rules in ``LMDBURLCache/LMDBURLCache/Options/rules`` that apply to the request and the response,
+  /// in their order.
+  public let cachingRules: [String]
 }
 
 /// The result of a load whose body was not kept.
@@ -50,10 +53,19 @@ extension LMDBURLCache {
       let data = try await response.body.collect(upTo: .max)
       return LoadResult(
         data: data, response: urlResponse, source: response.source, age: response.age,
-        timeToLive: timeToLive(of: result), reason: response.reason, storageRefusal: response.storageRefusal)
+        timeToLive: timeToLive(of: result), reason: response.reason, storageRefusal: response.storageRefusal,
+        cachingRules: namesOfRules(for: result))
     } catch {
       throw FoundationResponse.error(for: error)
     }
+  }
+
+  private func namesOfRules(for result: CachedLoad.Result) -> [String] {
+    let rules = core.options.rules
+    guard !rules.isEmpty else { return [] }
+    let matches = rules.matches(
+      of: result.request.head.url, contentType: result.response.head.fields["Content-Type"], hasResponse: true)
+    return matches.filter { $0.appliesToResponse == true }.map(\.rule.name)
   }
 
   private func timeToLive(of result: CachedLoad.Result) -> TimeInterval? {

@@ -193,9 +193,11 @@ final class SessionContext: @unchecked Sendable {
     if head.contentDecoding == .none { head.defaultAcceptEncoding = nil }
     var policy = RequestPolicy(request.cachePolicy)
     if policy == .useProtocolCachePolicy { policy = sessionPolicy }
+    let tiers = cache.core
     return CachingClientRequest(
       head: head, body: request.hasBody ? .inContext : nil, policy: policy,
-      partition: cache.core.options.partition(request), overrides: cache.overrides(for: request), context: context)
+      partition: tiers.options.partition(request), overrides: tiers.options.overrides?(request),
+      rules: tiers.options.rules, context: context)
   }
 
   /// Returns a task's request as its session sends it: with the additional fields, which Foundation adds when it sends.

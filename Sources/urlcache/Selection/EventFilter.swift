@@ -1,3 +1,4 @@
+import CachingClient
 import Foundation
 import LMDBURLCache
 import ResponseStore

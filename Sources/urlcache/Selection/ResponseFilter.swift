@@ -1,3 +1,4 @@
+import CachingClient
 import LMDBURLCache
 
 /// The options that select stored responses by their status, media type and path.
@@ -20,10 +21,10 @@ struct ResponseFilter {
     statuses = try StatusOption.range(arguments)
     path = try PathPattern(arguments)
     if let text = arguments.value("type") {
-      guard text.contains("/"), !text.contains(";") else {
-        throw UsageError("--type takes a media type without parameters, such as text/html or 'image/*', not '\(text)'")
+      guard let pattern = MediaType.pattern(text) else {
+        throw UsageError("--type takes \(MediaType.form), not '\(text)'")
       }
-      mediaType = Wildcards(text.lowercased())
+      mediaType = pattern
     }
     words = Self.options.compactMap { option in
       arguments.value(option.name).map { "\(option.name) \(Format.visible($0))" }

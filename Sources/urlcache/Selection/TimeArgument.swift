@@ -1,3 +1,4 @@
+import CachingClient
 import Foundation
 import Glibc
 
@@ -13,20 +14,11 @@ enum TimeArgument {
   ///
   /// - Throws: `UsageError` for an invalid text, and for a time in the future, which would select nothing.
   static func parse(_ text: String, now: Date) throws -> Date {
-    guard let date = duration(text, now) ?? calendar(text, now) else {
+    guard let date = DurationText.seconds(text).map({ now - $0 }) ?? calendar(text, now) else {
       throw UsageError("'\(text)' is not a valid time; use \(forms)")
     }
     guard date <= now else { throw UsageError("'\(text)' is in the future (\(Format.localTime(date)))") }
     return date
-  }
-
-  private static func duration(_ text: String, _ now: Date) -> Date? {
-    let units: [Character: Double] = ["s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800]
-    // `Double` also accepts hexadecimal numbers.
-    guard let last = text.last, let unit = units[last], !text.contains(where: { "xX".contains($0) }),
-      let number = Double(text.dropLast()), text.first?.isNumber == true, number.isFinite
-    else { return nil }
-    return now - number * unit
   }
 
   private static func calendar(_ text: String, _ now: Date) -> Date? {

@@ -37,7 +37,7 @@ enum WarmCommand: Command {
         name: "rate", placeholder: "N",
         help: "The maximum number of requests that begin in a second; no limit by default."
       ),
-      RequestArguments.header, RequestArguments.policy, CacheAccess.cookies,
+      RequestArguments.header, RequestArguments.policy, RequestArguments.rules, CacheAccess.cookies,
       Option(name: "restart", help: "Begins with the first URL, even if an earlier run was interrupted."),
       Option(name: "json", help: "Prints the summary as a JSON object."),
     ] + FleetAccess.machineOptions,
