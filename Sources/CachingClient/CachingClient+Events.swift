@@ -45,6 +45,7 @@ extension CachingClient {
   /// Counts a response that a rule kept from being stored.
   func refuse(_ rule: Rule, _ request: CachingClientRequest, _ fetch: InFlightFetch) {
     fetch.storageReport.decide(.notStored(rule))
+    if rule.concernsSize { whenTooLarge?(rule) }
     // The key is that of a GET request, so a response to another method says nothing about it.
     counters.refuse(rule, of: request.head.method == "GET" ? request.key : nil)
     counters.activity.observers.emit(.refused(url: request.head.url.textWithoutUserInformation, rule: rule.id))

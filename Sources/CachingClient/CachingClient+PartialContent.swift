@@ -102,10 +102,7 @@ extension CachingClient {
         guard range.lowerBound >= 0, range.upperBound <= source.count else { return part }
         body.append(source.part(range))
       }
-      guard body.count <= maximumBodyByteCount else {
-        counters.refuse(.bodyTooLarge)
-        return nil
-      }
+      guard body.count <= maximumBodyByteCount else { return nil }
       var whole = part
       whole.status = status
       whole.fields = fields

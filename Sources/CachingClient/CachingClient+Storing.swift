@@ -67,8 +67,9 @@ extension CachingClient {
     let age = proposal.freshness.wholeAge(at: clock())
 
     if let bytes = incoming.body.bytes {
-      guard bytes.count <= maximumBodyByteCount, declared.allows(bytes.count) else {
-        let refusal: Rule = bytes.count > maximumBodyByteCount ? .bodyTooLarge : .incompleteBody
+      let limit = maximumBodyByteCount
+      guard bytes.count <= limit, declared.allows(bytes.count) else {
+        let refusal: Rule = bytes.count > limit ? .bodyTooLarge(limit: limit) : .incompleteBody
         refuse(refusal, plan.request, fetch)
         return await passThrough(
           incoming, plan, refused: refusal, outdatesStored: refusal == .bodyTooLarge, in: fetch)
@@ -128,7 +129,8 @@ extension CachingClient {
     _ plan: Plan,
     in fetch: InFlightFetch, countsBytes: Bool = true
   ) async {
-    var collector = BodyCollector(limit: maximumBodyByteCount)
+    let limit = maximumBodyByteCount
+    var collector = BodyCollector(limit: limit)
     var isCollecting = true
     var received = 0
     do {
@@ -138,7 +140,7 @@ extension CachingClient {
         fetch.recordProgress()
         if isCollecting, !collector.append(chunk) {
           isCollecting = false
-          refuse(.bodyTooLarge, plan.request, fetch)
+          refuse(.bodyTooLarge(limit: limit), plan.request, fetch)
           recordUnshareable(plan, proposal.vary, status: proposal.status)
           inFlightFetches.finish(fetch)
           fetch.resolve(.notShareable(variant: proposal.vary))
@@ -183,7 +185,7 @@ extension CachingClient {
     proposal.body = body
     if proposal.freshness.flags.contains(.incomplete), let stored = storage.lookup(plan.request.withBodyInMemory) {
       guard let combined = combine(proposal, with: stored) else {
-        fetch.storageReport.decide(.notStored(.bodyTooLarge))
+        refuse(.bodyTooLarge(limit: maximumBodyByteCount), plan.request, fetch)
         inFlightFetches.finish(fetch)
         fetch.resolve(.notShareable(variant: nil))
         return false
@@ -216,12 +218,12 @@ extension CachingClient {
       let outcome = storeProposal(proposal, plan, in: fetch)
       if case .invalidatedInFlight(whileStoring: true) = outcome { await removeIfRevoked(plan, fetch) }
       inFlightFetches.finish(fetch)
-      guard case .stored = outcome else {
+      if case .invalidatedInFlight = outcome {
         fetch.resolve(.notShareable(variant: nil))
-        return false
+      } else {
+        fetch.resolve(.shared(proposal.response))
       }
-      fetch.resolve(.shared(proposal.response))
-      return true
+      return outcome == .stored
     }
     inFlightFetches.detach(fetch)
     let isRevoked = fetch.permit.isRevoked
@@ -243,8 +245,10 @@ extension CachingClient {
   }
 
   /// The result of storing a response.
-  enum StoreOutcome {
+  enum StoreOutcome: Equatable {
     case stored
+    /// The response is too large for the storage.
+    case tooLarge
     /// The permit was revoked. If that happened while the response was being stored, call ``removeIfRevoked(_:_:)``.
     case invalidatedInFlight(whileStoring: Bool)
   }
@@ -259,6 +263,10 @@ extension CachingClient {
       return .invalidatedInFlight(whileStoring: false)
     }
     storage.store(proposal, for: plan.request)
+    if case .notStored(let rule) = fetch.storageReport.outcome, rule.concernsSize {
+      refuse(rule, plan.request, fetch)
+      return .tooLarge
+    }
     // If a soft purge has covered the response in the meantime, its older token makes it stale in the storage.
     guard !fetch.permit.isRemoved else {
       refuse(.invalidatedInFlight, plan.request, fetch)

@@ -41,6 +41,8 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
   public var maximumBodyByteCount: Int { bodyLimit() }
 
   private let bodyLimit: @Sendable () -> Int
+  /// Called with the rule for each response that is not stored because of its size.
+  let whenTooLarge: (@Sendable (Rule) -> Void)?
   @usableFromInline let clock: @Sendable () -> Date
   /// The lease of the machine in a fleet; nil without one.
   private let lease: FleetLease?
@@ -79,11 +81,14 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
 
   /// Creates a caching client of a machine in a fleet.
   ///
-  /// - Parameter lease: The lease of the machine. The storage checks it before each lookup.
+  /// - Parameters:
+  ///   - lease: The lease of the machine. The storage checks it before each lookup.
+  ///   - whenTooLarge: Called with the rule for each response that is not stored because of its size.
   package init(
     storage: Storage, options: CachingOptions, lease: FleetLease?, bodyLimit: @escaping @Sendable () -> Int,
-    clock: @escaping @Sendable () -> Date
+    clock: @escaping @Sendable () -> Date, whenTooLarge: (@Sendable (Rule) -> Void)? = nil
   ) {
+    self.whenTooLarge = whenTooLarge
     self.lease = lease
     self.storage = storage
     self.options = options

@@ -37,7 +37,7 @@ enum DeclaredLength: Sendable, Hashable {
   func refusal(limit: Int) -> Rule? {
     switch self {
     case .malformed: .incompleteBody
-    case .exactly(let count) where count > limit: .bodyTooLarge
+    case .exactly(let count) where count > limit: .bodyTooLarge(limit: limit)
     default: nil
     }
   }

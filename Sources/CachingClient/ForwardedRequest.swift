@@ -112,10 +112,12 @@ public final class ForwardedRequest<Storage: ResponseStorage>: Sendable {
   ///
   /// - Parameter response: The complete response. Nothing is stored if its body is a stream.
   public func store(_ response: IncomingResponse) async {
-    guard let fetch, let bytes = response.body.bytes, bytes.count <= client.maximumBodyByteCount,
+    guard let fetch, let bytes = response.body.bytes,
       response.declaredByteCount(for: request).allows(bytes.count),
       case (let plan, var proposal)? = reusable(response, because: .writeThrough)
     else { return }
+    let limit = client.maximumBodyByteCount
+    guard bytes.count <= limit else { return client.refuse(.bodyTooLarge(limit: limit), request, fetch) }
     proposal.body = bytes
     _ = await client.storeAndShare(proposal, plan, in: fetch)
   }

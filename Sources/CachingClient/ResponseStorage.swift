@@ -35,7 +35,8 @@ public protocol ResponseStorage: Sendable {
 
   /// Stores a response and replaces the stored one with the same cache key and Vary key.
   ///
-  /// Lookups find it when this returns, unless it was dropped.
+  /// Lookups find it when this returns, unless it was dropped. A storage that drops it because of its size calls
+  /// ``ProposedResponse/refuse(_:)``.
   func store(_ proposal: ProposedResponse, for request: CachingClientRequest)
 
   /// Replaces the fields and freshness of an entry and keeps its body (RFC 9111 section 4.3.4).
@@ -206,4 +207,12 @@ public struct ProposedResponse: Sendable {
   /// The caching client checks it before `store`, and again afterwards to remove an invalidated response. Check it also
   /// inside the critical section that the storage's removals use, so that an outdated response is never visible.
   public var isRevoked: Bool { permit?.isRevoked ?? false }
+
+  /// Reports why the storage does not keep this response.
+  ///
+  /// Call this within ``ResponseStorage/store(_:for:)``. The response then has the rule as
+  /// ``CachingClientResponse/storageRefusal``. No effect on a proposal that does not come from a fetch.
+  public func refuse(_ rule: Rule) {
+    report?.decide(.notStored(rule))
+  }
 }

@@ -4,6 +4,10 @@ public import HTTPCaching
 extension Rule {
   /// The body is larger than ``CachingClient/maximumBodyByteCount``.
   public static let bodyTooLarge = Rule("body-too-large", "9111 3", "the body is larger than the cache stores")
+  /// The header fields, the URL, the fields of the Vary key and the caller's bytes take more than the storage keeps of
+  /// one response.
+  public static let recordTooLarge = Rule(
+    "record-too-large", "9111 3", "header fields and URL are larger than the cache stores")
   /// The body ended early, or its Content-Length is malformed or does not match.
   public static let incompleteBody = Rule(
     "incomplete-body", "9111 3.3", "the body is incomplete or does not match its length")
@@ -39,11 +43,27 @@ extension Rule {
   public static let writeDropped = Rule(
     "write-dropped", "9111 3", "the store had no space for the write, or has failed")
 
+  /// Returns ``bodyTooLarge`` with the limit in its text.
+  package static func bodyTooLarge(limit: Int) -> Rule {
+    Rule(bodyTooLarge.id, bodyTooLarge.section, "the body is larger than \(limit) bytes, the limit of the cache")
+  }
+
+  /// Returns ``recordTooLarge`` with the limit in its text.
+  package static func recordTooLarge(limit: Int) -> Rule {
+    Rule(
+      recordTooLarge.id, recordTooLarge.section,
+      "header fields and URL are larger than \(limit) bytes, the limit of the cache")
+  }
+
+  /// Whether the response is not stored because of its size.
+  package var concernsSize: Bool { self == .bodyTooLarge || self == .recordTooLarge || self == .tooManyFields }
+
   /// The rules by which a response is not stored, or not on disk.
   package static let storageRefusals: [Rule] = [
     .methodNotCached, .headOnlyUpdates, .postNotCached, .notHTTP, .interim, .statusNotCached, .notModifiedNotStored,
     .partNotUsable, .malformedField, .tooManyFields, .requestNoStore, .noStore, .mustUnderstand, .privateResponse,
-    .authorization, .varyStar, .varyExtended, .noGround, .bodyTooLarge, .incompleteBody, .unprovenEnd, .eventStream,
+    .authorization, .varyStar, .varyExtended, .noGround, .bodyTooLarge, .recordTooLarge, .incompleteBody, .unprovenEnd,
+    .eventStream,
     .invalidatedInFlight, .refusedByCaller, .storingDisallowed, .unseenCredentials, .otherHost, .requestWithContent,
     .memoryOnly, .writeDropped,
   ]

@@ -55,7 +55,7 @@ public struct StoreStorage: ResponseStorage {
     return ResponseBodyStream(stored, in: range)
   }
 
-  /// Adds a response to the store's write queue, or drops it if the queue is full.
+  /// Adds a response to the store's write queue, or drops it if the queue is full or the response too large.
   ///
   /// A response for memory only is not stored.
   public func store(_ proposal: ProposedResponse, for request: CachingClientRequest) {
@@ -64,10 +64,14 @@ public struct StoreStorage: ResponseStorage {
       proposal.report?.decide(.notStored(.memoryOnly))
       return
     }
-    let isAccepted = store.store(
+    let result = store.store(
       proposal.response, for: key, attachment: proposal.userInfo.map { [UInt8]($0) },
-      askedAt: proposal.removalToken, waitsForSpace: false)
-    if !isAccepted { proposal.report?.decide(.notStored(.writeDropped)) }
+      askedAt: proposal.removalToken, waitsForSpace: false, by: nil)
+    switch result {
+    case .accepted: break
+    case .dropped: proposal.refuse(.writeDropped)
+    case .tooLarge(let limit): proposal.refuse(Rule(limit))
+    }
   }
 
   /// Replaces the fields and freshness of an entry.
@@ -120,6 +124,17 @@ public struct StoreStorage: ResponseStorage {
   /// Returns the store's keyed digest of a credential.
   public func credentialDigest(_ value: String) -> String {
     store.credentialDigest(value)
+  }
+}
+
+extension Rule {
+  /// Creates the rule for a limit of the store.
+  package init(_ limit: SizeLimit) {
+    self =
+      switch limit {
+      case .body(let byteCount): .bodyTooLarge(limit: byteCount)
+      case .head(let byteCount): .recordTooLarge(limit: byteCount)
+      }
   }
 }
 

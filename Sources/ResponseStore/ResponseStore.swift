@@ -253,7 +253,7 @@ public final class ResponseStore: Sendable {
     askedAt token: RemovalToken? = nil, waitsForSpace: Bool = true
   ) -> Bool {
     intake.store(
-      response, for: key, attachment: attachment, askedAt: token, waitsForSpace: waitsForSpace, by: nil)
+      response, for: key, attachment: attachment, askedAt: token, waitsForSpace: waitsForSpace, by: nil) == .accepted
   }
 
   /// Stores a response for a holder of copies, which updates its own copy. On return, all other holders have dropped
@@ -261,7 +261,7 @@ public final class ResponseStore: Sendable {
   package func store(
     _ response: CacheableResponse, for key: RequestKey, attachment: [UInt8]?, askedAt token: RemovalToken?,
     waitsForSpace: Bool, by writer: (any CopyHolder)?
-  ) -> Bool {
+  ) -> AcceptResult {
     intake.store(
       response, for: key, attachment: attachment, askedAt: token, waitsForSpace: waitsForSpace, by: writer)
   }

@@ -13,7 +13,8 @@ enum ExplainCommand: Command {
       Decides about a request for URL like a cache in DIR would now, without sending anything, and shows why: which
       stored variant the request selects, and each check in its order with the section of the RFC, whether its rule
       applies, and the figures that it compared. The last rule that applies decides. If nothing is stored for URL, shows
-      when a response was last refused, and by which rule. About the last 640 refusals of all processes are known.
+      when a response was last refused, and by which rule; for a body that was too large also the limit of a cache with
+      default options. About the last 640 refusals of all processes are known.
 
       The decision is that of a cache with default options, or with --shared of a shared cache with default options. A
       program can set other options, and overrides for a request. Without --header, Accept-Language is "en", and
@@ -78,7 +79,11 @@ private struct ExplanationReport {
     if !rules.isEmpty { rows += ruleRows }
     if let machine = explanation.machine { rows.append(["Lease", LeaseReport(machine: machine).text]) }
     rows.append(["Stored", stored])
-    if let refusal { rows.append(["Refused", "\(Format.localTime(refusal.time)), \(refusal.rule)"]) }
+    if let refusal {
+      let limit =
+        refusal.rule == .bodyTooLarge ? "; the limit is \(Format.bytes(explanation.maximumBodyByteCount))" : ""
+      rows.append(["Refused", "\(Format.localTime(refusal.time)), \(refusal.rule)\(limit)"])
+    }
     if let selected = explanation.selected {
       let freshness = selected.freshness
       rows.append([

@@ -1,6 +1,7 @@
 import CachingClient
 import FoundationEssentials
 import HTTPCaching
+import ResponseStore
 import Synchronization
 import Testing
 
@@ -18,16 +19,47 @@ struct BodyTests {
     let transport = ScriptedTransport { _, _ in
       IncomingResponse(head: fixture.response(200, "", fields).head, body: .chunks(chunks))
     }
-    #expect(try await fixture.client.respond(to: get(), over: transport).text() == text)
+    let response = try await fixture.client.respond(to: get(), over: transport)
+    // A declared length refuses at once.
+    if isDeclared { #expect(response.storageRefusal == .bodyTooLarge) }
+    #expect(try await response.text() == text)
+    #expect(response.storageRefusal == .bodyTooLarge)
+    #expect(response.storageRefusal?.summary == "the body is larger than 10 bytes, the limit of the cache")
     #expect(fixture.storage.entryCount == 0)
     #expect(fixture.client.statistics.storageRefusals["body-too-large"] == 1)
+  }
+
+  @Test("A response that the storage refuses because of its size is counted, and says so")
+  func refusedByStorage() async throws {
+    let directory = FileManager.default.temporaryDirectory.appending(path: "size-\(UUID().uuidString)")
+    // A leftover directory does no harm.
+    defer { try? FileManager.default.removeItem(at: directory) }
+    let store = try ResponseStore.open(directory: directory.path(), options: .init(capacityByteCount: 1 << 20))
+    defer { store.close() }
+    let client = CachingClient(store: store, maximumBodyByteCount: 16 << 20)
+    let body = String(repeating: "x", count: 900_000)
+    let fixture = Fixture()
+    for isStream in [false, true] {
+      let transport = ScriptedTransport { _, _ in
+        var response = fixture.ok(body, fresh)
+        if isStream { response.body = .chunks([body]) }
+        return response
+      }
+      let response = try await client.respond(to: get("http://example.com/\(isStream)"), over: transport)
+      #expect(try await response.text() == body)
+      #expect(response.storageRefusal == .bodyTooLarge)
+    }
+    #expect(client.statistics.storageRefusals == ["body-too-large": 2])
+    #expect(client.statistics.stored == 0)
   }
 
   @Test("A body in memory above the limit is not stored")
   func tooLargeInMemory() async throws {
     let fixture = Fixture(maximumBodyByteCount: 3)
     let transport = ScriptedTransport { _, _ in fixture.ok("four", fresh) }
-    #expect(try await fixture.client.respond(to: get(), over: transport).text() == "four")
+    let response = try await fixture.client.respond(to: get(), over: transport)
+    #expect(try await response.text() == "four")
+    #expect(response.storageRefusal?.summary == "the body is larger than 3 bytes, the limit of the cache")
     #expect(fixture.storage.entryCount == 0)
   }
 

@@ -94,10 +94,8 @@ struct CacheStorage: ResponseStorage, CountsActivity {
 
   func store(_ proposal: ProposedResponse, for request: CachingClientRequest) {
     guard let key = request.key, !proposal.isRevoked else { return }
-    guard proposal.body.count <= tiers.maximumSessionBodyByteCount else {
-      proposal.report?.decide(.notStored(.bodyTooLarge))
-      return activity.noteRefusal(Rule.bodyTooLarge.id, of: key)
-    }
+    let limit = tiers.maximumSessionBodyByteCount
+    guard proposal.body.count <= limit else { return proposal.refuse(.bodyTooLarge(limit: limit)) }
     let changed = proposal.attachment as? CachedURLResponse
     let record = CacheEntry(
       proposal.response, for: key,

@@ -67,10 +67,10 @@ extension LMDBURLCache {
 
   /// Creates the entry of a response that a caller stores with `storeCachedResponse(_:for:)`.
   ///
-  /// - Returns: The entry, whether it may be stored on disk, and whether its fields are within the limits.
+  /// - Returns: The entry, whether it may be stored on disk, and the rule because of which it is stored nowhere.
   func makeEntry(
     from cached: CachedURLResponse, for request: URLRequest, _ key: RequestKey
-  ) -> (response: LMDBCachedURLResponse, allowsDiskStorage: Bool, isStorable: Bool) {
+  ) -> (response: LMDBCachedURLResponse, allowsDiskStorage: Bool, refusal: Rule?) {
     let attachment = ResponseAttachment(cached, keyURL: key.urlString)?.bytes
     guard let response = cached.response as? HTTPURLResponse, let head = request.head else {
       let vary = request.head.map {
@@ -81,7 +81,7 @@ extension LMDBURLCache {
           status: 0, fields: HeaderFields(), body: cached.data, freshness: .unknown(at: core.now),
           vary: vary ?? VaryKey(fields: [])),
         for: key, attachment: attachment, storedAt: core.now)
-      return (LMDBCachedURLResponse(record, copying: cached), true, true)
+      return (LMDBCachedURLResponse(record, copying: cached), true, nil)
     }
     let received = response.head
     let overrides = overrides(for: request).resolved(forContentType: received.fields["Content-Type"])
@@ -98,10 +98,9 @@ extension LMDBURLCache {
       for: key, attachment: attachment, storedAt: core.now)
     let allowsDiskStorage =
       !manual.forbidsStoring && core.meetsMinimumLifetime(record.freshness) { manual.hasExplicitLifetime }
-    return (
-      LMDBCachedURLResponse(record, copying: cached), allowsDiskStorage,
-      seen.fields.isStorable && overrides.allowsStoring
-    )
+    var refusal = seen.fields.isStorable ? nil : Rule.tooManyFields
+    if !overrides.allowsStoring { refusal = .storingDisallowed }
+    return (LMDBCachedURLResponse(record, copying: cached), allowsDiskStorage, refusal)
   }
 }
 

@@ -128,7 +128,8 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
       let detour = type(of: self) == LMDBURLCache.self ? nil : SubclassDetour(self)
       return CachingClient(
         storage: CacheStorage(tiers: core, detour: detour), options: core.options.caching, lease: core.lease,
-        bodyLimit: { [core] in core.maximumSessionBodyByteCount }, clock: core.options.clock)
+        bodyLimit: { [core] in core.maximumSessionBodyByteCount }, clock: core.options.clock,
+        whenTooLarge: { [core] in core.reportSizeRefusal($0) })
     }
   }
 
@@ -222,8 +223,11 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
     let isMemoryOnly = cachedResponse.storagePolicy == .allowedInMemoryOnly
     let operation = cachingClientInUse?.storage.detour?.takeOperation(for: cachedResponse)
     guard let own = cachedResponse as? LMDBCachedURLResponse, own.record.key == key else {
-      let (response, allowsDiskStorage, isStorable) = makeEntry(from: cachedResponse, for: request, key)
-      guard isStorable else { return core.discard(response.record) }
+      let (response, allowsDiskStorage, refusal) = makeEntry(from: cachedResponse, for: request, key)
+      if let refusal {
+        core.refuse(refusal, of: key)
+        return core.discard(response.record)
+      }
       let reachesDisk = allowsDiskStorage && (!isMemoryOnly || ignoreMemoryOnlyStoragePolicy)
       return insert(response, reachesDisk: reachesDisk, operation)
     }
@@ -238,13 +242,15 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   private func insert(
     _ response: LMDBCachedURLResponse, reachesDisk: Bool, _ operation: SubclassDetour.Operation?
   ) {
-    switch operation {
-    case .insert(let token, let isRevoked):
-      // The caching client calls from Swift tasks, whose threads must not block.
-      core.insert(response, reachesDisk: reachesDisk, askedAt: token, waitsForSpace: false, unless: isRevoked)
-    case .update: core.insert(response, reachesDisk: reachesDisk, waitsForSpace: false)
-    case nil: core.insert(response, reachesDisk: reachesDisk)
-    }
+    let outcome =
+      switch operation {
+      case .insert(let token, let isRevoked):
+        // The caching client calls from Swift tasks, whose threads must not block.
+        core.insert(response, reachesDisk: reachesDisk, askedAt: token, waitsForSpace: false, unless: isRevoked)
+      case .update: core.insert(response, reachesDisk: reachesDisk, waitsForSpace: false)
+      case nil: core.insert(response, reachesDisk: reachesDisk)
+      }
+    if case .notStored(let rule) = outcome, rule.concernsSize { core.refuse(rule, of: response.record.key) }
   }
 
   /// Looks up the stored response for a task's request as its session sends it.

@@ -16,6 +16,7 @@ final class TieredStorage: Sendable {
   /// The connection with the store, which is the disk tier if there is a disk capacity.
   let connection: StoreConnection
   let settings = Mutex(Settings())
+  private let loggedRefusals = Mutex<Set<String>>([])
   /// The counters of the directory, once a store is open.
   let activity: ActivityReference
   /// The streams of events.
@@ -157,12 +158,12 @@ final class TieredStorage: Sendable {
       }
       let entry = MemoryTier.Entry(response, useDigest: nil, removalToken: token)
       let isInMemory = memory.insert(entry, unlessChangedSince: nil, unless: isRevoked)
-      return isInMemory ? .storedInMemory : .notStored(.writeDropped)
+      return isInMemory ? .storedInMemory : .notStored(memoryRefusal(of: entry) ?? .writeDropped)
     }
     let changeCount = memory.changeCount(for: record.key)
-    var isOnDisk = false
+    var result = AcceptResult.dropped
     if reachesDisk {
-      isOnDisk = store.store(
+      result = store.store(
         record.response, for: record.key, attachment: record.attachment, askedAt: token, waitsForSpace: waitsForSpace,
         by: memory)
     } else {
@@ -171,11 +172,42 @@ final class TieredStorage: Sendable {
     }
     if store.hasFailed { discardInOtherCaches(record) }
     let entry = MemoryTier.Entry(
-      response, useDigest: isOnDisk ? store.useDigest(of: record.key) : nil, removalToken: token)
+      response, useDigest: result == .accepted ? store.useDigest(of: record.key) : nil, removalToken: token)
     let isInMemory = memory.insert(entry, unlessChangedSince: changeCount, unless: isRevoked)
     connection.reopenIfFailed(store)
-    if isOnDisk { return .stored }
-    return isInMemory ? .storedInMemory : .notStored(reachesDisk ? .writeDropped : .memoryOnly)
+    switch result {
+    case .accepted: return .stored
+    case .tooLarge(let limit):
+      let refusal = Rule(limit)
+      // The store has logged it.
+      loggedRefusals.withLock { _ = $0.insert(refusal.id) }
+      guard isInMemory else { return .notStored(refusal) }
+      activity.noteRefusal(refusal.id, of: record.key)
+      return .storedInMemory
+    case .dropped:
+      if isInMemory { return .storedInMemory }
+      return .notStored(reachesDisk ? .writeDropped : memoryRefusal(of: entry) ?? .memoryOnly)
+    }
+  }
+
+  /// The rule for a response that only the memory tier could have; nil if it is not larger than that.
+  private func memoryRefusal(of entry: MemoryTier.Entry) -> Rule? {
+    let limit = memory.capacityByteCount
+    return entry.byteCount > limit ? .recordTooLarge(limit: limit) : nil
+  }
+
+  /// Counts a response that a caller stores and that is not stored.
+  func refuse(_ rule: Rule, of key: RequestKey) {
+    activity.countRefusal(rule.id, of: key)
+    if rule.concernsSize { reportSizeRefusal(rule) }
+  }
+
+  /// Logs once for each rule that a response was not stored because of its size.
+  func reportSizeRefusal(_ rule: Rule) {
+    guard loggedRefusals.withLock({ $0.insert(rule.id).inserted }) else { return }
+    options.log(
+      "LMDBURLCache: A response was not stored: \(rule.summary). More of them are only counted "
+        + "(\(connection.directory))")
   }
 
   /// Removes the older responses that a response would replace, without storing it.
@@ -290,7 +322,19 @@ final class TieredStorage: Sendable {
   ///
   /// It is 5% of the larger capacity, as in Apple's loading system, but at most the maximum in the options.
   var maximumSessionBodyByteCount: Int {
-    min(max(connection.diskCapacity, memory.capacityByteCount) / 20, max(0, options.maximumStoredBodyByteCount))
+    Self.maximumBodyByteCount(
+      ofCapacity: max(connection.diskCapacity, memory.capacityByteCount), options.maximumStoredBodyByteCount)
+  }
+
+  /// The maximum size of a body that a cache stores for a session.
+  ///
+  /// - Parameters:
+  ///   - capacity: The larger of the two capacities.
+  ///   - option: ``LMDBURLCache/Options/maximumStoredBodyByteCount``; its default without a value.
+  static func maximumBodyByteCount(
+    ofCapacity capacity: Int, _ option: Int = LMDBURLCache.Options().maximumStoredBodyByteCount
+  ) -> Int {
+    min(capacity / 20, max(0, option))
   }
 
   /// Sets the disk capacity. A value below the store's minimum empties the disk tier and keeps the memory tier.

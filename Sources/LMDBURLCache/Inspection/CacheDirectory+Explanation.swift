@@ -18,6 +18,8 @@ extension CacheDirectory {
     package let varyNames: [String]
     /// The last time that a response for the URL was not stored, by any process; nil if that is not known.
     package let lastRefusal: StorageRefusal?
+    /// The maximum size of a body that a cache with default options stores in the directory.
+    package let maximumBodyByteCount: Int
     /// The machine's state in its fleet; nil if the directory is in no fleet, or the state cannot be read.
     package let machine: FleetMachineState?
     /// The caching rules that match the request, in their order.
@@ -54,6 +56,7 @@ extension CacheDirectory {
       decision: client.explain(clientRequest, selected), variantCount: storage.variantCount(of: clientRequest),
       selected: selected?.response, varyNames: storage.varyNames(of: clientRequest),
       lastRefusal: clientRequest.key.flatMap { store.activity.file?.lastRefusal(of: $0) },
+      maximumBodyByteCount: TieredStorage.maximumBodyByteCount(ofCapacity: capacityByteCount),
       machine: machine,
       cachingRules: rules.matches(
         of: head.url, contentType: selected?.fields["Content-Type"], hasResponse: selected != nil),

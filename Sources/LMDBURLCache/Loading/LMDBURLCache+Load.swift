@@ -17,7 +17,7 @@ public struct LoadResult: Sendable {
   public let timeToLive: TimeInterval?
   /// The rule that selected this response, with its RFC and section.
   public let reason: Rule
-  /// The rule because of which a response from the origin was not stored.
+  /// The rule because of which a response from the origin was not stored; its text names the limit if that is a size.
   ///
   /// Nil if it was stored, or if it came from the store.
   public let storageRefusal: Rule?

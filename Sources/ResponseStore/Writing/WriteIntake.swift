@@ -24,23 +24,23 @@ struct WriteIntake: Sendable {
   /// Whether several caches of this process use the store.
   var hasSeveralHolders: Bool { copyHolders.areSeveral }
 
-  /// Accepts a new response; returns false if it was dropped. Copies of other holders are dropped on return.
+  /// Accepts a new response, or drops it. Copies of other holders are dropped on return.
   func store(
     _ response: CacheableResponse, for key: RequestKey, attachment: [UInt8]?, askedAt token: RemovalToken?,
     waitsForSpace: Bool, by holder: (any CopyHolder)?
-  ) -> Bool {
+  ) -> AcceptResult {
     defer { copyHolders.dropCopies(of: key, except: holder) }
-    let removalSequence = token.map { context.removalNumber(in: $0) } ?? context.removalLog.sequence
-    if let removalSequence,
-      accept(
+    var result = AcceptResult.dropped
+    if let removalSequence = token.map({ context.removalNumber(in: $0) }) ?? context.removalLog.sequence {
+      result = accept(
         response, for: key, attachment: attachment, storedAt: context.options.clock(), purpose: .insert,
         removalSequence: removalSequence, waitsForSpace: waitsForSpace)
-    {
-      return true
     }
-    context.counts.count(1, .droppedWrites)
-    discardStored(response, for: key)
-    return false
+    if result != .accepted {
+      context.counts.count(1, .droppedWrites)
+      discardStored(response, for: key)
+    }
+    return result
   }
 
   /// Accepts an update; returns false if it was dropped. Copies of other holders are dropped on return.
@@ -61,12 +61,12 @@ struct WriteIntake: Sendable {
       status: stored.status, fields: fields, body: storedBody == nil ? stored.body : Data(), freshness: freshness,
       vary: stored.vary)
     let rowID = stored.pendingWrite?.rowID ?? stored.rowID
-    let isAccepted = accept(
+    let result = accept(
       response, for: stored.key, attachment: stored.attachment, storedAt: stored.storedAt, purpose: .replaceHead,
       rowID: rowID, original: rowID == 0 ? stored.pendingWrite : nil, bodyChecksum: stored.withHead { $0.bodyChecksum },
       storedBody: storedBody, removalSequence: sequence, waitsForSpace: waitsForSpace)
-    if !isAccepted { context.counts.count(1, .droppedWrites) }
-    return isAccepted
+    if result != .accepted { context.counts.count(1, .droppedWrites) }
+    return result == .accepted
   }
 
   /// The removal sequence number of an update: that of its validation, so that soft removals before it no longer cover
@@ -104,17 +104,20 @@ struct WriteIntake: Sendable {
     _ response: CacheableResponse, for key: RequestKey, attachment: [UInt8]?, storedAt: Date,
     purpose: PendingWrite.Purpose, rowID: UInt64 = 0, original: PendingWrite? = nil, bodyChecksum: UInt64? = nil,
     storedBody: StoredBody.Location? = nil, removalSequence: UInt64, waitsForSpace: Bool
-  ) -> Bool {
-    guard context.isUsable, !context.isForked, response.body.count <= space.maximumBodyByteCount,
-      FieldCoding.byteCount(of: response.fields) <= 16 << 20, attachment?.count ?? 0 <= 16 << 20
-    else { return false }
+  ) -> AcceptResult {
+    guard context.isUsable, !context.isForked else { return .dropped }
+    let bodyLimit = space.maximumBodyByteCount
+    guard response.body.count <= bodyLimit else { return refuse(.body(byteCount: bodyLimit)) }
+    guard FieldCoding.byteCount(of: response.fields) <= Self.maximumPartByteCount,
+      attachment?.count ?? 0 <= Self.maximumPartByteCount
+    else { return refuse(.head(byteCount: Self.maximumPartByteCount)) }
     let write = PendingWrite(
       response, for: key, attachment: attachment, storedAt: storedAt, purpose: purpose, rowID: rowID,
       original: original, removalSequence: removalSequence, inlineByteCount: database.inlineByteCount,
       bodyChecksum: bodyChecksum, storedBody: storedBody)
-    guard write.headByteCount <= space.maximumHeadByteCount, hasTarget(write),
-      context.removals.effect(on: write) != .removed
-    else { return false }
+    let headLimit = space.maximumHeadByteCount
+    guard write.headByteCount <= headLimit else { return refuse(.head(byteCount: headLimit)) }
+    guard hasTarget(write), context.removals.effect(on: write) != .removed else { return .dropped }
     if !context.options.runsInBackground {
       while queue.withLock({ isFull($0, for: write, pendingWrites.rivals(of: write, in: $0)) }), writer.writePending() {
       }
@@ -127,14 +130,34 @@ struct WriteIntake: Sendable {
     switch result {
     case .queued(let wakesWriter, _, _):
       if wakesWriter { queue.wakeAll() }
-      return true
+      return .accepted
     case .refused:
-      return false
+      return .dropped
     case nil:
       if waitsForSpace { queue.withLock { $0.stalledDoneCount = $0.doneCount } }
       context.log(.fullQueue, "The write queue is full because the disk is too slow; some responses were not stored")
-      return false
+      return .dropped
     }
+  }
+
+  /// The maximum size of the fields and of the attachment, which are encoded only below it.
+  private static let maximumPartByteCount = 16 << 20
+
+  /// Logs once for each kind of limit that responses are dropped because of their size.
+  private func refuse(_ limit: SizeLimit) -> AcceptResult {
+    switch limit {
+    case .body(let byteCount):
+      context.log(
+        .oversizedBody,
+        "A response was not stored on disk: its body is larger than \(byteCount) bytes, half of what the capacity holds"
+      )
+    case .head(let byteCount):
+      context.log(
+        .oversizedHead,
+        "A response was not stored on disk: its header fields and URL are larger than \(byteCount) bytes, the limit "
+          + "for the capacity")
+    }
+    return .tooLarge(limit)
   }
 
   /// Whether the record of an update still exists, as a pending write or on disk.
