@@ -27,8 +27,7 @@ struct LogTests {
         dup2(ends[1], STDERR_FILENO)
         if self == .socketWithoutReader { close(ends[0]) } else { fill(ends[1]) }
       case .fileAtItsLimit:
-        let file = tmpfile()
-        dup2(fileno(file), STDERR_FILENO)
+        if let file = tmpfile() { dup2(fileno(file), STDERR_FILENO) }
         var limit = rlimit(rlim_cur: 16, rlim_max: 16)
         setrlimit(__rlimit_resource_t(RLIMIT_FSIZE.rawValue), &limit)
       }
