@@ -9,9 +9,15 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
-#if LIBCURL_VERSION_NUM < 0x075700
-#error "libcurl 7.87 or newer is needed"
+/* The oldest version that was tested, as a number. */
+#define CCURL_MINIMUM_VERSION 0x075801 /* 7.88.1 */
+#if LIBCURL_VERSION_NUM < CCURL_MINIMUM_VERSION
+#error "libcurl is too old; see CCURL_MINIMUM_VERSION"
 #endif
+
+/* Swift passes an Int as a long and as a curl_off_t, and an Int32 as a socket. */
+_Static_assert(sizeof(long) == 8 && sizeof(curl_off_t) == 8, "");
+_Static_assert(_Generic((curl_socket_t)0, int: 1, default: 0), "");
 
 /* curl_easy_setopt, one function per argument type. */
 
@@ -127,5 +133,6 @@ static inline CURL *ccurl_next_finished(CURLM *multi, CURLcode *result) {
 /* Macros that Swift cannot import. */
 static inline curl_socket_t ccurl_timeout_socket(void) { return CURL_SOCKET_TIMEOUT; }
 static inline size_t ccurl_pause_writing(void) { return CURL_WRITEFUNC_PAUSE; }
+static inline unsigned ccurl_minimum_version(void) { return CCURL_MINIMUM_VERSION; }
 
 #endif

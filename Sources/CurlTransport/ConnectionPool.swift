@@ -38,7 +38,7 @@ final class ConnectionPool: @unchecked Sendable {
 
   /// The time between calls of libcurl while it connects.
   ///
-  /// Some versions of libcurl try the next address of a host only when they are called, but do not request the call.
+  /// Versions before 8.4 try the next address of a host only when they are called, but do not request the call.
   private static let nudgeInterval = Duration.milliseconds(250)
 
   init(_ configuration: CurlTransport.Configuration, poller: SocketPoller, clock: LoopClock) {
@@ -175,6 +175,7 @@ final class ConnectionPool: @unchecked Sendable {
 
   /// Makes libcurl try the next address of a host after a failed or slow attempt.
   private func nudgeConnecting() {
+    if LoadedLibcurl.triesNextAddress { return }
     if connectingCount > 0, nudge <= clock.now || hasLostConnectingSocket, let library {
       nudge = .never
       var running: CInt = 0

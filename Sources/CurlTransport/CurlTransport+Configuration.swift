@@ -128,5 +128,14 @@ extension CurlTransport.Configuration.Proxy {
     }
   }
 
+  /// Whether requests for `http` URLs may be sent to a proxy.
+  var mayBeUsedForHTTP: Bool {
+    switch self {
+    case .environment: ["http_proxy", "all_proxy", "ALL_PROXY"].contains { (name: String) in getenv(name) != nil }
+    case .none: false
+    case .server: true
+    }
+  }
+
   private static func usesTLS(_ url: String) -> Bool { url.lowercased().hasPrefix("https:") }
 }

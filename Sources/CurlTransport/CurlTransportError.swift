@@ -99,7 +99,7 @@ extension CurlTransportError {
   private static func sentence(_ result: CURLcode, _ reason: String) -> String {
     switch result {
     case CURLE_OK: "the connection ended within the head of the response"
-    // Tested versions of libcurl return this code for fields above 100 KB.
+    // libcurl 7.88 returns this code for fields above 100 KB.
     case CURLE_OUT_OF_MEMORY: "a field of the response is too large"
     default: reason
     }

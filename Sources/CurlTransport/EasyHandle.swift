@@ -78,7 +78,7 @@ final class EasyHandle {
     share: UnsafeMutableRawPointer
   ) {
     setConnection(transfer, configuration, share)
-    setRequest(transfer.request)
+    setRequest(transfer.request, mayUseProxy: configuration.proxy.mayBeUsedForHTTP)
 
     let transferPointer = Unmanaged.passUnretained(transfer).toOpaque()
     let poolPointer = Unmanaged.passUnretained(pool).toOpaque()
@@ -132,7 +132,7 @@ final class EasyHandle {
       for option in [CURLOPT_CAINFO, CURLOPT_PROXY_CAINFO] { set(option, file) }
     }
     // With an additional folder, libcurl would parse the whole bundle again for each connection.
-    if configuration.certificateAuthorityFile != nil || Self.hasCertificateBundle {
+    if configuration.certificateAuthorityFile != nil || LoadedLibcurl.hasCertificateBundle {
       for option in [CURLOPT_CAPATH, CURLOPT_PROXY_CAPATH] { set(option, nil as String?) }
     }
     if let certificate = configuration.clientCertificate {
@@ -142,9 +142,14 @@ final class EasyHandle {
     }
   }
 
-  private func setRequest(_ request: PreparedRequest) {
+  private func setRequest(_ request: PreparedRequest, mayUseProxy: Bool) {
     ccurl_set_url(curl, request.url)
     set(CURLOPT_PATH_AS_IS, 1)
+    if let target = request.targetWithEmptyQuery {
+      // A proxy requires the whole URL, and an origin must accept it (RFC 9112 section 3.2.2). With TLS, requests reach
+      // the origin through a tunnel.
+      set(CURLOPT_REQUEST_TARGET, mayUseProxy && !request.usesTLS ? request.origin + target : target)
+    }
     ccurl_set_fields(curl, request.fields)
     if let content = request.content {
       set(CURLOPT_POSTFIELDS, content.baseAddress)
@@ -156,9 +161,6 @@ final class EasyHandle {
       set(CURLOPT_CUSTOMREQUEST, request.method)
     }
   }
-
-  /// Whether libcurl has a file with all certificates of the system.
-  private static let hasCertificateBundle = curl_version_info(CURLVERSION_SEVENTH).pointee.cainfo != nil
 
   // libcurl rejects a value only if there is no memory. Then the transfer fails as well.
 

@@ -62,6 +62,7 @@ extension IOThread {
 
   /// Returns the thread for a new pool. Each call must be matched by ``endUse(of:)``.
   static func beginUse() throws(CurlTransportError) -> IOThread {
+    try LoadedLibcurl.check()
     guard prepareProcess else { throw CurlTransportError(.unavailable, "libcurl could not be set up") }
     try checkProcess()
     return try registry.withLock { (registry) throws(CurlTransportError) in

@@ -16,6 +16,8 @@ final class PreparedRequest: @unchecked Sendable {
   var usesTLS: Bool { origin.hasPrefix("https:") }
   /// The parsed URL, a `CURLU`.
   let url: OpaquePointer
+  /// The path and the empty query of a URL with an empty query, which some versions of libcurl would leave out.
+  let targetWithEmptyQuery: String?
   /// The field lines.
   let fields: UnsafeMutablePointer<curl_slist>?
   /// The content, which may be empty; nil if the request has none.
@@ -40,6 +42,7 @@ final class PreparedRequest: @unchecked Sendable {
       content = Self.copy(bytes)
     case .inContext?: throw CurlTransportError(.invalidRequest, "the content is not given as bytes")
     }
+    targetWithEmptyQuery = Self.targetWithEmptyQuery(in: address)
     isIdempotent = ["GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE"].contains(method)
     fields = Self.lines(of: head, hasContent: content != nil, decodesContent: decodesContent)
     do {
@@ -134,6 +137,17 @@ final class PreparedRequest: @unchecked Sendable {
   }
 
   // MARK: URL
+
+  private static func targetWithEmptyQuery(in address: String) -> String? {
+    let bytes = address.utf8
+    guard let mark = bytes.firstIndex(of: UInt8(ascii: "?")) else { return nil }
+    let (next, beforeMark) = (bytes.index(after: mark), bytes[..<mark])
+    // A question mark in a fragment begins no query.
+    guard next == bytes.endIndex || bytes[next] == UInt8(ascii: "#"), !beforeMark.contains(UInt8(ascii: "#")),
+      let authority = address.firstRange(of: "://")?.upperBound
+    else { return nil }
+    return "/" + address[authority..<mark].drop { $0 != "/" }.dropFirst() + "?"
+  }
 
   private static func parse(
     _ url: URL, _ address: String

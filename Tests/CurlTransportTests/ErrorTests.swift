@@ -25,6 +25,15 @@ struct ErrorTests {
     (CURLE_PROXY, 0, .cannotConnect), (CURLcode(100), 0, .badServerResponse),
   ]
 
+  @Test("A libcurl that is older than the tested versions is refused, with both versions in the error")
+  func oldLibrary() throws {
+    try LoadedLibcurl.check()
+    try LoadedLibcurl.check(version: 0x07_5801)
+    let error = #expect(throws: CurlTransportError.self) { try LoadedLibcurl.check(version: 0x07_5101) }
+    #expect(error?.code == .unavailable)
+    #expect(error?.reason == "libcurl 7.81.1 is loaded, and at least 7.88.1 is required")
+  }
+
   @Test("Each code has its error, which states libcurl's code")
   func table() {
     for (code, systemError, expected) in Self.codes {

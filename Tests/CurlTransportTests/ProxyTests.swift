@@ -24,6 +24,12 @@ struct ProxyTests {
         #expect(proxy.requests.map(\.target) == ["http://127.0.0.1:\(origin.port)/a"])
         let bypassing = transport(.server(url, bypassing: ["example.com", "127.0.0.1"]))
         #expect(await bypassing.outcome(origin.url("/a")) == .complete(200, "direct"))
+        // The whole URL is sent to the origin too, because libcurl alone knows which hosts bypass the proxy.
+        let empty = "http://127.0.0.1:\(origin.port)/a?"
+        #expect(await transport(.server(url)).outcome(origin.url("/a?")) == .complete(200, "by proxy"))
+        #expect(await bypassing.outcome(origin.url("/a?")) == .complete(200, "direct"))
+        #expect(proxy.requests.last?.target == empty)
+        #expect(origin.requests.last?.target == empty)
       }
     }
   }

@@ -217,11 +217,15 @@ struct RequestTests {
       }
       _ = try await transport.get(URL(string: origin.url("/a?b").absoluteString + "#fragment")!)
       _ = try await transport.get(URL(string: "http://127.0.0.1:\(origin.port)")!)
+      for end in ["?", "/a?#b", "/a??", "/a#b?"] {
+        _ = try await transport.get(URL(string: "http://127.0.0.1:\(origin.port)\(end)")!)
+      }
       // Foundation encodes other characters.
       _ = try await transport.get(URL(string: "http://127.0.0.1:\(origin.port)/ä b?ö d")!)
       #expect(
         origin.requests.map(\.target) == [
           "/a/../b/./c", "/%2e%2e/a", "/a?", "/a?b=c&d=%20", "//a", "/a;b=c", "/%C3%A4", "/a?b", "/",
+          "/?", "/a?", "/a??", "/a",
           "/%C3%A4%20b?%C3%B6%20d",
         ])
     }

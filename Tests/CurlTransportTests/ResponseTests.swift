@@ -161,7 +161,8 @@ struct ResponseTests {
     Case("an empty line first", "\r\n" + ok("Content-Length: 5"), bad),
     Case("a field of 99 KB", ok("X-A: \(String(repeating: "a", count: 99 << 10))\r\nContent-Length: 5"), hello),
     Case("a field of 101 KB", ok("X-A: \(String(repeating: "a", count: 101 << 10))\r\nContent-Length: 5"), bad),
-    Case("10,000 fields", ok(many(10_000, 1) + "Content-Length: 5"), hello),
+    // libcurl 8.14 takes no more.
+    Case("5,000 fields", ok(many(4_999, 1) + "Content-Length: 5"), hello),
     Case("a head of 250 KB", ok(many(250, 1_000) + "Content-Length: 5"), hello),
     Case("a head of 310 KB", ok(many(310, 1_000) + "Content-Length: 5"), lost),
     Case("a head cut within a line", "HTTP/1.1 200 OK\r\nContent-Le", bad),

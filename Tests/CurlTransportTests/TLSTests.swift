@@ -82,11 +82,13 @@ struct TLSTests {
   @Test("A connection that ends without the closing message of TLS loses a response, or its end is not proven")
   func cutConnection() async throws {
     let server = try TLSServer(lab, certificate: "server", "-tls1_2")
-    for (path, expected) in [("cut", Outcome.failure(.connectionLost)), ("no-length", .unproven(200, "hello"))] {
+    // Later versions of libcurl require the closing message.
+    let lost = Outcome.failure(.connectionLost)
+    for (path, expected) in [("cut", [lost]), ("no-length", [.unproven(200, "hello"), lost])] {
       let relay = try TLSCuttingRelay(to: server.port)
       let transport = directTransport { $0.certificateAuthorityFile = lab.path("ca.pem") }
       let url = relay.url(path)
-      #expect(await transport.outcome(url) == expected)
+      #expect(expected.contains(await transport.outcome(url)))
       #expect(relay.hasCutClosingMessage)
     }
   }

@@ -1,0 +1,26 @@
+import CCurl
+
+/// The libcurl that this process has loaded. It can be another version than the one whose header was compiled.
+enum LoadedLibcurl {
+  private static var information: curl_version_info_data { curl_version_info(CURLVERSION_SEVENTH).pointee }
+
+  /// Whether libcurl tries the next address of a host at once, without being called.
+  static let triesNextAddress = information.version_num >= 0x08_0400
+
+  /// Whether libcurl has a file with all certificates of the system.
+  static let hasCertificateBundle = information.cainfo != nil
+
+  /// Checks that the loaded libcurl knows the options that the transport sets.
+  ///
+  /// - Throws: `CurlTransportError` if the library is older than the oldest header that compiles.
+  static func check() throws(CurlTransportError) { try check(version: information.version_num) }
+
+  static func check(version: UInt32) throws(CurlTransportError) {
+    guard version >= ccurl_minimum_version() else {
+      let name = { (number: UInt32) in "\(number >> 16).\(number >> 8 & 0xff).\(number & 0xff)" }
+      throw CurlTransportError(
+        .unavailable,
+        "libcurl \(name(version)) is loaded, and at least \(name(ccurl_minimum_version())) is required")
+    }
+  }
+}
