@@ -31,6 +31,8 @@ public struct StoreError: Error, Sendable, Hashable {
     case fleetMismatch
     /// A limit of the process is too low: on open files, on the size of files, or on memory.
     case limitReached
+    /// The loaded liblmdb is not a version 0.9, or the machine's pages have more than 32 KiB.
+    case unsupportedSystem
     /// The store failed while it was open: its data is corrupt, or a removal could not be logged.
     case failed
     /// LMDB or the file system failed.
@@ -100,6 +102,10 @@ extension StoreError {
       .busy(directory, reason: "\(what) found no reader slot: other processes have all of them", cause: cause)
     case .temporarilyUnavailable where cause.function == "flock":
       .busy(directory, reason: "another process has been opening or closing it for too long", cause: cause)
+    case .unsupportedLibrary:
+      StoreError(
+        .unsupportedSystem, directory: directory, reason: "\(what) failed", remedy: "Install a version 0.9 of liblmdb",
+        cause: cause)
     case _ where cause.isOutOfSpace:
       StoreError(
         .storage, directory: directory, reason: "\(what) failed because the disk is full or failing",

@@ -7,6 +7,12 @@
 
 #define EXPORTED __attribute__((visibility("default")))
 
+/* The hooks have the types of what they replace, also of the variants for large files. */
+#define IS_SAME(function, type) __builtin_types_compatible_p(__typeof__(&function), type)
+_Static_assert(IS_SAME(fdatasync, disk_faults_sync), "");
+_Static_assert(IS_SAME(pwrite, disk_faults_write) && sizeof(off_t) == 8, "");
+_Static_assert(IS_SAME(writev, disk_faults_write_vector), "");
+
 static _Atomic(disk_faults_sync) syncHook;
 static _Atomic(disk_faults_write) writeHook;
 static _Atomic(disk_faults_write_vector) writeVectorHook;
@@ -51,4 +57,13 @@ EXPORTED ssize_t pwrite(int descriptor, const void *bytes, size_t count, off_t o
 EXPORTED ssize_t writev(int descriptor, const struct iovec *pieces, int count) {
   disk_faults_write_vector hook = atomic_load(&writeVectorHook);
   return hook ? hook(descriptor, pieces, count) : disk_faults_real_write_vector(descriptor, pieces, count);
+}
+
+static _Atomic(int) pageSize;
+
+void disk_faults_set_page_size(int byte_count) { atomic_store(&pageSize, byte_count); }
+
+EXPORTED int getpagesize(void) {
+  int size = atomic_load(&pageSize);
+  return size ? size : (int)sysconf(_SC_PAGESIZE);
 }

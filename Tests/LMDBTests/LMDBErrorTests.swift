@@ -1,7 +1,8 @@
 import CLMDB
 import Foundation
-import LMDB
 import Testing
+
+@testable import LMDB
 
 @Suite("Errors")
 struct LMDBErrorTests {
@@ -98,5 +99,14 @@ struct LMDBErrorTests {
     var patch: CInt = 0
     mdb_version(&major, &minor, &patch)
     #expect(clmdb_header_version() == major << 24 | minor << 16 | patch)
+  }
+
+  @Test("Only versions 0.9 of liblmdb are used, whose files have the known layout")
+  func libraryVersion() {
+    #expect(LoadedLibrary.failure == nil)
+    #expect(LoadedLibrary.failure(major: 0, minor: 9) == nil)
+    for (major, minor) in [(0, 8), (0, 10), (1, 9)] as [(CInt, CInt)] {
+      #expect(LoadedLibrary.failure(major: major, minor: minor)?.code == .unsupportedLibrary)
+    }
   }
 }

@@ -1,3 +1,4 @@
+import CDiskFaults
 import Foundation
 import Glibc
 import HTTPCaching
@@ -68,6 +69,23 @@ struct ProcessLimitTests {
     try fixture.store.flush()
     fixture.close()
     return fixture
+  }
+
+  @Test("On a machine whose pages are larger than those of LMDB, opening throws and changes nothing")
+  func pageSize() async throws {
+    let fixture = try prepared()
+    defer { fixture.finish() }
+    await #expect(processExitsWith: .success) { [directory = fixture.directory as String] in
+      disk_faults_set_page_size(64 << 10)
+      do throws(StoreError) {
+        _ = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20))
+        exit(11)
+      } catch {
+        guard error.code == .unsupportedSystem else { exit(12) }
+      }
+    }
+    try fixture.open()
+    #expect(fixture.body(Self.url) != nil)
   }
 
   @Test("With too many open files, opening throws an error about that, and nothing is lost", arguments: [false, true])

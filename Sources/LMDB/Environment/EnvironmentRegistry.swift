@@ -138,6 +138,7 @@ enum EnvironmentRegistry {
   private static func openNew(
     directory: String, _ directoryLock: LockDescriptor, options: LMDBEnvironment.Options
   ) throws(LMDBError) -> OpaquePointer {
+    if let failure = LoadedLibrary.failure { throw failure }
     var created: OpaquePointer?
     let rc = mdb_env_create(&created)
     guard rc == 0, let pointer = created else { throw LMDBError(rc, "mdb_env_create") }

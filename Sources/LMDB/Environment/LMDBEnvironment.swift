@@ -74,9 +74,9 @@ public final class LMDBEnvironment: @unchecked Sendable {
   ///   - options: The options; ignored if this process has the directory open.
   /// - Throws: ``LMDBError``: ``LMDBError/Code/noSuchFile`` and other errors of the operating system;
   ///   ``LMDBError/Code/noSpace`` if the disk has no space for all of `lock.mdb`; ``LMDBError/Code/invalid`` if
-  ///   `data.mdb` is not an LMDB file; ``LMDBError/Code/versionMismatch``; ``LMDBError/Code/dataFileReplaced`` if this
-  ///   process has the directory open and `data.mdb` was replaced since. LMDB checks little of the file and may crash
-  ///   on a corrupt one: see ``DataFile/inspect(path:mapByteCount:)``.
+  ///   `data.mdb` is not an LMDB file; ``LMDBError/Code/versionMismatch``; ``LMDBError/Code/unsupportedLibrary``;
+  ///   ``LMDBError/Code/dataFileReplaced`` if this process has the directory open and `data.mdb` was replaced since.
+  ///   LMDB checks little of the file and may crash on a corrupt one: see ``DataFile/inspect(path:mapByteCount:)``.
   public static func open(directory: String, options: Options) throws(LMDBError) -> LMDBEnvironment {
     try EnvironmentRegistry.open(directory: directory, options: options)
   }

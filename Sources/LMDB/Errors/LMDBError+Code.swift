@@ -135,5 +135,8 @@ extension LMDBError {
 
     /// The directory is open in this process, but its `data.mdb` was renamed, removed or replaced. No C name.
     public static let dataFileReplaced = Code(rawValue: -30_602)
+
+    /// The loaded liblmdb is not a version 0.9, so that the layout of its files is not known. No C name.
+    public static let unsupportedLibrary = Code(rawValue: -30_603)
   }
 }

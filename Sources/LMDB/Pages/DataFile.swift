@@ -7,6 +7,9 @@ public enum DataFile {
   /// The name of the data file in an environment's directory.
   public static let name = "data.mdb"
 
+  /// The maximum size of a page in bytes. LMDB has pages of this size where those of the operating system are larger.
+  package static let maximumPageByteCount = 32 << 10
+
   /// Checks the length and both meta pages of a data file before it is opened.
   ///
   /// Finds files that would crash LMDB from the start, but not corruption within other pages. Reads only the data file,

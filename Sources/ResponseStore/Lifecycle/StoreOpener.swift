@@ -9,6 +9,12 @@ struct StoreOpener {
   let counts: StoreCounters
 
   func open() throws(StoreError) -> ResponseStore {
+    guard getpagesize() <= DataFile.maximumPageByteCount else {
+      throw StoreError(
+        .unsupportedSystem, directory: directory.path,
+        reason: "the pages of this machine have \(getpagesize()) bytes, and those of LMDB at most 32,768",
+        remedy: "Use a kernel with pages of 4 KiB")
+    }
     try ProcessLimits.check(
       directory: directory.path, mapByteCount: mapByteCount,
       fileByteCount: options.opensExistingOnly ? 0 : wantedMapByteCount)
