@@ -16,6 +16,10 @@
 #define CLMDB_FIEMAP _IOWR('f', 11, struct fiemap)
 #define CLMDB_NO_COPY_ON_WRITE 0x00800000 /* FS_NOCOW_FL */
 
+/* The kernel's interface, with the extents right behind the structure. */
+_Static_assert(sizeof(struct fiemap) == 32 && sizeof(struct fiemap_extent) == 56, "");
+_Static_assert(sizeof(long) == 8, "");
+
 /* Whether the file system copies each block that is written, unless a file has a flag against it. */
 static inline int clmdb_copies_on_write(int descriptor) {
   struct statfs status;

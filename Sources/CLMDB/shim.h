@@ -42,6 +42,10 @@ struct clmdb_lock_reader {
   pthread_t thread;
 };
 
+_Static_assert(sizeof(size_t) == 8 && sizeof(off_t) == 8, "");
+_Static_assert(offsetof(struct clmdb_lock_header, transaction) % 8 == 0, "");
+_Static_assert(offsetof(struct clmdb_lock_reader, process) == 8 && sizeof(pid_t) == 4, "");
+_Static_assert(sizeof(MDB_val) == 16 && offsetof(MDB_val, mv_data) == 8, "");
 _Static_assert(offsetof(struct clmdb_lock_header, reader_count) == CLMDB_LOCK_READER_COUNT(sizeof(pthread_mutex_t)), "");
 _Static_assert(CLMDB_LOCK_LINES(sizeof(struct clmdb_lock_header)) == CLMDB_LOCK_WRITE_MUTEX(sizeof(pthread_mutex_t)), "");
 _Static_assert(CLMDB_LOCK_LINES(sizeof(struct clmdb_lock_reader)) == 64, "");

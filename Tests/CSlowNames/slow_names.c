@@ -7,6 +7,8 @@
 
 typedef int (*lookup)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
 
+_Static_assert(__builtin_types_compatible_p(__typeof__(&getaddrinfo), lookup), "");
+
 static _Atomic(slow_names_hook) installed;
 static _Atomic(slow_names_addresses) replacing;
 
