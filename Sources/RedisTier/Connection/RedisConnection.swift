@@ -24,6 +24,8 @@ final class RedisConnection: @unchecked Sendable {
   /// The commands that were sent last.
   private struct Exchange {
     var commandCount = 0
+    /// Whether bytes have arrived.
+    var hasBegun = false
     /// The replies that have arrived.
     var replies: [RedisReply] = []
     var deadline: UInt64 = 0
@@ -226,15 +228,19 @@ final class RedisConnection: @unchecked Sendable {
     while exchange.replies.count < exchange.commandCount {
       var reply: UnsafeMutableRawPointer?
       guard redisReaderGetReply(context.pointee.reader, &reply) == REDIS_OK else {
-        throw RedisTierError(.badReply, "the server does not speak the protocol of Redis (RESP2)")
+        throw Self.otherProtocol
       }
       if let reply {
         defer { freeReplyObject(reply) }
         exchange.replies.append(try RedisReply(reply.assumingMemoryBound(to: redisReply.self)))
         continue
       }
+      guard Int(context.pointee.reader.pointee.ridx) <= RedisReply.maximumDepth else { throw RedisReply.tooDeep }
       let count = recv(context.pointee.fd, buffer.baseAddress, buffer.count, CInt(MSG_DONTWAIT))
       if count > 0 {
+        // hiredis 1 reads other types too, those of RESP3, and would wait for the end of one.
+        guard exchange.hasBegun || Self.replyTypes.contains(buffer[0]) else { throw Self.otherProtocol }
+        exchange.hasBegun = true
         let bytes = buffer.baseAddress?.assumingMemoryBound(to: CChar.self)
         guard redisReaderFeed(context.pointee.reader, bytes, count) == REDIS_OK else {
           throw RedisTierError(.connectionLost, "there is no memory for a reply of Redis")
@@ -247,6 +253,13 @@ final class RedisConnection: @unchecked Sendable {
       }
     }
     return true
+  }
+
+  /// The first bytes of replies in RESP2.
+  private static let replyTypes = "+-:$*".utf8
+
+  private static var otherProtocol: RedisTierError {
+    RedisTierError(.badReply, "the server does not speak the protocol of Redis (RESP2)")
   }
 
   /// Throws unless the failed `send` or `recv` only has to wait.

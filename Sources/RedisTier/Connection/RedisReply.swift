@@ -15,6 +15,11 @@ enum RedisReply: Sendable, Equatable {
   /// The size from which a string is not copied, such as the body of a shared response.
   static let longByteCount = 4096
 
+  /// The maximum number of arrays in which a value may be.
+  static let maximumDepth = 8
+
+  static var tooDeep: RedisTierError { RedisTierError(.badReply, "a reply of Redis is nested too deeply") }
+
   /// Copies a reply of hiredis, but takes its long strings out of it.
   init(_ reply: UnsafeMutablePointer<redisReply>, depth: Int = 0) throws(RedisTierError) {
     switch reply.pointee.type {
@@ -29,7 +34,7 @@ enum RedisReply: Sendable, Equatable {
     case REDIS_REPLY_INTEGER:
       self = .integer(reply.pointee.integer)
     case REDIS_REPLY_ARRAY:
-      guard depth < 8 else { throw RedisTierError(.badReply, "a reply of Redis is nested too deeply") }
+      guard depth < Self.maximumDepth else { throw Self.tooDeep }
       var elements: [RedisReply] = []
       elements.reserveCapacity(reply.pointee.elements)
       for index in 0..<reply.pointee.elements {

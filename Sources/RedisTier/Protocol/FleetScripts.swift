@@ -28,24 +28,27 @@ enum FleetScripts {
     """
     + permissionCheck(
       """
-      {ctl, 'hmget', 'hset', 'hincrby', 'hdel', 'unlink', 'get', 'set', 'del', 'pttl', 'pexpire'},
-      {log, 'xlen', 'xrange', 'xadd', 'xtrim', 'unlink'},
-      {acks, 'zcard', 'zadd', 'zrem', 'zrange', 'zrangebyscore', 'unlink'},
-      {seen, 'hlen', 'hincrby', 'hget', 'hgetall', 'hdel', 'unlink'},
-      {wait, 'zcard', 'zadd', 'zrem', 'zrangebyscore', 'unlink'}, {ARGV[3], 'rpush', 'blpop', 'pexpire'},
-      {false, 'time', 'info'}
+      {ctl, 0, 'unlink', 'get', 'del', 'pttl'}, {ctl, 1, 'hmget', 'hdel', 'set', 'pexpire'}, {ctl, 2, 'hset', 'hincrby'},
+      {log, 0, 'xlen', 'unlink'}, {log, 2, 'xrange', 'xtrim'}, {log, 3, 'xadd'},
+      {acks, 0, 'zcard', 'unlink'}, {acks, 1, 'zrem'}, {acks, 2, 'zadd', 'zrange', 'zrangebyscore'},
+      {seen, 0, 'hlen', 'hgetall', 'unlink'}, {seen, 1, 'hget', 'hdel'}, {seen, 2, 'hincrby'},
+      {wait, 0, 'zcard', 'unlink'}, {wait, 1, 'zrem'}, {wait, 2, 'zadd', 'zrangebyscore'},
+      {ARGV[3], 1, 'rpush', 'blpop', 'pexpire'}, {false, 0, 'time', 'info'}
       """)
 
   /// Checks that the user may run commands. Redis's own error within a script does not always name the command.
   ///
-  /// - Parameter commands: Lists in Lua, each of a key, or false for none, and names of commands.
+  /// - Parameter commands: Lists in Lua, each of a key, or false for none, the minimum number of arguments after it, and
+  ///   names of commands. Some versions of Redis refuse to check a command with fewer arguments.
   private static func permissionCheck(_ commands: String) -> String {
     """
     if not redis.acl_check_cmd then return redis.error_reply('ERR this server is older than Redis 7.0') end
     for _, allowed in ipairs({\(commands)}) do
-      local key = allowed[1]
-      for i = 2, #allowed do
-        if key and not redis.acl_check_cmd(allowed[i], key) or not key and not redis.acl_check_cmd(allowed[i]) then
+      local words = {'', allowed[1] or nil}
+      for _ = 1, allowed[2] do words[#words + 1] = '0' end
+      for i = 3, #allowed do
+        words[1] = allowed[i]
+        if not redis.acl_check_cmd(unpack(words)) then
           return redis.error_reply("NOPERM this user may not run the '" .. allowed[i] .. "' command on the fleet's keys")
         end
       end
@@ -180,7 +183,8 @@ enum FleetScripts {
   static let status = Script(
     permissionCheck(
       """
-      {KEYS[1], 'hgetall'}, {KEYS[2], 'xlen'}, {KEYS[3], 'zrange'}, {KEYS[4], 'zrange'}, {false, 'time', 'info'}
+      {KEYS[1], 0, 'hgetall'}, {KEYS[2], 0, 'xlen'}, {KEYS[3], 2, 'zrange'}, {KEYS[4], 2, 'zrange'},
+      {false, 0, 'time', 'info'}
       """) + """
         return {
           redis.call('HGETALL', KEYS[1]), redis.call('XLEN', KEYS[2]), redis.call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES'),
