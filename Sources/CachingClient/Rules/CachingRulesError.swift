@@ -8,7 +8,7 @@ public struct CachingRulesError: Error, Sendable, Hashable {
   public let rule: String?
   /// The key in the rule.
   public let key: String?
-  /// What is wrong.
+  /// The cause.
   public let reason: String
   /// Advice on how to solve the problem.
   public let remedy: String
