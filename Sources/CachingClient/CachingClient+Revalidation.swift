@@ -37,7 +37,7 @@ extension CachingClient {
       // A response that must not be stored must not be shared with followers either.
       let freshened = FreshenedResponse(base: entry, fields: fields, freshness: freshness)
       return await serve(freshened, rule, plan, in: fetch, isForOthers: false) {
-        fetch.storageReport.decide(.notStored(rule))
+        refuse(overrides.allowsStoring ? rule : .storingDisallowed, plan.request, fetch)
         await storage.remove(entry, for: plan.request)
       }
     case .markStale(let freshness, _):
