@@ -57,6 +57,17 @@ private func openAtLimit(
   }
 }
 
+/// Returns the limit that leaves this number of descriptors free. The process may have inherited any others.
+private func descriptorLimit(withFree count: Int) -> Int {
+  var limit = 0
+  var freeCount = 0
+  while freeCount < count || fcntl(Int32(limit), F_GETFD) >= 0 {
+    if fcntl(Int32(limit), F_GETFD) < 0 { freeCount += 1 }
+    limit += 1
+  }
+  return limit
+}
+
 @Suite("At the limits of the process")
 struct ProcessLimitTests {
   private static let url = "http://a.example/"
@@ -97,9 +108,7 @@ struct ProcessLimitTests {
       let options = quietOptions(capacity: 16 << 20)
       var failureCount = 0
       for spareCount in 0..<40 {
-        let lowestFree = dup(0)
-        close(lowestFree)
-        let store = Limit.descriptors.whileLowered(to: Int(lowestFree) + spareCount) {
+        let store = Limit.descriptors.whileLowered(to: descriptorLimit(withFree: spareCount)) {
           openAtLimit(directory, options, remedy: "limit on open files")
         }
         guard let store else {
