@@ -3,7 +3,7 @@ import HTTPCaching
 /// Media types of responses.
 package enum MediaType {
   /// The description of a valid pattern.
-  package static let form = "a media type without parameters, such as 'text/html' or 'image/*'"
+  package static let form = "a media type without parameters, such as text/html or 'image/*'"
 
   /// Returns the media type in a Content-Type field, in lower case without parameters, such as `text/html`.
   package static func name(inContentType value: String?) -> String? {
