@@ -39,13 +39,12 @@ extension CachingClientRequest {
     -> CachingClientRequest?
   {
     guard let redirection = response.redirection(of: head) else { return nil }
-    var next = self
+    var next = redirected(to: redirection.head)
     if !redirection.keepsContent {
       next.body = nil
     } else if case .inContext? = body, !canResendBody {
       return nil
     }
-    next.head = redirection.head
     return next
   }
 }

@@ -26,10 +26,13 @@ public struct CachingClientRequest: Sendable {
   ///
   /// Responses are never served across partitions. An invalidation by URL is limited to its partition. An invalidation
   /// by cache group applies to the origin in all partitions.
-  public let partition: String
+  public private(set) var partition: String
 
   /// Overrides of HTTP's caching rules, with those of the rules that match the request.
-  public let overrides: RequestOverrides
+  public private(set) var overrides: RequestOverrides
+
+  /// The rules with the values that they are combined with; nil without rules.
+  private let rules: RulesOfRequest?
 
   /// Any value for the transport or the storage, for example the original `URLRequest`.
   public var context: (any Sendable)?
@@ -71,8 +74,9 @@ public struct CachingClientRequest: Sendable {
   ///
   /// 0, the default: a redirect is the response. Foundation's limit is 20.
   ///
-  /// Each hop is a separate request, which is looked up and stored under its own URL. It has the policy, partition,
-  /// overrides, context and hook of this request, and its fields and time limit:
+  /// Each hop is a separate request, which is looked up and stored under its own URL. The rules that match its URL
+  /// apply to it. It has the policy, partition, overrides, context and hook of this request, and its fields and time
+  /// limit:
   ///
   /// - The status 303 makes each method except HEAD a GET, and 301 and 302 make POST a GET. Content and its fields are
   ///   then dropped (RFC 9110 section 15.4). After 307 and 308 the method and the content stay the same. If the content
@@ -118,16 +122,43 @@ public struct CachingClientRequest: Sendable {
     self.policy = policy
     self.partition = applied.partition
     self.overrides = applied.overrides
+    self.rules = rules.isEmpty ? nil : RulesOfRequest(rules, partition, overrides)
     self.context = context
     self.willStore = willStore
     keyURL = head.url
     makeKey()
   }
 
+  /// Returns the request for the target of a redirect. The rules that match the target apply to it.
+  func redirected(to target: RequestHead) -> CachingClientRequest {
+    var next = self
+    if let rules { (next.partition, next.overrides) = rules.apply(to: target) }
+    next.head = target
+    next.makeKey()
+    return next
+  }
+
   private mutating func makeKey() {
     keyURL = overrides.keyURL(for: head.url)
     key = RequestKey(
       urlString: keyURL.absoluteString, method: "GET", partition: partition, hasUser: &namesUser)
+  }
+}
+
+/// Rules, and the partition and overrides that the caller gave with them. A class, because few requests have any.
+private final class RulesOfRequest: Sendable {
+  private let rules: CachingRules
+  private let partition: String
+  private let overrides: RequestOverrides?
+
+  init(_ rules: CachingRules, _ partition: String, _ overrides: RequestOverrides?) {
+    self.rules = rules
+    self.partition = partition
+    self.overrides = overrides
+  }
+
+  func apply(to head: RequestHead) -> (partition: String, overrides: RequestOverrides) {
+    rules.apply(to: head.url, partition: partition, overrides: overrides) { head.fields.values(of: $0) }
   }
 }
 

@@ -71,6 +71,24 @@ struct RedirectTests {
     #expect(origin.requestCount == 3)
   }
 
+  @Test("The rules of the target apply to it, so that its users stay apart")
+  func rules() async throws {
+    let origin = try LoopbackOrigin { request in
+      request.path == "/login"
+        ? Reply(301, [Self.kept, ("Location", "/account")], "moved")
+        : Reply(200, [Self.kept], request["X-User"] ?? "nobody")
+    }
+    let rules = try CachingRules([CachingRule(name: "accounts", paths: ["/account"], partitionField: "X-User")])
+    for user in ["a", "b", "a"] {
+      var request = CachingClientRequest(
+        head: RequestHead(method: "GET", url: origin.url("/login"), fields: HeaderFields([("X-User", user)])),
+        rules: rules)
+      request.maximumRedirectCount = 20
+      #expect(try await load(request) == user)
+    }
+    #expect(origin.requestCount == 3)
+  }
+
   @Test("A stored redirect is not returned as the response to a request that follows it")
   func storedRedirect() async throws {
     let origin = try chain(1)

@@ -1,5 +1,10 @@
-public import FoundationEssentials
 import HTTPCaching
+
+#if canImport(FoundationEssentials)
+  public import FoundationEssentials
+#else
+  public import Foundation
+#endif
 
 /// The rules of an operator, in their order.
 ///

@@ -1,4 +1,8 @@
-public import FoundationEssentials
+#if canImport(FoundationEssentials)
+  public import FoundationEssentials
+#else
+  public import Foundation
+#endif
 
 /// An error in caching rules: the file, the rule, the key, what is wrong, and what to write instead.
 public struct CachingRulesError: Error, Sendable, Hashable {
