@@ -76,7 +76,7 @@ struct RedirectTests {
     let origin = try LoopbackOrigin { request in
       request.path == "/login"
         ? Reply(301, [Self.kept, ("Location", "/account")], "moved")
-        : Reply(200, [Self.kept], request["X-User"] ?? "nobody")
+        : Reply(200, [Self.kept], request["X-User"] ?? "none")
     }
     let rules = try CachingRules([CachingRule(name: "accounts", paths: ["/account"], partitionField: "X-User")])
     for user in ["a", "b", "a"] {
