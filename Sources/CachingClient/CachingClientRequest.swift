@@ -106,8 +106,16 @@ public struct CachingClientRequest: Sendable {
 
   /// Creates a request.
   ///
-  /// - Parameter rules: Rules for many requests. Those that match add to the partition and to the overrides. Where both
-  ///   the rules and `overrides` set something, the latter count.
+  /// - Parameters:
+  ///   - head: The method, URL and fields.
+  ///   - body: The content, if any.
+  ///   - policy: The permitted use of stored responses.
+  ///   - partition: The partition of the cache.
+  ///   - overrides: The program's own overrides.
+  ///   - rules: Rules for many requests. Those that match add to the partition and to the overrides. Where both the
+  ///     rules and `overrides` set something, the latter count.
+  ///   - context: Any value for the transport or the storage.
+  ///   - willStore: A hook that decides how a complete response is stored.
   public init(
     head: RequestHead, body: RequestBodySource? = nil, policy: RequestPolicy = .useProtocolCachePolicy,
     partition: String = "",
