@@ -76,7 +76,8 @@ struct CachingRulesTests {
       ("/account/*", "https://a.test/static/../account/7", true), ("/account/*", "https://a.test/./account/7", true),
       ("/account/*", "https://a.test/static/%2e%2E/account/7", true),
       ("/static/*", "https://a.test/static/../account/7", false), ("/a/*", "https://a.test/a%2Fb", false),
-      ("/a%2fb", "https://a.test/a%2Fb", true), ("/straße/*", "https://a.test/stra%C3%9Fe/1", true),
+      ("/list?user=a*", "https://a.test/list?user=%61b", true), ("/a%2fb", "https://a.test/a%2Fb", true),
+      ("/straße/*", "https://a.test/stra%C3%9Fe/1", true),
       ("/straße/*", "https://a.test/stra%c3%9fe/1", true), ("/a/", "https://a.test/a/b/..", true),
     ])
   func paths(pattern: String, url: String, isMatch: Bool) throws {

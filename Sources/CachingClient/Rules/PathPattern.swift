@@ -50,7 +50,7 @@ struct RequestTarget {
       let (host, target) = split(text[..<end])
       return withCanonical(host) { host in
         let path = target.prefix { $0 != UInt8(ascii: "?") }
-        guard isUnusual(path) else {
+        guard isUnusual(path) || target.contains(UInt8(ascii: "%")) else {
           return body(
             RequestTarget(
               host: host, pathAndQuery: UnsafeBufferPointer(rebasing: target), pathByteCount: path.count))
