@@ -38,9 +38,15 @@ extension LMDBURLCache {
       guard !url.isOtherHost(thanIn: fields) else { return nil }
       parts.hasFields = true
     }
-    let (partition, overrides) = selection(for: request, url: url)
+    var (keyURL, partition) = (url, "")
+    if core.options.overrides == nil, core.options.rules.isEmpty {
+      partition = core.options.partition(request)
+    } else {
+      let selection = selection(for: request, url: url)
+      (keyURL, partition) = (selection.overrides.keyURL(for: url), selection.partition)
+    }
     return RequestKey(
-      urlString: overrides.keyURL(for: url).absoluteString, method: request.httpMethod ?? "GET", partition: partition,
+      urlString: keyURL.absoluteString, method: request.httpMethod ?? "GET", partition: partition,
       hasUser: &parts.hasUser)
   }
 
