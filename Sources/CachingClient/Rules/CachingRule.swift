@@ -180,6 +180,7 @@ extension CachingRule: Codable {
   private static func lifetime(
     _ name: String, _ container: KeyedDecodingContainer<CodingKeys>
   ) throws -> Double? {
+    // A value that is no number may be a text with a unit, which is read next and has an error of its own.
     if let number = try? container.decodeIfPresent(Double.self, forKey: .lifetime) { return number }
     guard let text: String = try decode(.lifetime, name, container) else { return nil }
     guard let seconds = DurationText.seconds(text) else {
