@@ -62,6 +62,42 @@ struct CoalescingTests {
     #expect(transport.count == 1)
   }
 
+  // Guarantee: on a machine of a fleet whose lease has ended, a request gets no response that was fetched before it began.
+  // A purge elsewhere may have returned since then, because it waits no longer than the lease.
+  //
+  //   task 1                      | task 2
+  //   ----------------------------+-----------------------------------
+  //   misses, sends               |
+  //   the lease ends              |
+  //                               | misses, waits for task 1
+  //   response arrives            |
+  //                               | sends
+  @Test("Without a lease, a request waits for an earlier fetch but does not use its response")
+  func withoutLease() async throws {
+    let deadline = LeaseDeadline()
+    let storage = MemoryStorage(keeps: false)
+    let client = CachingClient(
+      storage: storage, options: CachingOptions(), lease: deadline.lease, bodyLimit: { 1 << 20 }, clock: { Date() })
+    let gate = Gate()
+    let transport = ScriptedTransport { _, number in
+      if number == 1 { try await gate.pass() }
+      return IncomingResponse(
+        head: ResponseHead(status: 200, fields: HeaderFields([fresh])), body: ResponseBodyStream(Data("\(number)".utf8))
+      )
+    }
+    @Sendable func load() async throws -> String { try await client.respond(to: get(), over: transport).text() }
+    async let first = load()
+    await until { transport.count == 1 }
+    async let sameLease = load()
+    await until { client.statistics.waiting == 1 }
+    deadline.end()
+    async let later = load()
+    await until { client.statistics.waiting == 2 }
+    gate.open()
+    let texts = try await (first, sameLease, later)
+    #expect(texts == ("1", "1", "2"))
+  }
+
   // Guarantee: a request does not fetch if another fetch has stored the response since its lookup.
   //
   //   request                     | other
@@ -386,5 +422,23 @@ struct CoalescingTests {
     #expect(lookups.load(ordering: .relaxed) == 2)
     #expect(transport.count == 2)
     client.withLock { $0 = nil }
+  }
+}
+
+/// The deadline of a machine's lease, which is valid until it is ended.
+///
+/// `@unchecked Sendable`: the pointer is constant, and the word is atomic.
+private final class LeaseDeadline: @unchecked Sendable {
+  private let pointer = UnsafeMutablePointer<Atomic<UInt64>>.allocate(capacity: 1)
+
+  init() { pointer.initialize(to: Atomic(.max)) }
+
+  var lease: FleetLease { FleetLease(deadline: pointer, in: self) }
+
+  func end() { pointer.pointee.store(0, ordering: .releasing) }
+
+  deinit {
+    pointer.deinitialize(count: 1)
+    pointer.deallocate()
   }
 }

@@ -61,7 +61,6 @@ struct FleetScenario: Sendable {
     ("missedPurgesCoverAll", "trimmed log"),
     ("epochAppliedFromStart", "trimmed log"),
     ("fetchRevoked", "network"),
-    ("joinsLaterFetchOnly", "network"),
     ("objectChecked", "network"),
     ("purgesAnnounced", "machines"),
     ("objectHasEpoch", "redis"),
