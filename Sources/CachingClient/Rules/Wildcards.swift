@@ -17,25 +17,26 @@ package struct Wildcards: Sendable, Hashable {
   ///
   /// - Complexity: The product of both lengths at most. Allocates nothing.
   func matches(_ bytes: UnsafeBufferPointer<UInt8>) -> Bool {
-    guard let first = parts.first, let last = parts.last, parts.count > 1 else { return bytes.elementsEqual(parts[0]) }
-    guard bytes.count >= first.count + last.count, bytes.starts(with: first),
-      bytes[(bytes.count - last.count)...].elementsEqual(last)
-    else { return false }
-    var rest = bytes[first.count..<(bytes.count - last.count)]
-    for index in 1..<(parts.count - 1) where !parts[index].isEmpty {
+    guard let first = parts.first, let last = parts.last, parts.count > 1 else {
+      return bytes.count == parts[0].count && Self.contains(bytes, parts[0], at: 0)
+    }
+    var start = first.count
+    let end = bytes.count - last.count
+    guard start <= end, Self.contains(bytes, first, at: 0), Self.contains(bytes, last, at: end) else { return false }
+    for index in 1..<(parts.count - 1) {
       // The earliest place leaves the most for the others.
-      guard let end = Self.firstEnd(of: parts[index], in: rest) else { return false }
-      rest = rest[end...]
+      let part = parts[index]
+      while start + part.count <= end, !Self.contains(bytes, part, at: start) { start += 1 }
+      start += part.count
+      guard start <= end else { return false }
     }
     return true
   }
 
-  private static func firstEnd(of part: [UInt8], in bytes: Slice<UnsafeBufferPointer<UInt8>>) -> Int? {
-    guard bytes.count >= part.count else { return nil }
-    for start in bytes.startIndex...(bytes.endIndex - part.count)
-    where bytes[start] == part[0] && bytes[start..<(start + part.count)].elementsEqual(part) {
-      return start + part.count
-    }
-    return nil
+  /// Whether a part is at an offset at which there are enough bytes.
+  private static func contains(_ bytes: UnsafeBufferPointer<UInt8>, _ part: [UInt8], at offset: Int) -> Bool {
+    // A loop, because most comparisons end at the first byte.
+    for index in part.indices where bytes[offset + index] != part[index] { return false }
+    return true
   }
 }
