@@ -4,8 +4,11 @@ import CCurl
 enum LoadedLibcurl {
   private static var information: curl_version_info_data { curl_version_info(CURLVERSION_SEVENTH).pointee }
 
+  /// The version as libcurl writes it, such as `0x080E01` for 8.14.1.
+  static let version = information.version_num
+
   /// Whether libcurl tries the next address of a host at once, without being called.
-  static let triesNextAddress = information.version_num >= 0x08_0400
+  static let triesNextAddress = version >= 0x08_0400
 
   /// Whether libcurl has a file with all certificates of the system.
   static let hasCertificateBundle = information.cainfo != nil
@@ -13,7 +16,7 @@ enum LoadedLibcurl {
   /// Checks that the loaded libcurl knows the options that the transport sets.
   ///
   /// - Throws: `CurlTransportError` if the library is older than the oldest header that compiles.
-  static func check() throws(CurlTransportError) { try check(version: information.version_num) }
+  static func check() throws(CurlTransportError) { try check(version: version) }
 
   static func check(version: UInt32) throws(CurlTransportError) {
     guard version >= ccurl_minimum_version() else {

@@ -1,9 +1,9 @@
-import CurlTransport
 import Foundation
 import FoundationNetworking
 import LoopbackOrigin
 import Testing
 
+@testable import CurlTransport
 @testable import LMDBURLCache
 
 /// Responses that the two transports treat differently. The article "Transports" has a row for each.
@@ -48,7 +48,9 @@ struct TransportDifferencesTests {
       .raw([
         .text(head("Transfer-Encoding: gzip, chunked")), .text("19\r\n"), .bytes(gzipped), .text("\r\n0\r\n\r\n"),
       ]),
-      session: .stored("hello"), curl: .error(.badServerResponse)),
+      // libcurl 7.88 decodes the transfer coding, 8.14 reports it.
+      session: LoadedLibcurl.version < 0x08_0000 ? .stored("hello") : .error(.unknown),
+      curl: .error(.badServerResponse)),
     Case(
       "1,500 interim responses",
       .raw(String(repeating: "HTTP/1.1 103 Early Hints\r\n\r\n", count: 1500) + head("Content-Length: 5") + "hello"),
@@ -132,9 +134,11 @@ struct TransportDifferencesTests {
   @Test("Both transports treat each response as the article says", arguments: cases)
   func outcomes(_ test: Case) async throws {
     if let expected = test.session {
-      #expect(try await outcome(.urlSession(.ephemeral), test.reply) == expected)
+      let session = try await outcome(.urlSession(.ephemeral), test.reply)
+      #expect(session == expected)
     }
-    #expect(try await outcome(.curl(CurlTransport.Configuration()), test.reply) == test.curl)
+    let curl = try await outcome(.curl(CurlTransport.Configuration()), test.reply)
+    #expect(curl == test.curl)
   }
 
   @Test("All ways send the same Accept-Language if a request has none, which the Vary key contains")

@@ -67,7 +67,9 @@ struct FullRedisTests {
       _ = try await one.get(fleet.origin.url("/large/\(index)"))
       try await Self.waitForStores(fleet)
     }
-    #expect(try Self.usedMemory(fleet) < Self.limit + 500_000)
+    // The last command before the limit, and the buffers of connections, count beyond it.
+    let usedMemory = try Self.usedMemory(fleet)
+    #expect(usedMemory < Self.limit + 2_000_000)
     let stored = try fleet.objectKeys().count
     #expect((10..<50).contains(stored))
     #expect(one.counts.sharedStores == stored)
