@@ -18,7 +18,11 @@ extension CachingClientResponse {
 
   @usableFromInline
   package func followableRedirection(of request: RequestHead) -> Redirection? {
-    Redirection(of: request, status: status) { head.fields["Location"] }
+    Redirection(of: request, status: status) {
+      // The field is no list (RFC 9110, section 10.2.2). Recipients could choose different ones of two lines.
+      let lines = Set(head.fields.values(of: "Location"))
+      return lines.count == 1 ? lines.first : nil
+    }
   }
 }
 

@@ -14,13 +14,15 @@ extension CachingClient {
   func confirm(
     _ entry: Storage.Entry, by arrival: Arrival, _ plan: Plan, in fetch: InFlightFetch
   ) async -> Bool {
-    // A 304 has no Content-Type.
-    let overrides = plan.request.overrides.resolved(forContentType: entry.fields["Content-Type"])
+    // The fields of a 304 replace those of the stored response.
+    let overrides = plan.request.overrides.resolved(
+      forContentType: arrival.response.head.fields["Content-Type"] ?? entry.fields["Content-Type"])
+    let refusal = overrides.refusal(ofStatus: entry.status, to: plan.request.head.url)
     let freshening = Freshening.decide(
       notModified: overrides.applied(to: arrival.response.head), request: plan.request.head, stored: entry,
       requestTime: arrival.requestTime, responseTime: arrival.responseTime, options: options)
     switch freshening {
-    case .update(let fields, let freshness, let rule) where overrides.allowsStoring:
+    case .update(let fields, let freshness, let rule) where refusal == nil:
       let freshened = FreshenedResponse(
         base: entry, fields: fields, freshness: overrides.applied(to: freshness, status: entry.status))
       return await serve(freshened, rule, plan, in: fetch) {
@@ -37,7 +39,7 @@ extension CachingClient {
       // A response that must not be stored must not be shared with followers either.
       let freshened = FreshenedResponse(base: entry, fields: fields, freshness: freshness)
       return await serve(freshened, rule, plan, in: fetch, isForOthers: false) {
-        refuse(overrides.allowsStoring ? rule : .storingDisallowed, plan.request, fetch)
+        refuse(refusal ?? rule, plan.request, fetch)
         await storage.remove(entry, for: plan.request)
       }
     case .markStale(let freshness, _):
@@ -96,9 +98,11 @@ extension CachingClient {
     let freshening = Freshening.decide(
       head: head, request: plan.request.head, stored: entry, requestTime: arrival.requestTime,
       responseTime: arrival.responseTime, options: options)
-    let overrides = plan.request.overrides.resolved(forContentType: entry.fields["Content-Type"])
+    let overrides = plan.request.overrides.resolved(
+      forContentType: head.fields["Content-Type"] ?? entry.fields["Content-Type"])
     switch freshening {
-    case .update(let fields, let freshness, _) where overrides.allowsStoring:
+    case .update(let fields, let freshness, _)
+    where overrides.refusal(ofStatus: entry.status, to: plan.request.head.url) == nil:
       let freshness = overrides.applied(to: freshness, status: entry.status)
       storage.update(
         entry, fields: fieldsToStore(fields), freshness: freshness, askedAt: fetch.permit.token, for: plan.request)

@@ -18,7 +18,7 @@ extension CachingClient {
   /// - Parameter head: The head of the response after the request's overrides.
   func decideStorage(_ head: ResponseHead, _ arrival: Arrival, _ request: CachingClientRequest) -> StorageDecision {
     let overrides = request.overrides.resolved(forContentType: arrival.response.head.fields["Content-Type"])
-    guard overrides.allowsStoring else { return .refuse(.storingDisallowed) }
+    if let rule = overrides.refusal(ofStatus: head.status, to: request.head.url) { return .refuse(rule) }
     // A stream of events is for one subscriber, and storing would wait for an end that may never come.
     if let type = head.fields["Content-Type"]?.lowercased(), type.hasPrefix("text/event-stream") {
       return .refuse(.eventStream)

@@ -83,7 +83,7 @@ public struct CachingClientRequest: Sendable {
   ///   cannot be sent again (``canResendBody``), the redirect is the response.
   /// - Another origin does not get `Authorization`, `Proxy-Authorization`, `Cookie` and `Host`; nor do the hops after
   ///   it. `http` and `https` are different origins. Cookies that a redirect sets are not sent.
-  /// - A redirect without `Location`, or to another scheme than http or https, is the response.
+  /// - A redirect without `Location`, with two different ones, or to another scheme than http or https, is the response.
   ///
   /// ``CachingClientResponse/redirects`` names the hops.
   public var maximumRedirectCount = 0

@@ -16,6 +16,13 @@ public struct FollowedRedirect: Sendable, Hashable {
   public let source: ResponseSource
   /// The request that followed.
   public let target: RequestHead
+
+  package init(request: RequestHead, response: ResponseHead, source: ResponseSource, target: RequestHead) {
+    self.request = request
+    self.response = response
+    self.source = source
+    self.target = target
+  }
 }
 
 /// The source of a response.
@@ -117,7 +124,7 @@ public struct CachingClientResponse<Entry: StoredResponseMetadata & Sendable>: S
   public var redirectedURL: URL? { redirects.last?.target.url }
 
   /// Returns the same response, to which redirects led.
-  func following(_ redirects: [FollowedRedirect]) -> CachingClientResponse {
+  package func following(_ redirects: [FollowedRedirect]) -> CachingClientResponse {
     guard !redirects.isEmpty else { return self }
     return CachingClientResponse(
       status: status, body: body, source: source, age: age, reason: reason, entry: entry,

@@ -22,7 +22,8 @@ public struct RequestOverrides: Sendable, Hashable {
 
   /// The names of query parameters to leave out of the cache key, for example a token or a tracking ID.
   ///
-  /// They are sent to the origin. Names are compared as they are in the URL, without percent-decoding.
+  /// They are sent to the origin. Names are compared as they are in the URL, without percent-decoding. The redirect of
+  /// a URL with such a parameter is not stored, because its `Location` usually repeats the parameter.
   public var ignoredQueryParameters: Set<String>
 
   /// Whether the request may share a fetch with identical requests, as leader or follower. The default is true.
@@ -65,6 +66,13 @@ public struct RequestOverrides: Sendable, Hashable {
     let stripped = beforeFragment[..<mark] + (kept.isEmpty ? "" : "?" + kept.joined(separator: "&"))
     // A valid URL stays valid without some of its parameters. If parsing fails nevertheless, the full URL is safe.
     return URL(string: String(stripped)) ?? url
+  }
+
+  /// Returns the rule because of which a response must not be stored; nil if none of the overrides forbids it.
+  func refusal(ofStatus status: Int, to url: URL) -> Rule? {
+    guard allowsStoring else { return .storingDisallowed }
+    let hasIgnored = !ignoredQueryParameters.isEmpty && keyURL(for: url).query != url.query
+    return hasIgnored && Redirection.isRedirect(status) ? .redirectOfIgnoredParameter : nil
   }
 
   /// Returns the overrides for a response, with those of the rules for its media type.

@@ -24,6 +24,9 @@ extension Rule {
   /// An override of the request, or a rule, forbids storing the response.
   public static let storingDisallowed = Rule(
     "storing-disallowed", "9111 3", "a rule or an override of the program forbids storing")
+  /// The response is a redirect, and the URL has query parameters that the cache key ignores. Redirects repeat them.
+  public static let redirectOfIgnoredParameter = Rule(
+    "redirect-of-ignored-parameter", "9110 15.4", "a redirect of a URL with parameters that the key ignores")
   /// The transport sent credentials that are not part of the request.
   public static let unseenCredentials = Rule(
     "unseen-credentials", "9111 3.5", "the transport sent credentials that the request does not show")
@@ -64,7 +67,8 @@ extension Rule {
     .partNotUsable, .malformedField, .tooManyFields, .requestNoStore, .noStore, .mustUnderstand, .privateResponse,
     .authorization, .varyStar, .varyExtended, .noGround, .bodyTooLarge, .recordTooLarge, .incompleteBody, .unprovenEnd,
     .eventStream,
-    .invalidatedInFlight, .refusedByCaller, .storingDisallowed, .unseenCredentials, .otherHost, .requestWithContent,
+    .invalidatedInFlight, .refusedByCaller, .storingDisallowed, .redirectOfIgnoredParameter, .unseenCredentials,
+    .otherHost, .requestWithContent,
     .memoryOnly, .writeDropped,
   ]
 }

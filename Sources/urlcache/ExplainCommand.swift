@@ -72,7 +72,7 @@ private struct ExplanationReport {
 
   private var decision: RequestExplanation { explanation.decision }
   private var method: String { request.httpMethod ?? "GET" }
-  private var url: String { request.url?.absoluteString ?? "" }
+  private var url: String { request.url?.textWithoutUserInformation ?? "" }
 
   var text: String {
     var rows = [["Result", result], ["Rule", decision.rule.description]]

@@ -14,7 +14,8 @@ enum GetCommand: Command {
       Prints a line per response on standard error: its status; whether it was a hit (from the cache alone),
       revalidated (the origin validated the stored response) or fetched; the rule for that; its age; how long it stays
       fresh, or the rule by which it is not stored; the time in microseconds; and its URL with the query, without user
-      and password. An existing cache keeps its capacity; a new one gets 512 MiB. No cookies are sent or kept without
+      and password. After redirects, it is a hit only if each redirect was one, and the rest is that of the last response.
+      An existing cache keeps its capacity; a new one gets 512 MiB. No cookies are sent or kept without
       --cookies.
 
       A directory of a fleet needs --fleet with the URL of Redis, \(FleetAccess.urlForms),
@@ -61,7 +62,7 @@ enum GetCommand: Command {
         for round in 0..<(arguments.has("twice") ? 2 : 1) {
           do {
             let (result, duration) = try await load(request, cache)
-            mayHaveStored = mayHaveStored || result.source != .store
+            mayHaveStored = mayHaveStored || decidingSource(result) != .store
             if round == 0 { try body.write(result.data) }
             Output.error(line(result, text, duration, asJSON: arguments.has("json")))
           } catch let error as URLError {
@@ -103,25 +104,38 @@ enum GetCommand: Command {
     let url = result.response.url?.textWithoutUserInformation ?? text
     guard !asJSON else {
       let json: JSON = [
-        "url": .string(text), "finalURL": .string(url), "status": .number(status), "source": .string(word(result)),
+        "url": .string(text), "finalURL": .string(url), "status": .number(status),
+        "source": .string(word(decidingSource(result))),
         "age": .number(result.age), "timeToLive": .seconds(result.timeToLive),
         "microseconds": .number(microseconds), "bodyByteCount": .number(result.data.count),
         "reason": .string(result.reason.id), "refusal": result.storageRefusal.map { .string($0.id) } ?? .null,
         "cachingRules": .array(result.cachingRules.map { .string($0) }),
+        "redirects": .array(
+          result.redirects.map { redirect in
+            [
+              "url": .string(redirect.request.url.textWithoutUserInformation),
+              "status": .number(redirect.response.status), "source": .string(word(redirect.source)),
+            ]
+          }),
       ]
       return json.compact + "\n"
     }
     let notStored = "not stored" + (result.storageRefusal.map { " (\($0.id))" } ?? "")
     let timeToLive = result.timeToLive.map { ($0 > 0 ? "TTL " : "") + Format.timeToLive($0) } ?? notStored
     return [
-      String(status), word(result).padded(to: 11), result.reason.id.padded(to: 12),
+      String(status), word(decidingSource(result)).padded(to: 11), result.reason.id.padded(to: 12),
       "age \(Format.duration(Double(result.age)))".padded(to: 10),
       timeToLive.padded(to: 14), "\(Format.count(microseconds)) µs".aligned(to: 12), Format.visible(url),
     ].joined(separator: "  ") + "\n"
   }
 
-  private static func word(_ result: LoadResult) -> String {
-    switch result.source {
+  /// The source of the response, or of the first redirect before it that did not come from the cache alone.
+  private static func decidingSource(_ result: LoadResult) -> ResponseSource {
+    result.redirects.first { $0.source != .store }?.source ?? result.source
+  }
+
+  private static func word(_ source: ResponseSource) -> String {
+    switch source {
     case .store: "hit"
     case .staleStore, .staleOnError: "stale"
     case .revalidated: "revalidated"

@@ -82,6 +82,19 @@ struct CachingRulesFileTests {
       (#"[{"name": "a", "partitionField": "COOKIE"}]"#, "a", "partitionField", "has credentials", "without secrets"),
       (#"[{"name": "a", "ignoredQueryParameters": ["t=1"]}]"#, "a", "ignoredQueryParameters", "'t=1'", "'token'"),
       (#"[{"name": "a", "ignoredResponseFields": ["a:"]}]"#, "a", "ignoredResponseFields", "'a:'", "'Set-Cookie'"),
+      (#"[{"name": "a", "hosts": null, "lifetime": 1}]"#, "a", "hosts", "the list is empty", "Leave the key out"),
+      (#"[{"name": "a", "paths": ["/b/../a"], "lifetime": 1}]"#, "a", "paths", "'/b/../a'", "the spelling of URLs"),
+      (#"[{"name": "a", "paths": ["/a/."], "lifetime": 1}]"#, "a", "paths", "'/a/.'", "the spelling of URLs"),
+      (#"[{"name": "a", "paths": ["/s p"], "lifetime": 1}]"#, "a", "paths", "'/s p'", "the spelling of URLs"),
+      (#"[{"name": "a", "mediaTypes": ["image/"], "lifetime": 1}]"#, "a", "mediaTypes", "'image/'", "'image/*'"),
+      (#"[{"name": "a", "mediaTypes": ["a/b c"], "lifetime": 1}]"#, "a", "mediaTypes", "'a/b c'", "'image/*'"),
+      (#"[{"name": "a", "ignoredQueryParameters": ["u_*"]}]"#, "a", "ignoredQueryParameters", "'u_*'", "'token'"),
+      (#"[{"name": "a", "ignoredQueryParameters": ["é"]}]"#, "a", "ignoredQueryParameters", "'é'", "'token'"),
+      (#"[{"name": "a", "ignoredResponseFields": ["X-*"]}]"#, "a", "ignoredResponseFields", "'X-*'", "'Set-Cookie'"),
+      (
+        #"[{"name": "a", "ignoredResponseFields": ["location"]}]"#, "a", "ignoredResponseFields", "redirect", "Take out"
+      ),
+      (#"[{"name": "a", "partitionField": "*"}]"#, "a", "partitionField", "'*'", "one request field"),
       (#"[{"name": "a", "allowsStoring": "no"}]"#, "a", "allowsStoring", "another type", "true or false"),
     ] as [(String, String?, String?, String, String)])
   func errors(text: String, rule: String?, key: String?, reason: String, remedy: String) throws {

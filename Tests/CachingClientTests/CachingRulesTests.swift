@@ -157,7 +157,50 @@ struct CachingRulesTests {
     #expect(try await fixture.client.respond(to: request, over: transport).source == .store)
   }
 
+  @Test("A validation that changes the media type follows the rule for the new one")
+  func changedMediaType() async throws {
+    let fixture = Fixture()
+    let request = try request("http://a.test/1", Self.imageRules)
+    let transport = ScriptedTransport { _, number in
+      number == 1
+        ? fixture.ok("body", ("ETag", "\"1\""), ("Content-Type", "text/html"))
+        : fixture.response(304, "", [("ETag", "\"1\""), ("Content-Type", number == 2 ? "image/png" : "video/mp4")])
+    }
+    _ = try await fixture.client.respond(to: request, over: transport).text()
+    #expect(fixture.storage.lookup(request)?.freshness.lifetime == 10)
+    fixture.clock.advance(by: 11)
+    _ = try await fixture.client.respond(to: request, over: transport).text()
+    #expect(fixture.storage.lookup(request)?.freshness.lifetime == 1000)
+    fixture.clock.advance(by: 1001)
+    #expect(try await fixture.client.respond(to: request, over: transport).text() == "body")
+    #expect(fixture.storage.entryCount == 0)
+  }
+
   // MARK: Storing
+
+  @Test("The redirect of a URL with an ignored parameter is not stored, because it repeats the parameter")
+  func redirectOfIgnoredParameter() async throws {
+    let fixture = Fixture()
+    let transport = ScriptedTransport { request, _ in
+      let query = request.head.url.query.map { "?" + $0 } ?? ""
+      guard request.head.url.path == "/items" else {
+        return fixture.ok("page\(query)", ("Cache-Control", "no-store"))
+      }
+      let isNew = !request.head.fields.contains("If-None-Match")
+      return fixture.response(isNew ? 301 : 304, "", [("Location", "/page\(query)"), fresh, ("ETag", "\"1\"")])
+    }
+    let rules = [CachingRule(name: "token", paths: ["/items"], lifetime: 600, ignoredQueryParameters: ["token"])]
+    for query in ["?token=a", "?token=b", "", "?token=a", "?token=b", "?other=1"] {
+      var request = try request("http://a.test/items\(query)", rules)
+      request.maximumRedirectCount = 5
+      let response = try await fixture.client.respond(to: request, over: transport)
+      // A redirect that was stored without the parameter leads to the page without it.
+      let isStored = response.redirects[0].source == .store
+      #expect(try await response.text() == "page" + (isStored && query.hasPrefix("?token") ? "" : query))
+      if query.isEmpty { fixture.clock.advance(by: 601) }
+    }
+    #expect(fixture.client.statistics.storageRefusals["redirect-of-ignored-parameter"] ?? 0 >= 2)
+  }
 
   @Test("A response that a rule forbids to store is not stored, and removes what is stored", arguments: [200, 304])
   func allowsStoring(status: Int) async throws {

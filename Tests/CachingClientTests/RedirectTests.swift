@@ -47,6 +47,19 @@ struct RedirectTests {
     #expect(fixture.client.storedResponse(to: request(origin.url("/0"), limit: 0))?.status == 301)
   }
 
+  @Test("A redirect with two different targets is the response, and equal ones count once")
+  func twoTargets() async throws {
+    let origin = try LoopbackOrigin { request in
+      switch request.path {
+      case "/different": Reply(302, [("Location", "/a"), ("Location", "/b")], "moved")
+      case "/equal": Reply(302, [("Location", "/a"), ("Location", "/a")], "moved")
+      default: Reply(200, [Self.kept], "end")
+      }
+    }
+    #expect(try await load(request(origin.url("/different"))) == "moved")
+    #expect(try await load(request(origin.url("/equal"))) == "end")
+  }
+
   @Test("Each hop is stored under its own URL, and the response names the hops")
   func hops() async throws {
     let origin = try chain(2)

@@ -15,6 +15,7 @@ struct GetCommandTests {
           : Reply(200, [("ETag", "\"1\""), ("Cache-Control", "no-cache")], "checked\n")
       case "/language": Reply(200, [("Vary", "Accept-Language")], (request["Accept-Language"] ?? "none") + "\n")
       case "/moved": Reply(301, [("Location", "/fresh"), ("Cache-Control", "max-age=600")])
+      case "/moved/briefly": Reply(302, [("Location", "/fresh")])
       case "/large": Reply(200, [("Cache-Control", "max-age=600")], body: Data(repeating: 65, count: 1 << 20))
       default: Reply(404, [("Cache-Control", "no-store")], "nothing\n")
       }
@@ -44,7 +45,7 @@ struct GetCommandTests {
     #expect(
       sources(result.errors) == [
         "200 fetched fresh", "200 hit fresh", "200 fetched checked", "200 revalidated checked",
-        "404 fetched missing", "404 fetched missing", "200 hit fresh", "200 hit fresh",
+        "404 fetched missing", "404 fetched missing", "200 fetched fresh", "200 hit fresh",
       ])
     #expect(result.errors.contains("  not stored (no-store)  ") && result.errors.contains(" µs  "))
     #expect(result.errors.contains("200  hit          fresh         age 0 s"))
@@ -166,13 +167,27 @@ struct GetCommandTests {
     #expect(
       Set(lines[0].keys) == [
         "url", "finalURL", "status", "source", "age", "timeToLive", "microseconds", "bodyByteCount", "reason",
-        "refusal", "cachingRules",
+        "refusal", "cachingRules", "redirects",
       ])
+    let redirects = try #require(lines[1]["redirects"] as? [[String: Any]])
+    #expect(redirects.map { $0["url"] as? String } == [url])
+    #expect(redirects.map { $0["status"] as? Int } == [301] && redirects.map { $0["source"] as? String } == ["hit"])
     #expect(lines[0]["url"] as? String == url)
     #expect(lines[0]["finalURL"] as? String == origin.url("/fresh").absoluteString)
     #expect(lines.map { $0["source"] as? String } == ["fetched", "hit"])
     #expect(lines.map { $0["reason"] as? String } == ["miss", "fresh"])
     #expect(lines.allSatisfy { $0["refusal"] is NSNull })
+  }
+
+  @Test("A response is no hit if a redirect before it came from the origin")
+  func redirectFromOrigin() throws {
+    let origin = try origin()
+    defer { origin.stop() }
+    let tool = try Tool()
+    let url = origin.url("/moved/briefly").absoluteString
+    let result = try tool.run("get", url, "--twice", "--directory", tool.path("cache"))
+    #expect(sources(result.errors) == ["200 fetched fresh", "200 fetched fresh"])
+    #expect(origin.requestCount == 3)
   }
 
   @Test("--header fields are sent and select variants")

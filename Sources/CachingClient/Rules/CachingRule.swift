@@ -169,7 +169,9 @@ extension CachingRule: Codable {
   private static func patterns(
     _ key: CodingKeys, _ name: String, _ container: KeyedDecodingContainer<CodingKeys>
   ) throws -> [String] {
-    guard let patterns: [String] = try decode(key, name, container) else { return [] }
+    guard container.contains(key) else { return [] }
+    // A program that writes null for a list must not make a rule of one host a rule of all hosts.
+    let patterns: [String] = try decode(key, name, container) ?? []
     guard !patterns.isEmpty else {
       throw CachingRulesError(rule: name, key: key.rawValue, "the list is empty", "Leave the key out to match all")
         .decodingError(at: container.codingPath + [key])

@@ -14,6 +14,8 @@ package enum MediaType {
   /// Returns a pattern for media types, in which a `*` matches any characters; nil for a text that no media type can
   /// match.
   package static func pattern(_ text: String) -> Wildcards? {
-    text.contains("/") && !text.contains(";") ? Wildcards(text.asciiLowercased()) : nil
+    let parts = text.utf8.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
+    guard parts.count == 2, parts.allSatisfy({ !$0.isEmpty && $0.allSatisfy(\.isTokenByte) }) else { return nil }
+    return Wildcards(text.asciiLowercased())
   }
 }

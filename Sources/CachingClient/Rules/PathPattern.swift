@@ -10,11 +10,17 @@ package struct PathPattern: Sendable {
   private let includesQuery: Bool
 
   /// The description of a valid pattern.
-  package static let form = "a pattern that begins with '/' or '*', such as '/img/*'"
+  package static let form = "a pattern that begins with '/' or '*', in the spelling of URLs, such as '/img/*'"
 
-  /// Creates a pattern; nil for a text that begins with neither `/` nor `*`, and so could never match.
+  /// Creates a pattern; nil for a text that could never match, because no URL has such a path: it begins with neither
+  /// `/` nor `*`, has dot segments, or ASCII characters that a URL has percent-encoded.
   package init?(_ text: String) {
-    guard text.hasPrefix("/") || text.hasPrefix("*") else { return nil }
+    let path = text.utf8.prefix { $0 != UInt8(ascii: "?") }
+    let segments = path.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
+    guard text.hasPrefix("/") || text.hasPrefix("*"),
+      !segments.contains(where: { $0.elementsEqual(".".utf8) || $0.elementsEqual("..".utf8) }),
+      text.utf8.allSatisfy({ $0 > 0x20 && $0 != 0x7F && !"#\"<>\\^`{|}".utf8.contains($0) })
+    else { return nil }
     wildcards = Wildcards(String(decoding: RequestTarget.normalizingEncoding(text.utf8), as: UTF8.self))
     includesQuery = text.contains("?")
   }

@@ -28,9 +28,16 @@ final class RuleMatcher: Sendable {
       mediaTypes.append(pattern)
     }
     if let lifetime = rule.lifetime, !(lifetime >= 0 && lifetime.isFinite) { throw invalid(.lifetime, "\(lifetime)") }
-    for name in rule.ignoredResponseFields ?? [] where !name.isFieldName { throw invalid(.ignoredResponseFields, name) }
+    for name in rule.ignoredResponseFields ?? [] {
+      guard name.isFieldName else { throw invalid(.ignoredResponseFields, name) }
+      guard name.asciiLowercased() != "location" else {
+        throw CachingRulesError(
+          rule: rule.name, key: "ignoredResponseFields", "a stored redirect needs '\(name)'", "Take out this name")
+      }
+    }
+    // A name is compared as it is, so a pattern, and a character that a URL has percent-encoded, would match nothing.
     for name in rule.ignoredQueryParameters ?? []
-    where name.isEmpty || name.contains(where: { "=&#".contains($0) }) {
+    where name.isEmpty || !name.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F && !"=&#*?".utf8.contains($0) }) {
       throw invalid(.ignoredQueryParameters, name)
     }
     if let name = rule.partitionField {
@@ -111,5 +118,7 @@ extension RuleMatcher: Hashable {
 
 extension String {
   /// Whether the text can be the name of a header field (RFC 9110, section 5.1).
-  fileprivate var isFieldName: Bool { !isEmpty && utf8.allSatisfy(\.isTokenByte) }
+  ///
+  /// A `*` can be in a name, but is rather meant as a pattern, and field names are not patterns here.
+  fileprivate var isFieldName: Bool { !isEmpty && utf8.allSatisfy { $0.isTokenByte && $0 != UInt8(ascii: "*") } }
 }

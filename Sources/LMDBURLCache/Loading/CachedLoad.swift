@@ -118,13 +118,19 @@ struct CachedLoad: Sendable {
   func run(_ first: Hop?) async throws -> Result {
     guard let first else { throw URLError(.badURL) }
     let transport = transport
+    var redirects: [FollowedRedirect] = []
     let final = try await cache.cachingClient.followRedirects(of: first, upTo: Self.maximumRedirectCount) { hop in
       try await respond(to: hop, over: transport)
     } next: { hop, response in
-      try await nextHop(after: response, to: hop)
+      guard let next = try await nextHop(after: response, to: hop) else { return nil }
+      redirects.append(
+        FollowedRedirect(
+          request: hop.clientRequest.head, response: response.head, source: response.source,
+          target: next.clientRequest.head))
+      return next
     }
     let request = final.hop.clientRequest
-    return Result(response: final.response, url: request.head.url, request: request)
+    return Result(response: final.response.following(redirects), url: request.head.url, request: request)
   }
 
   private func respond(to hop: Hop, over transport: LoadTransport) async throws -> Client.Response {

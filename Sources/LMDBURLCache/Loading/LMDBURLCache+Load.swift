@@ -9,8 +9,10 @@ public struct LoadResult: Sendable {
   public let data: Data
   /// The response; a stored response has an `Age` field.
   public let response: URLResponse
-  /// The source of the response.
+  /// The source of the response. Those of the redirects before it are in ``redirects``.
   public let source: ResponseSource
+  /// The redirects that led to the response, in order; empty if none was followed.
+  public let redirects: [FollowedRedirect]
   /// The age in seconds; 0 for a response from the origin that declares no age.
   public let age: Int
   /// The TTL of the stored response in seconds, negative if it is stale; nil if none is stored.
@@ -52,8 +54,9 @@ extension LMDBURLCache {
       // A fetched response is stored after its body has been read completely.
       let data = try await response.body.collect(upTo: .max)
       return LoadResult(
-        data: data, response: urlResponse, source: response.source, age: response.age,
-        timeToLive: timeToLive(of: result), reason: response.reason, storageRefusal: response.storageRefusal,
+        data: data, response: urlResponse, source: response.source, redirects: response.redirects,
+        age: response.age, timeToLive: timeToLive(of: result), reason: response.reason,
+        storageRefusal: response.storageRefusal,
         cachingRules: namesOfRules(for: result))
     } catch {
       throw FoundationResponse.error(for: error)
