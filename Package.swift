@@ -101,3 +101,15 @@ let package = Package(
       swiftSettings: settings),
   ]
 )
+
+// Tests a store under kills, power failures, corrupt files and load. Scripts/reliability builds it, and sets the
+// variable. Other builds do not wait for it.
+if Context.environment["LMDBURLCACHE_RELIABILITY"] != nil {
+  package.targets.append(
+    .executableTarget(
+      name: "reliability",
+      dependencies: [
+        "LMDBURLCache", "CachingClient", "RedisTier", "ResponseStore", "HTTPCaching", "LMDB", "LoopbackOrigin",
+      ],
+      path: "Tests/Reliability/Sources/reliability", swiftSettings: settings))
+}

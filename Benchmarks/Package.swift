@@ -47,13 +47,13 @@ let package = Package(
         "CAllocationCount",
       ],
       swiftSettings: settings),
-    // Replays request traces through the store's types that choose victims. Symbolic links compile them in.
+    // Replays request traces through stores on disk.
     .executableTarget(
-      name: "EvictionReplay", dependencies: [.product(name: "ResponseStore", package: "LMDBURLCache")],
-      swiftSettings: settings + [.enableUpcomingFeature("InternalImportsByDefault")]),
-    // The index file without a store. Symbolic links compile its folder and FileDescriptor.swift in.
-    .executableTarget(
-      name: "IndexBench", dependencies: [.product(name: "LMDB", package: "LMDBURLCache"), "CRawLMDB"],
-      swiftSettings: settings + [.enableUpcomingFeature("InternalImportsByDefault")]),
+      name: "EvictionReplay",
+      dependencies: [
+        .product(name: "ResponseStore", package: "LMDBURLCache"),
+        .product(name: "HTTPCaching", package: "LMDBURLCache"),
+      ],
+      swiftSettings: settings),
   ]
 )

@@ -3,17 +3,15 @@ import Foundation
 /// The arguments of the command line.
 struct Arguments {
   static let usage = """
-    Replays traces of requests through the store's types that choose victims.
+    Replays traces of requests through stores on disk with real bodies, and through LRU in memory for comparison.
 
-    Usage: EvictionReplay FILE... [--capacity BYTES|PERCENT%]... [--whole-store] [--json]
+    Usage: EvictionReplay FILE... [--capacity BYTES|PERCENT%]... [--processes] [--json]
 
       FILE        lines of time,key,size after a header line; .gz is decompressed
       --capacity  bytes (12345, 64K, 16M, 2G), or a share of the trace's distinct bytes (10%); can be given
                   several times; 0.1%, 1% and 10% by default
-      --whole-store
-                  replays also through stores on disk with real bodies: in one process, in one that reopens the
-                  store halfway, and in two and four processes that share the directory, one request at a time
-                  or unthrottled; a share is also taken of the store's own footprint with every object
+      --processes replays also in two and four processes that share the directory, one request at a time or
+                  unthrottled, and takes a share of the store's own footprint with every object, too
       --json      prints one JSON array instead of a table
 
     """
@@ -33,7 +31,7 @@ struct Arguments {
   var files: [String] = []
   var capacities: [Capacity] = []
   var isJSON = false
-  var usesWholeStore = false
+  var usesProcesses = false
   /// The part of the requests and the store's directory, in a process that another replay started.
   var part: (number: Int, count: Int, directory: String, waitsForCommit: Bool)?
 
@@ -42,7 +40,7 @@ struct Arguments {
     while let argument = rest.popFirst() {
       switch argument {
       case "--json": isJSON = true
-      case "--whole-store": usesWholeStore = true
+      case "--processes": usesProcesses = true
       case "--part", "--part-in-step":
         let numbers = (rest.popFirst() ?? "").split(separator: "/").compactMap { Int($0) }
         guard numbers.count == 2, let directory = rest.popFirst() else {
@@ -75,8 +73,8 @@ struct Arguments {
   }
 }
 
-func replayWholeStore(
-  _ trace: Trace, _ path: String, capacity: Arguments.Capacity, tell: (Outcome) -> Void
+func replayStore(
+  _ trace: Trace, _ path: String, capacity: Arguments.Capacity, usesProcesses: Bool, tell: (Outcome) -> Void
 ) throws {
   func inNewDirectory<R>(
     capacityByteCount: Int = capacity.byteCount(of: trace), _ body: (FullStoreReplay) throws -> R
@@ -86,13 +84,14 @@ func replayWholeStore(
     defer { try? FileManager.default.removeItem(atPath: directory) }
     return try body(FullStoreReplay(trace: trace, capacityByteCount: capacityByteCount, directory: directory))
   }
-  tell(try inNewDirectory { try $0.replay(as: "whole store") })
-  tell(try inNewDirectory { try $0.replay(as: "whole, restarted", restartsHalfway: true) })
+  tell(try inNewDirectory { try $0.replay(as: "store") })
+  tell(try inNewDirectory { try $0.replay(as: "store, restarted", restartsHalfway: true) })
+  guard usesProcesses else { return }
   if case .share(let share) = capacity {
     let footprint = try inNewDirectory { try $0.footprint() }
     tell(
       try inNewDirectory(capacityByteCount: Int(Double(footprint) * share)) {
-        try $0.replay(as: "whole, own share")
+        try $0.replay(as: "store, own share")
       })
     tell(
       try inNewDirectory(capacityByteCount: Int(Double(footprint) * share)) {
@@ -117,15 +116,14 @@ func run(_ arguments: Arguments) throws {
     if outcomes.isEmpty, !arguments.isJSON {
       print(
         column("trace", 18), column("capacity B", 12), column("policy", 18),
-        "objects %  bytes %  refused  rewritten %")
+        "objects %  bytes %  refused")
     }
     outcomes.append(outcome)
     guard !arguments.isJSON else { return }
     print(
       column(outcome.trace, 18), column(String(outcome.capacityByteCount), 12), column(outcome.policy, 18),
       String(format: "%8.2f %8.2f", outcome.objectHitRatio * 100, outcome.byteHitRatio * 100),
-      outcome.refusedStores.map { "  \($0)" } ?? "",
-      outcome.rewrittenShare.map { String(format: "           %11.2f", $0 * 100) } ?? "")
+      outcome.refusedStores.map { "  \($0)" } ?? "")
     fflush(nil)
   }
   for file in arguments.files {
@@ -141,13 +139,7 @@ func run(_ arguments: Arguments) throws {
     for capacity in arguments.capacities {
       let byteCount = capacity.byteCount(of: trace)
       tell(Replay.leastRecentlyUsed(trace, capacityByteCount: byteCount))
-      tell(Replay.oneByOne(trace, capacityByteCount: byteCount))
-      tell(Replay.segments(trace, capacityByteCount: byteCount))
-      tell(Replay.oneByOne(trace, capacityByteCount: byteCount, restartsHalfway: true))
-      if arguments.usesWholeStore {
-        tell(Replay.oneByOne(trace, capacityByteCount: byteCount, chargesPages: true))
-        try replayWholeStore(trace, file, capacity: capacity, tell: tell)
-      }
+      try replayStore(trace, file, capacity: capacity, usesProcesses: arguments.usesProcesses, tell: tell)
     }
   }
   if arguments.isJSON {

@@ -213,7 +213,7 @@ struct IndexEntry: Hashable {
   static func rowID(inRowWord rowWord: UInt64) -> UInt64 { rowWord & maximumRowID }
 }
 
-#if DEBUG || INDEX_STEPS
+#if DEBUG
   /// Called before each change of a word and at each step of a replacement, so that a test can end the process there.
   nonisolated(unsafe) var onIndexStep: (() -> Void)?
 #endif
@@ -221,7 +221,7 @@ struct IndexEntry: Hashable {
 /// Marks a point where a test may end the process. Does nothing in a release build.
 @inline(__always)
 func reachedIndexStep() {
-  #if DEBUG || INDEX_STEPS
+  #if DEBUG
     onIndexStep?()
   #endif
 }

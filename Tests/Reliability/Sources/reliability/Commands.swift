@@ -2,7 +2,7 @@ import Glibc
 import ResponseStore
 
 /// The names of the series, in the order in which they run.
-let seriesNames = ["kill", "powerloss", "damage", "processes", "purge", "input", "tiers", "users", "index", "fleet"]
+let seriesNames = ["kill", "powerloss", "damage", "processes", "purge", "input", "tiers", "users", "fleet"]
 
 let series: [String: @Sendable (RunConfiguration) -> Bool] = [
   "kill": { setting in
@@ -56,7 +56,6 @@ let series: [String: @Sendable (RunConfiguration) -> Bool] = [
     FleetSeries(setting: setting, directory: setting.scratch + "/fleet").run(
       seconds: setting.seconds ?? (setting.takesRulesOut ? 40 : setting.isQuick ? 6 : 60))
   },
-  "index": { setting in IndexSeries(setting: setting, directory: setting.scratch + "/index").run() },
 ]
 
 /// Runs a child process and reports the last line of its output.
@@ -186,19 +185,6 @@ func runChild(_ arguments: [String]) -> Never {
       fail("\(error)")
     }
   case "tiers-check": runScene { () throws(StoreError) in try Scenarios.invariants(next(), capacity: number()) }
-  case "index":
-    do {
-      let directory = next()
-      guard let scenario = IndexScenario(rawValue: next()) else { fail("there is no such scenario") }
-      try scenario.runChild(directory, step: number())
-      exit(0)
-    } catch { fail("\(error)") }
-  case "index-crowd":
-    do {
-      let crowd = ConcurrentIndexWorkers(directory: next())
-      try crowd.work(next(), number: number(), seconds: Double(number()) / 1000)
-      exit(0)
-    } catch { fail("\(error)") }
   case "fork": runScene { () throws(StoreError) in try Scenarios.fork(next(), capacity: number()) }
   case "other-format": runScene { () throws(StoreError) in try Scenarios.otherFormat(next(), capacity: number()) }
   case let name:

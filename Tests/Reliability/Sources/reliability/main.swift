@@ -7,7 +7,7 @@ import ResponseStore
 let usage = """
   Usage: reliability [--quick] [--verbose] [--seed N] [--seconds N] [--only SCENARIO] [--mutations]
                      [--recorder FILE] [--machine FILE] [--tool FILE] [--results FILE]
-                     [kill|powerloss|damage|processes|purge|input|tiers|users|index|fleet]...
+                     [kill|powerloss|damage|processes|purge|input|tiers|users|fleet]...
 
   Runs the named series, or all of them. Scripts/reliability builds this program and runs it.
   """

@@ -1,6 +1,6 @@
 import Foundation
 import LMDBURLCache
-import Origin
+import LoopbackOrigin
 import Synchronization
 
 /// The URLs and responses of the series `fleet`.

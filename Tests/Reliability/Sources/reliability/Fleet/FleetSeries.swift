@@ -1,5 +1,5 @@
 import Glibc
-import Origin
+import LoopbackOrigin
 
 /// Runs a fleet of machines, which are processes with directories of their own, on a Redis server while faults happen.
 ///

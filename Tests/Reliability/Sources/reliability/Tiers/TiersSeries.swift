@@ -1,6 +1,6 @@
 import Foundation
 import Glibc
-import Origin
+import LoopbackOrigin
 
 /// Runs several processes with several caches each on one directory.
 ///

@@ -1,5 +1,5 @@
 import Foundation
-import Origin
+import LoopbackOrigin
 import Synchronization
 
 /// Two origins that identify the user of each request, count the requests and check their credentials.

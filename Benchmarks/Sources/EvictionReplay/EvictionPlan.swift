@@ -1,1 +1,0 @@
-../../../Sources/ResponseStore/Eviction/EvictionPlan.swift

@@ -1,1 +1,0 @@
-../IndexBench/MappedFile.swift

@@ -1,1 +1,0 @@
-../../../../Sources/LMDB/Environment/FileDescriptor.swift
