@@ -59,8 +59,13 @@ let package = Package(
     .testTarget(name: "HTTPCachingTests", dependencies: ["HTTPCaching"], swiftSettings: settings),
     // Simulates disk errors: replaces functions of the C library in the test process.
     .target(name: "CDiskFaults", path: "Tests/CDiskFaults"),
+    // What a store must return: the ledger that judges it, and a test of random operations on its public interface.
+    .target(
+      name: "StoreContract", dependencies: ["ResponseStore", "HTTPCaching", "CDiskFaults"], path: "Tests/StoreContract",
+      swiftSettings: settings),
     .testTarget(
-      name: "ResponseStoreTests", dependencies: ["ResponseStore", "HTTPCaching", "LMDB", "CXXHash", "CDiskFaults"],
+      name: "ResponseStoreTests",
+      dependencies: ["ResponseStore", "HTTPCaching", "LMDB", "CXXHash", "CDiskFaults", "StoreContract"],
       // Directories in released storage formats, which the tests copy.
       exclude: ["Golden"], swiftSettings: settings),
     .testTarget(
@@ -110,6 +115,7 @@ if Context.environment["LMDBURLCACHE_RELIABILITY"] != nil {
       name: "reliability",
       dependencies: [
         "LMDBURLCache", "CachingClient", "RedisTier", "ResponseStore", "HTTPCaching", "LMDB", "LoopbackOrigin",
+        "StoreContract",
       ],
       path: "Tests/Reliability/Sources/reliability", swiftSettings: settings))
 }

@@ -2,6 +2,7 @@ import FoundationEssentials
 import Glibc
 import HTTPCaching
 import ResponseStore
+import StoreContract
 
 /// Tests of unusual sizes, variants, clocks, hosts and keys.
 enum BadInput {
@@ -24,7 +25,7 @@ enum BadInput {
 
   static func open(_ directory: String, _ capacity: Int, clock: Tick) throws(StoreError) -> ResponseStore {
     var options = ResponseStore.Options(capacityByteCount: capacity)
-    options.clock = { ExpectedState.date(clock.now) }
+    options.clock = { Ledger.date(clock.now) }
     options.fullQueueTimeout = .seconds(60)
     options.log = { say("log: \($0)") }
     return try ResponseStore.open(directory: directory, options: options)
@@ -70,7 +71,7 @@ enum BadInput {
     for number in 0..<count {
       store.store(
         response(
-          url, body: bytes(200, seed: UInt64(number)), at: ExpectedState.date(UInt64(number)), language: "l\(number)"))
+          url, body: bytes(200, seed: UInt64(number)), at: Ledger.date(UInt64(number)), language: "l\(number)"))
     }
     try store.flush()
     let seconds = now() - began

@@ -2,7 +2,7 @@ import Glibc
 import ResponseStore
 
 /// The names of the series, in the order in which they run.
-let seriesNames = ["kill", "powerloss", "damage", "processes", "purge", "input", "tiers", "users", "fleet"]
+let seriesNames = ["kill", "powerloss", "damage", "processes", "purge", "input", "tiers", "users", "contract", "fleet"]
 
 let series: [String: @Sendable (RunConfiguration) -> Bool] = [
   "kill": { setting in
@@ -52,6 +52,10 @@ let series: [String: @Sendable (RunConfiguration) -> Bool] = [
     UsersSeries(setting: setting, directory: setting.scratch + "/users").run(
       seconds: setting.seconds ?? (setting.isQuick ? 4 : 60))
   },
+  "contract": { setting in
+    ContractSeries(setting: setting, directory: setting.scratch + "/contract").run(
+      seconds: setting.seconds ?? (setting.isQuick ? 4 : 60))
+  },
   "fleet": { setting in
     FleetSeries(setting: setting, directory: setting.scratch + "/fleet").run(
       seconds: setting.seconds ?? (setting.takesRulesOut ? 40 : setting.isQuick ? 6 : 60))
@@ -95,7 +99,7 @@ func runChild(_ arguments: [String]) -> Never {
   case "work":
     do {
       let worker = try Worker(
-        directory: next(), expectedStatePath: next(), keyCount: number(), capacity: number(), seed: UInt64(number()))
+        directory: next(), ledgerPath: next(), keyCount: number(), capacity: number(), seed: UInt64(number()))
       worker.run(operationCount: rest.isEmpty ? .max : number())
       worker.store.close()
       exit(0)
@@ -111,26 +115,26 @@ func runChild(_ arguments: [String]) -> Never {
   case "burn": KillOneOfSeveral.burn()
   case "check":
     let directory = next()
-    let expectedStatePath = next()
+    let ledgerPath = next()
     var options = Checker.Options(keyCount: number(), capacity: number())
     options.settles = rest.contains("settle")
     options.holdsPromises = !rest.contains("damaged")
-    Checker.run(directory: directory, expectedStatePath: expectedStatePath, options: options)
+    Checker.run(directory: directory, ledgerPath: ledgerPath, options: options)
   case "crowd":
     ConcurrentWorker.work(
-      directory: next(), expectedStatePath: next(), capacity: number(), number: number(),
+      directory: next(), ledgerPath: next(), capacity: number(), number: number(),
       seconds: Double(number()) / 1000,
       count: number())
   case "crowd-check":
     let directory = next()
-    let expectedStatePath = next()
+    let ledgerPath = next()
     var options = Checker.Options(keyCount: ConcurrentWorker.keyCount, capacity: number())
     options.hostCount = ConcurrentWorker.processCount
-    Checker.run(directory: directory, expectedStatePath: expectedStatePath, options: options)
+    Checker.run(directory: directory, ledgerPath: ledgerPath, options: options)
   case "count": runScene { () throws(StoreError) in try Scenarios.count(next(), capacity: number()) }
   case "next-to-suspended":
     runScene { () throws(StoreError) in
-      try Scenarios.nextToSuspended(next(), expectedStatePath: next(), capacity: number())
+      try Scenarios.nextToSuspended(next(), ledgerPath: next(), capacity: number())
     }
   case "capacity-next-to-suspended":
     runScene { () throws(StoreError) in
@@ -140,11 +144,11 @@ func runChild(_ arguments: [String]) -> Never {
   case "open-second": runScene { () throws(StoreError) in try Scenarios.openSecond(next(), capacity: number()) }
   case "fill":
     runScene { () throws(StoreError) in
-      try Scenarios.fill(next(), expectedStatePath: next(), keyCount: number(), capacity: number())
+      try Scenarios.fill(next(), ledgerPath: next(), keyCount: number(), capacity: number())
     }
   case "failing-disk":
     runScene { () throws(StoreError) in
-      Scenarios.failingDisk(next(), expectedStatePath: next(), keyCount: number(), capacity: number())
+      Scenarios.failingDisk(next(), ledgerPath: next(), keyCount: number(), capacity: number())
     }
   case "full-disk": runScene { () throws(StoreError) in try Scenarios.fullDisk(next()) }
   case "vanish": runScene { () throws(StoreError) in try Scenarios.vanish(next()) }
@@ -161,7 +165,7 @@ func runChild(_ arguments: [String]) -> Never {
     guard let scenario = TierScenario.all.first(where: { $0.name == name }) else { fail("no scenario \(name)") }
     do {
       let process = try TierProcess(
-        scenario, directory: next(), expectationsPath: next(), number: number(), seconds: Double(number()) / 1000,
+        scenario, directory: next(), ledgerPath: next(), number: number(), seconds: Double(number()) / 1000,
         seed: UInt64(number()), port: number())
       process.run()
     } catch {
@@ -172,19 +176,24 @@ func runChild(_ arguments: [String]) -> Never {
     guard let scenario = UserScenario.all.first(where: { $0.name == name }) else { fail("no scenario \(name)") }
     do {
       try UsersSeries.work(
-        scenario, directory: next(), seconds: Double(number()) / 1000, seed: UInt64(number()), port: number())
+        scenario, directory: next(), seconds: Double(number()) / 1000, seed: UInt64(number()), port: number(),
+        ledgerPath: next())
     } catch {
       fail("\(error)")
     }
   case "fleet":
     do {
-      let machine = FleetMachine(number: number(), seed: UInt64(number()), port: number(), ledgerPath: next())
-      try machine.run(directory: next(), url: next(), logCount: number())
+      let (machine, seed, port, ledgerPath) = (number(), UInt64(number()), number(), next())
+      let (directory, url, logCount) = (next(), next(), number())
+      try FleetMachine(number: machine, seed: seed, port: port, ledgerPath: ledgerPath, machineCount: number())
+        .run(directory: directory, url: url, logCount: logCount)
       exit(0)
     } catch {
       fail("\(error)")
     }
   case "tiers-check": runScene { () throws(StoreError) in try Scenarios.invariants(next(), capacity: number()) }
+  case "contract":
+    ContractSeries.work(next(), scenario: next(), seconds: Double(number()) / 1000, seed: UInt64(number()))
   case "fork": runScene { () throws(StoreError) in try Scenarios.fork(next(), capacity: number()) }
   case "other-format": runScene { () throws(StoreError) in try Scenarios.otherFormat(next(), capacity: number()) }
   case let name:

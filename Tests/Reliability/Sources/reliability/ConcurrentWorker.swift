@@ -1,6 +1,7 @@
 import FoundationEssentials
 import Glibc
 import ResponseStore
+import StoreContract
 
 /// One of several processes on a directory, which stores, updates, reads, removes and purges for a given time.
 ///
@@ -16,13 +17,13 @@ enum ConcurrentWorker {
   /// - Parameter count: The number of processes. Each prints its counts after all have stopped storing, because the
   ///   writes of one process can also cause eviction in another.
   static func work(
-    directory: String, expectedStatePath: String, capacity: Int, number: Int, seconds: Double, count: Int
+    directory: String, ledgerPath: String, capacity: Int, number: Int, seconds: Double, count: Int
   ) -> Never {
-    let expectedState = ExpectedState(path: expectedStatePath, keyCount: keyCount)
+    let ledger = Ledger(path: ledgerPath, keyCount: keyCount)
     let content = Content(keyCount: keyCount, hostCount: processCount, capacity: capacity)
     let store: ResponseStore
     do {
-      store = try Worker.open(directory, capacity: capacity, expectedState: expectedState)
+      store = try Worker.open(directory, capacity: capacity, ledger: ledger)
     } catch {
       fail("\(error)")
     }
@@ -34,29 +35,32 @@ enum ConcurrentWorker {
       counts.operations += 1
       let own = random.below(keyCount / processCount) * processCount + number
       switch random.below(1000) {
-      case 0..<300:
-        let version = expectedState.takeVersion()
-        expectedState[.started, own] = version
-        store.store(content.response(own, version: version, at: ExpectedState.date(version)))
-        expectedState[.returned, own] = version
+      case 0..<300: ledger.store(own, by: number, in: store, content)
       case 300..<330:
         if let found = store.lookup(content.requestKey(own)), let version = content.version(of: found, key: own) {
-          store.update(found, fields: content.fields(own, version: version, update: 1), freshness: found.freshness)
+          let now = ledger.position
+          let revision = ledger.beginUpdate(
+            of: version, in: own, by: number, basis: .token(after: version, before: now))
+          let isAccepted = store.update(
+            found, fields: content.fields(own, version: version, update: revision), freshness: found.freshness)
+          ledger.endUpdate(revision, in: own, by: number, isAccepted: isAccepted)
         }
       case 330..<335:
         let began = now()
-        purge(store, expectedState, content, &random, number: number)
+        purge(store, ledger, content, &random, number: number)
         longest = max(longest, now() - began)
         counts.purges += 1
       case 335..<338:
-        do throws(StoreError) { try store.flush() } catch { fail("flush failed: \(error)") }
+        ledger.flush(store, by: number)
       default:
-        if check(random.below(keyCount), store, expectedState, content) { counts.hits += 1 }
+        let key = random.below(keyCount)
+        let isHit = ledger.check(key, by: number, content) { store.lookup(content.requestKey(key)) }
+        if isHit { counts.hits += 1 }
       }
     }
-    do throws(StoreError) { try store.flush() } catch { fail("flush failed: \(error)") }
-    if count > 1 { makeDirectory(expectedStatePath + ".done.\(number)") }
-    for other in 0..<count where count > 1 { waitForFile(expectedStatePath + ".done.\(other)") }
+    ledger.flush(store, by: number)
+    if count > 1 { makeDirectory(ledgerPath + ".done.\(number)") }
+    for other in 0..<count where count > 1 { waitForFile(ledgerPath + ".done.\(other)") }
     // Complete the pending deletions, so that they are counted. The store's own thread counts them after its commit.
     var statistics = store.statistics
     repeat {
@@ -72,21 +76,8 @@ enum ConcurrentWorker {
     exit(0)
   }
 
-  /// Returns whether a lookup finds a response; ends the process if the response is wrong.
-  private static func check(_ key: Int, _ store: ResponseStore, _ expectedState: ExpectedState, _ content: Content)
-    -> Bool
-  {
-    let gone = expectedState[.gone, key]
-    guard let found = store.lookup(content.requestKey(key)) else { return false }
-    guard let version = content.version(of: found, key: key) else { fail("key \(key): a wrong response was found") }
-    if version <= gone { fail("key \(key): version \(version) was found, removed up to \(gone)") }
-    if version > expectedState[.started, key] { fail("key \(key): version \(version) was never stored") }
-    return true
-  }
-
   private static func purge(
-    _ store: ResponseStore, _ expectedState: ExpectedState, _ content: Content, _ random: inout SeededRandom,
-    number: Int
+    _ store: ResponseStore, _ ledger: Ledger, _ content: Content, _ random: inout SeededRandom, number: Int
   ) {
     let host = random.below(processCount)
     let prefix = random.below(Content.prefixCount)
@@ -111,9 +102,9 @@ enum ConcurrentWorker {
       isCovered = { $0 == key }
       remove = { store.remove(content.requestKey(key)) }
     }
-    let keys = (0..<keyCount).filter(isCovered)
-    let returned = keys.map { expectedState[.returned, $0] }
-    remove()
-    for (key, version) in zip(keys, returned) { expectedState.raise(.gone, key, to: version) }
+    ledger.purge(by: number, isSoft: false, covers: isCovered) {
+      remove()
+      return true
+    }
   }
 }

@@ -1,6 +1,7 @@
 import FoundationEssentials
 import HTTPCaching
 import ResponseStore
+import StoreContract
 
 /// The responses of the tests. Every byte follows from a key's number and a version, so that readers can check it.
 struct Content {
@@ -74,7 +75,11 @@ struct Content {
   }
 
   /// Returns the version of a found response, or nil if it differs in any byte from the one stored for the key.
-  func version(of found: StoredResponse, key: Int) -> UInt64? {
+  func version(of found: StoredResponse, key: Int) -> UInt64? { answer(of: found, key: key)?.version }
+
+  /// Returns what the ledger judges of a found response, or nil if it differs in any byte from the one stored for the
+  /// key.
+  func answer(of found: StoredResponse, key: Int) -> Ledger.FoundResponse? {
     let fields = found.fields
     guard found.key == requestKey(key), found.status == 200, fields["x-key"] == "\(key)",
       let version = fields["x-version"].flatMap({ UInt64($0) }),
@@ -82,6 +87,7 @@ struct Content {
       fields == self.fields(key, version: version, update: update),
       found.body == body(key, version: version)
     else { return nil }
-    return version
+    return Ledger.FoundResponse(
+      version: version, revision: update, isSoftPurged: found.freshness.flags.contains(.softPurged))
   }
 }

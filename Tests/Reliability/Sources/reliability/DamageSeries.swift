@@ -1,5 +1,6 @@
 import FoundationEssentials
 import Glibc
+import StoreContract
 
 /// Opens stores with corrupt, truncated and foreign files.
 ///
@@ -47,7 +48,7 @@ struct DamageSeries {
   /// Creates a store with responses of all sizes and closes it normally.
   private func makeOriginal() -> Bool {
     let (end, output) = Child.run(
-      ["fill", storePath, directory + "/expectedState", "\(Self.keyCount)", "\(Self.capacity)"],
+      ["fill", storePath, directory + "/ledger", "\(Self.keyCount)", "\(Self.capacity)"],
       outputPath: directory + "/log"
     )
     guard end == .exited(0), FileManager.default.contents(atPath: dataPath) != nil else {
@@ -84,7 +85,7 @@ struct DamageSeries {
     for start in 1...3 {
       tally.starts += 1
       let (end, output) = Child.run(
-        ["check", storePath, directory + "/expectedState", "\(Self.keyCount)", "\(Self.capacity)", "damaged"],
+        ["check", storePath, directory + "/ledger", "\(Self.keyCount)", "\(Self.capacity)", "damaged"],
         outputPath: directory + "/check.log")
       logged = logged || output.contains("LMDBURLCache:") || output.contains("LMDB:") || output.contains("cannot be")
       switch end {

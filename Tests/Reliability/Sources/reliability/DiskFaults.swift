@@ -1,6 +1,7 @@
 import FoundationEssentials
 import Glibc
 import ResponseStore
+import StoreContract
 
 /// Tests failing and full disks, and a directory that is deleted while it is open.
 struct DiskFaults {
@@ -22,9 +23,10 @@ struct DiskFaults {
       for (count, code) in [(1, EIO), (4, ENOSPC), (1_000_000, EIO)] {
         cases += 1
         makeDirectory(directory + "/eio")
-        ExpectedState(path: directory + "/eio/expectedState", keyCount: KillSeries.keyCount).isEvicting = true
+        let ledger = Ledger(path: directory + "/eio/ledger", keyCount: KillSeries.keyCount)
+        (ledger.isEvicting, ledger.isFaulty) = (true, true)
         let store = [
-          directory + "/eio/store", directory + "/eio/expectedState", "\(KillSeries.keyCount)", "\(8 << 20)",
+          directory + "/eio/store", directory + "/eio/ledger", "\(KillSeries.keyCount)", "\(8 << 20)",
         ]
         let (end, output) = Child.run(
           ["failing-disk"] + store, outputPath: directory + "/eio/log",
@@ -77,32 +79,28 @@ struct DiskFaults {
 
 extension Scenarios {
   /// Uses a store on a failing disk; found responses must be correct, and removed ones must not reappear.
-  static func failingDisk(_ directory: String, expectedStatePath: String, keyCount: Int, capacity: Int) {
-    let expectedState = ExpectedState(path: expectedStatePath, keyCount: keyCount)
+  static func failingDisk(_ directory: String, ledgerPath: String, keyCount: Int, capacity: Int) {
+    let ledger = Ledger(path: ledgerPath, keyCount: keyCount)
     let content = Content(keyCount: keyCount, hostCount: Worker.hostCount, capacity: capacity)
     let store: ResponseStore
     do {
-      store = try Worker.open(directory, capacity: capacity, expectedState: expectedState)
+      store = try Worker.open(directory, capacity: capacity, ledger: ledger)
     } catch {
       say("cannot be opened: \(error)")
       return
     }
     for round in 0..<4 {
       for key in round * 60..<(round * 60 + 60) {
-        let version = expectedState.takeVersion()
-        expectedState[.started, key] = version
-        store.store(content.response(key, version: version, at: ExpectedState.date(version)))
+        ledger.store(key, in: store, content)
       }
       do throws(StoreError) { try store.flush() } catch { say("flush: \(error)") }
-      for key in stride(from: round * 60, to: round * 60 + 60, by: 7) {
-        store.remove(content.requestKey(key))
-        expectedState[.gone, key] = expectedState[.started, key]
+      for removed in stride(from: round * 60, to: round * 60 + 60, by: 7) {
+        ledger.purge(by: 0, isSoft: false, covers: { $0 == removed }) {
+          store.remove(content.requestKey(removed))
+          return true
+        }
       }
-      for key in 0..<(round * 60 + 60) {
-        guard let found = store.lookup(content.requestKey(key)) else { continue }
-        guard let version = content.version(of: found, key: key) else { fail("key \(key): a wrong response") }
-        if version <= expectedState[.gone, key] { fail("key \(key): a removed response reappeared") }
-      }
+      for key in 0..<(round * 60 + 60) { ledger.check(key, content) { store.lookup(content.requestKey(key)) } }
     }
     store.close()
   }
@@ -110,12 +108,12 @@ extension Scenarios {
   static func fullDisk(_ disk: String) throws(StoreError) {
     let content = Content(keyCount: 1000, hostCount: 1, capacity: 16 << 20)
     let store = try ResponseStore.open(directory: disk + "/store", options: options(16 << 20))
-    for key in 0..<100 { store.store(content.response(key, version: 1, at: ExpectedState.date(1))) }
+    for key in 0..<100 { store.store(content.response(key, version: 1, at: Ledger.date(1))) }
     try store.flush()
     let ballast = open(disk + "/ballast", O_WRONLY | O_CREAT, 0o600)
     let block = [UInt8](repeating: 1, count: 4096)
     while write(ballast, block, block.count) > 0 {}
-    for key in 100..<400 { store.store(content.response(key, version: 1, at: ExpectedState.date(1))) }
+    for key in 100..<400 { store.store(content.response(key, version: 1, at: Ledger.date(1))) }
     do throws(StoreError) { try store.flush() } catch { say("flush: \(error)") }
     let dropped = store.statistics.droppedWrites
     expect(dropped > 0, "no write was dropped on a full disk")
@@ -128,7 +126,7 @@ extension Scenarios {
     unlink(disk + "/ballast")
     close(ballast)
     if store.statistics.entryCount > 0 {
-      for key in 500..<600 { store.store(content.response(key, version: 1, at: ExpectedState.date(1))) }
+      for key in 500..<600 { store.store(content.response(key, version: 1, at: Ledger.date(1))) }
       try store.flush()
       let stored = (500..<600).filter { store.lookup(content.requestKey($0)) != nil }.count
       expect(stored == 100, "storing does not resume when space is available")
@@ -143,10 +141,10 @@ extension Scenarios {
     let content = Content(keyCount: 200, hostCount: 1, capacity: 8 << 20)
     do {
       let store = try ResponseStore.open(directory: directory, options: options(8 << 20))
-      for key in 0..<100 { store.store(content.response(key, version: 1, at: ExpectedState.date(1))) }
+      for key in 0..<100 { store.store(content.response(key, version: 1, at: Ledger.date(1))) }
       try store.flush()
       removeTree(directory)
-      for key in 100..<200 { store.store(content.response(key, version: 1, at: ExpectedState.date(1))) }
+      for key in 100..<200 { store.store(content.response(key, version: 1, at: Ledger.date(1))) }
       do throws(StoreError) { try store.flush() } catch { say("flush: \(error)") }
       expect(store.hasFailed, "the store did not fail")
       for key in 0..<200 { expect(store.lookup(content.requestKey(key)) == nil, "a failed store returned a response") }
@@ -154,7 +152,7 @@ extension Scenarios {
       _ = store.statistics
       let reopened = try ResponseStore.open(directory: directory, options: options(8 << 20))
       expect(reopened !== store, "opening the recreated directory returned the old store")
-      reopened.store(content.response(1, version: 1, at: ExpectedState.date(1)))
+      reopened.store(content.response(1, version: 1, at: Ledger.date(1)))
       try reopened.flush()
       expect(reopened.lookup(content.requestKey(1)) != nil, "the recreated store does not store")
       reopened.close()
@@ -165,14 +163,12 @@ extension Scenarios {
   }
 
   /// Fills a store with responses of all sizes and closes it.
-  static func fill(_ directory: String, expectedStatePath: String, keyCount: Int, capacity: Int) throws(StoreError) {
-    let expectedState = ExpectedState(path: expectedStatePath, keyCount: keyCount)
+  static func fill(_ directory: String, ledgerPath: String, keyCount: Int, capacity: Int) throws(StoreError) {
+    let ledger = Ledger(path: ledgerPath, keyCount: keyCount)
     let content = Content(keyCount: keyCount, hostCount: Worker.hostCount, capacity: capacity)
-    let store = try Worker.open(directory, capacity: capacity, expectedState: expectedState)
+    let store = try Worker.open(directory, capacity: capacity, ledger: ledger)
     for key in 0..<keyCount {
-      let version = expectedState.takeVersion()
-      expectedState[.started, key] = version
-      store.store(content.response(key, version: version, at: ExpectedState.date(version)))
+      ledger.store(key, in: store, content)
       if key % 100 == 99 { store.remove(content.requestKey(key - 50)) }
     }
     try store.flush()

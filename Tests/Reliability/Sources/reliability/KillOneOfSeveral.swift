@@ -2,6 +2,7 @@ import FoundationEssentials
 import Glibc
 import HTTPCaching
 import ResponseStore
+import StoreContract
 import Synchronization
 
 /// Kills one of several processes that store, repeatedly, while every processor is busy.

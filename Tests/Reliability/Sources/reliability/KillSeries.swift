@@ -1,5 +1,6 @@
 import FoundationEssentials
 import Glibc
+import StoreContract
 
 /// Kills a process under full load at random times, repeatedly in the same directory.
 ///
@@ -56,12 +57,11 @@ struct KillSeries {
 
   private func prepare(_ kind: Kind) {
     makeDirectory(directory)
-    let expectedState = ExpectedState(path: directory + "/expectedState", keyCount: Self.keyCount)
-    expectedState.isEvicting = kind == .evicting
+    Ledger(path: directory + "/ledger", keyCount: Self.keyCount).isEvicting = kind == .evicting
   }
 
   private func killOnce(_ kind: Kind, seed: UInt64, delay: Int) -> (String, entryCount: Int) {
-    let arguments = [directory + "/store", directory + "/expectedState", "\(Self.keyCount)", "\(kind.capacity)"]
+    let arguments = [directory + "/store", directory + "/ledger", "\(Self.keyCount)", "\(kind.capacity)"]
     let worker = Child.start(["work"] + arguments + ["\(seed)"], outputPath: directory + "/worker.log")
     usleep(UInt32(delay))
     worker.kill(SIGKILL)

@@ -1,5 +1,6 @@
 import FoundationEssentials
 import Glibc
+import StoreContract
 
 /// Simulates power failures: an image has everything that was synced, and a random part of the blocks written since.
 ///
@@ -40,12 +41,11 @@ struct PowerLossSeries {
 
   private func record(_ kind: Kind) -> Recording? {
     makeDirectory(directory)
-    let expectedState = ExpectedState(path: directory + "/expectedState", keyCount: Self.keyCount)
-    expectedState.isEvicting = kind == .evicting
+    Ledger(path: directory + "/ledger", keyCount: Self.keyCount).isEvicting = kind == .evicting
     let operationCount = setting.isQuick ? 700 : 2500
     let (end, output) = Child.run(
       [
-        "work", directory + "/store", directory + "/expectedState", "\(Self.keyCount)", "\(kind.capacity)",
+        "work", directory + "/store", directory + "/ledger", "\(Self.keyCount)", "\(kind.capacity)",
         "\(setting.seed)", "\(operationCount)",
       ], outputPath: directory + "/worker.log",
       environment: ["LD_PRELOAD": setting.recorder, "RECORDER_TRACE": directory + "/trace"])
@@ -77,7 +77,10 @@ struct PowerLossSeries {
         applied += 1
       }
       while noted < cut {
-        if case .note(let word, let value) = recording.events[noted].kind { words[word] = value }
+        if case .note(let word, let value) = recording.events[noted].kind {
+          // Threads may have recorded their positions in another order than they took them.
+          words[word] = word == Ledger.positionIndex ? max(value, words[word] ?? 0) : value
+        }
         noted += 1
       }
       let seed = random.next() >> 16
@@ -110,14 +113,13 @@ struct PowerLossSeries {
     // The store creates and syncs this file before any data.
     DiskImage().write(to: store + "/LMDBURLCache.store")
     images.write(to: store)
-    let expectedStatePath = directory + "/image-expectedState"
-    unlink(expectedStatePath)
-    let expectedState = ExpectedState(path: expectedStatePath, keyCount: Self.keyCount)
-    for (word, value) in words { expectedState.set(word, value) }
-    expectedState.isEvicting = kind == .evicting
-    expectedState.set(0, (0..<Self.keyCount).map { expectedState[.started, $0] }.max() ?? 0)
+    let ledgerPath = directory + "/image-ledger"
+    unlink(ledgerPath)
+    let ledger = Ledger(path: ledgerPath, keyCount: Self.keyCount)
+    for (word, value) in words { ledger.set(word, value) }
+    ledger.isEvicting = kind == .evicting
     return Child.run(
-      ["check", store, expectedStatePath, "\(Self.keyCount)", "\(kind.capacity)"],
+      ["check", store, ledgerPath, "\(Self.keyCount)", "\(kind.capacity)"],
       outputPath: directory + "/checker.log")
   }
 }

@@ -1,13 +1,14 @@
 import FoundationEssentials
 import Glibc
 import ResponseStore
+import StoreContract
 
 /// Tests several processes on one directory, including killed, suspended and forked ones.
 struct ProcessesSeries {
   let setting: RunConfiguration
   let directory: String
   var storePath: String { directory + "/store" }
-  var expectedStatePath: String { directory + "/expectedState" }
+  var ledgerPath: String { directory + "/ledger" }
 
   func run(seconds: Double) -> Bool {
     var isGood = true
@@ -30,14 +31,14 @@ struct ProcessesSeries {
 
   private func prepare() {
     makeDirectory(directory)
-    ExpectedState(path: expectedStatePath, keyCount: ConcurrentWorker.keyCount).isEvicting = true
+    Ledger(path: ledgerPath, keyCount: ConcurrentWorker.keyCount).isEvicting = true
   }
 
   private func start(_ number: Int, seconds: Double, capacity: Int = ConcurrentWorker.capacity, of count: Int = 1)
     -> Child
   {
     Child.start(
-      ["crowd", storePath, expectedStatePath, "\(capacity)", "\(number)", "\(Int(seconds * 1000))", "\(count)"],
+      ["crowd", storePath, ledgerPath, "\(capacity)", "\(number)", "\(Int(seconds * 1000))", "\(count)"],
       outputPath: directory + "/crowd.\(number)")
   }
 
@@ -56,7 +57,7 @@ struct ProcessesSeries {
 
   private func check(capacity: Int = ConcurrentWorker.capacity) -> Bool {
     let (end, output) = Child.run(
-      ["crowd-check", storePath, expectedStatePath, "\(capacity)"], outputPath: directory + "/check")
+      ["crowd-check", storePath, ledgerPath, "\(capacity)"], outputPath: directory + "/check")
     if end == .exited(0) { return true }
     say("the checker \(end): \(output)")
     return false
@@ -122,7 +123,7 @@ struct ProcessesSeries {
   private func capacityWithSuspendedWriter(endsBy signal: Int32) -> Bool {
     for number in [0, 2, 3, 4] {
       let seeded = Child.run(
-        ["crowd", storePath, expectedStatePath, "\(ConcurrentWorker.capacity)", "\(number)", "700", "1"],
+        ["crowd", storePath, ledgerPath, "\(ConcurrentWorker.capacity)", "\(number)", "700", "1"],
         outputPath: directory + "/seed")
       guard seeded.0 == .exited(0) else { return false }
     }
@@ -155,12 +156,12 @@ struct ProcessesSeries {
 
   private func suspendedWriter() -> Bool {
     let seeded = Child.run(
-      ["crowd", storePath, expectedStatePath, "\(ConcurrentWorker.capacity)", "0", "300", "1"],
+      ["crowd", storePath, ledgerPath, "\(ConcurrentWorker.capacity)", "0", "300", "1"],
       outputPath: directory + "/seed"
     )
     guard seeded.0 == .exited(0) else { return false }
     let concurrent = Child.start(
-      ["next-to-suspended", storePath, expectedStatePath, "\(ConcurrentWorker.capacity)"],
+      ["next-to-suspended", storePath, ledgerPath, "\(ConcurrentWorker.capacity)"],
       outputPath: directory + "/second")
     waitForFile(storePath + ".ready")
     guard let stopped = startAndStopInWrite() else { return false }
@@ -183,7 +184,7 @@ struct ProcessesSeries {
   /// Starts a process that suspends itself in a write transaction; returns nil if it does not.
   private func startAndStopInWrite() -> Child? {
     let child = Child.start(
-      ["crowd", storePath, expectedStatePath, "\(ConcurrentWorker.capacity)", "1", "1000", "1"],
+      ["crowd", storePath, ledgerPath, "\(ConcurrentWorker.capacity)", "1", "1000", "1"],
       outputPath: directory + "/stopped",
       environment: ["LD_PRELOAD": setting.recorder, "RECORDER_STOP": "25"])
     if isStopped(child) { return child }

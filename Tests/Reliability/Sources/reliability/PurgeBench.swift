@@ -2,6 +2,7 @@ import FoundationEssentials
 import Glibc
 import HTTPCaching
 import ResponseStore
+import StoreContract
 import Synchronization
 
 /// Measures the latency of purges among many entries while another thread stores as fast as possible.
@@ -28,11 +29,11 @@ enum PurgeBench {
     var options = ResponseStore.Options(capacityByteCount: max(64 << 20, entryCount * 1200))
     options.fullQueueTimeout = .seconds(60)
     let tick = Tick()
-    options.clock = { ExpectedState.date(tick.now) }
+    options.clock = { Ledger.date(tick.now) }
     let store = try ResponseStore.open(directory: directory, options: options)
     for number in 0..<entryCount {
       tick.advance()
-      store.store(response(number, host: number % (hostCount - 1), at: ExpectedState.date(tick.now)))
+      store.store(response(number, host: number % (hostCount - 1), at: Ledger.date(tick.now)))
     }
     try store.flush()
     let filled = store.entryCount
@@ -47,7 +48,7 @@ enum PurgeBench {
         tick.advance()
         // At full speed the write queue is full, and every write waits for the disk.
         if stalls.isPaced { usleep(1000) }
-        let response = response(number, host: hostCount - 1, at: ExpectedState.date(tick.now))
+        let response = response(number, host: hostCount - 1, at: Ledger.date(tick.now))
         timer.time(\.store) { store.store(response) }
       }
     }
@@ -81,7 +82,7 @@ enum PurgeBench {
       timed("prefix") { store.remove(.urlPrefix(URL(string: "http://h\(host).example/p1/")!)!) }
       timed("group") { store.remove(.group("g2", ofOrigin: URL(string: "http://h\(host).example/")!)!) }
       timed("host") { store.remove(.host("h\(host).example")) }
-      timed("since") { store.remove(.since(ExpectedState.date(tick.now - min(tick.now, 5000)))) }
+      timed("since") { store.remove(.since(Ledger.date(tick.now - min(tick.now, 5000)))) }
       if store.lookup(key(host, host: host)) != nil { fail("a purged response was found") }
     }
     timed("all") { store.remove(.everything) }
@@ -130,7 +131,7 @@ enum PurgeBench {
       timed(.urlPrefix(URL(string: "http://h\(host).example/p1/")!))
       timed(.group("g2", ofOrigin: URL(string: "http://h\(host).example/")!))
       timed(.host("h\(host).example"))
-      timed(.since(ExpectedState.date(tick.now - min(tick.now, 5000))))
+      timed(.since(Ledger.date(tick.now - min(tick.now, 5000))))
       guard let found = store.lookup(key(host, host: host)) else { continue }
       if !found.freshness.flags.contains(.softPurged) { fail("a fresh response was found after a soft purge") }
     }

@@ -2,7 +2,7 @@ import FoundationEssentials
 import Glibc
 
 /// The events that the recorder wrote: writes and syncs of the data file and the removal log, and changes of the
-/// expected state.
+/// ledger.
 struct Recording {
   enum File: Int, CaseIterable {
     case data, removals

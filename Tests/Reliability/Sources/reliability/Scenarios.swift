@@ -3,6 +3,7 @@ import Glibc
 import HTTPCaching
 import LMDB
 import ResponseStore
+import StoreContract
 
 /// The child processes of ``ProcessesSeries`` and ``DiskFaults``.
 enum Scenarios {
@@ -37,13 +38,13 @@ enum Scenarios {
   }
 
   /// Uses a store while another process is suspended with LMDB's write lock.
-  static func nextToSuspended(_ directory: String, expectedStatePath: String, capacity: Int) throws(StoreError) {
-    let expectedState = ExpectedState(path: expectedStatePath, keyCount: ConcurrentWorker.keyCount)
+  static func nextToSuspended(_ directory: String, ledgerPath: String, capacity: Int) throws(StoreError) {
+    let ledger = Ledger(path: ledgerPath, keyCount: ConcurrentWorker.keyCount)
     let content = Content(
       keyCount: ConcurrentWorker.keyCount, hostCount: ConcurrentWorker.processCount, capacity: capacity)
     var timed = options(capacity)
     timed.stallTimeout = .seconds(1)
-    timed.clock = { ExpectedState.date(expectedState.time) }
+    timed.clock = { Ledger.date(ledger.position) }
     let store = try ResponseStore.open(directory: directory, options: timed)
     makeDirectory(directory + ".ready")
     while access(directory + ".go", F_OK) != 0 { usleep(1000) }
@@ -51,20 +52,15 @@ enum Scenarios {
     let found = keys.filter { store.lookup(content.requestKey($0)) != nil }
     expect(found.count > 1, "lookups do not continue")
     say("other processes read \(found.count) responses")
-    let version = expectedState.takeVersion()
-    expectedState[.started, found[0]] = version
-    let storing = try milliseconds { () throws(StoreError) in
-      store.store(content.response(found[0], version: version, at: ExpectedState.date(version)))
-    }
+    let storing = try milliseconds { () throws(StoreError) in ledger.store(found[0], in: store, content) }
     expect(storing < 500, "store(_:) waited")
     expect(store.lookup(content.requestKey(found[0])) != nil, "a stored response cannot be read")
     let flushing = try milliseconds { () throws(StoreError) in
       do throws(StoreError) { try store.flush() } catch { expect(error.code == .busy, "flush: \(error)") }
     }
-    let removed = expectedState[.returned, found[1]]
-    expectedState[.removing, found[1]] = removed
+    let removal = ledger.beginPurge(by: 0, isSoft: false) { $0 == found[1] }
     let removing = try milliseconds { () throws(StoreError) in store.remove(content.requestKey(found[1])) }
-    expectedState.raise(.gone, found[1], to: removed)
+    ledger.end(removal)
     expect(store.lookup(content.requestKey(found[1])) == nil, "a removed response can be read")
     expect(store.lookup(content.requestKey(found[0])) != nil, "a response that was not removed cannot be read")
     let closing = try milliseconds { () throws(StoreError) in store.close() }
@@ -132,7 +128,7 @@ enum Scenarios {
   /// Forks and checks that the child cannot use its parent's store but can open the directory itself.
   static func fork(_ directory: String, capacity: Int) throws(StoreError) {
     let content = Content(keyCount: 100, hostCount: 1, capacity: capacity)
-    let date = ExpectedState.date(1)
+    let date = Ledger.date(1)
     let store = try ResponseStore.open(directory: directory, options: options(capacity))
     for key in 0..<100 { store.store(content.response(key, version: 1, at: date)) }
     // Do everything that the child will do, so that the runtime has instantiated all types before the fork.
@@ -172,7 +168,7 @@ enum Scenarios {
     let content = Content(keyCount: 100, hostCount: 1, capacity: capacity)
     do {
       let store = try ResponseStore.open(directory: directory, options: options(capacity))
-      store.store(content.response(3, version: 1, at: ExpectedState.date(1)))
+      store.store(content.response(3, version: 1, at: Ledger.date(1)))
       store.close()
     }
     do throws(LMDBError) {
@@ -199,7 +195,7 @@ enum Scenarios {
     close(user)
     let store = try ResponseStore.open(directory: directory, options: options(capacity))
     expect(store.lookup(content.requestKey(3)) == nil, "a record of another version was read")
-    store.store(content.response(3, version: 1, at: ExpectedState.date(1)))
+    store.store(content.response(3, version: 1, at: Ledger.date(1)))
     try store.flush()
     expect(store.lookup(content.requestKey(3)) != nil, "the recreated store does not store")
     expect(access(directory + "/data.mdb.other-version", F_OK) == 0, "the other version's data was not quarantined")

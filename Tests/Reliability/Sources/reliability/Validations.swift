@@ -3,6 +3,7 @@ import FoundationEssentials
 import Glibc
 import HTTPCaching
 import ResponseStore
+import StoreContract
 import Synchronization
 
 /// Counts the requests that the origin gets after a soft purge.
@@ -16,7 +17,7 @@ enum Validations {
   /// Fails unless the origin gets exactly one conditional request for each URL.
   static func count(in store: ResponseStore, _ tick: Tick, urls: [String]) -> String {
     let origin = ValidatingOrigin()
-    let client = CachingClient(storage: StoreStorage(store), clock: { ExpectedState.date(tick.now) })
+    let client = CachingClient(storage: StoreStorage(store), clock: { Ledger.date(tick.now) })
     let done = Tick()
     Task.detached {
       for _ in 0..<roundCount {

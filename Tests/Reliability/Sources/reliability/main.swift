@@ -7,7 +7,7 @@ import ResponseStore
 let usage = """
   Usage: reliability [--quick] [--verbose] [--seed N] [--seconds N] [--only SCENARIO] [--mutations]
                      [--recorder FILE] [--machine FILE] [--tool FILE] [--results FILE]
-                     [kill|powerloss|damage|processes|purge|input|tiers|users|fleet]...
+                     [kill|powerloss|damage|processes|purge|input|tiers|users|contract|fleet]...
 
   Runs the named series, or all of them. Scripts/reliability builds this program and runs it.
   """
@@ -60,7 +60,7 @@ while let argument = arguments.first {
   }
 }
 if let only = setting.only {
-  let withScenarios = ["input", "tiers", "users", "fleet"]
+  let withScenarios = ["input", "tiers", "users", "contract", "fleet"]
   guard !names.isEmpty, names.allSatisfy(withScenarios.contains) else {
     fail("name the series of the scenario \"\(only)\": one of \(withScenarios.joined(separator: ", "))")
   }

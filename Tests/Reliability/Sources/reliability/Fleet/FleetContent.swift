@@ -1,6 +1,7 @@
 import Foundation
 import LMDBURLCache
 import LoopbackOrigin
+import StoreContract
 import Synchronization
 
 /// The URLs and responses of the series `fleet`.
@@ -26,10 +27,10 @@ enum FleetContent {
 
 /// The origin of the series.
 final class FleetOrigin: Sendable {
-  private let ledger: FleetLedger
+  private let ledger: Ledger
   private let versions = Mutex([UInt64](repeating: 0, count: FleetContent.keyCount))
 
-  init(_ ledger: FleetLedger) {
+  init(_ ledger: Ledger) {
     self.ledger = ledger
   }
 
@@ -37,13 +38,14 @@ final class FleetOrigin: Sendable {
     guard let key = request.path.split(separator: "/").last.flatMap({ Int($0) }), key < FleetContent.keyCount else {
       return Reply(404)
     }
-    let tick = ledger.takeTick()
     let validator = request["If-None-Match"].flatMap { UInt64($0.filter(\.isNumber)) }
-    let purged = ledger.hardPurgeBegun(key)
-    let (version, isNew) = versions.withLock { versions in
-      if let validator, versions[key] == validator, validator > purged, tick % 3 != 0 { return (validator, false) }
-      versions[key] = tick
-      return (tick, true)
+    let (version, tick) = versions.withLock { versions -> (UInt64, UInt64) in
+      if let validator, versions[key] == validator, ledger.position % 3 != 0 {
+        let tick = ledger.beginUpdate(of: validator, in: key, by: 0, basis: .version)
+        if !ledger.mayBeRemoved(key, since: validator) { return (validator, tick) }
+      }
+      versions[key] = ledger.beginWrite(to: key, by: 0, basis: .version)
+      return (versions[key], versions[key])
     }
     let fields = [
       ("Cache-Control", key % 8 == 0 ? "private, max-age=600" : "max-age=600"), ("ETag", "\"\(version)\""),
@@ -52,7 +54,7 @@ final class FleetOrigin: Sendable {
     // Some responses are slow, so that purges happen during their fetches.
     var random = SeededRandom(tick)
     usleep(UInt32(random.below(8) == 0 ? random.below(300_000) : random.below(10_000)))
-    return isNew ? Reply(200, fields, "\(version)") : Reply(304, fields, "")
+    return version == tick ? Reply(200, fields, "\(version)") : Reply(304, fields, "")
   }
 }
 

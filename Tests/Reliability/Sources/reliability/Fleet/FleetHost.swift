@@ -1,4 +1,5 @@
 import Glibc
+import StoreContract
 import Synchronization
 
 /// The clocks and boot IDs of all machines and of Redis, in a file that Shim/machine.c maps.

@@ -1,4 +1,5 @@
 import Glibc
+import StoreContract
 import Synchronization
 
 /// Injects the faults of a scenario until it is over, and undoes each.
@@ -7,12 +8,12 @@ final class FleetInjector: Sendable {
   private let hosts: [FleetHost]
   private let redis: FleetRedis
   private let clocks: FleetClocks
-  private let ledger: FleetLedger
+  private let ledger: Ledger
   private let running = Atomic(0)
   private let injected = Atomic(0)
 
   init(
-    _ scenario: FleetScenario, _ hosts: [FleetHost], _ redis: FleetRedis, _ clocks: FleetClocks, _ ledger: FleetLedger
+    _ scenario: FleetScenario, _ hosts: [FleetHost], _ redis: FleetRedis, _ clocks: FleetClocks, _ ledger: Ledger
   ) {
     self.scenario = scenario
     self.hosts = hosts
@@ -65,6 +66,7 @@ final class FleetInjector: Sendable {
     case .kill, .reboot:
       host.signal(SIGKILL)
       host.wait(expecting: .signaled(SIGKILL))
+      ledger.processDied(host.number)
       if fault == .reboot { clocks.reboot(host.number) }
       pause(upTo: duration / 2, &random)
       host.start()

@@ -3,20 +3,21 @@ import FoundationNetworking
 import Glibc
 import LMDBURLCache
 import RedisTier
+import StoreContract
 
 /// A process that represents a machine: a cache with its own directory, and tasks that load and purge.
 final class FleetMachine: Sendable {
   private let number: Int
   private let seed: UInt64
   private let port: Int
-  private let ledger: FleetLedger
+  private let ledger: Ledger
   private let start = now()
 
-  init(number: Int, seed: UInt64, port: Int, ledgerPath: String) {
+  init(number: Int, seed: UInt64, port: Int, ledgerPath: String, machineCount: Int) {
     self.number = number
     self.seed = seed
     self.port = port
-    ledger = FleetLedger(path: ledgerPath)
+    ledger = .fleet(path: ledgerPath, machineCount: machineCount)
   }
 
   static let lease = 0.8
@@ -71,44 +72,43 @@ final class FleetMachine: Sendable {
     while !isOver {
       let key = random.below(FleetContent.keyCount)
       let request = URLRequest(url: FleetContent.url(key, port: port))
-      let floor = ledger.floor(key)
+      let facts = ledger.facts(key, by: number)
       if random.below(4) == 0 {
         if let found = cache.cachedResponse(for: request) {
-          ledger.add(.hits)
+          ledger.count(.hits)
           // As with URLCache, the caller decides whether to use a stale response, such as one that a soft purge covers.
-          let hard = FleetLedger.Floor(hard: floor.hard, soft: 0)
-          check(found.data, found.response, key, hard, "cachedResponse")
+          check(found.data, found.response, facts, mayBeStale: true, "cachedResponse")
         }
       } else {
         do {
           let result = try await cache.load(request)
-          if result.source != .network { ledger.add(.hits) }
-          check(result.data, result.response, key, floor, "load, \(result.source.rawValue)")
+          if result.source != .network { ledger.count(.hits) }
+          check(result.data, result.response, facts, mayBeStale: false, "load, \(result.source.rawValue)")
         } catch {
-          ledger.add(.failures)
+          ledger.count(.failures)
           say("a load failed: \(error)")
         }
       }
-      ledger.add(.requests)
+      ledger.count(.requests)
       await pause(random.below(8))
     }
   }
 
   /// Compares a response with the purges that had returned when its request began.
-  private func check(_ body: Data, _ response: URLResponse, _ key: Int, _ floor: FleetLedger.Floor, _ call: String) {
+  private func check(
+    _ body: Data, _ response: URLResponse, _ facts: Ledger.Facts, mayBeStale: Bool, _ call: String
+  ) {
     guard let version = UInt64(String(decoding: body, as: UTF8.self)),
       let field = (response as? HTTPURLResponse)?.value(forHTTPHeaderField: "X-Tick"), let tick = UInt64(field)
     else {
-      ledger.add(.failures)
+      ledger.count(.failures)
       return say("a response is malformed: \(response)")
     }
-    let isPurged = version < floor.hard
-    guard isPurged || tick < max(floor.hard, floor.soft) else { return }
-    ledger.add(.violations)
-    say(
-      "violation after \(String(format: "%.2f", now() - start)) s: \(call) on machine \(number) returned version "
-        + "\(version) of key \(key), validated at \(tick), after a "
-        + (isPurged ? "hard purge at \(floor.hard)" : "purge at \(max(floor.hard, floor.soft))") + " had returned")
+    let answer = Ledger.FoundResponse(
+      version: version, revision: tick == version ? 0 : tick, isSoftPurged: mayBeStale ? nil : false)
+    guard let violation = ledger.violation(answer, after: facts) else { return }
+    ledger.count(.violations)
+    say("violation after \(String(format: "%.2f", now() - start)) s: \(call) on machine \(number): \(violation)")
   }
 
   // MARK: Purges
@@ -119,23 +119,28 @@ final class FleetMachine: Sendable {
       await pause(random.below(500))
       let purge = FleetPurge.random(&random)
       let isSoft = random.below(3) == 0
-      await ledger.purge(purge.keys, isSoft: isSoft) {
-        let began = now()
-        do {
-          let result = try await cache.purge(purge.scope(port: port), mode: isSoft ? .soft : .hard)
-          ledger.add(.purges)
-          if result?.expiredLeaseCount ?? 0 > 0 { ledger.add(.purgesByWait) }
-          ledger.raise(.longestPurge, to: UInt64((now() - began) * 1000))
-          return true
-        } catch let error as RedisTierError where error.code == .unconfirmed || error.code == .notPosted {
-          // In force on this machine, and perhaps on others: the promise is void.
-          ledger.add(error.code == .unconfirmed ? .unconfirmed : .unposted)
-        } catch {
-          ledger.add(.failures)
-          say("a purge failed: \(error)")
-        }
-        return false
-      }
+      let keys = Set(purge.keys)
+      let recorded = ledger.beginPurge(by: number, isSoft: isSoft) { keys.contains($0) }
+      ledger.end(recorded, tookEffect: await run(purge, isSoft: isSoft, on: cache))
     }
+  }
+
+  /// Purges, and returns whether all machines obey.
+  private func run(_ purge: FleetPurge, isSoft: Bool, on cache: LMDBURLCache) async -> Bool {
+    let began = now()
+    do {
+      let result = try await cache.purge(purge.scope(port: port), mode: isSoft ? .soft : .hard)
+      ledger.count(.purges)
+      if result?.expiredLeaseCount ?? 0 > 0 { ledger.count(.purgesByWait) }
+      ledger.raise(.longestPurge, to: UInt64((now() - began) * 1000))
+      return true
+    } catch let error as RedisTierError where error.code == .unconfirmed || error.code == .notPosted {
+      // In force on this machine, and perhaps on others: the promise is void.
+      ledger.count(error.code == .unconfirmed ? .unconfirmed : .unposted)
+    } catch {
+      ledger.count(.failures)
+      say("a purge failed: \(error)")
+    }
+    return false
   }
 }

@@ -1,5 +1,6 @@
 import Glibc
 import LoopbackOrigin
+import StoreContract
 
 /// Runs a fleet of machines, which are processes with directories of their own, on a Redis server while faults happen.
 ///
@@ -60,7 +61,7 @@ struct FleetSeries {
     defer { removeTree(directory) }
     let machineCount = setting.isQuick ? 4 : 8
     let ledgerPath = directory + "/ledger"
-    let ledger = FleetLedger(path: ledgerPath)
+    let ledger = Ledger.fleet(path: ledgerPath, machineCount: machineCount)
     let clocks = FleetClocks(path: directory + "/clocks", count: machineCount + 1)
     let replies = FleetOrigin(ledger)
     let origin: LoopbackOrigin
@@ -82,7 +83,7 @@ struct FleetSeries {
       return FleetHost(number: number, directory: folder, redisPath: redis.socketPath, environment: environment) {
         [
           "fleet", "\(number)", "\(seed)", "\(port)", ledgerPath, "\(folder)/store.\(number)", "unix://\($0)",
-          "\(scenario.logCount)",
+          "\(scenario.logCount)", "\(machineCount)",
         ]
       }
     }
@@ -101,7 +102,7 @@ struct FleetSeries {
   }
 
   private func outcome(
-    _ scenario: FleetScenario, _ ledger: FleetLedger, _ hosts: [FleetHost], _ faultCount: Int, requests: Int,
+    _ scenario: FleetScenario, _ ledger: Ledger, _ hosts: [FleetHost], _ faultCount: Int, requests: Int,
     seconds: Double
   ) -> Outcome {
     let violations = hosts.flatMap { $0.lines(withPrefix: "violation ") }

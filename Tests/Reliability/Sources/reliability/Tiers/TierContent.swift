@@ -1,5 +1,5 @@
 import Foundation
-import FoundationNetworking
+import StoreContract
 
 /// The keys, URLs and bodies of the series `tiers`.
 ///

@@ -4,13 +4,14 @@ import FoundationNetworking
 import Glibc
 import LMDBURLCache
 import ResponseStore
+import StoreContract
 import Synchronization
 
 /// A process of a scenario, with its caches and the threads and tasks that use them until the time has passed.
 final class TierProcess: Sendable {
   let scenario: TierScenario
   let content: TierContent
-  let expectations: TierExpectations
+  let ledger: Ledger
   let checks: TierChecks
   let number: Int
   let seed: UInt64
@@ -31,11 +32,11 @@ final class TierProcess: Sendable {
     var longestPurge = 0.0
     var longestLookup = 0.0
     var longestStore = 0.0
-    var violations: [TierChecks.Violation: Int] = [:]
+    var violations: [Ledger.Violation.Kind: Int] = [:]
   }
 
   init(
-    _ scenario: TierScenario, directory: String, expectationsPath: String, number: Int, seconds: Double, seed: UInt64,
+    _ scenario: TierScenario, directory: String, ledgerPath: String, number: Int, seconds: Double, seed: UInt64,
     port: Int
   ) throws {
     self.scenario = scenario
@@ -45,11 +46,11 @@ final class TierProcess: Sendable {
     content = TierContent(
       storedKeyCount: scenario.storedKeyCount, fetchedKeyCount: scenario.fetchedKeyCount, sizes: scenario.sizes,
       port: port)
-    let expectations = scenario.expectations(path: expectationsPath)
-    self.expectations = expectations
-    checks = TierChecks(expectations: expectations, content: content, process: number)
+    let ledger = scenario.ledger(path: ledgerPath)
+    self.ledger = ledger
+    checks = TierChecks(ledger: ledger, content: content)
     var options = LMDBURLCache.Options()
-    options.clock = { TierExpectations.date(expectations.tick) }
+    options.clock = { Ledger.date(ledger.position) }
     options.log = { say("log: \($0)") }
     var storeOptions = ResponseStore.Options(capacityByteCount: scenario.diskCapacity)
     storeOptions.clock = options.clock
@@ -77,7 +78,7 @@ final class TierProcess: Sendable {
     }
   }
 
-  var isOver: Bool { now() > deadline || expectations.isFull }
+  var isOver: Bool { now() > deadline }
 
   /// Works until the time has passed, prints the counts and exits.
   func run() -> Never {
@@ -97,7 +98,7 @@ final class TierProcess: Sendable {
     for cache in caches where !cache.flush() { say("log: a flush failed") }
     let counts = counts.withLock { $0 }
     let longest = [counts.longestLookup, counts.longestStore, counts.longestPurge].map { "\(Int($0 * 1000))" }
-    let kinds = TierChecks.Violation.allCases.map { "\(counts.violations[$0] ?? 0)" }
+    let kinds = Ledger.Violation.Kind.allCases.map { "\(counts.violations[$0] ?? 0)" }
     say("longest \(longest.joined(separator: " "))")
     say("numbers \(counts.lookups) \(counts.hits) \(counts.stores) \(counts.loads) \(counts.purges)")
     say("violations \(kinds.joined(separator: " "))")
@@ -117,14 +118,6 @@ final class TierProcess: Sendable {
     }
   }
 
-  // MARK: Newest versions
-
-  /// Records a stored version: from now on, no cache of the process may return an older one.
-  private func noteStored(_ version: UInt64, _ key: Int) {
-    expectations.noteEnd(of: version)
-    expectations.raiseNewest(key, process: number, to: version)
-  }
-
   // MARK: Work
 
   private func lookUp(_ random: inout SeededRandom, cache: Int) {
@@ -133,7 +126,7 @@ final class TierProcess: Sendable {
     var hitCount = 0
     var longest = 0.0
     for round in 0..<16 {
-      let before = checks.before(key)
+      let before = ledger.facts(key, by: number)
       let began = now()
       let found = caches[cache].cachedResponse(for: request)
       longest = max(longest, now() - began)
@@ -152,15 +145,11 @@ final class TierProcess: Sendable {
 
   private func storeByHand(_ random: inout SeededRandom, cache: Int) {
     let key = random.below(content.storedKeyCount)
-    if scenario.storesAfterPurges {
-      let newest = expectations.newest(key, process: number)
-      if newest > 0, newest > expectations.purged(key).called, newest > expectations.purgedSince.called {
-        usleep(50)
-        return
-      }
+    if scenario.storesAfterPurges, !ledger.isPurged(key, by: number) {
+      usleep(50)
+      return
     }
-    let version = expectations.takeTick()
-    expectations.noteBegin(version, of: version)
+    let version = ledger.beginWrite(to: key, by: number)
     let identity = TierContent.Identity(
       key: key, version: version, process: number, began: version, time: UInt64(now() * 1e6))
     let url = content.url(key)
@@ -174,7 +163,8 @@ final class TierProcess: Sendable {
     let began = now()
     caches[cache].storeCachedResponse(cached, for: URLRequest(url: url))
     let taken = now() - began
-    noteStored(version, key)
+    // From now on, no cache of the process may return an older one.
+    ledger.endWrite(version, to: key, by: number)
     counts.withLock { counts in
       counts.stores += 1
       counts.longestStore = max(counts.longestStore, taken)
@@ -187,14 +177,14 @@ final class TierProcess: Sendable {
     let key = content.storedKeyCount + random.below(content.fetchedKeyCount)
     var request = URLRequest(url: content.url(key))
     if random.below(8) == 0 { request.cachePolicy = .reloadIgnoringLocalCacheData }
-    let before = checks.before(key)
-    request.setValue("\(max(1, before.tick)) \(number)", forHTTPHeaderField: "X-Began")
+    let before = ledger.facts(key, by: number)
+    request.setValue("\(max(1, before.position)) \(number)", forHTTPHeaderField: "X-Began")
     counts.withLock { $0.loads += 1 }
     do {
       let result = try await caches[cache].load(request)
       let isOwn = result.source == .network
       if isOwn, result.storageRefusal == nil, let identity = content.identity(of: result.data, for: key) {
-        noteStored(identity.version, key)
+        ledger.endWrite(identity.version, to: key, by: number)
       }
       check(result.data, url: result.response.url, before, source: result.source.rawValue, "load", cache: cache)
     } catch {
@@ -207,10 +197,10 @@ final class TierProcess: Sendable {
   private func purge(_ random: inout SeededRandom) {
     let cache = random.below(caches.count)
     usleep(UInt32(random.below(scenario.purgePause) + 1))
-    let purge = TierPurge.random(&random, content, tick: expectations.tick, isWide: scenario.purgesWidely)
+    let purge = TierPurge.random(&random, content, tick: ledger.position, isWide: scenario.purgesWidely)
     let isSoft = random.below(3) == 0
     let began = now()
-    expectations.purge(purge, isSoft: isSoft, of: content, process: number) {
+    purge.run(isSoft: isSoft, of: content, by: number, ledger) {
       if isSoft {
         purge.runSoftly(on: caches[cache], store: store, content)
       } else {
@@ -230,20 +220,18 @@ final class TierProcess: Sendable {
   }
 
   private func check(
-    _ body: Data, url: URL?, _ before: TierChecks.Before, source: String?, _ call: String, cache: Int
+    _ body: Data, url: URL?, _ before: Ledger.Facts, source: String?, _ call: String, cache: Int
   ) {
-    guard
-      let (violation, text) = checks.violation(body, url: url, before, source: source)
-    else { return }
+    guard let violation = checks.violation(body, url: url, before, source: source) else { return }
     let count = counts.withLock { counts -> Int in
-      counts.violations[violation, default: 0] += 1
-      return counts.violations[violation, default: 0]
+      counts.violations[violation.kind, default: 0] += 1
+      return counts.violations[violation.kind, default: 0]
     }
     if count <= 3 {
       let time = String(format: "%.2f", now() - start)
       say(
-        "violation after \(time) s, \(violation.rawValue): \(call)\(source.map { " (\($0))" } ?? "") "
-          + "in process \(number), cache \(cache): \(text)")
+        "violation after \(time) s: \(call)\(source.map { " (\($0))" } ?? "") in process \(number), cache \(cache), "
+          + "\(content.url(before.slot).path), \(body.count) bytes: \(violation)")
     }
   }
 }

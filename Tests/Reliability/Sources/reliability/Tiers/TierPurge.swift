@@ -2,6 +2,7 @@ import Foundation
 import FoundationNetworking
 import LMDBURLCache
 import ResponseStore
+import StoreContract
 
 /// A purge of any kind, with its coverage and its execution by a cache, a store or the tool.
 enum TierPurge: Sendable {
@@ -15,19 +16,9 @@ enum TierPurge: Sendable {
   /// All methods, partitions and variants of a key's URL.
   case url(Int)
 
-  static let kindNames = ["all", "since", "host", "prefix", "group", "key", "URL"]
-
-  /// The index in ``kindNames``.
-  var kind: Int {
-    switch self {
-    case .all: 0
-    case .since: 1
-    case .host: 2
-    case .prefix: 3
-    case .group: 4
-    case .key: 5
-    case .url: 6
-    }
+  /// The date of a purge by date.
+  var date: Date? {
+    if case .since(let tick) = self { Ledger.date(tick) } else { nil }
   }
 
   /// Returns a random purge.
@@ -71,13 +62,22 @@ enum TierPurge: Sendable {
 
   // MARK: Execution
 
+  /// Runs the purge between its records in the ledger.
+  ///
+  /// - Parameter body: Makes the purge and returns whether it took effect.
+  func run(isSoft: Bool, of content: TierContent, by process: Int, _ ledger: Ledger, _ body: () -> Bool) {
+    ledger.purge(
+      by: process, isSoft: isSoft, after: date, covers: { covers($0, content) }, mayCover: { mayRevoke($0, content) },
+      body)
+  }
+
   /// Runs the purge.
   ///
   /// - Parameter store: The store of the cache, for purges that the cache has no method for.
   func run(on cache: LMDBURLCache, store: ResponseStore, _ content: TierContent) {
     switch self {
     case .all: cache.removeAllCachedResponses()
-    case .since(let tick): cache.removeCachedResponses(since: TierExpectations.date(tick))
+    case .since(let tick): cache.removeCachedResponses(since: Ledger.date(tick))
     case .host(let host): cache.removeCachedResponses(forHost: content.hostName(host))
     case .prefix(let host, let prefix):
       cache.removeCachedResponses(withPrefix: content.prefixURL(host: host, prefix: prefix))
@@ -95,7 +95,7 @@ enum TierPurge: Sendable {
     let scope: PurgeScope
     switch self {
     case .all: scope = .all
-    case .since(let tick): scope = .since(TierExpectations.date(tick))
+    case .since(let tick): scope = .since(Ledger.date(tick))
     case .host(let host): scope = .host(content.hostName(host))
     case .prefix(let host, let prefix): scope = .prefix(content.prefixURL(host: host, prefix: prefix))
     case .group(let host, let group): scope = .group("g\(group)", origin: content.prefixURL(host: host, prefix: 0))

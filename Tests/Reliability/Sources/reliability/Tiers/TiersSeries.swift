@@ -1,6 +1,7 @@
 import Foundation
 import Glibc
 import LoopbackOrigin
+import StoreContract
 
 /// Runs several processes with several caches each on one directory.
 ///
@@ -20,12 +21,12 @@ struct TiersSeries {
   }
 
   private func run(_ scenario: TierScenario, seconds: Double) -> Bool {
-    let expectationsPath = directory + "/expectations"
-    let expectations = scenario.expectations(path: expectationsPath)
+    let ledgerPath = directory + "/ledger"
+    let ledger = scenario.ledger(path: ledgerPath)
     let origin: LoopbackOrigin
     do {
       origin = try LoopbackOrigin(recordsRequests: false) { request in
-        TierOrigin.reply(to: request, scenario, expectations)
+        TierOrigin.reply(to: request, scenario, ledger)
       }
     } catch {
       fail("no origin: \(error)")
@@ -39,11 +40,11 @@ struct TiersSeries {
     let children = (0..<scenario.processCount).map { number in
       Child.start(
         [
-          "tiers", scenario.name, storePath, expectationsPath, "\(number)", "\(Int(seconds * 1000))",
+          "tiers", scenario.name, storePath, ledgerPath, "\(number)", "\(Int(seconds * 1000))",
           "\(setting.seed)", "\(origin.port)",
         ], outputPath: directory + "/process.\(number)", environment: environment(scenario, &random))
     }
-    let toolCount = scenario.usesTool ? purgeByTool(scenario, content, expectations, seconds: seconds) : 0
+    let toolCount = scenario.usesTool ? purgeByTool(scenario, content, ledger, seconds: seconds) : 0
     let ends = children.map { $0.wait(seconds: seconds + 150) }
     return report(scenario, children, ends, toolCount: toolCount, seconds: seconds)
   }
@@ -65,7 +66,7 @@ struct TiersSeries {
 
   /// Runs `urlcache purge` repeatedly until the time has passed and returns the number of purges.
   private func purgeByTool(
-    _ scenario: TierScenario, _ content: TierContent, _ expectations: TierExpectations, seconds: Double
+    _ scenario: TierScenario, _ content: TierContent, _ ledger: Ledger, seconds: Double
   ) -> Int {
     var random = SeededRandom(setting.seed &+ 99)
     let storePath = directory + "/store"
@@ -75,10 +76,10 @@ struct TiersSeries {
     usleep(200_000)
     while now() < end {
       usleep(UInt32(random.below(100_000)))
-      let purge = TierPurge.random(&random, content, tick: expectations.tick)
+      let purge = TierPurge.random(&random, content, tick: ledger.position)
       let isSoft = random.below(3) == 0
       guard let arguments = purge.toolArguments(directory: storePath, isSoft: isSoft, content) else { continue }
-      expectations.purge(purge, isSoft: isSoft, of: content, process: 99) {
+      purge.run(isSoft: isSoft, of: content, by: scenario.processCount, ledger) {
         let child = Child.start(arguments, executable: setting.tool, outputPath: directory + "/tool")
         let end = child.wait()
         if end != .exited(0) { say("tiers: \(scenario.name): urlcache \(end): \(child.output)") }
@@ -97,7 +98,7 @@ struct TiersSeries {
     var isGood = true
     var sums = [Int](repeating: 0, count: 5)
     var longest = [Int](repeating: 0, count: 3)
-    var violations = [Int](repeating: 0, count: TierChecks.Violation.allCases.count)
+    var violations = [Int](repeating: 0, count: Ledger.Violation.Kind.allCases.count)
     for (number, (child, end)) in zip(children, ends).enumerated() {
       let output = child.output
       let lines = output.split(separator: "\n")
@@ -126,7 +127,7 @@ struct TiersSeries {
     }
     // A scenario without lookups, or without responses to find, shows nothing.
     isGood = isGood && sums[0] > 0 && sums[2] + sums[3] > 0
-    let found = zip(TierChecks.Violation.allCases, violations).filter { $0.1 > 0 }
+    let found = zip(Ledger.Violation.Kind.allCases, violations).filter { $0.1 > 0 }
     setting.report(
       "tiers: \(scenario.name)",
       "\(scenario.processCount) processes × \(scenario.memoryCapacities.count) caches, \(Int(seconds)) s "
@@ -140,19 +141,19 @@ struct TiersSeries {
 
 /// The replies of the origin of the series.
 enum TierOrigin {
-  static func reply(to request: RecordedRequest, _ scenario: TierScenario, _ expectations: TierExpectations) -> Reply {
+  static func reply(to request: RecordedRequest, _ scenario: TierScenario, _ ledger: Ledger) -> Reply {
     guard let key = TierContent.key(ofTarget: request.target), let asked = request["X-Began"]?.split(separator: " "),
       asked.count == 2, let began = UInt64(asked[0]), let process = Int(asked[1])
     else { return Reply(404) }
-    let version = expectations.takeTick()
     if let tag = request["If-None-Match"], let validated = UInt64(tag.filter(\.isNumber)) {
       // Every version stays valid until a newer one is fetched.
-      expectations.noteValidation(of: validated, at: version)
-      var random = SeededRandom(version)
+      let position = ledger.takePosition()
+      ledger.noteValidation(of: validated, at: position)
+      var random = SeededRandom(position)
       usleep(UInt32(random.below(scenario.originDelay * 1000 + 1)))
       return Reply(304, [("ETag", tag), ("Cache-Control", "max-age=31536000")])
     }
-    expectations.noteBegin(began, of: version)
+    let version = ledger.beginWrite(to: key, by: process, basis: .version, began: began)
     let identity = TierContent.Identity(
       key: key, version: version, process: process, began: began, time: UInt64(now() * 1e6))
     let content = TierContent(
@@ -166,8 +167,12 @@ enum TierOrigin {
 }
 
 extension TierScenario {
-  func expectations(path: String) -> TierExpectations {
-    TierExpectations(
-      path: path, keyCount: storedKeyCount + fetchedKeyCount, processCount: processCount)
+  /// Maps the ledger, in which the tool counts as one more process.
+  func ledger(path: String) -> Ledger {
+    let ledger = Ledger(
+      path: path, .init(slotCount: storedKeyCount + fetchedKeyCount, processCount: processCount + 1))
+    // Responses are also missing because they are stale, or only in memory.
+    ledger.isEvicting = true
+    return ledger
   }
 }

@@ -32,6 +32,10 @@ struct User: Hashable, Sendable {
     User(name: "ivan", credentials: .challenge), User(name: "judy", credentials: .challenge),
   ]
 
+  /// The slot of the user's pages in the ledger; nil if there is no such user.
+  static func slot(of name: String) -> Int? { all.firstIndex { $0.name == name } }
+  static let all = known + challenged + [User(name: UserRounds.unluckyName, credentials: .none)]
+
   static let partitionField = "X-Tenant"
   /// The field with the caller's name, which the origin compares with the credentials; no response varies by it.
   static let callerField = "X-Caller"

@@ -1,4 +1,5 @@
 import Foundation
+import StoreContract
 import Synchronization
 
 /// Counts the results of the callers of the series `users` and prints violations.
@@ -20,12 +21,17 @@ final class UserChecks: Sendable {
     var next = 0
   }
 
+  private let ledger: Ledger
   private let state = Mutex(State())
   private let start = now()
 
   /// The number and share of requests that may be slow, because a machine under load delays some requests.
   private static let toleratedSlowCount = 2
   private static let toleratedSlowShare = 0.05
+
+  init(_ ledger: Ledger) {
+    self.ledger = ledger
+  }
 
   func report(_ violation: Violation, _ text: String) {
     let count = state.withLock { state in
@@ -67,6 +73,11 @@ final class UserChecks: Sendable {
         .different,
         "\(text): status \(outcome.status), \(outcome.body.count) bytes, \(outcome.url?.path ?? "no URL"), "
           + "page of \(UserPage(body: outcome.body)?.path ?? "none")")
+      return false
+    }
+    let facts = ledger.facts(User.slot(of: page.user) ?? 0, by: 0)
+    if let violation = ledger.violation(Ledger.FoundResponse(version: UInt64(page.serial)), after: facts) {
+      report(.different, "\(text): the page of \(page.user): \(violation)")
       return false
     }
     let name = user.credentials == .none ? User.anonymous.name : user.name

@@ -1,21 +1,23 @@
 import Foundation
 import LoopbackOrigin
+import StoreContract
 import Synchronization
 
 /// Two origins that identify the user of each request, count the requests and check their credentials.
 final class UserOrigin: Sendable {
   private struct State {
-    var serial = 0
     var violations: [String] = []
   }
 
   private let state = Mutex(State())
+  private let ledger: Ledger
   private let main: LoopbackOrigin
   private let other: LoopbackOrigin
   var port: Int { Int(main.port) }
   var otherPort: Int { Int(other.port) }
 
-  init() throws {
+  init(_ ledger: Ledger) throws {
+    self.ledger = ledger
     main = try LoopbackOrigin(recordsRequests: false) { _ in Reply(503) }
     other = try LoopbackOrigin(recordsRequests: false) { _ in Reply(503) }
     main.answer { [weak self] request in self?.reply(to: request, isOther: false) ?? Reply(503) }
@@ -79,10 +81,8 @@ final class UserOrigin: Sendable {
   private func reply(to request: RecordedRequest, isOther: Bool) -> Reply {
     let user = Self.user(request)
     check(request, user: user, isOther: isOther)
-    let serial = state.withLock { state in
-      state.serial += 1
-      return state.serial
-    }
+    // Pages of others, such as those who have no valid credentials, are in the slot of the anonymous user.
+    let serial = Int(ledger.beginWrite(to: User.slot(of: user) ?? 0, by: 0, basis: .version))
     var random = SeededRandom(UInt64(serial))
     let words = request.path.split(separator: "/")
     let size = random.below(20) == 0 ? 300_000 : random.below(20_000)

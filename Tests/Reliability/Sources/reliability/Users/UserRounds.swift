@@ -1,6 +1,7 @@
 import Foundation
 import FoundationNetworking
 import Glibc
+import StoreContract
 
 /// The rounds of the series `users`, each with its own URL.
 struct UserRounds: Sendable {

@@ -1,5 +1,6 @@
 import Foundation
 import Glibc
+import StoreContract
 import Synchronization
 
 /// Runs users with credentials of every kind, who send requests over all interfaces, cancel, time out and check their
@@ -20,11 +21,12 @@ struct UsersSeries {
 
   private func run(_ scenario: UserScenario, seconds: Double) -> Bool {
     let origin: UserOrigin
-    do { origin = try UserOrigin() } catch { fail("no origin: \(error)") }
+    let ledgerPath = directory + "/ledger"
+    do { origin = try UserOrigin(Self.ledger(path: ledgerPath)) } catch { fail("no origin: \(error)") }
     defer { origin.stop() }
     // Foundation stores cookies in the home directory.
     let child = Child.start(
-      ["users", scenario.name, directory, "\(Int(seconds * 1000))", "\(setting.seed)", "\(origin.port)"],
+      ["users", scenario.name, directory, "\(Int(seconds * 1000))", "\(setting.seed)", "\(origin.port)", ledgerPath],
       outputPath: directory + "/process",
       environment: ["HOME": directory, "TSAN_OPTIONS": "die_after_fork=0 exitcode=0"])
     let end = child.wait(seconds: seconds + 120)
@@ -58,6 +60,12 @@ struct UsersSeries {
     return isGood
   }
 
+  private static func ledger(path: String) -> Ledger {
+    let ledger = Ledger(path: path, .init(slotCount: User.all.count))
+    ledger.isEvicting = true
+    return ledger
+  }
+
   private final class Counters: Sendable {
     let running: Atomic<Int>
     let rounds = Atomic<Int>(0)
@@ -69,10 +77,10 @@ struct UsersSeries {
 
   /// Runs the child process of a scenario and exits.
   static func work(
-    _ scenario: UserScenario, directory: String, seconds: Double, seed: UInt64, port: Int
+    _ scenario: UserScenario, directory: String, seconds: Double, seed: UInt64, port: Int, ledgerPath: String
   ) throws -> Never {
     alarm(UInt32(seconds) + 110)
-    let checks = UserChecks()
+    let checks = UserChecks(ledger(path: ledgerPath))
     let clients = try UserClients(directory: directory) { say("log: \($0)") }
     let rounds = UserRounds(clients: clients, checks: checks, port: port)
     let deadline = now() + seconds
