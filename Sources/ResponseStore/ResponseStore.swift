@@ -6,7 +6,7 @@ import Synchronization
 /// A bounded store of HTTP responses in one directory, shared by threads and processes.
 ///
 /// - **Bound.** `capacityByteCount` is bytes on disk. The directory exceeds it by at most 10%. The eviction thread
-///   works ahead of the writer: it evicts expired records first, then those of lowest priority.
+///   works ahead of the writer, and evicts the records of lowest priority.
 /// - **Reads** run on the calling thread, never wait for the writer and return copies. A record that cannot be read, or
 ///   does not match its checksum, is a miss.
 /// - **Writes** are readable at once by this process, and committed in groups by one writer thread within

@@ -6,8 +6,6 @@ public enum RemovalReason: String, Sendable, CaseIterable {
   case replaced
   /// The entry was evicted for space.
   case overCapacity
-  /// The entry was evicted for space, and could be neither served nor validated.
-  case expired
   /// Its key had too many variants.
   case tooManyVariants
   /// The entry was removed on request.
@@ -18,7 +16,7 @@ public enum RemovalReason: String, Sendable, CaseIterable {
   /// Whether the store removed the entry by itself, for space or because its key had too many variants.
   public var isEviction: Bool {
     switch self {
-    case .overCapacity, .expired, .tooManyVariants: true
+    case .overCapacity, .tooManyVariants: true
     case .replaced, .requested, .corrupt: false
     }
   }

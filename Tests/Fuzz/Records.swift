@@ -22,7 +22,6 @@ import HTTPCaching
   _ = FieldCoding.decodeVary(record.vary)
   _ = record.attachment.count
   _ = record.storedAt
-  _ = record.expiry
   _ = record.status
   _ = record.hasRightChecksum
   _ = record.key.count

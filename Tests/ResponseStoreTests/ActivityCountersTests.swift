@@ -199,7 +199,9 @@ struct ActivityCountersTests {
   func damagedSums() throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
-    for counter in [CounterWord.misses, .failed, .overCapacity, .expired] { fixture.store.activity.add(.max, counter) }
+    for counter in [CounterWord.misses, .failed, .overCapacity, .tooManyVariants] {
+      fixture.store.activity.add(.max, counter)
+    }
     let counts = try #require(fixture.store.directoryStatistics)
     #expect(counts.requestCount == Int.max &+ Int.max)
     #expect(counts.evictions == Int.max &+ Int.max)

@@ -245,7 +245,6 @@ struct DamageTests {
       case .rowsThatLeadNowhere:
         for number in UInt64(0)..<2000 {
           try file.dates.put(1 << 24, for: DateKey(time: number, rowID: 1_000_000 + number), in: transaction)
-          try file.expiries.put((), for: DateKey(time: number, rowID: 1_000_000 + number), in: transaction)
         }
       case .missingRows:
         var rows: [DateKey] = []

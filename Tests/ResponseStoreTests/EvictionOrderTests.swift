@@ -25,34 +25,6 @@ struct EvictionOrderTests {
     for url in favorites { #expect(fixture.body(url) != nil) }
   }
 
-  @Test("Expired records without a validator are evicted first")
-  func expiredFirst() throws {
-    let fixture = try StoreFixture(capacity: 4 << 20)
-    defer { fixture.finish() }
-    fill(fixture, (0..<60).map { "http://a.example/short/\($0)" })
-    for _ in 0..<10 { for number in 0..<60 { _ = fixture.body("http://a.example/short/\(number)") } }
-    fixture.clock.advance(by: 61)
-    let fresh = (0..<60).map { "http://a.example/fresh/\($0)" }
-    fill(fixture, fresh)
-    fill(fixture, (0..<80).map { "http://a.example/more/\($0)" })
-    let removals = fixture.store.statistics.removals
-    #expect(removals[.expired, default: 0] > 0)
-    #expect(removals[.overCapacity, default: 0] == 0)
-    for url in fresh { #expect(fixture.body(url) != nil) }
-  }
-
-  @Test("A record with a validator is not removed as expired")
-  func validator() throws {
-    let fixture = try StoreFixture(capacity: 4 << 20)
-    defer { fixture.finish() }
-    var response = fixture.response("http://a.example/")
-    response.freshness.flags = .strongETag
-    fixture.store.store(response)
-    fixture.clock.advance(by: 1e6)
-    fill(fixture, (0..<150).map { "http://a.example/\($0)" })
-    #expect(fixture.store.statistics.removals[.expired, default: 0] == 0)
-  }
-
   @Test(
     "Use counts survive reopening, and a missing or corrupt index is rebuilt", arguments: ["kept", "lost", "corrupt"])
   func restart(_ state: String) throws {

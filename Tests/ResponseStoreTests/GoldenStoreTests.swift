@@ -63,9 +63,9 @@ struct GoldenStoreTests {
     return try StoreFixture(capacity: Self.capacity, directory: directory)
   }
 
-  @Test("A store of format 5 opens, contains every response, and satisfies all invariants")
-  func format5() throws {
-    let fixture = try openCopy(of: "format-5")
+  @Test("A store of format 6 opens, contains every response, and satisfies all invariants")
+  func format6() throws {
+    let fixture = try openCopy(of: "format-6")
     defer { fixture.finish() }
     #expect(fixture.logged.all == [])
     #expect(try unfinished(fixture.store) == [1, 1, 1], "a logged removal, a tombstone, and an orphaned body")
@@ -80,9 +80,9 @@ struct GoldenStoreTests {
     #expect(try unfinished(fixture.store) == [0, 0, 0])
   }
 
-  @Test("A store of format 5 with soft removals opens, and has every response, stale if a soft removal covers it")
-  func format5WithSoftRemovals() throws {
-    let fixture = try openCopy(of: "format-5-soft")
+  @Test("A store of format 6 with soft removals opens, and has every response, stale if a soft removal covers it")
+  func format6WithSoftRemovals() throws {
+    let fixture = try openCopy(of: "format-6-soft")
     defer { fixture.finish() }
     #expect(fixture.logged.all == [])
     #expect(try unfinished(fixture.store) == [1, 1, 0], "a logged soft removal, and a soft tombstone")
@@ -116,12 +116,15 @@ struct GoldenStoreTests {
     SoftHost(name: "log", count: 10, lifetime: 30), SoftHost(name: "fresh", count: 10, lifetime: 1000),
   ]
 
-  @Test("A store of format 4 is quarantined, and the store starts empty")
-  func format4() throws {
-    let fixture = try openCopy(of: "format-4")
+  @Test(
+    "A store of an earlier format is quarantined, and the store starts empty and logs one line",
+    arguments: ["format-4", "format-5", "format-5-soft"])
+  func earlierFormat(_ name: String) throws {
+    let fixture = try openCopy(of: name)
     defer { fixture.finish() }
-    #expect(fixture.logged.all.contains { $0.contains("format 4") })
+    #expect(fixture.logged.all.count == 1 && fixture.logged.all[0].contains(name.prefix(8).replacing("-", with: " ")))
     #expect(fixture.store.entryCount == 0)
+    #expect(fixture.store.removalOverview { _, _ in }?.removals.isEmpty == true)
     #expect(FileManager.default.fileExists(atPath: fixture.path("data.mdb.other-version")))
     #expect(!FileManager.default.fileExists(atPath: fixture.path("LMDBURLCache.uses")))
     fixture.store.store(fixture.response(Self.replacedURL))

@@ -42,13 +42,13 @@ struct RemovableRecordTests {
     }
   }
 
-  @Test("Removing records deletes their dates, expiries, bodies and index cells")
+  @Test("Removing records deletes their dates, bodies and index cells")
   func all() throws {
     let fixture = try filled(40)
     defer { fixture.finish() }
     let records = try read(fixture)
     #expect(Set(records.map { Band(rowID: $0.rowID) }).count > 1)
-    #expect(records.contains { $0.chunkCount > 0 } && records.contains { $0.expiry != nil })
+    #expect(records.contains { $0.chunkCount > 0 })
     let removal = try remove(records, in: fixture)
     #expect(removal.rowIDs.sorted() == records.map(\.rowID) && removal.changed.isEmpty && removal.next == nil)
     #expect(fixture.store.entryCount == 0)
@@ -63,7 +63,6 @@ struct RemovableRecordTests {
     for number in 0..<10 { fixture.store.remove(.target(of: URL(string: Self.url(number))!)!) }
     for number in 10..<20 {
       let stored = try #require(fixture.store.lookup(fixture.key(Self.url(number))))
-      // This also changes its row in `expiries`.
       #expect(fixture.store.update(stored, fields: stored.fields, freshness: fixture.freshness(lifetime: 6000)))
     }
     try fixture.store.flush()
@@ -106,7 +105,7 @@ struct RemovableRecordTests {
     let fixture = try filled(20)
     defer { fixture.finish() }
     let rows = try read(fixture).map {
-      SegmentCleaner.Row(rowID: $0.rowID, entry: nil, removable: $0, reason: .expired, survives: false)
+      SegmentCleaner.Row(rowID: $0.rowID, entry: nil, removable: $0, reason: .overCapacity, survives: false)
     }
     _ = try remove(rows.prefix(5).compactMap(\.removable), in: fixture)
     let file = fixture.store.context.database
@@ -117,7 +116,7 @@ struct RemovableRecordTests {
       try file.setCounters(counters, in: transaction)
       return next
     }
-    #expect(next == nil && removed == [.expired: 15] && fixture.store.entryCount == 0)
+    #expect(next == nil && removed == [.overCapacity: 15] && fixture.store.entryCount == 0)
   }
 
   @Test("A removal of more records than the index journal can hold takes several steps")

@@ -79,7 +79,7 @@ struct SegmentCleanerTests {
     private func removable(_ rowID: UInt64, key: UInt64, byteCount: Int) -> RemovableRecord {
       RemovableRecord(
         rowID: rowID, checksum: 0, tag: IndexEntry.tag(of: SeededGenerator.mixed(key)), use: .forget,
-        date: DateKey(time: 0, rowID: rowID), expiry: nil, bodyID: rowID, chunkCount: 0, bodyPageCount: 0,
+        date: DateKey(time: 0, rowID: rowID), bodyID: rowID, chunkCount: 0, bodyPageCount: 0,
         recordByteCount: byteCount, byteCount: byteCount)
     }
 
@@ -96,7 +96,7 @@ struct SegmentCleanerTests {
         ) { (rowID, record) in
           let key = record.loadUnaligned(as: UInt64.self)
           return SegmentCleaner.Examination(
-            removable: removable(rowID, key: key, byteCount: record.count), reason: mayKeep(key) ? nil : .expired)
+            removable: removable(rowID, key: key, byteCount: record.count), reason: mayKeep(key) ? nil : .requested)
         }
       }
       guard let found else { return nil }

@@ -88,7 +88,6 @@ struct StorageFormatTests {
         dateRows.map(\.value) == [try freshness(of: key, host: "example.com", rows, recordByteCount: record.count)])
 
       #expect(try rows("bodies").isEmpty)
-      #expect(try rows("expiries").isEmpty, "a response with a validator does not expire")
 
       let vary = counted("a") + little(UInt32.max) + counted("accept") + counted("*/*")
       let fields = counted("ETag") + counted("\"v\"") + counted("Vary") + counted("Accept, A")
@@ -142,22 +141,6 @@ struct StorageFormatTests {
     }
   }
 
-  @Test("A response without a validator has a row in the expiries table")
-  func expiry() throws {
-    try withStore { store, rows in
-      var stored = try response("http://h/a", body: Data())
-      stored.freshness.flags = []
-      store.store(stored)
-      store.writePending()
-      // Receipt and lifetime, minus the initial age, plus stale-while-revalidate.
-      let expiry = Self.storedAt - 1 + (60 - 2 + 4)
-      let ordered = expiry.timeIntervalSinceReferenceDate.bitPattern | 1 << 63
-      let expiryRows = try rows("expiries")
-      #expect(expiryRows.map(\.key) == [big(ordered) + big(UInt64(8))])
-      #expect(expiryRows.map(\.value) == [[]])
-    }
-  }
-
   @Test("The index file has the documented layout")
   func index() throws {
     try withStore { store, rows in
@@ -206,7 +189,7 @@ struct StorageFormatTests {
       #expect(metaRows.map { String(decoding: $0.key, as: UTF8.self) } == ["counters", "format"])
       let format = metaRows[1].value
       #expect(format.count == 4 + 4 + 192 + 8)
-      #expect(Array(format[..<8]) == little(UInt32(5)) + little(UInt32(4 * Int(getpagesize()) - 16)))
+      #expect(Array(format[..<8]) == little(UInt32(6)) + little(UInt32(4 * Int(getpagesize()) - 16)))
 
       let recordByteCount = try #require(rows("heads0").first).value.count
       var expected = little(UInt64(16)) + little(UInt64(1)) + little(UInt64(recordByteCount))

@@ -9,7 +9,7 @@ import Testing
 struct StoreCheckTests {
   /// An inconsistency in one table, and the violation that the check reports.
   enum Damage: String, CaseIterable, Sendable {
-    case missingDate, strayDate, foreignDate, missingExpiry, strayExpiry, missingCell, strayCell, strayChunk
+    case missingDate, strayDate, foreignDate, missingCell, strayCell, strayChunk
     case missingChunk, head
     case body, entryCount, payload
 
@@ -17,8 +17,6 @@ struct StoreCheckTests {
       switch self {
       case .missingDate: "has no date"
       case .strayDate: "The date of row 99999 is not that of its record"
-      case .missingExpiry: "lacks its expiry"
-      case .strayExpiry: "The expiry of row 99999 is not that of its record"
       case .foreignDate: "names another key"
       case .missingCell: "is not in the index under its key"
       case .strayCell: "The index names row 99999, which has no record"
@@ -48,18 +46,13 @@ struct StoreCheckTests {
     let index = try #require(file.index.current)
     try file.write { (transaction) throws(LMDBError) in
       let head = try file.head(row, in: transaction) ?? []
-      let layout = head.withUnsafeBytes { bytes in
-        RecordHeaderView(bytes).map { (SortableTimestamp.encode($0.storedAt), $0.expiry.map(SortableTimestamp.encode)) }
-      }
+      let time = head.withUnsafeBytes { RecordHeaderView($0).map { SortableTimestamp.encode($0.storedAt) } ?? 0 }
       switch damage {
       case .missingDate:
-        try file.dates.remove(DateKey(time: layout?.0 ?? 0, rowID: row), in: transaction)
+        try file.dates.remove(DateKey(time: time, rowID: row), in: transaction)
       case .strayDate: try file.dates.put(1 << 24, for: stray, in: transaction)
       case .foreignDate:
-        try file.dates.put(1 << 24, for: DateKey(time: layout?.0 ?? 0, rowID: row), in: transaction)
-      case .missingExpiry:
-        try file.expiries.remove(DateKey(time: layout?.1 ?? 0, rowID: row), in: transaction)
-      case .strayExpiry: try file.expiries.put((), for: stray, in: transaction)
+        try file.dates.put(1 << 24, for: DateKey(time: time, rowID: row), in: transaction)
       case .missingCell: index.remove(tag: IndexEntry.tag(of: file.keyDigest(of: key)), rowID: row)
       case .strayCell: _ = index.insert(IndexEntry(digest: 77, hostDigest: 0, rowID: 99_999, byteCount: 1000))
       case .strayChunk: try file.bodies.put([1], for: ChunkKey(bodyID: 99_999, index: 3), in: transaction)

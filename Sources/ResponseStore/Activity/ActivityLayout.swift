@@ -136,8 +136,8 @@ package enum CounterWord: Int, CaseIterable, Sendable {
 
   case replaced = 64
   case overCapacity
-  case expired
-  case tooManyVariants
+  // The next number is unused. Files may contain it.
+  case tooManyVariants = 67
   case requested
   case corrupt
 
@@ -164,7 +164,6 @@ extension RemovalReason {
     switch self {
     case .replaced: .replaced
     case .overCapacity: .overCapacity
-    case .expired: .expired
     case .tooManyVariants: .tooManyVariants
     case .requested: .requested
     case .corrupt: .corrupt

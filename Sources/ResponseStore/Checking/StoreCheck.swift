@@ -5,8 +5,8 @@ import LMDB
 ///
 /// The check keeps no set of the rows that it has seen. It looks up the rows of each record header in the other tables.
 /// Each record header has its own rows there, so equal counts mean that no other row exists. Only if counts differ, or
-/// belong to different snapshots, `dates` and `expiries` are scanned and each row is looked up. A chunk does not
-/// identify its record header. Chunks without one are therefore only counted, and only in a single snapshot.
+/// belong to different snapshots, `dates` is scanned and each row is looked up. A chunk does not identify its record
+/// header. Chunks without one are therefore only counted, and only in a single snapshot.
 ///
 /// The index follows the last commit, not a snapshot. Apparent errors in the index are checked again in a snapshot of
 /// the last commit. An index that is being rebuilt is not checked.
@@ -36,10 +36,10 @@ struct StoreCheck {
   private enum Phase {
     /// Checks record headers with their bodies, and their rows in the other tables.
     case heads
-    /// Compares the counts, and decides which other tables to scan.
+    /// Compares the counts, and decides whether to scan `dates`.
     case sums
-    /// Checks that each row of the other tables has a record header.
-    case dates, expiries
+    /// Checks that each row of `dates` has a record header.
+    case dates
     /// Counts the records of the index; looks up each of them; repeats the checks that seemed to fail.
     case indexCount, index, indexAgain
   }
@@ -48,7 +48,6 @@ struct StoreCheck {
   struct Sums {
     var entryCount = 0
     var payloadByteCount = 0
-    var expiryCount = 0
     var chunkCount = 0
   }
 
@@ -91,13 +90,7 @@ struct StoreCheck {
       try compareSums(in: transaction)
       return true
     case .dates:
-      return try checkTimes(of: database.dates, named: "date", in: transaction, mayGoOn) {
-        SortableTimestamp.encode($0.storedAt)
-      }
-    case .expiries:
-      return try checkTimes(of: database.expiries, named: "expiry", in: transaction, mayGoOn) {
-        $0.expiry.map(SortableTimestamp.encode)
-      }
+      return try checkDates(in: transaction, mayGoOn)
     case .indexCount:
       if try countIndex(in: transaction) != walked.entryCount { phases.insert(.index, at: 1) }
       return true
@@ -164,7 +157,6 @@ struct StoreCheck {
   private mutating func count(_ head: RecordHeaderView, isHidden: Bool) {
     walked.entryCount += 1
     walked.payloadByteCount += head.storedByteCount
-    if head.expiry != nil { walked.expiryCount += 1 }
     guard !isHidden else { return }
     result.entryCount += 1
     result.bodyByteCount += head.bodyByteCount
@@ -181,11 +173,6 @@ struct StoreCheck {
     case let tagWord? where !IndexEntry(tagWord: tagWord, rowWord: 0).hasSameTags(as: entry):
       result.report("The date of row \(rowID) names another key")
     default: break
-    }
-    if let expiry = head.expiry.map(SortableTimestamp.encode),
-      try !database.expiries.contains(DateKey(time: expiry, rowID: rowID), in: transaction)
-    {
-      result.report("Row \(rowID) lacks its expiry")
     }
     let name = head.nameDigest
     for other in rowsInIndex(of: entry) where other != rowID {
@@ -260,9 +247,7 @@ struct StoreCheck {
     }
     if isOneSnapshot { try compareChunks(in: transaction) }
     let dateCount = try database.dates.statistics(in: transaction).entryCount
-    let expiryCount = try database.expiries.statistics(in: transaction).entryCount
     if !isOneSnapshot || dateCount != entryCount { phases.append(.dates) }
-    if !isOneSnapshot || expiryCount != walked.expiryCount { phases.append(.expiries) }
     phases += [isOneSnapshot ? .indexCount : .index, .indexAgain]
   }
 
@@ -284,14 +269,13 @@ struct StoreCheck {
     }
   }
 
-  // MARK: From the other tables to heads
+  // MARK: From dates to heads
 
-  /// Looks up each row of `dates` or `expiries` in the record logs.
-  private mutating func checkTimes<Value>(
-    of table: Table<DateKeyCodec, Value>, named name: String, in transaction: borrowing ReadTransaction,
-    _ mayGoOn: () -> Bool, _ time: (RecordHeaderView) -> UInt64?
+  /// Looks up each row of `dates` in the record logs.
+  private mutating func checkDates(
+    in transaction: borrowing ReadTransaction, _ mayGoOn: () -> Bool
   ) throws(LMDBError) -> Bool {
-    try table.withCursor(in: transaction) { (cursor) throws(LMDBError) -> Bool in
+    try database.dates.withCursor(in: transaction) { (cursor) throws(LMDBError) -> Bool in
       var more = try cursor.seek(atOrAfter: nextTime)
       var stepCount = 0
       while more {
@@ -299,12 +283,11 @@ struct StoreCheck {
         if stepCount.isMultiple(of: 256), stepCount > 0, !mayGoOn() { return false }
         stepCount += 1
         let rowID = nextTime.rowID
-        let stored = try database.heads.withHeader(of: rowID, in: transaction, time)
-        if stored != nextTime.time { result.report("The \(name) of row \(rowID) is not that of its record") }
+        let time = try database.heads.withHeader(of: rowID, in: transaction) { SortableTimestamp.encode($0.storedAt) }
+        if time != nextTime.time { result.report("The date of row \(rowID) is not that of its record") }
         noteRead(database.pageByteCount, transaction)
         more = try cursor.next()
       }
-      nextTime = DateKey(time: 0, rowID: 0)
       return true
     }
   }

@@ -41,8 +41,7 @@ final class StructureChecker: Sendable {
     guard isUnchecked.load(ordering: .relaxed) else { return }
     let names =
       Band.all.map(RecordLogs.table) + [
-        RecordLogs.segmentsTable, StorageFormat.bodiesTable, StorageFormat.datesTable, StorageFormat.expiriesTable,
-        StorageFormat.metaTable,
+        RecordLogs.segmentsTable, StorageFormat.bodiesTable, StorageFormat.datesTable, StorageFormat.metaTable,
       ]
     for name in names {
       for byte in [UInt8.min, .max] {

@@ -67,7 +67,6 @@ extension RecordDatabase {
     return RemovableRecord(
       rowID: rowID, checksum: head.checksum, tag: IndexEntry.tag(of: keyDigest(of: head.key)), use: use,
       date: DateKey(time: SortableTimestamp.encode(head.storedAt), rowID: rowID),
-      expiry: head.expiry.map { DateKey(time: SortableTimestamp.encode($0), rowID: rowID) },
       bodyID: head.bodyID(ofRow: rowID), chunkCount: chunks.count, bodyPageCount: pageCount(of: chunks),
       recordByteCount: head.raw.count, byteCount: head.storedByteCount)
   }
@@ -117,8 +116,6 @@ extension RecordDatabase {
     // Sort the keys in the order of their table.
     if !chunks.isEmpty { try bodies.removeEach(of: chunks.sorted(), in: transaction) }
     try dates.removeEach(of: removed.map(\.date).sorted(), in: transaction)
-    let expiries = removed.compactMap(\.expiry)
-    if !expiries.isEmpty { try self.expiries.removeEach(of: expiries.sorted(), in: transaction) }
     removal.rowIDs = removed.map(\.rowID)
     return removal
   }
@@ -213,8 +210,7 @@ extension RecordDatabase {
     _ rowIDs: Set<UInt64>, counters: inout PersistentCounters, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) {
     for rowID in rowIDs { try heads.removeChecked(rowID, in: transaction) }
-    try removeDates(of: rowIDs, from: dates, in: transaction)
-    try removeDates(of: rowIDs, from: expiries, in: transaction)
+    try removeDates(of: rowIDs, in: transaction)
     var entries: [IndexEntry] = []
     if let current = index.current {
       current.forEachEntry(in: 0..<current.allCellCount) { if rowIDs.contains($0.rowID) { entries.append($0) } }
@@ -223,17 +219,17 @@ extension RecordDatabase {
     try recount(&counters, in: transaction)
   }
 
-  private func removeDates<V>(
-    of rowIDs: Set<UInt64>, from table: Table<DateKeyCodec, V>, in transaction: borrowing WriteTransaction
+  private func removeDates(
+    of rowIDs: Set<UInt64>, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) {
     var dateKeys: [DateKey] = []
-    try table.withCursor(in: transaction) { (cursor) throws(LMDBError) in
+    try dates.withCursor(in: transaction) { (cursor) throws(LMDBError) in
       while try cursor.next() {
         let key = try cursor.checkedKey()
         if rowIDs.contains(key.rowID) { dateKeys.append(key) }
       }
     }
-    for key in dateKeys { try table.remove(key, in: transaction) }
+    for key in dateKeys { try dates.remove(key, in: transaction) }
   }
 
   /// Records a body as orphaned, so that later transactions delete it.
@@ -314,9 +310,8 @@ struct RemovableRecord {
   var tag: UInt64
   /// The fate of the use count.
   var use: UseCountFate
-  /// The keys of its rows in `dates` and `expiries`.
+  /// The key of its row in `dates`.
   var date: DateKey
-  var expiry: DateKey?
   /// The ID of a body outside the record; without such a body there are no chunks.
   var bodyID: UInt64
   var chunkCount: Int
@@ -339,7 +334,7 @@ enum UseCountFate {
 extension PersistentCounters {
   /// A body with at most this many pages is always deleted with its record header.
   static let maximumPageCountRemovedAtOnce = 16
-  /// The bytes that a record's rows take in leaves of `dates`, `expiries` and `bodies`.
+  /// The bytes that a record's rows take in leaves of `dates` and `bodies`.
   ///
   /// Includes rows of records that were stored at another time.
   private static let sharedByteCountOfRows = 400
@@ -360,7 +355,7 @@ extension PersistentCounters {
       countFreed(byteCount: record.recordByteCount + Self.sharedByteCountOfRows, pageByteCount: pageByteCount)
     } else {
       // A leaf of each table may be copied, which also frees the old page.
-      freeablePageCount -= 3 + (record.expiry == nil ? 0 : 1) + (record.chunkCount == 0 ? 0 : 1)
+      freeablePageCount -= 3 + (record.chunkCount == 0 ? 0 : 1)
     }
     remove(byteCount: record.byteCount)
     return deletesBody

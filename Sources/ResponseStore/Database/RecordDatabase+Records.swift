@@ -27,7 +27,6 @@ extension RecordDatabase {
     try append(head.bytes, entry, counters: &counters, in: transaction)
     let date = DateKey(time: SortableTimestamp.encode(head.storedAt), rowID: entry.rowID)
     try dates.put(entry.tagWord, for: date, in: transaction, mode: .append)
-    try moveExpiry(of: entry.rowID, from: nil, to: head.expiry, in: transaction)
     try noteInsertion(of: entry, digest: digest, replacing: others.replacedRow)
     counters.add(byteCount: head.layout { $0.storedByteCount })
     return (entry.rowID, others.replaced, others.pushedOut)
@@ -67,32 +66,30 @@ extension RecordDatabase {
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> Bool {
     let oldRow = entry.rowID
-    let copy = try heads.withHeader(of: oldRow, in: transaction) { head -> (bytes: [UInt8], expiry: Date?)? in
+    let copy = try heads.withHeader(of: oldRow, in: transaction) { head -> [UInt8]? in
       guard head.hasRightChecksum, !tombstones.hide(rowID: oldRow, head) else { return nil }
       var bytes = [UInt8](head.raw)
       if let date = tombstones.softTime(rowID: oldRow, head) {
         RecordHeader.setFreshness(head.freshness.softPurged(at: date), of: &bytes)
       }
-      return (bytes, head.expiry)
+      return bytes
     }
-    guard let copy else { return false }
-    var record = copy.bytes
+    guard var record = copy else { return false }
     var entry = entry
     let inflation = index.current?.inflation ?? 0
     entry.rowID = entry.band(inflation: inflation).rowID(counters.takeNumber())
-    let times = record.withUnsafeBytes { record -> (storedAt: Date, expiry: Date?, bodyID: UInt64?) in
+    let (time, bodyID) = record.withUnsafeBytes { record -> (UInt64, UInt64?) in
       let layout = RecordHeaderView(checked: record)
-      return (layout.storedAt, layout.expiry, layout.isBodyInline ? nil : layout.bodyID(ofRow: oldRow))
+      return (
+        SortableTimestamp.encode(layout.storedAt), layout.isBodyInline ? nil : layout.bodyID(ofRow: oldRow)
+      )
     }
-    if let bodyID = times.bodyID { RecordHeader.setBodyID(bodyID, of: &record) }
+    if let bodyID { RecordHeader.setBodyID(bodyID, of: &record) }
     try append(record, entry, counters: &counters, in: transaction)
     try heads.removeChecked(oldRow, in: transaction)
-    let storedAt = SortableTimestamp.encode(times.storedAt)
-    let tagWord = try dates.value(for: DateKey(time: storedAt, rowID: oldRow), in: transaction) ?? entry.tagWord
-    try dates.remove(DateKey(time: storedAt, rowID: oldRow), in: transaction)
-    try dates.put(tagWord, for: DateKey(time: storedAt, rowID: entry.rowID), in: transaction)
-    try moveExpiry(of: oldRow, from: copy.expiry, to: nil, in: transaction)
-    try moveExpiry(of: entry.rowID, from: nil, to: times.expiry, in: transaction)
+    let tagWord = try dates.value(for: DateKey(time: time, rowID: oldRow), in: transaction) ?? entry.tagWord
+    try dates.remove(DateKey(time: time, rowID: oldRow), in: transaction)
+    try dates.put(tagWord, for: DateKey(time: time, rowID: entry.rowID), in: transaction)
     guard index.note(.move(entry, from: oldRow)) else { throw Self.journalFull }
     return true
   }
@@ -178,7 +175,6 @@ extension RecordDatabase {
       var byteCount: Int
       var isBodyInline: Bool
       var isInSinglePages: Bool
-      var expiry: Date?
       var bodyID: UInt64
       /// The body in the record, if the caller does not have it.
       var inlineBody: Data?
@@ -187,7 +183,7 @@ extension RecordDatabase {
       guard layout.hasRightChecksum else { return nil }
       return Old(
         byteCount: layout.storedByteCount, isBodyInline: layout.isBodyInline,
-        isInSinglePages: layout.hasSinglePageChunks, expiry: layout.expiry, bodyID: layout.bodyID(ofRow: rowID),
+        isInSinglePages: layout.hasSinglePageChunks, bodyID: layout.bodyID(ofRow: rowID),
         inlineBody: layout.isBodyInline && body.isEmpty ? Data(layout.inlineBody) : nil)
     }
     guard let old else { return nil }
@@ -201,20 +197,8 @@ extension RecordDatabase {
       head = head.withBody(old.bodyID)
     }
     try heads.put(head.bytes, for: rowID, in: transaction)
-    try moveExpiry(of: rowID, from: old.expiry, to: head.expiry, in: transaction)
     counters.replace(byteCount: old.byteCount, with: head.layout { $0.storedByteCount })
     return rowID
-  }
-
-  /// Changes the time of a record in `expiries`. Nil is no row.
-  func moveExpiry(
-    of rowID: UInt64, from old: Date?, to new: Date?, in transaction: borrowing WriteTransaction
-  ) throws(LMDBError) {
-    guard old != new else { return }
-    if let old { try expiries.remove(DateKey(time: SortableTimestamp.encode(old), rowID: rowID), in: transaction) }
-    if let new {
-      try expiries.put((), for: DateKey(time: SortableTimestamp.encode(new), rowID: rowID), in: transaction)
-    }
   }
 
   /// Returns the row of the record that an update changes; nil if it no longer exists.

@@ -46,19 +46,15 @@ extension RecordDatabase {
     _ rowID: UInt64, coveredBy tombstones: [Tombstone], counters: inout PersistentCounters, isInRun: Bool,
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> Bool {
-    let change = try heads.withHeader(of: rowID, in: transaction) { head -> (old: Date?, record: [UInt8])? in
-      guard let marked = tombstones.unmarkedFreshness(rowID: rowID, head), head.hasRightChecksum else { return nil }
+    let marked = try heads.withHeader(of: rowID, in: transaction) { head -> [UInt8]? in
+      guard let freshness = tombstones.unmarkedFreshness(rowID: rowID, head), head.hasRightChecksum else { return nil }
       var copy = [UInt8](head.raw)
-      RecordHeader.setFreshness(marked, of: &copy)
-      return (head.expiry, copy)
+      RecordHeader.setFreshness(freshness, of: &copy)
+      return copy
     }
-    guard let change else { return false }
-    try heads.put(change.record, for: rowID, in: transaction)
-    let expiry = change.record.withUnsafeBytes { RecordHeaderView(checked: $0).expiry }
-    try moveExpiry(of: rowID, from: change.old, to: expiry, in: transaction)
-    counters.countChange(
-      recordByteCount: change.record.count, movesExpiry: change.old != expiry, isInRun: isInRun,
-      pageByteCount: pageByteCount)
+    guard let marked else { return false }
+    try heads.put(marked, for: rowID, in: transaction)
+    counters.countChange(recordByteCount: marked.count, isInRun: isInRun, pageByteCount: pageByteCount)
     return true
   }
 }
@@ -75,13 +71,11 @@ extension [Tombstone] {
 
 extension PersistentCounters {
   /// Counts the pages that are freed because a change of a record in place copies them.
-  fileprivate mutating func countChange(recordByteCount: Int, movesExpiry: Bool, isInRun: Bool, pageByteCount: Int) {
+  fileprivate mutating func countChange(recordByteCount: Int, isInRun: Bool, pageByteCount: Int) {
     if isInRun {
       countFreed(byteCount: recordByteCount, pageByteCount: pageByteCount)
     } else {
       freeablePageCount -= 1 + recordByteCount / pageByteCount
     }
-    // The leaves of the old and the new row in `expiries`.
-    if movesExpiry { freeablePageCount -= 2 }
   }
 }

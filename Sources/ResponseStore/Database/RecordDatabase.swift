@@ -15,8 +15,6 @@ final class RecordDatabase: @unchecked Sendable {
   let bodies: Table<ChunkKeyCodec, BytesCodec>
   /// Time of storing and row ID → ``IndexEntry/tagWord``; the source for rebuilding the index.
   let dates: Table<DateKeyCodec, LittleEndianUInt64Codec>
-  /// The time after which a response without validator is useless, and its row ID → nothing.
-  let expiries: Table<DateKeyCodec, EmptyCodec>
   /// See ``MetaKey``.
   let meta: Table<BytesCodec, BytesCodec>
   /// Cache keys → row IDs, with the use counts for eviction.
@@ -53,11 +51,10 @@ final class RecordDatabase: @unchecked Sendable {
   ) throws(LMDBError) {
     guard let heads = try RecordLogs(tables),
       let bodies = try tables.open(StorageFormat.bodiesTable, ChunkKeyCodec.self, BytesCodec.self),
-      let dates = try tables.open(StorageFormat.datesTable, DateKeyCodec.self, LittleEndianUInt64Codec.self),
-      let expiries = try tables.open(StorageFormat.expiriesTable, DateKeyCodec.self, EmptyCodec.self)
+      let dates = try tables.open(StorageFormat.datesTable, DateKeyCodec.self, LittleEndianUInt64Codec.self)
     else { return nil }
     (self.environment, self.format, self.meta) = (environment, format, meta)
-    (self.heads, self.bodies, self.dates, self.expiries) = (heads, bodies, dates, expiries)
+    (self.heads, self.bodies, self.dates) = (heads, bodies, dates)
     index = IndexFile(
       path: directory + "/" + IndexLayout.fileName, owner: format.owner, numberInUse: statusPage.indexFile,
       isInPlace: { environment.isDataFile(ofDirectory: directory) })
@@ -131,14 +128,13 @@ final class RecordDatabase: @unchecked Sendable {
   }
 
   private func hasOnlyEmptyTables(in transaction: borrowing WriteTransaction) throws(LMDBError) -> Bool {
-    let tableCount = RecordLogs.tableCount + 4
+    let tableCount = RecordLogs.tableCount + 3
     guard try environment.mainTableStatistics(in: transaction).entryCount == tableCount,
       try heads.hasNoSegments(in: transaction)
     else { return false }
     let rowCount =
       try heads.rowCount(in: transaction) + bodies.statistics(in: transaction).entryCount
-      + dates.statistics(in: transaction).entryCount
-      + expiries.statistics(in: transaction).entryCount + meta.statistics(in: transaction).entryCount
+      + dates.statistics(in: transaction).entryCount + meta.statistics(in: transaction).entryCount
     return rowCount == 0
   }
 
@@ -189,7 +185,7 @@ final class RecordDatabase: @unchecked Sendable {
   ) -> (pageCount: Int, sharedByteCount: Int) {
     // A row in a leaf costs 16 bytes more. Leaves that are not appended to can be half empty.
     var (pageCount, sharedByteCount) = bodySpaceRequired(byteCount: bodyByteCount)
-    sharedByteCount += 40 + 2 * 32
+    sharedByteCount += 40 + 32
     if recordByteCount <= inlineByteCount {
       sharedByteCount += recordByteCount + 32
     } else {

@@ -182,15 +182,12 @@ struct Evictor: Sendable {
   /// - Returns: The number of evicted records; 0 if there was nothing to evict.
   func evict(pageCount: Int, entryCount: Int = .max, isCautious: Bool = false) throws(LMDBError) -> Int {
     let goal = EvictionGoal(
-      pageCount: pageCount, entryCount: entryCount, isCautious: isCautious, budget: space.budget,
-      now: SortableTimestamp.encode(context.options.clock()))
-    let expiry = try database.environment.read { (transaction) throws(LMDBError) in try firstExpiry(in: transaction) }
-    let isListed = !database.isIndexComplete || expiry.map { $0.time <= goal.now } ?? false
-    if isListed, case let count = try evictListed(goal), count > 0 { return count }
+      pageCount: pageCount, entryCount: entryCount, isCautious: isCautious, budget: space.budget)
+    guard database.isIndexComplete else { return try evictOldest(goal) }
     // A step may evict nothing, and only drop a segment whose records were all deleted.
     for _ in 0..<Self.maximumStepCount {
       switch try freeSegment(goal) {
-      case nil: return try database.isIndexComplete ? removeStrays() : evictListed(goal)
+      case nil: return try database.isIndexComplete ? removeStrays() : evictOldest(goal)
       case 0?: continue
       case let count?: return count
       }
@@ -200,36 +197,28 @@ struct Evictor: Sendable {
 
   private static let maximumStepCount = 256
 
-  // MARK: Expired records
+  // MARK: While the index is rebuilt
 
-  /// Evicts expired records; while the index is rebuilt, the oldest ones.
+  /// Evicts the oldest records.
   ///
-  /// During a rebuild, a record may have an older one of the same key, which must be deleted first.
-  private func evictListed(_ goal: EvictionGoal) throws(LMDBError) -> Int {
-    let (reason, removed) = try space.commit { (transaction) throws(LMDBError) -> (RemovalReason, Int) in
-      let isComplete = database.isIndexComplete
+  /// A record may have an older one of the same key, which must be deleted first.
+  private func evictOldest(_ goal: EvictionGoal) throws(LMDBError) -> Int {
+    let removed = try space.commit { (transaction) throws(LMDBError) -> Int in
       var counters = try database.counters(in: transaction)
       counters.freeablePageCount = goal.freeablePageCount
       let live = try database.environment.livePageCount(in: transaction)
       var removed = 0
       while removed < goal.listedRecordCount, !counters.hasFreedEnough {
-        if isComplete {
-          guard let expired = try firstExpiry(in: transaction), expired.time <= goal.now else { break }
-          try database.removeRecord(expired.rowID, counters: &counters, in: transaction)
-          // Remove the row even if corruption has lost its record. Otherwise eviction would stop at this row.
-          try database.expiries.remove(expired, in: transaction)
-        } else {
-          guard let rowID = try database.heads.firstRowID(in: transaction) else { break }
-          try database.removeRecord(rowID, use: .remember, counters: &counters, in: transaction)
-        }
+        guard let rowID = try database.heads.firstRowID(in: transaction) else { break }
+        try database.removeRecord(rowID, use: .remember, counters: &counters, in: transaction)
         removed += 1
         let freed = try live - database.environment.livePageCount(in: transaction) + counters.deferredPageCount
         if freed >= goal.pageCount { break }
       }
       if removed > 0 { try database.setCounters(counters, in: transaction) }
-      return (isComplete ? .expired : .overCapacity, removed)
+      return removed
     }
-    context.counts.countRemovals(removed, reason)
+    context.counts.countRemovals(removed, .overCapacity)
     return removed
   }
 
@@ -251,12 +240,6 @@ struct Evictor: Sendable {
       }
       try database.setCounters(counters, in: transaction)
       return count
-    }
-  }
-
-  private func firstExpiry(in transaction: borrowing some Transaction & ~Copyable) throws(LMDBError) -> DateKey? {
-    try database.expiries.withCursor(in: transaction) { (cursor) throws(LMDBError) in
-      try cursor.first() ? try cursor.checkedKey() : nil
     }
   }
 
@@ -319,7 +302,6 @@ struct Evictor: Sendable {
       return SegmentCleaner.Examination(removable: nil, reason: .overCapacity)
     }
     var reason: RemovalReason? = goal.isCautious ? .overCapacity : nil
-    if head.expiry.map(SortableTimestamp.encode).map({ $0 <= goal.now }) ?? false { reason = .expired }
     if tombstones.hide(rowID: rowID, head) { reason = .requested }
     let use: UseCountFate = reason ?? .overCapacity == .overCapacity ? .remember : .forget
     return SegmentCleaner.Examination(
@@ -359,7 +341,6 @@ private struct EvictionGoal {
   let pageCount: Int
   let entryCount: Int
   let isCautious: Bool
-  let now: UInt64
   /// The maximum number of records that a step examines in a segment.
   let recordCount: Int
   /// The maximum number of records that are deleted individually. Each may copy leaves of its own.
@@ -368,11 +349,10 @@ private struct EvictionGoal {
   let byteCount: Int
   let freeablePageCount: Int
 
-  init(pageCount: Int, entryCount: Int, isCautious: Bool, budget: PageBudget, now: UInt64) {
+  init(pageCount: Int, entryCount: Int, isCautious: Bool, budget: PageBudget) {
     self.pageCount = pageCount
     self.entryCount = entryCount
     self.isCautious = isCautious
-    self.now = now
     recordCount = min(budget.cleaningRecordCount, isCautious ? max(pageCount, 1) : .max)
     listedRecordCount = max(min(budget.evictionRecordCount, pageCount, entryCount), 1)
     byteCount = budget.cleaningByteCount

@@ -168,7 +168,6 @@ struct RecordHeader: Sendable {
   var vary: VaryKey { layout { FieldCoding.decodeVary($0.vary) } }
   var fields: HeaderFields { layout { FieldCoding.decodeFields($0.fields) } }
   var varyBytes: [UInt8] { layout { [UInt8]($0.vary) } }
-  var expiry: Date? { layout { $0.expiry } }
   var bodyChecksum: UInt64 { layout { $0.bodyChecksum } }
 
   func layout<R>(_ body: (RecordHeaderView) -> R) -> R {
@@ -294,18 +293,5 @@ struct RecordHeaderView {
       return one.count == other.count
     }
     return memcmp(first, second, one.count) == 0
-  }
-}
-
-extension RecordHeaderView {
-  /// When a response becomes useless, because it is stale, may no longer be served stale, and cannot be validated.
-  ///
-  /// Nil for a response with a validator, or without a declared lifetime.
-  var expiry: Date? {
-    let freshness = freshness
-    let validators: FreshnessInfo.Flags = [.strongETag, .weakETag, .lastModified]
-    guard status > 0, freshness.lifetime > 0, freshness.flags.isDisjoint(with: validators) else { return nil }
-    let stale = max(freshness.staleWhileRevalidate, freshness.staleIfError, 0)
-    return freshness.responseTime + (freshness.lifetime - freshness.initialAge + stale)
   }
 }

@@ -5,11 +5,10 @@ import LMDB
 /// The document `StorageFormat.md` explains them. Change both together, and raise the version.
 enum StorageFormat {
   /// The version in `meta`; a file with another version is quarantined.
-  static let version: UInt32 = 5
+  static let version: UInt32 = 6
 
   static let bodiesTable = "bodies"
   static let datesTable = "dates"
-  static let expiriesTable = "expiries"
   static let metaTable = "meta"
 
   /// The maximum number of variants of a key. A further variant replaces the oldest.

@@ -128,7 +128,6 @@ struct HolePuncher: Sendable {
       var moved = try movePages(of: database.bodies, from: limit)
       for band in Band.all { moved += try movePages(of: database.heads[band], from: limit) }
       moved += try movePages(of: database.dates, from: limit)
-      moved += try movePages(of: database.expiries, from: limit)
       if moved < 64 { return }
     }
   }

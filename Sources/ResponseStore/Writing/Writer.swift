@@ -121,7 +121,7 @@ struct Writer: Sendable {
 
   /// Returns the maximum number of writes in one transaction.
   ///
-  /// A write that replaces a record may copy a leaf of a log and one of `expiries`. The copies of a few transactions
+  /// A write that replaces a record may copy a leaf of a log and one of `dates`. The copies of a few transactions
   /// must fit into the headroom, because they are pinned for two transactions or until a reader ends. The changes must
   /// fit into the index's journal, together with those of removals.
   private func batchCountLimit() -> Int {
